@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any, Final
 
 import click
@@ -37,6 +38,7 @@ from rescheduler.clock import Clock, SystemClock
 from rescheduler.errors import UsageError
 from rescheduler.planning.forms import count, cpu, memory, per_month
 from rescheduler.planning.money.prices import PriceList
+from rescheduler.planning.money.worth import Worth, saves
 from rescheduler.planning.outcome import Plan, Reason, Rejected, Verdict
 from rescheduler.planning.policy import Policy, Survive
 from rescheduler.planning.what_if.comparison import Hypothesis, HypotheticalPlan, what_if
@@ -90,14 +92,13 @@ class _Summary:
         """Summarize the plan in one sentence."""
         overview, planning = self.overview, self.overview.planning
         total = count(planning.on_demand_nodes, "on-demand node")
-        worth = f" ({self._worth(overview.freed)})" if planning.plans else ""
+        worth = self._worth(overview.freed) if planning.plans else ""
         return f"{len(planning.plans)} of {total} drainable{worth}{self._main_obstacle()}."
 
     def _worth(self, totals: Totals) -> str:
-        if totals.per_month is not None:
-            least = "at least " if totals.unpriced else ""
-            return least + per_month(totals.per_month, self.overview.prices.currency)
-        return f"{cpu(_rounded(totals.cpu, 1000))} vCPU, {memory(_rounded(totals.memory, _GIB))}"
+        if saved := saves(totals.worth, self.overview.prices.currency, at_least=bool(totals.unpriced)):
+            return f"; {saved}"
+        return f" ({cpu(_rounded(totals.cpu, 1000))} vCPU, {memory(_rounded(totals.memory, _GIB))})"
 
     def _main_obstacle(self) -> str:
         """Return the last part of the sentence: the most useful lever, otherwise the most frequent obstacle."""
@@ -243,7 +244,12 @@ def as_json(overview: Overview, seconds: float) -> dict[str, Any]:
             "timed_out": planning.timed_out,
             "upper_bound": planning.upper_bound,
             "freed": _totals(overview.freed)
-            | {"by_instance_type": {name: _totals(totals) for name, totals in overview.freed_by_type.items()}},
+            | _money(overview.freed.worth)
+            | {
+                "by_instance_type": {
+                    name: _totals(totals) | _money(totals.worth) for name, totals in overview.freed_by_type.items()
+                }
+            },
             "on_demand": _totals(overview.on_demand),
             "currency": overview.prices.currency,
             "levers": [_plan_json_lever(lever) for lever in overview.levers],
@@ -291,6 +297,19 @@ def _totals(totals: Totals) -> dict[str, Any]:
     }
 
 
+def _money(worth: Worth) -> dict[str, Any]:
+    """Return what freed nodes save per month, without what commitments pay and without their share of spot nodes."""
+    return {
+        "net_per_month": _number(worth.net_per_month),
+        "committed_per_month": _number(worth.committed_per_month) if worth.gross is not None else None,
+        "spot_share_per_month": _number(worth.spot_per_month),
+    }
+
+
+def _number(amount: Decimal | None) -> float | None:
+    return None if amount is None else float(amount)
+
+
 def _plan_json_lever(lever: Lever) -> dict[str, Any]:
     return {
         "controller": lever.controller,
@@ -301,6 +320,9 @@ def _plan_json_lever(lever: Lever) -> dict[str, Any]:
         "together_with": list(lever.together_with),
         "frees_together": list(lever.frees_together),
         "tried": lever.tried,
+        "price_per_month": _number(lever.worth.gross_per_month),
+        **_money(lever.worth),
+        "net_per_month_together": _number(lever.worth_together.net_per_month),
     }
 
 

@@ -78,6 +78,7 @@ class PlannedCluster:
             levers_complete=levers.complete,
             assumptions=self.assumptions,
             incomplete=self.incomplete,
+            now=self.circumstances.now,
         )
 
     def certified(self, overview: Overview, survive: Survive, clock: Clock) -> Overview:

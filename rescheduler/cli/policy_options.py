@@ -1,10 +1,11 @@
 """``@policy_options``: which nodes may be drained and which pods evicted; and the options for prices."""
 
+from collections.abc import Callable
 from datetime import timedelta
 from decimal import Decimal
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -12,7 +13,8 @@ from rescheduler.cli.go_flags import FILE, Bool, DurationType, Option, Parsed
 from rescheduler.cli.options import group
 from rescheduler.errors import InputError, UsageError
 from rescheduler.net import files
-from rescheduler.planning.money import prices
+from rescheduler.planning.money import commitments, prices
+from rescheduler.planning.money.commitments import Commitment
 from rescheduler.planning.money.prices import PriceKey, PriceList
 from rescheduler.planning.node_labels import NodeLabels, label_key
 from rescheduler.planning.policy import DrainOrder, MoveJobs, Policy, Surging, is_label, namespace_scope, parse_names
@@ -271,20 +273,31 @@ policy_options = group(
 
 # The options for prices, and the price file.
 
+_T = TypeVar("_T")
+
 _PRICE: Final = Parsed(prices.price, "price")
 _LONGEST_CURRENCY: Final = 16
 
 
 def read_prices(path: Path) -> dict[PriceKey, Decimal]:
     """Return the prices in the file *path*. Raises UsageError that names the file and the line."""
+    return _parsed_file("--prices", path, prices.parse)
+
+
+def _parsed_file(flag: str, path: Path, parse: Callable[[str], _T]) -> _T:
     try:
-        return prices.parse(files.read_text(path))
+        return parse(files.read_text(path))
     except OSError as error:
-        raise UsageError(f"--prices {files.printable(path)}: {error.strerror or error}") from error
+        raise UsageError(f"{flag} {files.printable(path)}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"--prices {files.printable(path)}: expected UTF-8 text") from error
+        raise UsageError(f"{flag} {files.printable(path)}: expected UTF-8 text") from error
     except InputError as error:
-        raise UsageError(f"--prices {files.printable(path)}: {error}") from error
+        raise UsageError(f"{flag} {files.printable(path)}: {error}") from error
+
+
+def read_commitments(path: Path) -> tuple[Commitment, ...]:
+    """Return the commitments in the file *path*. Raises UsageError that names the file and the line."""
+    return _parsed_file("--commitments", path, commitments.parse)
 
 
 def _currency(text: str) -> str:
@@ -300,6 +313,8 @@ def _price_list(
     price_per_gib: Decimal | None,
     spot_price_per_vcpu: Decimal | None,
     spot_price_per_gib: Decimal | None,
+    commitments_file: Path | None,
+    commitments_from_nodes: tuple[Commitment, ...],
 ) -> PriceList:
     return PriceList(
         by_type=read_prices(prices) if prices is not None else {},
@@ -308,6 +323,10 @@ def _price_list(
         spot_per_vcpu=spot_price_per_vcpu,
         spot_per_gib=spot_price_per_gib,
         currency=currency,
+        commitments=(
+            *(read_commitments(commitments_file) if commitments_file is not None else ()),
+            *commitments_from_nodes,
+        ),
     )
 
 
@@ -322,6 +341,22 @@ price_options = group(
             metavar="FILE",
             help="Prices per hour: CSV with the columns instance_type,zone,capacity_type,price (zone is optional; "
             "capacity_type is on-demand or spot), or a JSON array of objects with the same keys.",
+        ),
+        Option(
+            "--commitments",
+            FILE,
+            to="commitments_file",
+            metavar="FILE",
+            help="On-demand nodes that are paid anyway (reserved instances, Savings Plans, committed-use discounts): "
+            "CSV with the columns instance (a type or a family), region, count or per_hour, and until. Such nodes are "
+            "worth nothing and are drained last.",
+        ),
+        Option(
+            "--commitments-from-nodes",
+            Parsed(commitments.from_nodes, "number"),
+            multiple=True,
+            metavar="[TYPE=]N",
+            help="The first N on-demand nodes of an instance type, or of each, are paid anyway. Repeatable.",
         ),
         Option(
             "--price-per-vcpu",

@@ -75,7 +75,8 @@ def _lines(share: ReceiptShare) -> Iterator[Line]:
 def _price(receipt: Receipt) -> str:
     if receipt.price is None or receipt.spot_cost is None:
         return ""
-    return f" at {receipt.price:.4f} - {receipt.spot_cost:.4f} (pods on spot)"
+    committed = f" - {receipt.committed:.4f} (commitment)" if receipt.committed else ""
+    return f" at {receipt.price:.4f}{committed} - {receipt.spot_cost:.4f} (pods on spot)"
 
 
 def _amounts(savings: Savings) -> str:
@@ -123,6 +124,7 @@ def _receipt(share: ReceiptShare) -> dict[str, Any]:
         "ending": receipt.ending or None,
         "price": _number(receipt.price),
         "spot_cost": _number(receipt.spot_cost),
+        "committed": _number(receipt.committed),
         "currency": receipt.currency,
         **_sums(share.savings),
     }

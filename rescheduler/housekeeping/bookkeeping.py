@@ -22,9 +22,10 @@ from rescheduler.kube.client import retry_on_conflict
 from rescheduler.kube.memory import Absent, Stored, UnreadableMemory
 from rescheduler.observe.events import ErrorKind, Report, SavingsCounted, Trouble
 from rescheduler.planning.forms import instant
-from rescheduler.planning.money.prices import NodeFacts, PriceList, cost_on, instance_type
+from rescheduler.planning.money.prices import NodeFacts, PriceList, instance_type
 from rescheduler.planning.money.savings import LiveNodes, Receipt, SavingsLedger, merged, observed
 from rescheduler.planning.money.savings_form import bounded, dump_ledger, load_ledger, summary
+from rescheduler.planning.money.worth import covered, spot_share
 from rescheduler.planning.outcome import Plan
 from rescheduler.planning.rules.pod_traits import belongs_to_node
 
@@ -209,6 +210,7 @@ class Bookkeeping(NoBookkeeping):
         prices = self._pricing.of(
             [(node, facts), *((target, target_facts) for target, target_facts in known if target_facts is not None)]
         )
+        price = prices.per_hour(facts)
         return Receipt(
             node=node.name,
             uid=node.metadata.uid,
@@ -218,22 +220,21 @@ class Bookkeeping(NoBookkeeping):
             memory=facts.memory,
             drained_at=self._now(),
             nodes_before=sum(map(self._view.is_on_demand, self._view.nodes().values())),
-            price=prices.per_hour(facts),
-            spot_cost=self._spot_cost(plan, spot, prices) if plan is not None else None,
+            price=price,
+            committed=(price or Decimal(0)) * self._committed_part(facts, prices),
+            spot_cost=None if plan is None else spot_share(plan.placements, self._view.pods().get, spot.get, prices),
             currency=prices.currency,
         )
 
-    def _spot_cost(self, plan: Plan, spot: Mapping[str, NodeFacts], prices: PriceList) -> Decimal | None:
-        """Return the cost per hour of the moved pods on their forecast nodes; None if a price is unknown."""
-        pods, total = self._view.pods(), Decimal(0)
-        for placement in plan.placements:
-            pod, target = pods.get(str(placement.pod)), spot.get(placement.node)
-            requests = dict(pod.cls.requests) if pod is not None else {}
-            cost = cost_on(target, requests.get("cpu", 0), requests.get("memory", 0), prices) if target else None
-            if cost is None:
-                return None
-            total += cost
-        return total
+    def _committed_part(self, facts: NodeFacts, prices: PriceList) -> Decimal:
+        """Return the part of the node's price that commitments pay anyway: they pay for all other nodes first."""
+        if not prices.commitments:
+            return Decimal(0)
+        others = [
+            name for name, node in self._view.nodes().items() if name != facts.name and self._view.is_on_demand(node)
+        ]
+        staying = [*self._view.facts_of(sorted(others)).values(), facts]
+        return covered(staying, prices, self._now().date()).get(facts.name, Decimal(0))
 
     def _now(self) -> datetime:
         return self._clock.now().replace(microsecond=0)

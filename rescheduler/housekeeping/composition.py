@@ -156,6 +156,7 @@ def _assemble(
         lambda: rights.why() or lease_missing(elector) or lease_unread(run_state),
         new_bookkeeping(writer, view, pricing, report, run_state, running, clock),
         new_price_refresh(policy, view, known),
+        lambda: status.board.prices,
     )
     return Loop(view, actors, knowledge, run_state, _mode(policy, running), clock, report)
 

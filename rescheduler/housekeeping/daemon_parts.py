@@ -142,7 +142,7 @@ def new_known_prices(pricing: Pricing, running: Running, clock: Clock) -> KnownP
 
 def new_price_refresh(policy: Policy, view: ClusterView, prices: KnownPrices) -> Callable[[], None]:
     """Return a function that refreshes the prices for the drain order."""
-    if policy.drain_order is not DrainOrder.COST:
+    if policy.drain_order is not DrainOrder.COST and not prices.has_commitments:
         return lambda: None
     return OrderPrices(view, prices).refresh
 

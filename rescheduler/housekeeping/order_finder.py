@@ -37,6 +37,11 @@ class KnownPrices:
         self._asked_at: float | None = None
         self._known: dict[str, Decimal | None] = {}  # by node UID; None if the provider has no price
 
+    @property
+    def has_commitments(self) -> bool:
+        """Whether the order of drains depends on prices because some nodes are paid anyway."""
+        return bool(self._pricing.prices.commitments)
+
     def of(self, nodes: Iterable[tuple[Node, NodeFacts]]) -> PriceList:
         """Return the prices of *nodes*. Only prices that were not requested before are requested from the provider."""
         now = self._clock.monotonic()

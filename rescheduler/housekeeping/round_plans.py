@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 from predicates.objects import Node
@@ -17,6 +17,8 @@ from rescheduler.housekeeping.drain_history import DrainHistory, DrainRecords
 from rescheduler.housekeeping.node_writes import NewNodes, SoftTaint
 from rescheduler.housekeeping.placeholder_room import NoRoomOrders
 from rescheduler.observe.events import InvolvedLease, InvolvedNode, Planned, Report, Surveyed
+from rescheduler.planning.money.prices import NodeFacts, PriceList
+from rescheduler.planning.money.worth import Worth, worth_by_node
 from rescheduler.planning.outcome import Plan, Planning, Verdict
 from rescheduler.planning.pauses import DrainWindow
 from rescheduler.planning.room.placeholders import OrderState
@@ -88,6 +90,7 @@ class Knowledge:
     missing_rights: Callable[[], str] = str  #: returns a message; "" if none is missing
     savings: NoBookkeeping = field(default_factory=NoBookkeeping)
     refresh_prices: Callable[[], None] = lambda: None  #: for the drain order
+    prices: Callable[[], PriceList] = PriceList  #: for what the plans are worth
 
 
 # Back-off for empty nodes whose machines the provider did not remove.
@@ -144,6 +147,7 @@ class RoundPlans:
         self._room = actors.room
         self._candidates = knowledge.candidates
         self._history = knowledge.history
+        self._prices = knowledge.prices
         self._offers = offers
         self.verdicts: tuple[Verdict, ...] = ()  #: of the last :meth:`first`
         self._run_state = run_state
@@ -251,8 +255,17 @@ class RoundPlans:
         """Return the report of *planning*. Nodes may have been added or deleted since *before*."""
         nodes = {**before, **self._view.nodes()}
         involved = {verdict.node: InvolvedNode.of(nodes[verdict.node]) for verdict in planning.verdicts}
-        facts = self._view.facts_of(involved)
-        return Planned(self._clock.now(), planning, involved, seconds, _all_judged(planning), facts)
+        facts, prices, now = self._view.facts_of(involved), self._prices(), self._clock.now()
+        complete = _all_judged(planning)
+        worths = self._worths(planning, facts, prices, now) if complete and not prices.empty else {}
+        return Planned(now, planning, involved, seconds, complete, facts, worths, prices.currency)
+
+    def _worths(
+        self, planning: Planning, facts: Mapping[str, NodeFacts], prices: PriceList, now: datetime
+    ) -> Mapping[str, Worth]:
+        targets = {placement.node for plan in planning.plans for placement in plan.placements}
+        known = {name: node for name in targets if (node := self._view.facts(name)) is not None}
+        return worth_by_node(planning, {**facts, **known}, self._view.pods().get, prices, now.date())
 
     def _report_plan(self, planned: Planned) -> None:
         if planned.complete:

@@ -12,6 +12,7 @@ from rescheduler.draining.state import Failure
 from rescheduler.planning.forms import count
 from rescheduler.planning.money.prices import NodeFacts
 from rescheduler.planning.money.savings import Savings
+from rescheduler.planning.money.worth import Worth
 from rescheduler.planning.outcome import Placement, Plan, Planning, PodRef, Rejected
 from rescheduler.planning.pool_losses import PoolState
 
@@ -142,6 +143,8 @@ class Planned:
     seconds: float
     complete: bool  #: every on-demand node has a verdict, not only those up to the first that can be drained
     facts: Mapping[str, NodeFacts] = field(default_factory=dict)  #: of the nodes of the verdicts
+    worths: Mapping[str, Worth] = field(default_factory=dict)  #: by node with a plan; empty without prices
+    currency: str = ""  #: of the worths
 
 
 @dataclass(frozen=True, slots=True)

@@ -204,6 +204,11 @@ class MetricFamilies:
         self._drainable = self._gauge(
             "drainable_nodes", "On-demand nodes with pods that could be drained, each by itself."
         )
+        self._potential = self._gauge(
+            "potential_savings",
+            "Money per month that draining the drainable nodes would save, each by itself.",
+            "currency",
+        )
         self._blocked_nodes = self._gauge(
             "blocked_nodes", "On-demand nodes that cannot be drained, by their first reason.", "reason"
         )

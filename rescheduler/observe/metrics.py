@@ -48,6 +48,7 @@ from rescheduler.observe.events import (
     WatchAges,
 )
 from rescheduler.observe.metric_families import MetricFamilies, eviction_labels
+from rescheduler.planning.money.worth import summed
 from rescheduler.planning.outcome import Planning
 
 
@@ -173,6 +174,8 @@ class Metrics(MetricFamilies):
         self._shown = event.planning
         rejected = event.planning.rejected
         self._drainable.set(sum(1 for plan in event.planning.plans if plan.placements))
+        saved = summed(event.worths.values()).net_per_month
+        _set_all(self._potential, {} if saved is None else {event.currency: float(saved)})
         _set_all(self._blocked_nodes, Tally(str(verdict.reason) for verdict in rejected))
         blockers = {
             (blocker.pod, blocker.reason) for verdict in rejected for blocker in verdict.blockers if blocker.pod

@@ -17,6 +17,7 @@ from rescheduler.observe.status import Board, Status, StatusJson
 from rescheduler.pages.element import Markup, document, element, joined, table
 from rescheduler.pages.nodes import NodeEntry, node_list, search_tools
 from rescheduler.planning.forms import age, money, utc
+from rescheduler.planning.money.worth import saves, summed
 
 # Render metrics in the formats of Prometheus. The text of a metric object that was rendered before is reused.
 #
@@ -129,6 +130,8 @@ def _heading(name: str, text: str) -> Markup:
 def _state(board: Board) -> Iterator[Markup]:
     if board.planned is not None:
         yield element("p", _summary(board.planned), class_="first")
+        if sum_up := saves(summed(board.planned.worths.values()), board.planned.currency):
+            yield element("p", f"Draining them, each by itself, {sum_up}.")
     if board.draining:
         yield element("p", "Draining ", element("code", board.draining.node.name), ".")
     if board.held:

@@ -25,6 +25,7 @@ from rescheduler.observe.events import (
 from rescheduler.planning.forms import utc
 from rescheduler.planning.money.prices import NodeFacts, PriceList
 from rescheduler.planning.money.savings import Savings
+from rescheduler.planning.money.worth import summed
 from rescheduler.planning.outcome import Plan, Planning, Verdict
 
 # The content of the status page: the latest plan for every node, recent drains, and current waits.
@@ -145,6 +146,7 @@ def summary(board: Board) -> dict[str, Any]:
         "complete": planned.complete if planned else None,
         "spotNodes": planned.planning.spot_nodes if planned else None,
         "onDemandNodes": planned.planning.on_demand_nodes if planned else None,
+        "potentialSavings": _potential(planned) if planned else None,
         "coolingDown": {node: utc(until) for node, until in board.observed.cooling.items()} if board.observed else {},
         "spotPools": [pool.as_json() | {"nodes": pool.nodes} for pool in board.observed.pools]
         if board.observed
@@ -159,6 +161,19 @@ def nodes(board: Board) -> list[dict[str, Any]]:
     if (planned := board.planned) is None:
         return []
     return [_node(verdict, planned.facts, board.prices) for verdict in planned.planning.verdicts]
+
+
+def _potential(planned: Planned) -> dict[str, Any] | None:
+    """Return what draining all drainable nodes would save per month, each by itself; None if it is not known."""
+    worth = summed(planned.worths.values())
+    if worth.gross_per_month is None:
+        return None
+    net = worth.net_per_month
+    return {
+        "netPerMonth": None if net is None else float(net),
+        "grossPerMonth": float(worth.gross_per_month),
+        "currency": planned.currency,
+    }
 
 
 def _member(name: str, value: bytes) -> bytes:

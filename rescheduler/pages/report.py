@@ -8,6 +8,7 @@ from rescheduler.pages.element import Markup, document, element, table
 from rescheduler.pages.nodes import NodeBox, NodeEntry, node_list, picture, search_tools
 from rescheduler.planning.forms import count, cpu, memory, money, percent
 from rescheduler.planning.money.prices import NodeFacts, PriceList
+from rescheduler.planning.money.worth import saves
 from rescheduler.planning.what_if.overview import NO_PRICE, Lever, Overview, Totals
 
 # The summary of a report: what a plan frees, by instance type, and the levers that would free more.
@@ -23,10 +24,10 @@ def headline(overview: Overview) -> str:
 def _amounts(totals: Totals, prices: PriceList) -> Iterator[str]:
     yield f"{cpu(totals.cpu)} vCPU"
     yield memory(totals.memory)
-    if totals.per_month is not None:
+    if saved := saves(totals.worth, prices.currency):
         have = "has" if totals.unpriced == 1 else "have"
         unpriced = f" ({totals.unpriced} of these nodes {have} no known price)" if totals.unpriced else ""
-        yield f"{money(totals.per_month, prices.currency)} per month{unpriced}"
+        yield f"{saved}{unpriced}"
 
 
 def by_type(overview: Overview) -> Markup:

@@ -15,6 +15,7 @@ from predicates.snapshot import Snapshot
 from rescheduler.planning.budgets import Budgets, RemainingDisruptions
 from rescheduler.planning.forms import instant
 from rescheduler.planning.money.prices import NodeFacts, PriceList, node_facts
+from rescheduler.planning.money.worth import covered
 from rescheduler.planning.outcome import Blocker, Planning, Reason, Verdict
 from rescheduler.planning.placement.forecast import Forecaster
 from rescheduler.planning.placement.packing import EVALUATIONS_PER_SECOND, Effort, Room, Sizes
@@ -89,9 +90,12 @@ def in_drain_order(
     """Return the nodes *names*, which are sorted by requested CPU and name, in the order of *policy*.
 
     Nodes that have reached the maximum age come first. Nodes that are equal in the order of *policy* remain sorted by
-    requested CPU and name. Nodes with pods of the namespaces `last` of *circumstances* come last.
+    requested CPU and name. Nodes that commitments pay anyway come after all others. Nodes with pods of the namespaces
+    `last` of *circumstances* come last.
     """
     names = _in_order_of_policy(names, snapshot, policy, circumstances)
+    if circumstances.prices.commitments:
+        names = _committed_last(names, snapshot, circumstances)
     if circumstances.last:
         return tuple(sorted(names, key=lambda name: _last(name, snapshot, circumstances.last)))
     return tuple(names)
@@ -105,6 +109,12 @@ def _in_order_of_policy(
     nodes = [node_facts(snapshot, name, spot=False) for name in names]
     ordered = sorted(nodes, key=lambda node: _key(node, policy, circumstances.prices))
     return [node.name for node in sorted(ordered, key=lambda node: not _expired(node, policy, circumstances.now))]
+
+
+def _committed_last(names: Iterable[str], snapshot: Snapshot, circumstances: Circumstances) -> list[str]:
+    nodes = [node_facts(snapshot, name, spot=False) for name in names]
+    parts = covered(reversed(nodes), circumstances.prices, circumstances.now.date())
+    return [node.name for node in sorted(nodes, key=lambda node: node.name in parts)]
 
 
 def _last(node: str, snapshot: Snapshot, numbers: Mapping[str, int]) -> int:

@@ -1,9 +1,11 @@
 """Tests of the JSON of a plan for values that only some clusters have: prices and levers."""
 
+from dataclasses import replace
 from decimal import Decimal
 
 from rescheduler.cli.plan import as_json
 from rescheduler.planning.money.prices import PriceList
+from rescheduler.planning.money.worth import Worth
 from rescheduler.planning.outcome import Plan, Planning, Reason, Rejected
 from rescheduler.planning.what_if.overview import Lever, overview
 from tests.cli.test_plan_page import DISABLED, NODES
@@ -14,6 +16,7 @@ def test_the_json_output_has_prices_and_levers() -> None:
     lever = Lever(
         "Pod ci/job", Reason.NO_CONTROLLER, "it has no controller", ("od-1",), ("od-1",), ("x: y",), ("od-1",)
     )
+    lever = replace(lever, worth=Worth.of(Decimal(1), Decimal(0), Decimal("0.25")))
     planning = Planning((Plan("od-0", ()), Rejected("od-1", (DISABLED,))), 2, 2)
     prices = PriceList({("m5.2xlarge", "", False): Decimal("0.384")}, currency="EUR")
     load = as_json(overview(planning, snapshot(NODES), prices, [lever], levers_complete=False), 0.5)
@@ -31,5 +34,10 @@ def test_the_json_output_has_prices_and_levers() -> None:
             "together_with": ["x: y"],
             "frees_together": ["od-1"],
             "tried": True,
+            "price_per_month": 730.0,
+            "net_per_month": 547.5,
+            "committed_per_month": 0.0,
+            "spot_share_per_month": 182.5,
+            "net_per_month_together": None,
         }
     ]

@@ -125,7 +125,7 @@ HEADLINES: dict[str, tuple[Planning, PriceList, str]] = {
     "all, with prices": (
         planning(*(Plan(f"od-{i}", ()) for i in range(3))),
         PRICES,
-        "3 of 3 on-demand nodes drainable (841 $/month).",
+        "3 of 3 on-demand nodes drainable; saves 841 $/month.",
     ),
     "all, without prices": (
         planning(*(Plan(f"od-{i}", ()) for i in range(3))),
@@ -142,7 +142,7 @@ HEADLINES: dict[str, tuple[Planning, PriceList, str]] = {
     "a reason of the nodes": (
         planning(Rejected("od-0", (DISABLED,)), Rejected("od-1", (DISABLED,)), Plan("od-2", ())),
         PRICES,
-        "1 of 3 on-demand nodes drainable (280 $/month); scale-down-disabled blocks 2.",
+        "1 of 3 on-demand nodes drainable; saves 280 $/month; scale-down-disabled blocks 2.",
     ),
     "no room, regardless of the first pod": (
         planning(Rejected("od-0", (CACHE,))),
@@ -152,7 +152,7 @@ HEADLINES: dict[str, tuple[Planning, PriceList, str]] = {
     "one node without a price": (
         planning(Plan("od-0", ()), Plan("od-1", ())),
         PriceList(by_node={"od-0": Decimal("0.1")}),
-        "2 of 2 on-demand nodes drainable (at least 73.00/month).",
+        "2 of 2 on-demand nodes drainable; saves at least 73.00/month.",
     ),
     "no nodes": (planning(), PRICES, "0 of 0 on-demand nodes drainable."),
 }

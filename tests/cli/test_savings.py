@@ -153,7 +153,7 @@ def test_json_and_yaml_have_the_same_content(edge: ScriptedApiServer, savings: A
                         {
                             "node": NODE, "uid": f"uid-{NODE}", "instance_type": "m5.xlarge", "zone": "eu-central-1a",
                             "drained_at": "2026-01-01T00:00:00Z", "gone_at": "2026-01-01T12:00:00Z", "ended_at": None,
-                            "ending": None, "price": 0.23, "spot_cost": 0.05, "currency": "USD",
+                            "ending": None, "price": 0.23, "spot_cost": 0.05, "committed": 0.0, "currency": "USD",
                             "node_hours": 6, "vcpu_hours": 24, "gib_hours": 96, "money": {"USD": 1.08},
                         }
                     ],

@@ -1,5 +1,6 @@
 """The daemon's ledger of savings: its entries about drains, and how it is stored."""
 
+import dataclasses
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -13,6 +14,7 @@ from rescheduler.draining.events import EvictionFailed
 from rescheduler.errors import Conflict, Forbidden, ReschedulerError, Retryable
 from rescheduler.housekeeping.loop import RoundOutcome
 from rescheduler.observe.events import ErrorKind, SavingsCounted, Trouble
+from rescheduler.planning.money.commitments import Commitment
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.money.savings import Receipt, SavingsLedger
 from rescheduler.planning.money.savings_form import dump_ledger, load_ledger
@@ -88,6 +90,15 @@ class TestDrains:
             loop.round()
             here.pass_time(3600 - 10)
             assert [receipt.gone_at is not None for receipt in receipts(here)] == [True]
+
+    @pytest.mark.parametrize(("nodes", "committed", "saved"), [(1, "0", "0.19"), (2, "0.20", "0")])
+    def test_a_node_that_is_paid_anyway_saves_nothing(self, nodes: int, committed: str, saved: str) -> None:
+        """A commitment pays for the node that stays first, so that one commitment for two nodes costs nothing."""
+        known = dataclasses.replace(PRICES, commitments=(Commitment("m5", nodes=nodes),))
+        with world(*CLUSTER) as here:
+            assert here.loop(prices=known).round() is RoundOutcome.DRAINED
+            [receipt] = receipts(here)
+            assert (receipt.committed, receipt.money_per_hour) == (Decimal(committed), Decimal(saved))
 
     def test_a_failed_drain_saves_nothing(self) -> None:
         with world(*CLUSTER[:1], *CLUSTER[2:4]) as here:

@@ -29,6 +29,7 @@ from rescheduler.observe.events import (
     WatchAges,
 )
 from rescheduler.planning.money.savings import Savings
+from rescheduler.planning.money.worth import Worth
 from rescheduler.planning.outcome import LandingOutcome, Planning
 from tests.monitoring.recording import BACKEND, Script
 from tests.observe.builders import BLOCKED, OD, PLAN, SPOT, WEB, WORKER
@@ -59,6 +60,9 @@ class Incident:
         return self.rounds(minute - TROUBLE)
 
 
+WORTHS = {PLAN.node: Worth.of(Decimal(1), Decimal(0), Decimal("0.25"))}
+
+
 def moment(minute: int) -> datetime:
     return datetime.fromtimestamp(0, UTC) + timedelta(minutes=minute)
 
@@ -77,7 +81,9 @@ def healthy(minute: int) -> tuple[Event, ...]:
         WatchAges({"Pod": 5.0, "Node": 20.0}),
         Observed(moment(minute), pods, frozenset({"od-1", "od-2", "spot-1"}), {}),
         OwedChanged(0),
-        Planned(moment(minute), Planning((PLAN, BLOCKED), 2, 1), nodes, 0.2, complete=True),
+        Planned(
+            moment(minute), Planning((PLAN, BLOCKED), 2, 1), nodes, 0.2, complete=True, worths=WORTHS, currency="$"
+        ),
         RoundEnded(moment(minute), 0.5, succeeded=True),
     )
 

@@ -1,9 +1,12 @@
 """Builders of events of rounds and drains."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
+from decimal import Decimal
 
 from rescheduler.draining.state import Failure, Why
 from rescheduler.observe.events import DrainEnded, InvolvedNode, Observed, Planned
+from rescheduler.planning.money.worth import Worth
 from rescheduler.planning.outcome import Blocker, Placement, Plan, Planning, PodRef, Reason, Rejected, Verdict
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -23,6 +26,12 @@ WORKER, SPOT = "node-role.kubernetes.io/worker", "node-role.kubernetes.io/spot-w
 def planned(*verdicts: Verdict, complete: bool = True) -> Planned:
     nodes = {verdict.node: InvolvedNode(verdict.node, f"uid-{verdict.node}") for verdict in verdicts}
     return Planned(NOW, Planning(verdicts, len(verdicts), 2), nodes, 0.2, complete)
+
+
+def valued(price: str, spot: str | None) -> Planned:
+    """Return a round whose only plan is of a node with this price and pods with this share of the spot nodes."""
+    worth = Worth.of(Decimal(price), Decimal(0), None if spot is None else Decimal(spot))
+    return replace(planned(PLAN), worths={PLAN.node: worth}, currency="USD")
 
 
 def observed(*nodes: str, at: datetime = NOW) -> Observed:

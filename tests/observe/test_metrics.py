@@ -39,7 +39,7 @@ from rescheduler.planning.money.savings import Savings
 from rescheduler.planning.outcome import LandingOutcome, Plan
 from rescheduler.planning.pool_losses import PoolState
 from rescheduler.providers.base import DeleteResult
-from tests.observe.builders import BLOCKED, NOW, OD, PLAN, SPOT, WEB, WORKER, ended, observed, planned
+from tests.observe.builders import BLOCKED, NOW, OD, PLAN, SPOT, WEB, WORKER, ended, observed, planned, valued
 
 P = "spot_rescheduler_"
 FAILED = RoundEnded(NOW, 0.3, succeeded=False)
@@ -72,6 +72,7 @@ CASES: dict[str, tuple[Event, str, dict[str, str], float]] = {
     "nodes": (observed("a", "b"), "nodes_count", {"node_type": WORKER}, 2),
     "spot nodes": (observed("a"), "nodes_count", {"node_type": SPOT}, 1),
     "pods of a node": (observed("a"), "node_pods_count", {"node_type": WORKER, "node": "a"}, 3),
+    "what plans save": (valued("1", "0.25"), "potential_savings", {"currency": "USD"}, 547.5),
     "a drain": (ended(), "node_drain_total", {"drain_state": "Success", "node": "od-1"}, 1),
     "a failed drain": (ended(Why.STOPPED), "node_drain_total", {"drain_state": "Failure", "node": "od-1"}, 1),
     "a drain, without its node": (ended(), "drains_total", {"result": "success"}, 1),
@@ -343,3 +344,7 @@ def test_the_page_is_valid_in_both_formats() -> None:
     families = {family.name: family for family in parsed}
     assert families[P + "nodes_count"].type == "unknown"
     assert families[P + "node_drain"].type == "counter"
+
+
+def test_what_plans_save_is_unknown_without_prices_of_spot_nodes() -> None:
+    assert samples(after(valued("1", "0.25"), valued("1", None)), "potential_savings") == []

@@ -124,6 +124,7 @@ def test_the_json_status_has_the_whole_state(pages: ServedPages) -> None:
         "complete": True,
         "spotNodes": 2,
         "onDemandNodes": 2,
+        "potentialSavings": None,
         "nodes": [
             {
                 "node": "od-1",

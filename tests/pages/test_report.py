@@ -22,7 +22,8 @@ HOSTILE = "<script>alert(1)</script>\"'&"
 
 
 def test_the_headline_sums_up_the_plan() -> None:
-    assert headline(planned(6, 6)) == "3 of 6 on-demand nodes can be freed: 12 vCPU, 48 GiB, 420 $ per month."
+    saved = "saves 396 $/month: nodes 420, their share of spot 24.64"
+    assert headline(planned(6, 6)) == f"3 of 6 on-demand nodes can be freed: 12 vCPU, 48 GiB, {saved}."
     assert headline(planned(6, 6, prices=PriceList())) == "3 of 6 on-demand nodes can be freed: 12 vCPU, 48 GiB."
     assert headline(planned(1, 0)) == "0 of 1 on-demand nodes can be freed."
 
@@ -30,9 +31,9 @@ def test_the_headline_sums_up_the_plan() -> None:
 def test_nodes_without_a_price_are_counted() -> None:
     overview = planned(6, 6)
     partly = replace(overview, freed=replace(overview.freed, per_hour=Decimal("0.1"), unpriced=3))
-    assert headline(partly).endswith("48 GiB, 73.00 $ per month (3 of these nodes have no known price).")
+    assert headline(partly).endswith("their share of spot 24.64 (3 of these nodes have no known price).")
     single = replace(overview, freed=replace(overview.freed, per_hour=Decimal("0.1"), unpriced=1))
-    assert headline(single).endswith("48 GiB, 73.00 $ per month (1 of these nodes has no known price).")
+    assert headline(single).endswith("their share of spot 24.64 (1 of these nodes has no known price).")
 
 
 def test_requests_of_the_moved_pods_are_added_to_their_targets() -> None:

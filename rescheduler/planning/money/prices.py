@@ -13,6 +13,7 @@ from predicates.objects import Node
 from predicates.requests import allocatable
 from predicates.snapshot import Snapshot
 from rescheduler.errors import InputError
+from rescheduler.planning.money.commitments import Commitment
 
 # Prices of nodes per hour: from a list by instance type, or from a price per vCPU and GiB.
 
@@ -55,6 +56,7 @@ class PriceList:
     spot_per_vcpu: Decimal | None = None
     spot_per_gib: Decimal | None = None
     currency: str = ""  #: as the user gave it, "" if not given
+    commitments: tuple[Commitment, ...] = ()  #: on-demand nodes that are paid anyway
 
     @property
     def empty(self) -> bool:

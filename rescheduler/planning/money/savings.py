@@ -8,6 +8,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from rescheduler.planning.money.worth import net_per_hour
 from rescheduler.planning.waits import Moment
 
 # The ledger of savings: what on-demand nodes would have cost if they had not been drained and removed.
@@ -41,6 +42,7 @@ class Receipt(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     drained_at: Moment
     nodes_before: int  #: number of on-demand nodes at the drain, with this one
     price: Decimal | None = None  #: of the node; None if it is not known
+    committed: Decimal = Decimal(0)  #: the part of the price that commitments pay anyway
     spot_cost: Decimal | None = None  #: of the moved pods on spot nodes; None if it is not known
     currency: str = ""
     gone_at: Moment | None = None  #: when the Node was observed to be gone; None if it still exists
@@ -55,10 +57,11 @@ class Receipt(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def money_per_hour(self) -> Decimal | None:
-        """Return the price of the node minus the cost of its pods on spot nodes, at least 0. None if not known."""
-        if self.price is None or self.spot_cost is None:
-            return None
-        return max(self.price - self.spot_cost, Decimal(0))
+        """Return the price of the node minus the cost of its pods on spot nodes, at least 0. None if not known.
+
+        What a commitment pays anyway is not saved.
+        """
+        return net_per_hour(self.price, self.committed, self.spot_cost)
 
     def until(self, now: datetime) -> datetime:
         """Return the time when the saving ended, or *now* if it continues. Only for machines that are gone."""

@@ -88,7 +88,7 @@ def _without_receipts(ledger: SavingsLedger, receipts: list[Receipt]) -> Savings
 
 def _amounts(ledger: SavingsLedger) -> Iterator[Decimal]:
     for receipt in ledger.receipts:
-        yield from (amount for amount in (receipt.price, receipt.spot_cost) if amount is not None)
+        yield from (amount for amount in (receipt.price, receipt.committed, receipt.spot_cost) if amount is not None)
     for savings in (ledger.earlier, *ledger.days.values()):
         yield from savings.money.values()
 
@@ -107,6 +107,7 @@ ASSUMPTIONS: Final = (
     f"It counts while there are fewer on-demand nodes than before, at most {LONGEST.days} days.",
     "A new on-demand node ends the oldest saving, first one of the same instance type.",
     "Money is the price of the node without the cost of its pods on spot nodes, at least 0.",
+    "What a commitment pays anyway is not saved (--commitments).",
     "Prices are those at the drain. A pod costs the larger of its shares of CPU and memory of the spot node.",
     "Nodes without a known price, or whose pods have no known cost, count as node-hours only.",
 )

@@ -5,6 +5,7 @@ Separate from the command: it decides, and prints nothing.
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from decimal import Decimal
 from itertools import combinations
 from typing import Final, TypeAlias
@@ -15,9 +16,10 @@ from predicates.objects import Pod
 from predicates.snapshot import Snapshot, Trial
 from rescheduler.planning.budgets import SYNC_FAILED, Budgets, RemainingDisruptions, rule_text, sync_failure
 from rescheduler.planning.controllers import ControllerName, controller_of
-from rescheduler.planning.money.prices import PriceList, node_facts
+from rescheduler.planning.money.prices import NodeFacts, PriceList, cost_on, node_facts
+from rescheduler.planning.money.worth import Worth, covered, summed
 from rescheduler.planning.outcome import Plan, Planning, Reason, Rejected
-from rescheduler.planning.placement.packing import Effort, Stuck, pack
+from rescheduler.planning.placement.packing import Effort, Placed, Stuck, pack
 from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.rules.declared import Fate
 from rescheduler.planning.rules.pins import local_volume
@@ -198,6 +200,7 @@ def rank_levers(
     nodes = KeptNodes(shared, planning.plans)
     kept_nodes = tuple(nodes.each(planning.rejected))
     worth = {verdict.node: _worth(snapshot, verdict.node, prices) for verdict in planning.rejected}
+    values = _Values(planning, snapshot, prices, shared.circumstances.now.date())
     with snapshot.trial() as trial:
         for row, placed in nodes.planned:
             trial.evict(*(pod for pod, _ in placed))
@@ -207,12 +210,58 @@ def rank_levers(
         trial.keep()
         # The results that the trials start from are computed before any of them changes a row.
         filters.refresh(pod.cls for node in kept_nodes for pod in node.lifted)
-        return _Ranking(nodes, kept_nodes, worth, trial, time_is_up).run()
+        return _Ranking(nodes, kept_nodes, worth, values, trial, time_is_up).run()
 
 
 def _worth(snapshot: Snapshot, name: str, prices: PriceList) -> _Worth:
     facts = node_facts(snapshot, name, spot=False)
     return prices.per_hour(facts) or Decimal(0), 1, facts.cpu
+
+
+class _Values:
+    """What nodes that a lever frees are worth: the price of each, without its pods' share of the spot nodes."""
+
+    def __init__(self, planning: Planning, snapshot: Snapshot, prices: PriceList, today: date) -> None:
+        self._planning = planning
+        self._snapshot = snapshot
+        self._prices = prices
+        self._today = today
+        self._facts: dict[int, NodeFacts] = {}
+        self._shares: dict[Obstacles, dict[str, Decimal | None]] = defaultdict(dict)
+
+    def note(self, lifted: Obstacles, node: str, placed: Placed) -> None:
+        """Record where the pods of *node* go if *lifted* are lifted."""
+        if not self._prices.empty:
+            costs = [self._cost(pod, row) for pod, row in placed]
+            known = [cost for cost in costs if cost is not None]
+            self._shares[lifted][node] = sum(known, Decimal(0)) if len(known) == len(costs) else None
+
+    def _cost(self, pod: Pod, row: int) -> Decimal | None:
+        asked = dict(pod.cls.requests)
+        return cost_on(self._target(row), asked.get("cpu", 0), asked.get("memory", 0), self._prices)
+
+    def _target(self, row: int) -> NodeFacts:
+        if row not in self._facts:
+            self._facts[row] = node_facts(self._snapshot, self._snapshot.nodes.names[row], spot=True)
+        return self._facts[row]
+
+    def of(self, lifted: Obstacles, frees: Sequence[str]) -> Worth:
+        """Return what *frees*, the nodes that are freed without *lifted*, are worth."""
+        if self._prices.empty or not frees:
+            return Worth()
+        parts = self._parts(frees)
+        return summed(self._worth(node, parts, self._shares[lifted].get(node)) for node in frees)
+
+    def _worth(self, node: str, parts: Mapping[str, Decimal], share: Decimal | None) -> Worth:
+        price = self._prices.per_hour(node_facts(self._snapshot, node, spot=False))
+        return Worth.of(price, (price or Decimal(0)) * parts.get(node, Decimal(0)), share)
+
+    def _parts(self, frees: Sequence[str]) -> Mapping[str, Decimal]:
+        if not self._prices.commitments:
+            return {}
+        kept = [verdict.node for verdict in self._planning.rejected if verdict.node not in frees]
+        order = [*kept, *reversed(frees), *(plan.node for plan in reversed(self._planning.plans))]
+        return covered((node_facts(self._snapshot, name, spot=False) for name in order), self._prices, self._today)
 
 
 class _Ranking:
@@ -223,12 +272,14 @@ class _Ranking:
         nodes: KeptNodes,
         kept_nodes: Sequence[KeptNode],
         worth: Mapping[str, _Worth],
+        values: _Values,
         trial: Trial,
         time_is_up: Callable[[], bool],
     ) -> None:
         self._nodes = nodes
         self._order = {node.node: number for number, node in enumerate(kept_nodes)}
         self._worth = worth
+        self._values = values
         self._trial = trial
         self._time_is_up = time_is_up
         self._complete = True
@@ -322,6 +373,8 @@ class _Ranking:
             together_with=tuple(map(str, partners)),
             frees_together=together,
             tried=obstacles not in self._unfinished,
+            worth=self._values.of(obstacles, frees),
+            worth_together=self._values.of(obstacles | frozenset(partners), together),
         )
 
     def _nodes_with(self, obstacles: Obstacles) -> list[KeptNode]:
@@ -376,7 +429,8 @@ class _Ranking:
             if node.counts and spare <= 0:
                 continue
             tentative = remaining.copy()
-            if not tentative.reserve(node.movers) and self._drained(node):
+            if not tentative.reserve(node.movers) and (placed := self._drained(node)) is not None:
+                self._values.note(lifted, node.node, placed)
                 remaining = tentative
                 spare -= node.counts
                 drained.append(node)
@@ -385,16 +439,17 @@ class _Ranking:
             self._trial.undrain(node.row)
         return tuple(node.node for node in drained)
 
-    def _drained(self, node: KeptNode) -> bool:
-        """Drain *node* within the trial. Return whether all of its pods fit; if not, the trial stays unchanged."""
+    def _drained(self, node: KeptNode) -> Placed | None:
+        """Drain *node* within the trial. Return where its pods go; None, and an unchanged trial, if not all fit."""
         mark = self._trial.savepoint()
         self._trial.evict(*node.movers)
         self._trial.drain(node.row)
-        if not isinstance(pack(self._nodes.room, self._trial, node.lifted, Effort(_EFFORT)), Stuck):
-            return True
+        placed = pack(self._nodes.room, self._trial, node.lifted, Effort(_EFFORT))
+        if not isinstance(placed, Stuck):
+            return placed
         self._trial.revert(mark)
         self._trial.undrain(node.row)
-        return False
+        return None
 
     def _sum(self, nodes: Iterable[str]) -> _Worth:
         worths = [self._worth[node] for node in nodes]

@@ -3,16 +3,21 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Final
 
 from predicates.snapshot import Snapshot
 from rescheduler.planning.money.prices import HOURS_PER_MONTH, NodeFacts, PriceList, node_facts
+from rescheduler.planning.money.worth import NO_WORTH, Worth, summed, worth_by_node
 from rescheduler.planning.outcome import Planning, Reason
 from rescheduler.planning.survival import Certificate
 
 #: The note for readers if :attr:`Overview.unpriced` is true.
 NO_PRICE: Final = "No on-demand node has a price: the prices are for other instance types, zones or capacity types."
+
+
+_NO_WORTHS: Final[Mapping[str, Worth]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,7 @@ class Totals:
     memory: int = 0  #: allocatable, in bytes
     per_hour: Decimal | None = None  #: of the nodes with a price; None if none has one
     unpriced: int = 0  #: number of nodes without a price
+    worth: Worth = NO_WORTH  #: what the nodes save if they are freed
 
     @property
     def per_month(self) -> Decimal | None:
@@ -45,6 +51,8 @@ class Lever:
     together_with: tuple[str, ...] = ()  #: further obstacles, as ``controller: obstacle``, lifted in combination
     frees_together: tuple[str, ...] = ()  #: nodes that the plan also frees if all of them are lifted
     tried: bool = True  #: False if there was no time to find all of :attr:`frees`
+    worth: Worth = field(default=NO_WORTH, compare=False)  #: of :attr:`frees`
+    worth_together: Worth = field(default=NO_WORTH, compare=False)  #: of :attr:`frees_together`
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +114,17 @@ def overview(
     levers_complete: bool = True,
     assumptions: Iterable[str] = (),
     incomplete: str = "",
+    now: datetime | None = None,
 ) -> Overview:
-    """Summarize *planning*. *snapshot* must be the one that was used for planning."""
+    """Summarize *planning*. *snapshot* must be the one that was used for planning.
+
+    *now* decides which commitments have ended; without it, none has.
+    """
     facts = {verdict.node: node_facts(snapshot, verdict.node, spot=False) for verdict in planning.verdicts}
     freed = [facts[plan.node] for plan in planning.plans]
     targets = {placement.node for plan in planning.plans for placement in plan.placements}
     spot = {name: node_facts(snapshot, name, spot=True) for name in sorted(targets)}
+    worths = worth_by_node(planning, facts | spot, snapshot.pods.get, prices, now.date() if now else date.min)
     by_type: dict[str, list[NodeFacts]] = defaultdict(list)
     for node in freed:
         by_type[node.instance_type].append(node)
@@ -121,8 +134,8 @@ def overview(
         nodes=facts | spot,
         prices=prices,
         on_demand=_totals(facts.values(), prices),
-        freed=_totals(freed, prices),
-        freed_by_type={name: _totals(nodes, prices) for name, nodes in most_first},
+        freed=_totals(freed, prices, worths),
+        freed_by_type={name: _totals(nodes, prices, worths) for name, nodes in most_first},
         levers=tuple(levers),
         levers_complete=levers_complete,
         assumptions=tuple(assumptions),
@@ -141,7 +154,7 @@ def _added(planning: Planning, snapshot: Snapshot) -> dict[str, AddedRequests]:
     return dict(added)
 
 
-def _totals(nodes: Iterable[NodeFacts], prices: PriceList) -> Totals:
+def _totals(nodes: Iterable[NodeFacts], prices: PriceList, worths: Mapping[str, Worth] = _NO_WORTHS) -> Totals:
     listed = list(nodes)
     known = [price for node in listed if (price := prices.per_hour(node)) is not None]
     return Totals(
@@ -150,4 +163,5 @@ def _totals(nodes: Iterable[NodeFacts], prices: PriceList) -> Totals:
         memory=sum(node.memory for node in listed),
         per_hour=sum(known, Decimal(0)) if known else None,
         unpriced=len(listed) - len(known),
+        worth=summed(worths[node.name] for node in listed if node.name in worths),
     )

@@ -1,0 +1,191 @@
+"""What a drained node is worth: the one calculation of money for plans, pages, metrics and the ledger. Pure.
+
+A node is worth its price, without what a commitment pays anyway, and without its pods' share of the spot nodes.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from typing import Final
+
+from predicates.objects import Pod
+from rescheduler.planning.forms import money, per_month
+from rescheduler.planning.money.commitments import Commitment
+from rescheduler.planning.money.prices import HOURS_PER_MONTH, NodeFacts, PriceList, cost_on
+from rescheduler.planning.outcome import Placement, Plan, Planning
+
+_ZERO: Final = Decimal(0)
+
+
+def net_per_hour(price: Decimal | None, committed: Decimal, spot: Decimal | None) -> Decimal | None:
+    """Return what is saved per hour, at least 0; None if the price or the share of the spot nodes is not known."""
+    if price is None or spot is None:
+        return None
+    return max(price - committed - spot, _ZERO)
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """What a drained node, or several, cost and save. All amounts are per hour."""
+
+    gross: Decimal | None = None  #: the prices of the nodes that have one; None if none has
+    committed: Decimal = _ZERO  #: the part of *gross* that commitments pay anyway
+    spot: Decimal | None = None  #: the pods' share of the spot nodes; None if it is not known
+    net: Decimal | None = None  #: what is saved; None if *gross* or *spot* is not known
+
+    @classmethod
+    def of(cls, price: Decimal | None, committed: Decimal, spot: Decimal | None) -> "Worth":
+        """Return the worth of one node."""
+        return cls(price, committed, spot, net_per_hour(price, committed, spot))
+
+    @property
+    def net_per_month(self) -> Decimal | None:
+        return _month(self.net)
+
+    @property
+    def gross_per_month(self) -> Decimal | None:
+        return _month(self.gross)
+
+    @property
+    def committed_per_month(self) -> Decimal:
+        return self.committed * HOURS_PER_MONTH
+
+    @property
+    def spot_per_month(self) -> Decimal | None:
+        return _month(self.spot)
+
+
+NO_WORTH: Final = Worth()
+
+
+def _month(amount: Decimal | None) -> Decimal | None:
+    return None if amount is None else amount * HOURS_PER_MONTH
+
+
+def summed(worths: Iterable[Worth]) -> Worth:
+    """Return the sum. Nodes without a price count for nothing; what is unknown of a node with a price is unknown.
+
+    The amounts add up: net = gross - committed - spot. So what pods cost beyond the price of their node is left out.
+    """
+    priced = [worth for worth in worths if worth.gross is not None]
+    if not priced:
+        return NO_WORTH
+    gross = sum((worth.gross for worth in priced if worth.gross is not None), _ZERO)
+    committed = sum((worth.committed for worth in priced), _ZERO)
+    nets = [worth.net for worth in priced if worth.net is not None]
+    if len(nets) < len(priced):
+        return Worth(gross, committed)
+    net = sum(nets, _ZERO)
+    return Worth(gross, committed, gross - committed - net, net)
+
+
+def spot_share(
+    placements: Iterable[Placement],
+    pod_of: Callable[[str], Pod | None],
+    facts_of: Callable[[str], NodeFacts | None],
+    prices: PriceList,
+) -> Decimal | None:
+    """Return the cost per hour of the placed pods on their nodes; None if a price is not known.
+
+    *pod_of* and *facts_of* return the pod ``namespace/name`` and the node with a name.
+    """
+    total = _ZERO
+    for placement in placements:
+        pod, target = pod_of(str(placement.pod)), facts_of(placement.node)
+        asked = dict(pod.cls.requests) if pod is not None else {}
+        cost = cost_on(target, asked.get("cpu", 0), asked.get("memory", 0), prices) if target is not None else None
+        if cost is None:
+            return None
+        total += cost
+    return total
+
+
+def covered(nodes: Iterable[NodeFacts], prices: PriceList, today: date) -> dict[str, Decimal]:
+    """Return the part of the price of each node that commitments pay, from 0 to 1, by name; only nodes with a part.
+
+    *nodes* are all on-demand nodes, those that will be drained last first: commitments pay for the nodes that stay.
+    Commitments for an instance type are used before those for a family, and these before those for all types.
+    """
+    left = [_Left(each) for each in sorted(prices.commitments, key=lambda each: (-len(each.instance), each.per_hour))]
+    parts = {node.name: _part(node, prices.per_hour(node), left, today) for node in nodes} if left else {}
+    return {name: part for name, part in parts.items() if part}
+
+
+def worth_by_node(
+    planning: Planning,
+    facts: Mapping[str, NodeFacts],
+    pod_of: Callable[[str], Pod | None],
+    prices: PriceList,
+    today: date,
+) -> dict[str, Worth]:
+    """Return what each node with a plan is worth, by name. *facts* are those of all on-demand and all target nodes."""
+    if prices.empty:
+        return {}
+    staying = [verdict.node for verdict in planning.rejected] + [plan.node for plan in reversed(planning.plans)]
+    parts = covered((facts[name] for name in staying if name in facts), prices, today)
+    return {
+        plan.node: _worth(plan, facts[plan.node], parts.get(plan.node, _ZERO), facts, pod_of, prices)
+        for plan in planning.plans
+        if plan.node in facts
+    }
+
+
+def _worth(
+    plan: Plan,
+    node: NodeFacts,
+    part: Decimal,
+    facts: Mapping[str, NodeFacts],
+    pod_of: Callable[[str], Pod | None],
+    prices: PriceList,
+) -> Worth:
+    price = prices.per_hour(node)
+    return Worth.of(price, (price or _ZERO) * part, spot_share(plan.placements, pod_of, facts.get, prices))
+
+
+class _Left:
+    """What is left of a commitment."""
+
+    def __init__(self, commitment: Commitment) -> None:
+        self.commitment = commitment
+        self.money = commitment.per_hour
+        self._used: dict[str, int] = {}
+
+    def takes(self, node: NodeFacts) -> bool:
+        """Return whether the commitment pays for *node* as one of its number of nodes, and count it."""
+        key = node.instance_type if self.commitment.of_each_type else ""
+        used = self._used.get(key, 0)
+        self._used[key] = used + (used < self.commitment.nodes)
+        return used < self.commitment.nodes
+
+
+def _part(node: NodeFacts, price: Decimal | None, left: Iterable[_Left], today: date) -> Decimal:
+    part = _ZERO
+    for each in left:
+        if part >= 1 or not each.commitment.covers(node.instance_type, node.zone, today):
+            continue
+        if not part and each.takes(node):
+            return Decimal(1)
+        if price and each.money > 0:
+            paid = min(each.money, price * (1 - part))
+            each.money -= paid
+            part += paid / price
+    return min(part, Decimal(1))
+
+
+def saves(worth: Worth, currency: str, *, at_least: bool = False) -> str:
+    """Return what *worth* saves, for a headline: ``saves 273 $/month: nodes 518, their share of spot 245``.
+
+    *at_least* means that further nodes have no price. Return "" if no price is known.
+    """
+    if worth.gross_per_month is None:
+        return ""
+    least = "at least " if at_least else ""
+    paid = f", {money(worth.committed_per_month, '')} of it paid by commitments anyway" if worth.committed else ""
+    if worth.net_per_month is None or worth.spot_per_month is None:
+        gross = per_month(worth.gross_per_month, currency)
+        return f"frees nodes of {least}{gross}{paid}; their share of spot is not known"
+    if not worth.spot and not worth.committed:
+        return f"saves {least}{per_month(worth.net_per_month, currency)}"
+    nodes, spot = money(worth.gross_per_month, ""), money(worth.spot_per_month, "")
+    return f"saves {least}{per_month(worth.net_per_month, currency)}: nodes {nodes}{paid}, their share of spot {spot}"
