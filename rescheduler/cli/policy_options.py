@@ -353,7 +353,7 @@ price_options = group(
         ),
         Option(
             "--commitments-from-nodes",
-            Parsed(commitments.from_nodes, "number"),
+            Parsed(commitments.from_nodes, "text"),
             multiple=True,
             metavar="[TYPE=]N",
             help="The first N on-demand nodes of an instance type, or of each, are paid anyway. Repeatable.",
