@@ -32,7 +32,8 @@ _LINE: Final = 120
 # Patterns are those of RE2, which Helm uses: without lookahead.
 _KEY: Final = r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _VALUE: Final = r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?"
-_REQUIREMENT: Final = rf" *(!? *{_KEY}|{_KEY} *(=|==|!=) *{_VALUE}) *"
+_LISTED: Final = rf" *{_VALUE} *(, *{_VALUE} *)*"
+_REQUIREMENT: Final = rf" *(!? *{_KEY}|{_KEY} *(=|==|!=) *{_VALUE}|{_KEY} +(in|notin) *\({_LISTED}\)) *"
 _NAMESPACE: Final = r" *[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])? *"
 _DAYS: Final = r"[A-Za-z]+(-[A-Za-z]+)?(,[A-Za-z]+(-[A-Za-z]+)?)*"
 _PRICE: Final = r"[0-9]{1,9}(\.[0-9]{1,12})?"

@@ -20,6 +20,8 @@ MANIFESTS: Final = Path(__file__).with_name("manifests.yaml")
 #: The namespace in :data:`MANIFESTS`.
 _NAMESPACE: Final = "spot-rescheduler"
 
+_LABELS: Final = ("--on-demand-node-label", "--spot-node-label")
+
 #: Kinds that belong to a namespace of its own. The quota allows pods of the priority class system-cluster-critical.
 _OF_NAMESPACE: Final = ("Namespace", "ResourceQuota")
 
@@ -30,8 +32,20 @@ _OF_NAMESPACE: Final = ("Namespace", "ResourceQuota")
     click.Choice(list(PRESETS)),
     help="Which nodes are on-demand and spot nodes: by the labels of EKS managed node groups, Karpenter, GKE or AKS.",
 )
-@Option("--on-demand-node-label", NODE_LABELS, to="on_demand_label", help="Label of the nodes to drain, as for run.")
-@Option("--spot-node-label", NODE_LABELS, to="spot_label", help="Label of the nodes to which pods are moved.")
+@Option(
+    "--on-demand-node-label",
+    NODE_LABELS,
+    to="on_demand_label",
+    multiple=True,
+    help="Label of the nodes to drain, as for run. Repeatable.",
+)
+@Option(
+    "--spot-node-label",
+    NODE_LABELS,
+    to="spot_label",
+    multiple=True,
+    help="Label of the nodes to which pods are moved. Repeatable.",
+)
 @Option(
     "--dry-run",
     Bool(),
@@ -50,8 +64,8 @@ _OF_NAMESPACE: Final = ("Namespace", "ResourceQuota")
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED, metavar="[-- FLAG]...")
 def command(
     preset: str | None,
-    on_demand_label: NodeLabels | None,
-    spot_label: NodeLabels | None,
+    on_demand_label: tuple[NodeLabels, ...],
+    spot_label: tuple[NodeLabels, ...],
     flags: tuple[str, ...],
     **settings: Any,
 ) -> None:
@@ -65,15 +79,19 @@ def command(
     are those of deploy/base; kubectl delete with the same manifests removes them. They are for one installation in a
     cluster; for several, use the chart.
     """  # noqa: D301 - click reads the character
-    labels = PRESETS[preset] if preset else (None, None)
-    on_demand, spot = on_demand_label or labels[0], spot_label or labels[1]
-    if on_demand is None or spot is None:
+    labels = PRESETS[preset] if preset else ()
+    on_demand, spot = (
+        NodeLabels.any_of(given or labels[n : n + 1]) for n, given in enumerate((on_demand_label, spot_label))
+    )
+    if not on_demand.alternatives or not spot.alternatives:
         raise UsageError(
             f"expected --preset, one of {', '.join(PRESETS)}, or --on-demand-node-label and --spot-node-label"
         )
     check_labels(on_demand, spot)
     dry = ["--dry-run"] if settings["dry_run"] else []
-    chosen = [f"--on-demand-node-label={on_demand}", f"--spot-node-label={spot}", *dry, *flags]
+    chosen = [f"{_LABELS[0]}={each}" for each in on_demand.selectors]
+    chosen += [f"{_LABELS[1]}={each}" for each in spot.selectors]
+    chosen += [*dry, *flags]
     _check(chosen)
     sys.stdout.write(_text(_installed(chosen, **settings)))
 

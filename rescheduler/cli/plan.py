@@ -170,6 +170,9 @@ class _Summary:
             yield Line(f"No node has the label {self.policy.on_demand_label} (--on-demand-node-label).")
         if not planning.spot_nodes:
             yield Line(f"No node has the label {self.policy.spot_label} (--spot-node-label).")
+            nodes = sorted([plan.node for plan in planning.plans] + [verdict.node for verdict in planning.rejected])
+            if nodes:
+                yield Line(f"To see what spot nodes would free: --what-if 'add-spot 3 like {nodes[0]}'")
         if self.overview.unpriced:
             yield Line(NO_PRICE)
         for assumption in self.overview.assumptions:

@@ -23,13 +23,26 @@ from rescheduler.planning.policy import DrainOrder, MoveJobs, Policy, Surging, i
 
 _POLICY: Final = Policy()
 _NAMES: Final = Parsed(parse_names, "names", UsageError)
-NODE_LABELS: Final = Parsed(NodeLabels.parse, "selector", UsageError)
+
+
+class _NodeLabelsType(Parsed):
+    """A selector of nodes. In the environment, semicolons separate selectors, which contain spaces and commas."""
+
+    envvar_list_splitter = ";"
+
+    def __init__(self) -> None:
+        super().__init__(NodeLabels.parse, "selector", UsageError)
+
+
+NODE_LABELS: Final = _NodeLabelsType()
 
 #: The scheduler name that stands for all schedulers.
 ANY_SCHEDULER: Final = "*"
 
 
 def _policy(
+    on_demand_label: tuple[NodeLabels, ...],
+    spot_label: tuple[NodeLabels, ...],
     planning_timeout: timedelta,
     max_node_age: timedelta,
     drain_order: str,
@@ -43,10 +56,13 @@ def _policy(
     namespace_selector: str,
     **values: Any,
 ) -> Policy:
-    check_labels(values["on_demand_label"], values["spot_label"])
+    on_demand, spot = NodeLabels.any_of(on_demand_label), NodeLabels.any_of(spot_label)
+    check_labels(on_demand, spot)
     if "" in scheduler_names:
         raise UsageError("--scheduler-name: expected a name, or '*' for all schedulers")
     return Policy(
+        on_demand_label=on_demand,
+        spot_label=spot,
         planning_timeout=planning_timeout.total_seconds(),
         max_node_age=max_node_age.total_seconds(),
         drain_order=DrainOrder(drain_order),
@@ -82,16 +98,19 @@ policy_options = group(
             "--on-demand-node-label",
             NODE_LABELS,
             to="on_demand_label",
-            default=str(_POLICY.on_demand_label),
-            help="Label of the nodes to drain: key, key=value, key!=value or !key, as in kubectl get -l; a comma means "
-            "and. A node that also matches the spot label is a spot node.",
+            multiple=True,
+            default=_POLICY.on_demand_label.selectors,
+            help="Label of the nodes to drain: key, key=value, key!=value, !key, 'key in (a,b)' or 'key notin (a,b)', "
+            "as in kubectl get -l; a comma means and. Repeatable: a node with any of them. A node that also matches "
+            "the spot label is a spot node. In the environment, semicolons separate several.",
         ),
         Option(
             "--spot-node-label",
             NODE_LABELS,
             to="spot_label",
-            default=str(_POLICY.spot_label),
-            help="Label of the nodes to which pods are moved, in the same syntax.",
+            multiple=True,
+            default=_POLICY.spot_label.selectors,
+            help="Label of the nodes to which pods are moved, in the same syntax. Repeatable.",
         ),
         Option(
             "--delete-non-replicated-pods",

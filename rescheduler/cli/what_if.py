@@ -20,11 +20,12 @@ from predicates.scheduler import parse_minor
 from predicates.snapshot import Snapshot
 from rescheduler.cli.console import BLANK, HEADING, Line, styled
 from rescheduler.cli.go_flags import Option
-from rescheduler.cli.policy_options import ANY_SCHEDULER
+from rescheduler.cli.policy_options import ANY_SCHEDULER, NODE_LABELS
 from rescheduler.cli.scheduler_config import scheduling
 from rescheduler.errors import UsageError
 from rescheduler.planning.controllers import ControllerName
 from rescheduler.planning.forms import count
+from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.outcome import Planning
 from rescheduler.planning.policy import NamespaceScope, Policy, namespace_scope, parse_names
 from rescheduler.planning.what_if.changes import AddSpot, BudgetChange, OtherScheduler, SettingChange, Unpin, Untaint
@@ -59,7 +60,9 @@ def setting_options(policy: Policy, params: Sequence[click.Parameter]) -> dict[s
     return {
         option.opts[0].removeprefix("--"): option
         for option in options
-        if option.name in _SCOPES or option.name == _AT_ONCE or lists.get(option.name or "") == option.multiple
+        if option.name in _SCOPES
+        or option.name == _AT_ONCE
+        or lists.get(option.name or "") == (option.multiple and option.type is not NODE_LABELS)
     }
 
 
@@ -91,7 +94,7 @@ def _as_field(value: Any, before: Any, *, multiple: bool) -> Any:
         return value.total_seconds()
     if isinstance(before, enum.Enum):
         return type(before)(value)
-    if not multiple or isinstance(value, tuple):
+    if not multiple or isinstance(value, tuple | NodeLabels):
         return value
     if not value:
         raise UsageError(f"expected a name, or {ANY_SCHEDULER} for all")

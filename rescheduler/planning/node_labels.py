@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,35 +13,56 @@ _VALUE: Final = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _KEY: Final = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 _REQUIREMENT: Final = re.compile(r"(?P<absent>!?)(?P<key>[^=!,]*)(?:(?P<operator>==?|!=)(?P<value>.*))?", re.DOTALL)
+_SET: Final = re.compile(r"(?P<key>\S+)\s+(?P<operator>in|notin)\s*\((?P<values>[^()]*)\)")
+_PART: Final = re.compile(r"(?:[^,(]|\([^()]*+\)?)*+")  #: up to a comma that is not within parentheses
+
+
+def parts(text: str) -> Iterator[str]:
+    """Yield the parts of the selector *text* between commas that are not within parentheses."""
+    position = 0
+    while position <= len(text) and (part := _PART.match(text, position)) is not None:
+        yield part[0]
+        position = part.end() + 1
+
+
+def named_set(part: str) -> tuple[str, bool, tuple[str, ...]] | None:
+    """Return the key, whether it is ``notin``, and the values of ``key in (a,b)``; None for other requirements."""
+    if (match := _SET.fullmatch(part)) is None:
+        return None
+    return match["key"], match["operator"] == "notin", tuple(value.strip() for value in match["values"].split(","))
 
 
 @dataclass(frozen=True, slots=True)
 class NodeLabel:
-    """One requirement: ``key``, ``key=value``, or the opposite (``!key``, ``key!=value``)."""
+    """One requirement: ``key``, ``key=value``, ``key in (a,b)``, or the opposite."""
 
     key: str
-    value: str | None = None  #: None means any value
+    values: tuple[str, ...] = ()  #: empty: any value
     negated: bool = False
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Return whether *labels* satisfy the requirement."""
         value = labels.get(self.key)
-        return (value is not None if self.value is None else value == self.value) != self.negated
+        return (value in self.values if self.values else value is not None) != self.negated
 
     def __str__(self) -> str:
-        if self.value is None:
-            return f"!{self.key}" if self.negated else self.key
-        return f"{self.key}{'!=' if self.negated else '='}{self.value}"
+        match self.values:
+            case ():
+                return f"!{self.key}" if self.negated else self.key
+            case (value,):
+                return f"{self.key}{'!=' if self.negated else '='}{value}"
+        return f"{self.key} {'notin' if self.negated else 'in'} ({','.join(self.values)})"
 
 
 @dataclass(frozen=True, slots=True)
 class NodeLabels:
-    """A group of nodes, which satisfy all requirements. As in kubectl, ``key!=value`` includes nodes without it.
+    """A group of nodes, which satisfy all requirements of at least one alternative.
 
-    The order of the requirements matters only for the text.
+    As in kubectl, ``key!=value`` and ``key notin (value)`` include nodes without the label. The order of the
+    alternatives and of their requirements matters only for the text.
     """
 
-    requirements: tuple[NodeLabel, ...]
+    alternatives: tuple[tuple[NodeLabel, ...], ...]
 
     @classmethod
     def parse(cls, text: str) -> "NodeLabels":
@@ -49,19 +70,29 @@ class NodeLabels:
 
         Raises UsageError if *text* is not valid.
         """
-        requirements = (_requirement(part.strip(), text) for part in text.split(","))
-        return cls(tuple(dict.fromkeys(requirements)))
+        requirements = (_requirement(part.strip(), text) for part in parts(text))
+        return cls((tuple(dict.fromkeys(requirements)),))
+
+    @classmethod
+    def any_of(cls, groups: Iterable["NodeLabels"]) -> "NodeLabels":
+        """Return the group of the nodes that belong to at least one of *groups*."""
+        return cls(tuple(dict.fromkeys(alternative for group in groups for alternative in group.alternatives)))
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Return whether a node with these *labels* belongs to the group."""
-        return all(requirement.matches(labels) for requirement in self.requirements)
+        return any(all(requirement.matches(labels) for requirement in group) for group in self.alternatives)
 
     def same_as(self, other: "NodeLabels") -> bool:
-        """Return whether *other* has the same requirements, in any order."""
-        return set(self.requirements) == set(other.requirements)
+        """Return whether *other* has the same alternatives with the same requirements, in any order."""
+        return {frozenset(group) for group in self.alternatives} == {frozenset(group) for group in other.alternatives}
+
+    @property
+    def selectors(self) -> tuple[str, ...]:
+        """The selector of each alternative."""
+        return tuple(",".join(map(str, group)) for group in self.alternatives)
 
     def __str__(self) -> str:
-        return ",".join(map(str, self.requirements))
+        return " or ".join(self.selectors)
 
 
 def label_key(text: str) -> str:
@@ -72,34 +103,40 @@ def label_key(text: str) -> str:
 
 
 def _requirement(part: str, text: str) -> NodeLabel:
-    match = _REQUIREMENT.fullmatch(part)
-    if match is not None:
-        key, operator, value = match["key"].strip(), match["operator"], match["value"]
-        value = None if value is None else value.strip()
-        if _KEY.fullmatch(key) and _VALUE.fullmatch(value or "") and not (match["absent"] and operator):
-            return NodeLabel(key, value, negated=bool(match["absent"]) or operator == "!=")
+    if (listed := named_set(part)) is not None:
+        key, negated, values = listed
+        if _KEY.fullmatch(key) and all(map(_VALUE.fullmatch, values)):
+            return NodeLabel(key, tuple(dict.fromkeys(values)), negated)
+    elif (match := _REQUIREMENT.fullmatch(part)) is not None:
+        key, operator, value = match["key"].strip(), match["operator"], (match["value"] or "").strip()
+        if _KEY.fullmatch(key) and _VALUE.fullmatch(value) and not (match["absent"] and operator):
+            return NodeLabel(key, (value,) if operator else (), negated=bool(match["absent"]) or operator == "!=")
     raise UsageError(
-        f"node label {text!r}: expected key, key=value, key!=value or !key in label syntax, "
-        "or several of them separated by commas"
+        f"node label {text!r}: expected key, key=value, key!=value or !key in label syntax, or several of them "
+        "separated by commas; sets are key in (a,b) and key notin (a,b)"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class LabelSuggestion:
-    """The labels of on-demand and spot nodes in one environment, and the number of nodes that match each."""
+    """The labels of on-demand and spot nodes in one environment or several, and the number of nodes that match each."""
 
     environment: str
     on_demand_label: NodeLabels
     spot_label: NodeLabels
     on_demand: int = 0
     spot: int = 0
+    neither: int = 0  #: nodes with neither label
+
+    @property
+    def flags(self) -> str:
+        """The flags with these labels, for a shell."""
+        groups = (("--on-demand-node-label", self.on_demand_label), ("--spot-node-label", self.spot_label))
+        return " ".join(f"{flag}={shlex.quote(text)}" for flag, label in groups for text in label.selectors)
 
     def __str__(self) -> str:
-        return (
-            f"--on-demand-node-label={shlex.quote(str(self.on_demand_label))} "
-            f"--spot-node-label={shlex.quote(str(self.spot_label))} "
-            f"({self.environment}: {self.on_demand} on-demand, {self.spot} spot nodes)"
-        )
+        rest = f"; {self.neither} with neither label" if self.neither else ""
+        return f"{self.flags} ({self.environment}: {self.on_demand} on-demand, {self.spot} spot nodes{rest})"
 
 
 #: By environment: the labels of its on-demand and of its spot nodes.
@@ -154,25 +191,55 @@ _KOPS_GROUP: Final = "kops.k8s.io/instancegroup"
 _KOPS_NODE: Final = "node-role.kubernetes.io/node"
 
 
+#: Environments whose label of on-demand nodes other clusters have too. Without spot nodes, it is not suggested.
+_COMMON: Final = frozenset({"OpenShift", "kOps"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """The labels of an environment, and the nodes that match each, by their position."""
+
+    environment: str
+    labels: tuple[NodeLabels, NodeLabels]
+    nodes: tuple[frozenset[int], frozenset[int]]  #: on-demand and spot nodes
+
+    @property
+    def rank(self) -> tuple[bool, int]:
+        """Families with nodes of both kinds come first, then those with the most nodes."""
+        on_demand, spot = self.nodes
+        return not (on_demand and spot), -len(on_demand) - len(spot)
+
+
 def suggest_labels(nodes: Iterable[Mapping[str, str]]) -> LabelSuggestion | None:
     """Return the labels that divide *nodes*, given as their labels, into on-demand and spot nodes, or None.
 
-    Both groups must have nodes. Among several suggestions the one for the most nodes is returned.
+    The labels of several environments are combined if each of them covers nodes that the others do not.
     """
     listed = list(nodes)
-    known = (*_KNOWN, *_kops_groups(listed))
-    suggestions = [
-        LabelSuggestion(
-            environment,
-            on_demand_label,
-            spot_label,
-            sum(on_demand_label.matches(labels) and not spot_label.matches(labels) for labels in listed),
-            sum(spot_label.matches(labels) for labels in listed),
-        )
-        for environment, on_demand_label, spot_label in known
-    ]
-    usable = [suggestion for suggestion in suggestions if suggestion.on_demand and suggestion.spot]
-    return max(usable, key=lambda suggestion: suggestion.on_demand + suggestion.spot, default=None)
+    known = sorted((_family(each, listed) for each in (*_KNOWN, *_kops_groups(listed))), key=lambda each: each.rank)
+    families = [each for each in known if each.rank[1] and (not each.rank[0] or each.environment not in _COMMON)]
+    if not families:
+        return None
+    chosen: tuple[list[NodeLabels], list[NodeLabels]] = ([], [])
+    covered: tuple[set[int], set[int]] = (set(), set())
+    names = dict[str, None]()
+    for family in families:
+        for kind, other in ((0, 1), (1, 0)):
+            found = family.nodes[kind]
+            if found - covered[0] - covered[1] and not found & covered[other]:
+                chosen[kind].append(family.labels[kind])
+                covered[kind].update(found)
+                names.update(dict.fromkeys(family.environment.split(" and ")))
+    labels = [NodeLabels.any_of(chosen[kind] or [families[0].labels[kind]]) for kind in (0, 1)]
+    rest = len(listed) - len(covered[0] | covered[1])
+    return LabelSuggestion(" and ".join(names), labels[0], labels[1], len(covered[0]), len(covered[1]), rest)
+
+
+def _family(known: tuple[str, NodeLabels, NodeLabels], nodes: Sequence[Mapping[str, str]]) -> _Family:
+    environment, *labels = known
+    spot = frozenset(number for number, each in enumerate(nodes) if labels[1].matches(each))
+    on_demand = frozenset(number for number, each in enumerate(nodes) if labels[0].matches(each)) - spot
+    return _Family(environment, (labels[0], labels[1]), (on_demand, spot))
 
 
 def _kops_groups(nodes: Iterable[Mapping[str, str]]) -> Iterable[tuple[str, NodeLabels, NodeLabels]]:

@@ -2,7 +2,7 @@
 
 import enum
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -12,7 +12,7 @@ from predicates.scheduler import UnknownPlugin
 from predicates.selectors import EVERYTHING, Selector, compile_selector
 from rescheduler.errors import UsageError
 from rescheduler.planning.money.prices import PriceList
-from rescheduler.planning.node_labels import NodeLabels
+from rescheduler.planning.node_labels import NodeLabels, named_set, parts
 from rescheduler.planning.outcome import Blocker
 from rescheduler.planning.pauses import DrainWindow
 from rescheduler.planning.pools import POOL_LABELS
@@ -24,8 +24,6 @@ from rescheduler.planning.waits import Cooldown
 NAME_LABEL: Final = "kubernetes.io/metadata.name"
 
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_PART: Final = re.compile(r"(?:[^,(]|\([^()]*+\)?)*+")  #: up to a comma that is not within parentheses
-_SET: Final = re.compile(r"(\S+)\s+(in|notin)\s*\(([^()]*)\)")
 _EXPECTED: Final = "expected requirements such as team=web, team!=ci, team, '!team' or 'team in (web, shop)'"
 
 
@@ -73,7 +71,7 @@ def parse_names(text: str) -> tuple[str, ...]:
 
 def parse_selector(text: str) -> Selector:
     """Parse a label selector in the syntax of ``kubectl --selector``. Raises UsageError."""
-    requirements = tuple(_requirement(part.strip(), text) for part in _parts(text))
+    requirements = tuple(_requirement(part.strip(), text) for part in parts(text))
     selector = compile_selector(LabelSelector(match_expressions=requirements))
     if selector.error:
         raise UsageError(f"label selector {text!r}: {selector.error}")
@@ -95,19 +93,10 @@ def namespace_scope(included: Iterable[str], excluded: Iterable[str], selector: 
     return scope
 
 
-def _parts(text: str) -> Iterator[str]:
-    """Yield the parts of *text* between commas that are not within parentheses."""
-    position = 0
-    while position <= len(text) and (part := _PART.match(text, position)) is not None:
-        yield part[0]
-        position = part.end() + 1
-
-
 def _requirement(part: str, text: str) -> Requirement:
-    if named := _SET.fullmatch(part):
-        key, operator, values = named.groups()
-        listed = tuple(value.strip() for value in values.split(","))
-        return Requirement(key=key, operator="In" if operator == "in" else "NotIn", values=listed)
+    if (listed := named_set(part)) is not None:
+        key, negated, values = listed
+        return Requirement(key=key, operator="NotIn" if negated else "In", values=values)
     for sign, operator in (("!=", "NotIn"), ("==", "In"), ("=", "In")):
         key, separator, value = part.partition(sign)
         if separator:

@@ -84,6 +84,16 @@ def test_labels_image_and_flags_of_run_are_taken(capsys: pytest.CaptureFixture[s
     ]
 
 
+def test_several_labels_become_several_flags(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ("--on-demand-node-label=a=b", "--on-demand-node-label=c in (d, e)", "--preset=karpenter")
+    args = container(printed(capsys, *flags))["args"]
+    assert [arg for arg in args if "node-label" in arg] == [
+        "--on-demand-node-label=a=b",
+        "--on-demand-node-label=c in (d,e)",
+        f"--spot-node-label={PRESETS['karpenter'][1]}",
+    ]
+
+
 WRONG = {
     "no labels": ((), "expected --preset, one of eks, karpenter, gke, aks, or --on-demand-node-label and --spot"),
     "one label": (("--spot-node-label=a",), "expected --preset, one of eks, karpenter, gke, aks, or --on-demand"),

@@ -258,6 +258,17 @@ def test_flags_take_precedence_over_the_environment(started_with: list[Given], m
     assert policy.on_demand_label == NodeLabels.parse("od=yes")
 
 
+def test_several_labels_are_read_from_flags_and_from_the_environment(
+    started_with: list[Given], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RESCHEDULER_ON_DEMAND_NODE_LABEL", "a in (b, c); d=e,!f")
+    flags = ("--spot-node-label=x", "--spot-node-label", "y notin (z)")
+    assert status("run", *flags) == 0
+    policy = started_with[0][1]
+    assert policy.on_demand_label == NodeLabels.any_of(map(NodeLabels.parse, ("a in (b,c)", "d=e,!f")))
+    assert policy.spot_label == NodeLabels.any_of(map(NodeLabels.parse, ("x", "y notin (z)")))
+
+
 def test_windows_and_namespaces_are_read_from_the_environment(
     started_with: list[Given], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 """Tests of ``plan`` and ``explain``: files that lack some kinds, and labels that match no node or the same node."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,26 @@ def test_json_is_printed_before_exit_code_3(ended: Any) -> None:
 def test_the_suggested_flags_work(ended: Any) -> None:
     code, out, err = ended([*EKS, budget("b", "w", allowed=1)], "plan", "-o", "json", *FLAGS.split())
     assert (code, [verdict["node"] for verdict in json.loads(out)["nodes"]], err) == (0, ["a"], "")
+
+
+def test_a_cluster_without_spot_nodes_is_told_what_to_try(ended: Any) -> None:
+    objects = [node("b", ON_DEMAND, zone="z"), node("a", ON_DEMAND), pod("w-1", "b"), budget("b", "w", allowed=1)]
+    code, out, _ = ended(objects, "plan")
+    [hint] = [line for line in out.splitlines() if "add-spot" in line]
+    assert (code, hint) == (3, "To see what spot nodes would free: --what-if 'add-spot 3 like a'")
+    _, out, _ = ended(objects, "plan", "--what-if", hint.partition("'")[2].rstrip("'"))
+    [spot] = [line.split() for line in out.splitlines() if line.startswith("spot nodes ")]
+    assert spot == ["spot", "nodes", "0", "3", "+3"]
+
+
+def test_a_suggestion_for_two_families_covers_the_nodes_of_both(ended: Any) -> None:
+    karpenter = [node(f"k-{kind}", "x", labels={"karpenter.sh/capacity-type": kind}) for kind in ("on-demand", "spot")]
+    objects = [*EKS, *karpenter, node("own", "x"), budget("b", "w", allowed=1)]
+    _, _, err = ended(objects, "plan")
+    flags, _, rest = err.partition("match nodes: ")[2].partition(" (")
+    assert rest == "Karpenter and EKS: 2 on-demand, 2 spot nodes; 1 with neither label)\n"
+    code, out, err = ended(objects, "plan", "-o", "json", *shlex.split(flags))
+    assert (code, err, json.loads(out)["summary"]["on_demand_nodes"]) == (0, "", 2)
 
 
 def test_no_spot_node_is_exit_code_3(ended: Any) -> None:

@@ -310,7 +310,7 @@ def test_a_preset_sets_the_labels_with_which_the_daemon_starts(preset: str) -> N
         f"--spot-node-label={labels[1]}",
     ]
     policy: Any = command.make_context("run", args[1:], resilient_parsing=True).params
-    assert (policy["on_demand_label"], policy["spot_label"]) == labels
+    assert (policy["on_demand_label"], policy["spot_label"]) == tuple((label,) for label in labels)
 
 
 DRY: dict[str, tuple[Json, str]] = {
@@ -335,7 +335,10 @@ FORMS: dict[str, tuple[list[Any], list[Any]]] = {
     "node-drain-delay": (["10m", "1h30m", "0", 0, ".5s"], ["10 minutes", "-5m", 10, "ten", "1d", ""]),
     "pod-eviction-timeout": (["1s", "1500ms", "0.5h", "1m"], ["0", "5ms", "0.9s", "999ms", "1us"]),
     "housekeeping-interval": (["100ms", "2.5s", "0.5s"], ["99ms", "0s", "10us"]),
-    "on-demand-node-label": (["a", "a=b,!c", "example.com/a!=b", "a==b"], ["a b", "=b", "a=b=c", "-a", "", "A/b"]),
+    "on-demand-node-label": (
+        ["a", "a=b,!c", "example.com/a!=b", "a==b", ["a", "b=c"], "a in (b, c),d notin (e)"],
+        ["a b", "=b", "a=b=c", "-a", "", "A/b", "a in b", ["a", "b c"]],
+    ),
     "leader-elect": ([True, "true", "T", "1"], ["yes", 2, "on"]),
     "min-on-demand-nodes": ([0, 3, "7"], [-1, "many", 1.5, True]),
     "max-placeholders": ([1, 1000], [0, 1001]),
@@ -490,6 +493,7 @@ def test_the_api_server_accepts_all_objects(values: Json, cluster: ControlPlane)
         ),
         ({"options": {"on-demand-node-label": "a, b", "spot-node-label": "b,a"}}, "are both a, b: expected two labels"),
         ({"options": {"on-demand-node-label": "node-role.kubernetes.io/spot-worker"}}, "expected two labels"),
+        ({"options": {"on-demand-node-label": ["a", "b=c"], "spot-node-label": ["b==c", "a"]}}, "expected two labels"),
         ({"options": {"failure-pause": "25h"}}, "options.failure-pause-max is 24h, which is shorter than"),
         ({"options": {"node-cooldown": "90m", "node-cooldown-max": "1h"}}, "node-cooldown-max is 1h"),
     ],

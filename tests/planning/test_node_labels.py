@@ -33,6 +33,11 @@ SELECTORS = {
     "pool,pool!=spot": "a",
     "zone=y , !pool": "d",
     "pool=spot,pool=od": "",
+    "pool in (spot, od)": "abc",
+    "pool in (spot),zone notin (x)": "c",
+    "pool notin (od,absent)": "bcd",
+    "old in (,a)": "c",
+    "pool in (absent)": "",
 }
 
 
@@ -47,7 +52,29 @@ def test_a_selector_matches_the_same_nodes_in_plans_and_for_single_nodes(text: s
     assert [name for name, labels in NODES.items() if NodeLabels.parse(text).matches(labels)] == list(expected)
 
 
-TEXTS = {"a==b": "a=b", " a = b , !c": "a=b,!c", "a!=b,a!=b": "a!=b", "a/b=": "a/b="}
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [(("pool=od", "zone=y"), "acd"), (("pool=od,zone=y", "old"), "c"), (("!pool", "pool"), "abcd"), (("x", "x"), "")],
+)
+def test_several_selectors_match_nodes_of_any(texts: tuple[str, ...], expected: str) -> None:
+    label = NodeLabels.any_of(map(NodeLabels.parse, texts))
+    cluster = snapshot([node(name, "role", labels=labels) for name, labels in NODES.items()])
+    policy = Policy(on_demand_label=label, spot_label=NodeLabels.parse("none"))
+    assert sorted(Planner(cluster, policy).on_demand(CIRCUMSTANCES)) == list(expected)
+    assert list(node_infos(cluster, policy).on_demand) == list(expected)
+    assert [name for name, labels in NODES.items() if label.matches(labels)] == list(expected)
+    assert label.same_as(NodeLabels.any_of(map(NodeLabels.parse, reversed(texts))))
+
+
+TEXTS = {
+    "a in (b)": "a=b",
+    "a notin ( b , c ),d": "a notin (b,c),d",
+    "a  in (b,b)": "a=b",
+    "a==b": "a=b",
+    " a = b , !c": "a=b,!c",
+    "a!=b,a!=b": "a!=b",
+    "a/b=": "a/b=",
+}
 
 
 @pytest.mark.parametrize(("text", "normalized"), TEXTS.items())
@@ -55,7 +82,28 @@ def test_a_selector_has_a_normalized_text(text: str, normalized: str) -> None:
     assert str(NodeLabels.parse(text)) == normalized
 
 
-@pytest.mark.parametrize("text", ["", ",", "a,", "a=b=c", "=x", "!", "!a=b", "a!b", "a in (b)", "a b", "a=!b", "a\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        ",",
+        "a,",
+        "a=b=c",
+        "=x",
+        "!",
+        "!a=b",
+        "a!b",
+        "a in b",
+        "a in (b",
+        "a in (b c)",
+        "in (b)",
+        "!a in (b)",
+        "a in(b)x",
+        "a b",
+        "a=!b",
+        "a\n",
+    ],
+)
 def test_an_invalid_selector_is_a_usage_error(text: str) -> None:
     with pytest.raises(UsageError, match="expected key, key=value, key!=value or !key in label syntax"):
         NodeLabels.parse(text.replace("\n", "\n\nb"))
@@ -79,8 +127,42 @@ SUGGESTIONS: dict[str, tuple[list[dict[str, str]], str | None]] = {
     "Karpenter next to a managed group of EKS": (
         [{EKS: "ON_DEMAND"}, {KARPENTER: "on-demand"}, {KARPENTER: "spot"}],
         (
-            f"--on-demand-node-label={KARPENTER}=on-demand --spot-node-label={KARPENTER}=spot "
-            "(Karpenter: 1 on-demand, 1 spot nodes)"
+            f"--on-demand-node-label={KARPENTER}=on-demand --on-demand-node-label={EKS}=ON_DEMAND "
+            f"--spot-node-label={KARPENTER}=spot (Karpenter and EKS: 2 on-demand, 1 spot nodes)"
+        ),
+    ),
+    "Karpenter and managed groups, both with both kinds, and nodes of neither": (
+        [
+            {EKS: "ON_DEMAND"},
+            {EKS: "SPOT"},
+            {EKS: "SPOT"},
+            {KARPENTER: "on-demand"},
+            {KARPENTER: "spot"},
+            {},
+            {"a": "b"},
+        ],
+        (
+            f"--on-demand-node-label={EKS}=ON_DEMAND --on-demand-node-label={KARPENTER}=on-demand "
+            f"--spot-node-label={EKS}=SPOT --spot-node-label={KARPENTER}=spot "
+            "(EKS and Karpenter: 2 on-demand, 3 spot nodes; 2 with neither label)"
+        ),
+    ),
+    "spot nodes of managed groups, on-demand nodes of Karpenter": (
+        [{EKS: "SPOT"}, {KARPENTER: "on-demand"}, {KARPENTER: "on-demand"}],
+        (
+            f"--on-demand-node-label={KARPENTER}=on-demand --spot-node-label={EKS}=SPOT "
+            "(Karpenter and EKS: 2 on-demand, 1 spot nodes)"
+        ),
+    ),
+    "one label of both kinds on a node": (
+        [{EKS: "ON_DEMAND", KARPENTER: "spot"}, {EKS: "ON_DEMAND"}, {EKS: "SPOT"}],
+        f"--on-demand-node-label={EKS}=ON_DEMAND --spot-node-label={EKS}=SPOT (EKS: 2 on-demand, 1 spot nodes)",
+    ),
+    "kOps with two groups of spot nodes": (
+        [{f"{ROLE}node": "", KOPS: "nodes"}, *({f"{ROLE}node": "", KOPS: f"spot-{zone}"} for zone in "ab")],
+        (
+            f"--on-demand-node-label='{ROLE}node,{KOPS}!=spot-a,{KOPS}!=spot-b' --spot-node-label={KOPS}=spot-a "
+            f"--spot-node-label={KOPS}=spot-b (kOps: 1 on-demand, 2 spot nodes)"
         ),
     ),
     "a managed group of EKS, and spot nodes of Karpenter": (
@@ -101,7 +183,7 @@ SUGGESTIONS: dict[str, tuple[list[dict[str, str]], str | None]] = {
         [{f"{ROLE}worker": ""}, {f"{ROLE}worker": "", INTERRUPTIBLE: ""}, {f"{ROLE}master": ""}],
         (
             f"--on-demand-node-label='{ROLE}worker,!{INTERRUPTIBLE}' --spot-node-label={INTERRUPTIBLE} "
-            "(OpenShift: 1 on-demand, 1 spot nodes)"
+            "(OpenShift: 1 on-demand, 1 spot nodes; 1 with neither label)"
         ),
     ),
     "self-managed nodes of AWS": (
@@ -136,18 +218,31 @@ SUGGESTIONS: dict[str, tuple[list[dict[str, str]], str | None]] = {
         [{f"{ROLE}node": ""}, {f"{ROLE}node": "", f"{ROLE}spot-worker": ""}, {f"{ROLE}control-plane": ""}],
         (
             f"--on-demand-node-label='{ROLE}node,!{ROLE}spot-worker' --spot-node-label={ROLE}spot-worker "
-            "(kOps: 1 on-demand, 1 spot nodes)"
+            "(kOps: 1 on-demand, 1 spot nodes; 1 with neither label)"
         ),
     ),
     "kOps with an instance group": (
         [{f"{ROLE}node": "", KOPS: "nodes"}, {f"{ROLE}node": "", KOPS: "spot-nodes"}, {KOPS: "master-spot"}],
         (
             f"--on-demand-node-label='{ROLE}node,{KOPS}!=spot-nodes' --spot-node-label={KOPS}=spot-nodes "
-            "(kOps: 1 on-demand, 1 spot nodes)"
+            "(kOps: 1 on-demand, 1 spot nodes; 1 with neither label)"
         ),
     ),
-    "only spot nodes": ([{EKS: "SPOT"}], None),
-    "only on-demand nodes": ([{"kubernetes.azure.com/agentpool": "a"}], None),
+    "only spot nodes": (
+        [{EKS: "SPOT"}, {}],
+        (
+            f"--on-demand-node-label={EKS}=ON_DEMAND --spot-node-label={EKS}=SPOT "
+            "(EKS: 0 on-demand, 1 spot nodes; 1 with neither label)"
+        ),
+    ),
+    "only on-demand nodes": (
+        [{"kubernetes.azure.com/agentpool": "a"}],
+        (
+            f"--on-demand-node-label='kubernetes.azure.com/agentpool,{AKS}!=spot' --spot-node-label={AKS}=spot "
+            "(AKS: 1 on-demand, 0 spot nodes)"
+        ),
+    ),
+    "only workers, a role that many clusters have": ([{f"{ROLE}worker": ""}, {f"{ROLE}node": ""}], None),
     "no known label": ([{"pool": "a"}, {"pool": "spot"}], None),
     "no nodes": ([], None),
 }

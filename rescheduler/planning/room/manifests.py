@@ -22,7 +22,7 @@ from predicates.objects import (
 )
 from predicates.snapshot import PLACEHOLDER, ROOM_NAMESPACE, Snapshot
 from predicates.storage import find_claim, find_volume
-from rescheduler.planning.node_labels import NodeLabels
+from rescheduler.planning.node_labels import NodeLabel, NodeLabels
 from rescheduler.planning.room.placeholders import annotations_for, name_for
 
 # The manifest of a placeholder: an idle pod with the same shape as the pod for which it reserves room.
@@ -144,7 +144,11 @@ def _affinity(pod: PodClass, spot: NodeLabels, volumes: Iterable[tuple[NodeSelec
     spec_affinity = pod.spec.affinity or Affinity()
     required = spec_affinity.node_affinity.required if spec_affinity.node_affinity is not None else None
     choices = required.node_selector_terms if required is not None else (NodeSelectorTerm(),)
-    terms = [_spot_term(term, *volume_terms, spot=spot) for term, *volume_terms in product(choices, *volumes)]
+    terms = [
+        _spot_term(term, *volume_terms, spot=group)
+        for group in spot.alternatives
+        for term, *volume_terms in product(choices, *volumes)
+    ]
     affinity: Manifest = {
         "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     }
@@ -159,21 +163,21 @@ def _affinity(pod: PodClass, spot: NodeLabels, volumes: Iterable[tuple[NodeSelec
     return affinity
 
 
-def _spot_term(*terms: NodeSelectorTerm, spot: NodeLabels) -> Manifest:
+def _spot_term(*terms: NodeSelectorTerm, spot: Iterable[NodeLabel]) -> Manifest:
     """Return one term that requires all *terms* and a spot node."""
     rules = [_filled(rule) for term in terms for rule in term.match_expressions]
     fields = [_filled(rule) for term in terms for rule in term.match_fields]
     return {"matchExpressions": [*rules, *_spot_rules(spot)], "matchFields": fields}
 
 
-def _spot_rules(spot: NodeLabels) -> list[Manifest]:
+def _spot_rules(spot: Iterable[NodeLabel]) -> list[Manifest]:
     rules: list[Manifest] = []
-    for label in spot.requirements:
-        if label.value is None:
+    for label in spot:
+        if not label.values:
             rules.append({"key": label.key, "operator": "DoesNotExist" if label.negated else "Exists"})
         else:
             operator = "NotIn" if label.negated else "In"
-            rules.append({"key": label.key, "operator": operator, "values": [label.value]})
+            rules.append({"key": label.key, "operator": operator, "values": [*label.values]})
     return rules
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from predicates.filters import Targets
-from predicates.nodes import CPU, MISSING, Flags
+from predicates.nodes import CPU, Flags
 from predicates.objects import Node
 from predicates.snapshot import DRAIN_TAINT, Snapshot
 from rescheduler.planning.forms import instant, utc
@@ -230,15 +230,20 @@ def node_blockers(node: Node, policy: Policy, circumstances: Circumstances) -> t
 
 
 def _labeled(snapshot: Snapshot, labels: NodeLabels) -> npt.NDArray[np.intp]:
-    matches = snapshot.nodes.alive.copy()
-    for requirement in labels.requirements:
-        matches &= _nodes_matching(snapshot, requirement)
-    return np.flatnonzero(matches)
+    alive = snapshot.nodes.alive
+    found = np.zeros_like(alive)
+    for group in labels.alternatives:
+        matches = alive.copy()
+        for requirement in group:
+            matches &= _nodes_matching(snapshot, requirement)
+        found |= matches
+    return np.flatnonzero(found)
 
 
 def _nodes_matching(snapshot: Snapshot, label: NodeLabel) -> Flags:
     column = snapshot.nodes.label(label.key)
-    matches = column.ids >= 0 if label.value is None else column.ids == column.number.get(label.value, MISSING - 1)
+    numbers = [column.number[value] for value in label.values if value in column.number]
+    matches = np.isin(column.ids, numbers) if label.values else column.ids >= 0
     return ~matches if label.negated else matches
 
 

@@ -37,6 +37,8 @@ from rescheduler.planning.what_if.lifting import Unpinning, lifted
 
 _HOSTNAME: Final = "kubernetes.io/hostname"
 _ZONE: Final = "topology.kubernetes.io/zone"
+#: Labels that new spot nodes have in common with on-demand nodes, if there are no spot nodes yet.
+_OF_MACHINES: Final = ("kubernetes.io/os", "kubernetes.io/arch", "topology.kubernetes.io/region")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +60,22 @@ def add_spot(snapshot: Snapshot, policy: Policy, change: AddSpot) -> None:
     table = snapshot.nodes
     spot = [node for row in groups(snapshot, policy).spot_rows if (node := table.nodes[row]) is not None]
     spot = [node for node in spot if why_not_target(node) is None]
-    model = _model(snapshot, change, spot)
-    labels, taints = _common_labels(spot), _common_taints(spot, policy.startup_taints)
+    others = [] if spot else _on_demand(snapshot, policy)
+    model = _model(snapshot, change, spot or others)
+    common = {key: value for key, value in _common_labels(others).items() if key in _OF_MACHINES}
+    labels, taints = _common_labels(spot) | common, _common_taints(spot, policy.startup_taints)
     if change.like:
         labels |= model.metadata.labels
         taints = _lasting_taints(model, policy.startup_taints) if model in spot else taints
     if not policy.spot_label.matches(labels):
-        labels |= _required_labels(policy.spot_label)
+        labels |= _required_labels(policy.spot_label, labels)
     if not policy.spot_label.matches(labels):
         raise UsageError(
             f"add-spot: expected a spot node in the cluster, from which to copy the labels for {policy.spot_label}"
         )
-    zones = [] if change.like else sorted({zone for node in spot if (zone := node.metadata.labels.get(_ZONE))})
+    zones = (
+        [] if change.like else sorted({zone for node in spot or others if (zone := node.metadata.labels.get(_ZONE))})
+    )
     allocatable = model.status.allocatable if change.like else _allocatable(change)
     status = NodeStatus(allocatable=allocatable, images=model.status.images)
     for number, name in enumerate(_free_names(snapshot, change.count)):
@@ -95,8 +101,14 @@ def _add(
     snapshot.upsert("Node", Node(metadata=meta, spec=NodeSpec(taints=taints), status=status))
 
 
+def _on_demand(snapshot: Snapshot, policy: Policy) -> list[Node]:
+    """Return the on-demand nodes by name. A cluster without spot nodes gets its first ones in the same zones."""
+    nodes = sorted(snapshot.nodes, key=lambda node: node.name)
+    return [node for node in nodes if policy.on_demand_label.matches(node.metadata.labels)]
+
+
 def _model(snapshot: Snapshot, change: AddSpot, spot: Sequence[Node]) -> Node:
-    """Return the node that new nodes resemble, or an empty node if there is no spot node."""
+    """Return the node that new nodes resemble, or an empty node if there is none."""
     if not change.like:
         return spot[0] if spot else Node(metadata=ObjectMeta())
     row = snapshot.nodes.row.get(change.like)
@@ -126,9 +138,13 @@ def _common_taints(nodes: Iterable[Node], starting: Collection[str]) -> tuple[Ta
     return tuple(sorted(set.intersection(*shared), key=lambda taint: taint.key)) if shared else ()
 
 
-def _required_labels(selector: NodeLabels) -> dict[str, str]:
-    """Return the labels that *selector* requires; "" stands for any value."""
-    return {label.key: label.value or "" for label in selector.requirements if not label.negated}
+def _required_labels(selector: NodeLabels, present: Mapping[str, str]) -> dict[str, str]:
+    """Return the labels that *selector* requires; "" stands for any value.
+
+    Of its alternatives, the one that uses most keys of the labels *present* counts.
+    """
+    nearest = max(selector.alternatives, key=lambda group: sum(label.key in present for label in group))
+    return {label.key: next(iter(label.values), "") for label in nearest if not label.negated}
 
 
 def _free_names(snapshot: Snapshot, count: int) -> list[str]:

@@ -240,6 +240,7 @@ LABELS: dict[str, list[dict[str, Any]]] = {
     "spot": [{"key": "spot", "operator": "Exists"}],
     "!on-demand": [{"key": "on-demand", "operator": "DoesNotExist"}],
     "type=spot": [{"key": "type", "operator": "In", "values": ["spot"]}],
+    "type in (a,b)": [{"key": "type", "operator": "In", "values": ["a", "b"]}],
     "type!=od,pool": [{"key": "type", "operator": "NotIn", "values": ["od"]}, {"key": "pool", "operator": "Exists"}],
 }
 
@@ -251,6 +252,16 @@ def test_the_spot_label_is_required(label: str, rules: list[dict[str, Any]]) -> 
     affinity = manifest(built, terms, volumes, frozenset())["spec"]["affinity"]["nodeAffinity"]
     selector = affinity["requiredDuringSchedulingIgnoredDuringExecution"]
     assert selector == {"nodeSelectorTerms": [{"matchExpressions": rules, "matchFields": []}]}
+
+
+def test_each_spot_label_is_a_choice_of_the_placeholder() -> None:
+    built, volumes = pod_of(pod("a", on="od"))
+    label = NodeLabels.any_of(map(NodeLabels.parse, ("type=spot", "spot")))
+    affinity = manifest(built, OrderTerms("", label, UNTIL, "", "", "pause:1", 3600), volumes, frozenset())["spec"][
+        "affinity"
+    ]
+    terms = affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert terms == [{"matchExpressions": LABELS[text], "matchFields": []} for text in ("type=spot", "spot")]
 
 
 def test_only_labels_that_selectors_of_the_order_use_are_copied() -> None:

@@ -107,6 +107,9 @@ def test_a_changed_setting_equals_a_policy_with_it() -> None:
     assert planned(objects, Policy(), change) == planned(objects, Policy(skip_nodes_with_local_storage=False))
 
 
+OS = "kubernetes.io/os"
+MODEL = {"cpu": "4", "memory": "16Gi", "pods": "110"}
+EITHER = NodeLabels.any_of(map(NodeLabels.parse, ("e=SPOT", "k=spot")))
 #: By name: the nodes, the policy, the change, and the added nodes by name with labels, taints and allocatable.
 ADDED_NODES: dict[str, tuple[list[Manifest], Policy, AddSpot, dict[str, tuple[Any, Any, Any]]]] = {
     "like a spot node": (
@@ -131,6 +134,35 @@ ADDED_NODES: dict[str, tuple[list[Manifest], Policy, AddSpot, dict[str, tuple[An
                 [],
                 {"cpu": "8", "memory": "16Gi", "pods": "110"},
             )
+        },
+    ),
+    "like a node of one of two families, without any spot node": (
+        [node("od", "role", zone="b", labels={"k": "on-demand"})],
+        Policy(on_demand_label=NodeLabels.parse("k=on-demand"), spot_label=EITHER),
+        AddSpot(1, like="od"),
+        {"added-spot-1": ({"role": "", "k": "spot", HOST: "added-spot-1", ZONE: "b"}, [], MODEL)},
+    ),
+    "of a size, without any spot node: in the zones of the on-demand nodes": (
+        [
+            node(
+                "od-1",
+                ON_DEMAND,
+                zone="b",
+                labels={OS: "linux", "team": "x"},
+                taints=[{"key": "t", "effect": "NoExecute"}],
+            ),
+            node("od-2", ON_DEMAND, zone="a", labels={OS: "linux", "team": "x"}),
+            node("other", "role", zone="c"),
+        ],
+        Policy(),
+        AddSpot(3, cpu="2", memory="4Gi", pods=20),
+        {
+            f"added-spot-{number}": (
+                {SPOT: "", OS: "linux", HOST: f"added-spot-{number}", ZONE: zone},
+                [],
+                {"cpu": "2", "memory": "4Gi", "pods": "20"},
+            )
+            for number, zone in ((1, "a"), (2, "b"), (3, "a"))
         },
     ),
     "of a size, over the zones of the spot nodes, with what they have in common": (
