@@ -38,14 +38,14 @@ _NAMESPACE: Final = r" *[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])? *"
 _DAYS: Final = r"[A-Za-z]+(-[A-Za-z]+)?(,[A-Za-z]+(-[A-Za-z]+)?)*"
 _PRICE: Final = r"[0-9]{1,9}(\.[0-9]{1,12})?"
 
-_DURATION: Final = {"type": "string", "pattern": r"^\+?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$"}
+_DURATION: Final = {"type": "string", "pattern": r"^\+?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h|d))+)$"}
 _NOT_MS: Final = "([^s]|$)"
 _PARTLY: Final = r"\.[0-9]*[1-9][0-9]*"
 #: Durations that are at least as long as the key, in seconds. Fractions of a larger unit are only compared with 0.
 _LONGER: Final = {
-    least: rf"(^|[a-zµμ+])0*([1-9][0-9]*(\.[0-9]*)?[hms]{_NOT_MS}|[1-9][0-9]{{{digits},}}(\.[0-9]*)?ms)"
+    least: rf"(^|[a-zµμ+])0*([1-9][0-9]*(\.[0-9]*)?[dhms]{_NOT_MS}|[1-9][0-9]{{{digits},}}(\.[0-9]*)?ms)"
     rf"|{_PARTLY}{units}{_NOT_MS}"
-    for least, digits, units in ((0.1, 2, "[hms]"), (1.0, 3, "[hm]"))
+    for least, digits, units in ((0.1, 2, "[dhms]"), (1.0, 3, "[dhm]"))
 }
 
 #: The forms of parsed values, by the name of their type. A price or number may also be a number in YAML.

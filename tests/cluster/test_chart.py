@@ -332,8 +332,8 @@ def test_the_release_is_a_dry_run_unless_told_otherwise_and_the_notes_say_how(ca
 
 #: Option → values that the command line accepts, and values that it rejects.
 FORMS: dict[str, tuple[list[Any], list[Any]]] = {
-    "node-drain-delay": (["10m", "1h30m", "0", 0, ".5s"], ["10 minutes", "-5m", 10, "ten", "1d", ""]),
-    "pod-eviction-timeout": (["1s", "1500ms", "0.5h", "1m"], ["0", "5ms", "0.9s", "999ms", "1us"]),
+    "node-drain-delay": (["10m", "1h30m", "0", 0, ".5s", "1d"], ["10 minutes", "-5m", 10, "ten", "1w", ""]),
+    "pod-eviction-timeout": (["1s", "1500ms", "0.5h", "1m", "1d"], ["0", "5ms", "0.9s", "999ms", "1us"]),
     "housekeeping-interval": (["100ms", "2.5s", "0.5s"], ["99ms", "0s", "10us"]),
     "on-demand-node-label": (
         ["a", "a=b,!c", "example.com/a!=b", "a==b", ["a", "b=c"], "a in (b, c),d notin (e)"],
