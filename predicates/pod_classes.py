@@ -224,6 +224,7 @@ class RawContainerStatus(_RawObject, frozen=True):
 
 class RawStatus(_RawObject, frozen=True):
     phase: str = ""
+    nominated_node_name: str = ""
     conditions: list[Condition] = []
     container_statuses: list[RawContainerStatus] = []
     init_container_statuses: list[RawContainerStatus] = []

@@ -342,6 +342,7 @@ class Decoder:
             ready=ready,
             ready_since=ready_since,
             unschedulable_since=unschedulable_since,
+            nominated_node_name="" if spec.node_name else status.nominated_node_name,
             preempted=preempted,
             assigned=sets_node_name(meta),
             generation=meta.generation,

@@ -131,7 +131,9 @@ class Timing:
     node_drain_delay: timedelta = timedelta(minutes=10)  #: after a drain; zero: none
     pod_eviction_timeout: timedelta = timedelta(minutes=2)  #: for the API server to accept all evictions
     max_graceful_termination: timedelta = timedelta(minutes=2)  #: upper limit of a pod's grace period
-    pending_patience: timedelta = timedelta(minutes=10)  #: pods that are pending for longer do not delay drains
+    #: how long pods of a namespace that the scheduler leaves pending where they fit take room, or delay drains
+    pending_patience: timedelta = timedelta(minutes=10)
+    wait_for_pending_pods: bool = False  #: pods that are pending delay drains
     landing_timeout: timedelta = timedelta(minutes=10)  #: for replacement pods to run, from the last eviction
     failure_pause: timedelta = timedelta(minutes=10)  #: of an owner, after its first landing failure
     failure_pause_max: timedelta = timedelta(hours=24)

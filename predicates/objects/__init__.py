@@ -300,6 +300,7 @@ class Pod(msgspec.Struct, frozen=True, eq=True, kw_only=True):
         0  #: number of the version of its spec: more than 1 after an edit, such as an in-place resize; 0 if unknown
     )
     unschedulable_since: str | None = None  #: since when PodScheduled has been False (Unschedulable)
+    nominated_node_name: str = ""  #: of a pending pod: the node on which the scheduler makes room for it
     preempted: bool = False  #: the scheduler deletes it in favor of a pod with a higher priority
     #: Whether a client set ``spec.nodeName``, instead of a scheduler that bound the pod. Known from the managed fields
     #: (a binding manages none); False if these are missing, as in the output of ``kubectl get``.

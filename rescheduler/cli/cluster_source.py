@@ -159,6 +159,7 @@ DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "allow_returning_plans": "true",
         "move_jobs": "always",
         "scheduler_names": ("*",),
+        "wait_for_pending_pods": "true",
         "return_wait": "0",
         "max_moves_per_pod_per_day": "0",
     }
@@ -176,9 +177,9 @@ compat_option: Final = Option(
     is_eager=True,
     expose_value=False,
     callback=_set_defaults,
-    help=f"Use the defaults of this tool. {ORIGINAL} changes the defaults of eight flags: "
+    help=f"Use the defaults of this tool. {ORIGINAL} changes the defaults of nine flags: "
     "--skip-nodes-with-local-storage=false, --skip-nodes-with-system-pods=false, --allow-fragile-plans, "
-    "--allow-returning-plans, --move-jobs=always, --scheduler-name='*', --return-wait=0 and "
-    "--max-moves-per-pod-per-day=0. Explicit flags take precedence. Drains still wait until the moved pods "
+    "--allow-returning-plans, --move-jobs=always, --scheduler-name='*', --wait-for-pending-pods, --return-wait=0 "
+    "and --max-moves-per-pod-per-day=0. Explicit flags take precedence. Drains still wait until the moved pods "
     "run again.",
 )

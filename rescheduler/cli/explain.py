@@ -51,7 +51,9 @@ class ExplainPage:
         self._wide = wide
         self._controller = controllers_in(cluster)
         self._names = NodeNames.of(cluster.nodes.row)
-        self._note = self._names.note  #: printed once, before the first part
+        taken = planner.pending(circumstances)
+        pending = f"{taken}, which only the plan of a node counts." if taken.pods else ""
+        self._notes = [*filter(None, (self._names.note, pending))]  #: printed once, before the first part
 
     def node(self, name: str) -> Iterator[Line]:
         """Yield whether the node can be drained, its blockers, and the smallest change that would help."""
@@ -100,10 +102,10 @@ class ExplainPage:
         yield Line("No pod of an on-demand node has to move, and no pod is pending.")
 
     def _start(self) -> Iterator[Line]:
-        if self._note:
-            yield Line(self._note)
+        if self._notes:
+            yield from map(Line, self._notes)
             yield BLANK
-        self._note = ""
+        self._notes = []
 
     def _accepting(self, explanation: Explanation) -> Iterator[Line]:
         accepting, total = explanation.feasible, len(explanation.nodes)

@@ -166,6 +166,8 @@ class _Summary:
         planning = self.overview.planning
         if planning.timed_out:
             yield Line(f"The search timed out; at most {count(planning.upper_bound or 0, 'node')} can be drained.")
+        if planning.pending.pods:
+            yield Line(f"{planning.pending}.")
         if not planning.on_demand_nodes:
             yield Line(f"No node has the label {self.policy.on_demand_label} (--on-demand-node-label).")
         if not planning.spot_nodes:
@@ -243,6 +245,9 @@ def as_json(overview: Overview, seconds: float) -> dict[str, Any]:
             "spot_nodes": planning.spot_nodes,
             "drainable_nodes": len(planning.plans),
             "pods_to_move": sum(len(plan.placements) for plan in planning.plans),
+            "pending_pods": planning.pending.pods,
+            "pending_cpu": planning.pending.cpu / 1000,
+            "pending_memory": planning.pending.memory,
             "seconds": round(seconds, 6),
             "timed_out": planning.timed_out,
             "upper_bound": planning.upper_bound,

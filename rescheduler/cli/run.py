@@ -104,9 +104,15 @@ timing_options = group(
             "--pending-patience",
             DurationType(),
             default="10m",
-            help="No node is drained while pods are pending that could run on a spot node; pods that have been "
-            "pending for longer than this are ignored, and so are those of a namespace whose pods have delayed drains "
-            "for so long. 0: pending pods do not delay drains.",
+            help="Plans leave pending pods the room that they fit. The pods of a namespace that the scheduler leaves "
+            "pending for longer than this, although they fit, take none: something else keeps them. With "
+            "--wait-for-pending-pods, the pods of a namespace delay drains for this long at most.",
+        ),
+        Option(
+            "--wait-for-pending-pods",
+            Bool(),
+            default=False,
+            help="No node is drained while pods are pending that could run on a spot node.",
         ),
         Option(
             "--landing-timeout",

@@ -74,6 +74,7 @@ class ClusterView(WatchedNodes):
         ] = {}  #: reasons against drains that do not follow from the watched state
         self.removed: frozenset[str] = frozenset()  #: nodes whose machines are terminating or gone
         self.ending: frozenset[str] = frozenset()  #: nodes that will be reclaimed soon
+        self.left_pending: frozenset[str] = frozenset()  #: namespaces whose pending pods take no room
         self.prices = PriceList()  #: for the drain order ``cost``
         #: Returns the owners and namespaces whose pods are not moved at present.
         self.not_recovered: Callable[[], Mapping[str, OwnerWait]] = dict
@@ -195,6 +196,12 @@ class ClusterView(WatchedNodes):
     def _ends_with_node(self, pod: Pod) -> bool:
         return ends_with_node(pod, self._policy.expendable_pods_priority_cutoff)
 
+    def pods_left_pending(self) -> list[Pod]:
+        """Return the pods that the scheduler has left pending although they fit by its rules, by name."""
+        if not self._state.snapshot().pods_on.get(""):
+            return []
+        return self._planner.left_pending(self._circumstances())
+
     def waiting(self, patience: timedelta) -> list[Pod]:
         """Return pods, pending for at most *patience*, that may need the room that a drain would use.
 
@@ -312,6 +319,7 @@ class ClusterView(WatchedNodes):
             prices=self.prices,
             last=self.restless(self._count_by_namespace),
             settling=self.settling(),
+            left_pending=self.left_pending,
         )
 
     def _count_by_namespace(self) -> Mapping[str, int]:

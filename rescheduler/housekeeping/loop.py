@@ -47,7 +47,7 @@ _QUIET: Final = 10
 
 
 class PendingDelays:
-    """How long the pending pods of each namespace may still delay drains: for *patience* at most.
+    """How long the pending pods of each namespace may still delay drains, or take room: for *patience* at most.
 
     This holds also if the pods are deleted and created again. The time is regained while the namespace has no such
     pods.
@@ -89,6 +89,7 @@ class Holds:
         self._history = history
         self._run_state = run_state
         self._patience = mode.timing.pending_patience
+        self._waits_for_pending = mode.timing.wait_for_pending_pods
         self._delays = PendingDelays(self._patience)
         self._windows = mode.windows
         self._clock = clock
@@ -132,6 +133,14 @@ class Holds:
                 Waiting.SPOT_SETTLING,
                 f"many spot nodes were lost at once; drains wait until {utc(settled_at)}",
             )
+        if self._waits_for_pending:
+            return self._pending()
+        left = self._view.pods_left_pending()
+        taking = {pod.namespace for pod in self._delays.delaying(left, self._clock.now())}
+        self._view.left_pending = frozenset(pod.namespace for pod in left if pod.namespace not in taking)
+        return None
+
+    def _pending(self) -> Held | None:
         if pods := self._delays.delaying(self._view.waiting(self._patience), self._clock.now()):
             named = ", ".join(pod.key for pod in pods[:_NAMED]) + (", …" if len(pods) > _NAMED else "")
             return Held(Waiting.PENDING_PODS, f"{len(pods)} pending pods may fit on spot nodes: {named}")

@@ -179,9 +179,10 @@ def _summary(planned: Planned) -> str:
     reasons = Counter(verdict.reason for verdict in planning.rejected).most_common()
     rejected = ", ".join(f"{number} {reason}" for reason, number in reasons) or "none"
     full = sum(1 for plan in planning.plans if plan.placements)
+    pending = f" {planning.pending}." if planning.pending.pods else ""
     return (
         f"{planned.at:{_TIME}}: {full} of {planning.on_demand_nodes} on-demand nodes can be drained to "
-        f"{planning.spot_nodes} spot nodes, {len(planning.plans) - full} are empty; not drained: {rejected}."
+        f"{planning.spot_nodes} spot nodes, {len(planning.plans) - full} are empty; not drained: {rejected}.{pending}"
     )
 
 

@@ -26,7 +26,7 @@ from rescheduler.planning.forms import utc
 from rescheduler.planning.money.prices import NodeFacts, PriceList
 from rescheduler.planning.money.savings import Savings
 from rescheduler.planning.money.worth import summed
-from rescheduler.planning.outcome import Plan, Planning, Verdict
+from rescheduler.planning.outcome import Plan, Planning, TakenRoom, Verdict
 
 # The content of the status page: the latest plan for every node, recent drains, and current waits.
 
@@ -146,6 +146,7 @@ def summary(board: Board) -> dict[str, Any]:
         "complete": planned.complete if planned else None,
         "spotNodes": planned.planning.spot_nodes if planned else None,
         "onDemandNodes": planned.planning.on_demand_nodes if planned else None,
+        "pending": _pending(planned.planning.pending) if planned else None,
         "potentialSavings": _potential(planned) if planned else None,
         "coolingDown": {node: utc(until) for node, until in board.observed.cooling.items()} if board.observed else {},
         "spotPools": [pool.as_json() | {"nodes": pool.nodes} for pool in board.observed.pools]
@@ -182,6 +183,10 @@ def _member(name: str, value: bytes) -> bytes:
 
 def _dump(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _pending(taken: TakenRoom) -> dict[str, Any]:
+    return {"pods": taken.pods, "cpu": taken.cpu, "memory": taken.memory}
 
 
 def _leader(board: Board) -> str | None:

@@ -115,6 +115,8 @@ def _limitation_texts(overview: Overview) -> Iterator[str]:
     planning = overview.planning
     if not planning.spot_nodes:
         yield "The cluster has no spot node that accepts pods."
+    if planning.pending.pods:
+        yield f"{planning.pending}."
     if planning.timed_out:
         yield f"The search timed out. At most {count(planning.upper_bound or 0, 'node')} can be freed."
     if overview.unpriced:

@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from predicates.objects import OwnerReference, Pod
+from rescheduler.planning.forms import count, cpu, memory
 
 # The results of planning: a plan for a node, or all reasons why it is not drained.
 
@@ -198,6 +199,25 @@ Verdict: TypeAlias = Plan | Rejected
 
 
 @dataclass(frozen=True, slots=True)
+class TakenRoom:
+    """The room of the spot nodes that pending pods take before any pod is moved."""
+
+    pods: int = 0
+    cpu: int = 0  #: requests, in millicores
+    memory: int = 0  #: requests, in bytes
+
+    def __str__(self) -> str:
+        """Return a sentence without a full stop, or "" if there are no such pods."""
+        if not self.pods:
+            return ""
+        amount = f"{cpu(self.cpu)} vCPU" if self.cpu or not self.memory else f"{memory(self.memory)} of memory"
+        return f"{count(self.pods, 'pending pod')} {'keeps' if self.pods == 1 else 'keep'} {amount} of the spot nodes"
+
+
+NO_ROOM_TAKEN: Final = TakenRoom()
+
+
+@dataclass(frozen=True, slots=True)
 class Planning:
     """One verdict for each on-demand node, in drain order."""
 
@@ -206,6 +226,7 @@ class Planning:
     spot_nodes: int
     timed_out: bool = False  #: the search ran out of time
     upper_bound: int | None = None  #: no plan can free more nodes than this; None if it was not computed
+    pending: TakenRoom = NO_ROOM_TAKEN
 
     @property
     def plans(self) -> tuple[Plan, ...]:
@@ -297,16 +318,16 @@ def _of_controller(
 ) -> Counter[LandingOutcome]:
     forecast, actual = Counter(expected_nodes), Counter(landed[: len(expected_nodes)])
     outcomes: Counter[LandingOutcome] = Counter()
-    for node, count in (forecast & actual).items():
-        outcomes[LandingOutcome.AS_FORECAST if is_spot(node) else LandingOutcome.FORESEEN_RETURN] += count
-    foreseen = sum(count for node, count in (forecast - actual).items() if not is_spot(node))
-    for node, count in (actual - forecast).items():
+    for node, pods in (forecast & actual).items():
+        outcomes[LandingOutcome.AS_FORECAST if is_spot(node) else LandingOutcome.FORESEEN_RETURN] += pods
+    foreseen = sum(pods for node, pods in (forecast - actual).items() if not is_spot(node))
+    for node, pods in (actual - forecast).items():
         if is_spot(node):
-            outcomes[LandingOutcome.OTHER_SPOT] += count
+            outcomes[LandingOutcome.OTHER_SPOT] += pods
             continue
-        as_foreseen = min(count, foreseen)
+        as_foreseen = min(pods, foreseen)
         foreseen -= as_foreseen
         outcomes[LandingOutcome.FORESEEN_RETURN] += as_foreseen
-        outcomes[LandingOutcome.RETURNED] += count - as_foreseen
+        outcomes[LandingOutcome.RETURNED] += pods - as_foreseen
     outcomes[LandingOutcome.MISSING] += len(expected_nodes) - actual.total()
     return outcomes

@@ -15,12 +15,21 @@ from predicates.snapshot import Snapshot
 from rescheduler.planning.budgets import Budgets
 from rescheduler.planning.explain import Explanation, explain
 from rescheduler.planning.forms import instant
-from rescheduler.planning.outcome import Blocker, Plan, Planning, Reason, Rejected, Verdict
+from rescheduler.planning.outcome import Blocker, Plan, Planning, Reason, Rejected, TakenRoom, Verdict
+from rescheduler.planning.pending import (
+    PendingRoom,
+    classes_of,
+    is_left_pending,
+    nominated_for,
+    pending_room,
+    queue,
+    without_due,
+)
 from rescheduler.planning.placement.forecast_checks import SecondsLeft, unlimited, with_optional_forecast
 from rescheduler.planning.placement.in_steps import order_matters
 from rescheduler.planning.placement.packing import Effort, Stuck, pack
 from rescheduler.planning.placement.search import Search, SelectedNode, Selection
-from rescheduler.planning.planning_round import PlanningRound, common_ground, new_round
+from rescheduler.planning.planning_round import PlanningRound, common_ground, new_round, rows_by_stay
 from rescheduler.planning.policy import Circumstances, Policy, Survive
 from rescheduler.planning.replacements import Replacements
 from rescheduler.planning.rules.declared import Fate
@@ -154,7 +163,7 @@ class Planner:
         if blockers := shared.floors(gone, remaining_pods):
             return Rejected(node, tuple(blockers))
         self._filters.refresh(shared.replacements.of(pod).cls for pod in (*remaining_pods, *due))
-        with self._snapshot.trial() as trial:
+        with self._pending_besides(due, shared).trial(self._snapshot) as trial:
             trial.evict(*gone)  # they may still use a claim or a port
             mark = trial.savepoint()
             empty(trial, candidate.row, [pod for pod in remaining_pods if pod.key not in examined.surges.keys])
@@ -176,6 +185,39 @@ class Planner:
         if isinstance(verdict, Rejected):
             return verdict
         return replace(verdict, placements=(*new_plan(candidate, arrived, shared).placements, *verdict.placements))
+
+    def _pending_besides(self, due: Sequence[Pod], shared: PlanningRound) -> PendingRoom:
+        """Return the room of the pending pods, except for those that replace *due* pods."""
+        queued = queue(self._snapshot, self._policy, shared.circumstances)
+        others = without_due(queued, due)
+        if len(others) == len(queued):
+            return shared.pending
+        nodes = shared.groups
+        rows = rows_by_stay(self._snapshot, nodes.on_demand)
+        return pending_room(classes_of(others), self._snapshot, self._filters, nodes.spot, rows)
+
+    def pending(self, circumstances: Circumstances) -> TakenRoom:
+        """Return the room of the spot nodes that pending pods take."""
+        return self.round(circumstances).pending.taken
+
+    def left_pending(self, circumstances: Circumstances) -> list[Pod]:
+        """Return the pods that the scheduler has left pending although spot nodes accept them by its rules, by name."""
+        shared = self.round(circumstances)
+        placed = shared.pending.classes
+        pods = queue(self._snapshot, self._policy, replace(circumstances, left_pending=frozenset()))
+        return sorted(
+            (
+                pod
+                for pod in pods
+                if is_left_pending(pod, circumstances.now)
+                and (
+                    self._filters.could_fit(pod.cls, shared.groups.spot)
+                    if pod.namespace in circumstances.left_pending
+                    else pod.cls in placed
+                )
+            ),
+            key=lambda pod: pod.key,
+        )
 
     def waiting(self, circumstances: Circumstances, patience: timedelta) -> list[Pod]:
         """Return the unschedulable pods that a spot node could run if it had room, by name.
@@ -199,7 +241,8 @@ class Planner:
         shared = self.round(circumstances)
         incoming = shared.replacements.of(pod)
         blockers, surge = eviction_blockers(pod, shared)
-        return explain(pod, incoming, self._snapshot, self._filters, shared.groups.spot_rows, blockers, surge)
+        rows, nominated = shared.groups.spot_rows, nominated_for(self._snapshot, pod)
+        return explain(pod, incoming, self._snapshot, self._filters, rows, blockers, surge, nominated)
 
     def must_move(self, node: str, circumstances: Circumstances) -> list[Pod]:
         """Return the pods of *node* that must move before it is empty, by name. Some may not be evictable."""
@@ -222,7 +265,7 @@ class Planner:
         examined = {node: examine(node, shared) for node in shared.groups.on_demand}
         self._filters.refresh(pod.cls for node in examined.values() for pod in node.must_move)
         effort = shared.effort()
-        with self._snapshot.trial() as trial:
+        with shared.trial() as trial:
             start = Attempt(shared, shared.remaining(), trial, Effort(0))
             drainable = [node for node in examined.values() if could_be_drained(node, start)]
             candidates = [node.candidate for node in drainable]
@@ -283,7 +326,7 @@ class Planner:
         snapshot, shared = self._snapshot, self._last
         if self._budgets.built_from != Budgets.version(snapshot):
             self._budgets = self._budgets.renewed(snapshot)
-        ground = common_ground(snapshot, self._budgets, circumstances)
+        ground = common_ground(snapshot, self._budgets, self._policy, circumstances)
         if shared is None or shared.ground != ground or shared.is_reordered(circumstances.now):
             shared = new_round(
                 snapshot, self._policy, self._filters, self._budgets, ground, circumstances, self._replacements

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -11,12 +12,13 @@ import numpy as np
 
 from predicates.filters import Filters
 from predicates.objects import Namespace, Pod, Unreadable
-from predicates.snapshot import Snapshot
+from predicates.snapshot import Snapshot, Trial
 from rescheduler.planning.budgets import Budgets, RemainingDisruptions
 from rescheduler.planning.forms import instant
 from rescheduler.planning.money.prices import NodeFacts, PriceList, node_facts
 from rescheduler.planning.money.worth import covered
 from rescheduler.planning.outcome import Blocker, Planning, Reason, Verdict
+from rescheduler.planning.pending import PendingRoom, QueuedClass, classes_of, pending_room, queue
 from rescheduler.planning.placement.forecast import Forecaster
 from rescheduler.planning.placement.packing import EVALUATIONS_PER_SECOND, Effort, Room, Sizes
 from rescheduler.planning.policy import Circumstances, DrainOrder, Now, Policy, Surging
@@ -50,10 +52,11 @@ class Ground:
     versions: Mapping[str, int]  #: without PodDisruptionBudgets
     selection: object  #: changes with the selectors of PodDisruptionBudgets
     unreadable: tuple[Unreadable, ...]
+    pending: tuple[QueuedClass, ...]  #: the pending pods that may take room
     circumstances: Circumstances  #: without the time, cooldowns and vetoes
 
 
-def common_ground(snapshot: Snapshot, budgets: Budgets, circumstances: Circumstances) -> Ground:
+def common_ground(snapshot: Snapshot, budgets: Budgets, policy: Policy, circumstances: Circumstances) -> Ground:
     """Return the ground of the current *snapshot*.
 
     Edits of pods, the replacement of pods by equal ones on the same nodes, and the status of budgets do not change it.
@@ -65,6 +68,7 @@ def common_ground(snapshot: Snapshot, budgets: Budgets, circumstances: Circumsta
         versions={kind: count for kind, count in snapshot.versions.items() if kind != "PodDisruptionBudget"},
         selection=budgets.selection,
         unreadable=snapshot.unreadable,
+        pending=classes_of(queue(snapshot, policy, circumstances)),
         circumstances=replace(timeless(circumstances), cooling={}, vetoes={}),
     )
 
@@ -275,6 +279,11 @@ class PlanningRound:
     quotas: Quotas
     surges: Surges | None  #: None: no pods are moved by rolling updates
     order_until: datetime | None  #: the instant at which the drain order changes
+    pending: PendingRoom
+
+    def trial(self) -> AbstractContextManager[Trial]:
+        """Start a trial in which the pending pods have taken their room. No other trial may be open."""
+        return self.pending.trial(self.snapshot)
 
     def remaining(self) -> RemainingDisruptions:
         """Return the evictions that budgets and controllers allow before any plan uses them."""
@@ -312,7 +321,8 @@ class PlanningRound:
 
     def planning(self, verdicts: Iterable[Verdict]) -> Planning:
         """Return the planning with these *verdicts* and the numbers of nodes."""
-        return Planning(tuple(verdicts), len(self.groups.on_demand), self.groups.spot_nodes)
+        nodes = self.groups
+        return Planning(tuple(verdicts), len(nodes.on_demand), nodes.spot_nodes, pending=self.pending.taken)
 
 
 def new_round(
@@ -354,7 +364,13 @@ def new_round(
         quotas=Quotas(snapshot),
         surges=None if policy.surge is Surging.OFF else Surges(snapshot, policy, counts, replacements),
         order_until=next_expiry(on_demand, snapshot, policy, circumstances.now),
+        pending=pending_room(ground.pending, snapshot, filters, node_groups.spot, rows_by_stay(snapshot, on_demand)),
     )
+
+
+def rows_by_stay(snapshot: Snapshot, on_demand: Sequence[str]) -> list[int]:
+    """Return the rows of the nodes *on_demand*, which are in drain order: those that are drained last come first."""
+    return [snapshot.nodes.row[name] for name in reversed(on_demand)]
 
 
 def _pod_rules(

@@ -255,5 +255,7 @@ class Circumstances:
     last: Mapping[str, int] = field(default_factory=dict)
     #: Pools of spot nodes that are not trusted because they lost nodes, and until when: they are no targets.
     settling: Mapping[str, datetime] = field(default_factory=dict)
+    #: Namespaces whose pending pods take no room, because the scheduler has left them pending where they fit.
+    left_pending: frozenset[str] = frozenset()
     #: The instants that rules compared with *now*.
     deadlines: Deadlines = field(default_factory=Deadlines, repr=False, compare=False)

@@ -203,19 +203,22 @@ class SinglePlans:
 
     def each(self, shared: PlanningRound, seconds_left: SecondsLeft = unlimited) -> Planning:
         """Return a verdict for each on-demand node, with all obstacles."""
-        planning = self._last_each = _last_if_equal(self._judge_each(shared, seconds_left), self._last_each)
+        with shared.trial():
+            planning = self._last_each = _last_if_equal(self._judge_each(shared, seconds_left), self._last_each)
         return planning
 
     def first(self, shared: PlanningRound, take_empty: TakeEmpty, seconds_left: SecondsLeft) -> Planning:
         """Return verdicts up to the first node that can be drained; see :meth:`.planner.Planner.first_plan`."""
-        planning = self._last_first = _last_if_equal(
-            self._search_first(shared, take_empty, seconds_left), self._last_first
-        )
+        with shared.trial():
+            planning = self._last_first = _last_if_equal(
+                self._search_first(shared, take_empty, seconds_left), self._last_first
+            )
         return planning
 
     def verdict(self, node: str, shared: PlanningRound, steps: Callable[[Examined, Attempt], Verdict]) -> Verdict:
         """Return the verdict of *steps* on one node. Its search effort is the share of one node in a round."""
-        return self._verdict(examine(node, shared), shared, steps, shared.effort(len(shared.groups.on_demand)))
+        with shared.trial():
+            return self._verdict(examine(node, shared), shared, steps, shared.effort(len(shared.groups.on_demand)))
 
     def _verdict(
         self,
@@ -235,8 +238,10 @@ class SinglePlans:
 
     def checked(self, node: str, shared: PlanningRound) -> Verdict:
         """Return the verdict on one node, including the check of the forecast."""
-        verdict = self.verdict(node, shared, first_obstacles)
-        return self._checks.check(verdict, shared.forecaster) if isinstance(verdict, Plan) else verdict
+        effort = shared.effort(len(shared.groups.on_demand))
+        with shared.trial():
+            verdict = self._verdict(examine(node, shared), shared, first_obstacles, effort)
+            return self._checks.check(verdict, shared.forecaster) if isinstance(verdict, Plan) else verdict
 
     def _judge_each(self, shared: PlanningRound, seconds_left: SecondsLeft) -> Planning:
         never_fitting: dict[PodClass, str] = {}

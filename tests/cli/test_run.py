@@ -394,7 +394,7 @@ COMPAT = Policy(
     move_jobs=MoveJobs.ALWAYS,
     scheduler_names=(),
 )
-COMPAT_TIMING = Timing(return_wait=timedelta(), max_moves_per_pod_per_day=0)
+COMPAT_TIMING = Timing(wait_for_pending_pods=True, return_wait=timedelta(), max_moves_per_pod_per_day=0)
 COMPATIBLE: Given = (ApiServerConnection(in_cluster=True), COMPAT, Running(timing=COMPAT_TIMING), Logging())
 
 

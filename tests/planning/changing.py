@@ -140,6 +140,8 @@ def _pod(
     built = pod(name, on, owner=kind, annotations=annotations, status=_status(ready), created=stamp(-400), **fields)
     if again:  # another pod with the same name
         built["metadata"]["uid"] += "-again"
+        if not on:
+            built["status"]["nominatedNodeName"] = SPOT_NODES[0]
     return built
 
 
@@ -152,6 +154,7 @@ _RULES = st.sampled_from(
         {"cpu": "3"},
         {"affinity": repels("db")},
         {"affinity": seeks("web")},
+        {"priority": 5},
         {"volumes": [{"name": "scratch", "emptyDir": {}}]},
     )
 )

@@ -201,7 +201,7 @@ def rank_levers(
     kept_nodes = tuple(nodes.each(planning.rejected))
     worth = {verdict.node: _worth(snapshot, verdict.node, prices) for verdict in planning.rejected}
     values = _Values(planning, snapshot, prices, shared.circumstances.now.date())
-    with snapshot.trial() as trial:
+    with shared.trial() as trial:
         for row, placed in nodes.planned:
             trial.evict(*(pod for pod, _ in placed))
             trial.drain(row)

@@ -1,0 +1,213 @@
+"""The room that pending pods will take: every plan places them before the pods that it moves."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+import numpy as np
+
+from predicates.filters import Filters, Targets
+from predicates.nodes import CPU, MEMORY
+from predicates.objects import Pod, PodClass
+from predicates.snapshot import Snapshot, Trial
+from rescheduler.planning.controllers import controller_of
+from rescheduler.planning.forms import instant
+from rescheduler.planning.outcome import NO_ROOM_TAKEN, TakenRoom
+from rescheduler.planning.policy import DEFAULT_SCHEDULER, Circumstances, Policy
+from rescheduler.planning.rules.pod_traits import is_expendable
+
+#: The scheduler binds a pod that fits in milliseconds. One that is older, and fits by the rules, has been left pending.
+LEFT_PENDING: Final = timedelta(minutes=1)
+
+#: At most this many kinds of pods of a namespace take room: a tenant cannot make each plan expensive.
+_MOST_CLASSES: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedClass:
+    """The class of a pending pod, and the node on which preemption makes room for it, or ""."""
+
+    cls: PodClass
+    nominated: str = ""
+
+
+def queue(snapshot: Snapshot, policy: Policy, circumstances: Circumstances) -> list[Pod]:
+    """Return the pending pods that may take room, in the order of the scheduler's queue.
+
+    Higher priorities come first, among them nominated pods, then older ones. Left out are pods that no known scheduler
+    schedules, those with scheduling gates or devices, expendable ones, and those of the namespaces `left_pending` of
+    *circumstances*, unless room is being made for them.
+    """
+    pods = snapshot.pods_on.get("")
+    if not pods:
+        return []
+    schedulers = {DEFAULT_SCHEDULER, *policy.scheduler_names, *policy.profiles}
+    classes: Counter[str] = Counter()
+    accepted: dict[PodClass, bool] = {}
+    queued = []
+    for pod in pods.values():
+        if pod.deletion_timestamp is not None:
+            continue
+        if (accepts := accepted.get(pod.cls)) is None:
+            classes[pod.namespace] += 1
+            accepts = classes[pod.namespace] <= _MOST_CLASSES and _may_be_scheduled(pod.cls, policy, schedulers)
+            accepted[pod.cls] = accepts
+        if accepts and not _ignored(pod, circumstances):
+            queued.append(pod)
+    return sorted(queued, key=_position)
+
+
+def _may_be_scheduled(cls: PodClass, policy: Policy, schedulers: Collection[str]) -> bool:
+    name = cls.spec.scheduler_name or DEFAULT_SCHEDULER
+    return not (
+        name not in schedulers
+        or cls.spec.scheduling_gates
+        or cls.spec.resource_claims
+        or is_expendable(cls, policy.expendable_pods_priority_cutoff)
+        or any(plugin.concerns(cls, name) for plugin in policy.unknown_plugins)
+    )
+
+
+def _ignored(pod: Pod, circumstances: Circumstances) -> bool:
+    return pod.namespace in circumstances.left_pending and not pod.nominated_node_name
+
+
+def _position(pod: Pod) -> tuple[int, bool, str, str]:
+    return -_priority(pod.cls), not pod.nominated_node_name, pod.creation_timestamp or "", pod.key
+
+
+def _priority(cls: PodClass) -> int:
+    return cls.spec.priority or 0
+
+
+def classes_of(pods: Iterable[Pod]) -> tuple[QueuedClass, ...]:
+    """Return what decides where *pods* go. It is unchanged while each pod is replaced by an equal one."""
+    return tuple(QueuedClass(pod.cls, pod.nominated_node_name) for pod in pods)
+
+
+@dataclass(frozen=True, slots=True)
+class PendingRoom:
+    """Where the pending pods go, as classes and rows, in the order of the scheduler's queue."""
+
+    placements: tuple[tuple[PodClass, int], ...] = ()
+    taken: TakenRoom = NO_ROOM_TAKEN  #: of the spot nodes
+
+    @contextmanager
+    def trial(self, snapshot: Snapshot) -> Iterator[Trial]:
+        """Start a trial of *snapshot* in which the pods have taken their room. No other trial may be open."""
+        with snapshot.trial() as trial:
+            if self.placements:
+                for cls, row in self.placements:
+                    trial.place(cls, row)
+                trial.keep()
+            yield trial
+
+    @property
+    def classes(self) -> frozenset[PodClass]:
+        """Return the classes of the pods."""
+        return frozenset(cls for cls, _ in self.placements)
+
+
+def pending_room(
+    queued: Sequence[QueuedClass], snapshot: Snapshot, filters: Filters, spot: Targets, others: Sequence[int]
+) -> PendingRoom:
+    """Return where the *queued* pods go: to the first of the *spot* nodes that accepts them, else of the *others*.
+
+    Spot nodes come first, so that no plan relies on the room that the scheduler may give to these pods. A nominated pod
+    goes to its node even if it does not fit yet: the scheduler keeps this room from pods of the same or a lower
+    priority, while others are terminated for it.
+    """
+    if not queued:
+        return PendingRoom()
+    with snapshot.trial() as trial:
+        placed = _Queue(snapshot, filters, trial, (spot, Targets(others))).run(queued)
+    return PendingRoom(tuple(placed), _taken(placed, snapshot, spot))
+
+
+class _Queue:
+    """The scheduler's queue, worked off in *trial*."""
+
+    def __init__(self, snapshot: Snapshot, filters: Filters, trial: Trial, targets: Sequence[Targets]) -> None:
+        self._snapshot = snapshot
+        self._filters = filters
+        self._trial = trial
+        self._targets = targets
+        self._full: set[PodClass] = set()  #: classes that fit nowhere, whatever else is placed
+
+    def run(self, queued: Sequence[QueuedClass]) -> list[tuple[PodClass, int]]:
+        """Place the pods. Pods that do not fit are tried again after the others: they may depend on one of them."""
+        placed: list[tuple[PodClass, int]] = []
+        waiting: Sequence[QueuedClass] = queued
+        while waiting:
+            left = []
+            for pod in waiting:
+                if (row := self._row(pod)) is not None:
+                    self._trial.place(pod.cls, row)
+                    placed.append((pod.cls, row))
+                elif pod.cls not in self._full:
+                    left.append(pod)
+            if len(left) == len(waiting):
+                break
+            waiting = left
+        return placed
+
+    def _row(self, pod: QueuedClass) -> int | None:
+        if (nominated := self._snapshot.nodes.row.get(pod.nominated)) is not None:
+            return nominated
+        if pod.cls in self._full:
+            return None
+        for targets in self._targets:
+            if len(targets.rows) and (row := self._filters.first(pod.cls, targets)) is not None:
+                return row
+        if not self._filters.depends_on_cluster(pod.cls):
+            self._full.add(pod.cls)
+        return None
+
+
+def _taken(placed: Iterable[tuple[PodClass, int]], snapshot: Snapshot, spot: Targets) -> TakenRoom:
+    requests = [snapshot.vector(cls.requests) for cls, row in placed if row in spot.rows_set]
+    if not requests:
+        return NO_ROOM_TAKEN
+    total = np.sum(requests, axis=0)
+    return TakenRoom(len(requests), int(total[CPU]), int(total[MEMORY]))
+
+
+def nominated_for(snapshot: Snapshot, pod: Pod) -> list[tuple[PodClass, int]]:
+    """Return the nominated pods that the scheduler adds to their nodes when it looks for a node for *pod*.
+
+    These have the same priority or a higher one (``RunFilterPluginsWithNominatedPods``).
+    """
+    rows, others = snapshot.nodes.row, snapshot.pods_on.get("", {}).values()
+    return [
+        (other.cls, rows[other.nominated_node_name])
+        for other in others
+        if other.nominated_node_name in rows
+        and other.deletion_timestamp is None
+        and other.uid != pod.uid
+        and _priority(other.cls) >= _priority(pod.cls)
+    ]
+
+
+def without_due(queued: Iterable[Pod], due: Iterable[Pod]) -> list[Pod]:
+    """Return the *queued* pods without the replacement pods of *due*, whose places are planned as those of *due*."""
+    owed = Counter((pod.namespace, controller_of(pod)) for pod in due)
+    left = []
+    for pod in queued:
+        controller = pod.namespace, controller_of(pod)
+        if owed[controller] > 0:
+            owed[controller] -= 1
+        else:
+            left.append(pod)
+    return left
+
+
+def is_left_pending(pod: Pod, now: datetime) -> bool:
+    """Return whether a pod that fits by the scheduler's rules should have been bound by *now*.
+
+    Something that is not known here keeps it pending. It could take room in every plan, for ever.
+    """
+    created = instant(pod.creation_timestamp)
+    return not pod.nominated_node_name and created is not None and now - created >= LEFT_PENDING
