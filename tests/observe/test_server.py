@@ -124,6 +124,7 @@ def test_the_json_status_has_the_whole_state(pages: ServedPages) -> None:
         "complete": True,
         "spotNodes": 2,
         "onDemandNodes": 2,
+        "pending": {"pods": 0, "cpu": 0, "memory": 0},
         "potentialSavings": None,
         "nodes": [
             {
