@@ -33,6 +33,7 @@ from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.outcome import Reason, Rejected
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.pool_shares import ignored_annotation
 from rescheduler.settings import ApiServerConnection, Scheduling
 
 # Explanations as a page: the blockers of each node, and which spot nodes reject each pod and why.
@@ -86,6 +87,8 @@ class ExplainPage:
             yield Line(
                 f"moved by a rolling update of Deployment {surge}, which restarts {restarts}, not by an eviction", 1
             )
+        if note := ignored_annotation(pod):
+            yield Line(note, 1)
         yield from self._accepting(explanation)
         for nodes, refusals in explanation.rejecting():
             yield Line(

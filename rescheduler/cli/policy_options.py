@@ -18,6 +18,7 @@ from rescheduler.planning.money.commitments import Commitment
 from rescheduler.planning.money.prices import PriceKey, PriceList
 from rescheduler.planning.node_labels import NodeLabels, label_key
 from rescheduler.planning.policy import DrainOrder, MoveJobs, Policy, Surging, is_label, namespace_scope, parse_names
+from rescheduler.planning.pool_shares import parse_share
 
 # ``@policy_options``: which nodes may be drained and which pods evicted. It passes ``policy: Policy``.
 
@@ -257,6 +258,14 @@ policy_options = group(
             metavar="KEY",
             help="Label of spot nodes that tells their pool: machines of one pool are usually reclaimed together. "
             "Repeatable; replaces the default, zone and instance type.",
+        ),
+        Option(
+            "--max-share-per-spot-pool",
+            Parsed(parse_share, "percent", UsageError),
+            default="100%",
+            metavar="PERCENT",
+            help="Do not drain a node if the forecast puts more than this share of a controller's replicas on one pool "
+            "of spot nodes, such as 50%. It is rounded down; one replica is always allowed. 100%: no limit.",
         ),
         Option(
             "--planning-timeout",

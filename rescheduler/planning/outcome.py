@@ -79,6 +79,7 @@ class Reason(enum.StrEnum):
     FRAGILE = "fragile-plan"
     RETURNS_TO_ON_DEMAND = "returns-to-on-demand"
     RETURNS_TO_DRAINED = "returns-to-drained-node"
+    SPOT_POOL_SHARE = "spot-pool-share"
     CANNOT_MOVE_IN_STEPS = "cannot-move-in-steps"
     TIMEOUT = "planning-timeout"
 

@@ -31,6 +31,7 @@ from rescheduler.planning.placement.packing import Effort, Stuck, pack
 from rescheduler.planning.placement.search import Search, SelectedNode, Selection
 from rescheduler.planning.planning_round import PlanningRound, common_ground, new_round, rows_by_stay
 from rescheduler.planning.policy import Circumstances, Policy, Survive
+from rescheduler.planning.pool_shares import Moved
 from rescheduler.planning.replacements import Replacements
 from rescheduler.planning.rules.declared import Fate
 from rescheduler.planning.single_plans import SinglePlans, TakeEmpty
@@ -105,7 +106,9 @@ class Planner:
         Unless *every_obstacle* is set, only the obstacles of the first step with obstacles are returned.
         """
         step = all_obstacles if every_obstacle else first_obstacles
-        return self._single.verdict(node, self.round(circumstances), step)
+        shared = self.round(circumstances)
+        verdict = self._single.verdict(node, shared, step)
+        return shared.forecaster.within_shares(verdict, {}) if isinstance(verdict, Plan) else verdict
 
     def look_again(self, node: str, circumstances: Circumstances, evicted: Collection[str] = ()) -> Verdict:
         """Plan one node again, after it was tainted, with the checks of :meth:`first_plan`.
@@ -273,7 +276,8 @@ class Planner:
             search = Search(shared.room, trial, candidates, evictions, shared.remaining, shared.minimum.spare, effort)
             ahead = shared.forecaster.ahead()
             in_order = any(order_matters(candidate.incoming, self._snapshot) for candidate in candidates)
-            victims = search.run(keep_placed=ahead.exhausted and not in_order)
+            limited = shared.forecaster.shares.limits(pod for node in candidates for pod in node.movers)
+            victims = search.run(keep_placed=ahead.exhausted and not in_order and not limited)
             placed = search.is_placed(victims)
             planning = shared.planning(self._place_victims(victims, examined, start, ahead, placed=placed))
         return replace(
@@ -290,23 +294,28 @@ class Planner:
         *effort* limits the forecasts, which need the state before each drain: none are possible if *placed* is true.
         """
         verdicts: dict[str, Verdict] = {}
+        moved: Moved = {}
         for victim in victims:
-            verdict = self._carry_out(victim, attempt, effort, placed=placed)
+            verdict = self._carry_out(victim, attempt, effort, moved, placed=placed)
             verdicts[verdict.node] = verdict
             if isinstance(verdict, Plan):
                 attempt.remaining.spend(examined[verdict.node].evictions)
                 attempt.emptied += victim.candidate.counts
         plans = [verdict for verdict in verdicts.values() if isinstance(verdict, Plan)]
         stay = [verdict for verdict in verdicts.values() if isinstance(verdict, Rejected)]
-        others = [all_obstacles(node, attempt) for name, node in examined.items() if name not in verdicts]
+        others = [_other(node, attempt, moved) for name, node in examined.items() if name not in verdicts]
         return [*plans, *stay, *others]
 
-    def _carry_out(self, victim: SelectedNode, attempt: Attempt, effort: Effort, *, placed: bool) -> Verdict:
+    def _carry_out(
+        self, victim: SelectedNode, attempt: Attempt, effort: Effort, moved: Moved, *, placed: bool
+    ) -> Verdict:
         """Return the verdict on a selected node. Its moves are in the trial afterwards if it is a plan."""
         candidate, forecaster = victim.candidate, attempt.shared.forecaster
         plan = with_optional_forecast(new_plan(candidate, victim.placed, attempt.shared), forecaster, effort)
         if placed:
             return plan
+        if isinstance(plan, Plan) and isinstance(over := forecaster.within_shares(plan, moved), Rejected):
+            return over
         verdict = carry_out(candidate, victim.placed, attempt)
         attempt.trial.keep()
         if isinstance(verdict, Rejected) or not isinstance(plan, Plan):
@@ -337,6 +346,21 @@ class Planner:
             shared = shared.after_changes(self._budgets)
         self._last = shared
         return shared
+
+
+def _other(examined: Examined, attempt: Attempt, moved: Moved) -> Verdict:
+    """Return the verdict on a node that the search did not select. The moves of a plan are in the trial afterwards."""
+    forecaster, trial, mark = attempt.shared.forecaster, attempt.trial, attempt.trial.savepoint()
+    remaining, emptied = attempt.remaining.copy(), attempt.emptied
+    verdict = all_obstacles(examined, attempt)
+    if isinstance(verdict, Rejected) or not forecaster.shares.may_exceed(verdict, moved):
+        return verdict
+    trial.revert(mark)
+    trial.undrain(examined.candidate.row)
+    attempt.remaining, attempt.emptied = remaining, emptied
+    if isinstance(over := forecaster.within_shares(verdict, moved), Rejected):
+        return over
+    return all_obstacles(examined, attempt)
 
 
 def _not_on_demand(node: str, shared: PlanningRound) -> Rejected | None:

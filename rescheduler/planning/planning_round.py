@@ -22,6 +22,7 @@ from rescheduler.planning.pending import PendingRoom, QueuedClass, classes_of, p
 from rescheduler.planning.placement.forecast import Forecaster
 from rescheduler.planning.placement.packing import EVALUATIONS_PER_SECOND, Effort, Room, Sizes
 from rescheduler.planning.policy import Circumstances, DrainOrder, Now, Policy, Surging
+from rescheduler.planning.pool_shares import PoolShares
 from rescheduler.planning.quotas import Quotas
 from rescheduler.planning.replacements import Replacements
 from rescheduler.planning.rules.candidates import Groups, groups
@@ -351,7 +352,9 @@ def new_round(
         room=Room(snapshot, filters, node_groups.spot, Sizes(snapshot, node_groups.spot)),
         pod_rules=_pod_rules(snapshot, policy, budgets, counts, gangs, circumstances),
         circumstances=circumstances,
-        forecaster=Forecaster(snapshot, filters, spot, replacements),
+        forecaster=Forecaster(
+            snapshot, filters, spot, replacements, PoolShares(snapshot, node_groups.spot_rows, policy)
+        ),
         minimum=minimum(snapshot, policy.min_on_demand_nodes, node_groups.on_demand, circumstances),
         budgets=budgets,
         steps=Steps(snapshot, budgets, policy),

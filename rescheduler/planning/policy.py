@@ -227,6 +227,7 @@ class Policy:
     expendable_pods_priority_cutoff: int = -10
     #: Keys of taints that spot nodes only have while they start, in addition to the known ones.
     startup_taints: tuple[str, ...] = ()
+    max_share_per_spot_pool: int = 100  #: percent of a controller's replicas on one pool of spot nodes; 100: no limit
     spot_pool_labels: tuple[str, ...] = POOL_LABELS  #: keys of the labels whose values are the pool of a spot node
     skip_single_replicas: bool = False  #: a pod that is the only one of its controller stays
     surge: Surging = Surging.OPT_IN

@@ -55,6 +55,7 @@ class Findings:
     of_budgets: tuple[Blocker, ...]  #: blockers for all pods that must move
     of_movers: tuple[Blocker, ...]  #: blockers for the pods that may be evicted
     surging: frozenset[str]  #: keys of the pods that are moved by rolling updates
+    shares: tuple[object, ...]  #: limits of the pods' controllers on pools of spot nodes, and their replicas
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,7 @@ class JudgedNode:
     findings: Findings
     inputs: Inputs
     forecast: Verdict | None = None  #: the verdict with a forecast, if there is one
+    within_shares: bool = False  #: whether the verdict keeps the limits on pools of spot nodes
 
 
 class KeptVerdicts:
@@ -166,6 +168,7 @@ def _apply_rules(node: str, shared: PlanningRound) -> tuple[Examined, Findings, 
         of_budgets=of_budgets,
         of_movers=of_budgets if all_move else tuple(shared.remaining().lacking(candidate.evicted)),
         surging=examined.surges.keys,
+        shares=shared.forecaster.shares.facts(candidate.movers),
     )
     selecting = set(chain.from_iterable(map(shared.budgets.of, shared.snapshot.pods_on[node].values())))
     inputs = Inputs(
@@ -317,10 +320,15 @@ def _is_empty(plan: Plan) -> bool:
 
 def _with_forecast(judged: JudgedNode, shared: PlanningRound, allowance: Allowance) -> Verdict:
     """Return the verdict, with a forecast if *allowance* permits it."""
+    if isinstance(judged.forecast, Rejected):
+        return judged.forecast
     if isinstance(judged.forecast, Plan):
         spent = allowance.effort.spend(PLAYS * len(judged.forecast.placements))
         return judged.forecast if spent else judged.verdict
     verdict = with_forecast_in_time(judged.verdict, shared.forecaster, allowance)
+    if isinstance(verdict, Plan) and not judged.within_shares:
+        verdict = shared.forecaster.within_shares(verdict, {})
+        judged.within_shares = isinstance(verdict, Plan)
     if verdict is not judged.verdict:
         judged.forecast = verdict
     return verdict

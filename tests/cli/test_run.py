@@ -136,6 +136,7 @@ CASES: dict[str, tuple[str, int, Any]] = {
     "pools by default": (
         "", 1, Policy(spot_pool_labels=("topology.kubernetes.io/zone", "node.kubernetes.io/instance-type"))
     ),
+    "a share per pool": ("--max-share-per-spot-pool=33%", 1, Policy(max_share_per_spot_pool=33)),
     "pools": (
         "--spot-pool-label=example.com/pool --spot-pool-label=zone --spot-pool-label=zone",
         1,

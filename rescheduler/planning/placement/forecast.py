@@ -25,9 +25,10 @@ from predicates.scores import totals
 from predicates.scores.frame import ScoringRequest
 from predicates.scores.pods import spreads_by_default
 from predicates.snapshot import DRAIN_TAINT, Snapshot, Trial
-from rescheduler.planning.outcome import Blocker, Landing, Plan, Reason
+from rescheduler.planning.outcome import Blocker, Landing, Plan, Reason, Rejected, Verdict
 from rescheduler.planning.placement.in_steps import Step, eviction_steps, order_matters
 from rescheduler.planning.placement.packing import Effort
+from rescheduler.planning.pool_shares import Moved, PoolShares
 from rescheduler.planning.replacements import Replacements
 
 #: The assumed speed of simulations, in pods per second on few nodes, and the number of nodes that halves it.
@@ -70,14 +71,17 @@ class Forecast:
 class Forecaster:
     """Simulates plans on *snapshot*. *spot* has one flag per row. Open trials are not changed."""
 
-    def __init__(self, snapshot: Snapshot, filters: Filters, spot: Flags, replacements: Replacements) -> None:
+    def __init__(
+        self, snapshot: Snapshot, filters: Filters, spot: Flags, replacements: Replacements, shares: PoolShares
+    ) -> None:
+        self.shares = shares
         self._snapshot = snapshot
         self._filters = filters
         self._spot = spot
         self._replacements = replacements
         self._order = np.flatnonzero(snapshot.nodes.alive)
 
-    def forecast(self, plan: Plan, *, until_stuck: bool = False) -> Forecast:
+    def forecast(self, plan: Plan, *, until_stuck: bool = False, most_plays: int = PLAYS) -> Forecast:
         """Return the forecast of *plan*, which must match the current snapshot, including an open trial.
 
         With *until_stuck*, the simulation ends after the first play in which a pod was unschedulable.
@@ -94,11 +98,25 @@ class Forecaster:
             if not in_steps:
                 trial.evict(*(pod for pod in running if pod.uid not in surging))
             plays: list[Mapping[str, int]] = []
-            for number in range(PLAYS):
+            for number in range(most_plays):
                 plays.append(self._play(plan, number, pods, trial, groups, in_steps=in_steps))
                 if until_stuck and len(plays[-1]) < len(pods):
                     break
         return self._summed_up(pods, plays, row)
+
+    def within_shares(self, plan: Plan, moved: Moved) -> Verdict:
+        """Return *plan*, or a rejection if it would put too many replicas of a controller on one pool of spot nodes.
+
+        The first play decides. It is simulated if the plan has no forecast. *moved* has the replicas that earlier plans
+        move, as they are placed in the trial; those of this plan are added.
+        """
+        if self.shares.may_exceed(plan, moved):
+            nodes = {str(placement.pod): placement.node for placement in plan.forecast}
+            nodes = nodes or dict(self.forecast(plan, most_plays=1).nodes)
+            if blockers := self.shares.blockers(plan, nodes, moved):
+                return Rejected(plan.node, tuple(blockers))
+        self.shares.take(plan, moved)
+        return plan
 
     def returning(self, plan: Plan) -> Blocker | None:
         """Return a blocker if the scheduler may bind a pod of *plan* to the drained node again.

@@ -186,20 +186,22 @@ class ForecastChecks:
 
     def check(self, plan: Plan, forecaster: Forecaster) -> Verdict:
         """Return *plan* with its forecast, or a rejection if the forecast does not allow the plan."""
-        return self._checked(plan, self._forecast(plan, forecaster))
+        return self._checked(plan, self._forecast(plan, forecaster), forecaster)
 
     def _forecast(self, plan: Plan, forecaster: Forecaster) -> Forecast:
         """Simulate *plan* until an objection is certain, and return the forecast."""
         return forecaster.forecast(plan, until_stuck=not self._policy.allow_fragile_plans)
 
-    def _checked(self, plan: Plan, forecast: Forecast) -> Verdict:
+    def _checked(self, plan: Plan, forecast: Forecast, forecaster: Forecaster) -> Verdict:
         blocker = objection(
             plan,
             forecast,
             allow_fragile=self._policy.allow_fragile_plans,
             allow_returning=self._policy.allow_returning_plans,
         )
-        return with_forecast(plan, forecast) if blocker is None else Rejected(plan.node, (blocker,))
+        if blocker is not None:
+            return Rejected(plan.node, (blocker,))
+        return forecaster.within_shares(with_forecast(plan, forecast), {})
 
     def allowance(self, forecaster: Forecaster, seconds_left: SecondsLeft) -> Allowance:
         """Return the allowance for the forecasts of a round: the planning time-out, and at most *seconds_left*."""
@@ -219,7 +221,7 @@ class ForecastChecks:
         before = allowance.seconds_left()
         forecast = self._forecast(plan, forecaster)
         allowance.spend(forecast.plays * len(plan.placements), before)
-        verdict = self._checked(plan, forecast)
+        verdict = self._checked(plan, forecast, forecaster)
         if isinstance(verdict, Rejected):
             self._rejections[plan.node] = verdict
         return verdict

@@ -21,6 +21,7 @@ from rescheduler.planning.money.worth import Worth, covered, summed
 from rescheduler.planning.outcome import Plan, Planning, Reason, Rejected
 from rescheduler.planning.placement.packing import Effort, Placed, Stuck, pack
 from rescheduler.planning.planning_round import PlanningRound
+from rescheduler.planning.pool_shares import with_constraint
 from rescheduler.planning.rules.declared import Fate
 from rescheduler.planning.rules.pins import local_volume
 from rescheduler.planning.what_if.lifting import LIFTABLE, NODE_OBSTACLES, Obstacle, Unpinning, lift_all
@@ -31,7 +32,7 @@ from rescheduler.planning.what_if.overview import NO_LEVERS, SETTING, Lever, Ran
 _BUDGETS: Final = frozenset({Reason.BUDGET, Reason.BUDGET_TOO_SLOW})
 
 #: Reasons that can be lifted, and those about room on spot nodes, which a trial decides. All others are final.
-_OPEN: Final = LIFTABLE | NODE_OBSTACLES.keys() | _BUDGETS | {Reason.NO_ROOM, Reason.PINNED}
+_OPEN: Final = LIFTABLE | NODE_OBSTACLES.keys() | _BUDGETS | {Reason.NO_ROOM, Reason.PINNED, Reason.SPOT_POOL_SHARE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class KeptNodes:
         self._rules = shared.pod_rules
         self._unpinning = Unpinning(shared.snapshot, shared.room.filters, shared.groups.spot)
         self._spot_rows = shared.groups.spot_rows
+        self._shares = shared.forecaster.shares
         self._needed: dict[str, int] = {}  #: by budget: evictions that it would have to allow
         self.snapshot = shared.snapshot
         self.room = shared.room
@@ -103,6 +105,11 @@ class KeptNodes:
             for blocker in verdict.blockers
             if blocker.pod is None and blocker.reason in NODE_OBSTACLES
         }
+        too_many = {
+            controller_of(self.snapshot.pods[blocker.pod])
+            for blocker in verdict.blockers
+            if blocker.reason is Reason.SPOT_POOL_SHARE and blocker.pod
+        }
         movers: list[Pod] = []
         lifted: list[Pod] = []
         for _, original in sorted(self.snapshot.pods_on[verdict.node].items()):
@@ -114,6 +121,13 @@ class KeptNodes:
                 if (pinned := self._unpinning.of(pod.cls)) is not None:
                     pod = replace(pod, cls=pinned.cls)
                     obstacles.add(Obstacle(controller_of(pod), Reason.PINNED, pinned.obstacle, pinned.taints))
+                if controller_of(original) in too_many:
+                    obstacles.add(
+                        Obstacle(controller_of(original), Reason.SPOT_POOL_SHARE, self._shares.remedy(original))
+                    )
+                    constraint = self._shares.constraint(original)
+                    stays = stays or constraint is None
+                    pod = pod if constraint is None else with_constraint(pod, constraint)
                 movers.append(original)
                 lifted.append(pod)
         budgets = self._budget_obstacles(movers)

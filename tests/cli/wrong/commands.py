@@ -52,6 +52,12 @@ COMMANDS: dict[str, Wrong] = {
     "no spot node in an hour": wrong("run --max-spot-nodes-per-hour=0", "--max-spot-nodes-per-hour", "0"),
     "no time for room": wrong("run --room-timeout=0", "--room-timeout", "'0'"),
     "an image with a blank": wrong("run --placeholder-image=a\tb", "--placeholder-image"),
+    "a share without a percent sign": wrong(
+        "plan --max-share-per-spot-pool=50", "--max-share-per-spot-pool", "'50'", "50%"
+    ),
+    "a share of nothing": wrong(
+        "run --max-share-per-spot-pool=0%", "--max-share-per-spot-pool", "'0%'", "from 1% to 100%"
+    ),
     "a cooldown of pools": wrong("run --spot-pool-cooldown=-1m", "--spot-pool-cooldown", "'-1m'"),
     "a time to settle": wrong("run --spot-settle=10", "--spot-settle", "'10'"),
     "an output": wrong("plan -o xml", "'xml'"),
