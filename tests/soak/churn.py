@@ -52,6 +52,7 @@ FLAGS: Final = (
     "--return-wait=0",
     "--return-wait-max=0",
     "--spot-settle=10s",
+    "--spot-pool-cooldown=10s",
     f"--max-moves-per-pod-per-day={MOVES}",
     f"--min-on-demand-nodes={MINIMUM}",
     "--listen-address=127.0.0.1:0",
