@@ -25,6 +25,7 @@ from rescheduler.cli.options import connection_options, scheduling_options
 from rescheduler.cli.output import print_html, print_json, print_yaml
 from rescheduler.cli.plan_data import (
     PlannedCluster,
+    enforced_survival,
     levers_option,
     price_provider_options,
     read_and_plan,
@@ -393,7 +394,7 @@ def command(
     Nothing in the cluster is changed. On large clusters reading takes some time; planning does not.
     """
     clock = SystemClock()
-    policy = replace(policy, budgets_in_steps=budgets_in_steps and not budgets_at_once)
+    policy = replace(policy, budgets_in_steps=budgets_in_steps and not budgets_at_once, survive=enforced_survival())
     if independent and what_if_texts:
         raise UsageError("--what-if compares plans of all nodes in sequence: expected no --independent")
     policy = with_profiles(policy, scheduling)

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Final
 
 import click
+from click.core import ParameterSource
 
 from predicates.snapshot import Snapshot
 from rescheduler.cli.cluster_source import ClusterSource, progress
@@ -37,8 +38,17 @@ survive_option: Final = Option(
     click.Choice([value.value for value in Survive]),
     default=Survive.POOL.value,
     help="What the state after the plan is tested against: the loss of any one pool of spot nodes (zone and instance "
-    "type, see --spot-pool-label), or of all spot nodes of any one zone. off: no test.",
+    "type, see --spot-pool-label), or of all spot nodes of any one zone. If the flag is given, nodes whose drains "
+    "would break what holds now are left (would-not-survive). off: no test.",
 )
+
+
+def enforced_survival() -> Survive:
+    """Return ``--survive`` of the running command if it was given; its default only informs."""
+    context = click.get_current_context()
+    given = context.get_parameter_source("survive") is not ParameterSource.DEFAULT
+    return Survive(context.params["survive"]) if given else Survive.OFF
+
 
 #: A limitation of the totals of a plan with ``--independent``.
 _INDEPENDENT: Final = "each node is drained alone (--independent); the pods of all nodes together may not fit"

@@ -30,7 +30,7 @@ from rescheduler.cli.scheduler_config import with_profiles
 from rescheduler.errors import UsageError
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.pauses import DrainWindow, parse_window
-from rescheduler.planning.policy import Policy
+from rescheduler.planning.policy import Policy, Survive
 from rescheduler.settings import (
     PAUSE_IMAGE,
     ApiServerConnection,
@@ -297,6 +297,14 @@ def _check_room(room: RoomSettings, provider: Provider, *, once: bool) -> None:
     "and the pod has until --landing-timeout to leave.",
 )
 @Option(
+    "--survive",
+    click.Choice([value.value for value in Survive]),
+    default=Survive.OFF.value,
+    help="Leave a node (would-not-survive) if after its drain the loss of any one pool of spot nodes (zone and "
+    "instance type, see --spot-pool-label), or of all spot nodes of any one zone, would leave pods without a place, "
+    "although it would not now.",
+)
+@Option(
     "--report-node-conditions",
     Bool(),
     default=False,
@@ -371,6 +379,7 @@ def command(
     listen_address: ListenAddress,
     drain_windows: tuple[DrainWindow, ...],
     room: RoomSettings,
+    survive: str,
     **more: Any,
 ) -> int:
     """Drain on-demand nodes in rounds.
@@ -392,7 +401,7 @@ def command(
             context=connection.context,
             in_cluster=running_in_cluster and own,
         ),
-        replace(with_profiles(policy, more["scheduling"]), drain_windows=drain_windows),
+        replace(with_profiles(policy, more["scheduling"]), drain_windows=drain_windows, survive=Survive(survive)),
         Running(
             timing=timing,
             provider=provider,

@@ -81,6 +81,7 @@ class Reason(enum.StrEnum):
     RETURNS_TO_DRAINED = "returns-to-drained-node"
     SPOT_POOL_SHARE = "spot-pool-share"
     CANNOT_MOVE_IN_STEPS = "cannot-move-in-steps"
+    WOULD_NOT_SURVIVE = "would-not-survive"  # the loss of a pool of spot nodes
     TIMEOUT = "planning-timeout"
 
 

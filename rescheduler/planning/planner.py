@@ -6,7 +6,7 @@ It does not read a clock, log or perform actions.
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from predicates.filters import Filters
@@ -35,7 +35,7 @@ from rescheduler.planning.pool_shares import Moved
 from rescheduler.planning.replacements import Replacements
 from rescheduler.planning.rules.declared import Fate
 from rescheduler.planning.single_plans import SinglePlans, TakeEmpty
-from rescheduler.planning.survival import SIMULATION, Certificate, NodePods, State
+from rescheduler.planning.survival import Certificate, Survival, longest_surviving
 from rescheduler.planning.verdicts import (
     Attempt,
     Examined,
@@ -61,9 +61,9 @@ class Planner:
         self._policy = policy
         self._filters = Filters(snapshot)
         self._budgets = Budgets(snapshot)
-        self._single = SinglePlans(snapshot, policy, self._filters)
+        self._survival = Survival()
+        self._single = SinglePlans(snapshot, policy, self._filters, self._survival)
         self._replacements = Replacements(snapshot)
-        self._node_pods = NodePods()
         self._last: PlanningRound | None = None
 
     @property
@@ -276,24 +276,51 @@ class Planner:
             search = Search(shared.room, trial, candidates, evictions, shared.remaining, shared.minimum.spare, effort)
             ahead = shared.forecaster.ahead()
             in_order = any(order_matters(candidate.incoming, self._snapshot) for candidate in candidates)
-            limited = shared.forecaster.shares.limits(pod for node in candidates for pod in node.movers)
+            enforced = self._policy.survive is not Survive.OFF
+            limited = enforced or shared.forecaster.shares.limits(pod for node in candidates for pod in node.movers)
             victims = search.run(keep_placed=ahead.exhausted and not in_order and not limited)
+            left = _Left()
+            if enforced:
+                victims, left = self._surviving(victims, search, shared)
             placed = search.is_placed(victims)
-            planning = shared.planning(self._place_victims(victims, examined, start, ahead, placed=placed))
+            planning = shared.planning(self._place_victims(victims, examined, start, ahead, left, placed=placed))
         return replace(
             planning,
             timed_out=effort.exhausted and len(planning.plans) < search.upper_bound,
             upper_bound=search.upper_bound,
         )
 
+    def _surviving(self, victims: Selection, search: Search, shared: PlanningRound) -> tuple[Selection, "_Left"]:
+        """Return most of *victims* whose drains keep the certificate, and why the others would break it.
+
+        The certificate is tested with as many victims as possible in their order, then without the one that breaks it.
+        """
+
+        def objection(some: Selection) -> Blocker | None:
+            plans = [new_plan(victim.candidate, victim.placed, shared) for victim in some]
+            return self._survival.objection(shared, plans)
+
+        kept, blocker = longest_surviving(victims, objection, search.replayed)
+        chosen = {victim.candidate.node for victim in kept}
+        nodes = (victim.candidate.node for victim in victims)
+        return kept, _Left(tuple(node for node in nodes if node not in chosen), blocker)
+
     def _place_victims(
-        self, victims: Selection, examined: dict[str, Examined], attempt: Attempt, effort: Effort, *, placed: bool
+        self,
+        victims: Selection,
+        examined: dict[str, Examined],
+        attempt: Attempt,
+        effort: Effort,
+        left: "_Left",
+        *,
+        placed: bool,
     ) -> list[Verdict]:
         """Move the pods of all *victims*, unless *placed* is true. Then compute why every other node is rejected.
 
         *effort* limits the forecasts, which need the state before each drain: none are possible if *placed* is true.
+        Nodes whose pods fit are *left* if their drains would break the certificate.
         """
-        verdicts: dict[str, Verdict] = {}
+        verdicts: dict[str, Verdict] = {node: left.rejected(node) for node in left.nodes}
         moved: Moved = {}
         for victim in victims:
             verdict = self._carry_out(victim, attempt, effort, moved, placed=placed)
@@ -304,6 +331,8 @@ class Planner:
         plans = [verdict for verdict in verdicts.values() if isinstance(verdict, Plan)]
         stay = [verdict for verdict in verdicts.values() if isinstance(verdict, Rejected)]
         others = [_other(node, attempt, moved) for name, node in examined.items() if name not in verdicts]
+        if left.nodes:
+            others = [left.rejected(verdict.node) if isinstance(verdict, Plan) else verdict for verdict in others]
         return [*plans, *stay, *others]
 
     def _carry_out(
@@ -325,10 +354,8 @@ class Planner:
     def certificate(self, circumstances: Circumstances, survive: Survive, plans: Iterable[Plan] = ()) -> Certificate:
         """Return whether the pods of each lost pool would run again, after *plans* were carried out in order."""
         shared = self.round(circumstances)
-        with self._snapshot.trial() as trial:
-            state = State(shared, trial, self._node_pods)
-            state.carry_out(plans)
-            return state.certificate(survive, shared.forecaster.effort(SIMULATION))
+        with shared.trial():
+            return self._survival.certificate(shared, survive, plans)
 
     def round(self, circumstances: Circumstances) -> PlanningRound:
         """Return the inputs that all verdicts share. They are reused while their ground is the same."""
@@ -361,6 +388,19 @@ def _other(examined: Examined, attempt: Attempt, moved: Moved) -> Verdict:
     if isinstance(over := forecaster.within_shares(verdict, moved), Rejected):
         return over
     return all_obstacles(examined, attempt)
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """Nodes that are left although their pods fit, because of *blocker*."""
+
+    nodes: tuple[str, ...] = ()
+    blocker: Blocker | None = None
+
+    def rejected(self, node: str) -> Rejected:
+        """Return the rejection of one of them, or of another node for which nothing is left either."""
+        assert self.blocker is not None
+        return Rejected(node, (self.blocker,))
 
 
 def _not_on_demand(node: str, shared: PlanningRound) -> Rejected | None:

@@ -235,6 +235,7 @@ class Policy:
     drain_windows: tuple[DrainWindow, ...] = ()  #: when drains may start; empty: always
     drain_order: DrainOrder = DrainOrder.LEAST_REQUESTED
     max_node_age: float = 0.0  #: seconds; nodes that are older come first in any order; 0: off
+    survive: Survive = Survive.OFF  #: no plan may break the certificate that the loss of any of these is survived
 
 
 @dataclass(frozen=True, slots=True)

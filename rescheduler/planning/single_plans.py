@@ -28,6 +28,7 @@ from rescheduler.planning.planning_round import Ground, PlanningRound
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.rules.minimum import Minimum
 from rescheduler.planning.surges import NO_SURGES
+from rescheduler.planning.survival import Survival
 from rescheduler.planning.verdicts import Attempt, Examined, all_obstacles, examine, first_obstacles, rejection
 from rescheduler.planning.waits import Cooldown
 
@@ -193,10 +194,11 @@ TakeEmpty: TypeAlias = Callable[[str], bool]
 class SinglePlans:
     """Judges on-demand nodes one by one. No trial may be open on *snapshot*."""
 
-    def __init__(self, snapshot: Snapshot, policy: Policy, filters: Filters) -> None:
+    def __init__(self, snapshot: Snapshot, policy: Policy, filters: Filters, survival: Survival) -> None:
         self._snapshot = snapshot
         self._policy = policy
         self._filters = filters
+        self._survival = survival
         self._checks = ForecastChecks(policy)
         self._paces = SearchPaces()
         self._complete = KeptVerdicts(snapshot)  #: with all obstacles
@@ -244,14 +246,22 @@ class SinglePlans:
         effort = shared.effort(len(shared.groups.on_demand))
         with shared.trial():
             verdict = self._verdict(examine(node, shared), shared, first_obstacles, effort)
-            return self._checks.check(verdict, shared.forecaster) if isinstance(verdict, Plan) else verdict
+            checked = self._checks.check(verdict, shared.forecaster) if isinstance(verdict, Plan) else verdict
+            return self._surviving(checked, shared)
+
+    def _surviving(self, verdict: Verdict, shared: PlanningRound) -> Verdict:
+        """Return the rejection of a plan that breaks the certificate, or *verdict*."""
+        if not isinstance(verdict, Plan) or (blocker := self._survival.objection(shared, [verdict])) is None:
+            return verdict
+        return Rejected(verdict.node, (blocker,))
 
     def _judge_each(self, shared: PlanningRound, seconds_left: SecondsLeft) -> Planning:
         never_fitting: dict[PodClass, str] = {}
         time = self._search_time(shared, seconds_left)
 
         def judge(examined: Examined) -> tuple[Verdict, bool]:
-            return self._search_verdict(examined, shared, all_obstacles, time, never_fitting)
+            verdict, final = self._search_verdict(examined, shared, all_obstacles, time, never_fitting)
+            return self._surviving(verdict, shared), final
 
         judged = []
         for node in shared.groups.on_demand:
@@ -302,11 +312,11 @@ class SinglePlans:
         """Return the verdict with its forecast checked, and whether it is final until an input changes."""
         verdict, final = self._search_verdict(examined, shared, first_obstacles, time)
         if not isinstance(verdict, Plan) or not verdict.placements:
-            return verdict, final
+            return self._surviving(verdict, shared), final
         was_rejected = self._checks.knows(verdict.node)
         checked = self._checks.within(allowance, verdict, shared.forecaster)
         timed_out = isinstance(checked, Rejected) and checked.reason is Reason.TIMEOUT
-        return checked, not (was_rejected or timed_out)
+        return self._surviving(checked, shared), not (was_rejected or timed_out)
 
 
 def _last_if_equal(planning: Planning, last: Planning | None) -> Planning:

@@ -27,11 +27,14 @@ from predicates.objects import Pod, PodClass
 from predicates.plugins.pods import ties_of
 from predicates.snapshot import Trial
 from rescheduler.planning.controllers import ControllerName, controller_of
-from rescheduler.planning.outcome import Plan
+from rescheduler.planning.forms import count, cpu, memory
+from rescheduler.planning.outcome import Blocker, Plan, Reason
+from rescheduler.planning.pending import queue
 from rescheduler.planning.placement.ample import Ample, Loss, Rows
 from rescheduler.planning.placement.forecast import PLAYS, SimulatedScheduler
 from rescheduler.planning.placement.packing import Effort, Packing, Room, Sizes, shortage
-from rescheduler.planning.planning_round import PlanningRound
+from rescheduler.planning.placement.search import Selection
+from rescheduler.planning.planning_round import Ground, PlanningRound
 from rescheduler.planning.policy import Survive
 from rescheduler.planning.pools import spot_pools
 from rescheduler.planning.replacements import ADMISSION, TEMPLATED
@@ -105,6 +108,14 @@ class Certificate:
         """Return the pools whose loss is not survived, those with the most homeless pods first."""
         lost = (pool for pool in self.pools if not pool.survived)
         return tuple(sorted(lost, key=lambda pool: (-pool.homeless_pods, pool.pool)))
+
+    def broken_by(self, after: "Certificate") -> tuple[PoolLoss, ...]:
+        """Return the pools of *after* whose loss is not survived, although it is in this certificate.
+
+        A pool without pods is survived, and so is one that is not in this certificate.
+        """
+        failing = {pool.pool for pool in self.worst}
+        return tuple(pool for pool in after.worst if pool.pool not in failing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +204,102 @@ class State:
         return _Judgment(self._shared, self._trial, self._moved, self._node_pods, survive, effort).run()
 
 
+class Survival:
+    """The certificates of one snapshot. That of the present state is kept while the ground of planning is the same."""
+
+    def __init__(self) -> None:
+        self._node_pods = NodePods()
+        self._present: tuple[Ground, Survive, Certificate] | None = None
+
+    def certificate(self, shared: PlanningRound, survive: Survive, plans: Iterable[Plan] = ()) -> Certificate:
+        """Return the certificate of the state after *plans* were carried out in order.
+
+        The trial of *shared* must be open, in which pending pods have taken their room. Here they look for it together
+        with the pods of the lost pool.
+        """
+        with shared.snapshot.trial() as trial:
+            for cls, row in shared.pending.placements:
+                trial.unplace(cls, row)
+            state = State(shared, trial, self._node_pods)
+            state.carry_out(plans)
+            return state.certificate(survive, shared.forecaster.effort(SIMULATION))
+
+    def objection(self, shared: PlanningRound, plans: Iterable[Plan]) -> Blocker | None:
+        """Return a blocker if *plans* break the certificate of the policy, as far as it holds now, or None."""
+        if (survive := shared.policy.survive) is Survive.OFF:
+            return None
+        broken = self._now(shared, survive).broken_by(self.certificate(shared, survive, plans))
+        return _would_not_survive(broken[0], survive) if broken else None
+
+    def _now(self, shared: PlanningRound, survive: Survive) -> Certificate:
+        known = self._present
+        if known is None or known[0] != shared.ground or known[1] is not survive:
+            self._present = known = shared.ground, survive, self.certificate(shared, survive)
+        return known[2]
+
+
+#: How often :func:`longest_surviving` continues without a node that breaks the certificate.
+_SKIPS: Final = 4
+
+
+def longest_surviving(
+    victims: Selection,
+    objection: Callable[[Selection], Blocker | None],
+    replayed: Callable[[Selection], Selection | None],
+) -> tuple[Selection, Blocker | None]:
+    """Return as many of *victims* as were found to have no *objection*, and the objection to the first one left.
+
+    The longest beginning is found by bisection: each drain leaves less room, so that an objection stays. Then the
+    search goes on without the victim that was objected to. *replayed* places the pods of fewer victims again.
+    """
+    kept: Selection = ()
+    rest = victims
+    first: Blocker | None = None
+    for _ in range(_SKIPS):
+        if not rest:
+            break
+
+        def test(
+            number: int, kept: Selection = kept, rest: Selection = rest, first: Blocker | None = first
+        ) -> Blocker | None:
+            some: Selection | None = (*kept, *rest[:number])
+            some = some if first is None or some is None else replayed(some)
+            return first if some is None else objection(some)
+
+        number, blocker = _longest_beginning(len(rest), test)
+        some = (*kept, *rest[:number])
+        kept = some if first is None else replayed(some) or kept
+        first, rest = first or blocker, rest[number + 1 :]
+    return kept, first
+
+
+def _longest_beginning(length: int, test: Callable[[int], Blocker | None]) -> tuple[int, Blocker | None]:
+    """Return the largest number up to *length* that *test* does not object to, and the objection to the next one."""
+    if (blocker := test(length)) is None:
+        return length, None
+    low, high = 0, length
+    while high - low > 1:
+        middle = (low + high) // 2
+        if (found := test(middle)) is None:
+            low = middle
+        else:
+            high, blocker = middle, found
+    return low, blocker
+
+
+def _would_not_survive(pool: PoolLoss, survive: Survive) -> Blocker:
+    lost = f"after its drain, the loss of {survive} {pool.pool} ({count(pool.nodes, 'node')})"
+    more = f"--survive={survive} leaves the node until the other spot nodes have room, or --survive=off drains it"
+    if not pool.homeless:
+        detail = f"{lost} could not be judged within the limit of simulated pods, and is survived now; {more}"
+        return Blocker(Reason.WOULD_NOT_SURVIVE, detail)
+    homeless = f"{count(pool.homeless_pods, 'pod')} without a place, which is not so now"
+    needed = pool.needed
+    need = f"; they need {cpu(needed.cpu)} vCPU, {memory(needed.memory)}" if needed is not None else ""
+    detail = f"{lost} would leave {homeless} ({pool.homeless[0].controller}: {pool.homeless[0].why}){need}; {more}"
+    return Blocker(Reason.WOULD_NOT_SURVIVE, detail)
+
+
 def pools_by_name(shared: PlanningRound, survive: Survive) -> dict[str, Rows]:
     """Return the rows of the spot nodes that are lost together, by name."""
     keys = (_ZONE,) if survive is Survive.ZONE else shared.policy.spot_pool_labels
@@ -221,7 +328,7 @@ class _Judgment:
         self._survive = survive
         self._effort = effort
         self._usable = _usable(shared)
-        self._pending = [pod for pod in shared.snapshot.pods_on[""].values() if not pod.cls.terminating]
+        self._pending = queue(shared.snapshot, shared.policy, shared.circumstances)
 
     def run(self) -> Certificate:
         """Judge each pool: by proof, or else by simulation."""

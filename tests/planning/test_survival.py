@@ -5,10 +5,23 @@ from typing import Any
 
 import pytest
 
+from rescheduler.planning.outcome import Reason
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy, Survive
 from rescheduler.planning.survival import Certificate
-from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, ZONE, Manifest, node, pod, repels, seeks, snapshot
+from tests.planning.builders import (
+    CIRCUMSTANCES,
+    HOST,
+    ON_DEMAND,
+    ZONE,
+    Manifest,
+    node,
+    pod,
+    repels,
+    seeks,
+    snapshot,
+    summary,
+)
 
 TYPE = "node.kubernetes.io/instance-type"
 
@@ -181,3 +194,88 @@ def test_pools_and_zones() -> None:
     needed = zone.worst[0].needed
     assert needed is not None
     assert (needed.cpu, needed.nodes, needed.like) == (4000, 1, "s2")
+
+
+def kept(objects: Iterable[Manifest], survive: Survive = Survive.POOL, **fields: Any) -> tuple[dict[str, Any], Planner]:
+    """Return the verdicts on each node by itself as short forms, with the certificate kept."""
+    planner = Planner(snapshot(objects), Policy(survive=survive, **fields))
+    return summary(planner.plan_each(CIRCUMSTANCES)), planner
+
+
+#: The pod of s1 fits nowhere else than on o0.
+CHOICE = [
+    node("o0", ON_DEMAND, cpu="12"),
+    node("o1", ON_DEMAND),
+    node("o2", ON_DEMAND),
+    spot("s1", cpu="8"),
+    spot("s2", "b", cpu="8"),
+    pod("tiny", "o0", cpu="500m"),
+    pod("big", "o1", cpu="3"),
+    pod("small", "o2", cpu="1"),
+    pod("a", "s1", cpu="5"),
+    pod("b", "s2", cpu="4"),
+]
+
+
+def test_a_node_whose_drain_would_break_the_certificate_is_left_and_another_is_chosen() -> None:
+    assert certified(CHOICE).holds
+    found, planner = kept(CHOICE, allow_returning_plans=True)
+    assert found == {"o0": ["would-not-survive"], "o1": {"big": "s1"}, "o2": {"small": "s1"}}
+    first = planner.first_plan(CIRCUMSTANCES)
+    assert [plan.node for plan in first.plans] == ["o2"]
+    rejected = next(verdict for verdict in planner.plan_each(CIRCUMSTANCES).rejected)
+    assert rejected.blockers[0].detail.startswith("after its drain, the loss of pool a/m (1 node) would leave 1 pod")
+
+
+def test_what_is_not_survived_anyway_holds_no_node_back() -> None:
+    objects = [node("o", ON_DEMAND), spot("s1"), pod("p", "o"), pod("q", "s1", cpu="2", nodeSelector={HOST: "s1"})]
+    assert not certified(objects).holds
+    assert kept(objects)[0] == {"o": {"p": "s1"}}
+
+
+def test_a_plan_of_all_nodes_drains_as_many_as_the_certificate_allows() -> None:
+    """The pods of six nodes fit two pools; only the room of the nodes that stay is left when a pool goes."""
+    objects = [spot("s1", cpu="16"), spot("s2", "b", cpu="16")]
+    for number in range(6):
+        objects += [node(f"o{number}", ON_DEMAND), pod(f"p{number}", f"o{number}", cpu="3")]
+    without = Planner(snapshot(objects), Policy())
+    assert len(without.plan_all(CIRCUMSTANCES).plans) == 6
+    planner = Planner(snapshot(objects), Policy(survive=Survive.POOL))
+    planning = planner.plan_all(CIRCUMSTANCES)
+    assert len(planning.plans) == 5
+    assert [verdict.reason for verdict in planning.rejected] == [Reason.WOULD_NOT_SURVIVE]
+    assert planner.certificate(CIRCUMSTANCES, Survive.POOL, planning.plans).holds
+
+
+def test_a_plan_goes_on_without_the_node_that_breaks_the_certificate() -> None:
+    """The pod of o1 may only run in one pool and on on-demand nodes; the others have room in both."""
+    objects = [
+        node("o1", ON_DEMAND, labels={"disk": "ssd"}),
+        *(node(f"o{number}", ON_DEMAND) for number in (2, 3)),
+        spot("s1", cpu="8", labels={"disk": "ssd"}),
+        spot("s2", "b", cpu="8"),
+        pod("p1", "o1", cpu="500m", nodeSelector={"disk": "ssd"}),
+        *(pod(f"p{number}", f"o{number}", cpu="1") for number in (2, 3)),
+    ]
+    planner = Planner(snapshot(objects), Policy(survive=Survive.POOL))
+    planning = planner.plan_all(CIRCUMSTANCES)
+    assert [plan.node for plan in planning.plans] == ["o2", "o3"]
+    assert [(verdict.node, verdict.reason) for verdict in planning.rejected] == [("o1", Reason.WOULD_NOT_SURVIVE)]
+
+
+def test_an_empty_node_is_left_if_its_room_is_needed() -> None:
+    objects = [node("o", ON_DEMAND), spot("s1"), pod("p", "s1", cpu="3")]
+    assert kept(objects, Survive.OFF)[0] == {"o": {}}
+    assert kept(objects)[0] == {"o": ["would-not-survive"]}
+
+
+def test_changes_of_the_cluster_change_the_certificate() -> None:
+    """Certificates are kept while nothing changes; a pod that comes or goes is noticed."""
+    table = snapshot([spot("s1"), spot("s2", "b"), pod("p", "s1", cpu="3")])
+    planner = Planner(table, Policy(survive=Survive.POOL))
+    assert planner.certificate(CIRCUMSTANCES, Survive.POOL).holds
+    other = snapshot([spot("s2", "b"), pod("q", "s2", cpu="2")]).pods["default/q"]
+    table.upsert("Pod", other)
+    assert homeless(planner.certificate(CIRCUMSTANCES, Survive.POOL)) == {"a/m": ["p"], "b/m": ["q"]}
+    table.delete("Pod", "default/q")
+    assert planner.certificate(CIRCUMSTANCES, Survive.POOL).holds

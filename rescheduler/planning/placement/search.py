@@ -297,6 +297,13 @@ class Search:
             victims.append(SelectedNode(candidate, tuple(packing.placed)))
         return tuple(victims)
 
+    def replayed(self, victims: Selection) -> Selection | None:
+        """Return *victims* with the placements that they have without the others; None if a pod does not fit then."""
+        rows = {pod.key: row for victim in victims for pod, row in victim.placed}
+        result = self._replay_in_order([victim.candidate for victim in victims], rows)
+        self._reset()
+        return result
+
     def _are_within_budgets(self, candidates: Iterable[Candidate]) -> bool:
         remaining = self._new_remaining()
         return not any(remaining.take(self._evictions[candidate.node]) for candidate in candidates)
