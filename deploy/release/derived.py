@@ -38,7 +38,8 @@ _NAMESPACE: Final = r" *[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])? *"
 _DAYS: Final = r"[A-Za-z]+(-[A-Za-z]+)?(,[A-Za-z]+(-[A-Za-z]+)?)*"
 _PRICE: Final = r"[0-9]{1,9}(\.[0-9]{1,12})?"
 
-_DURATION: Final = {"type": "string", "pattern": r"^\+?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h|d))+)$"}
+_PARTS: Final = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)"
+_DURATION: Final = {"type": "string", "pattern": rf"^\+?(0|[0-9]+d({_PARTS})*|({_PARTS})+)$"}
 _NOT_MS: Final = "([^s]|$)"
 _PARTLY: Final = r"\.[0-9]*[1-9][0-9]*"
 #: Durations that are at least as long as the key, in seconds. Fractions of a larger unit are only compared with 0.

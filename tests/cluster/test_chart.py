@@ -332,7 +332,7 @@ def test_the_release_is_a_dry_run_unless_told_otherwise_and_the_notes_say_how(ca
 
 #: Option → values that the command line accepts, and values that it rejects.
 FORMS: dict[str, tuple[list[Any], list[Any]]] = {
-    "node-drain-delay": (["10m", "1h30m", "0", 0, ".5s", "1d"], ["10 minutes", "-5m", 10, "ten", "1w", ""]),
+    "node-drain-delay": (["10m", "1h30m", "0", 0, "2d12h30m", "1d"], ["10 minutes", "-5m", 10, "ten", "1h2d", ""]),
     "pod-eviction-timeout": (["1s", "1500ms", "0.5h", "1m", "1d"], ["0", "5ms", "0.9s", "999ms", "1us"]),
     "housekeeping-interval": (["100ms", "2.5s", "0.5s"], ["99ms", "0s", "10us"]),
     "on-demand-node-label": (
@@ -495,6 +495,10 @@ def test_the_api_server_accepts_all_objects(values: Json, cluster: ControlPlane)
         ({"options": {"on-demand-node-label": "node-role.kubernetes.io/spot-worker"}}, "expected two labels"),
         ({"options": {"on-demand-node-label": ["a", "b=c"], "spot-node-label": ["b==c", "a"]}}, "expected two labels"),
         ({"options": {"failure-pause": "25h"}}, "options.failure-pause-max is 24h, which is shorter than"),
+        (
+            {"options": {"failure-pause": "2d12h", "failure-pause-max": "2d"}},
+            "failure-pause-max is 2d, which is shorter",
+        ),
         ({"options": {"node-cooldown": "90m", "node-cooldown-max": "1h"}}, "node-cooldown-max is 1h"),
     ],
 )

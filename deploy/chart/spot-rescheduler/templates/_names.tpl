@@ -88,7 +88,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- /* A duration in nanoseconds. */ -}}
 {{- define "nanoseconds" -}}
 {{- $start := toDate "2006-01-02" "2000-01-01" -}}
-{{- ((mustDateModify (toString .) $start).Sub $start).Nanoseconds -}}
+{{- $days := toString . | regexFind "^[0-9]+d" -}}
+{{- $text := toString . | trimPrefix $days -}}
+{{- if $days -}}
+{{- $text = printf "%dh%s" (trimSuffix "d" $days | int64 | mul 24) $text -}}
+{{- end -}}
+{{- ((mustDateModify $text $start).Sub $start).Nanoseconds -}}
 {{- end -}}
 
 {{- /* Every flag with its value, also if it is false: a flag without a value would mean true. */ -}}
