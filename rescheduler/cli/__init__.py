@@ -24,6 +24,7 @@ COMMANDS: Final = {
     "explain": ("rescheduler.cli.explain", "Explain which spot nodes reject each pod, and why."),
     "report": ("rescheduler.cli.report", "Write the plan as an HTML file with totals, diagrams and nodes."),
     "savings": ("rescheduler.cli.savings", "Show what drains have saved, with receipts for each day."),
+    "prices": ("rescheduler.cli.prices", "Print the prices of a cloud for the cluster's instance types."),
     "pause": ("rescheduler.cli.pause", "Pause drains, for a given time or until resumed."),
     "resume": ("rescheduler.cli.resume", "End a pause, or waive replacement pods that an earlier drain owes."),
     "status": (

@@ -227,12 +227,20 @@ class InstallationStatus:
         }
 
 
+_ONLY_NODES: Final = tuple(resource for resource in RESOURCES if resource.kind == "Node")
+
+
+def read_nodes(connection: ApiServerConnection) -> list[Node]:
+    """Read the nodes of the cluster, and nothing else. Raises the errors of the API server."""
+    clock = SystemClock()
+    return list(state_read_cluster(connect(connection, clock), clock, resources=_ONLY_NODES).nodes)
+
+
 def read_status(client: Client, clock: Clock, installation: Installation) -> InstallationStatus:
     """Read the state of *installation*. Raises ReschedulerError if a request fails."""
     lease = LeaseStore(client, installation.namespace, installation.lease_name).read()
     memory, trouble = _memory(MemoryStore(client, installation.namespace, installation.memory_name))
-    only_nodes = tuple(resource for resource in RESOURCES if resource.kind == "Node")
-    nodes = state_read_cluster(client, clock, resources=only_nodes).nodes
+    nodes = state_read_cluster(client, clock, resources=_ONLY_NODES).nodes
     return InstallationStatus(clock.now(), installation, lease, memory, trouble, _marks(nodes, installation.identity))
 
 

@@ -72,7 +72,7 @@ def modules(tree: ast.Module) -> Iterable[str]:
 
 @pytest.mark.parametrize(
     ("folders", "lists"),
-    [(PROGRAM, ("install_requires", "grpc")), (PROGRAM + REST, ("install_requires", "grpc", "dev"))],
+    [(PROGRAM, ("install_requires", "grpc", "aws")), (PROGRAM + REST, ("install_requires", "grpc", "dev"))],
     ids=["the program", "the project"],
 )
 def test_each_imported_package_is_declared(folders: tuple[str, ...], lists: tuple[str, ...]) -> None:
@@ -83,7 +83,7 @@ def test_each_imported_package_is_declared(folders: tuple[str, ...], lists: tupl
 
 @pytest.mark.parametrize(
     ("folders", "lists"),
-    [(PROGRAM, ("install_requires", "grpc")), (PROGRAM + REST, ("dev",))],
+    [(PROGRAM, ("install_requires", "grpc", "aws")), (PROGRAM + REST, ("dev",))],
     ids=["the program", "the project"],
 )
 def test_each_declared_package_is_imported(folders: tuple[str, ...], lists: tuple[str, ...]) -> None:
