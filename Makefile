@@ -45,7 +45,7 @@ PROJECT = $(if $(OWNER),--owner '$(OWNER)') $(if $(REGISTRY),--registry '$(REGIS
 
 GRPC := rescheduler/providers/externalgrpc
 
-.PHONY: help test unit coverage lint format demo demo-proxy bench fuzz soak scale faults conformance autoscaler proto build up down clean \
+.PHONY: help test unit coverage lint format demo demo-proxy bench fuzz soak scale faults conformance autoscaler karpenter proto build up down clean \
 	lock release rendered docs screenshots
 
 help: ## list the targets
@@ -99,6 +99,9 @@ conformance: build ## compare N verdicts with the scheduler's plugins on random 
 
 autoscaler: build ## run the real Cluster Autoscaler with `rescheduler provider serve`; the first build takes minutes
 	@$(BIN)/python -m pytest tests/cluster/real_autoscaler.py tests/cluster/real_autoscaler_room.py $(ARGS)
+
+karpenter: build ## run the real Karpenter beside the daemon; the first build takes about ten minutes
+	@$(BIN)/python -m pytest tests/cluster/real_karpenter.py $(ARGS)
 
 proto: $(READY) ## compile the protobuf schemas after a change of a .proto file
 	@mkdir -p build

@@ -21,6 +21,9 @@ RELEASES = {"1.34": "v1.34.4", "1.35": "v1.35.4", "1.36": "v1.36.3", "1.37": "v1
 DEFAULT = "1.36"
 KWOK = "v0.8.0"
 DESCHEDULER = "v0.36.0"
+KARPENTER = "v1.15.0"
+#: The Go that Karpenter requires, which go downloads as a module.
+_KARPENTER_GO = "go1.27.3"
 _HERE = Path(__file__).parent
 _FLAGS = ("-v", "-trimpath", "-buildvcs=false")
 _VERSION = "k8s.io/component-base/version"
@@ -160,6 +163,25 @@ def descheduler() -> Path:
         cache.print_progress("descheduler: done")
 
     return cache.get_or_create("descheduler", DESCHEDULER, make) / "descheduler"
+
+
+def karpenter() -> Path:
+    """Return Karpenter with its kwok provider; the folder `crds` next to it contains the kinds that it serves."""
+    module = f"sigs.k8s.io/karpenter@{KARPENTER}"
+
+    def make(into: Path) -> None:
+        cache.print_progress(f"karpenter: building {KARPENTER}; the first build takes about ten minutes")
+        install = ["install", *_FLAGS, f"sigs.k8s.io/karpenter/kwok@{KARPENTER}"]
+        golang.build("karpenter", install, into, GOBIN=str(into), GOTOOLCHAIN=_KARPENTER_GO)
+        (into / "kwok").rename(into / "karpenter")
+        downloaded = Path(json.loads(golang.output(["mod", "download", "-json", module]))["Dir"])
+        crds = into / "crds"
+        crds.mkdir()
+        for kind in (*downloaded.glob("kwok/apis/crds/*.yaml"), *downloaded.glob("pkg/apis/crds/*.yaml")):
+            shutil.copyfile(kind, crds / kind.name)
+        cache.print_progress("karpenter: done")
+
+    return cache.get_or_create("karpenter", KARPENTER, make) / "karpenter"
 
 
 @dataclass(frozen=True, slots=True)

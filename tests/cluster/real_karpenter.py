@@ -1,0 +1,222 @@
+"""Tests beside the real Karpenter, whose kwok provider adds and removes Nodes: `make karpenter`.
+
+pytest does not collect this file by default, because the first build takes about ten minutes. Set KARPENTER to use an
+existing binary, with the folder `crds` beside it. kwok simulates the Nodes; the real scheduler binds pods.
+"""
+
+import contextlib
+import functools
+import json
+import os
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final, Self
+
+import pytest
+import yaml
+
+from devcluster import build
+from devcluster.api import Json
+from devcluster.manifests import deployment
+from devcluster.plane import ControlPlane
+from tests.cluster.autoscaling import SETUP
+from tests.cluster.daemon import NO_DELAY, Daemon
+from tests.cluster.observer import Observer
+
+CAPACITY: Final = "karpenter.sh/capacity-type"
+ZONE: Final = "topology.kubernetes.io/zone"
+LABELS: Final = (f"--on-demand-node-label={CAPACITY}=on-demand", f"--spot-node-label={CAPACITY}=spot")
+#: The first scene took five minutes by hand.
+SECONDS: Final = 400.0
+#: How long two tools may not undo each other's work, in seconds.
+WATCHED: Final = float(os.environ.get("KARPENTER_WATCHED", "120"))
+PODS: Final = 12
+NODEPOOLS: Final = "/apis/karpenter.sh/v1/nodepools"
+NODECLAIMS: Final = "/apis/karpenter.sh/v1/nodeclaims"
+CLASSES: Final = "/apis/karpenter.kwok.sh/v1alpha1/kwoknodeclasses"
+
+#: One type of 4 CPUs, as spot and on-demand instance.
+TYPES: Final[list[Json]] = [
+    {
+        "name": "c-4x-amd64-linux",
+        "offerings": [
+            {
+                "Price": price,
+                "Available": True,
+                "Requirements": [
+                    {"key": CAPACITY, "operator": "In", "values": [kind]},
+                    {"key": ZONE, "operator": "In", "values": ["zone-a"]},
+                ],
+            }
+            for kind, price in (("spot", 0.06), ("on-demand", 0.2))
+        ],
+        "architecture": "amd64",
+        "operatingSystems": ["linux"],
+        "resources": {"cpu": "4", "ephemeral-storage": "20Gi", "memory": "16Gi", "pods": "110"},
+    }
+]
+
+
+def node_pool(kind: str, policy: str = "WhenEmpty", **spec: object) -> Json:
+    """Return a NodePool of nodes of the capacity type *kind*; empty ones are removed after some seconds."""
+    requirement = {"key": CAPACITY, "operator": "In", "values": [kind]}
+    reference = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
+    return {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": {"name": kind},
+        "spec": {
+            "template": {"spec": {"requirements": [requirement], "nodeClassRef": reference, "expireAfter": "Never"}},
+            "disruption": {
+                "consolidationPolicy": policy,
+                "consolidateAfter": "10s" if kind == "on-demand" else "60s",
+                "budgets": [{"nodes": "100%"}],
+            },
+            "weight": 50 if kind == "spot" else 1,
+            **spec,
+        },
+    }
+
+
+class Karpenter:
+    """A context manager that runs Karpenter in *folder*."""
+
+    def __init__(self, program: Path, plane: ControlPlane, folder: Path) -> None:
+        types = folder / "types.json"
+        types.write_text(json.dumps(TYPES))
+        self._command = [
+            str(program),
+            f"--instance-types-file-path={types}",
+            "--metrics-port=0",
+            "--health-probe-port=0",
+            "--disable-leader-election",
+            "--batch-idle-duration=500ms",
+            "--batch-max-duration=2s",
+            "--feature-gates=StaticCapacity=true",
+        ]
+        self._environment = {
+            "KUBECONFIG": str(plane.kubeconfig),
+            "SYSTEM_NAMESPACE": "kube-system",
+            "KUBERNETES_MIN_VERSION": "1.19.0-0",
+            "no_proxy": "127.0.0.1",
+        }
+        self.lines: list[str] = []
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(
+            self._command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, **self._environment},
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(30)
+        finally:
+            self._process.kill()
+            self._reader.join()
+            if self._process.stdout is not None:
+                self._process.stdout.close()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self.lines.append(line)
+
+
+@pytest.fixture(scope="session")
+def program() -> Path:
+    return Path(os.environ["KARPENTER"]) if "KARPENTER" in os.environ else build.karpenter()
+
+
+@pytest.fixture
+def karpenter(program: Path, cluster: ControlPlane, tmp_path: Path) -> Iterator[Karpenter]:
+    """Run Karpenter with an on-demand NodePool only; remove all of its objects at the end."""
+    crds = [yaml.safe_load(path.read_text()) for path in sorted((program.parent / "crds").glob("*.yaml"))]
+    cluster.apply(crds)
+    for path in (NODEPOOLS, NODECLAIMS, CLASSES):
+        cluster.wait_for(functools.partial(served, cluster, path), f"{path} to be served")
+    cluster.apply(
+        [{"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": {"name": "default"}}]
+    )
+    with Karpenter(program, cluster, tmp_path) as running:
+        try:
+            yield running
+        finally:
+            remove_all(cluster)
+    for crd in crds:
+        cluster.api.delete(cluster.api.path(crd))
+
+
+def served(cluster: ControlPlane, path: str) -> bool:
+    with contextlib.suppress(Exception):
+        cluster.api.items(path)
+        return True
+    return False
+
+
+def remove_all(cluster: ControlPlane) -> None:
+    """Delete the objects of Karpenter, which ends its nodes as long as it runs."""
+    for path in (NODEPOOLS, NODECLAIMS):
+        for item in cluster.api.items(path):
+            cluster.api.delete(f"{path}/{item['metadata']['name']}")
+    for item in cluster.api.items("/apis/apps/v1/deployments"):
+        meta = item["metadata"]
+        cluster.api.delete(f"/apis/apps/v1/namespaces/{meta['namespace']}/deployments/{meta['name']}")
+    cluster.wait_for(lambda: not cluster.api.items(NODECLAIMS), "the end of the NodeClaims")
+    cluster.api.delete(f"{CLASSES}/default")
+
+
+class FallenBack:
+    """A scene: pods run on on-demand nodes of Karpenter, and spot nodes can be had again."""
+
+    def __init__(self, plane: ControlPlane, observer: Observer, policy: str) -> None:
+        self._plane, self._observer = plane, observer
+        plane.apply([node_pool("on-demand", policy), *(deployment(f"web{n}", 3, cpu="900m") for n in range(4))])
+        observer.eventually(lambda: self.kinds() == {"on-demand": PODS}, "the pods on on-demand nodes", seconds=SECONDS)
+        observer.running(PODS)
+        plane.apply([node_pool("spot", policy)])
+
+    def nodes(self) -> dict[str, str]:
+        """Return the capacity types of the nodes, by name."""
+        nodes = self._plane.api.items("/api/v1/nodes")
+        return {node["metadata"]["name"]: node["metadata"]["labels"].get(CAPACITY, "") for node in nodes}
+
+    def kinds(self) -> Mapping[str, int]:
+        """Return how many pods of the workloads run on nodes of each capacity type."""
+        nodes, counts = self.nodes(), dict[str, int]()
+        for pod in self._observer.pods():
+            if pod["metadata"]["namespace"] == "default" and "nodeName" in pod["spec"]:
+                kind = nodes.get(pod["spec"]["nodeName"], "")
+                counts[kind] = counts.get(kind, 0) + 1
+        return counts
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("policy", ["WhenEmpty", "WhenEmptyOrUnderutilized"])
+def test_pods_move_to_spot_nodes_that_karpenter_adds_and_it_removes_the_empty_ones(
+    cluster: ControlPlane, observer: Observer, karpenter: Karpenter, policy: str
+) -> None:
+    """Placeholders bring spot nodes; emptied on-demand nodes go by Karpenter; then nothing moves any more."""
+    cluster.apply(SETUP)
+    scene = FallenBack(cluster, observer, policy)
+    flags = (*LABELS, NO_DELAY, "--namespace=default", "--make-room=placeholders", "--manage-soft-taint")
+    with Daemon(cluster, *flags):
+        observer.eventually(lambda: scene.kinds() == {"spot": PODS}, "the pods on spot nodes", seconds=SECONDS)
+        observer.eventually(
+            lambda: set(scene.nodes().values()) == {"spot"}, "the end of the on-demand nodes", seconds=SECONDS
+        )
+        observer.running(PODS)
+        moved = observer.evicted()
+        if policy == "WhenEmpty":
+            assert sum(moved.values()) == PODS, f"pods moved more than once: {moved}"
+        before = observer.uids()
+        observer.stays(lambda: (observer.uids(), set(scene.nodes().values())), (before, {"spot"}), seconds=WATCHED)
