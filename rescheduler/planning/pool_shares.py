@@ -87,16 +87,25 @@ class PoolShares:
     def limits(self, pods: Iterable[Pod]) -> dict[ControllerName, Limit]:
         """Return the limits of the controllers of *pods* that have one, and at least two replicas."""
         percent = self._policy.max_share_per_spot_pool
-        pods = [pod for pod in pods if pod.owner is not None]
-        if percent == WHOLE and not any(MAX_SHARE in pod.annotations for pod in pods):
+        pods = list(pods)
+        if not self._concern(pods):
             return {}
         texts: defaultdict[ControllerName, set[str]] = defaultdict(set)
         for pod in pods:
-            texts[controller_of(pod)].update(filter(None, [pod.annotations.get(MAX_SHARE)]))
+            if pod.owner is not None:
+                texts[controller_of(pod)].update(filter(None, [pod.annotations.get(MAX_SHARE)]))
         limits = {name: _limit(annotated, percent) for name, annotated in texts.items()}
         return {
             name: limit for name, limit in limits.items() if limit.percent < WHOLE and self._replicas[name].total > 1
         }
+
+    def concern(self, node: str) -> bool:
+        """Return whether a pod on *node* may have a limit. It costs little where nothing is limited."""
+        return self._concern(self._snapshot.pods_on[node].values())
+
+    def _concern(self, pods: Iterable[Pod]) -> bool:
+        limited = self._policy.max_share_per_spot_pool < WHOLE
+        return limited or any(pod.annotations and MAX_SHARE in pod.annotations for pod in pods)
 
     def facts(self, pods: Sequence[Pod]) -> tuple[object, ...]:
         """Return what the results for *pods* depend on, for comparisons."""

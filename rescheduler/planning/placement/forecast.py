@@ -110,6 +110,8 @@ class Forecaster:
         The first play decides. It is simulated if the plan has no forecast. *moved* has the replicas that earlier plans
         move, as they are placed in the trial; those of this plan are added.
         """
+        if not self.shares.concern(plan.node):
+            return plan
         if self.shares.may_exceed(plan, moved):
             nodes = {str(placement.pod): placement.node for placement in plan.forecast}
             nodes = nodes or dict(self.forecast(plan, most_plays=1).nodes)
