@@ -265,7 +265,8 @@ def as_json(overview: Overview, seconds: float) -> dict[str, Any]:
             "levers_complete": overview.levers_complete,
             "assumptions": list(overview.assumptions),
             "incomplete": overview.incomplete or None,
-            "survival": overview.survival and survival_json(overview.survival, overview.survival_seconds),
+            "survival": overview.survival
+            and {**survival_json(overview.survival), "seconds": round(overview.survival_seconds, 6)},
         },
     }
 
@@ -447,4 +448,5 @@ def _show_comparison(
         result["what_if"] = what_if_json(changes, cluster.planning, outcome, summaries)
         (print_json if output == "json" else print_yaml)(result)
     else:
-        show(comparison(changes, before, after.overview(before.prices), outcome.lost, outcome.rehearsal))
+        overview = after.overview(before.prices)
+        show(comparison(changes, before, overview, outcome.lost, outcome.rehearsal, outcome.each_pool))

@@ -50,13 +50,12 @@ def _controller(homeless: Homeless) -> str:
     return f"{homeless.controller}{priority}: {count(len(homeless.pods), 'pod')}: {homeless.why}"
 
 
-def survival_json(certificate: Certificate, seconds: float) -> dict[str, Any]:
-    """Return the object of the field ``survival``. *seconds* is the duration of its computation."""
+def survival_json(certificate: Certificate) -> dict[str, Any]:
+    """Return the object of a certificate."""
     return {
         "survive": str(certificate.survive),
         "holds": certificate.holds,
         "pools": [_pool_json(pool) for pool in certificate.pools],
-        "seconds": round(seconds, 6),
     }
 
 

@@ -22,16 +22,19 @@ from rescheduler.cli.console import BLANK, HEADING, Line, styled
 from rescheduler.cli.go_flags import Option
 from rescheduler.cli.policy_options import ANY_SCHEDULER, NODE_LABELS
 from rescheduler.cli.scheduler_config import scheduling
+from rescheduler.cli.survival import survival_json, survival_lines
 from rescheduler.errors import UsageError
 from rescheduler.planning.controllers import ControllerName
 from rescheduler.planning.forms import count
 from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.outcome import Planning
 from rescheduler.planning.policy import NamespaceScope, Policy, namespace_scope, parse_names
+from rescheduler.planning.survival import Certificate
 from rescheduler.planning.what_if.changes import AddSpot, BudgetChange, OtherScheduler, SettingChange, Unpin, Untaint
 from rescheduler.planning.what_if.comparison import (
     Hypothesis,
     HypotheticalPlan,
+    LoseEachPool,
     LoseSpot,
     LostSpot,
     Rehearsal,
@@ -128,7 +131,7 @@ what_if_option: Final = Option(
     "budget NAMESPACE/NAME maxUnavailable=N (or minAvailable); "
     "add-spot N like NODE; add-spot N cpu=8,memory=32Gi; "
     "scheduler VERSION or scheduler FILE (another kube-scheduler: lists the pods and nodes whose verdict changes); "
-    "lose-spot zone=ZONE, lose-spot node=NODE or lose-spot 30% (nodes spread evenly over the list by name).",
+    "lose-spot zone=ZONE, pool=POOL, node=NODE or lose-spot 30% (nodes spread evenly over the list by name).",
 )
 
 _SCHEDULER: Final = "scheduler VERSION (such as 1.37) or scheduler FILE (a KubeSchedulerConfiguration)"
@@ -256,8 +259,11 @@ def _lose_spot(words: Sequence[str]) -> Hypothesis | None:
     if len(words) != 1:
         return None
     name, _, value = words[0].partition("=")
-    if value and name in ("zone", "node"):
-        return LoseSpot(zone=value) if name == "zone" else LoseSpot(node=value)
+    if words[0] == "each-pool":
+        return LoseEachPool()
+    if value and name in ("zone", "node", "pool"):
+        by_name = {"zone": LoseSpot(zone=value), "node": LoseSpot(node=value), "pool": LoseSpot(pool=value)}
+        return by_name[name]
     percent = words[0].removesuffix("%")
     if percent == words[0] or not _NUMBER.fullmatch(percent) or not 0 < int(percent) <= 100:  # noqa: PLR2004
         return None
@@ -272,7 +278,10 @@ _FORMS: Final[Mapping[str, tuple[str, _Parse]]] = {
         f"add-spot N like NODE or add-spot N cpu=8,memory=32Gi[,pods=110], N at most {_MOST_NODES}",
         _add_spot,
     ),
-    "lose-spot": ("lose-spot zone=ZONE, lose-spot node=NODE or lose-spot N%", _lose_spot),
+    "lose-spot": (
+        "lose-spot zone=ZONE, lose-spot pool=POOL, lose-spot each-pool, lose-spot node=NODE or lose-spot N%",
+        _lose_spot,
+    ),
 }
 
 
@@ -294,6 +303,9 @@ def what_if_json(
             "without_place": _pods(outcome.lost.unplaced),
             "without_place_after_drains": _pods(outcome.lost.unplaced_after_drains),
         }
+    if outcome.each_pool is not None:
+        now, after_drains = outcome.each_pool
+        result["each_pool"] = {"now": survival_json(now), "after_drains": survival_json(after_drains)}
     if outcome.rehearsal is not None:
         result["scheduler"] = _rehearsal_json(outcome.rehearsal, outcome.snapshot)
     return result
@@ -337,7 +349,12 @@ _AMOUNT: Final = 16
 
 
 def comparison(
-    changes: Sequence[str], before: Overview, after: Overview, lost: LostSpot | None, rehearsal: Rehearsal | None = None
+    changes: Sequence[str],
+    before: Overview,
+    after: Overview,
+    lost: LostSpot | None,
+    rehearsal: Rehearsal | None = None,
+    each_pool: tuple[Certificate, Certificate] | None = None,
 ) -> Iterator[Line]:
     """Yield the lines of the page that compares the plans *before* and *after* the *changes*."""
     yield styled(f"What if: {'; '.join(changes)}", HEADING)
@@ -353,6 +370,10 @@ def comparison(
         yield from _rehearsal_lines(rehearsal)
     if lost is not None:
         yield from _lost_spot_lines(lost)
+    for when, certificate in zip(("now", "after the plan's drains"), each_pool or (), strict=False):
+        yield BLANK
+        yield Line(f"With each pool of spot nodes lost {when}:")
+        yield from survival_lines(certificate, wide=True)
 
 
 def _row(title: str, amounts: Iterable[str]) -> str:

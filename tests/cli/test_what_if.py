@@ -60,6 +60,8 @@ FORMS: dict[tuple[str, ...], list[str]] = {
     ("unpin default/replicaset/cache", "lose-spot zone=a", "add-spot 1 like s-b"): ["od-2"],
     ("unpin default/replicaset/cache", "lose-spot node=s-a", "add-spot 2 cpu=1500m,memory=4Gi,pods=5"): ["od-2"],
     ("lose-spot 50%",): [],
+    ("unpin default/replicaset/cache", "lose-spot pool=eu-1a/no-instance-type"): [],
+    ("unpin default/replicaset/cache", "lose-spot each-pool"): ["od-2"],
 }
 
 
@@ -86,7 +88,8 @@ FORM_OF = {
     "untaint": "expected untaint KEY",
     "budget": "expected budget NAMESPACE/NAME maxUnavailable=N or minAvailable=N",
     "add-spot": "expected add-spot N like NODE or add-spot N cpu=8,memory=32Gi[,pods=110], N at most 1000",
-    "lose-spot": "expected lose-spot zone=ZONE, lose-spot node=NODE or lose-spot N%",
+    "lose-spot": "expected lose-spot zone=ZONE, lose-spot pool=POOL, lose-spot each-pool, lose-spot node=NODE or "
+    "lose-spot N%",
     "scheduler": "expected scheduler VERSION (such as 1.37) or scheduler FILE (a KubeSchedulerConfiguration)",
 }
 
@@ -124,6 +127,9 @@ WRONG: dict[str, str] = {
             "scheduler 1.37 1.38",
             "lose-spot",
             "lose-spot zone",
+            "lose-spot pool",
+            "lose-spot pool=",
+            "lose-spot each-pool=a",
             "lose-spot zone=",
             "lose-spot 30",
             "lose-spot 0%",
@@ -147,6 +153,8 @@ WRONG: dict[str, str] = {
     "scheduler-name=": "'scheduler-name=': expected a name, or * for all",
     f"spot-node-label={ON_DEMAND}": "both labels would be the same: expected two labels",
     "budgets-at-once=perhaps": "'budgets-at-once=perhaps': 'perhaps': expected true or false",
+    "lose-spot pool=x": "lose-spot: there is no pool x; pools of the spot nodes: eu-1a/no-instance-type, "
+    "eu-1b/no-instance-type",
     "lose-spot zone=x": "lose-spot: no spot node is in zone x; zones of the spot nodes: eu-1a, eu-1b",
 }
 
@@ -176,7 +184,7 @@ def test_the_error_for_an_unknown_setting_lists_all_settings(
 ) -> None:
     code, out, err = run(capfdbinary, dump, "--what-if", f"{name}=1")
     settings = (
-        "budgets-at-once, on-demand-node-label, spot-node-label, delete-non-replicated-pods, "
+        "budgets-at-once, survive, on-demand-node-label, spot-node-label, delete-non-replicated-pods, "
         "skip-nodes-with-local-storage, ignore-local-volumes, skip-nodes-with-system-pods, "
         "skip-nodes-with-custom-controller-pods, skip-single-replicas, surge, surge-max-replicas, "
         "expendable-pods-priority-cutoff, namespaces, exclude-namespaces, namespace-selector, "
@@ -334,3 +342,14 @@ def test_no_levers_are_computed_with_these_flags(
     _, out, _ = run(capfdbinary, dump, "-o", "json", *flags)
     result = json.loads(out)["summary"]
     assert (result["levers"], result["levers_complete"]) == ([], True)
+
+
+def test_each_pool_is_lost_now_and_after_the_drains(capfdbinary: pytest.CaptureFixture[bytes], dump: Path) -> None:
+    """The pods of od-2 move to one pool; the other one has no room for them once od-2 is gone."""
+    changes = "unpin default/replicaset/cache", "lose-spot each-pool"
+    result = answer(capfdbinary, dump, *changes)["each_pool"]
+    assert [pool["pool"] for pool in result["now"]["pools"]] == ["eu-1a/no-instance-type", "eu-1b/no-instance-type"]
+    assert result["now"]["holds"]
+    _, out, _ = run(capfdbinary, dump, *(flag for change in changes for flag in ("--what-if", change)))
+    assert "With each pool of spot nodes lost now:\nSurvives the loss of any one pool of spot nodes (2 pools)." in out
+    assert "With each pool of spot nodes lost after the plan's drains:" in out

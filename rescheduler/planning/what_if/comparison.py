@@ -30,11 +30,13 @@ from rescheduler.planning.placement.packing import (
     shortage,
 )
 from rescheduler.planning.planner import Planner
-from rescheduler.planning.policy import Circumstances, Policy, Surging
+from rescheduler.planning.policy import Circumstances, Policy, Surging, Survive
+from rescheduler.planning.pools import spot_pools
 from rescheduler.planning.rules.candidates import groups, why_not_target
 from rescheduler.planning.rules.pod_rules import NOT_RECREATED
 from rescheduler.planning.rules.pod_traits import belongs_to_node
 from rescheduler.planning.surges import LIFTED
+from rescheduler.planning.survival import Certificate
 from rescheduler.planning.what_if.changes import Change, OtherScheduler, changed, copied
 from rescheduler.planning.what_if.overview import SETTING, Lever, RankedLevers
 
@@ -43,7 +45,7 @@ from rescheduler.planning.what_if.overview import SETTING, Lever, RankedLevers
 
 @dataclass(frozen=True, slots=True)
 class LoseSpot:
-    """Lose spot nodes: all of a *zone*, a *percent* of them, or one *node*.
+    """Lose spot nodes: all of a *zone* or *pool*, a *percent* of them, or one *node*.
 
     A zone is named completely, or by the end of its name if no zone has that name: ``b`` for ``eu-west-1b``. A
     percentage is rounded up to whole nodes, which are spread evenly over the spot nodes sorted by name.
@@ -52,6 +54,12 @@ class LoseSpot:
     zone: str = ""
     percent: int = 0
     node: str = ""
+    pool: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LoseEachPool:
+    """Lose each pool of spot nodes, one at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +88,12 @@ def lost_nodes(snapshot: Snapshot, policy: Policy, loss: LoseSpot) -> list[str]:
             zone_names = ", ".join(sorted({zone for zone in zones.values() if zone})) or "none"
             raise UsageError(f"lose-spot: no spot node is in zone {loss.zone}; zones of the spot nodes: {zone_names}")
         return names
+    if loss.pool:
+        pools = spot_pools(table, groups(snapshot, policy).spot_rows, policy.spot_pool_labels)
+        if loss.pool not in pools.names:
+            known = ", ".join(pools.names) or "none"
+            raise UsageError(f"lose-spot: there is no pool {loss.pool}; pools of the spot nodes: {known}")
+        return [table.names[row] for row in pools.rows_of(loss.pool).tolist()]
     if not spot:
         raise UsageError(f"lose-spot: no node has the label {policy.spot_label} (--spot-node-label)")
     count, total = -(-len(spot) * loss.percent // 100), len(spot)
@@ -228,7 +242,7 @@ def _refusals(explanation: Explanation) -> Iterator[tuple[str, tuple[tuple[str, 
 # Plans with hypothetical changes, and the effects of lost spot nodes on their pods.
 
 #: A change, or a loss of spot nodes, which is applied after all changes.
-Hypothesis: TypeAlias = Change | LoseSpot
+Hypothesis: TypeAlias = Change | LoseSpot | LoseEachPool
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +271,7 @@ class HypotheticalPlan:
     policy: Policy
     lost: LostSpot | None = None  #: None if no spot nodes are lost
     rehearsal: Rehearsal | None = None  #: None if the scheduler is the same
+    each_pool: tuple[Certificate, Certificate] | None = None  #: now, and after the drains; None if not asked for
 
 
 def what_if(
@@ -270,24 +285,30 @@ def what_if(
     If spot nodes are lost, their pods are first placed on the remaining nodes. Raises UsageError if a hypothesis names
     something that does not exist.
     """
-    changes = [change for change in hypotheses if not isinstance(change, LoseSpot)]
+    changes = [change for change in hypotheses if not isinstance(change, LoseSpot | LoseEachPool)]
     losses = [change for change in hypotheses if isinstance(change, LoseSpot)]
     after, settings = changed(snapshot, policy, changes)
-    planning = Planner(after, settings).plan_all(circumstances)
+    planner = Planner(after, settings)
+    planning = planner.plan_all(circumstances)
+    each_pool = None
+    if any(isinstance(change, LoseEachPool) for change in hypotheses):
+        now, drained_first = (planner.certificate(circumstances, Survive.POOL, plans) for plans in ((), planning.plans))
+        each_pool = now, drained_first
     rehearsal = None
     if any(isinstance(change, OtherScheduler) for change in changes):
         before = Planner(snapshot, policy).plan_all(circumstances)
         pods = changed_pods(snapshot, policy, circumstances, after.scheduler)
         rehearsal = Rehearsal(tuple(changed_nodes(before, planning)), tuple(pods))
     if not losses:
-        return HypotheticalPlan(planning, after, settings, rehearsal=rehearsal)
+        return HypotheticalPlan(planning, after, settings, rehearsal=rehearsal, each_pool=each_pool)
     names = tuple(dict.fromkeys(name for loss in losses for name in lost_nodes(after, settings, loss)))
     drained = copied(after)
     carry_out(drained, planning.plans)
     unplaced_after_drains = lose(drained, settings, names)
     unplaced = lose(after, settings, names)
     lost = LostSpot(names, tuple(unplaced), tuple(unplaced_after_drains))
-    return HypotheticalPlan(Planner(after, settings).plan_all(circumstances), after, settings, lost, rehearsal)
+    planning = Planner(after, settings).plan_all(circumstances)
+    return HypotheticalPlan(planning, after, settings, lost, rehearsal, each_pool)
 
 
 # The nodes that a plan would also free if Deployments rolled out where evictions are never allowed.
