@@ -57,3 +57,8 @@ class SteadyClock:
 
     def wait(self, seconds: float, until: threading.Event) -> bool:
         return self._clock.wait(seconds, until)
+
+
+def pause(seconds: float) -> None:
+    """Wait for *seconds*. An interrupt ends the wait as KeyboardInterrupt."""
+    time.sleep(seconds)  # noqa: TID251

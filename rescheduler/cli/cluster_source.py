@@ -44,10 +44,11 @@ strict_option: Final = Option(
 )
 output_option: Final = Option(
     "--output",
-    click.Choice(["table", "wide", "json", "yaml", "html"]),
+    click.Choice(["table", "wide", "details", "json", "yaml", "html"]),
     short="-o",
     default="table",
-    help="table for people, wide with every pod and node by name; json or yaml for programs; html for a browser. "
+    help="table for people, wide with every pod and node by name, details with nodes that stay for the same reasons "
+    "together; json or yaml for programs; html for a browser. "
     "Nothing else is printed to standard output.",
 )
 

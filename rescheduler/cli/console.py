@@ -98,6 +98,11 @@ def show(lines: Iterable[Line]) -> None:
     click.echo(_encodable(rendered(lines, page_width(), colors=colors)), color=colors)
 
 
+def clear_screen() -> None:
+    """Clear the terminal; if standard output is none, print an empty line between two pages."""
+    click.echo("\033[2J\033[H" if sys.stdout.isatty() else "", nl=not sys.stdout.isatty())
+
+
 def _has_colors() -> bool:
     if os.environ.get("NO_COLOR"):
         return False

@@ -4,6 +4,7 @@ The argument lists of k8s-spot-rescheduler's deployments work unchanged, includi
 """
 
 import re
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -113,6 +114,13 @@ class Parsed(click.ParamType[Any]):
         return [CompletionItem(incomplete, type="file")] if self.name == _PATH else []
 
 
+class OptionalValue(click.types.StringParamType):
+    """A text that may be left out, which is the empty text. *is_value* tells it from the argument after the option."""
+
+    def __init__(self, is_value: Callable[[str], bool]) -> None:
+        self.is_value = is_value
+
+
 def _path_text(text: str) -> str:
     if "\0" in text:
         raise ValueError("a path cannot contain a NUL character")
@@ -158,16 +166,19 @@ class GoCommand(click.Command):
 def normalized(args: Sequence[str], params: Sequence[click.Parameter]) -> Iterator[str]:
     """Convert *args* to click's syntax: two dashes before long names, and a value for every boolean flag."""
     options = {name: param for param in params if isinstance(param, click.Option) for name in param.opts}
-    rest = iter(args)
-    for arg in rest:
+    waiting = deque(args)
+    while waiting:
+        arg = waiting.popleft()
         if arg == "--":
             yield arg
-            yield from rest
+            yield from waiting
             return
         name, equals, value = arg.partition("=")
         known = _known(name, options)
         if known is None:
             yield arg
+        elif not equals and isinstance(kind := options[known].type, OptionalValue):
+            yield f"{known}={waiting.popleft() if waiting and kind.is_value(waiting[0]) else ''}"
         elif isinstance(options[known].type, Bool):
             yield f"{known}={value if equals else 'true'}"
         elif equals and not known.startswith("--"):
@@ -175,8 +186,8 @@ def normalized(args: Sequence[str], params: Sequence[click.Parameter]) -> Iterat
             yield value
         else:
             yield known + equals + value
-            if not equals and not options[known].is_flag:
-                yield from _next_value(rest)
+            if not equals and not options[known].is_flag and waiting:
+                yield waiting.popleft()  # the value of the option, even if it looks like an option
 
 
 def are_flags(args: Sequence[str], params: Sequence[click.Parameter]) -> bool:
@@ -188,7 +199,7 @@ def are_flags(args: Sequence[str], params: Sequence[click.Parameter]) -> bool:
         known = _known(name, options)
         if known is None:
             return False
-        takes_value = not equals and not options[known].is_flag and not isinstance(options[known].type, Bool)
+        takes_value = not (equals or options[known].is_flag or isinstance(options[known].type, Bool | OptionalValue))
         if takes_value and next(rest, None) is None:
             return False
     return True
@@ -200,10 +211,3 @@ def _known(name: str, options: dict[str, click.Option]) -> str | None:
         return None
     bare = name.lstrip("-").replace("_", "-")
     return next((candidate for candidate in (name, f"-{bare}", f"--{bare}") if candidate in options), None)
-
-
-def _next_value(rest: Iterator[str]) -> Iterator[str]:
-    """Yield the value of an option, even if it looks like an option."""
-    for value in rest:
-        yield value
-        return

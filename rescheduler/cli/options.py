@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 import click
 
-from rescheduler.cli.go_flags import ARGUMENTS, FILE, FILE_TEXT, Bool, Option, Parsed
+from rescheduler.cli.go_flags import ARGUMENTS, FILE, FILE_TEXT, Bool, Option, OptionalValue, Parsed
 from rescheduler.cli.scheduler_config import scheduling
 from rescheduler.errors import UsageError
 from rescheduler.providers import BACKENDS
@@ -100,8 +100,18 @@ scheduling_options: Final = group(
 )
 
 
-def provider_options(description: str) -> Decorator:
-    """Return the options of the cloud provider. *description* is the help of ``--cloud-provider``."""
+#: The value of ``--nodes`` for a node group.
+_NODE_GROUP: Final = re.compile("[^:]*:[^:]*:.*")
+
+#: What ``--nodes`` also means in ``plan``.
+_LISTED: Final = "Without a value: one line for each node. With one: "
+
+
+def provider_options(description: str, *, lists_nodes: bool = False) -> Decorator:
+    """Return the options of the cloud provider. *description* is the help of ``--cloud-provider``.
+
+    With *lists_nodes*, ``--nodes`` may have no value; then one of the provider's texts of groups is empty.
+    """
     return group(
         "provider",
         _provider,
@@ -115,9 +125,11 @@ def provider_options(description: str) -> Decorator:
             ),
             Option(
                 "--nodes",
-                metavar="MIN:MAX:GROUP",
+                OptionalValue(lambda text: bool(_NODE_GROUP.fullmatch(text))) if lists_nodes else None,
+                metavar="[MIN:MAX:GROUP]" if lists_nodes else "MIN:MAX:GROUP",
                 multiple=True,
-                help="Node group of the cloud provider and its size limits, in the format of Cluster Autoscaler. "
+                help=f"{_LISTED if lists_nodes else ''}Node group of the cloud provider and its size limits, in the "
+                "format of Cluster Autoscaler. "
                 "Repeatable. For cloud providers that cannot list their groups (cherryservers, stackpoint).",
             ),
             Option(

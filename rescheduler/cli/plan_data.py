@@ -59,9 +59,13 @@ _JOBS: Final = (
 )
 
 #: Passes ``provider: Provider`` to the command.
-price_provider_options: Final = provider_options(
+_PRICES_OF: Final = (
     "Cloud provider whose prices are used for nodes that --prices does not contain. none: no such prices."
 )
+price_provider_options: Final = provider_options(_PRICES_OF)
+
+#: The same, for a command with a list of nodes.
+price_provider_and_list_options: Final = provider_options(_PRICES_OF, lists_nodes=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +87,7 @@ class PlannedCluster:
         return overview(
             self.planning,
             self.snapshot,
-            PriceList(currency=prices.currency) if self.incomplete else prices,
+            prices,
             levers.levers,
             levers_complete=levers.complete,
             assumptions=self.assumptions,
@@ -107,8 +111,10 @@ class PlannedCluster:
     def priced(self, provider: Provider) -> PriceList:
         """Return the prices, with the cloud provider's for nodes that the price file does not contain.
 
-        Raises the errors of loading the provider.
+        There are none for an incomplete file. Raises the errors of loading the provider.
         """
+        if self.incomplete:
+            return PriceList(currency=self.circumstances.prices.currency)
         return _priced(self.snapshot, self._nodes(), self.circumstances.prices, provider)
 
     def _nodes(self) -> Iterator[NodeFacts]:
@@ -123,7 +129,7 @@ class PlannedCluster:
             until = clock.monotonic() + timeout.total_seconds()
             shared = self.planner.round(self.circumstances)
             ranked = rank_levers(self.planning, shared, prices, lambda: clock.monotonic() >= until)
-            surge = surge_lever(self.planning, self.snapshot, self.policy, self.circumstances)
+            surge = surge_lever(self.planning, self.snapshot, self.policy, replace(self.circumstances, prices=prices))
             return ranked if surge is None else with_lever(ranked, surge, self.snapshot, prices)
 
 

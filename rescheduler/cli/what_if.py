@@ -27,10 +27,19 @@ from rescheduler.errors import UsageError
 from rescheduler.planning.controllers import ControllerName
 from rescheduler.planning.forms import count
 from rescheduler.planning.node_labels import NodeLabels
-from rescheduler.planning.outcome import Planning
+from rescheduler.planning.outcome import Planning, Reason
 from rescheduler.planning.policy import NamespaceScope, Policy, namespace_scope, parse_names
 from rescheduler.planning.survival import Certificate
-from rescheduler.planning.what_if.changes import AddSpot, BudgetChange, OtherScheduler, SettingChange, Unpin, Untaint
+from rescheduler.planning.what_if.changes import (
+    AddSpot,
+    BudgetChange,
+    Lift,
+    LiftNode,
+    OtherScheduler,
+    SettingChange,
+    Unpin,
+    Untaint,
+)
 from rescheduler.planning.what_if.comparison import (
     Hypothesis,
     HypotheticalPlan,
@@ -40,6 +49,7 @@ from rescheduler.planning.what_if.comparison import (
     Rehearsal,
     UnplacedPod,
 )
+from rescheduler.planning.what_if.lifting import LIFTABLE, NODE_KEYS
 from rescheduler.planning.what_if.overview import Overview, Totals
 from rescheduler.settings import Scheduling
 
@@ -127,6 +137,7 @@ what_if_option: Final = Option(
     metavar="CHANGE",
     help="Show the plan before and after a change. Repeatable: all changes are applied together, lost spot nodes last. "
     "SETTING=VALUE (a setting of planning, such as skip-nodes-with-local-storage=false); "
+    "allow NAMESPACE/KIND/NAME REASON (data/deployment/etl local-storage) or allow node/NAME REASON; "
     "unpin NAMESPACE/KIND/NAME (ci/deployment/cache); untaint KEY (a taint of the spot nodes); "
     "budget NAMESPACE/NAME maxUnavailable=N (or minAvailable); "
     "add-spot N like NODE; add-spot N cpu=8,memory=32Gi; "
@@ -195,6 +206,18 @@ def _unpin(words: Sequence[str]) -> Hypothesis | None:
         return None
     namespace, kind, name = parts
     return Unpin(ControllerName(namespace, kind, name))
+
+
+def _allow(words: Sequence[str]) -> Hypothesis | None:
+    parts = words[0].split("/") if len(words) == 2 else ()  # noqa: PLR2004
+    reason = next((reason for reason in Reason if reason == words[-1]), None) if parts else None
+    if reason is None:
+        return None
+    if reason in NODE_KEYS and len(parts) == 2 and parts[0] == "node" and parts[1]:  # noqa: PLR2004
+        return LiftNode(parts[1], reason)
+    if reason in LIFTABLE and len(parts) == 3 and all(parts):  # noqa: PLR2004
+        return Lift(ControllerName(*parts), reason)
+    return None
 
 
 def _untaint(words: Sequence[str]) -> Hypothesis | None:
@@ -271,6 +294,7 @@ def _lose_spot(words: Sequence[str]) -> Hypothesis | None:
 
 
 _FORMS: Final[Mapping[str, tuple[str, _Parse]]] = {
+    "allow": ("allow NAMESPACE/KIND/NAME REASON or allow node/NAME REASON, with a reason that the plan states", _allow),
     "unpin": ("unpin NAMESPACE/KIND/NAME", _unpin),
     "untaint": ("untaint KEY", _untaint),
     "budget": ("budget NAMESPACE/NAME maxUnavailable=N or minAvailable=N", _budget),

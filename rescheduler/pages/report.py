@@ -8,7 +8,7 @@ from rescheduler.pages.element import Markup, document, element, table
 from rescheduler.pages.nodes import NodeBox, NodeEntry, node_list, picture, search_tools
 from rescheduler.planning.forms import count, cpu, memory, money, percent
 from rescheduler.planning.money.prices import NodeFacts, PriceList
-from rescheduler.planning.money.worth import saves
+from rescheduler.planning.money.worth import Worth, saves
 from rescheduler.planning.what_if.overview import NO_PRICE, Lever, Overview, Totals
 
 # The summary of a report: what a plan frees, by instance type, and the levers that would free more.
@@ -61,16 +61,16 @@ def levers(overview: Overview) -> Markup:
 
 def _lever(lever: Lever, overview: Overview) -> tuple[Markup | str, ...]:
     change = element("span", element("b", lever.controller), f": {lever.obstacle} ", element("code", lever.reason))
-    combined = f"with {'; '.join(lever.together_with)}: {_freed(lever.frees_together, overview)}"
+    combined = f"with {'; '.join(lever.together_with)}: {_freed(lever.frees_together, lever.worth_together, overview)}"
     together = combined if lever.together_with else ""
-    alone = _freed(lever.frees, overview) if lever.tried or lever.frees else "not tried"
+    alone = _freed(lever.frees, lever.worth, overview) if lever.tried or lever.frees else "not tried"
     return change, str(len(lever.nodes)), alone, together
 
 
-def _freed(nodes: tuple[str, ...], overview: Overview) -> str:
+def _freed(nodes: tuple[str, ...], worth: Worth, overview: Overview) -> str:
     if not nodes:
         return "none"
-    price = overview.per_month(nodes)
+    price = overview.per_month(nodes) if worth.net_per_month is None else worth.net_per_month
     amount = f", {money(price, overview.prices.currency)} per month" if price is not None else ""
     return f"{count(len(nodes), 'node')}{amount} ({', '.join(nodes)})"
 

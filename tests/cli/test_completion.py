@@ -24,7 +24,7 @@ CASES: dict[str, tuple[list[str], list[str]]] = {
     "a flag of run": (["rescheduler", "--dry-run", "--kubec"], ["--kubeconfig"]),
     "a flag": (["rescheduler", "plan", "--indep"], ["--independent"]),
     "a flag after a boolean flag": (["rescheduler", "plan", "--independent", "--outp"], ["--output"]),
-    "a value": (["rescheduler", "plan", "-o", ""], ["table", "wide", "json", "yaml", "html"]),
+    "a value": (["rescheduler", "plan", "-o", ""], ["table", "wide", "details", "json", "yaml", "html"]),
     "a value with a beginning": (["rescheduler", "plan", "--output", "y"], ["yaml"]),
     "the value of a boolean flag": (["rescheduler", "plan", "--independent=f"], ["false"]),
     "a command of a group": (["rescheduler", "liqo", "disc"], ["discovery"]),

@@ -23,23 +23,18 @@ CLUSTER = [
 
 PAGE = """\
 0 of 1 on-demand node drainable; default/b blocks 1.
+First: rescheduler plan --what-if 'budget default/b maxUnavailable=3' (frees
+  1 more)
 
 1 node stays (a node can have several reasons)
   pod-disruption-budget  1 node
 
 Survives the loss of any one pool of spot nodes (1 pool).
 
-What would free more, the most useful first
-  PodDisruptionBudget default/b: it allows 1 eviction now
-    (pod-disruption-budget) keeps 1 node; alone it would free 1 (od)
-
-Nodes in drain order
-
-od, a: stays
-  requests 2 of 4 vCPU, 0 B of 16 GiB
-  pod-disruption-budget: PodDisruptionBudget default/b allows 1 eviction now,
-    2 of its pods are on this node
-    ReplicaSet default/w: pod w-2
+What would free more (try each with the flags of this command)
+  #  frees  what, and how to try it
+  1      1  PodDisruptionBudget default/b: it allows 1 eviction now
+      rescheduler plan --what-if 'budget default/b maxUnavailable=3'
 """
 
 

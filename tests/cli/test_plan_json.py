@@ -16,7 +16,9 @@ def test_the_json_output_has_prices_and_levers() -> None:
     lever = Lever(
         "Pod ci/job", Reason.NO_CONTROLLER, "it has no controller", ("od-1",), ("od-1",), ("x: y",), ("od-1",)
     )
-    lever = replace(lever, worth=Worth.of(Decimal(1), Decimal(0), Decimal("0.25")))
+    lever = replace(
+        lever, changes=("allow ci/pod/job no-controller",), worth=Worth.of(Decimal(1), Decimal(0), Decimal("0.25"))
+    )
     planning = Planning((Plan("od-0", ()), Rejected("od-1", (DISABLED,))), 2, 2)
     prices = PriceList({("m5.2xlarge", "", False): Decimal("0.384")}, currency="EUR")
     load = as_json(overview(planning, snapshot(NODES), prices, [lever], levers_complete=False), 0.5)
@@ -34,6 +36,8 @@ def test_the_json_output_has_prices_and_levers() -> None:
             "together_with": ["x: y"],
             "frees_together": ["od-1"],
             "tried": True,
+            "what_if": ["allow ci/pod/job no-controller"],
+            "try": "rescheduler plan --what-if 'allow ci/pod/job no-controller'",
             "price_per_month": 730.0,
             "net_per_month": 547.5,
             "committed_per_month": 0.0,

@@ -84,6 +84,7 @@ def test_the_environment_variable_separates_changes_by_semicolons(
 
 
 FORM_OF = {
+    "allow": "expected allow NAMESPACE/KIND/NAME REASON or allow node/NAME REASON, with a reason that the plan states",
     "unpin": "expected unpin NAMESPACE/KIND/NAME",
     "untaint": "expected untaint KEY",
     "budget": "expected budget NAMESPACE/NAME maxUnavailable=N or minAvailable=N",
@@ -98,6 +99,14 @@ WRONG: dict[str, str] = {
     **{
         text: f"--what-if '{text}': {FORM_OF[text.split()[0]]}"
         for text in (
+            "allow",
+            "allow default/replicaset/cache",
+            "allow default/replicaset/cache nonsense",
+            "allow default/replicaset/cache no-room-on-spot",
+            "allow default/replicaset/cache scale-down-disabled",
+            "allow node/od-1 local-storage",
+            "allow node/ scale-down-disabled",
+            "allow a/b/c local-storage d",
             "unpin",
             "unpin cache",
             "unpin default/cache",
@@ -295,13 +304,24 @@ def test_the_table_names_the_nodes_that_stay_after_the_change(
     assert out.endswith("Can no longer be drained:\n  od-1\n")
 
 
+LEVER_FIELDS = (
+    "controller", "reason", "obstacle", "nodes", "frees", "together_with", "frees_together", "tried",
+)  # fmt: skip
+
+
 def test_the_json_output_has_the_levers(capfdbinary: pytest.CaptureFixture[bytes], dump: Path) -> None:
     _, out, _ = run(capfdbinary, dump, "-o", "json")
     result = json.loads(out)["summary"]
     budgets = "PodDisruptionBudget default/store"
     obstacle, volume = "it allows 0 evictions now", "emptyDir cache"
     assert result["levers_complete"] is True
-    assert result["levers"] == [
+    levers = [{name: each[name] for name in LEVER_FIELDS} for each in result["levers"]]
+    assert [each["what_if"] for each in result["levers"]] == [
+        ["unpin default/replicaset/cache"],
+        ["budget default/store maxUnavailable=1", "allow default/replicaset/store local-storage"],
+        ["allow default/replicaset/store local-storage", "budget default/store maxUnavailable=1"],
+    ]
+    assert levers == [
         {
             "controller": "ReplicaSet default/cache",
             "reason": "pinned-to-on-demand",

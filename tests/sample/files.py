@@ -11,7 +11,7 @@ from typing import Final
 from predicates.snapshot import Snapshot
 from rescheduler.cli.console import rendered
 from rescheduler.cli.explain import ExplainPage
-from rescheduler.cli.plan import page
+from rescheduler.cli.plan import glance, page
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy, Survive
@@ -59,7 +59,8 @@ def pages() -> dict[str, str]:
         f"{command}-{width}.txt": text + "\n"
         for width in WIDTHS
         for command, text in (
-            ("plan", _plan(result, objects, width)),
+            ("plan", rendered(glance(result, objects, _POLICY, width), width)),
+            ("details", _plan(result, objects, width)),
             ("wide", _plan(result, objects, width, wide=True)),
             ("explain", _explain(objects, planner, width)),
         )

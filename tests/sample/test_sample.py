@@ -41,7 +41,8 @@ def test_every_page_is_committed(pages: dict[str, str]) -> None:
 
 
 def test_the_first_line_summarizes_the_plan(pages: dict[str, str]) -> None:
-    first = " ".join(pages["plan-80.txt"].partition("\n\n")[0].split())
+    first, _, step = " ".join(pages["plan-80.txt"].partition("\n\n")[0].split()).partition(" First: ")
+    assert re.fullmatch(r"rescheduler plan --what-if '[^']+' \(frees \d+ more, [\d,]+ \$/month\)", step)
     money = r"saves [\d,]+ \$/month: nodes [\d,]+, their share of spot [\d,]+"
     assert re.fullmatch(rf"\d+ of 30 on-demand nodes drainable; {money}; [a-z]+/[a-z-]+ blocks \d\.", first)
 

@@ -31,7 +31,7 @@ from rescheduler.planning.policy import Policy
 from rescheduler.planning.rules.candidates import groups, why_not_target
 from rescheduler.planning.rules.interruptions import is_start_up_taint
 from rescheduler.planning.rules.pod_traits import belongs_to_node
-from rescheduler.planning.what_if.lifting import Unpinning, lifted
+from rescheduler.planning.what_if.lifting import Unpinning, lifted, node_without
 
 # Hypothetical spot nodes, for plans that show the effect of additional nodes.
 
@@ -184,6 +184,14 @@ class Lift:
 
 
 @dataclass(frozen=True, slots=True)
+class LiftNode:
+    """Remove the annotation or label because of which a node may not be drained."""
+
+    node: str
+    reason: Reason  #: one of ``lifting.NODE_KEYS``
+
+
+@dataclass(frozen=True, slots=True)
 class BudgetChange:
     """Set ``maxUnavailable`` or ``minAvailable`` of a PodDisruptionBudget."""
 
@@ -217,7 +225,7 @@ class OtherScheduler:
 
 
 #: The changes that :func:`changed` applies.
-Change: TypeAlias = Unpin | Untaint | Lift | BudgetChange | SettingChange | AddSpot | OtherScheduler
+Change: TypeAlias = Unpin | Untaint | Lift | LiftNode | BudgetChange | SettingChange | AddSpot | OtherScheduler
 
 
 def copied(snapshot: Snapshot) -> Snapshot:
@@ -246,6 +254,8 @@ def changed(snapshot: Snapshot, policy: Policy, changes: Iterable[Change]) -> tu
             case Lift():
                 for pod in _pods_of(copy, change.controller):
                     copy.upsert("Pod", lifted(pod, change.reason, policy))
+            case LiftNode(name, reason):
+                copy.upsert("Node", node_without(_node_named(copy, name), reason))
             case BudgetChange():
                 copy.upsert("PodDisruptionBudget", _with_budget(copy, change))
             case SettingChange():
@@ -266,6 +276,14 @@ def _pods_of(snapshot: Snapshot, controller: ControllerName) -> list[Pod]:
     if not pods:
         raise UsageError(f"no pod of {path}: expected namespace/kind/name, such as shop/deployment/cart")
     return pods
+
+
+def _node_named(snapshot: Snapshot, name: str) -> Node:
+    row = snapshot.nodes.row.get(name)
+    node = None if row is None else snapshot.nodes.nodes[row]
+    if node is None:
+        raise UsageError(f"allow: there is no node {name}")
+    return node
 
 
 def _unpin(snapshot: Snapshot, policy: Policy, controller: ControllerName) -> None:

@@ -17,6 +17,7 @@ from rescheduler.planning.controllers import ControllerName, controller_of
 from rescheduler.planning.explain import Explanation
 from rescheduler.planning.forms import count
 from rescheduler.planning.money.prices import PriceList, node_facts, zone_of
+from rescheduler.planning.money.worth import summed, worth_by_node
 from rescheduler.planning.outcome import Blocker, Plan, Planning, Rejected
 from rescheduler.planning.placement.packing import (
     EVALUATIONS_PER_SECOND,
@@ -328,7 +329,22 @@ def surge_lever(planning: Planning, snapshot: Snapshot, policy: Policy, circumst
     reason = next(blocker.reason for blocker in held[0].blockers if blocker.reason in LIFTED)
     obstacle = f"{count(len(deployments), 'Deployment')} can roll out without downtime"
     nodes, frees = tuple(node.node for node in held), tuple(plan.node for plan in added)
-    return Lever(f"{SETTING} --surge={Surging.BLOCKED}", reason, obstacle, nodes, frees)
+    facts = {plan.node: node_facts(snapshot, plan.node, spot=False) for plan in with_surge.plans}
+    facts |= {name: node_facts(snapshot, name, spot=True) for name in _targets(with_surge)}
+    worths = worth_by_node(with_surge, facts, snapshot.pods.get, circumstances.prices, circumstances.now.date())
+    return Lever(
+        f"{SETTING} --surge={Surging.BLOCKED}",
+        reason,
+        obstacle,
+        nodes,
+        frees,
+        changes=(f"surge={Surging.BLOCKED}",),
+        worth=summed(worths[name] for name in frees if name in worths),
+    )
+
+
+def _targets(planning: Planning) -> set[str]:
+    return {placement.node for plan in planning.plans for placement in plan.placements}
 
 
 def with_lever(ranked: RankedLevers, lever: Lever, snapshot: Snapshot, prices: PriceList) -> RankedLevers:

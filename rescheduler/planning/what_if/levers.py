@@ -26,6 +26,7 @@ from rescheduler.planning.rules.declared import Fate
 from rescheduler.planning.rules.pins import local_volume
 from rescheduler.planning.what_if.lifting import LIFTABLE, NODE_OBSTACLES, Obstacle, Unpinning, lift_all
 from rescheduler.planning.what_if.overview import NO_LEVERS, SETTING, Lever, RankedLevers
+from rescheduler.planning.what_if.remedies import change_for
 
 # The nodes that a plan does not free because of removable obstacles, and these obstacles.
 
@@ -83,6 +84,11 @@ class KeptNodes:
     def each(self, rejected: Iterable[Rejected]) -> Iterator[KeptNode]:
         """Yield the nodes that have obstacles."""
         return (kept for verdict in rejected if (kept := self._kept_node(verdict)).obstacles)
+
+    def needed(self, obstacle: Obstacle) -> int:
+        """Return how many evictions a PodDisruptionBudget would have to allow; 1 for other obstacles."""
+        owner = obstacle.controller
+        return self._needed.get(f"{owner.namespace}/{owner.name}", 1) if obstacle.reason is Reason.BUDGET else 1
 
     def remaining(self, lifted: frozenset[Obstacle]) -> RemainingDisruptions:
         """Return the evictions that the budgets allow after the plans, without the obstacles *lifted*."""
@@ -387,9 +393,24 @@ class _Ranking:
             together_with=tuple(map(str, partners)),
             frees_together=together,
             tried=obstacles not in self._unfinished,
+            changes=self._changes(obstacles, controller),
+            changes_together=tuple(map(self._change, partners)),
+            obstacles=tuple(sorted(obstacles)),
             worth=self._values.of(obstacles, frees),
             worth_together=self._values.of(obstacles | frozenset(partners), together),
         )
+
+    def _changes(self, obstacles: Obstacles, controller: str) -> tuple[str, ...]:
+        """Return the texts of ``--what-if`` for a lever, which may be a setting, a taint or one controller."""
+        if controller.startswith(f"{SETTING} "):
+            return (controller.partition(" ")[2].removeprefix("--"),)
+        if controller.startswith("Taint "):
+            taints = min(obstacles).taints.split(",")
+            return tuple(f"untaint {taint.partition(':')[0].partition('=')[0]}" for taint in taints)
+        return tuple(map(self._change, sorted(obstacles)))
+
+    def _change(self, obstacle: Obstacle) -> str:
+        return change_for(obstacle, self._nodes.snapshot, self._nodes.needed(obstacle))
 
     def _nodes_with(self, obstacles: Obstacles) -> list[KeptNode]:
         nodes = {node.node: node for obstacle in obstacles for node in self._with[obstacle]}

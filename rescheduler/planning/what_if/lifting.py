@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from predicates.filters import Filters, Targets
 from predicates.node_selectors import HARD_EFFECTS, first_untolerated, tolerated
 from predicates.nodes import MISSING
-from predicates.objects import NodeAffinity, NodeSelector, Pod, PodClass, PodSpec, Requirement, Taint, Toleration
+from predicates.objects import Node, NodeAffinity, NodeSelector, Pod, PodClass, PodSpec, Requirement, Taint, Toleration
 from predicates.snapshot import Snapshot
 from rescheduler.planning.controllers import ControllerName, controller_of
 from rescheduler.planning.outcome import Blocker, Reason
@@ -131,12 +131,18 @@ _LIFTS: Final[Mapping[Reason, _Lift]] = {
     Reason.OTHER_SCHEDULER: _other_scheduler,
 }
 
+#: The annotation, or the annotation and label, that is the reason about a node.
+NODE_KEYS: Final[Mapping[Reason, str]] = {
+    Reason.SCALE_DOWN_DISABLED: SCALE_DOWN_DISABLED,
+    Reason.DO_NOT_DISRUPT_NODE: DO_NOT_DISRUPT,
+    Reason.DO_NOT_DRAIN: DO_NOT_DRAIN,
+    Reason.REMOVAL_DISABLED: REMOVAL_DISABLED,
+}
+
 #: Reasons about nodes that can be lifted, each with the part to change.
 NODE_OBSTACLES: Final[Mapping[Reason, str]] = {
-    Reason.SCALE_DOWN_DISABLED: f"annotation {SCALE_DOWN_DISABLED}",
-    Reason.DO_NOT_DISRUPT_NODE: f"annotation {DO_NOT_DISRUPT}",
-    Reason.DO_NOT_DRAIN: f"annotation {DO_NOT_DRAIN}",
-    Reason.REMOVAL_DISABLED: f"annotation or label {REMOVAL_DISABLED}",
+    reason: f"annotation {'or label ' if reason is Reason.REMOVAL_DISABLED else ''}{key}"
+    for reason, key in NODE_KEYS.items()
 }
 
 #: Reasons about pods that :func:`lifted` removes.
@@ -146,6 +152,14 @@ LIFTABLE: Final = frozenset(_LIFTS)
 def lifted(pod: Pod, reason: Reason, policy: Policy) -> Pod:
     """Return *pod* without the obstacle *reason*, which must be one of :data:`LIFTABLE`."""
     return _LIFTS[reason](pod, policy)[0]
+
+
+def node_without(node: Node, reason: Reason) -> Node:
+    """Return *node* without the annotation or label that is the obstacle *reason*, one of :data:`NODE_KEYS`."""
+    key, meta = NODE_KEYS[reason], node.metadata
+    annotations = {name: value for name, value in meta.annotations.items() if name != key}
+    labels = {name: value for name, value in meta.labels.items() if name != key}
+    return replace(node, metadata=replace(meta, annotations=annotations, labels=labels))
 
 
 def lift_all(pod: Pod, rules: PodRules) -> tuple[Pod, frozenset[Obstacle], Fate | None]:

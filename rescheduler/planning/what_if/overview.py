@@ -12,6 +12,7 @@ from rescheduler.planning.money.prices import HOURS_PER_MONTH, NodeFacts, PriceL
 from rescheduler.planning.money.worth import NO_WORTH, Worth, summed, worth_by_node
 from rescheduler.planning.outcome import Planning, Reason
 from rescheduler.planning.survival import Certificate
+from rescheduler.planning.what_if.lifting import Obstacle
 
 #: The note for readers if :attr:`Overview.unpriced` is true.
 NO_PRICE: Final = "No on-demand node has a price: the prices are for other instance types, zones or capacity types."
@@ -51,8 +52,21 @@ class Lever:
     together_with: tuple[str, ...] = ()  #: further obstacles, as ``controller: obstacle``, lifted in combination
     frees_together: tuple[str, ...] = ()  #: nodes that the plan also frees if all of them are lifted
     tried: bool = True  #: False if there was no time to find all of :attr:`frees`
+    changes: tuple[str, ...] = field(default=(), compare=False)  #: as texts of ``--what-if``
+    changes_together: tuple[str, ...] = field(default=(), compare=False)  #: of ``together_with``
+    obstacles: tuple[Obstacle, ...] = field(default=(), compare=False)  #: that :attr:`changes` remove
     worth: Worth = field(default=NO_WORTH, compare=False)  #: of :attr:`frees`
     worth_together: Worth = field(default=NO_WORTH, compare=False)  #: of :attr:`frees_together`
+
+    @property
+    def to_try(self) -> tuple[str, ...]:
+        """The changes to try: those of the lever, with the further ones if it frees nothing alone."""
+        return self.changes if self.frees else self.changes + self.changes_together
+
+    @property
+    def gain(self) -> tuple[tuple[str, ...], Worth]:
+        """The nodes that :attr:`to_try` frees, and what they are worth."""
+        return (self.frees, self.worth) if self.frees else (self.frees_together, self.worth_together)
 
 
 @dataclass(frozen=True, slots=True)

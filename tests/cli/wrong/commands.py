@@ -43,7 +43,7 @@ COMMANDS: dict[str, Wrong] = {
     "an order in the environment": wrong(
         "explain", "--drain-order", "'price'", environ={"RESCHEDULER_DRAIN_ORDER": "price"}
     ),
-    "an age in days": wrong("plan --max-node-age=30d", "--max-node-age", "'30d'"),
+    "an age in days": wrong("plan --max-node-age=1.5d", "--max-node-age", "'1.5d'"),
     "an age without a unit": wrong("report --max-node-age=30", "--max-node-age", "'30'"),
     "a pool's label with a value": wrong("plan --spot-pool-label=zone=a", "--spot-pool-label", "'zone=a'"),
     "room from no provider": wrong("run --make-room=provider", "--make-room=provider", "--cloud-provider"),
