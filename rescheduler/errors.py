@@ -37,6 +37,10 @@ class BackendUnavailable(Retryable):
     """The system is unreachable or cannot respond; whether it acted is unknown. (UNAVAILABLE)"""
 
 
+class NoTurn(BackendUnavailable):
+    """Another process changes the system, or may do so: nothing was sent. (UNAVAILABLE)"""
+
+
 class RateLimited(Retryable):
     """The system limits the request rate; `retry_after` in seconds, if given. (RESOURCE_EXHAUSTED)"""
 

@@ -20,6 +20,8 @@ SAVINGS_NAME: Final = "spot-rescheduler-savings"
 PAUSE_IMAGE: Final = "registry.k8s.io/pause:3.10"
 #: The Lease by which the replicas of an installation elect their leader.
 LEASE: Final = "k8s-spot-rescheduler"
+#: The Lease that processes hold while they order machines of the same pool.
+POOL_LEASE: Final = "spot-rescheduler-pool"
 
 _PORT: Final = re.compile("[0-9]{1,9}")
 _LARGEST_PORT: Final = 65535
@@ -39,6 +41,14 @@ class ApiServerConnection:
     kubeconfig: str | None = None
     context: str | None = None
     in_cluster: bool | None = None  #: None: the ServiceAccount in a pod, otherwise a kubeconfig
+
+
+@dataclass(frozen=True, slots=True)
+class PoolLeaseName:
+    """The Lease that processes hold while they order machines of the same pool."""
+
+    namespace: str = "kube-system"
+    name: str = POOL_LEASE
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +203,7 @@ class Running:
     memory_name: str = MEMORY_NAME  #: name of the ConfigMap that stores the memory
     savings_name: str = SAVINGS_NAME  #: name of the ConfigMap that stores the ledger of savings
     lease_name: str = LEASE
+    pool_lease: str = POOL_LEASE  #: held while a machine is ordered away
     pod_name: str = ""  #: the pod of this process; "" if unknown
     node_name: str = ""  #: the node of this process; "" if unknown
     listen: ListenAddress = ListenAddress("localhost", 9235)

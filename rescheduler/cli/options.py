@@ -21,6 +21,7 @@ from rescheduler.providers import BACKENDS
 from rescheduler.settings import (
     LEASE,
     MEMORY_NAME,
+    POOL_LEASE,
     SAVINGS_NAME,
     ApiServerConnection,
     ListenAddress,
@@ -163,6 +164,20 @@ namespace_option: Final = Option(
     default="kube-system",
     metavar="NAME",
     help="The namespace of the daemon, its Lease and its memory ConfigMap.",
+)
+
+pool_lease_option: Final = Option(
+    "--pool-lease",
+    NAME,
+    default=POOL_LEASE,
+    metavar="NAME",
+    help="The Lease in --namespace that is held while machines are ordered, so that processes that share a pool do so "
+    "one after the other. They need the same namespace and name; processes of other pools should have other names.",
+)
+
+#: Of programs that store nothing but that Lease.
+pool_namespace_option: Final = Option(
+    "--namespace", NAME, short="-n", default="kube-system", metavar="NAME", help="The namespace of --pool-lease."
 )
 
 lease_name_option: Final = Option(

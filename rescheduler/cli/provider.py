@@ -1,15 +1,24 @@
 """``rescheduler provider serve``: a cloud provider as Cluster Autoscaler's external gRPC service."""
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from rescheduler.cli.go_flags import FILE, Bool, GoCommand, Option
-from rescheduler.cli.options import ADDRESS, ignored_options, logging_options, provider_options
+from rescheduler.cli.options import (
+    ADDRESS,
+    connection_options,
+    ignored_options,
+    logging_options,
+    pool_lease_option,
+    pool_namespace_option,
+    provider_options,
+)
 from rescheduler.errors import ReschedulerError, UsageError
 from rescheduler.providers import FLAGGED
-from rescheduler.settings import ListenAddress, Logging, Provider
+from rescheduler.settings import ApiServerConnection, ListenAddress, Logging, PoolLeaseName, Provider
 
 
 @click.group("provider", context_settings={"help_option_names": ["-h", "--help"]})
@@ -58,6 +67,16 @@ def command() -> None:
     metavar="SPEC",
     help="Flag of Cluster Autoscaler's example server. It is rejected, because no cloud provider here supports it.",
 )
+@connection_options
+@Option(
+    "--running-in-cluster",
+    Bool(),
+    default=False,
+    help="Use the ServiceAccount of the pod that this program runs in, to hold --pool-lease. Without this flag, "
+    "--kubeconfig and --context, no Lease is held: then only one process may order machines of a pool.",
+)
+@pool_namespace_option
+@pool_lease_option
 @logging_options
 @ignored_options
 def serve(
@@ -69,6 +88,10 @@ def serve(
     ca_cert: Path | None,
     plaintext: bool,  # noqa: FBT001 - passed by keyword
     listen_address: ListenAddress | None,
+    connection: ApiServerConnection,
+    running_in_cluster: bool,  # noqa: FBT001 - passed by keyword
+    namespace: str,
+    pool_lease: str,
     logs: Logging,
 ) -> int:
     """Serve a cloud provider to Cluster Autoscaler 1.25 to 1.37 (run with --cloud-provider=externalgrpc).
@@ -87,4 +110,9 @@ def serve(
         raise ReschedulerError("gRPC is not installed: in a checkout, pip install '.[grpc]'")
     from rescheduler.grpc_service.serve import Serving, run  # noqa: PLC0415 - the extra is imported on demand
 
-    return run(Serving(address, provider, key_cert, cert, ca_cert, plaintext, listen_address), logs)
+    named = connection.kubeconfig is not None or connection.context is not None
+    cluster = None
+    if named or running_in_cluster:
+        cluster = replace(connection, in_cluster=not named)
+    lease = PoolLeaseName(namespace, pool_lease)
+    return run(Serving(address, provider, key_cert, cert, ca_cert, plaintext, listen_address, cluster, lease), logs)

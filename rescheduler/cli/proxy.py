@@ -6,8 +6,15 @@ import click
 from click.core import ParameterSource
 
 from rescheduler.cli.go_flags import FILE, GoCommand, Option
-from rescheduler.cli.options import ADDRESS, ignored_options, logging_options, node_name_option
-from rescheduler.settings import ListenAddress, Logging
+from rescheduler.cli.options import (
+    ADDRESS,
+    ignored_options,
+    logging_options,
+    node_name_option,
+    pool_lease_option,
+    pool_namespace_option,
+)
+from rescheduler.settings import ListenAddress, Logging, PoolLeaseName
 from rescheduler.version import VERSION
 
 _PORTS = click.IntRange(0, 65535)
@@ -43,11 +50,20 @@ _PORTS = click.IntRange(0, 65535)
     "this flag is not set and the default port is in use, another port is used.",
 )
 @node_name_option
+@pool_namespace_option
+@pool_lease_option
 @logging_options
 @ignored_options
 @click.version_option(VERSION, message="Version: %(version)s")
 def command(
-    config_file: Path, port: int, host: str, listen_address: ListenAddress, node_name: str, logs: Logging
+    config_file: Path,
+    port: int,
+    host: str,
+    listen_address: ListenAddress,
+    node_name: str,
+    namespace: str,
+    pool_lease: str,
+    logs: Logging,
 ) -> int:
     """Serve the cloudpool REST API in front of a cloudpool, and drain nodes before their machines are removed.
 
@@ -63,4 +79,5 @@ def command(
     configuration.check_files(file, config_file)
     source = click.get_current_context().get_parameter_source("listen_address")
     other_port = source is ParameterSource.DEFAULT
-    return run(file, host, port, listen_address, node_name, other_port=other_port)
+    lease = PoolLeaseName(namespace, pool_lease)
+    return run(file, host, port, listen_address, node_name, other_port=other_port, lease=lease)

@@ -20,6 +20,7 @@ from rescheduler.cli.options import (
     memory_name_option,
     namespace_option,
     node_name_option,
+    pool_lease_option,
     provider_options,
     savings_name_option,
     scheduling_options,
@@ -345,6 +346,7 @@ def _check_room(room: RoomSettings, provider: Provider, *, once: bool) -> None:
 @memory_name_option
 @savings_name_option
 @lease_name_option
+@pool_lease_option
 @Option(
     "--pod-name",
     default="",

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from rescheduler.backoff import Backoff
 from rescheduler.clock import Clock
@@ -65,6 +65,10 @@ class OrderResult(enum.Enum):
     FAULT = enum.auto()  #: the pool reports a failure
     NONE = enum.auto()  #: sent, without a response
     UNSENT = enum.auto()  #: never reached the pool
+
+
+#: Orders that may have an effect of which the pool has not told.
+UNANSWERED: Final = frozenset({OrderResult.NONE, OrderResult.PENDING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +254,7 @@ class CloudPool(PolledSystem):
 
     def __init__(self, config: PoolSection, folder: Path, clock: Clock, password: str | None = None) -> None:
         """Create the group. *password*: see `CloudPoolClient`."""
-        super().__init__(f"cloudpool {config.id}", clock, config.poll_interval)
+        super().__init__(f"cloudpool {config.id}", clock, config.poll_interval, config.settle_time)
         self.config = config
         poll = dt.timedelta(seconds=config.poll_interval)
         self._pauses = Backoff(poll / 8, poll, factor=1.5)  # while waiting for a newer response
@@ -263,6 +267,17 @@ class CloudPool(PolledSystem):
     def close(self) -> None:
         self.closed.set()
         self.client.close()
+
+    def in_doubt(self) -> bool:
+        """Return whether a listed machine has an order without a response that may still lower the desired size."""
+        settled = self.clock.now() - dt.timedelta(seconds=self.config.settle_time)
+        open_ = {
+            machine
+            for machine, order in self.ledger.orders().items()
+            if order.result in UNANSWERED and order.at > settled
+        }
+        machines = self._view[1].machines if self._view is not None else ()
+        return any(machine.active and machine.id in open_ for machine in machines)
 
     def view(self, *, deadline: float) -> PoolObservation:
         """Return the machines as observed no longer than one refresh interval ago."""

@@ -22,6 +22,7 @@ from rescheduler.providers.base import (
     NodeRef,
     NodeTemplate,
     Refused,
+    Turns,
     UnknownGroup,
     any_may_end,
 )
@@ -113,6 +114,10 @@ class CloudpoolProvider(CloudProvider):
             if machine := pool.view(deadline=deadline).index.match([node]).machines.get(node.name):
                 return provider_id(machine)
         return None
+
+    def take_turns(self, turns: Turns) -> None:
+        for pool in self._pools.values():
+            pool.turns = turns
 
     def close(self) -> None:
         for pool in self._pools.values():

@@ -22,7 +22,7 @@ from rescheduler.cloudpool.pool import (
     Send,
     TerminationOrder,
 )
-from rescheduler.errors import AuthError, DeadlineExceeded, RateLimited
+from rescheduler.errors import AuthError, DeadlineExceeded, NoTurn, RateLimited
 from rescheduler.net.http_errors import Missing, ServerFault, Unsent
 from rescheduler.providers.base import (
     ON_CONTROL_PLANE,
@@ -60,9 +60,8 @@ class PoolOrders:
     def unsettled(self, view: PoolObservation, without: AbstractSet[str] = frozenset()) -> int:
         """Count the other orders that may still lower the desired size."""
         orders = self._ledger.orders()
-        open_ = {OrderResult.NONE, OrderResult.PENDING}
         return sum(
-            machine.active and machine.id not in without and orders[machine.id].result in open_
+            machine.active and machine.id not in without and orders[machine.id].result in pool.UNANSWERED
             for machine in view.machines
             if machine.id in orders
         )
@@ -83,7 +82,7 @@ class PoolOrders:
                 if current is not None and current != judged:
                     return None  # another thread gave an order meanwhile; decide again after the next read
                 return self._order_alone(node, machine, judged, view, deadline, may_end)
-        except DeadlineExceeded as error:
+        except (DeadlineExceeded, NoTurn) as error:
             return Failed(str(error), retryable=True)
 
     def _order_alone(
@@ -106,7 +105,7 @@ class PoolOrders:
         if decrement and (refusal := self.below_minimum(left)):
             return refusal
         try:
-            may_end(node)
+            self._pool.ask(may_end, node)
         except errors.Withheld as error:  # no earlier order can take effect any more: see `deletion.judge`
             return Refused(Refusal.WITHHELD, str(error))
         except errors.ReschedulerError as error:
@@ -173,7 +172,7 @@ class PoolOrders:
         client = self._pool.client
         client.set_membership(machine, Membership(active=False, evictable=True), deadline=deadline)
         with contextlib.suppress(errors.ReschedulerError):
-            may_end(node)
+            self._pool.ask(may_end, node)
             client.terminate(machine, decrement=False, deadline=deadline)
 
 
@@ -244,6 +243,7 @@ class PoolRemoval:
 
     def refusals(self, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, Refused]:
         """Return the nodes that would be refused. Each minimum check assumes that the earlier nodes were removed."""
+        self._pool.turns.check()
         view = self._pool.view(deadline=deadline)
         left = self._pool.desired_size(deadline=deadline) - self._orders.unsettled(view)
         refused: dict[str, Refused] = {}

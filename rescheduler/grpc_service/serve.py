@@ -6,7 +6,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -16,13 +16,15 @@ from rescheduler import providers
 from rescheduler.clock import SteadyClock, SystemClock
 from rescheduler.grpc_service.server import CallReport, serving
 from rescheduler.grpc_service.service import ProviderService
+from rescheduler.kube.client import connect
+from rescheduler.kube.pool_lease import PoolLease
 from rescheduler.net.files import Certificates, of_listener
 from rescheduler.net.server import on_signals
 from rescheduler.net.server import serving as serving_pages
 from rescheduler.observe import log_lines
 from rescheduler.observe.pages import Health, application
 from rescheduler.providers.base import GroupFlags
-from rescheduler.settings import ListenAddress, Logging, Provider
+from rescheduler.settings import ApiServerConnection, ListenAddress, Logging, PoolLeaseName, Provider
 
 #: Seconds between two heartbeats for /healthz.
 BEAT_SECONDS: Final = 10.0
@@ -44,6 +46,8 @@ class Serving:
     ca_cert: Path | None = None
     plaintext: bool = False
     listen: ListenAddress | None = None  #: address of /metrics and the probes; None: not served
+    cluster: ApiServerConnection | None = None  #: the cluster with *lease*; None: no Lease is held
+    lease: PoolLeaseName = field(default_factory=PoolLeaseName)
 
 
 def run(settings: Serving, logs: Logging) -> int:
@@ -56,6 +60,9 @@ def run(settings: Serving, logs: Logging) -> int:
         flags = GroupFlags(named.nodes, named.cluster_name)
         provider = providers.load(named.name, named.config, SteadyClock(clock), flags)
         parts.callback(provider.close)
+        if settings.cluster is not None:
+            lease = PoolLease(connect(settings.cluster, clock), clock, settings.lease)
+            provider.take_turns(parts.enter_context(contextlib.closing(lease)))
         stop = parts.enter_context(_stopping())
         registry, health = CollectorRegistry(), Health(clock, BEAT_SECONDS, lambda: True)
         if settings.listen is not None:

@@ -54,6 +54,7 @@ from rescheduler.kube.elector import Elector, Seat, identity
 from rescheduler.kube.lease import LeaseReader
 from rescheduler.kube.owners import read_quotas, read_templates
 from rescheduler.kube.pod_groups import PodGroups
+from rescheduler.kube.pool_lease import PoolLease
 from rescheduler.kube.state import ClusterState
 from rescheduler.net.server import on_signals, serving
 from rescheduler.observe import log_lines
@@ -68,7 +69,7 @@ from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.policy import Policy, Surging
 from rescheduler.planning.rules.interruptions import SpotWatch
 from rescheduler.providers.base import CloudProvider
-from rescheduler.settings import ApiServerConnection, Logging, Running, Timing
+from rescheduler.settings import ApiServerConnection, Logging, PoolLeaseName, Running, Timing
 from rescheduler.version import VERSION
 
 #: How long ``--once`` waits for the caches to sync and for the Lease.
@@ -140,6 +141,7 @@ def _assemble(
     access = _drain_context(writer, cluster, provider, controllers, run_state, running, clock, holder)
     records = DrainRecords(history, view, clock, report, returns_pause=not policy.allow_returning_plans)
     drainer = _drainer(parts, access, view, run_state, running, report, records)
+    _share_pool(parts, provider, client, running, clock)
     refusal = None if running.dry_run else drainer.refusal  # a dry run sends no requests to the provider
     tries = None if running.dry_run else partial(refused_eviction, cluster, running)
     # Dry runs change nothing, so they need no leadership.
@@ -193,6 +195,16 @@ def _serve(
     pages = PreparedPages(registry, status, clock)
     address = parts.enter_context(serving(application(registry, health, status, pages), running.listen))
     return metrics, status, pages, str(address)
+
+
+def _share_pool(
+    parts: contextlib.ExitStack, provider: CloudProvider, client: Client, running: Running, clock: Clock
+) -> None:
+    """Let the provider order machines only while it holds the Lease of their pool."""
+    if running.dry_run or running.provider.name == "none":
+        return
+    lease = PoolLease(client, clock, PoolLeaseName(running.namespace, running.pool_lease), running.pod_name)
+    provider.take_turns(parts.enter_context(contextlib.closing(lease)))
 
 
 def _drain_context(

@@ -241,7 +241,7 @@ def new_elector(client: Client, holder: str, seat: Seat, running: Running, clock
     """Return the elector, or None for a dry run and without leader election."""
     if running.dry_run or not running.leader_elect:
         return None
-    return Elector(client, clock, running.namespace, running.lease_name, holder, seat)
+    return Elector(client, clock, running.namespace, running.lease_name, holder, seat.is_dead)
 
 
 def new_writer(client: Client, elector: Elector | None, running: Running) -> Client:

@@ -1,11 +1,13 @@
 """Leader election with a Lease: a thread acquires, renews and releases it."""
 
+import contextlib
 import hashlib
 import json
 import logging
 import socket
 import threading
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +17,7 @@ from rescheduler.clock import Clock
 from rescheduler.errors import Conflict, Forbidden, NotFound, NotLeading, ReschedulerError
 from rescheduler.kube.client import JSON, MERGE_PATCH, Client
 from rescheduler.kube.lease import (
+    LEASE_SECONDS,
     RENEW_SECONDS,
     RETRY_SECONDS,
     WRITE_SECONDS,
@@ -93,10 +96,23 @@ class Elector:
     """
 
     def __init__(
-        self, client: Client, clock: Clock, namespace: str, name: str, identity: str, seat: Seat | None = None
+        self,
+        client: Client,
+        clock: Clock,
+        namespace: str,
+        name: str,
+        identity: str,
+        is_dead: Callable[[str], bool] = lambda _: False,
+        *,
+        seconds: float = LEASE_SECONDS,
     ) -> None:
+        """Create the elector. *is_dead* returns whether a holder has certainly ended.
+
+        The Lease expires *seconds* after the last renewal.
+        """
         self._client = client
-        self._seat = seat
+        self._is_dead = is_dead
+        self.seconds = seconds
         self._clock = clock
         self._namespace = namespace
         self._name = name
@@ -112,8 +128,9 @@ class Elector:
         self.forbidden = False  #: the last request was rejected because of a missing permission
         self.missing = ""  #: which command creates the Lease, if it is missing and this account may not create it
         self._complained: float | None = None
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="elector", daemon=True)
+        self.trouble = ""  #: the error of the last step, or ""
+        self._stepped = threading.Event()  #: set after each step
+        self._thread = self._new_thread()
 
     @property
     def leading(self) -> bool:
@@ -148,25 +165,49 @@ class Elector:
     def fence_may_lag(self) -> bool:
         return self.leading and self._clock.monotonic() < self._acquired_at + FENCE_SECONDS
 
+    def _new_thread(self) -> threading.Thread:
+        self._stopping = threading.Event()
+        return threading.Thread(target=self._run, args=[self._stopping], name="elector", daemon=True)
+
     def start(self) -> None:
+        """Acquire the Lease, and renew it until :meth:`stop`. May be called again after that."""
+        if self._thread.ident is not None:
+            self._thread = self._new_thread()
         self._thread.start()
 
-    def stop(self, seconds: float = _REQUEST_SECONDS) -> None:
-        """Stop leading and release the Lease, so that another replica can lead at once."""
+    def stop(self, seconds: float = _REQUEST_SECONDS, *, release: bool = True) -> None:
+        """Stop leading. With *release*, release the Lease, so that another replica can lead at once."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join(seconds)
         # The thread may have acquired or renewed the Lease while it stopped.
         if self._clock.monotonic() < self._renewed_at + RENEW_SECONDS and not self._thread.is_alive():
             self._renewed_at = _NEVER
-            self._release()
+            if release:
+                self._release()
 
-    def _run(self) -> None:
+    def wait_until_leading(self, seconds: float) -> bool:
+        """Wait for at most *seconds*. Return whether this process leads."""
+        end = self._clock.monotonic() + seconds
+        while not self.leading and (left := end - self._clock.monotonic()) > 0:
+            self._clock.wait(left, self._stepped)
+            self._stepped.clear()
+        return self.leading
+
+    def create_if_missing(self) -> None:
+        """Create the Lease, without a holder, if it does not exist. Raises ReschedulerError."""
+        try:
+            self._send("get", "GET", self._path)
+        except NotFound:
+            with contextlib.suppress(Conflict):  # another process has created it
+                self._create({})
+
+    def _run(self, stopping: threading.Event) -> None:
         was_leading = False
-        while not self._stopping.is_set():
+        while not stopping.is_set():
             try:
                 self._take_step()
-                self.forbidden, self.missing = False, ""
+                self.forbidden, self.missing, self.trouble = False, "", ""
             except ReschedulerError as error:
                 self.forbidden = isinstance(error, Forbidden)
                 self._failed(str(error))
@@ -175,11 +216,12 @@ class Elector:
             if self.leading != was_leading:
                 was_leading = self.leading
                 log.info("%s lease %s/%s as %s", "acquired" if was_leading else "lost", *self._named)
-            self._clock.wait(RETRY_SECONDS, self._stopping)
+            self._stepped.set()
+            self._clock.wait(RETRY_SECONDS, stopping)
 
     def _failed(self, why: str) -> None:
         """Log the error, at most every COMPLAINT_SECONDS, and read the Lease again at the next attempt."""
-        self._version = ""
+        self._version, self.trouble = "", why
         now = self._clock.monotonic()
         if self._complained is None or now - self._complained >= COMPLAINT_SECONDS:
             self._complained = now
@@ -197,9 +239,10 @@ class Elector:
         match decide(self._observed, self.identity, sent):
             case AcquireLease() | RenewLease():
                 self._hold(sent)
-            case WaitForHolder(holder) if self._seat is not None and self._seat.is_dead(holder):
+            case WaitForHolder(holder) if self._is_dead(holder):
                 log.info("lease %s/%s is held by %s, which has ended", self._namespace, self._name, holder)
                 self._give_back(holder)
+                self._hold(sent)
             case WaitForHolder(holder):
                 if holder != self.holder:
                     log.info("lease %s/%s is held by %s", self._namespace, self._name, holder)
@@ -215,7 +258,7 @@ class Elector:
 
     def _hold(self, sent: float) -> None:
         old = self._observed.record if self._observed is not None else None
-        spec = _spec(held(old, self.identity, self._clock.now()))
+        spec = _spec(held(old, self.identity, self._clock.now(), self.seconds))
         try:
             body = self._create(spec) if old is None else self._patch(spec)
         except (Conflict, NotFound):  # it was modified or deleted concurrently
@@ -253,7 +296,7 @@ class Elector:
             self._read_lease()
         if self._observed is None or self._observed.record.holder_identity != holder:
             return  # another replica holds it
-        self._patch(_spec(released(self._observed.record, self._clock.now())))
+        self._note(self._patch(_spec(released(self._observed.record, self._clock.now()))))
 
     def _patch(self, spec: dict[str, Any]) -> bytes:
         change = {"metadata": {"resourceVersion": self._version}, "spec": spec}

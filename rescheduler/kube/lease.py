@@ -2,6 +2,7 @@
 
 import datetime as dt
 import logging
+import math
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -80,13 +81,13 @@ def decide(observed: ObservedLease | None, identity: str, now: float) -> Step:
     return AcquireLease() if now >= alive_until else WaitForHolder(holder)
 
 
-def held(old: LeaseRecord | None, identity: str, now: dt.datetime) -> LeaseRecord:
-    """Return the record with *identity* as the holder. *now* is the wall clock; it is informational."""
+def held(old: LeaseRecord | None, identity: str, now: dt.datetime, seconds: float = LEASE_SECONDS) -> LeaseRecord:
+    """Return the record with *identity* as the holder for *seconds*. *now* is the wall clock; it is informational."""
     ours = old is not None and old.holder_identity == identity
     transitions = (old.lease_transitions or 0) if old is not None else 0
     return LeaseRecord(
         holder_identity=identity,
-        lease_duration_seconds=int(LEASE_SECONDS),
+        lease_duration_seconds=math.ceil(seconds),
         acquire_time=old.acquire_time if old is not None and ours else micro_time(now),
         renew_time=micro_time(now),
         lease_transitions=transitions if ours or old is None else transitions + 1,

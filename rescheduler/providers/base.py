@@ -5,6 +5,7 @@ service.
 import datetime as dt
 import enum
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import ClassVar, Final, Protocol, TypeAlias
@@ -305,6 +306,38 @@ def any_may_end(_: NodeRef) -> None:
     """Allow every order: for machines that no Node represents, and for callers that decided themselves."""
 
 
+class Turns(Protocol):
+    """Turns of the processes that change the same system. Each change is based on the results of the earlier ones.
+
+    All methods raise NoTurn, which names the cause.
+    """
+
+    def check(self) -> None:
+        """Raise NoTurn if this process cannot have a turn at all, for example because of a missing permission."""
+        ...
+
+    def hold(
+        self, seconds: float, settle: float, in_doubt: Callable[[], bool]
+    ) -> AbstractContextManager[Callable[[], None]]:
+        """Have a turn during the block. Wait for it for at most *seconds*.
+
+        The block calls the function that it is given right before each request. It raises NoTurn if the turn is lost.
+        If *in_doubt* returns true at the end, or if the process is killed, an order may take effect for *settle*
+        seconds: other processes get no turn during this time.
+        """
+        ...
+
+
+class Alone:
+    """The turns of a process that knows no other one."""
+
+    def check(self) -> None:
+        """Do nothing."""
+
+    def hold(self, *_: object) -> AbstractContextManager[Callable[[], None]]:
+        return nullcontext(lambda: None)
+
+
 class CloudProvider(Protocol):
     """A system that owns machines. Implementations subclass it; verbs with a body are optional.
 
@@ -361,6 +394,10 @@ class CloudProvider(Protocol):
         reverts the whole increase when a scale-up has timed out, even if some of its machines are running.
         """
         ...
+
+    def take_turns(self, turns: Turns) -> None:
+        """From now on, make each change while having a turn from *turns*, which other processes share."""
+        return
 
     def close(self) -> None:
         """Close connections and cancel all waits. The provider must not be used afterwards."""

@@ -10,7 +10,7 @@ from rescheduler import errors
 from rescheduler.clock import Clock
 from rescheduler.errors import DeadlineExceeded
 from rescheduler.net.http_errors import one_attempt
-from rescheduler.providers.base import DeleteOutcome, NodeRef, UnknownGroup
+from rescheduler.providers.base import Alone, DeleteOutcome, MayEnd, NodeRef, Turns, UnknownGroup
 
 # The loop of all deletions: read the state and send orders until all outcomes are known or the deadline passes.
 
@@ -96,17 +96,34 @@ class Ledger(Generic[Given]):
             return dict(self._orders)
 
 
-# Waits of threads that share a system: between polls, and for changes by other threads.
+# Waits for others that share a system: between polls, and for changes by other threads and processes.
 
 
 class PolledSystem:
-    """A system that is polled every *poll* seconds; *name* identifies it in errors. Thread-safe."""
+    """A system that is polled every *poll* seconds; *name* identifies it in errors. Thread-safe.
 
-    def __init__(self, name: str, clock: Clock, poll: float) -> None:
+    An order may take effect for *settle* seconds. :attr:`turns` are those of all processes that change the system.
+    """
+
+    def __init__(self, name: str, clock: Clock, poll: float, settle: float) -> None:
         self.clock = clock
         self.closed = threading.Event()
-        self._name, self._poll = name, poll
+        self.turns: Turns = Alone()
+        self._name, self._poll, self._settle = name, poll, settle
         self._turn = threading.Lock()
+        self._confirm_turn: Callable[[], None] = lambda: None
+
+    def in_doubt(self) -> bool:
+        """Return whether the system may not show the effect of an order of this process yet."""
+        return False
+
+    def ask(self, may_end: MayEnd, node: NodeRef) -> None:
+        """Ask, right before a request that could end the machine of *node*, whether it may be sent.
+
+        Raises the errors of *may_end*, and NoTurn if another process may change the system now.
+        """
+        may_end(node)
+        self._confirm_turn()
 
     def pause(
         self, why: str, deadline: float, stop: threading.Event | None = None, *, seconds: float | None = None
@@ -128,10 +145,12 @@ class PolledSystem:
 
     @contextmanager
     def changing(self, *, deadline: float) -> Iterator[None]:
-        """Allow one change at a time, so that each is based on the result of the previous one."""
+        """Allow one change at a time, so that each is based on the result of the previous one. Raises NoTurn."""
         if not self._turn.acquire(timeout=max(0.0, deadline - self.clock.monotonic())):
             raise DeadlineExceeded(f"{self._name}: another change is in progress")
         try:
-            yield
+            with self.turns.hold(deadline - self.clock.monotonic(), self._settle, self.in_doubt) as confirm:
+                self._confirm_turn = confirm
+                yield
         finally:
             self._turn.release()

@@ -17,7 +17,7 @@ from rescheduler.errors import InputError
 from rescheduler.planning.money import prices
 from rescheduler.planning.node_labels import PRESETS
 from rescheduler.planning.policy import Policy
-from rescheduler.settings import LEASE, MEMORY_NAME, SAVINGS_NAME
+from rescheduler.settings import LEASE, MEMORY_NAME, POOL_LEASE, SAVINGS_NAME
 from tests.cluster.rendering import CHART, DEPLOY, RenderingError, chart, composed, kustomization, notes, only_of_kind
 
 #: Environment variables with the names of ConfigMaps, which depend on the release.
@@ -155,6 +155,38 @@ def test_role_and_daemon_follow_the_names_of_the_stored_objects(case: str, tmp_p
     assert {env["RESCHEDULER_LEASE_NAME"], *(env[name] for name in NAMES)} == expected
     assert {name for rule in only_of_kind(objects, "Role")["rules"] for name in rule["resourceNames"]} == expected
     assert {each["metadata"]["name"] for each in objects if each["kind"] in {"Lease", "ConfigMap"}} == expected
+
+
+def suffixed(folder: Path) -> list[Json]:
+    machines = {"resources": ["../base"], "components": ["../components/machines"]}
+    return composed(folder, machines=machines, ours={"resources": ["../machines"], "nameSuffix": "-eu"})
+
+
+POOLS: dict[str, tuple[Callable[[Path], list[Json]], str]] = {
+    "chart": (lambda _: chart({"cloudProvider": {"name": "cherryservers"}}), POOL_LEASE),
+    "chart, by option": (
+        lambda _: chart({"cloudProvider": {"name": "liqo"}, "options": {"pool-lease": "ours"}}),
+        "ours",
+    ),
+    "kustomization": (
+        lambda folder: composed(folder, o={"resources": ["../base"], "components": ["../components/machines"]}),
+        POOL_LEASE,
+    ),
+    "kustomization, with a suffix": (suffixed, f"{POOL_LEASE}-eu"),
+    "proxy": (lambda _: kustomization("proxy"), POOL_LEASE),
+    "provider": (lambda _: kustomization("provider"), POOL_LEASE),
+}
+
+
+@pytest.mark.parametrize("case", POOLS)
+def test_programs_that_order_machines_get_the_lease_of_their_pool(case: str, tmp_path: Path) -> None:
+    render, name = POOLS[case]
+    objects = render(tmp_path)
+    env = {each["name"]: each.get("value") for each in container(objects)["env"]}
+    assert env["RESCHEDULER_POOL_LEASE"] == name
+    assert [content(each) for each in objects if each["kind"] == "Lease" and each["metadata"]["name"] == name] == [{}]
+    roles = [rule for each in objects if each["kind"] == "Role" for rule in each["rules"]]
+    assert [rule["verbs"] for rule in roles if name in rule["resourceNames"]] == [["get", "patch"]]
 
 
 def test_an_upgrade_keeps_the_content_of_the_stored_objects(cluster: ControlPlane) -> None:

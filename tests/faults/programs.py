@@ -113,7 +113,7 @@ class CloudpoolProxy:
         }
         config = of.site.folder / "proxy.json"
         config.write_text(json.dumps(document))
-        addresses = ("--host=127.0.0.1", "--port=0", "--listen-address=127.0.0.1:0")
+        addresses = (f"--namespace={of.site.name}", "--host=127.0.0.1", "--port=0", "--listen-address=127.0.0.1:0")
         self._program = LoggedProgram(of.log, "proxy", f"--config-file={config}", *addresses, "-v=3", main=_main(of))
         self._ended = threading.Event()
         self._clock = SystemClock()

@@ -292,7 +292,7 @@ def test_the_lease_of_the_process_before_this_one_is_acquired_at_once(
     with contextlib.closing(Seat("l")) as seat:
         before = identity("pod", seat.tag if mine else "0123456789abcdef")
         lease.write({"holderIdentity": before, "leaseDurationSeconds": 15, "renewTime": "2999-01-01T00:00:00.000000Z"})
-        elector = Elector(client, SettableClock(), "ns", "l", identity("pod", seat.tag), seat)
+        elector = Elector(client, SettableClock(), "ns", "l", identity("pod", seat.tag), seat.is_dead)
         elector.start()
         try:
             if mine:

@@ -14,7 +14,7 @@ def message_of(deadline: float, *, ends: bool) -> str:
     if ends:
         stop.set()
     with pytest.raises(DeadlineExceeded) as caught:
-        PolledSystem("pool p", clock, 2.0).pause("its view is old", clock.monotonic() + deadline, stop)
+        PolledSystem("pool p", clock, 2.0, settle=60.0).pause("its view is old", clock.monotonic() + deadline, stop)
     return str(caught.value)
 
 

@@ -58,6 +58,7 @@ class ProxyWorld:
         arguments = [
             "proxy",
             f"--config-file={file}",
+            f"--namespace={'default' if self.kubeconfig == self.plane.kubeconfig else 'spot-rescheduler'}",
             "--port=0",
             "--host=127.0.0.1",
             "-v=3",

@@ -32,6 +32,7 @@ from rescheduler.kube import connection
 from rescheduler.kube.api_server import SchedulerWatch
 from rescheduler.kube.client import Client
 from rescheduler.kube.connection import Source
+from rescheduler.kube.pool_lease import PoolLease
 from rescheduler.kube.state import ClusterState
 from rescheduler.net import files
 from rescheduler.net.accepting import BACKLOG
@@ -46,7 +47,7 @@ from rescheduler.observe.logs import Logs
 from rescheduler.observe.metrics import Metrics
 from rescheduler.observe.pages import application
 from rescheduler.observe.status import Status
-from rescheduler.settings import ListenAddress, Scheduling
+from rescheduler.settings import ListenAddress, PoolLeaseName, Scheduling
 from rescheduler.version import VERSION
 
 # The proxy's HTTP server.
@@ -220,7 +221,14 @@ log = logging.getLogger(__name__)
 
 
 def run(
-    file: ProxyFile, host: str, port: int, pages: ListenAddress, own_node: str = "", *, other_port: bool = False
+    file: ProxyFile,
+    host: str,
+    port: int,
+    pages: ListenAddress,
+    own_node: str = "",
+    *,
+    other_port: bool = False,
+    lease: PoolLeaseName | None = None,
 ) -> int:
     """Run the proxy until it is stopped; *own_node* is the node on which it runs.
 
@@ -244,6 +252,7 @@ def run(
         with keys_as(lambda key: _BACKEND_KEYS[key]):
             service = ProxyService(file, state, client, standing, threads, report, own_node)
         parts.callback(service.pool.close)
+        service.pool.turns = parts.enter_context(contextlib.closing(PoolLease(client, clock, lease or PoolLeaseName())))
         report(Started(VERSION, service.holder, str(address), dry_run=False))
         state.start()
         parts.callback(state.stop)

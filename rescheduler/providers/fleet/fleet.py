@@ -147,10 +147,11 @@ class MachineFleet(PolledSystem):
     """A system with a cached view. Views are immutable: another thread may replace the view while one is in use."""
 
     def __init__(self, system: MachineSystem, clock: Clock, pace: PollIntervals) -> None:
-        super().__init__(system.name, clock, pace.poll)
+        super().__init__(system.name, clock, pace.poll, pace.settle)
         self.system, self.pace = system, pace
         self.ledger = FleetLedger()
         self._last: FleetObservation | None = None
+        self._seen: FleetObservation | None = None  #: the last view, also if a change has made it obsolete
         self._changes = 0
 
     def close(self) -> None:
@@ -170,6 +171,7 @@ class MachineFleet(PolledSystem):
         view = self.system.read(deadline=deadline)
         self.ledger.mark_listed((machine.key for machine in view.machines), self.settled_before())
         observation = FleetObservation(view, Index(view.machines, self.system.key_of), at)
+        self._seen = observation
         if self._changes == changes:  # otherwise the view may show the state before the change
             self._last = observation
         return observation
@@ -178,6 +180,11 @@ class MachineFleet(PolledSystem):
         """Drop the cached view after a change, so that the next reader gets a new one."""
         self._changes += 1
         self._last = None
+
+    def in_doubt(self) -> bool:
+        """Return whether a machine was listed as alive although its deletion may still take effect."""
+        machines = self._seen.view.machines if self._seen is not None else ()
+        return any(machine.alive and self.leaving(machine) for machine in machines)
 
     @contextmanager
     def changing(self, *, deadline: float) -> Iterator[None]:

@@ -23,6 +23,7 @@ from rescheduler.providers.base import (
     NodeRef,
     Refusal,
     Refused,
+    Turns,
     any_may_end,
     below_minimum,
 )
@@ -66,6 +67,7 @@ class FleetRemoval:
 
     def refusals(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, Refused]:
         """Return the nodes that would be refused. Each minimum check assumes that the earlier nodes were deleted."""
+        self._fleet.turns.check()
         observation = self._fleet.recent(deadline=deadline)
         minimum = self._fleet.group(observation, group).min_size
         left = self._fleet.healthy_size(observation, group)
@@ -192,7 +194,7 @@ class FleetRemoval:
         if refused := self._below_minimum(current, self._remaining_size(observation, current), minimum):
             return refused
         try:
-            may_end(node)
+            self._fleet.ask(may_end, node)
         except errors.Withheld as error:
             pending = self._pending_since(node, last) is not None
             return None if pending else Refused(Refusal.WITHHELD, str(error))
@@ -330,6 +332,9 @@ class FleetProvider(CloudProvider):
     def instance_for(self, node: NodeRef, *, deadline: float) -> str | None:
         machine = self.machine(node, deadline=deadline)
         return machine.id if machine is not None else None
+
+    def take_turns(self, turns: Turns) -> None:
+        self._fleet.turns = turns
 
     def close(self) -> None:
         self._fleet.close()

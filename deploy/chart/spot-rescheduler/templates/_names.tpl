@@ -30,6 +30,12 @@
 {{- get $options "lease-name" | default "k8s-spot-rescheduler" -}}
 {{- end -}}
 
+{{- /* The Lease that is held while a machine is ordered away. */ -}}
+{{- define "poolLease" -}}
+{{- $options := mergeOverwrite (deepCopy .Values.options) .Values.cmdOptions -}}
+{{- get $options "pool-lease" | default "spot-rescheduler-pool" -}}
+{{- end -}}
+
 {{- /* Whether replicas elect a leader; true by default. */ -}}
 {{- define "elects" -}}
 {{- $options := mergeOverwrite (deepCopy .Values.options) .Values.cmdOptions -}}

@@ -1,0 +1,99 @@
+"""Processes that order machines of one pool at the same moment: the minimum holds, by a Lease of the cluster."""
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from threading import Barrier
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from devcluster.cloudpool.server import CloudpoolServer
+from devcluster.cloudpool.settings import CloudpoolSettings
+from devcluster.plane import ControlPlane
+from devcluster.standin.faults import Fault
+from rescheduler.clock import SystemClock
+from rescheduler.net.config_files import Duration
+from rescheduler.providers.base import DeleteOutcome, NodeRef, Refusal, Refused
+from tests.cluster.daemon import LEASES
+from tests.providers.cloudpools import document, node_of
+from tests.providers.externalgrpcs import connected
+from tests.providers.served import Service, services
+
+CLOCK: Final = SystemClock()
+POOL: Final = "workers"
+LEASE: Final = f"{LEASES}/spot-rescheduler-pool"
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Iterator[CloudpoolServer]:
+    """A pool of two machines whose desired size is read slowly, so that both processes read it before either orders."""
+    settings = CloudpoolSettings(
+        pool=document(),
+        desired_size=2,
+        refresh_interval=Duration(0.1),
+        pool_update=Duration(0.1),
+        second_termination="ok",
+    )
+    with CloudpoolServer(settings, tmp_path, CLOCK).running() as server:
+        yield server
+
+
+def slow_sizes(server: CloudpoolServer) -> None:
+    server.faulty_app.inject(Fault(method="GET", path="/pool/size", kind="late", delay=1.0, times=100))
+
+
+@contextmanager
+def two_services(cluster: ControlPlane, server: CloudpoolServer, folder: Path, *flags: str) -> Iterator[list[Any]]:
+    """Start two services for the pool, with a minimum of one, and connect to both."""
+    section = {"id": POOL, "backend": {"url": server.url}, "minSize": 1, "settleTime": "2s"}
+    paces = {"pollInterval": "200ms", "refreshInterval": "100ms", "cacheAge": "1s"}
+    (folder / "cloud.json").write_text(msgspec.json.encode({"pools": [section | paces]}).decode())
+    named = ("--cloud-provider=cloudpool", "--cloud-config=cloud.json", "-v=2", *flags)
+    first, second = Service(folder, *named), Service(folder, *named)
+    with services(first, second), ExitStack() as clients:
+        yield [clients.enter_context(connected(each.address, CLOCK)) for each in (first, second)]
+
+
+def in_cluster(cluster: ControlPlane) -> tuple[str, ...]:
+    return f"--kubeconfig={cluster.kubeconfig}", "--namespace=default"
+
+
+def at_once(providers: list[Any], server: CloudpoolServer) -> list[DeleteOutcome]:
+    """Delete one machine through each of *providers* at the same moment."""
+    nodes: list[NodeRef] = [node_of(machine) for machine in server.pool.machines()]
+    barrier = Barrier(len(providers))
+
+    def delete(provider: Any, node: NodeRef) -> DeleteOutcome:
+        barrier.wait()
+        outcomes: Mapping[str, DeleteOutcome] = provider.delete_nodes(POOL, [node], deadline=CLOCK.monotonic() + 30)
+        return outcomes[node.name]
+
+    with ThreadPoolExecutor(len(providers)) as threads:
+        return list(threads.map(delete, providers, nodes))
+
+
+def left(server: CloudpoolServer) -> int:
+    return sum(machine.allocated(CLOCK.now()) for machine in server.pool.machines())
+
+
+def test_two_services_keep_the_minimum(cluster: ControlPlane, pool: CloudpoolServer, tmp_path: Path) -> None:
+    with two_services(cluster, pool, tmp_path, *in_cluster(cluster)) as providers:
+        slow_sizes(pool)
+        outcomes = at_once(providers, pool)
+        assert left(pool) == 1
+    refused = [outcome for outcome in outcomes if isinstance(outcome, Refused)]
+    assert [outcome.reason for outcome in refused] == [Refusal.BELOW_MINIMUM]
+    assert not cluster.api.get(LEASE)["spec"].get("holderIdentity")
+
+
+def test_without_a_cluster_two_services_can_go_below_the_minimum(
+    cluster: ControlPlane, pool: CloudpoolServer, tmp_path: Path
+) -> None:
+    """The documented limit, which shows that the other tests are sharp."""
+    with two_services(cluster, pool, tmp_path) as providers:
+        slow_sizes(pool)
+        at_once(providers, pool)
+        assert left(pool) == 0
