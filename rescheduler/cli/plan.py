@@ -229,6 +229,8 @@ class _Summary:
 
     def _notes(self) -> Iterator[Line]:
         planning = self.overview.planning
+        if self.overview.returning:
+            yield Line(_sentence(self.overview.returning))
         if planning.timed_out:
             yield Line(f"The search timed out; at most {count(planning.upper_bound or 0, 'node')} can be drained.")
         if planning.pending.pods:
@@ -393,6 +395,7 @@ def as_json(overview: Overview, seconds: float) -> dict[str, Any]:
             "incomplete": overview.incomplete or None,
             "survival": overview.survival
             and {**survival_json(overview.survival), "seconds": round(overview.survival_seconds, 6)},
+            "returning": overview.returning or None,
         },
     }
 

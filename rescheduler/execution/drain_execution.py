@@ -6,7 +6,7 @@ import logging
 import queue
 import threading
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -333,13 +333,18 @@ class DrainRunner:
         self._debts = debts
         self._checks = checks
 
-    def run_and_report(self, node: Node, begun: Result, *, resumed: bool = False) -> Drain:
+    def run_and_report(
+        self, node: Node, begun: Result, *, resumed: bool = False, returned: Callable[[], int] = int
+    ) -> Drain:
         """Execute a drain and report its outcome. If it is *resumed*, only its machine remains to be removed."""
         started = self._access.clock.monotonic()
-        return self.report_end(node, self.run(node, begun, resumed=resumed), started, resumed=resumed)
+        drain = self.run(node, begun, resumed=resumed)
+        return self.report_end(node, drain, started, resumed=resumed, returned=returned)
 
-    def report_end(self, node: Node, drain: Drain, started: float, *, resumed: bool = False) -> Drain:
-        """Report the end of a drain."""
+    def report_end(
+        self, node: Node, drain: Drain, started: float, *, resumed: bool = False, returned: Callable[[], int] = int
+    ) -> Drain:
+        """Report the end of a drain. *returned* counts the replacement pods on nodes that are not spot."""
         clock = self._access.clock
         if drain.handed_over and not resumed:
             self._checks.begin(node.metadata.uid, absent=drain.absent)
@@ -363,6 +368,7 @@ class DrainRunner:
                 tainted=not drain.released,
                 landing_seconds=drain.landing_seconds,
                 removed_by=drain.removed_by,
+                returned=returned() if drain.failure is None and drain.evicted else 0,
             )
         )
         return drain

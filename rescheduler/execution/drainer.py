@@ -286,12 +286,15 @@ class Drainer:
             )
             return frozenset(name for name, exists in has_instance if exists is False)
 
-    def drain(self, plan: Plan) -> Drain | None:
-        """Execute *plan*. Return the drain in its final state, or None if the node is already gone."""
+    def drain(self, plan: Plan, returned: Callable[[], int] = int) -> Drain | None:
+        """Execute *plan*. Return the drain in its final state, or None if the node is already gone.
+
+        *returned* returns how many replacement pods are on nodes that are not spot; it is called at the end.
+        """
         if (node := self._view.node(plan.node)) is None:
             return None
         self._report(DrainStarted(InvolvedNode.of(node), plan))
-        return self._runner.run_and_report(node, transitions.start(plan, self._limits))
+        return self._runner.run_and_report(node, transitions.start(plan, self._limits), returned=returned)
 
     def order(self, plan: Plan) -> Drain | PendingRemoval | None:
         """Execute *plan*, but do not wait for the machine's termination once the provider has accepted it.

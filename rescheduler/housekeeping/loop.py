@@ -33,7 +33,7 @@ from rescheduler.observe.events import (
 )
 from rescheduler.planning.forms import utc
 from rescheduler.planning.node_info import LabelFindings
-from rescheduler.planning.outcome import Plan, compare, expect
+from rescheduler.planning.outcome import Landed, Plan, compare, expect
 from rescheduler.planning.pauses import closed_until
 from rescheduler.planning.pool_losses import PoolState
 
@@ -427,11 +427,15 @@ class Loop:
     def _drain(self, plan: Plan) -> RoundOutcome:
         expected, began = expect(plan, self._view.pods().values()), self._clock.now()
         self._knowledge.savings.begins(plan)
-        drain = self._actors.drainer.drain(plan)
+
+        def landed() -> Landed:
+            return compare(expected, self._view.pods().values(), self._view.is_spot)
+
+        drain = self._actors.drainer.drain(plan, lambda: landed().returned)
         if drain is None:
             return RoundOutcome.HELD  # the node was deleted while it was planned
         if drain.failure is None and drain.evicted and not drain.removed_by:
-            self._actors.records.record_landing(compare(expected, self._view.pods().values(), self._view.is_spot))
+            self._actors.records.record_landing(landed())
         self._record_end(drain, began)
         if drain.failure is None:
             if drain.group is None and (node := self._view.node(drain.node)):

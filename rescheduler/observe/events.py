@@ -325,6 +325,7 @@ class DrainEnded:
     #: From the last eviction until all owed pods ran again; None if they did not.
     landing_seconds: float | None = None
     removed_by: str = ""  #: the evidence that another tool is removing the node
+    returned: int = 0  #: number of replacement pods on nodes that are not spot
 
 
 @dataclass(frozen=True, slots=True)

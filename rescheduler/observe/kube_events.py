@@ -185,7 +185,9 @@ class KubeEvents:
         if failure is None:
             gone = "its machine is terminated" if event.removed or event.handed_over else event.removed_by
             gone = f"a new machine will replace it: {event.unshrunk}" if event.unshrunk else gone
-            text = f"drained in {event.seconds:.0f} s, {count(len(event.evicted), 'pod')} evicted{gone and f'; {gone}'}"
+            back = f", {event.returned} of them back on nodes that are not spot" if event.returned else ""
+            pods = f"{count(len(event.evicted), 'pod')} evicted{back}"
+            text = f"drained in {event.seconds:.0f} s, {pods}{gone and f'; {gone}'}"
             self._record(event.node, "NodeDrained", text)
             state = (
                 "its pods are evicted, another tool is removing it" if event.removed_by else "its pods run elsewhere"

@@ -120,7 +120,7 @@ def _eviction(event: EvictionAnswered) -> None:
 
 
 def _drain_ended(event: DrainEnded) -> None:
-    after, moved = f"after {event.seconds:.1f} s", f"moved {count(len(event.evicted), 'pod')}"
+    after, moved = f"after {event.seconds:.1f} s", _moved(event)
     if event.failure is not None:
         taint = "the taint is still set" if event.tainted else "the taint was removed"
         text = f"drain failed {after}, {taint}: {event.failure.detail}"
@@ -135,7 +135,15 @@ def _drain_ended(event: DrainEnded) -> None:
         end = event.removed_by or (
             "its machine is terminating or gone, and the Node was deleted" if event.removed else "it accepts pods again"
         )
-        write(NOTICE, f"drained {after}, {moved}; {end}", node=event.node)
+        write(logging.WARNING if event.returned else NOTICE, f"drained {after}, {moved}; {end}", node=event.node)
+
+
+def _moved(event: DrainEnded) -> str:
+    pods, returned = len(event.evicted), event.returned
+    if not returned:
+        return f"moved {count(pods, 'pod')}"
+    stay = f"moved {count(pods - returned, 'pod')}, but " if returned < pods else ""
+    return f"{stay}{returned} of {count(pods, 'pod')} returned to nodes that are not spot (see --manage-soft-taint)"
 
 
 # Log lines for events. :mod:`rescheduler.observe.log_lines` describes their levels and formats.

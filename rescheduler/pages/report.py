@@ -113,6 +113,8 @@ def _notes(overview: Overview) -> Markup:
 
 def _limitation_texts(overview: Overview) -> Iterator[str]:
     planning = overview.planning
+    if overview.returning:
+        yield f"{overview.returning[0].upper()}{overview.returning[1:]}."
     if not planning.spot_nodes:
         yield "The cluster has no spot node that accepts pods."
     if planning.pending.pods:

@@ -353,3 +353,14 @@ class TestRecords:
             [blocker] = rejected.blockers
             detail = "would violate the budget web; no new attempt before 2026-01-01T12:05:00Z"
             assert (blocker.reason, blocker.detail) == (Reason.EVICTION_REFUSED, detail)
+
+
+@pytest.mark.parametrize("returning", [(), ("db",), ("web",), ("web", "db")], ids=" ".join)
+def test_the_end_of_a_drain_says_how_many_pods_returned(returning: tuple[str, ...]) -> None:
+    """``drained, moved 2 pods`` is not said of pods that run on on-demand nodes again."""
+    with world(*CLUSTER[:3], pod("web-1", "od-1"), pod("db-1", "od-1"), pod("big-1", "od-2", cpu="3")) as here:
+        for name in returning:
+            here.replacements[name] = Replacement.RETURNING
+        assert here.loop().round() is RoundOutcome.DRAINED
+        [ended] = here.of(DrainEnded)
+        assert (ended.node.name, len(ended.evicted), ended.returned) == ("od-1", 2, len(returning))

@@ -85,6 +85,7 @@ class Replacement(enum.Enum):
     UNSCHEDULABLE = enum.auto()
     REFUSED = enum.auto()  #: their creation is rejected
     LATE = enum.auto()  #: they are not created
+    RETURNING = enum.auto()  #: they run on another on-demand node
 
 
 class LoopWorld:
@@ -306,12 +307,18 @@ class LoopWorld:
             name=f"{pod.name}-again",
             uid=f"{pod.uid}-again",
             creation_timestamp=self.time(),
-            node_name="" if unbound else self.spot,
+            node_name="" if unbound else self._other(pod) if replacement is Replacement.RETURNING else self.spot,
             phase="Pending" if unbound else pod.phase,
-            ready=replacement is Replacement.READY,
+            ready=replacement in (Replacement.READY, Replacement.RETURNING),
             unschedulable_since=self.time() if replacement is Replacement.UNSCHEDULABLE else None,
         )
         self.cluster.upsert("Pod", again)
+
+    def _other(self, pod: Pod) -> str:
+        """Return another on-demand node than that of *pod*."""
+        return next(
+            node.name for node in self.cluster.nodes if node.name.startswith("od") and node.name != pod.node_name
+        )
 
     def recover(self, controller: str) -> None:
         """Make all its pods Ready, also future replacement pods."""

@@ -184,6 +184,26 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
             )
         ],
     ),
+    "a drain whose pods returned": (
+        replace(ended(), returned=1),
+        0,
+        [
+            (
+                "WARNING drained after 12.5 s, 1 of 1 pod returned to nodes that are not spot "
+                "(see --manage-soft-taint); it accepts pods again node=od-1"
+            )
+        ],
+    ),
+    "a drain of which a pod returned": (
+        replace(ended(), evicted=(WEB, WEB, WEB), returned=1),
+        0,
+        [
+            (
+                "WARNING drained after 12.5 s, moved 2 pods, but 1 of 3 pods returned to nodes that are not spot "
+                "(see --manage-soft-taint); it accepts pods again node=od-1"
+            )
+        ],
+    ),
     "a node that another tool is removing": (
         replace(ended(), removed_by="another tool is removing it (a taint)"),
         0,

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Final
 
 from predicates.snapshot import Snapshot
+from rescheduler.planning.forms import count
 from rescheduler.planning.money.prices import HOURS_PER_MONTH, NodeFacts, PriceList, node_facts
 from rescheduler.planning.money.worth import NO_WORTH, Worth, summed, worth_by_node
 from rescheduler.planning.outcome import Planning, Reason
@@ -17,6 +18,8 @@ from rescheduler.planning.what_if.lifting import Obstacle
 #: The note for readers if :attr:`Overview.unpriced` is true.
 NO_PRICE: Final = "No on-demand node has a price: the prices are for other instance types, zones or capacity types."
 
+
+_SOFT: Final = "PreferNoSchedule"
 
 _NO_WORTHS: Final[Mapping[str, Worth]] = {}
 
@@ -104,6 +107,7 @@ class Overview:
     levers: tuple[Lever, ...] = ()  #: the most useful first
     levers_complete: bool = True  #: False if ``--levers-timeout`` ended the trials
     assumptions: tuple[str, ...] = ()  #: sentences that state assumptions, for example about kinds that a dump lacks
+    returning: str = ""  #: a sentence about pods that the scheduler would return to on-demand nodes; "" if none
     incomplete: str = ""  #: a sentence that states what a snapshot file lacks; "" if nothing
     added: Mapping[str, AddedRequests] = field(default_factory=dict)  #: by target node: requests of the moved pods
     survival: Certificate | None = None  #: of the state after the plan; None if it was not computed
@@ -153,8 +157,29 @@ def overview(
         levers=tuple(levers),
         levers_complete=levers_complete,
         assumptions=tuple(assumptions),
+        returning=_returning(planning, snapshot),
         incomplete=incomplete,
         added=_added(planning, snapshot),
+    )
+
+
+def _returning(planning: Planning, snapshot: Snapshot) -> str:
+    """Return a sentence about the pods that the forecast sees on nodes that are not spot, and about a missing taint."""
+    landings = [plan.landing for plan in planning.plans if plan.landing is not None]
+    back = sum(landing.on_demand for landing in landings)
+    if not back:
+        return ""
+    moved = sum(landing.spot for landing in landings) + back
+    table = snapshot.nodes
+    nodes = [table.nodes[table.row[verdict.node]] for verdict in planning.verdicts]
+    bare = sum(all(taint.effect != _SOFT for taint in node.spec.taints) for node in nodes if node is not None)
+    text = f"the scheduler would return {back} of {count(moved, 'pod')} to nodes that are not spot"
+    if not bare:
+        return text
+    have = "has" if bare == 1 else "have"
+    return (
+        f"{text}: {count(bare, 'on-demand node')} {have} no {_SOFT} taint, which keeps pods away while spot nodes have "
+        "room; add it, or run with --manage-soft-taint. The daemon drains no node of which most pods would return"
     )
 
 
