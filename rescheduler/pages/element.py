@@ -67,16 +67,30 @@ def _text(child: Child) -> str:
 
 
 def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[Child]], numbers: frozenset[int]) -> Markup:
-    """Return a table, or a sentence if it has no rows. *numbers* are the indexes of right-aligned columns."""
+    """Return a table, or a sentence if it has no rows. *numbers* are the indexes of right-aligned columns.
+
+    On narrow screens, the style sheet shows each row as a list, in which the name of its column precedes each cell. The
+    roles say that it is still a table.
+    """
     kinds = ["number" if column in numbers else None for column in range(len(head))]
-    body = [
-        element("tr", [element("td", cell, class_=kind) for cell, kind in zip(row, kinds, strict=True)]) for row in rows
-    ]
+    body = [element("tr", _cells(head, kinds, row), role="row") for row in rows]
     if not body:
         return element("p", "None.")
-    names = [element("th", name, scope="col", class_=kind) for name, kind in zip(head, kinds, strict=True)]
-    parts = (element("caption", caption), element("thead", element("tr", names)), element("tbody", body))
-    return element("div", element("table", parts), class_="scroll")
+    names = [
+        element("th", name, scope="col", class_=kind, role="columnheader")
+        for name, kind in zip(head, kinds, strict=True)
+    ]
+    parts = (
+        element("caption", caption),
+        element("thead", element("tr", names, role="row"), role="rowgroup"),
+        element("tbody", body, role="rowgroup"),
+    )
+    return element("div", element("table", parts, class_="listed", role="table"), class_="scroll")
+
+
+def _cells(head: Sequence[str], kinds: Sequence[str | None], row: Sequence[Child]) -> list[Markup]:
+    cells = zip(head, kinds, row, strict=True)
+    return [element("td", cell, class_=kind, data_column=name, role="cell") for name, kind, cell in cells]
 
 
 # An HTML document with inline style and script, and a Content Security Policy that allows nothing else.

@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 from prometheus_client import CollectorRegistry
 
 from devcluster.errors import SetupError
+from rescheduler.cli import main
 from rescheduler.clock import SystemClock
 from rescheduler.net.server import serving
 from rescheduler.observe.events import DrainProgressed, DrainStarted, Held, PodProgress, Waiting
@@ -32,6 +33,8 @@ MINUTE_MS = 60_000
 #: How often a test checks for a change, and how long it waits in between.
 TRIES = 600
 PAUSE_MS = 50
+DOCS = Path(__file__).parents[2] / "docs"
+KINDS = {"on-demand": "ON_DEMAND", "spot": "SPOT"}
 #: The contrast that WCAG 2.1 requires for text (level AA).
 CONTRAST = 4.5
 
@@ -167,6 +170,82 @@ class TestReport:
         expect(page.locator("#count")).to_have_text("1 of 1000 nodes match")
 
 
+#: The widths of a telephone, a tablet and a screen, in CSS pixels.
+WIDTHS = (375, 768, 1280)
+#: The height of the report on the sample at the smallest width.
+HIGHEST = 8_000
+#: Visible elements that reach beyond the right edge of the window, or that can be scrolled to the right.
+CUT = """() => [...document.body.querySelectorAll("*")].filter((element) => {
+  const box = element.getBoundingClientRect();
+  const hidden = !box.width || box.right < 0 || getComputedStyle(element).visibility === "hidden";
+  const scrolls = getComputedStyle(element).overflowX !== "visible" && element.tagName !== "INPUT";
+  const wide = box.right > document.documentElement.clientWidth + 1;
+  return !hidden && (wide || (scrolls && element.scrollWidth > element.clientWidth + 1));
+}).map((element) => element.outerHTML.slice(0, 120))"""
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The address of the report on the sample, with prices."""
+    file = tmp_path_factory.mktemp("sample") / "report.html"
+    labels = [f"--{kind}-node-label=eks.amazonaws.com/capacityType={value}" for kind, value in KINDS.items()]
+    files = [f"--snapshot={DOCS}/sample.json.gz", f"--prices={DOCS}/sample-prices.csv", f"--output-file={file}"]
+    with pytest.raises(SystemExit) as exited:
+        main(["report", *files, *labels])
+    assert exited.value.code == 0
+    return file.as_uri()
+
+
+class TestWidths:
+    @pytest.mark.parametrize("scheme", ["light", "dark"])
+    @pytest.mark.parametrize("width", WIDTHS)
+    def test_nothing_is_cut_off(self, page: Page, sample: str, width: int, scheme: str) -> None:
+        page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+        page.set_viewport_size({"width": width, "height": 800})
+        page.goto(sample)
+        assert page.evaluate(CUT) == []
+        assert page.evaluate("document.documentElement.scrollHeight") <= HIGHEST
+        colors: list[list[str]] = page.evaluate(COLORS)
+        assert [pair for pair in colors if contrast(*map(luminance, pair)) < CONTRAST] == []
+        page.get_by_role("button", name="Open all").click()
+        assert page.evaluate(CUT) == []
+
+    def test_tables_are_lists_on_a_telephone_and_have_the_same_cells(self, page: Page, sample: str) -> None:
+        before = "element => getComputedStyle(element, '::before').content"
+        page.set_viewport_size({"width": 1280, "height": 800})
+        page.goto(sample)
+        table = page.get_by_role("table", name="Freed nodes by instance type")
+        rows, cells = table.get_by_role("row").count(), table.get_by_role("cell").all_inner_texts()
+        price = table.get_by_role("cell").nth(4)
+        assert price.evaluate(before) == "none"
+        page.set_viewport_size({"width": 375, "height": 800})
+        assert price.evaluate(before) == '"Price per month: "'
+        assert (table.get_by_role("row").count(), table.get_by_role("cell").all_inner_texts()) == (rows, cells)
+        first, second = (table.get_by_role("row").nth(number).bounding_box() for number in (1, 2))
+        assert first is not None
+        assert second is not None
+        assert second["y"] >= first["y"] + first["height"] - 1
+
+    @pytest.mark.parametrize("width", WIDTHS)
+    def test_everything_is_reached_with_the_keyboard(self, page: Page, sample: str, width: int) -> None:
+        page.set_viewport_size({"width": width, "height": 800})
+        page.goto(sample)
+        reached = []
+        for _ in range(5):
+            page.keyboard.press("Tab")
+            reached.append(page.evaluate("document.activeElement.id || document.activeElement.textContent"))
+            outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+            assert outline != "none", reached[-1]
+        assert reached[:4] == ["Skip to the nodes", "search", "open-all", "close-all"]
+        node = page.locator("details.node").first
+        assert node.get_attribute("open") is None
+        page.keyboard.press("Enter")
+        assert node.get_attribute("open") is not None
+        page.keyboard.press("Shift+Tab")
+        page.keyboard.press("Space")
+        assert page.locator("details.node[open]").count() == 0
+
+
 #: The text and background colors of all elements with a text of their own, each pair once.
 COLORS = """() => {
   const background = (element) => {
@@ -240,6 +319,15 @@ def set_hidden(live: Page, *, hidden: bool) -> None:
 
 
 class TestStatusPage:
+    @pytest.mark.parametrize("width", WIDTHS)
+    def test_nothing_is_cut_off(self, live: Page, status: Status, width: int) -> None:
+        live.set_viewport_size({"width": width, "height": 800})
+        status(DrainStarted(OD, PLAN))
+        status(DrainProgressed(OD, "evicting", ((WEB, PodProgress.EVICTING),)))
+        status(ended())
+        run_until(live, lambda: live.get_by_role("cell", name="done").count() == 1)
+        assert live.evaluate(CUT) == []
+
     def test_the_page_updates_itself_and_keeps_what_is_open_and_searched(self, live: Page, status: Status) -> None:
         node = live.locator("#node-od-2")
         node.locator("summary").click()
