@@ -197,11 +197,14 @@ class State:
                 self._moved.setdefault(row, []).append(pod)
         trial.keep()
 
-    def certificate(self, survive: Survive, effort: Effort) -> Certificate:
-        """Return the certificate of this state. *effort* limits the simulated pods."""
+    def certificate(self, survive: Survive, effort: Effort, decisive: Sequence[str] = ()) -> Certificate:
+        """Return the certificate of this state. *effort* limits the simulated pods.
+
+        The pools *decisive* are judged first. The certificate ends with the first one of them that is not survived.
+        """
         if survive is Survive.OFF:
             return Certificate(survive, ())
-        return _Judgment(self._shared, self._trial, self._moved, self._node_pods, survive, effort).run()
+        return _Judgment(self._shared, self._trial, self._moved, self._node_pods, survive, effort).run(decisive)
 
 
 class Survival:
@@ -210,9 +213,12 @@ class Survival:
     def __init__(self) -> None:
         self._node_pods = NodePods()
         self._present: tuple[Ground, Survive, Certificate] | None = None
+        self._broken = ""  #: the pool of the last objection: it is likely to be broken by other plans as well
 
-    def certificate(self, shared: PlanningRound, survive: Survive, plans: Iterable[Plan] = ()) -> Certificate:
-        """Return the certificate of the state after *plans* were carried out in order.
+    def certificate(
+        self, shared: PlanningRound, survive: Survive, plans: Iterable[Plan] = (), decisive: Sequence[str] = ()
+    ) -> Certificate:
+        """Return the certificate of the state after *plans* were carried out in order, as :meth:`State.certificate`.
 
         The trial of *shared* must be open, in which pending pods have taken their room. Here they look for it together
         with the pods of the lost pool.
@@ -222,14 +228,19 @@ class Survival:
                 trial.unplace(cls, row)
             state = State(shared, trial, self._node_pods)
             state.carry_out(plans)
-            return state.certificate(survive, shared.forecaster.effort(SIMULATION))
+            return state.certificate(survive, shared.forecaster.effort(SIMULATION), decisive)
 
     def objection(self, shared: PlanningRound, plans: Iterable[Plan]) -> Blocker | None:
         """Return a blocker if *plans* break the certificate of the policy, as far as it holds now, or None."""
         if (survive := shared.policy.survive) is Survive.OFF:
             return None
-        broken = self._now(shared, survive).broken_by(self.certificate(shared, survive, plans))
-        return _would_not_survive(broken[0], survive) if broken else None
+        now = self._now(shared, survive)
+        decisive = sorted((each.pool for each in now.pools if each.survived), key=lambda pool: pool != self._broken)
+        broken = now.broken_by(self.certificate(shared, survive, plans, decisive))
+        if not broken:
+            return None
+        self._broken = broken[0].pool
+        return _would_not_survive(broken[0], survive)
 
     def _now(self, shared: PlanningRound, survive: Survive) -> Certificate:
         known = self._present
@@ -330,18 +341,21 @@ class _Judgment:
         self._usable = _usable(shared)
         self._pending = queue(shared.snapshot, shared.policy, shared.circumstances)
 
-    def run(self) -> Certificate:
-        """Judge each pool: by proof, or else by simulation."""
+    def run(self, decisive: Sequence[str]) -> Certificate:
+        """Judge each pool: by proof, or else by simulation. See :meth:`State.certificate` for *decisive*."""
         pools = pools_by_name(self._shared, self._survive)
         displaced = {name: self._displaced(rows) for name, rows in pools.items()}
         ample = Ample(self._snapshot, self._filters, self._usable, self._most(displaced.values()))
         unproved = {name: self._unproved(ample, pools[name], lost) for name, lost in displaced.items()}
         results = []
-        for name, lost in displaced.items():
+        for name in dict.fromkeys((*(name for name in decisive if name in displaced), *displaced)):
+            lost = displaced[name]
             result = PoolLoss(name, len(pools[name]), len(lost.pods), not_recreated=lost.not_recreated)
             if unproved[name] or lost.bound:
                 result = self._simulated(result, pools[name], lost, unproved[name], ample)
             results.append(result)
+            if name in decisive and not result.survived:
+                break
         return Certificate(self._survive, tuple(results))
 
     def _displaced(self, rows: Rows) -> _Displaced:
