@@ -8,6 +8,7 @@ from typing import Any, Final
 import click
 import msgspec
 
+from predicates.node_selectors import first_untolerated
 from predicates.objects import Pod
 from predicates.snapshot import Snapshot
 from rescheduler.cli.blockers import NodeNames, blocker_lines, controllers_in
@@ -27,13 +28,16 @@ from rescheduler.cli.policy_options import policy_options, price_options
 from rescheduler.cli.scheduler_config import with_profiles
 from rescheduler.clock import SystemClock
 from rescheduler.errors import UsageError
+from rescheduler.planning.controllers import controller_of
 from rescheduler.planning.explain import Explanation, Refusals, smallest_change
 from rescheduler.planning.forms import count
 from rescheduler.planning.money.prices import PriceList
+from rescheduler.planning.node_info import full_name
 from rescheduler.planning.outcome import Reason, Rejected
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.pool_shares import ignored_annotation
+from rescheduler.planning.what_if.lifting import taint_text
 from rescheduler.settings import ApiServerConnection, Scheduling
 
 # Explanations as a page: the blockers of each node, and which spot nodes reject each pod and why.
@@ -96,9 +100,24 @@ class ExplainPage:
             )
             if self._wide:
                 yield Line(", ".join(map(self._names.short, nodes)), 2)
+        if taints := self._untolerated(explanation):
+            yield Line(f"taints that it does not tolerate: {', '.join(taints)}", 1)
         if not explanation.feasible and explanation.nodes:
             yield Line(self._advice(explanation), 1)
         yield BLANK
+
+    def _untolerated(self, explanation: Explanation) -> list[str]:
+        """Return the taints because of which nodes reject the pod, each once."""
+        table, tolerations = self._cluster.nodes, explanation.pod.cls.spec.tolerations
+        rejecting = [
+            name
+            for nodes, refusals in explanation.rejecting()
+            if any(plugin == "TaintToleration" for plugin, _ in refusals)
+            for name in nodes
+        ]
+        nodes = (table.nodes[table.row[name]] for name in rejecting)
+        found = (first_untolerated(node.spec.taints, tolerations) for node in nodes if node is not None)
+        return sorted({taint_text(taint) for taint in found if taint is not None})
 
     def nothing(self) -> Iterator[Line]:
         """Yield the text to print if there is no pod to explain."""
@@ -138,7 +157,7 @@ def _reasons(refusals: Refusals) -> str:
 
 
 @click.command("explain", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("names", nargs=-1, metavar="[NODE | NAMESPACE/POD]...")
+@click.argument("names", nargs=-1, metavar="[NODE | NAMESPACE/POD | NAMESPACE/KIND/NAME | NAMESPACE]...")
 @snapshot_option
 @strict_option
 @output_option
@@ -160,7 +179,8 @@ def command(
     """Explain which spot nodes would accept each pod, and why the others reject it.
 
     Without names: every pod that would have to move for an on-demand node to be drained, and every pending pod.
-    A node name selects the pods on it and also shows what blocks the node itself. Each pod is evaluated as if only
+    A node name selects the pods on it and also shows what blocks the node itself; it may be shortened as plan prints
+    it. A workload (shop/deployment/cart) or a namespace selects its pods among these. Each pod is evaluated as if only
     it were evicted and recreated. The reasons are the scheduler's own. Prices only matter for --drain-order=cost.
     """
     policy = with_profiles(policy, scheduling)
@@ -178,7 +198,8 @@ def command(
             print_yaml(as_json(explanation))
     else:
         page = ExplainPage(planner, cluster, circumstances, wide=output in ("wide", "html"))
-        nodes = (page.node(name) for name in names if name in cluster.nodes.row)
+        known = (full_name(name, cluster.nodes.row) for name in names)
+        nodes = (page.node(name) for name in known if name in cluster.nodes.row)
         nothing = () if pods or names else (page.nothing(),)
         _show(chain(nodes, map(page.pod, explanations), nothing), html=output == "html")
     source.warn(cluster, policy, strict=strict)
@@ -192,10 +213,32 @@ def _selected_pods(
     for name in names:
         if (pod := cluster.pods.get(name)) is not None:
             yield pod
-        elif name in cluster.nodes.row:
-            yield from planner.must_move(name, circumstances)
+        elif (node := full_name(name, cluster.nodes.row)) in cluster.nodes.row:
+            yield from planner.must_move(node, circumstances)
         else:
-            raise UsageError(f"{name}: no such node, and no such pod (expected NODE or NAMESPACE/POD)")
+            yield from _pods_of(name, cluster, list(planner.relevant_pods(circumstances)))
+
+
+def _pods_of(name: str, cluster: Snapshot, relevant: Sequence[Pod]) -> Sequence[Pod]:
+    """Return the *relevant* pods of the namespace or the workload *name*, or all of its pods if none is relevant.
+
+    A workload is ``namespace/name``, ``namespace/kind/name`` or, as kubectl writes it, ``namespace/kind.group/name``.
+    Raises UsageError if there is no such object.
+    """
+    namespace, *rest = name.lower().split("/")
+    *kind, workload = rest or [""]
+
+    def belongs(pod: Pod) -> bool:
+        owner = controller_of(pod)
+        same_kind = not kind or kind[0].partition(".")[0] in (owner.kind.lower(), f"{owner.kind.lower()}s")
+        return pod.namespace == namespace and (not rest or (owner.name == workload and same_kind))
+
+    pods = [pod for pod in cluster.pods.values() if belongs(pod)] if len(kind) <= 1 else []
+    if not pods and (rest or name not in cluster.of("Namespace")):
+        raise UsageError(
+            f"{name}: no such node, and no such pod (expected NODE, NAMESPACE, NAMESPACE/POD or NAMESPACE/KIND/NAME)"
+        )
+    return [pod for pod in relevant if belongs(pod)] or (pods if rest else [])
 
 
 def _show(parts: Iterable[Iterable[Line]], *, html: bool) -> None:

@@ -420,6 +420,9 @@ def _rows(before: Overview, after: Overview) -> Iterator[tuple[str, Decimal | No
     if not before.prices.empty:
         currency = f" ({before.prices.currency})" if before.prices.currency else ""
         yield f"freed per month{currency}", _price(before.freed), _price(after.freed), 2
+        net = before.freed.worth.net_per_month, after.freed.worth.net_per_month
+        if net != (None, None):
+            yield f"saved per month{currency}", *net, 2
 
 
 def _price(freed: Totals) -> Decimal | None:

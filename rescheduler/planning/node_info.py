@@ -59,6 +59,17 @@ class NodeInfos:
     spot: Mapping[str, NodeInfo]
 
 
+def full_name(name: str, known: Collection[str]) -> str:
+    """Return the one of the node names *known* that *name* means: itself, or the only one with more after a dot.
+
+    Pages print names without the suffix that all of them share. Without such a name, return *name*.
+    """
+    if name in known:
+        return name
+    longer = [each for each in known if each.startswith(f"{name}.")] if name else []
+    return longer[0] if len(longer) == 1 else name
+
+
 class OwnPods:
     """Counts the pods of nodes, except DaemonSet and mirror pods. A count is updated when the node's pods change."""
 

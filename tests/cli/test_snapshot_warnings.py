@@ -168,7 +168,10 @@ def test_an_error_is_one_line_without_control_characters(ended: Any) -> None:
     code, _, err = ended([node("od", ON_DEMAND), node("s", SPOT)], "explain", "\x1b[31mred\u202e")
     assert (code, err) == (
         2,
-        "rescheduler: ?[31mred?: no such node, and no such pod (expected NODE or NAMESPACE/POD)\n",
+        (
+            "rescheduler: ?[31mred?: no such node, and no such pod "
+            "(expected NODE, NAMESPACE, NAMESPACE/POD or NAMESPACE/KIND/NAME)\n"
+        ),
     )
 
 

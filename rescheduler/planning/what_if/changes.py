@@ -25,6 +25,7 @@ from predicates.snapshot import Snapshot
 from rescheduler.errors import UsageError
 from rescheduler.planning.budgets import Budgets, needs_scale, sync_failure
 from rescheduler.planning.controllers import ControllerName, controller_of
+from rescheduler.planning.node_info import full_name
 from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.outcome import Reason
 from rescheduler.planning.policy import Policy
@@ -111,7 +112,7 @@ def _model(snapshot: Snapshot, change: AddSpot, spot: Sequence[Node]) -> Node:
     """Return the node that new nodes resemble, or an empty node if there is none."""
     if not change.like:
         return spot[0] if spot else Node(metadata=ObjectMeta())
-    row = snapshot.nodes.row.get(change.like)
+    row = snapshot.nodes.row.get(full_name(change.like, snapshot.nodes.row))
     node = None if row is None else snapshot.nodes.nodes[row]
     if node is None:
         raise UsageError(f"add-spot: there is no node {change.like}")
@@ -279,7 +280,7 @@ def _pods_of(snapshot: Snapshot, controller: ControllerName) -> list[Pod]:
 
 
 def _node_named(snapshot: Snapshot, name: str) -> Node:
-    row = snapshot.nodes.row.get(name)
+    row = snapshot.nodes.row.get(full_name(name, snapshot.nodes.row))
     node = None if row is None else snapshot.nodes.nodes[row]
     if node is None:
         raise UsageError(f"allow: there is no node {name}")

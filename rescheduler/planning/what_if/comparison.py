@@ -18,6 +18,7 @@ from rescheduler.planning.explain import Explanation
 from rescheduler.planning.forms import count
 from rescheduler.planning.money.prices import PriceList, node_facts, zone_of
 from rescheduler.planning.money.worth import summed, worth_by_node
+from rescheduler.planning.node_info import full_name
 from rescheduler.planning.outcome import Blocker, Plan, Planning, Rejected
 from rescheduler.planning.placement.packing import (
     EVALUATIONS_PER_SECOND,
@@ -78,9 +79,9 @@ def lost_nodes(snapshot: Snapshot, policy: Policy, loss: LoseSpot) -> list[str]:
     table = snapshot.nodes
     spot = [table.names[row] for row in groups(snapshot, policy).spot_rows]
     if loss.node:
-        if loss.node not in spot:
+        if (name := full_name(loss.node, spot)) not in spot:
             raise UsageError(f"lose-spot: there is no spot node {loss.node}")
-        return [loss.node]
+        return [name]
     if loss.zone:
         zones = {name: zone_of(node) for name in spot if (node := table.nodes[table.row[name]]) is not None}
         names = [name for name in spot if zones[name] == loss.zone]

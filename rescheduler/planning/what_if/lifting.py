@@ -307,14 +307,15 @@ def _describe_changes(
 
 
 def _taints(tolerations: tuple[Toleration, ...]) -> list[str]:
-    return [_taint(Taint(key=item.key, value=item.value, effect=item.effect)) for item in tolerations]
+    return [taint_text(Taint(key=item.key, value=item.value, effect=item.effect)) for item in tolerations]
 
 
 def _required(spec: PodSpec) -> NodeSelector | None:
     return spec.affinity.node_affinity.required if spec.affinity and spec.affinity.node_affinity else None
 
 
-def _taint(taint: Taint) -> str:
+def taint_text(taint: Taint) -> str:
+    """Return *taint* as kubectl prints it: ``pool=spot:NoSchedule``."""
     return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
 
 

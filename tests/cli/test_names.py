@@ -1,0 +1,65 @@
+"""Names of nodes as pages print them, workloads and namespaces are accepted where names are expected."""
+
+import pytest
+
+from rescheduler.cli import main
+from rescheduler.planning.node_info import full_name
+from tests.sample import files
+
+SHORT, DOMAIN = "ip-10-0-75-124", ".eu-west-1.compute.internal"
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "full"),
+    [
+        ("a", ["a", "a.x"], "a"),
+        ("a", ["a.x", "b.x"], "a.x"),
+        ("a", ["a.x", "a.y"], "a"),
+        ("a", ["ab.x"], "a"),
+        ("", ["a.x"], ""),
+        ("a.x", ["a.x.y"], "a.x.y"),
+    ],
+)
+def test_a_short_name_is_completed_if_it_is_unique(name: str, known: list[str], full: str) -> None:
+    assert full_name(name, known) == full
+
+
+def run(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[object, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main([*arguments, "-f", str(files.DUMP)])
+    out, err = capfd.readouterr()
+    return ended.value.code, out, err
+
+
+LINES = {
+    "a node": ("explain", "{}"),
+    "a node of which more is like": ("plan", "--what-if=add-spot 2 like {}"),
+    "a node that may be drained": ("plan", "--what-if=allow node/{} scale-down-disabled"),
+}
+
+
+@pytest.mark.parametrize("line", LINES.values(), ids=LINES)
+def test_nodes_may_have_their_short_names(capfd: pytest.CaptureFixture[str], line: tuple[str, str]) -> None:
+    short, full = (run(capfd, line[0], line[1].format(name)) for name in (SHORT, SHORT + DOMAIN))
+    assert short[0] == full[0] == 0
+    texts = [" ".join(out.replace(DOMAIN, "").split()) for _, out, _ in (short, full)]
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("name", ["data/deployment/spark-worker", "data/Deployment/spark-worker", "data/spark-worker",
+                                  "data/deployments.apps/spark-worker"])  # fmt: skip
+def test_a_workload_selects_its_pods(capfd: pytest.CaptureFixture[str], name: str) -> None:
+    code, out, _ = run(capfd, "explain", name)
+    assert (code, out.count("(Deployment\n  data/spark-worker)")) == (0, 4)
+    assert out.count("Pod data/") == 4
+
+
+def test_a_namespace_selects_its_pods_on_on_demand_nodes(capfd: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capfd, "explain", "ci")
+    assert (code, out.count("\nPod ci/") > 3, "\nPod data/" in out) == (0, True, False)
+
+
+@pytest.mark.parametrize("name", ["nothing", "data/nothing", "data/job/spark-worker", "a/b/c/d", "no/deployment/x"])
+def test_unknown_names_are_usage_errors(capfd: pytest.CaptureFixture[str], name: str) -> None:
+    code, _, err = run(capfd, "explain", name)
+    assert (code, f"{name}: no such node, and no such pod" in err) == (2, True)
