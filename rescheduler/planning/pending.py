@@ -1,8 +1,8 @@
 """The room that pending pods will take: every plan places them before the pods that it moves."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -104,6 +104,20 @@ class PendingRoom:
                     trial.place(cls, row)
                 trial.keep()
             yield trial
+
+    @contextmanager
+    def trial_if_needed(self, snapshot: Snapshot) -> Iterator[Callable[[], None]]:
+        """Yield a function that starts such a trial on its first call: a round that reuses all plans needs none."""
+        begun = not self.placements
+        with ExitStack() as stack:
+
+            def begin() -> None:
+                nonlocal begun
+                if not begun:
+                    begun = True
+                    stack.enter_context(self.trial(snapshot))
+
+            yield begin
 
     @property
     def classes(self) -> frozenset[PodClass]:

@@ -18,6 +18,7 @@ from rescheduler.planning.forms import instant
 from rescheduler.planning.outcome import Blocker, Plan, Planning, Reason, Rejected, TakenRoom, Verdict
 from rescheduler.planning.pending import (
     PendingRoom,
+    QueuedClass,
     classes_of,
     is_left_pending,
     nominated_for,
@@ -65,6 +66,7 @@ class Planner:
         self._single = SinglePlans(snapshot, policy, self._filters, self._survival)
         self._replacements = Replacements(snapshot)
         self._last: PlanningRound | None = None
+        self._queued: tuple[object, tuple[QueuedClass, ...]] = None, ()  # what it depends on, pending pods
 
     @property
     def filters(self) -> Filters:
@@ -204,23 +206,14 @@ class Planner:
         return self.round(circumstances).pending.taken
 
     def left_pending(self, circumstances: Circumstances) -> list[Pod]:
-        """Return the pods that the scheduler has left pending although spot nodes accept them by its rules, by name."""
-        shared = self.round(circumstances)
-        placed = shared.pending.classes
+        """Return the pods that the scheduler has left pending although they fit by its rules, by name.
+
+        Of the namespaces whose pods take no room for this reason, all pods are returned that it has left pending.
+        """
+        placed, ignored = self.round(circumstances).pending.classes, circumstances.left_pending
         pods = queue(self._snapshot, self._policy, replace(circumstances, left_pending=frozenset()))
-        return sorted(
-            (
-                pod
-                for pod in pods
-                if is_left_pending(pod, circumstances.now)
-                and (
-                    self._filters.could_fit(pod.cls, shared.groups.spot)
-                    if pod.namespace in circumstances.left_pending
-                    else pod.cls in placed
-                )
-            ),
-            key=lambda pod: pod.key,
-        )
+        found = (pod for pod in pods if pod.cls in placed or pod.namespace in ignored)
+        return sorted((pod for pod in found if is_left_pending(pod, circumstances.now)), key=lambda pod: pod.key)
 
     def waiting(self, circumstances: Circumstances, patience: timedelta) -> list[Pod]:
         """Return the unschedulable pods that a spot node could run if it had room, by name.
@@ -357,12 +350,19 @@ class Planner:
         with shared.trial():
             return self._survival.certificate(shared, survive, plans)
 
+    def _pending_classes(self, circumstances: Circumstances) -> tuple[QueuedClass, ...]:
+        """Return the pending pods that may take room, as classes; the same object while nothing changes."""
+        key = self._snapshot.changes, circumstances.left_pending
+        if self._queued[0] != key:
+            self._queued = key, classes_of(queue(self._snapshot, self._policy, circumstances))
+        return self._queued[1]
+
     def round(self, circumstances: Circumstances) -> PlanningRound:
         """Return the inputs that all verdicts share. They are reused while their ground is the same."""
         snapshot, shared = self._snapshot, self._last
         if self._budgets.built_from != Budgets.version(snapshot):
             self._budgets = self._budgets.renewed(snapshot)
-        ground = common_ground(snapshot, self._budgets, self._policy, circumstances)
+        ground = common_ground(snapshot, self._budgets, self._pending_classes(circumstances), circumstances)
         if shared is None or shared.ground != ground or shared.is_reordered(circumstances.now):
             shared = new_round(
                 snapshot, self._policy, self._filters, self._budgets, ground, circumstances, self._replacements

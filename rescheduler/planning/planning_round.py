@@ -18,7 +18,7 @@ from rescheduler.planning.forms import instant
 from rescheduler.planning.money.prices import NodeFacts, PriceList, node_facts
 from rescheduler.planning.money.worth import covered
 from rescheduler.planning.outcome import Blocker, Planning, Reason, Verdict
-from rescheduler.planning.pending import PendingRoom, QueuedClass, classes_of, pending_room, queue
+from rescheduler.planning.pending import PendingRoom, QueuedClass, pending_room
 from rescheduler.planning.placement.forecast import Forecaster
 from rescheduler.planning.placement.packing import EVALUATIONS_PER_SECOND, Effort, Room, Sizes
 from rescheduler.planning.policy import Circumstances, DrainOrder, Now, Policy, Surging
@@ -57,7 +57,9 @@ class Ground:
     circumstances: Circumstances  #: without the time, cooldowns and vetoes
 
 
-def common_ground(snapshot: Snapshot, budgets: Budgets, policy: Policy, circumstances: Circumstances) -> Ground:
+def common_ground(
+    snapshot: Snapshot, budgets: Budgets, pending: tuple[QueuedClass, ...], circumstances: Circumstances
+) -> Ground:
     """Return the ground of the current *snapshot*.
 
     Edits of pods, the replacement of pods by equal ones on the same nodes, and the status of budgets do not change it.
@@ -69,7 +71,7 @@ def common_ground(snapshot: Snapshot, budgets: Budgets, policy: Policy, circumst
         versions={kind: count for kind, count in snapshot.versions.items() if kind != "PodDisruptionBudget"},
         selection=budgets.selection,
         unreadable=snapshot.unreadable,
-        pending=classes_of(queue(snapshot, policy, circumstances)),
+        pending=pending,
         circumstances=replace(timeless(circumstances), cooling={}, vetoes={}),
     )
 

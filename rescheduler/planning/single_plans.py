@@ -208,16 +208,16 @@ class SinglePlans:
 
     def each(self, shared: PlanningRound, seconds_left: SecondsLeft = unlimited) -> Planning:
         """Return a verdict for each on-demand node, with all obstacles."""
-        with shared.trial():
-            planning = self._last_each = _last_if_equal(self._judge_each(shared, seconds_left), self._last_each)
+        with shared.pending.trial_if_needed(self._snapshot) as begin:
+            judged = self._judge_each(shared, seconds_left, begin)
+        planning = self._last_each = _last_if_equal(judged, self._last_each)
         return planning
 
     def first(self, shared: PlanningRound, take_empty: TakeEmpty, seconds_left: SecondsLeft) -> Planning:
         """Return verdicts up to the first node that can be drained; see :meth:`.planner.Planner.first_plan`."""
-        with shared.trial():
-            planning = self._last_first = _last_if_equal(
-                self._search_first(shared, take_empty, seconds_left), self._last_first
-            )
+        with shared.pending.trial_if_needed(self._snapshot) as begin:
+            found = self._search_first(shared, take_empty, seconds_left, begin)
+        planning = self._last_first = _last_if_equal(found, self._last_first)
         return planning
 
     def verdict(self, node: str, shared: PlanningRound, steps: Callable[[Examined, Attempt], Verdict]) -> Verdict:
@@ -255,11 +255,12 @@ class SinglePlans:
             return verdict
         return Rejected(verdict.node, (blocker,))
 
-    def _judge_each(self, shared: PlanningRound, seconds_left: SecondsLeft) -> Planning:
+    def _judge_each(self, shared: PlanningRound, seconds_left: SecondsLeft, begin: Callable[[], None]) -> Planning:
         never_fitting: dict[PodClass, str] = {}
         time = self._search_time(shared, seconds_left)
 
         def judge(examined: Examined) -> tuple[Verdict, bool]:
+            begin()
             verdict, final = self._search_verdict(examined, shared, all_obstacles, time, never_fitting)
             return self._surviving(verdict, shared), final
 
@@ -268,14 +269,17 @@ class SinglePlans:
             time.next_node()
             judged.append(self._complete.of(node, shared, judge))
         allowance = self._checks.ahead(shared.forecaster, seconds_left)
-        return shared.planning([_with_forecast(each, shared, allowance) for each in judged])
+        return shared.planning([_with_forecast(each, shared, allowance, begin) for each in judged])
 
-    def _search_first(self, shared: PlanningRound, take_empty: TakeEmpty, seconds_left: SecondsLeft) -> Planning:
+    def _search_first(
+        self, shared: PlanningRound, take_empty: TakeEmpty, seconds_left: SecondsLeft, begin: Callable[[], None]
+    ) -> Planning:
         verdicts: list[Verdict] = []
         time = self._search_time(shared, seconds_left)
         allowance = self._checks.allowance(shared.forecaster, time.left_for_forecasts)
 
         def judge(examined: Examined) -> tuple[Verdict, bool]:
+            begin()
             return self._checked_verdict(allowance, time, examined, shared)
 
         for node in shared.groups.on_demand:
@@ -328,13 +332,17 @@ def _is_empty(plan: Plan) -> bool:
     return not plan.placements and not plan.leaving
 
 
-def _with_forecast(judged: JudgedNode, shared: PlanningRound, allowance: Allowance) -> Verdict:
+def _with_forecast(
+    judged: JudgedNode, shared: PlanningRound, allowance: Allowance, begin: Callable[[], None]
+) -> Verdict:
     """Return the verdict, with a forecast if *allowance* permits it."""
     if isinstance(judged.forecast, Rejected):
         return judged.forecast
     if isinstance(judged.forecast, Plan):
         spent = allowance.effort.spend(PLAYS * len(judged.forecast.placements))
         return judged.forecast if spent else judged.verdict
+    if isinstance(judged.verdict, Plan) and not (allowance.effort.exhausted and judged.within_shares):
+        begin()
     verdict = with_forecast_in_time(judged.verdict, shared.forecaster, allowance)
     if isinstance(verdict, Plan) and not judged.within_shares:
         verdict = shared.forecaster.within_shares(verdict, {})

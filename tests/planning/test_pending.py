@@ -183,7 +183,7 @@ def test_pods_that_the_scheduler_leaves_pending_where_they_fit_are_found() -> No
     planner = Planner(snapshot([OD, SPOT_8, *objects]), Policy())
     assert [each.name for each in planner.left_pending(CIRCUMSTANCES)] == ["old"]
     ignored = replace(CIRCUMSTANCES, left_pending=frozenset({"default"}))
-    assert [each.name for each in planner.left_pending(ignored)] == ["old"]
+    assert [each.name for each in planner.left_pending(ignored)] == ["full", "old"]
     later = replace(CIRCUMSTANCES, now=CIRCUMSTANCES.now + timedelta(minutes=1))
     assert [each.name for each in planner.left_pending(later)] == ["new", "old"]
 
