@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from devcluster import build
 from devcluster.build import Binaries
 
 Component = Literal["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"]
@@ -16,6 +17,8 @@ ADMIN = "local-admin"
 
 #: Components with their own user, so that the audit policy can omit their requests.
 CLIENTS: tuple[Component, ...] = ("kube-controller-manager", "kube-scheduler", "kwok")
+
+_WITHOUT_CLOUDS = 37  #: since this minor version, kube-controller-manager has no controllers for clouds
 
 SERVICE_ACCOUNT_ISSUER = "https://kubernetes.default.svc.cluster.local"
 
@@ -92,6 +95,7 @@ class Setting:
     etcd_port: int
     api_port: int
     stages: Sequence[Path]
+    alpha: Sequence[str] = ()  #: feature gates to enable; if there are any, alpha versions of APIs are served as well
 
 
 def command(component: Component, setting: Setting) -> list[str]:
@@ -135,7 +139,12 @@ def _kube_apiserver(setting: Setting) -> list[str]:
         f"--audit-log-path={layout.audit_log}",
         "--audit-log-mode=blocking",  # the line is written before the client receives the response
         "--audit-log-maxsize=100000",  # megabytes; prevents rotation, after which readers would lose their position
+        *(["--runtime-config=api/alpha=true", _gates(setting)] if setting.alpha else []),
     ]
+
+
+def _gates(setting: Setting) -> str:
+    return f"--feature-gates={','.join(f'{gate}=true' for gate in setting.alpha)}"
 
 
 def _kube_controller_manager(setting: Setting) -> list[str]:
@@ -146,11 +155,18 @@ def _kube_controller_manager(setting: Setting) -> list[str]:
         *_client("kube-controller-manager", layout),
         f"--service-account-private-key-file={layout.key}",
         f"--root-ca-file={layout.certificate}",
-        "--controllers=*,-nodeipam,-cloud-node-lifecycle,-service-lb-controller,-node-route-controller",
+        f"--controllers={','.join(('*', '-nodeipam', *_cloud_controllers()))}",
         # On a busy machine kwok's heartbeats are late. If a node became NotReady, its pods would be marked not Ready.
         # kwok never marks them Ready again, so disruption budgets would block evictions forever.
         "--node-monitor-grace-period=600s",
     ]
+
+
+def _cloud_controllers() -> tuple[str, ...]:
+    """Return the controllers that need a cloud, each with the prefix that disables it. Kubernetes 1.37 has none."""
+    if int(build.version().partition(".")[2]) >= _WITHOUT_CLOUDS:
+        return ()
+    return "-cloud-node-lifecycle", "-service-lb-controller", "-node-route-controller"
 
 
 def _kube_scheduler(setting: Setting) -> list[str]:

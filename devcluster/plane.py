@@ -37,14 +37,21 @@ class ControlPlane:
 
     *folder* contains all files: data, certificates, kubeconfig, logs. It must be empty or new, and is not deleted. By
     default, a temporary folder is used and deleted. Components that are not in *running* can be started later with
-    `start_component`; etcd and the API server are always started.
+    `start_component`; etcd and the API server are always started. *alpha* are feature gates of the API server.
 
     Raises SetupError if a requirement is missing on this machine, PlaneError if a component fails.
     """
 
-    def __init__(self, folder: Path | None = None, *, running: Collection[Component] = components.ALL) -> None:
+    def __init__(
+        self,
+        folder: Path | None = None,
+        *,
+        running: Collection[Component] = components.ALL,
+        alpha: Collection[str] = (),
+    ) -> None:
         self._given = folder
         self._wanted = running
+        self._alpha = tuple(alpha)
         self._until = ExitStack()
         self._processes = Processes()
         self._setting: components.Setting
@@ -174,6 +181,7 @@ class ControlPlane:
             etcd_port=ports.reserve(self._until),
             api_port=ports.reserve(self._until),
             stages=stages.write(binaries.stages, layout.stages),
+            alpha=self._alpha,
         )
 
     def _tokens(self) -> Iterable[tuple[str, str]]:

@@ -55,6 +55,7 @@ def _policy(
     namespaces: tuple[tuple[str, ...], ...],
     exclude_namespaces: tuple[tuple[str, ...], ...],
     namespace_selector: str,
+    eviction: str,
     **values: Any,
 ) -> Policy:
     on_demand, spot = NodeLabels.any_of(on_demand_label), NodeLabels.any_of(spot_label)
@@ -69,6 +70,7 @@ def _policy(
         drain_order=DrainOrder(drain_order),
         move_jobs=MoveJobs(move_jobs),
         surge=Surging(surge),
+        eviction_requests=eviction == "request",
         spot_pool_labels=tuple(dict.fromkeys(spot_pool_labels)),
         scheduler_names=() if ANY_SCHEDULER in scheduler_names else scheduler_names,
         ignore_local_volumes=tuple(dict.fromkeys(chain(*ignore_local_volumes))),
@@ -148,6 +150,14 @@ policy_options = group(
             default=False,
             help="Do not drain nodes with pods whose owner is not a built-in controller. If false, such owners are "
             "followed like Deployments; pods that run to completion still block their node.",
+        ),
+        Option(
+            "--eviction",
+            click.Choice(["api", "request"]),
+            default="api",
+            help="How evictions are asked for. api: with the eviction API. request: with an EvictionRequest "
+            "(lifecycle.k8s.io), which the components in spec.evictionResponders of the pod handle; with the eviction "
+            "API where nobody handles it.",
         ),
         Option(
             "--skip-single-replicas",

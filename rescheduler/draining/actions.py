@@ -192,6 +192,8 @@ class TryEviction:
 
     pod: PodRef
     grace: int | None = None
+    request: bool = False  #: also create its EvictionRequest in a dry run
+    must: bool = False  #: the pod may not be evicted without an EvictionRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +217,22 @@ class Evict:
 
     pod: PodRef
     grace: int | None = None  #: grace period in seconds; None means the pod's own
+    #: Ask for the eviction with an EvictionRequest, if the eviction API would allow it now. → also
+    #: :class:`EvictionRequested` or :class:`RequestsUnserved`
+    request: bool = False
+    withdraw: bool = False  #: withdraw the pod's EvictionRequest first
+
+
+@dataclass(frozen=True, slots=True)
+class FollowRequest:
+    """Read the EvictionRequest of the pod, and what its responders report. → :class:`RequestSeen`"""
+
+    pod: PodRef
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Withdraw all EvictionRequests of this installation. → :class:`Withdrawn` or :class:`WithdrawFailed`"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +279,8 @@ Action: TypeAlias = (
     | TryEviction
     | PlanAgain
     | Evict
+    | FollowRequest
+    | Withdraw
     | DeletePlaceholder
     | OrderRemoval
     | DeleteNode

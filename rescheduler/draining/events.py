@@ -20,6 +20,7 @@ class EvictionResult(enum.StrEnum):
     GONE = "gone"
     REFUSED = "refused"  #: a PodDisruptionBudget does not allow the eviction at present
     FAILED = "failed"
+    REQUESTED = "requested"  #: an EvictionRequest asks for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,50 @@ class PodGone:
 
 #: The outcome of an eviction request that was sent.
 EvictionOutcome: TypeAlias = EvictionAccepted | EvictionRefused | EvictionFailed | PodGone
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionRequested:
+    """The pod has an EvictionRequest of ours (``lifecycle.k8s.io``), new or from an earlier process."""
+
+    result: ClassVar[EvictionResult] = EvictionResult.REQUESTED
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestsUnserved:
+    """The API server serves no EvictionRequests."""
+
+    result: ClassVar[EvictionResult] = EvictionResult.FAILED
+    uid: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSeen:
+    """The state of an EvictionRequest."""
+
+    uid: str
+    taken: bool  #: its controller has observed it
+    failed: str = ""  #: why no responder will evict the pod any more; "" if one may
+    note: str = ""  #: which responder is active, and its message
+    gone: bool = False  #: there is no such request any more
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """No EvictionRequest of this installation is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class WithdrawFailed:
+    """EvictionRequests may be left."""
+
+    why: str
+
+
+#: The outcome of asking for an eviction with an EvictionRequest.
+RequestOutcome: TypeAlias = EvictionRequested | RequestsUnserved | EvictionFailed
 
 
 # The events that a drain receives, as immutable values.
@@ -181,6 +226,7 @@ class Seen:
     stale: bool = False  #: a watch has been silent for too long, so its state must not be used for decisions
     removed_by: str = ""  #: the evidence that another tool is removing the node
     placeholders: Mapping[str, PodRef] = field(default_factory=dict)  #: by the UID of the pod they reserve room for
+    terminating: frozenset[str] = frozenset()  #: UIDs of those that are being deleted
     #: What is owed to the controllers of pods on other nodes that replacement pods of this drain preempt.
     preempted: tuple[Debt, ...] = ()
 
@@ -282,6 +328,11 @@ Event: TypeAlias = (
     | EvictionFailed
     | EvictionSkipped
     | PodGone
+    | EvictionRequested
+    | RequestsUnserved
+    | RequestSeen
+    | Withdrawn
+    | WithdrawFailed
     | PlaceholderDeleted
     | PlaceholderNotDeleted
     | Seen

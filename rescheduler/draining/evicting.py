@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from rescheduler.draining import exits, stepping
-from rescheduler.draining.actions import Action, Evict, LookAgain, PlanAgain
+from rescheduler.draining import exits, requests, stepping
+from rescheduler.draining.actions import Action, LookAgain, PlanAgain
 from rescheduler.draining.events import (
     ControllersRead,
     ControllersUnread,
@@ -22,7 +22,7 @@ from rescheduler.draining.events import (
 from rescheduler.draining.exits import again_later, requesting, requesting_again, sooner
 from rescheduler.draining.following import READ_INTERVAL, due, failure, follow, merged_states, read_interval
 from rescheduler.draining.preparing import controllers_of
-from rescheduler.draining.state import Drain, Failure, Phase, Result, Victim, Why, with_victim, without
+from rescheduler.draining.state import Drain, Failure, Phase, Result, Victim, Why, without
 from rescheduler.draining.stepping import next_step, observed, placeholder_overdue
 from rescheduler.planning.outcome import PodRef
 
@@ -35,9 +35,7 @@ def eviction_accepted(drain: Drain, event: EvictionAccepted, now: float) -> Resu
     victim = drain.victims.get(event.uid)
     if victim is None or victim.accepted:
         return drain, ()
-    accepted = replace(victim, leaves_by=now + victim.patience + drain.limits.headroom, ask_at=None, last_rejection="")
-    drain = replace(with_victim(drain, accepted), last_eviction_at=now)
-    return replace(drain, evicted=(*drain.evicted, victim.pod)), ()
+    return exits.accept(drain, victim, now + victim.patience + drain.limits.headroom, now), ()
 
 
 def eviction_refused(drain: Drain, event: EvictionRefused, now: float) -> Result:
@@ -62,9 +60,7 @@ def _migrating(drain: Drain, victim: Victim, now: float) -> Drain:
     """Record that an admission webhook moves the pod by itself. It has as long as a replacement to run."""
     if victim.accepted:
         return drain
-    leaves_by = now + (drain.limits.landing or drain.limits.eviction)
-    drain = replace(with_victim(drain, replace(victim, leaves_by=leaves_by, ask_at=None)), last_eviction_at=now)
-    return replace(drain, evicted=(*drain.evicted, victim.pod))
+    return exits.accept(drain, victim, now + (drain.limits.landing or drain.limits.eviction), now)
 
 
 def pod_gone(drain: Drain, event: PodGone, now: float) -> Result:
@@ -101,6 +97,7 @@ def seen(drain: Drain, event: Seen, now: float) -> Result:
     """
     if not event.tainted:
         return exits.mark_lost(drain, now)
+    drain = exits.accept_requested(drain, event, now)
     if event.preempted:
         return _preempted(drain, event, now)
     gone = {*drain.victims, *(victim.pod.uid for victim in drain.waiting)} - event.present
@@ -138,6 +135,8 @@ def _without_gone(drain: Drain, gone: frozenset[str]) -> Drain:
 
 def _continued(drain: Drain, event: Seen, now: float) -> Result:
     drain, reading = _read(drain, now)
+    drain, following = requests.follow(drain, now)
+    reading += following
     if event.stale:
         return drain, reading
     if not (drain.waiting or drain.victims or drain.owed or drain.planning_at is not None):
@@ -183,7 +182,7 @@ def _read(drain: Drain, now: float) -> tuple[Drain, tuple[Action, ...]]:
 
 def _ask_again(drain: Drain, now: float) -> tuple[Drain, tuple[Action, ...]]:
     drain, due_again = requesting_again(drain, now)
-    return drain, tuple(Evict(victim.pod, victim.grace) for victim in due_again)
+    return requests.evictions(drain, due_again)
 
 
 def _step(drain: Drain, now: float, *, lost: str) -> tuple[Drain, tuple[Action, ...]]:
@@ -223,7 +222,7 @@ def _overdue(drain: Drain, now: float) -> Failure | None:
     if overdue:
         why = f"{_pods(overdue)} did not terminate within the grace period and {drain.limits.headroom:g} s"
         return Failure(Why.TERMINATION_TIMEOUT, why, tuple(victim.pod for victim in overdue))
-    if (late := placeholder_overdue(drain, now)) is not None:
+    if (late := placeholder_overdue(drain, now) or requests.overdue(drain, now)) is not None:
         return late
     refused = [victim for victim in drain.victims.values() if not victim.accepted and now >= victim.ask_until]
     if refused:

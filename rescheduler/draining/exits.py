@@ -5,12 +5,13 @@ from datetime import timedelta
 from typing import Final
 
 from rescheduler.backoff import Backoff
-from rescheduler.draining.actions import DrainTimes, LookAgain, Mark, OrderRemoval, Release, Renew, Step
+from rescheduler.draining.actions import DrainTimes, LookAgain, Mark, OrderRemoval, Release, Renew, Step, Withdraw
 from rescheduler.draining.events import (
     Cause,
     EvictionAccepted,
     EvictionFailed,
     EvictionRefused,
+    EvictionRequested,
     EvictionSkipped,
     Marked,
     MarkFailed,
@@ -19,8 +20,11 @@ from rescheduler.draining.events import (
     ProviderAnswered,
     Released,
     ReleaseFailed,
+    RequestsUnserved,
     Seen,
     Stop,
+    WithdrawFailed,
+    Withdrawn,
 )
 from rescheduler.draining.following import due_at
 from rescheduler.draining.state import (
@@ -29,6 +33,7 @@ from rescheduler.draining.state import (
     Drain,
     Failure,
     Phase,
+    Request,
     Result,
     Victim,
     Why,
@@ -67,7 +72,25 @@ def again_later(drain: Drain, uid: str, why: str, retry_after: float | None, now
     if victim is None or victim.accepted:
         return drain
     wait = _BACKOFF.seconds_after(victim.refusals + 1) if retry_after is None else retry_after
-    return with_victim(drain, replace(victim, ask_at=now + wait, refusals=victim.refusals + 1, last_rejection=why))
+    victim = replace(victim, ask_at=now + wait, refusals=victim.refusals + 1, last_rejection=why, request=None)
+    return with_victim(drain, victim)
+
+
+def accept(drain: Drain, victim: Victim, leaves_by: float, now: float) -> Drain:
+    """Record that the pod is being deleted because of this drain. It must be gone at *leaves_by*."""
+    accepted = replace(victim, leaves_by=leaves_by, ask_at=None, last_rejection="", request=None)
+    drain = replace(with_victim(drain, accepted), last_eviction_at=now)
+    return replace(drain, evicted=(*drain.evicted, victim.pod))
+
+
+def accept_requested(drain: Drain, event: Seen, now: float) -> Drain:
+    """Record the pods with an EvictionRequest that are being deleted, or gone."""
+    for uid, victim in drain.victims.items():
+        if victim.request is None or victim.accepted or uid in event.present - event.terminating:
+            continue
+        leaves_by = max(now + victim.patience + drain.limits.headroom, victim.ask_until)
+        drain = accept(drain, victim, leaves_by, now)
+    return drain
 
 
 def sooner(drain: Drain, now: float) -> Drain:
@@ -133,9 +156,37 @@ def plan_changed(drain: Drain, blockers: tuple[Blocker, ...], now: float) -> Res
 
 
 def release(drain: Drain, now: float) -> Result:
-    """Start removing the marks."""
+    """Start removing the marks. EvictionRequests are withdrawn before: the marks tell the next process about them."""
     deadline = now + drain.limits.release
-    return replace(drain, phase=Phase.RELEASING, deadline=deadline, retry_at=None), (Release(),)
+    drain = replace(drain, phase=Phase.RELEASING, deadline=deadline, retry_at=None)
+    drain, withdrawals = withdraw(drain) if drain.requested else (drain, ())
+    return drain, (*withdrawals, Release())
+
+
+def withdraw(drain: Drain) -> Result:
+    """Withdraw all EvictionRequests."""
+    return replace(drain, requested=True, withdrawals=drain.withdrawals + 1, withdraw_at=None), (Withdraw(),)
+
+
+def withdrawn(drain: Drain, _: Withdrawn, __: float) -> Result:
+    """Record that no EvictionRequest is left, unless one was created since the request to withdraw them.
+
+    In the phase RELEASING, the next observation shows which of the pods stay.
+    """
+    withdrawals = max(0, drain.withdrawals - 1)
+    return replace(drain, requested=withdrawals > 0, withdrawals=withdrawals), ()
+
+
+def withdraw_failed(drain: Drain, _: WithdrawFailed, now: float) -> Result:
+    """Retry until the deadline. After that, the next sweep withdraws them."""
+    return replace(drain, withdrawals=max(0, drain.withdrawals - 1), withdraw_at=now + RELEASE_INTERVAL), ()
+
+
+def requested_late(drain: Drain, event: EvictionRequested, now: float) -> Result:
+    """Withdraw an EvictionRequest that was being created when the drain failed."""
+    if (victim := drain.victims.get(event.uid)) is not None and not victim.accepted:
+        drain = with_victim(drain, replace(victim, request=Request(now, None)))
+    return withdraw(drain)
 
 
 def released(drain: Drain, _: Released, __: float) -> Result:
@@ -145,7 +196,8 @@ def released(drain: Drain, _: Released, __: float) -> Result:
 
 def _end_if_settled(drain: Drain) -> Result:
     """End the drain once the marks are removed and no eviction that could still succeed is in flight."""
-    return (replace(drain, phase=Phase.DONE) if drain.released and not drain.unanswered else drain), ()
+    settled = drain.released and not drain.unanswered and not drain.requested
+    return (replace(drain, phase=Phase.DONE) if settled else drain), ()
 
 
 def release_failed(drain: Drain, event: ReleaseFailed, now: float) -> Result:
@@ -157,10 +209,15 @@ def release_failed(drain: Drain, event: ReleaseFailed, now: float) -> Result:
     return replace(drain, phase=Phase.DONE, failure=failure), ()
 
 
-def release_tick(drain: Drain, _: Seen, now: float) -> Result:
+def release_tick(drain: Drain, event: Seen, now: float) -> Result:
     """Retry the release, or end the drain at the deadline."""
+    drain = accept_requested(drain, event, now)
+    if not drain.requested:  # the pods that have not begun to leave stay
+        drain = without(drain, frozenset(uid for uid, victim in drain.victims.items() if victim.request is not None))
+    if drain.withdraw_at is not None and drain.withdraw_at <= now < drain.deadline:
+        return withdraw(drain)
     if drain.released:
-        return (replace(drain, phase=Phase.DONE) if now >= drain.deadline else drain), ()
+        return (replace(drain, phase=Phase.DONE), ()) if now >= drain.deadline else _end_if_settled(drain)
     return (replace(drain, retry_at=None), (Release(),)) if drain.is_due(now) else (drain, ())
 
 
@@ -180,12 +237,11 @@ def accepted_late(drain: Drain, event: EvictionAccepted, now: float) -> Result:
     victim = drain.victims.get(event.uid)
     if victim is None or victim.accepted:
         return drain, ()
-    drain = with_victim(drain, replace(victim, leaves_by=now))
-    return _end_if_settled(replace(drain, evicted=(*drain.evicted, victim.pod), last_eviction_at=now))
+    return _end_if_settled(accept(drain, victim, now, now))
 
 
 def answered_late(
-    drain: Drain, event: EvictionRefused | EvictionFailed | EvictionSkipped | PodGone, _: float
+    drain: Drain, event: EvictionRefused | EvictionFailed | EvictionSkipped | PodGone | RequestsUnserved, _: float
 ) -> Result:
     """Drop a pod whose eviction was in flight when the drain failed and was not accepted."""
     return _end_if_settled(without(drain, frozenset({event.uid})))

@@ -110,7 +110,12 @@ def noted(drain: Drain, _: Marked, now: float) -> Result:
     tentative = [replace(victim, ask_until=now + drain.limits.eviction) for victim in drain.waiting]
     victims = {**drain.victims, **{victim.pod.uid: victim for victim in tentative}}
     drain = replace(drain, phase=Phase.TRYING, waiting=(), victims=victims)
-    return drain, tuple(TryEviction(victim.pod, victim.grace) for victim in tentative)
+    return drain, tuple(_trial(drain, victim) for victim in tentative)
+
+
+def _trial(drain: Drain, victim: Victim) -> TryEviction:
+    request = drain.limits.requests and victim.requestable
+    return TryEviction(victim.pod, victim.grace, request=request, must=request and victim.responders)
 
 
 def try_accepted(drain: Drain, event: EvictionAccepted | PodGone, now: float) -> Result:
@@ -147,7 +152,7 @@ def try_tick(drain: Drain, event: Seen, now: float) -> Result:
     if not event.tainted:
         return exits.mark_lost(drain, now)
     drain, due = requesting_again(drain, now)
-    return drain, tuple(TryEviction(victim.pod, victim.grace) for victim in due)
+    return drain, tuple(_trial(drain, victim) for victim in due)
 
 
 def _begin_if_tried(drain: Drain, now: float) -> Result:

@@ -34,7 +34,8 @@ def emptied(drain: Drain, now: float) -> Result:
     """Remove the machine of the empty node, or release the node if there is no provider for it."""
     if drain.group is None:
         return exits.release(drain, now)
-    return requesting(drain, Phase.ORDERING), (exits.removing(drain),)
+    drain, withdrawals = exits.withdraw(drain) if drain.requested else (drain, ())
+    return requesting(drain, Phase.ORDERING), (*withdrawals, exits.removing(drain))
 
 
 def order_marked(drain: Drain, _: Marked, now: float) -> Result:

@@ -24,6 +24,17 @@ DEFAULT_GRACE: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
+class Request:
+    """The EvictionRequest of a pod. Times are in monotonic seconds."""
+
+    at: float  #: when it was created or found
+    follow_at: float | None  #: when it is read again; None during a read
+    taken: bool = False  #: its controller has observed it
+    note: str = ""  #: what its responders report
+    gone: bool = False  #: it was gone at the last read, perhaps together with the pod
+
+
+@dataclass(frozen=True, slots=True)
 class Victim:
     """A pod that must leave the node."""
 
@@ -38,6 +49,10 @@ class Victim:
     refusals: int = 0  #: consecutive rejected requests
     last_rejection: str = ""  #: message of the last rejection
     leaves_by: float | None = None  #: set once the pod is being deleted: when it must be gone
+    responders: bool = False  #: see :class:`~rescheduler.planning.outcome.Placement`
+    requestable: bool = True  #: as above
+    request: Request | None = None  #: its EvictionRequest; the eviction counts as unanswered until the pod is deleted
+    withdraw: bool = False  #: its EvictionRequest was not successful and must be withdrawn before its eviction
 
     @property
     def accepted(self) -> bool:
@@ -72,7 +87,8 @@ def targets(plan: Plan) -> frozenset[str]:
 def _victim(placement: Placement, limit: float) -> Victim:
     own = DEFAULT_GRACE if placement.grace_period is None else placement.grace_period
     grace = int(limit) if own > limit else None
-    return Victim(placement.pod, grace, min(own, limit), placement.owner)
+    victim = Victim(placement.pod, grace, min(own, limit), placement.owner)
+    return replace(victim, responders=placement.responders, requestable=placement.requestable)
 
 
 # Why a drain failed.
@@ -145,6 +161,8 @@ class Limits:
     binding: float = 60.0  #: for a replacement pod to be bound, once that is possible
     #: Whether to wait for pods that an admission webhook may move by itself, instead of evicting them.
     migrations: bool = False
+    requests: bool = False  #: whether to ask for evictions with EvictionRequests
+    taking: float = 15.0  #: for somebody to take an EvictionRequest, before the eviction API is used instead
     exposure: float = (
         5.0  #: from the taint to the machine's removal: pods that were being bound have been observed by then
     )
@@ -241,6 +259,10 @@ class Drain:
     looks: int = 0  #: how often pods to move were present when the node was planned again
     placeholders: Mapping[str, PodRef] = field(default_factory=dict)  #: as last observed; see :class:`Seen`
     vacating: Mapping[str, Deletion] = field(default_factory=dict)  #: by the UID of the pod in the next step
+    requested: bool = False  #: EvictionRequests of this installation may exist
+    withdrawals: int = 0  #: requests to withdraw them that are in flight
+    withdraw_at: float | None = None  #: when they are withdrawn again, after a failure
+    ignored: bool = False  #: nobody takes EvictionRequests, so the eviction API is used
     last_eviction_at: float | None = None  #: start of the evictions, or the last one that was accepted
     # Replacement pods
     #: Debts to all controllers of the moved pods, paid or not: a paid debt may have to be paid again.

@@ -7,8 +7,8 @@ from types import MappingProxyType
 from typing import Final
 
 from rescheduler.backoff import Backoff
-from rescheduler.draining import exits
-from rescheduler.draining.actions import DeletePlaceholder, Evict
+from rescheduler.draining import exits, requests
+from rescheduler.draining.actions import DeletePlaceholder
 from rescheduler.draining.events import PlaceholderDeleted, PlaceholderNotDeleted, PlanFailed, PlannedAgain, Seen
 from rescheduler.draining.exits import try_later
 from rescheduler.draining.following import follow, merged_states
@@ -323,7 +323,7 @@ def _evict(drain: Drain, step: list[Victim], now: float) -> Result:
         owners_in_step=owners_in(drain, step),
         before_step={**drain.before_step, **before},
     )
-    return drain, tuple(Evict(victim.pod, victim.grace) for victim in step)
+    return requests.evictions(drain, step)
 
 
 def _debts(drain: Drain, step: Iterable[Victim]) -> dict[Controller, Debt]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias, get_args
 
-from rescheduler.draining import evicting, exits, preparing, removing, stepping
+from rescheduler.draining import evicting, exits, preparing, removing, requests, stepping
 from rescheduler.draining.actions import NO_TIMES, AskProvider, DrainTimes, Intent
 from rescheduler.draining.events import (
     ControllersRead,
@@ -14,6 +14,7 @@ from rescheduler.draining.events import (
     EvictionAccepted,
     EvictionFailed,
     EvictionRefused,
+    EvictionRequested,
     EvictionSkipped,
     Looked,
     LookFailed,
@@ -34,8 +35,12 @@ from rescheduler.draining.events import (
     RemovalFailed,
     RemovalPending,
     Removed,
+    RequestSeen,
+    RequestsUnserved,
     Seen,
     Stop,
+    WithdrawFailed,
+    Withdrawn,
 )
 from rescheduler.draining.state import NEVER, RENEW_INTERVAL, Drain, Failure, Limits, Phase, Result, Why, targets
 from rescheduler.planning.controllers import Controller
@@ -92,8 +97,12 @@ def _ignored(*events: type) -> dict[type, Rule]:
 _LATE_PLACEHOLDERS: Final = (PlaceholderDeleted, PlaceholderNotDeleted)
 _LATE_EVICTIONS: Final = (
     *(EvictionAccepted, EvictionRefused, EvictionFailed, EvictionSkipped, PodGone),
+    *(EvictionRequested, RequestsUnserved, RequestSeen),
     *_LATE_PLACEHOLDERS,
 )
+
+#: EvictionRequests are withdrawn while the marks are removed or the machine is ordered away, which may be withheld.
+_WITHDRAWALS: Final = {Withdrawn: _rule(exits.withdrawn), WithdrawFailed: _rule(exits.withdraw_failed)}
 
 #: Responses to reads that were in flight when a drain failed.
 _LATE_READS: Final = (Looked, LookFailed, ControllersRead, ControllersUnread, PlannedAgain, PlanFailed)
@@ -116,6 +125,7 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
         Seen: _rule(exits.mark_tick),
         NodeGone: _rule(exits.unmarked_node_gone, DONE),
         Stop: _rule(exits.stop, RELEASING, DONE),
+        **_WITHDRAWALS,
     },
     LOOKING: {
         Looked: _rule(preparing.looked, COUNTING, EVICTING, ORDERING, REMOVING, RELEASING, DONE),
@@ -128,6 +138,7 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
         # A read of the controllers may be in flight when the last debt is paid.
         **_ignored(ControllersRead, ControllersUnread),
         **_ignored(*_LATE_EVICTIONS),
+        **_WITHDRAWALS,
     },
     COUNTING: {
         ControllersRead: _rule(preparing.counted, NOTING, REMOVING, RELEASING, DONE),
@@ -137,6 +148,7 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
         NodeGone: _rule(exits.unmarked_node_gone, DONE),
         Stop: _rule(exits.stop, RELEASING, DONE),
         **_ignored(*_LATE_EVICTIONS),
+        **_WITHDRAWALS,
     },
     NOTING: {
         Marked: _rule(preparing.noted, TRYING, EVICTING),
@@ -145,6 +157,7 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
         NodeGone: _rule(exits.unmarked_node_gone, DONE),
         Stop: _rule(exits.stop, RELEASING, DONE),
         **_ignored(*_LATE_EVICTIONS),
+        **_WITHDRAWALS,
     },
     TRYING: {
         EvictionAccepted: _rule(preparing.try_accepted, EVICTING),
@@ -157,12 +170,16 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
         Stop: _rule(exits.stop, RELEASING, DONE),
         # Dry runs are never skipped, so this is a late response.
         **_ignored(EvictionSkipped, *_LATE_PLACEHOLDERS),
+        **_WITHDRAWALS,
     },
     EVICTING: {
         EvictionAccepted: _rule(evicting.eviction_accepted),
         EvictionRefused: _rule(evicting.eviction_refused),
         EvictionFailed: _rule(evicting.eviction_failed, REMOVING, RELEASING, DONE),
         PodGone: _rule(evicting.pod_gone),
+        EvictionRequested: _rule(requests.requested),
+        RequestsUnserved: _rule(requests.unserved, REMOVING, RELEASING, DONE),
+        RequestSeen: _rule(requests.request_seen, REMOVING, RELEASING, DONE),
         PlaceholderDeleted: _rule(stepping.deleted),
         PlaceholderNotDeleted: _rule(stepping.not_deleted, REMOVING, RELEASING, DONE),
         ControllersRead: _rule(evicting.controllers_read, REMOVING, RELEASING, DONE),
@@ -174,6 +191,7 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
         NodeGone: _rule(exits.unmarked_node_gone, DONE),
         EvictionSkipped: _rule(evicting.eviction_skipped),
         Stop: _rule(exits.stop, RELEASING, DONE),
+        **_WITHDRAWALS,
     },
     ORDERING: {
         Marked: _rule(removing.order_marked, REMOVING),
@@ -182,6 +200,7 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
         NodeGone: _rule(exits.unmarked_node_gone, DONE),
         Stop: _rule(exits.stop, RELEASING, DONE),
         **_ignored(*_LATE_EVICTIONS),
+        **_WITHDRAWALS,
     },
     REMOVING: {
         Removed: _rule(removing.removed, DELETING),
@@ -193,6 +212,7 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
         NodeGone: _rule(removing.node_gone, DONE),
         Stop: _rule(removing.stop, DONE),
         **_ignored(*_LATE_EVICTIONS, *_LATE_READS),
+        **_WITHDRAWALS,
     },
     DELETING: {
         NodeDeleted: _rule(removing.node_deleted, DONE),
@@ -202,6 +222,7 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
         NodeGone: _rule(removing.gone_while_deleted, DONE),
         Stop: _rule(removing.stop, DONE),
         **_ignored(*_LATE_EVICTIONS, *_LATE_READS),
+        **_WITHDRAWALS,
     },
     RELEASING: {
         Released: _rule(exits.released, DONE),
@@ -211,13 +232,16 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
         EvictionFailed: _rule(exits.answered_late, DONE),
         EvictionSkipped: _rule(exits.answered_late, DONE),
         PodGone: _rule(exits.answered_late, DONE),
+        RequestsUnserved: _rule(exits.answered_late, DONE),
+        EvictionRequested: _rule(exits.requested_late),
         MarkFailed: _rule(exits.mark_failed_late, DONE),
         Seen: _rule(exits.release_tick, DONE),
         NodeGone: _rule(exits.gone_while_released, DONE),
         Stop: _rule(exits.stop_release, DONE),
         # Any request may have been in flight when the drain failed or was stopped.
         **_ignored(ProviderAnswered, Marked, *_LATE_READS),
-        **_ignored(*_LATE_PLACEHOLDERS),
+        **_ignored(RequestSeen, *_LATE_PLACEHOLDERS),
+        **_WITHDRAWALS,
     },
     # A drain may end while requests are in flight, for example when this replica is no longer the leader.
     DONE: _ignored(*get_args(Event)),
@@ -297,6 +321,7 @@ def resume(
     The node has had our taint since *tainted_at*, and *pods* (UIDs) may have left.
     """
     drain = Drain(node, limits, Phase.ASKING, intended=pods, marked=True, resumed=True, debts=_by_controller(debts))
+    drain = replace(drain, requested=limits.requests)
     due_at = NEVER if times.due_at is None else times.due_at
     drain = replace(drain, since=since, last_eviction_at=times.evicted_at, due_at=due_at, tainted_at=tainted_at)
     return drain, (AskProvider(),)
@@ -320,6 +345,7 @@ def resume_removal(
     """
     drain = Drain(node, limits, Phase.MARKING, marked=True, resumed=True, debts=_by_controller(debts))
     drain = replace(drain, group=group, ordered_at=ordered_at, absent=absent, tainted_at=tainted_at)
+    drain = replace(drain, requested=limits.requests)
     return drain, (exits.mark(drain),)
 
 
@@ -354,7 +380,7 @@ def await_end(drain: Drain, limits: Limits, now: float) -> Result:
 def roll_back(node: str, limits: Limits, debts: tuple[Debt, ...], now: float) -> Result:
     """Remove our marks from a node whose intent is unknown. *debts* are the debts recorded on the node."""
     drain = Drain(node, limits, Phase.RELEASING, marked=True, rolled_back=True, debts=_by_controller(debts))
-    return exits.release(drain, now)
+    return exits.release(replace(drain, requested=limits.requests), now)
 
 
 def step(drain: Drain, event: Event, now: float) -> Result:

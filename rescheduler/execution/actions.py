@@ -17,6 +17,7 @@ from rescheduler.draining.actions import (
     DeleteNode,
     DeletePlaceholder,
     Evict,
+    FollowRequest,
     Intent,
     LookAgain,
     Mark,
@@ -27,10 +28,13 @@ from rescheduler.draining.actions import (
     Renew,
     Step,
     TryEviction,
+    Withdraw,
 )
 from rescheduler.draining.events import (
     ControllersUnread,
+    EvictionAccepted,
     EvictionFailed,
+    EvictionOutcome,
     EvictionRefused,
     LookFailed,
     Marked,
@@ -42,6 +46,10 @@ from rescheduler.draining.events import (
     PlanFailed,
     Released,
     ReleaseFailed,
+    RequestOutcome,
+    RequestsUnserved,
+    WithdrawFailed,
+    Withdrawn,
 )
 from rescheduler.errors import MarkLost, NotFound, NotLeading, ReschedulerError, Retryable, Unauthorized
 from rescheduler.execution.context import ActionResult, DrainContext, StepReading
@@ -91,6 +99,10 @@ class DrainActions:
                 return self._read_fresh(action, namespaces)
             case TryEviction() | Evict():
                 return self._evict(action)
+            case FollowRequest():
+                return ActionResult(self._access.requests.follow(action.pod))
+            case Withdraw():
+                return self._withdraw()
             case DeletePlaceholder():
                 return self._delete_placeholder(action)
             case PlanAgain():
@@ -197,13 +209,54 @@ class DrainActions:
         return ActionResult(read)
 
     def _evict(self, action: Evict | TryEviction) -> ActionResult:
-        pod, dry_run = action.pod, isinstance(action, TryEviction)
-        outcome = self._access.cluster.evict(pod.namespace, pod.name, pod.uid, action.grace, dry_run=dry_run)
-        if dry_run:
-            return ActionResult(outcome)
-        detail = outcome.why if isinstance(outcome, EvictionRefused | EvictionFailed) else ""
+        pod = action.pod
+        if isinstance(action, TryEviction):
+            return ActionResult(self._try(action))
+        outcome = self._request(action) if action.request else self._evict_now(action)
+        detail = outcome.why if isinstance(outcome, EvictionRefused | EvictionFailed | RequestsUnserved) else ""
         code = outcome.code if isinstance(outcome, EvictionFailed) else None
         return ActionResult(outcome, (events.EvictionAnswered(self._ref, pod, outcome.result, detail, code),))
+
+    def _send(self, action: Evict | TryEviction, *, dry_run: bool) -> EvictionOutcome:
+        pod = action.pod
+        return self._access.cluster.evict(pod.namespace, pod.name, pod.uid, action.grace, dry_run=dry_run)
+
+    def _try(self, action: TryEviction) -> EvictionOutcome:
+        """Try both ways in a dry run. Where no EvictionRequests are served, the eviction API suffices for most pods."""
+        outcome = self._send(action, dry_run=True)
+        if not action.request or not isinstance(outcome, EvictionAccepted):
+            return outcome
+        match self._access.requests.create(action.pod, dry_run=True):
+            case EvictionFailed() as failed:
+                return failed
+            case RequestsUnserved(uid, why) if action.must:
+                return EvictionFailed(uid, why, retryable=False)
+            case _:
+                return outcome
+
+    def _request(self, action: Evict) -> EvictionOutcome | RequestOutcome:
+        """Ask for the eviction with an EvictionRequest, if the budgets and webhooks would allow it now."""
+        outcome = self._send(action, dry_run=True)
+        return self._access.requests.create(action.pod) if isinstance(outcome, EvictionAccepted) else outcome
+
+    def _evict_now(self, action: Evict) -> EvictionOutcome:
+        if action.withdraw:
+            try:
+                self._access.requests.withdraw(action.pod)
+            except NotLeading:
+                raise
+            except ReschedulerError as error:
+                return EvictionFailed(action.pod.uid, str(error), retryable=isinstance(error, _TRANSIENT))
+        return self._send(action, dry_run=False)
+
+    def _withdraw(self) -> ActionResult:
+        try:
+            self._access.requests.withdraw_all()
+        except NotLeading:
+            raise
+        except ReschedulerError as error:
+            return ActionResult(WithdrawFailed(str(error)), (Trouble(ErrorKind.WRITE, str(error), self._ref.name),))
+        return ActionResult(Withdrawn())
 
     def _delete_placeholder(self, action: DeletePlaceholder) -> ActionResult:
         try:

@@ -7,7 +7,13 @@ from typing import Any, Final, Protocol
 
 from predicates.objects import Node, OwnerReference, Pod
 from rescheduler.clock import Clock
-from rescheduler.draining.events import Event, EvictionOutcome
+from rescheduler.draining.events import (
+    Event,
+    EvictionOutcome,
+    RequestOutcome,
+    RequestSeen,
+    RequestsUnserved,
+)
 from rescheduler.draining.state import Drain
 from rescheduler.errors import Permanent
 from rescheduler.kube.cluster import NodeEdit
@@ -129,6 +135,34 @@ class NoPlaceholders:
         raise Permanent(f"this process does not delete placeholders such as {placeholder}")
 
 
+class EvictionRequestApi(Protocol):
+    """The methods of :class:`rescheduler.kube.eviction_requests.EvictionRequests`; see there."""
+
+    def create(self, pod: PodRef, *, dry_run: bool = False) -> RequestOutcome: ...
+
+    def follow(self, pod: PodRef) -> RequestSeen: ...
+
+    def withdraw(self, pod: PodRef) -> None: ...
+
+    def withdraw_all(self) -> None: ...
+
+
+class NoEvictionRequests:
+    """The EvictionRequests of processes that make none."""
+
+    def create(self, pod: PodRef, *, dry_run: bool = False) -> RequestOutcome:  # noqa: ARG002 - the protocol's
+        return RequestsUnserved(pod.uid, "this process makes no EvictionRequests")
+
+    def follow(self, pod: PodRef) -> RequestSeen:
+        return RequestSeen(pod.uid, taken=False, gone=True)
+
+    def withdraw(self, pod: PodRef) -> None:
+        pass
+
+    def withdraw_all(self) -> None:
+        pass
+
+
 class NodeConditionApi(Protocol):
     """The methods of :class:`rescheduler.kube.cluster.NodeConditions`; see there."""
 
@@ -189,6 +223,7 @@ class DrainContext:
     leads: Callable[[], bool] = lambda: True  #: whether this replica leads; called right before a machine is removed
     provider_seconds: float = PROVIDER_SECONDS  #: timeout for a request to the provider
     placeholders: PlaceholderApi = field(default_factory=NoPlaceholders)
+    requests: EvictionRequestApi = field(default_factory=NoEvictionRequests)
     conditions: NodeConditionApi = field(default_factory=NoNodeConditions)
     report_conditions: bool = (
         False  #: whether drained nodes get a condition; conditions that are left are removed anyway

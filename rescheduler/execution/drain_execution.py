@@ -18,6 +18,7 @@ from rescheduler.draining.actions import (
     Action,
     DeletePlaceholder,
     Evict,
+    FollowRequest,
     LookAgain,
     Mark,
     OrderRemoval,
@@ -27,7 +28,17 @@ from rescheduler.draining.actions import (
     Renew,
     TryEviction,
 )
-from rescheduler.draining.events import Cause, Event, EvictionSkipped, Marked, MarkFailed, Released, Seen, Stop
+from rescheduler.draining.events import (
+    Cause,
+    Event,
+    EvictionResult,
+    EvictionSkipped,
+    Marked,
+    MarkFailed,
+    Released,
+    Seen,
+    Stop,
+)
 from rescheduler.draining.state import Drain, Failure, Phase, Result, Why
 from rescheduler.draining.transitions import DEBTS_EXPECTED, DEBTS_STORED, EVICTIONS_SENT
 from rescheduler.errors import NotFound, NotLeading, ReschedulerError
@@ -49,6 +60,7 @@ from rescheduler.observe.events import (
     DrainEnded,
     DrainProgressed,
     ErrorKind,
+    EvictionAnswered,
     InvolvedNode,
     MachineGone,
     PodProgress,
@@ -165,6 +177,7 @@ class DrainExecution:
                 if self._drain.phase is not before.phase:
                     self._store_debts()
                 if isinstance(event, Seen):  # after other events, the counted replacement pods may be outdated
+                    self._report_evicted(before)
                     self._report_progress()
         finally:
             self._evicting = False
@@ -180,6 +193,11 @@ class DrainExecution:
         if current != self._progress:
             self._progress = current
             self._report(current)
+
+    def _report_evicted(self, before: Drain) -> None:
+        """Report the pods whose EvictionRequest was successful, which the watched state shows."""
+        for pod in self._drain.evicted[len(before.evicted) :]:
+            self._report(EvictionAnswered(InvolvedNode.of(self._node), pod, EvictionResult.EVICTED))
 
     def _store_debts(self) -> None:
         if self._drain.phase in DEBTS_STORED:
@@ -210,7 +228,7 @@ class DrainExecution:
         terms = OrderTerms()
         if isinstance(action, OrderRemoval):
             terms = replace(self._observation.order_terms(self._drain), doubt=action.doubt)
-        parallel = isinstance(action, Evict | TryEviction | DeletePlaceholder)
+        parallel = isinstance(action, Evict | TryEviction | FollowRequest | DeletePlaceholder)
         executor = self._threads.evictions if parallel else self._threads.others
         executor.submit(self._perform, action, namespaces, siblings, terms)
 
@@ -332,6 +350,8 @@ class DrainRunner:
         self._report = report
         self._debts = debts
         self._checks = checks
+        #: EvictionRequests of an earlier process, or of a drain that could not withdraw them, may be left.
+        self.may_be_requested = True
 
     def run_and_report(
         self, node: Node, begun: Result, *, resumed: bool = False, returned: Callable[[], int] = int
@@ -376,13 +396,16 @@ class DrainRunner:
     def run(self, node: Node, begun: Result, *, resumed: bool = False) -> Drain:
         """Execute a drain. An internal error ends the drain; the node then keeps its marks until the next sweep."""
         execution = self._execution(node, resumed=resumed)
+        self.may_be_requested = True
         try:
-            return execution.run(begun)
+            drain = execution.run(begun)
         except Exception as error:
             log.exception("the drain of node %s failed with an internal error", node.name)
             why = f"{type(error).__name__}: {error}"
             self._report(Trouble(ErrorKind.ROUND, why, node.name))
             return replace(execution.drain, phase=Phase.DONE, failure=Failure(Why.INTERNAL_ERROR, why))
+        self.may_be_requested = drain.requested
+        return drain
 
     def reopen(self, node: Node, drain: Drain) -> Drain | None:
         """Remove the marks of a failed drain with one request, without the watched state. Return None if that fails."""

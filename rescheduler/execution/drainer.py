@@ -67,7 +67,21 @@ class Sweeper:
                 swept = swept or not drain.handed_over
         for node in self._view.still_reported():
             self._remove_condition(node)
+        self._withdraw_left()
         return swept
+
+    def _withdraw_left(self) -> None:
+        """Withdraw the EvictionRequests that no drain follows. All of this installation's are left over now."""
+        if not self._limits.requests or not self._runner.may_be_requested:
+            return
+        try:
+            self._access.requests.withdraw_all()
+        except NotLeading:
+            pass
+        except ReschedulerError as error:
+            self._report(Trouble(ErrorKind.WRITE, str(error)))
+        else:
+            self._runner.may_be_requested = False
 
     def _remove_condition(self, node: Node) -> None:
         """Remove the condition that a drain of this installation left when its process ended, if there is one."""

@@ -49,6 +49,7 @@ class Observation:
             stale=bool(self._view.stale()),
             removed_by=self._view.removed_by(name),
             placeholders=self._view.placeholders_for(name),
+            terminating=frozenset(pod.uid for pod in self._view.pods_of(name) if pod.deletion_timestamp is not None),
             preempted=self._preempted(drain),
         )
 

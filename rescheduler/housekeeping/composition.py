@@ -11,6 +11,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry
 
 from rescheduler.clock import Clock, SteadyClock, SystemClock
+from rescheduler.draining.state import Limits
 from rescheduler.errors import ReschedulerError
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import DrainContext
@@ -51,6 +52,7 @@ from rescheduler.kube.client import Client, connect
 from rescheduler.kube.cluster import KubeCluster, NodeConditions, PlaceholderPods
 from rescheduler.kube.controllers import ControllerReader
 from rescheduler.kube.elector import Elector, Seat, identity
+from rescheduler.kube.eviction_requests import EvictionRequests
 from rescheduler.kube.lease import LeaseReader
 from rescheduler.kube.owners import read_quotas, read_templates
 from rescheduler.kube.pod_groups import PodGroups
@@ -140,7 +142,7 @@ def _assemble(
     cluster, controllers = KubeCluster(writer), Ownership(ControllerReader(client, clock))
     access = _drain_context(writer, cluster, provider, controllers, run_state, running, clock, holder)
     records = DrainRecords(history, view, clock, report, returns_pause=not policy.allow_returning_plans)
-    drainer = _drainer(parts, access, view, run_state, running, report, records)
+    drainer = _drainer(parts, access, view, run_state, drain_limits(running, policy), report, records)
     _share_pool(parts, provider, client, running, clock)
     refusal = None if running.dry_run else drainer.refusal  # a dry run sends no requests to the provider
     tries = None if running.dry_run else partial(refused_eviction, cluster, running)
@@ -226,6 +228,7 @@ def _drain_context(
         running.identity,
         leads=lambda: run_state.leading,
         placeholders=PlaceholderPods(writer),
+        requests=EvictionRequests(writer, running.identity),
         conditions=NodeConditions(writer, running.identity),
         report_conditions=running.report_node_conditions,
     )
@@ -236,11 +239,11 @@ def _drainer(
     access: DrainContext,
     view: ClusterView,
     run_state: DaemonState,
-    running: Running,
+    limits: Limits,
     report: Report,
     records: DrainRecords,
 ) -> Drainer:
-    threads, limits = parts.enter_context(running_threads()), drain_limits(running)
+    threads = parts.enter_context(running_threads())
     return Drainer(access, view, run_state, threads, limits, report, records)
 
 

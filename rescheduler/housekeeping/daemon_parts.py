@@ -263,7 +263,7 @@ def refused_eviction(cluster: KubeCluster, running: Running, pod: PodRef) -> str
             return ""
 
 
-def drain_limits(running: Running) -> Limits:
+def drain_limits(running: Running, policy: Policy) -> Limits:
     """Return the timeouts of a drain. With ``--once``, a drain waits longer for the machine: no later round follows."""
     timing = running.timing
     return Limits(
@@ -272,6 +272,7 @@ def drain_limits(running: Running) -> Limits:
         grace=timing.max_graceful_termination.total_seconds(),
         landing=timing.landing_timeout.total_seconds(),
         migrations=running.migrating_webhooks == "wait",
+        requests=policy.eviction_requests,
     )
 
 

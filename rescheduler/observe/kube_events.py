@@ -177,8 +177,8 @@ class KubeEvents:
                 self._record(event.pod, RESCHEDULER, self._texts.evicted.format(node=event.node))
             case EvictionResult.FAILED:
                 self._record(event.pod, RESCHEDULER_FAILED, f"not evicted: {event.detail}", warning=True)
-            case EvictionResult.REFUSED | EvictionResult.GONE:
-                pass  # retried, or the pod is gone
+            case EvictionResult.REFUSED | EvictionResult.GONE | EvictionResult.REQUESTED:
+                pass  # retried, or the pod is gone or not evicted yet
 
     def _ended(self, event: DrainEnded) -> None:
         failure = event.failure

@@ -22,7 +22,12 @@ from rescheduler.planning.pool_losses import PoolState
 # alert would miss the first occurrence.
 
 #: HTTP status by result. A failed request has its own status, or none.
-_CODES: Final = {EvictionResult.EVICTED: "201", EvictionResult.GONE: "404", EvictionResult.REFUSED: "429"}
+_CODES: Final = {
+    EvictionResult.EVICTED: "201",
+    EvictionResult.GONE: "404",
+    EvictionResult.REFUSED: "429",
+    EvictionResult.REQUESTED: "201",
+}
 
 #: HTTP statuses of failed eviction requests; "" if there was no response. The series of any other status is added when
 #: the status occurs.

@@ -103,6 +103,8 @@ class Placement(msgspec.Struct, frozen=True, gc=False):
     node: str  #: the target node; the pod fits there together with all earlier placements
     grace_period: int | None = None  #: the pod's own, in seconds; None means the API's default of 30
     owner: OwnerReference | None = None  #: the pod's controller
+    responders: bool = False  #: its eviction is the task of other components (``spec.evictionResponders``)
+    requestable: bool = True  #: whether an EvictionRequest can name it: it is in no PodGroup
 
 
 class Surge(msgspec.Struct, frozen=True):

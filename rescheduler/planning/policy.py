@@ -229,6 +229,7 @@ class Policy:
     startup_taints: tuple[str, ...] = ()
     max_share_per_spot_pool: int = 100  #: percent of a controller's replicas on one pool of spot nodes; 100: no limit
     spot_pool_labels: tuple[str, ...] = POOL_LABELS  #: keys of the labels whose values are the pool of a spot node
+    eviction_requests: bool = False  #: evictions are asked for with EvictionRequests, which other components handle
     skip_single_replicas: bool = False  #: a pod that is the only one of its controller stays
     surge: Surging = Surging.OPT_IN
     surge_max_replicas: int = 3  #: of a Deployment that rolls out, unless most of its pods are on the drained node

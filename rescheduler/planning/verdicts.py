@@ -22,6 +22,7 @@ from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.rules.candidates import node_blockers
 from rescheduler.planning.rules.declared import Fate
 from rescheduler.planning.rules.minimum import owner_key
+from rescheduler.planning.rules.pod_rules import SAFE_TO_EVICT, is_requestable, responders
 from rescheduler.planning.surges import LIFTED, NO_SURGES, NodeSurges
 
 
@@ -303,7 +304,14 @@ def new_plan(candidate: Candidate, placed: Iterable[tuple[Pod, int]], shared: Pl
     names = shared.snapshot.nodes.names
     restarted = {pod.key for surge in candidate.surges for pod in surge.restarted}
     placements = [
-        Placement(_ref(pod), names[row], pod.cls.spec.termination_grace_period_seconds, pod.owner)
+        Placement(
+            _ref(pod),
+            names[row],
+            pod.cls.spec.termination_grace_period_seconds,
+            pod.owner,
+            responders=bool(responders(pod.cls)) and pod.annotations.get(SAFE_TO_EVICT) != "true",
+            requestable=is_requestable(pod.cls),
+        )
         for pod, row in placed
         if pod.key not in restarted
     ]

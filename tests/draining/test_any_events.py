@@ -5,12 +5,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from random import Random
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescheduler.draining import transitions
-from rescheduler.draining.actions import Action, DeleteNode, Evict, Mark, OrderRemoval, PlanAgain, Release
+from rescheduler.draining.actions import Action, DeleteNode, Evict, Mark, OrderRemoval, PlanAgain, Release, Withdraw
 from rescheduler.draining.events import (
     Cause,
     ControllersRead,
@@ -19,6 +20,7 @@ from rescheduler.draining.events import (
     EvictionAccepted,
     EvictionFailed,
     EvictionRefused,
+    EvictionRequested,
     EvictionSkipped,
     Looked,
     LookFailed,
@@ -39,8 +41,12 @@ from rescheduler.draining.events import (
     RemovalFailed,
     RemovalPending,
     Removed,
+    RequestSeen,
+    RequestsUnserved,
     Seen,
     Stop,
+    WithdrawFailed,
+    Withdrawn,
 )
 from rescheduler.draining.state import Drain, Limits, Phase, Result, Why
 from rescheduler.draining.transitions import TABLE
@@ -53,9 +59,17 @@ from tests.draining.stories import JOINED, NO_ROOM, Workload, plan, workload
 LIMITS = Limits(
     eviction=20, grace=5, headroom=5, removal=20, release=10, landing=30, creation=5, binding=10, exposure=5
 )
+REQUESTING = replace(LIMITS, requests=True, taking=8)
 WEB, DATABASE = workload("web", "a", "b"), workload("db", "c", kind="StatefulSet", namespace="data", total=3)
 WORKLOADS = (WEB, DATABASE)
 PLAN = plan(*WORKLOADS, bare="d")
+PLAN = replace(
+    PLAN,
+    placements=tuple(
+        msgspec.structs.replace(each, responders=each.pod.uid == "b", requestable=each.pod.uid != "d")
+        for each in PLAN.placements
+    ),
+)
 UIDS = tuple(placement.pod.uid for placement in PLAN.placements)
 ORDERED_AT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -63,6 +77,8 @@ REMOVING = transitions.await_end(Drain("od", LIMITS, Phase.DONE, marked=True, gr
 
 BEGINNINGS: Mapping[str, Result] = {
     "a drain": transitions.start(PLAN, LIMITS),
+    "a drain with EvictionRequests": transitions.start(PLAN, REQUESTING),
+    "a resumed drain with EvictionRequests": transitions.resume("od", REQUESTING, UIDS, (DATABASE.debt,)),
     "a resumed drain": transitions.resume("od", LIMITS, UIDS, (DATABASE.debt,)),
     "a resumed removal": transitions.resume_removal("od", LIMITS, "pool", ORDERED_AT, (DATABASE.debt,)),
     "a rollback": transitions.roll_back("od", LIMITS, (DATABASE.debt,), 0),
@@ -104,6 +120,7 @@ class Events:
             Phase.TRYING: [lambda: EvictionAccepted(self.uid())],
             Phase.EVICTING: [
                 lambda: EvictionAccepted(self.uid()),
+                lambda: EvictionRequested(self.uid()),
                 lambda: PlannedAgain(self.plan()),
                 lambda: PlannedAgain(self.plan(), self.read()),
                 self.seen,
@@ -144,6 +161,11 @@ class Events:
             lambda: EvictionRefused(self.uid(), "budget", self.random.choice([None, 0.0, 5.0])),
             lambda: EvictionFailed(self.uid(), "500", self.often()),
             lambda: PodGone(self.uid()),
+            lambda: EvictionRequested(self.uid()),
+            lambda: RequestsUnserved(self.uid(), "404"),
+            lambda: RequestSeen(self.uid(), self.often(), "Failed" if self.rarely() else "", gone=self.rarely()),
+            Withdrawn,
+            lambda: WithdrawFailed("500"),
             lambda: PlaceholderDeleted(self.uid()),
             lambda: PlaceholderNotDeleted(self.uid(), "500", self.often()),
             lambda: ProviderAnswered(self.random.choice([None, "pool"]), self.random.choice(["", "no"])),
@@ -153,7 +175,7 @@ class Events:
             lambda: Removed(self.often()),
             lambda: RemovalPending("booked"),
             lambda: RemovalFailed("protected", node_gone=self.rarely()),
-            lambda: OrderWithheld(self.random.choice(list(Ground)), "late"),
+            lambda: OrderWithheld(self.random.choice([*Ground, Ground.PODS, Ground.PODS]), "late"),
             lambda: NodeDeletionFailed("500"),
             lambda: ReleaseFailed("500"),
             lambda: Stop(self.random.choice(list(Cause))),
@@ -180,7 +202,8 @@ class Events:
         tainted, stale = self.often() or self.often(), self.rarely()
         lost, joined = self.random.choice(["", "", "s1"]), self.random.choice(["", "", "", "Cluster Autoscaler"])
         placeholders = {uid: PodRef("room", uid, uid) for uid in UIDS if self.rarely()}
-        return Seen(present, replicas, tainted, lost, stale, joined, placeholders)
+        terminating = frozenset(uid for uid in present if self.rarely())
+        return Seen(present, replicas, tainted, lost, stale, joined, placeholders, terminating)
 
     def replicas(self) -> Replicas:
         numbers = sorted(self.random.randint(0, 4) for _ in range(3))
@@ -298,6 +321,23 @@ def failures(drain: Drain) -> list[Event]:
     return [*planned, *deletions, *(EvictionFailed(uid, "x", retryable=True) for uid in drain.victims)]
 
 
+def requests_are_made_only_if_wanted_and_withdrawn_before_the_marks_are_removed(trace: Trace) -> None:
+    for before, _, after, actions in trace:
+        if any(isinstance(action, Evict) and action.request for action in actions):
+            assert after.limits.requests
+            assert after.requested
+        releases = before.phase is not Phase.RELEASING and any(isinstance(action, Release) for action in actions)
+        assert not (releases and before.requested) or isinstance(actions[0], Withdraw)
+
+
+def no_pod_whose_eviction_is_the_task_of_others_is_evicted_by_the_api(trace: Trace) -> None:
+    for before, _, _, actions in trace:
+        victims = {victim.pod.uid: victim for victim in (*before.waiting, *before.victims.values(), *before.step)}
+        for action in actions:
+            if isinstance(action, Evict) and before.limits.requests:
+                assert action.request or not victims[action.pod.uid].responders
+
+
 def no_pod_is_evicted_before_the_placeholders_of_its_step_are_gone(trace: Trace) -> None:
     for before, event, _, actions in trace:
         if isinstance(event, PlannedAgain):
@@ -306,6 +346,8 @@ def no_pod_is_evicted_before_the_placeholders_of_its_step_are_gone(trace: Trace)
 
 
 LAWS = (
+    requests_are_made_only_if_wanted_and_withdrawn_before_the_marks_are_removed,
+    no_pod_whose_eviction_is_the_task_of_others_is_evicted_by_the_api,
     no_pod_is_evicted_before_the_placeholders_of_its_step_are_gone,
     pods_are_evicted_only_by_a_plan_made_after_the_taint,
     termination_is_requested_only_after_the_mark_and_without_debts,

@@ -24,7 +24,17 @@ from predicates.objects import Condition, Node, Object, OwnerReference, Pod, Tai
 from predicates.snapshot import Snapshot
 from rescheduler.clock import SystemClock
 from rescheduler.draining.actions import ANNOTATION, Intent, parse
-from rescheduler.draining.events import EvictionAccepted, EvictionFailed, EvictionOutcome, EvictionRefused, PodGone
+from rescheduler.draining.events import (
+    EvictionAccepted,
+    EvictionFailed,
+    EvictionOutcome,
+    EvictionRefused,
+    EvictionRequested,
+    PodGone,
+    RequestOutcome,
+    RequestSeen,
+    RequestsUnserved,
+)
 from rescheduler.draining.state import Limits
 from rescheduler.errors import InputError, MarkLost, NotFound, ReschedulerError, Withheld
 from rescheduler.execution.cluster_view import ClusterView
@@ -105,6 +115,7 @@ class LoopWorld:
         self.writes: list[tuple[str, str]] = []
         self.placeholders = PlaceholdersInMemory(self.cluster, self.writes)
         self.conditions = ConditionsInMemory(self)
+        self.requests = RequestsInMemory(self)
         self.answers: defaultdict[str, list[EvictionOutcome]] = defaultdict(
             list
         )  # outcomes of evictions by pod; the last one is repeated
@@ -296,6 +307,10 @@ class LoopWorld:
         outcome = self.evict(pod.namespace, pod.name, pod.uid, dry_run=True)
         return outcome.why if isinstance(outcome, EvictionRefused | EvictionFailed) else ""
 
+    def moves(self, key: str) -> None:
+        """Evict the pod *key* as another client does."""
+        self._moves(self.cluster.pods[key])
+
     def _moves(self, pod: Pod) -> None:
         self.cluster.delete("Pod", pod.key)
         replacement = self.replacements[pod.owner.name] if pod.owner is not None else Replacement.REFUSED
@@ -407,6 +422,7 @@ class LoopWorld:
             IDENTITY,
             leads=lambda: self.leading,
             placeholders=self.placeholders,
+            requests=self.requests,
             conditions=self.conditions,
             report_conditions=report_conditions,
         )
@@ -440,6 +456,38 @@ class LoopWorld:
         )
         actors = Actors(drainer, soft, NewNodes(access, self.report), records, rooms)
         return Loop(view, actors, knowledge, self, Mode(timing, dry_run, windows=windows), self.clock, self.report)
+
+
+class RequestsInMemory:
+    """Has the interface of :class:`rescheduler.kube.eviction_requests.EvictionRequests`, with a controller."""
+
+    def __init__(self, world: LoopWorld) -> None:
+        self._world = world
+        self.open: dict[str, PodRef] = {}  # by UID of the pod
+        self.served = True
+        self.taken = True  # by the controller
+        self.evicts = True  # the controller evicts the pod at once
+
+    def create(self, pod: PodRef, *, dry_run: bool = False) -> RequestOutcome:
+        if not self.served:
+            return RequestsUnserved(pod.uid, "404")
+        if not dry_run:
+            self._world.writes.append(("request", pod.name))
+            self.open[pod.uid] = pod
+            if self.evicts and self.taken:
+                self._world.moves(str(pod))
+        return EvictionRequested(pod.uid)
+
+    def follow(self, pod: PodRef) -> RequestSeen:
+        return RequestSeen(pod.uid, self.taken, gone=pod.uid not in self.open)
+
+    def withdraw(self, pod: PodRef) -> None:
+        self._world.writes.append(("withdraw", pod.name))
+        self.open.pop(pod.uid, None)
+
+    def withdraw_all(self) -> None:
+        self._world.writes.append(("withdraw", "all"))
+        self.open.clear()
 
 
 class ConditionsInMemory:

@@ -205,7 +205,8 @@ ZEROS: dict[str, set[tuple[str, ...]]] = {
     "drain_failures": {(why.value,) for why in Why},
     "errors": {(kind.value,) for kind in ErrorKind},
     "evictions": {
-        ("evicted", "201"), ("gone", "404"), ("refused", "429"), *(("failed", code) for code in FAILURE_CODES),
+        ("evicted", "201"), ("gone", "404"), ("refused", "429"), ("requested", "201"),
+        *(("failed", code) for code in FAILURE_CODES),
     },
     "placement_predictions": {(outcome.value,) for outcome in LandingOutcome},
     "node_removals": {("pool", result.value) for result in DeleteResult},

@@ -160,17 +160,27 @@ def _safe_to_evict(pod: Pod, _: Facts) -> Result:
     return Fate.MOVES if pod.annotations.get(SAFE_TO_EVICT) == "true" else None
 
 
-@pod_rule(when=lambda cls: bool(_responders(cls)))
-def _eviction_responder(pod: Pod, _: Facts) -> Result:
-    """Block pods whose evictions another component handles (``lifecycle.k8s.io``); a drain would bypass it."""
-    detail = (
-        f"its eviction is the task of {', '.join(_responders(pod.cls))} (spec.evictionResponders), which an eviction "
-        f'by this program would bypass; {SAFE_TO_EVICT}: "true" allows it'
-    )
-    return Blocker(Reason.EVICTION_RESPONDER, detail)
+@pod_rule(when=lambda cls: bool(responders(cls)))
+def _eviction_responder(pod: Pod, facts: Facts) -> Result:
+    """Block pods whose evictions another component handles (``lifecycle.k8s.io``); an eviction would bypass it."""
+    if facts.policy.eviction_requests and is_requestable(pod.cls):
+        return None
+    names = ", ".join(responders(pod.cls))
+    if is_requestable(pod.cls):
+        way = f'--eviction=request asks for it, {SAFE_TO_EVICT}: "true" allows it'
+    else:
+        way = f'EvictionRequests do not support pods of a PodGroup; {SAFE_TO_EVICT}: "true" allows it'
+    detail = f"its eviction is the task of {names} (spec.evictionResponders), which an eviction by this program would "
+    return Blocker(Reason.EVICTION_RESPONDER, f"{detail}bypass; {way}")
 
 
-def _responders(cls: PodClass) -> list[str]:
+def is_requestable(cls: PodClass) -> bool:
+    """Return whether an EvictionRequest can name the pods of *cls*: pods of PodGroups are not supported (KEP-4563)."""
+    return cls.spec.scheduling_group is None
+
+
+def responders(cls: PodClass) -> list[str]:
+    """Return the components, other than the eviction API, whose task the evictions of *cls* are."""
     return [each.name for each in cls.spec.eviction_responders if each.name != IMPERATIVE_EVICTION]
 
 

@@ -140,6 +140,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $_ := set $options "max-placeholders" (.Values.makeRoom.maxPlaceholders | int64) -}}
 {{- end -}}
 {{- end -}}
+{{- if eq .Values.eviction.mode "request" -}}
+{{- $_ := set $options "eviction" "request" -}}
+{{- end -}}
 {{- if .Values.nodeConditions.enabled -}}
 {{- $_ := set $options "report-node-conditions" true -}}
 {{- end -}}
