@@ -45,7 +45,7 @@ PROJECT = $(if $(OWNER),--owner '$(OWNER)') $(if $(REGISTRY),--registry '$(REGIS
 
 GRPC := rescheduler/providers/externalgrpc
 
-.PHONY: help test unit coverage lint format demo demo-proxy bench fuzz soak scale faults conformance autoscaler karpenter proto build up down clean \
+.PHONY: help test unit coverage lint format demo demo-proxy bench fuzz soak scale faults conformance survival autoscaler karpenter proto build up down clean \
 	lock release rendered docs screenshots
 
 help: ## list the targets
@@ -96,6 +96,9 @@ faults: build ## fail every call of a drain with every fault, or kill the daemon
 
 conformance: build ## compare N verdicts with the scheduler's plugins on random clusters: make conformance VERSION=1.35 N=1000000
 	@$(BIN)/python -m tests.conformance --verdicts $(N) $(if $(VERSION),--kubernetes $(VERSION)) $(ARGS)
+
+survival: build ## compare the certificate of losses with brute force by the scheduler's plugins: make survival N=1000
+	@$(BIN)/python -m tests.conformance.survival $(if $(filter file,$(origin N)),,--clusters $(N))
 
 autoscaler: build ## run the real Cluster Autoscaler with `rescheduler provider serve`; the first build takes minutes
 	@$(BIN)/python -m pytest tests/cluster/real_autoscaler.py tests/cluster/real_autoscaler_room.py $(ARGS)

@@ -31,7 +31,7 @@ from rescheduler.planning.forms import count, cpu, memory
 from rescheduler.planning.outcome import Blocker, Plan, Reason
 from rescheduler.planning.pending import queue
 from rescheduler.planning.placement.ample import Ample, Loss, Rows
-from rescheduler.planning.placement.forecast import PLAYS, SimulatedScheduler
+from rescheduler.planning.placement.forecast import SimulatedScheduler
 from rescheduler.planning.placement.packing import Effort, Packing, Room, Sizes, shortage
 from rescheduler.planning.placement.search import Selection
 from rescheduler.planning.planning_round import Ground, PlanningRound
@@ -43,6 +43,9 @@ from rescheduler.planning.rules.pod_traits import ends_with_node
 
 #: At most so many seconds of simulation for a certificate, at the assumed speed. Proofs are not limited.
 SIMULATION: Final = 10.0
+
+#: The number of simulations of a loss that is not proved to be survived.
+_PLAYS: Final = 8
 
 #: The label of zones.
 _ZONE: Final = "topology.kubernetes.io/zone"
@@ -443,13 +446,13 @@ class _Judgment:
         The other pods are not placed. Pending pods are treated like *pods*.
         """
         waiting = sorted((*self._pending, *pods), key=lambda pod: (-_priority(pod), pod.key))
-        for number in range(PLAYS):
+        for number in range(_PLAYS):
             if not self._effort.spend(len(waiting)):
                 return False
             mark, must_run = self._trial.savepoint(), {pod.key for pod in pods}
             rng = np.random.default_rng([zlib.crc32(pool.encode()), number])
             scheduler = self._scheduler(rng)
-            arriving = _arriving(waiting, number, rng)
+            arriving = _arriving(waiting, number, rng, self._shared.room.sizes)
             left = self._play(arriving, scheduler, lambda pod: ample.leaves_one(pod, self._filters.feasible(pod)))
             self._trial.revert(mark)
             if any(pod.key in must_run for pod in left):
@@ -470,11 +473,11 @@ class _Judgment:
         self._trial.revert(mark)
         if stuck:
             return True, stuck
-        for number in range(PLAYS):
+        for number in range(_PLAYS):
             if not self._effort.spend(len(waiting)):
                 return False, []
             rng = np.random.default_rng([zlib.crc32(pool.encode()), number])
-            left = self._play(_arriving(waiting, number, rng), self._scheduler(rng))
+            left = self._play(_arriving(waiting, number, rng, room.sizes), self._scheduler(rng))
             stuck = [(pod, shortage(room, pod.cls)) for pod in left if pod.key in must_run]
             self._trial.revert(mark)
             if stuck:
@@ -544,10 +547,16 @@ def _priority(pod: Pod) -> int:
     return pod.cls.spec.priority or 0
 
 
-def _arriving(pods: Sequence[Pod], number: int, rng: np.random.Generator) -> list[Pod]:
-    """Return the pods by priority. Equal ones are in order in the first play, reversed in the second, then shuffled."""
-    arriving = list(pods) if number == 0 else list(reversed(pods))
-    if number > 1:
+def _arriving(pods: Sequence[Pod], number: int, rng: np.random.Generator, sizes: Sizes) -> list[Pod]:
+    """Return the pods by priority. Equal ones are in order in the first play, and the smallest first in the second.
+
+    Then the small ones take the nodes with the most room, which is the worst for the large ones. All other plays have
+    random orders.
+    """
+    arriving = list(pods)
+    if number == 1:
+        arriving.sort(key=lambda pod: sizes.of(pod.cls))
+    elif number > 1:
         arriving = [pods[at] for at in rng.permutation(len(pods))]
     return sorted(arriving, key=lambda pod: -_priority(pod))
 

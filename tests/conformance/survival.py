@@ -1,0 +1,227 @@
+"""The certificate against brute force: a pool is taken away, and the real scheduler's plugins place its pods.
+
+The clusters are random and tight. Their plans keep the certificate; each pool of the state after the plan is judged by
+the certificate and by brute force.
+"""
+
+import sys
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+import click
+
+from devcluster.signals import exit_on_sigterm
+from rescheduler.planning.outcome import Plan
+from rescheduler.planning.planner import Planner
+from rescheduler.planning.policy import Circumstances, Policy, Survive
+from tests.conformance import ours
+from tests.conformance.generate.admission import adds_labels, bind_again, own_labels
+from tests.conformance.generate.world import ZONE, Json
+from tests.conformance.oracle import Oracle
+from tests.conformance.plans import NOW, POLICY
+from tests.conformance.scores import scored_cluster, with_known_owners
+
+_TYPE: Final = "node.kubernetes.io/instance-type"
+_MIRROR: Final = "kubernetes.io/config.mirror"
+_DAEMONSET_POD: Final = "cluster-autoscaler.kubernetes.io/daemonset-pod"
+
+
+@dataclass(slots=True)
+class Tally:
+    """How often the certificate and brute force agree."""
+
+    clusters: int = 0
+    plans: int = 0
+    pools: int = 0
+    pods: int = 0  #: of the lost pools
+    certified: int = 0
+    homeless: int = 0  #: pods of certified pools without a place by brute force
+    refused: int = 0  #: pools that are not certified
+    allowed: int = 0  #: those of them that brute force allows
+
+    def __str__(self) -> str:
+        share = self.allowed / self.refused if self.refused else 0
+        return (
+            f"{self.clusters} clusters, {self.plans} drains, {self.pools} pools with {self.pods} pods: "
+            f"{self.certified} certified, {self.homeless} homeless pods in them; {self.refused} refused, "
+            f"{self.allowed} of them allowed by brute force ({share:.1%} of the refused, "
+            f"{self.allowed / max(1, self.pools):.1%} of all)"
+        )
+
+
+def tight_cluster(seed: int) -> Json:
+    """Return a random cluster whose nodes have little room: between 5 % and 90 % of what their pods request."""
+    rng, snapshot = Random(seed), with_known_owners(scored_cluster(seed, "plannable"))
+    table = ours.load(snapshot)
+    factor = rng.choice((1.1, 1.3, 1.6))
+    for item in snapshot["items"]:
+        if item["kind"] == "Node":
+            allocatable = item["status"].get("allocatable") or {}
+            row = table.nodes.row[item["metadata"]["name"]]
+            if "cpu" not in allocatable:
+                continue
+            used = int(table.nodes.allocatable[row, 1] - table.nodes.free[row, 1])
+            room = max(100, int(used * rng.uniform(1.05, factor + 0.3)))
+            allocatable["cpu"] = f"{min(room, int(table.nodes.allocatable[row, 1]))}m"
+        elif item["kind"] == "Pod" and rng.random() < 0.2:
+            item["spec"]["priority"] = rng.choice((-5, 100, 1000))
+    return snapshot
+
+
+def compare(oracle: Oracle, seed: int, tally: Tally) -> Iterator[str]:
+    """Add the cluster of *seed* to *tally*. Yield the certified pools that have homeless pods by brute force."""
+    given = tight_cluster(seed)
+    cluster = ours.load(given, oracle.scheduler)
+    policy = Policy(
+        delete_non_replicated_pods=True,
+        skip_nodes_with_local_storage=False,
+        skip_nodes_with_system_pods=POLICY.skip_nodes_with_system_pods,
+        survive=Survive.POOL,
+    )
+    planner, circumstances = Planner(cluster, policy), Circumstances(NOW)
+    plans = planner.plan_all(circumstances).plans
+    certificate = planner.certificate(circumstances, Survive.POOL, plans)
+    state = _after(given, plans)
+    tally.clusters += 1
+    tally.plans += len(plans)
+    for pool in certificate.pools:
+        lost = _BruteForce(oracle, state, pool.pool, Random(seed))
+        tally.pools += 1
+        tally.pods += len(lost.must_run)
+        homeless = lost.run() if lost.must_run else []
+        if pool.survived:
+            tally.certified += 1
+            tally.homeless += len(homeless)
+            if homeless:
+                yield f"seed {seed}, pool {pool.pool}: {homeless}"
+        else:
+            tally.refused += 1
+            tally.allowed += not homeless
+
+
+def _after(given: Json, plans: tuple[Plan, ...]) -> Json:
+    """Return the state after *plans*: their nodes are gone with all that is on them, and their pods run elsewhere."""
+    items = deepcopy(given["items"])
+    labels_added = adds_labels(given["items"])
+    nodes = {item["metadata"]["name"]: item for item in items if item["kind"] == "Node"}
+    to = {str(placement.pod): placement.node for plan in plans for placement in plan.placements}
+    for item in items:
+        if item["kind"] == "Pod" and (node := to.get(_key(item))) is not None:
+            item["metadata"]["uid"] += "-again"
+            bind_again(item, nodes[node], labels_added=labels_added)
+            item["status"] = {"phase": "Running"}
+    return _without({**given, "items": items}, {plan.node for plan in plans})
+
+
+def _without(given: Json, nodes: set[str]) -> Json:
+    items = [
+        item
+        for item in given["items"]
+        if not (item["kind"] in ("Node", "CSINode") and item["metadata"]["name"] in nodes)
+        and not (item["kind"] == "Pod" and item["spec"].get("nodeName") in nodes)
+    ]
+    return {**given, "items": items}
+
+
+class _BruteForce:
+    """The loss of one pool: its pods and the pending ones are scheduled by priority, the older ones first."""
+
+    def __init__(self, oracle: Oracle, state: Json, pool: str, rng: Random) -> None:
+        self._oracle, self._rng = oracle, rng
+        self._labels_added = adds_labels(state["items"])
+        nodes = {item["metadata"]["name"] for item in state["items"] if item["kind"] == "Node" and _pool(item) == pool}
+        lost = [item for item in state["items"] if item["kind"] == "Pod" and item["spec"].get("nodeName") in nodes]
+        self.must_run = [_again(pod) for pod in lost if _comes_back(pod)]
+        self._state = deepcopy(_without(state, nodes))
+        self._nodes = {item["metadata"]["name"]: item for item in self._state["items"] if item["kind"] == "Node"}
+        self._state["items"] = [*self._state["items"], *self.must_run]
+
+    def run(self) -> list[str]:
+        """Return the pods of the pool without a place."""
+        pending = [
+            item
+            for item in self._state["items"]
+            if item["kind"] == "Pod"
+            and not item["spec"].get("nodeName")
+            and item["status"].get("phase") == "Pending"
+            and not item["spec"].get("schedulingGates")
+            and item not in self.must_run
+        ]
+        waiting = sorted([*pending, *self.must_run], key=lambda pod: -(pod["spec"].get("priority") or 0))
+        while waiting:
+            left = [pod for pod in waiting if not self._bound(pod)]
+            if len(left) == len(waiting):
+                break
+            waiting = left
+        return [_key(pod) for pod in waiting if pod in self.must_run]
+
+    def _bound(self, pod: Json) -> bool:
+        answer = self._oracle.ask({"mode": "score", "snapshot": self._state, "pods": [_key(pod)]})
+        totals = answer["scores"][0]["total"]
+        if not totals:
+            return False
+        most = max(totals.values())
+        node = self._rng.choice(sorted(name for name, total in totals.items() if total == most))
+        bind_again(pod, self._nodes[node], labels_added=self._labels_added)
+        pod["status"] = {"phase": "Running"}
+        return True
+
+
+def _pool(node: Json) -> str:
+    labels = node["metadata"]["labels"]
+    if "node-role.kubernetes.io/spot-worker" not in labels:
+        return ""
+    return f"{labels.get(ZONE) or 'no-zone'}/{labels.get(_TYPE) or 'no-instance-type'}"
+
+
+def _comes_back(pod: Json) -> bool:
+    """Return whether a controller creates the pod again, on another node if this one is gone."""
+    meta = pod["metadata"]
+    owners = [owner for owner in meta.get("ownerReferences") or () if owner.get("controller")]
+    annotations = meta.get("annotations") or {}
+    return (
+        bool(owners)
+        and owners[0]["kind"] != "DaemonSet"
+        and _MIRROR not in annotations
+        and annotations.get(_DAEMONSET_POD) != "true"
+        and "deletionTimestamp" not in meta
+        and pod["status"].get("phase") not in ("Succeeded", "Failed")
+        and (pod["spec"].get("priority") or 0) >= -10
+    )
+
+
+def _again(pod: Json) -> Json:
+    created = deepcopy(pod)
+    created["metadata"]["uid"] += "-lost"
+    created["metadata"]["labels"] = own_labels(created["metadata"].get("labels") or {})
+    created["spec"]["nodeName"] = ""
+    created["status"] = {"phase": "Pending"}
+    return created
+
+
+def _key(item: Json) -> str:
+    return f"{item['metadata']['namespace']}/{item['metadata']['name']}"
+
+
+@click.command()
+@click.option("--clusters", default=1000, show_default=True, help="Number of random clusters.")
+@click.option("--seed", default=0, show_default=True, help="The first seed.")
+def main(clusters: int, seed: int) -> None:
+    """Compare the certificate with brute force by the real scheduler's plugins on random clusters."""
+    exit_on_sigterm()
+    tally = Tally()
+    with Oracle() as oracle:
+        for at in range(seed, seed + clusters):
+            for problem in compare(oracle, at, tally):
+                click.echo(problem)
+            if sys.stderr.isatty():
+                click.echo(f"\r\x1b[K{tally}", nl=False, err=True)
+    click.echo(str(tally))
+    sys.exit(bool(tally.homeless))
+
+
+if __name__ == "__main__":
+    main()
