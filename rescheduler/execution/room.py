@@ -4,13 +4,14 @@ import contextlib
 import enum
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from predicates.objects import Namespace, Node, NodeSelectorTerm, NodeSpec, NodeStatus, ObjectMeta, Pod, Taint
 from predicates.quantity import QuantityError
 from predicates.requests import allocatable
 from rescheduler.draining.actions import is_marked
-from rescheduler.errors import NotFound, NotLeading, ReschedulerError
+from rescheduler.errors import NotFound, NotLeading, ReschedulerError, Withheld
 from rescheduler.execution import machine_orders
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import DrainContext
@@ -33,6 +34,7 @@ from rescheduler.providers.base import (
     Deleted,
     Failed,
     NodeGroup,
+    NodeRef,
     NodeTemplate,
     NotSupported,
 )
@@ -252,7 +254,8 @@ class SpotRequests:
         except NotFound:
             return GivenBack.GONE
         self._check_leading()
-        outcome = self._access.provider.delete_nodes(order.group, [machine_orders.ref(node)], deadline=self._deadline())
+        look, ref = partial(self._look_again, node), machine_orders.ref(node)
+        outcome = self._access.provider.delete_nodes(order.group, [ref], deadline=self._deadline(), may_end=look)
         match outcome[name]:
             case Deleted() | AlreadyGone():
                 self._access.cluster.delete_node(name, uid)
@@ -262,6 +265,21 @@ class SpotRequests:
             case _:
                 self._keep(node)
                 return GivenBack.KEPT
+
+    def _look_again(self, node: Node, _: NodeRef) -> None:
+        """Raise Withheld unless the machine of *node* may end now, by consistent reads before each request."""
+        if not self._access.leads():
+            raise Withheld("another replica leads")
+        try:
+            current = self._access.cluster.node(node.name)
+        except NotFound as error:
+            raise Withheld(str(error)) from error
+        if current.metadata.uid != node.metadata.uid or current.spec.provider_id != node.spec.provider_id:
+            raise Withheld(f"node {node.name} was replaced by another node of the same name")
+        if not (current.spec.unschedulable and self._is_ours(current)) or is_marked(current):
+            raise Withheld(f"another client changed node {node.name}")
+        if self._is_used(node.name):
+            raise Withheld(f"node {node.name} is used")
 
     def keep(self, node: Node) -> None:
         """Uncordon *node* if this installation, perhaps under an earlier leader, cordoned it to give it back."""

@@ -1,15 +1,16 @@
 """Orders of spot nodes from the cloud provider: from the order to the drain, or until the nodes are given back."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from rescheduler.errors import Permanent, ReschedulerError, Retryable
+from rescheduler.errors import Permanent, ReschedulerError, Retryable, Withheld
 from rescheduler.execution.room import GIVING_BACK
 from rescheduler.housekeeping.loop import Loop, RoundOutcome
 from rescheduler.housekeeping.provider_room import LATEST
+from rescheduler.kube.cluster import NodeEdit
 from rescheduler.observe.events import Held, RoomEnded, RoomEnding, RoomOrdered, Trouble, Waiting
 from rescheduler.planning.room.increase import SpotOrder
 from rescheduler.providers.base import (
@@ -52,7 +53,9 @@ class SpotGroup(NoProvider):
         self.running = target  # running machines, including those that have not joined yet
         self.trouble: ReschedulerError | None = None  # error raised by an increase
         self.outcome: DeleteOutcome | None = None  # outcome of deletions; by default, they succeed
+        self.before_request: Callable[[], object] = lambda: None  # what happens before a request is sent
         self.calls: list[tuple[str, Any]] = []
+        self.withheld = 0  # requests that were not sent
 
     def groups(self, *, deadline: float) -> Sequence[NodeGroup]:  # noqa: ARG002
         return [NodeGroup("spot", 0, self.most)]
@@ -87,8 +90,15 @@ class SpotGroup(NoProvider):
         nodes: Sequence[NodeRef],
         *,
         deadline: float,  # noqa: ARG002
-        may_end: MayEnd = any_may_end,  # noqa: ARG002
+        may_end: MayEnd = any_may_end,
     ) -> Mapping[str, DeleteOutcome]:
+        self.before_request()
+        try:
+            for each in nodes:
+                may_end(each)
+        except Withheld as error:
+            self.withheld += 1
+            return {each.name: Refused(Refusal.WITHHELD, str(error)) for each in nodes}
         self.calls.append(("delete", [each.name for each in nodes]))
         if self.outcome is None:
             self.target, self.running = self.target - len(nodes), self.running - len(nodes)
@@ -262,6 +272,29 @@ def test_an_unused_node_is_given_back() -> None:
             loop.round()
         loop.round()
         assert (endings(here), pool.calls[1:]) == ([RoomEnding.UNUSED], [("delete", ["new-1"])])
+
+
+CHANGES: dict[str, Callable[[LoopWorld], object]] = {
+    "a pod that tolerates the cordon": lambda here: here.add(pod("late", "new-1")),
+    "another user uncordons the node": lambda here: here.edit_node(
+        "new-1", here.node("new-1").metadata.uid, NodeEdit(cordon=False)
+    ),
+    "the Node is deleted": lambda here: here.cluster.delete("Node", "new-1"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_machine_that_is_given_back_may_end_at_each_request(change: str) -> None:
+    with world(*CLUSTER) as here:
+        pool = SpotGroup()
+        loop = started(here, pool)
+        join(here, pool, "new-1")
+        pool.before_request = lambda: CHANGES[change](here)
+        here.paused = "release 42"
+        for _ in range(3):
+            loop.round()
+        assert pool.withheld
+        assert (pool.calls, pool.target) == ([("increase", 1)], 2)
 
 
 def test_nodes_in_use_stay() -> None:

@@ -9,6 +9,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ class PoolWorld:
         self.server, self.clock, self.pool = server, clock, pool
         self._objects = list(objects)
         self._joined: list[NodeRef] = []
+        self.joining: list[NodeRef] = []  #: Nodes that only a consistent read shows
         self.tainted: list[str] = []
         self.drained: list[str] = []
         self.blind = ""
@@ -89,6 +91,9 @@ class PoolWorld:
 
     def refs(self) -> list[NodeRef]:
         return self._joined
+
+    def refs_now(self) -> list[NodeRef]:
+        return [*self._joined, *self.joining]
 
     def leaving(self) -> frozenset[str]:
         return frozenset(self.going)
@@ -419,6 +424,27 @@ def test_a_requested_machine_is_terminated_without_a_drain(decrement: bool) -> N
         assert env.updates.terminate(machine.id(env.clock.now()), decrement=decrement) == ""
         assert machine.id(env.clock.now()) not in env.alive()
         assert (len(env.running()), env.desired, env.drained) == (3, 3 if decrement else 4, [])
+
+
+@pytest.mark.parametrize("update", ["a size", "a termination"])
+def test_a_machine_that_joins_before_the_request_is_kept(update: str) -> None:
+    """Its Node is not in the watched state yet, and pods may run on it."""
+    with world(objects=BLOCKED) as env:
+        env.server.pool.set_config({"name": "pool", "launchDelay": "1h"})
+        env.server.pool.set_size(4)
+        env.wait(120)
+        machine = env.server.pool.machines()[3]
+        env.joining = [node_of(machine)]
+        updates = {
+            "a size": partial(env.updates.set_size, 3),
+            "a termination": partial(env.updates.terminate, machine.id(env.clock.now()), decrement=True),
+        }
+        with pytest.raises(UpdateFailed, match="it may have joined the cluster as a node in the meantime"):
+            updates[update]()
+        assert machine.id(env.clock.now()) in env.alive()
+        env.joining = []
+        assert env.updates.set_size(3) == ""
+        assert machine.id(env.clock.now()) not in env.alive()
 
 
 def test_a_machine_that_may_be_about_to_register_is_kept() -> None:

@@ -23,7 +23,7 @@ from rescheduler.planning.memory import OpenDebt, owing
 from rescheduler.planning.movements import NotRecovered, OwnerWait
 from rescheduler.planning.outcome import Plan
 from rescheduler.planning.waits import Waits
-from rescheduler.providers.base import Accepted, AlreadyGone, CloudProvider, Deleted, Failed, NodeRef
+from rescheduler.providers.base import Accepted, AlreadyGone, CloudProvider, Deleted, Failed, MayEnd, NodeRef
 
 # Remove machines from the pool, node by node, and collect the results for one response.
 
@@ -96,6 +96,10 @@ class NodeOperations(Protocol):
 
     def refs(self) -> Sequence[NodeRef]:
         """Return all Nodes."""
+        ...
+
+    def refs_now(self) -> Sequence[NodeRef]:
+        """Return all Nodes by a consistent read. Raises ReschedulerError."""
         ...
 
     def leaving(self) -> Collection[str]:
@@ -198,16 +202,19 @@ class RemovalProgress:
             self.gone += 1
         return VictimOutcome.GOES
 
-    def cancel(self, machines: Sequence[Machine], provider: CloudProvider, deadline: float) -> None:
-        """Terminate machines without a Node, which need no drain. All are ordered before the first wait."""
+    def cancel(self, machines: Sequence[Machine], provider: CloudProvider, deadline: float, may_end: MayEnd) -> None:
+        """Terminate machines without a Node, which need no drain. All are ordered before the first wait.
+
+        *may_end* is called before each request, because a machine may join the cluster in the meantime.
+        """
         if not machines:
             return
         refs = [NodeRef(machine.id, machine.id) for machine in machines]
         (group,) = provider.groups(deadline=deadline)
-        outcomes = dict(provider.delete_nodes(group.id, refs, deadline=deadline))
+        outcomes = dict(provider.delete_nodes(group.id, refs, deadline=deadline, may_end=may_end))
         ordered = [ref for ref in refs if isinstance(outcomes[ref.name], Accepted)]
         if ordered:
-            outcomes |= provider.delete_nodes(group.id, ordered, deadline=deadline)
+            outcomes |= provider.delete_nodes(group.id, ordered, deadline=deadline, may_end=may_end)
         for name, outcome in outcomes.items():
             match outcome:
                 case Deleted() | AlreadyGone():

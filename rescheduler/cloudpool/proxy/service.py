@@ -144,6 +144,9 @@ class ClusterNodes:
         control = victims.control_plane
         return [machine_orders.ref(node, control_plane=node.name in control) for node in self._view.nodes().values()]
 
+    def refs_now(self) -> Sequence[NodeRef]:
+        return [machine_orders.ref(node) for node in self._cluster.nodes()]
+
     def choose(self, nodes: Sequence[str], limit: int) -> Choice:
         choice = self._view.victims().choose(nodes, limit)
         known = {name: events.InvolvedNode.of(node) for name, node in self._view.nodes().items()}

@@ -6,6 +6,7 @@ import datetime as dt
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from rescheduler import errors
@@ -96,6 +97,14 @@ def _giving_up(machine: Machine) -> tuple[int, float, str]:
 # Lower the size of a pool: choose machines, drain their nodes, and correct the pool's desired size.
 
 
+def look_for_node(pool: CloudPool, nodes: NodeOperations, deadline: float, machine: NodeRef) -> None:
+    """Raise Withheld if *machine*, which had no Node, may have one by now: its pods would end without an eviction."""
+    view = pool.view(deadline=deadline)
+    for listed in view.machines:
+        if listed.id == machine.name and not surely_nodeless(listed, view.machines, view.index, nodes.refs_now()):
+            raise errors.Withheld("it may have joined the cluster as a node in the meantime")
+
+
 class PoolShrinking:
     """Removes machines that the proxy chooses. Once *stop* is set, waits for the pool end."""
 
@@ -112,7 +121,8 @@ class PoolShrinking:
         for node in leaving:
             removal.count_terminating(node)
         wanted = max(0, excess - len(leaving))
-        removal.cancel(members.nodeless[:wanted], self._methods.shrink.provider, deadline)
+        look = partial(look_for_node, self._pool, self._nodes, deadline)
+        removal.cancel(members.nodeless[:wanted], self._methods.shrink.provider, deadline, look)
         self._drain_some(members, set(leaving), max(0, wanted - len(members.nodeless)), removal, deadline)
         if removal.gone == excess:
             removal.replaced()
@@ -309,7 +319,8 @@ class PoolUpdates:
         if node := self._node_of(machine, deadline):
             removal.drain(self._viable(node), method)
         else:
-            removal.cancel([machine], method.provider, deadline)
+            look = partial(look_for_node, self._pool, self._nodes, deadline)
+            removal.cancel([machine], method.provider, deadline, look)
 
     def _keep_minimum(self, machine: Machine, deadline: float) -> None:
         """Reject the removal of an active machine from a pool at its minimum, before a drain starts."""
