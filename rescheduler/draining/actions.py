@@ -12,7 +12,7 @@ from predicates.objects import Node, OwnerReference, Taint
 from predicates.snapshot import DRAIN_TAINT
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt
-from rescheduler.planning.outcome import PodRef
+from rescheduler.planning.outcome import PodRef, Surge
 from rescheduler.planning.rules.minimum import DRAIN_ANNOTATION
 
 # The annotation that a Node gets before each step of its drain, so that another process can resume or roll back.
@@ -30,6 +30,21 @@ class Step(enum.StrEnum):
     REMOVING = "removing"  #: the node is empty, machine termination may have been requested
 
 
+class SurgeMark(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The change of a Deployment's template that lets it roll out, so that another process can follow or undo it."""
+
+    namespace: str
+    name: str
+    uid: str
+    wanted: str  #: the new value of the annotation of its template
+    old: str | None = None  #: the value before; None if there was none
+    template: str = ""  #: a digest of the template without this annotation
+    pods: tuple[str, ...] = ()  #: UIDs of its pods on the node
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
 @dataclass(frozen=True, slots=True)
 class Intent:
     """The content of the annotation."""
@@ -44,6 +59,7 @@ class Intent:
     debts: tuple[Debt, ...] = ()  #: pods that the drain owes; empty until they are counted
     evicted: datetime | None = None  #: when the last pod was evicted; None if that is not known
     due: datetime | None = None  #: when the drain fails unless its pods run by then; None if that is not known
+    surge: SurgeMark | None = None  #: the roll-out that is about to begin, or in progress
 
     def dump(self) -> str:
         """Return the annotation's value as JSON."""
@@ -58,6 +74,7 @@ class Intent:
             self.debts,
             _format_time(self.evicted),
             _format_time(self.due),
+            self.surge,
         )
         return msgspec.json.encode(shape).decode()
 
@@ -77,6 +94,7 @@ class _Shape(msgspec.Struct, frozen=True, omit_defaults=True):
     debts: tuple[Debt, ...] = ()
     evicted: str = ""
     due: str = ""
+    surge: SurgeMark | None = None
 
 
 #: Created once, at import: see :mod:`rescheduler.decoding`.
@@ -104,7 +122,17 @@ def parse(text: str) -> Intent | None:
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
     return Intent(
-        shape.holder, shape.step, since, shape.pods, shape.group, until, shape.identity, shape.debts, evicted, due
+        holder=shape.holder,
+        step=shape.step,
+        since=since,
+        pods=shape.pods,
+        group=shape.group,
+        until=until,
+        identity=shape.identity,
+        debts=shape.debts,
+        evicted=evicted,
+        due=due,
+        surge=shape.surge,
     )
 
 
@@ -156,6 +184,7 @@ class Mark:
     since: datetime | None = None  #: start of the step; None means now
     debts: tuple[Debt, ...] = ()
     times: DrainTimes = field(default=NO_TIMES, compare=False)
+    surge: SurgeMark | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +197,7 @@ class Renew:
     since: datetime | None = None
     debts: tuple[Debt, ...] = ()
     times: DrainTimes = field(default=NO_TIMES, compare=False)
+    surge: SurgeMark | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +277,37 @@ class DeletePlaceholder:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadSurge:
+    """Read the Deployment of *surge* before it rolls out. → :class:`SurgeRead` or :class:`SurgeUnread`"""
+
+    surge: Surge
+
+
+@dataclass(frozen=True, slots=True)
+class AskSurge:
+    """Change the template of the Deployment, unless that was done. → :class:`SurgeAsked` or :class:`SurgeFailed`"""
+
+    mark: SurgeMark
+
+
+@dataclass(frozen=True, slots=True)
+class FollowSurge:
+    """Read the roll-out. → :class:`SurgeSeen` or :class:`SurgeFailed`"""
+
+    mark: SurgeMark
+
+
+@dataclass(frozen=True, slots=True)
+class RevertSurge:
+    """Give the template its old annotation back, unless the roll-out is complete or the template is not ours.
+
+    → :class:`SurgeReverted` or :class:`SurgeNotReverted`
+    """
+
+    mark: SurgeMark
+
+
+@dataclass(frozen=True, slots=True)
 class OrderRemoval:
     """Request termination of the machine. → :class:`Removed` and the other removal events.
 
@@ -282,6 +343,10 @@ Action: TypeAlias = (
     | FollowRequest
     | Withdraw
     | DeletePlaceholder
+    | ReadSurge
+    | AskSurge
+    | FollowSurge
+    | RevertSurge
     | OrderRemoval
     | DeleteNode
     | Release

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias
 
+from rescheduler.draining.actions import SurgeMark
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, Replicas
 from rescheduler.planning.last_look import Ground
@@ -215,6 +216,70 @@ class PlaceholderNotDeleted:
     retryable: bool
 
 
+class Template(enum.Enum):
+    """The template of a Deployment that is to roll out."""
+
+    OURS = enum.auto()  #: it has our annotation, and is otherwise as before
+    UNTOUCHED = enum.auto()  #: it is as before
+    THEIRS = enum.auto()  #: another client has changed it
+    GONE = enum.auto()  #: the Deployment is gone, or another one has its name
+
+
+@dataclass(frozen=True, slots=True)
+class SurgeRead:
+    """The Deployment was read before its roll-out."""
+
+    mark: SurgeMark
+    fault: str = ""  #: why it cannot roll out now, or ""
+    progress_seconds: float = 0.0  #: its ``progressDeadlineSeconds``, and the time for its pods to become available
+
+
+@dataclass(frozen=True, slots=True)
+class SurgeUnread:
+    """The Deployment could not be read."""
+
+    why: str
+    retryable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SurgeAsked:
+    """The template was changed: the Deployment rolls out."""
+
+
+@dataclass(frozen=True, slots=True)
+class SurgeFailed:
+    """The template was not changed, or that is not known, or the roll-out could not be read."""
+
+    why: str
+    retryable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SurgeSeen:
+    """The roll-out as read."""
+
+    template: Template
+    complete: bool = False  #: all pods are of the new template and available
+    fault: str = ""  #: why it will not complete, or ""
+    refusal: str = ""  #: why new pods cannot be created, or ""
+
+
+@dataclass(frozen=True, slots=True)
+class SurgeReverted:
+    """The template is as before, or not ours, or the roll-out is *complete*."""
+
+    complete: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SurgeNotReverted:
+    """The template may still have our annotation."""
+
+    why: str
+    retryable: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Seen:
     """The watched state at the current time."""
@@ -335,6 +400,13 @@ Event: TypeAlias = (
     | WithdrawFailed
     | PlaceholderDeleted
     | PlaceholderNotDeleted
+    | SurgeRead
+    | SurgeUnread
+    | SurgeAsked
+    | SurgeFailed
+    | SurgeSeen
+    | SurgeReverted
+    | SurgeNotReverted
     | Seen
     | NodeGone
     | Removed

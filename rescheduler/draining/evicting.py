@@ -20,8 +20,15 @@ from rescheduler.draining.events import (
     Seen,
 )
 from rescheduler.draining.exits import again_later, requesting, requesting_again, sooner
-from rescheduler.draining.following import READ_INTERVAL, due, failure, follow, merged_states, read_interval
-from rescheduler.draining.preparing import controllers_of
+from rescheduler.draining.following import (
+    READ_INTERVAL,
+    controllers_of,
+    due,
+    failure,
+    follow,
+    merged_states,
+    read_interval,
+)
 from rescheduler.draining.state import Drain, Failure, Phase, Result, Victim, Why, without
 from rescheduler.draining.stepping import next_step, observed, placeholder_overdue
 from rescheduler.planning.outcome import PodRef
@@ -99,7 +106,7 @@ def seen(drain: Drain, event: Seen, now: float) -> Result:
         return exits.mark_lost(drain, now)
     drain = exits.accept_requested(drain, event, now)
     if event.preempted:
-        return _preempted(drain, event, now)
+        return exits.preempted(drain, event, now)
     gone = {*drain.victims, *(victim.pod.uid for victim in drain.waiting)} - event.present
     if gone:
         drain = sooner(_without_gone(drain, frozenset(gone)), now)
@@ -111,16 +118,6 @@ def seen(drain: Drain, event: Seen, now: float) -> Result:
     if (failed := _overdue(drain, now) or failure(drain, now)) is not None:
         return exits.give_up(drain, failed, now)
     return _continued(drain, event, now)
-
-
-def _preempted(drain: Drain, event: Seen, now: float) -> Result:
-    """Give up: the drained node may be the only place for the preempted pods, which are owed like evicted ones."""
-    debts = {debt.controller: debt for debt in event.preempted}
-    owed = {**debts, **drain.debts}  # a controller whose pods were evicted is owed these already
-    drain = replace(drain, debts=owed, begun=drain.begun | debts.keys(), paid=drain.paid - debts.keys())
-    names = ", ".join(str(controller) for controller in sorted(debts)[:_PODS_NAMED])
-    why = f"replacement pods preempted pods on other nodes, which have a lower priority: of {names}"
-    return exits.give_up(drain, Failure(Why.PREEMPTED, why, owners=tuple(sorted(drain.begun - debts.keys()))), now)
 
 
 def _without_gone(drain: Drain, gone: frozenset[str]) -> Drain:

@@ -5,7 +5,17 @@ from datetime import timedelta
 from typing import Final
 
 from rescheduler.backoff import Backoff
-from rescheduler.draining.actions import DrainTimes, LookAgain, Mark, OrderRemoval, Release, Renew, Step, Withdraw
+from rescheduler.draining.actions import (
+    DrainTimes,
+    LookAgain,
+    Mark,
+    OrderRemoval,
+    Release,
+    Renew,
+    RevertSurge,
+    Step,
+    Withdraw,
+)
 from rescheduler.draining.events import (
     Cause,
     EvictionAccepted,
@@ -112,6 +122,9 @@ def requesting_again(drain: Drain, now: float) -> tuple[Drain, tuple[Victim, ...
 
 # Transitions that end a drain: its taint is removed, or nothing is left to do.
 
+#: A failure message names at most this many owners.
+_OWNERS_NAMED: Final = 5
+
 #: Seconds between attempts to remove our taint.
 RELEASE_INTERVAL: Final = 2.0
 
@@ -120,14 +133,34 @@ def give_up(drain: Drain, failure: Failure, now: float) -> Result:
     """End a drain that failed.
 
     If an earlier process may have requested machine termination and nothing was evicted, the provider is asked first
-    whether the machine ends. If it may still end, the node keeps its mark, and a later round asks again.
+    whether the machine ends. If it may still end, the node keeps its mark, and a later round asks again. A roll-out in
+    progress is undone first.
     """
+    if drain.rollout is not None:
+        return revert(replace(drain, failure=failure), now)
     in_flight = any(not victim.accepted for victim in drain.victims.values())
     if drain.ordered_at is not None and not (drain.evicted or in_flight):
         assert drain.group is not None
         asking = replace(requesting(drain, Phase.REMOVING), doubt=failure, deadline=now + drain.limits.removal)
         return asking, (OrderRemoval(drain.group, drain.ordered_at, again=True, doubt=failure.detail),)
     return reopen(drain, failure, now)
+
+
+def revert(drain: Drain, now: float) -> Result:
+    """Undo the roll-out in progress. The drain ends after that."""
+    assert drain.rollout is not None
+    deadline = now + drain.limits.release
+    return replace(requesting(drain, Phase.SURGE_REVERTING), deadline=deadline), (RevertSurge(drain.rollout.mark),)
+
+
+def preempted(drain: Drain, event: Seen, now: float) -> Result:
+    """Give up: the drained node may be the only place for the preempted pods, which are owed like evicted ones."""
+    debts = {debt.controller: debt for debt in event.preempted}
+    owed = {**debts, **drain.debts}  # a controller whose pods were evicted is owed these already
+    drain = replace(drain, debts=owed, begun=drain.begun | debts.keys(), paid=drain.paid - debts.keys())
+    names = ", ".join(str(controller) for controller in sorted(debts)[:_OWNERS_NAMED])
+    why = f"replacement pods preempted pods on other nodes, which have a lower priority: of {names}"
+    return give_up(drain, Failure(Why.PREEMPTED, why, owners=tuple(sorted(drain.begun - debts.keys()))), now)
 
 
 def reopen(drain: Drain, failure: Failure, now: float) -> Result:
@@ -305,7 +338,8 @@ def mark(drain: Drain) -> Mark:
     """Return the mark for the drain's current state."""
     if drain.ordered or drain.ordered_at is not None:
         return removing(drain)
-    return Mark(Step.DRAINING, drain.intended, "", drain.since, tuple(drain.debts.values()), times(drain))
+    surge = None if drain.rollout is None else drain.rollout.mark
+    return Mark(Step.DRAINING, drain.intended, "", drain.since, tuple(drain.debts.values()), times(drain), surge)
 
 
 def removing(drain: Drain) -> Mark:
@@ -317,7 +351,7 @@ def removing(drain: Drain) -> Mark:
 def renew(drain: Drain) -> Renew:
     """Return the action that renews the current mark."""
     written = mark(drain)
-    return Renew(written.step, written.pods, written.group, written.since, written.debts, written.times)
+    return Renew(written.step, written.pods, written.group, written.since, written.debts, written.times, written.surge)
 
 
 def times(drain: Drain) -> DrainTimes:
@@ -357,8 +391,9 @@ def mark_failed(drain: Drain, event: MarkFailed, now: float) -> Result:
         return node_gone(drain, event.why)
     if event.retryable and (later := try_later(drain, now)) is not None:
         return later, ()
-    why = Why.MARK_LOST if event.lost else Why.API_ERROR
-    return give_up(drain, Failure(why, event.why), now)
+    if event.lost:  # the roll-out, too, belongs to another process now
+        return give_up(replace(drain, rollout=None), Failure(Why.MARK_LOST, event.why), now)
+    return give_up(drain, Failure(Why.API_ERROR, event.why), now)
 
 
 def mark_tick(drain: Drain, _: Seen, now: float) -> Result:

@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Final
 
 from rescheduler.backoff import Backoff
+from rescheduler.draining.actions import ReadControllers
 from rescheduler.draining.events import ControllersRead
 from rescheduler.draining.state import NEVER, Drain, Failure, Timers, Why
 from rescheduler.planning.controllers import Controller, ControllerState
@@ -57,6 +58,8 @@ def due_at(drain: Drain) -> float:
     asking = any(not victim.accepted for victim in drain.victims.values())
     if drain.last_eviction_at is not None and not asking and (drain.waiting or drain.owed):
         moments.append(drain.last_eviction_at + (drain.limits.landing or drain.limits.eviction))
+    if drain.rollout is not None:
+        moments.append(drain.rollout.until)
     if drain.unowned_at is not None:
         moments.append(drain.unowned_at + drain.limits.creation)
     for controller, timers in drain.timers.items():
@@ -70,6 +73,13 @@ def due_at(drain: Drain) -> float:
                 if began is not None
             ]
     return min(moments, default=NEVER)
+
+
+def controllers_of(drain: Drain, *, read_refusals: bool = False) -> ReadControllers:
+    """Return the action that reads the controllers of all pods of *drain*."""
+    pending = (*drain.waiting, *drain.victims.values())
+    owners = frozenset((victim.pod.namespace, victim.owner) for victim in pending if victim.owner is not None)
+    return ReadControllers(owners, frozenset(drain.debts), read_refusals)
 
 
 def read_interval(drain: Drain) -> float:

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from rescheduler.draining import exits, removing
-from rescheduler.draining.actions import LookAgain, ReadControllers, TryEviction
+from rescheduler.draining.actions import LookAgain, TryEviction
 from rescheduler.draining.events import (
     ControllersRead,
     ControllersUnread,
@@ -22,7 +22,7 @@ from rescheduler.draining.events import (
     Seen,
 )
 from rescheduler.draining.exits import again_later, requesting, requesting_again, try_later
-from rescheduler.draining.following import merged_states
+from rescheduler.draining.following import controllers_of, merged_states
 from rescheduler.draining.state import (
     NEVER,
     RENEW_INTERVAL,
@@ -47,13 +47,6 @@ from rescheduler.planning.outcome import Placement, Plan, PodRef, Rejected, is_r
 def count(drain: Drain) -> Result:
     """Read the controllers of the pods to move, and of pods that an earlier process evicted."""
     return requesting(drain, Phase.COUNTING), (controllers_of(drain),)
-
-
-def controllers_of(drain: Drain, *, read_refusals: bool = False) -> ReadControllers:
-    """Return the action that reads the controllers of all pods of *drain*."""
-    pending = (*drain.waiting, *drain.victims.values())
-    owners = frozenset((victim.pod.namespace, victim.owner) for victim in pending if victim.owner is not None)
-    return ReadControllers(owners, frozenset(drain.debts), read_refusals)
 
 
 def counted(drain: Drain, event: ControllersRead, now: float) -> Result:
@@ -105,11 +98,13 @@ def count_tick(drain: Drain, event: Seen, now: float) -> Result:
 def noted(drain: Drain, _: Marked, now: float) -> Result:
     """Try the evictions in a dry run. A resumed drain skips this, because it has already used part of its budgets."""
     drain = replace(drain, renew_at=now + RENEW_INTERVAL)
-    if drain.resumed or drain.evicted or not drain.waiting:
+    evicted = [victim for victim in drain.waiting if victim.surge is None]
+    if drain.resumed or drain.evicted or not evicted:
         return _begin(drain, now)
-    tentative = [replace(victim, ask_until=now + drain.limits.eviction) for victim in drain.waiting]
+    tentative = [replace(victim, ask_until=now + drain.limits.eviction) for victim in evicted]
     victims = {**drain.victims, **{victim.pod.uid: victim for victim in tentative}}
-    drain = replace(drain, phase=Phase.TRYING, waiting=(), victims=victims)
+    others = tuple(victim for victim in drain.waiting if victim.surge is not None)
+    drain = replace(drain, phase=Phase.TRYING, waiting=others, victims=victims)
     return drain, tuple(_trial(drain, victim) for victim in tentative)
 
 

@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import Final, TypeAlias
 
 from predicates.objects import OwnerReference
-from rescheduler.draining.actions import Action
+from rescheduler.draining.actions import Action, SurgeMark
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, Replicas, Shortfall, shortfall
-from rescheduler.planning.outcome import Placement, Plan, PodRef
+from rescheduler.planning.outcome import Placement, Plan, PodRef, Surge
 
 # The pods that a drain evicts or waits for.
 
@@ -53,6 +53,7 @@ class Victim:
     requestable: bool = True  #: as above
     request: Request | None = None  #: its EvictionRequest; the eviction counts as unanswered until the pod is deleted
     withdraw: bool = False  #: its EvictionRequest was not successful and must be withdrawn before its eviction
+    surge: Surge | None = None  #: the Deployment that rolls out instead of an eviction of the pod
 
     @property
     def accepted(self) -> bool:
@@ -71,7 +72,8 @@ class Victim:
 
 def victims(plan: Plan, limit: float) -> tuple[Victim, ...]:
     """Return the pods of *plan* that must be evicted, in plan order. *limit* is the longest grace period."""
-    return tuple(_victim(placement, limit) for placement in plan.placements)
+    surges = {pod.uid: surge for surge in plan.surges for pod in surge.pods}
+    return tuple(replace(_victim(each, limit), surge=surges.get(each.pod.uid)) for each in plan.placements)
 
 
 def leaving(plan: Plan, limit: float, leaves_by: float) -> dict[str, Victim]:
@@ -109,6 +111,7 @@ class Why(enum.StrEnum):
     REPLACEMENT_UNSCHEDULABLE = "replacement-unschedulable"
     REPLACEMENT_NOT_BOUND = "replacement-not-bound"
     TARGET_LOST = "target-lost"  #: the remaining pods do not fit on the remaining spot nodes
+    SURGE_FAILED = "surge-failed"  #: a Deployment could not roll out, or another client changed its template
     LANDING_TIMEOUT = "landing-timeout"  #: replacement pods did not become Ready in time
     MARK_LOST = "mark-lost"  #: our taint or annotation was removed or replaced
     NODE_GONE = "node-gone"
@@ -184,6 +187,10 @@ class Phase(enum.Enum):
     NOTING = enum.auto()  #: writing the debts to the node's annotation
     TRYING = enum.auto()  #: trying all evictions in a dry run
     EVICTING = enum.auto()  #: evicting pods in steps and tracking replacement pods
+    SURGE_READING = enum.auto()  #: reading a Deployment whose pods are moved by a roll-out
+    SURGE_NOTING = enum.auto()  #: writing the intended change of its template to the node's annotation
+    SURGING = enum.auto()  #: changing the template, and following the roll-out
+    SURGE_REVERTING = enum.auto()  #: giving the template its old annotation back
     ORDERING = enum.auto()  #: writing the intent to remove the machine
     REMOVING = enum.auto()  #: machine termination requested
     DELETING = enum.auto()  #: deleting the Node object
@@ -221,6 +228,21 @@ class Deletion:
     def is_due(self, now: float) -> bool:
         """Return whether the deletion must be requested again."""
         return self.ask_at is not None and self.ask_at <= now
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """A roll-out that moves pods of the node. Times are in monotonic seconds."""
+
+    mark: SurgeMark
+    asked: bool = False  #: the template was changed
+    until: float = NEVER  #: when it must be complete
+    read_at: float | None = None  #: when it was last read; None during a read, and before the first
+    complete: bool = False  #: all pods are new and available; old ones may still terminate
+    leaves_by: float | None = None  #: when the old pods must be gone, once it is complete
+    refusal: str = ""  #: why new pods cannot be created
+    refused_at: float | None = None  #: since when
+    unschedulable_at: float | None = None  #: since when the scheduler cannot place a new pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +285,9 @@ class Drain:
     withdrawals: int = 0  #: requests to withdraw them that are in flight
     withdraw_at: float | None = None  #: when they are withdrawn again, after a failure
     ignored: bool = False  #: nobody takes EvictionRequests, so the eviction API is used
+    rollout: Rollout | None = None  #: the roll-out that is about to begin, or in progress
+    surged: frozenset[str] = frozenset()  #: UIDs of the pods that roll-outs have moved
+    surges: int = 0  #: number of complete roll-outs
     last_eviction_at: float | None = None  #: start of the evictions, or the last one that was accepted
     # Replacement pods
     #: Debts to all controllers of the moved pods, paid or not: a paid debt may have to be paid again.

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from rescheduler.backoff import Backoff
-from rescheduler.draining import exits, requests
+from rescheduler.draining import exits, requests, surging
 from rescheduler.draining.actions import DeletePlaceholder
 from rescheduler.draining.events import PlaceholderDeleted, PlaceholderNotDeleted, PlanFailed, PlannedAgain, Seen
 from rescheduler.draining.exits import try_later
@@ -95,6 +95,8 @@ def next_step(drain: Drain) -> tuple[Victim, ...]:
     """Return the pods to evict now; empty if the drain has to wait."""
     if drain.lost_again:
         return ()
+    if any(victim.surge is not None for victim in drain.waiting):
+        return _rolled_out(drain)
     controlled = [victim for victim in drain.waiting if victim.controller is not None]
     if not controlled:
         return drain.waiting if _everything_runs(drain) else ()
@@ -104,6 +106,17 @@ def next_step(drain: Drain) -> tuple[Victim, ...]:
         return ()
     steps = (_next_of_controller(drain, controller, controlled) for controller in sorted(_proven(drain)))
     return tuple(victim for step in steps for victim in step)
+
+
+def _rolled_out(drain: Drain) -> tuple[Victim, ...]:
+    """Return the pods of the next Deployment that rolls out, or () if the drain has to wait.
+
+    Roll-outs come first, one after the other: nothing has moved if one of them fails.
+    """
+    first = next(victim for victim in drain.waiting if victim.surge is not None)
+    if drain.unanswered or not _all_run(drain) or not _may_evict(drain, first):
+        return ()
+    return tuple(victim for victim in drain.waiting if victim.surge == first.surge)
 
 
 def still_allowed(drain: Drain, step: Iterable[Victim]) -> list[Victim]:
@@ -244,7 +257,14 @@ def planned_again(drain: Drain, event: PlannedAgain, now: float) -> Result:
         return replace(drain, unowned=why, read_at=now), ()
     drain = replace(drain, unowned_at=None)
     allowed = still_allowed(drain, remaining)
-    return vacate(drain, allowed, now) or _evict(drain, allowed, now)
+    if (waiting := vacate(drain, allowed, now)) is not None:
+        return waiting
+    if allowed and (surge := allowed[0].surge) is not None:
+        if any(victim.controller is None or victim.controller.uid != surge.uid for victim in allowed):
+            why = f"the pods of Deployment {surge} belong to another controller"
+            return exits.give_up(drain, Failure(Why.PLAN_CHANGED, f"the plan is no longer valid: {why}"), now)
+        return surging.begin(drain, allowed)
+    return _evict(drain, allowed, now)
 
 
 def plan_failed(drain: Drain, event: PlanFailed, now: float) -> Result:

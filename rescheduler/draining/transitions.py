@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias, get_args
 
-from rescheduler.draining import evicting, exits, preparing, removing, requests, stepping
-from rescheduler.draining.actions import NO_TIMES, AskProvider, DrainTimes, Intent
+from rescheduler.draining import evicting, exits, preparing, removing, requests, stepping, surging
+from rescheduler.draining.actions import NO_TIMES, AskProvider, DrainTimes, Intent, SurgeMark
 from rescheduler.draining.events import (
     ControllersRead,
     ControllersUnread,
@@ -39,10 +39,28 @@ from rescheduler.draining.events import (
     RequestsUnserved,
     Seen,
     Stop,
+    SurgeAsked,
+    SurgeFailed,
+    SurgeNotReverted,
+    SurgeRead,
+    SurgeReverted,
+    SurgeSeen,
+    SurgeUnread,
     WithdrawFailed,
     Withdrawn,
 )
-from rescheduler.draining.state import NEVER, RENEW_INTERVAL, Drain, Failure, Limits, Phase, Result, Why, targets
+from rescheduler.draining.state import (
+    NEVER,
+    RENEW_INTERVAL,
+    Drain,
+    Failure,
+    Limits,
+    Phase,
+    Result,
+    Rollout,
+    Why,
+    targets,
+)
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.forms import utc
@@ -107,24 +125,36 @@ _WITHDRAWALS: Final = {Withdrawn: _rule(exits.withdrawn), WithdrawFailed: _rule(
 #: Responses to reads that were in flight when a drain failed.
 _LATE_READS: Final = (Looked, LookFailed, ControllersRead, ControllersUnread, PlannedAgain, PlanFailed)
 
+#: Responses to requests about a roll-out that were in flight when the drain failed.
+_LATE_SURGES: Final = (SurgeRead, SurgeUnread, SurgeAsked, SurgeFailed, SurgeSeen)
+
 ASKING, MARKING, LOOKING, COUNTING = Phase.ASKING, Phase.MARKING, Phase.LOOKING, Phase.COUNTING
 NOTING, TRYING, EVICTING, ORDERING = Phase.NOTING, Phase.TRYING, Phase.EVICTING, Phase.ORDERING
+SURGE_READING, SURGE_NOTING = Phase.SURGE_READING, Phase.SURGE_NOTING
+SURGING, SURGE_REVERTING = Phase.SURGING, Phase.SURGE_REVERTING
 REMOVING, DELETING, RELEASING, DONE = Phase.REMOVING, Phase.DELETING, Phase.RELEASING, Phase.DONE
+
+
+def _marked(drain: Drain, event: Marked, now: float) -> Result:
+    """Plan the node again, now that it has the taint; first follow the roll-out of an earlier process."""
+    looking = exits.marked(drain, event, now)
+    return looking if drain.rollout is None else surging.resume(looking[0], now)
+
 
 #: The rules of each phase by event.
 TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
     ASKING: {
-        ProviderAnswered: _rule(exits.provider_answered, MARKING, RELEASING, DONE),
-        Stop: _rule(exits.stop, RELEASING, DONE),
+        ProviderAnswered: _rule(exits.provider_answered, MARKING, SURGE_REVERTING, RELEASING, DONE),
+        Stop: _rule(exits.stop, SURGE_REVERTING, RELEASING, DONE),
         # Only the provider's response counts: the first mark fails if the node is gone.
         **_ignored(Seen, NodeGone),
     },
     MARKING: {
-        Marked: _rule(exits.marked, LOOKING),
-        MarkFailed: _rule(exits.mark_failed, REMOVING, RELEASING, DONE),
+        Marked: _rule(_marked, LOOKING, SURGING),
+        MarkFailed: _rule(exits.mark_failed, SURGE_REVERTING, REMOVING, RELEASING, DONE),
         Seen: _rule(exits.mark_tick),
         NodeGone: _rule(exits.unmarked_node_gone, DONE),
-        Stop: _rule(exits.stop, RELEASING, DONE),
+        Stop: _rule(exits.stop, SURGE_REVERTING, RELEASING, DONE),
         **_WITHDRAWALS,
     },
     LOOKING: {
@@ -184,13 +214,60 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
         PlaceholderNotDeleted: _rule(stepping.not_deleted, REMOVING, RELEASING, DONE),
         ControllersRead: _rule(evicting.controllers_read, REMOVING, RELEASING, DONE),
         ControllersUnread: _rule(evicting.controllers_unread, REMOVING, RELEASING, DONE),
-        PlannedAgain: _rule(stepping.planned_again, REMOVING, RELEASING, DONE),
+        PlannedAgain: _rule(stepping.planned_again, SURGE_READING, REMOVING, RELEASING, DONE),
         PlanFailed: _rule(stepping.plan_failed, REMOVING, RELEASING, DONE),
         MarkFailed: _rule(exits.renewal_failed, REMOVING, RELEASING, DONE),
         Seen: _rule(evicting.seen, LOOKING, REMOVING, RELEASING, DONE),
         NodeGone: _rule(exits.unmarked_node_gone, DONE),
         EvictionSkipped: _rule(evicting.eviction_skipped),
         Stop: _rule(exits.stop, RELEASING, DONE),
+        **_WITHDRAWALS,
+    },
+    SURGE_READING: {
+        SurgeRead: _rule(surging.surge_read, SURGE_NOTING, REMOVING, RELEASING, DONE),
+        SurgeUnread: _rule(surging.surge_unread, REMOVING, RELEASING, DONE),
+        MarkFailed: _rule(exits.renewal_failed, REMOVING, RELEASING, DONE),
+        Seen: _rule(surging.read_tick, REMOVING, RELEASING, DONE),
+        NodeGone: _rule(exits.unmarked_node_gone, DONE),
+        Stop: _rule(exits.stop, RELEASING, DONE),
+        ControllersRead: _rule(evicting.controllers_read, REMOVING, RELEASING, DONE),
+        ControllersUnread: _rule(evicting.controllers_unread, REMOVING, RELEASING, DONE),
+        **_ignored(*_LATE_EVICTIONS),
+        **_WITHDRAWALS,
+    },
+    SURGE_NOTING: {
+        Marked: _rule(surging.noted, SURGING),
+        MarkFailed: _rule(exits.mark_failed, SURGE_REVERTING, REMOVING, RELEASING, DONE),
+        Seen: _rule(exits.mark_tick),
+        NodeGone: _rule(exits.unmarked_node_gone, DONE),
+        Stop: _rule(exits.stop, SURGE_REVERTING, RELEASING, DONE),
+        ControllersRead: _rule(evicting.controllers_read, SURGE_REVERTING),
+        ControllersUnread: _rule(evicting.controllers_unread, SURGE_REVERTING),
+        **_ignored(*_LATE_EVICTIONS),
+        **_WITHDRAWALS,
+    },
+    SURGING: {
+        SurgeAsked: _rule(surging.asked),
+        SurgeFailed: _rule(surging.failed, SURGE_REVERTING),
+        SurgeSeen: _rule(surging.seen, LOOKING, SURGE_REVERTING, REMOVING, RELEASING, DONE),
+        MarkFailed: _rule(surging.renewal_failed, REMOVING, RELEASING, DONE),
+        Seen: _rule(surging.tick, EVICTING, LOOKING, SURGE_REVERTING),
+        # The roll-out goes on without the node.
+        NodeGone: _rule(surging.gone, EVICTING, LOOKING, SURGE_REVERTING, DONE),
+        Stop: _rule(exits.stop, SURGE_REVERTING, DONE),
+        ControllersRead: _rule(evicting.controllers_read, SURGE_REVERTING),
+        ControllersUnread: _rule(evicting.controllers_unread, SURGE_REVERTING),
+        **_ignored(*_LATE_EVICTIONS),
+        **_WITHDRAWALS,
+    },
+    SURGE_REVERTING: {
+        SurgeReverted: _rule(surging.reverted, REMOVING, RELEASING, DONE),
+        SurgeNotReverted: _rule(surging.not_reverted, REMOVING, RELEASING, DONE),
+        Seen: _rule(surging.revert_tick),
+        NodeGone: _rule(surging.revert_gone),
+        Stop: _rule(exits.stop_release, DONE),
+        **_ignored(MarkFailed, Marked, ProviderAnswered, SurgeAsked, SurgeFailed, SurgeSeen, *_LATE_READS),
+        **_ignored(*_LATE_EVICTIONS),
         **_WITHDRAWALS,
     },
     ORDERING: {
@@ -239,7 +316,7 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
         NodeGone: _rule(exits.gone_while_released, DONE),
         Stop: _rule(exits.stop_release, DONE),
         # Any request may have been in flight when the drain failed or was stopped.
-        **_ignored(ProviderAnswered, Marked, *_LATE_READS),
+        **_ignored(ProviderAnswered, Marked, *_LATE_READS, *_LATE_SURGES),
         **_ignored(RequestSeen, *_LATE_PLACEHOLDERS),
         **_WITHDRAWALS,
     },
@@ -254,10 +331,11 @@ STARTS: Final[Mapping[str, Phase]] = {
     "resume_removal": MARKING,
     "await_end": REMOVING,
     "roll_back": RELEASING,
+    "undo": SURGE_REVERTING,
 }
 
 #: Phases that may last long, so the mark is renewed. In all others it is about to be written or removed anyway.
-RENEWED: Final = frozenset({TRYING, EVICTING, REMOVING, DELETING})
+RENEWED: Final = frozenset({TRYING, EVICTING, SURGING, REMOVING, DELETING})
 
 #: Phases in which evictions are sent. In all others, evictions that are not sent yet are skipped.
 EVICTIONS_SENT: Final = frozenset({TRYING, EVICTING})
@@ -315,16 +393,17 @@ def resume(
     since: datetime | None = None,
     times: DrainTimes = NO_TIMES,
     tainted_at: float = NEVER,
+    surge: SurgeMark | None = None,
 ) -> Result:
     """Continue a drain that another process started at *since*. Its *times* go on.
 
-    The node has had our taint since *tainted_at*, and *pods* (UIDs) may have left.
+    The node has had our taint since *tainted_at*, and *pods* (UIDs) may have left. *surge* may be in progress.
     """
     drain = Drain(node, limits, Phase.ASKING, intended=pods, marked=True, resumed=True, debts=_by_controller(debts))
     drain = replace(drain, requested=limits.requests)
     due_at = NEVER if times.due_at is None else times.due_at
     drain = replace(drain, since=since, last_eviction_at=times.evicted_at, due_at=due_at, tainted_at=tainted_at)
-    return drain, (AskProvider(),)
+    return replace(drain, rollout=None if surge is None else Rollout(surge)), (AskProvider(),)
 
 
 def resume_removal(
@@ -381,6 +460,12 @@ def roll_back(node: str, limits: Limits, debts: tuple[Debt, ...], now: float) ->
     """Remove our marks from a node whose intent is unknown. *debts* are the debts recorded on the node."""
     drain = Drain(node, limits, Phase.RELEASING, marked=True, rolled_back=True, debts=_by_controller(debts))
     return exits.release(replace(drain, requested=limits.requests), now)
+
+
+def undo(node: str, limits: Limits, debts: tuple[Debt, ...], surge: SurgeMark, now: float) -> Result:
+    """Undo the roll-out *surge*, which may be in progress, and remove our marks."""
+    drain, _ = roll_back(node, limits, debts, now)
+    return exits.revert(replace(drain, rollout=Rollout(surge)), now)
 
 
 def step(drain: Drain, event: Event, now: float) -> Result:

@@ -14,18 +14,22 @@ from rescheduler.draining.actions import (
     ANNOTATION,
     Action,
     AskProvider,
+    AskSurge,
     DeleteNode,
     DeletePlaceholder,
     Evict,
     FollowRequest,
+    FollowSurge,
     Intent,
     LookAgain,
     Mark,
     OrderRemoval,
     PlanAgain,
     ReadControllers,
+    ReadSurge,
     Release,
     Renew,
+    RevertSurge,
     Step,
     TryEviction,
     Withdraw,
@@ -54,6 +58,7 @@ from rescheduler.draining.events import (
 from rescheduler.errors import MarkLost, NotFound, NotLeading, ReschedulerError, Retryable, Unauthorized
 from rescheduler.execution.context import ActionResult, DrainContext, StepReading
 from rescheduler.execution.machine_orders import MachineOrders
+from rescheduler.execution.rollouts import Rollouts
 from rescheduler.kube.cluster import NodeEdit
 from rescheduler.observe import events
 from rescheduler.observe.events import ErrorKind, InvolvedNode, Trouble
@@ -71,6 +76,7 @@ class DrainActions:
         self._access = access
         self._orders = MachineOrders(access, node, rivals)
         self._ref = InvolvedNode.of(node)
+        self._rollouts = Rollouts(access.rollouts, access.clock, self._ref)
         self._before = node.metadata.annotations.get(ANNOTATION)  # the annotation that the first mark may replace
         self._marked = False  # our mark was written; from then on only our own mark may be changed
         self._step: Step | None = None  # the last step that was written successfully
@@ -107,6 +113,8 @@ class DrainActions:
                 return self._delete_placeholder(action)
             case PlanAgain():
                 return self._read_step(action, namespaces, siblings)
+            case ReadSurge() | AskSurge() | FollowSurge() | RevertSurge():
+                return self._rollouts.perform(action)
             case OrderRemoval():
                 return self._orders.order(action, self._why_not_ours, terms or OrderTerms(), siblings)
             case _:
@@ -130,7 +138,16 @@ class DrainActions:
         since = mark.since or self._since.setdefault(mark.step, now)
         times = (_wall(clock, mark.times.evicted_at), _wall(clock, mark.times.due_at))
         written = Intent(
-            access.holder, mark.step, since, mark.pods, mark.group, until, access.identity, mark.debts, *times
+            access.holder,
+            mark.step,
+            since,
+            mark.pods,
+            mark.group,
+            until,
+            access.identity,
+            mark.debts,
+            *times,
+            mark.surge,
         )
         taint = actions.taint(access.holder)
         edit = NodeEdit(taint=(taint,), annotate={ANNOTATION: written.dump()}, only_if=self._why_not_ours)

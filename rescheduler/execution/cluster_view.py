@@ -82,8 +82,8 @@ class ClusterView(WatchedNodes):
         self.restless: Callable[[Callable[[], Mapping[str, int]]], Mapping[str, int]] = lambda _: {}
         #: Returns the pools of spot nodes that are not trusted, and until when.
         self.settling: Callable[[], Mapping[str, datetime]] = dict
-        #: Adds the groups of pods to the snapshot, which are not watched.
-        self.read_groups: Callable[[Snapshot], None] = lambda _: None
+        #: Add to the snapshot what is not watched: groups of pods, and Deployments that may roll out.
+        self.unwatched: tuple[Callable[[Snapshot], None], ...] = ()
         self._clock = clock
         self._holder = holder
         self._own_node = own_node
@@ -110,7 +110,8 @@ class ClusterView(WatchedNodes):
     def catch_up(self) -> None:
         """Apply the watched changes. The time this takes counts towards the next planning time-out."""
         start = self._clock.monotonic()
-        self.read_groups(self._state.snapshot())
+        for refresh in self.unwatched:
+            refresh(self._state.snapshot())
         self._spent = self._clock.monotonic() - start
 
     def start_planning(self) -> None:

@@ -17,6 +17,7 @@ from rescheduler.draining.events import (
 from rescheduler.draining.state import Drain
 from rescheduler.errors import Permanent
 from rescheduler.kube.cluster import NodeEdit
+from rescheduler.kube.deployments import LiveDeployment
 from rescheduler.observe import events
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.last_look import Fresh
@@ -181,6 +182,24 @@ class NoNodeConditions:
         pass
 
 
+class RolloutApi(Protocol):
+    """The methods of :class:`rescheduler.kube.deployments.Deployments`; see there."""
+
+    def read(self, namespace: str, name: str) -> LiveDeployment: ...
+
+    def annotate(self, read: LiveDeployment, value: str | None) -> None: ...
+
+
+class NoRollouts:
+    """The Deployments of processes that never roll out."""
+
+    def read(self, namespace: str, name: str) -> LiveDeployment:
+        raise Permanent(f"this process does not roll out Deployments such as {namespace}/{name}")
+
+    def annotate(self, read: LiveDeployment, value: str | None) -> None:
+        raise Permanent(f"this process does not roll out Deployments ({read.deployment.metadata.name}: {value})")
+
+
 class Controllers(Protocol):
     """Reads controllers; see :class:`rescheduler.kube.controllers.ControllerReader`."""
 
@@ -224,6 +243,7 @@ class DrainContext:
     provider_seconds: float = PROVIDER_SECONDS  #: timeout for a request to the provider
     placeholders: PlaceholderApi = field(default_factory=NoPlaceholders)
     requests: EvictionRequestApi = field(default_factory=NoEvictionRequests)
+    rollouts: RolloutApi = field(default_factory=NoRollouts)
     conditions: NodeConditionApi = field(default_factory=NoNodeConditions)
     report_conditions: bool = (
         False  #: whether drained nodes get a condition; conditions that are left are removed anyway

@@ -26,6 +26,7 @@ from rescheduler.draining.actions import (
     ReadControllers,
     Release,
     Renew,
+    RevertSurge,
     TryEviction,
 )
 from rescheduler.draining.events import (
@@ -38,6 +39,7 @@ from rescheduler.draining.events import (
     Released,
     Seen,
     Stop,
+    SurgeNotReverted,
 )
 from rescheduler.draining.state import Drain, Failure, Phase, Result, Why
 from rescheduler.draining.transitions import DEBTS_EXPECTED, DEBTS_STORED, EVICTIONS_SENT
@@ -66,6 +68,8 @@ from rescheduler.observe.events import (
     PodProgress,
     RemovalPostponed,
     Report,
+    SurgeEnded,
+    SurgeResult,
     Trouble,
 )
 from rescheduler.planning.controllers import Controller
@@ -174,6 +178,7 @@ class DrainExecution:
                 before = self._drain
                 event = self._next_event()
                 self._drain, actions = transitions.step(before, event, self._clock.monotonic())
+                self._report_rollout(before)
                 if self._drain.phase is not before.phase:
                     self._store_debts()
                 if isinstance(event, Seen):  # after other events, the counted replacement pods may be outdated
@@ -187,6 +192,15 @@ class DrainExecution:
     def drain(self) -> Drain:
         """The current state of the drain."""
         return self._drain
+
+    def _report_rollout(self, before: Drain) -> None:
+        """Report the end of a roll-out, unless it was undone: the request reports that."""
+        if before.rollout is None or self._drain.rollout is not None:
+            return
+        name, done = str(before.rollout.mark), self._drain.surges > before.surges
+        if done or (before.phase is Phase.SURGING and before.rollout.asked):
+            result = SurgeResult.DONE if done else SurgeResult.STOPPED
+            self._report(SurgeEnded(InvolvedNode.of(self._node), name, result))
 
     def _report_progress(self) -> None:
         current = progress(self._drain, InvolvedNode.of(self._node))
@@ -389,6 +403,7 @@ class DrainRunner:
                 landing_seconds=drain.landing_seconds,
                 removed_by=drain.removed_by,
                 returned=returned() if drain.failure is None and drain.evicted else 0,
+                surged=len(drain.surged & {pod.uid for pod in drain.evicted}),
             )
         )
         return drain
@@ -408,10 +423,19 @@ class DrainRunner:
         return drain
 
     def reopen(self, node: Node, drain: Drain) -> Drain | None:
-        """Remove the marks of a failed drain with one request, without the watched state. Return None if that fails."""
-        started = self._access.clock.monotonic()
+        """Undo the roll-out of a failed drain and remove its marks, without the watched state.
+
+        Return None if that fails.
+        """
+        started, actions = self._access.clock.monotonic(), DrainActions(self._access, node)
         try:
-            result = DrainActions(self._access, node).perform(Release())
+            if drain.rollout is not None:
+                undone = actions.perform(RevertSurge(drain.rollout.mark))
+                for report in undone.reports:
+                    self._report(report)
+                if isinstance(undone.event, SurgeNotReverted) and undone.event.retryable:
+                    return None
+            result = actions.perform(Release())
         except NotLeading:
             return None
         for report in result.reports:

@@ -9,8 +9,8 @@ from typing import Final
 from predicates.objects import Node
 from predicates.snapshot import DRAIN_TAINT
 from rescheduler.draining import actions, transitions
-from rescheduler.draining.actions import DrainTimes, Intent, Step
-from rescheduler.draining.state import NEVER, Drain, Limits
+from rescheduler.draining.actions import DrainTimes, Intent, Step, SurgeMark
+from rescheduler.draining.state import NEVER, Drain, Limits, Rollout
 from rescheduler.errors import NotLeading, ReschedulerError
 from rescheduler.execution import machine_orders
 from rescheduler.execution.cluster_view import ClusterView
@@ -110,14 +110,15 @@ class Sweeper:
         if written is not None and (why := self._overdue(written)):
             return self._reopen(node, written, why)
         if written is None or written.holder == self._access.holder:
-            debts = written.debts if written is not None else ()
-            return self._roll_back(node, written.holder if written else "", debts)
+            if written is None:
+                return self._roll_back(node, "")
+            return self._roll_back(node, written.holder, written.debts, written.surge)
         self._report(Swept(InvolvedNode.of(node), written.holder, Sweep.RESUMED))
         self._report(DrainStarted(InvolvedNode.of(node), None))
         times = DrainTimes(self._monotonic(written.evicted), self._monotonic(written.due))
         tainted_at = self._tainted_at(node, written)
         begun = transitions.resume(
-            node.name, self._limits, written.pods, written.debts, written.since, times, tainted_at
+            node.name, self._limits, written.pods, written.debts, written.since, times, tainted_at, written.surge
         )
         return self._runner.run_and_report(node, begun)
 
@@ -145,7 +146,8 @@ class Sweeper:
         Return None if that fails; a later sweep repeats it.
         """
         drain = transitions.reopen_overdue(node.name, self._limits, written.debts, why)
-        drain = replace(drain, last_eviction_at=self._monotonic(written.evicted))
+        rollout = None if written.surge is None else Rollout(written.surge)
+        drain = replace(drain, last_eviction_at=self._monotonic(written.evicted), rollout=rollout)
         if (reopened := self._runner.reopen(node, drain)) is not None:
             self._report(Swept(InvolvedNode.of(node), written.holder, Sweep.ROLLED_BACK))
         return reopened
@@ -207,12 +209,16 @@ class Sweeper:
         """Roll back a drain of another installation if its mark expired more than ABANDONED ago."""
         now = self._access.clock.now()
         if written.step is Step.DRAINING and written.lapsed(now - ABANDONED):
-            return self._roll_back(node, written.holder)
+            return self._roll_back(node, written.holder, surge=written.surge)
         return None
 
-    def _roll_back(self, node: Node, holder: str, debts: tuple[Debt, ...] = ()) -> Drain:
+    def _roll_back(
+        self, node: Node, holder: str, debts: tuple[Debt, ...] = (), surge: SurgeMark | None = None
+    ) -> Drain:
         self._report(Swept(InvolvedNode.of(node), holder, Sweep.ROLLED_BACK))
         now = self._access.clock.monotonic()
+        if surge is not None:
+            return self._runner.run(node, transitions.undo(node.name, self._limits, debts, surge, now))
         return self._runner.run(node, transitions.roll_back(node.name, self._limits, debts, now))
 
 

@@ -108,7 +108,9 @@ class Candidates:
         if node is None or self._try_eviction is None:
             return ()
         refused = self._history.refused_pod(plan.node, node.metadata.uid)
-        pod = next((placement.pod for placement in plan.placements if str(placement.pod) == refused), None)
+        surging = {pod.uid for surge in plan.surges for pod in surge.pods}  # no eviction is requested for them
+        evicted = (placement.pod for placement in plan.placements if placement.pod.uid not in surging)
+        pod = next((pod for pod in evicted if str(pod) == refused), None)
         if pod is None or not (why := self._try_eviction(pod)):
             return ()
         self._history.node_failed(plan.node, node.metadata.uid, Reason.EVICTION_REFUSED, why, refused)

@@ -51,6 +51,7 @@ from rescheduler.kube.api_server import RightsReview, SchedulerWatch
 from rescheduler.kube.client import Client, connect
 from rescheduler.kube.cluster import KubeCluster, NodeConditions, PlaceholderPods
 from rescheduler.kube.controllers import ControllerReader
+from rescheduler.kube.deployments import Deployments, SurgeableDeployments
 from rescheduler.kube.elector import Elector, Seat, identity
 from rescheduler.kube.eviction_requests import EvictionRequests
 from rescheduler.kube.lease import LeaseReader
@@ -68,7 +69,7 @@ from rescheduler.observe.pages import Health, application
 from rescheduler.observe.prepared_pages import PreparedPages
 from rescheduler.observe.status import Status
 from rescheduler.planning.money.prices import PriceList
-from rescheduler.planning.policy import Policy, Surging
+from rescheduler.planning.policy import Policy
 from rescheduler.planning.rules.interruptions import SpotWatch
 from rescheduler.providers.base import CloudProvider
 from rescheduler.settings import ApiServerConnection, Logging, PoolLeaseName, Running, Timing
@@ -179,7 +180,8 @@ def _view(
     view.not_recovered = history.not_recovered
     view.restless = history.restless
     view.settling = history.settling
-    view.read_groups = PodGroups(client, clock).refresh
+    deployments = SurgeableDeployments(client, clock, policy.surge)
+    view.unwatched = PodGroups(client, clock).refresh, deployments.refresh
     return view
 
 
@@ -229,6 +231,7 @@ def _drain_context(
         leads=lambda: run_state.leading,
         placeholders=PlaceholderPods(writer),
         requests=EvictionRequests(writer, running.identity),
+        rollouts=Deployments(writer),
         conditions=NodeConditions(writer, running.identity),
         report_conditions=running.report_node_conditions,
     )
@@ -276,7 +279,6 @@ def daemon_policy(policy: Policy, timing: Timing) -> Policy:
     return replace(
         policy,
         budgets_in_steps=True,
-        surge=Surging.OFF,
         pod_eviction_timeout=timing.pod_eviction_timeout.total_seconds(),
         max_graceful_termination=timing.max_graceful_termination.total_seconds(),
     )

@@ -156,7 +156,7 @@ class RightsReview:
     def _review(self) -> None:
         self._ask_at = self._clock.monotonic() + REVIEW_SECONDS
         try:
-            missing = tuple(right for right in self._rights if not self._is_allowed(right))
+            missing = tuple(right for right in self._rights if not is_allowed(self._client, right))
         except ReschedulerError as error:
             log.debug("rights cannot be reviewed: %s", error)
             return
@@ -165,17 +165,19 @@ class RightsReview:
                 log.warning("missing permission: %s", right)
         self.missing = missing
 
-    def _is_allowed(self, right: AccessRight) -> bool:
-        body: dict[str, Any] = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": right.attributes},
-        }
-        response = self._client.request("create selfsubjectaccessreviews", "POST", PATH, body=body)
-        try:
-            return decoding.decode(response.body, _Review).status.allowed
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            return True  # unknown; the request itself will fail
+
+def is_allowed(client: Client, right: AccessRight) -> bool:
+    """Return whether the API server grants *right* to this client. Raises the errors of requests."""
+    body: dict[str, Any] = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": right.attributes},
+    }
+    response = client.request("create selfsubjectaccessreviews", "POST", PATH, body=body)
+    try:
+        return decoding.decode(response.body, _Review).status.allowed
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return True  # unknown; the request itself will fail
 
 
 # The version of the API server, which tells the version of the cluster's scheduler.

@@ -270,6 +270,32 @@ class Tainted:
     node: InvolvedNode
 
 
+class SurgeResult(enum.StrEnum):
+    """How a roll-out ended; also a metric label."""
+
+    DONE = "done"
+    ROLLED_BACK = "rolled-back"  #: the template has its old annotation again
+    STOPPED = "stopped"  #: another client changed the template or deleted the Deployment, which is left alone
+
+
+@dataclass(frozen=True, slots=True)
+class SurgeStarted:
+    """A Deployment rolls out instead of an eviction of its pods on the node."""
+
+    node: InvolvedNode
+    deployment: str  #: ``namespace/name``
+    pods: int  #: its pods on the node
+
+
+@dataclass(frozen=True, slots=True)
+class SurgeEnded:
+    """A roll-out has ended."""
+
+    node: InvolvedNode
+    deployment: str  #: ``namespace/name``
+    result: SurgeResult
+
+
 @dataclass(frozen=True, slots=True)
 class EvictionAnswered:
     """The result of an eviction request."""
@@ -326,6 +352,13 @@ class DrainEnded:
     landing_seconds: float | None = None
     removed_by: str = ""  #: the evidence that another tool is removing the node
     returned: int = 0  #: number of replacement pods on nodes that are not spot
+    surged: int = 0  #: how many of `evicted` a rolling update has moved
+
+    @property
+    def pods_moved(self) -> str:
+        """How many pods were moved, and how: ``3 pods evicted, 1 moved by a rolling update``."""
+        evicted = f"{count(len(self.evicted) - self.surged, 'pod')} evicted"
+        return f"{evicted}, {self.surged} moved by rolling updates" if self.surged else evicted
 
 
 @dataclass(frozen=True, slots=True)
@@ -443,6 +476,8 @@ RoundEvent: TypeAlias = (
 NodeEvent: TypeAlias = (
     DrainStarted
     | Tainted
+    | SurgeStarted
+    | SurgeEnded
     | EvictionAnswered
     | MachineOrdered
     | OrderWithheld

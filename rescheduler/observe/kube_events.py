@@ -30,6 +30,9 @@ from rescheduler.observe.events import (
     RoomEnded,
     RoomEnding,
     RoomOrdered,
+    SurgeEnded,
+    SurgeResult,
+    SurgeStarted,
     Swept,
     Tainted,
 )
@@ -87,6 +90,8 @@ class KubeEvents:
                 self._record(node, RESCHEDULER, "marked the node as draining: it accepts no more pods")
             case EvictionAnswered():
                 self._eviction(event)
+            case SurgeStarted() | SurgeEnded():
+                self._surge(event)
             case MachineOrdered(node, provider, group):
                 self._record(
                     node,
@@ -180,13 +185,25 @@ class KubeEvents:
             case EvictionResult.REFUSED | EvictionResult.GONE | EvictionResult.REQUESTED:
                 pass  # retried, or the pod is gone or not evicted yet
 
+    def _surge(self, event: SurgeStarted | SurgeEnded) -> None:
+        what = f"Deployment {event.deployment}"
+        match event:
+            case SurgeStarted(node, pods=pods):
+                self._record(node, "SurgeStarted", f"rolling out {what} to move {count(pods, 'pod')}")
+            case SurgeEnded(node, result=SurgeResult.DONE):
+                self._record(node, "SurgeDone", f"{what} has rolled out: its pods run elsewhere")
+            case SurgeEnded(node, result=SurgeResult.ROLLED_BACK):
+                self._record(node, "SurgeRolledBack", f"{what} has its former template again", warning=True)
+            case SurgeEnded(node):
+                self._record(node, "SurgeStopped", f"another client changed {what}: it is left alone", warning=True)
+
     def _ended(self, event: DrainEnded) -> None:
         failure = event.failure
         if failure is None:
             gone = "its machine is terminated" if event.removed or event.handed_over else event.removed_by
             gone = f"a new machine will replace it: {event.unshrunk}" if event.unshrunk else gone
             back = f", {event.returned} of them back on nodes that are not spot" if event.returned else ""
-            pods = f"{count(len(event.evicted), 'pod')} evicted{back}"
+            pods = f"{event.pods_moved}{back}"
             text = f"drained in {event.seconds:.0f} s, {pods}{gone and f'; {gone}'}"
             self._record(event.node, "NodeDrained", text)
             state = (

@@ -38,6 +38,9 @@ from rescheduler.observe.events import (
     RoundEnded,
     SavingsCounted,
     Started,
+    SurgeEnded,
+    SurgeResult,
+    SurgeStarted,
     Surveyed,
     Swept,
     Tainted,
@@ -65,6 +68,11 @@ def log_node_event(event: NodeEvent) -> None:
             write(logging.INFO, "tainted: it accepts no more pods", node=node)
         case EvictionAnswered():
             _eviction(event)
+        case SurgeStarted(node, deployment, pods):
+            write(NOTICE, f"rolling out Deployment {deployment} to move {count(pods, 'pod')}", node=node)
+        case SurgeEnded(node, deployment, result):
+            level = NOTICE if result is SurgeResult.DONE else logging.WARNING
+            write(level, f"the roll-out of Deployment {deployment} has ended: {result}", node=node, reason=result)
         case MachineOrdered() | OrderWithheld() | MachineAnswered() | MachineGone() | RemovalPostponed():
             _machine(event)
         case DrainEnded():

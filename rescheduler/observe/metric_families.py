@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from rescheduler.draining.events import EvictionResult
 from rescheduler.draining.state import Why
-from rescheduler.observe.events import ErrorKind, EvictionAnswered, RoomEnding
+from rescheduler.observe.events import ErrorKind, EvictionAnswered, RoomEnding, SurgeResult
 from rescheduler.planning.memory import ENTRY_KINDS
 from rescheduler.planning.money.savings import Savings
 from rescheduler.planning.outcome import LandingOutcome
@@ -260,6 +260,9 @@ class MetricFamilies:
             "Entries dropped from the stored memory because of its limits.",
             "kind",
             zeros=ENTRY_KINDS,
+        )
+        self._surges = self._counter(
+            "surges", "Rolling updates of Deployments instead of evictions, by result.", "result", zeros=SurgeResult
         )
         self._rooms = self._counter(
             "room_orders", "Orders of spot room that have ended, by outcome.", "outcome", zeros=RoomEnding

@@ -40,6 +40,8 @@ from rescheduler.observe.events import (
     RoundEnded,
     SavingsCounted,
     Started,
+    SurgeEnded,
+    SurgeStarted,
     Surveyed,
     Swept,
     Tainted,
@@ -135,6 +137,8 @@ class Metrics(MetricFamilies):
             case EvictionAnswered(result=result):
                 self._evictions.labels(*eviction_labels(event)).inc()
                 self._evicted.inc(result is EvictionResult.EVICTED)
+            case SurgeEnded(result=result):
+                self._surges.labels(result).inc()
             case MachineAnswered(provider=provider, outcome=outcome):
                 self._removals.labels(provider, outcome).inc()
             case DrainEnded():
@@ -144,6 +148,7 @@ class Metrics(MetricFamilies):
             case (
                 RoomOrdered()
                 | Tainted()
+                | SurgeStarted()
                 | MachineOrdered()
                 | OrderWithheld()
                 | MachineGone()

@@ -242,7 +242,6 @@ def test_the_daemon_plans_with_its_timeouts() -> None:
         budgets_in_steps=True,
         pod_eviction_timeout=300,
         max_graceful_termination=45,
-        surge=Surging.OFF,
     )
 
 

@@ -79,14 +79,15 @@ def test_the_permission_to_read_owners_is_that_of_the_component() -> None:
     assert {verb for rule in component["rules"] for verb in rule["verbs"]} == {"get"}
 
 
-def test_the_permission_and_the_policy_of_dry_runs_are_those_of_the_component() -> None:
-    folder = DEPLOY / "components" / "predict"
+@pytest.mark.parametrize("component_name", ["predict", "surge"])
+def test_a_permission_and_its_policy_are_those_of_the_component(component_name: str) -> None:
+    folder = DEPLOY / "components" / component_name
     [component, _] = yaml.safe_load_all((folder / "rbac.yaml").read_text())
-    plain, ours = chart(), chart({"rbac": {"predict": True}})
+    plain, ours = chart(), chart({"rbac": {component_name: True}})
     rules = [only_of_kind(objects, "ClusterRole")["rules"] for objects in (plain, ours)]
     assert rules[1] == rules[0] + component["rules"]
     binding, policy = yaml.safe_load_all((folder / "policy.yaml").read_text())
-    name = "spot-rescheduler-predict.spot-rescheduler.spot-rescheduler"
+    name = f"spot-rescheduler-{component_name}.spot-rescheduler.spot-rescheduler"
     rendered = {each["kind"]: each["spec"] for each in ours if each["metadata"]["name"] == name}
     assert rendered["ValidatingAdmissionPolicy"] == policy["spec"]
     assert rendered["ValidatingAdmissionPolicyBinding"] == binding["spec"] | {"policyName": name}

@@ -11,7 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescheduler.draining import transitions
-from rescheduler.draining.actions import Action, DeleteNode, Evict, Mark, OrderRemoval, PlanAgain, Release, Withdraw
+from rescheduler.draining.actions import (
+    Action,
+    AskSurge,
+    DeleteNode,
+    Evict,
+    Mark,
+    OrderRemoval,
+    PlanAgain,
+    Release,
+    RevertSurge,
+    SurgeMark,
+    TryEviction,
+    Withdraw,
+)
 from rescheduler.draining.events import (
     Cause,
     ControllersRead,
@@ -45,6 +58,14 @@ from rescheduler.draining.events import (
     RequestsUnserved,
     Seen,
     Stop,
+    SurgeAsked,
+    SurgeFailed,
+    SurgeNotReverted,
+    SurgeRead,
+    SurgeReverted,
+    SurgeSeen,
+    SurgeUnread,
+    Template,
     WithdrawFailed,
     Withdrawn,
 )
@@ -53,7 +74,7 @@ from rescheduler.draining.transitions import TABLE
 from rescheduler.planning.controllers import ControllerState, JobFacts
 from rescheduler.planning.debts import Replicas
 from rescheduler.planning.last_look import Ground
-from rescheduler.planning.outcome import Plan, PodRef
+from rescheduler.planning.outcome import Plan, PodRef, Surge
 from tests.draining.stories import JOINED, NO_ROOM, Workload, plan, workload
 
 LIMITS = Limits(
@@ -61,7 +82,11 @@ LIMITS = Limits(
 )
 REQUESTING = replace(LIMITS, requests=True, taking=8)
 WEB, DATABASE = workload("web", "a", "b"), workload("db", "c", kind="StatefulSet", namespace="data", total=3)
-WORKLOADS = (WEB, DATABASE)
+#: Its pod is moved by a roll-out.
+API = workload("api", "g")
+WORKLOADS = (WEB, DATABASE, API)
+SURGE = Surge("ns", "api", API.controller.uid, 1, API.pods)
+SURGE_MARK = SurgeMark("ns", "api", API.controller.uid, "2026-01-01T00:00:00Z", None, "1", ("g",))
 PLAN = plan(*WORKLOADS, bare="d")
 PLAN = replace(
     PLAN,
@@ -69,18 +94,38 @@ PLAN = replace(
         msgspec.structs.replace(each, responders=each.pod.uid == "b", requestable=each.pod.uid != "d")
         for each in PLAN.placements
     ),
+    surges=(SURGE,),
 )
 UIDS = tuple(placement.pod.uid for placement in PLAN.placements)
 ORDERED_AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 REMOVING = transitions.await_end(Drain("od", LIMITS, Phase.DONE, marked=True, group="pool", ordered=True), LIMITS, 0)
 
+
+def _roll_out(begun: Result) -> Result:
+    """Return the drain *begun* right before a Deployment rolls out."""
+    running = ControllersRead(
+        {API.controller: API.state()}, {("ns", API.controller.uid): API.controller}, {API.controller: API.running}
+    )
+    planned = replace(plan(API), surges=(SURGE,))
+    ready = Seen(frozenset("g"), {API.controller: API.running})
+    first = (ProviderAnswered("pool"),) if begun[0].phase is Phase.ASKING else ()
+    story = (*first, Marked(), Looked(planned), running, Marked(), ready, PlannedAgain(planned))
+    for event in (*story, SurgeRead(SURGE_MARK)):
+        begun = transitions.step(begun[0], event, 0)
+    return begun
+
+
 BEGINNINGS: Mapping[str, Result] = {
+    "a roll-out": _roll_out(transitions.start(replace(plan(API), surges=(SURGE,)), LIMITS)),
+    "a roll-out before a removal": _roll_out(transitions.resume_removal("od", LIMITS, "pool", ORDERED_AT)),
     "a drain": transitions.start(PLAN, LIMITS),
     "a drain with EvictionRequests": transitions.start(PLAN, REQUESTING),
     "a resumed drain with EvictionRequests": transitions.resume("od", REQUESTING, UIDS, (DATABASE.debt,)),
     "a resumed drain": transitions.resume("od", LIMITS, UIDS, (DATABASE.debt,)),
     "a resumed removal": transitions.resume_removal("od", LIMITS, "pool", ORDERED_AT, (DATABASE.debt,)),
+    "a resumed roll-out": transitions.resume("od", LIMITS, UIDS, (DATABASE.debt, API.debt), surge=SURGE_MARK),
+    "an undone roll-out": transitions.undo("od", LIMITS, (DATABASE.debt,), SURGE_MARK, 0),
     "a rollback": transitions.roll_back("od", LIMITS, (DATABASE.debt,), 0),
     "a removal in progress": REMOVING,
     "a deletion": transitions.step(REMOVING[0], Removed(), 0),
@@ -126,6 +171,10 @@ class Events:
                 self.seen,
                 self.seen,
             ],
+            Phase.SURGE_READING: [lambda: SurgeRead(SURGE_MARK)],
+            Phase.SURGE_NOTING: [Marked],
+            Phase.SURGING: [SurgeAsked, self.surge_seen, self.surge_seen, self.seen, self.seen],
+            Phase.SURGE_REVERTING: [lambda: SurgeNotReverted("500", retryable=True)],
             Phase.ORDERING: [Marked],
             Phase.REMOVING: [lambda: RemovalPending("booked")],
             Phase.DELETING: [lambda: NodeDeletionFailed("500")],
@@ -173,6 +222,13 @@ class Events:
             lambda: LookFailed("timeout", node_gone=self.rarely()),
             lambda: ControllersUnread("timeout", self.often()),
             lambda: Removed(self.often()),
+            lambda: SurgeRead(SURGE_MARK, self.random.choice(["", "it is paused"])),
+            lambda: SurgeUnread("500", self.often()),
+            SurgeAsked,
+            lambda: SurgeFailed("500", self.often()),
+            self.surge_seen,
+            lambda: SurgeReverted(complete=self.rarely()),
+            lambda: SurgeNotReverted("500", self.often()),
             lambda: RemovalPending("booked"),
             lambda: RemovalFailed("protected", node_gone=self.rarely()),
             lambda: OrderWithheld(self.random.choice([*Ground, Ground.PODS, Ground.PODS]), "late"),
@@ -192,9 +248,15 @@ class Events:
         return self.random.choice(UIDS)
 
     def plan(self) -> Plan:
-        placements = self.random.sample(PLAN.placements, self.random.randint(0, len(UIDS)))
+        placements = self.random.sample(PLAN.placements, max(0, self.random.randint(-2, len(UIDS))))
         leaving = self.random.sample("ef", self.random.choice([0, 0, 1, 2]))
-        return Plan("od", tuple(placements), tuple(PodRef("ns", name, name) for name in leaving))
+        surges = (SURGE,) if any(placement.pod in SURGE.pods for placement in placements) else ()
+        return Plan("od", tuple(placements), tuple(PodRef("ns", name, name) for name in leaving), surges=surges)
+
+    def surge_seen(self) -> SurgeSeen:
+        template = Template.OURS if self.often() else self.random.choice(list(Template))
+        fault, refusal = self.random.choice(["", "", "", "", "deadline"]), self.random.choice(["", "", "quota"])
+        return SurgeSeen(template, self.often(), fault, refusal)
 
     def seen(self) -> Seen:
         replicas = {each.controller: self.replicas() for each in WORKLOADS if self.often()}
@@ -276,7 +338,7 @@ def every_finished_drain_has_released_its_node_or_has_a_reason(trace: Trace) -> 
     if not trace or not (drain := trace[-1][2]).done or not drain.marked or drain.released:
         return
     lost = drain.failure is not None and drain.failure.why in (Why.LEADERSHIP_LOST, Why.MARK_LOST)
-    tried = drain.rolled_back or any(isinstance(action, Release) for action in actions_of(trace))
+    tried = drain.rolled_back or any(isinstance(action, Release | RevertSurge) for action in actions_of(trace))
     assert lost or tried or drain.ordered or drain.ordered_at is not None
 
 
@@ -309,6 +371,10 @@ def failures(drain: Drain) -> list[Event]:
         Phase.LOOKING: LookFailed("x"),
         Phase.COUNTING: ControllersUnread("x", retryable=True),
         Phase.NOTING: MarkFailed("x"),
+        Phase.SURGE_READING: SurgeUnread("x", retryable=True),
+        Phase.SURGE_NOTING: MarkFailed("x"),
+        Phase.SURGING: SurgeFailed("x", retryable=True),
+        Phase.SURGE_REVERTING: SurgeNotReverted("x", retryable=True),
         Phase.ORDERING: MarkFailed("x"),
         Phase.REMOVING: RemovalPending("x"),
         Phase.DELETING: NodeDeletionFailed("x"),
@@ -345,9 +411,40 @@ def no_pod_is_evicted_before_the_placeholders_of_its_step_are_gone(trace: Trace)
             assert not evicted & before.placeholders.keys()
 
 
+def pods_of_a_deployment_that_rolls_out_are_never_evicted(trace: Trace) -> None:
+    """The plan decides: a pod is moved by a roll-out, or by an eviction."""
+    surging = {pod.uid for pod in SURGE.pods}
+    assert not any(
+        isinstance(action, Evict | TryEviction) and action.pod.uid in surging for action in actions_of(trace)
+    )
+
+
+def a_template_is_changed_only_after_its_mark_and_never_left_changed(trace: Trace) -> None:
+    for before, event, after, actions in trace:
+        asks = any(isinstance(action, AskSurge) for action in actions)
+        noted = before.phase is Phase.SURGE_NOTING and isinstance(event, Marked)
+        assert not asks or noted or before.phase is Phase.SURGING
+        if before.rollout is None or after.rollout is not None or before.phase is Phase.SURGE_REVERTING:
+            continue
+        complete = before.rollout.complete
+        theirs = isinstance(event, SurgeSeen) and event.template is not Template.OURS
+        lost = isinstance(event, MarkFailed) and event.lost
+        assert complete or theirs or lost or not before.rollout.asked
+
+
+def a_stopped_drain_undoes_its_roll_out(trace: Trace) -> None:
+    for before, event, after, actions in trace:
+        if isinstance(event, Stop) and event.cause is not Cause.LEADERSHIP_LOST and before.phase is Phase.SURGING:
+            undone = after.phase is Phase.SURGE_REVERTING and any(isinstance(each, RevertSurge) for each in actions)
+            assert undone or after.done
+
+
 LAWS = (
     requests_are_made_only_if_wanted_and_withdrawn_before_the_marks_are_removed,
     no_pod_whose_eviction_is_the_task_of_others_is_evicted_by_the_api,
+    pods_of_a_deployment_that_rolls_out_are_never_evicted,
+    a_template_is_changed_only_after_its_mark_and_never_left_changed,
+    a_stopped_drain_undoes_its_roll_out,
     no_pod_is_evicted_before_the_placeholders_of_its_step_are_gone,
     pods_are_evicted_only_by_a_plan_made_after_the_taint,
     termination_is_requested_only_after_the_mark_and_without_debts,

@@ -21,6 +21,9 @@ from rescheduler.observe.events import (
     RoomEnded,
     RoomEnding,
     RoomOrdered,
+    SurgeEnded,
+    SurgeResult,
+    SurgeStarted,
     Sweep,
     Swept,
     Tainted,
@@ -77,6 +80,22 @@ CASES: dict[str, tuple[Event, list[RecordedCall]]] = {
     "a failed eviction": (
         EvictionAnswered(OD, WEB, EvictionResult.FAILED, "forbidden"),
         [(WEB, "ReschedulerFailed", "not evicted: forbidden", True)],
+    ),
+    "a roll-out": (
+        SurgeStarted(OD, "web/api", 2),
+        [(OD, "SurgeStarted", "rolling out Deployment web/api to move 2 pods", False)],
+    ),
+    "its end": (
+        SurgeEnded(OD, "web/api", SurgeResult.DONE),
+        [(OD, "SurgeDone", "Deployment web/api has rolled out: its pods run elsewhere", False)],
+    ),
+    "an undone roll-out": (
+        SurgeEnded(OD, "web/api", SurgeResult.ROLLED_BACK),
+        [(OD, "SurgeRolledBack", "Deployment web/api has its former template again", True)],
+    ),
+    "a roll-out of another client": (
+        SurgeEnded(OD, "web/api", SurgeResult.STOPPED),
+        [(OD, "SurgeStopped", "another client changed Deployment web/api: it is left alone", True)],
     ),
     "a termination request": (
         MachineOrdered(OD, "pool", "g"),

@@ -33,6 +33,9 @@ from rescheduler.observe.events import (
     RoomOrdered,
     RoundEnded,
     Started,
+    SurgeEnded,
+    SurgeResult,
+    SurgeStarted,
     Sweep,
     Swept,
     Tainted,
@@ -77,6 +80,19 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
     "a drain": (DrainStarted(OD, PLAN), 0, ["INFO draining; moving 1 pod: default/web-1 to spot-1 node=od-1"]),
     "a resumed drain": (DrainStarted(OD, None), 0, ["INFO resuming the drain node=od-1"]),
     "the taint": (Tainted(OD), 2, ["INFO tainted: it accepts no more pods node=od-1"]),
+    "a roll-out": (
+        SurgeStarted(OD, "web/api", 1), 0, ["INFO rolling out Deployment web/api to move 1 pod node=od-1"],
+    ),
+    "its end": (
+        SurgeEnded(OD, "web/api", SurgeResult.DONE),
+        0,
+        ["INFO the roll-out of Deployment web/api has ended: done node=od-1 reason=done"],
+    ),
+    "an undone roll-out": (
+        SurgeEnded(OD, "web/api", SurgeResult.ROLLED_BACK),
+        0,
+        ["WARNING the roll-out of Deployment web/api has ended: rolled-back node=od-1 reason=rolled-back"],
+    ),
     "an eviction": (
         EvictionAnswered(OD, WEB, EvictionResult.REFUSED, "would violate web"),
         3,

@@ -29,6 +29,9 @@ from rescheduler.observe.events import (
     RoundEnded,
     SavingsCounted,
     Started,
+    SurgeEnded,
+    SurgeResult,
+    SurgeStarted,
     Trouble,
     Waiting,
     WatchAges,
@@ -91,6 +94,11 @@ CASES: dict[str, tuple[Event, str, dict[str, str], float]] = {
     "no answer": (
         EvictionAnswered(OD, WEB, EvictionResult.FAILED), "evictions_total", {"result": "failed", "code": ""}, 1,
     ),
+    "a roll-out": (SurgeEnded(OD, "web/api", SurgeResult.DONE), "surges_total", {"result": "done"}, 1),
+    "an undone roll-out": (
+        SurgeEnded(OD, "web/api", SurgeResult.ROLLED_BACK), "surges_total", {"result": "rolled-back"}, 1,
+    ),
+    "a roll-out that begins": (SurgeStarted(OD, "web/api", 1), "surges_total", {"result": "done"}, 0),
     "a pause": (Held(Waiting.PAUSED, "x"), "cooldown_active", {"kind": "paused"}, 1),
     "another wait": (Held(Waiting.PENDING_PODS, "x"), "cooldown_active", {"kind": "paused"}, 0),
     "outside of all windows": (
@@ -211,6 +219,7 @@ ZEROS: dict[str, set[tuple[str, ...]]] = {
     "placement_predictions": {(outcome.value,) for outcome in LandingOutcome},
     "node_removals": {("pool", result.value) for result in DeleteResult},
     "room_orders": {(ending.value,) for ending in RoomEnding},
+    "surges": {(result.value,) for result in SurgeResult},
     "memory_entries_dropped": {("cooldown",), ("moves",), ("not-recovered",), ("pool",), ("debt",)},
     "owed_replacements_given_up": {()},
     "evicted_pods": {()},

@@ -1,0 +1,136 @@
+"""Perform the actions of a roll-out on its Deployment. Separate from the other actions, which change nodes and pods."""
+
+from datetime import timedelta
+from functools import partial
+from typing import Final
+
+from rescheduler.clock import Clock
+from rescheduler.draining.actions import AskSurge, FollowSurge, ReadSurge, RevertSurge, SurgeMark
+from rescheduler.draining.events import (
+    SurgeAsked,
+    SurgeFailed,
+    SurgeNotReverted,
+    SurgeRead,
+    SurgeReverted,
+    SurgeSeen,
+    SurgeUnread,
+    Template,
+)
+from rescheduler.errors import Conflict, NotFound, NotLeading, ReschedulerError, Retryable, Unauthorized
+from rescheduler.execution.context import ActionResult, RolloutApi
+from rescheduler.kube.client import retry_on_conflict
+from rescheduler.kube.cluster import PATCH_ATTEMPTS
+from rescheduler.kube.deployments import LiveDeployment
+from rescheduler.observe import events
+from rescheduler.observe.events import InvolvedNode, SurgeResult
+from rescheduler.planning.forms import utc
+from rescheduler.planning.outcome import Surge
+from rescheduler.planning.surges import is_settled, replicas_of, why_no_surge
+
+#: Errors after which the same request may succeed.
+_TRANSIENT: Final = (Retryable, Unauthorized, Conflict)
+
+
+class Rollouts:
+    """The roll-outs of one drain of the node *ref*."""
+
+    def __init__(self, api: RolloutApi, clock: Clock, ref: InvolvedNode) -> None:
+        self._api = api
+        self._clock = clock
+        self._ref = ref
+
+    def perform(self, action: ReadSurge | AskSurge | FollowSurge | RevertSurge) -> ActionResult:
+        """Perform *action* and return its result. Raises NotLeading."""
+        match action:
+            case ReadSurge(surge):
+                return ActionResult(self._read(surge))
+            case AskSurge(mark):
+                return self._ask(mark)
+            case FollowSurge(mark):
+                return ActionResult(self._follow(mark))
+            case RevertSurge(mark):
+                return self._revert(mark)
+
+    def _read(self, surge: Surge) -> SurgeRead | SurgeUnread:
+        try:
+            read = self._api.read(surge.namespace, surge.name)
+        except ReschedulerError as error:
+            return SurgeUnread(str(error), retryable=isinstance(error, _TRANSIENT))
+        wanted = utc(self._clock.now())
+        if wanted == read.value:  # the template must change
+            wanted = utc(self._clock.now() + timedelta(seconds=1))
+        pods = tuple(pod.uid for pod in surge.pods)
+        mark = SurgeMark(surge.namespace, surge.name, surge.uid, wanted, read.value, read.digest, pods)
+        replicas = replicas_of(read.deployment)
+        fault = why_no_surge(read.deployment)
+        if read.deployment.metadata.uid != surge.uid:
+            fault = f"Deployment {surge} was replaced by another one of the same name"
+        elif not fault and replicas > surge.restarts:
+            fault = f"Deployment {surge} has {replicas} replicas, and the plan was made for {surge.restarts}"
+        seconds = read.progress_seconds + replicas * read.min_ready_seconds
+        return SurgeRead(mark, fault, float(seconds))
+
+    def _ask(self, mark: SurgeMark) -> ActionResult:
+        try:
+            if why := retry_on_conflict(partial(self._ask_once, mark), PATCH_ATTEMPTS):
+                return ActionResult(SurgeFailed(why, retryable=False))
+        except NotLeading:
+            raise
+        except ReschedulerError as error:
+            return ActionResult(SurgeFailed(str(error), retryable=isinstance(error, _TRANSIENT)))
+        return ActionResult(SurgeAsked(), (events.SurgeStarted(self._ref, str(mark), len(mark.pods)),))
+
+    def _ask_once(self, mark: SurgeMark) -> str:
+        """Change the template unless that was done. Return why it must not be changed, or ""."""
+        read = self._api.read(mark.namespace, mark.name)
+        state = _template(read, mark)
+        if state is Template.OURS:
+            return ""
+        if state is not Template.UNTOUCHED:
+            return f"Deployment {mark} has changed since it was read: it is left alone"
+        if why := why_no_surge(read.deployment):
+            return why
+        self._api.annotate(read, mark.wanted)
+        return ""
+
+    def _follow(self, mark: SurgeMark) -> SurgeSeen | SurgeFailed:
+        try:
+            read = self._api.read(mark.namespace, mark.name)
+        except NotFound:
+            return SurgeSeen(Template.GONE)
+        except ReschedulerError as error:
+            return SurgeFailed(str(error), retryable=isinstance(error, _TRANSIENT))
+        complete, status = is_settled(read.deployment), read.deployment.status
+        observed = status is not None and status.observed_generation >= read.deployment.metadata.generation
+        fault, refusal = (read.fault, read.refusal) if observed and not complete else ("", "")
+        return SurgeSeen(_template(read, mark), complete, fault, refusal)
+
+    def _revert(self, mark: SurgeMark) -> ActionResult:
+        try:
+            event, wrote = retry_on_conflict(partial(self._revert_once, mark), PATCH_ATTEMPTS)
+        except NotLeading:
+            raise
+        except NotFound:
+            return ActionResult(SurgeReverted())
+        except ReschedulerError as error:
+            return ActionResult(SurgeNotReverted(str(error), retryable=isinstance(error, _TRANSIENT)))
+        undone = (events.SurgeEnded(self._ref, str(mark), SurgeResult.ROLLED_BACK),) if wrote else ()
+        return ActionResult(event, undone)
+
+    def _revert_once(self, mark: SurgeMark) -> tuple[SurgeReverted, bool]:
+        """Give the template its old annotation back if it is ours and the roll-out is not complete."""
+        read = self._api.read(mark.namespace, mark.name)
+        if _template(read, mark) is not Template.OURS:
+            return SurgeReverted(), False
+        if is_settled(read.deployment):
+            return SurgeReverted(complete=True), False
+        self._api.annotate(read, mark.old)
+        return SurgeReverted(), True
+
+
+def _template(read: LiveDeployment, mark: SurgeMark) -> Template:
+    if read.deployment.metadata.uid != mark.uid:
+        return Template.GONE
+    if read.digest != mark.template or read.value not in (mark.wanted, mark.old):
+        return Template.THEIRS
+    return Template.OURS if read.value == mark.wanted else Template.UNTOUCHED
