@@ -155,9 +155,10 @@ def _debt_for(owner: Controller, preempted: list[Pod], pods: Iterable[Pod]) -> D
 
 
 def staying(drain: Drain) -> frozenset[str]:
-    """Return the UIDs of the pods that still have to be evicted."""
+    """Return the UIDs of the pods that still have to be evicted, or that a roll-out in progress replaces."""
     requested = (victim for victim in drain.victims.values() if not victim.accepted)
-    return frozenset(victim.pod.uid for victim in (*drain.waiting, *requested))
+    replaced = drain.rollout.mark.pods if drain.rollout is not None else ()
+    return frozenset((*(victim.pod.uid for victim in (*drain.waiting, *requested)), *replaced))
 
 
 def evicted(drain: Drain) -> frozenset[str]:

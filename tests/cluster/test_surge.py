@@ -283,7 +283,7 @@ CHANGES: Final[dict[str, tuple[Json, bool]]] = {
     "a label of the template": ({"spec": {"template": {"metadata": {"labels": {"a": "b"}}}}}, False),
     "the image": ({"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 1}}}}, False),
     "both": ({"spec": {"template": RESTART | {"spec": {"hostNetwork": True}}}}, False),
-    "the replicas": ({"spec": {"replicas": 0}}, False),
+    "the replicas": ({"spec": {"replicas": 5}}, False),
     "a pause": ({"spec": {"paused": True}}, False),
     "the strategy": ({"spec": {"strategy": {"rollingUpdate": {"maxUnavailable": 1}}}}, False),
     "an annotation of the Deployment": ({"metadata": {"annotations": {"a": "b"}}}, False),
