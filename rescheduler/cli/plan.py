@@ -36,8 +36,11 @@ from rescheduler.cli.go_flags import Bool, GoCommand, Option
 from rescheduler.cli.options import connection_options, group, scheduling_options
 from rescheduler.cli.output import print_html, print_json, print_yaml
 from rescheduler.cli.plan_data import (
+    FromDaemon,
     PlannedCluster,
+    daemon_of,
     enforced_survival,
+    from_daemon_option,
     levers_option,
     price_provider_and_list_options,
     read_and_plan,
@@ -52,7 +55,7 @@ from rescheduler.errors import UsageError
 from rescheduler.planning.forms import count, cpu, memory, per_month
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.money.worth import Worth, saves
-from rescheduler.planning.outcome import Plan, Reason, Rejected, Verdict
+from rescheduler.planning.outcome import Plan, Reason, Rejected, Verdict, nodes_by_reason
 from rescheduler.planning.policy import Policy, Survive
 from rescheduler.planning.what_if.comparison import Hypothesis, HypotheticalPlan, what_if
 from rescheduler.planning.what_if.lifting import Unpinning
@@ -128,7 +131,9 @@ class _Summary:
     names: NodeNames
 
     def first_lines(self) -> Iterator[Line]:
-        """Yield what the file lacks, the headline, and what to do first."""
+        """Yield why nothing is drained now, what the file lacks, the headline, and what to do first."""
+        if self.overview.held:
+            yield styled(f"Nothing is drained now: {self.overview.held}.", BAD)
         if self.overview.incomplete:
             yield styled(_sentence(self.overview.incomplete), BAD)
         yield styled(self.headline(), GOOD if self.overview.planning.plans else HEADING)
@@ -220,7 +225,7 @@ class _Summary:
 
     def _rejection_counts(self, shown: int) -> Iterator[Line]:
         rejected = self.overview.planning.rejected
-        nodes = Counter(reason for verdict in rejected for reason in {blocker.reason for blocker in verdict.blockers})
+        nodes = nodes_by_reason(self.overview.planning)
         stay = "stays" if len(rejected) == 1 else "stay"
         yield styled(f"{count(len(rejected), 'node')} {stay} (a node can have several reasons)", HEADING)
         rows = sorted(nodes.items(), key=lambda pair: (-pair[1], pair[0]))
@@ -395,6 +400,7 @@ def as_json(overview: Overview, seconds: float) -> dict[str, Any]:
             "incomplete": overview.incomplete or None,
             "survival": overview.survival
             and {**survival_json(overview.survival), "seconds": round(overview.survival_seconds, 6)},
+            "held": overview.held or None,
             "returning": overview.returning or None,
         },
     }
@@ -504,6 +510,7 @@ def _plan_json_lever(lever: Lever) -> dict[str, Any]:
 @survive_option
 @levers_option
 @what_if_option
+@from_daemon_option
 @view_options
 @compat_option
 @policy_options
@@ -521,6 +528,7 @@ def command(
     survive: str,
     levers_timeout: timedelta,
     what_if_texts: tuple[str, ...],
+    from_daemon: FromDaemon,
     view: View,
     policy: Policy,
     prices: PriceList,
@@ -536,7 +544,7 @@ def command(
     if independent and what_if_texts:
         raise UsageError("--what-if compares plans of all nodes in sequence: expected no --independent")
     view = view.listing_nodes(provider)
-    _check(view, snapshot, output, what_if_texts, independent=independent)
+    _check(view, from_daemon, snapshot, output, what_if_texts, independent=independent)
     policy = with_profiles(policy, scheduling)
     hypotheses = parsed(what_if_texts, policy, scheduling)
     source = ClusterSource(snapshot, connection, scheduling)
@@ -544,7 +552,8 @@ def command(
     clock = SystemClock()
 
     def once() -> PlannedCluster:
-        cluster = read_and_plan(source, policy, prices, provider, clock, independent=independent)
+        daemon = daemon_of(connection, from_daemon, clock) if snapshot is None else None
+        cluster = read_and_plan(source, policy, prices, provider, clock, independent=independent, daemon=daemon)
         known = cluster.priced(provider)
         levers = cluster.levers(known, timedelta() if independent or hypotheses else levers_timeout, clock)
         overview = cluster.certified(cluster.overview(known, levers), Survive(survive), clock)
@@ -567,10 +576,20 @@ def command(
         warn(f"warning: {assumption}")
 
 
-def _check(view: View, snapshot: str | None, output: str, what_if_texts: tuple[str, ...], *, independent: bool) -> None:
+def _check(
+    view: View,
+    from_daemon: FromDaemon,
+    snapshot: str | None,
+    output: str,
+    what_if_texts: tuple[str, ...],
+    *,
+    independent: bool,
+) -> None:
     """Raise UsageError if the options of the view contradict others."""
     if view.watch and (snapshot is not None or output not in ("table", "wide", "details")):
         raise UsageError("--watch: expected a live cluster, and -o table, wide or details")
+    if snapshot is not None and from_daemon is FromDaemon.YES:
+        raise UsageError("--from-daemon: expected a live cluster, because a file has no daemon")
     if view.patch and view.lever is None:
         raise UsageError("--patch: expected --lever, the number of the change to make")
     if view.lever is not None and (what_if_texts or independent):

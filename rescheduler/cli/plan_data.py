@@ -1,19 +1,22 @@
 """The plan that ``plan`` and ``report`` show: read the cluster, plan it, and try the levers."""
 
+import enum
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 from click.core import ParameterSource
 
 from predicates.snapshot import Snapshot
 from rescheduler.cli.cluster_source import ClusterSource, progress
-from rescheduler.cli.go_flags import DurationType, Option
-from rescheduler.cli.options import provider_options
+from rescheduler.cli.go_flags import DurationType, Option, OptionalValue
+from rescheduler.cli.options import group, provider_options
 from rescheduler.clock import Clock
+from rescheduler.errors import UsageError
 from rescheduler.planning.money.prices import NodeFacts, PriceList, node_facts
+from rescheduler.planning.movements import blockers_by_node
 from rescheduler.planning.outcome import Planning
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, DrainOrder, MoveJobs, Policy, Survive
@@ -22,7 +25,10 @@ from rescheduler.planning.rules.pod_traits import is_job
 from rescheduler.planning.what_if.comparison import surge_lever, with_lever
 from rescheduler.planning.what_if.levers import rank_levers
 from rescheduler.planning.what_if.overview import NO_LEVERS, Overview, RankedLevers, overview
-from rescheduler.settings import Provider
+from rescheduler.settings import ApiServerConnection, Provider
+
+if TYPE_CHECKING:
+    from rescheduler.housekeeping.command_reads import InstallationStatus
 
 levers_option: Final = Option(
     "--levers-timeout",
@@ -68,6 +74,51 @@ price_provider_options: Final = provider_options(_PRICES_OF)
 price_provider_and_list_options: Final = provider_options(_PRICES_OF, lists_nodes=True)
 
 
+class FromDaemon(enum.Enum):
+    """Whether a plan uses what the cluster's daemon remembers."""
+
+    YES = "true"
+    NO = "false"
+    IF_THERE = "auto"
+
+
+_FROM_DAEMON: Final = {"": FromDaemon.YES, "1": FromDaemon.YES, "0": FromDaemon.NO}
+
+
+def _from_daemon(from_daemon: str) -> FromDaemon:
+    try:
+        return _FROM_DAEMON.get(from_daemon) or FromDaemon(from_daemon)
+    except ValueError:
+        raise UsageError(f"--from-daemon={from_daemon}: expected true, false or auto") from None
+
+
+#: Passes ``from_daemon: FromDaemon`` to the command.
+from_daemon_option: Final = group(
+    "from_daemon",
+    _from_daemon,
+    (
+        Option(
+            "--from-daemon",
+            OptionalValue(lambda text: text in ("true", "false", "auto")),
+            default=FromDaemon.IF_THERE.value,
+            metavar="[=true|false]",
+            help="Plan with what the cluster's daemon remembers (cooldowns, owners that are set aside), and say first "
+            "if it drains nothing now: pauses, delays, owed pods, a running drain. Default: if a daemon holds a Lease.",
+        ),
+    ),
+)
+
+
+def daemon_of(connection: ApiServerConnection, choice: FromDaemon, clock: Clock) -> "InstallationStatus | None":
+    """Return the state of the cluster's daemon, or None. Raises the errors of reading it if *choice* demands it."""
+    if choice is FromDaemon.NO:
+        return None
+    from rescheduler.housekeeping.command_reads import read_daemon  # noqa: PLC0415 - the client is imported on demand
+
+    with progress("reading the state of the daemon"):
+        return read_daemon(connection, clock, required=choice is FromDaemon.YES)
+
+
 @dataclass(frozen=True, slots=True)
 class PlannedCluster:
     """A cluster and the plan for it."""
@@ -80,6 +131,7 @@ class PlannedCluster:
     seconds: float  #: duration of planning alone
     assumptions: tuple[str, ...]
     incomplete: str = ""  #: what the snapshot file lacks; see :meth:`ClusterSource.incomplete`
+    daemon: "InstallationStatus | None" = None  #: the state of the cluster's daemon, if it is known
     independent: bool = False  #: whether each node was planned by itself
 
     def overview(self, prices: PriceList, levers: RankedLevers = NO_LEVERS) -> Overview:
@@ -92,6 +144,7 @@ class PlannedCluster:
             levers_complete=levers.complete,
             assumptions=self.assumptions,
             incomplete=self.incomplete,
+            held=self.daemon.why_nothing_is_drained() if self.daemon is not None else "",
             now=self.circumstances.now,
         )
 
@@ -141,8 +194,9 @@ def read_and_plan(
     clock: Clock,
     *,
     independent: bool = False,
+    daemon: "InstallationStatus | None" = None,
 ) -> PlannedCluster:
-    """Read the cluster and plan all drains, each by itself if *independent*.
+    """Read the cluster and plan all drains, each by itself if *independent*, with what the *daemon* remembers.
 
     Raises the errors of the source, and for the drain order ``cost`` the errors of loading the cloud provider.
     """
@@ -152,7 +206,7 @@ def read_and_plan(
         nodes = [node_facts(snapshot, name, spot=False) for name in groups(snapshot, policy).on_demand]
         prices = _priced(snapshot, nodes, prices, provider)
     with progress("planning"):
-        planner, circumstances = Planner(snapshot, policy), Circumstances(clock.now(), prices=prices)
+        planner, circumstances = Planner(snapshot, policy), _circumstances(snapshot, policy, prices, clock, daemon)
         began = clock.monotonic()
         planning = planner.plan_each(circumstances) if independent else planner.plan_all(circumstances)
         seconds = clock.monotonic() - began
@@ -172,8 +226,21 @@ def read_and_plan(
         seconds,
         tuple(notes),
         source.incomplete(snapshot),
+        daemon,
         independent,
     )
+
+
+def _circumstances(
+    snapshot: Snapshot, policy: Policy, prices: PriceList, clock: Clock, daemon: "InstallationStatus | None"
+) -> Circumstances:
+    now = clock.now()
+    if daemon is None or daemon.memory is None:
+        return Circumstances(now, prices=prices)
+    candidates = frozenset(groups(snapshot, policy).on_demand)
+    waits = daemon.memory.not_recovered.active(now)
+    vetoes = blockers_by_node(snapshot.pods.values(), waits, candidates.__contains__)
+    return Circumstances(now, daemon.memory.cooldowns.active(now), vetoes=vetoes, prices=prices)
 
 
 def _moves_jobs(planning: Planning) -> bool:

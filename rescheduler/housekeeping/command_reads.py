@@ -23,9 +23,10 @@ from rescheduler.kube import consistent_reads
 from rescheduler.kube import state as kube_state
 from rescheduler.kube.api_server import server_version
 from rescheduler.kube.client import Client, connect
+from rescheduler.kube.installations import InstallationFinder, config_map_of
 from rescheduler.kube.lease import LeaseObject, LeaseStore
 from rescheduler.kube.lister import RESOURCES, TEMPLATES
-from rescheduler.kube.memory import Absent, MemoryStore, Stored, UnreadableMemory
+from rescheduler.kube.memory import MEMORY_KEY, Absent, MemoryStore, Stored, UnreadableMemory
 from rescheduler.kube.pod_groups import PodGroups
 from rescheduler.kube.state import read_cluster as state_read_cluster
 from rescheduler.observe.events import Waiting
@@ -36,7 +37,7 @@ from rescheduler.planning.money.savings_form import load_ledger
 from rescheduler.planning.pauses import ManualPause, manual_pause
 from rescheduler.planning.waits import Cooldown
 from rescheduler.providers.base import CloudProvider, GroupFlags, NotSupported
-from rescheduler.settings import ApiServerConnection, Provider, Scheduling
+from rescheduler.settings import MEMORY_NAME, ApiServerConnection, NamedInstallation, Provider, Scheduling
 
 # Prices of nodes from the cloud provider.
 
@@ -202,6 +203,14 @@ class InstallationStatus:
             return Waiting.MEMORY_UNREADABLE, self.memory_trouble
         return _waiting(self.memory, self.installation, self.at) if self.memory is not None else None
 
+    def why_nothing_is_drained(self) -> str:
+        """Return a sentence about why no drain starts now, or which one runs; "" if neither is known."""
+        if self.drains:
+            node, mark = min(self.drains.items())
+            return f"node {node} is being drained{f' ({mark.step} since {utc(mark.since)})' if mark else ''}"
+        waiting = self.waiting()
+        return "" if waiting is None else f"{waiting[0]}: {waiting[1]}"
+
     def as_json(self) -> dict[str, Any]:
         """Return the state as JSON values. Times are in UTC."""
         memory, waiting, pause = self.memory or Memory(), self.waiting(), self.pause
@@ -234,6 +243,23 @@ def read_nodes(connection: ApiServerConnection) -> list[Node]:
     """Read the nodes of the cluster, and nothing else. Raises the errors of the API server."""
     clock = SystemClock()
     return list(state_read_cluster(connect(connection, clock), clock, resources=_ONLY_NODES).nodes)
+
+
+def read_daemon(connection: ApiServerConnection, clock: Clock, *, required: bool) -> InstallationStatus | None:
+    """Return the state of the daemon that holds a Lease of the cluster, or None if none does.
+
+    Only if a daemon is *required*, the errors of searching and reading it are raised.
+    """
+    try:
+        finder = InstallationFinder(connect(connection, clock), clock.now(), lambda namespace, _: namespace)
+        lease = finder.find(NamedInstallation())
+        memory = config_map_of(finder.client, lease, None, MEMORY_NAME, MEMORY_KEY)
+        place = Installation(lease.metadata.namespace, lease.metadata.name, memory.name)
+        return read_status(finder.client, clock, place)
+    except ReschedulerError:
+        if required:
+            raise
+        return None
 
 
 def read_status(client: Client, clock: Clock, installation: Installation) -> InstallationStatus:

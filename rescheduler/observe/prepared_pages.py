@@ -18,6 +18,7 @@ from rescheduler.pages.element import Markup, document, element, joined, table
 from rescheduler.pages.nodes import NodeEntry, node_list, search_tools
 from rescheduler.planning.forms import age, money, utc
 from rescheduler.planning.money.worth import saves, summed
+from rescheduler.planning.outcome import nodes_by_reason
 
 # Render metrics in the formats of Prometheus. The text of a metric object that was rendered before is reused.
 #
@@ -176,13 +177,13 @@ def _leadership(board: Board) -> str:
 
 def _summary(planned: Planned) -> str:
     planning = planned.planning
-    reasons = Counter(verdict.reason for verdict in planning.rejected).most_common()
+    reasons = nodes_by_reason(planning).most_common()
     rejected = ", ".join(f"{number} {reason}" for reason, number in reasons) or "none"
-    full = sum(1 for plan in planning.plans if plan.placements)
+    empty = sum(1 for plan in planning.plans if not plan.placements)
     pending = f" {planning.pending}." if planning.pending.pods else ""
     return (
-        f"{planned.at:{_TIME}}: {full} of {planning.on_demand_nodes} on-demand nodes can be drained to "
-        f"{planning.spot_nodes} spot nodes, {len(planning.plans) - full} are empty; not drained: {rejected}.{pending}"
+        f"{planned.at:{_TIME}}: {len(planning.plans)} of {planning.on_demand_nodes} on-demand nodes can be drained to "
+        f"{planning.spot_nodes} spot nodes, {empty} of them empty; not drained: {rejected}.{pending}"
     )
 
 

@@ -269,6 +269,11 @@ class Expected:
     existing: frozenset[str]  #: UIDs of all pods with a controller before the drain; any other pod is a replacement
 
 
+def nodes_by_reason(planning: Planning) -> Counter[Reason]:
+    """Count the nodes that stay by reason, for plan and status page. A node with several reasons counts for each."""
+    return Counter(reason for node in planning.rejected for reason in {blocker.reason for blocker in node.blockers})
+
+
 @dataclass(frozen=True, slots=True)
 class Landed:
     """Where the replacement pods of one drain landed."""

@@ -171,7 +171,9 @@ def test_the_html_status_is_escaped(pages: ServedPages) -> None:
     page = pages.get("/statusz", accept="text/html,*/*").text
     assert "no &lt;b&gt;controller&lt;/b&gt; recreates it" in page
     assert "<b>makes" not in page
-    assert "1 of 2 on-demand nodes can be drained to 2 spot nodes, 0 are empty; not drained: 1 no-controller" in page
+    assert (
+        "1 of 2 on-demand nodes can be drained to 2 spot nodes, 0 of them empty; not drained: 1 no-controller" in page
+    )
     assert pages.get("/statusz?format=json", accept="text/html").headers["content-type"] == "application/json"
 
 

@@ -108,6 +108,7 @@ class Overview:
     levers_complete: bool = True  #: False if ``--levers-timeout`` ended the trials
     assumptions: tuple[str, ...] = ()  #: sentences that state assumptions, for example about kinds that a dump lacks
     returning: str = ""  #: a sentence about pods that the scheduler would return to on-demand nodes; "" if none
+    held: str = ""  #: why the cluster's daemon drains nothing now; "" if that is not known
     incomplete: str = ""  #: a sentence that states what a snapshot file lacks; "" if nothing
     added: Mapping[str, AddedRequests] = field(default_factory=dict)  #: by target node: requests of the moved pods
     survival: Certificate | None = None  #: of the state after the plan; None if it was not computed
@@ -132,6 +133,7 @@ def overview(
     levers_complete: bool = True,
     assumptions: Iterable[str] = (),
     incomplete: str = "",
+    held: str = "",
     now: datetime | None = None,
 ) -> Overview:
     """Summarize *planning*. *snapshot* must be the one that was used for planning.
@@ -158,6 +160,7 @@ def overview(
         levers_complete=levers_complete,
         assumptions=tuple(assumptions),
         returning=_returning(planning, snapshot),
+        held=held,
         incomplete=incomplete,
         added=_added(planning, snapshot),
     )

@@ -1,0 +1,120 @@
+"""A plan with what the cluster's daemon remembers: why nothing is drained now, cooldowns, owners that are set aside."""
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from predicates.snapshot import Snapshot
+from rescheduler import cli
+from rescheduler.cli.console import rendered
+from rescheduler.cli.plan import glance
+from rescheduler.cli.plan_data import FromDaemon, daemon_of, read_and_plan
+from rescheduler.clock import SystemClock
+from rescheduler.errors import NotFound
+from rescheduler.housekeeping.command_reads import Installation, InstallationStatus
+from rescheduler.planning.debts import Debt
+from rescheduler.planning.memory import Memory, OpenDebt
+from rescheduler.planning.money.prices import PriceList
+from rescheduler.planning.movements import NotRecovered, OwnerWait
+from rescheduler.planning.pauses import PAUSE_REASON, PAUSED
+from rescheduler.planning.policy import Policy
+from rescheduler.settings import ApiServerConnection, Provider
+from tests.cli.test_installations import Installations, edge, run
+from tests.housekeeping.test_landings import WEB
+from tests.planning.builders import NOW, ON_DEMAND, node, pod, snapshot
+
+__all__ = ["edge", "run"]
+
+OURS = InstallationStatus(NOW, Installation("spot-rescheduler", "lease", "memory"))
+
+
+def waiting(**memory: Any) -> InstallationStatus:
+    return replace(OURS, memory=Memory(**memory))
+
+
+HELD: dict[str, tuple[InstallationStatus, str]] = {
+    "nothing": (waiting(), ""),
+    "no memory": (OURS, ""),
+    "the drain delay": (waiting(drained_at=NOW - timedelta(minutes=4)), "drain-delay: the drain delay runs until"),
+    "a delay that is over": (waiting(drained_at=NOW - timedelta(minutes=11)), ""),
+    "owed pods": (
+        waiting(debts=(OpenDebt("od", NOW, Debt(WEB, 1, 1)),)),
+        "landing-pending: replacement pods are owed to",
+    ),
+    "a drain": (replace(OURS, drains={"od-1": None}), "node od-1 is being drained"),
+}
+
+
+@pytest.mark.parametrize(("status", "why"), HELD.values(), ids=HELD)
+def test_the_state_says_why_nothing_is_drained(status: InstallationStatus, why: str) -> None:
+    said = status.why_nothing_is_drained()
+    assert (said.startswith(why), bool(said)) == (True, bool(why))
+
+
+class Source:
+    """A source of the cluster, in memory."""
+
+    def __init__(self, cluster: Snapshot) -> None:
+        self._cluster = cluster
+
+    def read(self) -> Snapshot:
+        return self._cluster
+
+    def assumptions(self, *_: object) -> tuple[str, ...]:
+        return ()
+
+    def of_replacements(self, _: Snapshot) -> tuple[str, ...]:
+        return ()
+
+    def incomplete(self, _: Snapshot) -> str:
+        return ""
+
+
+def planned(daemon: InstallationStatus | None) -> Any:
+    cluster = snapshot([node("od", ON_DEMAND), node("spot"), pod("web-1", "od")])
+    source: Any = Source(cluster)
+    return read_and_plan(source, Policy(), PriceList(), Provider(), SystemClock(), daemon=daemon)
+
+
+def test_cooldowns_and_owners_that_are_set_aside_are_those_of_the_daemon() -> None:
+    later = SystemClock().now() + timedelta(hours=1)
+    aside = NotRecovered({"default/ReplicaSet/web": OwnerWait(1, later)})
+    reasons = [
+        [str(blocker.reason) for verdict in planned(daemon).planning.rejected for blocker in verdict.blockers]
+        for daemon in (None, waiting(), waiting(not_recovered=aside))
+    ]
+    assert reasons == [[], [], ["not-recovered"]]
+
+
+def test_the_first_line_says_that_nothing_is_drained_now() -> None:
+    cluster = planned(waiting(drained_at=NOW))
+    page = glance(cluster.overview(PriceList()), cluster.snapshot, Policy(), 80)
+    assert rendered(page, 80).startswith("Nothing is drained now: drain-delay: the drain delay runs until")
+
+
+@pytest.mark.parametrize("namespace", ["spot-rescheduler", "team-a"])
+def test_a_daemon_that_holds_a_lease_is_asked(run: Installations, tmp_path: Path, namespace: str) -> None:
+    run.lease(namespace, annotations={PAUSED: "true", PAUSE_REASON: "an upgrade"})
+    connection = ApiServerConnection(kubeconfig=str(tmp_path / "kubeconfig"))
+    for choice in (FromDaemon.IF_THERE, FromDaemon.YES):
+        status = daemon_of(connection, choice, SystemClock())
+        assert status is not None
+        assert "an upgrade" in status.why_nothing_is_drained()
+    assert daemon_of(connection, FromDaemon.NO, SystemClock()) is None
+
+
+def test_without_a_daemon_only_a_demand_fails(run: Installations, tmp_path: Path) -> None:
+    run.lease("spot-rescheduler", holder="")
+    connection = ApiServerConnection(kubeconfig=str(tmp_path / "kubeconfig"))
+    assert daemon_of(connection, FromDaemon.IF_THERE, SystemClock()) is None
+    with pytest.raises(NotFound, match="no daemon holds Lease"):
+        daemon_of(connection, FromDaemon.YES, SystemClock())
+
+
+def test_a_file_has_no_daemon(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["plan", "-f", "docs/sample.json.gz", "--from-daemon"])
+    assert (ended.value.code, "--from-daemon: expected a live cluster" in capfd.readouterr().err) == (2, True)
