@@ -136,7 +136,15 @@ def _assemble(
     writer = new_writer(client, elector, running)
     pricing = Pricing(prices, partial(provider_prices, provider, clock=clock))
     node_prices = new_node_prices(parts, state, pricing, status, run_state, running, clock)
-    report = tee(Logs(), metrics, status, *node_prices, *_events(parts, writer, run_state, running, clock), pages)
+    report = tee(
+        run_state.observe,
+        Logs(),
+        metrics,
+        status,
+        *node_prices,
+        *_events(parts, writer, run_state, running, clock),
+        pages,
+    )
     report(Started(VERSION, holder, address, running.dry_run))
     history = new_history(writer, report, run_state, running, clock)
     view = _view(state, client, policy, history, running, clock, holder)

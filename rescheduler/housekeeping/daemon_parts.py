@@ -39,7 +39,7 @@ from rescheduler.kube.lease import LeaseNotes, LeaseReader
 from rescheduler.kube.memory import SAVINGS_KEY, MemoryStore
 from rescheduler.kube.responses import ReadOnly
 from rescheduler.kube.state import ClusterState
-from rescheduler.observe.events import InvolvedLease, Report
+from rescheduler.observe.events import DrainEnded, DrainStarted, Event, InvolvedLease, Report, RoundEnded
 from rescheduler.observe.pages import Health
 from rescheduler.observe.status import Status
 from rescheduler.planning.outcome import PodRef
@@ -61,6 +61,7 @@ class DaemonState:
         self._clock = clock
         self._running = running
         self._stop = threading.Event()
+        self._draining = ""  # the node whose drain runs
         self.health: Health | None = None
 
     @property
@@ -101,8 +102,16 @@ class DaemonState:
         self._stop.set()
 
     def on_stop_signal(self, signal: str) -> None:
-        log.warning("%s: rolling back the current drain, then exiting", signal)
+        drain = f"rolling back the drain of node {self._draining}, then exiting" if self._draining else "exiting"
+        log.warning("%s: %s", signal, drain)
         self.stop()
+
+    def observe(self, event: Event) -> None:
+        """Record which node is being drained (a listener)."""
+        if isinstance(event, DrainStarted):
+            self._draining = event.node.name
+        elif isinstance(event, DrainEnded | RoundEnded):
+            self._draining = ""
 
 
 # The parts of the daemon, created from its settings.

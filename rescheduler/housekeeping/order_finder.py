@@ -109,6 +109,7 @@ class OrderFinder:
         self._history = history
         self._clock = clock
         self._search_at = clock.monotonic()
+        self._waits = False  # whether the wait until then was logged
         self._explanations = Explanations()
         self._unmet: UnmetOrder | None = None  # the last one, until the next may begin
         self._not_ordered: dict[str, str] = {}  # by node: why the last search found no order
@@ -119,7 +120,9 @@ class OrderFinder:
         *most_pods* is the limit for placeholders; None if none are needed.
         """
         if (now := self._clock.monotonic()) < self._search_at:
+            self._say_wait(self._search_at - now)
             return
+        self._waits = False
         self._search_at = now + SEARCH.total_seconds()
         offered = self._templates.nodes()
         offered_facts = ((template, template_facts(template)) for template in offered.values())
@@ -136,6 +139,12 @@ class OrderFinder:
                 yield order
             if self._clock.monotonic() >= began + LONGEST.total_seconds():
                 break
+
+    def _say_wait(self, seconds: float) -> None:
+        """Log once per wait why no order begins."""
+        if not self._waits:
+            log.info("the next search for an order of spot room is in %.0f s: at most one a minute", seconds)
+        self._waits = True
 
     def reject(self, node: str, why: str) -> None:
         """Record why there is no order for *node*."""

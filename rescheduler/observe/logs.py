@@ -168,6 +168,7 @@ class Logs:
         self._held: tuple[Waiting, str] | None = None
         self._trouble: Trouble | None = None  #: the last one: the same error in every round is one line
         self._unmatched: set[str] = set()  #: labels that were reported to match no node
+        self._had_nodes: set[str] = set()  #: labels that matched nodes in the last round
         self._overlapping = False  #: whether nodes with both labels were reported
         self._change_level = logging.INFO  # a dry run only reports verdicts, so there they are always logged
 
@@ -220,12 +221,16 @@ class Logs:
             until = settling.get(pool)
             wait = f"; its room does not count for plans before {utc(until)}" if until is not None else ""
             write(NOTICE, f"spot pool {pool} lost {count(nodes, 'node')}{wait}", reason=Reason.SPOT_POOL_SETTLING)
+        on_demand = next(iter(event.pods), "")  # the first of the two labels
         for label in event.unmatched:
-            if label not in self._unmatched:
+            if label == on_demand and label in self._had_nodes:
+                write(NOTICE, f"no node with the label {label} is left: there is nothing to drain any more")
+            elif label not in self._unmatched:
                 text = f"no node matches the label {label}: see --on-demand-node-label, --spot-node-label"
                 suggestion = f"; these flags match nodes: {event.suggestion}" if event.suggestion else ""
                 write(logging.WARNING, text + suggestion)
         self._unmatched.update(event.unmatched)
+        self._had_nodes = {label for label, nodes in event.pods.items() if nodes}
         if event.overlapping and not self._overlapping:
             write(logging.WARNING, both_labels(event.overlapping))
         self._overlapping = self._overlapping or bool(event.overlapping)

@@ -271,7 +271,9 @@ class Expected:
 
 def nodes_by_reason(planning: Planning) -> Counter[Reason]:
     """Count the nodes that stay by reason, for plan and status page. A node with several reasons counts for each."""
-    return Counter(reason for node in planning.rejected for reason in {blocker.reason for blocker in node.blockers})
+    return Counter(
+        reason for node in planning.rejected for reason in dict.fromkeys(blocker.reason for blocker in node.blockers)
+    )
 
 
 @dataclass(frozen=True, slots=True)

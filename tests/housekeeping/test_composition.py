@@ -7,12 +7,16 @@ import httpx2
 import pytest
 from starlette.applications import Starlette
 
+from rescheduler.clock import SystemClock
 from rescheduler.errors import ReschedulerError
 from rescheduler.housekeeping import composition
+from rescheduler.housekeeping.daemon_parts import DaemonState
 from rescheduler.net.server import serving
+from rescheduler.observe.events import DrainStarted, Event, RoundEnded
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.policy import Policy
 from rescheduler.settings import ApiServerConnection, ListenAddress, Logging, Running
+from tests.observe.builders import NOW, OD, PLAN, ended
 
 KUBECONFIG = """
 clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
@@ -45,3 +49,23 @@ def test_the_first_scrape_has_the_metrics(monkeypatch: pytest.MonkeyPatch, tmp_p
         'spot_rescheduler_cooldown_active{kind="paused"}': "0.0",
     }
     assert {name: samples.get(name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("events", "text"),
+    [
+        ((), "SIGTERM: exiting"),
+        ((DrainStarted(OD, PLAN),), "SIGTERM: rolling back the drain of node od-1, then exiting"),
+        ((DrainStarted(OD, PLAN), ended()), "SIGTERM: exiting"),
+        ((DrainStarted(OD, PLAN), RoundEnded(NOW, 1.0, succeeded=False)), "SIGTERM: exiting"),
+    ],
+    ids=["no drain", "a drain", "a drain that has ended", "a round that has ended"],
+)
+def test_a_signal_rolls_back_only_a_drain_that_runs(
+    caplog: pytest.LogCaptureFixture, events: tuple[Event, ...], text: str
+) -> None:
+    state = DaemonState(SystemClock(), Running())
+    for event in events:
+        state.observe(event)
+    state.on_stop_signal("SIGTERM")
+    assert (state.stopping, caplog.messages) == (True, [text])

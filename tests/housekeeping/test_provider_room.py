@@ -163,6 +163,18 @@ def test_an_order_that_is_filled_has_ended_and_counts_for_an_hour() -> None:
         assert (pool.target, here.memory.room.times) == (2, 0)
 
 
+def test_the_wait_for_the_next_order_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "rescheduler.housekeeping.order_finder")
+    with world(*CLUSTER) as here:
+        loop = here.loop(TIMING, provider=SpotGroup(most=1), room=ROOM)
+        for _ in range(4):
+            here.pass_time(10)
+            loop.round()
+        assert [line for line in caplog.messages if "spot room" in line] == [
+            "the next search for an order of spot room is in 50 s: at most one a minute"
+        ]
+
+
 def test_nothing_is_ordered_without_the_flag() -> None:
     with world(*CLUSTER) as here:
         pool = SpotGroup()

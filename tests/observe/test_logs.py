@@ -362,3 +362,15 @@ def test_warnings_of_libraries_are_logged() -> None:
     logging.getLogger("urllib3").info("chatter")
     logging.getLogger("urllib3").warning("trouble")
     assert [line.partition(" ")[2] for line in stream.getvalue().splitlines()] == ["WARNING trouble"]
+
+
+def test_the_last_on_demand_node_is_no_wrong_label() -> None:
+    some = Observed(
+        dt.datetime(2026, 1, 1, tzinfo=dt.UTC), {"role=od": {"a": 1}, "role=spot": {"s": 1}}, frozenset(), {}
+    )
+    none = replace(some, pods={"role=od": {}, "role=spot": {"s": 1}}, unmatched=("role=od",))
+    lines = logged(some, none, none, some, none, verbosity=0)
+    assert lines == ["INFO no node with the label role=od is left: there is nothing to drain any more"] * 2
+    lost = replace(some, pods={"role=od": {"a": 1}, "role=spot": {}}, unmatched=("role=spot",))
+    lines = logged(some, lost, lost, verbosity=0)
+    assert [line.partition(":")[0] for line in lines] == ["WARNING no node matches the label role=spot"]
