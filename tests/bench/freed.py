@@ -28,7 +28,7 @@ NOW: Final = Circumstances(dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC))
 
 
 def run(small: int = 1000, large: int = 50) -> Iterator[Result]:
-    """Yield the rows on drained nodes; takes some minutes."""
+    """Yield the rows on drained nodes; the rows take some minutes, the last one about an hour."""
     yield from _small(small)
     yield from _large(large)
     yield from _surviving(large)
