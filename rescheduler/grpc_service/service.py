@@ -19,11 +19,13 @@ from rescheduler.providers.base import (
     CloudProvider,
     Deleted,
     DeleteOutcome,
+    Failed,
     NodeRef,
     NotSupported,
     Refusal,
     Refused,
     UnknownGroup,
+    any_may_end,
     error_of,
 )
 from rescheduler.providers.externalgrpc import channel, codec, core, wire
@@ -163,6 +165,27 @@ class Call:
     outcomes: Mapping[str, DeleteOutcome] = field(default_factory=dict)  #: by node name, for a deletion
 
 
+class OneRequest:
+    """Allows one request for each node: a caller that looks at the cluster before each one repeats the call."""
+
+    _USED: Final = "the request failed"
+
+    def __init__(self) -> None:
+        self._sent: set[str] = set()
+
+    def __call__(self, node: NodeRef) -> None:
+        """Raise Withheld for all but the first request for *node*."""
+        if node.name in self._sent:
+            raise errors.Withheld(self._USED)
+        self._sent.add(node.name)
+
+    def outcome(self, outcome: DeleteOutcome) -> DeleteOutcome:
+        """Return *outcome*, as a failure if the request would have been repeated."""
+        if outcome == Refused(Refusal.WITHHELD, self._USED):
+            return Failed(f"{self._USED}; the machine keeps running", retryable=True)
+        return outcome
+
+
 class ProviderService:
     """One method per RPC. Errors are ReschedulerErrors; UsageError means that the request is invalid."""
 
@@ -264,7 +287,8 @@ class ProviderService:
                 raise errors.UsageError("nodes: expected a provider ID or a name")
             if nodes.setdefault(node.name, node).provider_id != node.provider_id:
                 raise errors.UsageError(f"nodes: {node.name} occurs twice, with different provider IDs")
-        call.outcomes = results = self._delete(request.id, nodes, call.deadline)
+        single = channel.is_single(call.metadata)
+        call.outcomes = results = self._delete(request.id, nodes, call.deadline, single=single)
         call.trailers += channel.trailer(results)
         for name, outcome in results.items():
             if isinstance(outcome, Deleted | AlreadyGone) and outcome.unshrunk:
@@ -305,16 +329,25 @@ class ProviderService:
             return wire.NodeGroupAutoscalingOptionsResponse()
         raise NotSupported(f"{self._provider.name} has no options of group {request.id!r}")
 
-    def _delete(self, group: str, nodes: Mapping[str, NodeRef], deadline: float) -> Mapping[str, DeleteOutcome]:
-        """Delete the nodes, but refuse placeholders whose machine has joined the cluster under another provider ID."""
+    def _delete(
+        self, group: str, nodes: Mapping[str, NodeRef], deadline: float, *, single: bool
+    ) -> Mapping[str, DeleteOutcome]:
+        """Delete the nodes, but refuse placeholders whose machine has joined the cluster under another provider ID.
+
+        With *single*, the system gets one request for each node at most: the caller repeats the call.
+        """
         kept = {
             name: Refused(Refusal.PROTECTED, f"the machine has joined as node {there.name}")
             for name, node in nodes.items()
             if node.placeholder and (there := self._joined_node(node, deadline))
         }
         others = [node for name, node in nodes.items() if name not in kept]
-        results = self._provider.delete_nodes(group, others, deadline=deadline) if others or not nodes else {}
-        return {name: kept.get(name) or results[name] for name in nodes}
+        once = OneRequest()
+        may_end = once if single else any_may_end
+        results: Mapping[str, DeleteOutcome] = {}
+        if others or not nodes:
+            results = self._provider.delete_nodes(group, others, deadline=deadline, may_end=may_end)
+        return {name: kept.get(name) or once.outcome(results[name]) for name in nodes}
 
     def _joined_node(self, node: NodeRef, deadline: float) -> NodeRef | None:
         """Return the Node with which a placeholder's machine has joined. For a real Node, record its machine."""

@@ -21,17 +21,7 @@ BEHIND: dict[str, MakeWorld] = {
 }
 
 
-#: A service repeats a failed order within one call, and cannot ask the client in between.
-REPEATED_BY_THE_SERVICE = frozenset(
-    {
-        "the caller is asked before each repetition of an order",
-        "an order that failed is not repeated if the caller does not allow it any more",
-        "a lost order is not repeated if the caller does not allow it any more",
-    }
-)
-
-
-@pytest.mark.parametrize("fact", sorted(CHECKS.keys() - REPEATED_BY_THE_SERVICE))
+@pytest.mark.parametrize("fact", sorted(CHECKS))
 @pytest.mark.parametrize("backend", BEHIND)
 def test_a_provider_behind_the_service_follows_the_rules(backend: str, fact: str) -> None:
     CHECKS[fact](BEHIND[backend])

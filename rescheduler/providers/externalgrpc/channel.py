@@ -138,10 +138,12 @@ def error_of(
 # The outcome of each node of a deletion, as call metadata, because the protocol has one status for all nodes.
 #
 # The service adds the trailing metadata :data:`OUTCOMES` to successful and failed calls; other clients ignore it. A
-# client that repeats an earlier process's order sends its time as :data:`ORDERED_AT`; other services ignore it.
+# client that repeats an earlier process's order sends its time as :data:`ORDERED_AT`; other services ignore it. A
+# client that looks at the cluster before each request sends :data:`SINGLE`: then a call sends one request per node.
 
 OUTCOMES: Final = "rescheduler-outcomes-bin"
 ORDERED_AT: Final = "rescheduler-ordered-at"
+SINGLE: Final = "rescheduler-single-request"
 RETRY_AFTER: Final = "rescheduler-retry-after"
 
 #: Bytes. gRPC implementations accept 8 KiB of call metadata by default, including the status message.
@@ -193,6 +195,11 @@ def ordered_at(metadata: Metadata | None) -> dt.datetime | None:
     return time
 
 
+def is_single(metadata: Metadata | None) -> bool:
+    """Return whether the client asks before each request, so that a call may send only one for each node."""
+    return SINGLE in dict(metadata or ())
+
+
 def _encoded(outcome: DeleteOutcome) -> _Outcome:
     match outcome:
         case Deleted(detail):
@@ -222,6 +229,7 @@ SERVICE: Final = "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider"
 _ATTEMPTS: Final = 3  #: of a call that only reads
 _BACKOFF: Final = Backoff(dt.timedelta(milliseconds=250), dt.timedelta(seconds=1))
 _OPTIONS: Final = (
+    ("grpc.enable_retries", 0),  # each attempt is made by us: a deletion is repeated only after another look
     ("grpc.max_receive_message_length", 64 << 20),  # the response for a group of 100,000 instances is about 10 MiB
     # Reconnect to a restarted service within seconds; gRPC's default back-off grows to minutes.
     ("grpc.initial_reconnect_backoff_ms", 250),

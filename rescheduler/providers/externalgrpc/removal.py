@@ -301,6 +301,7 @@ class GrpcRemoval:
         rpc = "NodeGroupDeleteNodes"
         request = wire.NodeGroupDeleteNodesRequest(id=group, nodes=[codec.node_message(node)])
         ordered = ((channel.ORDERED_AT, node.ordered_at.isoformat()),) if node.ordered_at else ()
+        ordered = (*ordered, (channel.SINGLE, "true"))
         response = self._channel.attempt(rpc, request, deadline=deadline, metadata=ordered)
         return order_of(node.name, response, str(self._channel.error_of(rpc, response)), self._clock.now())
 
