@@ -8,6 +8,11 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
+#: A shell starts background processes with ignored interrupts, which the processes of the tests would inherit.
+_NOT_IGNORED = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+"""
 _IMPORTING = """
 import os, signal, sys
 class Interrupting:
@@ -38,7 +43,7 @@ MOMENTS = {
 
 @pytest.mark.parametrize("moment", MOMENTS.values(), ids=MOMENTS)
 def test_an_interrupt_is_exit_code_130_without_a_traceback(moment: str) -> None:
-    command = [sys.executable, "-c", moment + _MAIN]
+    command = [sys.executable, "-c", _NOT_IGNORED + moment + _MAIN]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, "Traceback" in done.stderr) == (130, False)
     assert done.stderr.strip() in ("", "rescheduler: interrupted")

@@ -75,6 +75,15 @@ STATUS: dict[str, Any] = {
     "coolingDown": [{"node": NODES[1], "until": "2026-01-01T12:00:00Z", "failures": 2, "detail": "no " * 40}],
     "notRecovered": [{"name": f"{SPACE}/Deployment/{named('web')}", "until": "2026-01-01T12:00:00Z", "failures": 2}],
     "owed": [{"controller": f"{SPACE}/Deployment/web", "pods": 2, "ready": 1, "since": "2026-01-01T12:00:00Z"}],
+    "spotPools": [
+        {
+            "pool": f"{named('zone')}/{named('type')}",
+            "losses": 3,
+            "lastLoss": "2026-01-01T12:00:00Z",
+            "lossesPerNodeHour": 0.0123,
+            "settlingUntil": "2026-01-01T12:00:00Z",
+        }
+    ],
 }
 
 

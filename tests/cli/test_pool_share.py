@@ -66,8 +66,10 @@ def test_the_lever_shows_the_constraint(capfd: pytest.CaptureFixture[str], dump:
     )
     assert lever["obstacle"] == f"its pod template would keep it with {constraint}"
     assert lever["frees"] == []
-    for command in ("plan", "report"):
-        text = " ".join(run(capfd, command, dump, LIMIT).replace("&quot;", '"').replace("&#34;", '"').split())
+    for command in (("plan", "-o", "wide"), ("report",)):
+        text = " ".join(
+            run(capfd, command[0], dump, *command[1:], LIMIT).replace("&quot;", '"').replace("&#34;", '"').split()
+        )
         assert constraint in text
 
 
