@@ -16,6 +16,8 @@ from tests import forking
 from tests.cluster.daemon import ClusterQueries, Daemon
 from tests.cluster.operators import PlayedOwner, definition
 from tests.cluster.rendering import kustomization
+from tests.cluster.rights import ACCESS
+from tests.proxy.world import ProxyWorld, world
 
 GROUP: Final = PlayedOwner("scheduling.x-k8s.io/v1alpha1/PodGroup", "train", "", plays=False)
 LABEL: Final = "scheduling.x-k8s.io/pod-group"
@@ -84,3 +86,37 @@ def _blocked(daemon: Daemon) -> set[str]:
     name = "spot_rescheduler_blocked_nodes{"
     found = (line for line in lines if line.startswith(name) and not line.endswith(" 0.0"))
     return {line.partition('reason="')[2].partition('"')[0] for line in found}
+
+
+@pytest.fixture
+def proxy_account(cluster: ControlPlane) -> Iterator[Path]:
+    """Install the PodGroups, and the RBAC of the proxy; the value is the kubeconfig of the proxy's account."""
+    shipped = [item for item in kustomization("proxy") if item["kind"] in ACCESS]
+    cluster.apply([definition(GROUP), *shipped])
+    cluster.wait_for(lambda: _served(cluster), "the PodGroups")
+    yield cluster.service_account_kubeconfig("spot-rescheduler", "cloudpool-proxy")
+    for item in (definition(GROUP), *shipped):
+        cluster.api.delete(cluster.api.path(item))
+
+
+@pytest.mark.parametrize("minimum", [None, 1])
+def test_the_proxy_reads_the_minimum_of_a_group(
+    minimum: int | None, cluster: ControlPlane, proxy_account: Path, tmp_path: Path
+) -> None:
+    """Without the object, a group needs all of its pods."""
+
+    def prepare(proxied: ProxyWorld) -> None:
+        for name, node in (("one", "od-1"), ("two", "od-2")):
+            proxied.deploy(name, 1, on=node, labels={LABEL: "train"})
+        if minimum is not None:
+            cluster.apply([_minimum(minimum)])
+
+    with world(cluster, tmp_path, 3, kubeconfig=proxy_account, before=prepare) as proxied:
+        terminate = {"machineId": proxied.id("od-1"), "decrementDesiredSize": True}
+        response = proxied.post("/pool/terminate", terminate)
+        if minimum is None:
+            assert "it belongs to coscheduling PodGroup default/train" in response.text
+            assert proxied.orders() == []
+        else:
+            assert response.status_code == httpx2.codes.OK, response.text
+            assert proxied.running() == ["od-2", "od-3"]

@@ -36,6 +36,7 @@ from rescheduler.execution.watched_nodes import State, intents, vetoes_of_others
 from rescheduler.kube.client import Client
 from rescheduler.kube.cluster import KubeCluster, NodeEdit
 from rescheduler.kube.controllers import ControllerReader
+from rescheduler.kube.pod_groups import PodGroups
 from rescheduler.kube.state import ClusterState
 from rescheduler.observe import events
 from rescheduler.observe.events import ErrorKind, Report, Trouble, WatchAges
@@ -73,6 +74,7 @@ class ProxyView(ClusterView):
     def victims(self) -> Victims:
         """Return the rules applied to the current state of the cluster."""
         snapshot, now = self._cluster_state.snapshot(), self._now()
+        self.read_groups(snapshot)
         others = vetoes_of_others(intents(snapshot.nodes), "", now)  # a proxy has no identity
         return Victims(snapshot, now, self._name, self._own_name, others)
 
@@ -289,10 +291,10 @@ class ProxyService:
         views = self._views(state, own_node)
         self._view = views[Ending.SHRINK]
         patience = timedelta(seconds=limits.landing or limits.eviction)
-        ready = limits.landing > 0
+        ready, groups = limits.landing > 0, PodGroups(client, self._clock)
         self._failed = FailedDrains(self._view, self._controllers, self._clock, report, patience, ready=ready)
         for view in views.values():
-            view.not_recovered = self._failed.not_recovered
+            view.not_recovered, view.read_groups = self._failed.not_recovered, groups.refresh
         self._drainers: dict[Ending, Drainer] = {}
         methods = self._methods(views, limits)
         access = self._access(NoProvider())
