@@ -73,8 +73,8 @@ class ProxyView(ClusterView):
 
     def victims(self) -> Victims:
         """Return the rules applied to the current state of the cluster."""
+        self.catch_up()
         snapshot, now = self._cluster_state.snapshot(), self._now()
-        self.read_groups(snapshot)
         others = vetoes_of_others(intents(snapshot.nodes), "", now)  # a proxy has no identity
         return Victims(snapshot, now, self._name, self._own_name, others)
 
@@ -294,7 +294,7 @@ class ProxyService:
         ready, groups = limits.landing > 0, PodGroups(client, self._clock)
         self._failed = FailedDrains(self._view, self._controllers, self._clock, report, patience, ready=ready)
         for view in views.values():
-            view.not_recovered, view.read_groups = self._failed.not_recovered, groups.refresh
+            view.not_recovered, view.unwatched = self._failed.not_recovered, (groups.refresh,)
         self._drainers: dict[Ending, Drainer] = {}
         methods = self._methods(views, limits)
         access = self._access(NoProvider())
