@@ -4,6 +4,7 @@ The argument lists of k8s-spot-rescheduler's deployments work unchanged, includi
 """
 
 import re
+import textwrap
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
@@ -155,12 +156,95 @@ class Option:
         return click.option(*self._names, **self._settings)(command)
 
 
+#: Maximum number of lines, and of columns, of the help of a command. ``--help-all`` has no limit of lines.
+HELP_LINES: Final = 100
+HELP_COLUMNS: Final = 80
+
+#: The flags of long help texts that have a line each, by section. The others are only named.
+_COMMON: Final = {
+    "Cluster": (
+        "--snapshot", "--kubeconfig", "--context", "--namespace", "--running-in-cluster", "--on-demand-node-label",
+        "--spot-node-label",
+    ),
+    "Output": (
+        "--output", "--output-file", "--nodes", "--sort-by", "--watch", "--what-if", "--lever", "--patch",
+        "--from-daemon", "--independent", "--strict", "--dry-run", "--once", "--listen-address", "--v",
+    ),
+    "Money": ("--prices", "--currency", "--price-per-vcpu", "--spot-price-per-vcpu", "--commitments"),
+    "Drains": (
+        "--node-drain-delay", "--drain-window", "--min-on-demand-nodes", "--drain-order", "--manage-soft-taint",
+        "--make-room", "--cloud-provider", "--cloud-config", "--skip-nodes-with-local-storage",
+        "--skip-nodes-with-system-pods", "--delete-non-replicated-pods", "--exclude-namespaces", "--compat",
+    ),
+}  # fmt: skip
+_SENTENCE: Final = re.compile(r"\.(?= |$)")
+#: The width of the column with the names of flags.
+_FLAGS_WIDTH: Final = 36
+
+
 class GoCommand(click.Command):
-    """A command whose options have Go's syntax."""
+    """A command whose options have Go's syntax. A long help text is shortened; ``--help-all`` shows all of it."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.params.append(
+            click.Option(
+                ["--help-all"],
+                is_flag=True,
+                expose_value=False,
+                is_eager=True,
+                help="Show all options in full, and exit.",
+                callback=self._show_all,
+            )
+        )
+
+    def _show_all(self, ctx: click.Context, _: click.Parameter, shown: object) -> None:
+        if shown and not ctx.resilient_parsing:
+            click.echo(super().get_help(ctx))
+            ctx.exit()
+
+    def get_help(self, ctx: click.Context) -> str:
+        """Return the help: in full if it has at most :data:`HELP_LINES` lines, otherwise the common flags."""
+        helps = (super().get_help(ctx), self._short_help(ctx, 2), self._short_help(ctx, 1))
+        return next((text for text in helps if text.count("\n") < HELP_LINES), helps[-1])
+
+    def _short_help(self, ctx: click.Context, lines: int) -> str:
+        """Return the help with at most *lines* for each common flag, by section, and the names of all others."""
+        formatter = click.HelpFormatter(width=HELP_COLUMNS)
+        self.format_usage(ctx, formatter)
+        self.format_help_text(ctx, formatter)
+        options = {param.opts[0]: param for param in self.get_params(ctx) if isinstance(param, click.Option)}
+        options = {name: option for name, option in options.items() if not option.hidden}
+        for section, names in _COMMON.items():
+            if rows := [_help_lines(options[name], lines) for name in names if name in options]:
+                with formatter.section(section):
+                    formatter.write("\n".join(rows) + "\n")
+        common = {name for names in _COMMON.values() for name in names}
+        others = ", ".join(name for name in options if name not in common)
+        with formatter.section("More flags, which --help-all explains with the defaults and the environment"):
+            formatter.write("\n".join(_wrapped(others, HELP_COLUMNS, "  ")) + "\n")
+        return formatter.getvalue().rstrip("\n")
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[ARGUMENTS] = tuple(normalized(args, self.get_params(ctx)))
         return super().parse_args(ctx, list(ctx.meta[ARGUMENTS]))
+
+
+def _help_lines(option: click.Option, lines: int) -> str:
+    """Return the option with the beginning of its help, in at most *lines* lines."""
+    names = ", ".join(sorted(option.opts, key=len))
+    text = " ".join((option.help or "").split())
+    end = _SENTENCE.search(text)
+    pieces = _wrapped(text[: end.start()] if end else text, HELP_COLUMNS, " " * _FLAGS_WIDTH)
+    if len(pieces) > lines:
+        last = pieces[lines - 1]
+        pieces = [*pieces[: lines - 1], last if len(last) < HELP_COLUMNS else last[:-1]]
+        pieces[-1] += "…"
+    return "\n".join([f"  {names:<{_FLAGS_WIDTH - 3}} {pieces[0].strip()}", *pieces[1:]])
+
+
+def _wrapped(text: str, width: int, indent: str) -> list[str]:
+    return textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def normalized(args: Sequence[str], params: Sequence[click.Parameter]) -> Iterator[str]:

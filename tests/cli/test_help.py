@@ -2,12 +2,13 @@
 
 import configparser
 import importlib
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
-from rescheduler.cli import main
+from rescheduler.cli import COMMANDS, main
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = "/usr/local/bin/kubectl-spot_rescheduler"
@@ -95,3 +96,20 @@ def test_the_entry_points_exist() -> None:
     for target in scripts.values():
         module, _, function = target.partition(":")
         assert callable(getattr(importlib.import_module(module), function))
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "liqo"])
+def test_help_has_at_most_100_lines_of_80_columns(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    out = run(capsys, command, "--help")[1]
+    assert (len(out.splitlines()) <= 100, max(map(len, out.splitlines())) <= 80) == (True, True)
+
+
+@pytest.mark.parametrize("command", ["run", "plan", "explain", "report"])
+def test_every_flag_is_named_in_the_short_help_and_explained_in_the_long_one(
+    capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    short, long = (run(capsys, command, flag)[1] for flag in ("--help", "--help-all"))
+    options = set(re.findall(r"^  (?:-\w, )?(--[a-z-]+)", long, re.MULTILINE))
+    assert len(options) > 30
+    assert [flag for flag in sorted(options) if flag not in short] == []
+    assert len(long) > 2 * len(short)

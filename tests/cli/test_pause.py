@@ -66,6 +66,6 @@ def test_the_help_explains_the_command(
     command: str, expected: tuple[str, ...], capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
-        cli.main([command, "--help"])
+        cli.main([command, "--help-all"])
     page = " ".join(capfd.readouterr().out.split())
     assert (ended.value.code, [word for word in expected if word not in page]) == (0, [])

@@ -369,7 +369,7 @@ def test_an_unreadable_kubeconfig_is_a_usage_error_without_secrets(
 
 def test_every_option_has_help(capfd: pytest.CaptureFixture[str]) -> None:
     """The help of every visible option has a description, the default and the environment variable."""
-    assert status("run", "--help") == 0
+    assert status("run", "--help-all") == 0
     page = " ".join(capfd.readouterr().out.split())
     for name in ("NODE_DRAIN_DELAY", "SKIP_NODES_WITH_LOCAL_STORAGE", "V", "KUBECONFIG"):
         assert f"env var: RESCHEDULER_{name}" in page

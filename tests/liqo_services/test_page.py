@@ -15,7 +15,7 @@ from rescheduler.net.config_files import Endpoint
 
 PAGE = (Path(__file__).parents[2] / "docs" / "liqo.md").read_text(encoding="utf-8")
 #: Options of all commands, and an encoding that matters only for large reads.
-GENERAL = {"--v", "--log-format", "--kube-api-content-type", "--help"}
+GENERAL = {"--v", "--log-format", "--kube-api-content-type", "--help", "--help-all"}
 #: Keys of Endpoint that a node manager does not use.
 UNUSED = {"maxAnswerBytes", "username", "passwordFile"}
 
