@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from deploy.release import chart, project, sbom
+from deploy.release import chart, krew, project, sbom
 from deploy.release.errors import ReleaseError
 from deploy.release.installed import Installed
 from deploy.release.tree import Tree, export
@@ -55,6 +55,7 @@ def release(output: Path, of: project.Project) -> None:
         sbom.check(bill, sbom.pins(lock))
         (output / f"{sbom.NAME}-{tree.version}.cdx.json").write_text(json.dumps(bill, indent=2, sort_keys=True) + "\n")
         chart.pack(tree.folder / CHART, tree.version, tree.epoch, output)
+        krew.write(output, wheel, tree.version, tree.epoch, of)
         for file in MANIFESTS:
             shutil.copyfile(tree.folder / file, output / f"{sbom.NAME}-{tree.version}-{file.name}")
     sums = "".join(

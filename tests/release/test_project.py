@@ -1,5 +1,6 @@
 """Owner, registry and site have one place, and everything that is rendered from it names them."""
 
+import hashlib
 import re
 import subprocess
 import tarfile
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from deploy.release import chart, project
+from deploy.release import chart, krew, project
 from deploy.release.errors import ReleaseError
 from deploy.release.project import Project
 
@@ -76,6 +77,51 @@ def test_the_packed_chart_names_the_project(folder: Path, tmp_path: Path) -> Non
     with tarfile.open(path) as archive:
         archive.extractall(tmp_path / "unpacked", filter="data")
     assert [name for name, text in texts(tmp_path / "unpacked") if WORD.search(text)] == []
+
+
+@pytest.fixture
+def plugin(tmp_path: Path) -> Path:
+    """The folder with the unpacked archive of the plugin, and with its manifest."""
+    wheel = tmp_path / "spot_rescheduler-1.2.3-py3-none-any.whl"
+    wheel.write_bytes(b"wheel")
+    for _ in range(2):  # the second time, everything exists
+        krew.write(tmp_path, wheel, "1.2.3", 0, OURS)
+    manifest = yaml.safe_load((tmp_path / krew.MANIFEST).read_text(encoding="utf-8"))
+    [platform] = manifest["spec"]["platforms"]
+    archive = tmp_path / platform["uri"].rpartition("/")[2]
+    assert platform["sha256"] == hashlib.sha256(archive.read_bytes()).hexdigest()
+    assert platform["uri"].startswith("https://github.com/example-org/spot-rescheduler/releases/download/v1.2.3/")
+    with tarfile.open(archive) as packed:
+        packed.extractall(tmp_path, filter="data")
+    assert [name for name, text in texts(tmp_path) if WORD.search(text)] == []
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("tools", "before"),
+    [(("uvx", "pipx"), ["uvx", "--quiet", "--from"]), (("pipx",), ["pipx", "run", "--quiet", "--spec"])],
+)
+def test_the_plugin_runs_the_wheel_of_its_release(plugin: Path, tools: tuple[str, ...], before: list[str]) -> None:
+    for tool in tools:
+        program = plugin / tool
+        program.write_text(f'#!/bin/sh\necho {tool}; for each in "$@"; do echo "$each"; done\n')
+        program.chmod(0o755)
+    done = ran(plugin, "plan", "--what-if", "a b")
+    digest = hashlib.sha256(b"wheel").hexdigest()
+    files = "https://github.com/example-org/spot-rescheduler/releases/download/v1.2.3"
+    wheel = f"spot-rescheduler @ {files}/spot_rescheduler-1.2.3-py3-none-any.whl#sha256={digest}"
+    assert done.stdout.splitlines() == [*before, wheel, krew.PLUGIN, "plan", "--what-if", "a b"]
+
+
+def test_the_plugin_names_what_it_needs(plugin: Path) -> None:
+    done = ran(plugin)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "kubectl spot-rescheduler: expected uv or pipx on the PATH, with which it runs\n"
+
+
+def ran(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = ["/bin/sh", str(folder / krew.PLUGIN), *arguments]
+    return subprocess.run(command, env={"PATH": str(folder)}, capture_output=True, text=True, check=False)
 
 
 def test_each_file_of_the_checkout_says_in_a_line_where_the_owner_is_set() -> None:
