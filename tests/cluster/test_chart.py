@@ -346,6 +346,13 @@ def test_a_preset_sets_the_labels_with_which_the_daemon_starts(preset: str) -> N
     assert (policy["on_demand_label"], policy["spot_label"]) == tuple((label,) for label in labels)
 
 
+def test_an_upgrade_with_the_values_of_an_earlier_chart_changes_no_flag(tmp_path: Path) -> None:
+    earlier: Json = {"preset": None, "dryRun": None}  # null removes a default, as --reuse-values has none
+    args = container(chart(earlier))["args"]
+    assert args == [arg for arg in container(chart())["args"] if arg != "--dry-run=true"]
+    assert "This is a dry run" not in notes(tmp_path, earlier, "mover", "ops")
+
+
 DRY: dict[str, tuple[Json, str]] = {
     "untouched": ({}, "true"),
     "live": ({"dryRun": False}, "false"),

@@ -66,16 +66,19 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- /* The options, with the labels of the preset and the dry run, as YAML. */ -}}
 {{- define "options" -}}
 {{- $labels := dict "on-demand-node-label" "node-role.kubernetes.io/worker" "spot-node-label" "node-role.kubernetes.io/spot-worker" -}}
-{{- if .Values.preset -}}
-{{- $labels = get (.Files.Get "files/presets.json" | fromJson) .Values.preset -}}
+{{- with get .Values "preset" -}}
+{{- $labels = get ($.Files.Get "files/presets.json" | fromJson) . -}}
 {{- end -}}
-{{- $general := merge (dict "dry-run" .Values.dryRun) $labels -}}
-{{- mergeOverwrite $general (deepCopy .Values.options) .Values.cmdOptions | toYaml -}}
+{{- /* Helm's --reuse-values leaves out values that the release's earlier chart did not have. Such a release stays live. */ -}}
+{{- if hasKey .Values "dryRun" -}}
+{{- $_ := set $labels "dry-run" .Values.dryRun -}}
+{{- end -}}
+{{- mergeOverwrite $labels (deepCopy .Values.options) .Values.cmdOptions | toYaml -}}
 {{- end -}}
 
 {{- /* Whether nodes are drained. */ -}}
 {{- define "live" -}}
-{{- has (get (include "options" . | fromYaml) "dry-run" | toString) (list "false" "False" "FALSE" "f" "F" "0") -}}
+{{- not (has (get (include "options" . | fromYaml) "dry-run" | toString) (list "true" "True" "TRUE" "t" "T" "1")) -}}
 {{- end -}}
 
 {{- /* The selector of a list of labels in one form: as a set, with one equals sign. */ -}}
