@@ -1,6 +1,6 @@
 """All filter plugins on one snapshot, with cached results, which follow the changes of nodes."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, TypeAlias
 
@@ -8,12 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from predicates import plugins
-from predicates.framework import Plugin, PluginRejections, RejectsRow, Scope
+from predicates.framework import Plugin, PluginRejections, Reasons, RejectsRow, Scope
 from predicates.indexes.terms import forget_terms
 from predicates.node_selectors import tolerated
 from predicates.nodes import ALL, Flags, Rows
 from predicates.objects import PodClass
 from predicates.snapshot import DRAIN_TAINT, Snapshot
+from predicates.texts import LONGEST_REASON, shown
 
 # Cached results of the plugins that evaluate each node by itself, updated from the change logs.
 
@@ -226,6 +227,11 @@ class _ClassFilter:
                 yield row
 
 
+def _readable(reasons: Callable[[int], Reasons]) -> Callable[[int], Reasons]:
+    """Return *reasons* in texts that are printable and short: some quote what the owner of the pod wrote."""
+    return lambda code: tuple(shown(reason, LONGEST_REASON) for reason in reasons(code))
+
+
 class Filters:
     """Evaluates filter plugins on one snapshot. Results are cached, and updated from the snapshot's change logs."""
 
@@ -328,7 +334,8 @@ class Filters:
         for plugin, state in _states(self._plugins(pod), pod):
             result = plugin.filter(state, self._snapshot, rows)
             if result is not None and result.codes.any():
-                rejections = PluginRejections(plugin.name, result.codes, result.reasons, result.prefilter)
+                reasons = _readable(result.reasons)
+                rejections = PluginRejections(plugin.name, result.codes, reasons, result.prefilter)
                 (pre_filter if result.prefilter else filtered).append(rejections)
         return pre_filter + filtered
 

@@ -15,8 +15,13 @@ LONGEST_UID: Final = 64
 LONGEST_AMOUNT: Final = 64
 #: A text that somebody else wrote is shown with at most this many characters.
 LONGEST_SHOWN: Final = 256
+#: The longest reason of a plugin, which may quote several texts.
+LONGEST_REASON: Final = 1024
 #: The API server's limit for kinds and versions (``IsDNS1035Label``), in characters.
 _LONGEST_LABEL: Final = 63
+
+#: Joins emoji, and letters of some scripts.
+_JOINER: Final = "\u200d"
 
 _LABEL: Final = "[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _NAME: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
@@ -56,12 +61,17 @@ def printable(text: str) -> str:
     """Return *text* in one line: control characters, line ends, colors and marks of direction become ``?``."""
     if text.isprintable():
         return text
-    return "".join(character if character.isprintable() else "?" for character in text)
+    return "".join(character if character.isprintable() or character == _JOINER else "?" for character in text)
 
 
 def shown(text: str, longest: int = LONGEST_SHOWN) -> str:
     """Return *text*, which somebody else wrote, printable and with at most *longest* characters."""
     return printable(text if len(text) <= longest else f"{text[: longest - 1]}…")
+
+
+def one_line(text: str) -> str:
+    """Return :func:`shown` of *text* with single spaces instead of line ends, for logs, Events and error messages."""
+    return shown(" ".join(text.split()))
 
 
 def quoted(text: str) -> str:

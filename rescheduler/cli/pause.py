@@ -4,12 +4,12 @@ from datetime import timedelta
 
 import click
 
-from predicates.texts import printable
+from predicates.texts import LONGEST_SHOWN, printable
 from rescheduler.cli.console import say
 from rescheduler.cli.go_flags import Bool, DurationType, GoCommand, Option, Parsed
 from rescheduler.cli.options import command_for, connection_options, installation_options
 from rescheduler.clock import SystemClock
-from rescheduler.planning.pauses import LONGEST_REASON, is_control, manual_pause, one_line, pause_annotations
+from rescheduler.planning.pauses import manual_pause, pause_annotations
 from rescheduler.settings import ApiServerConnection, NamedInstallation
 
 _SECOND = timedelta(seconds=1)
@@ -17,11 +17,12 @@ _UNHELD = "a daemon that is stopped, is a dry run or elects no leader holds none
 
 
 def _reason(text: str) -> str:
-    if len(" ".join(text.split())) > LONGEST_REASON:
-        raise ValueError(f"expected at most {LONGEST_REASON} characters")
-    if any(is_control(character) and not character.isspace() for character in text):
+    line = " ".join(text.split())
+    if len(line) > LONGEST_SHOWN:
+        raise ValueError(f"expected at most {LONGEST_SHOWN} characters")
+    if printable(line) != line:
         raise ValueError(f"{text!r}: expected text without control characters")
-    return one_line(text)
+    return line
 
 
 @click.command("pause", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})

@@ -14,11 +14,12 @@ import msgspec
 
 from predicates.objects import Node, ObjectMeta, Pod, Taint
 from predicates.snapshot import ROOM_NAMESPACE
+from predicates.texts import one_line
 from rescheduler.draining.events import EvictionAccepted, EvictionFailed, EvictionOutcome, EvictionRefused, PodGone
 from rescheduler.errors import Conflict, MarkLost, NotFound, NotLeading, ReschedulerError, Retryable
 from rescheduler.kube import consistent_reads
 from rescheduler.kube.client import MERGE_PATCH, STRATEGIC_PATCH, Client, retry_on_conflict
-from rescheduler.kube.responses import ApiResponse, ApiStatus, decoded, one_line, refusal, retry_after_seconds
+from rescheduler.kube.responses import ApiResponse, ApiStatus, decoded, refusal, retry_after_seconds
 from rescheduler.planning.last_look import Fresh
 from rescheduler.planning.outcome import PodRef
 from rescheduler.planning.rules.interruptions import DRAIN_CONDITION, OUR_REASON

@@ -11,12 +11,13 @@ from urllib.parse import quote
 import msgspec
 
 from predicates.objects import OwnerReference
+from predicates.texts import one_line
 from rescheduler.clock import Clock
 from rescheduler.errors import Forbidden, InputError, NotFound, ReschedulerError
 from rescheduler.kube.client import Client
 from rescheduler.kube.lister import Resource, read_structs
 from rescheduler.kube.owners import CustomOwners, latest_message
-from rescheduler.kube.responses import decoded, one_line
+from rescheduler.kube.responses import decoded
 from rescheduler.kube.workloads import Job, JobPod, WorkloadObject, controller_of, digest, facts, restarts, wanted
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.rules.pod_traits import is_built_in

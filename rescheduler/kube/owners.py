@@ -25,14 +25,14 @@ from predicates.objects import (
     Wire,
     Workload,
 )
-from predicates.texts import is_name, is_version, quoted
+from predicates.texts import is_name, is_version, one_line, quoted
 from predicates.wire import Decoder, Interner, WireError
 from rescheduler.clock import Clock
 from rescheduler.errors import Forbidden, InputError, NotFound
 from rescheduler.kube.client import Client
 from rescheduler.kube.codec import JsonCodec
 from rescheduler.kube.lister import TEMPLATES, Resource, read_all, read_structs
-from rescheduler.kube.responses import decoded, one_line, refusal
+from rescheduler.kube.responses import decoded, refusal
 from rescheduler.kube.workloads import WorkloadMeta, controller_of
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.forms import instant

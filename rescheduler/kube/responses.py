@@ -23,7 +23,7 @@ from urllib3.exceptions import (
     SSLError,
 )
 
-from predicates.texts import shown
+from predicates.texts import one_line
 from rescheduler import decoding
 from rescheduler.errors import (
     Conflict,
@@ -96,11 +96,6 @@ def decoded(act: str, body: bytes, shape: type[_Shape], *, strict: bool = True) 
         return decoding.decode(body, shape, strict=strict)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{act}: unexpected response: {error}") from error
-
-
-def one_line(text: str) -> str:
-    """Return *text* as one line of limited length, for logs and error messages."""
-    return shown(" ".join(text.split()))
 
 
 _BY_CODE: Final[dict[int, type[ReschedulerError]]] = {

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, time, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
 
+from predicates.texts import one_line
 from rescheduler.errors import UsageError
 from rescheduler.planning.forms import instant, utc
 
@@ -17,11 +18,6 @@ PAUSED: Final = "spot-rescheduler/paused"
 #: Annotation of the Lease: why drains are paused, for people.
 PAUSE_REASON: Final = "spot-rescheduler/pause-reason"
 
-#: Maximum length of a reason, in characters. It is part of log lines and Kubernetes Events.
-LONGEST_REASON: Final = 256
-
-#: Control characters, and halves of surrogate pairs.
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _RFC3339: Final = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})"
 )
@@ -64,17 +60,6 @@ def pause_annotations(until: datetime | None, reason: str) -> dict[str, str | No
     """Return the annotations of a pause that ends at *until*, or that has no end (None). None removes an annotation."""
     end = "true" if until is None else utc(until)
     return {PAUSED: end, PAUSE_REASON: one_line(reason) or None}
-
-
-def one_line(text: str) -> str:
-    """Return *text* as one line of at most LONGEST_REASON characters. Control characters become ``?``."""
-    line = " ".join(text.split())[:LONGEST_REASON]
-    return "".join("?" if is_control(character) else character for character in line)
-
-
-def is_control(character: str) -> bool:
-    """Return whether *character* is a control character (such as ESC) or half of a surrogate pair."""
-    return _CONTROL.fullmatch(character) is not None
 
 
 def _end(value: str) -> datetime | None:

@@ -29,7 +29,7 @@ VALUES: dict[str, tuple[str, ManualPause | None]] = {
     "True": ("True", ManualPause(unreadable="True")),
     "several lines": ("a\nb", ManualPause(unreadable="a b")),
     "control characters": ("\x1b[31mtrue", ManualPause(unreadable="?[31mtrue")),
-    "a long text": ("x" * 10_000, ManualPause(unreadable="x" * 256)),
+    "a long text": ("x" * 10_000, ManualPause(unreadable="x" * 255 + "…")),
     "a leap second": ("2026-06-30T23:59:60Z", ManualPause(unreadable="2026-06-30T23:59:60Z")),
     "a space before the time": (" 2026-01-01T14:00:00Z", ManualPause(unreadable="2026-01-01T14:00:00Z")),
     "nothing": ("", ManualPause(unreadable="empty")),
@@ -47,6 +47,7 @@ def test_without_the_annotation_drains_are_not_paused() -> None:
 
 TEXTS = {
     "drains are paused: a ?[31mred release": {PAUSED: "true", PAUSE_REASON: "a \x1b[31mred\trelease"},
+    "drains are paused: a ?gpj.exe": {PAUSED: "true", PAUSE_REASON: "a \u202egpj.exe"},
     "drains are paused: 👩‍💻": {PAUSED: "true", PAUSE_REASON: "👩‍💻"},
     "drains are paused": {PAUSED: "true"},
     "drains are paused: a release": {PAUSED: "true", PAUSE_REASON: " a\n release "},

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from predicates.texts import one_line
 from rescheduler.durations import LONGEST_WAIT
 from rescheduler.errors import Retryable, UsageError
-from rescheduler.kube.responses import one_line
 from rescheduler.liqo.discovery import messages
 from rescheduler.liqo.node_manager.catalog import RemoteCluster
 

@@ -26,6 +26,7 @@ from predicates.objects import (
 from predicates.plugins import nodes
 from predicates.snapshot import DRAIN_TAINT, Snapshot
 from predicates.storage import claim_key, find_claim, find_volume, volume_affinity
+from predicates.texts import shown
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.rules.interruptions import is_start_up_taint, signal_of_taint
 
@@ -179,7 +180,7 @@ def _taint(taint: Taint) -> str:
 
 
 def _pairs(pairs: Iterable[tuple[str, str]]) -> str:
-    return ",".join(f"{key}={value}" for key, value in pairs)
+    return shown(",".join(f"{key}={value}" for key, value in pairs))
 
 
 def _affinity(affinity: NodeSelector) -> str:

@@ -279,7 +279,7 @@ def _local_storage(pod: Pod, facts: Facts) -> Result:
         return None
     return Blocker(
         Reason.LOCAL_STORAGE,
-        f"local volume {', '.join(blocking)} would be lost; {SAFE_LOCAL_VOLUMES}, --ignore-local-volumes or "
+        f"local volume {shown(', '.join(blocking))} would be lost; {SAFE_LOCAL_VOLUMES}, --ignore-local-volumes or "
         "--skip-nodes-with-local-storage=false allows eviction",
     )
 
