@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from predicates.texts import one_line
 from rescheduler.draining.events import (
     EvictionFailed,
     EvictionRequested,
@@ -23,7 +24,7 @@ from rescheduler.draining.events import (
 )
 from rescheduler.errors import Conflict, Forbidden, NotFound, NotLeading, ReschedulerError, Retryable, Unauthorized
 from rescheduler.kube.client import Client
-from rescheduler.kube.responses import decoded, one_line
+from rescheduler.kube.responses import decoded
 from rescheduler.planning.outcome import PodRef
 
 VERSION: Final = "lifecycle.k8s.io/v1alpha1"
