@@ -113,7 +113,7 @@ class StatusPage:
             return _part("nodes", element("p", "No plan yet."))
         cooling = board.observed.cooling if board.observed else {}
         ages = [age(facts.created, planned.at) for facts in planned.facts.values()]
-        rendered_from = planned.planning, planned.facts, cooling, board.prices, ages
+        rendered_from = planned.planning, planned.facts, cooling, board.prices, ages, _unjudged(board, planned)
         if self._shown is None or self._shown[0] is not planned.planning or self._shown[1:] != rendered_from[1:]:
             self._nodes, self._shown = _part("nodes", _nodes(board, planned)), rendered_from
         return self._nodes
@@ -208,7 +208,19 @@ def _nodes(board: Board, planned: Planned) -> Markup:
         )
         for verdict in planned.planning.verdicts
     ]
-    return node_list(entries, board.prices, planned.at)
+    listed = node_list(entries, board.prices, planned.at)
+    if not (others := _unjudged(board, planned)):
+        return listed
+    text = f"Not judged in this round, which found a node to drain before: {', '.join(others)}."
+    return joined((listed, element("p", text, class_="soft")))
+
+
+def _unjudged(board: Board, planned: Planned) -> list[str]:
+    """Return the Ready on-demand nodes without a verdict: a round stops at the first node that can be drained."""
+    if planned.complete or board.observed is None:
+        return []
+    on_demand = next(iter(board.observed.pods.values()), {})  # the first of the two labels
+    return sorted(set(on_demand) - {verdict.node for verdict in planned.planning.verdicts})
 
 
 def _drains(board: Board) -> Markup:

@@ -140,3 +140,14 @@ def test_the_list_of_nodes_is_rendered_again_for_a_new_plan_and_for_new_cooldown
     cooling = dataclasses.replace(observed("od-1"), cooling={"od-2": NOW})
     assert "Cools down until" in renderer.as_html(dataclasses.replace(board, observed=cooling))
     assert "node-od-2" not in renderer.as_html(dataclasses.replace(board, planned=planned(PLAN)))
+
+
+def test_nodes_that_a_round_did_not_judge_are_listed_with_the_time_of_the_plan() -> None:
+    status = Status()
+    for event in (observed("od-1", "od-7", "od-8"), planned(PLAN, complete=False), DrainStarted(OD, PLAN)):
+        status(event)
+    text = page(status.board)
+    assert "Not judged in this round, which found a node to drain before: od-7, od-8." in text
+    assert f"{NOW:%Y-%m-%dT%H:%M:%SZ}: 1 of " in text
+    status(planned(PLAN, BLOCKED))
+    assert "Not judged in this round" not in page(status.board)
