@@ -16,7 +16,7 @@ from rescheduler.draining.events import (
     SurgeUnread,
     Template,
 )
-from rescheduler.errors import Conflict, NotFound, NotLeading, ReschedulerError, Retryable, Unauthorized
+from rescheduler.errors import Conflict, Forbidden, NotFound, NotLeading, ReschedulerError, Retryable, Unauthorized
 from rescheduler.execution.context import ActionResult, RolloutApi
 from rescheduler.kube.client import retry_on_conflict
 from rescheduler.kube.cluster import PATCH_ATTEMPTS
@@ -113,7 +113,9 @@ class Rollouts:
         except NotFound:
             return ActionResult(SurgeReverted())
         except ReschedulerError as error:
-            return ActionResult(SurgeNotReverted(str(error), retryable=isinstance(error, _TRANSIENT)))
+            # Without the permission the node is reopened: the roll-out may complete there, and nothing is down.
+            retryable = isinstance(error, _TRANSIENT) and not isinstance(error, Forbidden)
+            return ActionResult(SurgeNotReverted(str(error), retryable=retryable))
         undone = (events.SurgeEnded(self._ref, str(mark), SurgeResult.ROLLED_BACK),) if wrote else ()
         return ActionResult(event, undone)
 

@@ -26,8 +26,9 @@ from rescheduler.planning.surges import ANNOTATION
 #: The annotation of a pod template that ``kubectl rollout restart`` sets as well.
 RESTARTED_AT: Final = "kubectl.kubernetes.io/restartedAt"
 
-#: Seconds until the Deployments are read again.
+#: Seconds until the Deployments are read again, and until the rights are reviewed again if one is missing.
 REREAD_SECONDS: Final = 60.0
+REVIEW_SECONDS: Final = 300.0
 
 #: The API's default of ``progressDeadlineSeconds``, and the longest that is waited for.
 _PROGRESS_SECONDS: Final = 600
@@ -170,6 +171,7 @@ class SurgeableDeployments:
             return
         else:
             why = f"missing permission: {', '.join(map(str, missing))}"
+        self._next = now + REVIEW_SECONDS
         snapshot.replace_by_key("Deployment", {})
         self._complain(why, snapshot)
 
