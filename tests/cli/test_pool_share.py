@@ -71,11 +71,16 @@ def test_the_lever_shows_the_constraint(capfd: pytest.CaptureFixture[str], dump:
             run(capfd, command[0], dump, *command[1:], LIMIT).replace("&quot;", '"').replace("&#34;", '"').split()
         )
         assert constraint in text
+    for flags in (("-o", "details"), ("--lever=1",), ("--lever=1", "--patch")):
+        assert constraint in " ".join(run(capfd, "plan", dump, LIMIT, *flags).split())
 
 
 def test_what_if_changes_the_share(capfd: pytest.CaptureFixture[str], dump: Path) -> None:
     result = planned(capfd, dump, LIMIT, "--what-if", "max-share-per-spot-pool=100%")["what_if"]
     assert [result[when]["drainable"] for when in ("before", "after")] == [["od-2"], ["od-2", "od-1"]]
+    for change in ("max-share-per-spot-pool=100%", "allow default/replicaset/web spot-pool-share"):
+        result = planned(capfd, dump, LIMIT, "--what-if", change)["what_if"]
+        assert result["after"]["drainable"] == ["od-2", "od-1"]
 
 
 def test_explain_tells_the_reason_and_that_an_annotation_is_ignored(

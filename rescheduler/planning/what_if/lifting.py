@@ -15,6 +15,7 @@ from predicates.snapshot import Snapshot
 from rescheduler.planning.controllers import ControllerName, controller_of
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import DEFAULT_SCHEDULER, Policy
+from rescheduler.planning.pool_shares import MAX_SHARE, WHOLE
 from rescheduler.planning.rules.candidates import SCALE_DOWN_DISABLED
 from rescheduler.planning.rules.declared import Fate, PodRules
 from rescheduler.planning.rules.gangs import gang_of
@@ -113,6 +114,11 @@ def _other_scheduler(pod: Pod, policy: Policy) -> tuple[Pod, str]:
     return replace(pod, cls=cls), f"schedulerName {spec.scheduler_name or DEFAULT_SCHEDULER}"
 
 
+def _without_share(pod: Pod, _: Policy) -> tuple[Pod, str]:
+    """Return the pod whose controller may have all replicas on one pool of spot nodes."""
+    return replace(pod, annotations={**pod.annotations, MAX_SHARE: f"{WHOLE}%"}), MAX_SHARE
+
+
 _LIFTS: Final[Mapping[Reason, _Lift]] = {
     Reason.NOT_SAFE_TO_EVICT: _without_annotation(SAFE_TO_EVICT),
     Reason.DO_NOT_DISRUPT: _without_karpenter_annotations,
@@ -129,6 +135,7 @@ _LIFTS: Final[Mapping[Reason, _Lift]] = {
     Reason.LIQO_COMPONENT: _allow_eviction("Liqo component"),
     Reason.LOCAL_STORAGE: _local_storage,
     Reason.OTHER_SCHEDULER: _other_scheduler,
+    Reason.SPOT_POOL_SHARE: _without_share,
 }
 
 #: The annotation, or the annotation and label, that is the reason about a node.

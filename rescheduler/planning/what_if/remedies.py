@@ -92,7 +92,7 @@ def _edit(pod: Pod, reason: Reason, policy: Policy, unpinning: Unpinning) -> dic
     if reason is Reason.PINNED:
         unpinned = unpinning.of(pod.cls)
         return {"spec": _spec_edit(pod, unpinned.cls.spec)} if unpinned is not None else {}
-    if reason not in LIFTABLE:
+    if reason not in LIFTABLE or reason is Reason.SPOT_POOL_SHARE:  # the lever shows constraints to add, not a limit
         return {}
     after = lifted(pod, reason, policy)
     metadata = {
