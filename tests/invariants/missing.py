@@ -1,8 +1,9 @@
 """The evicted pods without a successor, by owner.
 
 An eviction is settled by a successor: a pod of the same owner that was created later and reached the same state as the
-evicted pod. It is also settled when the owner has as many pods as before the drain. A settled eviction stays settled,
-because later failures of the successor are not caused by the daemon. An owner that was scaled down, has a new template
+evicted pod. It is also settled when the owner has as many pods as before the drain. For landings, a settled eviction
+stays settled, because later failures of the successor are not caused by the daemon. When the machine ends, however, its
+owner must not lack pods again (see :class:`MovedOwner`). An owner that was scaled down, has a new template
 or was deleted lacks no pods. Doubtful cases are decided in favor of the daemon.
 """
 
@@ -45,12 +46,22 @@ class OwnerShortage:
 
 
 @dataclass(slots=True)
+class MovedOwner:
+    """An owner that lost pods to a drain. It is looked at until the machine ends, also after its debt was settled."""
+
+    before: int  #: its pods before the first eviction
+    succeeded: int
+    lacking_since: datetime | None = None  #: since when it has fewer pods than before, and than it wants
+
+
+@dataclass(slots=True)
 class MissingPods:
     """The shortages of all owners, by one measure."""
 
     measure: Measure
     shortages: dict[OwnerKey, OwnerShortage] = field(default_factory=dict)
     paid: dict[tuple[int, OwnerKey], int] = field(default_factory=dict)  #: settled evictions by drain
+    moved: dict[tuple[int, OwnerKey], MovedOwner] = field(default_factory=dict)  #: by number of the drain
     landings: list[float] = field(default_factory=list)  #: seconds from an owner's first eviction until all are settled
 
     def evicted(self, pod: SeenPod, owner: OwnerKey, drain: SeenDrain, at: datetime, number: int, now: Replay) -> None:
@@ -58,6 +69,8 @@ class MissingPods:
         recent = [state for state in now.recent(pod.metadata.uid, at, UNSEEN) if isinstance(state, SeenPod)]
         if not all(map(self.measure, [pod, *recent])):
             return
+        ready = sum(self.measure(other) for other in now.pods_of(owner))
+        self.moved.setdefault((drain.number, owner), MovedOwner(ready, now.succeeded(owner)))
         shortage = self.shortages.get(owner)
         if shortage is None:
             before = sum(self.measure(other) for other in now.pods_of(owner))
@@ -68,6 +81,9 @@ class MissingPods:
 
     def update(self, owner: OwnerKey, now: Replay, at: datetime) -> None:
         """Update the shortage after a change of *owner* or its pods."""
+        for (_, moved), state in self.moved.items():
+            if moved == owner:
+                state.lacking_since = (state.lacking_since or at) if self._lacks(owner, state, now) else None
         shortage = self.shortages.get(owner)
         if shortage is None:
             return
@@ -80,6 +96,12 @@ class MissingPods:
             self.paid[key] = self.paid.get(key, 0) + len(shortage.pods)
             self.landings.append((at - shortage.since).total_seconds())
             del self.shortages[owner]
+
+    def _lacks(self, owner: OwnerKey, moved: MovedOwner, now: Replay) -> bool:
+        """Return whether *owner* has fewer pods than before the drain. Unknown wishes count as none."""
+        wanted = now.wanted(owner)
+        needed = min(moved.before - max(0, now.succeeded(owner) - moved.succeeded), wanted or 0)
+        return sum(self.measure(pod) for pod in now.pods_of(owner)) < needed
 
     def _deficit(self, owner: OwnerKey, now: Replay) -> int:
         shortage, wanted = self.shortages[owner], now.wanted(owner)

@@ -32,6 +32,7 @@ class MovedBeforeRemoval:
                     yield from _moved(drain, "was marked for removal", moment.at, scene)
             case MachineTerminated(termination):
                 yield from _ordered(termination, scene)
+                yield from _lost_again(termination, scene)
                 yield from self._displaced(termination, scene)
 
     def _note(self, pod: SeenPod, scene: JudgedMoment) -> None:
@@ -65,6 +66,19 @@ def _ordered(termination: ObservedTermination, scene: JudgedMoment) -> Iterator[
         yield Violation(6, termination.at, what)
     elif drain.ended is None:
         yield from _moved(drain, "was terminated", termination.at, scene)
+
+
+def _lost_again(termination: ObservedTermination, scene: JudgedMoment) -> Iterator[Violation]:
+    """Yield a violation for each owner that the drain moved and that lacked pods at the daemon's last look."""
+    drain = next((drain for drain in reversed(scene.now.all_drains) if drain.node == termination.node), None)
+    for (number, owner), moved in scene.ready.moved.items():
+        since = moved.lacking_since
+        if drain is None or number != drain.number or since is None:
+            continue
+        shortage = scene.ready.shortages.get(owner)
+        if (shortage is None or shortage.drain is not drain) and since < termination.at - seconds(scene.rules.look):
+            what = f"node {drain.node} was terminated while {named(owner)} lacked pods again since {since:%H:%M:%S}"
+            yield Violation(6, termination.at, what)
 
 
 def _moved(drain: SeenDrain, action: str, at: datetime, scene: JudgedMoment) -> Iterator[Violation]:

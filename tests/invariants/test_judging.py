@@ -164,6 +164,38 @@ def _preempting(script: HistoryScript, node: str) -> None:
     script.terminate()
 
 
+def _losing(script: HistoryScript, *, back: bool = False, late: bool = False) -> None:
+    """Each eviction is settled; then a successor is lost."""
+    script.mark()
+    for number in range(4):
+        script.evict(f"web-{number}")
+        script.pod(f"new-{number}", "spot")
+        script.after(1)
+    script.after(6)
+    script.mark("removing")
+    if not late:
+        script.delete("new-0")
+        script.after(6)
+    if back:
+        script.pod("again", "spot")
+    script.after(1)
+    if late:
+        script.delete("new-0")
+    script.terminate()
+
+
+def terminated_while_settled_pods_are_lost_again(script: HistoryScript) -> None:
+    _losing(script)
+
+
+def terminated_after_lost_pods_came_back(script: HistoryScript) -> None:
+    _losing(script, back=True)
+
+
+def terminated_right_after_a_pod_was_lost(script: HistoryScript) -> None:
+    _losing(script, late=True)
+
+
 def terminated_while_preempted_pods_are_pending(script: HistoryScript) -> None:
     _preempting(script, "")
 
@@ -272,6 +304,9 @@ CASES: Final[dict[Callable[[HistoryScript], None], set[int]]] = {
     further_drain_while_missing: {1, 2},
     further_drain_after_the_landing_timeout: {2},
     terminated_while_missing: {6},
+    terminated_while_settled_pods_are_lost_again: {6},
+    terminated_after_lost_pods_came_back: set(),
+    terminated_right_after_a_pod_was_lost: set(),
     terminated_while_preempted_pods_are_pending: {6},
     terminated_after_preempted_pods_have_a_place: set(),
     terminated_without_a_mark: {6},
