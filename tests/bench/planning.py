@@ -11,11 +11,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 
 import msgspec
+from msgspec.structs import replace as replaced
 
 from predicates.objects import Pod
 from predicates.snapshot import Snapshot
 from rescheduler.planning.planner import Planner
-from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.policy import Circumstances, Policy, Survive
 from rescheduler.snapshot_file import reader
 from tests.bench.big import big, firstfit_request
 from tests.bench.result import Result, faster
@@ -24,6 +25,10 @@ from tests.conformance.oracle import Oracle
 #: Time limit of the peer's response.
 PEER_SECONDS = 1800
 
+#: The number of pools of spot nodes, and the label that names them.
+POOLS = 40
+POOL = "example.com/pool"
+
 NOW = Circumstances(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
 
 
@@ -31,6 +36,7 @@ def run() -> Iterator[Result]:
     """Yield the rows on planning; takes some minutes, most of them for the peer."""
     with TemporaryDirectory() as folder:
         yield from _compared_to_the_peer(Path(folder) / "cluster.json")
+        yield from certificate(reader.read(str(Path(folder) / "cluster.json")))
         large = Path(folder) / "large.json"
         big(large, on_demand=1700, spot=3300)
         yield from _large(large)
@@ -97,6 +103,36 @@ def _one_percent(snapshot: Snapshot) -> Result:
     planner.first_plan(NOW)
     seconds = time.perf_counter() - start
     return Result("a round when 1 % of the pods changed, same size", f"{seconds:.3f} s", "", seconds, "s", 0.2, 0.1)
+
+
+def certificate(snapshot: Snapshot) -> Iterator[Result]:
+    """Measure the certificate of the present state, then again after one percent of the pods moved."""
+    _in_pools(snapshot, POOLS)
+    planner, size = (
+        Planner(snapshot, Policy(spot_pool_labels=(POOL,))),
+        f"1,000 + 2,000 nodes in {POOLS} pools, 90,000 pods",
+    )
+    planner.on_demand(NOW)  # the inputs of all plans
+    start = time.perf_counter()
+    first = planner.certificate(NOW, Survive.POOL)
+    seconds = time.perf_counter() - start
+    assert first.holds
+    assert len(first.pools) == POOLS
+    yield Result(f"certificate, {size}", f"{seconds:.2f} s", "", seconds, "s", 2, 1)
+    _replace(snapshot, list(snapshot.pods.values())[::100])
+    planner.on_demand(NOW)
+    start = time.perf_counter()
+    planner.certificate(NOW, Survive.POOL)
+    seconds = time.perf_counter() - start
+    yield Result("the same when 1 % of the pods changed", f"{seconds:.2f} s", "", seconds, "s", 0.2, 0.1)
+
+
+def _in_pools(snapshot: Snapshot, pools: int) -> None:
+    """Give the spot nodes instance types, so that they are in so many pools."""
+    spot = sorted((node for node in snapshot.nodes if node.name.startswith("spot-")), key=lambda node: node.name)
+    for number, node in enumerate(spot):
+        labels = {**node.metadata.labels, POOL: f"pool-{number % pools}"}
+        snapshot.upsert("Node", replaced(node, metadata=replaced(node.metadata, labels=labels)))
 
 
 def _replace(snapshot: Snapshot, pods: list[Pod]) -> None:
