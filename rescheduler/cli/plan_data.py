@@ -102,8 +102,9 @@ from_daemon_option: Final = group(
             OptionalValue(lambda text: text in ("true", "false", "auto")),
             default=FromDaemon.IF_THERE.value,
             metavar="[=true|false]",
-            help="Plan with what the cluster's daemon remembers (cooldowns, owners that are set aside), and say first "
-            "if it drains nothing now: pauses, delays, owed pods, a running drain. Default: if a daemon holds a Lease.",
+            help="Plan with what the cluster's daemon remembers (cooldowns, owners that are set aside, pools that lost "
+            "nodes), and say first if it drains nothing now: pauses, delays, owed pods, a running drain. Default: if "
+            "a daemon holds a Lease.",
         ),
     ),
 )
@@ -240,7 +241,8 @@ def _circumstances(
     candidates = frozenset(groups(snapshot, policy).on_demand)
     waits = daemon.memory.not_recovered.active(now)
     vetoes = blockers_by_node(snapshot.pods.values(), waits, candidates.__contains__)
-    return Circumstances(now, daemon.memory.cooldowns.active(now), vetoes=vetoes, prices=prices)
+    memory, settling = daemon.memory, daemon.memory.pools.settling(now)
+    return Circumstances(now, memory.cooldowns.active(now), vetoes=vetoes, prices=prices, settling=settling)
 
 
 def _moves_jobs(planning: Planning) -> bool:

@@ -21,6 +21,8 @@ from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.movements import NotRecovered, OwnerWait
 from rescheduler.planning.pauses import PAUSE_REASON, PAUSED
 from rescheduler.planning.policy import Policy
+from rescheduler.planning.pool_losses import PoolLosses
+from rescheduler.planning.waits import Waits
 from rescheduler.settings import ApiServerConnection, Provider
 from tests.cli.test_installations import Installations, edge, run
 from tests.housekeeping.test_landings import WEB
@@ -82,11 +84,12 @@ def planned(daemon: InstallationStatus | None) -> Any:
 def test_cooldowns_and_owners_that_are_set_aside_are_those_of_the_daemon() -> None:
     later = SystemClock().now() + timedelta(hours=1)
     aside = NotRecovered({"default/ReplicaSet/web": OwnerWait(1, later)})
+    pools = PoolLosses().observed({}, {"a/no-instance-type": 1}, SystemClock().now(), Waits().pool)
     reasons = [
         [str(blocker.reason) for verdict in planned(daemon).planning.rejected for blocker in verdict.blockers]
-        for daemon in (None, waiting(), waiting(not_recovered=aside))
+        for daemon in (None, waiting(), waiting(not_recovered=aside), waiting(pools=pools))
     ]
-    assert reasons == [[], [], ["not-recovered"]]
+    assert reasons == [[], [], ["not-recovered"], ["spot-pool-settling"]]
 
 
 def test_the_first_line_says_that_nothing_is_drained_now() -> None:
