@@ -119,7 +119,7 @@ def options() -> Json:
     known = {
         flag.lstrip("-"): _form(option)
         for option in run.params
-        if isinstance(option, click.Option)
+        if isinstance(option, click.Option) and option.name != "help_all"
         for flag in option.opts
     }
     return {"type": "object", "additionalProperties": False, "properties": dict(sorted(known.items()))}
