@@ -38,6 +38,7 @@ class Reason(enum.StrEnum):
     DO_NOT_DRAIN = "do-not-drain"
     NOT_ON_DEMAND = "not-on-demand"  # any more, during its drain
     REMOVAL_DISABLED = "removal-disabled"  # also for pods
+    PENDING_POD = "pending-pod"  # goes to the node, because no other accepts it
     # About a pod on the node.
     NOT_SAFE_TO_EVICT = "not-safe-to-evict"
     DO_NOT_DISRUPT = "do-not-disrupt"

@@ -15,7 +15,7 @@ from predicates.objects import Pod, PodClass
 from predicates.snapshot import Snapshot, Trial
 from rescheduler.planning.controllers import controller_of
 from rescheduler.planning.forms import instant
-from rescheduler.planning.outcome import NO_ROOM_TAKEN, TakenRoom
+from rescheduler.planning.outcome import NO_ROOM_TAKEN, Blocker, Reason, TakenRoom
 from rescheduler.planning.policy import DEFAULT_SCHEDULER, Circumstances, Policy
 from rescheduler.planning.rules.pod_traits import is_expendable
 
@@ -118,6 +118,15 @@ class PendingRoom:
                     stack.enter_context(self.trial(snapshot))
 
             yield begin
+
+    def blocker(self, row: int) -> Blocker | None:
+        """Return a blocker of draining the node in *row* if pending pods go there: to no spot node, and to no node that
+        is drained later.
+        """
+        if not (count := sum(placed == row for _, placed in self.placements)):
+            return None
+        pods = "a pending pod goes" if count == 1 else f"{count} pending pods go"
+        return Blocker(Reason.PENDING_POD, f"{pods} there: no spot node accepts {'it' if count == 1 else 'them'}")
 
     @property
     def classes(self) -> frozenset[PodClass]:

@@ -101,6 +101,10 @@ def _unreadable_objects(subject: _NodeAndPods, shared: PlanningRound) -> Iterabl
     return shared.unreadable.blockers(subject.node.name, subject.movers)
 
 
+def _pending(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
+    return filter(None, [shared.pending.blocker(shared.snapshot.nodes.row[subject.node.name])])
+
+
 def _minimum(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
     return filter(None, [shared.minimum.blocker(subject.node.name, subject.pods)])
 
@@ -130,6 +134,7 @@ RULES: Final[tuple[Callable[[_NodeAndPods, PlanningRound], Iterable[Blocker]], .
     _surges,
     _quotas,
     _unreadable_objects,
+    _pending,
     _minimum,
 )
 

@@ -49,8 +49,35 @@ def planned(*objects: Manifest, policy: Policy | None = None) -> Planning:
 )  # fmt: skip
 def test_pending_pods_take_their_room_first(waiting: list[Manifest]) -> None:
     planning = planned(*waiting)
-    assert [verdict.reason for verdict in planning.rejected] == ["no-room-on-spot"]
+    [verdict] = planning.rejected
+    assert {blocker.reason for blocker in verdict.blockers} - {"pending-pod"} == {"no-room-on-spot"}
     assert planning.pending.pods
+
+
+HOST = "kubernetes.io/hostname"
+
+
+@pytest.mark.parametrize(
+    ("waiting", "blocked"),
+    [
+        ([pending("p", "1", nodeSelector={HOST: "od"})], ["od"]),
+        ([pending("p", "1", nodeSelector={ON_DEMAND: ""})], ["od-2"]),
+        ([pending(name, "1", nodeSelector={ON_DEMAND: ""}) for name in "pqrst"], ["od", "od-2"]),
+        ([pending("p", "7", **NOMINATED), pending("q", "2")], ["od-2"]),
+        ([pending("p", "1", nodeSelector={HOST: "od"}, priority=-20)], []),
+        ([pending("p", "1", nodeSelector={HOST: "od"}, schedulerName="nobody")], []),
+        ([pending("p", "1")], []),
+    ],
+    ids=[
+        "only this node", "only on-demand nodes: the one that is drained last", "some for each", "spot nodes are full",
+        "expendable", "no scheduler is known for it", "a spot node",
+    ],
+)  # fmt: skip
+def test_a_node_to_which_a_pending_pod_goes_stays(waiting: list[Manifest], blocked: list[str]) -> None:
+    later = [node("od-2", ON_DEMAND, cpu="8"), pod("app-2", "od-2", cpu="4")]
+    planning = planned(*later, *waiting)
+    kept = {verdict.node: {blocker.reason for blocker in verdict.blockers} for verdict in planning.rejected}
+    assert sorted(name for name, reasons in kept.items() if "pending-pod" in reasons) == blocked
 
 
 @pytest.mark.parametrize(
@@ -158,7 +185,7 @@ def test_a_changed_plan_counts_them() -> None:
 
 
 def test_a_round_is_planned_again_if_what_decides_about_them_changes() -> None:
-    cluster = snapshot([OD, SPOT_8, MOVES, pending("p", status={"nominatedNodeName": "od"})])
+    cluster = snapshot([OD, SPOT_8, MOVES, pending("p", "20")])
     planner = Planner(cluster, Policy())
     assert planner.plan_each(CIRCUMSTANCES).plans
     waiting = cluster.pods["default/p"]
