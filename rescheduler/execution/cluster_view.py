@@ -110,8 +110,9 @@ class ClusterView(WatchedNodes):
     def catch_up(self) -> None:
         """Apply the watched changes. The time this takes counts towards the next planning time-out."""
         start = self._clock.monotonic()
+        snapshot = self._state.snapshot()
         for refresh in self.unwatched:
-            refresh(self._state.snapshot())
+            refresh(snapshot)
         self._spent = self._clock.monotonic() - start
 
     def start_planning(self) -> None:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from predicates.filters import Filters
 from predicates.framework import PluginRejections, Reasons
-from predicates.objects import Pod, PodClass
+from predicates.objects import Pod
 from predicates.snapshot import Snapshot
 from rescheduler.planning.forms import count
 from rescheduler.planning.outcome import Blocker, Surge
@@ -64,16 +64,12 @@ def explain(
     rows: npt.NDArray[np.intp],
     blockers: Iterable[Blocker],
     surge: Surge | None = None,
-    nominated: Iterable[tuple[PodClass, int]] = (),
 ) -> Explanation:
     """Evaluate the *incoming* replacement of *pod* on the nodes in *rows*. The snapshot is not changed.
 
-    With *surge*, the pod stays until its replacement runs. The *nominated* pods count as if they ran on their nodes,
-    which are given by row.
+    With *surge*, the pod stays until its replacement runs.
     """
     with snapshot.trial() as trial:
-        for cls, row in nominated:
-            trial.place(cls, row)
         if pod.node_name in snapshot.nodes.row and surge is None:
             trial.evict(pod)
         rejections = filters.rejections(incoming.cls, rows)

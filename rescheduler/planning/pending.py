@@ -198,22 +198,6 @@ def _taken(placed: Iterable[tuple[PodClass, int]], snapshot: Snapshot, spot: Tar
     return TakenRoom(len(requests), int(total[CPU]), int(total[MEMORY]))
 
 
-def nominated_for(snapshot: Snapshot, pod: Pod) -> list[tuple[PodClass, int]]:
-    """Return the nominated pods that the scheduler adds to their nodes when it looks for a node for *pod*.
-
-    These have the same priority or a higher one (``RunFilterPluginsWithNominatedPods``).
-    """
-    rows, others = snapshot.nodes.row, snapshot.pods_on.get("", {}).values()
-    return [
-        (other.cls, rows[other.nominated_node_name])
-        for other in others
-        if other.nominated_node_name in rows
-        and other.deletion_timestamp is None
-        and other.uid != pod.uid
-        and _priority(other.cls) >= _priority(pod.cls)
-    ]
-
-
 def without_due(queued: Iterable[Pod], due: Iterable[Pod]) -> list[Pod]:
     """Return the *queued* pods without the replacement pods of *due*, whose places are planned as those of *due*."""
     owed = Counter((pod.namespace, controller_of(pod)) for pod in due)

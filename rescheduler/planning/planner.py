@@ -21,7 +21,6 @@ from rescheduler.planning.pending import (
     QueuedClass,
     classes_of,
     is_left_pending,
-    nominated_for,
     pending_room,
     queue,
     without_due,
@@ -237,8 +236,7 @@ class Planner:
         shared = self.round(circumstances)
         incoming = shared.replacements.of(pod)
         blockers, surge = eviction_blockers(pod, shared)
-        rows, nominated = shared.groups.spot_rows, nominated_for(self._snapshot, pod)
-        return explain(pod, incoming, self._snapshot, self._filters, rows, blockers, surge, nominated)
+        return explain(pod, incoming, self._snapshot, self._filters, shared.groups.spot_rows, blockers, surge)
 
     def must_move(self, node: str, circumstances: Circumstances) -> list[Pod]:
         """Return the pods of *node* that must move before it is empty, by name. Some may not be evictable."""

@@ -67,3 +67,9 @@ def _objects(arguments: list[str], stdin: str = "") -> list[Json]:
     if done.returncode:
         raise RenderingError(done.stderr)
     return [each for each in yaml.safe_load_all(done.stdout) if each]
+
+
+def leader_lease(objects: list[Json]) -> Json:
+    """Return the Lease by which the replicas elect their leader. The other one is for orders of machines."""
+    [lease] = [item for item in objects if item["kind"] == "Lease" and "pool" not in item["metadata"]["name"]]
+    return lease

@@ -19,7 +19,7 @@ from rescheduler.kube.client import MERGE_PATCH, Client
 from rescheduler.kube.cluster import KubeCluster
 from rescheduler.kube.connection import Kubeconfig
 from rescheduler.kube.responses import ApiResponse, denied_by_fencing
-from tests.cluster.rendering import chart, composed, kustomization, only_of_kind
+from tests.cluster.rendering import chart, composed, kustomization, leader_lease, only_of_kind
 from tests.cluster.replicas import FENCED, ReplicatedInstallation, installed
 
 #: A kustomization with its own namespace and Lease, and one on top of it that adds fencing.
@@ -241,7 +241,7 @@ def fencing(objects: list[Json]) -> list[Json]:
 def fence(objects: list[Json]) -> Json:
     """Assert that the names in *objects* agree, and return them."""
     policy = only_of_kind(fencing(objects), "ValidatingAdmissionPolicy")
-    account, lease = only_of_kind(objects, "ServiceAccount")["metadata"], only_of_kind(objects, "Lease")["metadata"]
+    account, lease = only_of_kind(objects, "ServiceAccount")["metadata"], leader_lease(objects)["metadata"]
     bindings = [item for item in fencing(objects) if item["kind"] == "ValidatingAdmissionPolicyBinding"]
     name, room = policy["metadata"]["name"], policy["metadata"]["name"].replace("fencing.", "fencing-room.")
     assert {item["metadata"]["name"]: item["spec"]["paramRef"].pop("parameterNotFoundAction") for item in bindings} == {
@@ -255,9 +255,13 @@ def fence(objects: list[Json]) -> Json:
     assert f'string(params.metadata.namespace), "{account["name"]}"]' in condition["expression"]
     assert lease["namespace"] == account["namespace"]
     local = [item for item in objects if item["metadata"].get("namespace") == lease["namespace"]]
-    role, rules = only_of_kind(local, "Role")["rules"], policy["spec"]["matchConstraints"]["resourceRules"]
-    assert role[0]["resourceNames"] == [lease["name"]]
-    assert role[1]["resourceNames"] == rules[2]["resourceNames"]
+    granted = [rule for item in local if item["kind"] == "Role" for rule in item["rules"]]
+    leases, config_maps = (
+        {name for rule in granted if resource in rule["resources"] for name in rule["resourceNames"]}
+        for resource in ("leases", "configmaps")
+    )
+    assert leases == {item["metadata"]["name"] for item in local if item["kind"] == "Lease"}
+    assert config_maps == set(policy["spec"]["matchConstraints"]["resourceRules"][2]["resourceNames"])
     return {"policy": policy["metadata"]["name"], "lease": f"{lease['namespace']}/{lease['name']}"}
 
 

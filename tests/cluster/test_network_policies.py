@@ -132,7 +132,9 @@ def test_the_shipped_provider_service_requires_tls_and_a_client_certificate() ->
     assert yaml.safe_load((DEPLOY / "provider" / "cloud-config").read_text())["pools"]
 
 
-def test_the_provider_service_has_no_api_server_token() -> None:
+def test_the_provider_service_may_only_hold_the_lease_of_its_pool() -> None:
     objects = kustomization("provider")
-    assert only_of_kind(objects, "ServiceAccount")["automountServiceAccountToken"] is False
-    assert not [each for each in objects if "Role" in each["kind"]]
+    [rule] = only_of_kind(objects, "Role")["rules"]
+    assert (rule["resources"], rule["verbs"]) == (["leases"], ["get", "patch"])
+    assert rule["resourceNames"] == [only_of_kind(objects, "Lease")["metadata"]["name"]]
+    assert not [each for each in objects if each["kind"].startswith("ClusterRole")]

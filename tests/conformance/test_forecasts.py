@@ -22,7 +22,7 @@ def test_forecast_places_each_pod_as_the_scheduler_would(oracle: Oracle) -> None
     """Compare the first simulation pod by pod; any of several nodes with equal scores is accepted."""
     compared, unique = 0, 0
     for seed in range(CLUSTERS):
-        given = with_known_owners(scored_cluster(seed, "plannable"))
+        given = without_pending(with_known_owners(scored_cluster(seed, "plannable")))
         table = ours.load(given, oracle.scheduler)
         planner = Planner(table, POLICY)
         for plan in planner.plan_each(Circumstances(NOW)).plans[:2]:
@@ -32,6 +32,12 @@ def test_forecast_places_each_pod_as_the_scheduler_would(oracle: Oracle) -> None
                 unique += len(best) == 1
     assert compared > 100
     assert unique > compared // 2
+
+
+def without_pending(given: Json) -> Json:
+    """Return the cluster without pending pods: forecasts give them their room, and the scores of one pod do not."""
+    items = (item for item in given["items"] if item["kind"] != "Pod" or item["spec"].get("nodeName"))
+    return {**given, "items": list(items)}
 
 
 def _evicted_together(table: Snapshot, plan: Plan) -> list[tuple[str, ...]]:

@@ -215,17 +215,11 @@ def test_pods_that_the_scheduler_leaves_pending_where_they_fit_are_found() -> No
     assert [each.name for each in planner.left_pending(later)] == ["new", "old"]
 
 
-def test_explanations_count_nominated_pods_as_the_scheduler_does() -> None:
-    def feasible(*objects: Manifest, of: str = "default/app-1") -> list[str]:
-        cluster = snapshot([OD, SPOT_8, MOVES, *objects])
-        return Planner(cluster, Policy()).explain(cluster.pods[of], CIRCUMSTANCES).feasible
-
-    nominated = pending("p", **NOMINATED)
-    lower = pending("p", priority=-1, **NOMINATED)
-    assert feasible(nominated) == []
-    assert feasible(lower) == ["s"]
-    assert feasible(nominated, of="default/p") == ["s"]
-    assert feasible(pending("p")) == ["s"]  # each pod is judged as if it alone were created now
+def test_each_pod_is_explained_as_if_it_alone_were_created_now() -> None:
+    for waiting in (pending("p"), pending("p", **NOMINATED)):
+        cluster = snapshot([OD, SPOT_8, MOVES, waiting])
+        explanations = Planner(cluster, Policy()).explain(cluster.pods["default/app-1"], CIRCUMSTANCES)
+        assert explanations.feasible == ["s"]
 
 
 def test_classes_beyond_a_namespaces_share_take_no_room() -> None:
