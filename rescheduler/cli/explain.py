@@ -23,7 +23,7 @@ from rescheduler.cli.cluster_source import (
 from rescheduler.cli.console import BAD, BLANK, GOOD, HEADING, Line, show, styled
 from rescheduler.cli.go_flags import GoCommand
 from rescheduler.cli.options import connection_options, scheduling_options
-from rescheduler.cli.output import print_yaml
+from rescheduler.cli.output import lines_as_html, print_yaml
 from rescheduler.cli.policy_options import policy_options, price_options
 from rescheduler.cli.scheduler_config import with_profiles
 from rescheduler.clock import SystemClock
@@ -243,9 +243,7 @@ def _pods_of(name: str, cluster: Snapshot, relevant: Sequence[Pod]) -> Sequence[
 
 def _show(parts: Iterable[Iterable[Line]], *, html: bool) -> None:
     if html:
-        from rescheduler.cli.lines_html import as_html  # noqa: PLC0415 - imported on demand
-
-        sys.stdout.buffer.write(as_html("Why pods stay on on-demand nodes", chain.from_iterable(parts)).encode())
+        sys.stdout.buffer.write(lines_as_html("Why pods stay on on-demand nodes", chain.from_iterable(parts)).encode())
     else:
         for part in parts:
             show(part)

@@ -1,12 +1,19 @@
-"""Results on standard output as JSON or YAML, or a plan as HTML."""
+"""Results on standard output as JSON, YAML or HTML, and a plan as an object for programs."""
 
 import sys
+from collections.abc import Iterable, Iterator
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 import msgspec
 
-from rescheduler.planning.what_if.overview import Overview
+from rescheduler.cli.console import Line
+from rescheduler.cli.glance import command_to_try
+from rescheduler.planning.money.worth import Worth
+from rescheduler.planning.outcome import Plan, Rejected, Verdict
+from rescheduler.planning.survival import Certificate, Homeless, PoolLoss
+from rescheduler.planning.what_if.overview import Lever, Overview, Totals
 
 
 def print_json(value: Any) -> None:
@@ -29,3 +36,174 @@ def print_html(overview: Overview, at: datetime) -> None:
     from rescheduler.pages.report import as_html  # noqa: PLC0415 - imported on demand
 
     sys.stdout.buffer.write(as_html(overview, at).encode())
+
+
+# A plan as an object for programs: ``plan -o json`` and ``plan -o yaml``.
+
+
+def as_json(overview: Overview, seconds: float) -> dict[str, Any]:
+    """Return the object for ``-o json``. *seconds* is the duration of planning alone."""
+    planning = overview.planning
+    return {
+        "nodes": [_node(verdict, overview) for verdict in planning.verdicts],
+        "summary": {
+            "on_demand_nodes": planning.on_demand_nodes,
+            "spot_nodes": planning.spot_nodes,
+            "drainable_nodes": len(planning.plans),
+            "pods_to_move": sum(len(plan.placements) for plan in planning.plans),
+            "pending_pods": planning.pending.pods,
+            "pending_cpu": planning.pending.cpu / 1000,
+            "pending_memory": planning.pending.memory,
+            "seconds": round(seconds, 6),
+            "timed_out": planning.timed_out,
+            "upper_bound": planning.upper_bound,
+            "freed": _totals(overview.freed)
+            | _money(overview.freed.worth)
+            | {
+                "by_instance_type": {
+                    name: _totals(totals) | _money(totals.worth) for name, totals in overview.freed_by_type.items()
+                }
+            },
+            "on_demand": _totals(overview.on_demand),
+            "currency": overview.prices.currency,
+            "levers": [_plan_json_lever(lever) for lever in overview.levers],
+            "levers_complete": overview.levers_complete,
+            "assumptions": list(overview.assumptions),
+            "incomplete": overview.incomplete or None,
+            "survival": overview.survival
+            and {**survival_json(overview.survival), "seconds": round(overview.survival_seconds, 6)},
+            "held": overview.held or None,
+            "returning": overview.returning or None,
+        },
+    }
+
+
+def _node(verdict: Verdict, overview: Overview) -> dict[str, Any]:
+    plan = verdict if isinstance(verdict, Plan) else None
+    blockers = verdict.blockers if isinstance(verdict, Rejected) else ()
+    landing = plan.landing if plan else None
+    facts = overview.nodes[verdict.node]
+    price = overview.prices.per_hour(facts)
+    return {
+        "node": verdict.node,
+        "drainable": plan is not None,
+        "placements": [{"pod": str(item.pod), "node": item.node} for item in plan.placements] if plan else [],
+        "surges": [surge.form() for surge in plan.surges] if plan else [],
+        "blockers": [{"pod": item.pod, "reason": item.reason, "detail": item.detail} for item in blockers],
+        "robust": plan.robust if plan else None,
+        "landing": {"spot": landing.spot, "on_demand": landing.on_demand} if landing else None,
+        "instance_type": facts.instance_type,
+        "zone": facts.zone,
+        "created": facts.created,
+        "cpu": facts.cpu / 1000,
+        "memory": facts.memory,
+        "requested_cpu": facts.requested_cpu / 1000,
+        "requested_memory": facts.requested_memory,
+        "price_per_hour": None if price is None else float(price),
+    }
+
+
+def _totals(totals: Totals) -> dict[str, Any]:
+    return {
+        "nodes": totals.nodes,
+        "cpu": totals.cpu / 1000,
+        "memory": totals.memory,
+        "price_per_hour": None if totals.per_hour is None else float(totals.per_hour),
+        "price_per_month": None if totals.per_month is None else float(totals.per_month),
+        "nodes_without_price": totals.unpriced,
+    }
+
+
+def _money(worth: Worth) -> dict[str, Any]:
+    """Return what freed nodes save per month, without what commitments pay and without their share of spot nodes.
+
+    Without prices, it is empty.
+    """
+    if worth.gross is None:
+        return {}
+    return {
+        "net_per_month": _number(worth.net_per_month),
+        "committed_per_month": _number(worth.committed_per_month),
+        "spot_share_per_month": _number(worth.spot_per_month),
+    }
+
+
+def _number(amount: Decimal | None) -> float | None:
+    return None if amount is None else float(amount)
+
+
+def _plan_json_lever(lever: Lever) -> dict[str, Any]:
+    return {
+        "controller": lever.controller,
+        "reason": str(lever.reason),
+        "obstacle": lever.obstacle,
+        "nodes": list(lever.nodes),
+        "frees": list(lever.frees),
+        "together_with": list(lever.together_with),
+        "frees_together": list(lever.frees_together),
+        "tried": lever.tried,
+        "what_if": list(lever.to_try),
+        "try": command_to_try(lever.to_try, typed=True) if lever.to_try else None,
+        "price_per_month": _number(lever.worth.gross_per_month),
+        **_money(lever.worth),
+        "net_per_month_together": _number(lever.worth_together.net_per_month),
+    }
+
+
+def survival_json(certificate: Certificate) -> dict[str, Any]:
+    """Return the object of a certificate."""
+    return {
+        "survive": str(certificate.survive),
+        "holds": certificate.holds,
+        "pools": [_pool_json(pool) for pool in certificate.pools],
+    }
+
+
+def _pool_json(pool: PoolLoss) -> dict[str, Any]:
+    needed = pool.needed
+    return {
+        "pool": pool.pool,
+        "nodes": pool.nodes,
+        "pods": pool.pods,
+        "survived": pool.survived,
+        "judged": pool.judged,
+        "not_recreated": pool.not_recreated,
+        "homeless": _homeless_json(pool.homeless),
+        "needed": needed
+        and {"cpu": needed.cpu / 1000, "memory": needed.memory, "nodes": needed.nodes, "like": needed.like},
+    }
+
+
+def _homeless_json(homeless: Iterable[Homeless]) -> list[dict[str, Any]]:
+    return [
+        {"controller": str(each.controller), "priority": each.priority, "pods": list(each.pods), "why": each.why}
+        for each in homeless
+    ]
+
+
+# Lines of a page as an HTML document, for ``explain -o html``.
+
+
+def lines_as_html(title: str, lines: Iterable[Line]) -> str:
+    """Return *lines* as a document. A styled line begins a section; indented lines become items of a list."""
+    from rescheduler.pages.element import document, element  # noqa: PLC0415 - imported on demand
+
+    content = element("main", element("h1", title), _elements(lines))
+    return document(title, element("div", content))
+
+
+def _elements(lines: Iterable[Line]) -> Iterator[Any]:
+    from rescheduler.pages.element import element  # noqa: PLC0415
+
+    items: list[Any] = []
+    for line in lines:
+        if line.level:
+            items.append(element("li", line.text, class_=f"level-{line.level}"))
+            continue
+        if items:
+            yield element("ul", items)
+            items = []
+        if line.text:
+            yield element("h2" if line.style else "p", line.text)
+    if items:
+        yield element("ul", items)

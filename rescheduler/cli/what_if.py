@@ -20,9 +20,10 @@ from predicates.scheduler import parse_minor
 from predicates.snapshot import Snapshot
 from rescheduler.cli.console import BLANK, HEADING, Line, styled
 from rescheduler.cli.go_flags import Option
+from rescheduler.cli.output import survival_json
+from rescheduler.cli.plan_page import survival_lines
 from rescheduler.cli.policy_options import ANY_SCHEDULER, NODE_LABELS
 from rescheduler.cli.scheduler_config import scheduling
-from rescheduler.cli.survival import survival_json, survival_lines
 from rescheduler.errors import UsageError
 from rescheduler.planning.controllers import ControllerName
 from rescheduler.planning.forms import count

@@ -20,7 +20,7 @@ from rescheduler.planning.forms import utc
 from rescheduler.planning.memory import Memory, OpenDebt, owing
 from rescheduler.planning.movements import OwnerWait, blocker
 from rescheduler.planning.outcome import Blocker, Landed, Reason
-from rescheduler.planning.pool_losses import PoolState
+from rescheduler.planning.pools import PoolState
 from rescheduler.planning.room.increase import SpotOrders
 from rescheduler.planning.waits import Cooldown, Pause, Waits
 from rescheduler.settings import Timing

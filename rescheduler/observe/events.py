@@ -14,7 +14,7 @@ from rescheduler.planning.money.prices import NodeFacts
 from rescheduler.planning.money.savings import Savings
 from rescheduler.planning.money.worth import Worth
 from rescheduler.planning.outcome import Placement, Plan, Planning, PodRef, Rejected
-from rescheduler.planning.pool_losses import PoolState
+from rescheduler.planning.pools import PoolState
 
 # The objects that events are about.
 

@@ -14,7 +14,7 @@ from rescheduler.observe.events import ErrorKind, EvictionAnswered, RoomEnding, 
 from rescheduler.planning.memory import ENTRY_KINDS
 from rescheduler.planning.money.savings import Savings
 from rescheduler.planning.outcome import LandingOutcome
-from rescheduler.planning.pool_losses import PoolState
+from rescheduler.planning.pools import PoolState
 
 # The possible label values of counters. A counter starts at 0 for each of them.
 #

@@ -13,7 +13,7 @@ from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.forms import LIMIT, count, pack, packed_within, unpack, utc
 from rescheduler.planning.movements import Movements, NotRecovered
-from rescheduler.planning.pool_losses import PoolLosses
+from rescheduler.planning.pools import PoolLosses
 from rescheduler.planning.room.increase import SpotOrders
 from rescheduler.planning.waits import Cooldowns, Moment, Pause, Waits
 

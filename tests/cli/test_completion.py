@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from rescheduler.cli import COMMANDS
-from rescheduler.cli.kubectl_completion import main as kubectl_main
+from rescheduler.cli.completion import kubectl_main
 
 _ROOT: Final = Path(__file__).parents[2]
 

@@ -10,8 +10,8 @@ import pytest
 from rescheduler.cli import COMMANDS
 from rescheduler.cli.cluster_source import DEFAULTS, ORIGINAL
 from rescheduler.cli.explain import command as explain_command
+from rescheduler.cli.output import as_json
 from rescheduler.cli.pause import command as pause_command
-from rescheduler.cli.plan import as_json
 from rescheduler.cli.plan import command as plan_command
 from rescheduler.cli.report import command as report_command
 from rescheduler.cli.resume import command as resume_command

@@ -10,8 +10,8 @@ import pytest
 from predicates.snapshot import Snapshot
 from rescheduler import cli
 from rescheduler.cli.console import rendered
-from rescheduler.cli.plan import glance
 from rescheduler.cli.plan_data import FromDaemon, daemon_of, read_and_plan
+from rescheduler.cli.plan_page import glance
 from rescheduler.clock import SystemClock
 from rescheduler.errors import NotFound
 from rescheduler.housekeeping.command_reads import Installation, InstallationStatus
@@ -21,7 +21,7 @@ from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.movements import NotRecovered, OwnerWait
 from rescheduler.planning.pauses import PAUSE_REASON, PAUSED
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.pool_losses import PoolLosses
+from rescheduler.planning.pools import PoolLosses
 from rescheduler.planning.waits import Waits
 from rescheduler.settings import ApiServerConnection, Provider
 from tests.cli.test_installations import Installations, edge, run

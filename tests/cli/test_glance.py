@@ -9,7 +9,7 @@ import pytest
 from rescheduler.cli import main
 from rescheduler.cli.console import rendered
 from rescheduler.cli.glance import LINES, SORT_KEYS
-from rescheduler.cli.plan import glance
+from rescheduler.cli.plan_page import glance
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.outcome import Blocker, Plan, Planning, Reason, Rejected
 from rescheduler.planning.policy import Policy

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from decimal import Decimal
 
-from rescheduler.cli.plan import as_json
+from rescheduler.cli.output import as_json
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.money.worth import Worth
 from rescheduler.planning.outcome import Plan, Planning, Reason, Rejected

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from rescheduler.cli.console import rendered
-from rescheduler.cli.plan import page
+from rescheduler.cli.plan_page import page
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.outcome import Blocker, Landing, Placement, Plan, Planning, PodRef, Reason, Rejected, Verdict
 from rescheduler.planning.planner import Planner

@@ -9,7 +9,7 @@ import msgspec
 
 from predicates.scheduler import Scheduler
 from predicates.snapshot import DRAIN_TAINT
-from rescheduler.cli.plan import as_json
+from rescheduler.cli.output import as_json
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy

@@ -14,7 +14,7 @@ from rescheduler.planning.debts import Debt
 from rescheduler.planning.memory import Memory, OpenDebt
 from rescheduler.planning.movements import NotRecovered, OwnerWait
 from rescheduler.planning.pauses import PAUSE_REASON, PAUSED
-from rescheduler.planning.pool_losses import PoolLosses
+from rescheduler.planning.pools import PoolLosses
 from rescheduler.planning.waits import Cooldown, Cooldowns, Pause, Waits
 from tests.planning.builders import NOW
 

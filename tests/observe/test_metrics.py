@@ -40,7 +40,7 @@ from rescheduler.observe.metric_families import FAILURE_CODES
 from rescheduler.observe.metrics import Metrics
 from rescheduler.planning.money.savings import Savings
 from rescheduler.planning.outcome import LandingOutcome, Plan
-from rescheduler.planning.pool_losses import PoolState
+from rescheduler.planning.pools import PoolState
 from rescheduler.providers.base import DeleteResult
 from tests.observe.builders import BLOCKED, NOW, OD, PLAN, SPOT, WEB, WORKER, ended, observed, planned, valued
 

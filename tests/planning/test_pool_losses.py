@@ -6,7 +6,7 @@ import pytest
 
 from rescheduler.backoff import Backoff
 from rescheduler.planning.memory import Memory, fitted, load
-from rescheduler.planning.pool_losses import HALF_LIFE, MOST_POOLS, PoolLosses, PoolRecord
+from rescheduler.planning.pools import HALF_LIFE, MOST_POOLS, PoolLosses, PoolRecord
 from rescheduler.planning.waits import Pause, Waits
 from tests.planning.builders import NOW
 

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from rescheduler.cli.plan import as_json, page
+from rescheduler.cli.output import as_json
+from rescheduler.cli.plan_page import page
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.outcome import Plan, Rejected, Verdict
 from rescheduler.planning.planner import Planner

@@ -11,7 +11,7 @@ from typing import Final
 from predicates.snapshot import Snapshot
 from rescheduler.cli.console import rendered
 from rescheduler.cli.explain import ExplainPage
-from rescheduler.cli.plan import glance, page
+from rescheduler.cli.plan_page import glance, page
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy, Survive
