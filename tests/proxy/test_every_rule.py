@@ -128,6 +128,7 @@ WITHOUT_A_CASE = {
     "_quotas": "the proxy does not read quotas",
     "_surges": "the proxy evicts all pods",
     "_shared_volumes": "the proxy places the pods that it evicts",
+    "_pending": "the proxy does not plan with pending pods",
     "_minimum": "a flag of the daemon",
     "_minimum_after_plans": "a flag of the daemon",
     "_pinned": "the proxy moves pods to any node",
