@@ -248,6 +248,7 @@ def _levers(overview: Overview, names: NodeNames, *, wide: bool) -> Iterator[Lin
 
 
 def lever_line(lever: Lever, overview: Overview, names: NodeNames) -> str:
+    """Return a sentence about *lever*: what it changes, and which nodes it would free, alone and with others."""
     lever_text = f"{lever.controller}: {lever.obstacle} ({lever.reason}) keeps {count(len(lever.nodes), 'node')}"
     alone = (
         f"alone it would free {'' if lever.tried else 'at least '}{_gain(lever.frees, lever.worth, overview, names)}"

@@ -257,14 +257,8 @@ def not_reverted(drain: Drain, event: SurgeNotReverted, now: float) -> Result:
     return replace(drain, phase=Phase.DONE, failure=drain.failure or Failure(Why.API_ERROR, event.why)), ()
 
 
-def revert_tick(drain: Drain, _: Seen, now: float) -> Result:
-    """Undo the roll-out again when a retry is due."""
-    assert drain.rollout is not None
-    return (replace(drain, retry_at=None), (RevertSurge(drain.rollout.mark),)) if drain.is_due(now) else (drain, ())
-
-
-def revert_gone(drain: Drain, _: NodeGone, now: float) -> Result:
-    """Undo the roll-out although the node is gone."""
+def revert_tick(drain: Drain, _: Seen | NodeGone, now: float) -> Result:
+    """Undo the roll-out again when a retry is due, although the node may be gone."""
     assert drain.rollout is not None
     return (replace(drain, retry_at=None), (RevertSurge(drain.rollout.mark),)) if drain.is_due(now) else (drain, ())
 

@@ -264,7 +264,7 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
         SurgeReverted: _rule(surging.reverted, REMOVING, RELEASING, DONE),
         SurgeNotReverted: _rule(surging.not_reverted, REMOVING, RELEASING, DONE),
         Seen: _rule(surging.revert_tick),
-        NodeGone: _rule(surging.revert_gone),
+        NodeGone: _rule(surging.revert_tick),
         Stop: _rule(exits.stop_release, DONE),
         **_ignored(MarkFailed, Marked, ProviderAnswered, SurgeAsked, SurgeFailed, SurgeSeen, *_LATE_READS),
         **_ignored(*_LATE_EVICTIONS),
@@ -399,10 +399,9 @@ def resume(
 
     The node has had our taint since *tainted_at*, and *pods* (UIDs) may have left. *surge* may be in progress.
     """
-    drain = Drain(node, limits, Phase.ASKING, intended=pods, marked=True, resumed=True, debts=_by_controller(debts))
-    drain = replace(drain, requested=limits.requests)
+    drain = _of_another_process(node, limits, Phase.ASKING, debts, resumed=True, intended=pods, since=since)
     due_at = NEVER if times.due_at is None else times.due_at
-    drain = replace(drain, since=since, last_eviction_at=times.evicted_at, due_at=due_at, tainted_at=tainted_at)
+    drain = replace(drain, last_eviction_at=times.evicted_at, due_at=due_at, tainted_at=tainted_at)
     return replace(drain, rollout=None if surge is None else Rollout(surge)), (AskProvider(),)
 
 
@@ -422,9 +421,8 @@ def resume_removal(
     debts that earlier attempts recorded on the node. *absent*: the machine was unknown to the provider at the last
     request. The node has had our taint since *tainted_at*.
     """
-    drain = Drain(node, limits, Phase.MARKING, marked=True, resumed=True, debts=_by_controller(debts))
+    drain = _of_another_process(node, limits, Phase.MARKING, debts, resumed=True)
     drain = replace(drain, group=group, ordered_at=ordered_at, absent=absent, tainted_at=tainted_at)
-    drain = replace(drain, requested=limits.requests)
     return drain, (exits.mark(drain),)
 
 
@@ -458,14 +456,18 @@ def await_end(drain: Drain, limits: Limits, now: float) -> Result:
 
 def roll_back(node: str, limits: Limits, debts: tuple[Debt, ...], now: float) -> Result:
     """Remove our marks from a node whose intent is unknown. *debts* are the debts recorded on the node."""
-    drain = Drain(node, limits, Phase.RELEASING, marked=True, rolled_back=True, debts=_by_controller(debts))
-    return exits.release(replace(drain, requested=limits.requests), now)
+    return exits.release(_of_another_process(node, limits, Phase.RELEASING, debts, rolled_back=True), now)
 
 
 def undo(node: str, limits: Limits, debts: tuple[Debt, ...], surge: SurgeMark, now: float) -> Result:
     """Undo the roll-out *surge*, which may be in progress, and remove our marks."""
-    drain, _ = roll_back(node, limits, debts, now)
-    return exits.revert(replace(drain, rollout=Rollout(surge)), now)
+    drain = _of_another_process(node, limits, Phase.RELEASING, debts, rolled_back=True, rollout=Rollout(surge))
+    return exits.revert(drain, now)
+
+
+def _of_another_process(node: str, limits: Limits, phase: Phase, debts: tuple[Debt, ...], **fields: Any) -> Drain:
+    """Return a drain that another process began, and for which it may have asked with EvictionRequests."""
+    return Drain(node, limits, phase, marked=True, requested=limits.requests, debts=_by_controller(debts), **fields)
 
 
 def step(drain: Drain, event: Event, now: float) -> Result:

@@ -357,10 +357,12 @@ def with_admission(
     meta = controller.metadata
     act = f"create a pod of {kind} {meta.namespace}/{meta.name} in a dry run"
     path = f"/api/v1/namespaces/{quote(meta.namespace, safe='')}/pods"
-    answer = client.send(act, "POST", path, query={"dryRun": "All"}, body=_new_pod(kind, body))
+    given = msgspec.json.decode(body)
+    claims = _claims(given)
+    answer = client.send(act, "POST", path, query={"dryRun": "All"}, body=_new_pod(kind, given, claims))
     if answer.ok:
         pod = decoded(act, answer.body, AdmittedPod)
-        spec = structs.replace(pod.spec, volumes=_shared_volumes(pod.spec, body))
+        spec = structs.replace(pod.spec, volumes=_shared_volumes(pod.spec, claims))
         admitted = PodTemplate(ObjectMeta(labels=pod.metadata.labels), spec)
         return structs.replace(controller, admitted=admitted)
     message = answer.status().message
@@ -379,14 +381,13 @@ _REJECTIONS: Final = (
 )
 
 
-def _new_pod(kind: str, body: bytes) -> dict[str, Any]:
-    """Return the pod that the controller in *body* creates next, with a random name: its own may be in use."""
-    controller = msgspec.json.decode(body)
+def _new_pod(kind: str, controller: Mapping[str, Any], claims: Collection[str]) -> dict[str, Any]:
+    """Return the pod that *controller* creates next, with a random name: its own may be in use."""
     meta, template = controller["metadata"], controller["spec"]["template"]
     owner = {"apiVersion": controller.get("apiVersion", _api_version(kind)), "kind": kind, "controller": True}
     described = template.get("metadata") or {}
     spec = dict(template["spec"])
-    if claims := _claims(controller):
+    if claims:
         others = [volume for volume in spec.get("volumes") or () if volume["name"] not in claims]
         own = [{"name": name, "persistentVolumeClaim": {"claimName": f"{name}-{meta['name']}-0"}} for name in claims]
         spec["volumes"] = [*own, *others]
@@ -412,9 +413,8 @@ def _claims(controller: Mapping[str, Any]) -> list[str]:
     return [claim["metadata"]["name"] for claim in controller["spec"].get("volumeClaimTemplates") or ()]
 
 
-def _shared_volumes(spec: PodSpec, body: bytes) -> tuple[Volume, ...]:
-    """Return the volumes that all pods of the controller have: without claims of their own, and without tokens."""
-    claims = _claims(msgspec.json.decode(body))
+def _shared_volumes(spec: PodSpec, claims: Collection[str]) -> tuple[Volume, ...]:
+    """Return the volumes that all pods of the controller have: without *claims* of their own, and without tokens."""
     return tuple(volume for volume in spec.volumes if volume.name not in claims and not is_token(volume.name))
 
 

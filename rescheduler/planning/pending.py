@@ -1,9 +1,9 @@
 """The room that pending pods will take: every plan places them before the pods that it moves."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -94,6 +94,7 @@ class PendingRoom:
 
     placements: tuple[tuple[PodClass, int], ...] = ()
     taken: TakenRoom = NO_ROOM_TAKEN  #: of the spot nodes
+    pods_on: Mapping[int, int] = field(default_factory=dict)  #: numbers of the pods, by row
 
     @contextmanager
     def trial(self, snapshot: Snapshot) -> Iterator[Trial]:
@@ -123,7 +124,7 @@ class PendingRoom:
         """Return a blocker of draining the node in *row* if pending pods go there: to no spot node, and to no node that
         is drained later.
         """
-        if not (count := sum(placed == row for _, placed in self.placements)):
+        if not (count := self.pods_on.get(row, 0)):
             return None
         pods = "a pending pod goes" if count == 1 else f"{count} pending pods go"
         return Blocker(Reason.PENDING_POD, f"{pods} there: no spot node accepts {'it' if count == 1 else 'them'}")
@@ -147,7 +148,7 @@ def pending_room(
         return PendingRoom()
     with snapshot.trial() as trial:
         placed = _Queue(snapshot, filters, trial, (spot, Targets(others))).run(queued)
-    return PendingRoom(tuple(placed), _taken(placed, snapshot, spot))
+    return PendingRoom(tuple(placed), _taken(placed, snapshot, spot), Counter(row for _, row in placed))
 
 
 class _Queue:

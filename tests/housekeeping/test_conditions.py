@@ -8,8 +8,8 @@ from rescheduler.errors import Forbidden, Retryable
 from rescheduler.housekeeping.loop import RoundOutcome
 from rescheduler.observe.events import DrainEnded, Trouble
 from rescheduler.providers.base import Deleted
-from tests.housekeeping.test_kills import CLUSTER, TIMING, SimulatedKill
-from tests.housekeeping.world import LoopWorld, Replacement, ScriptedProvider, world
+from tests.housekeeping.test_kills import CLUSTER, TIMING, SimulatedKill, kill_at
+from tests.housekeeping.world import Replacement, ScriptedProvider, world
 
 ONE_NODE: Final = (CLUSTER[0], *CLUSTER[2:5])
 WRITES: Final = 7  #: mark, condition, debts, two evictions, release, removal of the condition
@@ -58,33 +58,12 @@ def test_an_api_server_that_rejects_the_condition_changes_no_drain(error: Any) -
         assert {event.detail for event in here.of(Trouble)} == {str(error)}
 
 
-def kill_at(here: LoopWorld, write: int, *, after: bool) -> None:
-    count = 0
-
-    def killing(perform: Any) -> Any:
-        def performed(*args: Any, **fields: Any) -> Any:
-            nonlocal count
-            count += not fields.get("dry_run", False)
-            if count != write or fields.get("dry_run", False):
-                return perform(*args, **fields)
-            count += 1
-            if after:
-                perform(*args, **fields)
-            here.leading = False
-            raise SimulatedKill
-
-        return performed
-
-    for owner, name in ((here, "edit_node"), (here, "evict"), (here.conditions, "set"), (here.conditions, "remove")):
-        setattr(owner, name, killing(getattr(owner, name)))
-
-
 @pytest.mark.parametrize("reports", [True, False], ids=["the next process reports", "the next process does not report"])
 @pytest.mark.parametrize("after", [False, True], ids=["before the write", "after the write"])
 @pytest.mark.parametrize("write", range(1, WRITES + 1))
 def test_no_condition_stays_after_a_kill_at_any_write(write: int, after: bool, reports: bool) -> None:
     with world(*ONE_NODE) as here:
-        kill_at(here, write, after=after)
+        kill_at(here, write, (here.conditions, "set"), (here.conditions, "remove"), after=after)
         here.stop_at(900)
         with pytest.raises(SimulatedKill):
             here.loop(TIMING, holder="first", report_conditions=True).run()

@@ -1,14 +1,14 @@
 """Drains with ``--eviction=request`` in the in-memory cluster, also with a kill at each write."""
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
 from rescheduler.housekeeping.loop import RoundOutcome
 from rescheduler.observe.events import DrainEnded, EvictionAnswered
 from tests.housekeeping.test_conditions import ONE_NODE
-from tests.housekeeping.test_kills import TIMING, SimulatedKill
+from tests.housekeeping.test_kills import TIMING, SimulatedKill, kill_at
 from tests.housekeeping.world import LIMITS, LoopWorld, Replacement, world
 
 REQUESTS: Final = replace(LIMITS, requests=True, landing=30)
@@ -57,27 +57,6 @@ def test_requests_of_an_earlier_process_are_withdrawn_by_the_first_round() -> No
         assert (here.requests.open, names(here).count("withdraw")) == ({}, 1)
 
 
-def kill_at(here: LoopWorld, write: int, *, after: bool) -> None:
-    count = 0
-
-    def killing(perform: Any) -> Any:
-        def performed(*args: Any, **fields: Any) -> Any:
-            nonlocal count
-            count += not fields.get("dry_run", False)
-            if count != write or fields.get("dry_run", False):
-                return perform(*args, **fields)
-            count += 1
-            if after:
-                perform(*args, **fields)
-            here.leading = False
-            raise SimulatedKill
-
-        return performed
-
-    for owner, name in ((here, "edit_node"), (here.requests, "create"), (here.requests, "withdraw_all")):
-        setattr(owner, name, killing(getattr(owner, name)))
-
-
 KILLS: Final = [(write, True) for write in range(1, WRITES + 1)] + [(4, False), (5, False)]
 
 
@@ -85,7 +64,7 @@ KILLS: Final = [(write, True) for write in range(1, WRITES + 1)] + [(4, False), 
 @pytest.mark.parametrize(("write", "evicts"), KILLS)
 def test_no_request_is_left_after_a_kill_at_any_write(write: int, evicts: bool, after: bool) -> None:
     with world(*ONE_NODE) as here:
-        kill_at(here, write, after=after)
+        kill_at(here, write, (here.requests, "create"), (here.requests, "withdraw_all"), after=after)
         here.requests.evicts = evicts
         here.replacements["web"] = Replacement.READY
         here.stop_at(150)

@@ -38,8 +38,11 @@ class SimulatedKill(BaseException):
     """Simulates SIGKILL: no code of the process runs after it."""
 
 
-def kill_at(here: LoopWorld, write: int, *, after: bool) -> None:
-    """Kill the process at the write with this number, before or *after* it reaches the API server."""
+def kill_at(here: LoopWorld, write: int, *others: tuple[object, str], after: bool) -> None:
+    """Kill the process at the write with this number, before or *after* it reaches the API server.
+
+    Writes are those to nodes, evictions, and the *others*: objects, each with the name of a method.
+    """
     count = 0
 
     def killing(perform: Callable[..., Any]) -> Callable[..., Any]:
@@ -56,8 +59,9 @@ def kill_at(here: LoopWorld, write: int, *, after: bool) -> None:
 
         return performed
 
-    for name in ("edit_node", "delete_node", "evict"):
-        setattr(here, name, killing(getattr(here, name)))
+    own = ((here, name) for name in ("edit_node", "delete_node", "evict"))
+    for owner, name in (*own, *others):
+        setattr(owner, name, killing(getattr(owner, name)))
 
 
 def lives(here: LoopWorld, provider: ScriptedProvider | None) -> None:
