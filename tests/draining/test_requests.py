@@ -6,7 +6,16 @@ from typing import Final
 import msgspec
 import pytest
 
-from rescheduler.draining.actions import Action, Evict, FollowRequest, Release, TryEviction, Withdraw
+from rescheduler.draining.actions import (
+    Action,
+    Evict,
+    FollowRequest,
+    Release,
+    RevertSurge,
+    SurgeMark,
+    TryEviction,
+    Withdraw,
+)
 from rescheduler.draining.events import (
     Cause,
     Event,
@@ -20,11 +29,12 @@ from rescheduler.draining.events import (
     RequestSeen,
     RequestsUnserved,
     Stop,
+    SurgeReverted,
     WithdrawFailed,
     Withdrawn,
 )
 from rescheduler.draining.state import Drain, Why
-from rescheduler.draining.transitions import start, step
+from rescheduler.draining.transitions import start, step, undo
 from rescheduler.planning.outcome import Plan
 from tests.draining.stories import (
     EMPTY,
@@ -236,3 +246,16 @@ def test_the_requests_of_a_drain_that_succeeded_are_withdrawn_before_the_machine
     drain, actions = step(drain, Looked(EMPTY), 10)
     assert [type(each).__name__ for each in actions] == ["Withdraw", "Mark"]
     assert not step(drain, Withdrawn(), 11)[0].requested
+
+
+def test_an_undone_roll_out_is_followed_by_the_withdrawal_of_requests_of_the_process_before() -> None:
+    mark = SurgeMark("ns", "api", "uid", "2026-01-01T00:00:00Z")
+    begun_before = undo("od", REQUESTS, (), mark, 0)
+    assert begun_before[1] == (RevertSurge(mark),)
+    story: Story = [
+        (1, SurgeReverted(), (Withdraw(), Release())),
+        (2, Withdrawn(), ()),
+        (2, Released(), ()),
+    ]
+    drain = play(begun_before, story)
+    assert (drain.done, drain.requested) == (True, False)
