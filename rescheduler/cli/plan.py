@@ -161,12 +161,10 @@ def command(
 
     Nothing in the cluster is changed. On large clusters reading takes some time; planning does not.
     """
-    policy = replace(policy, budgets_in_steps=budgets_in_steps and not budgets_at_once, survive=enforced_survival())
-    if independent and what_if_texts:
-        raise UsageError("--what-if compares plans of all nodes in sequence: expected no --independent")
+    in_steps = budgets_in_steps and not budgets_at_once
+    policy = with_profiles(replace(policy, budgets_in_steps=in_steps, survive=enforced_survival()), scheduling)
     view = view.listing_nodes(provider)
     _check(view, from_daemon, snapshot, output, what_if_texts, independent=independent)
-    policy = with_profiles(policy, scheduling)
     hypotheses = parsed(what_if_texts, policy, scheduling)
     source = ClusterSource(snapshot, connection, scheduling)
     provider = replace(provider, nodes=tuple(filter(None, provider.nodes)))
@@ -182,8 +180,6 @@ def command(
             clear_screen()
         if hypotheses:
             _show_comparison(cluster, overview, what_if_texts, hypotheses, output, clock)
-        elif view.lever is not None:
-            _show_lever(cluster, overview, view)
         else:
             _show_plan(cluster, overview, output, view)
         return cluster
@@ -206,7 +202,9 @@ def _check(
     *,
     independent: bool,
 ) -> None:
-    """Raise UsageError if the options of the view contradict others."""
+    """Raise UsageError if options contradict each other."""
+    if independent and what_if_texts:
+        raise UsageError("--what-if compares plans of all nodes in sequence: expected no --independent")
     if view.watch and (snapshot is not None or output not in ("table", "wide", "details")):
         raise UsageError("--watch: expected a live cluster, and -o table, wide or details")
     if snapshot is not None and from_daemon is FromDaemon.YES:
@@ -250,6 +248,9 @@ def patch_commands(lever: Lever, cluster: PlannedCluster) -> Iterator[str]:
 
 
 def _show_plan(cluster: PlannedCluster, overview: Overview, output: str, view: View) -> None:
+    if view.lever is not None:
+        _show_lever(cluster, overview, view)
+        return
     now = cluster.circumstances.now
     match output:
         case "json":

@@ -136,15 +136,8 @@ def _assemble(
     writer = new_writer(client, elector, running)
     pricing = Pricing(prices, partial(provider_prices, provider, clock=clock))
     node_prices = new_node_prices(parts, state, pricing, status, run_state, running, clock)
-    report = tee(
-        run_state.observe,
-        Logs(),
-        metrics,
-        status,
-        *node_prices,
-        *_events(parts, writer, run_state, running, clock),
-        pages,
-    )
+    written = _events(parts, writer, run_state, running, clock)
+    report = tee(run_state.observe, Logs(), metrics, status, *node_prices, *written, pages)
     report(Started(VERSION, holder, address, running.dry_run))
     history = new_history(writer, report, run_state, running, clock)
     view = _view(state, client, policy, history, running, clock, holder)
@@ -153,11 +146,7 @@ def _assemble(
     records = DrainRecords(history, view, clock, report, returns_pause=not policy.allow_returning_plans)
     drainer = _drainer(parts, access, view, run_state, drain_limits(running, policy), report, records)
     _share_pool(parts, provider, client, running, clock)
-    refusal = None if running.dry_run else drainer.refusal  # a dry run sends no requests to the provider
-    tries = None if running.dry_run else partial(refused_eviction, cluster, running)
-    # Dry runs change nothing, so they need no leadership.
-    reads = partial(read_templates, client, dry_run=running.predict == "dry-run"), partial(read_quotas, client)
-    candidates = Candidates(view, controllers, history, policy, clock, refusal, tries, *reads)
+    candidates = _candidates(view, access, history, drainer, client, policy, running)
     known = new_known_prices(pricing, running, clock)
     room = new_room(access, RoomView(state, policy, view), history, candidates, running, known, report)
     actors = Actors(drainer, _soft_taint(cluster, view, running, report), NewNodes(access, report), records, room)
@@ -172,6 +161,23 @@ def _assemble(
         lambda: status.board.prices,
     )
     return Loop(view, actors, knowledge, run_state, _mode(policy, running), clock, report)
+
+
+def _candidates(
+    view: ClusterView,
+    access: DrainContext,
+    history: DrainHistory,
+    drainer: Drainer,
+    client: Client,
+    policy: Policy,
+    running: Running,
+) -> Candidates:
+    """Create the checks of candidates. A dry run asks neither the provider nor the eviction API."""
+    refusal = None if running.dry_run else drainer.refusal
+    tries = None if running.dry_run else partial(refused_eviction, access.cluster, running)
+    # The creation of pods in dry runs changes nothing, so it needs no leadership.
+    reads = partial(read_templates, client, dry_run=running.predict == "dry-run"), partial(read_quotas, client)
+    return Candidates(view, access.controllers, history, policy, access.clock, refusal, tries, *reads)
 
 
 def _view(

@@ -15,7 +15,7 @@ from rescheduler.draining.events import EvictionFailed, EvictionRefused
 from rescheduler.draining.state import Limits
 from rescheduler.errors import Forbidden
 from rescheduler.execution.cluster_view import ClusterView
-from rescheduler.execution.context import DrainContext
+from rescheduler.execution.context import ClusterApi, DrainContext
 from rescheduler.execution.room import RoomView, SpotRequests, SpotTemplates
 from rescheduler.execution.threads import querying
 from rescheduler.execution.watched_nodes import why_unusable
@@ -33,7 +33,6 @@ from rescheduler.kube.api_server import (
     rights_of_the_daemon,
 )
 from rescheduler.kube.client import Client
-from rescheduler.kube.cluster import KubeCluster
 from rescheduler.kube.elector import Elector, Seat
 from rescheduler.kube.lease import LeaseNotes, LeaseReader
 from rescheduler.kube.memory import SAVINGS_KEY, MemoryStore
@@ -260,7 +259,7 @@ def new_writer(client: Client, elector: Elector | None, running: Running) -> Cli
     return client if elector is None else client.guarded(elector)
 
 
-def refused_eviction(cluster: KubeCluster, running: Running, pod: PodRef) -> str:
+def refused_eviction(cluster: ClusterApi, running: Running, pod: PodRef) -> str:
     """Evict *pod* in a dry run. Return why the eviction is refused, or "" if it is not, or if that is not known."""
     outcome = cluster.evict(pod.namespace, pod.name, pod.uid, dry_run=True)
     match outcome:

@@ -8,11 +8,9 @@ import contextlib
 import functools
 import json
 import os
-import subprocess
-import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 import pytest
 import yaml
@@ -21,6 +19,7 @@ from devcluster import build
 from devcluster.api import Json
 from devcluster.manifests import deployment
 from devcluster.plane import ControlPlane
+from devcluster.processes import Processes
 from tests.cluster.autoscaling import SETUP
 from tests.cluster.daemon import NO_DELAY, Daemon
 from tests.cluster.observer import Observer
@@ -59,7 +58,7 @@ TYPES: Final[list[Json]] = [
 ]
 
 
-def node_pool(kind: str, policy: str = "WhenEmpty", **spec: object) -> Json:
+def node_pool(kind: str, policy: str) -> Json:
     """Return a NodePool of nodes of the capacity type *kind*; empty ones are removed after some seconds."""
     requirement = {"key": CAPACITY, "operator": "In", "values": [kind]}
     reference = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
@@ -75,61 +74,29 @@ def node_pool(kind: str, policy: str = "WhenEmpty", **spec: object) -> Json:
                 "budgets": [{"nodes": "100%"}],
             },
             "weight": 50 if kind == "spot" else 1,
-            **spec,
         },
     }
 
 
-class Karpenter:
-    """A context manager that runs Karpenter in *folder*."""
-
-    def __init__(self, program: Path, plane: ControlPlane, folder: Path) -> None:
-        types = folder / "types.json"
-        types.write_text(json.dumps(TYPES))
-        self._command = [
-            str(program),
-            f"--instance-types-file-path={types}",
-            "--metrics-port=0",
-            "--health-probe-port=0",
-            "--disable-leader-election",
-            "--batch-idle-duration=500ms",
-            "--batch-max-duration=2s",
-            "--feature-gates=StaticCapacity=true",
-        ]
-        self._environment = {
-            "KUBECONFIG": str(plane.kubeconfig),
-            "SYSTEM_NAMESPACE": "kube-system",
-            "KUBERNETES_MIN_VERSION": "1.19.0-0",
-            "no_proxy": "127.0.0.1",
-        }
-        self.lines: list[str] = []
-
-    def __enter__(self) -> Self:
-        self._process = subprocess.Popen(
-            self._command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env={**os.environ, **self._environment},
-        )
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(30)
-        finally:
-            self._process.kill()
-            self._reader.join()
-            if self._process.stdout is not None:
-                self._process.stdout.close()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self.lines.append(line)
+def command(program: Path, plane: ControlPlane, folder: Path) -> list[str]:
+    """Return the command that runs Karpenter with :data:`TYPES`, which it reads in *folder*."""
+    types = folder / "types.json"
+    types.write_text(json.dumps(TYPES))
+    return [
+        "env",
+        f"KUBECONFIG={plane.kubeconfig}",
+        "SYSTEM_NAMESPACE=kube-system",
+        "KUBERNETES_MIN_VERSION=1.19.0-0",
+        "no_proxy=127.0.0.1",
+        str(program),
+        f"--instance-types-file-path={types}",
+        "--metrics-port=0",
+        "--health-probe-port=0",
+        "--disable-leader-election",
+        "--batch-idle-duration=500ms",
+        "--batch-max-duration=2s",
+        "--feature-gates=StaticCapacity=true",
+    ]
 
 
 @pytest.fixture(scope="session")
@@ -138,7 +105,7 @@ def program() -> Path:
 
 
 @pytest.fixture
-def karpenter(program: Path, cluster: ControlPlane, tmp_path: Path) -> Iterator[Karpenter]:
+def karpenter(program: Path, cluster: ControlPlane, tmp_path: Path) -> Iterator[None]:
     """Run Karpenter with an on-demand NodePool only; remove all of its objects at the end."""
     crds = [yaml.safe_load(path.read_text()) for path in sorted((program.parent / "crds").glob("*.yaml"))]
     cluster.apply(crds)
@@ -147,11 +114,13 @@ def karpenter(program: Path, cluster: ControlPlane, tmp_path: Path) -> Iterator[
     cluster.apply(
         [{"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": {"name": "default"}}]
     )
-    with Karpenter(program, cluster, tmp_path) as running:
-        try:
-            yield running
-        finally:
-            remove_all(cluster)
+    processes = Processes()
+    processes.start("karpenter", command(program, cluster, tmp_path), tmp_path / "karpenter.log")
+    try:
+        yield
+    finally:
+        remove_all(cluster)
+        processes.stop_all()
     for crd in crds:
         cluster.api.delete(cluster.api.path(crd))
 
@@ -203,7 +172,7 @@ class FallenBack:
 @pytest.mark.cluster
 @pytest.mark.parametrize("policy", ["WhenEmpty", "WhenEmptyOrUnderutilized"])
 def test_pods_move_to_spot_nodes_that_karpenter_adds_and_it_removes_the_empty_ones(
-    cluster: ControlPlane, observer: Observer, karpenter: Karpenter, policy: str
+    cluster: ControlPlane, observer: Observer, karpenter: None, policy: str
 ) -> None:
     """Placeholders bring spot nodes; emptied on-demand nodes go by Karpenter; then nothing moves any more."""
     cluster.apply(SETUP)
