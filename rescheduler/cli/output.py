@@ -10,9 +10,10 @@ import msgspec
 
 from rescheduler.cli.console import Line
 from rescheduler.cli.glance import command_to_try
+from rescheduler.planning.losses import Homeless, PoolLoss
 from rescheduler.planning.money.worth import Worth
 from rescheduler.planning.outcome import Plan, Rejected, Verdict
-from rescheduler.planning.survival import Certificate, Homeless, PoolLoss
+from rescheduler.planning.survival import Certificate
 from rescheduler.planning.what_if.overview import Lever, Overview, Totals
 
 

@@ -19,10 +19,11 @@ from rescheduler.cli.glance import (
     node_table,
 )
 from rescheduler.planning.forms import count, cpu, memory, per_month
+from rescheduler.planning.losses import Homeless, PoolLoss
 from rescheduler.planning.money.worth import Worth, saves
 from rescheduler.planning.outcome import Reason, nodes_by_reason
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.survival import Certificate, Homeless, PoolLoss
+from rescheduler.planning.survival import Certificate
 from rescheduler.planning.what_if.overview import NO_PRICE, SETTING, Lever, Overview, Totals
 
 # A plan as a page: a summary sentence, the freed nodes, the obstacles to freeing more, and each node.

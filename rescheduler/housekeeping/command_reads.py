@@ -27,8 +27,8 @@ from rescheduler.kube.installations import InstallationFinder, config_map_of
 from rescheduler.kube.lease import LeaseObject, LeaseStore
 from rescheduler.kube.lister import RESOURCES, TEMPLATES
 from rescheduler.kube.memory import MEMORY_KEY, Absent, MemoryStore, Stored, UnreadableMemory
-from rescheduler.kube.pod_groups import PodGroups
 from rescheduler.kube.state import read_cluster as state_read_cluster
+from rescheduler.kube.unwatched import PodGroups
 from rescheduler.observe.events import Waiting
 from rescheduler.planning.forms import utc
 from rescheduler.planning.memory import Memory, OpenDebt

@@ -55,10 +55,9 @@ from rescheduler.kube.deployments import Deployments, SurgeableDeployments
 from rescheduler.kube.elector import Elector, Seat, identity
 from rescheduler.kube.eviction_requests import EvictionRequests
 from rescheduler.kube.lease import LeaseReader
-from rescheduler.kube.owners import read_quotas, read_templates
-from rescheduler.kube.pod_groups import PodGroups
 from rescheduler.kube.pool_lease import PoolLease
 from rescheduler.kube.state import ClusterState
+from rescheduler.kube.unwatched import PodGroups, read_quotas, read_templates
 from rescheduler.net.server import on_signals, serving
 from rescheduler.observe import log_lines
 from rescheduler.observe.events import Report, Started, tee

@@ -14,7 +14,7 @@ from predicates.pod_classes import RAW_PODS
 from predicates.wire import FILE_KINDS, Decoder, Interner, WireError, pod_annotations, unreadable, without_nulls
 from rescheduler.clock import Clock
 from rescheduler.errors import Forbidden, InputError, NotFound
-from rescheduler.kube import pod_groups
+from rescheduler.kube import unwatched
 from rescheduler.kube.client import Client
 from rescheduler.kube.codec import JsonCodec
 from rescheduler.kube.lister import ALL_RESOURCES, Lister, Resource, list_patiently, read_all, read_structs
@@ -215,9 +215,9 @@ def items(client: Client, clock: Clock, warn: Callable[[str], None]) -> Iterator
 
 def _of_groups(client: Client, warn: Callable[[str], None]) -> Iterator[Resource]:
     """Yield the resources of groups of pods that the API server serves."""
-    for group in pod_groups.KINDS:
+    for group in unwatched.KINDS:
         try:
-            yield from pod_groups.served(client, group)
+            yield from unwatched.served(client, group)
         except Forbidden as error:
             warn(f"{error}; groups of pods are left out")
 

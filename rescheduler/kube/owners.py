@@ -1,42 +1,28 @@
-"""Reads about owners of pods: owners that are not built in, pod templates, and pods that could not be created."""
+"""Reads about owners of pods: owners that are not built in, and why pods could not be created."""
 
-import contextlib
-import logging
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from http import HTTPStatus
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 import msgspec
-from msgspec import structs
 
 from predicates.objects import (
-    Object,
     ObjectMeta,
     OwnerReference,
-    PodSpec,
-    PodTemplate,
-    ResourceQuota,
-    StatefulSet,
-    Volume,
     Wire,
-    Workload,
 )
-from predicates.texts import is_name, is_version, one_line, quoted
-from predicates.wire import Decoder, Interner, WireError
+from predicates.texts import is_name, is_version, quoted
 from rescheduler.clock import Clock
 from rescheduler.errors import Forbidden, InputError, NotFound
 from rescheduler.kube.client import Client
-from rescheduler.kube.codec import JsonCodec
-from rescheduler.kube.lister import TEMPLATES, Resource, read_all, read_structs
-from rescheduler.kube.responses import decoded, refusal
+from rescheduler.kube.lister import Resource, read_structs
+from rescheduler.kube.responses import decoded
 from rescheduler.kube.workloads import WorkloadMeta, controller_of
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.forms import instant
-from rescheduler.planning.replacements import ADMISSION, TEMPLATED, is_token
 
 # Read owners of pods that are not built in: custom resources by discovery, and pods that own other pods.
 #
@@ -45,8 +31,6 @@ from rescheduler.planning.replacements import ADMISSION, TEMPLATED, is_token
 # them.
 
 _T = TypeVar("_T", bound=msgspec.Struct)
-
-log = logging.getLogger(__name__)
 
 #: How long the resources of a group and version are cached.
 CACHED: Final = timedelta(minutes=10)
@@ -267,155 +251,6 @@ def _phases(status: Any) -> Iterator[str]:
 
 def _field(value: Any, name: str) -> Any:
     return value.get(name) if isinstance(value, dict) else None
-
-
-# Read what replacement pods are created from, for the plan of a node that is about to be drained.
-#
-# The pod templates of its controllers are read with GET requests; LimitRanges, VerticalPodAutoscalers and
-# ResourceQuotas are listed in the namespaces of its pods.
-
-#: The path of each kind's API group and version, and its resource name.
-_PATHS: Final[Mapping[str, tuple[str, str]]] = {
-    resource.kind: (resource.path.rpartition("/")[0], resource.plural)
-    for resource in TEMPLATES
-    if resource.kind in TEMPLATED
-}
-
-#: What changes the pods that are created, and what limits them, by namespace.
-_ADMISSION: Final = tuple(each for each in TEMPLATES if each.kind in ADMISSION)
-_QUOTAS: Final = next(each for each in TEMPLATES if each.kind == "ResourceQuota")
-
-
-def read_templates(
-    client: Client, owners: Collection[tuple[str, OwnerReference]], *, dry_run: bool = False
-) -> list[tuple[str, Object]]:
-    """Return the controllers among *owners* that have a pod template, each with its kind.
-
-    With *dry_run*, a pod of each is created in a dry run, and its template is what admission made of it. The
-    LimitRanges and VerticalPodAutoscalers of their namespaces follow. Those that are gone, or that cannot be
-    decoded, are left out. Raises the other errors of requests.
-    """
-    decoder = Decoder(Interner())
-    found = []
-    for namespace, owner in sorted(owners, key=lambda pair: (pair[0], pair[1].kind, pair[1].name)):
-        if owner.kind not in _PATHS or owner.fault:
-            continue
-        base, plural = _PATHS[owner.kind]
-        try:
-            name = quote(owner.name, safe="")
-            path = f"{base}/namespaces/{quote(namespace, safe='')}/{plural}/{name}"
-            response = client.request(f"get {plural} {namespace}/{owner.name}", "GET", path)
-            controller = decoder.decode(owner.kind, response.body)
-            if dry_run and isinstance(controller, Workload | StatefulSet):
-                controller = with_admission(client, owner.kind, controller, response.body)
-            found.append((owner.kind, controller))
-        except (NotFound, WireError):
-            continue
-    for resource in _ADMISSION:
-        with contextlib.suppress(NotFound):  # the API server does not serve the kind
-            for namespace in sorted({namespace for namespace, _ in owners}):
-                found += [(resource.kind, each) for each in _in_namespace(client, resource, namespace)]
-    return found
-
-
-def read_quotas(client: Client, namespaces: Collection[str]) -> list[ResourceQuota]:
-    """Return the ResourceQuotas of *namespaces* that can be decoded. Raises the errors of requests but NotFound."""
-    found: list[Object] = []
-    with contextlib.suppress(NotFound):  # the API server does not serve the kind
-        for namespace in sorted(namespaces):
-            found += _in_namespace(client, _QUOTAS, namespace)
-    return [each for each in found if isinstance(each, ResourceQuota)]
-
-
-def _in_namespace(client: Client, resource: Resource, namespace: str) -> list[Object]:
-    base, _, plural = resource.path.rpartition("/")
-    of_namespace = replace(resource, path=f"{base}/namespaces/{quote(namespace, safe='')}/{plural}")
-    return read_all(client, of_namespace, JsonCodec(resource.kind, Interner()), lambda _: False)
-
-
-# Create the pods of controllers in a dry run, which tells what admission makes of them.
-
-#: Parts of messages that say nothing about the pod itself: our account has no permission, or the quota is used up
-#: while the pod to be evicted still runs (see :func:`read_quotas`), or a webhook does not support dry runs.
-_NO_VERDICT: Final = ("cannot create resource", "exceeded quota", "does not support dry run")
-
-
-class AdmittedPod(Wire, frozen=True):
-    """The pod in the response to its creation."""
-
-    metadata: ObjectMeta
-    spec: PodSpec = PodSpec()
-
-
-def with_admission(
-    client: Client, kind: str, controller: Workload | StatefulSet, body: bytes
-) -> Workload | StatefulSet:
-    """Return *controller*, whose JSON is *body*, with what admission makes of its pods, or why it rejects them.
-
-    Raises Retryable if there is no response. If the response tells nothing about the pod, the result is *controller*.
-    """
-    meta = controller.metadata
-    act = f"create a pod of {kind} {meta.namespace}/{meta.name} in a dry run"
-    path = f"/api/v1/namespaces/{quote(meta.namespace, safe='')}/pods"
-    given = msgspec.json.decode(body)
-    claims = _claims(given)
-    answer = client.send(act, "POST", path, query={"dryRun": "All"}, body=_new_pod(kind, given, claims))
-    if answer.ok:
-        pod = decoded(act, answer.body, AdmittedPod)
-        spec = structs.replace(pod.spec, volumes=_shared_volumes(pod.spec, claims))
-        admitted = PodTemplate(ObjectMeta(labels=pod.metadata.labels), spec)
-        return structs.replace(controller, admitted=admitted)
-    message = answer.status().message
-    if answer.code not in _REJECTIONS or any(text in message for text in _NO_VERDICT):
-        log.info("%s: the replacement is derived from the pod template", refusal(act, answer))
-        return controller
-    return structs.replace(controller, rejected=one_line(f"the API server rejects new pods: {message}"))
-
-
-#: The status codes by which admission rejects a pod; 500 is that of a webhook that cannot be called.
-_REJECTIONS: Final = (
-    HTTPStatus.BAD_REQUEST,
-    HTTPStatus.FORBIDDEN,
-    HTTPStatus.UNPROCESSABLE_ENTITY,
-    HTTPStatus.INTERNAL_SERVER_ERROR,
-)
-
-
-def _new_pod(kind: str, controller: Mapping[str, Any], claims: Collection[str]) -> dict[str, Any]:
-    """Return the pod that *controller* creates next, with a random name: its own may be in use."""
-    meta, template = controller["metadata"], controller["spec"]["template"]
-    owner = {"apiVersion": controller.get("apiVersion", _api_version(kind)), "kind": kind, "controller": True}
-    described = template.get("metadata") or {}
-    spec = dict(template["spec"])
-    if claims:
-        others = [volume for volume in spec.get("volumes") or () if volume["name"] not in claims]
-        own = [{"name": name, "persistentVolumeClaim": {"claimName": f"{name}-{meta['name']}-0"}} for name in claims]
-        spec["volumes"] = [*own, *others]
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "generateName": f"{meta['name']}-",
-            "labels": described.get("labels") or {},
-            "annotations": described.get("annotations") or {},
-            "ownerReferences": [owner | {"name": meta["name"], "uid": meta["uid"]}],
-        },
-        "spec": spec,
-    }
-
-
-def _api_version(kind: str) -> str:
-    return next(each.api_version for each in TEMPLATES if each.kind == kind)
-
-
-def _claims(controller: Mapping[str, Any]) -> list[str]:
-    """Return the names of the volumes of which each pod has a claim of its own."""
-    return [claim["metadata"]["name"] for claim in controller["spec"].get("volumeClaimTemplates") or ()]
-
-
-def _shared_volumes(spec: PodSpec, claims: Collection[str]) -> tuple[Volume, ...]:
-    """Return the volumes that all pods of the controller have: without *claims* of their own, and without tokens."""
-    return tuple(volume for volume in spec.volumes if volume.name not in claims and not is_token(volume.name))
 
 
 # Read Events about pods that a controller could not create. Only for messages, because Events may be missing.

@@ -28,7 +28,7 @@ from rescheduler.providers.base import (
     Refused,
     UnknownGroup,
 )
-from rescheduler.providers.fleet.machine import SystemMachine, SystemView
+from rescheduler.providers.fleet import SystemMachine, SystemView
 from rescheduler.providers.fleet.provider import hours
 from rescheduler.settings import ListenAddress
 

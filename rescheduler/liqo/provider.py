@@ -11,7 +11,7 @@ from rescheduler.liqo.messages import SCHEME, VIRTUAL_NODE_LABELS
 from rescheduler.net.config_files import keys_as
 from rescheduler.net.http_errors import Missing
 from rescheduler.providers.base import CloudProvider, NodeGroup, NodeRef, NodeTemplate, Refused
-from rescheduler.providers.fleet.machine import PollIntervals, SystemMachine, SystemView
+from rescheduler.providers.fleet import PollIntervals, SystemMachine, SystemView
 from rescheduler.providers.fleet.provider import FleetProvider
 
 # The cloud provider for Liqo's virtual nodes.

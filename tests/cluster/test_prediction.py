@@ -22,8 +22,8 @@ from rescheduler.clock import SystemClock
 from rescheduler.kube.client import Client
 from rescheduler.kube.connection import Kubeconfig
 from rescheduler.kube.lister import ALL_RESOURCES
-from rescheduler.kube.owners import read_templates
 from rescheduler.kube.state import read_cluster
+from rescheduler.kube.unwatched import read_templates
 from rescheduler.planning.outcome import Reason
 from rescheduler.planning.replacements import Replacements
 from tests.cluster.bad_days import FLAGS

@@ -7,7 +7,7 @@ import pytest
 from predicates.snapshot import Snapshot
 from rescheduler.clock import SystemClock
 from rescheduler.kube.client import Client
-from rescheduler.kube.pod_groups import REREAD_SECONDS, PodGroups
+from rescheduler.kube.unwatched import REREAD_SECONDS, PodGroups
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
 from tests.kube.edge import Reply, ScriptedApiServer, status

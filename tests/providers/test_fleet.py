@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from rescheduler.providers.base import InstanceState, NodeGroup
+from rescheduler.providers.fleet import PollIntervals, SystemMachine, SystemView
 from rescheduler.providers.fleet.fleet import MachineFleet
-from rescheduler.providers.fleet.machine import PollIntervals, SystemMachine, SystemView
 from tests.providers.clocks import StepClock
 
 GROUP = NodeGroup("g", 0, 9)

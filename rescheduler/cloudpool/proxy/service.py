@@ -36,8 +36,8 @@ from rescheduler.execution.watched_nodes import State, intents, vetoes_of_others
 from rescheduler.kube.client import Client
 from rescheduler.kube.cluster import KubeCluster, NodeEdit
 from rescheduler.kube.controllers import ControllerReader
-from rescheduler.kube.pod_groups import PodGroups
 from rescheduler.kube.state import ClusterState
+from rescheduler.kube.unwatched import PodGroups
 from rescheduler.observe import events
 from rescheduler.observe.events import ErrorKind, Report, Trouble, WatchAges
 from rescheduler.observe.pages import Health

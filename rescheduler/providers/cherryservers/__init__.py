@@ -32,7 +32,7 @@ from rescheduler.providers.cherryservers.client import (
     user_data,
 )
 from rescheduler.providers.cherryservers.config import TOKEN, CherryPool, CherrySettings, Definition, settings
-from rescheduler.providers.fleet.machine import PollIntervals, SystemMachine, SystemView
+from rescheduler.providers.fleet import PollIntervals, SystemMachine, SystemView
 from rescheduler.providers.fleet.provider import FleetProvider, hours
 
 # The cloud provider for Cherry Servers. A server belongs to a pool by two tags: the cluster's and the pool's.

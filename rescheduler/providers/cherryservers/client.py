@@ -19,7 +19,7 @@ from rescheduler.net.config_files import Endpoint
 from rescheduler.net.http import JsonClient
 from rescheduler.net.http_errors import UNREADABLE, HttpResponse, InvalidResponse, Missing
 from rescheduler.providers.base import InstanceError, InstanceState
-from rescheduler.providers.fleet.machine import SystemMachine
+from rescheduler.providers.fleet import SystemMachine
 
 # The parts of Cherry Servers' API messages that are used. Fields may be missing, null or of another type.
 

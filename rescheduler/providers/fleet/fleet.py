@@ -22,7 +22,7 @@ from rescheduler.providers.base import (
     with_rivals,
 )
 from rescheduler.providers.deleting import PolledSystem
-from rescheduler.providers.fleet.machine import MachineSystem, PollIntervals, SystemMachine, SystemView
+from rescheduler.providers.fleet import MachineSystem, PollIntervals, SystemMachine, SystemView
 
 # The deletion orders of this process, and the machines that it requested until the system lists them.
 

@@ -28,8 +28,8 @@ from rescheduler.providers.base import (
     below_minimum,
 )
 from rescheduler.providers.deleting import delete_until_confirmed
+from rescheduler.providers.fleet import MachineSystem, PollIntervals, SystemMachine
 from rescheduler.providers.fleet.fleet import FleetObservation, FleetOrder, MachineFleet, Matches
-from rescheduler.providers.fleet.machine import MachineSystem, PollIntervals, SystemMachine
 
 # Delete machines: list them, request the deletion, and list them again until it is confirmed.
 

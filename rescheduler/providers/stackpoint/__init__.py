@@ -27,7 +27,7 @@ from rescheduler.providers.base import (
     Refused,
     UnknownGroup,
 )
-from rescheduler.providers.fleet.machine import PollIntervals, SystemMachine, SystemView
+from rescheduler.providers.fleet import PollIntervals, SystemMachine, SystemView
 from rescheduler.providers.fleet.provider import FleetProvider
 from rescheduler.providers.stackpoint.client import SCHEME, ClusterNode, NodeAdd, NodePool, StackpointClient, machines
 from rescheduler.providers.stackpoint.config import PREFIX, Spec, StackpointSettings, settings

@@ -14,7 +14,7 @@ from rescheduler.clock import Clock
 from rescheduler.net.http import JsonClient
 from rescheduler.net.http_errors import UNREADABLE, Missing
 from rescheduler.providers.base import InstanceError, InstanceState, Refusal, Refused
-from rescheduler.providers.fleet.machine import SystemMachine
+from rescheduler.providers.fleet import SystemMachine
 from rescheduler.providers.stackpoint.config import StackpointSettings
 
 # The parts of StackPointCloud's API messages that are used.

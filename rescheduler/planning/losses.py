@@ -1,0 +1,391 @@
+"""The loss of one pool of spot nodes: whether its pods would run again on what remains. Pure.
+
+Each pool is taken away in a trial of the state after a plan. Its nodes are gone, with their topology domains, and its
+pods are created again as their controllers would create them. First it is tried to prove that all of them find a place
+in whatever order and wherever the scheduler places them (:mod:`rescheduler.planning.placement.ample`). Otherwise the
+scheduler is simulated: with its scoring, by priority, in several orders. A pod that has no place in any of them is
+homeless.
+
+Pods that end with their node (DaemonSet, mirror and expendable pods) need no place. Pods without a controller are lost
+with their node whatever is free; they are counted apart. Pods do not preempt others: somebody else would be homeless.
+"""
+
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Final
+
+import numpy as np
+
+from predicates.filters import Targets
+from predicates.indexes.terms import affinity_terms
+from predicates.nodes import CPU, MEMORY, Flags
+from predicates.nodes import PODS as PODS_COLUMN
+from predicates.objects import Pod, PodClass
+from predicates.plugins.pods import ties_of
+from predicates.snapshot import Trial
+from rescheduler.planning.controllers import ControllerName, controller_of
+from rescheduler.planning.pending import queue
+from rescheduler.planning.placement.ample import Ample, Loss, Rows
+from rescheduler.planning.placement.forecast import SimulatedScheduler
+from rescheduler.planning.placement.packing import Effort, Packing, Room, Sizes, shortage
+from rescheduler.planning.planning_round import PlanningRound
+from rescheduler.planning.replacements import ADMISSION, TEMPLATED
+from rescheduler.planning.rules.candidates import why_not_target
+from rescheduler.planning.rules.pod_traits import ends_with_node
+
+#: The number of simulations of a loss that is not proved to be survived.
+_PLAYS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Homeless:
+    """The pods of a controller that would find no place."""
+
+    controller: ControllerName
+    pods: tuple[str, ...]  #: ``namespace/name``, sorted
+    priority: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """What would have to be added for the homeless pods: their requests, and nodes like those that are lost."""
+
+    cpu: int  #: in millicores
+    memory: int  #: in bytes
+    nodes: int  #: at least so many of them
+    like: str  #: the largest of the lost nodes
+
+
+@dataclass(frozen=True, slots=True)
+class PoolLoss:
+    """The result of losing one pool."""
+
+    pool: str
+    nodes: int
+    pods: int  #: number of pods that must run again
+    homeless: tuple[Homeless, ...] = ()  #: the highest priority first
+    judged: bool = True  #: False if the effort did not suffice to judge the pool
+    not_recreated: int = 0  #: number of pods without a controller, which nothing creates again
+    needed: Needed | None = None
+
+    @property
+    def survived(self) -> bool:
+        """Return whether all pods that must run find a place."""
+        return self.judged and not self.homeless
+
+    @property
+    def homeless_pods(self) -> int:
+        """Return the number of homeless pods."""
+        return sum(len(each.pods) for each in self.homeless)
+
+
+@dataclass(frozen=True, slots=True)
+class _Displaced:
+    """The pods of one node, or of all lost nodes."""
+
+    pods: tuple[Pod, ...]  #: those that must run again, as their controllers create them
+    not_recreated: int
+    bound: tuple[tuple[Pod, str], ...]  #: those that the scheduler cannot place, and why
+    unlike: bool  #: whether any is created with other labels or rules about other pods
+
+
+class NodePods:
+    """The pods that must run again if their node is lost, by node. They are kept while the pods of a node are equal."""
+
+    def __init__(self) -> None:
+        self._by_node: dict[str, tuple[int, _Displaced]] = {}
+        self._valid_for: object = None
+
+    def of(self, node: str, shared: PlanningRound) -> _Displaced:
+        """Return the pods of *node* in the snapshot of *shared*."""
+        snapshot = shared.snapshot
+        versions = tuple(snapshot.versions[kind] for kind in (*TEMPLATED, *ADMISSION, "PodGroup", "LeaderWorkerSet"))
+        valid_for = (*versions, snapshot.generation, shared.policy.expendable_pods_priority_cutoff)
+        if valid_for != self._valid_for:
+            self._valid_for = valid_for
+            self._by_node.clear()
+        changed = max(snapshot.placed_on.get(node, 0), snapshot.edited_on.get(node, 0))
+        known = self._by_node.get(node)
+        if known is None or known[0] < changed:
+            known = self._by_node[node] = snapshot.changes, _displaced(node, shared)
+        return known[1]
+
+
+def _displaced(node: str, shared: PlanningRound) -> _Displaced:
+    cutoff, replaced = shared.policy.expendable_pods_priority_cutoff, shared.replacements.of
+    pods: list[Pod] = []
+    not_recreated, unlike = 0, False
+    for pod in shared.snapshot.pods_on[node].values():
+        if pod.cls.terminating or ends_with_node(pod, cutoff):
+            continue
+        if pod.owner is None:
+            not_recreated += 1
+            continue
+        new = replaced(pod)
+        unlike = unlike or (new is not pod and _is_unlike(pod, new))
+        pods.append(new)
+    return _Displaced(tuple(pods), not_recreated, tuple(_bound(pods, shared)), unlike)
+
+
+def _bound(pods: Sequence[Pod], shared: PlanningRound) -> Iterator[tuple[Pod, str]]:
+    """Yield the pods that the scheduler does not place, or not by the rules that are known, and why."""
+    by_key = {pod.key: pod for pod in pods}
+    for blocker in (*shared.replacements.blockers(pods), *shared.gangs.unbindable(pods)):
+        if blocker.pod is not None:
+            yield by_key[blocker.pod], blocker.detail
+
+
+class Losses:
+    """Trials in which the nodes of one pool are lost, and their pods are scheduled again on what remains."""
+
+    def __init__(
+        self,
+        shared: PlanningRound,
+        trial: Trial,
+        moved: Mapping[int, list[Pod]],
+        node_pods: NodePods,
+        pools: Mapping[str, Rows],
+        effort: Effort,
+    ) -> None:
+        self._shared = shared
+        self._snapshot = shared.snapshot
+        self._filters = shared.room.filters
+        self._trial = trial
+        self._moved = moved
+        self._node_pods = node_pods
+        self._pools = pools
+        self._effort = effort
+        self._usable = _usable(shared)
+        self._pending = queue(shared.snapshot, shared.policy, shared.circumstances)
+
+    def run(self, decisive: Sequence[str]) -> tuple[PoolLoss, ...]:
+        """Judge each pool: by proof, or else by simulation. End with the first of *decisive* that is not survived."""
+        pools = self._pools
+        displaced = {name: self._displaced(rows) for name, rows in pools.items()}
+        ample = Ample(self._snapshot, self._filters, self._usable, self._most(displaced.values()))
+        unproved = {name: self._unproved(ample, pools[name], lost) for name, lost in displaced.items()}
+        results = []
+        for name in dict.fromkeys((*(name for name in decisive if name in displaced), *displaced)):
+            lost = displaced[name]
+            result = PoolLoss(name, len(pools[name]), len(lost.pods), not_recreated=lost.not_recreated)
+            if unproved[name] or lost.bound:
+                result = self._simulated(result, pools[name], lost, unproved[name], ample)
+            results.append(result)
+            if name in decisive and not result.survived:
+                break
+        return tuple(results)
+
+    def _displaced(self, rows: Rows) -> _Displaced:
+        names = self._snapshot.nodes.names
+        on_nodes = [self._node_pods.of(names[row], self._shared) for row in rows.tolist()]
+        moved = [pod for row in rows.tolist() for pod in self._moved.get(row, ())] if self._moved else []
+        owned = [pod for pod in moved if pod.owner is not None]
+        return _Displaced(
+            pods=(*chain.from_iterable(each.pods for each in on_nodes), *owned),
+            not_recreated=sum(each.not_recreated for each in on_nodes) + len(moved) - len(owned),
+            bound=(*chain.from_iterable(each.bound for each in on_nodes), *_bound(owned, self._shared)),
+            unlike=any(each.unlike for each in on_nodes),
+        )
+
+    def _most(self, displaced: Iterable[_Displaced]) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+        """Return at least what the pods of any pool request together, with the pending pods."""
+        vector = self._snapshot.vector
+        for pod in self._pending:
+            vector(pod.cls.requests)  # adds the columns of its resources before any vector is used
+        for lost in displaced:
+            for cls in {pod.cls for pod in lost.pods}:
+                vector(cls.requests)
+        most = np.zeros(len(self._snapshot.nodes.resources), np.int64)
+        for lost in displaced:
+            classes = Counter(pod.cls for pod in lost.pods)
+            total = sum((number * vector(cls.requests) for cls, number in classes.items()), start=np.int64(0))
+            most = np.maximum(most, total)
+        return most + sum((vector(pod.cls.requests) for pod in self._pending), start=np.int64(0))
+
+    def _unproved(self, ample: Ample, rows: Rows, lost: _Displaced) -> frozenset[PodClass]:
+        """Return the classes of lost pods of which it is not proved that they find a place."""
+        classes = {pod.cls: None for pod in lost.pods}
+        if lost.unlike or any(affinity_terms(pod.cls).anti_affinity for pod in self._pending):
+            return frozenset(classes)
+        ports = sum(bool(pod.cls.ports) for pod in (*lost.pods, *self._pending))
+        loss = Loss(rows, frozenset(rows.tolist()), len(self._pending), ports)
+        return frozenset(cls for cls in classes if not ample.fits(cls, loss))
+
+    def _simulated(
+        self, result: PoolLoss, rows: Rows, lost: _Displaced, unproved: frozenset[PodClass], ample: Ample
+    ) -> PoolLoss:
+        """Simulate the scheduler after the loss. The trial is unchanged afterwards."""
+        mark = self._trial.savepoint()
+        few = [pod for pod in lost.pods if pod.cls in unproved]
+        apart = self._take_away(rows, few)
+        judged, stuck = True, list[tuple[Pod, str]]()
+        if unproved and not (apart and self._fit_among_others(result.pool, few, ample)):
+            judged, stuck = self._stuck(result.pool, lost)
+        self._trial.revert(mark)
+        stuck = list({pod.key: (pod, why) for pod, why in (*stuck, *lost.bound)}.values())
+        stuck += self._shared.gangs.stuck_with([pod for pod, _ in stuck], lost.pods)
+        homeless = _by_controller(stuck)
+        needed = self._needed(rows, [pod for pod, _ in stuck]) if stuck else None
+        return replace(result, homeless=homeless, judged=judged or bool(stuck), needed=needed)
+
+    def _take_away(self, rows: Rows, first: Sequence[Pod]) -> bool:
+        """Take the nodes away. Return whether none of their other pods counts for the terms of the pods *first*."""
+        keys = {pod.key for pod in first}
+        lost = rows.tolist()
+        for row in lost:
+            self._remove(row, keys, members=True)
+        lost_rows = frozenset(lost)
+        classes = {pod.cls for pod in first}
+        ties = [ties_of(cls, self._snapshot) for cls in classes]
+        apart = all(
+            each is not None and not any(lost_rows & counts.counter.rows.keys() for counts in each.all_counts)
+            for each in ties
+        )
+        for row in lost:
+            self._remove(row, keys, members=False)
+            self._trial.lose(row)
+        return apart
+
+    def _remove(self, row: int, keys: Collection[str], *, members: bool) -> None:
+        """Remove the pods of the node in *row* whose keys are in *keys*, or the others."""
+        on_node = self._snapshot.pods_on[self._snapshot.nodes.names[row]]
+        self._trial.evict(*(pod for key, pod in on_node.items() if (key in keys) is members))
+        for pod in self._moved.get(row, ()):
+            if (pod.key in keys) is members:
+                self._trial.unplace(pod.cls, row)
+
+    def _fit_among_others(self, pool: str, pods: Sequence[Pod], ample: Ample) -> bool:
+        """Return whether *pods* have so many places, in each play, that the other lost pods cannot take all of them.
+
+        The other pods are not placed. Pending pods are treated like *pods*.
+        """
+        waiting = sorted((*self._pending, *pods), key=lambda pod: (-_priority(pod), pod.key))
+        for number in range(_PLAYS):
+            if not self._effort.spend(len(waiting)):
+                return False
+            mark, must_run = self._trial.savepoint(), {pod.key for pod in pods}
+            rng = np.random.default_rng([zlib.crc32(pool.encode()), number])
+            scheduler = self._scheduler(rng)
+            arriving = _arriving(waiting, number, rng, self._shared.room.sizes)
+            left = self._play(arriving, scheduler, lambda pod: ample.leaves_one(pod, self._filters.feasible(pod)))
+            self._trial.revert(mark)
+            if any(pod.key in must_run for pod in left):
+                return False
+        return True
+
+    def _stuck(self, pool: str, lost: _Displaced) -> tuple[bool, list[tuple[Pod, str]]]:
+        """Return whether the loss was judged, and the pods without a place, each with the reason.
+
+        First-fit is tried first: it is fast, and if it finds no place for some pods, spreading them does not either.
+        """
+        room = self._room()
+        waiting = sorted((*self._pending, *lost.pods), key=lambda pod: (-_priority(pod), pod.key))
+        must_run = {pod.key for pod in lost.pods}
+        mark = self._trial.savepoint()
+        left: Sequence[Pod] = Packing(room, self._trial).first_fit(waiting)
+        stuck = [(pod, shortage(room, pod.cls)) for pod in left if pod.key in must_run]
+        self._trial.revert(mark)
+        if stuck:
+            return True, stuck
+        for number in range(_PLAYS):
+            if not self._effort.spend(len(waiting)):
+                return False, []
+            rng = np.random.default_rng([zlib.crc32(pool.encode()), number])
+            left = self._play(_arriving(waiting, number, rng, room.sizes), self._scheduler(rng))
+            stuck = [(pod, shortage(room, pod.cls)) for pod in left if pod.key in must_run]
+            self._trial.revert(mark)
+            if stuck:
+                return True, stuck
+        return True, []
+
+    def _scheduler(self, rng: np.random.Generator) -> SimulatedScheduler:
+        return SimulatedScheduler(self._snapshot, self._filters, np.flatnonzero(self._snapshot.nodes.alive), rng)
+
+    def _play(
+        self,
+        waiting: Sequence[Pod],
+        scheduler: SimulatedScheduler,
+        has_place: Callable[[PodClass], bool] = lambda _: True,
+    ) -> Sequence[Pod]:
+        """Bind the *waiting* pods, those that do not fit again after the others. Return the pods without a place."""
+        while waiting:
+            left = []
+            for pod in waiting:
+                row = scheduler.choose(pod) if has_place(pod.cls) else None
+                if row is None or not self._usable[row]:  # on a node that is about to go, it would not run for long
+                    left.append(pod)
+                else:
+                    self._trial.place(pod.cls, row)
+            if len(left) == len(waiting):
+                break
+            waiting = left
+        return waiting
+
+    def _room(self) -> Room:
+        """Return the nodes that remain: spot nodes first, in the order of plans."""
+        spot = self._shared.groups.spot.rows
+        usable = self._usable & self._snapshot.nodes.alive
+        others = usable.copy()
+        others[spot] = False
+        targets = Targets([*spot[usable[spot]].tolist(), *np.flatnonzero(others).tolist()])
+        return Room(self._snapshot, self._filters, targets, Sizes(self._snapshot, targets), "remaining nodes")
+
+    def _needed(self, rows: Rows, pods: Sequence[Pod]) -> Needed:
+        table = self._snapshot.nodes
+        request = np.sum([self._snapshot.vector(pod.cls.requests) for pod in pods], axis=0)
+        largest = max(rows.tolist(), key=lambda row: (int(table.allocatable[row, CPU]), table.names[row]))
+        amounts = table.allocatable[largest]
+        columns = [CPU, MEMORY, PODS_COLUMN]
+        nodes = max((-(-int(request[each]) // int(amounts[each])) for each in columns if amounts[each] > 0), default=1)
+        return Needed(int(request[CPU]), int(request[MEMORY]), max(1, nodes), table.names[largest])
+
+
+def _usable(shared: PlanningRound) -> Flags:
+    """Return which nodes take pods after a loss: all that stay and are not about to be removed, of any label."""
+    table, ending = shared.snapshot.nodes, shared.circumstances.ending | shared.circumstances.ordered
+    usable = table.alive.copy()
+    for row in np.flatnonzero(usable).tolist():
+        node = table.nodes[row]
+        usable[row] = node is not None and node.name not in ending and why_not_target(node) is None
+    return usable
+
+
+def _is_unlike(pod: Pod, new: Pod) -> bool:
+    """Return whether the replacement differs from *pod* in what concerns other pods."""
+    spec, before = new.cls.spec, pod.cls.spec
+    rules = spec.affinity, spec.topology_spread_constraints
+    return new.cls.labels != pod.cls.labels or rules != (before.affinity, before.topology_spread_constraints)
+
+
+def _priority(pod: Pod) -> int:
+    return pod.cls.spec.priority or 0
+
+
+def _arriving(pods: Sequence[Pod], number: int, rng: np.random.Generator, sizes: Sizes) -> list[Pod]:
+    """Return the pods by priority. Equal ones are in order in the first play, and the smallest first in the second.
+
+    Then the small ones take the nodes with the most room, which is the worst for the large ones. All other plays have
+    random orders.
+    """
+    arriving = list(pods)
+    if number == 1:
+        arriving.sort(key=lambda pod: sizes.of(pod.cls))
+    elif number > 1:
+        arriving = [pods[at] for at in rng.permutation(len(pods))]
+    return sorted(arriving, key=lambda pod: -_priority(pod))
+
+
+def _by_controller(stuck: Iterable[tuple[Pod, str]]) -> tuple[Homeless, ...]:
+    """Group the pods without a place by controller, the highest priority and then the most pods first."""
+    groups: defaultdict[tuple[ControllerName, int], list[tuple[Pod, str]]] = defaultdict(list)
+    for pod, why in stuck:
+        groups[controller_of(pod), _priority(pod)].append((pod, why))
+    homeless = (
+        Homeless(controller, tuple(sorted(pod.key for pod, _ in pods)), priority, pods[0][1])
+        for (controller, priority), pods in groups.items()
+    )
+    return tuple(sorted(homeless, key=lambda each: (-each.priority, -len(each.pods), each.controller)))
