@@ -19,7 +19,7 @@ def k8s_spot_rescheduler() -> None:
 
 
 def _run(function: str) -> None:
-    """Call the function with this name in :mod:`rescheduler.cli`. Interrupts are KeyboardInterrupts only within it."""
+    """Call the function with this name in :mod:`rescheduler.cli`. Within it, Ctrl-C raises KeyboardInterrupt."""
     ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # as in the background of a shell
     try:
         _on_interrupt(_exit_at_once, ignored=ignored)

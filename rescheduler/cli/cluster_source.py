@@ -54,7 +54,7 @@ output_option: Final = Option(
 
 
 _INCOMPLETE: Final = (
-    "the file is incomplete: it has {}; more nodes look drainable than are, and no money is stated; "
+    "the file is incomplete: it has {}; so too many nodes look drainable, and no money is stated; "
     "`rescheduler snapshot > FILE` writes a complete file"
 )
 

@@ -116,7 +116,7 @@ class Parsed(click.ParamType[Any]):
 
 
 class OptionalValue(click.types.StringParamType):
-    """A text that may be left out, which is the empty text. *is_value* tells it from the argument after the option."""
+    """An optional text, empty if it is left out. *is_value* decides whether the next argument is the text."""
 
     def __init__(self, is_value: Callable[[str], bool]) -> None:
         self.is_value = is_value

@@ -1,6 +1,5 @@
 """Deployments that roll out: which there are, one of them as it is now, and the change of its template's annotation."""
 
-import hashlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ import msgspec
 
 from predicates.objects import Deployment, Wire
 from predicates.snapshot import Snapshot, key_of
+from predicates.texts import one_line
 from predicates.wire import Decoder, Interner, WireError
 from rescheduler import decoding
 from rescheduler.clock import Clock
@@ -19,7 +19,7 @@ from rescheduler.kube.api_server import AccessRight, is_allowed
 from rescheduler.kube.client import MERGE_PATCH, Client
 from rescheduler.kube.codec import JsonCodec
 from rescheduler.kube.lister import TEMPLATES, read_all
-from rescheduler.kube.workloads import WorkloadCondition
+from rescheduler.kube.workloads import WorkloadCondition, decoded_digest
 from rescheduler.planning.policy import Surging
 from rescheduler.planning.surges import ANNOTATION
 
@@ -34,7 +34,6 @@ REVIEW_SECONDS: Final = 300.0
 _PROGRESS_SECONDS: Final = 600
 _LONGEST_SECONDS: Final = 3600
 
-_DIGITS: Final = 16
 _RESOURCE: Final = next(each for each in TEMPLATES if each.kind == "Deployment")
 
 #: The rights that a roll-out needs. That to read one Deployment is part of the daemon's.
@@ -123,14 +122,13 @@ def _template(deployment: Any) -> tuple[str | None, str]:
     annotations = dict(meta.get("annotations") or {})
     value = annotations.pop(RESTARTED_AT, None)
     meta["annotations"] = annotations
-    canonical = msgspec.json.encode({**template, "metadata": meta}, order="deterministic")
-    return value, hashlib.sha256(canonical).hexdigest()[:_DIGITS]
+    return value, decoded_digest({**template, "metadata": meta})
 
 
 def _message(rest: _Rest, kind: str, status: str, reason: str = "") -> str:
     for condition in rest.status.conditions:
         if (condition.type, condition.status) == (kind, status) and reason in ("", condition.reason):
-            return " ".join((condition.message or condition.reason).split())
+            return one_line(condition.message or condition.reason)
     return ""
 
 

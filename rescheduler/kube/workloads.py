@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
@@ -10,7 +10,7 @@ from msgspec import Raw
 from predicates.objects import ObjectMeta, OwnerReference, Wire
 from rescheduler import decoding
 from rescheduler.planning.controllers import Disruption, JobFacts
-from rescheduler.planning.forms import scaled
+from rescheduler.planning.forms import fenceposts, scaled
 
 # Controllers of pods as API objects, and their desired numbers of pods. Pure.
 
@@ -112,10 +112,9 @@ class WorkloadObject(Wire, frozen=True):
         return max(0, self.wanted - max(1, scaled(limits.max_unavailable or 1, self.wanted)))
 
     def _max_unavailable(self, strategy: RollOutStrategy) -> int:
-        """Return the limit in pods (``deploymentutil.ResolveFenceposts``)."""
+        """Return the limit in pods."""
         limits = strategy.rolling_update or RollingUpdate("25%", "25%")
-        unavailable = scaled(limits.max_unavailable or 0, self.wanted)
-        return unavailable or int(not scaled(limits.max_surge or 0, self.wanted, up=True))
+        return fenceposts(limits.max_surge or 0, limits.max_unavailable or 0, self.wanted)[1]
 
     @property
     def refusal(self) -> str:
@@ -133,7 +132,12 @@ def controller_of(owners: Iterable[OwnerReference]) -> OwnerReference | None:
 
 def digest(template: Raw) -> str:
     """Return a digest of a pod template. It does not depend on the formatting of the JSON."""
-    canonical = msgspec.json.encode(msgspec.json.decode(template), order="deterministic")
+    return decoded_digest(msgspec.json.decode(template))
+
+
+def decoded_digest(template: Any) -> str:
+    """Return the :func:`digest` of a pod template that is decoded already."""
+    canonical = msgspec.json.encode(template, order="deterministic")
     return hashlib.sha256(canonical).hexdigest()[:_DIGITS]
 
 

@@ -105,6 +105,12 @@ def scaled(value: int | str, total: int, *, up: bool = False) -> int:
     return math.ceil(percent * total / 100) if up else percent * total // 100
 
 
+def fenceposts(max_surge: int | str, max_unavailable: int | str, replicas: int) -> tuple[int, int]:
+    """Return how many pods a rolling update adds, and how many it leaves out (``deploymentutil.ResolveFenceposts``)."""
+    surge, unavailable = scaled(max_surge, replicas, up=True), scaled(max_unavailable, replicas)
+    return surge, unavailable or int(not surge)
+
+
 def percent(part: int, whole: int) -> int:
     """Return the share of *part* in percent, from 0 to 100; 0 if *whole* is 0."""
     return max(0, min(100, round(100 * part / whole))) if whole > 0 else 0

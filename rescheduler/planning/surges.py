@@ -19,7 +19,7 @@ from predicates.snapshot import DRAIN_TAINT, Snapshot
 from predicates.storage import find_claim
 from rescheduler.planning.budgets import Budgets, why_never
 from rescheduler.planning.controllers import ControllerName, controller_of
-from rescheduler.planning.forms import count, scaled
+from rescheduler.planning.forms import count, fenceposts
 from rescheduler.planning.outcome import Blocker, PodRef, Reason, Surge
 from rescheduler.planning.policy import Policy, Surging
 from rescheduler.planning.replacements import Replacements
@@ -92,12 +92,11 @@ NO_SURGES: Final = NodeSurges()
 
 
 def limits_of(deployment: Deployment) -> tuple[int, int]:
-    """Return how many pods a rolling update adds, and how many it leaves out (``deploymentutil.ResolveFenceposts``)."""
+    """Return how many pods a rolling update of *deployment* adds, and how many it leaves out."""
     limits = deployment.spec.strategy.rolling_update
-    most, least = (_DEFAULT, _DEFAULT) if limits is None else (limits.max_surge, limits.max_unavailable)
-    surge = scaled(_DEFAULT if most is None else most, replicas_of(deployment), up=True)
-    unavailable = scaled(_DEFAULT if least is None else least, replicas_of(deployment))
-    return surge, unavailable or int(not surge)
+    most, least = (None, None) if limits is None else (limits.max_surge, limits.max_unavailable)
+    most, least = (_DEFAULT if value is None else value for value in (most, least))
+    return fenceposts(most, least, replicas_of(deployment))
 
 
 def replicas_of(deployment: Deployment) -> int:
