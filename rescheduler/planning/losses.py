@@ -32,6 +32,7 @@ from rescheduler.planning.placement.ample import Ample, Loss, Rows
 from rescheduler.planning.placement.forecast import SimulatedScheduler
 from rescheduler.planning.placement.packing import Effort, Packing, Room, Sizes, shortage
 from rescheduler.planning.planning_round import PlanningRound
+from rescheduler.planning.pools import spot_pools
 from rescheduler.planning.replacements import ADMISSION, TEMPLATED
 from rescheduler.planning.rules.candidates import why_not_target
 from rescheduler.planning.rules.pod_traits import ends_with_node
@@ -159,7 +160,8 @@ class Losses:
         self._node_pods = node_pods
         self._pools = pools
         self._effort = effort
-        self._usable = _usable(shared)
+        self._trusted = _trusted(shared)
+        self._usable = _usable(shared) & self._trusted
         self._pending = queue(shared.snapshot, shared.policy, shared.circumstances)
 
     def run(self, decisive: Sequence[str]) -> tuple[PoolLoss, ...]:
@@ -303,7 +305,8 @@ class Losses:
         return True, []
 
     def _scheduler(self, rng: np.random.Generator) -> SimulatedScheduler:
-        return SimulatedScheduler(self._snapshot, self._filters, np.flatnonzero(self._snapshot.nodes.alive), rng)
+        nodes = np.flatnonzero(self._snapshot.nodes.alive & self._trusted)
+        return SimulatedScheduler(self._snapshot, self._filters, nodes, rng)
 
     def _play(
         self,
@@ -352,6 +355,17 @@ def _usable(shared: PlanningRound) -> Flags:
         node = table.nodes[row]
         usable[row] = node is not None and node.name not in ending and why_not_target(node) is None
     return usable
+
+
+def _trusted(shared: PlanningRound) -> Flags:
+    """Return which nodes are of no pool that lost nodes a short while ago: its other nodes may follow."""
+    table, settling = shared.snapshot.nodes, shared.circumstances.settling
+    trusted = np.ones(len(table), np.bool_)
+    if settling:
+        pools = spot_pools(table, shared.groups.spot_rows, shared.policy.spot_pool_labels)
+        for pool in settling:
+            trusted[pools.rows_of(pool)] = False
+    return trusted
 
 
 def _is_unlike(pod: Pod, new: Pod) -> bool:

@@ -1,6 +1,8 @@
 """Whether the pods of a lost pool would run again: the certificate of a state, before and after plans."""
 
 from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from rescheduler.planning.survival import Certificate
 from tests.planning.builders import (
     CIRCUMSTANCES,
     HOST,
+    NOW,
     ON_DEMAND,
     ZONE,
     Manifest,
@@ -175,6 +178,40 @@ def test_homeless_pods(case: str) -> None:
     objects, expected = CASES[case]
     found = homeless(certified(objects))
     assert found == expected
+
+
+#: case: nodes besides s1 and s2 → the settling pools, and the homeless pods of s1
+SETTLING_CASES: dict[str, tuple[list[Manifest], list[str], list[str]]] = {
+    "none": ([], [], []),
+    "the only other pool": ([], ["b/m"], ["p"]),
+    "a pool with the best score, and another one": ([spot("s3", "c", cpu="4")], ["b/m"], []),
+    "both other pools": ([spot("s3", "c")], ["b/m", "c/m"], ["p"]),
+    "an on-demand node stays": ([node("o", ON_DEMAND, cpu="4")], ["b/m"], []),
+    "a pool without nodes": ([], ["z/m"], []),
+    "the lost pool itself": ([], ["a/m"], []),
+    "nodes of other labels are not of the pool": ([node("o", ON_DEMAND, zone="b", labels={TYPE: "m"})], ["b/m"], []),
+}
+
+
+@pytest.mark.parametrize("case", SETTLING_CASES)
+@pytest.mark.parametrize("full", [False, True])
+def test_a_settling_pool_has_no_place_for_homeless_pods(case: str, full: bool) -> None:
+    """It has the most room, and with the labels of zones only it is a whole zone. Proof and simulation agree."""
+    more, settling, expected = SETTLING_CASES[case]
+    others = [pod("t", "s1", cpu="1")] if full else []  # without a proof for all, the scheduler is simulated
+    objects = [spot("s1"), spot("s2", "b", cpu="32"), *more, pod("p", "s1", cpu="3"), *others]
+    circumstances = replace(CIRCUMSTANCES, settling={pool: NOW + timedelta(minutes=1) for pool in settling})
+    certificate = Planner(snapshot(objects), Policy()).certificate(circumstances, Survive.POOL)
+    found = homeless(certificate).get("a/m", [])
+    assert [key for key in found if key != "t"] == expected
+
+
+def test_a_node_is_left_while_the_pool_that_would_save_its_pods_is_settling() -> None:
+    objects = [node("o", ON_DEMAND), spot("s1"), spot("s2", "b"), pod("p", "o", cpu="3"), pod("q", "s1", cpu="500m")]
+    planner = Planner(snapshot(objects), Policy(survive=Survive.POOL))
+    assert summary(planner.plan_each(CIRCUMSTANCES)) == {"o": {"p": "s1"}}
+    circumstances = replace(CIRCUMSTANCES, settling={"b/m": NOW + timedelta(minutes=1)})
+    assert summary(planner.plan_each(circumstances)) == {"o": ["would-not-survive"]}
 
 
 def test_a_plan_that_breaks_the_certificate() -> None:

@@ -230,7 +230,7 @@ class Forecaster:
 
 
 class SimulatedScheduler:
-    """Simulates the scheduler for the pods of one play."""
+    """Simulates the scheduler for the pods of one play. It chooses among the rows *order*."""
 
     def __init__(
         self, snapshot: Snapshot, filters: Filters, order: npt.NDArray[np.intp], rng: np.random.Generator
@@ -267,9 +267,9 @@ class SimulatedScheduler:
 
         The next search starts at the node after the last one that was checked.
         """
-        if self._wanted >= len(self._order):
-            return np.flatnonzero(feasible)
         positions = np.flatnonzero(feasible[self._order])
+        if self._wanted >= len(self._order):
+            return self._order[positions]
         behind = int(np.searchsorted(positions, self._start))
         positions = np.concatenate([positions[behind:], positions[:behind]])[: self._wanted]
         nodes = len(self._order)
