@@ -63,15 +63,19 @@ class Seat:
     """The place of this process among those that compete for the Lease *lease* in its network namespace."""
 
     def __init__(self, lease: str) -> None:
-        """Take the seat. :attr:`tag` identifies the network namespace; it is "" if another process has the seat."""
+        """Take the seat. :attr:`tag` identifies it; it is "" if another process has the seat.
+
+        Processes in one network namespace that reach the API server at different hosts have different seats, and so
+        different tags: neither may conclude that the other is dead.
+        """
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._socket.bind(b"\0spot-rescheduler/" + hashlib.sha256(lease.encode()).hexdigest().encode())
-            network = f"{_BOOT_ID.read_text().strip()}/{_NETWORK.stat().st_ino}"
+            seat = f"{_BOOT_ID.read_text().strip()}/{_NETWORK.stat().st_ino}/{lease}"
         except OSError:  # another process has it, or this is not Linux
             self.tag = ""
         else:
-            self.tag = hashlib.sha256(network.encode()).hexdigest()[:16]
+            self.tag = hashlib.sha256(seat.encode()).hexdigest()[:16]
 
     def is_dead(self, holder: str) -> bool:
         """Return whether *holder* had this seat before. Then its process has ended."""

@@ -280,7 +280,8 @@ def test_one_process_of_a_network_namespace_has_the_seat_until_it_ends() -> None
         assert not second.is_dead(identity("pod", first.tag))
         assert not second.is_dead(identity("pod"))
     with contextlib.closing(Seat("first")) as third, contextlib.closing(Seat("other")) as other:
-        assert third.tag == first.tag == other.tag
+        assert third.tag == first.tag != other.tag
+        assert not other.is_dead(identity("pod", third.tag)), "a process with another seat may be alive"
 
 
 @pytest.mark.parametrize("mine", [True, False])
