@@ -7,7 +7,7 @@ from datetime import datetime
 
 from tests.invariants.history import seconds
 from tests.invariants.judging import JudgedMoment
-from tests.invariants.moments import HistoryMoment, PodEvicted, Wrote
+from tests.invariants.moments import HistoryMoment, MachineTerminated, PodEvicted, Wrote
 from tests.invariants.objects import SeenNode
 from tests.invariants.replay import SeenDrain
 from tests.invariants.rules import Rules, Violation
@@ -24,10 +24,15 @@ class KeepsMinimum:
                 drain = scene.drain_of(pod)
                 if drain is not None and len(drain.evicted) == 1:
                     yield from self._enough(drain, moment.at, scene)
+                if drain is not None and (node := scene.now.nodes.get(drain.node)) is not None:
+                    yield from _on_demand(node, "drained", moment.at, scene.rules.lag, scene)
+            case MachineTerminated(termination):
+                if (node := scene.now.nodes.get(termination.node)) is not None:
+                    yield from _on_demand(node, "terminated", moment.at, scene.rules.look, scene)
             case Wrote(revision):
                 drain = scene.now.drains.get(revision.object.metadata.name)
                 if isinstance(revision.object, SeenNode) and drain is not None and drain.number == revision.number:
-                    yield from _on_demand(revision.object, moment.at, scene)
+                    yield from _on_demand(revision.object, "marked", moment.at, scene.rules.lag, scene)
                 if scene.rules.minimum:
                     self._note(moment.at, scene)
 
@@ -50,11 +55,11 @@ class KeepsMinimum:
             yield Violation(7, at, f"{what}; {wanted} must remain")
 
 
-def _on_demand(node: SeenNode, at: datetime, scene: JudgedMoment) -> Iterator[Violation]:
-    states = scene.now.recent(node.metadata.uid, at, scene.rules.lag)
+def _on_demand(node: SeenNode, action: str, at: datetime, lag: float, scene: JudgedMoment) -> Iterator[Violation]:
+    states = scene.now.recent(node.metadata.uid, at, lag)
     if not any(_is_on_demand(state, scene.rules) for state in states if isinstance(state, SeenNode)):
         labels = ", ".join(sorted(node.metadata.labels))
-        yield Violation(7, at, f"node {node.metadata.name} was marked but has no on-demand label ({labels})")
+        yield Violation(7, at, f"node {node.metadata.name} was {action} but is no on-demand node ({labels})")
 
 
 def _is_on_demand(node: SeenNode, rules: Rules) -> bool:

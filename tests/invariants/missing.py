@@ -52,6 +52,7 @@ class MovedOwner:
     before: int  #: its pods before the first eviction
     succeeded: int
     lacking_since: datetime | None = None  #: since when it has fewer pods than before, and than it wants
+    recovered: bool = False  #: whether it has had as many again, or wanted no more, since the last eviction
 
 
 @dataclass(slots=True)
@@ -70,7 +71,8 @@ class MissingPods:
         if not all(map(self.measure, [pod, *recent])):
             return
         ready = sum(self.measure(other) for other in now.pods_of(owner))
-        self.moved.setdefault((drain.number, owner), MovedOwner(ready, now.succeeded(owner)))
+        moved = MovedOwner(ready, now.succeeded(owner))
+        self.moved.setdefault((drain.number, owner), moved).recovered = False
         shortage = self.shortages.get(owner)
         if shortage is None:
             before = sum(self.measure(other) for other in now.pods_of(owner))
@@ -84,6 +86,7 @@ class MissingPods:
         for (_, moved), state in self.moved.items():
             if moved == owner:
                 state.lacking_since = (state.lacking_since or at) if self._lacks(owner, state, now) else None
+                state.recovered = state.recovered or state.lacking_since is None
         shortage = self.shortages.get(owner)
         if shortage is None:
             return
@@ -98,9 +101,12 @@ class MissingPods:
             del self.shortages[owner]
 
     def _lacks(self, owner: OwnerKey, moved: MovedOwner, now: Replay) -> bool:
-        """Return whether *owner* has fewer pods than before the drain. Unknown wishes count as none."""
-        wanted = now.wanted(owner)
-        needed = min(moved.before - max(0, now.succeeded(owner) - moved.succeeded), wanted or 0)
+        """Return whether *owner* has fewer pods than before the drain. Unknown wishes count as none.
+
+        A new template does not forgive: only as many pods as its roll-out may make unavailable are allowed for.
+        """
+        wanted = (now.wanted(owner) or 0) - now.may_lack(owner)
+        needed = min(moved.before - max(0, now.succeeded(owner) - moved.succeeded), wanted)
         return sum(self.measure(pod) for pod in now.pods_of(owner)) < needed
 
     def _deficit(self, owner: OwnerKey, now: Replay) -> int:

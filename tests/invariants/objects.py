@@ -54,6 +54,7 @@ class VolumeFields(Fields, frozen=True):
 class PodSpecFields(Fields, frozen=True):
     node_name: str = ""
     scheduler_name: str = "default-scheduler"
+    priority: int = 0
     volumes: tuple[VolumeFields, ...] = ()
 
 
@@ -150,10 +151,20 @@ class SeenNode(Fields, frozen=True, tag="nodes", tag_field="resource"):
         return key in self.metadata.labels and (not equals or self.metadata.labels[key] == value)
 
 
+class LimitFields(Fields, frozen=True):
+    max_unavailable: int | str | None = None
+
+
+class StrategyFields(Fields, frozen=True):
+    type: str = "RollingUpdate"
+    rolling_update: LimitFields | None = None
+
+
 class WorkloadSpecFields(Fields, frozen=True):
     """A workload's spec; *template* is replaced by its digest after decoding."""
 
     replicas: int | None = None
+    strategy: StrategyFields = StrategyFields()  #: of a Deployment
     parallelism: int | None = None
     completions: int | None = None
     suspend: bool = False
@@ -194,6 +205,16 @@ class SeenWorkload(Fields, frozen=True, tag="workloads", tag_field="resource"):
         if self.spec.completions is None:
             return 0 if self.status.succeeded else parallelism
         return max(0, min(parallelism, self.spec.completions - self.status.succeeded))
+
+    @property
+    def may_lack(self) -> int:
+        """The number of pods that may be unavailable while a new template rolls out; 0 if that may be all of them."""
+        if self.kind != "Deployment":
+            return min(1, max(0, self.wanted - 1)) if self.kind == "StatefulSet" else 0
+        limits = self.spec.strategy.rolling_update or LimitFields("25%")
+        most = limits.max_unavailable if limits.max_unavailable is not None else "25%"
+        allowed = int(most.removesuffix("%")) * self.wanted // 100 if isinstance(most, str) else most
+        return allowed if self.spec.strategy.type == "RollingUpdate" and allowed < self.wanted else 0
 
 
 class SelectorFields(Fields, frozen=True):

@@ -20,7 +20,8 @@ from tests.invariants.rules import Violation
 class MovedBeforeRemoval:
     """Checks the termination, which has no revision, and the mark before the termination, which has one."""
 
-    _preempted: defaultdict[int, set[OwnerKey]] = field(default_factory=lambda: defaultdict(set))  #: by drain
+    #: By drain: the owner, the node and the priority of each preempted pod.
+    _preempted: defaultdict[int, set[tuple[OwnerKey, str, int]]] = field(default_factory=lambda: defaultdict(set))
 
     def check(self, moment: HistoryMoment, scene: JudgedMoment) -> Iterator[Violation]:
         match moment:
@@ -40,13 +41,15 @@ class MovedBeforeRemoval:
         owner = scene.owner(pod) if pod.preempted else None
         for drain in scene.now.drains.values():
             if owner is not None and drain.evicted and drain.node != pod.spec.node_name:
-                self._preempted[drain.number].add(owner)
+                self._preempted[drain.number].add((owner, pod.spec.node_name, pod.spec.priority))
 
     def _displaced(self, termination: ObservedTermination, scene: JudgedMoment) -> Iterator[Violation]:
         for drain in scene.now.drains.values():
             if drain.node != termination.node:
                 continue
-            for owner in sorted(self._preempted[drain.number]):
+            known = self._preempted[drain.number]
+            owners = {owner for owner, node, priority in known if _took(drain, node, priority, scene)}
+            for owner in sorted(owners):
                 pending = [pod.key for pod in scene.now.pods_of(owner) if not (pod.bound or pod.deleting or pod.ended)]
                 if pending:
                     what = f"node {drain.node} was terminated while preempted pods of {named(owner)} had no node"
@@ -57,6 +60,13 @@ class MovedBeforeRemoval:
         for write in ours(scene.history.writes, scene.rules):
             if write.kind == "nodes" and write.verb == "delete" and write.accepted and write.name not in removed:
                 yield Violation(6, write.handled, f"node {write.name} was deleted without a removal mark")
+
+
+def _took(drain: SeenDrain, node: str, priority: int, scene: JudgedMoment) -> bool:
+    """Return whether a pod on *node* with a higher *priority* replaces a pod that *drain* has evicted."""
+    moved = {owner for number, owner in scene.ready.moved if number == drain.number}
+    there = (pod for pod in scene.now.pods_on(node) if pod.spec.priority > priority)
+    return any(scene.owner(pod) in moved and scene.now.created[pod.metadata.uid] > drain.number for pod in there)
 
 
 def _ordered(termination: ObservedTermination, scene: JudgedMoment) -> Iterator[Violation]:
@@ -76,8 +86,11 @@ def _lost_again(termination: ObservedTermination, scene: JudgedMoment) -> Iterat
         if drain is None or number != drain.number or since is None:
             continue
         shortage = scene.ready.shortages.get(owner)
-        if (shortage is None or shortage.drain is not drain) and since < termination.at - seconds(scene.rules.look):
-            what = f"node {drain.node} was terminated while {named(owner)} lacked pods again since {since:%H:%M:%S}"
+        if shortage is not None and shortage.drain is drain:
+            continue
+        if not moved.recovered or since < termination.at - seconds(scene.rules.look):
+            again = " again" if moved.recovered else ""
+            what = f"node {drain.node} was terminated while {named(owner)} lacked pods{again} since {since:%H:%M:%S}"
             yield Violation(6, termination.at, what)
 
 

@@ -61,6 +61,7 @@ class Replay:
         self.states: defaultdict[str, list[Revision]] = defaultdict(list)  #: all revisions of pods and nodes, by UID
         self.spot_uids: set[str] = set()  #: UIDs of current and former spot nodes
         self.owners: dict[str, OwnerKey | None] = {}  #: pods by UID
+        self._edited: set[str] = set()  # UIDs of workloads whose template has changed
         self._by_node: defaultdict[str, set[str]] = defaultdict(set)
         self._by_owner: defaultdict[OwnerKey, set[str]] = defaultdict(set)
 
@@ -71,9 +72,16 @@ class Replay:
             case SeenNode() as node:
                 self._node(node, revision)
             case SeenWorkload() as workload:
-                _keep(self.workloads, workload.metadata.uid, workload, gone=revision.gone)
+                self._workload(workload, revision)
             case SeenBudget() as budget:
                 _keep(self.budgets, budget.metadata.uid, budget, gone=revision.gone)
+
+    def _workload(self, workload: SeenWorkload, revision: Revision) -> None:
+        uid = workload.metadata.uid
+        before = self.workloads.get(uid)
+        if before is not None and before.spec.template != workload.spec.template:
+            self._edited.add(uid)
+        _keep(self.workloads, uid, workload, gone=revision.gone)
 
     def recent(self, uid: str, at: datetime, lag: float) -> list[SeenObject]:
         """Return the states of a pod or node since *lag* seconds before *at*."""
@@ -100,6 +108,11 @@ class Replay:
     def template(self, owner: OwnerKey) -> object:
         workload = self.workloads.get(owner[3])
         return workload.spec.template if workload is not None else None
+
+    def may_lack(self, owner: OwnerKey) -> int:
+        """Return how many pods of *owner* may be unavailable because a new template rolls out."""
+        workload = self.workloads.get(owner[3])
+        return workload.may_lack if workload is not None and owner[3] in self._edited else 0
 
     def succeeded(self, owner: OwnerKey) -> int:
         workload = self.workloads.get(owner[3])

@@ -83,6 +83,7 @@ class HistoryScript:
         annotations: Mapping[str, str] = {},
         owner: str = "web",
         preempted: bool = False,
+        priority: int = 0,
     ) -> None:
         meta: dict[str, Any] = {
             "name": name,
@@ -95,7 +96,9 @@ class HistoryScript:
         if preempted:
             conditions.append({"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"})
         status = {"phase": "Running", "conditions": conditions}
-        pod = msgspec.convert({"metadata": meta, "spec": {"nodeName": node}, "status": status}, SeenPod)
+        pod = msgspec.convert(
+            {"metadata": meta, "spec": {"nodeName": node, "priority": priority}, "status": status}, SeenPod
+        )
         self._pods[name] = pod
         self._wrote(pod)
 

@@ -146,8 +146,8 @@ def terminated_while_missing(script: HistoryScript) -> None:
     script.terminate()
 
 
-def _preempting(script: HistoryScript, node: str) -> None:
-    """Move all pods; a replacement pod preempts a pod, whose own replacement pod is bound to *node*."""
+def _preempting(script: HistoryScript, node: str, priority: int = 1000) -> None:
+    """Move all pods with *priority*, one in place of a preempted pod. The pod that replaces it is bound to *node*."""
     script.pod("low-0", "spot", owner="low")
     script.mark()
     for number in range(4):
@@ -156,7 +156,7 @@ def _preempting(script: HistoryScript, node: str) -> None:
             script.pod("low-0", "spot", owner="low", preempted=True)
             script.delete("low-0")
             script.pod("low-1", node, owner="low", ready=bool(node))
-        script.pod(f"new-{number}", "spot")
+        script.pod(f"new-{number}", "spot", priority=priority)
         script.after(1)
     script.after(6)
     script.mark("removing")
@@ -202,6 +202,52 @@ def terminated_while_preempted_pods_are_pending(script: HistoryScript) -> None:
 
 def terminated_after_preempted_pods_have_a_place(script: HistoryScript) -> None:
     _preempting(script, "spot")
+
+
+def terminated_while_pods_that_others_preempted_are_pending(script: HistoryScript) -> None:
+    """The moved pods have no higher priority than the preempted one."""
+    _preempting(script, "", priority=0)
+
+
+def _edited(script: HistoryScript, replicas: int, ready: int) -> None:
+    """A template is edited after the eviction, and at the termination *ready* of the owner's pods are Ready."""
+    script.workload(replicas)
+    for number in range(4, replicas):
+        script.pod(f"web-{number}", "spot")
+    script.mark()
+    script.evict("web-0")
+    script.workload(replicas, template="2")
+    for number in range(1, 4):
+        script.delete(f"web-{number}")
+    for number in range(ready - max(0, replicas - 4)):
+        script.pod(f"new-{number}", "spot")
+    script.after(6)
+    script.mark("removing")
+    script.after(1)
+    script.terminate()
+
+
+def terminated_after_an_edit_without_successors(script: HistoryScript) -> None:
+    _edited(script, 4, 0)
+
+
+def terminated_after_an_edit_with_too_few_successors(script: HistoryScript) -> None:
+    _edited(script, 8, 5)
+
+
+def terminated_during_a_roll_out_within_its_limits(script: HistoryScript) -> None:
+    _edited(script, 8, 6)
+
+
+def relabeled_before_the_termination(script: HistoryScript) -> None:
+    script.workload(replicas=0)
+    for number in range(4):
+        script.delete(f"web-{number}")
+    script.mark("removing")
+    script.after(1)
+    script.node("od", SPOT, "removing")
+    script.after(6)
+    script.terminate()
 
 
 def terminated_without_a_mark(script: HistoryScript) -> None:
@@ -309,6 +355,11 @@ CASES: Final[dict[Callable[[HistoryScript], None], set[int]]] = {
     terminated_right_after_a_pod_was_lost: set(),
     terminated_while_preempted_pods_are_pending: {6},
     terminated_after_preempted_pods_have_a_place: set(),
+    terminated_while_pods_that_others_preempted_are_pending: set(),
+    terminated_after_an_edit_without_successors: {6},
+    terminated_after_an_edit_with_too_few_successors: {6},
+    terminated_during_a_roll_out_within_its_limits: set(),
+    relabeled_before_the_termination: {7},
     terminated_without_a_mark: {6},
     terminated_empty: set(),
     opted_out_before_the_lag: {3},

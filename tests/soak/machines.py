@@ -37,6 +37,7 @@ class ChangingNodes:
     spot_count: int = 0
     pending_since: dict[str, float] = field(default_factory=dict)  #: start time by pod UID
     idle_since: dict[str, float] = field(default_factory=dict)  #: start time by node name
+    relabeled: set[str] = field(default_factory=set)  #: machines of the pool that have the label of spot nodes
 
     def add_spot(self) -> str:
         if len(self.spot()) >= MOST_SPOT:
@@ -53,10 +54,19 @@ class ChangingNodes:
         return f"add an on-demand machine ({size['desiredSize'] + 1} wanted)"
 
     def spot(self) -> list[str]:
-        return self._names(manifests.SPOT)
+        return [name for name in self._names(manifests.SPOT) if name not in self.relabeled]
 
     def on_demand(self) -> list[str]:
         return self._names(manifests.ON_DEMAND)
+
+    def relabel(self, name: str) -> None:
+        """Give an on-demand node the label of spot nodes in place of its own."""
+        self.relabeled.add(name)
+        self._unless_gone("PATCH", name, {"metadata": {"labels": {manifests.ON_DEMAND: None, manifests.SPOT: "true"}}})
+
+    def label_back(self, name: str) -> None:
+        self._unless_gone("PATCH", name, {"metadata": {"labels": {manifests.ON_DEMAND: "true", manifests.SPOT: None}}})
+        self.relabeled.discard(name)
 
     def notice(self, name: str) -> None:
         """Add the taint that announces an interruption."""
@@ -88,10 +98,13 @@ class ChangingNodes:
             self._delete_pod(pod)
         return f"push {len(chosen)} pods back to on-demand nodes" + (f", {added}" if added else "")
 
-    def drained(self) -> bool:
-        """Return whether a drain is in progress."""
-        nodes = self.plane.api.items("/api/v1/nodes")
-        return any(taint["key"] == DRAIN_TAINT.key for node in nodes for taint in node["spec"].get("taints", ()))
+    def drained(self) -> list[str]:
+        """Return the nodes that are being drained."""
+        return [
+            node["metadata"]["name"]
+            for node in self.plane.api.items("/api/v1/nodes")
+            if any(taint["key"] == DRAIN_TAINT.key for taint in node["spec"].get("taints", ()))
+        ]
 
     def cordon(self, *, closed: bool) -> None:
         for name in self.spot():

@@ -77,6 +77,10 @@ class RandomTrouble:
             (self._pause, 1),
             (self._faults, 3),
             (self._pool_faults, 1),
+            (self._pool_outage, 1),
+            (self._edit, 4),
+            (self._orphan, 1.5),
+            (self._relabel, 1.5),
         ]
 
     def _after(self, seconds: float, action: str, end: Callable[[], object]) -> None:
@@ -162,3 +166,29 @@ class RandomTrouble:
         rules.randomly(RandomFaults(faults, 0.2, self.rng.randrange(10**6)))
         self._after(seconds, "no faults for the pool", lambda: rules.randomly(None))
         return f"faults for 20 % of the requests to the pool for {seconds:.0f} s"
+
+    def _pool_outage(self) -> str:
+        seconds, rules = self.rng.uniform(10, 40), self.pool_proxy.rules
+        rules.randomly(RandomFaults((InjectedError(503),), 1.0, 0))
+        self._after(seconds, "the pool answers again", lambda: rules.randomly(None))
+        return f"the pool answers 503 to all requests for {seconds:.0f} s"
+
+    def _edit(self) -> str:
+        """Edit a template during a drain."""
+        drained = self.fleet.drained()
+        return self.workloads.edit_on(drained[0]) if drained else ""
+
+    def _orphan(self) -> str:
+        key, seconds = self.workloads.orphan(), self.rng.uniform(2, 15)
+        self._after(seconds, f"create {key} again", lambda: self.workloads.adopt(key))
+        return f"delete {key} without its pods for {seconds:.0f} s"
+
+    def _relabel(self) -> str:
+        """Relabel an on-demand node, if possible one that is being drained."""
+        nodes = self.fleet.on_demand()
+        if len(nodes) < 2:
+            return ""
+        name, seconds = self.rng.choice(self.fleet.drained() or nodes), self.rng.uniform(10, 30)
+        self.fleet.relabel(name)
+        self._after(seconds, f"node {name} is an on-demand node again", lambda: self.fleet.label_back(name))
+        return f"node {name} is labeled as a spot node for {seconds:.0f} s"

@@ -12,6 +12,13 @@ from devcluster.stages import COMPLETE_AFTER, NEVER, START_AFTER, TERMINATE_AFTE
 from tests.soak.machines import GUARD
 
 TEAMS: Final = ("red", "blue", "green")
+HIGH: Final = "soak-high"
+PRIORITY: Final[Json] = {
+    "apiVersion": "scheduling.k8s.io/v1",
+    "kind": "PriorityClass",
+    "metadata": {"name": HIGH},
+    "value": 1000,
+}
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 _STARTS: Final = ("0s", "0s", "1s", "2s", "3s")
 _ENDS: Final = ("0s", "0s", "1s", "2s")
@@ -30,7 +37,7 @@ class Workloads:
     created: int = 0
 
     def start(self, count: int) -> None:
-        self.plane.apply(namespace(team) for team in TEAMS)
+        self.plane.apply([PRIORITY, *map(namespace, TEAMS)])
         for _ in range(count):
             self.add()
         guard = deployment(GUARD, 1, namespace=TEAMS[0], annotations={SAFE_TO_EVICT: "false"})
@@ -46,13 +53,15 @@ class Workloads:
         annotations = {START_AFTER: rng.choice(_STARTS), TERMINATE_AFTER: rng.choice(_ENDS)}
         replicas = rng.randint(1, 3 if ordered else MOST_REPLICAS)
         build = statefulset if ordered else deployment
-        workload = build(name, replicas, namespace=team, cpu=rng.choice(_CPUS), annotations=annotations)
+        high = {"priorityClassName": HIGH} if rng.random() < 0.3 else {}
+        workload = build(name, replicas, namespace=team, cpu=rng.choice(_CPUS), annotations=annotations, **high)
         objects = [workload]
         if rng.random() < 0.4:
             objects.append(pdb(name, namespace=team, max_unavailable=rng.choice((1, 1, 2))))
         self.plane.apply(objects)
         self.deployments[f"{team}/{name}"] = workload
-        return f"add {workload['kind']} {team}/{name} with {replicas} replicas"
+        important = " of high priority" if high else ""
+        return f"add {workload['kind']} {team}/{name} with {replicas} replicas{important}"
 
     def add_job(self) -> str:
         self.created += 1
@@ -85,6 +94,31 @@ class Workloads:
         key = self._any()
         self._template(key, {"soak/roll-out": str(self.rng.random())})
         return f"roll out {key}"
+
+    def edit_on(self, node: str) -> str:
+        """Edit the template of a workload with pods on *node*, which may be paused or roll out nothing by itself."""
+        pods = self.plane.api.items("/api/v1/pods", fieldSelector=f"spec.nodeName={node}")
+        apps = {f"{pod['metadata']['namespace']}/{pod['metadata'].get('labels', {}).get('app')}" for pod in pods}
+        if not (keys := sorted(apps & self.deployments.keys())):
+            return ""
+        key, held = self.rng.choice(keys), self.rng.random() < 0.5
+        if self.deployments[key]["kind"] == "Deployment":
+            self._patch(key, {"spec": {"paused": held}})
+        else:
+            self._patch(key, {"spec": {"updateStrategy": {"type": "OnDelete" if held else "RollingUpdate"}}})
+        self._template(key, {"soak/edit": str(self.rng.random())})
+        return f"edit the template of {key}, which {'does not roll' if held else 'rolls'} out"
+
+    def orphan(self) -> str:
+        """Delete a workload without its pods; return its key."""
+        key = self._any()
+        self.plane.api.delete(self._path(key), propagationPolicy="Orphan")
+        return key
+
+    def adopt(self, key: str) -> None:
+        """Create a workload again that was deleted without its pods, unless it was deleted for good."""
+        if key in self.deployments:
+            self.plane.apply([self.deployments[key]])
 
     def break_one(self) -> str:
         """Roll out a template whose pods never become Ready."""
