@@ -366,6 +366,8 @@ class DrainRunner:
         self._checks = checks
         #: EvictionRequests of an earlier process, or of a drain that could not withdraw them, may be left.
         self.may_be_requested = True
+        #: Names of nodes that may have our marks although the watch does not show them yet.
+        self.may_be_marked: set[str] = set()
 
     def run_and_report(
         self, node: Node, begun: Result, *, resumed: bool = False, returned: Callable[[], int] = int
@@ -412,6 +414,7 @@ class DrainRunner:
         """Execute a drain. An internal error ends the drain; the node then keeps its marks until the next sweep."""
         execution = self._execution(node, resumed=resumed)
         self.may_be_requested = True
+        self.may_be_marked.add(node.name)
         try:
             drain = execution.run(begun)
         except Exception as error:
@@ -420,6 +423,8 @@ class DrainRunner:
             self._report(Trouble(ErrorKind.ROUND, why, node.name))
             return replace(execution.drain, phase=Phase.DONE, failure=Failure(Why.INTERNAL_ERROR, why))
         self.may_be_requested = drain.requested
+        if drain.released or drain.handed_over:
+            self.may_be_marked.discard(node.name)
         return drain
 
     def reopen(self, node: Node, drain: Drain) -> Drain | None:

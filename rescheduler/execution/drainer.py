@@ -11,7 +11,7 @@ from predicates.snapshot import DRAIN_TAINT
 from rescheduler.draining import actions, transitions
 from rescheduler.draining.actions import DrainTimes, Intent, Step, SurgeMark
 from rescheduler.draining.state import NEVER, Drain, Limits, Rollout
-from rescheduler.errors import NotLeading, ReschedulerError
+from rescheduler.errors import NotFound, NotLeading, ReschedulerError
 from rescheduler.execution import machine_orders
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import PROVIDER_SECONDS, DebtRecorder, DrainContext, NoDebtRecorder, RunState
@@ -58,7 +58,7 @@ class Sweeper:
         A cloudpool proxy has no Lease that shows whether it runs, and it resumes its own drains after a restart. Its
         marks are therefore kept until they expire.
         """
-        marked = self._view.marked()
+        marked = [*self._not_shown(), *self._view.marked()]
         self._checks.begin_sweep({node.metadata.uid for node in marked})
         swept = False
         for node in sorted(marked, key=lambda node: self._checks.due_at(node.metadata.uid)):
@@ -69,6 +69,20 @@ class Sweeper:
             self._remove_condition(node)
         self._withdraw_left()
         return swept
+
+    def _not_shown(self) -> list[Node]:
+        """Read the nodes that may have marks which the watch does not show yet. Return those that have them.
+
+        Raises ReschedulerError if a node cannot be read: no other drain may begin before its marks are known.
+        """
+        shown = {node.name for node in self._view.marked()}
+        found = []
+        for name in sorted(self._runner.may_be_marked):
+            if name not in shown:
+                with contextlib.suppress(NotFound):
+                    found.append(self._access.cluster.node(name))
+            self._runner.may_be_marked.discard(name)
+        return [node for node in found if actions.is_marked(node)]
 
     def _withdraw_left(self) -> None:
         """Withdraw the EvictionRequests that no drain follows. All of this installation's are left over now."""
@@ -123,15 +137,17 @@ class Sweeper:
         return self._runner.run_and_report(node, begun)
 
     def reopen_overdue(self) -> Iterator[Drain]:
-        """Reopen the nodes of interrupted drains of this installation that are overdue.
+        """Reopen the nodes of interrupted drains of this installation that are overdue. Remember the other ones.
 
-        This needs no watched state, so that a process that is killed soon after each start does not keep nodes closed.
+        This needs no watched state, so that a process that is killed soon after each start does not keep nodes closed,
+        and so that no drain begins while the watch does not show yet what another process has marked.
         Raises ReschedulerError if the Nodes cannot be read.
         """
         for node in self._access.cluster.nodes():
             written = actions.read(node)
             if written is None or self._is_from_proxy(written) or self._is_from_other_installation(written):
                 continue
+            self._runner.may_be_marked.add(node.name)
             if written.step is Step.DRAINING and (why := self._overdue(written)):
                 drain = self._reopen(node, written, why)
                 if drain is not None:

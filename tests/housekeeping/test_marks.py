@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final
+from unittest import mock
 
 import pytest
 
@@ -10,6 +11,7 @@ from predicates.snapshot import DRAIN_TAINT
 from rescheduler.draining import actions
 from rescheduler.draining.actions import ANNOTATION, Intent, Step
 from rescheduler.draining.state import Why
+from rescheduler.errors import Retryable
 from rescheduler.housekeeping.loop import RoundOutcome
 from rescheduler.kube.cluster import NodeEdit
 from rescheduler.observe.events import (
@@ -314,3 +316,47 @@ class TestRemoval:
             assert here.of(MachineGone) == []
             loop.round()
             assert here.of(MachineGone) == [MachineGone(OD)]
+
+
+class TestMarksThatTheWatchDoesNotShow:
+    def test_the_drain_of_an_earlier_process_is_resumed_before_another_begins(self) -> None:
+        with world(*CLUSTER) as here:
+            before = here.node("od-2")
+            left = replace(BEFORE, pods=("uid-db-1",), debts=())
+            here.mark("od-2", left.dump(), actions.taint("before"))
+            here.hide_change("od-2", before)
+            loop = here.loop()
+            assert loop.round() is RoundOutcome.HELD
+            assert here.writes[0] == ("taint", "od-2")
+            assert "od-1" not in {name for _, name in here.writes}
+
+    @pytest.mark.parametrize("applied", [True, False])
+    def test_a_mark_whose_response_was_lost_is_removed_before_another_drain_begins(self, *, applied: bool) -> None:
+        with world(*CLUSTER) as here:
+            before, write = here.node("od-1"), here.edit_node
+
+            def no_response(name: str, uid: str, edit: NodeEdit) -> None:
+                if applied and edit.taint:
+                    write(name, uid, edit)
+                    here.hide_change("od-1", before)
+                raise Retryable("no response")
+
+            with mock.patch.object(here, "edit_node", no_response):
+                loop = here.loop()
+                assert loop.round() is RoundOutcome.FAILED
+            here.writes.clear()
+            loop.round()
+            assert (here.writes[0] == ("untaint", "od-1")) is applied
+            assert ("taint", "od-2") in here.writes or applied
+
+    def test_no_drain_begins_while_the_marked_node_cannot_be_read(self) -> None:
+        with world(*CLUSTER) as here:
+            before = here.node("od-2")
+            here.mark("od-2", BEFORE.dump(), actions.taint("before"))
+            here.hide_change("od-2", before)
+            loop = here.loop()
+            with mock.patch.object(here, "node", side_effect=Retryable("no response")):
+                assert loop.round() is RoundOutcome.BROKEN
+            assert here.writes == []
+            assert loop.round() is RoundOutcome.HELD
+            assert here.writes[0] == ("taint", "od-2")

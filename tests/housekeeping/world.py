@@ -127,6 +127,7 @@ class LoopWorld:
         self.controllers: defaultdict[str, dict[str, Any]] = defaultdict(dict)  # fields of the state by controller name
         self.controller_errors: dict[str, ReschedulerError] = {}  # errors by controller name
         self.hidden: frozenset[str] = frozenset()  # nodes that are gone, which the watch has not reported
+        self.unreported: dict[str, Node] = {}  # nodes that have changed, which the watch has not reported
         self.on_evicted: Callable[[], object] = lambda: None  # called after each eviction
         self.templates: list[Manifest] = []  # controllers with pod templates that the API server would return
         self.ended: dict[str, str] = {}  # by owner name: why it does not replace its pods
@@ -213,6 +214,7 @@ class LoopWorld:
             metadata=msgspec.structs.replace(node.metadata, annotations=left),
             spec=msgspec.structs.replace(node.spec, taints=taints, unschedulable=cordoned),
         )
+        self.unreported.pop(name, None)
         self.cluster.upsert("Node", changed)
         cordons = {None: "taint" if edit.taint else "untaint", True: "cordon", False: "uncordon"}
         self.writes.append((cordons[edit.cordon], name))
@@ -227,7 +229,7 @@ class LoopWorld:
         self.writes.append(("delete", name))
 
     def nodes(self) -> list[Node]:
-        return list(self.cluster.nodes)
+        return [self.unreported.get(node.name, node) for node in self.cluster.nodes]
 
     def pods(self, node: str, namespaces: Collection[str]) -> list[Pod]:
         return [pod for pod in self.cluster.pods.values() if pod.node_name == node or pod.namespace in namespaces]
@@ -359,7 +361,12 @@ class LoopWorld:
         node = self.cluster.nodes.nodes[row] if row is not None else None
         if node is None or uid not in (None, node.metadata.uid):
             raise NotFound(f"node {name} is not there")
-        return node
+        return self.unreported.get(name, node)
+
+    def hide_change(self, name: str, before: Node) -> None:
+        """Let the watch show *before* until the next write to the node *name*."""
+        self.unreported[name] = self.node(name)
+        self.cluster.upsert("Node", before)
 
     def mark(self, name: str, annotation: str, *taints: Taint) -> None:
         """Put the marks of an earlier daemon on a node."""

@@ -22,8 +22,10 @@ MIB: Final = 2**20
 
 @pytest.mark.cluster
 def test_a_soak_of_two_minutes_passes(cluster: ControlPlane, tmp_path: Path) -> None:
+    """How many drains fit into two minutes depends on the machine; the programs for longer runs demand a number."""
     results = soak(cluster, minutes=2, seed=1, folder=tmp_path)
-    assert results.troubles() == []
+    assert [*results.violations] == []
+    assert results.drains > 0
     assert {"report.txt", "report.json", "soak.svg", "actions.log"} <= {file.name for file in tmp_path.iterdir()}
 
 
