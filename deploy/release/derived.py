@@ -64,6 +64,7 @@ _FORMS: Final[dict[str, Json]] = {
     "integer": {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": r"^[-+]?[0-9]{1,18}$"}]},
     "number": {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?$"}]},
     "percent": {"type": "string", "pattern": "^ *(100|0?[1-9][0-9]|0{0,2}[1-9])% *$"},
+    "headroom": {"type": "string", "pattern": "^ *([0-9]{1,4}%|largest-pool) *$"},
     "price": {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": f"^{_PRICE}$"}]},
     "image": {"type": "string", "maxLength": 255, "pattern": "^[^ ]+$"},
     "path": {"type": "string", "minLength": 1},

@@ -73,6 +73,9 @@ def as_json(overview: Overview, seconds: float) -> dict[str, Any]:
             "incomplete": overview.incomplete or None,
             "survival": overview.survival
             and {**survival_json(overview.survival), "seconds": round(overview.survival_seconds, 6)},
+            "fallback": _totals(overview.fallback) | _money(overview.fallback.worth)
+            if overview.fallback.nodes
+            else None,
             "held": overview.held or None,
             "returning": overview.returning or None,
         },

@@ -199,6 +199,8 @@ class _Summary:
         planning = self.overview.planning
         if self.overview.returning:
             yield Line(_sentence(self.overview.returning))
+        if self.overview.fallback_text:
+            yield Line(_sentence(self.overview.fallback_text))
         if planning.timed_out:
             yield Line(f"The search timed out; at most {count(planning.upper_bound or 0, 'node')} can be drained.")
         if planning.pending.pods:

@@ -17,7 +17,16 @@ from rescheduler.planning.money import commitments, prices
 from rescheduler.planning.money.commitments import Commitment
 from rescheduler.planning.money.prices import PriceKey, PriceList
 from rescheduler.planning.node_labels import NodeLabels, label_key
-from rescheduler.planning.policy import DrainOrder, MoveJobs, Policy, Surging, is_label, namespace_scope, parse_names
+from rescheduler.planning.policy import (
+    DrainOrder,
+    MoveJobs,
+    Policy,
+    Surging,
+    is_label,
+    namespace_scope,
+    parse_headroom,
+    parse_names,
+)
 from rescheduler.planning.pool_shares import parse_share
 
 # ``@policy_options``: which nodes may be drained and which pods evicted. It passes ``policy: Policy``.
@@ -276,6 +285,15 @@ policy_options = group(
             metavar="PERCENT",
             help="Do not drain a node if the forecast puts more than this share of a controller's replicas on one pool "
             "of spot nodes, such as 50%. It is rounded down; one replica is always allowed. 100%: no limit.",
+        ),
+        Option(
+            "--fallback-headroom",
+            Parsed(parse_headroom, "headroom", UsageError),
+            default="0%",
+            metavar="PERCENT",
+            help="Leave a node (fallback-headroom) if its drain would leave less than this free for the pods of lost "
+            "spot nodes, on all nodes that stay: a share of what pods on spot nodes request, such as 10%, or "
+            "largest-pool: what the pods of any one pool request, outside of the pool. 0%: nothing.",
         ),
         Option(
             "--planning-timeout",

@@ -121,6 +121,8 @@ def _limitation_texts(overview: Overview) -> Iterator[str]:
         yield f"{planning.pending}."
     if planning.timed_out:
         yield f"The search timed out. At most {count(planning.upper_bound or 0, 'node')} can be freed."
+    if overview.fallback_text:
+        yield f"{overview.fallback_text[0].upper()}{overview.fallback_text[1:]}."
     if overview.unpriced:
         yield NO_PRICE
     yield from overview.assumptions

@@ -35,7 +35,7 @@ from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.pools import spot_pools
 from rescheduler.planning.replacements import ADMISSION, TEMPLATED
 from rescheduler.planning.rules.candidates import why_not_target
-from rescheduler.planning.rules.pod_traits import ends_with_node
+from rescheduler.planning.rules.pod_traits import ends_with_node, is_expendable
 
 #: The number of simulations of a loss that is not proved to be survived.
 _PLAYS: Final = 8
@@ -92,6 +92,7 @@ class _Displaced:
     not_recreated: int
     bound: tuple[tuple[Pod, str], ...]  #: those that the scheduler cannot place, and why
     unlike: bool  #: whether any is created with other labels or rules about other pods
+    expendable: tuple[PodClass, ...] = ()  #: those of pods that the scheduler preempts for any of the others
 
 
 class NodePods:
@@ -120,7 +121,8 @@ def _displaced(node: str, shared: PlanningRound) -> _Displaced:
     cutoff, replaced = shared.policy.expendable_pods_priority_cutoff, shared.replacements.of
     pods: list[Pod] = []
     not_recreated, unlike = 0, False
-    for pod in shared.snapshot.pods_on[node].values():
+    on_node = shared.snapshot.pods_on[node].values()
+    for pod in on_node:
         if pod.cls.terminating or ends_with_node(pod, cutoff):
             continue
         if pod.owner is None:
@@ -129,7 +131,8 @@ def _displaced(node: str, shared: PlanningRound) -> _Displaced:
         new = replaced(pod)
         unlike = unlike or (new is not pod and _is_unlike(pod, new))
         pods.append(new)
-    return _Displaced(tuple(pods), not_recreated, tuple(_bound(pods, shared)), unlike)
+    expendable = tuple(pod.cls for pod in on_node if is_expendable(pod.cls, cutoff) and not pod.cls.terminating)
+    return _Displaced(tuple(pods), not_recreated, tuple(_bound(pods, shared)), unlike, expendable)
 
 
 def _bound(pods: Sequence[Pod], shared: PlanningRound) -> Iterator[tuple[Pod, str]]:
@@ -161,7 +164,7 @@ class Losses:
         self._pools = pools
         self._effort = effort
         self._trusted = _trusted(shared)
-        self._usable = _usable(shared) & self._trusted
+        self._usable = places(shared)
         self._pending = queue(shared.snapshot, shared.policy, shared.circumstances)
 
     def run(self, decisive: Sequence[str]) -> tuple[PoolLoss, ...]:
@@ -347,14 +350,17 @@ class Losses:
         return Needed(int(request[CPU]), int(request[MEMORY]), max(1, nodes), table.names[largest])
 
 
-def _usable(shared: PlanningRound) -> Flags:
-    """Return which nodes take pods after a loss: all that stay and are not about to be removed, of any label."""
+def places(shared: PlanningRound) -> Flags:
+    """Return which nodes take pods after a loss: all that stay and are not about to be removed, of any label.
+
+    Pools that lost nodes a short while ago do not count.
+    """
     table, ending = shared.snapshot.nodes, shared.circumstances.ending | shared.circumstances.ordered
     usable = table.alive.copy()
     for row in np.flatnonzero(usable).tolist():
         node = table.nodes[row]
         usable[row] = node is not None and node.name not in ending and why_not_target(node) is None
-    return usable
+    return usable & _trusted(shared)
 
 
 def _trusted(shared: PlanningRound) -> Flags:

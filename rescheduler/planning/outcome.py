@@ -83,6 +83,7 @@ class Reason(enum.StrEnum):
     SPOT_POOL_SHARE = "spot-pool-share"
     CANNOT_MOVE_IN_STEPS = "cannot-move-in-steps"
     WOULD_NOT_SURVIVE = "would-not-survive"  # the loss of a pool of spot nodes
+    FALLBACK_HEADROOM = "fallback-headroom"  # room for the pods of lost spot nodes
     TIMEOUT = "planning-timeout"
 
 
@@ -232,6 +233,8 @@ class Planning:
     timed_out: bool = False  #: the search ran out of time
     upper_bound: int | None = None  #: no plan can free more nodes than this; None if it was not computed
     pending: TakenRoom = NO_ROOM_TAKEN
+    #: All plans in sequence, if ``--survive`` or ``--fallback-headroom`` rejects some of them; otherwise empty.
+    possible: tuple[Plan, ...] = ()
 
     @property
     def plans(self) -> tuple[Plan, ...]:

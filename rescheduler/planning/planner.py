@@ -5,8 +5,8 @@ It does not read a clock, log or perform actions.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from predicates.filters import Filters
@@ -35,7 +35,7 @@ from rescheduler.planning.pool_shares import Moved
 from rescheduler.planning.replacements import Replacements
 from rescheduler.planning.rules.declared import Fate
 from rescheduler.planning.single_plans import SinglePlans, TakeEmpty
-from rescheduler.planning.survival import Certificate, Survival, longest_surviving
+from rescheduler.planning.survival import Certificate, Objection, Survival, longest_surviving
 from rescheduler.planning.verdicts import (
     Attempt,
     Examined,
@@ -267,34 +267,42 @@ class Planner:
             search = Search(shared.room, trial, candidates, evictions, shared.remaining, shared.minimum.spare, effort)
             ahead = shared.forecaster.ahead()
             in_order = any(order_matters(candidate.incoming, self._snapshot) for candidate in candidates)
-            enforced = self._policy.survive is not Survive.OFF
+            enforced = self._policy.survive is not Survive.OFF or bool(self._policy.fallback_headroom)
             limited = enforced or shared.forecaster.shares.limits(pod for node in candidates for pod in node.movers)
             victims = search.run(keep_placed=ahead.exhausted and not in_order and not limited)
-            left = _Left()
+            left, found = _Left(), victims
             if enforced:
-                victims, left = self._surviving(victims, search, shared)
+                victims, left = self._limited(victims, search, shared)
+            possible = self._plans(found, shared) if left.by_node else ()
             placed = search.is_placed(victims)
             planning = shared.planning(self._place_victims(victims, examined, start, ahead, left, placed=placed))
         return replace(
             planning,
             timed_out=effort.exhausted and len(planning.plans) < search.upper_bound,
             upper_bound=search.upper_bound,
+            possible=possible,
         )
 
-    def _surviving(self, victims: Selection, search: Search, shared: PlanningRound) -> tuple[Selection, "_Left"]:
-        """Return most of *victims* whose drains keep the certificate, and why the others would break it.
+    def _limited(self, victims: Selection, search: Search, shared: PlanningRound) -> tuple[Selection, "_Left"]:
+        """Return most of *victims* whose drains leave the room to keep and keep the certificate, and why others do not.
 
-        The certificate is tested with as many victims as possible in their order, then without the one that breaks it.
+        Both are tested with as many victims as possible in their order, then without the one that is objected to.
         """
+        left: dict[str, Blocker] = {}
+        for test in (self._survival.headroom.objection, self._survival.objection):
 
-        def objection(some: Selection) -> Blocker | None:
-            plans = [new_plan(victim.candidate, victim.placed, shared) for victim in some]
-            return self._survival.objection(shared, plans)
+            def objection(some: Selection, test: Objection = test) -> Blocker | None:
+                return test(shared, self._plans(some, shared))
 
-        kept, blocker = longest_surviving(victims, objection, search.replayed)
-        chosen = {victim.candidate.node for victim in kept}
-        nodes = (victim.candidate.node for victim in victims)
-        return kept, _Left(tuple(node for node in nodes if node not in chosen), blocker)
+            kept, blocker = longest_surviving(victims, objection, search.replayed)
+            chosen = {victim.candidate.node for victim in kept}
+            if blocker is not None:
+                left |= {name: blocker for victim in victims if (name := victim.candidate.node) not in chosen}
+            victims = kept
+        return victims, _Left(left)
+
+    def _plans(self, victims: Selection, shared: PlanningRound) -> tuple[Plan, ...]:
+        return tuple(new_plan(victim.candidate, victim.placed, shared) for victim in victims)
 
     def _place_victims(
         self,
@@ -309,9 +317,9 @@ class Planner:
         """Move the pods of all *victims*, unless *placed* is true. Then compute why every other node is rejected.
 
         *effort* limits the forecasts, which need the state before each drain: none are possible if *placed* is true.
-        Nodes whose pods fit are *left* if their drains would break the certificate.
+        Nodes whose pods fit are *left* if their drains would break the certificate or leave too little room.
         """
-        verdicts: dict[str, Verdict] = {node: left.rejected(node) for node in left.nodes}
+        verdicts: dict[str, Verdict] = {node: Rejected(node, (blocker,)) for node, blocker in left.by_node.items()}
         moved: Moved = {}
         for victim in victims:
             verdict = self._carry_out(victim, attempt, effort, moved, placed=placed)
@@ -322,8 +330,9 @@ class Planner:
         plans = [verdict for verdict in verdicts.values() if isinstance(verdict, Plan)]
         stay = [verdict for verdict in verdicts.values() if isinstance(verdict, Rejected)]
         others = [_other(node, attempt, moved) for name, node in examined.items() if name not in verdicts]
-        if left.nodes:
-            others = [left.rejected(verdict.node) if isinstance(verdict, Plan) else verdict for verdict in others]
+        if left.by_node:
+            last = (*left.by_node.values(),)[-1]
+            others = [Rejected(each.node, (last,)) if isinstance(each, Plan) else each for each in others]
         return [*plans, *stay, *others]
 
     def _carry_out(
@@ -390,15 +399,9 @@ def _other(examined: Examined, attempt: Attempt, moved: Moved) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """Nodes that are left although their pods fit, because of *blocker*."""
+    """Nodes that are left although their pods fit, and why. Nothing is left for other nodes either."""
 
-    nodes: tuple[str, ...] = ()
-    blocker: Blocker | None = None
-
-    def rejected(self, node: str) -> Rejected:
-        """Return the rejection of one of them, or of another node for which nothing is left either."""
-        assert self.blocker is not None
-        return Rejected(node, (self.blocker,))
+    by_node: Mapping[str, Blocker] = field(default_factory=dict)
 
 
 def _not_on_demand(node: str, shared: PlanningRound) -> Rejected | None:

@@ -10,6 +10,7 @@ from typing import Final
 from predicates.objects import LabelSelector, Requirement
 from predicates.scheduler import UnknownPlugin
 from predicates.selectors import EVERYTHING, Selector, compile_selector
+from predicates.texts import quoted
 from rescheduler.errors import UsageError
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.node_labels import NodeLabels, named_set, parts
@@ -198,6 +199,34 @@ class Survive(enum.StrEnum):
     ZONE = "zone"
 
 
+_PERCENT: Final = re.compile(r"([0-9]{1,4})%")
+LARGEST_POOL: Final = "largest-pool"
+
+
+@dataclass(frozen=True, slots=True)
+class FallbackHeadroom:
+    """The room that plans leave for the pods of lost spot nodes; by default none, which is False."""
+
+    percent: int = 0  #: of what pods on spot nodes request
+    largest_pool: bool = False  #: what the pods of each pool request, outside of the pool
+
+    def __bool__(self) -> bool:
+        return self.largest_pool or self.percent > 0
+
+    def __str__(self) -> str:
+        """Return the value of the flag."""
+        return LARGEST_POOL if self.largest_pool else f"{self.percent}%"
+
+
+def parse_headroom(text: str) -> FallbackHeadroom:
+    """Parse a percentage such as ``10%``, or ``largest-pool``. Raises UsageError."""
+    if text.strip() == LARGEST_POOL:
+        return FallbackHeadroom(largest_pool=True)
+    if (matched := _PERCENT.fullmatch(text.strip())) is None:
+        raise UsageError(f"{quoted(text)}: expected a percentage such as 10%, or {LARGEST_POOL}")
+    return FallbackHeadroom(int(matched[1]))
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """The settings for planning. Defaults are those of the flags."""
@@ -236,6 +265,7 @@ class Policy:
     drain_windows: tuple[DrainWindow, ...] = ()  #: when drains may start; empty: always
     drain_order: DrainOrder = DrainOrder.LEAST_REQUESTED
     max_node_age: float = 0.0  #: seconds; nodes that are older come first in any order; 0: off
+    fallback_headroom: FallbackHeadroom = FallbackHeadroom()
     survive: Survive = Survive.OFF  #: no plan may break the certificate that the loss of any of these is survived
 
 

@@ -250,10 +250,12 @@ class SinglePlans:
             return self._surviving(checked, shared)
 
     def _surviving(self, verdict: Verdict, shared: PlanningRound) -> Verdict:
-        """Return the rejection of a plan that breaks the certificate, or *verdict*."""
-        if not isinstance(verdict, Plan) or (blocker := self._survival.objection(shared, [verdict])) is None:
+        """Return the rejection of a plan that breaks the certificate or leaves too little room, or *verdict*."""
+        if not isinstance(verdict, Plan):
             return verdict
-        return Rejected(verdict.node, (blocker,))
+        survival, plans = self._survival, [verdict]
+        blocker = survival.headroom.objection(shared, plans) or survival.objection(shared, plans)
+        return verdict if blocker is None else Rejected(verdict.node, (blocker,))
 
     def _judge_each(self, shared: PlanningRound, seconds_left: SecondsLeft, begin: Callable[[], None]) -> Planning:
         never_fitting: dict[PodClass, str] = {}

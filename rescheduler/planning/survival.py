@@ -6,11 +6,12 @@ it. Plans that break a certificate that held before are objected to.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from predicates.objects import Pod
 from predicates.snapshot import Trial
 from rescheduler.planning.forms import count, cpu, memory
+from rescheduler.planning.headroom import Headroom
 from rescheduler.planning.losses import Losses, NodePods, PoolLoss
 from rescheduler.planning.outcome import Blocker, Plan, Reason
 from rescheduler.planning.placement.ample import Rows
@@ -94,6 +95,7 @@ class Survival:
 
     def __init__(self) -> None:
         self._node_pods = NodePods()
+        self.headroom = Headroom(self._node_pods)
         self._present: tuple[Ground, Survive, Certificate] | None = None
         self._broken = ""  #: the pool of the last objection: it is likely to be broken by other plans as well
 
@@ -112,7 +114,7 @@ class Survival:
             state.carry_out(plans)
             return state.certificate(survive, shared.forecaster.effort(SIMULATION), decisive)
 
-    def objection(self, shared: PlanningRound, plans: Iterable[Plan]) -> Blocker | None:
+    def objection(self, shared: PlanningRound, plans: Sequence[Plan]) -> Blocker | None:
         """Return a blocker if *plans* break the certificate of the policy, as far as it holds now, or None."""
         if (survive := shared.policy.survive) is Survive.OFF:
             return None
@@ -130,6 +132,9 @@ class Survival:
             self._present = known = shared.ground, survive, self.certificate(shared, survive)
         return known[2]
 
+
+#: Takes plans in sequence. Returns a blocker if they must not be carried out together.
+Objection: TypeAlias = Callable[[PlanningRound, Sequence[Plan]], Blocker | None]
 
 #: How often :func:`longest_surviving` continues without a node that breaks the certificate.
 _SKIPS: Final = 4

@@ -13,7 +13,7 @@ from rescheduler import cli
 from rescheduler.housekeeping import composition
 from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.pauses import parse_window
-from rescheduler.planning.policy import DrainOrder, MoveJobs, Policy, Surging, namespace_scope
+from rescheduler.planning.policy import DrainOrder, FallbackHeadroom, MoveJobs, Policy, Surging, namespace_scope
 from rescheduler.settings import (
     ApiServerConnection,
     ListenAddress,
@@ -135,6 +135,12 @@ CASES: dict[str, tuple[str, int, Any]] = {
     ),
     "pools by default": (
         "", 1, Policy(spot_pool_labels=("topology.kubernetes.io/zone", "node.kubernetes.io/instance-type"))
+    ),
+    "headroom": ("--fallback-headroom=25%", 1, Policy(fallback_headroom=FallbackHeadroom(25))),
+    "headroom for a pool": (
+        "--fallback-headroom=largest-pool",
+        1,
+        Policy(fallback_headroom=FallbackHeadroom(largest_pool=True)),
     ),
     "a share per pool": ("--max-share-per-spot-pool=33%", 1, Policy(max_share_per_spot_pool=33)),
     "pools": (

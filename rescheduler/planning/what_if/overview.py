@@ -2,13 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Final
 
 from predicates.snapshot import Snapshot
-from rescheduler.planning.forms import count
+from rescheduler.planning.forms import count, cpu, memory, per_month
 from rescheduler.planning.money.prices import HOURS_PER_MONTH, NodeFacts, PriceList, node_facts
 from rescheduler.planning.money.worth import NO_WORTH, Worth, summed, worth_by_node
 from rescheduler.planning.outcome import Planning, Reason
@@ -107,6 +107,7 @@ class Overview:
     levers: tuple[Lever, ...] = ()  #: the most useful first
     levers_complete: bool = True  #: False if ``--levers-timeout`` ended the trials
     assumptions: tuple[str, ...] = ()  #: sentences that state assumptions, for example about kinds that a dump lacks
+    fallback: Totals = Totals()  #: nodes that only ``--fallback-headroom`` keeps
     returning: str = ""  #: a sentence about pods that the scheduler would return to on-demand nodes; "" if none
     held: str = ""  #: why the cluster's daemon drains nothing now; "" if that is not known
     incomplete: str = ""  #: a sentence that states what a snapshot file lacks; "" if nothing
@@ -118,6 +119,19 @@ class Overview:
     def unpriced(self) -> bool:
         """Return whether there are prices and on-demand nodes, but no price for any of these nodes."""
         return not self.prices.empty and self.on_demand.nodes > 0 and self.on_demand.per_hour is None
+
+    @property
+    def fallback_text(self) -> str:
+        """What ``--fallback-headroom`` costs, as a sentence, or "" if it keeps no node."""
+        kept = self.fallback
+        if not kept.nodes:
+            return ""
+        nodes = f"keeping {count(kept.nodes, 'node')} as fallback"
+        price = kept.worth.gross_per_month if kept.worth.net_per_month is None else kept.worth.net_per_month
+        if price is None:
+            return f"{nodes}: {cpu(kept.cpu)} vCPU, {memory(kept.memory)}"
+        least = "at least " if kept.unpriced else ""
+        return f"{nodes} costs {least}{per_month(price, self.prices.currency)}"
 
     def per_month(self, nodes: Iterable[str]) -> Decimal | None:
         """Return the monthly price of *nodes*, or None if none has a price."""
@@ -155,6 +169,7 @@ def overview(
         prices=prices,
         on_demand=_totals(facts.values(), prices),
         freed=_totals(freed, prices, worths),
+        fallback=_fallback(planning, facts, snapshot, prices, now.date() if now else date.min),
         freed_by_type={name: _totals(nodes, prices, worths) for name, nodes in most_first},
         levers=tuple(levers),
         levers_complete=levers_complete,
@@ -164,6 +179,27 @@ def overview(
         incomplete=incomplete,
         added=_added(planning, snapshot),
     )
+
+
+def _fallback(
+    planning: Planning, facts: Mapping[str, NodeFacts], snapshot: Snapshot, prices: PriceList, today: date
+) -> Totals:
+    """Return the totals of the nodes that would be freed without ``--fallback-headroom``."""
+    rejected = {verdict.node: verdict for verdict in planning.rejected}
+    kept = {
+        plan.node
+        for plan in planning.possible
+        if (verdict := rejected.get(plan.node)) is not None and verdict.reason is Reason.FALLBACK_HEADROOM
+    }
+    if not kept:
+        return Totals()
+    possible = {plan.node for plan in planning.possible}
+    others = (verdict for verdict in planning.rejected if verdict.node not in possible)
+    without = replace(planning, verdicts=(*planning.possible, *others))
+    targets = {placement.node for plan in planning.possible for placement in plan.placements}
+    spot = {name: node_facts(snapshot, name, spot=True) for name in targets}
+    worths = worth_by_node(without, {**facts, **spot}, snapshot.pods.get, prices, today)
+    return _totals([facts[name] for name in sorted(kept)], prices, worths)
 
 
 def _returning(planning: Planning, snapshot: Snapshot) -> str:

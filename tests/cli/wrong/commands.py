@@ -45,6 +45,8 @@ COMMANDS: dict[str, Wrong] = {
     ),
     "an age in days": wrong("plan --max-node-age=1.5d", "--max-node-age", "'1.5d'"),
     "an age without a unit": wrong("report --max-node-age=30", "--max-node-age", "'30'"),
+    "a headroom without %": wrong("plan --fallback-headroom=10", "--fallback-headroom", "'10'", "10%, or largest-pool"),
+    "a negative headroom": wrong("run --fallback-headroom=-5%", "--fallback-headroom", "'-5%'", "10%, or largest-pool"),
     "a pool's label with a value": wrong("plan --spot-pool-label=zone=a", "--spot-pool-label", "'zone=a'"),
     "room from no provider": wrong("run --make-room=provider", "--make-room=provider", "--cloud-provider"),
     "how room is made": wrong("run --make-room=evict", "--make-room", "'evict'"),
