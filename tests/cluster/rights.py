@@ -18,6 +18,9 @@ ROLES = frozenset({"Role", "ClusterRole"})
 #: What an account needs: its rights, and the objects whose state it stores.
 ACCESS = ROLES | {"ServiceAccount", "RoleBinding", "ClusterRoleBinding", "Lease", "ConfigMap"}
 
+#: With what limits it.
+LIMITED_ACCESS = ACCESS | {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+
 
 @dataclass(frozen=True, order=True)
 class Right:
@@ -74,11 +77,11 @@ def _of(rule: Json) -> Iterator[Right]:
 
 
 class Granted:
-    """Installed roles, bindings, ServiceAccounts and stored state of *objects*, from which rights can be removed."""
+    """Installed roles, bindings, ServiceAccounts, limits and stored state of *objects*. Rights can be removed."""
 
     def __init__(self, plane: ControlPlane, objects: Sequence[Json]) -> None:
         self._plane = plane
-        self._objects = [item for item in objects if item["kind"] in ACCESS]
+        self._objects = [item for item in objects if item["kind"] in LIMITED_ACCESS]
 
     def __enter__(self) -> Self:
         self._plane.apply(self._objects)

@@ -288,7 +288,7 @@ def test_one_process_of_a_network_namespace_has_the_seat_until_it_ends() -> None
 def test_the_lease_of_the_process_before_this_one_is_acquired_at_once(
     edge: ScriptedApiServer, client: Client, mine: bool
 ) -> None:
-    """The predecessor with the same seat has ended. It is released first: see deploy/base/limits.yaml."""
+    """The predecessor with the same seat has ended. It is released first: see deploy/limits."""
     lease = LeaseServer(edge)
     with contextlib.closing(Seat("l")) as seat:
         before = identity("pod", seat.tag if mine else "0123456789abcdef")
