@@ -22,6 +22,12 @@ RUN case "$TARGETARCH" in amd64) machine=x86_64 ;; arm64) machine=aarch64 ;; *) 
         --implementation cp --python-version 3.11 --platform "manylinux_2_28_$machine" \
         --platform "manylinux_2_17_$machine" --platform "manylinux2014_$machine" \
         --target /packages --requirement requirements.lock
+# What nothing imports, a third of the size: the asynchronous half of the Kubernetes client with the packages that only it
+# needs, and the tests of NumPy.
+RUN cd /packages && rm -rf kubernetes/aio aiohttp aiohttp_retry aiosignal aiohappyeyeballs attr attrs frozenlist multidict \
+        propcache yarl \
+    && rm -rf aiohttp-* aiohttp_retry-* aiosignal-* aiohappyeyeballs-* attrs-* frozenlist-* multidict-* propcache-* yarl-* \
+    && find numpy -name tests -type d -prune -exec rm -rf {} +
 
 FROM ${RUNTIME}
 COPY --from=packages /packages /packages

@@ -46,7 +46,7 @@ PROJECT = $(if $(OWNER),--owner '$(OWNER)') $(if $(REGISTRY),--registry '$(REGIS
 GRPC := rescheduler/providers/externalgrpc
 
 .PHONY: help test unit coverage lint format demo demo-proxy bench fuzz soak scale faults conformance survival autoscaler karpenter proto build up down clean \
-	lock release rendered docs screenshots
+	lock audit release rendered docs screenshots
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -123,6 +123,9 @@ proto: $(READY) ## compile the protobuf schemas after a change of a .proto file
 lock: $(READY) ## update the dependencies of the image and the release tools, and pin them by hash
 	@$(LOCK) --extra grpc --output-file requirements.lock setup.cfg
 	@$(LOCK) --output-file deploy/release/tools.lock deploy/release/tools.in
+
+audit: $(READY) ## compare the pinned packages with the known vulnerabilities of osv.dev; skipped without a network
+	@$(BIN)/python -m deploy.release.audit
 
 release: ## build wheel, sdist, chart, manifests and SBOM of the last commit into dist/: make release OWNER=… REGISTRY=…
 	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or newer on PATH; set it: make PYTHON=…" >&2; exit 1; }

@@ -2,6 +2,8 @@
 
 import configparser
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,8 @@ import yaml
 from packaging.requirements import Requirement
 
 from deploy.release import sbom
+from deploy.release.audit import LOCKS as AUDITED
+from deploy.release.audit import audit
 
 ROOT = Path(__file__).parents[2]
 LOCKS = {"requirements.lock": "requirements", "deploy/release/tools.lock": "tools"}
@@ -115,3 +119,59 @@ def test_the_image_and_the_files_are_signed() -> None:
     ]
     published = [step.get("run", "") for step in JOBS["publish"]["steps"]]
     assert any("sha256sum --check" in script for script in published)
+
+
+#: Imports all modules without the packages in the arguments.
+_WITHOUT = """
+import importlib, pkgutil, sys
+import predicates, rescheduler
+
+class Removed:
+    def find_spec(self, name, path=None, target=None):
+        if any(name == gone or name.startswith(gone + ".") for gone in sys.argv[1:]):
+            raise ModuleNotFoundError(f"the image does not have {name}")
+
+sys.meta_path.insert(0, Removed())
+for package in (predicates, rescheduler):
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+"""
+
+
+def test_nothing_imports_what_the_image_leaves_out() -> None:
+    removed = re.findall(r"(?<=rm -rf )kubernetes/aio(?:\s|\\|[a-z_])*", DOCKERFILE)
+    modules = [name.replace("/", ".") for name in removed[0].replace("\\", " ").split()]
+    assert {"kubernetes.aio", "aiohttp", "yarl"} <= set(modules)
+    command = [sys.executable, "-c", _WITHOUT, *modules]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    with pytest.raises(subprocess.CalledProcessError):  # the removal is effective
+        subprocess.run([*command, "rescheduler.kube.loaders"], cwd=ROOT, capture_output=True, check=True)
+
+
+#: What the tool prints, on each stream, and whether the audit fails.
+AUDITS: dict[str, tuple[str, str, int]] = {
+    "nothing found": ("", "No known vulnerabilities found", 0),
+    "a vulnerability": ("Name Version ID\nsix 1.0 PYSEC-1", "Found 1 known vulnerability in 1 package", 1),
+    "a vulnerability, then no network": ("Name Version ID\nsix 1.0 PYSEC-1", "requests.ConnectionError", 1),
+    "no network": ("", "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='api.osv.dev')", 1),
+    "the tool cannot be downloaded": ("", "Caused by: client error (Connect)\n dns error: failed to lookup", 1),
+    "another error": ("", "invalid requirements input: requirements.lock", 1),
+}
+SKIPPED = {"no network", "the tool cannot be downloaded"}
+
+
+@pytest.mark.parametrize("name", AUDITS)
+def test_an_audit_fails_unless_there_is_no_network(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    out, err, code = AUDITS[name]
+    tool = f"import sys; print({out!r}, end=''); print({err!r}, file=sys.stderr); sys.exit({code})"
+    assert audit([sys.executable, "-c", tool]) == (0 if name in SKIPPED else code)
+    assert ("audit: skipped" in capsys.readouterr().out) == (name in SKIPPED)
+
+
+def test_the_nightly_workflow_audits_both_locks() -> None:
+    assert [step for step in yaml.safe_load(WORKFLOWS["nightly.yaml"])["jobs"]["audit"]["steps"] if "run" in step] == [
+        {"run": "make audit"}
+    ]
+    assert set(AUDITED) == set(LOCKS)
