@@ -161,6 +161,10 @@ _UNFILTERED: Final = (
 )
 
 
+#: The number of preempted pods that are kept.
+_PREEMPTED: Final = 1000
+
+
 class Snapshot(TrialState):
     """The state of a cluster. Not thread-safe.
 
@@ -187,6 +191,8 @@ class Snapshot(TrialState):
         self.edited_on: dict[str, int] = {}
         self.edited_of: dict[tuple[PodClass, LabelPairs], int] = {}
         self.placed_on: dict[str, int] = {}  #: by node: ``changes`` after a pod was last added or removed
+        #: By UID: the last pods that the scheduler has preempted, also after they are gone.
+        self.preempted: dict[str, Pod] = {}
         self.unreadable: tuple[Unreadable, ...] = ()  #: objects that cannot be decoded and so are missing here
 
     # Changes in the cluster
@@ -225,6 +231,12 @@ class Snapshot(TrialState):
             self._drop_node(key)
         elif (obj := self.objects[kind].pop(key, None)) is not None:
             self._changed(kind, obj)
+
+    def note_preempted(self, pod: Pod) -> None:
+        """Keep *pod*, which the scheduler deletes in favor of another one, among the last :data:`_PREEMPTED`."""
+        self.preempted[pod.uid] = pod
+        while len(self.preempted) > _PREEMPTED:
+            del self.preempted[next(iter(self.preempted))]
 
     def of(self, kind: str) -> Mapping[str, Object]:
         """Return all objects of *kind* by key; not for pods and nodes."""
@@ -279,6 +291,8 @@ class Snapshot(TrialState):
         before = self.pods.get(key)
         if before == pod:
             return
+        if pod.preempted:
+            self.note_preempted(pod)
         if is_placeholder(pod):
             self._drop_pod(key)
             self.placeholders[key] = pod

@@ -281,6 +281,14 @@ class SurgeNotReverted:
 
 
 @dataclass(frozen=True, slots=True)
+class Preemption:
+    """Replacement pods of a drain take the place of pods with a lower priority on other nodes."""
+
+    pods: tuple[str, ...]  #: ``namespace/name`` of the preempted pods
+    debts: tuple[Debt, ...] = ()  #: what is owed to their controllers
+
+
+@dataclass(frozen=True, slots=True)
 class Seen:
     """The watched state at the current time."""
 
@@ -292,8 +300,7 @@ class Seen:
     removed_by: str = ""  #: the evidence that another tool is removing the node
     placeholders: Mapping[str, PodRef] = field(default_factory=dict)  #: by the UID of the pod they reserve room for
     terminating: frozenset[str] = frozenset()  #: UIDs of those that are being deleted
-    #: What is owed to the controllers of pods on other nodes that replacement pods of this drain preempt.
-    preempted: tuple[Debt, ...] = ()
+    preemption: Preemption | None = None
 
 
 @dataclass(frozen=True, slots=True)

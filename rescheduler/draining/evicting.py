@@ -105,8 +105,8 @@ def seen(drain: Drain, event: Seen, now: float) -> Result:
     if not event.tainted:
         return exits.mark_lost(drain, now)
     drain = exits.accept_requested(drain, event, now)
-    if event.preempted:
-        return exits.preempted(drain, event, now)
+    if event.preemption is not None:
+        return exits.preempted(drain, event.preemption, now)
     gone = {*drain.victims, *(victim.pod.uid for victim in drain.waiting)} - event.present
     if gone:
         drain = sooner(_without_gone(drain, frozenset(gone)), now)

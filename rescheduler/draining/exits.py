@@ -27,6 +27,7 @@ from rescheduler.draining.events import (
     MarkFailed,
     NodeGone,
     PodGone,
+    Preemption,
     ProviderAnswered,
     Released,
     ReleaseFailed,
@@ -122,8 +123,8 @@ def requesting_again(drain: Drain, now: float) -> tuple[Drain, tuple[Victim, ...
 
 # Transitions that end a drain: its taint is removed, or nothing is left to do.
 
-#: A failure message names at most this many owners.
-_OWNERS_NAMED: Final = 5
+#: A failure message names at most this many pods.
+_PODS_NAMED: Final = 5
 
 #: Seconds between attempts to remove our taint.
 RELEASE_INTERVAL: Final = 2.0
@@ -153,13 +154,14 @@ def revert(drain: Drain, now: float) -> Result:
     return replace(requesting(drain, Phase.SURGE_REVERTING), deadline=deadline), (RevertSurge(drain.rollout.mark),)
 
 
-def preempted(drain: Drain, event: Seen, now: float) -> Result:
+def preempted(drain: Drain, preemption: Preemption, now: float) -> Result:
     """Give up: the drained node may be the only place for the preempted pods, which are owed like evicted ones."""
-    debts = {debt.controller: debt for debt in event.preempted}
+    debts = {debt.controller: debt for debt in preemption.debts}
     owed = {**debts, **drain.debts}  # a controller whose pods were evicted is owed these already
     drain = replace(drain, debts=owed, begun=drain.begun | debts.keys(), paid=drain.paid - debts.keys())
-    names = ", ".join(str(controller) for controller in sorted(debts)[:_OWNERS_NAMED])
-    why = f"replacement pods preempted pods on other nodes, which have a lower priority: of {names}"
+    rest = f" and {len(preemption.pods) - _PODS_NAMED} more" if len(preemption.pods) > _PODS_NAMED else ""
+    pods = f"{', '.join(preemption.pods[:_PODS_NAMED])}{rest}"
+    why = f"replacement pods preempted pods on other nodes, which have a lower priority: {pods}"
     return give_up(drain, Failure(Why.PREEMPTED, why, owners=tuple(sorted(drain.begun - debts.keys()))), now)
 
 

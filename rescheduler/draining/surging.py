@@ -126,8 +126,8 @@ def tick(drain: Drain, event: Seen, now: float) -> Result:
     """Read the roll-out again, and end it: when it is complete and the old pods are gone, or when it fails."""
     if not event.tainted:
         return exits.mark_lost(drain, now)
-    if event.preempted:
-        return exits.preempted(drain, event, now)
+    if event.preemption is not None:
+        return exits.preempted(drain, event.preemption, now)
     return _continued(replace(drain, replicas=event.replicas), event.present, now)
 
 

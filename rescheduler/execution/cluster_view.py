@@ -298,6 +298,10 @@ class ClusterView(WatchedNodes):
         """Return all pods that have not finished, by key."""
         return self._state.snapshot().pods
 
+    def preempted(self) -> Mapping[str, Pod]:
+        """Return the last pods that the scheduler has preempted, also after they are gone, by UID."""
+        return self._state.snapshot().preempted
+
     @property
     def _planner(self) -> Planner:
         snapshot = self._state.snapshot()

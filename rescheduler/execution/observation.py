@@ -10,7 +10,16 @@ from typing import Final
 from predicates.objects import Node, Pod
 from rescheduler.clock import Clock
 from rescheduler.draining.actions import LookAgain, PlanAgain
-from rescheduler.draining.events import ControllersRead, Looked, LookFailed, NodeGone, PlanFailed, PlannedAgain, Seen
+from rescheduler.draining.events import (
+    ControllersRead,
+    Looked,
+    LookFailed,
+    NodeGone,
+    PlanFailed,
+    PlannedAgain,
+    Preemption,
+    Seen,
+)
 from rescheduler.draining.state import Drain, targets
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import ControllerReading, StepReading
@@ -18,6 +27,7 @@ from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, Replicas
 from rescheduler.planning.last_look import Fresh, OrderTerms
 from rescheduler.planning.outcome import Blocker, Plan, PodRef, Reason, Verdict
+from rescheduler.planning.rules.pod_traits import belongs_to_node, named_controller
 
 # The watched cluster as one drain observes it, and the pods that the drain accounts for.
 
@@ -29,6 +39,10 @@ class Observation:
         self._view = view
         self._node = node
         self._earlier: frozenset[str] | None = None  # UIDs of the pods that are not replacement pods of this drain
+        self._bound: frozenset[str] = frozenset()  # UIDs of the replacement pods that were bound at the last call
+        self._before: frozenset[str] = frozenset()  # UIDs of the pods that were preempted before the first eviction
+        self._preempted: dict[str, Pod] = {}  # by UID: the pods that replacement pods of this drain have preempted
+        self._owed: dict[Controller, Debt] = {}  # to the controllers of these pods
 
     @property
     def node_exists(self) -> bool:
@@ -50,7 +64,7 @@ class Observation:
             removed_by=self._view.removed_by(name),
             placeholders=self._view.placeholders_for(name),
             terminating=frozenset(pod.uid for pod in self._view.pods_of(name) if pod.deletion_timestamp is not None),
-            preempted=self._preempted(drain),
+            preemption=self._preemption(drain),
         )
 
     def controllers_read(self, drain: Drain, reading: ControllerReading, pods: Mapping[str, Pod]) -> ControllersRead:
@@ -70,7 +84,8 @@ class Observation:
 
     def order_terms(self, drain: Drain) -> OrderTerms:
         """Return what the order for the machine is compared with."""
-        debts = tuple(debt for controller, debt in drain.debts.items() if drain.has_taken_from(controller))
+        own = {controller: debt for controller, debt in drain.debts.items() if drain.has_taken_from(controller)}
+        debts = tuple({**self._owed, **own}.values())
         return replace(
             self._view.order_terms(self._node.name),
             debts=debts,
@@ -96,24 +111,40 @@ class Observation:
             if why := self._view.larger(pod, evicted_of[controller]):
                 yield Blocker(Reason.NO_ROOM, f"replacement pod of {controller}: {why}", pod.key)
 
-    def _preempted(self, drain: Drain) -> tuple[Debt, ...]:
-        """Return what is owed to the controllers of pods that make room for replacement pods of *drain*.
+    def _preemption(self, drain: Drain) -> Preemption | None:
+        """Return the pods that replacement pods of *drain* have preempted, and what is owed to their controllers.
 
-        A preempted pod does not tell for which pod it makes room: it is attributed to the drain while a replacement pod
-        with a higher priority is not bound yet.
+        A preempted pod does not tell for which pod it makes room. It is attributed to the drain if a replacement pod
+        with a higher priority waits, or was bound to its node since the last call. A pod that is being deleted on the
+        node where a waiting replacement pod is nominated counts, too.
         """
-        preempted = [pod for pod in self._view.pods().values() if pod.preempted and pod.node_name != self._node.name]
-        if not preempted or self._earlier is None:
-            return ()
-        waiting = [pod for pod in self._new_pods(drain) if not pod.node_name]
-        highest = max((pod.cls.spec.priority or 0 for pod in waiting), default=None)
-        lost: defaultdict[Controller, list[Pod]] = defaultdict(list)
-        for pod in preempted:
-            if pod.owner is not None and highest is not None and (pod.cls.spec.priority or 0) < highest:
-                owner = Controller(pod.namespace, pod.owner.kind, pod.owner.name, pod.owner.uid)
-                lost[owner].append(pod)
-        others = self._view.pods().values()
-        return tuple(_debt_for(owner, pods, others) for owner, pods in sorted(lost.items()) if _is_built_in(pods[0]))
+        if self._earlier is None:
+            return None
+        moved = [pod for pod in self._new_pods(drain) if pod.uid not in self._bound]
+        self._bound |= {pod.uid for pod in moved if pod.node_name}
+        for pod in self._victims(moved):
+            self._preempted[pod.uid] = pod
+            if pod.owner is not None and not belongs_to_node(pod):
+                owner = named_controller(pod.namespace, pod.owner)
+                lost = [each for each in self._preempted.values() if each.owner == pod.owner]
+                self._owed.setdefault(owner, _debt_for(owner, lost, self._view.pods().values()))
+        if not self._preempted:
+            return None
+        return Preemption(tuple(sorted(pod.key for pod in self._preempted.values())), tuple(self._owed.values()))
+
+    def _victims(self, moved: list[Pod]) -> list[Pod]:
+        """Return the pods that one of *moved* preempts, and that are not known yet."""
+        nominated = {pod.nominated_node_name for pod in moved if pod.nominated_node_name}
+        leaving = {pod.uid: pod for node in nominated for pod in self._view.pods_of(node) if pod.deletion_timestamp}
+        others = {**leaving, **self._view.preempted()}.values()
+        return [
+            pod
+            for pod in others
+            if pod.node_name != self._node.name
+            and pod.uid not in self._preempted
+            and pod.uid not in self._before
+            and any(_makes_room_for(pod, each) for each in moved)
+        ]
 
     def _new_pods(self, drain: Drain) -> list[Pod]:
         """Return the replacement pods of *drain*, once the earlier pods of its controllers are known."""
@@ -128,6 +159,7 @@ class Observation:
         pods = [pod for owned in self._view.owned_by(owners).values() for pod in owned]
         if self._earlier is None:
             self._earlier = frozenset(pod.uid for pod in pods)
+            self._before = frozenset(self._view.preempted())
         nodes = {pod.node_name for pod in pods if pod.uid not in self._earlier}
         return frozenset(nodes - {"", self._node.name})
 
@@ -135,8 +167,10 @@ class Observation:
         return self._view.replicas(states.values(), self._node.name, staying(drain), evicted(drain))
 
 
-def _is_built_in(pod: Pod) -> bool:
-    return pod.owner is not None and pod.owner.api_version in ("", "v1", "apps/v1", "batch/v1")
+def _makes_room_for(victim: Pod, pod: Pod) -> bool:
+    """Return whether *victim* may have been preempted for *pod*, by their priorities and the node of *pod*."""
+    node = pod.node_name or pod.nominated_node_name
+    return (victim.cls.spec.priority or 0) < (pod.cls.spec.priority or 0) and node in ("", victim.node_name)
 
 
 def _debt_for(owner: Controller, preempted: list[Pod], pods: Iterable[Pod]) -> Debt:

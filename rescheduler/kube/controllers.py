@@ -20,7 +20,7 @@ from rescheduler.kube.owners import CustomOwners, latest_message
 from rescheduler.kube.responses import decoded
 from rescheduler.kube.workloads import Job, JobPod, WorkloadObject, controller_of, digest, facts, restarts, wanted
 from rescheduler.planning.controllers import Controller, ControllerState
-from rescheduler.planning.rules.pod_traits import is_built_in
+from rescheduler.planning.rules.pod_traits import named_controller
 
 #: Maximum number of ReplicaSets whose controller is cached. A controller changes only if its ReplicaSet is orphaned and
 #: adopted.
@@ -378,18 +378,14 @@ def _owner_uids(controller: Controller, below: Mapping[Controller, list[Controll
 
 
 def _controller(namespace: str, reference: OwnerReference) -> Controller:
-    """Return the controller in *reference*. Its kind includes the API group if a custom kind has a built-in name.
+    """Return the controller in *reference*.
 
     Raises InputError if no object can have its texts. Tenants write references to owners: what is not a name must
     never become part of a request or of a stored value.
     """
     if fault := reference.fault:
         raise InputError(f"owner of pods in {namespace}: {fault}")
-    if is_built_in(reference):
-        return Controller(namespace, reference.kind, reference.name, reference.uid)
-    group = reference.api_version.rpartition("/")[0]
-    kind = f"{reference.kind}.{group}" if reference.kind in _KINDS else reference.kind
-    return Controller(namespace, kind, reference.name, reference.uid, reference.api_version)
+    return named_controller(namespace, reference)
 
 
 def _pods(namespace: str, *, selector: str = "", fields: str = "") -> Resource:

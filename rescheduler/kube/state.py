@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from predicates.objects import Node, Object, PodClass, Unreadable
+from predicates.objects import Node, Object, Pod, PodClass, Unreadable
 from predicates.scheduler import Scheduler
 from predicates.snapshot import Snapshot, key_of
 from predicates.wire import Interner
@@ -27,6 +27,9 @@ COMPLAINT_SECONDS: Final = 15.0
 #: The largest number of deleted nodes whose last states are kept until they are asked for.
 _DEPARTED: Final = 1000
 
+#: The largest number of preempted pods that are kept until the changes are taken.
+_PREEMPTED: Final = 1000
+
 log = logging.getLogger(__name__)
 
 
@@ -44,6 +47,7 @@ class Taken:
 
     pending: Mapping[str, Pending]
     unreadable: tuple[Unreadable, ...]
+    preempted: tuple[Pod, ...] = ()  #: pods that the scheduler began to preempt since the last call, also gone ones
 
 
 class Inbox:
@@ -58,6 +62,7 @@ class Inbox:
         self._errors: dict[str, ReschedulerError] = {}
         self._unreadable: dict[str, dict[str, Unreadable]] = {}
         self._departed: deque[Node] = deque(maxlen=_DEPARTED)
+        self._preempted: deque[Pod] = deque(maxlen=_PREEMPTED)
         self._complained: float | None = None
         self.complete = threading.Event()  #: every required kind was listed
 
@@ -103,6 +108,8 @@ class Inbox:
             self._pending.setdefault(kind, Pending()).latest[change.key] = change.object
             if isinstance(change.last, Node):
                 self._departed.append(change.last)
+            if isinstance(change.object, Pod) and change.object.preempted:
+                self._preempted.append(change.object)
         if new and change.unreadable is not None:
             _left_out(change.unreadable)
 
@@ -137,7 +144,9 @@ class Inbox:
         """Return the changes since the last call by kind, and the objects that cannot be decoded at that moment."""
         with self._lock:
             pending, self._pending = self._pending, {}
-            return Taken(pending, tuple(self._undecoded().values()))
+            preempted = tuple(self._preempted)
+            self._preempted.clear()
+            return Taken(pending, tuple(self._undecoded().values()), preempted)
 
 
 def _left_out(unreadable: Unreadable) -> None:
@@ -243,6 +252,8 @@ class ClusterState:
                     self._snapshot.delete(kind, key)
                 else:
                     self._snapshot.upsert(kind, item)
+        for pod in taken.preempted:
+            self._snapshot.note_preempted(pod)
         self._snapshot.unreadable = taken.unreadable
         self._classes.watch(self._snapshot)
         return self._snapshot

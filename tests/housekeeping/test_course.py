@@ -255,3 +255,80 @@ def test_pods_that_replacements_preempt_stop_the_drain_and_are_owed(priority: in
         owed = {owed.debt.controller.name: owed.debt.ready for owed in here.memory.debts}
         assert owed == {"web": 2} | ({"low": 2} if priority else {})
         assert ("evict", "web-2") not in here.writes
+
+
+def deleted_at(here: LoopWorld, key: str, *, preempted: bool) -> None:
+    """Begin to delete a pod, as the scheduler does with a preempted pod or as any other client does."""
+    victim = here.cluster.pods[key]
+    here.cluster.upsert("Pod", msgspec.structs.replace(victim, preempted=preempted, deletion_timestamp=here.time(30)))
+
+
+def nominate(here: LoopWorld, key: str, on: str) -> None:
+    here.cluster.upsert("Pod", msgspec.structs.replace(here.cluster.pods[key], nominated_node_name=on))
+
+
+def at_once(here: LoopWorld) -> None:
+    """The victim is gone and its place is taken before the drain looks again."""
+    deleted_at(here, "default/low-1", preempted=True)
+    here.cluster.delete("Pod", "default/low-1")
+    here.cluster.upsert(
+        "Pod", msgspec.structs.replace(here.cluster.pods["default/web-1-again"], node_name="spot-1", phase="Running")
+    )
+
+
+def by_nomination(here: LoopWorld) -> None:
+    """The condition of the victim is not known, but the replacement pod is nominated to its node."""
+    nominate(here, "default/web-1-again", "spot-1")
+    deleted_at(here, "default/low-1", preempted=False)
+
+
+def after_the_nomination(here: LoopWorld) -> None:
+    nominate(here, "default/web-1-again", "spot-1")
+    deleted_at(here, "default/low-1", preempted=True)
+    here.at(here.now + 3, lambda: here.cluster.delete("Pod", "default/low-1"))
+
+
+def for_others(here: LoopWorld) -> None:
+    """The replacement pod is nominated to another node than that of the victim."""
+    nominate(here, "default/web-1-again", "spot-2")
+    deleted_at(here, "default/low-1", preempted=True)
+
+
+def deleted_elsewhere(here: LoopWorld) -> None:
+    """A pod of a lower priority is deleted on a node to which no replacement pod is nominated."""
+    nominate(here, "default/web-1-again", "spot-2")
+    deleted_at(here, "default/low-1", preempted=False)
+
+
+#: What happens to a pod of a lower priority while a replacement pod waits, and whether it counts as preempted by it.
+PREEMPTIONS: dict[str, tuple[Callable[[LoopWorld], object], bool]] = {
+    "gone before it is seen": (at_once, True),
+    "by its node alone": (by_nomination, True),
+    "on the nominated node": (after_the_nomination, True),
+    "on another node": (for_others, False),
+    "deleted on another node": (deleted_elsewhere, False),
+}
+
+
+@pytest.mark.parametrize(("happens", "ours"), PREEMPTIONS.values(), ids=PREEMPTIONS)
+@pytest.mark.parametrize("owner", ["ReplicaSet", "apps.kruise.io/v1alpha1/CloneSet", None])
+def test_preempted_pods_are_attributed_by_their_condition_and_by_nominated_replacements(
+    happens: Callable[[LoopWorld], object], ours: bool, owner: str | None
+) -> None:
+    """A pod without a controller is owed to nobody, but the drain stops before it costs another one."""
+    web = [pod(f"web-{number}", "od-1", priority=1000) for number in (1, 2)]
+    spots = (node("spot-1", cpu="16"), node("spot-2", cpu="16"))
+    with world(node("od-1", ON_DEMAND), *spots, pod("low-1", "spot-1", owner=owner), *web) as here:
+        here.replacements["web"] = Replacement.UNBOUND
+        here.at(2, lambda: happens(here))
+        here.loop().round()
+        [ended] = here.of(DrainEnded)
+        assert ended.failure is not None
+        assert (ended.failure.why is Why.PREEMPTED) is ours
+        owed = {(each.debt.controller.kind, each.debt.ready) for each in here.memory.debts} - {("ReplicaSet", 2)}
+        version, _, kind = (owner or "").rpartition("/")
+        assert owed == ({(kind, 1)} if ours and owner else set())
+        assert {each.debt.controller.api_version for each in here.memory.debts} <= {version, ""}
+        assert ("evict", "web-2") not in here.writes
+        if ours:
+            assert "default/low-1" in str(ended.failure)

@@ -128,6 +128,21 @@ def test_nodes_that_were_tainted_and_deleted_since_the_last_snapshot_are_told_on
         assert state.take_departed() == ()
 
 
+def test_a_preempted_pod_is_known_although_it_was_gone_before_the_next_snapshot(
+    edge: ScriptedApiServer, client: Client, clock: HastyClock
+) -> None:
+    pods = next(resource for resource in RESOURCES if resource.kind == "Pod")
+    reason = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+    both = [{"metadata": {"name": name, "namespace": "team", "uid": name}, "spec": {}} for name in ("a", "b")]
+    preempted = both[0] | {"spec": {"nodeName": "n"}, "status": {"conditions": [reason]}}
+    edge.on("GET", pods.path, Reply(page().body | {"kind": "PodList", "items": both}))
+    changes = ({"type": kind, "object": {"kind": "Pod", **preempted}} for kind in ("MODIFIED", "DELETED"))
+    edge.on_watch(pods.path, WatchReply(tuple(changes), end="hang"))
+    with reading(client, clock, pods) as state:
+        eventually(lambda: [pod.name for pod in state.snapshot().pods.values()] == ["b"])
+        assert [pod.name for pod in state.snapshot().preempted.values()] == ["a"]
+
+
 EXPIRED: dict[str, Step] = {
     "as an event": WatchReply((event("ADDED", "b", "11"), gone())),
     "as a response": status(410, "too old resource version"),

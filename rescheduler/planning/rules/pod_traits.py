@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 from predicates.objects import Node, OwnerReference, Pod, PodClass, Volume
 from predicates.texts import quoted
 from rescheduler import durations
-from rescheduler.planning.controllers import ControllerState, Disruption, JobFacts
+from rescheduler.planning.controllers import Controller, ControllerState, Disruption, JobFacts
 from rescheduler.planning.forms import utc
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import MoveJobs
@@ -68,6 +68,19 @@ def is_built_in(owner: OwnerReference) -> bool:
     """Return whether *owner* is a controller of Kubernetes, not a custom resource that may have the same kind."""
     group = owner.api_version.rpartition("/")[0]
     return owner.kind in _BUILT_IN and group in ("", _BUILT_IN[owner.kind], _FORMER_GROUP)
+
+
+#: The kinds of Kubernetes whose pods are followed after their eviction.
+_FOLLOWED: Final = frozenset({"Deployment", "ReplicaSet", "StatefulSet", "ReplicationController", "Job"})
+
+
+def named_controller(namespace: str, reference: OwnerReference) -> Controller:
+    """Return the controller in *reference*. Its kind includes the API group if a custom kind has a built-in name."""
+    if is_built_in(reference):
+        return Controller(namespace, reference.kind, reference.name, reference.uid)
+    group = reference.api_version.rpartition("/")[0]
+    kind = f"{reference.kind}.{group}" if reference.kind in _FOLLOWED else reference.kind
+    return Controller(namespace, kind, reference.name, reference.uid, reference.api_version)
 
 
 def _is_custom(owner: OwnerReference) -> bool:
