@@ -100,10 +100,11 @@ class Rollouts:
             return SurgeSeen(Template.GONE)
         except ReschedulerError as error:
             return SurgeFailed(str(error), retryable=isinstance(error, _TRANSIENT))
-        complete, status = is_settled(read.deployment), read.deployment.status
-        observed = status is not None and status.observed_generation >= read.deployment.metadata.generation
-        fault, refusal = (read.fault, read.refusal) if observed and not complete else ("", "")
-        return SurgeSeen(_template(read, mark), complete, fault, refusal)
+        template = _template(read, mark)
+        if is_settled(read.deployment):
+            return SurgeSeen(template, complete=True)
+        fault = "it was paused during its roll-out" if read.deployment.spec.paused else read.fault
+        return SurgeSeen(template, fault=fault, refusal=read.refusal)
 
     def _revert(self, mark: SurgeMark) -> ActionResult:
         try:

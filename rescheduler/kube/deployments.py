@@ -64,7 +64,7 @@ class LiveDeployment:
     value: str | None  #: of the annotation of its template
     digest: str  #: of the template without this annotation
     fault: str  #: why its roll-out will not complete, or ""
-    refusal: str  #: why its pods cannot be created, or ""
+    refusal: str  #: why its pods, or their ReplicaSet, cannot be created, or ""
     progress_seconds: int  #: ``progressDeadlineSeconds``, at most an hour
     min_ready_seconds: int
 
@@ -104,12 +104,16 @@ def live(act: str, body: bytes) -> LiveDeployment:
     assert isinstance(deployment, Deployment)
     value, digest = _template(whole)
     seconds = rest.spec.progress_deadline_seconds
+    status = deployment.status
+    observed = status is not None and status.observed_generation >= deployment.metadata.generation
+    no_pods = _message(rest, "ReplicaFailure", "True") if observed else ""
     return LiveDeployment(
         deployment,
         value,
         digest,
-        _message(rest, "Progressing", "False", "ProgressDeadlineExceeded"),
-        _message(rest, "ReplicaFailure", "True"),
+        _message(rest, "Progressing", "False", "ProgressDeadlineExceeded") if observed else "",
+        # without a ReplicaSet, the controller does not say that it has observed the template
+        no_pods or _message(rest, "Progressing", "False", "ReplicaSetCreateError"),
         min(_PROGRESS_SECONDS if seconds is None else seconds, _LONGEST_SECONDS),
         rest.spec.min_ready_seconds,
     )

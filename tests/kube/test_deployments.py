@@ -194,6 +194,27 @@ def test_conditions_are_read_only_once_they_are_about_this_roll_out() -> None:
     assert api.rollouts.perform(FollowSurge(mark)).event == SurgeSeen(Template.OURS, fault="late", refusal="quota")
 
 
+def test_a_replica_set_that_cannot_be_created_is_a_refusal() -> None:
+    api = FakeApi()
+    mark = begun(api)
+    refused = {"type": "Progressing", "status": "False", "reason": "ReplicaSetCreateError", "message": "quota"}
+    api.stored["status"] |= {"conditions": [refused], "updatedReplicas": 0}
+    assert api.rollouts.perform(FollowSurge(mark)).event == SurgeSeen(Template.OURS, refusal="quota")
+
+
+def test_a_pause_ends_a_roll_out_that_is_not_complete() -> None:
+    api = FakeApi()
+    mark = begun(api)
+    api.stored["spec"]["paused"] = True
+    api.stored["status"] |= {"updatedReplicas": 0}
+    seen = SurgeSeen(Template.OURS, fault="it was paused during its roll-out")
+    assert api.rollouts.perform(FollowSurge(mark)).event == seen
+    api.complete()
+    assert api.rollouts.perform(FollowSurge(mark)).event == seen
+    api.stored["status"] |= {"updatedReplicas": 1}
+    assert api.rollouts.perform(FollowSurge(mark)).event == SurgeSeen(Template.OURS, complete=True)
+
+
 def test_errors_become_events() -> None:
     def failing(*errors: ReschedulerError) -> Rollouts:
         return FakeApi(errors=list(errors)).rollouts

@@ -119,6 +119,8 @@ def items() -> Iterator[Json]:
         if workload.kind == "StatefulSet":
             yield from objects.volume(workload, number, machine)
     for workload, number in pods.items():
+        if workload.kind == "Deployment":
+            yield from objects.rolled_out(workload, number, _days_ago(30))
         if workload.disrupted is not None:
             yield objects.budget(workload, number)
 

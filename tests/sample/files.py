@@ -15,6 +15,7 @@ from rescheduler.cli.plan_page import glance, page
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy, Survive
+from rescheduler.planning.what_if.comparison import surge_lever, with_lever
 from rescheduler.planning.what_if.levers import rank_levers
 from rescheduler.planning.what_if.overview import Overview, overview
 from tests.planning.builders import snapshot
@@ -75,6 +76,9 @@ def _overview(objects: Snapshot, planner: Planner) -> Overview:
     """Return the plan with all its levers."""
     planning = planner.plan_all(_CIRCUMSTANCES)
     ranked = rank_levers(planning, planner.round(_CIRCUMSTANCES), prices(), lambda: False)
+    surge = surge_lever(planning, objects, _POLICY, replace(_CIRCUMSTANCES, prices=prices()))
+    if surge is not None:
+        ranked = with_lever(ranked, surge, objects, prices())
     certificate = planner.certificate(_CIRCUMSTANCES, Survive.POOL, planning.plans)
     return replace(overview(planning, objects, prices(), ranked.levers), survival=certificate)
 

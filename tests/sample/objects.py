@@ -113,24 +113,11 @@ def pod(workload: SampleWorkload, number: int, machine: SampleMachine, created: 
     """Return pod *number* of a workload, running on *machine*."""
     name, owner, labels = _identity(workload, number, machine)
     meta = _meta(workload.namespace, name, created, labels) | {"annotations": dict(workload.annotations)}
-    requests = {"cpu": f"{workload.cpu}m", "memory": f"{workload.memory}Mi"}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": meta | ({"ownerReferences": [owner]} if owner else {}),
-        "spec": {
-            "nodeName": machine.name,
-            "containers": [
-                {
-                    "name": workload.name,
-                    "image": f"registry.example.com/{workload.namespace}/{workload.name}:v1",
-                    "resources": {"requests": requests},
-                }
-            ],
-            "schedulerName": "default-scheduler",
-            "terminationGracePeriodSeconds": 30,
-            **_spec_of(workload, name),
-        },
+        "spec": {"nodeName": machine.name, **_spec_of(workload, name)},
         "status": {
             "phase": "Running",
             "startTime": created,
@@ -161,7 +148,14 @@ def _owner(workload: SampleWorkload, kind: str, name: str) -> Json:
 
 
 def _spec_of(workload: SampleWorkload, pod_name: str) -> Json:
-    spec = dict(workload.spec)
+    requests = {"cpu": f"{workload.cpu}m", "memory": f"{workload.memory}Mi"}
+    image = f"registry.example.com/{workload.namespace}/{workload.name}:v1"
+    spec: Json = {
+        "containers": [{"name": workload.name, "image": image, "resources": {"requests": requests}}],
+        "schedulerName": "default-scheduler",
+        "terminationGracePeriodSeconds": 30,
+        **workload.spec,
+    }
     if workload.kind == "DaemonSet":
         spec["tolerations"] = [{"operator": "Exists"}]
     if workload.kind == "StatefulSet":
@@ -200,6 +194,41 @@ def volume(workload: SampleWorkload, number: int, machine: SampleMachine) -> Seq
                 "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
             },
             "status": {"phase": "Bound"},
+        },
+    )
+
+
+def rolled_out(workload: SampleWorkload, pods: int, created: str) -> Sequence[Json]:
+    """Return the Deployment of *pods* pods that all run, and its ReplicaSet. Its strategy is the API's default."""
+    name = f"{workload.name}-{workload.template_hash}"
+    above = _owner(workload, "Deployment", workload.name)
+    hashed = workload.labels | {"pod-template-hash": workload.template_hash}
+    counts = {"observedGeneration": 1, "replicas": pods, "readyReplicas": pods, "availableReplicas": pods}
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}}
+
+    def meta(name: str, kind: str, labels: Json) -> Json:
+        of = _meta(workload.namespace, name, created, labels) | {"generation": 1}
+        return of | {"uid": _owner(workload, kind, name)["uid"]}
+
+    def spec(labels: Json) -> Json:
+        annotated = {"labels": labels, "annotations": dict(workload.annotations)}
+        template = {"metadata": annotated, "spec": _spec_of(workload, name)}
+        return {"replicas": pods, "selector": {"matchLabels": labels}, "template": template}
+
+    return (
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": meta(workload.name, "Deployment", workload.labels),
+            "spec": spec(workload.labels) | {"strategy": strategy, "progressDeadlineSeconds": 600},
+            "status": counts | {"updatedReplicas": pods},
+        },
+        {
+            "apiVersion": "apps/v1",
+            "kind": "ReplicaSet",
+            "metadata": meta(name, "ReplicaSet", hashed) | {"ownerReferences": [above]},
+            "spec": spec(hashed),
+            "status": counts,
         },
     )
 
