@@ -122,6 +122,7 @@ proto: $(READY) ## compile the protobuf schemas after a change of a .proto file
 
 lock: $(READY) ## update the dependencies of the image and the release tools, and pin them by hash
 	@$(LOCK) --extra grpc --output-file requirements.lock setup.cfg
+	@$(LOCK) --extra grpc --extra aws --output-file requirements-aws.lock setup.cfg
 	@$(LOCK) --output-file deploy/release/tools.lock deploy/release/tools.in
 
 audit: $(READY) ## compare the pinned packages with the known vulnerabilities of osv.dev; skipped without a network

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from rescheduler.cli.console import warn
 from rescheduler.cli.go_flags import FILE, Bool, DurationType, Option, Parsed
 from rescheduler.cli.options import group
 from rescheduler.errors import InputError, UsageError
@@ -336,8 +337,15 @@ _LONGEST_CURRENCY: Final = 16
 
 
 def read_prices(path: Path) -> dict[PriceKey, Decimal]:
-    """Return the prices in the file *path*. Raises UsageError that names the file and the line."""
-    return _parsed_file("--prices", path, prices.parse)
+    """Return the prices in *path*, a file or a folder. Raises UsageError that names the file and the line.
+
+    A folder is a mounted ConfigMap: `rescheduler prices --config-map` may not have written its file yet.
+    """
+    file = files.price_file(path)
+    if file != path and not file.exists():
+        warn(f"warning: --prices {files.printable(path)}: the folder has no file {file.name} yet: no prices are known")
+        return {}
+    return _parsed_file("--prices", file, prices.parse)
 
 
 def _parsed_file(flag: str, path: Path, parse: Callable[[str], _T]) -> _T:
@@ -383,6 +391,7 @@ def _price_list(
             *(read_commitments(commitments_file) if commitments_file is not None else ()),
             *commitments_from_nodes,
         ),
+        file=str(prices or ""),
     )
 
 

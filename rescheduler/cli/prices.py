@@ -8,9 +8,9 @@ from typing import Final
 import click
 
 from rescheduler.cli.cluster_source import progress, snapshot_option
-from rescheduler.cli.console import warn
+from rescheduler.cli.console import say, warn
 from rescheduler.cli.go_flags import FILE, GoCommand, Option, Parsed
-from rescheduler.cli.options import connection_options
+from rescheduler.cli.options import NAME, connection_options
 from rescheduler.clock import SteadyClock, SystemClock
 from rescheduler.errors import InputError, NoNodesError, UsageError
 from rescheduler.net import files
@@ -63,6 +63,22 @@ def _currency(text: str) -> str:
     metavar="FILE",
     help="File with an API key for the Cloud Billing API, for gcp.",
 )
+@Option(
+    "--config-map",
+    NAME,
+    default="",
+    metavar="NAME",
+    help="Write the prices to the key prices of this ConfigMap, which must exist, instead of printing them. A daemon "
+    "with --prices=FOLDER, where the ConfigMap is mounted, uses them within minutes.",
+)
+@Option(
+    "--namespace",
+    NAME,
+    short="-n",
+    default="spot-rescheduler",
+    metavar="NAME",
+    help="The namespace of --config-map.",
+)
 @snapshot_option
 @connection_options
 def command(
@@ -71,6 +87,8 @@ def command(
     types: tuple[str, ...],
     currency: str,
     api_key_file: Path | None,
+    config_map: str,
+    namespace: str,
     snapshot: str | None,
     connection: ApiServerConnection,
 ) -> None:
@@ -93,9 +111,12 @@ def command(
     query = Query(region, types, clock.now(), currency, zones)
     with progress(f"reading prices of {len(types)} instance types"):
         found = list(_read(cloud, query, clock, key))
-    for line in csv_lines(found):
-        click.echo(line)
     _report_missing(types, found, region)
+    text = "".join(f"{line}\n" for line in csv_lines(found))
+    if config_map:
+        _store(text, connection, namespace, config_map)
+    else:
+        click.echo(text, nl=False)
 
 
 def _key(file: Path | None) -> str:
@@ -127,6 +148,14 @@ def _of_cluster(snapshot: str | None, connection: ApiServerConnection) -> tuple[
             f"no node of {len(nodes)} has the label node.kubernetes.io/instance-type: expected --instance-type"
         )
     return types, frozenset(zone for node in nodes if (zone := zone_of(node)))
+
+
+def _store(text: str, connection: ApiServerConnection, namespace: str, name: str) -> None:
+    from rescheduler.kube.client import connect  # noqa: PLC0415 - the client is imported on demand
+    from rescheduler.kube.memory import write_text  # noqa: PLC0415
+
+    write_text(connect(connection, SystemClock()), namespace, name, files.PRICES, text)
+    say(f"configmap {namespace}/{name}: {text.count(chr(10)) - 1} prices")
 
 
 def _read(cloud: str, query: Query, clock: SteadyClock, key: str) -> Iterable[Price]:

@@ -33,11 +33,11 @@ from rescheduler.planning.rules.pod_traits import belongs_to_node
 RETRY_SECONDS: Final = 60.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Pricing:
     """The user's prices, and a query to the cloud provider for nodes that the user's prices do not cover."""
 
-    prices: PriceList
+    prices: PriceList  #: replaced when the user's price file changes
     ask: Callable[[Iterable[Node]], Mapping[str, Decimal]] = lambda _: {}  #: returns prices per hour by node name
 
     def of(self, nodes: Iterable[tuple[Node, NodeFacts]]) -> PriceList:

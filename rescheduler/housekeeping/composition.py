@@ -20,11 +20,11 @@ from rescheduler.execution.landings import Landings, Ownership
 from rescheduler.execution.room import RoomView
 from rescheduler.execution.threads import recording
 from rescheduler.execution.threads import running as running_threads
-from rescheduler.housekeeping.bookkeeping import Pricing
 from rescheduler.housekeeping.candidates import Candidates
-from rescheduler.housekeeping.command_reads import load_provider, provider_prices
+from rescheduler.housekeeping.command_reads import load_provider
 from rescheduler.housekeeping.daemon_parts import (
     DaemonState,
+    current_prices,
     drain_limits,
     exclude_from_collection,
     is_refused,
@@ -35,10 +35,10 @@ from rescheduler.housekeeping.daemon_parts import (
     new_elector,
     new_health,
     new_history,
-    new_known_prices,
     new_lease_reader,
     new_node_prices,
     new_price_refresh,
+    new_pricing,
     new_room,
     new_writer,
     refused_eviction,
@@ -46,6 +46,7 @@ from rescheduler.housekeeping.daemon_parts import (
 from rescheduler.housekeeping.drain_history import DrainHistory, DrainRecords
 from rescheduler.housekeeping.loop import Loop, RoundOutcome
 from rescheduler.housekeeping.node_writes import NewNodes, SoftTaint
+from rescheduler.housekeeping.order_finder import KnownPrices
 from rescheduler.housekeeping.round_plans import Actors, Knowledge, Mode
 from rescheduler.kube.api_server import RightsReview, SchedulerWatch
 from rescheduler.kube.client import Client, connect
@@ -133,7 +134,7 @@ def _assemble(
     metrics, status, pages, address = _serve(parts, provider, prices, run_state.health, running, clock)
     _start(parts, state, elector or new_lease_reader(client, run_state, running, clock))
     writer = new_writer(client, elector, running)
-    pricing = Pricing(prices, partial(provider_prices, provider, clock=clock))
+    pricing = new_pricing(prices, provider, running, clock)
     node_prices = new_node_prices(parts, state, pricing, status, run_state, running, clock)
     written = _events(parts, writer, run_state, running, clock)
     report = tee(run_state.observe, Logs(), metrics, status, *node_prices, *written, pages)
@@ -146,7 +147,7 @@ def _assemble(
     drainer = _drainer(parts, access, view, run_state, drain_limits(running, policy), report, records)
     _share_pool(parts, provider, client, running, clock)
     candidates = _candidates(view, access, history, drainer, client, policy, running)
-    known = new_known_prices(pricing, running, clock)
+    known = KnownPrices(pricing, clock)
     room = new_room(access, RoomView(state, policy, view), history, candidates, running, known, report)
     actors = Actors(drainer, _soft_taint(cluster, view, running, report), NewNodes(access, report), records, room)
     knowledge = Knowledge(
@@ -157,7 +158,7 @@ def _assemble(
         lambda: rights.why() or lease_missing(elector) or lease_unread(run_state),
         new_bookkeeping(writer, view, pricing, report, run_state, running, clock),
         new_price_refresh(policy, view, known),
-        lambda: status.board.prices,
+        current_prices(pricing, status),
     )
     return Loop(view, actors, knowledge, run_state, _mode(policy, running), clock, report)
 

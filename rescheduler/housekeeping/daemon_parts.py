@@ -7,6 +7,9 @@ import gc
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Final
 
 from predicates.objects import Node
@@ -21,8 +24,9 @@ from rescheduler.execution.threads import querying
 from rescheduler.execution.watched_nodes import why_unusable
 from rescheduler.housekeeping.bookkeeping import Bookkeeping, NoBookkeeping, Pricing
 from rescheduler.housekeeping.candidates import Candidates
+from rescheduler.housekeeping.command_reads import provider_prices
 from rescheduler.housekeeping.drain_history import DrainHistory
-from rescheduler.housekeeping.order_finder import KnownPrices, NodePrices, OrderFinder, OrderPrices
+from rescheduler.housekeeping.order_finder import KnownPrices, NodePrices, OrderFinder, OrderPrices, PriceFile
 from rescheduler.housekeeping.placeholder_room import NoRoomOrders, PlaceholderWrites, RoomOrders
 from rescheduler.housekeeping.provider_room import ProviderRoomOrders
 from rescheduler.kube.api_server import (
@@ -41,9 +45,11 @@ from rescheduler.kube.state import ClusterState
 from rescheduler.observe.events import DrainEnded, DrainStarted, Event, InvolvedLease, Report, RoundEnded
 from rescheduler.observe.pages import Health
 from rescheduler.observe.status import Status
+from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.outcome import PodRef
 from rescheduler.planning.pauses import manual_pause
 from rescheduler.planning.policy import DrainOrder, Policy
+from rescheduler.providers.base import CloudProvider
 from rescheduler.settings import Running
 
 # The state of the daemon's process: whether it is the leader, paused by a user, or stopping.
@@ -143,9 +149,23 @@ def new_bookkeeping(
     return Bookkeeping(store, view, pricing, clock, report, lambda: run_state.leading)
 
 
-def new_known_prices(pricing: Pricing, running: Running, clock: Clock) -> KnownPrices:
-    """Return the prices for decisions. A dry run does not request prices from the provider."""
-    return KnownPrices(Pricing(pricing.prices) if running.dry_run else pricing, clock)
+def new_pricing(prices: PriceList, provider: CloudProvider, running: Running, clock: Clock) -> Pricing:
+    """Return the user's prices. A dry run does not request prices from the provider."""
+    return Pricing(prices) if running.dry_run else Pricing(prices, partial(provider_prices, provider, clock=clock))
+
+
+def current_prices(pricing: Pricing, status: Status) -> Callable[[], PriceList]:
+    """Return a function that returns the prices of the status page, after it has read a changed price file."""
+    file = PriceFile(Path(pricing.prices.file)) if pricing.prices.file else None
+
+    def prices() -> PriceList:
+        listed = file.changed() if file is not None else None
+        if listed is not None and listed != pricing.prices.by_type:
+            pricing.prices = replace(pricing.prices, by_type=listed)
+            status.list_prices(listed)
+        return status.board.prices
+
+    return prices
 
 
 def new_price_refresh(policy: Policy, view: ClusterView, prices: KnownPrices) -> Callable[[], None]:

@@ -6,22 +6,53 @@ from concurrent.futures import Executor, Future
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Final, TypeAlias
 
 from predicates.objects import Node
 from rescheduler.clock import Clock
+from rescheduler.errors import InputError
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.room import RoomView, SpotTemplates
 from rescheduler.housekeeping.bookkeeping import Pricing
 from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.drain_history import DrainHistory
+from rescheduler.net import files
 from rescheduler.observe.events import Event, InvolvedNode, Planned, RoomEnding, Surveyed
-from rescheduler.planning.money.prices import NodeFacts, PriceList, template_facts
+from rescheduler.planning.money.prices import NodeFacts, PriceKey, PriceList, parse, template_facts
 from rescheduler.planning.outcome import Planning
 from rescheduler.planning.room.orders import Explanations, NotOrdered, RoomOrder, UnmetOrder
 from rescheduler.planning.room.placeholders import OrderState
 
 # The prices for the drain order ``cost`` and for orders of spot room, from the user and from the cloud provider.
+
+log = logging.getLogger(__name__)
+
+
+class PriceFile:
+    """The user's price file, which may be a mounted ConfigMap. Used by the loop's thread only."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: tuple[int, ...] | None = None  # of the file that was read last; None: none was
+
+    def changed(self) -> Mapping[PriceKey, Decimal] | None:
+        """Return the prices if the file is another than at the last call, or None if it is the same or unusable."""
+        file = files.price_file(self._path)
+        try:
+            status = file.stat()
+        except OSError:
+            return None  # a ConfigMap that nobody has written yet, or the moment in which it is replaced
+        seen = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
+        if seen == self._seen:
+            return None
+        self._seen = seen
+        try:
+            return parse(files.read_text(file))
+        except (OSError, ValueError, InputError) as error:
+            log.warning("--prices %s: %s: the prices from before are used", files.printable(file), error)
+            return None
+
 
 #: How long the prices of the provider are used before they are requested again. Prices of new nodes are requested at
 #: once.
@@ -189,8 +220,6 @@ REFRESH: Final = 3600.0
 RETRY: Final = 300.0
 
 _Prices: TypeAlias = Mapping[str, Decimal]
-
-log = logging.getLogger(__name__)
 
 
 class NodePrices:

@@ -155,7 +155,8 @@ class RoundPlans:
         self._report = report
         self._passed: tuple[Plan, float] | None = None  # the last plan that passed the checks, and when
         self._judged_at: float | None = None  # when all nodes were last planned
-        self._last: tuple[int, Planned] | None = None  # the last report, and the revision of the nodes at that time
+        #: The last report, and the revision of the nodes and the prices at that time.
+        self._last: tuple[int, PriceList, Planned] | None = None
 
     def forget(self) -> None:
         """Make the next survey plan all nodes, because the leader has changed."""
@@ -244,18 +245,18 @@ class RoundPlans:
 
         planning = self._view.plan_each() if complete else self._view.first_plan(take_empty=is_offered)
         planning = self._room.explained(planning)
-        seconds, revision = self._clock.monotonic() - started, self._view.revision
-        if self._last is not None and self._last[0] == revision and self._last[1].planning is planning:
-            return replace(self._last[1], at=self._clock.now(), seconds=seconds)
-        planned = self._with_nodes(planning, before, seconds)
-        self._last = revision, planned
+        seconds, revision, prices = self._clock.monotonic() - started, self._view.revision, self._prices()
+        if self._last is not None and self._last[:2] == (revision, prices) and self._last[2].planning is planning:
+            return replace(self._last[2], at=self._clock.now(), seconds=seconds)
+        planned = self._with_nodes(planning, before, prices, seconds)
+        self._last = revision, prices, planned
         return planned
 
-    def _with_nodes(self, planning: Planning, before: Mapping[str, Node], seconds: float) -> Planned:
+    def _with_nodes(self, planning: Planning, before: Mapping[str, Node], prices: PriceList, seconds: float) -> Planned:
         """Return the report of *planning*. Nodes may have been added or deleted since *before*."""
         nodes = {**before, **self._view.nodes()}
         involved = {verdict.node: InvolvedNode.of(nodes[verdict.node]) for verdict in planning.verdicts}
-        facts, prices, now = self._view.facts_of(involved), self._prices(), self._clock.now()
+        facts, now = self._view.facts_of(involved), self._clock.now()
         complete = _all_judged(planning)
         worths = self._worths(planning, facts, prices, now) if complete and not prices.empty else {}
         return Planned(now, planning, involved, seconds, complete, facts, worths, prices.currency)

@@ -164,6 +164,16 @@ class MemoryStore:
         return _decoded(self._client.request(act, method, path, **options).body, _ConfigMap)
 
 
+def write_text(client: Client, namespace: str, name: str, key: str, text: str) -> None:
+    """Set one key of ``data`` of a ConfigMap, which must exist: RBAC can limit patch to its name, but not create.
+
+    Raises the errors of the request, such as NotFound.
+    """
+    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{quote(name, safe='')}"
+    act = f"patch configmap {namespace}/{name}"
+    client.request(act, "PATCH", path, body={"data": {key: text}}, content_type=MERGE_PATCH)
+
+
 def _decoded(body: bytes, shape: type[_T]) -> _T:
     try:
         return decoding.decode(body, shape)

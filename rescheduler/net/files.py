@@ -56,6 +56,15 @@ def read_text(path: Path | str) -> str:
     return read_bytes(path).decode("utf-8").replace("\r\n", "\n")
 
 
+#: The name of the price file in a folder, which is the key in the ConfigMap that `rescheduler prices` writes.
+PRICES: Final = "prices"
+
+
+def price_file(path: Path) -> Path:
+    """Return *path*, or the price file in it if it is a folder: a mounted ConfigMap."""
+    return path / PRICES if path.is_dir() else path
+
+
 def printable(path: Path | str) -> str:
     """Return *path* for a message, with unprintable characters escaped."""
     return str(path).encode("unicode_escape").decode("ascii") if not str(path).isprintable() else str(path)

@@ -23,7 +23,7 @@ from rescheduler.observe.events import (
     Surveyed,
 )
 from rescheduler.planning.forms import utc
-from rescheduler.planning.money.prices import NodeFacts, PriceList
+from rescheduler.planning.money.prices import NodeFacts, PriceKey, PriceList
 from rescheduler.planning.money.savings import Savings
 from rescheduler.planning.money.worth import summed
 from rescheduler.planning.outcome import Plan, Planning, TakenRoom, Verdict
@@ -61,6 +61,10 @@ class Status:
     def show_prices(self, by_node: Mapping[str, Decimal]) -> None:
         """Replace the prices of the cloud provider, by node name."""
         self.board = replace(self.board, prices=replace(self.board.prices, by_node=by_node))
+
+    def list_prices(self, by_type: Mapping[PriceKey, Decimal]) -> None:
+        """Replace the prices of the user's price file."""
+        self.board = replace(self.board, prices=replace(self.board.prices, by_type=by_type))
 
     def __call__(self, event: Event) -> None:
         match event:

@@ -62,9 +62,20 @@ WRONG = {
     "a long currency": ("--currency=" + "x" * 17, "expected at most 16 printable characters"),
     "a line break": ("--currency=U\nSD", "expected at most 16 printable characters"),
     "no file": ("--prices=/no/such/file", "--prices /no/such/file: No such file or directory"),
-    "a directory": ("--prices=/tmp", "--prices /tmp: Is a directory"),
     "a device": ("--prices=/dev/zero", "--prices /dev/zero: expected a regular file, not a FIFO, device or socket"),
 }
+
+
+def test_a_folder_is_a_mounted_config_map_that_may_be_empty_at_first(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert given(f"--prices={tmp_path}") == PriceList()
+    assert f"warning: --prices {tmp_path}: the folder has no file prices yet" in capfd.readouterr().err
+    (tmp_path / "prices").write_text(PRICES)
+    prices = given(f"--prices={tmp_path}", "--price-per-gib=1")
+    assert (prices.by_type, prices.file) == ({("m5.large", "", True): Decimal("0.04")}, str(tmp_path))
+    (tmp_path / "prices").write_text("no prices")
+    assert f"--prices {tmp_path}/prices: line 1: unknown column" in refused(f"--prices={tmp_path}", capfd)
 
 
 def refused(option: str, capfd: pytest.CaptureFixture[str], command: str = "plan") -> str:

@@ -15,7 +15,7 @@ from deploy.release.audit import LOCKS as AUDITED
 from deploy.release.audit import audit
 
 ROOT = Path(__file__).parents[2]
-LOCKS = {"requirements.lock": "requirements", "deploy/release/tools.lock": "tools"}
+LOCKS = {"requirements.lock": "requirements", "requirements-aws.lock": "aws", "deploy/release/tools.lock": "tools"}
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 WORKFLOWS = {path.name: path.read_text() for path in sorted((ROOT / ".github/workflows").glob("*.yaml"))}
 JOBS = yaml.safe_load(WORKFLOWS["release.yaml"])["jobs"]
@@ -30,6 +30,8 @@ def required(name: str) -> list[Requirement]:
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
     text = setup["options"]["install_requires"] + setup["options.extras_require"]["grpc"]
+    if name == "aws":
+        text += setup["options.extras_require"]["aws"]
     return [Requirement(line) for line in text.splitlines() if line]
 
 
@@ -47,7 +49,7 @@ def test_the_locks_contain_no_registry(lock: str) -> None:
 
 
 def test_the_image_installs_pinned_packages_on_bases_given_as_arguments() -> None:
-    assert set(re.findall(r"^ARG (\w+)=\S+$", DOCKERFILE, re.MULTILINE)) == {"BASE", "RUNTIME", "TARGETARCH"}
+    assert set(re.findall(r"^ARG (\w+)=\S+$", DOCKERFILE, re.MULTILINE)) == {"BASE", "RUNTIME", "TARGETARCH", "LOCK"}
     bases = re.findall(r"^FROM (?:--platform=\S+ )?(\S+)", DOCKERFILE, re.MULTILINE)
     assert bases == ["${BASE}", "${RUNTIME}"]
     parts = re.split(r"&&|\n", DOCKERFILE.replace("\\\n", " "))

@@ -57,6 +57,7 @@ class PriceList:
     spot_per_gib: Decimal | None = None
     currency: str = ""  #: as the user gave it, "" if not given
     commitments: tuple[Commitment, ...] = ()  #: on-demand nodes that are paid anyway
+    file: str = field(default="", compare=False)  #: the path of the source of *by_type*, which the daemon reads again
 
     @property
     def empty(self) -> bool:

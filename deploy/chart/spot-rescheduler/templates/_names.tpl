@@ -48,6 +48,11 @@
 {{- .Values.makeRoom.mode | default "off" -}}
 {{- end -}}
 
+{{- /* "true" if a CronJob writes the prices. A release of an earlier chart, upgraded with --reuse-values, has no such value. */ -}}
+{{- define "priceListed" -}}
+{{- with .Values.priceList -}}{{- if .cloud -}}true{{- end -}}{{- end -}}
+{{- end -}}
+
 {{- define "selector" -}}
 app.kubernetes.io/name: {{ include "name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -133,6 +138,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- if .Values.prices -}}
 {{- $_ := set $options "prices" "/etc/spot-rescheduler/prices" -}}
+{{- end -}}
+{{- if include "priceListed" . -}}
+{{- $_ := set $options "prices" "/etc/spot-rescheduler/price-list" -}}
 {{- end -}}
 {{- if ne (include "room" .) "off" -}}
 {{- if and (eq (include "room" .) "provider") (eq .Values.cloudProvider.name "none") -}}
