@@ -292,9 +292,19 @@ class VolumeAttachmentSpec(Wire, frozen=True):
     source: VolumeAttachmentSource = VolumeAttachmentSource()
 
 
+class VolumeError(Wire, frozen=True):
+    message: str = ""
+
+
+class VolumeAttachmentStatus(Wire, frozen=True):
+    attached: bool = False
+    detach_error: VolumeError | None = None
+
+
 class VolumeAttachment(Wire, frozen=True):
     metadata: ObjectMeta
     spec: VolumeAttachmentSpec = VolumeAttachmentSpec()
+    status: VolumeAttachmentStatus = VolumeAttachmentStatus()
 
 
 class Namespace(Wire, frozen=True):

@@ -301,6 +301,7 @@ class Seen:
     placeholders: Mapping[str, PodRef] = field(default_factory=dict)  #: by the UID of the pod they reserve room for
     terminating: frozenset[str] = frozenset()  #: UIDs of those that are being deleted
     preemption: Preemption | None = None
+    detaching: Mapping[Controller, str] = field(default_factory=dict)  #: see :attr:`.state.Drain.detaching`
 
 
 @dataclass(frozen=True, slots=True)

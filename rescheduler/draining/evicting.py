@@ -112,7 +112,7 @@ def seen(drain: Drain, event: Seen, now: float) -> Result:
         drain = sooner(_without_gone(drain, frozenset(gone)), now)
     if unowned := drain.unowned or stepping.unowned(drain, drain.waiting):
         return _look_again(drain, unowned, now)
-    drain = follow(replace(drain, replicas=event.replicas), now)
+    drain = follow(replace(drain, replicas=event.replicas, detaching=event.detaching), now)
     if event.removed_by and drain.evicted_all:
         return exits.hand_over(drain, event.removed_by, now)
     if (failed := _overdue(drain, now) or failure(drain, now)) is not None:

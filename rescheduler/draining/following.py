@@ -124,6 +124,9 @@ def _landing_timeout(drain: Drain, now: float) -> Failure | None:
         return None  # unbound pods have separate timers
     if missing:
         why = f"replacement pods are not Ready {patience:g} s after the last eviction: {_named(drain, missing)}"
+        why += "".join(
+            f"; {drain.detaching[controller]}" for controller in missing[:3] if controller in drain.detaching
+        )
         return Failure(Why.LANDING_TIMEOUT, why, owners=tuple(missing))
     if drain.waiting:
         pods = tuple(victim.pod for victim in drain.waiting)

@@ -54,6 +54,7 @@ class Victim:
     request: Request | None = None  #: its EvictionRequest; the eviction counts as unanswered until the pod is deleted
     withdraw: bool = False  #: its EvictionRequest was not successful and must be withdrawn before its eviction
     surge: Surge | None = None  #: the Deployment that rolls out instead of an eviction of the pod
+    together: str = ""  #: see :class:`~rescheduler.planning.outcome.Placement`
 
     @property
     def accepted(self) -> bool:
@@ -90,7 +91,12 @@ def _victim(placement: Placement, limit: float) -> Victim:
     own = DEFAULT_GRACE if placement.grace_period is None else placement.grace_period
     grace = int(limit) if own > limit else None
     victim = Victim(placement.pod, grace, min(own, limit), placement.owner)
-    return replace(victim, responders=placement.responders, requestable=placement.requestable)
+    return replace(
+        victim,
+        responders=placement.responders,
+        requestable=placement.requestable,
+        together=placement.together,
+    )
 
 
 # Why a drain failed.
@@ -296,6 +302,8 @@ class Drain:
     settled: frozenset[Controller] = frozenset()  #: controllers whose debt was paid at any time since their last step
     states: Mapping[Controller, ControllerState] = field(default_factory=dict)
     replicas: Mapping[Controller, Replicas] = field(default_factory=dict)
+    #: Which replacement pod waits for a volume that is still attached to another node, by controller.
+    detaching: Mapping[Controller, str] = field(default_factory=dict)
     timers: Mapping[Controller, Timers] = field(default_factory=dict)
     read_at: float | None = None  #: when the controllers were last read; None during a read, and before the first
     asked_at: float = NEVER  #: when the last read of the controllers was requested

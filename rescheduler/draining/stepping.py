@@ -1,8 +1,9 @@
 """Transitions of a drain after its remaining pods were planned again: select the next wave, and free its room."""
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from itertools import chain
 from types import MappingProxyType
 from typing import Final
 
@@ -101,11 +102,25 @@ def next_step(drain: Drain) -> tuple[Victim, ...]:
     if not controlled:
         return drain.waiting if _everything_runs(drain) else ()
     if unbegun := _first_victims(drain, controlled):
-        return _wave(drain, unbegun) if _all_bound(drain) else ()
+        return _whole_groups(drain, _wave(drain, unbegun)) if _all_bound(drain) else ()
     if _first_eviction_pending(drain):
         return ()
     steps = (_next_of_controller(drain, controller, controlled) for controller in sorted(_proven(drain)))
-    return tuple(victim for step in steps for victim in step)
+    return _whole_groups(drain, tuple(victim for step in steps for victim in step))
+
+
+def _whole_groups(drain: Drain, step: Sequence[Victim]) -> tuple[Victim, ...]:
+    """Return *step* with all pods that share a volume with one of them: it is detached only after all have left.
+
+    If one of these may not be evicted now, none of them is.
+    """
+    if not any(victim.together for victim in step):
+        return tuple(step)
+    names = {victim.together for victim in step if victim.together}
+    groups = [[victim for victim in drain.waiting if victim.together == name] for name in sorted(names)]
+    allowed = (group for group in groups if all(each.controller is None or _may_evict(drain, each) for each in group))
+    alone = (victim for victim in step if not victim.together)
+    return tuple(chain(alone, *allowed))
 
 
 def _rolled_out(drain: Drain) -> tuple[Victim, ...]:
@@ -119,11 +134,13 @@ def _rolled_out(drain: Drain) -> tuple[Victim, ...]:
     return tuple(victim for victim in drain.waiting if victim.surge == first.surge)
 
 
-def still_allowed(drain: Drain, step: Iterable[Victim]) -> list[Victim]:
+def still_allowed(drain: Drain, step: Sequence[Victim]) -> list[Victim]:
     """Return the pods of *step* that may be evicted after the pods of their controllers were counted again."""
     if drain.lost_again:
         return []
-    return [victim for victim in step if victim.controller is None or _may_evict(drain, victim)]
+    allowed = [victim for victim in step if victim.controller is None or _may_evict(drain, victim)]
+    torn_apart = {victim.together for victim in step if victim not in allowed} - {""}
+    return [victim for victim in allowed if victim.together not in torn_apart]
 
 
 def _first_victims(drain: Drain, controlled: Iterable[Victim]) -> list[Victim]:

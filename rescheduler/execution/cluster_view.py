@@ -38,6 +38,7 @@ from rescheduler.planning.rules.candidates import removal, why_not_target
 from rescheduler.planning.rules.minimum import keeps_pods
 from rescheduler.planning.rules.pod_rules import SAFE_TO_EVICT
 from rescheduler.planning.rules.pod_traits import ends_with_node, job_blockers, keeps_its_identity
+from rescheduler.planning.rules.volumes import attachments, waits_for_detach
 from rescheduler.planning.waits import Cooldown
 
 #: How long drains wait for a new pod that the scheduler has not processed yet.
@@ -283,6 +284,11 @@ class ClusterView(WatchedNodes):
     def larger(self, pod: Pod, predecessors: Iterable[Pod]) -> str:
         """Return what the replacement *pod* asks for beyond the plan, or ""; see :meth:`Planner.larger`."""
         return self._planner.larger(pod, predecessors)
+
+    def waits_for_detach(self, pod: Pod) -> str:
+        """Return which volume of the bound *pod* is still attached to another node, or ""."""
+        snapshot = self._state.snapshot()
+        return waits_for_detach(pod, snapshot, attachments(snapshot))
 
     def may_be_lost(self, pod: Pod) -> bool:
         """Return whether *pod* may be evicted although no controller replaces it."""

@@ -65,6 +65,7 @@ class Observation:
             placeholders=self._view.placeholders_for(name),
             terminating=frozenset(pod.uid for pod in self._view.pods_of(name) if pod.deletion_timestamp is not None),
             preemption=self._preemption(drain),
+            detaching=self._detaching(drain),
         )
 
     def controllers_read(self, drain: Drain, reading: ControllerReading, pods: Mapping[str, Pod]) -> ControllersRead:
@@ -145,6 +146,23 @@ class Observation:
             and pod.uid not in self._before
             and any(_makes_room_for(pod, each) for each in moved)
         ]
+
+    def _detaching(self, drain: Drain) -> dict[Controller, str]:
+        """Return which replacement pods are bound, but wait until a volume is detached from another node."""
+        unpaid = [controller for controller in drain.owed if drain.shortfall(controller).bound <= 0]
+        if not unpaid or self._earlier is None:
+            return {}
+        owners = {owner: controller for controller in unpaid for owner in drain.states[controller].owners}
+        waiting: dict[Controller, str] = {}
+        for pod in self._view.pods().values():
+            controller = (
+                owners.get((pod.namespace, pod.owner.uid)) if pod.owner is not None and pod.cls.claims else None
+            )
+            if controller is None or controller in waiting or pod.uid in self._earlier or pod.phase != "Pending":
+                continue
+            if pod.node_name and (why := self._view.waits_for_detach(pod)):
+                waiting[controller] = why
+        return waiting
 
     def _new_pods(self, drain: Drain) -> list[Pod]:
         """Return the replacement pods of *drain*, once the earlier pods of its controllers are known."""

@@ -70,6 +70,7 @@ class Reason(enum.StrEnum):
     RESTRICT_SCALE_DOWN = "restrict-scale-down"
     NODE_NAME_IN_TEMPLATE = "node-name-in-template"
     SHARED_VOLUME = "shared-volume"
+    VOLUME_ATTACHMENT = "volume-attachment"
     QUOTA_EXCEEDED = "quota-exceeded"
     ADMISSION_REJECTS = "admission-rejects-replacement"
     SINGLE_REPLICA = "single-replica"
@@ -107,6 +108,7 @@ class Placement(msgspec.Struct, frozen=True, gc=False):
     owner: OwnerReference | None = None  #: the pod's controller
     responders: bool = False  #: its eviction is the task of other components (``spec.evictionResponders``)
     requestable: bool = True  #: whether an EvictionRequest can name it: it is in no PodGroup
+    together: str = ""  #: pods with the same text are evicted in one step: they share a volume
 
 
 class Surge(msgspec.Struct, frozen=True):

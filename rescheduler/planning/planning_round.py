@@ -29,8 +29,9 @@ from rescheduler.planning.rules.candidates import Groups, groups
 from rescheduler.planning.rules.declared import Facts, PodRules, pod_rules
 from rescheduler.planning.rules.gangs import Gangs
 from rescheduler.planning.rules.minimum import Minimum, OwnerCounts, RemainingReplicas, minimum
-from rescheduler.planning.rules.pins import Pins, SharedVolumes, UnreadableObjects
+from rescheduler.planning.rules.pins import Pins, UnreadableObjects
 from rescheduler.planning.rules.pod_rules import RULES
+from rescheduler.planning.rules.volumes import Volumes
 from rescheduler.planning.surges import Surges
 
 # The inputs that the verdicts on all nodes share, as one value. Verdicts can be reused while it is unchanged.
@@ -278,7 +279,7 @@ class PlanningRound:
     counts: OwnerCounts
     gangs: Gangs
     replacements: Replacements
-    shared_volumes: SharedVolumes
+    volumes: Volumes
     quotas: Quotas
     surges: Surges | None  #: None: no pods are moved by rolling updates
     order_until: datetime | None  #: the instant at which the drain order changes
@@ -365,7 +366,7 @@ def new_round(
         counts=counts,
         gangs=gangs,
         replacements=replacements,
-        shared_volumes=SharedVolumes(snapshot, filters),
+        volumes=Volumes(snapshot, filters, replacements, node_groups.spot_rows),
         quotas=Quotas(snapshot),
         surges=None if policy.surge is Surging.OFF else Surges(snapshot, policy, counts, replacements),
         order_until=next_expiry(on_demand, snapshot, policy, circumstances.now),

@@ -84,8 +84,24 @@ def _bound_by_template(subject: _NodeAndPods, shared: PlanningRound) -> Iterable
     return shared.replacements.blockers(subject.movers)
 
 
-def _shared_volumes(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
-    return shared.shared_volumes.blockers(subject.node.name, subject.movers)
+def _volumes(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
+    yield from shared.volumes.blockers(subject.node.name, subject.movers)
+    yield from _not_together(subject.movers, shared)
+
+
+def _not_together(movers: Sequence[Pod], shared: PlanningRound) -> Iterator[Blocker]:
+    """Yield the blockers of budgets that allow one eviction, but not of all pods that share a volume in one step."""
+    if not shared.policy.budgets_in_steps:  # then all movers count in one step
+        return
+    remaining = RemainingDisruptions(shared.budgets)
+    groups: dict[str, list[Pod]] = {}
+    together = shared.volumes.together(movers)
+    for pod in movers:
+        if pod.key in together:
+            groups.setdefault(together[pod.key], []).append(pod)
+    for group in groups.values():
+        if not any(remaining.lacking([pod]) for pod in group):
+            yield from remaining.lacking(group)
 
 
 def _surges(subject: _NodeAndPods, _: PlanningRound) -> Iterable[Blocker]:
@@ -130,7 +146,7 @@ RULES: Final[tuple[Callable[[_NodeAndPods, PlanningRound], Iterable[Blocker]], .
     _of_its_pods,
     _resource_claims,
     _bound_by_template,
-    _shared_volumes,
+    _volumes,
     _surges,
     _quotas,
     _unreadable_objects,
@@ -308,6 +324,7 @@ def new_plan(candidate: Candidate, placed: Iterable[tuple[Pod, int]], shared: Pl
     """Return the plan in which the candidate's pods are *placed* on these rows."""
     names = shared.snapshot.nodes.names
     restarted = {pod.key for surge in candidate.surges for pod in surge.restarted}
+    together = shared.volumes.together(candidate.movers)
     placements = [
         Placement(
             _ref(pod),
@@ -316,6 +333,7 @@ def new_plan(candidate: Candidate, placed: Iterable[tuple[Pod, int]], shared: Pl
             pod.owner,
             responders=bool(responders(pod.cls)) and pod.annotations.get(SAFE_TO_EVICT) != "true",
             requestable=is_requestable(pod.cls),
+            together=together.get(pod.key, ""),
         )
         for pod, row in placed
         if pod.key not in restarted
@@ -370,6 +388,7 @@ def eviction_blockers(pod: Pod, shared: PlanningRound) -> tuple[list[Blocker], S
     blockers = [
         *shared.pod_rules.blockers(pod),
         *resource_claims([pod]),
+        *shared.volumes.blockers(pod.node_name, [pod]),
         *(blocker for blocker in surges.refused if blocker.pod == pod.key),
         *shared.remaining().lacking([pod]),
     ]

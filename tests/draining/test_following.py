@@ -162,6 +162,24 @@ def test_a_landing_timeout_lists_the_first_controllers() -> None:
     )
 
 
+def test_a_pod_that_waits_for_its_volume_has_until_the_landing_timeout() -> None:
+    """The failure names the volume that is still attached to the drained node."""
+    drain = replace(begun(plan(ONE_POD), ONE_POD, limits=LONG_LIMITS), renew_at=1e9, read_at=1e9)
+    why = "ns/x waits until its volume disk is detached from node od"
+    waiting = seen("", {ONE_POD: running(0, bound=1)}, detaching={ONE_POD.controller: why})
+    story: Story = [
+        (5, seen("a", {ONE_POD: running(1)}), (planning(),)),
+        *step(5, "a"),
+        (6, waiting, ()),
+        (604, waiting, ()),
+        (606, waiting, (Release(),)),
+    ]
+    failure = play(drain, story).failure
+    assert failure is not None
+    assert failure.why is Why.LANDING_TIMEOUT
+    assert failure.detail.endswith(f"(1 missing); {why}")
+
+
 def test_evictions_time_out_while_other_replicas_are_not_ready() -> None:
     sick = running(2, bound=3, unready=("elsewhere",))
     database = workload("db", "a", "b", kind="StatefulSet", total=3, replicas=sick)

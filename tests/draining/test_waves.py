@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
+import msgspec
 import pytest
 
 from rescheduler.draining import transitions
@@ -119,6 +120,45 @@ TABLE: dict[str, tuple[tuple[Workload, ...], str, list[str]]] = {
 @pytest.mark.parametrize(("workloads", "bare", "expected"), TABLE.values(), ids=TABLE)
 def test_pods_are_evicted_in_these_steps(workloads: tuple[Workload, ...], bare: str, expected: list[str]) -> None:
     assert steps(plan(*workloads, bare=bare), *workloads) == expected
+
+
+def together(drain_plan: Plan, *groups: str) -> Plan:
+    """Return the plan in which the pods of each of *groups* (names) share a volume."""
+    group_of = {name: group for group in groups for name in group.split()}
+    placements = (
+        msgspec.structs.replace(each, together=group_of.get(each.pod.name, "")) for each in drain_plan.placements
+    )
+    return replace(drain_plan, placements=tuple(placements))
+
+
+SHARING: dict[str, tuple[tuple[Workload, ...], str, list[str]]] = {
+    "the first step has all pods of the group": ((workload("web", *pods("a", 4)),), "a1 a3", ["a1 a3", "a2", "a4"]),
+    "pods of two controllers": (
+        (workload("api", "a", "b"), workload("web", "c", "d"), workload("xyz", "x")),
+        "a d",
+        ["a d", "x", "b c"],
+    ),
+    "pods of a StatefulSet": ((workload("db", *pods("a", 3), kind="StatefulSet"),), "a1 a2", ["a1 a2", "a3"]),
+    "the group of a later step": ((workload("web", *pods("a", 4)),), "a2 a4", ["a1", "a2 a4", "a3"]),
+}
+
+
+@pytest.mark.parametrize(("workloads", "group", "expected"), SHARING.values(), ids=SHARING)
+def test_pods_that_share_a_volume_are_evicted_in_one_step(
+    workloads: tuple[Workload, ...], group: str, expected: list[str]
+) -> None:
+    assert steps(together(plan(*workloads), group), *workloads) == expected
+
+
+def test_no_pod_of_a_group_is_evicted_while_another_one_may_not_be() -> None:
+    """A pod of the other controller is not Ready, and it shares a volume: without it, the volume would not move."""
+    calm, sick = workload("calm", "a"), workload("sick", "b", total=2)
+    drain = begun(together(plan(calm, sick), "a b"), calm, sick)
+    replicas = {calm: running(1), sick: running(1, bound=2)}
+    _, actions = transitions.step(drain, seen("a b", replicas), 5)
+    assert not any(isinstance(action, PlanAgain) for action in actions)
+    _, actions = transitions.step(drain, seen("a b", {calm: running(1), sick: running(2)}), 5)
+    assert any(isinstance(action, PlanAgain) for action in actions)
 
 
 API, OTHER = workload("api", "b", "c"), workload("api", "x", "y", namespace="other")

@@ -29,8 +29,10 @@ from rescheduler.planning.debts import Debt
 from rescheduler.planning.memory import Memory, OpenDebt, dump
 from rescheduler.planning.outcome import Reason
 from rescheduler.settings import Timing
+from tests.field.test_plans import claim, uses, volume
 from tests.housekeeping.world import START, LoopWorld, Replacement, blockers, world
 from tests.planning.builders import ON_DEMAND, node, pod
+from tests.predicates.volumes import attachment
 
 CLUSTER = (
     node("od-1", ON_DEMAND),
@@ -364,3 +366,17 @@ def test_the_end_of_a_drain_says_how_many_pods_returned(returning: tuple[str, ..
         assert here.loop().round() is RoundOutcome.DRAINED
         [ended] = here.of(DrainEnded)
         assert (ended.node.name, len(ended.evicted), ended.returned) == ("od-1", 2, len(returning))
+
+
+def test_the_failure_names_the_volume_for_which_a_replacement_pod_waits() -> None:
+    """Its volume is still attached to the drained node. The pod was not refused: it had until the landing timeout."""
+    disk = claim("data", "disk"), volume("disk", "data", csi={"driver": "disk.csi", "volumeHandle": "h"})
+    cluster = (*CLUSTER[:3], pod("web-1", "od-1", **uses("data")), *disk, attachment("a", "od-1", "disk", "disk.csi"))
+    with world(*cluster) as here:
+        here.replacements["web"] = Replacement.UNREADY
+        assert here.loop(IMPATIENT).round() is RoundOutcome.FAILED
+        [ended] = here.of(DrainEnded)
+        assert ended.failure is not None
+        assert ended.failure.why is Why.LANDING_TIMEOUT
+        waits = "(1 missing); default/web-1-again waits until its volume disk is detached from node od-1"
+        assert ended.failure.detail.endswith(waits)
