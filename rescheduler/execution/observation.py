@@ -158,9 +158,10 @@ class Observation:
             controller = (
                 owners.get((pod.namespace, pod.owner.uid)) if pod.owner is not None and pod.cls.claims else None
             )
-            if controller is None or controller in waiting or pod.uid in self._earlier or pod.phase != "Pending":
+            if controller is None or controller in waiting or pod.uid in self._earlier or not pod.node_name:
                 continue
-            if pod.node_name and (why := self._view.waits_for_detach(pod)):
+            starting = pod.phase == "Pending" or not pod.ready  # before a kubelet reports on it, it counts as Ready
+            if starting and (why := self._view.waits_for_detach(pod)):
                 waiting[controller] = why
         return waiting
 
