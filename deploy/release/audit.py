@@ -18,7 +18,12 @@ _UNREACHABLE: Final = re.compile(r"ConnectionError|ConnectTimeout|ProxyError|dns
 
 def main() -> int:
     """Print the vulnerabilities, and return 1 if there are any. Without a network, print that, and return 0."""
-    return audit([str(_UV), *_TOOL, *_FLAGS, *(f"--requirement={_ROOT / lock}" for lock in LOCKS)])
+    return max(audit(command(lock)) for lock in LOCKS)
+
+
+def command(lock: str) -> list[str]:
+    """Return the command for one lock: the tool rejects files that both pin a package."""
+    return [str(_UV), *_TOOL, *_FLAGS, f"--requirement={_ROOT / lock}"]
 
 
 def audit(command: Sequence[str]) -> int:

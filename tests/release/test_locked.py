@@ -13,6 +13,7 @@ from packaging.requirements import Requirement
 from deploy.release import sbom
 from deploy.release.audit import LOCKS as AUDITED
 from deploy.release.audit import audit
+from deploy.release.audit import command as audit_command
 
 ROOT = Path(__file__).parents[2]
 LOCKS = {"requirements.lock": "requirements", "requirements-aws.lock": "aws", "deploy/release/tools.lock": "tools"}
@@ -177,3 +178,5 @@ def test_the_nightly_workflow_audits_both_locks() -> None:
         {"run": "make audit"}
     ]
     assert set(AUDITED) == set(LOCKS)
+    for lock in LOCKS:
+        assert sum(word.startswith("--requirement=") for word in audit_command(lock)) == 1
