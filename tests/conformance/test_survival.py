@@ -12,4 +12,4 @@ def test_certified_pools_have_no_homeless_pod(oracle: Oracle) -> None:
     assert problems == []
     assert tally.certified > CLUSTERS // 2
     assert tally.refused > CLUSTERS // 2
-    assert tally.allowed <= tally.refused // 10  # the order of placement makes these
+    assert tally.allowed <= tally.refused // 50
