@@ -14,7 +14,7 @@ from rescheduler.planning.losses import Homeless, PoolLoss
 from rescheduler.planning.money.worth import Worth
 from rescheduler.planning.outcome import Plan, Rejected, Verdict
 from rescheduler.planning.survival import Certificate
-from rescheduler.planning.what_if.overview import Lever, Overview, Totals
+from rescheduler.planning.what_if.overview import Lever, Overview, Point, Totals, Tradeoff
 
 
 def print_json(value: Any) -> None:
@@ -76,6 +76,7 @@ def as_json(overview: Overview, seconds: float) -> dict[str, Any]:
             "fallback": _totals(overview.fallback) | _money(overview.fallback.worth)
             if overview.fallback.nodes
             else None,
+            "tradeoff": overview.tradeoff and _tradeoff(overview.tradeoff),
             "held": overview.held or None,
             "returning": overview.returning or None,
         },
@@ -115,6 +116,25 @@ def _totals(totals: Totals) -> dict[str, Any]:
         "price_per_hour": None if totals.per_hour is None else float(totals.per_hour),
         "price_per_month": None if totals.per_month is None else float(totals.per_month),
         "nodes_without_price": totals.unpriced,
+    }
+
+
+def _tradeoff(tradeoff: Tradeoff) -> dict[str, Any]:
+    return {
+        "survive": str(tradeoff.survive),
+        "losses": tradeoff.losses,
+        "points": [_point(point) for point in tradeoff.points],
+        "plan": _point(tradeoff.plan),
+    }
+
+
+def _point(point: Point) -> dict[str, Any]:
+    return {
+        "nodes": point.nodes,
+        "per_month": _number(point.per_month),
+        "survived": point.survived,
+        "homeless": point.homeless,
+        "room": None if point.room is None else round(point.room, 4),
     }
 
 

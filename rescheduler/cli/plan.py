@@ -163,6 +163,7 @@ def command(
     """
     in_steps = budgets_in_steps and not budgets_at_once
     policy = with_profiles(replace(policy, budgets_in_steps=in_steps, survive=enforced_survival()), scheduling)
+    limited = policy.survive is not Survive.OFF or policy.fallback_headroom
     view = view.listing_nodes(provider)
     _check(view, from_daemon, snapshot, output, what_if_texts, independent=independent)
     hypotheses = parsed(what_if_texts, policy, scheduling)
@@ -175,7 +176,12 @@ def command(
         cluster = read_and_plan(source, policy, prices, provider, clock, independent=independent, daemon=daemon)
         known = cluster.priced(provider)
         levers = cluster.levers(known, timedelta() if independent or hypotheses else levers_timeout, clock)
-        overview = cluster.certified(cluster.overview(known, levers), Survive(survive), clock)
+        overview = cluster.certified(
+            cluster.overview(known, levers),
+            Survive(survive),
+            clock,
+            with_tradeoff=output == "html" or bool(limited and output in ("json", "yaml")),
+        )
         if view.watch:
             clear_screen()
         if hypotheses:

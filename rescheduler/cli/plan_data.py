@@ -25,6 +25,7 @@ from rescheduler.planning.rules.pod_traits import is_job
 from rescheduler.planning.what_if.comparison import surge_lever, with_lever
 from rescheduler.planning.what_if.levers import rank_levers
 from rescheduler.planning.what_if.overview import NO_LEVERS, Overview, RankedLevers, overview
+from rescheduler.planning.what_if.tradeoff import tradeoff
 from rescheduler.settings import ApiServerConnection, Provider
 
 if TYPE_CHECKING:
@@ -149,10 +150,10 @@ class PlannedCluster:
             now=self.circumstances.now,
         )
 
-    def certified(self, overview: Overview, survive: Survive, clock: Clock) -> Overview:
+    def certified(self, overview: Overview, survive: Survive, clock: Clock, *, with_tradeoff: bool = False) -> Overview:
         """Return *overview* with the certificate of the state after the plan, or of the present state if it has none.
 
-        The plans of --independent do not follow each other, so there is no state after them.
+        The plans of --independent do not follow each other, so there is no state after them, and no trade-off.
         """
         if survive is Survive.OFF or self.incomplete:
             return overview
@@ -160,7 +161,10 @@ class PlannedCluster:
         with progress("taking pools away"):
             began = clock.monotonic()
             certificate = self.planner.certificate(self.circumstances, survive, plans)
-            return replace(overview, survival=certificate, survival_seconds=clock.monotonic() - began)
+            known = replace(overview, survival=certificate, survival_seconds=clock.monotonic() - began)
+            if not with_tradeoff or self.independent:
+                return known
+            return replace(known, tradeoff=tradeoff(self.planner, self.circumstances, known, survive))
 
     def priced(self, provider: Provider) -> PriceList:
         """Return the prices, with the cloud provider's for nodes that the price file does not contain.

@@ -10,14 +10,20 @@ import click
 from rescheduler.cli.cluster_source import ClusterSource, compat_option, snapshot_option, strict_option
 from rescheduler.cli.go_flags import GoCommand, Option
 from rescheduler.cli.options import connection_options, scheduling_options
-from rescheduler.cli.plan_data import levers_option, price_provider_options, read_and_plan
+from rescheduler.cli.plan_data import (
+    enforced_survival,
+    levers_option,
+    price_provider_options,
+    read_and_plan,
+    survive_option,
+)
 from rescheduler.cli.policy_options import policy_options, price_options
 from rescheduler.cli.scheduler_config import with_profiles
 from rescheduler.clock import SystemClock
 from rescheduler.errors import UsageError
 from rescheduler.pages.report import as_html
 from rescheduler.planning.money.prices import PriceList
-from rescheduler.planning.policy import Policy
+from rescheduler.planning.policy import Policy, Survive
 from rescheduler.settings import ApiServerConnection, Provider, Scheduling
 
 
@@ -30,6 +36,7 @@ from rescheduler.settings import ApiServerConnection, Provider, Scheduling
     default="-",
     help="Write the report to FILE, replacing an existing file; - is standard output.",
 )
+@survive_option
 @levers_option
 @compat_option
 @policy_options
@@ -41,6 +48,7 @@ def command(
     snapshot: str | None,
     strict: bool,  # noqa: FBT001 - click passes by keyword
     output_file: str,
+    survive: str,
     levers_timeout: timedelta,
     policy: Policy,
     prices: PriceList,
@@ -52,11 +60,12 @@ def command(
 
     The file is self-contained: it loads nothing from the network. Nothing in the cluster is changed.
     """
-    clock, policy = SystemClock(), with_profiles(policy, scheduling)
+    clock, policy = SystemClock(), with_profiles(replace(policy, survive=enforced_survival()), scheduling)
     source = ClusterSource(snapshot, connection, scheduling)
     cluster = read_and_plan(source, replace(policy, budgets_in_steps=True), prices, provider, clock)
     prices = cluster.priced(provider)
     overview = cluster.overview(prices, cluster.levers(prices, levers_timeout, clock))
+    overview = cluster.certified(overview, Survive(survive), clock, with_tradeoff=True)
     _write(as_html(overview, cluster.circumstances.now), output_file)
     source.warn(cluster.snapshot, policy, strict=strict)
 

@@ -6,6 +6,7 @@ from itertools import chain
 
 from rescheduler.pages.element import Markup, document, element, table
 from rescheduler.pages.nodes import NodeBox, NodeEntry, node_list, picture, search_tools
+from rescheduler.pages.tradeoff import tradeoff_picture
 from rescheduler.planning.forms import count, cpu, memory, money, percent
 from rescheduler.planning.money.prices import NodeFacts, PriceList
 from rescheduler.planning.money.worth import Worth, saves
@@ -94,6 +95,7 @@ def as_html(overview: Overview, at: datetime | None = None) -> str:
         "main",
         _section("sums", "Summary", by_type(overview), _notes(overview)),
         _section("picture", "Nodes before and after", before_and_after(overview)),
+        _survival(overview),
         _section("levers", "Levers", levers(overview)) if overview.levers else None,
         _section("nodes", "On-demand nodes", search_tools(), node_list(entries, overview.prices, at)),
     )
@@ -101,10 +103,31 @@ def as_html(overview: Overview, at: datetime | None = None) -> str:
     return document("spot-rescheduler report", element("div", header, main, footer))
 
 
-def _section(name: str, heading: str, *content: Markup) -> Markup:
+def _section(name: str, heading: str, *content: Markup | None) -> Markup:
     return element(
-        "section", element("h2", heading, id=f"{name}-heading"), content, id=name, aria_labelledby=f"{name}-heading"
+        "section",
+        element("h2", heading, id=f"{name}-heading"),
+        filter(None, content),
+        id=name,
+        aria_labelledby=f"{name}-heading",
     )
+
+
+def _survival(overview: Overview) -> Markup | None:
+    certificate = overview.survival
+    if certificate is None or not certificate.pools:
+        return None
+    what, number = str(certificate.survive), len(certificate.pools)
+    worst = certificate.worst
+    text = f"After the plan, the loss of any one {what} of spot nodes is survived ({count(number, what)})."
+    if worst:
+        first = f"{worst[0].pool}, {count(worst[0].homeless_pods, 'pod')}"
+        text = (
+            f"After the plan, the loss of {len(worst)} of {count(number, what)} of spot nodes would leave pods without "
+            f"a place; the worst is {first}."
+        )
+    curve = None if overview.tradeoff is None else tradeoff_picture(overview.tradeoff, overview.prices)
+    return _section("survival", "Loss of spot nodes", element("p", text, class_="notice" if worst else None), curve)
 
 
 def _notes(overview: Overview) -> Markup:

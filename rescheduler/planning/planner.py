@@ -15,6 +15,7 @@ from predicates.snapshot import Snapshot
 from rescheduler.planning.budgets import Budgets
 from rescheduler.planning.explain import Explanation, explain
 from rescheduler.planning.forms import instant
+from rescheduler.planning.headroom import FallbackRoom
 from rescheduler.planning.outcome import Blocker, Plan, Planning, Reason, Rejected, TakenRoom, Verdict
 from rescheduler.planning.pending import (
     PendingRoom,
@@ -30,12 +31,12 @@ from rescheduler.planning.placement.in_steps import order_matters
 from rescheduler.planning.placement.packing import Effort, Stuck, pack
 from rescheduler.planning.placement.search import Search, SelectedNode, Selection
 from rescheduler.planning.planning_round import PlanningRound, common_ground, new_round, rows_by_stay
-from rescheduler.planning.policy import Circumstances, Policy, Survive
+from rescheduler.planning.policy import Circumstances, FallbackHeadroom, Policy, Survive
 from rescheduler.planning.pool_shares import Moved
 from rescheduler.planning.replacements import Replacements
 from rescheduler.planning.rules.declared import Fate
 from rescheduler.planning.single_plans import SinglePlans, TakeEmpty
-from rescheduler.planning.survival import Certificate, Objection, Survival, longest_surviving
+from rescheduler.planning.survival import SIMULATION, Certificate, Objection, Survival, longest_surviving
 from rescheduler.planning.verdicts import (
     Attempt,
     Examined,
@@ -351,11 +352,22 @@ class Planner:
             return verdict
         return replace(verdict, robust=plan.robust, landing=plan.landing, forecast=plan.forecast)
 
-    def certificate(self, circumstances: Circumstances, survive: Survive, plans: Iterable[Plan] = ()) -> Certificate:
-        """Return whether the pods of each lost pool would run again, after *plans* were carried out in order."""
+    def certificate(
+        self, circumstances: Circumstances, survive: Survive, plans: Iterable[Plan] = (), *, seconds: float = SIMULATION
+    ) -> Certificate:
+        """Return whether the pods of each lost pool would run again, after *plans* were carried out in order.
+
+        *seconds* limit the simulation, at its assumed speed.
+        """
         shared = self.round(circumstances)
         with shared.trial():
-            return self._survival.certificate(shared, survive, plans)
+            return self._survival.certificate(shared, survive, plans, seconds=seconds)
+
+    def fallback_room(self, circumstances: Circumstances, plans: Iterable[Plan] = ()) -> FallbackRoom:
+        """Return what is free for the pods on spot nodes after *plans*, and what these request."""
+        shared = self.round(circumstances)
+        with shared.trial():
+            return self._survival.headroom.after(shared, plans, FallbackHeadroom(100))
 
     def _pending_classes(self, circumstances: Circumstances) -> tuple[QueuedClass, ...]:
         """Return the pending pods that may take room, as classes; the same object while nothing changes."""

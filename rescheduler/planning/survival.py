@@ -100,9 +100,17 @@ class Survival:
         self._broken = ""  #: the pool of the last objection: it is likely to be broken by other plans as well
 
     def certificate(
-        self, shared: PlanningRound, survive: Survive, plans: Iterable[Plan] = (), decisive: Sequence[str] = ()
+        self,
+        shared: PlanningRound,
+        survive: Survive,
+        plans: Iterable[Plan] = (),
+        decisive: Sequence[str] = (),
+        *,
+        seconds: float = SIMULATION,
     ) -> Certificate:
         """Return the certificate of the state after *plans* were carried out in order, as :meth:`State.certificate`.
+
+        *seconds* limit the simulation, at its assumed speed.
 
         The trial of *shared* must be open, in which pending pods have taken their room. Here they look for it together
         with the pods of the lost pool.
@@ -112,7 +120,7 @@ class Survival:
                 trial.unplace(cls, row)
             state = State(shared, trial, self._node_pods)
             state.carry_out(plans)
-            return state.certificate(survive, shared.forecaster.effort(SIMULATION), decisive)
+            return state.certificate(survive, shared.forecaster.effort(seconds), decisive)
 
     def objection(self, shared: PlanningRound, plans: Sequence[Plan]) -> Blocker | None:
         """Return a blocker if *plans* break the certificate of the policy, as far as it holds now, or None."""

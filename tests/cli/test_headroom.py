@@ -69,3 +69,20 @@ def test_what_if_tries_another_headroom(capfd: pytest.CaptureFixture[str], dump:
     result = planned(capfd, dump, "--fallback-headroom=200%", "--what-if", "fallback-headroom=0%")
     before, after = result["what_if"]["before"], result["what_if"]["after"]
     assert (before["drainable_nodes"], after["drainable_nodes"]) == (2, 3)
+
+
+def test_the_json_and_the_report_have_the_tradeoff(capfd: pytest.CaptureFixture[str], dump: Path) -> None:
+    assert planned(capfd, dump)["summary"]["tradeoff"] is None  # it costs time, so it is computed if it is asked for
+    found = planned(capfd, dump, "--fallback-headroom=200%", *PRICES)["summary"]["tradeoff"]
+    assert (found["survive"], found["losses"]) == ("pool", 2)
+    assert [point["nodes"] for point in found["points"]] == [0, 1, 2, 3]
+    assert [point["survived"] for point in found["points"]] == [2, 2, 2, 2]
+    assert found["plan"]["nodes"] == 2
+    assert found["plan"]["room"] > 2 > found["points"][3]["room"]
+    assert [round(point["per_month"]) for point in found["points"]] == [0, 131, 263, 394]
+    assert planned(capfd, dump, "--survive=zone")["summary"]["tradeoff"]["survive"] == "zone"
+    page = run(capfd, "report", dump, "--fallback-headroom=200%", *PRICES)
+    assert "After the plan, the loss of any one pool of spot nodes is survived (2 pools)." in page
+    assert '<svg viewBox="0 0 560 220" role="img"' in page
+    assert "3 drained nodes, 394/month: 2 of 2 survived" in page
+    assert "survival-heading" not in run(capfd, "report", dump, "--survive=off")

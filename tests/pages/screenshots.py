@@ -1,4 +1,4 @@
-"""Render docs/report.png and docs/status.png from the sample cluster: ``python -m tests.pages.screenshots``."""
+"""Render the pictures in docs from the sample cluster: ``python -m tests.pages.screenshots``."""
 
 import tempfile
 from datetime import timedelta
@@ -28,6 +28,8 @@ DOCS: Final = Path(__file__).parents[2] / "docs"
 SAMPLE: Final = DOCS / "sample.json.gz"
 #: The size of the pictures in CSS pixels.
 WIDTH, HEIGHT = 1200, 1000
+#: The options of the picture in docs/surviving.md.
+HEADROOM: Final = ("--fallback-headroom=130%", f"--prices={DOCS / 'sample-prices.csv'}", "--currency=$")
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -39,14 +41,17 @@ def main(snapshot: str, folder: Path, options: tuple[str, ...]) -> None:
     with browser() as chromium:
         shoot_report(chromium, snapshot, options, folder / "report.png")
         shoot_status(chromium, reader.read(snapshot), folder / "status.png")
+        shoot_report(chromium, snapshot, (*options, *HEADROOM), folder / "surviving.png", part="#survival")
 
 
-def shoot_report(chromium: Browser, snapshot: str, options: tuple[str, ...], picture: Path) -> None:
+def shoot_report(
+    chromium: Browser, snapshot: str, options: tuple[str, ...], picture: Path, *, part: str | None = None
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "report.html"
         arguments = ["report", "--snapshot", snapshot, "--output-file", str(file), *options]
         cli.main(arguments, prog_name="rescheduler", standalone_mode=False)
-        _shoot(_page(chromium), file.as_uri(), picture)
+        _shoot(_page(chromium), file.as_uri(), picture, part)
 
 
 def shoot_status(chromium: Browser, cluster: Snapshot, picture: Path) -> None:
@@ -77,9 +82,9 @@ def _page(chromium: Browser) -> Page:
     return chromium.new_page(viewport={"width": WIDTH, "height": HEIGHT})
 
 
-def _shoot(page: Page, address: str, picture: Path) -> None:
+def _shoot(page: Page, address: str, picture: Path, part: str | None = None) -> None:
     page.goto(address)
-    page.screenshot(path=picture)
+    (page if part is None else page.locator(part)).screenshot(path=picture)
     page.close()
 
 

@@ -12,6 +12,7 @@ from rescheduler.planning.forms import count, cpu, memory, per_month
 from rescheduler.planning.money.prices import HOURS_PER_MONTH, NodeFacts, PriceList, node_facts
 from rescheduler.planning.money.worth import NO_WORTH, Worth, summed, worth_by_node
 from rescheduler.planning.outcome import Planning, Reason
+from rescheduler.planning.policy import Survive
 from rescheduler.planning.survival import Certificate
 from rescheduler.planning.what_if.lifting import Obstacle
 
@@ -95,6 +96,27 @@ class AddedRequests:
 
 
 @dataclass(frozen=True, slots=True)
+class Point:
+    """The state after some drains."""
+
+    nodes: int  #: that are drained
+    per_month: Decimal | None  #: what they save; None if it is not known
+    survived: int  #: number of pools (or zones) whose loss is survived
+    homeless: int  #: number of pods without a place, of all other pools together
+    room: float | None  #: what is free for what the pods on spot nodes request, as a factor; None without such pods
+
+
+@dataclass(frozen=True, slots=True)
+class Tradeoff:
+    """The states after the drains of a plan in their order, and after those that ``--survive`` and headroom leave."""
+
+    survive: Survive
+    losses: int  #: number of pools (or zones) that can be lost
+    points: tuple[Point, ...]  #: from no drain to all possible ones
+    plan: Point
+
+
+@dataclass(frozen=True, slots=True)
 class Overview:
     """A plan with the facts and sums that all its presentations share."""
 
@@ -107,6 +129,7 @@ class Overview:
     levers: tuple[Lever, ...] = ()  #: the most useful first
     levers_complete: bool = True  #: False if ``--levers-timeout`` ended the trials
     assumptions: tuple[str, ...] = ()  #: sentences that state assumptions, for example about kinds that a dump lacks
+    worths: Mapping[str, Worth] = field(default_factory=dict)  #: of the nodes that are, or could be, freed; priced ones
     fallback: Totals = Totals()  #: nodes that only ``--fallback-headroom`` keeps
     returning: str = ""  #: a sentence about pods that the scheduler would return to on-demand nodes; "" if none
     held: str = ""  #: why the cluster's daemon drains nothing now; "" if that is not known
@@ -114,6 +137,7 @@ class Overview:
     added: Mapping[str, AddedRequests] = field(default_factory=dict)  #: by target node: requests of the moved pods
     survival: Certificate | None = None  #: of the state after the plan; None if it was not computed
     survival_seconds: float = 0.0  #: duration of its computation
+    tradeoff: Tradeoff | None = None  #: None if it was not computed
 
     @property
     def unpriced(self) -> bool:
@@ -158,7 +182,9 @@ def overview(
     freed = [facts[plan.node] for plan in planning.plans]
     targets = {placement.node for plan in planning.plans for placement in plan.placements}
     spot = {name: node_facts(snapshot, name, spot=True) for name in sorted(targets)}
-    worths = worth_by_node(planning, facts | spot, snapshot.pods.get, prices, now.date() if now else date.min)
+    today = now.date() if now else date.min
+    worths = worth_by_node(planning, facts | spot, snapshot.pods.get, prices, today)
+    possible = _worths_of_possible(planning, facts, snapshot, prices, today) if planning.possible else worths
     by_type: dict[str, list[NodeFacts]] = defaultdict(list)
     for node in freed:
         by_type[node.instance_type].append(node)
@@ -169,7 +195,8 @@ def overview(
         prices=prices,
         on_demand=_totals(facts.values(), prices),
         freed=_totals(freed, prices, worths),
-        fallback=_fallback(planning, facts, snapshot, prices, now.date() if now else date.min),
+        worths=possible,
+        fallback=_totals([facts[name] for name in _kept_as_fallback(planning)], prices, possible),
         freed_by_type={name: _totals(nodes, prices, worths) for name, nodes in most_first},
         levers=tuple(levers),
         levers_complete=levers_complete,
@@ -181,25 +208,22 @@ def overview(
     )
 
 
-def _fallback(
+def _kept_as_fallback(planning: Planning) -> list[str]:
+    """Return the nodes that would be freed without ``--fallback-headroom``."""
+    kept = {verdict.node for verdict in planning.rejected if verdict.reason is Reason.FALLBACK_HEADROOM}
+    return [plan.node for plan in planning.possible if plan.node in kept]
+
+
+def _worths_of_possible(
     planning: Planning, facts: Mapping[str, NodeFacts], snapshot: Snapshot, prices: PriceList, today: date
-) -> Totals:
-    """Return the totals of the nodes that would be freed without ``--fallback-headroom``."""
-    rejected = {verdict.node: verdict for verdict in planning.rejected}
-    kept = {
-        plan.node
-        for plan in planning.possible
-        if (verdict := rejected.get(plan.node)) is not None and verdict.reason is Reason.FALLBACK_HEADROOM
-    }
-    if not kept:
-        return Totals()
+) -> Mapping[str, Worth]:
+    """Return what the nodes of all possible plans would be worth, by name."""
     possible = {plan.node for plan in planning.possible}
     others = (verdict for verdict in planning.rejected if verdict.node not in possible)
-    without = replace(planning, verdicts=(*planning.possible, *others))
     targets = {placement.node for plan in planning.possible for placement in plan.placements}
     spot = {name: node_facts(snapshot, name, spot=True) for name in targets}
-    worths = worth_by_node(without, {**facts, **spot}, snapshot.pods.get, prices, today)
-    return _totals([facts[name] for name in sorted(kept)], prices, worths)
+    without = replace(planning, verdicts=(*planning.possible, *others))
+    return worth_by_node(without, {**facts, **spot}, snapshot.pods.get, prices, today)
 
 
 def _returning(planning: Planning, snapshot: Snapshot) -> str:
