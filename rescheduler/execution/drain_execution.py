@@ -210,7 +210,8 @@ class DrainExecution:
 
     def _report_evicted(self, before: Drain) -> None:
         """Report the pods whose EvictionRequest was successful, which the watched state shows."""
-        for pod in self._drain.evicted[len(before.evicted) :]:
+        evicted = (pod for pod in self._drain.evicted[len(before.evicted) :] if pod.uid not in self._drain.surged)
+        for pod in evicted:
             self._report(EvictionAnswered(InvolvedNode.of(self._node), pod, EvictionResult.EVICTED))
 
     def _store_debts(self) -> None:

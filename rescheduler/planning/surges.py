@@ -41,7 +41,7 @@ _DEFAULT: Final = "25%"
 
 _NEVER_EXTRA: Final[Mapping[str, str]] = {
     "StatefulSet": "a StatefulSet ends each pod before it creates the new one, which has the same name",
-    "Rollout": "Argo Rollouts restarts pods (spec.restartAt) by deleting them before the new ones run",
+    "Rollout": "Argo Rollouts restarts pods (spec.restartAt) by evicting them before the new ones run",
 }
 
 

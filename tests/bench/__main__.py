@@ -14,6 +14,7 @@ PARTS: Final[dict[str, Callable[[], Iterable[Result]]]] = {
     "planning": planning.run,
     "reading": lambda: reading.run(times=1),
     "freed": freed.run,
+    "surging": freed.surging,
     "room": room.run,
     "proxying": proxying.run,
     "starting": starting.run,

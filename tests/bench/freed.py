@@ -17,9 +17,10 @@ from predicates.plugins import DEFAULT
 from predicates.snapshot import Snapshot
 from rescheduler.planning.money.prices import INSTANCE_TYPE_LABELS
 from rescheduler.planning.planner import Planner
-from rescheduler.planning.policy import Circumstances, Policy, Survive
+from rescheduler.planning.policy import Circumstances, Policy, Surging, Survive
 from tests.bench.result import Result
 from tests.planning import builders
+from tests.sample import cluster as sample_cluster
 
 #: Instance types of spot nodes: with three zones, about as many pools as the certificate is measured with.
 TYPES: Final = 13
@@ -65,9 +66,85 @@ def _surviving(clusters: int) -> Iterator[Result]:
     kept, most = 0, 0
     for seed in range(clusters):
         objects = in_pools(random.Random(seed), cluster(random.Random(seed), nodes=200, spot=400, pods=3000))
-        kept, most = kept + _freed(objects, 2, Survive.POOL), most + _freed(objects, 2)
+        kept, most = kept + _freed(objects, 2, survive=Survive.POOL), most + _freed(objects, 2)
     label = f"{clusters} clusters of 200 + 400 nodes, {3 * TYPES} pools: drained nodes if any pool may be lost"
     yield Result(label, str(kept), str(most), 100 * kept / most, "%", 90, 95)
+
+
+def surging(clusters: int = 50) -> Iterator[Result]:
+    """Yield the rows on rolling updates, compared with evictions alone."""
+    freed, without = _with_and_without(list(sample_cluster.items()))
+    label = "docs/sample.json.gz: drained with --surge=blocked, and without"
+    yield Result(label, str(freed), str(without), freed / without, "×", 1, 1.05)
+    freed, without = 0, 0
+    for seed in range(clusters):
+        rng = random.Random(seed)
+        objects = of_deployments(rng, cluster(rng, nodes=100, spot=200, pods=500))
+        more, fewer = _with_and_without(objects)
+        freed, without = freed + more, without + fewer
+    label = f"{clusters} clusters of 100 + 200 nodes with Deployments: drained with --surge=blocked, and without"
+    yield Result(label, str(freed), str(without), freed / without, "×", 1, 1.05)
+
+
+def _with_and_without(objects: list[builders.Manifest]) -> tuple[int, int]:
+    """Return how many nodes are drained with rolling updates where evictions are never allowed, and without them."""
+    options = {"budgets_in_steps": True}
+    return _freed(objects, 2, **options, surge=Surging.BLOCKED), _freed(objects, 2, **options)
+
+
+#: Strategies of Deployments; most have the API's default.
+STRATEGIES: Final[tuple[builders.Manifest, ...]] = (
+    *({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}},) * 7,
+    {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+    {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
+    {"type": "Recreate"},
+)
+#: Numbers of replicas: most workloads of real clusters have one to three.
+REPLICAS: Final = (1, 1, 1, 1, 2, 2, 2, 3, 3, 6)
+
+
+def of_deployments(rng: random.Random, objects: list[builders.Manifest]) -> list[builders.Manifest]:
+    """Return *objects* with their pods as those of Deployments, whose pods are on any nodes.
+
+    Four of ten Deployments have a budget. Half of these budgets can never allow an eviction.
+    """
+    pods = [each for each in objects if each["kind"] == "Pod"]
+    rng.shuffle(pods)
+    made = [each for each in objects if each["kind"] == "Node"]
+    for number in itertools.count():
+        if not pods:
+            return made
+        size = min(rng.choice(REPLICAS), len(pods))
+        name, members = f"web{number}", [pods.pop() for _ in range(size)]
+        made += [_deployed(name, each) for each in members]
+        made.append(_deployment(name, size, rng.choice(STRATEGIES)))
+        if rng.random() < 0.4:
+            never = rng.random() < 0.5
+            least, now = size - (not never), {"healthy": size, "expected": size}
+            made.append(builders.budget(name, name, allowed=size - least, desired=least, minAvailable=least, **now))
+    raise AssertionError
+
+
+def _deployed(name: str, pod: builders.Manifest) -> builders.Manifest:
+    """Return *pod* as one of the Deployment *name*, with its anti-affinity to the pods of this Deployment."""
+    meta, spec = pod["metadata"], pod["spec"]
+    meta["labels"] = {"app": name, "pod-template-hash": "5d6f"}
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": f"{name}-5d6f", "uid": f"uid-{name}-5d6f"}
+    meta["ownerReferences"] = [owner | {"controller": True}]
+    if "affinity" in spec:
+        spec["affinity"] = builders.repels(name)
+    return pod
+
+
+def _deployment(name: str, replicas: int, strategy: builders.Manifest) -> builders.Manifest:
+    counts = {"replicas": replicas, "updatedReplicas": replicas, "availableReplicas": replicas}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", "generation": 1},
+        "spec": {"replicas": replicas, "strategy": strategy},
+        "status": counts | {"observedGeneration": 1},
+    }
 
 
 def in_pools(rng: random.Random, objects: list[builders.Manifest]) -> list[builders.Manifest]:
@@ -78,8 +155,9 @@ def in_pools(rng: random.Random, objects: list[builders.Manifest]) -> list[build
     return objects
 
 
-def _freed(objects: list[builders.Manifest], seconds: float, survive: Survive = Survive.OFF) -> int:
-    planner = Planner(builders.snapshot(objects), Policy(planning_timeout=seconds, survive=survive))
+def _freed(objects: list[builders.Manifest], seconds: float, **options: Any) -> int:
+    """Return the number of drained nodes; *options* are further settings of the policy."""
+    planner = Planner(builders.snapshot(objects), Policy(planning_timeout=seconds, **options))
     return len(planner.plan_all(NOW).plans)
 
 

@@ -256,7 +256,7 @@ OTHERS = {
     "a StatefulSet": (stateful(), "a StatefulSet ends each pod before it creates the new one"),
     "a bare pod": (pod("web-1", "od-1", owner=None, annotations=ASKS), "it has no controller"),
     "a bare ReplicaSet": (pod("web-1", "od-1", annotations=ASKS), "ReplicaSet default/web is not a Deployment"),
-    "Argo Rollouts": (of_rollout(), "Argo Rollouts restarts pods (spec.restartAt) by deleting them"),
+    "Argo Rollouts": (of_rollout(), "Argo Rollouts restarts pods (spec.restartAt) by evicting them"),
     "an unknown Deployment": (owned("api-1", annotations=ASKS), "Deployment default/api is not known"),
     "a toleration of our taint": (
         owned("web-1", annotations=ASKS, tolerations=[{"operator": "Exists"}]),
