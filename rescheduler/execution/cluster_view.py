@@ -30,7 +30,7 @@ from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.movements import OwnerWait, blockers_by_node
 from rescheduler.planning.outcome import Blocker, Plan, Planning, PodRef, Reason, Rejected, Verdict
 from rescheduler.planning.planner import Planner
-from rescheduler.planning.policy import DEFAULT_SCHEDULER, Circumstances, Policy
+from rescheduler.planning.policy import DEFAULT_SCHEDULER, Circumstances, Destination, Policy
 from rescheduler.planning.replacements import ADMISSION
 from rescheduler.planning.room.placeholders import Placeholder, of_installation
 from rescheduler.planning.room.placeholders import read as read_placeholder
@@ -197,7 +197,7 @@ class ClusterView(WatchedNodes):
         return while_draining(self._circumstances(), node, has_pods=others)
 
     def _ends_with_node(self, pod: Pod) -> bool:
-        return ends_with_node(pod, self._policy.expendable_pods_priority_cutoff)
+        return ends_with_node(pod, self._policy)
 
     def pods_left_pending(self) -> list[Pod]:
         """Return the pods that the scheduler has left pending although they fit by its rules, by name."""
@@ -349,8 +349,9 @@ class ClusterView(WatchedNodes):
         snapshot = self._state.snapshot()
         key = snapshot, snapshot.revision, snapshot.unplaced, dict(waits)
         if self._set_aside[0] != key:
-            infos = self.node_infos().on_demand
-            self._set_aside = key, blockers_by_node(snapshot.pods.values(), waits, infos.__contains__)
+            to_spot = self._policy.destination is Destination.SPOT
+            candidates = self.node_infos().on_demand if to_spot else self.nodes()
+            self._set_aside = key, blockers_by_node(snapshot.pods.values(), waits, candidates.__contains__)
         return self._set_aside[1]
 
 

@@ -118,12 +118,12 @@ class NodePods:
 
 
 def _displaced(node: str, shared: PlanningRound) -> _Displaced:
-    cutoff, replaced = shared.policy.expendable_pods_priority_cutoff, shared.replacements.of
+    policy, replaced = shared.policy, shared.replacements.of
     pods: list[Pod] = []
     not_recreated, unlike = 0, False
     on_node = shared.snapshot.pods_on[node].values()
     for pod in on_node:
-        if pod.cls.terminating or ends_with_node(pod, cutoff):
+        if pod.cls.terminating or ends_with_node(pod, policy):
             continue
         if pod.owner is None:
             not_recreated += 1
@@ -131,7 +131,11 @@ def _displaced(node: str, shared: PlanningRound) -> _Displaced:
         new = replaced(pod)
         unlike = unlike or (new is not pod and _is_unlike(pod, new))
         pods.append(new)
-    expendable = tuple(pod.cls for pod in on_node if is_expendable(pod.cls, cutoff) and not pod.cls.terminating)
+    expendable = tuple(
+        pod.cls
+        for pod in on_node
+        if is_expendable(pod.cls, policy.expendable_pods_priority_cutoff) and not pod.cls.terminating
+    )
     return _Displaced(tuple(pods), not_recreated, tuple(_bound(pods, shared)), unlike, expendable)
 
 

@@ -120,14 +120,14 @@ class PendingRoom:
 
             yield begin
 
-    def blocker(self, row: int) -> Blocker | None:
-        """Return a blocker of draining the node in *row* if pending pods go there: to no spot node, and to no node that
-        is drained later.
+    def blocker(self, row: int, targets: str) -> Blocker | None:
+        """Return a blocker of draining the node in *row* if pending pods go there: to none of the *targets*, which are
+        named like that, and to no node that is drained later.
         """
         if not (count := self.pods_on.get(row, 0)):
             return None
         pods = "a pending pod goes" if count == 1 else f"{count} pending pods go"
-        return Blocker(Reason.PENDING_POD, f"{pods} there: no spot node accepts {'it' if count == 1 else 'them'}")
+        return Blocker(Reason.PENDING_POD, f"{pods} there: no {targets} accepts {'it' if count == 1 else 'them'}")
 
     @property
     def classes(self) -> frozenset[PodClass]:

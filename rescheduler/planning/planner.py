@@ -22,7 +22,6 @@ from rescheduler.planning.pending import (
     QueuedClass,
     classes_of,
     is_left_pending,
-    pending_room,
     queue,
     without_due,
 )
@@ -30,7 +29,7 @@ from rescheduler.planning.placement.forecast_checks import SecondsLeft, unlimite
 from rescheduler.planning.placement.in_steps import order_matters
 from rescheduler.planning.placement.packing import Effort, Stuck, pack
 from rescheduler.planning.placement.search import Search, SelectedNode, Selection
-from rescheduler.planning.planning_round import PlanningRound, common_ground, new_round, rows_by_stay
+from rescheduler.planning.planning_round import PlanningRound, common_ground, new_round
 from rescheduler.planning.policy import Circumstances, FallbackHeadroom, Policy, Survive
 from rescheduler.planning.pool_shares import Moved
 from rescheduler.planning.replacements import Replacements
@@ -108,7 +107,7 @@ class Planner:
         Unless *every_obstacle* is set, only the obstacles of the first step with obstacles are returned.
         """
         step = all_obstacles if every_obstacle else first_obstacles
-        shared = self.round(circumstances)
+        shared = self.round(circumstances).removing([node])
         verdict = self._single.verdict(node, shared, step)
         return shared.forecaster.within_shares(verdict, {}) if isinstance(verdict, Plan) else verdict
 
@@ -119,7 +118,7 @@ class Planner:
         also waits for other terminating pods that are not overdue, because a scale-down or a roll-out may delete pods
         at any time. Before that, terminating pods are treated as for a new drain.
         """
-        shared = self.round(circumstances).during_drain(evicted)
+        shared = self.round(circumstances).during_drain(evicted).removing([node])
         return _not_on_demand(node, shared) or self._single.checked(node, shared)
 
     def larger(self, pod: Pod, predecessors: Iterable[Pod]) -> str:
@@ -156,7 +155,7 @@ class Planner:
         Budgets are not checked here; the eviction API rejects evictions that they do not allow. Replicas that must stay
         on on-demand nodes are checked.
         """
-        shared = self.round(circumstances).during_drain(evicted)
+        shared = self.round(circumstances).during_drain(evicted).removing([node])
         if (rejected := _not_on_demand(node, shared)) is not None:
             return rejected
         examined = examine(node, shared)
@@ -197,9 +196,7 @@ class Planner:
         others = without_due(queued, due)
         if len(others) == len(queued):
             return shared.pending
-        nodes = shared.groups
-        rows = rows_by_stay(self._snapshot, nodes.on_demand)
-        return pending_room(classes_of(others), self._snapshot, self._filters, nodes.spot, rows)
+        return shared.pending_room(classes_of(others))
 
     def pending(self, circumstances: Circumstances) -> TakenRoom:
         """Return the room of the spot nodes that pending pods take."""

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from predicates.filters import Filters
+from predicates.filters import Filters, Targets
 from predicates.objects import Namespace, Pod, Unreadable
 from predicates.snapshot import Snapshot, Trial
 from rescheduler.planning.budgets import Budgets, RemainingDisruptions
@@ -21,7 +21,7 @@ from rescheduler.planning.outcome import Blocker, Planning, Reason, Verdict
 from rescheduler.planning.pending import PendingRoom, QueuedClass, pending_room
 from rescheduler.planning.placement.forecast import Forecaster
 from rescheduler.planning.placement.packing import EVALUATIONS_PER_SECOND, Effort, Room, Sizes
-from rescheduler.planning.policy import Circumstances, DrainOrder, Now, Policy, Surging
+from rescheduler.planning.policy import Circumstances, Destination, DrainOrder, Now, Policy, Surging
 from rescheduler.planning.pool_shares import PoolShares
 from rescheduler.planning.quotas import Quotas
 from rescheduler.planning.replacements import Replacements
@@ -292,13 +292,42 @@ class PlanningRound:
     def remaining(self) -> RemainingDisruptions:
         """Return the evictions that budgets and controllers allow before any plan uses them."""
         too_slow = self.steps.too_slow if self.policy.budgets_in_steps else None
-        return RemainingDisruptions(self.budgets, too_slow, replicas=RemainingReplicas(self.counts))
+        replicas = RemainingReplicas(self.counts) if self._reaches_spot else None
+        return RemainingDisruptions(self.budgets, too_slow, replicas=replicas)
 
     def floors(self, evicted: Iterable[Pod], pods: Iterable[Pod]) -> list[Blocker]:
         """Return the blockers of controllers that would keep too few replicas if *pods* followed *evicted*."""
+        if not self._reaches_spot:
+            return []
         remaining = RemainingReplicas(self.counts)
         remaining.take(remaining.groups([pod for pod in evicted if not pod.cls.terminating]))
         return remaining.blockers(remaining.groups(pods))
+
+    @property
+    def _reaches_spot(self) -> bool:
+        """Whether pods may go to a spot node; otherwise none leaves the on-demand nodes."""
+        if self.policy.destination is Destination.SPOT:
+            return True
+        return not self.groups.spot.rows_set.isdisjoint(self.groups.spot_rows.tolist())
+
+    def removing(self, nodes: Sequence[str]) -> "PlanningRound":
+        """Return the inputs for the removal of *nodes*, whose pods may go to any other node if the policy says so.
+
+        Pending pods go to one of *nodes*, the last one first, only if no other node accepts them.
+        """
+        if self.policy.destination is Destination.SPOT:
+            return self
+        leaving = {self.snapshot.nodes.row[name] for name in nodes if name in self.snapshot.nodes.row}
+        targets = Targets([row for row in self.groups.spot.rows.tolist() if row not in leaving])
+        remaining = replace(self.groups, on_demand=tuple(nodes), spot=targets)
+        room = replace(self.room, targets=targets, sizes=Sizes(self.snapshot, targets))
+        others = replace(self, groups=remaining, room=room)
+        return replace(others, pending=others.pending_room(self.ground.pending))
+
+    def pending_room(self, queued: Sequence[QueuedClass]) -> PendingRoom:
+        """Return where the *queued* pods go: to a target, or else to the on-demand nodes, the last one first."""
+        others = [self.snapshot.nodes.row[name] for name in reversed(self.groups.on_demand)]
+        return pending_room(queued, self.snapshot, self.room.filters, self.groups.spot, others)
 
     def effort(self, nodes: int = 1) -> Effort:
         """Return the effort allowed beyond first-fit, divided equally among *nodes*."""
@@ -346,13 +375,15 @@ def new_round(
     on_demand = in_drain_order(node_groups.on_demand, snapshot, policy, circumstances)
     counts = OwnerCounts(snapshot, frozenset(snapshot.nodes.names[row] for row in node_groups.spot_rows))
     gangs = Gangs(snapshot)
-    return PlanningRound(
+    to_spot = policy.destination is Destination.SPOT
+    room = Room(snapshot, filters, node_groups.spot, Sizes(snapshot, node_groups.spot))
+    shared = PlanningRound(
         ground=ground,
         changes=snapshot.changes,
         snapshot=snapshot,
         policy=policy,
         groups=replace(node_groups, on_demand=on_demand),
-        room=Room(snapshot, filters, node_groups.spot, Sizes(snapshot, node_groups.spot)),
+        room=room if to_spot else replace(room, targets_name="nodes"),
         pod_rules=_pod_rules(snapshot, policy, budgets, counts, gangs, circumstances),
         circumstances=circumstances,
         forecaster=Forecaster(
@@ -362,21 +393,17 @@ def new_round(
         budgets=budgets,
         steps=Steps(snapshot, budgets, policy),
         unreadable=unreadable,
-        pins=Pins(snapshot, node_groups.spot_rows, policy.startup_taints),
+        pins=Pins(snapshot, node_groups.spot_rows if to_spot else np.array([], np.intp), policy.startup_taints),
         counts=counts,
         gangs=gangs,
         replacements=replacements,
-        volumes=Volumes(snapshot, filters, replacements, node_groups.spot_rows),
+        volumes=Volumes(snapshot, filters, replacements, node_groups.spot_rows if to_spot else node_groups.spot.rows),
         quotas=Quotas(snapshot),
         surges=None if policy.surge is Surging.OFF else Surges(snapshot, policy, counts, replacements),
         order_until=next_expiry(on_demand, snapshot, policy, circumstances.now),
-        pending=pending_room(ground.pending, snapshot, filters, node_groups.spot, rows_by_stay(snapshot, on_demand)),
+        pending=PendingRoom(),
     )
-
-
-def rows_by_stay(snapshot: Snapshot, on_demand: Sequence[str]) -> list[int]:
-    """Return the rows of the nodes *on_demand*, which are in drain order: those that are drained last come first."""
-    return [snapshot.nodes.row[name] for name in reversed(on_demand)]
+    return replace(shared, pending=shared.pending_room(ground.pending))
 
 
 def _pod_rules(
@@ -393,5 +420,12 @@ def _pod_rules(
         namespace = snapshot.of("Namespace").get(name)
         return namespace.metadata.labels if isinstance(namespace, Namespace) else {}
 
-    facts = Facts(policy, budgets.guards, namespace_labels=namespace_labels, counts=counts, gangs=gangs)
+    facts = Facts(
+        policy,
+        budgets.guards,
+        waits_for_terminating=policy.wait_for_terminating,
+        namespace_labels=namespace_labels,
+        counts=counts,
+        gangs=gangs,
+    )
     return pod_rules(RULES, facts, Now(circumstances.now, circumstances.deadlines))

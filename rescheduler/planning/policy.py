@@ -227,6 +227,13 @@ def parse_headroom(text: str) -> FallbackHeadroom:
     return FallbackHeadroom(int(matched[1]))
 
 
+class Destination(enum.StrEnum):
+    """Where the pods of drained nodes may go."""
+
+    SPOT = "spot"  #: from on-demand nodes to spot nodes
+    OTHERS = "others"  #: from any node to any other node outside of the control plane that is Ready
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """The settings for planning. Defaults are those of the flags."""
@@ -267,6 +274,11 @@ class Policy:
     max_node_age: float = 0.0  #: seconds; nodes that are older come first in any order; 0: off
     fallback_headroom: FallbackHeadroom = FallbackHeadroom()
     survive: Survive = Survive.OFF  #: no plan may break the certificate that the loss of any of these is survived
+    destination: Destination = Destination.SPOT
+    system_pods_stay: bool = False  #: pods of kube-system end with their node
+    keep_any_local_volume: bool = False  #: emptyDir in memory counts, too, and is reported before anything else
+    wait_for_terminating: bool = False  #: pods that are being deleted block no node unless they are overdue
+    one_reason_per_pod: bool = False  #: only the first reason against the eviction of each pod is reported
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from rescheduler.planning.placement.in_steps import StuckInSteps, move_in_steps,
 from rescheduler.planning.placement.packing import Effort, Placed, Reasons, Room, Stuck, pack, place_or_explain
 from rescheduler.planning.placement.search import Candidate
 from rescheduler.planning.planning_round import PlanningRound
+from rescheduler.planning.policy import Destination
 from rescheduler.planning.rules.candidates import node_blockers
 from rescheduler.planning.rules.declared import Fate
 from rescheduler.planning.rules.minimum import owner_key
@@ -69,11 +70,15 @@ class _NodeAndPods:
 
 
 def _of_the_node(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
-    return node_blockers(subject.node, shared.policy, shared.circumstances)
+    if shared.policy.destination is Destination.SPOT:
+        return node_blockers(subject.node, shared.policy, shared.circumstances)
+    empty, control_plane = not (subject.movers or subject.blocked), subject.node.name in shared.groups.control_plane
+    return node_blockers(subject.node, shared.policy, shared.circumstances, empty=empty, control_plane=control_plane)
 
 
 def _of_its_pods(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
-    return (blocker for pod in subject.blocked for blocker in shared.pod_rules.blockers(pod))
+    most = 1 if shared.policy.one_reason_per_pod else None
+    return (blocker for pod in subject.blocked for blocker in shared.pod_rules.blockers(pod)[:most])
 
 
 def _resource_claims(subject: _NodeAndPods, _: PlanningRound) -> Iterable[Blocker]:
@@ -118,7 +123,16 @@ def _unreadable_objects(subject: _NodeAndPods, shared: PlanningRound) -> Iterabl
 
 
 def _pending(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
-    return filter(None, [shared.pending.blocker(shared.snapshot.nodes.row[subject.node.name])])
+    targets = "spot node" if shared.policy.destination is Destination.SPOT else "other node"
+    return filter(None, [shared.pending.blocker(shared.snapshot.nodes.row[subject.node.name], targets)])
+
+
+def _last_node(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
+    """Keep the last node, even without pods, if pods may go to any node: pods that come later need one."""
+    if shared.policy.destination is Destination.OTHERS:
+        own = shared.snapshot.nodes.row[subject.node.name]
+        if shared.groups.spot.rows_set <= {own}:
+            yield Blocker(Reason.NO_ROOM, "no other node that is Ready and schedulable remains")
 
 
 def _minimum(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
@@ -151,6 +165,7 @@ RULES: Final[tuple[Callable[[_NodeAndPods, PlanningRound], Iterable[Blocker]], .
     _quotas,
     _unreadable_objects,
     _pending,
+    _last_node,
     _minimum,
 )
 
@@ -218,18 +233,24 @@ def _can_never_fit(pods: Iterable[Pod], room: Room) -> bool:
     return any(room.filters.never_fits(pod.cls, room.targets) for pod in pods)
 
 
-def first_obstacles(examined: Examined, attempt: Attempt) -> Verdict:
-    """Return a plan, or the blockers of the first step that has any. Rules and budgets count as one step."""
-    candidate, shared, trial = examined.candidate, attempt.shared, attempt.trial
+def before_placement(examined: Examined, attempt: Attempt) -> Rejected | None:
+    """Return the blockers of the first step before the placement that has any. Rules and budgets count as one step."""
     if examined.blockers:
         return rejection(examined, attempt.remaining)
-    if blockers := next(filter(None, (tuple(step(examined, attempt)) for step in SHARED)), None):
-        return Rejected(candidate.node, blockers)
+    blockers = next(filter(None, (tuple(step(examined, attempt)) for step in SHARED)), None)
+    return Rejected(examined.candidate.node, blockers) if blockers else None
+
+
+def first_obstacles(examined: Examined, attempt: Attempt) -> Verdict:
+    """Return a plan, or the blockers of the first step that has any."""
+    candidate, shared, trial = examined.candidate, attempt.shared, attempt.trial
+    if (rejected := before_placement(examined, attempt)) is not None:
+        return rejected
     mark = trial.savepoint()
     empty(trial, candidate.row, candidate.evicted)
     placed = pack(shared.room, trial, candidate.incoming, attempt.effort)
     if isinstance(placed, Stuck):
-        _undo(trial, candidate.row, mark)
+        undo(trial, candidate.row, mark)
         return Rejected(candidate.node, tuple(_without_room(placed, shared)))
     return _carried_out(candidate, placed, attempt, mark)
 
@@ -252,7 +273,7 @@ def all_obstacles(examined: Examined, attempt: Attempt) -> Verdict:
     if isinstance(placed, Stuck):
         blockers += [blocker for stuck in (placed, *placed.others) for blocker in _without_room(stuck, shared)]
     if blockers or isinstance(placed, Stuck):
-        _undo(trial, candidate.row, mark)
+        undo(trial, candidate.row, mark)
         return Rejected(candidate.node, tuple(blockers))
     verdict = _carried_out(candidate, placed, attempt, mark)
     if isinstance(verdict, Plan):
@@ -271,7 +292,7 @@ def _carried_out(candidate: Candidate, placed: Placed, attempt: Attempt, mark: i
         may_return(candidate.incoming, shared.snapshot.scheduler) or order_matters(candidate.incoming, shared.snapshot)
     ):
         return new_plan(candidate, placed, shared)
-    _undo(attempt.trial, candidate.row, mark)
+    undo(attempt.trial, candidate.row, mark)
     return carry_out(candidate, placed, attempt)
 
 
@@ -361,7 +382,8 @@ def no_room(stuck: Stuck, shared: PlanningRound) -> Blocker:
     settling = {pool: len(rows) for pool, rows in groups.settling.items()}
     unusable = groups.spot_nodes - len(groups.spot.rows) - sum(settling.values())
     why = "being removed, cordoned, not Ready, or not ready yet (start-up taint)"
-    suffix = f"; {count(unusable, 'more node')} cannot be used: {why}" if unusable else ""
+    to_spot = shared.policy.destination is Destination.SPOT
+    suffix = f"; {count(unusable, 'more node')} cannot be used: {why}" if unusable and to_spot else ""
     if settling:
         suffix += f"; {_settling_text(settling, groups.settling_until)}"
         feasible = shared.room.filters.feasible(stuck.pod.cls)
@@ -414,7 +436,8 @@ def resource_claims(pods: Iterable[Pod]) -> Iterator[Blocker]:
             yield Blocker(Reason.RESOURCE_CLAIM, detail, pod.key)
 
 
-def _undo(trial: Trial, row: int, mark: int) -> None:
+def undo(trial: Trial, row: int, mark: int) -> None:
+    """Revert *trial* to *mark*, when the node in *row* was not drained."""
     trial.revert(mark)
     trial.undrain(row)
 

@@ -8,11 +8,12 @@ from msgspec.structs import replace as structs_replace
 
 from predicates.objects import Node, Pod
 from predicates.snapshot import DRAIN_TAINT
-from rescheduler.cloudpool.proxy.victims import stays
+from rescheduler.cloudpool.proxy.service import POLICY
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, Replicas
 from rescheduler.planning.last_look import Ground, OrderTerms, Seen, objection
 from rescheduler.planning.policy import Policy
+from rescheduler.planning.rules.pod_traits import ends_with_node
 from tests.planning.builders import ON_DEMAND, SPOT, Manifest, node, pod, snapshot
 
 TAINT: Final = {"key": DRAIN_TAINT.key, "effect": "NoSchedule"}
@@ -72,7 +73,7 @@ LOOKS: dict[str, tuple[OrderTerms, Seen, Ground | None]] = {
         None,
     ),
     "a pod of kube-system, which a proxy leaves on its node": (
-        OrderTerms(stays=stays),
+        OrderTerms(stays=lambda pod: ends_with_node(pod, POLICY)),
         Seen(EMPTY, pods_of(pod("kube-system/dns", "od"))),
         None,
     ),

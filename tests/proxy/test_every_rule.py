@@ -6,13 +6,16 @@ from typing import Any
 import pytest
 
 from predicates.snapshot import DRAIN_TAINT
-from rescheduler.cloudpool.proxy.victims import Victims
 from rescheduler.planning import verdicts
 from rescheduler.planning.outcome import Blocker, Plan, Reason, Verdict
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.rules import candidates, pod_rules
-from tests.planning.builders import NOW, ON_DEMAND, SPOT, Manifest, budget, node, pod, snapshot
+from tests.planning.builders import NOW, ON_DEMAND, SPOT, Manifest, budget, node, pod, seeks, snapshot
+from tests.planning.rules.test_volumes import SHARED, claim
+from tests.planning.test_quotas import quota
+from tests.planning.test_replacements import container, replica_set
+from tests.proxy.planning import judge
 
 SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 CAST_AI = "autoscaling.cast.ai/removal-disabled"
@@ -109,8 +112,44 @@ PODS: dict[tuple[str, str], tuple[list[Manifest], Reason]] = {
     ("_local_storage", ""): (with_pod(volumes=[{"name": "data", "emptyDir": {}}]), Reason.LOCAL_STORAGE),
 }
 
-#: Rules of the verdict that are neither about the node alone nor about a pod alone, and budgets.
+ONLY_V: dict[str, Any] = {"nodeSelector": {"only": "v"}}
+ZONE = "topology.kubernetes.io/zone"
+
+#: Rules of the verdict that are neither about the node alone nor about a pod alone, budgets, and the steps of a drain.
 OTHERS: dict[tuple[str, str], tuple[list[Manifest], Reason]] = {
+    ("_bound_by_template", ""): (
+        [*with_pod(), replica_set(container(cpu="1"), template={"nodeName": "v"})],
+        Reason.NODE_NAME_IN_TEMPLATE,
+    ),
+    ("_quotas", ""): ([*with_pod(), quota({"pods": "1"}, {"pods": "1"})], Reason.QUOTA_EXCEEDED),
+    ("_volumes", "shared"): (
+        [*with_pod(**SHARED), pod("b-1", "x", **SHARED), node("x"), *claim("ReadWriteOnce")],
+        Reason.SHARED_VOLUME,
+    ),
+    ("_pending", "no other node accepts it"): (
+        [drained(labels={"only": "v"}), pod("a-1", "v"), pod("p-1", **ONLY_V)],
+        Reason.PENDING_POD,
+    ),
+    ("_pending", "it takes the room"): ([*with_pod(cpu="2"), pod("p-1", cpu="63")], Reason.NO_ROOM),
+    ("_pending", "room is being made for it"): (
+        [*with_pod(cpu="2"), pod("p-1", cpu="63", status={"nominatedNodeName": "w"})],
+        Reason.NO_ROOM,
+    ),
+    ("replacement", "the template asks for more"): (
+        [*with_pod(), replica_set(container(cpu="100"))],
+        Reason.NO_ROOM,
+    ),
+    ("steps", "a pod must run beside one that has not moved"): (
+        [
+            drained(zone="a"),
+            *(pod(f"a-{number}", "v", labels={"app": "a"}, affinity=seeks("a")) for number in (1, 2)),
+        ],
+        Reason.CANNOT_MOVE_IN_STEPS,
+    ),
+    ("steps", "a pod could be bound to the node again"): (
+        [*with_pod(tolerations=[{"operator": "Exists"}]), pod("b-1", "w", cpu="48")],
+        Reason.RETURNS_TO_DRAINED,
+    ),
     ("_resource_claims", ""): (with_pod(resourceClaims=[{"name": "gpu"}]), Reason.RESOURCE_CLAIM),
     ("_budgets", "disruptions"): ([*with_pod(), budget("a", "a", allowed=0)], Reason.BUDGET),
     ("_budgets", "replicas"): (
@@ -124,11 +163,10 @@ WITHOUT_A_CASE = {
     "_of_the_node": "the node rules",
     "_of_its_pods": "the pod rules",
     "_unreadable_objects": "see test_victims.py",
-    "_bound_by_template": "the proxy places the pods that it evicts",
-    "_quotas": "the proxy does not read quotas",
     "_surges": "the proxy evicts all pods",
-    "_shared_volumes": "the proxy places the pods that it evicts",
-    "_pending": "the proxy does not plan with pending pods",
+    "_last_node": "see test_victims.py; the daemon has no such rule",
+    "_system_pod": "it blocks nothing",
+    "_any_local_volume": "a rule of the proxy; the daemon's is _local_storage",
     "_minimum": "a flag of the daemon",
     "_minimum_after_plans": "a flag of the daemon",
     "_pinned": "the proxy moves pods to any node",
@@ -142,7 +180,7 @@ WITHOUT_A_CASE = {
     "_other_scheduler": "a flag of the daemon",
     "_kube_system": "the proxy does not move pods of kube-system",
     "_hosts_this_process": "see below",
-    "_cooling": "the proxy remembers no failed drains of nodes",
+    "_cooling": "the proxy remembers no failed drains of nodes, but see test_nodes.py about their owners",
 }
 
 
@@ -155,7 +193,7 @@ def both(objects: list[Manifest], *, vetoes: Mapping[str, tuple[Blocker, ...]] |
     cluster = snapshot([*objects, node("w", SPOT, cpu="64")])
     circumstances = Circumstances(NOW, own="own", vetoes=vetoes or {})
     daemon = Planner(cluster, Policy()).plan_node("v", circumstances)
-    return [reasons(daemon), reasons(Victims(cluster, NOW, own="own", vetoes=vetoes).judge("v"))]
+    return [reasons(daemon), reasons(judge(cluster, "v", own="own", vetoes=vetoes or {}))]
 
 
 @pytest.mark.parametrize("case", NODES)
@@ -187,4 +225,5 @@ def test_an_annotation_for_four_hours_ends_in_both() -> None:
 def test_each_rule_has_a_case() -> None:
     names = {rule.name for rule in (*candidates.NODE_RULES, *pod_rules.RULES)}
     names |= {step.__name__ for step in (*verdicts.RULES, *verdicts.SHARED)}
-    assert {name for name, _ in NODES | PODS | OTHERS} | WITHOUT_A_CASE.keys() == names
+    cases = {name for name, _ in NODES | PODS | OTHERS} - {"steps", "replacement"}
+    assert cases | WITHOUT_A_CASE.keys() == names

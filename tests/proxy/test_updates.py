@@ -23,15 +23,15 @@ from rescheduler.cloudpool.provider import CloudpoolProvider
 from rescheduler.cloudpool.proxy.messages import UpdateFailed
 from rescheduler.cloudpool.proxy.removal import RemovalMethod, RemovalMethods
 from rescheduler.cloudpool.proxy.updates import PoolUpdates
-from rescheduler.cloudpool.proxy.victims import Choice, Victims
 from rescheduler.draining.state import Drain, Failure, Limits, Phase, Why
 from rescheduler.execution.drainer import PendingRemoval
-from rescheduler.planning.outcome import Plan
+from rescheduler.planning.outcome import Plan, Planning
 from rescheduler.providers.base import CloudProvider, Deleted, Failed, NodeRef
 from rescheduler.providers.none import NoProvider
-from tests.planning.builders import NOW, Manifest, pod, snapshot
+from tests.planning.builders import Manifest, pod, snapshot
 from tests.providers.clocks import StepClock
 from tests.providers.cloudpools import node_of, section, serving, settings
+from tests.proxy.planning import choose
 from tests.proxy.test_victims import node
 
 LIMITS = Limits(eviction=1.0, grace=1.0)
@@ -98,8 +98,8 @@ class PoolWorld:
     def leaving(self) -> frozenset[str]:
         return frozenset(self.going)
 
-    def choose(self, nodes: Sequence[str], limit: int) -> Choice:
-        return Victims(snapshot(self._objects), NOW).choose(nodes, limit)
+    def choose(self, nodes: Sequence[str], limit: int) -> Planning:
+        return choose(snapshot(self._objects), nodes, limit)
 
     def taint(self, nodes: Sequence[str]) -> None:
         assert not self.drained or self.broken  # except for the replacement of a failed victim

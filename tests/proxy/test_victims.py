@@ -6,11 +6,11 @@ import pytest
 
 from predicates.objects import Unreadable
 from predicates.snapshot import DRAIN_TAINT
-from rescheduler.cloudpool.proxy.victims import Choice, Victims
-from rescheduler.planning.outcome import Plan, Reason, Rejected
+from rescheduler.planning.outcome import Plan, Planning, Reason, Rejected
 from rescheduler.planning.rules.candidates import PROXIES
-from tests.planning.builders import NOW, Manifest, budget, pod, repels, seeks, snapshot
+from tests.planning.builders import Manifest, budget, pod, repels, seeks, snapshot
 from tests.planning.builders import node as build_node
+from tests.proxy.planning import choose, judge
 
 WORKER = "role"
 LOCAL: dict[str, Any] = {"volumes": [{"name": "data", "emptyDir": {}}]}
@@ -29,20 +29,20 @@ def node(name: str, **fields: Any) -> Manifest:
 
 
 def test_the_node_of_the_proxy_itself_is_not_a_victim() -> None:
-    choice = Victims(snapshot([node("v"), node("w"), node("x")]), NOW, own="v").choose(["v", "w"], 2)
+    choice = choose(snapshot([node("v"), node("w"), node("x")]), ["v", "w"], 2, own="v")
     assert ([plan.node for plan in choice.plans], [verdict.node for verdict in choice.rejected]) == (["w"], ["v"])
     assert [verdict.reason for verdict in choice.rejected[0].blockers] == [Reason.HOSTS_LEADER]
 
 
-def chosen(objects: list[Manifest], nodes: list[str], limit: int = 99) -> Choice:
-    return Victims(snapshot(objects), NOW).choose(nodes, limit)
+def chosen(objects: list[Manifest], nodes: list[str], limit: int = 99) -> Planning:
+    return choose(snapshot(objects), nodes, limit)
 
 
 def judged(*objects: Manifest, unreadable: tuple[Unreadable, ...] = ()) -> list[str] | dict[str, str]:
     """Return the placements of the pods of the node "v", or the reasons why it stays."""
     cluster = snapshot(objects)
     cluster.unreadable = unreadable
-    verdict = Victims(cluster, NOW).judge("v")
+    verdict = judge(cluster, "v")
     if isinstance(verdict, Plan):
         return {placement.pod.name: placement.node for placement in verdict.placements}
     return [str(blocker.reason) for blocker in verdict.blockers]
@@ -310,7 +310,7 @@ def test_victims_are_chosen_in_order_of_cost(fact: str) -> None:
 
 def test_a_drain_waits_for_its_evicted_pods() -> None:
     pods = [pod("a-1", "v", deleted="2026-01-01T11:00:00Z"), pod("a-2", "v")]
-    verdict = Victims(snapshot([node("v"), node("w"), *pods]), NOW).judge("v", ["uid-a-1"])
+    verdict = judge(snapshot([node("v"), node("w"), *pods]), "v", ["uid-a-1"])
     assert isinstance(verdict, Plan)
     assert [str(pod_ref) for pod_ref in verdict.leaving] == ["default/a-1"]
 
@@ -343,9 +343,7 @@ def test_no_pod_is_placed_on_a_victim() -> None:
 
 
 def test_all_blockers_are_reported() -> None:
-    verdict = Victims(
-        snapshot([node("v"), node("w"), pod("a-1", "v", owner=None), pod("b-1", "v", **LOCAL)]), NOW
-    ).judge("v")
+    verdict = judge(snapshot([node("v"), node("w"), pod("a-1", "v", owner=None), pod("b-1", "v", **LOCAL)]), "v")
     assert isinstance(verdict, Rejected)
     assert [(blocker.reason, blocker.pod) for blocker in verdict.blockers] == [
         (Reason.NO_CONTROLLER, "default/a-1"),
@@ -356,13 +354,13 @@ def test_all_blockers_are_reported() -> None:
 @pytest.mark.parametrize(("holder", "reasons"), [(f"{PROXIES}1", []), (f"{PROXIES}2", [Reason.BEING_DRAINED])])
 def test_a_proxy_resumes_only_its_own_victims(holder: str, reasons: list[Reason]) -> None:
     taints = [{"key": DRAIN_TAINT.key, "value": f"{PROXIES}1", "effect": DRAIN_TAINT.effect}]
-    choice = Victims(snapshot([node("v", taints=taints), node("w")]), NOW, holder).choose(["v"], 1)
+    choice = choose(snapshot([node("v", taints=taints), node("w")]), ["v"], 1, holder=holder)
     assert [blocker.reason for verdict in choice.rejected for blocker in verdict.blockers] == reasons
 
 
 def test_the_snapshot_is_unchanged() -> None:
     made_ = snapshot([node("a"), node("b"), node("c"), pod("x-1", "a"), pod("y-1", "b")])
     before = made_.nodes.requested.copy(), dict(made_.draining_rows)
-    Victims(made_, NOW).choose(["a", "b"], 2)
+    choose(made_, ["a", "b"], 2)
     assert (made_.nodes.requested == before[0]).all()
     assert dict(made_.draining_rows) == before[1]

@@ -9,7 +9,6 @@ from typing import Final, Protocol
 from rescheduler.clock import Clock
 from rescheduler.cloudpool.matching import Machine
 from rescheduler.cloudpool.proxy.messages import UpdateFailed
-from rescheduler.cloudpool.proxy.victims import Choice
 from rescheduler.draining.state import Drain, Why
 from rescheduler.errors import ReschedulerError
 from rescheduler.execution.cluster_view import ClusterView
@@ -21,7 +20,7 @@ from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.memory import OpenDebt, owing
 from rescheduler.planning.movements import NotRecovered, OwnerWait
-from rescheduler.planning.outcome import Plan
+from rescheduler.planning.outcome import Plan, Planning
 from rescheduler.planning.waits import Waits
 from rescheduler.providers.base import Accepted, AlreadyGone, CloudProvider, Deleted, Failed, MayEnd, NodeRef
 
@@ -106,8 +105,8 @@ class NodeOperations(Protocol):
         """Return the nodes for which this process or an earlier one may have requested the machine's termination."""
         ...
 
-    def choose(self, nodes: Sequence[str], limit: int) -> Choice:
-        """Choose at most *limit* victims among *nodes*; see `victims.Victims.choose`."""
+    def choose(self, nodes: Sequence[str], limit: int) -> Planning:
+        """Choose at most *limit* victims among *nodes*; see `removals.plan_removals`."""
         ...
 
     def taint(self, nodes: Sequence[str]) -> None:

@@ -6,14 +6,14 @@ import contextlib
 import hashlib
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from predicates.objects import Node, Pod
+from predicates.objects import Node
 from predicates.snapshot import DRAIN_TAINT
 from rescheduler.clock import Clock, SteadyClock, SystemClock
 from rescheduler.cloudpool.pool import CloudPool, Ending, OrderResult
@@ -21,7 +21,6 @@ from rescheduler.cloudpool.provider import CloudpoolProvider
 from rescheduler.cloudpool.proxy.config import ProxyFile
 from rescheduler.cloudpool.proxy.removal import FailedDrains, RemovalMethod, RemovalMethods
 from rescheduler.cloudpool.proxy.updates import PoolUpdates
-from rescheduler.cloudpool.proxy.victims import Choice, Victims, stays
 from rescheduler.draining import actions
 from rescheduler.draining.actions import ANNOTATION, Intent, Step
 from rescheduler.draining.state import Drain, Limits
@@ -32,7 +31,7 @@ from rescheduler.execution.context import DrainContext
 from rescheduler.execution.drainer import Drainer, PendingRemoval
 from rescheduler.execution.landings import Ownership
 from rescheduler.execution.threads import Threads
-from rescheduler.execution.watched_nodes import State, intents, vetoes_of_others, why_unusable
+from rescheduler.execution.watched_nodes import State, why_unusable
 from rescheduler.kube.client import Client
 from rescheduler.kube.cluster import KubeCluster, NodeEdit
 from rescheduler.kube.controllers import ControllerReader
@@ -42,16 +41,35 @@ from rescheduler.observe import events
 from rescheduler.observe.events import ErrorKind, Report, Trouble, WatchAges
 from rescheduler.observe.pages import Health
 from rescheduler.planning.last_look import OrderTerms
-from rescheduler.planning.outcome import Plan, Verdict
-from rescheduler.planning.policy import MoveJobs, Policy, Surging
-from rescheduler.planning.rules.candidates import PROXIES
+from rescheduler.planning.outcome import Plan, Planning
+from rescheduler.planning.policy import Circumstances, Destination, MoveJobs, Policy, Surging
+from rescheduler.planning.removals import plan_removals
+from rescheduler.planning.rules.candidates import PROXIES, control_plane_nodes
 from rescheduler.providers.base import CloudProvider, NodeRef
 from rescheduler.providers.none import NoProvider
 
 # The view of the cluster that the proxy's drains and updates use.
 
-#: Nodes are judged by the rules of `victims`; this policy only applies to the daemon's other checks.
-_POLICY: Final = Policy(move_jobs=MoveJobs.ALWAYS, surge=Surging.OFF)
+#: How the removal of a pool's node differs from a drain of the daemon. By the rules of kubeaware-cloudpool-proxy, pods
+#: may go to any other node that is Ready and not of the control plane, pods of kube-system end with their node, local
+#: storage of any kind keeps it, and only the first reason for each pod is told. It has no options for pods of other
+#: schedulers and of Jobs, and no priorities: it moves them all. Plans are not rejected because of forecasts.
+POLICY: Final = Policy(
+    destination=Destination.OTHERS,
+    system_pods_stay=True,
+    keep_any_local_volume=True,
+    wait_for_terminating=True,
+    one_reason_per_pod=True,
+    skip_nodes_with_local_storage=False,
+    skip_nodes_with_system_pods=False,
+    scheduler_names=(),
+    expendable_pods_priority_cutoff=-(2**31),
+    move_jobs=MoveJobs.ALWAYS,
+    surge=Surging.OFF,
+    planning_timeout=1.0,
+    allow_fragile_plans=True,
+    allow_returning_plans=True,
+)
 
 #: The maximum wait until the watched state shows released nodes, and the wait between two checks, in seconds.
 RELEASE_SECONDS: Final = 3.0
@@ -64,28 +82,27 @@ class ProxyView(ClusterView):
     def __init__(
         self, state: State, clock: Clock, holder: str, is_ours: Callable[[Intent], bool], own_node: str = ""
     ) -> None:
-        super().__init__(state, _POLICY, clock, holder, own_node)
-        self._cluster_state, self._now, self._is_ours = state, clock.now, is_ours
-        self._name, self._own_name = holder, own_node
+        super().__init__(state, POLICY, clock, holder, own_node)
+        self._is_ours = is_ours
 
     def why_unusable(self) -> str:
         return super().why_unusable() or self.stale()
 
-    def victims(self) -> Victims:
-        """Return the rules applied to the current state of the cluster."""
+    def choose(self, nodes: Iterable[str], limit: int) -> Planning:
+        """Plan the removal of at most *limit* of *nodes*; see :func:`.plan_removals`."""
         self.catch_up()
-        snapshot, now = self._cluster_state.snapshot(), self._now()
-        others = vetoes_of_others(intents(snapshot.nodes), "", now)  # a proxy has no identity
-        return Victims(snapshot, now, self._name, self._own_name, others)
-
-    def plan_node(self, node: str, evicted: Collection[str] = ()) -> Verdict:
-        return self.victims().judge(node, evicted)
+        planner, circumstances = self.planning()
+        return plan_removals(nodes, limit, planner.round(circumstances))
 
     def order_terms(self, node: str) -> OrderTerms:  # noqa: ARG002 -- the pool defines which nodes it has
-        return OrderTerms(stays=stays)
+        return OrderTerms(stays=self._ends_with_node)
 
-    def follow(self, node: str, due: Sequence[Pod], evicted: Collection[str] = ()) -> Verdict:
-        return self.victims().follow(node, due, evicted)
+    def _circumstances(self) -> Circumstances:
+        """Return the circumstances. Pods that the scheduler leaves pending where they fit take no room, at once."""
+        circumstances = super()._circumstances()
+        pending = self._state.snapshot().pods_on.get("")
+        left = self._planner.left_pending(circumstances) if pending else ()
+        return replace(circumstances, left_pending=frozenset(pod.namespace for pod in left))
 
     def marked(self) -> list[Node]:
         marked = ((node, actions.read(node)) for node in super().marked())
@@ -142,18 +159,17 @@ class ClusterNodes:
         return {name for name, mark in intents if mark and mark.holder == self._holder and mark.step is step}
 
     def refs(self) -> Sequence[NodeRef]:
-        victims = self._view.victims()
-        control = victims.control_plane
+        control = frozenset(control_plane_nodes(self._state.snapshot()))
         return [machine_orders.ref(node, control_plane=node.name in control) for node in self._view.nodes().values()]
 
     def refs_now(self) -> Sequence[NodeRef]:
         return [machine_orders.ref(node) for node in self._cluster.nodes()]
 
-    def choose(self, nodes: Sequence[str], limit: int) -> Choice:
-        choice = self._view.victims().choose(nodes, limit)
+    def choose(self, nodes: Sequence[str], limit: int) -> Planning:
+        planning = self._view.choose(nodes, limit)
         known = {name: events.InvolvedNode.of(node) for name, node in self._view.nodes().items()}
-        self._report(events.Chosen(choice.plans, choice.rejected, known))
-        return choice
+        self._report(events.Chosen(planning.plans, planning.rejected, known))
+        return planning
 
     def taint(self, nodes: Sequence[str]) -> None:
         now = self._clock.now()

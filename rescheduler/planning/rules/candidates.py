@@ -1,7 +1,7 @@
 """Which nodes are on-demand and which are spot, and which on-demand nodes may be drained."""
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain
@@ -13,17 +13,17 @@ import numpy.typing as npt
 
 from predicates.filters import Targets
 from predicates.nodes import CPU, Flags
-from predicates.objects import Node
+from predicates.objects import Node, Pod
 from predicates.snapshot import DRAIN_TAINT, Snapshot
 from rescheduler.planning.forms import instant, utc
 from rescheduler.planning.node_labels import NodeLabel, NodeLabels
 from rescheduler.planning.outcome import Blocker, Reason
-from rescheduler.planning.policy import Circumstances, Now, Policy
+from rescheduler.planning.policy import Circumstances, Destination, Now, Policy
 from rescheduler.planning.pools import pool_of
 from rescheduler.planning.rules.declared import NodeContext, declared_in, node_results, node_rule, timed_node_rule
 from rescheduler.planning.rules.interruptions import signals_on, start_up_taint
 from rescheduler.planning.rules.pod_rules import DO_NOT_DISRUPT
-from rescheduler.planning.rules.pod_traits import node_opt_out
+from rescheduler.planning.rules.pod_traits import SYSTEM, node_opt_out
 
 SCALE_DOWN_DISABLED: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 CONTROL_PLANE: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
@@ -59,6 +59,7 @@ class Groups:
     #: Nodes that would be targets if their pools were trusted, by pool.
     settling: Mapping[str, npt.NDArray[np.intp]] = field(default_factory=dict)
     settling_until: Mapping[str, datetime] = field(default_factory=dict)  #: the same pools
+    control_plane: frozenset[str] = frozenset()  #: if pods may go to any node: the nodes of the control plane
 
     @property
     def spot_nodes(self) -> int:
@@ -77,6 +78,8 @@ def groups(
     *avoided* are names of nodes that are not used as targets. The nodes of pools in *settling* are none until then.
     """
     spot_rows = _labeled(snapshot, policy.spot_label)
+    if policy.destination is Destination.OTHERS:
+        return _of_workers(snapshot, policy, avoided, spot_rows)
     is_spot = set(spot_rows)
     on_demand = [row for row in _labeled(snapshot, policy.on_demand_label) if row not in is_spot]
     cpu, names = snapshot.nodes.requested[:, CPU], snapshot.nodes.names
@@ -90,14 +93,48 @@ def groups(
     if untrusted:
         excluded = set(chain(*untrusted.values()))
         nodes = [(node, row) for node, row in nodes if row not in excluded]
-    targets = sorted((is_deletion_candidate(node), -int(cpu[row]), node.name, int(row)) for node, row in nodes)
     return Groups(
         on_demand=tuple(name for _, name in first),
-        spot=Targets([row for *_, row in targets]),
+        spot=_targets(snapshot, nodes),
         spot_rows=np.array(sorted(spot_rows, key=lambda row: names[row]), np.intp),
         settling={pool: np.array(rows, np.intp) for pool, rows in untrusted.items()},
         settling_until={pool: settling[pool] for pool in untrusted},
     )
+
+
+def _targets(snapshot: Snapshot, nodes: Iterable[tuple[Node, int]]) -> Targets:
+    """Return *nodes*, each with its row, as targets, those first that are preferred."""
+    cpu = snapshot.nodes.requested[:, CPU]
+    targets = sorted((is_deletion_candidate(node), -int(cpu[row]), node.name, int(row)) for node, row in nodes)
+    return Targets([row for *_, row in targets])
+
+
+def _of_workers(
+    snapshot: Snapshot, policy: Policy, avoided: Collection[str], spot_rows: npt.NDArray[np.intp]
+) -> Groups:
+    """Return the groups of a policy whose pods may go to any node: those of the round before nodes are selected."""
+    masters = frozenset(control_plane_nodes(snapshot))
+    table = snapshot.nodes
+    workers = [(node, table.row[node.name]) for node in table if node.name not in masters]
+    usable = [
+        each for each in workers if each[0].condition("Ready") == "True" and _takes_pods(each[0], avoided, policy)
+    ]
+    spot = np.array(sorted(spot_rows, key=lambda row: table.names[row]), np.intp)
+    return Groups((), _targets(snapshot, usable), spot, control_plane=masters)
+
+
+def control_plane_nodes(snapshot: Snapshot) -> Iterator[str]:
+    """Yield the names of control-plane nodes, recognized by label or by an API server pod."""
+    for node in snapshot.nodes:
+        pods = snapshot.pods_on[node.name].values()
+        if control_plane_label(node) or any(_is_api_server(pod) for pod in pods):
+            yield node.name
+
+
+def _is_api_server(pod: Pod) -> bool:
+    if pod.namespace != SYSTEM:
+        return False
+    return pod.cls.labels.get("component") == "kube-apiserver" or pod.name == f"kube-apiserver-{pod.node_name}"
 
 
 def why_not_target(node: Node) -> str | None:
@@ -149,6 +186,8 @@ def control_plane_label(node: Node) -> str:
 
 @node_rule
 def _control_plane(node: Node, facts: NodeContext) -> Blocker | None:
+    if facts.control_plane:
+        return Blocker(Reason.CONTROL_PLANE, "it belongs to the control plane")
     if facts.policy.allow_control_plane or not (label := control_plane_label(node)):
         return None
     return Blocker(
@@ -215,15 +254,18 @@ def _cooling(_: Node, facts: NodeContext, now: Now) -> Blocker | None:
 NODE_RULES: Final = declared_in(globals())
 
 
-def node_blockers(node: Node, policy: Policy, circumstances: Circumstances) -> tuple[Blocker, ...]:
-    """Return all blockers of draining *node*, regardless of its pods."""
+def node_blockers(
+    node: Node, policy: Policy, circumstances: Circumstances, *, empty: bool = False, control_plane: bool = False
+) -> tuple[Blocker, ...]:
+    """Return all blockers of draining *node*. It need not be Ready if it is *empty*: no pod has to leave it."""
     name, now = node.name, Now(circumstances.now, circumstances.deadlines)
     facts = NodeContext(
         policy=policy,
         own=name == circumstances.own,
         holder=circumstances.holder,
         ordered=name in circumstances.ordered,
-        emptied=name in circumstances.emptied,
+        emptied=empty or name in circumstances.emptied,
+        control_plane=control_plane,
         cooldown=circumstances.cooling.get(name),
     )
     return (*node_results(NODE_RULES, node, facts, now), *circumstances.vetoes.get(name, ()))

@@ -57,7 +57,8 @@ class NodeContext:
     own: bool = False  #: this process runs there
     holder: str = ""  #: our identity in the annotation on drained nodes
     ordered: bool = False  #: its machine termination may have been requested
-    emptied: bool = False  #: the same, and it has no pods: it need not be Ready
+    emptied: bool = False  #: no pod has to leave it, so it need not be Ready
+    control_plane: bool = False  #: it is known to belong to the control plane, whatever its labels
     cooldown: Cooldown | None = None
 
 
@@ -226,7 +227,8 @@ class PodRules:
 
     def during_drain(self, evicted: Collection[str]) -> "PodRules":
         """Return the same rules for the node of a drain that has *evicted* pods (UIDs)."""
-        facts = replace(self.facts, evicted=frozenset(evicted), waits_for_terminating=bool(evicted))
+        waits = self.facts.policy.wait_for_terminating or bool(evicted)
+        facts = replace(self.facts, evicted=frozenset(evicted), waits_for_terminating=waits)
         return replace(self, facts=facts)
 
     def fate(self, pod: Pod) -> Fate | Blocker:

@@ -98,7 +98,7 @@ class OwnerCounts:
     def __init__(self, snapshot: Snapshot, spot: Collection[str]) -> None:
         """Prepare to count the pods of *snapshot*. *spot* are the names of the spot nodes."""
         self._snapshot = snapshot
-        self._spot = spot
+        self.spot = spot
 
     def replicas(self, pod: Pod) -> int:
         """Return the number of pods with the same controller as *pod*, including *pod*."""
@@ -112,7 +112,7 @@ class OwnerCounts:
     @cached_property
     def staying(self) -> Mapping[OwnerKey, int]:
         """The number of pods on nodes that are not spot nodes, by controller."""
-        return Counter(owner_key(pod) for pod in self._pods() if pod.node_name and pod.node_name not in self._spot)
+        return Counter(owner_key(pod) for pod in self._pods() if pod.node_name and pod.node_name not in self.spot)
 
     def _pods(self) -> Iterable[Pod]:
         return (pod for pod in self._snapshot.pods.values() if pod.owner is not None and not pod.cls.terminating)
@@ -126,15 +126,15 @@ class RemainingReplicas:
     moved: dict[OwnerKey, int] = field(default_factory=dict)  #: pods of the plan so far, by controller
 
     def groups(self, pods: Iterable[Pod]) -> dict[OwnerKey, list[Pod]]:
-        """Group the *pods* whose controllers have a floor, by controller."""
+        """Group the *pods* whose controllers have a floor, by controller. Pods on spot nodes do not count for it."""
         annotated = {owner_key(pod) for pod in pods if pod.annotations and MIN_ON_DEMAND_REPLICAS in pod.annotations}
         if not annotated:
             return {}
         groups: dict[OwnerKey, list[Pod]] = {key: [] for key in sorted(annotated)}
         for pod in pods:
-            if (group := groups.get(owner_key(pod))) is not None:
+            if (group := groups.get(owner_key(pod))) is not None and pod.node_name not in self.counts.spot:
                 group.append(pod)
-        return groups
+        return {key: group for key, group in groups.items() if group}
 
     def blockers(self, groups: Mapping[OwnerKey, list[Pod]]) -> list[Blocker]:
         """Return the blockers if the pods of all *groups* were to leave on-demand nodes together."""

@@ -14,7 +14,7 @@ from rescheduler import durations
 from rescheduler.planning.controllers import controller_of
 from rescheduler.planning.forms import instant, utc
 from rescheduler.planning.outcome import Blocker, Reason
-from rescheduler.planning.policy import DEFAULT_SCHEDULER, MoveJobs, Now, Policy
+from rescheduler.planning.policy import DEFAULT_SCHEDULER, Destination, MoveJobs, Now, Policy
 from rescheduler.planning.rules.declared import Facts, Fate, Result, class_rule, declared_in, pod_rule, timed_rule
 from rescheduler.planning.rules.gangs import GANG_ANNOTATIONS, has_class_gang
 from rescheduler.planning.rules.minimum import single_replica
@@ -23,9 +23,11 @@ from rescheduler.planning.rules.pod_traits import (
     PREFER_NO_EVICTION,
     REMOVAL_DISABLED,
     SAFE_LOCAL_VOLUMES,
+    SYSTEM,
     annotated_opt_out,
     belongs_to_node,
     ends_by_itself,
+    expendable_volumes,
     is_built_in,
     is_expendable,
     is_job,
@@ -47,6 +49,11 @@ NOT_RECREATED: Final = "no controller would recreate it"
 
 #: A pod that still exists this long after its deletionTimestamp (which includes the grace period) is stuck.
 OVERDUE: Final = timedelta(seconds=30)
+
+
+@class_rule
+def _system_pod(cls: PodClass, policy: Policy) -> Result:
+    return Fate.STAYS if policy.system_pods_stay and cls.namespace == SYSTEM else None
 
 
 @pod_rule
@@ -76,6 +83,19 @@ def _terminating(pod: Pod, facts: Facts, now: Now) -> Result:
         return Fate.LEAVES
     until = "" if ends is None else f" (grace period until {utc(ends)})"
     return Blocker(Reason.POD_TERMINATING, f"it is being deleted{until}; the drain waits until it is gone")
+
+
+@pod_rule(when=lambda cls: bool(cls.spec.volumes), enabled=lambda policy: policy.keep_any_local_volume)
+def _any_local_volume(pod: Pod, _: Facts) -> Result:
+    """Block pods with hostPath and emptyDir volumes of any medium, unless an annotation allows their loss."""
+    if pod.annotations.get(SAFE_TO_EVICT) == "true":
+        return None
+    local = (volume for volume in pod.cls.spec.volumes if volume.host_path is not None or volume.empty_dir is not None)
+    expendable = expendable_volumes(pod)
+    if not (names := [volume.name for volume in local if volume.name not in expendable]):
+        return None
+    detail = f"local storage {shown(', '.join(names))} would be lost; {SAFE_LOCAL_VOLUMES} allows eviction"
+    return Blocker(Reason.LOCAL_STORAGE, detail)
 
 
 @pod_rule(enabled=lambda policy: not policy.namespaces.everything)
@@ -206,13 +226,12 @@ def _annotated_gang_member(pod: Pod, facts: Facts) -> Result:
 
 
 @pod_rule(enabled=lambda policy: not policy.delete_non_replicated_pods)
-def _no_controller(pod: Pod, _: Facts) -> Result:
+def _no_controller(pod: Pod, facts: Facts) -> Result:
     if pod.owner is not None:
         return None
-    return Blocker(
-        Reason.NO_CONTROLLER,
-        f'{NOT_RECREATED}; --delete-non-replicated-pods or {SAFE_TO_EVICT}: "true" allows eviction',
-    )
+    has_flag = facts.policy.destination is Destination.SPOT  # the proxy has no flag for it
+    way = f'{"--delete-non-replicated-pods or " if has_flag else ""}{SAFE_TO_EVICT}: "true"'
+    return Blocker(Reason.NO_CONTROLLER, f"{NOT_RECREATED}; {way} allows eviction")
 
 
 @pod_rule(when=ends_by_itself)
@@ -242,7 +261,7 @@ def _custom_controller(pod: Pod, _: Facts) -> Result:
     return Blocker(Reason.CUSTOM_CONTROLLER, detail)
 
 
-@pod_rule(when=lambda cls: cls.namespace == "kube-system", enabled=lambda policy: policy.skip_nodes_with_system_pods)
+@pod_rule(when=lambda cls: cls.namespace == SYSTEM, enabled=lambda policy: policy.skip_nodes_with_system_pods)
 def _kube_system(pod: Pod, facts: Facts) -> Result:
     """Block kube-system pods without a PodDisruptionBudget.
 

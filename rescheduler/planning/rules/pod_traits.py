@@ -11,10 +11,11 @@ from rescheduler import durations
 from rescheduler.planning.controllers import Controller, ControllerState, Disruption, JobFacts
 from rescheduler.planning.forms import utc
 from rescheduler.planning.outcome import Blocker, Reason
-from rescheduler.planning.policy import MoveJobs
+from rescheduler.planning.policy import MoveJobs, Policy
 
 # Properties of pods: who brings them back, and the data that they store on the node.
 
+SYSTEM: Final = "kube-system"  #: the namespace of the system's pods
 MIRROR: Final = "kubernetes.io/config.mirror"
 #: Cluster Autoscaler (``utils/pod/pod.go``): the pod is treated like the pod of a DaemonSet.
 DAEMONSET_POD: Final = "cluster-autoscaler.kubernetes.io/daemonset-pod"
@@ -59,9 +60,13 @@ def is_expendable(cls: PodClass, cutoff: int) -> bool:
     return cls.spec.priority is not None and cls.spec.priority < cutoff
 
 
-def ends_with_node(pod: Pod, cutoff: int) -> bool:
-    """Return whether *pod* belongs to its node, or is expendable by the priority *cutoff*."""
-    return belongs_to_node(pod) or is_expendable(pod.cls, cutoff)
+def ends_with_node(pod: Pod, policy: Policy) -> bool:
+    """Return whether *pod* belongs to its node, is expendable, or is a pod of the system that stays."""
+    return (
+        belongs_to_node(pod)
+        or is_expendable(pod.cls, policy.expendable_pods_priority_cutoff)
+        or (policy.system_pods_stay and pod.namespace == SYSTEM)
+    )
 
 
 def is_built_in(owner: OwnerReference) -> bool:

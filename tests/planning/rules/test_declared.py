@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predicates.objects import Node, Pod, PodClass
-from rescheduler.cloudpool.proxy import victims
-from rescheduler.cloudpool.proxy.victims import Victims
+from rescheduler.cloudpool.proxy.service import POLICY
 from rescheduler.planning import planning_round
 from rescheduler.planning.forms import instant
 from rescheduler.planning.money.prices import PriceList
@@ -148,7 +147,6 @@ def applied(rules: tuple[Rule, ...], *, reuse: bool = True) -> Iterator[None]:
     """Plan with *rules* only. Without *reuse*, each result is computed for each pod by itself."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(planning_round, "RULES", rules)
-        patch.setattr(victims, "RULES", rules)
         if not reuse:
             patch.setattr(planning_round, "pod_rules", independent)
         yield
@@ -249,8 +247,8 @@ def test_a_rule_that_is_added_applies_everywhere(case: str, annotations: dict[st
         assert isinstance(planner.look_again("u", circumstances), Rejected)
         assert isinstance(planner.follow("u", circumstances, ()), Rejected)
         assert [plan.node for plan in planner.first_plan(circumstances).plans] == ["v"]
-        proxy = Victims(cluster, at(0))
-        assert [isinstance(proxy.judge(name), Plan) for name in ("v", "u")] == [True, False]
+        proxy = Planner(cluster, POLICY)
+        assert [isinstance(proxy.look_again(name, circumstances), Plan) for name in ("v", "u")] == [True, False]
         planning = planner.plan_all(circumstances)
         assert rank_levers(planning, planner.round(circumstances), PriceList(), lambda: False).levers == ()
 
