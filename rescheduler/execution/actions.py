@@ -69,6 +69,79 @@ from rescheduler.providers import base
 _TRANSIENT: Final = (Retryable, Unauthorized)
 
 
+class NodeMarks:
+    """Writes and removes the marks of a drain on one Node: our taint, and the intent in an annotation.
+
+    There is no other writer. The marks of another process are respected, except for the annotation that *node* had:
+    the caller has decided that this drain may replace it.
+    """
+
+    def __init__(self, access: DrainContext, node: Node) -> None:
+        self._access = access
+        self._name, self._uid = node.name, node.metadata.uid
+        self._before = node.metadata.annotations.get(ANNOTATION)  # the annotation that the first mark may replace
+        self._marked = False  # our mark was written; from then on only our own mark may be changed
+        self._step: Step | None = None  # the last step that was written successfully
+        self._steps: frozenset[Step | None] = (
+            frozenset()
+        )  # steps that may be on the node: a failed write may still be applied
+        self._since: dict[Step, datetime] = {}  # start of each step
+
+    def write(self, mark: Mark | Renew) -> bool:
+        """Write *mark* in one PATCH. Return whether it is our first one.
+
+        Raises MarkLost if the Node has another mark, or not ours any more, NotFound, and other ReschedulerErrors, after
+        which the mark may be on the Node or not.
+        """
+        clock, access = self._access.clock, self._access
+        now = clock.now()
+        until = None if access.mark_validity is None else now + access.mark_validity
+        since = mark.since or self._since.setdefault(mark.step, now)
+        times = (_wall(clock, mark.times.evicted_at), _wall(clock, mark.times.due_at))
+        written = Intent(
+            access.holder,
+            mark.step,
+            since,
+            mark.pods,
+            mark.group,
+            until,
+            access.identity,
+            mark.debts,
+            *times,
+            mark.surge,
+        )
+        taint = actions.taint(access.holder)
+        edit = NodeEdit(taint=(taint,), annotate={ANNOTATION: written.dump()}, only_if=self.why_not_ours)
+        self._steps = frozenset({self._step, mark.step})
+        access.cluster.edit_node(self._name, self._uid, edit)
+        self._step, self._steps = mark.step, frozenset({mark.step})
+        first = not self._marked
+        if isinstance(mark, Mark):
+            self._marked = True
+        return first
+
+    def remove(self) -> None:
+        """Remove the marks. Raises as :meth:`write`."""
+        edit = NodeEdit(untaint=(DRAIN_TAINT.key,), annotate={ANNOTATION: None}, only_if=self._why_not_removed)
+        self._access.cluster.edit_node(self._name, self._uid, edit)
+
+    def why_not_ours(self, annotations: Mapping[str, str]) -> str:
+        """Return why our mark must not be written, or "": another mark is present, or ours was removed."""
+        text = annotations.get(ANNOTATION)
+        if text == self._before and not self._marked:
+            return ""
+        written = None if text is None else actions.parse(text)
+        ours = self._access.holder, self._access.identity
+        if written is not None and (written.holder, written.identity) == ours and written.step in self._steps:
+            return ""
+        return "our annotation was removed" if text is None else "the annotation belongs to another process"
+
+    def _why_not_removed(self, annotations: Mapping[str, str]) -> str:
+        """Return why the marks must not be removed, or "". A taint without an annotation may be removed."""
+        text = annotations.get(ANNOTATION)
+        return "" if text is None or text == self._before else self.why_not_ours(annotations)
+
+
 class DrainActions:
     """The actions on one node. *rivals* are other Nodes that may represent the same machine."""
 
@@ -77,13 +150,7 @@ class DrainActions:
         self._orders = MachineOrders(access, node, rivals)
         self._ref = InvolvedNode.of(node)
         self._rollouts = Rollouts(access.rollouts, access.clock, self._ref)
-        self._before = node.metadata.annotations.get(ANNOTATION)  # the annotation that the first mark may replace
-        self._marked = False  # our mark was written; from then on only our own mark may be changed
-        self._step: Step | None = None  # the last step that was written successfully
-        self._steps: frozenset[Step | None] = (
-            frozenset()
-        )  # steps that may be on the node: a failed write may still be applied
-        self._since: dict[Step, datetime] = {}  # start of each step
+        self._marks = NodeMarks(access, node)
 
     def perform(
         self,
@@ -116,7 +183,7 @@ class DrainActions:
             case ReadSurge() | AskSurge() | FollowSurge() | RevertSurge():
                 return self._rollouts.perform(action)
             case OrderRemoval():
-                return self._orders.order(action, self._why_not_ours, terms or OrderTerms(), siblings)
+                return self._orders.order(action, self._marks.why_not_ours, terms or OrderTerms(), siblings)
             case _:
                 return self._perform_other(action)
 
@@ -132,28 +199,8 @@ class DrainActions:
                 return self._release()
 
     def _mark(self, mark: Mark | Renew) -> ActionResult:
-        clock, access = self._access.clock, self._access
-        now = clock.now()
-        until = None if access.mark_validity is None else now + access.mark_validity
-        since = mark.since or self._since.setdefault(mark.step, now)
-        times = (_wall(clock, mark.times.evicted_at), _wall(clock, mark.times.due_at))
-        written = Intent(
-            access.holder,
-            mark.step,
-            since,
-            mark.pods,
-            mark.group,
-            until,
-            access.identity,
-            mark.debts,
-            *times,
-            mark.surge,
-        )
-        taint = actions.taint(access.holder)
-        edit = NodeEdit(taint=(taint,), annotate={ANNOTATION: written.dump()}, only_if=self._why_not_ours)
-        self._steps = frozenset({self._step, mark.step})
         try:
-            access.cluster.edit_node(self._ref.name, self._ref.uid, edit)
+            first = self._marks.write(mark)
         except NotLeading:
             raise
         except NotFound as error:
@@ -161,10 +208,8 @@ class DrainActions:
         except ReschedulerError as error:
             lost, retryable = isinstance(error, MarkLost), isinstance(error, _TRANSIENT)
             return ActionResult(MarkFailed(str(error), lost=lost, retryable=retryable))
-        self._step, self._steps = mark.step, frozenset({mark.step})
         if isinstance(mark, Renew):
             return ActionResult(None)
-        first, self._marked = not self._marked, True
         tainted = (events.Tainted(self._ref),) if first and mark.step is Step.DRAINING else ()
         return ActionResult(Marked(), (*tainted, *(self._report_drain(drained=True) if first else ())))
 
@@ -183,17 +228,6 @@ class DrainActions:
         except ReschedulerError as error:
             return (Trouble(ErrorKind.WRITE, str(error), ref.name),)
         return ()
-
-    def _why_not_ours(self, annotations: Mapping[str, str]) -> str:
-        """Return why our mark must not be written, or "": another mark is present, or ours was removed."""
-        text = annotations.get(ANNOTATION)
-        if text == self._before and not self._marked:
-            return ""
-        written = None if text is None else actions.parse(text)
-        ours = self._access.holder, self._access.identity
-        if written is not None and (written.holder, written.identity) == ours and written.step in self._steps:
-            return ""
-        return "our annotation was removed" if text is None else "the annotation belongs to another process"
 
     def _read_fresh(self, action: LookAgain, namespaces: Collection[str]) -> ActionResult:
         try:
@@ -296,9 +330,8 @@ class DrainActions:
         return ActionResult(NodeDeleted())
 
     def _release(self) -> ActionResult:
-        edit = NodeEdit(untaint=(DRAIN_TAINT.key,), annotate={ANNOTATION: None}, only_if=self._why_not_release)
         try:
-            self._access.cluster.edit_node(self._ref.name, self._ref.uid, edit)
+            self._marks.remove()
         except NotLeading:
             raise
         except NotFound:  # the node is gone, and its marks with it
@@ -309,11 +342,6 @@ class DrainActions:
             trouble = Trouble(ErrorKind.WRITE, f"the taint could not be removed: {error}", self._ref.name)
             return ActionResult(ReleaseFailed(str(error)), (trouble,))
         return ActionResult(Released(), self._report_drain(drained=False))
-
-    def _why_not_release(self, annotations: Mapping[str, str]) -> str:
-        """Return why the marks must not be removed, or "". A taint without an annotation may be removed."""
-        text = annotations.get(ANNOTATION)
-        return "" if text is None or text == self._before else self._why_not_ours(annotations)
 
 
 def _wall(clock: Clock, moment: float | None) -> datetime | None:

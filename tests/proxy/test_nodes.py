@@ -1,17 +1,35 @@
-"""The proxy's view of the cluster."""
+"""The proxy's view of the cluster, and the marks of its drains."""
 
+import threading
 from datetime import timedelta
 
-from rescheduler.cloudpool.proxy.service import ProxyView
-from rescheduler.draining.actions import ANNOTATION, Intent, Step
+import pytest
+
+from rescheduler.cloudpool.proxy.service import ClusterNodes, ProxyView
+from rescheduler.draining.actions import ANNOTATION, Intent, Step, is_marked, read, taint
+from rescheduler.errors import MarkLost, NotFound, Retryable
+from rescheduler.execution.context import DrainContext
 from rescheduler.planning.movements import OwnerWait
 from rescheduler.planning.outcome import Reason
+from rescheduler.providers.none import NoProvider
 from tests.housekeeping.world import START, LoopWorld, world
 from tests.planning.builders import node, pod
 
+HOLDER = "cloudpool-proxy.1"
+
 
 def view(here: LoopWorld) -> ProxyView:
-    return ProxyView(here, here.clock, "cloudpool-proxy.1", lambda _: True)
+    return ProxyView(here, here.clock, HOLDER, lambda _: True)
+
+
+def cluster_nodes(here: LoopWorld) -> ClusterNodes:
+    access = DrainContext(here, NoProvider(), here.clock, HOLDER, here, mark_validity=timedelta(minutes=5))
+    return ClusterNodes(view(here), here, access, here.report, threading.Event(), str)
+
+
+def marks(here: LoopWorld) -> dict[str, Intent | None]:
+    """Return the marks of the nodes that have our taint or our annotation."""
+    return {node.name: read(node) for node in here.cluster.nodes if is_marked(node)}
 
 
 def test_a_silent_watch_holds_removals() -> None:
@@ -49,3 +67,59 @@ def test_a_node_drained_by_a_daemon_is_not_a_victim() -> None:
         choice = view(here).choose(["od-1"], 1)
         [rejected] = choice.rejected
         assert (choice.plans, [blocker.reason for blocker in rejected.blockers]) == ((), [Reason.OTHER_INSTALLATION])
+
+
+def test_victims_are_marked_together_and_those_that_stay_are_released() -> None:
+    with world(node("od-1"), node("od-2"), node("od-3")) as here:
+        nodes = cluster_nodes(here)
+        nodes.taint(["od-1", "od-2"])
+        mark = Intent(HOLDER, Step.DRAINING, START, until=START + timedelta(minutes=5))
+        assert marks(here) == {"od-1": mark, "od-2": mark}
+        assert [node.spec.taints for node in here.cluster.nodes] == [(taint(HOLDER),), (taint(HOLDER),), ()]
+        nodes.release(["od-2"])
+        assert marks(here) == {"od-1": mark}
+        nodes.release(["od-1", "od-3"])
+        assert marks(here) == {}
+
+
+def test_a_mark_whose_write_may_have_failed_is_released() -> None:
+    with world(node("od-1"), node("od-2")) as here:
+        nodes = cluster_nodes(here)
+        here.edit_errors = [None, Retryable("gone quiet")]
+        with pytest.raises(Retryable):
+            nodes.taint(["od-1", "od-2"])
+        nodes.release(["od-1", "od-2"])
+        assert marks(here) == {}
+
+
+OTHERS = {
+    "a daemon of version 0.1.0": Intent("daemon", Step.DRAINING, START).dump(),
+    "another proxy": Intent("cloudpool-proxy.2", Step.DRAINING, START).dump(),
+    "not readable": "?",
+}
+
+
+@pytest.mark.parametrize("text", OTHERS.values(), ids=OTHERS)
+def test_the_marks_of_others_stay(text: str) -> None:
+    with world(node("od-1", annotations={ANNOTATION: text})) as here:
+        nodes = cluster_nodes(here)
+        with pytest.raises(MarkLost, match="another program drains it"):
+            nodes.taint(["od-1"])
+        nodes.release(["od-1"])
+        [left] = here.cluster.nodes
+        assert left.metadata.annotations == {ANNOTATION: text}
+
+
+@pytest.mark.parametrize(("step", "stays"), [(Step.DRAINING, False), (Step.REMOVING, True)])
+def test_the_mark_of_a_machine_that_may_have_been_ordered_away_stays(step: Step, *, stays: bool) -> None:
+    with world(node("od-1"), node("od-2")) as here:
+        nodes = cluster_nodes(here)
+        nodes.taint(["od-1"])
+        here.mark("od-1", Intent(HOLDER, step, START, ("uid",), "group").dump(), taint(HOLDER))
+        nodes.release(["od-1"])
+        assert bool(marks(here)) == stays
+
+
+def test_a_node_that_is_gone_cannot_be_marked() -> None:
+    with world(node("od-1")) as here, pytest.raises(NotFound):
+        cluster_nodes(here).taint(["od-9"])

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final
 
 from predicates.objects import Node
-from predicates.snapshot import DRAIN_TAINT
 from rescheduler.clock import Clock, SteadyClock, SystemClock
 from rescheduler.cloudpool.pool import CloudPool, Ending, OrderResult
 from rescheduler.cloudpool.provider import CloudpoolProvider
@@ -22,10 +21,11 @@ from rescheduler.cloudpool.proxy.config import ProxyFile
 from rescheduler.cloudpool.proxy.removal import FailedDrains, RemovalMethod, RemovalMethods
 from rescheduler.cloudpool.proxy.updates import PoolUpdates
 from rescheduler.draining import actions
-from rescheduler.draining.actions import ANNOTATION, Intent, Step
+from rescheduler.draining.actions import ANNOTATION, Intent, Mark, Step
 from rescheduler.draining.state import Drain, Limits
 from rescheduler.errors import MarkLost, NotFound, ReschedulerError
 from rescheduler.execution import machine_orders
+from rescheduler.execution.actions import NodeMarks
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import DrainContext
 from rescheduler.execution.drainer import Drainer, PendingRemoval
@@ -33,7 +33,7 @@ from rescheduler.execution.landings import Ownership
 from rescheduler.execution.threads import Threads
 from rescheduler.execution.watched_nodes import State, why_unusable
 from rescheduler.kube.client import Client
-from rescheduler.kube.cluster import KubeCluster, NodeEdit
+from rescheduler.kube.cluster import KubeCluster
 from rescheduler.kube.controllers import ControllerReader
 from rescheduler.kube.state import ClusterState
 from rescheduler.kube.unwatched import PodGroups
@@ -125,14 +125,10 @@ class ClusterNodes:
 
         *owed* returns the pods that failed drains still owe.
         """
-        self._view, self._state, self._cluster = view, state, access.cluster
-        self._clock, self._holder, self._mark_validity, self._report = (
-            access.clock,
-            access.holder,
-            access.mark_validity,
-            report,
-        )
+        self._view, self._state, self._access = view, state, access
+        self._clock, self._holder, self._report = access.clock, access.holder, report
         self._stop, self._owed = stop, owed
+        self._marks: dict[str, NodeMarks] = {}  # of the nodes of the last call of `taint`
 
     def why_unusable(self) -> str:
         return self._view.why_unusable()
@@ -163,7 +159,7 @@ class ClusterNodes:
         return [machine_orders.ref(node, control_plane=node.name in control) for node in self._view.nodes().values()]
 
     def refs_now(self) -> Sequence[NodeRef]:
-        return [machine_orders.ref(node) for node in self._cluster.nodes()]
+        return [machine_orders.ref(node) for node in self._access.cluster.nodes()]
 
     def choose(self, nodes: Sequence[str], limit: int) -> Planning:
         planning = self._view.choose(nodes, limit)
@@ -172,42 +168,29 @@ class ClusterNodes:
         return planning
 
     def taint(self, nodes: Sequence[str]) -> None:
-        now = self._clock.now()
-        written = Intent(
-            self._holder, Step.DRAINING, now, until=now + self._mark_validity if self._mark_validity else None
-        )
-        taint = actions.taint(self._holder)
-        edit = NodeEdit(taint=(taint,), annotate={ANNOTATION: written.dump()}, only_if=self._not_ours)
+        self._marks.clear()
         for name in nodes:
-            self._edit(name, edit)
+            if (node := self._view.node(name)) is None:
+                raise NotFound(f"node {name} is gone")
+            written = actions.read(node)
+            if ANNOTATION in node.metadata.annotations and (written is None or written.holder != self._holder):
+                raise MarkLost(f"node {name}: another program drains it")
+            marks = self._marks[name] = NodeMarks(self._access, node)
+            marks.write(Mark(Step.DRAINING))
+            self._report(events.Tainted(events.InvolvedNode.of(node)))
 
     def release(self, nodes: Sequence[str]) -> None:
-        edit = NodeEdit(untaint=(DRAIN_TAINT.key,), annotate={ANNOTATION: None}, only_if=self._not_ours)
         for name in nodes:
+            marks = self._marks.pop(name, None)
             try:
-                self._edit(name, edit)
+                if marks is not None:
+                    marks.remove()
             except (NotFound, MarkLost):  # nothing left to release
                 continue
             except ReschedulerError as error:
                 self._report(Trouble(ErrorKind.WRITE, f"the taint could not be removed: {error}", name))
         if nodes:
             self.wait_for_release()
-
-    def _not_ours(self, annotations: Mapping[str, str]) -> str:
-        """Return why the marks on a node must not be changed if they belong to another program; "" otherwise."""
-        text = annotations.get(ANNOTATION)
-        written = None if text is None else actions.parse(text)
-        if text is None or (written is not None and written.holder == self._holder):
-            return ""
-        return "another program drains it"
-
-    def _edit(self, name: str, edit: NodeEdit) -> None:
-        node = self._view.node(name)
-        if node is None:
-            raise NotFound(f"node {name} is gone")
-        self._cluster.edit_node(name, node.metadata.uid, edit)
-        if edit.taint:
-            self._report(events.Tainted(events.InvolvedNode.of(node)))
 
 
 # The parts of the proxy that work on the watched cluster: updates of the pool, and sweeps between them.
