@@ -43,6 +43,9 @@ ADMISSION: Final = ("LimitRange", "VerticalPodAutoscaler")
 #: The annotation that the VPA's admission controller sets on pods whose requests it has changed.
 _VPA_UPDATES: Final = "vpaUpdates"
 
+#: The PriorityClasses of all clusters (``pkg/apis/scheduling/types.go``).
+_SYSTEM_PRIORITIES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+
 #: Labels that controllers add to the labels of their template.
 _REVISION_HASH: Final = "controller-revision-hash"
 _ADDED_LABELS: Final = frozenset(
@@ -194,6 +197,8 @@ class Replacements:
             spec = _as_admitted(found, running.spec)
         else:
             spec = _merged(found, running.spec, self._admission(pod, found, vpa=vpa))
+            if found.revised:
+                spec = replace(spec, priority=self._priority(found.template.spec, running.spec))
         labels = _labels(found, running.labels) if found.revised or found.admitted else running.labels
         if spec == running.spec and labels == running.labels:
             return running
@@ -201,10 +206,20 @@ class Replacements:
         created = PodObject(metadata=meta, spec=spec)
         return pod_class(created, pod_amounts(created))
 
+    def _priority(self, template: PodSpec, running: PodSpec) -> int | None:
+        """Return the priority that admission gives to the new pod: that of other pods of its PriorityClass."""
+        name = template.priority_class_name
+        if template.priority is not None or name == running.priority_class_name:
+            return running.priority if template.priority is None else template.priority
+        specs = (cls.spec for cls in self._snapshot.classes())
+        known = (spec.priority for spec in specs if spec.priority_class_name == name and spec.priority is not None)
+        return next(known, _SYSTEM_PRIORITIES.get(name, running.priority))
+
     def _admission(self, pod: Pod, found: _Template, *, vpa: bool) -> _Admission:
         vpas = list(self._vpas_of(pod))
         # A StatefulSet records which revision of its template a pod was created from, a bare ReplicaSet does not.
-        another = found.revised and pod.owner is not None and pod.owner.kind == "StatefulSet"
+        stateful = pod.owner is not None and pod.owner.kind == "StatefulSet"
+        another = found.revised and (stateful or _differs(found.template, pod.cls))
         unresized = pod.generation <= 1 and not (vpa or vpas)
         running_counts = unresized and pod.generation == 1 and not found.revised
         return _Admission(
@@ -261,6 +276,14 @@ def _of_stateful_set(workload: StatefulSet, pod: Pod) -> _Template | None:
     return _Template(workload.spec.template, revised=not revision or revision != running, revision=revision)
 
 
+def _differs(template: PodTemplate, running: PodClass) -> bool:
+    """Return whether labels, names or images of containers show that the pod has another template: admission adds."""
+    images = {container.name: container.image for container in running.spec.containers}
+    return not template.metadata.labels.items() <= running.labels.items() or any(
+        images.get(container.name) != container.image for container in template.spec.containers
+    )
+
+
 def _ordinal(name: str) -> int:
     digits = name.rpartition("-")[2]
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS else 0
@@ -291,7 +314,6 @@ def _merged(found: _Template, running: PodSpec, admission: _Admission) -> PodSpe
         init_containers=init_containers,
         volumes=(*template.volumes, *(volume for volume in running.volumes if volume.name not in volumes)),
         tolerations=tuple(dict.fromkeys((*template.tolerations, *running.tolerations))),
-        priority=running.priority if template.priority is None else template.priority,
         overhead=template.overhead or running.overhead,
         scheduler_name=template.scheduler_name or running.scheduler_name,
     )

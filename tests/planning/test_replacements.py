@@ -97,6 +97,14 @@ REQUESTS: dict[str, tuple[list[Manifest], int]] = {
         [running(cpu="3"), workload("ReplicaSet", container(cpu="1"))],
         3000,
     ),
+    "a bare ReplicaSet with another image has a new template": (
+        [running(containers=[container(cpu="3") | {"image": "app:0"}]), workload("ReplicaSet", container(cpu="1"))],
+        1000,
+    ),
+    "a bare ReplicaSet with another label has a new template": (
+        [running(cpu="3", labels={"app": "old"}), workload("ReplicaSet", container(cpu="1"))],
+        1000,
+    ),
     "an injected container is kept": (
         [
             running(2, containers=[container(cpu="1"), container("proxy", cpu="500m")]),
@@ -271,6 +279,29 @@ def test_a_changed_template_is_used_by_the_next_plan() -> None:
     cluster.replace_by_key("ReplicaSet", larger)
     after = planner.first_plan(CIRCUMSTANCES)
     assert (len(before.plans), len(after.plans)) == (1, 0)
+
+
+PRIORITIES: dict[str, tuple[list[Manifest], dict[str, Any], int | None]] = {
+    "the same class": ([], {"priorityClassName": "low"}, -5),
+    "a class that another pod has": (
+        [pod("other-1", "s", priority=1000, priorityClassName="important")],
+        {"priorityClassName": "important"},
+        1000,
+    ),
+    "a class of the system": ([], {"priorityClassName": "system-cluster-critical"}, 2_000_000_000),
+    "a class that no pod has": ([], {"priorityClassName": "unknown"}, -5),
+    "no class any more, as another pod": ([pod("other-1", "s", priority=0)], {}, 0),
+}
+
+
+@pytest.mark.parametrize(("others", "template", "priority"), PRIORITIES.values(), ids=PRIORITIES)
+def test_the_priority_follows_from_the_class_of_the_template(
+    others: list[Manifest], template: dict[str, Any], priority: int | None
+) -> None:
+    current = running(priority=-5, priorityClassName="low")
+    controller = workload("ReplicaSet", container(cpu="1"), template=template)
+    cluster = snapshot([OD, node("s"), current, controller, *others])
+    assert Replacements(cluster).of(cluster.pods["default/a-1"]).cls.spec.priority == priority
 
 
 def test_an_amount_that_is_not_a_quantity_leaves_the_running_pod() -> None:
