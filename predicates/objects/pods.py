@@ -347,6 +347,9 @@ class LimitRangeItem(Wire, frozen=True):
     type: str = ""
     default: dict[str, QuantityText] = {}
     default_request: dict[str, QuantityText] = {}
+    min: dict[str, QuantityText] = {}
+    max: dict[str, QuantityText] = {}
+    max_limit_request_ratio: dict[str, QuantityText] = {}
 
 
 class LimitRangeSpec(Wire, frozen=True):

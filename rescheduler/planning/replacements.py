@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from predicates.objects import (
     Container,
     Job,
-    LimitRange,
     ObjectMeta,
     Pod,
     PodClass,
@@ -32,6 +31,7 @@ from predicates.objects import (
 from predicates.pod_classes import pod_amounts, pod_class
 from predicates.quantity import QuantityError, parse
 from predicates.snapshot import Snapshot
+from rescheduler.planning.limit_ranges import LimitRanges
 from rescheduler.planning.outcome import Blocker, Reason
 
 #: Kinds of controllers whose pod templates are read.
@@ -116,6 +116,7 @@ class Replacements:
         self._snapshot = snapshot
         self._version: tuple[int, ...] = ()
         self._classes: dict[tuple[object, ...], PodClass] = {}
+        self._limits = LimitRanges(snapshot)
 
     def of(self, pod: Pod) -> Pod:
         """Return the replacement of *pod*: a pod with the same name, owner and node, and the class of the new pod.
@@ -133,8 +134,9 @@ class Replacements:
 
     def blockers(self, pods: Iterable[Pod]) -> Iterator[Blocker]:
         """Yield a blocker for each of *pods* whose replacement is rejected, or bound by its template."""
+        self._forget_old()
         for pod in pods:
-            if why := self._rejected(pod):
+            if why := self._rejected(pod) or self._out_of_range(pod):
                 yield Blocker(Reason.ADMISSION_REJECTS, why, pod.key)
             found = self._template(pod)
             if found is None or not (node := found.template.spec.node_name) or pod.owner is None:
@@ -153,7 +155,7 @@ class Replacements:
         versions = self._snapshot.versions
         version = self._snapshot.generation, *(versions[kind] for kind in (*TEMPLATED, *ADMISSION))
         if version != self._version:
-            self._version, self._classes = version, {}
+            self._version, self._classes, self._limits = version, {}, LimitRanges(self._snapshot)
 
     def _workload(self, pod: Pod) -> Workload | StatefulSet | None:
         """Return the controller of *pod*, if it is known and has a pod template."""
@@ -184,6 +186,12 @@ class Replacements:
         """Return why the API server rejects new pods of the controller of *pod*, or ""."""
         workload = self._workload(pod)
         return workload.rejected if workload is not None and self._template(pod) is not None else ""
+
+    def _out_of_range(self, pod: Pod) -> str:
+        """Return which LimitRange rejects the replacement of *pod*, or ""."""
+        with contextlib.suppress(QuantityError):
+            return self._limits.rejection(pod.namespace, self.of(pod).cls.spec)
+        return ""
 
     def _class_or_running(self, pod: Pod, found: _Template, *, vpa: bool) -> PodClass:
         """Return the class of the new pod; that of the running pod if an amount in another object is not a quantity."""
@@ -224,20 +232,10 @@ class Replacements:
         running_counts = unresized and pod.generation == 1 and not found.revised
         return _Admission(
             recommended=_recommended(vpas),
-            defaults=self._default_requests(pod.namespace),
+            defaults=self._limits.default_requests(pod.namespace),
             running_counts=running_counts,
             unknown=unresized and not running_counts and not another,
         )
-
-    def _default_requests(self, namespace: str) -> _Requests:
-        """Return the requests that LimitRanges of *namespace* set for containers without requests and limits."""
-        defaults: _Requests = {}
-        for key, limits in sorted(self._snapshot.of("LimitRange").items()):
-            if key.partition("/")[0] == namespace and isinstance(limits, LimitRange):
-                for item in limits.spec.limits:
-                    if item.type == "Container":
-                        defaults |= {**item.default, **item.default_request}
-        return defaults
 
     def _vpas_of(self, pod: Pod) -> Iterator[VerticalPodAutoscaler]:
         """Yield the VerticalPodAutoscalers of the workload of *pod* that change the requests of new pods."""

@@ -21,6 +21,7 @@ from tests.planning.builders import (
     short,
     snapshot,
 )
+from tests.predicates.volumes import attachment
 
 EVERYTHING: dict[str, Any] = {"tolerations": [{"operator": "Exists"}]}
 ANY_NO_SCHEDULE: dict[str, Any] = {"tolerations": [{"operator": "Exists", "effect": "NoSchedule"}]}
@@ -101,6 +102,16 @@ def revisions(running: str, update: str) -> dict[str, Any]:
     return {"status": {"currentRevision": running, "updateRevision": update}}
 
 
+def limits(**item: Any) -> Manifest:
+    meta = {"name": "limits", "namespace": "default"}
+    return {"kind": "LimitRange", "metadata": meta, "spec": {"limits": [{"type": "Container"} | item]}}
+
+
+def disk(**spec: Any) -> list[Manifest]:
+    """Return the claim ``data`` and its volume, which attaches to one node."""
+    return [claim("data", "pv"), volume("pv", "data", csi={"driver": "disk.csi", "volumeHandle": "v"}, **spec)]
+
+
 def tainted(key: str) -> dict[str, Any]:
     return {"taints": [{"key": key, "effect": "NoSchedule"}]}
 
@@ -115,6 +126,7 @@ RESPONDERS = "kubernetes/enhancements#4563"
 EXPENDABLE = "kubernetes/autoscaler, FAQ: expendable pods"
 STATEFUL = "gardener/etcd-druid#879, elastic/cloud-on-k8s#1173"
 NODE_NAME = "kubernetes/kubernetes#117843"
+LIMIT_RANGES = "kubernetes documentation: limit ranges"
 RESIZED = "kubernetes-sigs/karpenter#829, #3037"
 
 CASES: dict[str, Case] = {
@@ -377,6 +389,158 @@ CASES: dict[str, Case] = {
     ),
     "a pod that an operator creates for each node": Case(
         cluster(pod("a-1", "od", owner="apps.kruise.io/v1alpha1/DaemonSet")), {}, "kubernetes/autoscaler#4825"
+    ),
+    "a pod that seeks another one of its node, which seeks nobody": Case(
+        cluster(pod("web-1", "od", affinity=seeks("cache")), pod("cache-1", "od")),
+        {"cache-1": "s-1", "web-1": "s-1"},
+        STEPS,
+    ),
+    "a pod that seeks a pod of a DaemonSet of its node": Case(
+        cluster(pod("web-1", "od", affinity=seeks("agent")), pod("agent-1", "od", owner="DaemonSet")),
+        ["no-room-on-spot"],
+        STEPS,
+    ),
+    "a pod that tolerates every NoExecute taint": Case(
+        cluster(pod("a-1", "od", tolerations=[{"operator": "Exists", "effect": "NoExecute"}])), {"a-1": "s-1"}, TOLERANT
+    ),
+    "only the new template tolerates everything": Case(
+        cluster(pod("a-1", "od"), controller("ReplicaSet", "a", **EVERYTHING), cpu="2"),
+        ["returns-to-drained-node"],
+        TOLERANT,
+    ),
+    "nodeName in the new template of a StatefulSet, OnDelete": Case(
+        cluster(
+            pod("db-0", "od", owner="apps/v1/StatefulSet", labels={"app": "db", "controller-revision-hash": "db-1"}),
+            controller(
+                "StatefulSet", "db", nodeName="od", updateStrategy={"type": "OnDelete"}, **revisions("db-1", "db-2")
+            ),
+        ),
+        ["node-name-in-template"],
+        NODE_NAME,
+    ),
+    "nodeName in the template of a Job": Case(
+        cluster(pod("a-1", "od", owner="batch/v1/Job"), controller("Job", "a", nodeName="od")),
+        ["node-name-in-template"],
+        NODE_NAME,
+    ),
+    "a LimitRange that is newer than the pod, with a lower maximum": Case(
+        cluster(pod("a-1", "od"), controller("ReplicaSet", "a", owned=True), limits(max={"cpu": "500m"})),
+        ["admission-rejects-replacement"],
+        LIMIT_RANGES,
+    ),
+    "a LimitRange that is newer than the pod, with a higher minimum": Case(
+        cluster(pod("a-1", "od"), controller("ReplicaSet", "a", owned=True), limits(min={"cpu": "2"})),
+        ["admission-rejects-replacement"],
+        LIMIT_RANGES,
+    ),
+    "a LimitRange whose maximum is met": Case(
+        cluster(pod("a-1", "od"), controller("ReplicaSet", "a", owned=True), limits(max={"cpu": "2"})),
+        {"a-1": "s-1"},
+        LIMIT_RANGES,
+    ),
+    "a quota of requests": Case(
+        cluster(
+            pod("a-1", "od"),
+            full_quota(hard={"requests.cpu": "1"}) | {"status": {"used": {"requests.cpu": "1"}}},
+        ),
+        ["quota-exceeded"],
+        "kubernetes documentation: resource quotas",
+    ),
+    "a pending pod shares a ReadWriteOnce claim": Case(
+        cluster(pod("a-1", "od", **uses("data")), pod("b-1", cpu="64", **uses("data")), *disk()),
+        ["shared-volume"],
+        MULTI_ATTACH,
+    ),
+    "a pod that is being deleted shares a ReadWriteOnce claim": Case(
+        cluster(pod("a-1", "od", **uses("data")), pod("b-1", "s-2", deleted=True, **uses("data")), *disk()),
+        {"a-1": "s-2"},
+        MULTI_ATTACH,
+    ),
+    "a finished pod shares a ReadWriteOnce claim": Case(
+        cluster(
+            pod("a-1", "od", **uses("data")),
+            pod("j-1", "s-1", owner="batch/v1/Job", status={"phase": "Succeeded"}, **uses("data")),
+            *disk(),
+        ),
+        {"a-1": "s-1"},
+        MULTI_ATTACH,
+    ),
+    "an expendable pod, which stays, shares a ReadWriteOnce claim": Case(
+        cluster(pod("a-1", "od", priority=-100, **uses("data")), pod("b-1", "od", **uses("data")), *disk()),
+        ["shared-volume"],
+        MULTI_ATTACH,
+    ),
+    "a ReadWriteOncePod claim": Case(
+        cluster(pod("a-1", "od", **uses("data")), *disk(accessModes=["ReadWriteOncePod"])), {"a-1": "s-1"}, MULTI_ATTACH
+    ),
+    "a volume that is still attached to another node": Case(
+        cluster(pod("a-1", "od", **uses("data")), *disk(), attachment("a", "gone", "pv", "disk.csi")),
+        ["volume-attachment"],
+        MULTI_ATTACH,
+    ),
+    "a start-up taint with the effect NoExecute": Case(
+        cluster(pod("a-1", "od"), taints=[{"key": "node.cilium.io/agent-not-ready", "effect": "NoExecute"}]),
+        ["no-room-on-spot"],
+        STARTING,
+    ),
+    "a start-up taint that the scheduler only prefers to avoid": Case(
+        cluster(pod("a-1", "od"), taints=[{"key": "node.cilium.io/agent-not-ready", "effect": "PreferNoSchedule"}]),
+        {"a-1": "s-1"},
+        STARTING,
+    ),
+    "maxUnavailable: 0": Case(
+        cluster(pod("a-1", "od"), budget("a", "a", allowed=0, maxUnavailable=0, healthy=3, desired=3, expected=3)),
+        ["pod-disruption-budget"],
+        "kubernetes documentation: specifying a disruption budget",
+    ),
+    "an expendable pod below another cutoff": Case(
+        cluster(pod("a-1", "od", priority=-100)),
+        {"a-1": "s-1"},
+        EXPENDABLE,
+        Policy(expendable_pods_priority_cutoff=-1000),
+    ),
+    "a volume of a path on the node": Case(
+        cluster(
+            pod("db-0", "od", owner="apps/v1/StatefulSet", **uses("data")),
+            claim("data", "pv"),
+            volume("pv", "data", hostPath={"path": "/mnt"}, nodeAffinity=on_host("od")),
+        ),
+        ["pinned-to-on-demand"],
+        LOCAL_VOLUME,
+    ),
+    "a local volume of a spot node": Case(
+        cluster(
+            pod("db-0", "od", owner="apps/v1/StatefulSet", **uses("data")),
+            claim("data", "pv"),
+            volume("pv", "data", local={"path": "/mnt"}, nodeAffinity=on_host("s-2")),
+        ),
+        {"db-0": "s-2"},
+        LOCAL_VOLUME,
+    ),
+    "a pod of a service mesh with a volume of its own": Case(
+        cluster(pod("a-1", "od", volumes=[{"name": name, "emptyDir": {}} for name in ("workload-socket", "cache")])),
+        ["local-storage"],
+        "istio/istio, injected volumes",
+        Policy(ignore_local_volumes=("workload-socket",)),
+    ),
+    "spot nodes whose maintenance is over": Case(
+        cluster(pod("a-1", "od"), conditions=[{"type": "MaintenanceInProgress", "status": "False"}]),
+        {"a-1": "s-1"},
+        LIFECYCLE,
+    ),
+    "a responder besides the eviction API": Case(
+        cluster(
+            pod(
+                "a-1",
+                "od",
+                evictionResponders=[
+                    {"name": "imperative-eviction.k8s.io/evictor", "priority": 100},
+                    {"name": "acme.io/migrator", "priority": 200},
+                ],
+            )
+        ),
+        ["eviction-responder"],
+        RESPONDERS,
     ),
 }
 

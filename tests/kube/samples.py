@@ -271,6 +271,7 @@ SAMPLES: dict[str, tuple[str, dict[str, Any]]] = {
         {
             "metadata": _META,
             "spec": {"attacher": "d", "nodeName": "node-1", "source": {"persistentVolumeName": "pv-1"}},
+            "status": {"attached": True, "detachError": {"message": "in use"}},
         },
     ),
     "a budget in per cent": (
@@ -345,7 +346,18 @@ SAMPLES: dict[str, tuple[str, dict[str, Any]]] = {
         "LimitRange",
         {
             "metadata": _IN_NAMESPACE,
-            "spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": "50m"}, "default": {"cpu": "1"}}]},
+            "spec": {
+                "limits": [
+                    {
+                        "type": "Container",
+                        "defaultRequest": {"cpu": "50m"},
+                        "default": {"cpu": "1"},
+                        "min": {"cpu": "1m"},
+                        "max": {"cpu": "2"},
+                        "maxLimitRequestRatio": {"cpu": "4"},
+                    }
+                ]
+            },
         },
     ),
     "a quota": (

@@ -134,6 +134,8 @@ class Volumes:
         """
         if self._snapshot.index(PodDisks).claims.get(claim, 0) + self._pending[claim] <= 1:
             return False
+        if len(self._users(claim)) <= 1:  # the others are being deleted
+            return False
         moving = [pod for pod in movers if claim in own_claims(pod.cls)]
         if self._stay(node, claim, {pod.key for pod in moving}):
             return True
@@ -141,6 +143,14 @@ class Volumes:
         drained, incoming = self._snapshot.nodes.row[node], {self._replacements.of(pod).cls for pod in moving}
         possible = {row for cls in incoming | waiting for row in self._filters.possible(cls) if row != drained}
         return len(possible) != 1 or not self._rows_using(claim) - {drained} <= possible
+
+    def _users(self, claim: str) -> list[str]:
+        """Return the keys of the pods that use *claim* and are not being deleted."""
+        return [
+            key
+            for key, pod in self._snapshot.pods.items()
+            if pod.cls.claims and pod.deletion_timestamp is None and claim in own_claims(pod.cls)
+        ]
 
     def _stay(self, node: str, claim: str, moving: Collection[str]) -> bool:
         """Return whether a pod that uses *claim* stays on *node*, besides those *moving* (keys)."""
@@ -163,11 +173,7 @@ class Volumes:
         return {row for cls in classes for row in self._snapshot.rows_of(cls)}
 
     def _shared_text(self, pod: Pod, claim: str) -> str:
-        others = sorted(
-            other.key
-            for other in self._snapshot.pods.values()
-            if other.key != pod.key and other.cls.claims and claim in own_claims(other.cls)
-        )
+        others = sorted(key for key in self._users(claim) if key != pod.key)
         return (
             f"it shares the PersistentVolumeClaim {claim.rpartition('/')[2]} with pod {others[0]}"
             f"{', …' if len(others) > 1 else ''}: its "
