@@ -115,7 +115,7 @@ def seen(drain: Drain, event: Seen, now: float) -> Result:
     drain = follow(replace(drain, replicas=event.replicas, detaching=event.detaching), now)
     if event.removed_by and drain.evicted_all:
         return exits.hand_over(drain, event.removed_by, now)
-    if (failed := _overdue(drain, now) or failure(drain, now)) is not None:
+    if (failed := _overdue(drain, now) or failure(drain, now, event.removed_by)) is not None:
         return exits.give_up(drain, failed, now)
     return _continued(drain, event, now)
 

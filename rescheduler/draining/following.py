@@ -32,8 +32,10 @@ def follow(drain: Drain, now: float) -> Drain:
     return replace(drain, timers=running, due_at=drain.due_at if running or drain.victims else NEVER)
 
 
-def failure(drain: Drain, now: float) -> Failure | None:
+def failure(drain: Drain, now: float, removed_by: str = "") -> Failure | None:
     """Return a failure if a replacement pod fails or does not become Ready in time, otherwise None.
+
+    *removed_by* is the evidence that another tool is removing the node, and so evicts its pods.
 
     Controllers from which this drain evicted no pod may also lack pods; the drain only waits for these.
     """
@@ -49,7 +51,7 @@ def failure(drain: Drain, now: float) -> Failure | None:
             return Failure(Why.REPLACEMENT_UNSCHEDULABLE, why, owners=(controller,))
         if _is_over(timers.unbound, drain.limits.binding + delay, now):
             return _not_bound(drain, controller, drain.limits.binding + delay)
-    return _landing_timeout(drain, now)
+    return _landing_timeout(drain, now, removed_by)
 
 
 def due_at(drain: Drain) -> float:
@@ -107,7 +109,7 @@ def due(drain: Drain) -> tuple[Controller, ...]:
     )
 
 
-def _landing_timeout(drain: Drain, now: float) -> Failure | None:
+def _landing_timeout(drain: Drain, now: float, removed_by: str) -> Failure | None:
     patience = drain.limits.landing or drain.limits.eviction
     asking = any(not victim.accepted for victim in drain.victims.values())
     if asking or drain.last_eviction_at is None or now < drain.last_eviction_at + patience:
@@ -129,13 +131,22 @@ def _landing_timeout(drain: Drain, now: float) -> Failure | None:
         )
         return Failure(Why.LANDING_TIMEOUT, why, owners=tuple(missing))
     if drain.waiting:
-        pods = tuple(victim.pod for victim in drain.waiting)
-        why = f"{len(pods)} pods could not be evicted: other pods of their controllers are missing or not Ready"
-        return Failure(Why.EVICTION_TIMEOUT, why, pods)
+        return _not_evicted(drain, unpaid, removed_by)
     if unpaid and drain.limits.landing:  # their pods left the node by themselves, for example with their owner
         why = f"pods that left without an eviction are not replaced after {patience:g} s: {_named(drain, unpaid)}"
         return Failure(Why.LANDING_TIMEOUT, why)
     return None
+
+
+def _not_evicted(drain: Drain, unpaid: list[Controller], removed_by: str) -> Failure:
+    pods = tuple(victim.pod for victim in drain.waiting)
+    what = "1 pod" if len(pods) == 1 else f"{len(pods)} pods"
+    if removed_by:
+        why = f"another tool did not evict {what} of the node that it removes: {removed_by}"
+        return Failure(Why.EVICTION_TIMEOUT, why, pods)
+    owners = unpaid or sorted({victim.controller for victim in drain.waiting if victim.controller is not None})
+    why = f"{what} could not be evicted: other pods of {', '.join(map(str, owners[:3]))} are missing or not Ready"
+    return Failure(Why.EVICTION_TIMEOUT, why, pods)
 
 
 def _refused(drain: Drain, controller: Controller) -> Failure:

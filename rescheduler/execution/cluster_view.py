@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from predicates.objects import Object, Pod, ResourceQuota
-from predicates.snapshot import DRAIN_TAINT, Snapshot, key_of
+from predicates.snapshot import Snapshot, key_of
 from rescheduler.clock import Clock
 from rescheduler.draining.actions import Step, read
 from rescheduler.execution.watched_nodes import (
@@ -25,7 +25,7 @@ from rescheduler.execution.watched_nodes import (
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Replicas, count_replicas
 from rescheduler.planning.forms import instant
-from rescheduler.planning.last_look import Fresh, OrderTerms, lag
+from rescheduler.planning.last_look import Fresh, OrderTerms, is_closed, lag
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.movements import OwnerWait, blockers_by_node
 from rescheduler.planning.outcome import Blocker, Plan, Planning, PodRef, Reason, Rejected, Verdict
@@ -234,7 +234,7 @@ class ClusterView(WatchedNodes):
     def is_ours(self, node: str) -> bool:
         """Return whether *node* has the drain taint and an annotation of this process."""
         known = self.node(node)
-        if known is None or all(taint.key != DRAIN_TAINT.key for taint in known.spec.taints):
+        if known is None or not is_closed(known):
             return False
         written = read(known)
         return written is not None and (written.holder, written.identity) == (self._holder, self._identity)

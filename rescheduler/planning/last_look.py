@@ -94,10 +94,15 @@ def _another_node(before: Node, terms: OrderTerms, node: Node) -> Objection | No
     return None
 
 
+def is_closed(node: Node) -> bool:
+    """Return whether *node* has the drain taint, with the effect that keeps new pods away."""
+    return any((taint.key, taint.effect) == (DRAIN_TAINT.key, DRAIN_TAINT.effect) for taint in node.spec.taints)
+
+
 def _untainted(node: Node) -> Objection | None:
-    if any(taint.key == DRAIN_TAINT.key for taint in node.spec.taints):
+    if is_closed(node):
         return None
-    return Objection(Ground.TAINT, "another client removed our taint")
+    return Objection(Ground.TAINT, "another client removed our taint or changed its effect")
 
 
 def _late_pods(terms: OrderTerms, seen: Seen) -> Objection | None:

@@ -104,6 +104,23 @@ def test_a_change_does_not_forgive_a_pod_that_is_not_replaced(
         observer.running(2, "web")
 
 
+def test_pods_are_owed_until_they_are_available_by_a_limit_that_was_raised_meanwhile(
+    cluster: ControlPlane, observer: Observer, pool: PoolMachines
+) -> None:
+    observer.start_on(NODE, deployment("web", 2, annotations=SLOW), pods=2)
+    observer.running(2)
+    observer.open_all()
+    with Daemon(cluster, *FLAGS, "--landing-timeout=90s", *pool.flags):
+        observer.eventually(observer.evictions, "the first eviction")
+        cluster.api.patch(WEB, {"spec": {"minReadySeconds": 12}})
+        observer.eventually(lambda: observer.kinds("web") == {"spot": 2}, "both pods moved", never=pool.ordered)
+        observer.running(2, "web")
+        observer.eventually(
+            lambda: cluster.api.get(WEB)["status"].get("availableReplicas") == 2, "available pods", never=pool.ordered
+        )
+        observer.eventually(pool.ordered, "the machine's termination")
+
+
 def start_with_one_pod(observer: Observer, workload: Json) -> None:
     """Start a pod of *workload* on the on-demand node, and one on a spot node."""
     observer.start_on(NODE, with_spec(workload, replicas=1), pods=1)

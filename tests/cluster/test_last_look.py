@@ -12,11 +12,12 @@ from devcluster.plane import ControlPlane
 from devcluster.standin.faults import Fault
 from predicates.snapshot import DRAIN_TAINT
 from rescheduler.clock import SystemClock
-from tests.cluster.bad_days import FLAGS
+from tests.cluster.bad_days import FLAGS, SLOW
 from tests.cluster.daemon import Daemon
 from tests.cluster.machines import PoolMachines, machines
 from tests.cluster.observer import Observer
 from tests.cluster.test_bad_days_minimum import report
+from tests.cluster.test_bad_days_replacements import webhook
 
 NODE: Final = "od-1"
 OTHER: Final = "od-2"
@@ -62,6 +63,36 @@ def spot_node_lost(cluster: ControlPlane) -> None:
             cluster.api.delete(f"/api/v1/namespaces/default/pods/{each['metadata']['name']}", gracePeriodSeconds=0)
 
 
+def taint_that_only_discourages(cluster: ControlPlane) -> None:
+    """Change the effect of our taint, so that the scheduler may still use the node."""
+    taints = cluster.api.get(f"/api/v1/nodes/{NODE}")["spec"]["taints"]
+    for taint in taints:
+        if taint["key"] == DRAIN_TAINT.key:
+            taint["effect"] = "PreferNoSchedule"
+    cluster.api.patch(f"/api/v1/nodes/{NODE}", {"spec": {"taints": taints}})
+
+
+def other_value_of_the_label(cluster: ControlPlane) -> None:
+    cluster.api.patch(f"/api/v1/nodes/{NODE}", {"metadata": {"labels": {ON_DEMAND: "reserved"}}})
+
+
+def moved_pods_not_ready(cluster: ControlPlane) -> None:
+    for each in cluster.api.items("/api/v1/namespaces/default/pods"):
+        if each["spec"].get("nodeName") == "spot-1":
+            conditions = [{"type": "Ready", "status": "False", "reason": "ContainersNotReady"}]
+            path = f"/api/v1/namespaces/default/pods/{each['metadata']['name']}/status"
+            cluster.api.patch(path, {"status": {"conditions": conditions}})
+
+
+def wanted_again_after_a_moment(cluster: ControlPlane) -> None:
+    """Scale the moved owner to zero and back, while new pods are rejected."""
+    cluster.apply([webhook("default")])
+    path = "/apis/apps/v1/namespaces/default/deployments/web"
+    cluster.api.patch(path, {"spec": {"replicas": 0}})
+    cluster.wait_for(lambda: not cluster.api.items("/api/v1/pods", labelSelector="app=web"), "no pods", seconds=60)
+    cluster.api.patch(path, {"spec": {"replicas": 2}})
+
+
 #: What happens while the provider answers 503, by name, and the flags of the daemon.
 CHANGES: Final[dict[str, tuple[Callable[[ControlPlane], None], tuple[str, ...]]]] = {
     "a pod that tolerates the taint": (tolerant_pod, ()),
@@ -71,6 +102,10 @@ CHANGES: Final[dict[str, tuple[Callable[[ControlPlane], None], tuple[str, ...]]]
     "the other on-demand node is not Ready": (other_node_not_ready, ("--min-on-demand-nodes=1",)),
     "another tool removes the other on-demand node": (other_node_drained_by_somebody, ("--min-on-demand-nodes=1",)),
     "the spot node with the moved pods is lost": (spot_node_lost, ()),
+    "our taint only discourages the scheduler": (taint_that_only_discourages, ()),
+    "its label has another value": (other_value_of_the_label, (f"--on-demand-node-label={ON_DEMAND}=true",)),
+    "the moved pods are not Ready any more": (moved_pods_not_ready, ()),
+    "the moved pods are wanted again after a moment": (wanted_again_after_a_moment, ()),
 }
 
 
@@ -131,6 +166,42 @@ def test_a_resumed_removal_ends_on_a_node_that_is_not_on_demand_today(
         observer.open_all()
         restarted(cluster, observer, pool, f"--on-demand-node-label={ON_DEMAND}=yes")
         assert any("plan is no longer valid" in each for each in observer.messages(NODE, "DrainFailed"))
+
+
+def test_a_node_that_was_relabeled_while_no_daemon_ran_is_reopened(
+    cluster: ControlPlane, observer: Observer, tmp_path: Path
+) -> None:
+    with machines(observer, tmp_path, 1, 1) as pool:
+        observer.start_on(NODE, deployment("web", 4, annotations=SLOW), pods=4)
+        observer.running(4)
+        observer.open_all()
+        with Daemon(cluster, *FLAGS, *pool.flags) as daemon:
+            observer.eventually(observer.evictions, "the first eviction")
+            daemon.kill()
+        before = len(observer.evictions())
+        relabeled_to_spot(cluster)
+        with Daemon(cluster, *FLAGS, *pool.flags):
+            observer.wait_unmarked()
+            observer.stays(pool.ordered, [])
+        assert len(observer.evictions()) == before
+
+
+def test_a_daemon_that_is_killed_soon_after_each_start_reopens_the_node_if_replacements_are_refused(
+    cluster: ControlPlane, observer: Observer
+) -> None:
+    """No life is as long as the time that an owner has to create its pods, or as the landing timeout."""
+    observer.nodes(1, 1)
+    observer.start_on("on-demand-1", deployment("web", 2, cpu="1"), pods=2)
+    observer.open_all()
+    cluster.apply([webhook("default")])
+    for _ in range(20):
+        with Daemon(cluster, *FLAGS) as daemon:
+            SystemClock().wait(5.0, Event())
+            daemon.kill()
+        if observer.evictions() and not observer.marks():
+            break
+    assert len(observer.evictions()) == 1
+    assert not observer.marks()
 
 
 @pytest.mark.parametrize("keep_lease", [False, True])

@@ -189,7 +189,7 @@ def test_evictions_time_out_while_other_replicas_are_not_ready() -> None:
         (604, seen("a b", {database: sick}), (Release(),)),
     ]
     drain = play(drain, story)
-    why = "2 pods could not be evicted: other pods of their controllers are missing or not Ready"
+    why = "2 pods could not be evicted: other pods of ns/StatefulSet/db are missing or not Ready"
     assert drain.failure == Failure(Why.EVICTION_TIMEOUT, why, database.pods)
 
 
@@ -517,7 +517,7 @@ class TestControllerWithMissingPods:
         story: Story = [(603.9, seen("a b", ill), ()), (604, seen("a b", ill), (Release(),))]
         drain = replace(begun(plan(self.SICK, self.WEB), self.SICK, self.WEB), renew_at=1e9)
         drain = play(drain, story)
-        why = "2 pods could not be evicted: other pods of their controllers are missing or not Ready"
+        why = f"2 pods could not be evicted: other pods of {self.SICK.controller} are missing or not Ready"
         assert drain.failure == Failure(Why.EVICTION_TIMEOUT, why, (*self.SICK.pods, *self.WEB.pods))
         assert drain.debts == {}
 

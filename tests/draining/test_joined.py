@@ -170,7 +170,7 @@ def test_waiting_for_evictions_by_the_other_tool_times_out() -> None:
     assert actions == (Release(),)
     assert end.failure == Failure(
         Why.EVICTION_TIMEOUT,
-        "1 pods could not be evicted: other pods of their controllers are missing or not Ready",
+        f"another tool did not evict 1 pod of the node that it removes: {AUTOSCALER}",
         (B,),
     )
 

@@ -50,6 +50,11 @@ OTHERS: Final = [od("od-1"), od("od-2"), od("od-3")]
 LOOKS: dict[str, tuple[OrderTerms, Seen, Ground | None]] = {
     "an empty node": (OrderTerms(Policy()), Seen(EMPTY), None),
     "somebody removed the taint": (OrderTerms(Policy()), Seen(od()), Ground.TAINT),
+    "somebody changed the effect of the taint": (
+        OrderTerms(Policy()),
+        Seen(od(taints=[TAINT | {"effect": "PreferNoSchedule"}])),
+        Ground.TAINT,
+    ),
     "the node is a spot node now": (
         OrderTerms(Policy()),
         Seen(node_of(node("od", SPOT, taints=[TAINT]))),
