@@ -44,22 +44,26 @@ class MovedBeforeRemoval:
                 self._preempted[drain.number].add((owner, pod.spec.node_name, pod.spec.priority))
 
     def _displaced(self, termination: ObservedTermination, scene: JudgedMoment) -> Iterator[Violation]:
-        for drain in scene.now.drains.values():
-            if drain.node != termination.node:
-                continue
-            known = self._preempted[drain.number]
-            owners = {owner for owner, node, priority in known if _took(drain, node, priority, scene)}
-            for owner in sorted(owners):
-                pending = [pod.key for pod in scene.now.pods_of(owner) if not (pod.bound or pod.deleting or pod.ended)]
-                if pending:
-                    what = f"node {drain.node} was terminated while preempted pods of {named(owner)} had no node"
-                    yield Violation(6, termination.at, f"{what}: {', '.join(sorted(pending)[:3])}")
+        if (drain := _drain_of(termination, scene)) is None:
+            return
+        known = self._preempted[drain.number]
+        owners = {owner for owner, node, priority in known if _took(drain, node, priority, scene)}
+        for owner in sorted(owners):
+            pending = [pod.key for pod in scene.now.pods_of(owner) if not (pod.bound or pod.deleting or pod.ended)]
+            if pending:
+                what = f"node {drain.node} was terminated while preempted pods of {named(owner)} had no node"
+                yield Violation(6, termination.at, f"{what}: {', '.join(sorted(pending)[:3])}")
 
     def end(self, scene: JudgedMoment) -> Iterator[Violation]:
         removed = {drain.node for drain in scene.now.all_drains if drain.removing}
         for write in ours(scene.history.writes, scene.rules):
             if write.kind == "nodes" and write.verb == "delete" and write.accepted and write.name not in removed:
                 yield Violation(6, write.handled, f"node {write.name} was deleted without a removal mark")
+
+
+def _drain_of(termination: ObservedTermination, scene: JudgedMoment) -> SeenDrain | None:
+    """Return the drain that ended the machine. Its Node may be gone by the time at which a termination is judged."""
+    return next((drain for drain in reversed(scene.now.all_drains) if drain.node == termination.node), None)
 
 
 def _took(drain: SeenDrain, node: str, priority: int, scene: JudgedMoment) -> bool:
@@ -70,7 +74,7 @@ def _took(drain: SeenDrain, node: str, priority: int, scene: JudgedMoment) -> bo
 
 
 def _ordered(termination: ObservedTermination, scene: JudgedMoment) -> Iterator[Violation]:
-    drain = next((drain for drain in reversed(scene.now.all_drains) if drain.node == termination.node), None)
+    drain = _drain_of(termination, scene)
     if drain is None or not drain.removing:
         what = f"the machine of node {termination.node} was terminated without a removal mark"
         yield Violation(6, termination.at, what)
@@ -80,7 +84,7 @@ def _ordered(termination: ObservedTermination, scene: JudgedMoment) -> Iterator[
 
 def _lost_again(termination: ObservedTermination, scene: JudgedMoment) -> Iterator[Violation]:
     """Yield a violation for each owner that the drain moved and that lacked pods at the daemon's last look."""
-    drain = next((drain for drain in reversed(scene.now.all_drains) if drain.node == termination.node), None)
+    drain = _drain_of(termination, scene)
     for (number, owner), moved in scene.ready.moved.items():
         since = moved.lacking_since
         if drain is None or number != drain.number or since is None:

@@ -105,7 +105,8 @@ class Workloads:
         if self.deployments[key]["kind"] == "Deployment":
             self._patch(key, {"spec": {"paused": held}})
         else:
-            self._patch(key, {"spec": {"updateStrategy": {"type": "OnDelete" if held else "RollingUpdate"}}})
+            strategy = {"type": "OnDelete" if held else "RollingUpdate", "rollingUpdate": None}
+            self._patch(key, {"spec": {"updateStrategy": strategy}})
         self._template(key, {"soak/edit": str(self.rng.random())})
         return f"edit the template of {key}, which {'does not roll' if held else 'rolls'} out"
 
