@@ -18,7 +18,7 @@ from devcluster.errors import SetupError
 #: The release of each minor version of Kubernetes that can be built from the same sources. go.mod has the requirements
 #: of the default version, and the folder `versions` those of the others.
 RELEASES = {"1.34": "v1.34.4", "1.35": "v1.35.4", "1.36": "v1.36.3", "1.37": "v1.37.2"}
-DEFAULT = "1.36"
+DEFAULT = "1.37"
 KWOK = "v0.8.0"
 DESCHEDULER = "v0.36.0"
 KARPENTER = "v1.15.0"

@@ -11,7 +11,7 @@ from pathlib import Path
 from devcluster import cache, pypi
 from devcluster.errors import LocalError, SetupError
 
-OLDEST = (1, 26)  #: the version that Kubernetes 1.36 requires
+OLDEST = (1, 26)  #: the version that Kubernetes 1.37 requires
 STEPS_PER_LINE = 50  #: modules or packages per line of progress
 _PACKAGE_LINE = re.compile(r"[\w.~/\-]+")
 _MAX_ERROR_LINES = 30  #: maximum number of lines of go's output in an error message

@@ -22,7 +22,7 @@ import (
 )
 
 // The version of the local control plane; charts may ask for it.
-const kubernetes = "v1.36.3"
+const kubernetes = "v1.37.2"
 
 func main() {
 	if err := run(os.Args[1:], os.Stdin, os.Stdout); err != nil {

@@ -1,7 +1,4 @@
-"""``--eviction=request`` on a control plane that serves EvictionRequests, which is Kubernetes 1.37 with its gate on.
-
-`LOCAL_KUBERNETES=1.37 make test ARGS=tests/cluster/test_eviction_requests.py` runs these tests.
-"""
+"""``--eviction=request`` on a control plane that serves EvictionRequests, which is Kubernetes 1.37 with its gate on."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -26,7 +26,7 @@ _ALL = ("all", *FAMILIES)
     "--plans", default=0, show_default=True, help="Also replay the plans of this number of clusters, in both modes."
 )
 @click.option("--profiles", default=0, show_default=True, help="Also compare N verdicts under random configurations.")
-@click.option("--kubernetes", metavar="VERSION", help="The version of the scheduler, such as 1.35.  [default: 1.36]")
+@click.option("--kubernetes", metavar="VERSION", help="The version of the scheduler, such as 1.35.  [default: 1.37]")
 @click.option("--keep/--no-keep", "keeping", default=True, show_default=True, help="Save disagreements as test cases.")
 def main(
     verdicts: int,
