@@ -5,13 +5,19 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 import httpx2
 import pytest
 
 from rescheduler.net.server import host_names, misdirected
+from rescheduler.providers.externalgrpc import wire
+from rescheduler.providers.externalgrpc.channel import SERVICE
 from tests.fuzz import targets
+from tests.fuzz.calls import frame, literal
+from tests.fuzz.providers import MACHINES, cloudpool
 from tests.fuzz.targets import AttackTarget, Liqo, Proxy
+from tests.fuzz.wire import End, Exchange, exchange
 
 SIZE = b'{"desiredSize": 1}'
 JSON = {"Content-Type": "application/json"}
@@ -133,3 +139,37 @@ def test_a_name_that_points_to_the_proxy_is_refused(proxy_with_name: Proxy) -> N
 def proxy_with_name(tmp_path: Path) -> Iterator[Proxy]:
     with targets.proxy(tmp_path, names=["pool.example.com"]) as started:
         yield started
+
+
+#: What a browser can send to an HTTP/2 service without asking first. It sets ``te`` itself, and never to ``trailers``.
+PAGES: Final[dict[str, Mapping[str, str]]] = {
+    "a script of another site": {"content-type": "text/plain", "origin": "https://evil.example"},
+    "a script without a type": {"origin": "null"},
+    "a type that a page may only send after asking": {
+        "content-type": "application/grpc",
+        "origin": "https://evil.example",
+    },
+    "grpc-web": {"content-type": "application/grpc-web", "x-grpc-web": "1", "origin": "https://evil.example"},
+}
+
+
+def grpc_status(port: int, call: str, message: bytes, fields: Mapping[str, str]) -> bytes:
+    """Send one call as HTTP/2 frames, and return the bytes of the response."""
+    path = f"/{SERVICE}/{call}"
+    pseudo = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "x"}
+    head = b"".join(literal(name.encode(), value.encode()) for name, value in {**pseudo, **fields}.items())
+    body = b"\x00" + len(message).to_bytes(4, "big") + message
+    opened = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"") + frame(1, 4, 1, head)
+    return exchange(port, Exchange([opened + frame(0, 1, 1, body)], end=End.READ))
+
+
+def test_the_provider_service_executes_no_request_of_a_page(tmp_path: Path) -> None:
+    with cloudpool(tmp_path) as cloud:
+        deleted = wire.ExternalGrpcNode(name="n", providerID=cloud.ids()[0])
+        order = wire.NodeGroupDeleteNodesRequest(id=cloud.group, nodes=[deleted]).SerializeToString()
+        for name, fields in PAGES.items():
+            grpc_status(cloud.port, "NodeGroupDeleteNodes", order, fields)
+            assert cloud.alive() == MACHINES, name
+        program = {"content-type": "application/grpc", "te": "trailers"}
+        grpc_status(cloud.port, "NodeGroupDeleteNodes", order, program)
+        assert cloud.alive() == MACHINES - 1
