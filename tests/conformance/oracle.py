@@ -79,7 +79,14 @@ class Oracle:
 
     def replay(self, snapshot: Json, drains: list[Json]) -> list[Json]:
         """Replay the placements of *drains* in order; return each with the plugins that reject it."""
-        return list(self.ask({"mode": "replay", "snapshot": snapshot, "drains": drains})["placements"])
+        request = {"mode": "replay", "snapshot": with_versions(snapshot), "drains": drains}
+        return list(self.ask(request)["placements"])
+
+
+def with_versions(snapshot: Json) -> Json:
+    """Return *snapshot* with a version of each object. Kubernetes 1.34 reserves no volumes without one."""
+    items = [item | {"metadata": {"resourceVersion": "1"} | item["metadata"]} for item in snapshot["items"]]
+    return snapshot | {"items": items}
 
 
 def explain_request(snapshot: Json, pods: Iterable[str] | None = None, nodes: Iterable[str] | None = None) -> Json:
