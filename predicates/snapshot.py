@@ -158,6 +158,7 @@ _UNFILTERED: Final = (
     "VerticalPodAutoscaler",
     "PodGroup",
     "LeaderWorkerSet",
+    "NodePool",
 )
 
 

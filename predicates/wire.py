@@ -179,6 +179,7 @@ FILE_KINDS: Final[Mapping[str, type[Object]]] = {
     **KINDS,
     "PodGroup": api.PodGroup,
     "LeaderWorkerSet": api.LeaderWorkerSet,
+    "NodePool": api.NodePool,
     "ServerVersion": api.ServerVersion,
 }
 

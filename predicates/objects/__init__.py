@@ -98,6 +98,7 @@ from predicates.objects.pods import (
     LimitRange,
     LimitRangeItem,
     NodeAffinity,
+    NodePool,
     PodAffinity,
     PodAffinityTerm,
     PodGroup,
@@ -174,6 +175,7 @@ __all__ = [
     "Node",
     "NodeAddress",
     "NodeAffinity",
+    "NodePool",
     "NodeSelector",
     "NodeSelectorTerm",
     "NodeSpec",
@@ -343,6 +345,7 @@ Object: TypeAlias = (
     | VerticalPodAutoscaler
     | PodGroup
     | LeaderWorkerSet
+    | NodePool
     | ServerVersion
 )
 

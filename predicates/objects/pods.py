@@ -432,6 +432,17 @@ class LeaderWorkerSet(Wire, frozen=True):
     spec: LeaderWorkerSetSpec = LeaderWorkerSetSpec()
 
 
+class NodePoolSpec(Wire, frozen=True):
+    replicas: int | None = None  #: the number of nodes of a pool with static capacity; None: as many as pods need
+
+
+class NodePool(Wire, frozen=True):
+    """A NodePool of Karpenter (karpenter.sh)."""
+
+    metadata: ObjectMeta
+    spec: NodePoolSpec = NodePoolSpec()
+
+
 class ScaleTarget(Wire, frozen=True):
     kind: str = ""
     name: str = ""

@@ -37,6 +37,7 @@ from rescheduler.planning.outcome import Reason, Rejected
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.pool_shares import ignored_annotation
+from rescheduler.planning.rules.candidates import static_capacity
 from rescheduler.planning.what_if.lifting import taint_text
 from rescheduler.settings import ApiServerConnection, Scheduling
 
@@ -188,7 +189,7 @@ def command(
         source = ClusterSource(snapshot, connection, scheduling)
         cluster = source.read()
     planner = Planner(cluster, policy)
-    circumstances = Circumstances(SystemClock().now(), prices=prices)
+    circumstances = Circumstances(SystemClock().now(), vetoes=static_capacity(cluster), prices=prices)
     pods = list(_selected_pods(names, cluster, planner, circumstances))
     explanations = (planner.explain(pod, circumstances) for pod in pods)
     if output == "json":

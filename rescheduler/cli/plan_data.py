@@ -20,7 +20,7 @@ from rescheduler.planning.movements import blockers_by_node
 from rescheduler.planning.outcome import Planning
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, DrainOrder, MoveJobs, Policy, Survive
-from rescheduler.planning.rules.candidates import groups
+from rescheduler.planning.rules.candidates import groups, static_capacity
 from rescheduler.planning.rules.pod_traits import is_job
 from rescheduler.planning.what_if.comparison import surge_lever, with_lever
 from rescheduler.planning.what_if.levers import rank_levers
@@ -239,12 +239,12 @@ def read_and_plan(
 def _circumstances(
     snapshot: Snapshot, policy: Policy, prices: PriceList, clock: Clock, daemon: "InstallationStatus | None"
 ) -> Circumstances:
-    now = clock.now()
+    now, static = clock.now(), static_capacity(snapshot)
     if daemon is None or daemon.memory is None:
-        return Circumstances(now, prices=prices)
+        return Circumstances(now, vetoes=static, prices=prices)
     candidates = frozenset(groups(snapshot, policy).on_demand)
     waits = daemon.memory.not_recovered.active(now)
-    vetoes = blockers_by_node(snapshot.pods.values(), waits, candidates.__contains__)
+    vetoes = {**static, **blockers_by_node(snapshot.pods.values(), waits, candidates.__contains__)}
     memory, settling = daemon.memory, daemon.memory.pools.settling(now)
     return Circumstances(now, memory.cooldowns.active(now), vetoes=vetoes, prices=prices, settling=settling)
 

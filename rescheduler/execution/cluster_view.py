@@ -34,7 +34,7 @@ from rescheduler.planning.policy import DEFAULT_SCHEDULER, Circumstances, Destin
 from rescheduler.planning.replacements import ADMISSION
 from rescheduler.planning.room.placeholders import Placeholder, of_installation
 from rescheduler.planning.room.placeholders import read as read_placeholder
-from rescheduler.planning.rules.candidates import removal, why_not_target
+from rescheduler.planning.rules.candidates import removal, static_capacity, why_not_target
 from rescheduler.planning.rules.minimum import keeps_pods
 from rescheduler.planning.rules.pod_rules import SAFE_TO_EVICT
 from rescheduler.planning.rules.pod_traits import ends_with_node, job_blockers, keeps_its_identity
@@ -319,7 +319,13 @@ class ClusterView(WatchedNodes):
         now = self._clock.now()
         written = self.written()
         ordered = self.removed | {name for name, intent in written.items() if intent.step is Step.REMOVING}
-        vetoes = {**self._blocked_by_owners(), **self.vetoes, **vetoes_of_others(written, self._identity, now)}
+        static = static_capacity(self._state.snapshot())
+        vetoes = {
+            **static,
+            **self._blocked_by_owners(),
+            **self.vetoes,
+            **vetoes_of_others(written, self._identity, now),
+        }
         return Circumstances(
             now,
             self._cooling(),

@@ -219,7 +219,7 @@ def _of_groups(client: Client, warn: Callable[[str], None]) -> Iterator[Resource
         try:
             yield from unwatched.served(client, group)
         except Forbidden as error:
-            warn(f"{error}; groups of pods are left out")
+            warn(f"{error}; groups of pods and of nodes are left out")
 
 
 def version_item(version: str) -> bytes:

@@ -13,6 +13,7 @@ from msgspec import structs
 
 from predicates.objects import (
     LeaderWorkerSet,
+    NodePool,
     Object,
     ObjectMeta,
     OwnerReference,
@@ -35,6 +36,7 @@ from rescheduler.kube.codec import JsonCodec
 from rescheduler.kube.lister import TEMPLATES, Resource, read_all
 from rescheduler.kube.responses import decoded, refusal
 from rescheduler.planning.replacements import ADMISSION, TEMPLATED, is_token
+from rescheduler.planning.rules.candidates import KARPENTER, is_pooled
 from rescheduler.planning.rules.gangs import (
     COSCHEDULING,
     KUBERNETES,
@@ -195,7 +197,7 @@ def _shared_volumes(spec: PodSpec, claims: Collection[str]) -> tuple[Volume, ...
     return tuple(volume for volume in spec.volumes if volume.name not in claims and not is_token(volume.name))
 
 
-# Read the objects of groups of pods, such as PodGroups, where pods name one.
+# Read the objects of groups of pods, such as PodGroups, where pods name one, and the NodePools of nodes.
 #
 # The API servers of most clusters do not serve them, and those that do serve them in different versions. So they are
 # neither watched nor listed unless a pod belongs to a group.
@@ -210,7 +212,12 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
     OLD_COSCHEDULING: ("PodGroup", "podgroups"),
     VOLCANO: ("PodGroup", "podgroups"),
     LEADER_WORKER_SETS: ("LeaderWorkerSet", "leaderworkersets"),
+    KARPENTER: ("NodePool", "nodepools"),
 }
+
+#: What is assumed if the objects of a group cannot be read.
+_ASSUMED: Final = "planning assumes that a group of pods needs all of them"
+_NOT_STATIC: Final = "planning assumes that no NodePool has static capacity"
 
 
 class _Version(Wire, frozen=True):
@@ -237,14 +244,14 @@ def served(client: Client, group: str) -> Iterator[Resource]:
             yield Resource(kind, f"/apis/{version.group_version}/{plural}", optional=True)
 
 
-def read_group(client: Client, group: str) -> list[PodGroup | LeaderWorkerSet]:
+def read_group(client: Client, group: str) -> list[PodGroup | LeaderWorkerSet | NodePool]:
     """Return all objects of the API group *group*; none if it is not served. Raises the errors of requests."""
     for resource in served(client, group):
         try:
             listed = read_all(client, resource, JsonCodec(resource.kind, Interner()), lambda _: False)
         except NotFound:
             continue
-        objects = cast("list[PodGroup | LeaderWorkerSet]", listed)
+        objects = cast("list[PodGroup | LeaderWorkerSet | NodePool]", listed)
         # The API server leaves out the version of the items of its own lists.
         return [
             structs.replace(obj, api_version=resource.api_version) if isinstance(obj, PodGroup) else obj
@@ -254,7 +261,7 @@ def read_group(client: Client, group: str) -> list[PodGroup | LeaderWorkerSet]:
 
 
 class PodGroups:
-    """The objects of the groups that pods belong to. Not thread-safe."""
+    """The objects of the groups that pods belong to, and the NodePools that nodes belong to. Not thread-safe."""
 
     def __init__(self, client: Client, clock: Clock, warn: Callable[[str], None] = log.warning) -> None:
         """Create a reader. *warn* receives a message if groups cannot be read: their minimum is not known then."""
@@ -262,7 +269,7 @@ class PodGroups:
         self._clock = clock
         self._warn = warn
         self._next = 0.0
-        self._read: dict[str, list[PodGroup | LeaderWorkerSet]] = {}  #: the last known objects, by API group
+        self._read: dict[str, list[PodGroup | LeaderWorkerSet | NodePool]] = {}  #: the last known objects, by API group
         self._failed: set[str] = set()
 
     def refresh(self, snapshot: Snapshot) -> None:
@@ -270,8 +277,8 @@ class PodGroups:
         if (now := self._clock.monotonic()) < self._next:
             return
         self._next = now + REREAD_SECONDS
-        self._read_all(api_groups(snapshot))
-        for kind in ("PodGroup", "LeaderWorkerSet"):
+        self._read_all(api_groups(snapshot) | ({KARPENTER} if is_pooled(snapshot) else frozenset()))
+        for kind in ("PodGroup", "LeaderWorkerSet", "NodePool"):
             objects = [obj for group, read in self._read.items() for obj in read if KINDS[group][0] == kind]
             if objects or snapshot.of(kind):
                 snapshot.replace_by_key(kind, {key_of(obj): obj for obj in objects})
@@ -285,4 +292,4 @@ class PodGroups:
             except ReschedulerError as error:
                 if group not in self._failed:
                     self._failed.add(group)
-                    self._warn(f"{error}; planning assumes that a group of pods needs all of them")
+                    self._warn(f"{error}; {_NOT_STATIC if group == KARPENTER else _ASSUMED}")

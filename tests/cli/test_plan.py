@@ -155,3 +155,32 @@ def test_amounts_are_reported_for_each_node_and_in_total(capfdbinary: pytest.Cap
 def test_totals_of_independent_plans_are_qualified(capfdbinary: pytest.CaptureFixture[bytes], dump: Path) -> None:
     assumed = "each node is drained alone (--independent); the pods of all nodes together may not fit"
     assert planned(capfdbinary, dump, "--independent")["summary"]["assumptions"] == [assumed]
+
+
+STATIC = [
+    node("od", ON_DEMAND, labels={"karpenter.sh/nodepool": "base"}),
+    node("od-2", ON_DEMAND, labels={"karpenter.sh/nodepool": "other"}),
+    node("s"),
+    pod("w-1", "od"),
+    SYSTEM_POD,
+]
+POOLS: dict[str, tuple[Any, bool]] = {
+    "as many nodes as pods need": ({"limits": {"cpu": "9"}}, True),
+    "static": ({"replicas": 1}, False),
+    "static, with more nodes than it keeps": ({"replicas": 0}, True),
+}
+
+
+@pytest.mark.parametrize(("spec", "drainable"), POOLS.values(), ids=POOLS)
+def test_nodes_of_a_static_node_pool_would_be_bought_again(
+    spec: Any, drainable: bool, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    pool = {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "base"}, "spec": spec}
+    file = tmp_path / "list.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*STATIC, pool]}))
+    verdicts = {verdict["node"]: verdict for verdict in planned(capfdbinary, file)["nodes"]}
+    assert (verdicts["od"]["drainable"], verdicts["od-2"]["drainable"]) == (drainable, True)
+    if not drainable:
+        [blocker] = verdicts["od"]["blockers"]
+        assert (blocker["pod"], blocker["reason"]) == (None, "static-capacity")
+        assert blocker["detail"].startswith("it would be bought again: NodePool 'base' keeps 1 node ")

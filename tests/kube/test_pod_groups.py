@@ -10,6 +10,7 @@ from rescheduler.kube.client import Client
 from rescheduler.kube.unwatched import REREAD_SECONDS, PodGroups
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
+from rescheduler.planning.rules.candidates import NODE_POOL, static_capacity
 from tests.kube.edge import Reply, ScriptedApiServer, status
 from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, node, pod, short, snapshot
 
@@ -129,3 +130,41 @@ def test_a_broken_list_of_versions_is_reported(groups: PodGroups, edge: Scripted
     edge.on("GET", VOLCANO, Reply({"versions": 3}))
     groups.refresh(cluster(IN_ANNOTATION))
     assert warnings[0].startswith("get group scheduling.volcano.sh: unexpected response: ")
+
+
+KARPENTER = "/apis/karpenter.sh"
+
+
+def pooled() -> Snapshot:
+    """Return an on-demand node of a NodePool, and a spot node of another one."""
+    nodes = [node("od", ON_DEMAND, labels={NODE_POOL: "base"}), node("s", labels={NODE_POOL: "spot"})]
+    return snapshot([*nodes, pod("m-0", "od")])
+
+
+def test_a_static_node_pool_keeps_its_nodes(groups: PodGroups, edge: ScriptedApiServer, clock: SkippingClock) -> None:
+    edge.on("GET", KARPENTER, versions("karpenter.sh", "v1"))
+    pools = [{"metadata": {"name": "base"}, "spec": {"replicas": 3}}, {"metadata": {"name": "spot"}, "spec": {}}]
+    dynamic = [{"metadata": {"name": "base"}, "spec": {"limits": {"cpu": "10"}}}]
+    replies = [Reply({"metadata": {"resourceVersion": "1"}, "items": items}) for items in (pools, dynamic)]
+    edge.on("GET", f"{KARPENTER}/v1/nodepools", *replies)
+    watched = pooled()
+    groups.refresh(watched)
+    [blocker] = static_capacity(watched)["od"]
+    assert blocker.reason == "static-capacity"
+    assert blocker.detail == "it would be bought again: NodePool 'base' keeps 3 nodes (spec.replicas)"
+    assert static_capacity(watched).keys() == {"od"}  # not those of a pool with as many nodes as pods need
+    clock.passed = REREAD_SECONDS
+    groups.refresh(watched)
+    assert static_capacity(watched) == {}
+
+
+def test_node_pools_that_may_not_be_read_are_reported_once(
+    groups: PodGroups, edge: ScriptedApiServer, clock: SkippingClock, warnings: list[str]
+) -> None:
+    edge.on("GET", KARPENTER, versions("karpenter.sh", "v1"))
+    edge.on("GET", f"{KARPENTER}/v1/nodepools", status(403, "nodepools is forbidden"))
+    for clock.passed in (0.0, REREAD_SECONDS):
+        groups.refresh(pooled())
+    assert warnings == [
+        "list nodepools: nodepools is forbidden (403); planning assumes that no NodePool has static capacity"
+    ]

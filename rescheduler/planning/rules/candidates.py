@@ -1,6 +1,6 @@
 """Which nodes are on-demand and which are spot, and which on-demand nodes may be drained."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,9 +13,10 @@ import numpy.typing as npt
 
 from predicates.filters import Targets
 from predicates.nodes import CPU, Flags
-from predicates.objects import Node, Pod
+from predicates.objects import Node, NodePool, Pod
 from predicates.snapshot import DRAIN_TAINT, Snapshot
-from rescheduler.planning.forms import instant, utc
+from predicates.texts import quoted
+from rescheduler.planning.forms import count, instant, utc
 from rescheduler.planning.node_labels import NodeLabel, NodeLabels
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import Circumstances, Destination, Now, Policy
@@ -248,6 +249,36 @@ def _cooling(_: Node, facts: NodeContext, now: Now) -> Blocker | None:
     if cooldown.reason in _REASONS:
         return Blocker(Reason(cooldown.reason), f"{cooldown.detail}; {next_attempt}")
     return Blocker(Reason.COOLING_DOWN, f"its last drain failed; {next_attempt}")
+
+
+#: The API group of Karpenter, and its label with the NodePool of a node.
+KARPENTER: Final = "karpenter.sh"
+NODE_POOL: Final = f"{KARPENTER}/nodepool"
+
+
+def is_pooled(snapshot: Snapshot) -> bool:
+    """Return whether a node belongs to a NodePool of Karpenter."""
+    return bool((snapshot.nodes.label(NODE_POOL).ids >= 0).any())
+
+
+def static_capacity(snapshot: Snapshot) -> dict[str, tuple[Blocker, ...]]:
+    """Return a blocker for each node of a NodePool that keeps a number of nodes, whatever runs on them.
+
+    A pool that has more nodes than that is about to remove some itself, and buys none again.
+    """
+    kept = {
+        pool.metadata.name: pool.spec.replicas
+        for pool in snapshot.of("NodePool").values()
+        if isinstance(pool, NodePool) and pool.spec.replicas is not None
+    }
+    if not kept:
+        return {}
+    pools = {node.name: pool for node in snapshot.nodes if (pool := node.metadata.labels.get(NODE_POOL, "")) in kept}
+    size, blockers = Counter(pools.values()), {}
+    for pool, replicas in kept.items():
+        text = f"NodePool {quoted(pool)} keeps {count(replicas, 'node')} (spec.replicas)"
+        blockers[pool] = (Blocker(Reason.STATIC_CAPACITY, f"it would be bought again: {text}"),)
+    return {name: blockers[pool] for name, pool in pools.items() if size[pool] <= kept[pool]}
 
 
 #: The rules in the order in which they are applied. All blockers are reported, not only the first.
