@@ -7,32 +7,22 @@ with real controllers, a real scheduler and the shipped permissions. All times a
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
-from devcluster.api import Api, Json
-from devcluster.errors import ApiError
-from devcluster.manifests import deployment, namespace, pdb, pod, statefulset
+from devcluster.manifests import deployment, namespace
 from devcluster.plane import INSTALLATION, ControlPlane
-from devcluster.stages import NEVER, READY_ON, START_AFTER
-from rescheduler.settings import LEASE, MEMORY_NAME
+from tests.cluster import attacks as by
+from tests.cluster.attacks import TENANT, Attack, Tenant
 from tests.cluster.daemon import NO_DELAY, Daemon, prefers
 from tests.cluster.observer import Observer
 from tests.cluster.rendering import kustomization
 from tests.cluster.rights import Granted
 from tests.cluster.test_least_privilege import forget
 
-TENANT: Final = "tenant"
 SHOP: Final = "shop"
-POD: Final = f"/api/v1/namespaces/{TENANT}/pods"
-CORE: Final = f"/api/v1/namespaces/{TENANT}"
-APPS: Final = f"/apis/apps/v1/namespaces/{TENANT}"
-BUDGETS: Final = f"/apis/policy/v1/namespaces/{TENANT}/poddisruptionbudgets"
-
 SHOP_NODES: Final = 3
 SPOT_NODES: Final = 3
 SHARE: Final = 0.8
@@ -49,357 +39,41 @@ FLAGS: Final = (
     "--pod-eviction-timeout=5s",
 )
 
-#: What his requests may be answered with: what he changes has changed already, or his quota is used up.
-EXPECTED_ERRORS: Final = frozenset({404, 409, 422})
-
-
-@dataclass
-class Tenant:
-    """His client, and what the attacks of a scene need."""
-
-    api: Api
-    admin: Api  #: of the administrator who sets his quotas
-    others: list[Json]  #: ReplicaSets of the other namespace
-    numbers: Iterator[int] = field(default_factory=lambda: count(1))
-    denied: list[str] = field(default_factory=list)
-
-    def workload(self, build: Callable[..., Json], app: str, replicas: int, node: str, **fields: Any) -> Json:
-        """Create a workload whose pods prefer *node*."""
-        fields.setdefault("affinity", prefers(node))
-        [stored] = self.api.apply([build(app, replicas, namespace=TENANT, **({"cpu": "10m"} | fields))])
-        return stored
-
-    def owned(self, app: str, node: str, owner: Json, **fields: Any) -> Json:
-        """Create a pod with this owner, under a new name."""
-        fields.setdefault("affinity", prefers(node))
-        manifest = pod(
-            f"{app}-{next(self.numbers)}", namespace=TENANT, labels={"app": app}, **({"cpu": "10m"} | fields)
-        )
-        manifest["metadata"]["labels"] = {"app": app}
-        manifest["metadata"]["ownerReferences"] = [{"controller": True} | owner]
-        return self.api.post(POD, manifest)
-
-    def config_map(self, name: str) -> Json:
-        """Return a reference to a ConfigMap of his, as the owner of pods for which he plays the operator."""
-        stored = self.api.post(f"{CORE}/configmaps", {"metadata": {"name": name}})
-        return {"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": stored["metadata"]["uid"]}
-
-    def live(self, app: str) -> list[Json]:
-        items = self.api.items(POD, labelSelector=f"app={app}")
-        return [item for item in items if "deletionTimestamp" not in item["metadata"]]
-
-    def delete(self, app: str) -> None:
-        self.api.request("DELETE", POD, query={"labelSelector": f"app={app}", "gracePeriodSeconds": 0})
-
-    def attempt(self, step: Callable[[], object]) -> None:
-        """Make requests, and note those that he has no permission for."""
-        try:
-            step()
-        except ApiError as error:
-            if error.status not in EXPECTED_ERRORS and "exceeded quota" not in str(error):
-                self.denied.append(str(error))
-
-
-#: An attack creates objects, whose pods run on his node, and returns what he does again and again.
-Attack = Callable[[Tenant, str], Callable[[], object]]
-
-
-def nothing() -> None:
-    """Do nothing after the start."""
-
-
-def undefined(**fields: str) -> Json:
-    return {"apiVersion": "example.com/v1", "kind": "Widget", "name": "x", "uid": "1"} | fields
-
-
-# Owners
-
-
-def unreplaced(tenant: Tenant, node: str) -> Callable[[], object]:
-    tenant.owned("unreplaced", node, undefined())
-    return nothing
-
-
-def slow_operator(tenant: Tenant, node: str) -> Callable[[], object]:
-    """The pod is created again long after the landing timeout."""
-    owner, missing = tenant.config_map("slow"), count()
-    tenant.owned("slow", node, owner, cpu="1m")
-
-    def step() -> None:
-        if not tenant.live("slow") and next(missing) % 50 == 49:
-            tenant.owned("slow", node, owner)
-
-    return step
-
-
-def group(tenant: Tenant, node: str) -> Callable[[], object]:
-    """The loss of one pod makes its operator delete all, and create them again two seconds later."""
-    owner = tenant.config_map("group")
-
-    def create() -> None:
-        for _ in range(3):
-            tenant.owned("group", node, owner)
-
-    def step() -> None:
-        match len(tenant.live("group")):
-            case 3:
-                pass
-            case 0:
-                create()
-            case _:
-                tenant.delete("group")
-
-    create()
-    return step
-
-
-def cycle(tenant: Tenant, node: str) -> Callable[[], object]:
-    """Two pods own each other."""
-    first = tenant.owned("cycle", node, undefined())["metadata"]
-    second = tenant.owned(
-        "cycle", node, {"apiVersion": "v1", "kind": "Pod", "name": first["name"], "uid": first["uid"]}
-    )
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": second["metadata"]["name"], "uid": second["metadata"]["uid"]}
-    change = {"metadata": {"ownerReferences": [owner | {"controller": True}]}}
-    tenant.api.patch(f"{POD}/{first['name']}", change)
-    return nothing
-
-
-def owner_with(**fields: str) -> Attack:
-    def attack(tenant: Tenant, node: str) -> Callable[[], object]:
-        for _ in range(3):
-            tenant.owned("texts", node, undefined(**fields))
-        return nothing
-
-    return attack
-
-
-def forged_owner(tenant: Tenant, node: str) -> Callable[[], object]:
-    """The garbage collector deletes pods with an owner of another namespace, so he creates them again and again."""
-    [other, *_] = tenant.others
-    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet"}
-    owner |= {"name": other["metadata"]["name"], "uid": other["metadata"]["uid"]}
-
-    def step() -> None:
-        if len(tenant.live("forged")) < 2:
-            tenant.owned("forged", node, owner)
-
-    step()
-    return step
-
-
-# Pods that do not come back
-
-
-def never_ready(tenant: Tenant, node: str) -> Callable[[], object]:
-    tenant.workload(deployment, "unready", 2, node, cpu="1m", annotations={READY_ON: "on-demand"})
-    return nothing
-
-
-def broken_image(tenant: Tenant, node: str) -> Callable[[], object]:
-    """The template has changed since the pods were created."""
-    stored = tenant.workload(statefulset, "broken", 2, node)
-    container = {"name": "main", "image": "registry.invalid/broken:1"}
-    template: Json = {"metadata": {"annotations": {START_AFTER: NEVER}}, "spec": {"containers": [container]}}
-    tenant.api.patch(tenant.api.path(stored), {"spec": {"updateStrategy": {"type": "OnDelete", "rollingUpdate": None}}})
-
-    def step() -> None:
-        if len(tenant.live("broken")) == 2:
-            tenant.api.patch(tenant.api.path(stored), {"spec": {"template": template}})
-
-    return step
-
-
-def endless(tenant: Tenant, node: str) -> Callable[[], object]:
-    """A finalizer keeps the pods."""
-    manifest = deployment("endless", 1, namespace=TENANT, cpu="1m", affinity=prefers(node))
-    manifest["spec"]["template"]["metadata"]["finalizers"] = ["example.com/keep"]
-    tenant.api.apply([manifest])
-    return nothing
-
-
-def scaled_down(tenant: Tenant, node: str) -> Callable[[], object]:
-    stored = tenant.workload(deployment, "scaled", 2, node, cpu="1m")
-
-    def step() -> None:
-        if len(tenant.live("scaled")) == 1:
-            tenant.api.patch(tenant.api.path(stored), {"spec": {"replicas": 1}})
-
-    return step
-
-
-def changing_quota(tenant: Tenant, node: str) -> Callable[[], object]:
-    tenant.workload(deployment, "quota", 1, node)
-    limit = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "pods", "namespace": TENANT}}
-    turns = count()
-
-    def step() -> None:
-        tenant.admin.apply([limit | {"spec": {"hard": {"pods": "0" if next(turns) % 4 < 3 else "500"}}}])
-
-    return step
-
-
-def forged_events(tenant: Tenant, node: str) -> Callable[[], object]:
-    """Events that say that no pod can be created, although they are."""
-    tenant.workload(deployment, "events", 1, node)
-
-    def step() -> None:
-        for item in tenant.api.items(f"{APPS}/replicasets", labelSelector="app=events"):
-            meta = item["metadata"]
-            about = {"kind": "ReplicaSet", "namespace": TENANT, "name": meta["name"], "uid": meta["uid"]}
-            event: Json = {"involvedObject": about | {"apiVersion": "apps/v1"}, "reason": "FailedCreate"}
-            event |= {"metadata": {"generateName": "e"}, "message": "\x1b[31mexceeded quota\u202e" * 40}
-            event |= {"type": "Warning", "source": {"component": "replicaset-controller"}, "count": 1}
-            tenant.api.post(f"{CORE}/events", event)
-
-    return step
-
-
-# Room
-
-
-def pending(tenant: Tenant, _: str) -> Callable[[], object]:
-    """Pods that nobody schedules, and pods that fit nowhere, created again and again."""
-
-    def step() -> None:
-        tenant.delete("waiting")
-        for scheduler, cpu in (("nobody", "1"), ("nobody", "2"), ("default-scheduler", "1000")):
-            name = f"waiting-{next(tenant.numbers)}"
-            tenant.api.post(
-                POD, pod(name, namespace=TENANT, labels={"app": "waiting"}, cpu=cpu, schedulerName=scheduler)
-            )
-
-    return step
-
-
-def flapping(tenant: Tenant, node: str) -> Callable[[], object]:
-    stored = tenant.workload(deployment, "flapping", 20, node, cpu="1m")
-    turns = count()
-    return lambda: tenant.api.patch(
-        f"{tenant.api.path(stored)}/scale", {"spec": {"replicas": 20 * (next(turns) // 2 % 2)}}
-    )
-
-
-def tiny(tenant: Tenant, _: str) -> Callable[[], object]:
-    """Fewer than in frozen time, because each one needs a kubelet."""
-    tenant.api.apply([deployment("tiny", 100, namespace=TENANT, cpu="1m")])
-    return nothing
-
-
-def repelling(tenant: Tenant, node: str) -> Callable[[], object]:
-    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}, "namespaceSelector": {}}
-    affinity = prefers(node) | {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    tenant.workload(deployment, "repelling", 1, node, affinity=affinity)
-    return nothing
-
-
-# Other objects
-
-
-def budgets_over_others(tenant: Tenant, node: str) -> Callable[[], object]:
-    tenant.workload(deployment, "budgets", 1, node)
-    others = pdb("others", namespace=TENANT, max_unavailable=0)
-    others["spec"]["selector"] = {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": HIS_APPS}]}
-    budgets = [pdb(f"web{n}", namespace=TENANT, app=f"web{n}", max_unavailable=0) for n in range(SHOP_NODES)]
-    tenant.api.apply([*budgets, others])
-    return nothing
-
-
-#: Apps beside the budget over all other pods.
-HIS_APPS: Final = ("budgets", "unready", "quota", "annotation", "huge")
-
-
-def closing_budget(tenant: Tenant, node: str) -> Callable[[], object]:
-    tenant.workload(deployment, "closing", 2, node)
-    turns = count()
-    return lambda: tenant.api.apply([pdb("closing", namespace=TENANT, max_unavailable=next(turns) % 2)])
-
-
-def our_names(tenant: Tenant, node: str) -> Callable[[], object]:
-    """A Lease and a memory under the daemon's names, and a group with the name of another team's."""
-    tenant.workload(deployment, "names", 1, node, labels={"scheduling.x-k8s.io/pod-group": "web0"})
-    meta = {"name": LEASE, "annotations": {"spot-rescheduler/paused": "true"}}
-    lease = {"metadata": meta, "spec": {"holderIdentity": "somebody", "leaseDurationSeconds": 100_000}}
-    tenant.api.post(f"{CORE}/configmaps", {"metadata": {"name": MEMORY_NAME}, "data": {"memory": "x" * 100_000}})
-    if _may(tenant, "create", "coordination.k8s.io", "leases"):
-        tenant.api.post(f"/apis/coordination.k8s.io/v1/namespaces/{TENANT}/leases", lease)
-    return nothing
-
-
-def _may(tenant: Tenant, verb: str, api_group: str, resource: str) -> bool:
-    attributes = {"namespace": TENANT, "verb": verb, "group": api_group, "resource": resource}
-    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
-    answer = tenant.api.post(
-        "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review | {"spec": {"resourceAttributes": attributes}}
-    )
-    return bool(answer["status"]["allowed"])
-
-
-def long_annotation(tenant: Tenant, node: str) -> Callable[[], object]:
-    annotations = {"karpenter.sh/do-not-disrupt": "1h" * 120_000}
-    tenant.workload(deployment, "annotation", 1, node, annotations=annotations)
-    return nothing
-
-
-def huge(tenant: Tenant, node: str) -> Callable[[], object]:
-    """Pods with many containers, tolerations and terms."""
-    expressions = [{"key": f"k{n}", "operator": "NotIn", "values": [str(v) for v in range(50)]} for n in range(50)]
-    terms = [{"topologyKey": f"example.com/t{n}", "labelSelector": {"matchExpressions": expressions}} for n in range(9)]
-    affinity = prefers(node) | {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
-    tolerations = [{"key": f"example.com/{n}", "operator": "Exists"} for n in range(500)]
-    containers = [{"name": f"c{n}", "image": "pause:3.10"} for n in range(200)]
-    tenant.workload(deployment, "huge", 2, node, affinity=affinity, tolerations=tolerations, containers=containers)
-    return nothing
-
-
-def by_hand(tenant: Tenant, node: str) -> Callable[[], object]:
-    """Pods that he binds to his node, also while it is drained."""
-    tenant.workload(deployment, "bound", 1, node)
-
-    def step() -> None:
-        bound = pod(f"byhand-{next(tenant.numbers)}", namespace=TENANT, cpu="10m", nodeName=node)
-        if len(tenant.live("byhand")) < 3:
-            bound["metadata"]["labels"] = {"app": "byhand"}
-            tenant.api.post(POD, bound)
-
-    return step
-
-
 COLORED: Final = "\x1b[31m\u202eevil\n"
 
 #: Attacks that run at the same time, beside the drains without any.
 SCENES: Final[dict[str, dict[str, Attack]]] = {
     "owners": {
-        "pods that an undefined owner does not replace": unreplaced,
-        "an owner called .": owner_with(name="."),
-        "an owner with a long UID": owner_with(uid="x" * 120_000),
-        "an owner with colors": owner_with(name=COLORED, kind=COLORED),
-        "a cycle of owners": cycle,
-        "a slow operator": slow_operator,
-        "an owner of the other team": forged_owner,
+        "pods that an undefined owner does not replace": by.unreplaced,
+        "an owner called .": by.owner_with(name="."),
+        "an owner with a long UID": by.owner_with(uid="x" * 120_000),
+        "an owner with colors": by.owner_with(name=COLORED, kind=COLORED),
+        "a cycle of owners": by.cycle,
+        "a slow operator": by.slow_operator,
+        "an owner of the other team": by.forged_owner,
     },
     "replacements": {
-        "never Ready": never_ready,
-        "a quota that changes": changing_quota,
-        "pending pods": pending,
-        "a long annotation": long_annotation,
-        "pods with thousands of terms": huge,
-        "budgets over the labels of others": budgets_over_others,
+        "never Ready": by.never_ready,
+        "a quota that changes": by.changing_quota,
+        "pending pods": by.pending,
+        "a long annotation": by.long_annotation,
+        "pods with thousands of terms": by.huge,
+        "budgets over the labels of others": by.budgets_over_others,
     },
     "changes": {
-        "a broken image": broken_image,
-        "pods that never terminate": endless,
-        "forged events": forged_events,
-        "a Deployment scaled between 0 and 20": flapping,
-        "the daemon's names": our_names,
+        "a broken image": by.broken_image,
+        "pods that never terminate": by.endless,
+        "forged events": by.forged_events,
+        "a Deployment scaled between 0 and 20": by.flapping,
+        "the daemon's names": by.our_names,
     },
     "moves": {
-        "an owner that is scaled down in mid-drain": scaled_down,
-        "a group that is deleted with its first pod": group,
-        "a budget that closes": closing_budget,
-        "anti-affinity to everybody": repelling,
-        "tiny pods": tiny,
-        "pods bound by hand": by_hand,
+        "an owner that is scaled down in mid-drain": by.scaled_down,
+        "a group that is deleted with its first pod": by.group,
+        "a budget that closes": by.closing_budget,
+        "anti-affinity to everybody": by.repelling,
+        "tiny pods": by.tiny,
+        "pods bound by hand": by.by_hand,
     },
 }
 
@@ -413,7 +87,7 @@ TRIED: Final = frozenset(
 BLOCKED: Final = frozenset(
     {
         *("an owner called .", "an owner with a long UID", "an owner with colors"),
-        *("pods that an undefined owner does not replace", "a long annotation"),
+        "pods that an undefined owner does not replace",
     }
 )
 
@@ -425,21 +99,6 @@ def shipped(cluster: ControlPlane) -> Iterator[Path]:
     with Granted(cluster, kustomization("base")):
         yield cluster.service_account_kubeconfig("spot-rescheduler", INSTALLATION)
     forget(cluster)
-
-
-@contextmanager
-def client(cluster: ControlPlane) -> Iterator[Api]:
-    """Return a client with the ClusterRole `edit` in the tenant's namespace, and no other permission."""
-    account: Json = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "he", "namespace": TENANT}}
-    rbac = "rbac.authorization.k8s.io"
-    binding: Json = {"apiVersion": f"{rbac}/v1", "kind": "RoleBinding", "metadata": {"name": "he", "namespace": TENANT}}
-    binding["subjects"] = [{"kind": "ServiceAccount", "name": "he", "namespace": TENANT}]
-    binding["roleRef"] = {"apiGroup": rbac, "kind": "ClusterRole", "name": "edit"}
-    cluster.apply([namespace(TENANT), account, binding])
-    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    token = cluster.api.post(f"{CORE}/serviceaccounts/he/token", review)["status"]["token"]
-    with Api(cluster.server, ca=cluster.ca, token=token) as api:
-        yield api
 
 
 @contextmanager
@@ -475,7 +134,7 @@ def test_the_nodes_of_others_are_drained(cluster: ControlPlane, observer: Observ
         observer.running(2, app)
     others = cluster.api.items(f"/apis/apps/v1/namespaces/{SHOP}/replicasets")
     assert {app: observer.places(app) for app in apps} == {app: {node: 2} for app, node in apps.items()}
-    with client(cluster) as api:
+    with by.client(cluster) as api:
         tenant = Tenant(api, cluster.api, others)
         steps = [attack(tenant, homes[name]) for name, attack in attacks.items()]
         observer.open_spot()
