@@ -6,6 +6,7 @@ Only for tests of the watchdog, which has to detect the loss of each safeguard.
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, Final
 
 from rescheduler import cli
@@ -167,6 +168,11 @@ def without_last_look() -> None:
     _patch(transitions, "TABLE", {**transitions.TABLE, Phase.EVICTING: {**rules, Seen: permitted}})
 
 
+def without_patience() -> None:
+    """Treat all debts as young, so that each one keeps all nodes from being drained until it is paid."""
+    _patch(landings.Landings, "_age", lambda *_: timedelta())
+
+
 SAFEGUARDS: Final[Mapping[str, Callable[[], None]]] = {
     "waves": without_waves,
     "landing": without_landing,
@@ -182,6 +188,7 @@ SAFEGUARDS: Final[Mapping[str, Callable[[], None]]] = {
     "dry runs": without_dry_runs,
     "evictions": without_evictions,
     "last look": without_last_look,
+    "patience": without_patience,
 }
 
 

@@ -92,6 +92,9 @@ class Replay:
     def pods_on(self, node: str) -> Iterator[SeenPod]:
         return (self.pods[uid] for uid in self._by_node[node])
 
+    def is_spot(self, node: str) -> bool:
+        return node in self.nodes and self.nodes[node].has(self._spot)
+
     def keeps_pods(self, node: str) -> bool:
         return any(pod.keeps_node for pod in self.pods_on(node))
 

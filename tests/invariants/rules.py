@@ -18,6 +18,7 @@ TITLES: Final = {
     7: "never below the minimum, on-demand nodes only",
     8: "machine, Node and desired size agree in the end",
     9: "moves per pod and day within the limit",
+    10: "a namespace's missing pods hold no other node for longer than the landing timeout",
 }
 
 

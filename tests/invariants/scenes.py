@@ -1,5 +1,6 @@
 """Scenes in which the safeguards of the daemon have an effect."""
 
+import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -7,7 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from devcluster.cloudpool.server import CloudpoolServer
-from devcluster.manifests import deployment
+from devcluster.errors import PlaneError
+from devcluster.manifests import deployment, namespace
 from devcluster.plane import ControlPlane
 from devcluster.stages import START_AFTER
 from tests.cluster.bad_days import FLAGS, NAMESPACE, NODE_1, NODE_2
@@ -27,6 +29,9 @@ QUICK: Final = Rules(
 PATIENT: Final = replace(QUICK, landing_timeout=20.0)
 SLOW: Final = {START_AFTER: "1s"}
 SAFE: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+
+OTHER: Final = "shop"  #: another namespace
+PATIENCE: Final = 30.0  #: longer than the landing timeout and the tolerances together
 
 INTERRUPTED: Final = "aws-node-termination-handler/spot-itn"
 
@@ -192,6 +197,32 @@ def two_replicas(stage: Stage) -> Iterator[RunningScene]:
             )
 
 
+def missing_pods(stage: Stage) -> Iterator[RunningScene]:
+    """Prepare two nodes with pods of two namespaces, and a webhook that rejects replacement pods of the first one."""
+    observer = stage.observer
+    observer.nodes(2, 2)
+    stage.plane.apply([namespace(OTHER)])
+    observer.start_on(NODE_1, deployment("web", 2), pods=2)
+    observer.start_on(NODE_2, deployment("next", 2, namespace=OTHER, cpu="1"), pods=2)
+    observer.running(4)
+    stage.plane.apply([webhook(NAMESPACE)])
+    observer.open_all()
+
+    def disturb() -> None:
+        """Let the pods be created long after their landing timeout, unless the other node is drained before."""
+        observer.eventually(observer.evictions, "an eviction")
+        with contextlib.suppress(PlaneError):
+            observer.eventually(lambda: _is_moved(observer), "the other node drained", seconds=PATIENCE)
+        stage.plane.api.delete(stage.plane.api.path(webhook(NAMESPACE)))
+
+    flags = ("--node-cooldown=1h", "--node-cooldown-max=1h")
+    yield RunningScene(QUICK, lambda: _is_moved(observer) and not observer.marks(), flags=flags, disturb=disturb)
+
+
+def _is_moved(observer: Observer) -> bool:
+    return observer.kinds("next") == {"spot": 2}
+
+
 SCENES: Final[dict[str, Callable[[Stage], Iterator[RunningScene]]]] = {
     scene.__name__.replace("_", " "): scene
     for scene in (
@@ -204,6 +235,7 @@ SCENES: Final[dict[str, Callable[[Stage], Iterator[RunningScene]]]] = {
         few_moves,
         lost_target,
         two_replicas,
+        missing_pods,
     )
 }
 
@@ -224,6 +256,7 @@ BROKEN: Final = {
     "move limit": (9, "few moves"),
     "targets": (3, "lost target"),
     "leadership": (4, "two replicas"),
+    "patience": (10, "missing pods"),
 }
 
 

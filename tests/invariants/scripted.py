@@ -82,13 +82,14 @@ class HistoryScript:
         ready: bool = True,
         annotations: Mapping[str, str] = {},
         owner: str = "web",
+        namespace: str = "default",
         preempted: bool = False,
         priority: int = 0,
     ) -> None:
         meta: dict[str, Any] = {
             "name": name,
             "uid": name,
-            "namespace": "default",
+            "namespace": namespace,
             "annotations": dict(annotations),
             "ownerReferences": [{"kind": "Deployment", "name": owner, "uid": owner, "controller": True}],
         }

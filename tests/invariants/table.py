@@ -5,6 +5,7 @@ from typing import Final
 
 from tests.invariants.agreement import InAgreement
 from tests.invariants.evictions import NothingForbidden
+from tests.invariants.holding import HoldsNobody
 from tests.invariants.judging import Invariant
 from tests.invariants.landing import LandsInTime
 from tests.invariants.leadership import OneLeader
@@ -24,4 +25,5 @@ INVARIANTS: Final[Mapping[int, Callable[[], Invariant]]] = {
     7: KeepsMinimum,
     8: InAgreement,
     9: WithinMoves,
+    10: HoldsNobody,
 }

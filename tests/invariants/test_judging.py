@@ -334,6 +334,57 @@ def marked_spot_node(script: HistoryScript) -> None:
     script.node("spot", SPOT, "draining")
 
 
+def _while_missing(script: HistoryScript, change: Callable[[], object] = lambda: None, period: float = 60.0) -> None:
+    """A pod does not come back. After *period*, *change* takes place, and the node of another namespace is drained."""
+    for number in range(12):  # the holder renews its Lease
+        script.clock = 10.0 * number
+        script.lease("a_1")
+    script.clock = 0
+    script.node("od-2", ON_DEMAND)
+    script.pod("other-0", "od-2", owner="other", namespace="shop")
+    script.mark()
+    script.evict("web-0")
+    script.after(1)
+    script.release()
+    script.after(period)
+    change()
+    script.after(1)
+    script.node("od-2", ON_DEMAND, "draining")
+
+
+def held_by_another_namespace(script: HistoryScript) -> None:
+    _while_missing(script)
+
+
+def held_by_another_namespace_until_its_pods_run(script: HistoryScript) -> None:
+    _while_missing(script, lambda: script.pod("new-0", "spot"))
+
+
+def drained_after_the_landing_timeout(script: HistoryScript) -> None:
+    _while_missing(script, period=32)
+
+
+def drained_once_there_is_room(script: HistoryScript) -> None:
+    _while_missing(script, lambda: script.node("spot-2", SPOT))
+
+
+def held_by_its_own_namespace(script: HistoryScript) -> None:
+    """There is a pod of the namespace that lacks pods on the node."""
+    script.pod("web-9", "od-2")
+    _while_missing(script)
+
+
+def drained_once_another_drain_has_ended(script: HistoryScript) -> None:
+    script.node("od-3", ON_DEMAND)
+
+    def another() -> None:
+        script.node("od-3", ON_DEMAND, "draining")
+        script.after(1)
+        script.node("od-3", ON_DEMAND)
+
+    _while_missing(script, another)
+
+
 CASES: Final[dict[Callable[[HistoryScript], None], set[int]]] = {
     waves: set(),
     doubled_step: set(),
@@ -373,6 +424,12 @@ CASES: Final[dict[Callable[[HistoryScript], None], set[int]]] = {
     incomplete_mark: {5},
     incomplete_mark_without_a_leader: set(),
     marked_spot_node: {7},
+    held_by_another_namespace: {10},
+    held_by_another_namespace_until_its_pods_run: {10},
+    drained_after_the_landing_timeout: set(),
+    drained_once_there_is_room: set(),
+    held_by_its_own_namespace: set(),
+    drained_once_another_drain_has_ended: {10},
 }
 
 
