@@ -1,133 +1,91 @@
-"""Rolling updates instead of evictions, with the real Deployment controller, judged by a watch from outside.
+"""Rolling updates instead of evictions, with the real Deployment controller, judged by a watch and by HTTP clients.
 
 ``SURGE_DRAINS=200`` drains that many nodes instead of a few.
 """
 
-import contextlib
-import json
+import logging
 import os
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
-from kubernetes import client, config, watch
-from urllib3.exceptions import ProtocolError
+from kubernetes import client, config
 
-from devcluster.api import Json
-from devcluster.manifests import IMAGE, deployment
+from devcluster.api import MERGE_PATCH, Json
+from devcluster.errors import ApiError
+from devcluster.manifests import IMAGE, ON_DEMAND, deployment, node, pod, spot
 from devcluster.plane import ControlPlane
-from devcluster.stages import READY_ON, START_AFTER
+from devcluster.stages import READY_ON, START_AFTER, TERMINATE_AFTER
+from rescheduler.clock import SystemClock
 from rescheduler.kube.deployments import RESTARTED_AT
 from tests.cluster.bad_days import FLAGS, NODE_1
-from tests.cluster.daemon import Daemon
+from tests.cluster.daemon import SOFT, Daemon
+from tests.cluster.http_pods import HttpPods, service
 from tests.cluster.observer import Observer
+from tests.cluster.ready_watch import ReadyWatch, never_down
 from tests.cluster.rendering import composed
 from tests.cluster.replicas import ReplicatedInstallation, installed
+from tests.cluster.surge_scenes import DEPLOYMENTS, SURGE, budget, restarted, scene, template
+
+log = logging.getLogger(__name__)
 
 DRAINS: Final = int(os.environ.get("SURGE_DRAINS", "3"))
-DEPLOYMENTS: Final = "/apis/apps/v1/namespaces/default/deployments"
-SURGE: Final = (*FLAGS, "--surge=blocked", "--node-cooldown=1h", "--node-cooldown-max=1h")
-
-
-def budget(app: str) -> Json:
-    """Return a budget that never allows an eviction of the only pod of *app*."""
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": app, "namespace": "default"},
-        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": app}}},
-    }
-
-
-class ReadyWatch:
-    """The lowest number of Ready pods of each app, by every change that the API server reports."""
-
-    def __init__(self, plane: ControlPlane, apps: list[str]) -> None:
-        self._pods = client.CoreV1Api(config.new_client_from_config(str(plane.kubeconfig)))
-        self._ready: dict[str, set[str]] = {app: set() for app in apps}
-        self._stream = watch.Watch()
-        self.least: dict[str, int] = {}
-        self.events = 0
-
-    def run(self, since: str) -> None:
-        with contextlib.suppress(ProtocolError):  # the end of the stream after the end of the test
-            for event in self._stream.stream(self._pods.list_namespaced_pod, "default", resource_version=since):
-                self._apply(event["type"], event["raw_object"])
-
-    def begin(self) -> str:
-        listed = self._pods.list_namespaced_pod("default", _preload_content=False)
-        body = json.loads(listed.data)
-        for pod in body["items"]:
-            self._apply("ADDED", pod)
-        self.least = {app: len(ready) for app, ready in self._ready.items()}
-        return str(body["metadata"]["resourceVersion"])
-
-    def end(self) -> None:
-        self._stream.stop()
-
-    def _apply(self, kind: str, pod: Any) -> None:
-        self.events += 1
-        app, uid = pod["metadata"].get("labels", {}).get("app", ""), pod["metadata"]["uid"]
-        if app not in self._ready:
-            return
-        conditions = {each["type"]: each["status"] for each in pod["status"].get("conditions", ())}
-        ready = kind != "DELETED" and "deletionTimestamp" not in pod["metadata"] and conditions.get("Ready") == "True"
-        (self._ready[app].add if ready else self._ready[app].discard)(uid)
-        self.least[app] = min(self.least.get(app, 1), len(self._ready[app]))
-
-
-@contextmanager
-def never_down(observer: Observer, *apps: str) -> Iterator[ReadyWatch]:
-    """Assert at the end that each of *apps* always had a Ready pod, and that none of its pods was evicted."""
-    watched = ReadyWatch(observer.plane, list(apps))
-    since = watched.begin()
-    assert watched.least == dict.fromkeys(apps, 1)
-    thread = threading.Thread(target=watched.run, args=(since,), daemon=True)
-    thread.start()
-    yield watched
-    before = watched.events
-    pod = f"/api/v1/namespaces/default/pods/{observer.pods(apps[0])[0]['metadata']['name']}"
-    observer.plane.api.patch(pod, {"metadata": {"labels": {"seen": "1"}}})
-    observer.eventually(lambda: watched.events > before, "the watch to be up to date")
-    assert thread.is_alive()
-    watched.end()
-    assert watched.least == dict.fromkeys(apps, 1)
-    assert not {owner.partition("/")[2] for owner in observer.evicted()} & set(apps)
-
-
-def template(observer: Observer, app: str) -> Json:
-    spec: Json = observer.plane.api.get(f"{DEPLOYMENTS}/{app}")["spec"]["template"]
-    return spec
-
-
-def restarted(observer: Observer, app: str) -> bool:
-    return RESTARTED_AT in template(observer, app)["metadata"].get("annotations", {})
-
-
-def scene(observer: Observer, *apps: str, **fields: Any) -> None:
-    """Create a node with one pod of each of *apps* behind budgets that allow nothing, and spot nodes."""
-    observer.nodes(1, 2)
-    observer.start_on(NODE_1, *(deployment(app, cpu="100m", **fields) for app in apps), pods=len(apps))
-    observer.plane.apply([budget(app) for app in apps])
-    observer.running(len(apps))
-    observer.open_all()
+AT_ONCE: Final = 10  #: nodes that the daemon may drain at the same time, each with clients of its pods
+NEVER_BOTH: Final = "3"  #: CPUs of a pod, of which one fits an on-demand node
 
 
 def test_what_budgets_forbid_moves_without_downtime(cluster: ControlPlane, observer: Observer) -> None:
-    observer.nodes(DRAINS, 2 + DRAINS // 50)
     apps = [f"app{number}" for number in range(1, DRAINS + 1)]
-    for number, app in enumerate(apps, 1):
-        observer.start_on(f"on-demand-{number}", deployment(app, cpu="100m"), pods=1)
-    cluster.apply([budget(app) for app in apps])
-    observer.running(DRAINS)
-    observer.open_all()
-    with never_down(observer, *apps), Daemon(cluster, *SURGE):
-        observer.eventually(lambda: observer.kinds() == {"spot": DRAINS}, "all pods on spot nodes", seconds=60 * DRAINS)
-        observer.wait_unmarked()
-    assert {"SurgeStarted", "SurgeDone", "NodeDrained"} <= observer.events("on-demand-1")
+    node_of = filled(cluster, observer, apps)
+    watched = ReadyWatch(cluster)
+    watched.pods.start()
+    watched.judge(apps)
+    with HttpPods(cluster).running() as pods, Daemon(cluster, *SURGE):
+        for first in range(0, DRAINS, AT_ONCE):
+            begun = SystemClock().now()
+            names = apps[first : first + AT_ONCE]
+            with pods.clients(names):
+                for app in names:
+                    cluster.api.patch(f"/api/v1/nodes/{node_of[app]}", {"metadata": {"labels": {ON_DEMAND: "true"}}})
+                for app in names:
+                    observer.eventually(
+                        lambda app=app: observer.kinds(app) == {"spot": 1}, f"{app} on a spot node", seconds=600
+                    )
+                observer.wait_unmarked()
+            for app in names:
+                assert {"SurgeStarted", "SurgeDone", "NodeDrained"} <= observer.events(node_of[app])
+                cluster.api.delete(f"/api/v1/nodes/{node_of[app]}")
+            seconds = (SystemClock().now() - begun).total_seconds()
+            figures = (min(watched.least.values()), len(observer.evictions()), pods.requests, len(pods.failed))
+            log.info("%d drains, the last ones in %.0f s", first + len(names), seconds)
+            log.info("Ready at least %d, %d evictions, %d requests, %d failed", *figures)
+    assert watched.pods.running
+    assert watched.least == dict.fromkeys(apps, 1)
+    assert observer.kinds() == {"spot": DRAINS}
+    assert not observer.evictions()
+    assert pods.failed == []
+    assert pods.requests >= DRAINS * AT_ONCE
+
+
+def filled(cluster: ControlPlane, observer: Observer, apps: Sequence[str]) -> dict[str, str]:
+    """Create a node for one pod of each of *apps*, none of them an on-demand node yet, and spot nodes.
+
+    Return the node of each app.
+    """
+    roomy = {"cpu": str(10 + 4 * len(apps)), "pods": "500", "memory": "64Gi"}
+    taint = {"key": ON_DEMAND, "value": "true", "effect": SOFT}
+    cluster.apply(node(f"on-demand-{number}", taints=[taint]) for number in range(1, len(apps) + 1))
+    starts = {START_AFTER: "500ms", TERMINATE_AFTER: "1s"}
+    cluster.apply(
+        each
+        for app in apps
+        for each in (deployment(app, cpu=NEVER_BOTH, annotations=starts), budget(app), service(app))
+    )
+    observer.running(len(apps))
+    cluster.apply(spot(f"spot-{number}", allocatable=roomy) for number in (1, 2))
+    observer.open_spot()
+    return {pod["metadata"]["labels"]["app"]: pod["spec"]["nodeName"] for pod in observer.pods()}
 
 
 def test_opting_in_moves_by_a_rolling_update_before_other_pods_are_evicted(
@@ -139,10 +97,12 @@ def test_opting_in_moves_by_a_rolling_update_before_other_pods_are_evicted(
     observer.start_on(NODE_1, *workloads, pods=3)
     observer.running(3)
     observer.open_all()
+    [old] = observer.pods("web")
     with never_down(observer, "web"), Daemon(cluster, *FLAGS):
         observer.eventually(lambda: observer.kinds() == {"spot": 3}, "all pods on spot nodes")
         observer.wait_unmarked()
     assert observer.evicted() == {"default/other": 2}
+    assert not observer.events(old["metadata"]["name"])
 
 
 def test_a_pod_that_never_starts_on_spot_nodes_costs_nothing(cluster: ControlPlane, observer: Observer) -> None:
@@ -157,40 +117,51 @@ def test_a_pod_that_never_starts_on_spot_nodes_costs_nothing(cluster: ControlPla
     assert any("surge-failed" in message for message in observer.messages(NODE_1, "DrainFailed"))
 
 
-REJECTION: Final[list[Json]] = [
-    {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicy",
-        "metadata": {"name": "no-restarts"},
-        "spec": {
-            "matchConstraints": {
-                "resourceRules": [
-                    {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
-                ]
-            },
-            "validations": [
-                {
-                    "expression": "!has(object.metadata.annotations) "
-                    f"|| !('{RESTARTED_AT}' in object.metadata.annotations)",
-                    "message": "no restarts today",
-                }
-            ],
-        },
-    },
-    {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": {"name": "no-restarts"},
-        "spec": {"policyName": "no-restarts", "validationActions": ["Deny"]},
-    },
-]
+def rejection(group: str, resource: str, operation: str, pod: str) -> list[Json]:
+    """Return a policy that rejects restarted pods: in requests for *resource* they are the field *pod*."""
+    rule = {"apiGroups": [group], "apiVersions": ["v1"], "operations": [operation], "resources": [resource]}
+    annotations = f"{pod}.metadata.annotations"
+    expression = f"!has({annotations}) || !('{RESTARTED_AT}' in {annotations})"
+    validations = [{"expression": expression, "message": "no restarts today"}]
+    kind = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": "no-restarts"}}
+    policy = {"matchConstraints": {"resourceRules": [rule]}, "validations": validations}
+    binding = {"policyName": "no-restarts", "validationActions": ["Deny"]}
+    return [
+        kind | {"kind": "ValidatingAdmissionPolicy", "spec": policy},
+        kind | {"kind": "ValidatingAdmissionPolicyBinding", "spec": binding},
+    ]
 
 
-def test_new_pods_that_admission_rejects_cost_nothing(cluster: ControlPlane, observer: Observer) -> None:
+RESTART: Final[Json] = {"metadata": {"annotations": {RESTARTED_AT: "2026-01-01T00:00:00Z"}}}
+#: What a policy rejects, and the request that tells whether it does.
+REJECTED: Final[dict[str, tuple[tuple[str, str, str, str], tuple[str, str, Json, str]]]] = {
+    "the new pod": (
+        ("", "pods", "CREATE", "object"),
+        ("POST", "/api/v1/namespaces/default/pods", pod("new", annotations={RESTARTED_AT: "now"}), "application/json"),
+    ),
+    "the change of the template": (
+        ("apps", "deployments", "UPDATE", "object.spec.template"),
+        ("PATCH", f"{DEPLOYMENTS}/web", {"spec": {"template": RESTART}}, MERGE_PATCH),
+    ),
+}
+
+
+def is_rejected(cluster: ControlPlane, request: tuple[str, str, Json, str]) -> bool:
+    try:
+        cluster.api.request(*request, {"dryRun": "All"})
+    except ApiError as error:
+        return "no restarts today" in str(error)
+    return False
+
+
+@pytest.mark.parametrize("what", REJECTED)
+def test_what_admission_rejects_costs_nothing(cluster: ControlPlane, observer: Observer, what: str) -> None:
+    policy, request = REJECTED[what]
     scene(observer, "web")
     before, pods = template(observer, "web"), observer.uids("web")
-    cluster.apply(REJECTION)
+    cluster.apply(rejection(*policy))
     try:
+        cluster.wait_for(lambda: is_rejected(cluster, request), "the policy to take effect")
         with never_down(observer, "web"), Daemon(cluster, *SURGE):
             observer.eventually(lambda: "DrainFailed" in observer.events(NODE_1), "the failure")
             observer.wait_unmarked()
@@ -274,7 +245,6 @@ def test_without_the_permission_the_pod_stays_and_one_warning_says_so(
     assert not restarted(observer, "web")
 
 
-RESTART: Final[Json] = {"metadata": {"annotations": {RESTARTED_AT: "2026-01-01T00:00:00Z"}}}
 #: Changes of a Deployment, and whether the policy lets our account make them.
 CHANGES: Final[dict[str, tuple[Json, bool]]] = {
     "the annotation": ({"spec": {"template": RESTART}}, True),
