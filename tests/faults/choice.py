@@ -22,6 +22,7 @@ _REPEATED: Final = {
     "create events": 1,
     "create selfsubjectaccessreviews": 1,
     "get configmaps": 2,
+    "get deployments": 4,
     "get leases": 2,
     "patch leases": 2,
 }

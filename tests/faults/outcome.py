@@ -25,6 +25,7 @@ def ended(scene: Scene) -> Ended:
     nodes, machines, lacking = scene.nodes(), scene.machines(), scene.lacking()
     why = [f"{node} is marked" for node, item in nodes.items() if is_marked(item)]
     why += [f"{count} pods of {app} are not Ready" for app, count in lacking.items()]
+    why += [f"Deployment {app} is rolling out" for app in scene.rolling_out()]
     desired = int(scene.pool.size()["desiredSize"])
     if desired != len(machines):
         why.append(f"the pool has {len(machines)} machines, its desired size is {desired}")

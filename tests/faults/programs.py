@@ -17,7 +17,8 @@ from tests.faults.scene import Scene
 from tests.faults.sites import KEY, account
 from tests.invariants.broken import SAFEGUARDS
 
-ProgramName = Literal["daemon", "proxy"]
+#: "surge" is the daemon where a budget allows nothing, so that a rolling update has to move its pods.
+ProgramName = Literal["daemon", "proxy", "surge"]
 
 #: Retry a failed drain within a second.
 LANDING_SECONDS: Final = 20.0
@@ -34,7 +35,7 @@ DAEMON_FLAGS: Final = (
 )
 
 #: Number of pods that the budget allows to be missing. The proxy removes a node only if all its pods can be evicted.
-MAY_BE_MISSING: Final[dict[ProgramName, int]] = {"daemon": 1, "proxy": 2}
+MAY_BE_MISSING: Final[dict[ProgramName, int]] = {"daemon": 1, "proxy": 2, "surge": 0}
 
 _POOL_PACE: Final = {"settleTime": "1s", "pollInterval": "200ms"}
 _RETRY_SECONDS: Final = 0.5
@@ -57,8 +58,9 @@ def started(name: ProgramName, of: Scene, broken: str = "") -> DrainingProgram:
     """Start the program and wait until it runs. *broken*: the safeguard to disable in the daemon, if any."""
     if name == "proxy":
         return CloudpoolProxy(of)
+    surge = ("--surge=blocked",) if name == "surge" else ()
     program = LoggedProgram(
-        of.log, *daemon_command(of), main=partial(_without, broken, _main(of)) if broken else _main(of)
+        of.log, *daemon_command(of), *surge, main=partial(_without, broken, _main(of)) if broken else _main(of)
     )
     program.__enter__()
     return program

@@ -94,6 +94,16 @@ class Scene:
         counts = Counter(pod["metadata"]["labels"]["app"] for pod in ready(self.pods()))
         return {app: count - counts[app] for app, count in self.wanted.items() if counts[app] < count}
 
+    def rolling_out(self) -> list[str]:
+        """Return the Deployments whose pods are not all of the current template and available, or that has too many."""
+        found = []
+        for item in self.plane.api.items(f"/apis/apps/v1/namespaces/{self.site.name}/deployments"):
+            meta, status = item["metadata"], item["status"]
+            numbers = {status.get(name, 0) for name in ("replicas", "updatedReplicas", "availableReplicas")}
+            if numbers != {item["spec"]["replicas"]} or status.get("observedGeneration") != meta["generation"]:
+                found.append(meta["name"])
+        return found
+
     def add_late_pod(self) -> None:
         """Add a pod of another Deployment; the scheduler places it on the node to drain if it fits."""
         hostname = {"key": "kubernetes.io/hostname", "operator": "In", "values": [self.node]}

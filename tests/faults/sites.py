@@ -76,7 +76,8 @@ def site(plane: ControlPlane, name: str, folder: Path) -> Iterator[Site]:
 
 def _access(name: str) -> list[Json]:
     """Return what the ServiceAccount of the release needs: its RBAC, and the objects that it writes."""
-    return [item for item in chart({"cloudProvider": {"name": "cloudpool"}}, name, name) if item["kind"] in ACCESS]
+    values = {"cloudProvider": {"name": "cloudpool"}, "rbac": {"surge": True}}
+    return [item for item in chart(values, name, name) if item["kind"] in ACCESS]
 
 
 def clean(at: Site) -> None:

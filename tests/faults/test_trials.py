@@ -1,6 +1,7 @@
 """A part of ``make faults``: one call of each verb and resource with every fault, and kills around each of them."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -69,3 +70,15 @@ def test_kill_before_or_after_each_call(places: list[Site], calls: list[CallOfDr
     kills = every_kill([call for call in calls if call.writes or call.of_pool])
     results = played(places, [kill for number, kill in enumerate(kills) if number % 4 in (0, 3)])
     assert [result for result in results if not result.reached] == []
+
+
+def test_kill_before_or_after_each_change_of_a_rolling_update(places: list[Site]) -> None:
+    """Its pods are never fewer, and its template is as before or complete in the end."""
+    calls = [call for call in recorded(places[0], "surge") if call.name.endswith(" deployments")]
+    kills = every_kill([call for call in calls if call.writes or call.occurrence == 1])
+    results = played(places, [replace(kill, program="surge") for kill in kills])
+    assert {trouble.call.name for result in results for trouble in result.reached} == {
+        "get deployments",
+        "list deployments",
+        "patch deployments",
+    }

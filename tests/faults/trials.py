@@ -138,7 +138,7 @@ def _rules(env: Scene, trial: FaultTrial) -> Rules:
         spot=f"{KEY}-spot={name}",
         nodes=f"{KEY}={name}",
         namespace=name,
-        lease=LEASE if trial.program == "daemon" else "",
+        lease="" if trial.program == "proxy" else LEASE,
         user=env.site.user,
         abandoned=_ABANDONED_SECONDS + max(behind, 0.0),
     )
