@@ -201,6 +201,14 @@ class Renew:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreDebts:
+    """Store the expected debts of the drain in the memory, because the Node may be deleted, and its mark with it.
+
+    → :class:`DebtsStored` or :class:`DebtsNotStored`
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class ReadControllers:
     """Read the controllers of these pods. → :class:`ControllersRead` or :class:`ControllersUnread`"""
 
@@ -331,7 +339,8 @@ class Release:
     """Remove the taint and the intent. → :class:`Released` or :class:`ReleaseFailed`"""
 
 
-Action: TypeAlias = (
+#: The actions that send requests. They are performed on other threads than the state machine.
+Request: TypeAlias = (
     AskProvider
     | Mark
     | Renew
@@ -351,3 +360,4 @@ Action: TypeAlias = (
     | DeleteNode
     | Release
 )
+Action: TypeAlias = Request | StoreDebts

@@ -146,6 +146,16 @@ class MarkFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class DebtsStored:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class DebtsNotStored:
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Looked:
     """The node was planned again."""
 
@@ -390,6 +400,8 @@ Event: TypeAlias = (
     ProviderAnswered
     | Marked
     | MarkFailed
+    | DebtsStored
+    | DebtsNotStored
     | Looked
     | LookFailed
     | ControllersRead

@@ -8,10 +8,12 @@ from typing import Final
 import msgspec
 
 from rescheduler.draining import exits, removing
-from rescheduler.draining.actions import LookAgain, TryEviction
+from rescheduler.draining.actions import LookAgain, StoreDebts, TryEviction
 from rescheduler.draining.events import (
     ControllersRead,
     ControllersUnread,
+    DebtsNotStored,
+    DebtsStored,
     EvictionAccepted,
     EvictionFailed,
     EvictionRefused,
@@ -96,8 +98,18 @@ def count_tick(drain: Drain, event: Seen, now: float) -> Result:
 
 
 def noted(drain: Drain, _: Marked, now: float) -> Result:
+    """Store the debts that the mark contains in the memory as well."""
+    return replace(drain, renew_at=now + RENEW_INTERVAL), (StoreDebts(),)
+
+
+def not_stored(drain: Drain, event: DebtsNotStored, now: float) -> Result:
+    """Retry, beginning with the mark, or give up before anything is evicted."""
+    later = try_later(drain, now)
+    return exits.give_up(drain, Failure(Why.API_ERROR, event.why), now) if later is None else (later, ())
+
+
+def stored(drain: Drain, _: DebtsStored, now: float) -> Result:
     """Try the evictions in a dry run. A resumed drain skips this, because it has already used part of its budgets."""
-    drain = replace(drain, renew_at=now + RENEW_INTERVAL)
     evicted = [victim for victim in drain.waiting if victim.surge is None]
     if drain.resumed or drain.evicted or not evicted:
         return _begin(drain, now)

@@ -10,6 +10,8 @@ from rescheduler.draining.actions import NO_TIMES, AskProvider, DrainTimes, Inte
 from rescheduler.draining.events import (
     ControllersRead,
     ControllersUnread,
+    DebtsNotStored,
+    DebtsStored,
     Event,
     EvictionAccepted,
     EvictionFailed,
@@ -125,6 +127,9 @@ _WITHDRAWALS: Final = {Withdrawn: _rule(exits.withdrawn), WithdrawFailed: _rule(
 #: Responses to reads that were in flight when a drain failed.
 _LATE_READS: Final = (Looked, LookFailed, ControllersRead, ControllersUnread, PlannedAgain, PlanFailed)
 
+#: Responses to the request to store debts, when the drain was stopped or failed in the meantime.
+_LATE_DEBTS: Final = (DebtsStored, DebtsNotStored)
+
 #: Responses to requests about a roll-out that were in flight when the drain failed.
 _LATE_SURGES: Final = (SurgeRead, SurgeUnread, SurgeAsked, SurgeFailed, SurgeSeen)
 
@@ -181,7 +186,9 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
         **_WITHDRAWALS,
     },
     NOTING: {
-        Marked: _rule(preparing.noted, TRYING, EVICTING),
+        Marked: _rule(preparing.noted),
+        DebtsStored: _rule(preparing.stored, TRYING, EVICTING),
+        DebtsNotStored: _rule(preparing.not_stored, REMOVING, RELEASING, DONE),
         MarkFailed: _rule(exits.mark_failed, REMOVING, RELEASING, DONE),
         Seen: _rule(exits.mark_tick),
         NodeGone: _rule(exits.unmarked_node_gone, DONE),
@@ -288,7 +295,7 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
         Seen: _rule(removing.removal_tick, DONE),
         NodeGone: _rule(removing.node_gone, DONE),
         Stop: _rule(removing.stop, DONE),
-        **_ignored(*_LATE_EVICTIONS, *_LATE_READS),
+        **_ignored(*_LATE_EVICTIONS, *_LATE_READS, *_LATE_DEBTS),
         **_WITHDRAWALS,
     },
     DELETING: {
@@ -316,7 +323,7 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
         NodeGone: _rule(exits.gone_while_released, DONE),
         Stop: _rule(exits.stop_release, DONE),
         # Any request may have been in flight when the drain failed or was stopped.
-        **_ignored(ProviderAnswered, Marked, *_LATE_READS, *_LATE_SURGES),
+        **_ignored(ProviderAnswered, Marked, *_LATE_DEBTS, *_LATE_READS, *_LATE_SURGES),
         **_ignored(RequestSeen, *_LATE_PLACEHOLDERS),
         **_WITHDRAWALS,
     },
@@ -339,9 +346,6 @@ RENEWED: Final = frozenset({TRYING, EVICTING, SURGING, REMOVING, DELETING})
 
 #: Phases in which evictions are sent. In all others, evictions that are not sent yet are skipped.
 EVICTIONS_SENT: Final = frozenset({TRYING, EVICTING})
-
-#: The phase whose mark is complete only when the expected debts are stored as well: evictions follow.
-DEBTS_EXPECTED: Final = NOTING
 
 #: Phases at whose start the debts are stored: after them the node and its annotation may be gone.
 DEBTS_STORED: Final = frozenset({ORDERING, RELEASING})

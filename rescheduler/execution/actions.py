@@ -12,7 +12,6 @@ from rescheduler.clock import Clock
 from rescheduler.draining import actions
 from rescheduler.draining.actions import (
     ANNOTATION,
-    Action,
     AskProvider,
     AskSurge,
     DeleteNode,
@@ -29,6 +28,7 @@ from rescheduler.draining.actions import (
     ReadSurge,
     Release,
     Renew,
+    Request,
     RevertSurge,
     Step,
     TryEviction,
@@ -154,7 +154,7 @@ class DrainActions:
 
     def perform(
         self,
-        action: Action,
+        action: Request,
         namespaces: Collection[str] = (),
         siblings: Collection[tuple[str, OwnerReference]] = (),
         terms: OrderTerms | None = None,

@@ -26,23 +26,25 @@ from rescheduler.draining.actions import (
     ReadControllers,
     Release,
     Renew,
+    Request,
     RevertSurge,
+    StoreDebts,
     TryEviction,
 )
 from rescheduler.draining.events import (
     Cause,
+    DebtsNotStored,
+    DebtsStored,
     Event,
     EvictionResult,
     EvictionSkipped,
-    Marked,
-    MarkFailed,
     Released,
     Seen,
     Stop,
     SurgeNotReverted,
 )
 from rescheduler.draining.state import Drain, Failure, Phase, Result, Why
-from rescheduler.draining.transitions import DEBTS_EXPECTED, DEBTS_STORED, EVICTIONS_SENT
+from rescheduler.draining.transitions import DEBTS_STORED, EVICTIONS_SENT
 from rescheduler.errors import NotFound, NotLeading, ReschedulerError
 from rescheduler.execution import machine_orders
 from rescheduler.execution.actions import DrainActions
@@ -218,6 +220,11 @@ class DrainExecution:
         if self._drain.phase in DEBTS_STORED:
             self._debts.store_before_end(self._drain)
 
+    def _store_expected(self) -> DebtsStored | DebtsNotStored:
+        if self._debts.store_expected(self._drain):
+            return DebtsStored()
+        return DebtsNotStored("the expected debts of the drain could not be stored in the memory")
+
     def _changed_times(self) -> tuple[Renew, ...]:
         """Return the request that stores the times of the drain in its mark, if it is due."""
         now, seconds = self._clock.monotonic(), exits.store_within(self._stored, self._drain)
@@ -228,6 +235,10 @@ class DrainExecution:
         return (exits.renew(self._drain),) if now >= self._changed_at + seconds else ()
 
     def _dispatch(self, action: Action) -> None:
+        if isinstance(action, StoreDebts):  # on this thread: the memory is not thread-safe
+            self._results.put(ActionResult(self._store_expected()))
+            self._wake.set()
+            return
         if isinstance(action, Mark | Renew):
             self._stored, self._changed_at = action.times, None
         if isinstance(action, PlanAgain):
@@ -237,7 +248,7 @@ class DrainExecution:
         else:
             self._submit(action)
 
-    def _submit(self, action: Action) -> None:
+    def _submit(self, action: Request) -> None:
         namespaces = frozenset(pod.namespace for pod in self._view.pods_of(self._node.name))
         siblings = self._siblings(action)
         terms = OrderTerms()
@@ -247,7 +258,7 @@ class DrainExecution:
         executor = self._threads.evictions if parallel else self._threads.others
         executor.submit(self._perform, action, namespaces, siblings, terms)
 
-    def _siblings(self, action: Action) -> Collection[tuple[str, OwnerReference]]:
+    def _siblings(self, action: Request) -> Collection[tuple[str, OwnerReference]]:
         """Return the owners of other pods that may belong to the controllers that *action* reads."""
         match action:
             case ReadControllers(owners, controllers) | PlanAgain(owners=owners, controllers=controllers):
@@ -260,7 +271,7 @@ class DrainExecution:
 
     def _perform(
         self,
-        action: Action,
+        action: Request,
         namespaces: Collection[str],
         siblings: Collection[tuple[str, OwnerReference]],
         terms: OrderTerms,
@@ -328,10 +339,6 @@ class DrainExecution:
                     return self._observation.controllers_read(self._drain, reading, self._planning.pods)
                 case None:
                     continue
-                case Marked() if self._drain.phase is DEBTS_EXPECTED and not self._debts.store_expected(self._drain):
-                    return MarkFailed(
-                        "the expected debts of the drain could not be stored in the memory", retryable=True
-                    )
                 case event:
                     return event
         return None

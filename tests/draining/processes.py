@@ -26,12 +26,15 @@ from rescheduler.draining.actions import (
     Release,
     Renew,
     Step,
+    StoreDebts,
     TryEviction,
 )
 from rescheduler.draining.events import (
     Cause,
     ControllersRead,
     ControllersUnread,
+    DebtsNotStored,
+    DebtsStored,
     Event,
     EvictionAccepted,
     EvictionFailed,
@@ -161,11 +164,14 @@ class DrainProcesses:
             if isinstance(action, PlanAgain):
                 verdict = self.cluster.plan()
                 return self._step(after, PlannedAgain(verdict))
+            if isinstance(action, StoreDebts):  # at once, on the same thread
+                failed = self.scenario.failing and self._fails()
+                return self._step(after, DebtsNotStored("conflict") if failed else DebtsStored())
         return after
 
     def _request(self, actions: tuple[Action, ...]) -> None:
         for action in actions:
-            if isinstance(action, PlanAgain):
+            if isinstance(action, PlanAgain | StoreDebts):
                 continue
             at = self.cluster.now + self.random.uniform(0, self.scenario.slow)
             if not isinstance(action, Evict | TryEviction | DeletePlaceholder):

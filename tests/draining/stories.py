@@ -18,10 +18,12 @@ from rescheduler.draining.actions import (
     Release,
     Renew,
     Step,
+    StoreDebts,
     TryEviction,
 )
 from rescheduler.draining.events import (
     ControllersRead,
+    DebtsStored,
     Event,
     EvictionAccepted,
     Looked,
@@ -145,7 +147,8 @@ def opening(drain_plan: Plan, *workloads: Workload, group: str | None = None) ->
         (1, Marked(), (LookAgain(nodes),)),
         (2, Looked(drain_plan), (reading(of=workloads),)),
         (3, read(*workloads), (Mark(Step.DRAINING, uids, debts=debts),)),
-        (4, Marked(), tuple(TryEviction(pod) for pod in refs)),
+        (4, Marked(), (StoreDebts(),)),
+        (4, DebtsStored(), tuple(TryEviction(pod) for pod in refs)),
         *accepted,
     ]
 
@@ -178,7 +181,8 @@ def resumed(drain_plan: Plan, *workloads: Workload, owed: tuple[Workload, ...]) 
         (1, Marked(), (LookAgain(),)),
         (2, Looked(drain_plan), (reading(*owed, of=workloads),)),
         (3, read(*known.values()), (Mark(Step.DRAINING, debts=(*debts, *further)),)),
-        (4, Marked(), ()),
+        (4, Marked(), (StoreDebts(),)),
+        (4, DebtsStored(), ()),
     ]
     return replace(play(transitions.resume("od", LIMITS, (), debts), story), read_at=None)
 

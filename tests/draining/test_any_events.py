@@ -29,6 +29,8 @@ from rescheduler.draining.events import (
     Cause,
     ControllersRead,
     ControllersUnread,
+    DebtsNotStored,
+    DebtsStored,
     Event,
     EvictionAccepted,
     EvictionFailed,
@@ -110,7 +112,7 @@ def _roll_out(begun: Result) -> Result:
     planned = replace(plan(API), surges=(SURGE,))
     ready = Seen(frozenset("g"), {API.controller: API.running})
     first = (ProviderAnswered("pool"),) if begun[0].phase is Phase.ASKING else ()
-    story = (*first, Marked(), Looked(planned), running, Marked(), ready, PlannedAgain(planned))
+    story = (*first, Marked(), Looked(planned), running, Marked(), DebtsStored(), ready, PlannedAgain(planned))
     for event in (*story, SurgeRead(SURGE_MARK)):
         begun = transitions.step(begun[0], event, 0)
     return begun
@@ -161,7 +163,7 @@ class Events:
             Phase.MARKING: [Marked],
             Phase.LOOKING: [lambda: Looked(self.plan())],
             Phase.COUNTING: [self.read],
-            Phase.NOTING: [Marked],
+            Phase.NOTING: [DebtsStored],
             Phase.TRYING: [lambda: EvictionAccepted(self.uid())],
             Phase.EVICTING: [
                 lambda: EvictionAccepted(self.uid()),
@@ -195,6 +197,8 @@ class Events:
             self.incomplete,
             lambda: replace(self.read(), blockers=NO_ROOM.blockers),
             Marked,
+            DebtsStored,
+            lambda: DebtsNotStored("conflict"),
             NodeDeleted,
             Released,
             lambda: NodeGone("no node od"),

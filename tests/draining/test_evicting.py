@@ -154,7 +154,7 @@ def test_an_eviction_that_is_accepted_after_the_drain_failed_counts() -> None:
 
 def test_a_late_dry_run_response_does_not_count() -> None:
     story: Story = [
-        *OPENING[:5],
+        *OPENING[:6],
         (5, EvictionRefused("a", "budget"), (Release(),)),
         (6, EvictionAccepted("b"), ()),
     ]

@@ -3,9 +3,20 @@
 import pytest
 
 from rescheduler.draining import transitions
-from rescheduler.draining.actions import DeleteNode, Evict, LookAgain, OrderRemoval, Release, Renew, Step, TryEviction
+from rescheduler.draining.actions import (
+    DeleteNode,
+    Evict,
+    LookAgain,
+    OrderRemoval,
+    Release,
+    Renew,
+    Step,
+    StoreDebts,
+    TryEviction,
+)
 from rescheduler.draining.events import (
     Cause,
+    DebtsStored,
     Event,
     EvictionAccepted,
     EvictionFailed,
@@ -78,7 +89,8 @@ def test_the_mark_is_renewed_each_minute() -> None:
     """The mark contains the remaining debts, and is renewed in every phase in which the drain waits."""
     story: Story = [
         *OPENING[:4],
-        (50, Marked(), (TryEviction(A), TryEviction(B))),
+        (50, Marked(), (StoreDebts(),)),
+        (50, DebtsStored(), (TryEviction(A), TryEviction(B))),
         (50, EvictionAccepted("a"), ()),
         (50, EvictionFailed("b", "500", retryable=True, retry_after=100), ()),
         (109.9, seen("a b"), ()),
@@ -122,7 +134,8 @@ STOPS: dict[str, tuple[Story, bool, tuple[PodRef, ...]]] = {
     "while the cluster is read": (OPENING[:2], True, ()),
     "while the controllers are read": (OPENING[:3], True, (A, B)),
     "while the debts are written": (OPENING[:4], True, (A, B)),
-    "while evictions are tried": (OPENING[:5], True, (A, B)),
+    "while the debts are stored": (OPENING[:5], True, (A, B)),
+    "while evictions are tried": (OPENING[:6], True, (A, B)),
     "before the first eviction": (OPENING, True, (A, B)),
     "while an eviction is in flight": (ASKED, True, (A, B)),
     "while a replacement pod is awaited": ([*ASKED, (5, EvictionAccepted("a"), ())], True, (B,)),

@@ -5,10 +5,21 @@ from datetime import UTC, datetime
 import pytest
 
 from rescheduler.draining import transitions
-from rescheduler.draining.actions import AskProvider, DeleteNode, Evict, LookAgain, Mark, OrderRemoval, Release, Step
+from rescheduler.draining.actions import (
+    AskProvider,
+    DeleteNode,
+    Evict,
+    LookAgain,
+    Mark,
+    OrderRemoval,
+    Release,
+    Step,
+    StoreDebts,
+)
 from rescheduler.draining.events import (
     Cause,
     ControllersRead,
+    DebtsStored,
     EvictionAccepted,
     EvictionFailed,
     EvictionRefused,
@@ -68,7 +79,8 @@ LATE = workload("late", "c")
 CAME: Story = [
     (10, Looked(plan(LATE)), (reading(WEB, of=(LATE,)),)),
     (10, read(WEB, LATE), (Mark(Step.DRAINING, ("a", "b"), debts=(WEB.debt, LATE.debt)),)),
-    (10, Marked(), ()),
+    (10, Marked(), (StoreDebts(),)),
+    (10, DebtsStored(), ()),
     (11, seen("c", {WEB: running(2), LATE: running(1)}), (planning(),)),
     *step(11, "c"),
     (12, seen("", {WEB: running(2), LATE: running(1)}), (LookAgain(),)),
@@ -79,7 +91,7 @@ SUCCESSES: dict[str, tuple[Plan, Story]] = {
     "pods that are gone already need no eviction": (
         PLAN,
         [
-            *OPENING[:5],
+            *OPENING[:6],
             (4, PodGone("a"), ()),
             (4, PodGone("b"), ()),
             (5, seen("", RUNS), ()),
@@ -147,7 +159,8 @@ SUCCESSES: dict[str, tuple[Plan, Story]] = {
             (1, Marked(), (LookAgain(),)),
             (2, Looked(plan(leaving="c")), (reading(),)),
             (3, ControllersRead({}, {}), (Mark(Step.DRAINING),)),
-            (4, Marked(), ()),
+            (4, Marked(), (StoreDebts(),)),
+            (4, DebtsStored(), ()),
             (5, seen("c"), ()),
             (6, seen(), (LookAgain(),)),
             *LEFT,

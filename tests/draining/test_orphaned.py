@@ -7,9 +7,10 @@ import pytest
 
 from predicates.objects import OwnerReference
 from rescheduler.draining import transitions
-from rescheduler.draining.actions import Evict, LookAgain, Mark, ReadControllers, Step, TryEviction
+from rescheduler.draining.actions import Evict, LookAgain, Mark, ReadControllers, Step, StoreDebts, TryEviction
 from rescheduler.draining.events import (
     ControllersRead,
+    DebtsStored,
     EvictionAccepted,
     Looked,
     Marked,
@@ -52,7 +53,8 @@ ORPHANED: Final[Story] = [
     (1, Marked(), (LookAgain(frozenset({"s1"})),)),
     (2, Looked(PLAN), (ReadControllers(OF_RS, frozenset()),)),
     (3, read(DEPLOYMENT, ready=3), (Mark(Step.DRAINING, ("a", "b", "c"), debts=(DEBT,)),)),
-    (4, Marked(), tuple(map(TryEviction, PODS))),
+    (4, Marked(), (StoreDebts(),)),
+    (4, DebtsStored(), tuple(map(TryEviction, PODS))),
     *((4, EvictionAccepted(pod.uid), ()) for pod in PODS),
     (4, seen_by(WEB, "a b c", 3), (planning(),)),
     (4, PlannedAgain(PLAN), (Evict(PODS[0]),)),
@@ -73,7 +75,8 @@ def test_the_replica_set_inherits_the_debt_of_the_deployment() -> None:
         (10, seen("b c"), (LOOK,)),
         (10, Looked(REST), (ReadControllers(OF_RS, frozenset({WEB})),)),
         (11, read(REPLICA_SET, DELETED, ready=2), (Mark(Step.DRAINING, ("a", "b", "c"), debts=(DEBT, inherited)),)),
-        (12, Marked(), ()),
+        (12, Marked(), (StoreDebts(),)),
+        (12, DebtsStored(), ()),
     ]
     drain = play(transitions.start(PLAN, LIMITS), story)
     assert drain.phase is Phase.EVICTING
@@ -96,7 +99,8 @@ def test_the_drain_waits_for_pods_that_are_deleted_with_the_deployment() -> None
         (7, seen("b c"), (LOOK,)),
         (7, Looked(REST), (ReadControllers(OF_RS, frozenset({WEB})),)),
         (7, read(DELETED, ready=2), (Mark(Step.DRAINING, ("a", "b", "c"), debts=(DEBT,)),)),
-        (7, Marked(), ()),
+        (7, Marked(), (StoreDebts(),)),
+        (7, DebtsStored(), ()),
         (8, seen("b c"), ()),
         (8.5, seen(""), (LookAgain(),)),
     ]
@@ -134,7 +138,7 @@ def test_a_pod_whose_controller_does_not_replace_it_is_not_evicted(planned: Plan
             event = {
                 Phase.LOOKING: Looked(REST),
                 Phase.COUNTING: planned.read,
-                Phase.NOTING: Marked(),
+                Phase.NOTING: DebtsStored(),
             }[drain.phase]
             assert event is not None
             drain, actions = transitions.step(drain, event, now)

@@ -8,10 +8,22 @@ import pytest
 
 from predicates.objects import OwnerReference
 from rescheduler.draining import transitions
-from rescheduler.draining.actions import Action, Evict, LookAgain, Mark, ReadControllers, Release, Step, TryEviction
+from rescheduler.draining.actions import (
+    Action,
+    Evict,
+    LookAgain,
+    Mark,
+    ReadControllers,
+    Release,
+    Step,
+    StoreDebts,
+    TryEviction,
+)
 from rescheduler.draining.events import (
     ControllersRead,
     ControllersUnread,
+    DebtsNotStored,
+    DebtsStored,
     Event,
     EvictionAccepted,
     EvictionFailed,
@@ -65,6 +77,7 @@ REQUESTS: dict[str, tuple[Story, Action, Event]] = {
     "the node is planned again": (OPENING[:2], LookAgain(frozenset({"s1"})), LookFailed("503", retryable=True)),
     "the controllers are read": (OPENING[:3], reading(of=(WEB,)), ControllersUnread("503", retryable=True)),
     "the debts are written": (OPENING[:4], NOTED, MarkFailed("503", retryable=True)),
+    "the debts are stored": (OPENING[:5], NOTED, DebtsNotStored("conflict")),
     "the intent to remove is written": (
         [*TAKEN, *MOVED, ORDERED[0]],
         Mark(Step.REMOVING, group="pool", debts=(WEB.debt,)),
@@ -146,15 +159,15 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
         Failure(Why.MARK_LOST, "not ours"),
     ),
     "a budget rejects one of the evictions": (
-        [*OPENING[:6], (5, EvictionRefused("b", "would violate web"), (Release(),)), *OFF],
+        [*OPENING[:7], (5, EvictionRefused("b", "would violate web"), (Release(),)), *OFF],
         Failure(Why.EVICTION_REFUSED, "would violate web", (B,)),
     ),
     "a webhook rejects one of the evictions": (
-        [*OPENING[:6], (5, EvictionFailed("b", "denied", retryable=False), (Release(),)), *OFF],
+        [*OPENING[:7], (5, EvictionFailed("b", "denied", retryable=False), (Release(),)), *OFF],
         Failure(Why.EVICTION_REFUSED, "denied", (B,)),
     ),
     "the taint is removed while evictions are tried": (
-        [*OPENING[:6], (5, seen("a b", tainted=False), (Release(),)), *OFF],
+        [*OPENING[:7], (5, seen("a b", tainted=False), (Release(),)), *OFF],
         Failure(Why.MARK_LOST, LOST),
     ),
 }
@@ -276,14 +289,14 @@ class TestDebts:
 class TestDryRuns:
     def test_all_evictions_are_tried_before_the_first_one(self) -> None:
         drain = play(
-            transitions.start(PLAN, LIMITS), [*OPENING[:6], (5, seen("a b"), ()), (6, EvictionAccepted("b"), ())]
+            transitions.start(PLAN, LIMITS), [*OPENING[:7], (5, seen("a b"), ()), (6, EvictionAccepted("b"), ())]
         )
         assert (drain.phase, drain.evicted) == (Phase.EVICTING, ())
 
     @pytest.mark.parametrize(("migrations", "phase"), [(False, Phase.RELEASING), (True, Phase.EVICTING)])
     def test_a_webhook_that_moves_the_pod_by_itself_is_asked_once(self, migrations: bool, phase: Phase) -> None:
         denied = EvictionFailed("b", "webhook: evacuates", retryable=False, code=429, migrating=True)
-        story: Story = [*OPENING[:6], (5, denied, () if migrations else (Release(),))]
+        story: Story = [*OPENING[:7], (5, denied, () if migrations else (Release(),))]
         drain = play(transitions.start(PLAN, replace(LIMITS, migrations=migrations)), story)
         assert drain.phase is phase
         assert (drain.failure is None) is migrations
@@ -292,7 +305,7 @@ class TestDryRuns:
 
     def test_a_busy_server_is_retried(self) -> None:
         story: Story = [
-            *OPENING[:6],
+            *OPENING[:7],
             (5, EvictionFailed("b", "still being processed", retryable=True, retry_after=10), ()),
             (14.9, seen("a b"), ()),
             (15, seen("a b"), (TryEviction(B),)),
@@ -307,7 +320,7 @@ class TestDryRuns:
     def test_retries_of_a_busy_server_time_out(self) -> None:
         limits = Limits(eviction=30, grace=60)
         story: Story = [
-            *OPENING[:6],
+            *OPENING[:7],
             (33.9, EvictionFailed("b", "500", retryable=True, retry_after=0.1), ()),
             (34, seen("a b"), (TryEviction(B),)),
             (34, EvictionFailed("b", "500", retryable=True), (Release(),)),
@@ -333,7 +346,8 @@ class TestDryRuns:
             (0, Marked(), (LookAgain(frozenset({"s1"})),)),
             (0, Looked(drain_plan), (reading(),)),
             (0, ControllersRead({}, {}), (Mark(Step.DRAINING, ("a", "b", "c")),)),
-            (0, Marked(), (TryEviction(A, 60), TryEviction(B), TryEviction(C))),
+            (0, Marked(), (StoreDebts(),)),
+            (0, DebtsStored(), (TryEviction(A, 60), TryEviction(B), TryEviction(C))),
             *((0, EvictionAccepted(pod.uid), ()) for pod in own),
             (1, seen("a b c"), (planning(),)),
             (1, PlannedAgain(drain_plan), (Evict(A, 60), Evict(B), Evict(C))),
@@ -349,7 +363,7 @@ def test_pods_that_are_hard_to_replace_are_not_evicted_first() -> None:
     api = workload("api", "c", "d")
     drain_plan, loads = plan(database, job, api), (api, database, job)
     story = opening(drain_plan, *loads)
-    drain = play(transitions.start(drain_plan, LIMITS), [*story[:5], *reversed(story[5:])])
+    drain = play(transitions.start(drain_plan, LIMITS), [*story[:6], *reversed(story[6:])])
     assert [victim.pod.name for victim in drain.waiting] == ["c", "d", "a", "b"]
 
 

@@ -18,6 +18,7 @@ from rescheduler.draining.actions import (
 )
 from rescheduler.draining.events import (
     Cause,
+    DebtsStored,
     Event,
     EvictionRefused,
     EvictionRequested,
@@ -189,7 +190,14 @@ def test_the_budgets_are_asked_again_before_a_request_is_repeated() -> None:
 
 def test_both_ways_are_tried_in_a_dry_run() -> None:
     drain, actions = start(marked(PLAN, responders=True), REQUESTS)
-    for event in (ProviderAnswered(None), Marked(), Looked(marked(PLAN, responders=True)), read(WEB), Marked()):
+    for event in (
+        ProviderAnswered(None),
+        Marked(),
+        Looked(marked(PLAN, responders=True)),
+        read(WEB),
+        Marked(),
+        DebtsStored(),
+    ):
         drain, actions = step(drain, event, 1)
     assert actions == (TryEviction(A, request=True, must=True), TryEviction(B, request=True, must=True))
 

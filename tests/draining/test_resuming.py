@@ -6,10 +6,21 @@ from typing import ClassVar
 import pytest
 
 from rescheduler.draining import transitions
-from rescheduler.draining.actions import DeleteNode, Evict, LookAgain, Mark, OrderRemoval, Release, Renew, Step
+from rescheduler.draining.actions import (
+    DeleteNode,
+    Evict,
+    LookAgain,
+    Mark,
+    OrderRemoval,
+    Release,
+    Renew,
+    Step,
+    StoreDebts,
+)
 from rescheduler.draining.events import (
     Cause,
     ControllersUnread,
+    DebtsStored,
     Event,
     Looked,
     LookFailed,
@@ -67,7 +78,8 @@ class TestResumedDrains:
             (1, Marked(), (LookAgain(),)),
             (2, Looked(plan(WEB)), (reading(WEB, self.GONE, of=(WEB,)),)),
             (3, read(WEB, self.GONE), (Mark(Step.DRAINING, ("a", "b"), debts=(noted, self.GONE.debt)),)),
-            (4, Marked(), ()),
+            (4, Marked(), (StoreDebts(),)),
+            (4, DebtsStored(), ()),
             (5, seen("a b", {WEB: running(3), self.GONE: running(3)}), (planning(),)),
         ]
         drain = play(transitions.resume("od", LIMITS, ("a", "b"), (noted, self.GONE.debt)), story)
@@ -91,7 +103,8 @@ class TestResumedDrains:
             (1, Marked(), (LookAgain(),)),
             (2, Looked(EMPTY), (reading(WEB),)),
             (3, read(WEB), (Mark(Step.DRAINING, ("a",), debts=(noted,)),)),
-            (4, Marked(), ()),
+            (4, Marked(), (StoreDebts(),)),
+            (4, DebtsStored(), ()),
             (5, seen("", {WEB: running(1)}), (reading(WEB, read_refusals=True),)),
             (7, seen("", {WEB: running(1, bound=2)}), ()),
             (8, seen("", {WEB: running(2)}), (LookAgain(),)),
@@ -196,7 +209,8 @@ class TestResumedRemovals:
                 *LOOKED_TWICE[:1],
                 (2, Looked(PLAN), (reading(of=(WEB,)),)),
                 (3, read(WEB), (replace(REMOVING, debts=(WEB.debt,)),)),
-                (4, Marked(), ()),
+                (4, Marked(), (StoreDebts(),)),
+                (4, DebtsStored(), ()),
                 (5, seen("a b", {WEB: running(2)}), (planning(),)),
                 (5, PlannedAgain(NO_ROOM), ()),
             ],
@@ -207,7 +221,8 @@ class TestResumedRemovals:
                 *LOOKED_TWICE[:1],
                 (2, Looked(plan(leaving="x")), (reading(),)),
                 (3, read(), (REMOVING,)),
-                (4, Marked(), ()),
+                (4, Marked(), (StoreDebts(),)),
+                (4, DebtsStored(), ()),
                 (91.9, seen("x"), (Renew(Step.REMOVING, group="pool", since=ORDERED_AT),)),
                 (92, seen("x"), ()),
             ],
@@ -269,7 +284,8 @@ class TestResumedRemovals:
         (1, Marked(), (LookAgain(),)),
         (2, Looked(PLAN), (reading(of=(WEB,)),)),
         (3, read(WEB), (replace(REMOVING, debts=(WEB.debt,)),)),
-        (4, Marked(), ()),
+        (4, Marked(), (StoreDebts(),)),
+        (4, DebtsStored(), ()),
         *MOVED[:3],
     ]
 
@@ -305,7 +321,7 @@ class TestResumedRemovals:
 
     def test_a_requested_eviction_counts_as_an_eviction(self) -> None:
         story: Story = [
-            *self.CAME[:5],
+            *self.CAME[:6],
             (5, PlannedAgain(PLAN), (Evict(WEB.pods[0]),)),
             (6, seen("a b", {WEB: running(2)}, tainted=False), (Release(),)),
         ]
@@ -321,7 +337,8 @@ class TestResumedRemovals:
             (1, Marked(), (LookAgain(),)),
             (2, Looked(EMPTY), (reading(WEB),)),
             (3, read(WEB), (replace(REMOVING, debts=(EARLIER,)),)),
-            (4, Marked(), ()),
+            (4, Marked(), (StoreDebts(),)),
+            (4, DebtsStored(), ()),
             (5, seen("", {WEB: running(1, bound=2)}), (reading(WEB),)),
             (9, seen("", {WEB: running(2)}), (LookAgain(),)),
             (10, Looked(EMPTY), (replace(REMOVING, debts=(EARLIER,)),)),

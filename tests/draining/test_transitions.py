@@ -24,7 +24,7 @@ from tests.draining.test_laws import scenarios, seeds
 EVENTS: tuple[type, ...] = get_args(Event)
 
 #: Drains for each phase, and samples of each event.
-DRAINS, SAMPLES = 30, 6
+DRAINS, SAMPLES = 30, 9
 
 
 @cache
