@@ -206,7 +206,8 @@ class Volumes:
         drivers = {driver: volume for driver, volume in self._drivers(pod.cls) if self._is_incomplete(driver, node)}
         if not drivers:
             return ""
-        spot = np.intersect1d(self._rows, self._filters.possible(self._replacements.of(pod).cls))
+        possible = self._filters.possible(self._replacements.of(pod).cls)
+        spot = np.intersect1d(self._rows, np.asarray(possible, np.intp))  # an empty list has no integers
         for driver, volume in sorted(drivers.items()):
             lacking = spot[~self._installed[driver][spot]]
             if len(lacking):
