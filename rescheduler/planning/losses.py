@@ -11,9 +11,10 @@ with their node whatever is free; they are counted apart. Pods do not preempt ot
 """
 
 import zlib
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 from typing import Final
 
@@ -21,11 +22,11 @@ import numpy as np
 
 from predicates.filters import Targets
 from predicates.indexes.terms import affinity_terms
-from predicates.nodes import CPU, MEMORY, Flags
+from predicates.nodes import CPU, MEMORY, Flags, Numbers
 from predicates.nodes import PODS as PODS_COLUMN
 from predicates.objects import Pod, PodClass
 from predicates.plugins.pods import ties_of
-from predicates.snapshot import Trial
+from predicates.snapshot import Snapshot, Trial
 from rescheduler.planning.controllers import ControllerName, controller_of
 from rescheduler.planning.pending import queue
 from rescheduler.planning.placement.ample import Ample, Loss, Rows
@@ -84,15 +85,30 @@ class PoolLoss:
         return sum(len(each.pods) for each in self.homeless)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class _Displaced:
     """The pods of one node, or of all lost nodes."""
 
     pods: tuple[Pod, ...]  #: those that must run again, as their controllers create them
     not_recreated: int
     bound: tuple[tuple[Pod, str], ...]  #: those that the scheduler cannot place, and why
-    unlike: bool  #: whether any is created with other labels or rules about other pods
+    requested: Numbers  #: by the pods together, as a row of the node table; columns that were added later are 0
+    unlike: bool = False  #: whether any is created with other labels or rules about other pods
     expendable: tuple[PodClass, ...] = ()  #: those of pods that the scheduler preempts for any of the others
+    sources: tuple[Pod, ...] = ()  #: the running pods that *pods* replace
+
+    @cached_property
+    def classes(self) -> frozenset[PodClass]:
+        """The classes of the pods."""
+        return frozenset(pod.cls for pod in self.pods)
+
+    @cached_property
+    def with_ports(self) -> int:
+        """The number of pods with host ports."""
+        return sum(bool(pod.cls.ports) for pod in self.pods)
+
+
+_NOTHING: Final = _Displaced((), 0, (), np.zeros(0, np.int64))
 
 
 class NodePods:
@@ -113,30 +129,41 @@ class NodePods:
         changed = max(snapshot.placed_on.get(node, 0), snapshot.edited_on.get(node, 0))
         known = self._by_node.get(node)
         if known is None or known[0] < changed:
-            known = self._by_node[node] = snapshot.changes, _displaced(node, shared)
+            before = _NOTHING if known is None else known[1]
+            known = self._by_node[node] = snapshot.changes, _displaced(node, shared, before)
         return known[1]
 
 
-def _displaced(node: str, shared: PlanningRound) -> _Displaced:
-    policy, replaced = shared.policy, shared.replacements.of
-    pods: list[Pod] = []
+def _displaced(node: str, shared: PlanningRound, before: _Displaced) -> _Displaced:
+    """Return the pods of *node*. Those that it has had *before* are not looked at again."""
+    policy = shared.policy
+    known = dict(zip(map(id, before.sources), before.pods, strict=True))
+    sources, pods, fresh = list[Pod](), list[Pod](), list[Pod]()
+    expendable: list[PodClass] = []
     not_recreated, unlike = 0, False
-    on_node = shared.snapshot.pods_on[node].values()
-    for pod in on_node:
-        if pod.cls.terminating or ends_with_node(pod, policy):
-            continue
-        if pod.owner is None:
-            not_recreated += 1
-            continue
-        new = replaced(pod)
+    for pod in shared.snapshot.pods_on[node].values():
+        if (new := known.pop(id(pod), None)) is None:
+            if pod.cls.terminating:
+                continue
+            if ends_with_node(pod, policy):
+                if is_expendable(pod.cls, policy.expendable_pods_priority_cutoff):
+                    expendable.append(pod.cls)
+                continue
+            if pod.owner is None:
+                not_recreated += 1
+                continue
+            new = shared.replacements.of(pod)
+            fresh.append(new)
         unlike = unlike or (new is not pod and _is_unlike(pod, new))
+        sources.append(pod)
         pods.append(new)
-    expendable = tuple(
-        pod.cls
-        for pod in on_node
-        if is_expendable(pod.cls, policy.expendable_pods_priority_cutoff) and not pod.cls.terminating
+    gone = frozenset(map(id, known.values()))  # what is left of it
+    bound = (*(each for each in before.bound if id(each[0]) not in gone), *_bound(fresh, shared))
+    requested = _requested(fresh, shared.snapshot)
+    requested += _sum([before.requested], len(requested)) - _sum(
+        (shared.snapshot.vector(pod.cls.requests) for pod in known.values()), len(requested)
     )
-    return _Displaced(tuple(pods), not_recreated, tuple(_bound(pods, shared)), unlike, expendable)
+    return _Displaced(tuple(pods), not_recreated, bound, requested, unlike, tuple(expendable), tuple(sources))
 
 
 def _bound(pods: Sequence[Pod], shared: PlanningRound) -> Iterator[tuple[Pod, str]]:
@@ -145,6 +172,41 @@ def _bound(pods: Sequence[Pod], shared: PlanningRound) -> Iterator[tuple[Pod, st
     for blocker in (*shared.replacements.blockers(pods), *shared.gangs.unbindable(pods)):
         if blocker.pod is not None:
             yield by_key[blocker.pod], blocker.detail
+
+
+class _Lost:
+    """The pods of the nodes that are lost together."""
+
+    def __init__(self, on_nodes: Sequence[_Displaced]) -> None:
+        self.on_nodes = on_nodes
+        self.number = sum(len(each.pods) for each in on_nodes)
+        self.not_recreated = sum(each.not_recreated for each in on_nodes)
+        self.bound = tuple(chain.from_iterable(each.bound for each in on_nodes))
+        self.unlike = any(each.unlike for each in on_nodes)
+        self.with_ports = sum(each.with_ports for each in on_nodes)
+
+    @cached_property
+    def pods(self) -> tuple[Pod, ...]:
+        """All pods."""
+        return tuple(chain.from_iterable(each.pods for each in self.on_nodes))
+
+    @cached_property
+    def classes(self) -> frozenset[PodClass]:
+        """The classes of all pods."""
+        return frozenset[PodClass]().union(*(each.classes for each in self.on_nodes))
+
+
+def _requested(pods: Iterable[Pod], snapshot: Snapshot) -> Numbers:
+    vectors = [snapshot.vector(pod.cls.requests) for pod in pods]  # may add columns to the node table
+    return _sum(vectors, len(snapshot.nodes.resources))
+
+
+def _sum(vectors: Iterable[Numbers], width: int) -> Numbers:
+    """Sum up rows of the node table, the first columns of which were made before others were added."""
+    total = np.zeros(width, np.int64)
+    for vector in vectors:
+        total[: len(vector)] += vector
+    return total
 
 
 class Losses:
@@ -170,17 +232,20 @@ class Losses:
         self._trusted = _trusted(shared)
         self._usable = places(shared)
         self._pending = queue(shared.snapshot, shared.policy, shared.circumstances)
+        self._pending_ports = sum(bool(pod.cls.ports) for pod in self._pending)
 
     def run(self, decisive: Sequence[str]) -> tuple[PoolLoss, ...]:
         """Judge each pool: by proof, or else by simulation. End with the first of *decisive* that is not survived."""
         pools = self._pools
         displaced = {name: self._displaced(rows) for name, rows in pools.items()}
-        ample = Ample(self._snapshot, self._filters, self._usable, self._most(displaced.values()))
-        unproved = {name: self._unproved(ample, pools[name], lost) for name, lost in displaced.items()}
+        most = self._most(displaced.values())
+        ample = Ample(self._snapshot, self._filters, self._usable, most, tuple(pools.values()))
+        doubtful = self._doubtful(ample, displaced.values())
+        unproved = {name: self._unproved(ample, pools[name], lost, doubtful) for name, lost in displaced.items()}
         results = []
         for name in dict.fromkeys((*(name for name in decisive if name in displaced), *displaced)):
             lost = displaced[name]
-            result = PoolLoss(name, len(pools[name]), len(lost.pods), not_recreated=lost.not_recreated)
+            result = PoolLoss(name, len(pools[name]), lost.number, not_recreated=lost.not_recreated)
             if unproved[name] or lost.bound:
                 result = self._simulated(result, pools[name], lost, unproved[name], ample)
             results.append(result)
@@ -188,44 +253,42 @@ class Losses:
                 break
         return tuple(results)
 
-    def _displaced(self, rows: Rows) -> _Displaced:
+    def _displaced(self, rows: Rows) -> _Lost:
         names = self._snapshot.nodes.names
         on_nodes = [self._node_pods.of(names[row], self._shared) for row in rows.tolist()]
         moved = [pod for row in rows.tolist() for pod in self._moved.get(row, ())] if self._moved else []
-        owned = [pod for pod in moved if pod.owner is not None]
-        return _Displaced(
-            pods=(*chain.from_iterable(each.pods for each in on_nodes), *owned),
-            not_recreated=sum(each.not_recreated for each in on_nodes) + len(moved) - len(owned),
-            bound=(*chain.from_iterable(each.bound for each in on_nodes), *_bound(owned, self._shared)),
-            unlike=any(each.unlike for each in on_nodes),
-        )
+        owned = tuple(pod for pod in moved if pod.owner is not None)
+        if moved:
+            bound, requested = tuple(_bound(owned, self._shared)), _requested(owned, self._snapshot)
+            on_nodes.append(_Displaced(owned, len(moved) - len(owned), bound, requested))
+        return _Lost(on_nodes)
 
-    def _most(self, displaced: Iterable[_Displaced]) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    def _most(self, displaced: Iterable[_Lost]) -> Numbers:
         """Return at least what the pods of any pool request together, with the pending pods."""
         vector = self._snapshot.vector
-        for pod in self._pending:
-            vector(pod.cls.requests)  # adds the columns of its resources before any vector is used
-        for lost in displaced:
-            for cls in {pod.cls for pod in lost.pods}:
-                vector(cls.requests)
-        most = np.zeros(len(self._snapshot.nodes.resources), np.int64)
-        for lost in displaced:
-            classes = Counter(pod.cls for pod in lost.pods)
-            total = sum((number * vector(cls.requests) for cls, number in classes.items()), start=np.int64(0))
-            most = np.maximum(most, total)
-        return most + sum((vector(pod.cls.requests) for pod in self._pending), start=np.int64(0))
+        pending = [vector(pod.cls.requests) for pod in self._pending]
+        width = len(self._snapshot.nodes.resources)
+        by_pool = [_sum((each.requested for each in lost.on_nodes), width) for lost in displaced]
+        return np.max(by_pool, axis=0, initial=0) + _sum(pending, width) if by_pool else _sum(pending, width)
 
-    def _unproved(self, ample: Ample, rows: Rows, lost: _Displaced) -> frozenset[PodClass]:
+    def _doubtful(self, ample: Ample, displaced: Iterable[_Lost]) -> frozenset[PodClass]:
+        """Return the classes of which it is not proved that they find a place whichever pool is lost."""
+        displaced = list(displaced)
+        classes = frozenset[PodClass]().union(*(each.classes for lost in displaced for each in lost.on_nodes))
+        ports = max((lost.with_ports for lost in displaced), default=0) + self._pending_ports
+        return frozenset(cls for cls in classes if not ample.fits_always(cls, len(self._pending), ports))
+
+    def _unproved(self, ample: Ample, rows: Rows, lost: _Lost, doubtful: frozenset[PodClass]) -> frozenset[PodClass]:
         """Return the classes of lost pods of which it is not proved that they find a place."""
-        classes = {pod.cls: None for pod in lost.pods}
         if lost.unlike or any(affinity_terms(pod.cls).anti_affinity for pod in self._pending):
-            return frozenset(classes)
-        ports = sum(bool(pod.cls.ports) for pod in (*lost.pods, *self._pending))
-        loss = Loss(rows, frozenset(rows.tolist()), len(self._pending), ports)
+            return lost.classes
+        if not (classes := lost.classes & doubtful if doubtful else doubtful):
+            return classes
+        loss = Loss(rows, frozenset(rows.tolist()), len(self._pending), lost.with_ports + self._pending_ports)
         return frozenset(cls for cls in classes if not ample.fits(cls, loss))
 
     def _simulated(
-        self, result: PoolLoss, rows: Rows, lost: _Displaced, unproved: frozenset[PodClass], ample: Ample
+        self, result: PoolLoss, rows: Rows, lost: _Lost, unproved: frozenset[PodClass], ample: Ample
     ) -> PoolLoss:
         """Simulate the scheduler after the loss. The trial is unchanged afterwards."""
         mark = self._trial.savepoint()
@@ -286,7 +349,7 @@ class Losses:
                 return False
         return True
 
-    def _stuck(self, pool: str, lost: _Displaced) -> tuple[bool, list[tuple[Pod, str]]]:
+    def _stuck(self, pool: str, lost: _Lost) -> tuple[bool, list[tuple[Pod, str]]]:
         """Return whether the loss was judged, and the pods without a place, each with the reason.
 
         First-fit is tried first: it is fast, and if it finds no place for some pods, spreading them does not either.

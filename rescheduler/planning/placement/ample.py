@@ -13,7 +13,7 @@ Pods that may not be beside others, that must be in the domain of others, or tha
 with the sums of the domains where they may be. Everything else is not provable.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -33,6 +33,9 @@ Rows = npt.NDArray[np.intp]
 
 #: Floating-point sums are compared with this margin.
 _MARGIN: Final = 1e-6
+
+#: Sums by pool and domain are used for at most this many domains of all pools.
+_MOST_CELLS: Final = 20_000
 
 _FIT: Final = "NodeResourcesFit"
 _KNOWN: Final = (NODE_PORTS, INTER_POD_AFFINITY, POD_TOPOLOGY_SPREAD)
@@ -56,28 +59,119 @@ class _Shape:
     resources: int  #: D: how many resources can reject the pod
     total: float
     largest: float
+    most_lost: float  #: the sum of the shares of the pool with the most
     by_domain: dict[Domains, Shares] = field(default_factory=dict)
+    by_pool: dict[Domains, Shares] = field(default_factory=dict)  #: the same by pool, nodes without one at the end
 
 
 class Ample:
     """Proofs for the current state of *snapshot*, in which the nodes *usable* accept pods.
 
-    *most* is at least what the pods of any loss that is judged request together, as a row of the node table.
+    *most* is at least what the pods of any loss that is judged request together, as a row of the node table. *pools*
+    are the rows of all pools that are lost, one at a time.
     """
 
-    def __init__(self, snapshot: Snapshot, filters: Filters, usable: Flags, most: Numbers) -> None:
+    def __init__(
+        self, snapshot: Snapshot, filters: Filters, usable: Flags, most: Numbers, pools: Sequence[Rows]
+    ) -> None:
         self._snapshot = snapshot
         self._filters = filters
         self._usable = usable
         self._most = most
+        self._pools = len(pools)
+        self._pool_of = np.full(len(snapshot.nodes), len(pools), np.intp)
+        for number, rows in enumerate(pools):
+            self._pool_of[rows] = number
+        self._fewest: dict[Domains, int] = {}
         self._shapes: dict[LocalResult, _Shape] = {}
         self._classes: dict[PodClass, tuple[_Shape, Ties | None] | None] = {}
 
+    def fits_always(self, pod: PodClass, pending: int, with_ports: int) -> bool:
+        """Return whether it is proved that a pod of the class finds a place whichever pool is lost.
+
+        *pending* and *with_ports* are at least those of any loss. Sums that differ between the pools are replaced by
+        the worst of all, so what is proved here is proved for each pool; the reverse is not true.
+        """
+        if (known := self._known(pod)) is None:
+            return False
+        shape, ties = known
+        left = shape.total - shape.most_lost
+        if ties is None:
+            return left > shape.resources + _MARGIN
+        blocked, siblings = self._kept_apart_always(ties.apart, pending)
+        if blocked is None:
+            return False
+        siblings += with_ports if pod.ports else 0
+        reserve = shape.resources + siblings * shape.largest + _MARGIN
+        if not ties.beside and not ties.spread:
+            return left - float(shape.shares[blocked].sum()) > reserve
+        if len(ties.beside) + len(ties.spread) > 1 or pending:
+            return False
+        counts = (*ties.beside, *ties.spread)[0]
+        counts.current()  # brings the domains up to date
+        domains = counts.domains
+        if (self._pools + 1) * (domains.size + 1) > _MOST_CELLS:
+            return False
+        by_pool = self._by_pool(shape, domains)
+        sums = by_pool.sum(axis=0) - np.bincount(domains.slots[blocked], shape.shares[blocked], domains.size + 1)
+        if ties.spread:
+            occupied = np.flatnonzero(np.bincount(domains.counted[self._snapshot.nodes.alive])[: domains.size])
+            least = sums[occupied] - by_pool[: self._pools, occupied].max(axis=0, initial=0)
+            return self._fewest_domains(domains) >= max(1, ties.min_domains) and bool((least > reserve).all())
+        always = self._beside_always(counts)
+        most_lost = by_pool[: self._pools, always].sum(axis=1).max(initial=0)
+        return bool(len(always)) and bool(sums[always].sum() - most_lost > reserve)
+
+    def _kept_apart_always(self, apart: Collection[DomainCounts], pending: int) -> tuple[Rows | None, int]:
+        """Return what :func:`_kept_apart` returns, for the pool with the most siblings, and with its nodes blocked."""
+        blocked: dict[int, None] = {}
+        siblings = 0
+        for counts in apart:
+            rows = counts.counter.rows
+            if not rows and not pending:
+                continue
+            if counts.domains.topology.key != HOSTNAME:
+                return None, 0
+            at = np.fromiter(rows, np.intp, len(rows))
+            numbers = np.fromiter(rows.values(), np.float64, len(rows))
+            siblings += int(np.bincount(self._pool_of[at], numbers, self._pools + 1)[: self._pools].max(initial=0))
+            siblings += pending
+            blocked |= dict.fromkeys(rows)
+        return np.fromiter(blocked, np.intp, len(blocked)), siblings
+
+    def _by_pool(self, shape: _Shape, domains: Domains) -> Shares:
+        """Return the sums of shares by pool and domain."""
+        if (known := shape.by_pool.get(domains)) is None:
+            width = domains.size + 1
+            cells = self._pool_of * width + domains.slots
+            sums = np.bincount(cells, shape.shares, (self._pools + 1) * width).astype(np.float64)
+            known = shape.by_pool[domains] = sums.reshape(self._pools + 1, width)
+        return known
+
+    def _fewest_domains(self, domains: Domains) -> int:
+        """Return how many domains have nodes that stay, after the loss of the pool with the most domains."""
+        if domains not in self._fewest:
+            width, alive = domains.size + 1, self._snapshot.nodes.alive
+            cells = (self._pool_of * width + domains.counted)[alive]
+            nodes = np.bincount(cells, minlength=(self._pools + 1) * width).reshape(self._pools + 1, width)
+            stay = (nodes.sum(axis=0) - nodes)[:, : domains.size] > 0
+            self._fewest[domains] = int(stay[: self._pools].sum(axis=1).min(initial=domains.size))
+        return self._fewest[domains]
+
+    def _beside_always(self, counts: DomainCounts) -> Rows:
+        """Return the domains with pods of two pools, or on other nodes: one of these pods stays."""
+        first: dict[int, int] = {}
+        always: set[int] = set()
+        slots = counts.domains.counted
+        for row in counts.counter.rows:
+            domain, pool = int(slots[row]), int(self._pool_of[row])
+            if pool == self._pools or first.setdefault(domain, pool) != pool:
+                always.add(domain)
+        return np.array(sorted(always - {counts.domains.size}), np.intp)
+
     def fits(self, pod: PodClass, loss: Loss) -> bool:
         """Return whether it is proved that a pod of the class finds a place after *loss*."""
-        if pod not in self._classes:
-            self._classes[pod] = self._judge(pod)
-        if (known := self._classes[pod]) is None:
+        if (known := self._known(pod)) is None:
             return False
         shape, ties = known
         if ties is None:
@@ -89,9 +183,14 @@ class Ample:
         shape = self._shape(pod)
         return float(shape.shares[feasible].sum()) > shape.resources + _MARGIN
 
+    def _known(self, pod: PodClass) -> tuple[_Shape, Ties | None] | None:
+        if pod not in self._classes:
+            self._classes[pod] = self._judge(pod)
+        return self._classes[pod]
+
     def _judge(self, pod: PodClass) -> tuple[_Shape, Ties | None] | None:
         """Return the shape and the ties of a class, None instead of ties that do not matter; None: not provable."""
-        shape, plugins = self._shape(pod), self._filters.plugins_of(pod)
+        plugins = self._filters.plugins_of(pod)
         if any(plugin.name != _FIT and plugin not in _KNOWN for plugin in plugins):
             return None
         if (ties := ties_of(pod, self._snapshot)) is None:
@@ -117,7 +216,10 @@ class Ample:
             shares[rows] = (slack / others[columns]).min(axis=1)
         else:
             shares[rows] = 1
-        return _Shape(shares, len(columns), float(shares.sum()), float(shares.max(initial=0)))
+        lost = np.bincount(self._pool_of, shares, self._pools + 1)[: self._pools]
+        return _Shape(
+            shares, len(columns), float(shares.sum()), float(shares.max(initial=0)), float(lost.max(initial=0))
+        )
 
     def _fits_with_ties(self, pod: PodClass, shape: _Shape, ties: Ties, loss: Loss) -> bool:
         """Return whether a pod finds a place in each domain that the scheduler may leave to it."""
