@@ -1,15 +1,20 @@
 """The faults, which handle a request instead of only forwarding it."""
 
+import contextlib
 import itertools
 import json
+import queue
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from http.client import HTTPException
 from typing import Final, Literal, Protocol
 
 from devcluster.faults.calls import ApiCall
 from devcluster.faults.exchange import ConnectionEnded, ProxiedRequest
 from devcluster.faults.frames import error_event, status, whole_frames
 from devcluster.faults.upstream import UpstreamAnswer
+from rescheduler.clock import SystemClock
 
 INJECTED: Final = "injected fault"
 _PIECES: Final = 20  #: number of pieces of a body that is sent slowly
@@ -173,6 +178,34 @@ class SilentWatch(_ToWatches):
         request.begin(request.forward())
         request.wait(self.seconds)
         raise ConnectionEnded
+
+
+@dataclass(frozen=True, slots=True)
+class LateWatch(_ToWatches):
+    """Watch events that arrive in their order, but as late as *late* says in seconds when the server sends them."""
+
+    late: Callable[[], float]
+
+    def play(self, request: ProxiedRequest) -> None:
+        response = request.forward()
+        request.pass_on(response, self._delayed(request, whole_frames(response.chunks)))
+
+    def _delayed(self, request: ProxiedRequest, frames: Iterable[bytes]) -> Iterator[bytes]:
+        clock = SystemClock()
+        arrived: queue.SimpleQueue[tuple[float, bytes] | None] = queue.SimpleQueue()
+
+        def read() -> None:
+            # The other thread may close the response, which http.client does not expect during a read.
+            with contextlib.suppress(OSError, ValueError, HTTPException, AttributeError):
+                for frame in frames:
+                    arrived.put((clock.monotonic() + self.late(), frame))
+            arrived.put(None)
+
+        threading.Thread(target=read, name="late-watch", daemon=True).start()
+        while (item := arrived.get()) is not None:
+            due, frame = item
+            request.wait(max(0.0, due - clock.monotonic()))
+            yield frame
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from devcluster.api import Json
-from devcluster.manifests import IMAGE, deployment, statefulset
+from devcluster.manifests import IMAGE, deployment, pod, statefulset
 from devcluster.plane import ControlPlane
 from devcluster.stages import START_AFTER, TERMINATE_AFTER
 from tests.cluster.bad_days import FLAGS
@@ -65,8 +65,23 @@ def test_a_replacement_that_preempts_other_pods_stops_the_drain(
         cluster.api.delete("/apis/scheduling.k8s.io/v1/priorityclasses/important")
 
 
+def at_once() -> list[Json]:
+    """Return pods that are gone as soon as they are preempted."""
+    return [deployment("low", 8, cpu="1")]
+
+
+def slowly() -> list[Json]:
+    return [deployment("low", 8, cpu="1", annotations={TERMINATE_AFTER: "3s"})]
+
+
+def alone() -> list[Json]:
+    """Return pods that nobody creates again."""
+    return [pod(f"low-{number}", cpu="1") for number in range(8)]
+
+
+@pytest.mark.parametrize("others", [at_once, slowly, alone])
 def test_room_that_others_took_is_not_preempted_and_forgotten(
-    cluster: ControlPlane, observer: Observer, tmp_path: Path
+    cluster: ControlPlane, observer: Observer, tmp_path: Path, others: Callable[[], list[Json]]
 ) -> None:
     """Pods of a lower priority come to the spot node after the plan; the replacement pod preempts one of them."""
     leaving = {TERMINATE_AFTER: "3s"}
@@ -79,7 +94,7 @@ def test_room_that_others_took_is_not_preempted_and_forgotten(
             observer.open_all()
             with Daemon(cluster, *FLAGS, "--node-cooldown=1h", "--node-cooldown-max=1h", *pool.flags):
                 observer.eventually(observer.evictions, "the first eviction")
-                cluster.apply([deployment("low", 8, cpu="1", annotations=leaving)])
+                cluster.apply(others())
                 observer.eventually(lambda: "DrainFailed" in observer.events(NODE), "the failure", never=pool.ordered)
                 observer.wait_unmarked()
                 assert any("preempted" in message for message in observer.messages(NODE, "DrainFailed"))

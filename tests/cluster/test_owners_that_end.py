@@ -14,6 +14,7 @@ from tests.cluster.bad_days import FLAGS
 from tests.cluster.daemon import Daemon
 from tests.cluster.machines import PoolMachines, machines
 from tests.cluster.observer import Observer, ready
+from tests.cluster.operators import Operators, PlayedOwner
 
 NODE: Final = "od-1"
 PODS: Final = 4
@@ -106,6 +107,25 @@ def test_pods_of_an_owner_that_is_being_deleted_are_not_evicted(
         assert len(observer.evictions()) <= before + 1  # one may be in flight
         assert len(ready(observer.pods())) >= PODS - before - 1
         observer.stays(pool.ordered, [])
+
+
+def test_pods_of_a_custom_owner_that_is_being_deleted_are_not_evicted(
+    cluster: ControlPlane, observer: Observer, pool: PoolMachines
+) -> None:
+    """Its operator creates no pods any more, but a finalizer keeps the object."""
+    row = PlayedOwner("apps.kruise.io/v1alpha1/CloneSet", "clone", NODE, wanted=PODS, scale=True, recreates=False)
+    with Operators(cluster, [row]) as operators:
+        observer.running(PODS)
+        operators.opened = True
+        observer.open_all()
+        with Daemon(cluster, *FLAGS, "--scheduler-name=*", *pool.flags):
+            observer.eventually(observer.evictions, "the first eviction")
+            delete_kept(cluster, row.path, propagationPolicy="Background")
+            observer.eventually(lambda: "DrainFailed" in observer.events(NODE), "the failure", never=pool.ordered)
+            observer.wait_unmarked()
+            assert len(observer.evictions()) == 1
+            observer.stays(pool.ordered, [])
+        cluster.api.patch(row.path, {"metadata": {"finalizers": None}})
 
 
 def test_the_pods_of_a_stateful_set_that_is_replaced_in_place_are_moved(
