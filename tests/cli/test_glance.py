@@ -115,7 +115,7 @@ def test_a_lever_is_shown_in_full_and_as_a_patch(capfd: pytest.CaptureFixture[st
 
 
 WRONG = {
-    "--lever=99": "--lever=99: no such lever: expected 1 to 10",
+    "--lever=99": "--lever=99: no such lever: expected 1 to 11",
     "--patch": "--patch: expected --lever",
     "--watch": "--watch: expected a live cluster",
     "--lever=1 --independent": "--lever: expected no --what-if and no --independent",
