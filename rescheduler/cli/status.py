@@ -9,7 +9,7 @@ import click
 import yaml
 
 from rescheduler.cli.console import Line, show, warn
-from rescheduler.cli.go_flags import DurationType, GoCommand, Option
+from rescheduler.cli.go_flags import DurationType, GoCommand, Option, format_duration
 from rescheduler.cli.options import command_for, connection_options, found_memory_option, installation_options
 from rescheduler.clock import SystemClock
 from rescheduler.planning.forms import count
@@ -27,14 +27,12 @@ from rescheduler.settings import MEMORY_NAME, ApiServerConnection, NamedInstalla
 @Option(
     "--node-drain-delay",
     DurationType(),
-    default="10m",
-    help="The drain delay of the daemon, which is not stored in the cluster. It determines the waiting reason "
-    "drain-delay.",
+    help="The drain delay of the daemon. It determines the waiting reason drain-delay. Default: the one that the "
+    "daemon has stored; without it, that reason is not known.",
 )
 @Option(
     "--landing-timeout",
     DurationType(),
-    default="10m",
     help="The landing timeout of the daemon, in the same way. Owed pods keep all drains waiting for this time only.",
 )
 @connection_options
@@ -42,8 +40,8 @@ from rescheduler.settings import MEMORY_NAME, ApiServerConnection, NamedInstalla
 @found_memory_option
 def command(
     output: str,
-    node_drain_delay: timedelta,
-    landing_timeout: timedelta,
+    node_drain_delay: timedelta | None,
+    landing_timeout: timedelta | None,
     connection: ApiServerConnection,
     named: NamedInstallation,
     memory_name: str | None,
@@ -91,7 +89,10 @@ def lines(status: dict[str, Any]) -> Iterator[str]:
     yield f"Leader        {status['leader'] or 'none'}{renewed}"
     yield f"Paused        {_pause(paused) if paused else 'no'}"
     yield f"Waiting       {waiting['reason'] + ': ' + waiting['detail'] if waiting else 'no reason stored'}"
+    settings = status["settings"]
     yield f"Last drain    {status['lastDrain'] or 'none'}"
+    yield f"Drain delay   {_delay(settings['nodeDrainDelaySeconds'])}"
+    yield from (f"Drain window  {window}" for window in settings["drainWindows"])
     for title, key, row in (
         ("Draining", "draining", _drain_row),
         ("Cooling down", "coolingDown", _cooldown_row),
@@ -102,6 +103,10 @@ def lines(status: dict[str, Any]) -> Iterator[str]:
         rows = [row(entry) for entry in status[key]]
         yield f"{title:<13} {rows[0] if rows else 'none'}"
         yield from (f"{'':<13} {text}" for text in rows[1:])
+
+
+def _delay(seconds: float | None) -> str:
+    return "not known: the daemon has not stored it" if seconds is None else format_duration(timedelta(seconds=seconds))
 
 
 def _pause(paused: dict[str, Any]) -> str:

@@ -16,7 +16,7 @@ from predicates.snapshot import Snapshot
 from rescheduler import providers
 from rescheduler.clock import Clock, SteadyClock, SystemClock
 from rescheduler.draining import actions
-from rescheduler.errors import Forbidden, InputError, ReschedulerError
+from rescheduler.errors import Forbidden, InputError, ReschedulerError, UsageError
 from rescheduler.execution import machine_orders
 from rescheduler.housekeeping.synced_memory import loaded
 from rescheduler.kube import consistent_reads
@@ -31,10 +31,10 @@ from rescheduler.kube.state import read_cluster as state_read_cluster
 from rescheduler.kube.unwatched import PodGroups
 from rescheduler.observe.events import Waiting
 from rescheduler.planning.forms import utc
-from rescheduler.planning.memory import Memory, OpenDebt
+from rescheduler.planning.memory import Memory, OpenDebt, StoredSettings
 from rescheduler.planning.money.savings import SavingsLedger
 from rescheduler.planning.money.savings_form import load_ledger
-from rescheduler.planning.pauses import ManualPause, manual_pause
+from rescheduler.planning.pauses import ManualPause, closed_until, manual_pause, parse_window
 from rescheduler.planning.waits import Cooldown
 from rescheduler.providers.base import CloudProvider, GroupFlags, NotSupported
 from rescheduler.settings import MEMORY_NAME, ApiServerConnection, NamedInstallation, Provider, Scheduling
@@ -167,8 +167,8 @@ class Installation:
     namespace: str
     lease_name: str
     memory_name: str
-    node_drain_delay: timedelta = timedelta(minutes=10)
-    landing_timeout: timedelta = timedelta(minutes=10)
+    node_drain_delay: timedelta | None = None  #: None: the one that the daemon has stored
+    landing_timeout: timedelta | None = None  #: likewise
 
     @property
     def identity(self) -> str:
@@ -201,7 +201,10 @@ class InstallationStatus:
             return Waiting.PAUSED, self.pause.text
         if self.memory_trouble:
             return Waiting.MEMORY_UNREADABLE, self.memory_trouble
-        return _waiting(self.memory, self.installation, self.at) if self.memory is not None else None
+        if self.memory is None:
+            return None
+        held = _waiting(self.memory, self.installation, self.at)
+        return held if held is not None else _outside_windows(self.memory.settings, self.at)
 
     def why_nothing_is_drained(self) -> str:
         """Return a sentence about why no drain starts now, or which one runs; "" if neither is known."""
@@ -210,6 +213,17 @@ class InstallationStatus:
             return f"node {node} is being drained{f' ({mark.step} since {utc(mark.since)})' if mark else ''}"
         waiting = self.waiting()
         return "" if waiting is None else f"{waiting[0]}: {waiting[1]}"
+
+    def _settings(self) -> dict[str, Any]:
+        """Return the flags of the daemon, each None if neither the daemon has stored it nor the user gives it."""
+        stored, place = self.memory.settings if self.memory is not None else StoredSettings(), self.installation
+        delay = _known(place.node_drain_delay, stored.node_drain_delay)
+        landing = _known(place.landing_timeout, stored.landing_timeout)
+        return {
+            "nodeDrainDelaySeconds": None if delay is None else delay.total_seconds(),
+            "landingTimeoutSeconds": None if landing is None else landing.total_seconds(),
+            "drainWindows": list(stored.drain_windows),
+        }
 
     def as_json(self) -> dict[str, Any]:
         """Return the state as JSON values. Times are in UTC."""
@@ -233,6 +247,7 @@ class InstallationStatus:
             ],
             "spotPools": [pool.as_json() for pool in memory.pools.states({}, {}, self.at)],
             "lastDrain": _time(memory.drained_at),
+            "settings": self._settings(),
         }
 
 
@@ -289,13 +304,29 @@ def _marks(nodes: Iterable[Node], identity: str) -> dict[str, actions.Intent | N
     return {name: mark for name, mark in marked.items() if mark is None or mark.identity in ("", identity)}
 
 
+def _outside_windows(settings: StoredSettings, now: datetime) -> tuple[Waiting, str] | None:
+    """Return why the drain windows of the daemon keep it waiting, or None."""
+    try:
+        closed = closed_until([parse_window(text) for text in settings.drain_windows], now)
+    except UsageError:  # of a newer version
+        return None
+    return (Waiting.OUTSIDE_DRAIN_WINDOW, closed) if closed else None
+
+
+def _known(given: timedelta | None, stored: float | None) -> timedelta | None:
+    """Return what the user gives, otherwise what the daemon has stored."""
+    return given if given is not None or stored is None else timedelta(seconds=stored)
+
+
 def _waiting(memory: Memory, installation: Installation, now: datetime) -> tuple[Waiting, str] | None:
-    delay = installation.node_drain_delay
-    young = [owed for owed in memory.debts if now < owed.since + installation.landing_timeout]
+    delay = _known(installation.node_drain_delay, memory.settings.node_drain_delay)
+    landing = _known(installation.landing_timeout, memory.settings.landing_timeout)
+    young = [owed for owed in memory.debts if landing is None or now < owed.since + landing]
     if young:
         owed = ", ".join(sorted({str(owed.debt.controller) for owed in young}))
-        return Waiting.LANDING_PENDING, f"replacement pods are owed to {owed}"
-    if memory.drained_at is not None and now < memory.drained_at + delay:
+        unknown = "; how long they delay drains is not known" if landing is None else ""
+        return Waiting.LANDING_PENDING, f"replacement pods are owed to {owed}{unknown}"
+    if memory.drained_at is not None and delay is not None and now < memory.drained_at + delay:
         return Waiting.DRAIN_DELAY, f"the drain delay runs until {_time(memory.drained_at + delay)}"
     if (until := memory.returned.active(now)) is not None:
         return Waiting.RETURNED_PODS, f"evicted pods returned to on-demand nodes; drains wait until {_time(until)}"

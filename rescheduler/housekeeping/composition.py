@@ -139,7 +139,7 @@ def _assemble(
     written = _events(parts, writer, run_state, running, clock)
     report = tee(run_state.observe, Logs(), metrics, status, *node_prices, *written, pages)
     report(Started(VERSION, holder, address, running.dry_run))
-    history = new_history(writer, report, run_state, running, clock)
+    history = new_history(writer, report, run_state, policy, running, clock)
     view = _view(state, client, policy, history, running, clock, holder)
     cluster, controllers = KubeCluster(writer), Ownership(ControllerReader(client, clock))
     access = _drain_context(writer, cluster, provider, controllers, run_state, running, clock, holder)

@@ -45,6 +45,7 @@ from rescheduler.kube.state import ClusterState
 from rescheduler.observe.events import DrainEnded, DrainStarted, Event, InvolvedLease, Report, RoundEnded
 from rescheduler.observe.pages import Health
 from rescheduler.observe.status import Status
+from rescheduler.planning.memory import StoredSettings
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.outcome import PodRef
 from rescheduler.planning.pauses import manual_pause
@@ -126,11 +127,20 @@ REMOVAL_SECONDS: Final = 30.0
 ONCE_REMOVAL_SECONDS: Final = 600.0
 
 
-def new_history(writer: Client, report: Report, run_state: DaemonState, running: Running, clock: Clock) -> DrainHistory:
+def new_history(
+    writer: Client, report: Report, run_state: DaemonState, policy: Policy, running: Running, clock: Clock
+) -> DrainHistory:
     """Return the history of drains, which is stored in a ConfigMap. With an elector, the Lease records its creation."""
     lease = running.lease_name if run_state.elector is not None else ""
     store = MemoryStore(writer, running.namespace, running.memory_name, lease)
-    return DrainHistory(store, running.timing, clock, report, lambda: run_state.leading, dry_run=running.dry_run)
+    settings = StoredSettings(
+        running.timing.node_drain_delay.total_seconds(),
+        running.timing.landing_timeout.total_seconds(),
+        tuple(window.text for window in policy.drain_windows),
+    )
+    return DrainHistory(
+        store, running.timing, clock, report, lambda: run_state.leading, dry_run=running.dry_run, settings=settings
+    )
 
 
 def new_bookkeeping(

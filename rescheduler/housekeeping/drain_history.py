@@ -17,7 +17,7 @@ from rescheduler.observe.events import Compared, CoolingDown, Held, InvolvedNode
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.forms import utc
-from rescheduler.planning.memory import Memory, OpenDebt, owing
+from rescheduler.planning.memory import Memory, OpenDebt, StoredSettings, owing
 from rescheduler.planning.movements import OwnerWait, blocker
 from rescheduler.planning.outcome import Blocker, Landed, Reason
 from rescheduler.planning.pools import PoolState
@@ -64,6 +64,7 @@ class DrainHistory:
         leading: Callable[[], bool],
         *,
         dry_run: bool = False,
+        settings: StoredSettings | None = None,
     ) -> None:
         """Create the history; see :class:`~rescheduler.housekeeping.synced_memory.SyncedMemory` for the arguments."""
         self._delay = timing.node_drain_delay
@@ -71,7 +72,7 @@ class DrainHistory:
         self._clock = clock
         self._dry_run = dry_run
         self._report = report
-        self._synced = SyncedMemory(store, self._waits, clock, report, leading, dry_run=dry_run)
+        self._synced = SyncedMemory(store, self._waits, clock, report, leading, dry_run=dry_run, settings=settings)
         self._node_hours: defaultdict[str, float] = defaultdict(float)  #: by pool, that are not recorded yet
         self._pools_seen: datetime | None = None  #: the last time at which the pools were observed
         self._hours_recorded: datetime | None = None

@@ -6,13 +6,15 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Final, Protocol
 
+import msgspec
+
 from rescheduler.clock import Clock
 from rescheduler.errors import InputError, NotFound, ReschedulerError, Unauthorized
 from rescheduler.kube.client import retry_on_conflict
 from rescheduler.kube.memory import Absent, Reading, Stored, UnreadableMemory
 from rescheduler.observe.events import ErrorKind, MemoryDropped, Report, Trouble
 from rescheduler.planning.forms import count, utc
-from rescheduler.planning.memory import Memory, fitted, load
+from rescheduler.planning.memory import Memory, StoredSettings, fitted, load
 from rescheduler.planning.waits import Waits
 
 # The memory of a process and its copy in the ConfigMap, which is read each round and written after changes.
@@ -62,8 +64,13 @@ class SyncedMemory:
         leading: Callable[[], bool],
         *,
         dry_run: bool = False,
+        settings: StoredSettings | None = None,
     ) -> None:
-        """Create the memory. *leading* returns whether this replica may write at present. A dry run writes nothing."""
+        """Create the memory. *leading* returns whether this replica may write at present. A dry run writes nothing.
+
+        *settings* are stored with the memory, for commands that read it.
+        """
+        self._settings = settings
         self.memory = Memory()
         self.trouble = ""  #: why the memory cannot be read or stored, or ""
         self._store = store
@@ -93,6 +100,8 @@ class SyncedMemory:
                 self._report(Trouble(ErrorKind.READ, f"this dry run could not read the memory: {error}"))
             return
         self.memory = self.memory.bounded(self._clock.now(), self._waits)
+        if self._settings is not None:
+            self.memory = msgspec.structs.replace(self.memory, settings=self._settings)
         self.save()
 
     def save(self) -> bool:

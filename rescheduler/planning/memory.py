@@ -57,6 +57,14 @@ def owing(
     return others + tuple(OpenDebt(node, known.get(debt.controller, now), debt) for debt in debts)
 
 
+class StoredSettings(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The flags of the daemon without which its waits cannot be told from its memory."""
+
+    node_drain_delay: float | None = None  #: in seconds; None: not stored
+    landing_timeout: float | None = None  #: in seconds
+    drain_windows: tuple[str, ...] = ()  #: as given
+
+
 class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The state that must survive restarts and leader changes. Times are wall-clock times in UTC."""
 
@@ -69,6 +77,7 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     movements: Movements = Movements()
     spot_orders: SpotOrders = SpotOrders()  #: from the cloud provider
     pools: PoolLosses = PoolLosses()  #: of spot nodes
+    settings: StoredSettings = StoredSettings()  #: of the daemon that wrote the memory last
 
     def waived(self, names: Collection[str]) -> "Memory":
         """Return the same memory without debts to owners in *names*, which do not wait any more either.

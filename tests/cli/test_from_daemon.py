@@ -16,7 +16,7 @@ from rescheduler.clock import SystemClock
 from rescheduler.errors import NotFound
 from rescheduler.housekeeping.command_reads import Installation, InstallationStatus
 from rescheduler.planning.debts import Debt
-from rescheduler.planning.memory import Memory, OpenDebt
+from rescheduler.planning.memory import Memory, OpenDebt, StoredSettings
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.movements import NotRecovered, OwnerWait
 from rescheduler.planning.pauses import PAUSE_REASON, PAUSED
@@ -40,8 +40,26 @@ def waiting(**memory: Any) -> InstallationStatus:
 HELD: dict[str, tuple[InstallationStatus, str]] = {
     "nothing": (waiting(), ""),
     "no memory": (OURS, ""),
-    "the drain delay": (waiting(drained_at=NOW - timedelta(minutes=4)), "drain-delay: the drain delay runs until"),
-    "a delay that is over": (waiting(drained_at=NOW - timedelta(minutes=11)), ""),
+    "the drain delay": (
+        waiting(drained_at=NOW - timedelta(minutes=4), settings=StoredSettings(600.0)),
+        "drain-delay: the drain delay runs until 2026-01-01T12:06:00Z",
+    ),
+    "another drain delay": (waiting(drained_at=NOW - timedelta(minutes=4), settings=StoredSettings(180.0)), ""),
+    "a drain delay that is not known": (waiting(drained_at=NOW - timedelta(minutes=4)), ""),
+    "a delay that is over": (waiting(drained_at=NOW - timedelta(minutes=11), settings=StoredSettings(600.0)), ""),
+    "a closed window": (
+        waiting(settings=StoredSettings(drain_windows=("Sat 01:00-02:00",))),
+        "outside-drain-window: no drain window is open; the next one opens at",
+    ),
+    "an open window": (waiting(settings=StoredSettings(drain_windows=("Sat 01:00-02:00", "11:00-13:00"))), ""),
+    "a window of a newer version": (waiting(settings=StoredSettings(drain_windows=("cron 5 4",))), ""),
+    "owed pods for longer than the landing timeout": (
+        waiting(
+            debts=(OpenDebt("od", NOW - timedelta(minutes=3), Debt(WEB, 1, 1)),),
+            settings=StoredSettings(landing_timeout=60.0),
+        ),
+        "",
+    ),
     "owed pods": (
         waiting(debts=(OpenDebt("od", NOW, Debt(WEB, 1, 1)),)),
         "landing-pending: replacement pods are owed to",
@@ -93,7 +111,7 @@ def test_cooldowns_and_owners_that_are_set_aside_are_those_of_the_daemon() -> No
 
 
 def test_the_first_line_says_that_nothing_is_drained_now() -> None:
-    cluster = planned(waiting(drained_at=NOW))
+    cluster = planned(waiting(drained_at=NOW, settings=StoredSettings(600.0)))
     page = glance(cluster.overview(PriceList()), cluster.snapshot, Policy(), 80)
     assert rendered(page, 80).startswith("Nothing is drained now: drain-delay: the drain delay runs until")
 

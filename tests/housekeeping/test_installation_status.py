@@ -11,7 +11,7 @@ from rescheduler.housekeeping.command_reads import Installation, InstallationSta
 from rescheduler.kube.lease import lease_of
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt
-from rescheduler.planning.memory import Memory, OpenDebt
+from rescheduler.planning.memory import Memory, OpenDebt, StoredSettings
 from rescheduler.planning.movements import NotRecovered, OwnerWait
 from rescheduler.planning.pauses import PAUSE_REASON, PAUSED
 from rescheduler.planning.pools import PoolLosses
@@ -19,6 +19,7 @@ from rescheduler.planning.waits import Cooldown, Cooldowns, Pause, Waits
 from tests.planning.builders import NOW
 
 INSTALLATION = Installation("kube-system", "k8s-spot-rescheduler", "spot-rescheduler-memory")
+STORED = StoredSettings(600.0, 600.0)
 IN_FIVE_MINUTES = NOW + timedelta(minutes=5)
 WEB = Debt(Controller("default", "Deployment", "web", "uid-web"), 2, 3)
 EARLIER = NOW - timedelta(minutes=4)
@@ -43,6 +44,7 @@ BUSY = status(
         not_recovered=NotRecovered(
             {"default/Deployment/api": OwnerWait(1, IN_FIVE_MINUTES), "old": OwnerWait(1, EARLIER)}
         ),
+        settings=StoredSettings(600.0, 600.0, ("Mon-Fri 09:00-17:00",)),
         pools=PoolLosses().observed({"a/m5.large": 10.0, "b/m5.large": 10.0}, {"a/m5.large": 1}, NOW, Waits().pool),
     ),
     drains={"od-1": Intent("pod-a_1", Step.DRAINING, EARLIER), "od-9": None},
@@ -82,6 +84,11 @@ AS_JSON = {
         {"pool": "b/m5.large", "losses": 0, "lossesPerNodeHour": 0.0, "lastLoss": None, "settlingUntil": None},
     ],
     "lastDrain": "2026-01-01T11:56:00Z",
+    "settings": {
+        "nodeDrainDelaySeconds": 600.0,
+        "landingTimeoutSeconds": 600.0,
+        "drainWindows": ["Mon-Fri 09:00-17:00"],
+    },
 }
 
 TEXT = """\
@@ -90,6 +97,8 @@ Leader        pod-a_1, renewed 2026-01-01T11:59:58.000000Z
 Paused        until 2026-01-01T14:00:00Z: a release
 Waiting       paused: drains are paused until 2026-01-01T14:00:00Z: a release
 Last drain    2026-01-01T11:56:00Z
+Drain delay   10m
+Drain window  Mon-Fri 09:00-17:00
 Draining      od-1: draining since 2026-01-01T11:56:00Z by pod-a_1
               od-9: its mark cannot be read
 Cooling down  od-2: until 2026-01-01T12:05:00Z after 2 failures
@@ -105,6 +114,7 @@ Leader        none
 Paused        no
 Waiting       no reason stored
 Last drain    none
+Drain delay   not known: the daemon has not stored it
 Draining      none
 Cooling down  none
 Owed          none
@@ -134,18 +144,26 @@ WAITS: dict[str, tuple[InstallationStatus, tuple[str, str] | None]] = {
         ("memory-unreadable", "ConfigMap x: expected gzip"),
     ),
     "owed pods, before the drain delay": (
-        status(memory=Memory(drained_at=EARLIER, debts=(OpenDebt("od-3", EARLIER, WEB),))),
+        status(memory=Memory(drained_at=EARLIER, debts=(OpenDebt("od-3", EARLIER, WEB),), settings=STORED)),
         ("landing-pending", "replacement pods are owed to default/Deployment/web"),
     ),
     "the drain delay": (
-        status(memory=Memory(drained_at=EARLIER)),
+        status(memory=Memory(drained_at=EARLIER, settings=STORED)),
         ("drain-delay", "the drain delay runs until 2026-01-01T12:06:00Z"),
     ),
-    "the drain delay is over": (status(memory=Memory(drained_at=NOW - timedelta(minutes=10))), None),
+    "the drain delay is over": (status(memory=Memory(drained_at=NOW - timedelta(minutes=10), settings=STORED)), None),
     "pods that are owed for longer than the landing timeout": (
-        status(memory=Memory(debts=(OpenDebt("od-3", NOW - timedelta(minutes=10), WEB),))),
+        status(memory=Memory(debts=(OpenDebt("od-3", NOW - timedelta(minutes=10), WEB),), settings=STORED)),
         None,
     ),
+    "owed pods of a daemon that has not stored its landing timeout": (
+        status(memory=Memory(debts=(OpenDebt("od-3", EARLIER, WEB),))),
+        (
+            "landing-pending",
+            "replacement pods are owed to default/Deployment/web; how long they delay drains is not known",
+        ),
+    ),
+    "a drain delay that the daemon has not stored": (status(memory=Memory(drained_at=EARLIER)), None),
     "returned pods": (
         status(memory=Memory(returned=Pause(1, IN_FIVE_MINUTES))),
         ("returned-pods", "evicted pods returned to on-demand nodes; drains wait until 2026-01-01T12:05:00Z"),

@@ -26,7 +26,7 @@ from rescheduler.observe.events import (
 )
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt
-from rescheduler.planning.memory import Memory, OpenDebt, dump, load
+from rescheduler.planning.memory import Memory, OpenDebt, StoredSettings, dump, load
 from rescheduler.planning.movements import OwnerWait
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import Policy
@@ -497,3 +497,15 @@ class TestNotes:
                     "a webhook refuses default/web-1; no new attempt before 2026-01-01T12:05:00Z",
                 ),
             )
+
+
+def test_the_settings_that_explain_waits_are_stored_once() -> None:
+    """Commands read them; a daemon with other flags replaces them."""
+    writes = []
+    with world(*CLUSTER) as here:
+        for delay in (600.0, 600.0, 60.0):
+            settings = StoredSettings(delay)
+            DrainHistory(here.config_map, Timing(), here.clock, here.report, lambda: True, settings=settings).refresh()
+            assert stored(here).settings == settings
+            writes.append(here.config_map.writes)
+    assert writes == [1, 1, 2]
