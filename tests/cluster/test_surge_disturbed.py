@@ -186,7 +186,7 @@ def autoscaler(least: int) -> Json:
 
 def test_an_autoscaler_may_scale_meanwhile(cluster: ControlPlane, observer: Observer) -> None:
     """The real controller scales to its minimum, in the middle of the rolling update."""
-    scene(observer, "web", annotations={START_AFTER: "20s"})
+    scene(observer, "web", annotations={START_AFTER: "25s"})
     cluster.apply([autoscaler(1)])
     path = cluster.api.path(autoscaler(1))
     with never_down(observer, "web"), Daemon(cluster, *SURGE):
