@@ -123,8 +123,11 @@ def _unreadable_objects(subject: _NodeAndPods, shared: PlanningRound) -> Iterabl
 
 
 def _pending(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
-    targets = "spot node" if shared.policy.destination is Destination.SPOT else "other node"
-    return filter(None, [shared.pending.blocker(shared.snapshot.nodes.row[subject.node.name], targets)])
+    name, to_spot = subject.node.name, shared.policy.destination is Destination.SPOT
+    if not to_spot and name not in shared.groups.on_demand:
+        return ()  # whether pending pods need the node is known only when it is none of the targets
+    targets = "spot node" if to_spot else "other node"
+    return filter(None, [shared.pending.blocker(shared.snapshot.nodes.row[name], targets)])
 
 
 def _last_node(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:

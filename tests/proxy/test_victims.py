@@ -296,6 +296,37 @@ CHOSEN: dict[str, tuple[list[Manifest], list[str], int, list[str]]] = {
         2,
         ["a", "b"],
     ),
+    "a pending pod keeps the last node that accepts it": (
+        [*(node(name, labels={"for": "p"}) for name in "ab"), node("c"), pod("p-1", nodeSelector={"for": "p"})],
+        ["a", "b"],
+        2,
+        ["a"],
+    ),
+    "a pending pod that fits elsewhere keeps no node": (
+        [node("a"), node("b"), pod("p-1")],
+        ["a"],
+        1,
+        ["a"],
+    ),
+    "a pending pod takes the room of the pods of the second": (
+        [*SMALL, pod("x-1", "a"), pod("y-1", "b"), pod("p-1", cpu="500m")],
+        ["a", "b"],
+        2,
+        ["a"],
+    ),
+    "replicas that must stay on-demand leave one node, but not two": (
+        [
+            *(node(name) for name in "abc"),
+            build_node("s"),
+            *(
+                pod(f"x-{number}", on, annotations={"spot-rescheduler/min-on-demand-replicas": "1"})
+                for number, on in enumerate("ab")
+            ),
+        ],
+        ["a", "b"],
+        2,
+        ["a"],
+    ),
     "nobody": ([node("a"), node("b")], [], 2, []),
 }
 

@@ -3,12 +3,13 @@
 import json
 import logging
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 import msgspec
 
 from rescheduler.cloudpool.client import PoolSection
+from rescheduler.draining.state import Limits
 from rescheduler.errors import ConfigError
 from rescheduler.net import files
 from rescheduler.net.config_files import INT32, Duration, Endpoint, Section, plain_http
@@ -17,6 +18,10 @@ from rescheduler.net.config_files import INT32, Duration, Endpoint, Section, pla
 #
 # Durations have Go's format; zero and negative ones mean the default. :mod:`rescheduler.cloudpool.proxy.config` reads
 # it.
+
+
+#: The maximum wait for the confirmation of a termination, while clients wait for the result, in seconds.
+_REMOVAL_SECONDS: Final = 600.0
 
 
 class GoDuration(float):
@@ -87,6 +92,16 @@ class DrainSection(Section, frozen=True, kw_only=True):
     termination_headroom: GoDuration = GoDuration(30)  #: from the end of the grace period until the pod must be gone
     #: for the replacement pods to become Ready, from the last eviction; 0: they only need to be bound
     landing_timeout: GoDuration = GoDuration(0)
+
+    def limits(self) -> Limits:
+        """Return the time limits of drains."""
+        return Limits(
+            eviction=float(self.eviction_timeout),
+            grace=float(self.max_graceful_termination),
+            headroom=float(self.termination_headroom),
+            landing=float(self.landing_timeout),
+            removal=_REMOVAL_SECONDS,
+        )
 
 
 class ProxyFile(Section, frozen=True, kw_only=True):

@@ -195,9 +195,6 @@ class ClusterNodes:
 
 # The parts of the proxy that work on the watched cluster: updates of the pool, and sweeps between them.
 
-#: The maximum wait for the confirmation of a termination, while clients wait for the result.
-REMOVAL_SECONDS: Final = 600.0
-
 log = logging.getLogger(__name__)
 
 
@@ -284,7 +281,7 @@ class ProxyService:
         self._controllers = Ownership(ControllerReader(client, self._clock))
         # The same after a restart, and different for another pool.
         self.holder = f"{PROXIES}{hashlib.sha256(file.backend_url.encode()).hexdigest()[:8]}"
-        limits = _limits(file)
+        limits = file.drain.limits()
         # Victims stay marked while earlier ones are drained. No drain starts after the deadline of the update.
         self._mark_validity = timedelta(seconds=file.server.update_timeout + limits.longest)
         views = self._views(state, own_node)
@@ -395,13 +392,3 @@ class ProxyService:
             suffix for suffix in Ending if suffix and written.step is Step.REMOVING and written.group.endswith(suffix)
         )
         return ending is next(named, Ending.SHRINK)
-
-
-def _limits(file: ProxyFile) -> Limits:
-    return Limits(
-        eviction=float(file.drain.eviction_timeout),
-        grace=float(file.drain.max_graceful_termination),
-        headroom=float(file.drain.termination_headroom),
-        landing=float(file.drain.landing_timeout),
-        removal=REMOVAL_SECONDS,
-    )
