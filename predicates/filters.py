@@ -286,10 +286,11 @@ class Filters:
         """Return whether any of *targets* would accept a pod of the class if there were no other pods."""
         return bool(len(self._possible(pod, targets.rows)))
 
-    def possible(self, pod: PodClass) -> list[int]:
-        """Return the rows that would accept a pod of the class if there were no other pods."""
-        rows: list[int] = self._possible(pod, np.flatnonzero(self._snapshot.nodes.alive)).tolist()
-        return rows
+    def possible(self, pod: PodClass, rows: npt.NDArray[np.intp] | None = None) -> list[int]:
+        """Return those of *rows*, by default of all nodes, that would accept the class if there were no other pods."""
+        rows = np.flatnonzero(self._snapshot.nodes.alive) if rows is None else rows
+        found: list[int] = self._possible(pod, rows).tolist()
+        return found
 
     def _possible(self, pod: PodClass, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
         profile = self._snapshot.scheduler.profile(pod.spec.scheduler_name)

@@ -190,6 +190,7 @@ def _pool_json(pool: PoolLoss) -> dict[str, Any]:
         "nodes": pool.nodes,
         "pods": pool.pods,
         "survived": pool.survived,
+        "added": pool.added,
         "judged": pool.judged,
         "not_recreated": pool.not_recreated,
         "homeless": _homeless_json(pool.homeless),

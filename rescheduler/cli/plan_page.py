@@ -297,7 +297,9 @@ def survival_lines(certificate: Certificate, *, wide: bool = False) -> Iterator[
         return
     what, number = str(certificate.survive), len(certificate.pools)
     if certificate.holds:
-        yield Line(f"Survives the loss of any one {what} of spot nodes ({count(number, what)}).")
+        added = max(pool.added for pool in certificate.pools)
+        more = f", if an autoscaler adds {count(added, 'node')}" if added else ""
+        yield Line(f"Survives the loss of any one {what} of spot nodes ({count(number, what)}){more}.")
         return
     worst = certificate.worst
     yield styled(f"Would not survive the loss of {len(worst)} of {count(number, what)} of spot nodes", HEADING)

@@ -297,6 +297,14 @@ policy_options = group(
             "largest-pool: what the pods of any one pool request, outside of the pool. 0%: nothing.",
         ),
         Option(
+            "--fallback-nodes-per-minute",
+            click.IntRange(0, 1000),
+            default=_POLICY.fallback_nodes_per_minute,
+            help="How many nodes an autoscaler adds in the first minute after the loss of spot nodes, each like the "
+            "largest on-demand node that stays. --survive counts them as places for pods without volumes, devices and "
+            "rules about other pods. 0: none.",
+        ),
+        Option(
             "--planning-timeout",
             DurationType(),
             default="2s",

@@ -29,6 +29,7 @@ from predicates.plugins.pods import ties_of
 from predicates.snapshot import Snapshot, Trial
 from rescheduler.planning.controllers import ControllerName, controller_of
 from rescheduler.planning.pending import queue
+from rescheduler.planning.placement.added_nodes import AddedNodes, largest
 from rescheduler.planning.placement.ample import Ample, Loss, Rows
 from rescheduler.planning.placement.forecast import SimulatedScheduler
 from rescheduler.planning.placement.packing import Effort, Packing, Room, Sizes, shortage
@@ -73,6 +74,7 @@ class PoolLoss:
     judged: bool = True  #: False if the effort did not suffice to judge the pool
     not_recreated: int = 0  #: number of pods without a controller, which nothing creates again
     needed: Needed | None = None
+    added: int = 0  #: number of nodes that an autoscaler has to add for it
 
     @property
     def survived(self) -> bool:
@@ -232,6 +234,8 @@ class Losses:
         self._trusted = _trusted(shared)
         self._usable = places(shared)
         self._pending = queue(shared.snapshot, shared.policy, shared.circumstances)
+        self._autoscaler = _autoscaler(shared)
+        self._added = 0  #: nodes that it has to add for the loss that is judged
         self._pending_ports = sum(bool(pod.cls.ports) for pod in self._pending)
 
     def run(self, decisive: Sequence[str]) -> tuple[PoolLoss, ...]:
@@ -294,7 +298,7 @@ class Losses:
         mark = self._trial.savepoint()
         few = [pod for pod in lost.pods if pod.cls in unproved]
         apart = self._take_away(rows, few)
-        judged, stuck = True, list[tuple[Pod, str]]()
+        judged, stuck, self._added = True, list[tuple[Pod, str]](), 0
         if unproved and not (apart and self._fit_among_others(result.pool, few, ample)):
             judged, stuck = self._stuck(result.pool, lost)
         self._trial.revert(mark)
@@ -302,7 +306,8 @@ class Losses:
         stuck += self._shared.gangs.stuck_with([pod for pod, _ in stuck], lost.pods)
         homeless = _by_controller(stuck)
         needed = self._needed(rows, [pod for pod, _ in stuck]) if stuck else None
-        return replace(result, homeless=homeless, judged=judged or bool(stuck), needed=needed)
+        added = 0 if stuck else self._added
+        return replace(result, homeless=homeless, judged=judged or bool(stuck), needed=needed, added=added)
 
     def _take_away(self, rows: Rows, first: Sequence[Pod]) -> bool:
         """Take the nodes away. Return whether none of their other pods counts for the terms of the pods *first*."""
@@ -361,7 +366,7 @@ class Losses:
         left: Sequence[Pod] = Packing(room, self._trial).first_fit(waiting)
         stuck = [(pod, shortage(room, pod.cls)) for pod in left if pod.key in must_run]
         self._trial.revert(mark)
-        if stuck:
+        if self._are_homeless(stuck):
             return True, stuck
         for number in range(_PLAYS):
             if not self._effort.spend(len(waiting)):
@@ -370,9 +375,17 @@ class Losses:
             left = self._play(_arriving(waiting, number, rng, room.sizes), self._scheduler(rng))
             stuck = [(pod, shortage(room, pod.cls)) for pod in left if pod.key in must_run]
             self._trial.revert(mark)
-            if stuck:
+            if self._are_homeless(stuck):
                 return True, stuck
         return True, []
+
+    def _are_homeless(self, stuck: Sequence[tuple[Pod, str]]) -> bool:
+        """Return whether the pods that find no place find none on nodes that an autoscaler adds, either."""
+        if not stuck:
+            return False
+        needed = None if self._autoscaler is None else self._autoscaler.needed(pod.cls for pod, _ in stuck)
+        self._added = max(self._added, needed or 0)
+        return needed is None
 
     def _scheduler(self, rng: np.random.Generator) -> SimulatedScheduler:
         nodes = np.flatnonzero(self._snapshot.nodes.alive & self._trusted)
@@ -439,6 +452,15 @@ def _trusted(shared: PlanningRound) -> Flags:
         for pool in settling:
             trusted[pools.rows_of(pool)] = False
     return trusted
+
+
+def _autoscaler(shared: PlanningRound) -> AddedNodes | None:
+    """Return the nodes that ``--fallback-nodes-per-minute`` promises, like the largest on-demand node; None if none."""
+    snapshot, number = shared.snapshot, shared.policy.fallback_nodes_per_minute
+    rows = [snapshot.nodes.row[name] for name in shared.groups.on_demand] if number else []
+    nodes = ((row, snapshot.nodes.nodes[row]) for row in rows)
+    template = largest(snapshot, [row for row, node in nodes if node is not None and why_not_target(node) is None])
+    return None if template is None else AddedNodes(snapshot, shared.room.filters, template, number)
 
 
 def _is_unlike(pod: Pod, new: Pod) -> bool:

@@ -273,6 +273,9 @@ class Policy:
     drain_order: DrainOrder = DrainOrder.LEAST_REQUESTED
     max_node_age: float = 0.0  #: seconds; nodes that are older come first in any order; 0: off
     fallback_headroom: FallbackHeadroom = FallbackHeadroom()
+    fallback_nodes_per_minute: int = (
+        0  #: that an autoscaler adds after a loss, like the largest on-demand node that stays
+    )
     survive: Survive = Survive.OFF  #: no plan may break the certificate that the loss of any of these is survived
     destination: Destination = Destination.SPOT
     system_pods_stay: bool = False  #: pods of kube-system end with their node

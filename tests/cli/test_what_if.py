@@ -198,7 +198,8 @@ def test_the_error_for_an_unknown_setting_lists_all_settings(
         "skip-nodes-with-custom-controller-pods, skip-single-replicas, surge, surge-max-replicas, "
         "expendable-pods-priority-cutoff, namespaces, exclude-namespaces, namespace-selector, "
         "min-on-demand-nodes, drain-order, max-node-age, move-jobs, scheduler-name, startup-taint, spot-pool-label, "
-        "max-share-per-spot-pool, fallback-headroom, planning-timeout, allow-fragile-plans, allow-returning-plans, "
+        "max-share-per-spot-pool, fallback-headroom, fallback-nodes-per-minute, planning-timeout, "
+        "allow-fragile-plans, allow-returning-plans, "
         "allow-control-plane"
     )
     expected = f"rescheduler: --what-if '{name}=1': unknown setting {name}: expected one of {settings}\n"
