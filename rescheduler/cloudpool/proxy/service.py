@@ -319,6 +319,7 @@ class ProxyService:
         if self._view.why_unusable():
             return
         try:
+            self._view.catch_up()
             for drainer in self._drainers.values():
                 drainer.sweep(self._failed.note, ignore_intervals=ignore_intervals)
         except Exception as error:
