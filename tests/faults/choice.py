@@ -8,14 +8,15 @@ from typing import Final
 from devcluster.faults.calls import ApiCall
 from devcluster.faults.catalog import UNBOUND_FAULTS
 from tests.faults.recording import CallOfDrain
-from tests.faults.trials import JUMPS, KILLS, Disturbance, FaultTrial
+from tests.faults.trials import JUMPS, KILLS, Disturbance, FaultTrial, Meanwhile
 
 #: Faults that are also injected for several seconds: outages, missing permissions, server overload.
 LASTING: Final = ("403", "500", "503", "429-retry-after", "reset-before", "reset-after", "stall")
 LASTING_SECONDS: Final = 8.0
 
-#: Add a late pod to every n-th trial with a kill.
-_LATE_POD: Final = 3
+#: What changes while the killed daemon is not running, in turn: in `make faults`, and in the part of it in `make test`.
+MEANWHILE: Final[tuple[Meanwhile, ...]] = ("late pod", "", "edit", "", "relabel")
+_FEWER: Final[tuple[Meanwhile, ...]] = ("late pod", "", "")
 
 #: Number of occurrences to test of calls that repeat all the time or that follow the end of a drain.
 _REPEATED: Final = {
@@ -49,12 +50,12 @@ def every_fault(calls: Sequence[CallOfDrain], *, every_occurrence: bool = False)
     ]
 
 
-def every_kill(calls: Sequence[CallOfDrain]) -> list[FaultTrial]:
-    """Return trials in which the daemon is killed before or after a call."""
+def every_kill(calls: Sequence[CallOfDrain], meanwhile: Sequence[Meanwhile] = _FEWER) -> list[FaultTrial]:
+    """Return trials in which the daemon is killed before or after a call, with the changes of *meanwhile* in turn."""
     pairs = itertools.product(_worthwhile(calls), KILLS)
     return [
-        FaultTrial((Disturbance(call, kind),), late_pod=number % _LATE_POD == 0)
-        for number, (call, kind) in enumerate(pairs)
+        FaultTrial((Disturbance(call, kind),), meanwhile=change)
+        for (call, kind), change in zip(pairs, itertools.cycle(meanwhile), strict=False)
     ]
 
 

@@ -18,10 +18,10 @@ from devcluster.faults.catalog import FaultSeconds
 from devcluster.plane import ControlPlane
 from devcluster.signals import exit_on_sigterm
 from tests.cluster import takeovers
-from tests.faults.choice import covering, every_fault, every_kill
+from tests.faults.choice import MEANWHILE, covering, every_fault, every_kill
 from tests.faults.programs import ProgramName
 from tests.faults.runner import play_all, recorded, sites
-from tests.faults.trials import PATIENCE_SECONDS, FaultTrial, TrialPace, TrialResult
+from tests.faults.trials import PATIENCE_SECONDS, FaultTrial, Meanwhile, TrialPace, TrialResult
 
 _TAKEOVER_SECONDS = 4.0  #: the leader is stopped at most this long after the first eviction
 
@@ -34,6 +34,11 @@ _TAKEOVER_SECONDS = 4.0  #: the leader is stopped at most this long after the fi
     default="daemon",
     show_default=True,
     help="Program that drains the node.",
+)
+@click.option(
+    "--meanwhile",
+    type=click.Choice([change for change in get_args(Meanwhile) if change]),
+    help="With --kills: what changes in every trial while the program is not running. Default: each of them in turn.",
 )
 @click.option("--together", is_flag=True, help="Inject many faults per run, so that few runs cover them all.")
 @click.option("--every-occurrence", is_flag=True, help="Test every occurrence of reads, not only of writes.")
@@ -53,6 +58,7 @@ def main(
     *,
     kills: bool,
     program: ProgramName,
+    meanwhile: Meanwhile | None,
     together: bool,
     every_occurrence: bool,
     only: str,
@@ -75,7 +81,7 @@ def main(
         with sites(plane, Path(folder), slots) as at:
             calls = recorded(at[0], program)
             if kills:
-                trials = every_kill(calls)
+                trials = every_kill(calls, (meanwhile,) if meanwhile else _changes(program))
             elif together:
                 trials = covering([call for call in calls if call.writes or call.occurrence == 1], seed=seed)
             else:
@@ -105,6 +111,11 @@ def _taken_over(plane: ControlPlane, stops: int, chance: random.Random) -> int:
         click.echo(f"{number}/{stops} {'; '.join(failures) or 'drained by the next leader'}", err=True)
         cleaning.empty(plane)
     return wrong
+
+
+def _changes(program: ProgramName) -> list[Meanwhile]:
+    """Return what may change while *program* is not running. The pool, and not a label, defines the proxy's nodes."""
+    return [change for change in MEANWHILE if program == "daemon" or change != "relabel"]
 
 
 def _chosen(trials: Sequence[FaultTrial], limit: int | None, chance: random.Random) -> list[FaultTrial]:

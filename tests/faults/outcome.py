@@ -49,6 +49,8 @@ def violations(scene: Scene) -> list[str]:
     evicted = Counter(str(_uid(event.request_object)) for event in written if event.kind == "pods/eviction")
     wrong += [f"evicted the pod {uid} {times} times" for uid, times in evicted.items() if times > 1]
     wrong += [f"ordered the machine away with {pod} on its node" for pod in scene.ordered_with_pods]
+    if scene.ordered_relabeled:
+        wrong.append("ordered the machine away of a node that was labeled as a spot node")
     return wrong + _marked_together(scene)
 
 

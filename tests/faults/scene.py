@@ -39,6 +39,8 @@ class Scene:
         self.audit = AuditLog(at.plane.layout.audit_log)
         self.may_be_missing = may_be_missing
         self.wanted: dict[str, int] = dict(PODS)
+        self.relabeled = False  #: whether the node to drain has the label of spot nodes
+        self.ordered_relabeled = 0  #: requests to terminate its machine in that time
         self.ordered_with_pods: list[str] = []  #: pods still on the node when its machine's termination was requested
         self.kubeconfig = at.write_kubeconfig()
         self.clock_offset.write_text("0")
@@ -112,6 +114,22 @@ class Scene:
         self.plane.apply([self._deployment("late", 1, affinity=prefers)])
         self.wanted["late"] = 1
 
+    def edit_templates(self) -> None:
+        """Edit the template of each Deployment, which rolls out."""
+        template = {"metadata": {"annotations": {"version": "2"}}}
+        for app in PODS:
+            path = f"/apis/apps/v1/namespaces/{self.site.name}/deployments/{app}"
+            self.plane.api.patch(path, {"spec": {"template": template}})
+
+    def relabel(self, *, spot: bool) -> None:
+        """Label the node to drain as a spot node, or as an on-demand node again. Nothing happens if it is gone."""
+        if self.node not in self.nodes():
+            return
+        name = self.site.name
+        labels = {f"{KEY}-spot": name if spot else None, f"{KEY}-on-demand": None if spot else name}
+        self.plane.api.patch(f"/api/v1/nodes/{self.node}", {"metadata": {"labels": labels}})
+        self.relabeled = spot
+
     def _deployment(self, app: str, replicas: int, **spec: Any) -> Json:
         return deployment(app, replicas, namespace=self.site.name, nodeSelector=self.site.labels, **spec)
 
@@ -141,6 +159,7 @@ class Scene:
     def watch_order(self, request: ProxiedRequest) -> None:
         """Record the pods that are still on the node when the machine's termination is requested."""
         if request.call.resource == "/pool/terminate":
+            self.ordered_relabeled += self.relabeled
             self.ordered_with_pods += [
                 pod["metadata"]["name"] for pod in self.pods() if pod["spec"].get("nodeName") == self.node
             ]

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import httpx2
 
@@ -56,21 +56,26 @@ class Disturbance:
 KILLS: Final = ("killed-before", "killed-after")
 
 
+#: What changes while the killed program is not running: a pod arrives on the node, the templates of all owners are
+#: edited, or the node is labeled as a spot node until it takes pods again.
+Meanwhile = Literal["", "late pod", "edit", "relabel"]
+
+
 @dataclass(frozen=True, slots=True)
 class FaultTrial:
-    """The faults and kills in a run of *program*, and whether a pod arrives while the program is not running.
+    """The faults and kills in a run of *program*, and what changes while it is not running.
 
     *broken*: the safeguard to disable in the daemon, for tests of the observer.
     """
 
     troubles: tuple[Disturbance, ...]
-    late_pod: bool = False
+    meanwhile: Meanwhile = ""
     program: ProgramName = "daemon"
     broken: str = ""
 
     def __str__(self) -> str:
         of = "" if self.program == "daemon" else f"{self.program}: "
-        return of + " + ".join(map(str, self.troubles)) + (" + late pod" if self.late_pod else "")
+        return of + " + ".join(map(str, self.troubles)) + (f" + {self.meanwhile}" if self.meanwhile else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +184,8 @@ class _TrialRun:
             undecided = now.end == "neither" and spent < patience + _LAST_DRAIN_SECONDS
             if now.end == "finished" or (spent > patience and not undecided):
                 break
+            if now.end == "rolled back" and self._scene.relabeled and not self._killed:
+                self._scene.relabel(spot=False)
             with self._lock:
                 self._tend()
             self._clock.wait(_POLL_SECONDS, threading.Event())
@@ -200,12 +207,20 @@ class _TrialRun:
         if self._killed:
             self._killed = False
             self._scene.release_lease()
-            if self._trial.late_pod:
-                self._scene.add_late_pod()
+            self._change()
             self._restart()
         elif not self._program.running:
             self._exits += 1
             self._restart()
+
+    def _change(self) -> None:
+        match self._trial.meanwhile:
+            case "late pod":
+                self._scene.add_late_pod()
+            case "edit":
+                self._scene.edit_templates()
+            case "relabel":
+                self._scene.relabel(spot=True)
 
     def _restart(self) -> None:
         self._program = started(self._trial.program, self._scene, self._trial.broken)

@@ -77,10 +77,10 @@ class RandomTrouble:
             (self._pause, 1),
             (self._faults, 3),
             (self._pool_faults, 1),
-            (self._pool_outage, 1),
+            (self._pool_outage, 0.6),
             (self._edit, 4),
-            (self._orphan, 1.5),
-            (self._relabel, 1.5),
+            (self._orphan, 1),
+            (self._relabel, 0.7),
         ]
 
     def _after(self, seconds: float, action: str, end: Callable[[], object]) -> None:
@@ -168,7 +168,7 @@ class RandomTrouble:
         return f"faults for 20 % of the requests to the pool for {seconds:.0f} s"
 
     def _pool_outage(self) -> str:
-        seconds, rules = self.rng.uniform(10, 40), self.pool_proxy.rules
+        seconds, rules = self.rng.uniform(8, 30), self.pool_proxy.rules
         rules.randomly(RandomFaults((InjectedError(503),), 1.0, 0))
         self._after(seconds, "the pool answers again", lambda: rules.randomly(None))
         return f"the pool answers 503 to all requests for {seconds:.0f} s"
@@ -184,11 +184,12 @@ class RandomTrouble:
         return f"delete {key} without its pods for {seconds:.0f} s"
 
     def _relabel(self) -> str:
-        """Relabel an on-demand node, if possible one that is being drained."""
+        """Relabel an on-demand node, often one that is being drained."""
         nodes = self.fleet.on_demand()
         if len(nodes) < 2:
             return ""
-        name, seconds = self.rng.choice(self.fleet.drained() or nodes), self.rng.uniform(10, 30)
+        drained = self.fleet.drained() if self.rng.random() < 0.5 else []
+        name, seconds = self.rng.choice(drained or nodes), self.rng.uniform(10, 30)
         self.fleet.relabel(name)
         self._after(seconds, f"node {name} is an on-demand node again", lambda: self.fleet.label_back(name))
         return f"node {name} is labeled as a spot node for {seconds:.0f} s"
