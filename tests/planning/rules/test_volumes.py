@@ -204,6 +204,14 @@ def test_a_volume_must_be_attachable_where_its_pod_goes(objects: list[Manifest],
     assert [(each.reason, each.detail) for each in blockers] == ([("volume-attachment", why)] if why else [])
 
 
+def test_a_driver_is_missing_and_no_node_accepts_the_pod() -> None:
+    pinned = pod("a-1", "od", **SHARED, nodeSelector={"disk": "gone"})
+    cluster = snapshot([node("od", ON_DEMAND), pinned, *DISK, *EVERYWHERE[:2], node("s"), node("t")])
+    [verdict] = Planner(cluster, Policy()).plan_each(CIRCUMSTANCES).verdicts
+    assert "volume-attachment" not in short(verdict)
+    assert isinstance(verdict, Rejected)
+
+
 def test_pods_that_share_volumes_leave_in_one_step() -> None:
     """Two claims join three pods: a-1 and b-1 share one, b-1 and c-1 the other."""
     both: dict[str, Any] = {
