@@ -1,15 +1,19 @@
 """The report: a plan as one self-contained HTML file."""
 
-from collections.abc import Iterable, Iterator, Sequence
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
+from decimal import Decimal
 from itertools import chain
+from typing import Final
 
 from rescheduler.pages.element import Markup, document, element, table
 from rescheduler.pages.nodes import NodeBox, NodeEntry, node_list, picture, search_tools
 from rescheduler.pages.tradeoff import tradeoff_picture
-from rescheduler.planning.forms import count, cpu, memory, money, percent
+from rescheduler.planning.forms import count, cpu, memory, money, per_month, percent
 from rescheduler.planning.money.prices import NodeFacts, PriceList
 from rescheduler.planning.money.worth import Worth, saves
+from rescheduler.planning.outcome import nodes_by_reason
 from rescheduler.planning.what_if.overview import NO_PRICE, Lever, Overview, Totals
 
 # The summary of a report: what a plan frees, by instance type, and the levers that would free more.
@@ -49,15 +53,82 @@ def _row(name: str, totals: Totals, prices: PriceList) -> tuple[str, ...]:
     return name, f"{totals.nodes:,}", f"{cpu(totals.cpu)} vCPU", memory(totals.memory), price
 
 
-def levers(overview: Overview) -> Markup:
-    """Return the changes that would free more nodes, the most useful first."""
+def levers(overview: Overview, drawn: Collection[Lever] = ()) -> Markup | None:
+    """Return the changes that would free more nodes, the most useful first, except those in *drawn*."""
     head = ("Change", "Nodes with this obstacle", "Frees alone", "Frees in combination")
-    rows = [_lever(lever, overview) for lever in overview.levers]
-    listed = table("Changes that would free more nodes", head, rows, frozenset({1}))
+    rows = [_lever(lever, overview) for lever in overview.levers if lever not in drawn]
+    caption = "Further changes that would free nodes" if drawn else "Changes that would free more nodes"
+    listed = table(caption, head, rows, frozenset({1})) if rows else None
     if overview.levers_complete:
         return listed
     note = element("p", "The time limit ended the search for levers. There may be more.", class_="notice")
     return element("div", note, listed)
+
+
+#: At most this many levers are drawn.
+_DRAWN: Final = 8
+
+
+def steps_picture(overview: Overview) -> tuple[Markup | None, list[Lever]]:
+    """Return bars of what is freed one lever after the other, each with the command that tries it, and these levers.
+
+    The first bar is the plan. A node that an earlier bar frees counts there only. Bars show money if all nodes have a
+    price, otherwise numbers of nodes.
+    """
+    freed, steps = {plan.node for plan in overview.planning.plans}, list[tuple[Lever, int, float]]()
+    known = not overview.prices.empty and all(map(overview.prices.per_hour, _all_freed(overview)))
+    start = float(overview.per_month(freed) or 0) if known else float(len(freed))
+    for lever in overview.levers:
+        nodes = set(lever.gain[0]) - freed
+        if nodes and len(steps) < _DRAWN:
+            steps.append((lever, len(nodes), float(overview.per_month(nodes) or 0) if known else float(len(nodes))))
+            freed |= nodes
+    if not steps:
+        return None, []
+    total, unit = start + sum(amount for *_, amount in steps), overview.prices.currency if known else ""
+
+    def amount_text(amount: float, number: int) -> str:
+        return f"{count(number, 'node')}{f', {per_month(Decimal(amount), unit)}' if known else ''}"
+
+    plans = len(overview.planning.plans)
+    rows = [element("li", element("b", "This plan"), f": {amount_text(start, plans)}", _step(0, start, total))]
+    done = start
+    for lever, number, amount in steps:
+        together = f", with {'; '.join(lever.together_with)}" if lever.together_with and not lever.frees else ""
+        text = f"{lever.controller}: {lever.obstacle}{together}: {amount_text(amount, number)} more"
+        rows.append(element("li", text, _step(done, amount, total), element("code", _command(lever))))
+        done += amount
+    what = "the prices of the freed nodes" if known else "the number of freed nodes"
+    legend = element("p", f"One change after the other, by {what}:", class_="legend soft")
+    picture = element("figure", legend, element("ol", rows, class_="steps"))
+    return picture, [lever for lever, *_ in steps]
+
+
+def _all_freed(overview: Overview) -> list[NodeFacts]:
+    names = {plan.node for plan in overview.planning.plans}.union(*(lever.gain[0] for lever in overview.levers))
+    return [overview.nodes[name] for name in sorted(names) if name in overview.nodes]
+
+
+def _step(before: float, amount: float, total: float) -> Markup:
+    """Return the bar of one step: it begins where the bars before it end."""
+    whole = element("rect", width=100, height=10, class_="whole")
+    part = element(
+        "rect", x=f"{100 * before / total:.1f}", width=f"{100 * amount / total:.1f}", height=10, class_="part"
+    )
+    return element(
+        "svg", whole, part, viewBox="0 0 100 10", class_="fill", aria_hidden="true", preserveAspectRatio="none"
+    )
+
+
+def _command(lever: Lever) -> str:
+    return " ".join(["rescheduler plan", *(f"--what-if {shlex.quote(change)}" for change in lever.to_try)])
+
+
+def reasons(overview: Overview) -> Markup:
+    """Return the table of the nodes that stay, by reason."""
+    found = nodes_by_reason(overview.planning)
+    rows = [(reason, f"{number:,}") for reason, number in sorted(found.items(), key=lambda pair: (-pair[1], pair[0]))]
+    return table("Nodes that stay (a node can have several reasons)", ("Reason", "Nodes"), rows, frozenset({1}))
 
 
 def _lever(lever: Lever, overview: Overview) -> tuple[Markup | str, ...]:
@@ -91,12 +162,14 @@ def as_html(overview: Overview, at: datetime | None = None) -> str:
         element("p", f"Plan of {time}. Nothing was changed." if time else "Nothing was changed.", class_="soft"),
     )
     entries = [NodeEntry(verdict, overview.nodes.get(verdict.node)) for verdict in overview.planning.verdicts]
+    steps, drawn = steps_picture(overview)
     main = element(
         "main",
         _section("sums", "Summary", by_type(overview), _notes(overview)),
-        _section("picture", "Nodes before and after", before_and_after(overview)),
+        _section("reasons", "What stands in the way", reasons(overview)) if overview.planning.rejected else None,
         _survival(overview),
-        _section("levers", "Levers", levers(overview)) if overview.levers else None,
+        _section("levers", "Levers", steps, levers(overview, drawn)) if overview.levers else None,
+        _section("picture", "Nodes before and after", before_and_after(overview)),
         _section("nodes", "On-demand nodes", search_tools(), node_list(entries, overview.prices, at)),
     )
     footer = element("footer", element("p", "Generated by spot-rescheduler."))

@@ -54,6 +54,41 @@ def test_a_lever_is_shown_with_its_nodes_and_price() -> None:
     assert "The time limit ended the search for levers. There may be more." in page
 
 
+def bars(page: str) -> list[tuple[str, str]]:
+    """Return the start and the width of each bar."""
+    [steps] = re.findall(r'<ol class="steps">.*?</ol>', page)
+    return re.findall(r'<rect x="([0-9.]+)" width="([0-9.]+)" height="10" class="part">', steps)
+
+
+def test_levers_are_drawn_one_after_the_other_with_their_commands() -> None:
+    """The plan frees three nodes; a node that an earlier lever frees counts there only."""
+    overview = planned(6, 6)
+    rest = [verdict.node for verdict in overview.planning.rejected]
+    assert (len(overview.planning.plans), len(rest)) == (3, 3)
+
+    def lever(name: str, *frees: str) -> Lever:
+        return Lever(name, Reason.NO_ROOM, "x", frees, frees, changes=(f"unpin {name}'s",))
+
+    shown = replace(overview, levers=(lever("a", *rest[:2]), lever("b", rest[1]), lever("c", rest[2])))
+    page = as_html(shown, NOW)
+    assert bars(page) == [("0.0", "50.0"), ("50.0", "33.3"), ("83.3", "16.7")]
+    assert "a: x: 2 nodes, 280 $/month more" in page
+    assert "rescheduler plan --what-if 'unpin a'\"'\"'s'" in page
+    assert "b: x: " not in re.findall(r'<ol class="steps">.*?</ol>', page)[0]
+    unpriced = as_html(replace(shown, prices=PriceList()), NOW)
+    assert bars(unpriced) == bars(page)
+    assert "a: x: 2 nodes more" in unpriced
+    assert "steps" not in re.sub("<style>.*?</style>", "", as_html(overview, NOW), flags=re.DOTALL)
+
+
+def test_the_parts_have_the_order_of_plan() -> None:
+    overview = planned(6, 6)
+    names = tuple(verdict.node for verdict in overview.planning.rejected)
+    page = as_html(replace(overview, levers=(Lever("a", Reason.NO_ROOM, "x", names, names),)), NOW)
+    found = re.findall(r'<section id="([a-z]+)"', page)
+    assert [name for name in found if name != "survival"] == ["sums", "reasons", "levers", "picture", "nodes"]
+
+
 def test_all_values_of_the_cluster_are_escaped() -> None:
     overview = planned(1, 1)
     rejected = Rejected(HOSTILE, (Blocker(Reason.NO_CONTROLLER, HOSTILE, HOSTILE),))
