@@ -24,6 +24,7 @@ from predicates.objects import (
 from predicates.quantity import Quantity, QuantityError, parse
 from predicates.scheduler import Rule, SchedulerVersion
 from predicates.selectors import key_errors
+from predicates.texts import shown
 
 Quantities: TypeAlias = dict[str, Quantity]
 
@@ -104,7 +105,7 @@ def parsed(amounts: Mapping[str, QuantityText | None]) -> Quantities:
             if text is not None:
                 quantities[name] = parse(text)
         except QuantityError as error:
-            raise QuantityError(f"{name}: {error}") from error
+            raise QuantityError(f"{shown(name)}: {error}") from error
     return quantities
 
 

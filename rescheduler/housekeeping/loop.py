@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from predicates.objects import Pod
+from predicates.texts import one_line
 from rescheduler.clock import Clock
 from rescheduler.draining.state import Drain, Why
 from rescheduler.errors import Forbidden, ReschedulerError
@@ -305,8 +306,9 @@ class Loop:
             outcome = RoundOutcome.BROKEN
         except Exception as error:
             log.exception("the round failed with an internal error")
-            self._report(Trouble(ErrorKind.ROUND, f"{type(error).__name__}: {error}"))
-            self._report(Held(Waiting.ROUND_FAILED, f"the round failed: {type(error).__name__}: {error}"))
+            text = f"{type(error).__name__}: {one_line(str(error))}"
+            self._report(Trouble(ErrorKind.ROUND, text))
+            self._report(Held(Waiting.ROUND_FAILED, f"the round failed: {text}"))
             outcome = RoundOutcome.BROKEN
         good = outcome not in (RoundOutcome.BROKEN, RoundOutcome.UNFIT)
         self._report(RoundEnded(self._clock.now(), self._clock.monotonic() - started, good))

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final, TextIO
 
-from predicates.texts import printable, shown
+from predicates.texts import one_line, printable, shown
 from rescheduler.settings import LogFormat, Logging
 
 NOTICE: Final = 25  #: between INFO and WARNING: logged at every verbosity
@@ -66,7 +66,7 @@ def _message(record: logging.LogRecord) -> str:
     message = " ".join(record.getMessage().split())
     if record.exc_info and record.exc_info[1] is not None:
         error = record.exc_info[1]
-        message += f": {type(error).__name__}: {' '.join(str(error).split())}"
+        message += f": {type(error).__name__}: {one_line(str(error))}"
     return printable(message)
 
 

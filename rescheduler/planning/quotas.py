@@ -6,6 +6,7 @@ A controller creates the replacement of an evicted pod while that pod is still t
 replacement pods of the previous one run; the pods that they replace are gone by then.
 """
 
+import contextlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -194,9 +195,10 @@ def pod_usage(spec: PodSpec) -> Usage:
             usage[name] = usage[f"requests.{name}"] = amount
         elif is_extended(name):
             usage[f"requests.{name}"] = amount
-    for name, quantity in total_limits(spec).items():
-        if name in _COMPUTE:
-            usage[f"limits.{name}"] = _amount(quantity)
+    with contextlib.suppress(QuantityError):  # the API server rejects such a pod, but a file may contain it
+        for name, quantity in total_limits(spec).items():
+            if name in _COMPUTE:
+                usage[f"limits.{name}"] = _amount(quantity)
     return usage
 
 

@@ -12,6 +12,7 @@ from predicates.nodes import CPU, MEMORY
 from predicates.objects import Node
 from predicates.requests import allocatable
 from predicates.snapshot import Snapshot
+from predicates.texts import shown
 from rescheduler.errors import InputError
 from rescheduler.planning.money.commitments import Commitment
 
@@ -96,7 +97,7 @@ def node_facts(snapshot: Snapshot, name: str, *, spot: bool) -> NodeFacts:
         memory=int(table.allocatable[row, MEMORY]),
         requested_cpu=int(table.allocatable[row, CPU] - table.free[row, CPU]),
         requested_memory=int(table.allocatable[row, MEMORY] - table.free[row, MEMORY]),
-        created=node.metadata.creation_timestamp,
+        created=shown(node.metadata.creation_timestamp or "") or None,
     )
 
 

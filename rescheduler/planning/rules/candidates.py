@@ -15,7 +15,7 @@ from predicates.filters import Targets
 from predicates.nodes import CPU, Flags
 from predicates.objects import Node, NodePool, Pod
 from predicates.snapshot import DRAIN_TAINT, Snapshot
-from predicates.texts import quoted
+from predicates.texts import quoted, shown
 from rescheduler.planning.forms import count, instant, utc
 from rescheduler.planning.node_labels import NodeLabel, NodeLabels
 from rescheduler.planning.outcome import Blocker, Reason
@@ -237,7 +237,7 @@ def _not_ready(node: Node, facts: NodeContext) -> Blocker | None:
     status = node.condition("Ready")
     if status in ("True", "") or facts.emptied:
         return None
-    return Blocker(Reason.NODE_NOT_READY, f"its condition Ready is {status}: its kubelet cannot terminate pods")
+    return Blocker(Reason.NODE_NOT_READY, f"its condition Ready is {shown(status)}: its kubelet cannot terminate pods")
 
 
 @timed_node_rule

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from predicates.objects import Pod
 from predicates.snapshot import Snapshot, Trial
+from predicates.texts import shown
 from rescheduler.planning.budgets import SYNC_FAILED, Budgets, RemainingDisruptions, rule_text, sync_failure
 from rescheduler.planning.controllers import ControllerName, controller_of
 from rescheduler.planning.money.prices import NodeFacts, PriceList, cost_on, node_facts
@@ -126,7 +127,7 @@ class KeptNodes:
                 stays = stays or local_volume(pod.cls, self.snapshot, self._spot_rows) is not None
                 if (pinned := self._unpinning.of(pod.cls)) is not None:
                     pod = replace(pod, cls=pinned.cls)
-                    obstacles.add(Obstacle(controller_of(pod), Reason.PINNED, pinned.obstacle, pinned.taints))
+                    obstacles.add(Obstacle(controller_of(pod), Reason.PINNED, shown(pinned.obstacle), pinned.taints))
                 if controller_of(original) in too_many:
                     obstacles.add(
                         Obstacle(controller_of(original), Reason.SPOT_POOL_SHARE, self._shares.remedy(original))

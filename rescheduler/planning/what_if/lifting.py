@@ -12,6 +12,7 @@ from predicates.node_selectors import HARD_EFFECTS, first_untolerated, tolerated
 from predicates.nodes import MISSING
 from predicates.objects import Node, NodeAffinity, NodeSelector, Pod, PodClass, PodSpec, Requirement, Taint, Toleration
 from predicates.snapshot import Snapshot
+from predicates.texts import shown
 from rescheduler.planning.controllers import ControllerName, controller_of
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import DEFAULT_SCHEDULER, Policy
@@ -183,7 +184,7 @@ def lift_all(pod: Pod, rules: PodRules) -> tuple[Pod, frozenset[Obstacle], Fate 
         if result.reason is Reason.LOCAL_STORAGE:
             volumes = tuple(sorted(volume.name for volume in needed_volumes(pod, policy.ignore_local_volumes)))
         pod, description = lift(pod, policy)
-        obstacles.add(Obstacle(controller_of(pod), result.reason, description, volumes=volumes))
+        obstacles.add(Obstacle(controller_of(pod), result.reason, shown(description), volumes=volumes))
     return pod, frozenset(obstacles), result
 
 
