@@ -207,6 +207,8 @@ class Replacements:
             spec = _merged(found, running.spec, self._admission(pod, found, vpa=vpa))
             if found.revised:
                 spec = replace(spec, priority=self._priority(found.template.spec, running.spec))
+            if found.revised and not _is_of_old_template(pod, found):
+                spec = replace(spec, node_selector={**running.spec.node_selector, **spec.node_selector})
         labels = _labels(found, running.labels) if found.revised or found.admitted else running.labels
         if spec == running.spec and labels == running.labels:
             return running
@@ -225,16 +227,13 @@ class Replacements:
 
     def _admission(self, pod: Pod, found: _Template, *, vpa: bool) -> _Admission:
         vpas = list(self._vpas_of(pod))
-        # A StatefulSet records which revision of its template a pod was created from, a bare ReplicaSet does not.
-        stateful = pod.owner is not None and pod.owner.kind == "StatefulSet"
-        another = found.revised and (stateful or _differs(found.template, pod.cls))
         unresized = pod.generation <= 1 and not (vpa or vpas)
         running_counts = unresized and pod.generation == 1 and not found.revised
         return _Admission(
             recommended=_recommended(vpas),
             defaults=self._limits.default_requests(pod.namespace),
             running_counts=running_counts,
-            unknown=unresized and not running_counts and not another,
+            unknown=unresized and not running_counts and not _is_of_old_template(pod, found),
         )
 
     def _vpas_of(self, pod: Pod) -> Iterator[VerticalPodAutoscaler]:
@@ -274,8 +273,15 @@ def _of_stateful_set(workload: StatefulSet, pod: Pod) -> _Template | None:
     return _Template(workload.spec.template, revised=not revision or revision != running, revision=revision)
 
 
-def _differs(template: PodTemplate, running: PodClass) -> bool:
-    """Return whether labels, names or images of containers show that the pod has another template: admission adds."""
+def _is_of_old_template(pod: Pod, found: _Template) -> bool:
+    """Return whether *pod* was certainly created from another version of the template.
+
+    A StatefulSet records the revision. A bare ReplicaSet does not: labels, and names and images of containers tell,
+    because admission only adds to them.
+    """
+    if not found.revised or (pod.owner is not None and pod.owner.kind == "StatefulSet"):
+        return found.revised
+    template, running = found.template, pod.cls
     images = {container.name: container.image for container in running.spec.containers}
     return not template.metadata.labels.items() <= running.labels.items() or any(
         images.get(container.name) != container.image for container in template.spec.containers

@@ -281,6 +281,22 @@ def test_a_changed_template_is_used_by_the_next_plan() -> None:
     assert (len(before.plans), len(after.plans)) == (1, 0)
 
 
+SELECTORS: dict[str, tuple[Manifest, dict[str, str]]] = {
+    "added by admission, as far as is known": (workload("ReplicaSet", container(cpu="1")), {"pool": "a"}),
+    "the template has another one": (
+        workload("ReplicaSet", container(cpu="1"), template={"nodeSelector": {"pool": "b"}}),
+        {"pool": "b"},
+    ),
+    "certainly of an old template": (workload("ReplicaSet", container("new", cpu="1")), {}),
+}
+
+
+@pytest.mark.parametrize(("controller", "selector"), SELECTORS.values(), ids=SELECTORS)
+def test_the_node_selector_of_a_bare_replica_set(controller: Manifest, selector: dict[str, str]) -> None:
+    _, replacement = replaced(running(nodeSelector={"pool": "a"}), controller)
+    assert replacement.cls.spec.node_selector == selector
+
+
 PRIORITIES: dict[str, tuple[list[Manifest], dict[str, Any], int | None]] = {
     "the same class": ([], {"priorityClassName": "low"}, -5),
     "a class that another pod has": (
