@@ -45,7 +45,7 @@ PROJECT = $(if $(OWNER),--owner '$(OWNER)') $(if $(REGISTRY),--registry '$(REGIS
 
 GRPC := rescheduler/providers/externalgrpc
 
-.PHONY: help test unit coverage lint format demo demo-proxy bench fuzz soak scale faults conformance survival landings autoscaler karpenter proto build up down clean \
+.PHONY: help test unit coverage lint format demo demo-proxy bench fuzz soak scale faults conformance survival predictions landings autoscaler karpenter proto build up down clean \
 	lock audit release rendered docs screenshots
 
 help: ## list the targets
@@ -102,6 +102,9 @@ conformance: build ## compare N verdicts with the scheduler's plugins on random 
 
 survival: build ## compare the certificate of losses with brute force by the scheduler's plugins: make survival N=1000
 	@$(BIN)/python -m tests.conformance.survival $(if $(filter file,$(origin N)),,--clusters $(N))
+
+predictions: build ## predict the pods that replace those of random workloads, and compare what is created: make predictions ARGS="--runs 5"
+	@$(BIN)/python -m tests.cluster.predictions $(ARGS)
 
 landings: build ## carry out the first plan of N random clusters with the real scheduler: make landings N=500
 	@$(BIN)/python -m tests.cluster.landings $(if $(filter file,$(origin N)),,--clusters $(N)) $(ARGS)

@@ -368,13 +368,15 @@ def is_admitted(cluster: ControlPlane) -> bool:
     return True
 
 
-def replace_all(cluster: ControlPlane, observer: Observer) -> None:
+def replace_all(cluster: ControlPlane, observer: Observer, seconds: float = 120) -> None:
     """Delete all pods, and wait until as many others run."""
     old = {pod["metadata"]["uid"] for pod in observer.pods()}
     for pod in observer.pods():
         cluster.api.delete(f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}")
     observer.eventually(
-        lambda: len(all_running(observer)) == len(old) and not old & observer.uids(), "all pods run again", seconds=120
+        lambda: len(all_running(observer)) == len(old) and not old & observer.uids(),
+        "all pods run again",
+        seconds=seconds,
     )
 
 
