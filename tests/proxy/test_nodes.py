@@ -7,13 +7,16 @@ import pytest
 
 from rescheduler.cloudpool.proxy.service import ClusterNodes, ProxyView
 from rescheduler.draining.actions import ANNOTATION, Intent, Step, is_marked, read, taint
+from rescheduler.draining.state import Drain, Why
 from rescheduler.errors import MarkLost, NotFound, Retryable
 from rescheduler.execution.context import DrainContext
+from rescheduler.execution.drainer import Drainer
+from rescheduler.execution.threads import Threads
 from rescheduler.planning.movements import OwnerWait
 from rescheduler.planning.outcome import Reason
 from rescheduler.providers.none import NoProvider
-from tests.housekeeping.world import START, LoopWorld, world
-from tests.planning.builders import node, pod
+from tests.housekeeping.world import LIMITS, START, Inline, LoopWorld, world
+from tests.planning.builders import ON_DEMAND, node, pod
 
 HOLDER = "cloudpool-proxy.1"
 
@@ -67,6 +70,39 @@ def test_a_node_drained_by_a_daemon_is_not_a_victim() -> None:
         choice = view(here).choose(["od-1"], 1)
         [rejected] = choice.rejected
         assert (choice.plans, [blocker.reason for blocker in rejected.blockers]) == ((), [Reason.OTHER_INSTALLATION])
+
+
+def order(here: LoopWorld, node_name: str) -> Drain:
+    """Choose the node and drain it, as for a machine that stays. Replacement pods run on "spot-1", a node like it."""
+    proxy = view(here)
+    access = DrainContext(here, NoProvider(), here.clock, HOLDER, here, mark_validity=timedelta(minutes=5))
+    drainer = Drainer(access, proxy, here, Threads(Inline(), Inline()), LIMITS, here.report)
+    [plan] = proxy.choose([node_name], 1).plans
+    ended = drainer.order(plan)
+    assert isinstance(ended, Drain)
+    return ended
+
+
+def test_a_victim_is_drained_to_another_node_by_the_plans_of_its_policy() -> None:
+    pods = [pod("web-1", "od-1"), pod("web-2", "od-1"), pod("kube-system/dns-1", "od-1"), pod("p-1", cpu="500m")]
+    with world(node("od-1", ON_DEMAND), node("spot-1", ON_DEMAND), *pods) as here:
+        here.controllers["web"] = {"wanted": 2}
+        drain = order(here, "od-1")
+        assert (drain.failure, drain.released) == (None, True)
+        assert sorted(ref.name for ref in drain.evicted) == ["web-1", "web-2"]
+        assert sorted(here.cluster.pods_on["od-1"]) == ["kube-system/dns-1"]
+        assert marks(here) == {}
+
+
+def test_a_drain_ends_if_a_pending_pod_takes_the_room_of_its_pods() -> None:
+    pods = [pod("web-1", "od-1", cpu="2"), pod("web-2", "od-1", cpu="1")]
+    with world(node("od-1", ON_DEMAND), node("spot-1", ON_DEMAND), *pods) as here:
+        here.controllers["web"] = {"wanted": 2}
+        here.on_taint = lambda: here.add(pod("p-1", cpu="2", created="2026-01-01T12:00:00Z"))
+        drain = order(here, "od-1")
+        assert drain.failure is not None
+        assert (drain.failure.why, drain.evicted, drain.released) == (Why.PLAN_CHANGED, (), True)
+        assert marks(here) == {}
 
 
 def test_victims_are_marked_together_and_those_that_stay_are_released() -> None:
