@@ -149,7 +149,8 @@ class Observation:
 
     def _detaching(self, drain: Drain) -> dict[Controller, str]:
         """Return which replacement pods are bound, but wait until a volume is detached from another node."""
-        unpaid = [controller for controller in drain.owed if drain.shortfall(controller).bound <= 0]
+        known = drain.owed.keys() & drain.states.keys()  # a resumed rolling update is followed before they are read
+        unpaid = [controller for controller in sorted(known) if drain.shortfall(controller).bound <= 0]
         if not unpaid or self._earlier is None:
             return {}
         owners = {owner: controller for controller in unpaid for owner in drain.states[controller].owners}

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from typing import Final
+from unittest.mock import MagicMock
 
 import msgspec
 import pytest
@@ -29,13 +30,15 @@ from rescheduler.draining.events import (
     Released,
     RequestSeen,
     RequestsUnserved,
+    Seen,
     Stop,
     SurgeReverted,
     WithdrawFailed,
     Withdrawn,
 )
 from rescheduler.draining.state import Drain, Why
-from rescheduler.draining.transitions import start, step, undo
+from rescheduler.draining.transitions import resume, start, step, undo
+from rescheduler.execution.observation import Observation
 from rescheduler.planning.outcome import Plan
 from tests.draining.stories import (
     EMPTY,
@@ -267,3 +270,17 @@ def test_an_undone_roll_out_is_followed_by_the_withdrawal_of_requests_of_the_pro
     ]
     drain = play(begun_before, story)
     assert (drain.done, drain.requested) == (True, False)
+
+
+def test_a_resumed_roll_out_is_followed_before_its_controllers_are_read() -> None:
+    """The debts are known from the mark of the process before."""
+    mark = SurgeMark("ns", "api", "uid", "2026-01-01T00:00:00Z")
+    drain, _ = resume("od", LIMITS, (), (WEB.debt,), surge=mark)
+    node = MagicMock()
+    node.name = "od"
+    view = MagicMock(**{"node.return_value": node, "pods_on.return_value": frozenset(), "replicas.return_value": {}})
+
+    event = Observation(view, node).event(drain)
+
+    assert isinstance(event, Seen)
+    assert (event.detaching, drain.owed) == ({}, {WEB.controller: WEB.debt})
