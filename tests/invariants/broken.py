@@ -18,12 +18,13 @@ from rescheduler.draining.state import Drain, Phase, Result
 from rescheduler.execution import cluster_view, landings
 from rescheduler.execution.context import ActionResult
 from rescheduler.execution.drain_execution import DrainExecution
-from rescheduler.execution.observation import FreshPlanning
+from rescheduler.execution.observation import FreshPlanning, Observation
 from rescheduler.kube import cluster
 from rescheduler.kube.cluster import KubeCluster, NodeEdit
 from rescheduler.kube.elector import Elector
-from rescheduler.planning import movements, planning_round
+from rescheduler.planning import last_look, movements, planning_round
 from rescheduler.planning.outcome import Verdict
+from rescheduler.planning.pending import PendingRoom
 from rescheduler.planning.rules import pod_rules
 from rescheduler.planning.rules.minimum import Minimum
 
@@ -173,6 +174,17 @@ def without_patience() -> None:
     _patch(landings.Landings, "_age", lambda *_: timedelta())
 
 
+def without_second_look() -> None:
+    """Pay debts for good: pods that are lost again before the machine is ordered away do not matter."""
+    _patch(last_look, "_owed", lambda *_: None)
+
+
+def without_preemption() -> None:
+    """Ignore the pods that replacement pods preempt, and pending pods that only the drained node accepts."""
+    _patch(Observation, "_preemption", lambda *_: None)
+    _patch(PendingRoom, "blocker", lambda *_: None)
+
+
 SAFEGUARDS: Final[Mapping[str, Callable[[], None]]] = {
     "waves": without_waves,
     "landing": without_landing,
@@ -189,6 +201,8 @@ SAFEGUARDS: Final[Mapping[str, Callable[[], None]]] = {
     "evictions": without_evictions,
     "last look": without_last_look,
     "patience": without_patience,
+    "second look": without_second_look,
+    "preemption": without_preemption,
 }
 
 

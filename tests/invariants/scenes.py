@@ -5,13 +5,16 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Event
 from typing import Final
 
 from devcluster.cloudpool.server import CloudpoolServer
 from devcluster.errors import PlaneError
-from devcluster.manifests import deployment, namespace
+from devcluster.manifests import deployment, namespace, statefulset
 from devcluster.plane import ControlPlane
-from devcluster.stages import START_AFTER
+from devcluster.stages import START_AFTER, TERMINATE_AFTER
+from devcluster.standin.faults import Fault
+from rescheduler.clock import SystemClock
 from tests.cluster.bad_days import FLAGS, NAMESPACE, NODE_1, NODE_2
 from tests.cluster.daemon import Daemon
 from tests.cluster.machines import machines
@@ -20,6 +23,7 @@ from tests.cluster.replicas import ReplicatedInstallation, installed
 from tests.cluster.takeovers import rendered
 from tests.cluster.test_bad_days_replacements import webhook
 from tests.invariants.rules import Rules
+from tests.soak.workloads import PRIORITY
 
 #: The landing timeout, and tolerances for a machine that is not busy.
 TIMEOUT: Final = 5.0
@@ -118,6 +122,47 @@ def late_pod(stage: Stage) -> Iterator[RunningScene]:
 
 def _drain_ended(observer: Observer) -> Callable[[], bool]:
     return lambda: bool(observer.evictions()) and not observer.marks()
+
+
+def lost_again(stage: Stage) -> Iterator[RunningScene]:
+    """Delete the moved pods while the pool answers 503, and reject new ones; then the pool answers again."""
+    observer = stage.observer
+    with machines(observer, stage.folder, 1, 2) as pool:
+        observer.start_on("od-1", deployment("web", 2), pods=2)
+        observer.running(2)
+        observer.open_all()
+        pool.faulty_app.inject(Fault(path="/pool/terminate", status=503, times=10_000))
+
+        def disturb() -> None:
+            observer.eventually(pool.orders, "an order")
+            stage.plane.apply([webhook("default")])
+            for pod in observer.pods("web"):
+                path = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}"
+                stage.plane.api.delete(path, gracePeriodSeconds=0)
+            SystemClock().wait(PATIENT.look + 1, Event())
+            pool.faulty_app.forget()
+
+        flags = (*pool.flags, "--node-cooldown=1h", "--node-cooldown-max=1h")
+        yield RunningScene(PATIENT, _drain_ended(observer), pool.server, flags, disturb)
+
+
+def preempted_pods(stage: Stage) -> Iterator[RunningScene]:
+    """Fill the spot node with pods of a lower priority while a pod moves there."""
+    observer, important = stage.observer, {**PRIORITY, "metadata": {"name": "important"}}
+    stage.plane.apply([important])
+    with machines(observer, stage.folder, 1, 1) as pool:
+        work = statefulset("work", 1, cpu="1", annotations={TERMINATE_AFTER: "3s"}, priorityClassName="important")
+        observer.start_on("od-1", work, pods=1)
+        observer.running(1)
+        observer.open_all()
+
+        def disturb() -> None:
+            observer.eventually(observer.evictions, "an eviction")
+            stage.plane.apply([deployment("low", 4, cpu="1")])
+
+        flags = (*pool.flags, "--node-cooldown=1h", "--node-cooldown-max=1h")
+        yield RunningScene(PATIENT, _drain_ended(observer), pool.server, flags, disturb)
+    stage.plane.api.delete(stage.plane.api.path(important))
 
 
 def two_nodes(stage: Stage) -> Iterator[RunningScene]:
@@ -230,6 +275,8 @@ SCENES: Final[dict[str, Callable[[Stage], Iterator[RunningScene]]]] = {
         rejected_pods,
         empty_machines,
         late_pod,
+        lost_again,
+        preempted_pods,
         two_nodes,
         protected,
         few_moves,
@@ -251,6 +298,8 @@ BROKEN: Final = {
     "landing": (6, "empty machines"),
     "decrement": (8, "empty machines"),
     "last look": (6, "late pod"),
+    "second look": (6, "lost again"),
+    "preemption": (6, "preempted pods"),
     "minimum": (7, "two nodes"),
     "opt-outs": (3, "protected"),
     "move limit": (9, "few moves"),
