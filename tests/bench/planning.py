@@ -48,7 +48,7 @@ def run() -> Iterator[Result]:
 
 def _compared_to_the_peer(path: Path) -> Iterator[Result]:
     cluster = big(path)
-    whole, printed, _ = _process(path, "--independent")
+    whole, printed, _ = process(path, "--independent")
     alone = printed["summary"]["seconds"]
     with Oracle() as oracle:
         response = oracle.ask(firstfit_request(path, cluster), PEER_SECONDS)
@@ -62,14 +62,14 @@ def _compared_to_the_peer(path: Path) -> Iterator[Result]:
 
 
 def _large(path: Path) -> Iterator[Result]:
-    whole, _, peak = _process(path, "--independent")
+    whole, _, peak = process(path, "--independent")
     size = "5,000 nodes, 150,000 pods: whole process"
     yield Result(size, f"{whole:.2f} s", "", whole, "s", 5, 3)
     yield Result(f"{size}, peak memory", f"{peak:.2f} GB", "", peak, "GB", 0.5, 0.35)
 
 
 def _cumulative(path: Path) -> Iterator[Result]:
-    whole, printed, peak = _process(path)
+    whole, printed, peak = process(path)
     freed, moved = (printed["summary"][name] for name in ("drainable_nodes", "pods_to_move"))
     size = f"plan, 2,000 + 3,000 nodes, 150,000 pods, {moved:,} of them placed"
     seconds = printed["summary"]["seconds"]
@@ -79,7 +79,7 @@ def _cumulative(path: Path) -> Iterator[Result]:
     yield Result("the same: drainable nodes", str(freed), "2000", freed / 2000, "×", 1, 1)
 
 
-def _process(path: Path, *flags: str) -> tuple[float, dict[str, dict[str, float]], float]:
+def process(path: Path, *flags: str) -> tuple[float, dict[str, dict[str, float]], float]:
     """Return the seconds from start to printed JSON, the JSON, and the peak memory in GB."""
     command = [sys.executable, "-m", "rescheduler", "plan", *flags, "--snapshot", str(path), "-o", "json"]
     with TemporaryFile() as out:

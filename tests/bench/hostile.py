@@ -1,0 +1,67 @@
+"""``plan`` on a cluster in which tenants wrote hostile texts, beside the same cluster without."""
+
+import json
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from tests.bench.big import big
+from tests.bench.planning import process
+from tests.bench.result import Result
+
+#: One pod in so many has hostile texts in all fields that the API server does not check.
+EVERY: Final = 100
+#: So many pods have the longest annotations that the API server accepts (256 KiB together).
+LONGEST: Final = 20
+ROUNDS: Final = 3
+
+COLORED: Final = "\x1b[31m\u202e" + "9" * 2_000
+DURATION: Final = "1h" * 120_000
+
+#: Annotations that rules read.
+READ: Final = (
+    "karpenter.sh/do-not-disrupt",
+    "karpenter.sh/do-not-evict",
+    "spot-rescheduler/do-not-evict",
+    "spot-rescheduler/surge",
+    "spot-rescheduler/max-share-per-spot-pool",
+    "spot-rescheduler/min-on-demand-replicas",
+    "cluster-autoscaler.kubernetes.io/safe-to-evict",
+    "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes",
+    "scheduling.k8s.io/group-name",
+    "gang.scheduling.koordinator.sh/min-available",
+)
+
+
+def run() -> Iterator[Result]:
+    """Yield the ratio of the shortest of several runs of the whole process, in turns."""
+    with TemporaryDirectory() as folder:
+        plain, hostile = Path(folder) / "plain.json", Path(folder) / "hostile.json"
+        big(plain, on_demand=400, spot=600)
+        cluster = json.loads(plain.read_text())
+        plain.write_text(json.dumps(cluster))  # in the same format
+        hostile.write_text(json.dumps(changed(cluster)))
+        runs = [[process(path)[0] for path in (plain, hostile)] for _ in range(ROUNDS)]
+        without, with_texts = (min(seconds) for seconds in zip(*runs, strict=True))
+    what = "plan, 400 + 600 nodes, 30,000 pods, hostile texts in every free field: whole process"
+    ratio = with_texts / without
+    yield Result(what, f"{with_texts:.2f} s", f"{without:.2f} s", ratio, "× as long", 1.2, 1.05)
+
+
+def changed(cluster: Any) -> Any:
+    """Return *cluster* with hostile texts in its pods."""
+    numbers = count()
+    for item in cluster["items"]:
+        if item["kind"] == "Pod" and "ownerReferences" in item["metadata"]:
+            number = next(numbers)
+            annotations = item["metadata"].setdefault("annotations", {})
+            if number < LONGEST:
+                annotations["karpenter.sh/do-not-disrupt"] = DURATION
+            elif not number % EVERY:
+                annotations |= dict.fromkeys((*READ, COLORED), COLORED)
+                owner = item["metadata"]["ownerReferences"][0]
+                owner[("kind", "name", "uid", "apiVersion")[number // EVERY % 4]] = COLORED * 60
+                item["spec"]["schedulerName"] = COLORED
+    return cluster
