@@ -167,8 +167,8 @@ def as_html(overview: Overview, at: datetime | None = None) -> str:
         "main",
         _section("sums", "Summary", by_type(overview), _notes(overview)),
         _section("reasons", "What stands in the way", reasons(overview)) if overview.planning.rejected else None,
-        _survival(overview),
         _section("levers", "Levers", steps, levers(overview, drawn)) if overview.levers else None,
+        _survival(overview),
         _section("picture", "Nodes before and after", before_and_after(overview)),
         _section("nodes", "On-demand nodes", search_tools(), node_list(entries, overview.prices, at)),
     )
