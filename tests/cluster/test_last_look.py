@@ -76,23 +76,6 @@ def other_value_of_the_label(cluster: ControlPlane) -> None:
     cluster.api.patch(f"/api/v1/nodes/{NODE}", {"metadata": {"labels": {ON_DEMAND: "reserved"}}})
 
 
-def moved_pods_not_ready(cluster: ControlPlane) -> None:
-    for each in cluster.api.items("/api/v1/namespaces/default/pods"):
-        if each["spec"].get("nodeName") == "spot-1":
-            conditions = [{"type": "Ready", "status": "False", "reason": "ContainersNotReady"}]
-            path = f"/api/v1/namespaces/default/pods/{each['metadata']['name']}/status"
-            cluster.api.patch(path, {"status": {"conditions": conditions}})
-
-
-def wanted_again_after_a_moment(cluster: ControlPlane) -> None:
-    """Scale the moved owner to zero and back, while new pods are rejected."""
-    cluster.apply([webhook("default")])
-    path = "/apis/apps/v1/namespaces/default/deployments/web"
-    cluster.api.patch(path, {"spec": {"replicas": 0}})
-    cluster.wait_for(lambda: not cluster.api.items("/api/v1/pods", labelSelector="app=web"), "no pods", seconds=60)
-    cluster.api.patch(path, {"spec": {"replicas": 2}})
-
-
 #: What happens while the provider answers 503, by name, and the flags of the daemon.
 CHANGES: Final[dict[str, tuple[Callable[[ControlPlane], None], tuple[str, ...]]]] = {
     "a pod that tolerates the taint": (tolerant_pod, ()),
@@ -104,8 +87,6 @@ CHANGES: Final[dict[str, tuple[Callable[[ControlPlane], None], tuple[str, ...]]]
     "the spot node with the moved pods is lost": (spot_node_lost, ()),
     "our taint only discourages the scheduler": (taint_that_only_discourages, ()),
     "its label has another value": (other_value_of_the_label, (f"--on-demand-node-label={ON_DEMAND}=true",)),
-    "the moved pods are not Ready any more": (moved_pods_not_ready, ()),
-    "the moved pods are wanted again after a moment": (wanted_again_after_a_moment, ()),
 }
 
 
