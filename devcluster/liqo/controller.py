@@ -11,8 +11,8 @@ from devcluster.errors import ApiError
 from devcluster.liqo import objects
 from devcluster.liqo.peerings import Peerings
 from devcluster.standin.rounds import PeriodicTask
-from rescheduler.backoff import Backoff, Pauses
 from rescheduler.clock import Clock
+from rescheduler.durations import Backoff, Pauses
 
 SLICES: Final = "/apis/authentication.liqo.io/v1beta1/resourceslices"
 VIRTUAL_NODES: Final = "/apis/offloading.liqo.io/v1beta1/virtualnodes"

@@ -24,8 +24,7 @@ from rescheduler.planning.rules.candidates import groups, static_capacity
 from rescheduler.planning.rules.pod_traits import is_job
 from rescheduler.planning.what_if.comparison import surge_lever, with_lever
 from rescheduler.planning.what_if.levers import rank_levers
-from rescheduler.planning.what_if.overview import NO_LEVERS, Overview, RankedLevers, overview
-from rescheduler.planning.what_if.tradeoff import tradeoff
+from rescheduler.planning.what_if.overview import NO_LEVERS, Overview, RankedLevers, overview, tradeoff
 from rescheduler.settings import ApiServerConnection, Provider
 
 if TYPE_CHECKING:

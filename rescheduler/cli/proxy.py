@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
+from rescheduler import VERSION
 from rescheduler.cli.go_flags import FILE, GoCommand, Option
 from rescheduler.cli.options import (
     ADDRESS,
@@ -15,7 +16,6 @@ from rescheduler.cli.options import (
     pool_namespace_option,
 )
 from rescheduler.settings import ListenAddress, Logging, PoolLeaseName
-from rescheduler.version import VERSION
 
 _PORTS = click.IntRange(0, 65535)
 
@@ -72,9 +72,9 @@ def command(
     """
     from rescheduler.cloudpool.proxy import config as configuration  # noqa: PLC0415
     from rescheduler.cloudpool.proxy.run import run  # noqa: PLC0415
-    from rescheduler.observe import log_lines  # noqa: PLC0415 - imported on demand
+    from rescheduler.observe.logs import configure  # noqa: PLC0415 - imported on demand
 
-    log_lines.configure(logs)
+    configure(logs)
     file = configuration.read(config_file)
     configuration.check_files(file, config_file)
     source = click.get_current_context().get_parameter_source("listen_address")

@@ -4,8 +4,8 @@ import platform
 
 import click
 
+from rescheduler import VERSION
 from rescheduler.cli.go_flags import GoCommand
-from rescheduler.version import VERSION
 
 
 @click.command("version", cls=GoCommand)

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from rescheduler.backoff import Backoff
 from rescheduler.clock import Clock
 from rescheduler.cloudpool import matching
 from rescheduler.cloudpool.client import CloudPoolClient, PoolObservation, PoolSection
 from rescheduler.cloudpool.matching import Machine, MachineState
+from rescheduler.durations import Backoff
 from rescheduler.errors import BackendUnavailable, DeadlineExceeded
 from rescheduler.providers.base import (
     AboveMaximum,

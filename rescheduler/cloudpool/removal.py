@@ -9,7 +9,6 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from rescheduler import errors
-from rescheduler.backoff import Backoff
 from rescheduler.cloudpool import pool
 from rescheduler.cloudpool.client import PoolObservation, from_pool
 from rescheduler.cloudpool.matching import Machine, Membership
@@ -22,6 +21,7 @@ from rescheduler.cloudpool.pool import (
     Send,
     TerminationOrder,
 )
+from rescheduler.durations import Backoff
 from rescheduler.errors import AuthError, DeadlineExceeded, NoTurn, RateLimited
 from rescheduler.net.http_errors import Missing, ServerFault, Unsent
 from rescheduler.providers.base import (

@@ -4,7 +4,6 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
-from rescheduler.backoff import Backoff
 from rescheduler.draining.actions import (
     DrainTimes,
     LookAgain,
@@ -51,6 +50,7 @@ from rescheduler.draining.state import (
     with_victim,
     without,
 )
+from rescheduler.durations import Backoff
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.outcome import Blocker

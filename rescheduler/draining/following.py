@@ -4,10 +4,10 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
-from rescheduler.backoff import Backoff
 from rescheduler.draining.actions import ReadControllers
 from rescheduler.draining.events import ControllersRead
 from rescheduler.draining.state import NEVER, Drain, Failure, Timers, Why
+from rescheduler.durations import Backoff
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, Replicas, paid
 

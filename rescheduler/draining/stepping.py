@@ -7,13 +7,13 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Final
 
-from rescheduler.backoff import Backoff
 from rescheduler.draining import exits, requests, surging
 from rescheduler.draining.actions import DeletePlaceholder
 from rescheduler.draining.events import PlaceholderDeleted, PlaceholderNotDeleted, PlanFailed, PlannedAgain, Seen
 from rescheduler.draining.exits import try_later
 from rescheduler.draining.following import follow, merged_states
 from rescheduler.draining.state import BeforeStep, Deletion, Drain, Failure, Result, Victim, Why, targets
+from rescheduler.durations import Backoff
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt, Replicas, incur_at_eviction, paid, raised
 from rescheduler.planning.outcome import Blocker, Plan, Reason, Rejected, is_removal

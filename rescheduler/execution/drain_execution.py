@@ -56,10 +56,10 @@ from rescheduler.execution.context import (
     DrainContext,
     RunState,
     StepReading,
+    Threads,
 )
 from rescheduler.execution.machine_orders import RemovalChecks
 from rescheduler.execution.observation import FreshPlanning, Observation
-from rescheduler.execution.threads import Threads
 from rescheduler.observe.events import (
     DrainEnded,
     DrainProgressed,

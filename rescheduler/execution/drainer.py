@@ -14,10 +14,16 @@ from rescheduler.draining.state import NEVER, Drain, Limits, Rollout
 from rescheduler.errors import NotFound, NotLeading, ReschedulerError
 from rescheduler.execution import machine_orders
 from rescheduler.execution.cluster_view import ClusterView
-from rescheduler.execution.context import PROVIDER_SECONDS, DebtRecorder, DrainContext, NoDebtRecorder, RunState
+from rescheduler.execution.context import (
+    PROVIDER_SECONDS,
+    DebtRecorder,
+    DrainContext,
+    NoDebtRecorder,
+    RunState,
+    Threads,
+)
 from rescheduler.execution.drain_execution import DrainRunner, read_again
 from rescheduler.execution.machine_orders import MachineOrders, RemovalChecks
-from rescheduler.execution.threads import Threads
 from rescheduler.observe.events import DrainStarted, ErrorKind, InvolvedNode, Report, Sweep, Swept, Trouble
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.outcome import Blocker, Plan, Reason

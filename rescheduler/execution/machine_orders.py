@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from predicates.objects import Node, OwnerReference
-from rescheduler.backoff import Backoff
 from rescheduler.clock import Clock
 from rescheduler.draining.actions import OrderRemoval
 from rescheduler.draining.events import (
@@ -19,6 +18,7 @@ from rescheduler.draining.events import (
     RemovalPending,
     Removed,
 )
+from rescheduler.durations import Backoff
 from rescheduler.errors import NotFound, NotLeading, ReschedulerError, Retryable, Withheld
 from rescheduler.execution.context import ActionResult, DrainContext
 from rescheduler.observe import events

@@ -21,7 +21,7 @@ from rescheduler.kube.pool_lease import PoolLease
 from rescheduler.net.files import Certificates, of_listener
 from rescheduler.net.server import on_signals
 from rescheduler.net.server import serving as serving_pages
-from rescheduler.observe import log_lines
+from rescheduler.observe.logs import NOTICE, configure
 from rescheduler.observe.pages import Health, application
 from rescheduler.providers.base import GroupFlags
 from rescheduler.settings import ApiServerConnection, ListenAddress, Logging, PoolLeaseName, Provider
@@ -52,7 +52,7 @@ class Serving:
 
 def run(settings: Serving, logs: Logging) -> int:
     """Serve until SIGTERM or SIGINT; return the exit code. Raises UsageError and ReschedulerError on a failed start."""
-    log_lines.configure(logs)
+    configure(logs)
     clock = SystemClock()
     certificates = _certificates(settings)
     with contextlib.ExitStack() as parts:
@@ -67,14 +67,14 @@ def run(settings: Serving, logs: Logging) -> int:
         registry, health = CollectorRegistry(), Health(clock, BEAT_SECONDS, lambda: True)
         if settings.listen is not None:
             pages = parts.enter_context(serving_pages(application(registry, health), settings.listen))
-            log.log(log_lines.NOTICE, "metrics on http://%s/metrics", pages)
+            log.log(NOTICE, "metrics on http://%s/metrics", pages)
         report = CallReport(registry)
         port = parts.enter_context(
             serving(ProviderService(provider, clock), settings.address, clock, certificates, report)
         )
         address = ListenAddress(settings.address.host, port)
         how = "mutual TLS" if certificates else "plain text"
-        log.log(log_lines.NOTICE, "serving the cloud provider %s on %s, %s", provider.name, address, how)
+        log.log(NOTICE, "serving the cloud provider %s on %s, %s", provider.name, address, how)
         if certificates is None and not address.loopback:
             log.warning("anyone who can reach %s can delete machines: set --key-cert, --cert and --ca-cert", address)
         while not clock.wait(BEAT_SECONDS, stop):

@@ -25,7 +25,7 @@ from rescheduler.grpc_service.service import Call, ProviderService
 from rescheduler.net.accepting import HANDSHAKE_SECONDS, max_connections
 from rescheduler.net.files import Certificates, Pems
 from rescheduler.net.server import listen
-from rescheduler.observe.log_lines import NOTICE
+from rescheduler.observe.logs import NOTICE
 from rescheduler.observe.metric_families import PREFIX
 from rescheduler.providers.base import AlreadyGone, DeleteOutcome, Failed, Refused
 from rescheduler.providers.externalgrpc import channel, wire

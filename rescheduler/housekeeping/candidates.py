@@ -10,8 +10,8 @@ from datetime import timedelta
 from typing import Final, TypeAlias
 
 from predicates.objects import Object, OwnerReference, Pod, ResourceQuota
-from rescheduler.backoff import Backoff, Pauses
 from rescheduler.clock import Clock
+from rescheduler.durations import Backoff, Pauses
 from rescheduler.errors import InputError
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import ControllerReading, Controllers

@@ -10,16 +10,16 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry
 
+from rescheduler import VERSION
 from rescheduler.clock import Clock, SteadyClock, SystemClock
 from rescheduler.draining.state import Limits
 from rescheduler.errors import ReschedulerError
 from rescheduler.execution.cluster_view import ClusterView
-from rescheduler.execution.context import DrainContext
+from rescheduler.execution.context import DrainContext, recording
+from rescheduler.execution.context import running as running_threads
 from rescheduler.execution.drainer import Drainer
 from rescheduler.execution.landings import Landings, Ownership
 from rescheduler.execution.room import RoomView
-from rescheduler.execution.threads import recording
-from rescheduler.execution.threads import running as running_threads
 from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.command_reads import load_provider
 from rescheduler.housekeeping.daemon_parts import (
@@ -60,10 +60,9 @@ from rescheduler.kube.pool_lease import PoolLease
 from rescheduler.kube.state import ClusterState
 from rescheduler.kube.unwatched import PodGroups, read_quotas, read_templates
 from rescheduler.net.server import on_signals, serving
-from rescheduler.observe import log_lines
 from rescheduler.observe.events import Report, Started, tee
 from rescheduler.observe.kube_events import KubeEvents
-from rescheduler.observe.logs import Logs
+from rescheduler.observe.logs import Logs, configure
 from rescheduler.observe.metrics import Metrics
 from rescheduler.observe.pages import Health, application
 from rescheduler.observe.prepared_pages import PreparedPages
@@ -73,7 +72,6 @@ from rescheduler.planning.policy import Policy
 from rescheduler.planning.rules.interruptions import SpotWatch
 from rescheduler.providers.base import CloudProvider
 from rescheduler.settings import ApiServerConnection, Logging, PoolLeaseName, Running, Timing
-from rescheduler.version import VERSION
 
 #: How long ``--once`` waits for the caches to sync and for the Lease.
 ONCE_PATIENCE: Final = timedelta(minutes=2)
@@ -81,7 +79,7 @@ ONCE_PATIENCE: Final = timedelta(minutes=2)
 
 def run(connection: ApiServerConnection, policy: Policy, running: Running, logs: Logging, prices: PriceList) -> int:
     """Run the daemon and return its exit code. Raises UsageError or ReschedulerError if it cannot start."""
-    log_lines.configure(logs)
+    configure(logs)
     clock = SystemClock()
     run_state = DaemonState(clock, running)
     with contextlib.ExitStack() as parts:

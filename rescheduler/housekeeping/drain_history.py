@@ -8,9 +8,9 @@ from typing import Any, Final
 import msgspec
 
 from predicates.objects import Pod
-from rescheduler.backoff import Backoff
 from rescheduler.clock import Clock
 from rescheduler.draining.state import Drain, Failure, Phase, Why
+from rescheduler.durations import Backoff
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.housekeeping.synced_memory import MemoryStorage, SyncedMemory
 from rescheduler.observe.events import Compared, CoolingDown, Held, InvolvedNode, OwnerSetAside, Report, Waiting

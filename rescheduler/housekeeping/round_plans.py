@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 from predicates.objects import Node
-from rescheduler.backoff import Backoff, Pauses
 from rescheduler.clock import Clock
+from rescheduler.durations import Backoff, Pauses
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.drainer import Drainer
 from rescheduler.execution.landings import Landings

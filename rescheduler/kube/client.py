@@ -19,6 +19,7 @@ import msgspec
 import urllib3
 
 from predicates.texts import quoted
+from rescheduler import VERSION
 from rescheduler.clock import Clock
 from rescheduler.durations import LONGEST_WAIT
 from rescheduler.errors import Conflict, InputError, NotFound, NotLeading, ReschedulerError
@@ -33,7 +34,6 @@ from rescheduler.kube.responses import (
     translating_errors,
 )
 from rescheduler.settings import ApiServerConnection
-from rescheduler.version import VERSION
 
 # Cache the credentials of requests, and read them again when they expire or are rejected.
 

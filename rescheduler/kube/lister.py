@@ -13,8 +13,8 @@ from predicates.objects import Object, Unreadable
 from predicates.wire import Interner, WireError
 from predicates.wire import unreadable as wire_unreadable
 from rescheduler import decoding
-from rescheduler.backoff import Backoff
 from rescheduler.clock import Clock
+from rescheduler.durations import Backoff
 from rescheduler.errors import Expired, InputError, Retryable
 from rescheduler.kube.client import Client
 from rescheduler.kube.codec import JsonCodec

@@ -15,8 +15,8 @@ import msgspec
 import tenacity
 
 from rescheduler import errors
-from rescheduler.backoff import Backoff
 from rescheduler.clock import Clock
+from rescheduler.durations import Backoff
 from rescheduler.errors import AuthError, BackendUnavailable, RateLimited
 
 # HTTP responses and the errors of requests to a system's API.

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import msgspec
 
 from predicates.objects import Pod
-from rescheduler.backoff import Backoff
+from rescheduler.durations import Backoff
 from rescheduler.planning.controllers import Controller, ControllerState, controller_of
 from rescheduler.planning.forms import instant, utc
 from rescheduler.planning.outcome import Blocker, Reason

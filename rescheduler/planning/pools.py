@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from predicates.nodes import MISSING, NodeTable
-from rescheduler.backoff import Backoff
+from rescheduler.durations import Backoff
 from rescheduler.planning.forms import utc
 from rescheduler.planning.money.prices import INSTANCE_TYPE_LABELS, ZONE_LABELS
 from rescheduler.planning.waits import Count, Moment, Pause

@@ -8,7 +8,7 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 
 from predicates.texts import printable
-from rescheduler.backoff import Backoff
+from rescheduler.durations import Backoff
 
 # Waits that grow exponentially: after failed drains, and after pods returned to on-demand nodes.
 

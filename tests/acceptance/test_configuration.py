@@ -13,9 +13,9 @@ import pytest
 
 from devcluster.api import Json
 from devcluster.plane import ControlPlane
+from rescheduler import VERSION
 from rescheduler.cloudpool.proxy import messages
 from rescheduler.cloudpool.proxy.forward import FAILED
-from rescheduler.version import VERSION
 from tests import forking
 from tests.acceptance.program import LoggedProgram
 from tests.acceptance.scenes import scene

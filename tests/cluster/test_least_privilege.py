@@ -18,7 +18,7 @@ from devcluster.manifests import deployment, job, namespace, on_demand, pod, sta
 from devcluster.plane import ControlPlane
 from devcluster.stages import COMPLETE_AFTER, NEVER
 from rescheduler.clock import Clock, SystemClock
-from rescheduler.execution.threads import recording
+from rescheduler.execution.context import recording
 from rescheduler.kube.client import Client
 from rescheduler.kube.cluster import KubeCluster
 from rescheduler.kube.connection import Kubeconfig

@@ -10,7 +10,7 @@ import pytest
 
 from predicates.objects import Node, NodeSpec, ObjectMeta
 from rescheduler.clock import SystemClock
-from rescheduler.execution.threads import querying
+from rescheduler.execution.context import querying
 from rescheduler.housekeeping.bookkeeping import Pricing
 from rescheduler.housekeeping.command_reads import provider_prices
 from rescheduler.housekeeping.order_finder import REFRESH, RETRY, NodePrices

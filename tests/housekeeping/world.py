@@ -38,11 +38,10 @@ from rescheduler.draining.events import (
 from rescheduler.draining.state import Limits
 from rescheduler.errors import InputError, MarkLost, NotFound, ReschedulerError, Withheld
 from rescheduler.execution.cluster_view import ClusterView
-from rescheduler.execution.context import ControllerReading, DrainContext
+from rescheduler.execution.context import ControllerReading, DrainContext, Threads
 from rescheduler.execution.drainer import Drainer
 from rescheduler.execution.landings import Landings
 from rescheduler.execution.room import RoomView
-from rescheduler.execution.threads import Threads
 from rescheduler.housekeeping.bookkeeping import Bookkeeping, NoBookkeeping, Pricing
 from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.command_reads import provider_prices

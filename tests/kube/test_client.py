@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from rescheduler import VERSION
 from rescheduler.clock import SystemClock
 from rescheduler.errors import (
     Conflict,
@@ -18,7 +19,6 @@ from rescheduler.errors import (
 )
 from rescheduler.kube.client import Client
 from rescheduler.kube.connection import Kubeconfig
-from rescheduler.version import VERSION
 from tests.kube.conftest import kubeconfig
 from tests.kube.edge import Reply, ResetReply, ScriptedApiServer, StallReply, Step, WatchReply, status
 

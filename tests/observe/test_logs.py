@@ -10,7 +10,6 @@ import pytest
 
 from rescheduler.draining.events import EvictionResult
 from rescheduler.draining.state import Failure, Why
-from rescheduler.observe import log_lines
 from rescheduler.observe.events import (
     Compared,
     CoolingDown,
@@ -43,7 +42,7 @@ from rescheduler.observe.events import (
     Waiting,
     WatchAges,
 )
-from rescheduler.observe.logs import Logs
+from rescheduler.observe.logs import Logs, configure
 from rescheduler.planning.outcome import Plan
 from rescheduler.settings import LogFormat, Logging
 from tests.observe.builders import BLOCKED, NOW, OD, PLAN, WEB, ended, observed, planned
@@ -54,7 +53,7 @@ LEASE = InvolvedLease("kube-system", "k8s-spot-rescheduler", "uid-lease")
 def logged(*events: Event, verbosity: int = 2) -> list[str]:
     """Return the log lines without the time."""
     stream = io.StringIO()
-    log_lines.configure(Logging(verbosity), stream)
+    configure(Logging(verbosity), stream)
     listener = Logs()
     for event in events:
         listener(event)
@@ -331,7 +330,7 @@ def test_nodes_with_both_labels_are_reported_once() -> None:
 
 def test_json_lines_have_fields() -> None:
     stream = io.StringIO()
-    log_lines.configure(Logging(2, LogFormat.JSON), stream)
+    configure(Logging(2, LogFormat.JSON), stream)
     Logs()(ended(Why.STOPPED))
     line = json.loads(stream.getvalue())
     assert line.pop("time").endswith("Z")
@@ -347,7 +346,7 @@ def test_json_lines_have_fields() -> None:
 @pytest.mark.parametrize("form", LogFormat)
 def test_our_errors_are_one_line(form: LogFormat) -> None:
     stream = io.StringIO()
-    log_lines.configure(Logging(0, form), stream)
+    configure(Logging(0, form), stream)
     try:
         int("two\nlines")
     except ValueError:
@@ -358,7 +357,7 @@ def test_our_errors_are_one_line(form: LogFormat) -> None:
 
 def test_warnings_of_libraries_are_logged() -> None:
     stream = io.StringIO()
-    log_lines.configure(Logging(4), stream)
+    configure(Logging(4), stream)
     logging.getLogger("urllib3").info("chatter")
     logging.getLogger("urllib3").warning("trouble")
     assert [line.partition(" ")[2] for line in stream.getvalue().splitlines()] == ["WARNING trouble"]

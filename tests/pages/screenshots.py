@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, Page
 from prometheus_client import CollectorRegistry
 
 from predicates.snapshot import Snapshot
+from rescheduler import VERSION
 from rescheduler.cli import cli
 from rescheduler.clock import SystemClock
 from rescheduler.net.server import serving
@@ -21,7 +22,6 @@ from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.settings import ListenAddress
 from rescheduler.snapshot_file import reader
-from rescheduler.version import VERSION
 from tests.pages.browser import browser
 
 DOCS: Final = Path(__file__).parents[2] / "docs"

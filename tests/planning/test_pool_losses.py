@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from rescheduler.backoff import Backoff
+from rescheduler.durations import Backoff
 from rescheduler.planning.memory import Memory, fitted, load
 from rescheduler.planning.pools import HALF_LIFE, MOST_POOLS, PoolLosses, PoolRecord
 from rescheduler.planning.waits import Pause, Waits

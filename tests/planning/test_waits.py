@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from rescheduler.backoff import Backoff, Pauses
+from rescheduler.durations import Backoff, Pauses
 from rescheduler.planning.waits import Cooldown, Cooldowns, Pause
 from tests.planning.builders import NOW
 

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescheduler.backoff import Backoff
 from rescheduler.cloudpool.matching import Machine
 from rescheduler.cloudpool.pool import (
     Ending,
@@ -21,6 +20,7 @@ from rescheduler.cloudpool.pool import (
     judge,
     lowers,
 )
+from rescheduler.durations import Backoff
 from rescheduler.providers.base import Accepted, AlreadyGone, Deleted, Failed, Refusal, Refused
 from tests.providers.clocks import START
 

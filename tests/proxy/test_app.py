@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from rescheduler.cloudpool.proxy import messages
 from rescheduler.cloudpool.proxy.app import ClientTimeouts
 from rescheduler.cloudpool.proxy.paths import ProxyMetrics
-from rescheduler.observe.log_lines import NOTICE
+from rescheduler.observe.logs import NOTICE
 from tests.cluster.waiting import eventually
 from tests.proxy.backend import Backend, RecordedUpdates, failing, proxying, running
 from tests.proxy.test_forward import line, raw

@@ -16,7 +16,7 @@ import pytest
 from rescheduler.cloudpool.proxy.app import ClientTimeouts
 from rescheduler.cloudpool.proxy.config import ServerSection, ServerTls
 from rescheduler.cloudpool.proxy.forward import FAILED
-from rescheduler.observe.log_lines import LEVELS
+from rescheduler.observe.logs import LEVELS
 from tests.proxy.backend import Backend, proxying, running
 
 

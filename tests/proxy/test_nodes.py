@@ -9,9 +9,8 @@ from rescheduler.cloudpool.proxy.service import ClusterNodes, ProxyView
 from rescheduler.draining.actions import ANNOTATION, Intent, Step, is_marked, read, taint
 from rescheduler.draining.state import Drain, Why
 from rescheduler.errors import MarkLost, NotFound, Retryable
-from rescheduler.execution.context import DrainContext
+from rescheduler.execution.context import DrainContext, Threads
 from rescheduler.execution.drainer import Drainer
-from rescheduler.execution.threads import Threads
 from rescheduler.planning.movements import OwnerWait
 from rescheduler.planning.outcome import Reason
 from rescheduler.providers.none import NoProvider

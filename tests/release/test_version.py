@@ -3,7 +3,7 @@
 import configparser
 from pathlib import Path
 
-from rescheduler.version import VERSION
+from rescheduler import VERSION
 
 ROOT = Path(__file__).parents[2]
 

@@ -21,10 +21,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from predicates.texts import LONGEST_REASON, LONGEST_SHOWN
 from predicates.wire import FILE_KINDS, Decoder, Interner, WireError
-from rescheduler.observe import log_lines
 from rescheduler.observe.events import DrainEnded
 from rescheduler.observe.kube_events import KubeEvents
-from rescheduler.observe.logs import Logs
+from rescheduler.observe.logs import Logs, TextLines
 from rescheduler.observe.metrics import Metrics
 from rescheduler.observe.prepared_pages import StatusPage
 from rescheduler.observe.status import Status, as_json
@@ -168,7 +167,7 @@ def test_outputs_of_the_daemon() -> None:
 def logged(to: io.StringIO) -> Iterator[None]:
     """Write all log lines in their text format."""
     handler, logger = logging.StreamHandler(to), logging.getLogger("rescheduler")
-    handler.setFormatter(log_lines.TextLines())
+    handler.setFormatter(TextLines())
     before = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)

@@ -19,6 +19,7 @@ import yaml
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 
+from rescheduler import VERSION
 from rescheduler.clock import Clock, SystemClock
 from rescheduler.cloudpool.proxy.app import ClientTimeouts, ProxyApplication
 from rescheduler.cloudpool.proxy.config import ApiServerAuth, ApiServerSection, ProxyFile, ServerSection, ServerTls
@@ -26,8 +27,8 @@ from rescheduler.cloudpool.proxy.forward import Forwarder
 from rescheduler.cloudpool.proxy.paths import ProxyMetrics
 from rescheduler.cloudpool.proxy.service import AlwaysLeading, ProxyService
 from rescheduler.errors import ConfigError, ReschedulerError
-from rescheduler.execution.threads import recording
-from rescheduler.execution.threads import running as running_threads
+from rescheduler.execution.context import recording
+from rescheduler.execution.context import running as running_threads
 from rescheduler.kube import connection
 from rescheduler.kube.api_server import SchedulerWatch
 from rescheduler.kube.client import Client
@@ -42,13 +43,11 @@ from rescheduler.net.server import host_names, on_signals, running
 from rescheduler.net.server import serving as serving_pages
 from rescheduler.observe.events import Started, tee
 from rescheduler.observe.kube_events import EventTexts, KubeEvents
-from rescheduler.observe.log_lines import NOTICE
-from rescheduler.observe.logs import Logs
+from rescheduler.observe.logs import NOTICE, Logs
 from rescheduler.observe.metrics import Metrics
 from rescheduler.observe.pages import application
 from rescheduler.observe.status import Status
 from rescheduler.settings import ListenAddress, PoolLeaseName, Scheduling
-from rescheduler.version import VERSION
 
 # The proxy's HTTP server.
 

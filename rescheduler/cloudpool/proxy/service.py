@@ -27,10 +27,9 @@ from rescheduler.errors import MarkLost, NotFound, ReschedulerError
 from rescheduler.execution import machine_orders
 from rescheduler.execution.actions import NodeMarks
 from rescheduler.execution.cluster_view import ClusterView
-from rescheduler.execution.context import DrainContext
+from rescheduler.execution.context import DrainContext, Threads
 from rescheduler.execution.drainer import Drainer, PendingRemoval
 from rescheduler.execution.landings import Ownership
-from rescheduler.execution.threads import Threads
 from rescheduler.execution.watched_nodes import State, why_unusable
 from rescheduler.kube.client import Client
 from rescheduler.kube.cluster import KubeCluster

@@ -27,7 +27,7 @@ from rescheduler.liqo.discovery.messages import Description, Info
 from rescheduler.liqo.serving import HEALTH_FLAG, HttpsListener, serving
 from rescheduler.net.server import on_signals
 from rescheduler.net.server import serving as serving_pages
-from rescheduler.observe import log_lines
+from rescheduler.observe.logs import NOTICE, configure
 from rescheduler.observe.pages import Health, application
 from rescheduler.settings import ApiServerConnection, ListenAddress, Logging
 
@@ -205,7 +205,7 @@ class DiscoverySettings:
 
 def run(settings: DiscoverySettings, logs: Logging) -> int:
     """Serve until SIGTERM or SIGINT; return the exit code. Raises UsageError and ReschedulerError on a failed start."""
-    log_lines.configure(logs)
+    configure(logs)
     clock = SystemClock()
     settings.listener.certificates()
     if settings.listener.plaintext and (settings.access.readers or settings.access.updaters):
@@ -222,7 +222,7 @@ def run(settings: DiscoverySettings, logs: Logging) -> int:
         app = discovery(store, updates, settings.access, clock)
         address = parts.enter_context(serving(app, settings.listener, "discovery"))
         how = "plain text" if settings.listener.plaintext else "mutual TLS"
-        log.log(log_lines.NOTICE, "serving the list of clusters on %s, %s", address, how)
+        log.log(NOTICE, "serving the list of clusters on %s, %s", address, how)
         rounds.run()
     return 0
 

@@ -17,6 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from rescheduler import VERSION
 from rescheduler.errors import Conflict, NotFound, ReschedulerError, UsageError
 from rescheduler.liqo import messages
 from rescheduler.liqo.messages import Amounts as Bounds
@@ -49,7 +50,6 @@ from rescheduler.providers.base import (
     error_of,
 )
 from rescheduler.providers.fleet.provider import hours
-from rescheduler.version import VERSION
 
 # The original routes of Liqo's cluster autoscaler, with the responses that it expects.
 #

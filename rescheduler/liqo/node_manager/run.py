@@ -30,7 +30,7 @@ from rescheduler.liqo.serving import HEALTH_FLAG, HttpsListener, serving
 from rescheduler.net.config_files import Endpoint, check_endpoint, keys_as
 from rescheduler.net.server import on_signals
 from rescheduler.net.server import serving as serving_pages
-from rescheduler.observe import log_lines
+from rescheduler.observe.logs import NOTICE, configure
 from rescheduler.observe.pages import Health, application
 from rescheduler.settings import ApiServerConnection, ListenAddress, Logging
 
@@ -61,7 +61,7 @@ class NodeManagerSettings:
 
 def run(settings: NodeManagerSettings, logs: Logging) -> int:
     """Serve until SIGTERM or SIGINT; return the exit code. Raises UsageError and ReschedulerError on a failed start."""
-    log_lines.configure(logs)
+    configure(logs)
     clock = SystemClock()
     file = configuration(settings.config)
     settings.listener.certificates()
@@ -84,7 +84,7 @@ def run(settings: NodeManagerSettings, logs: Logging) -> int:
             app = Clients(app, settings.clients)
         address = parts.enter_context(serving(app, settings.listener, "node-manager"))
         how = "plain text" if settings.listener.plaintext else "mutual TLS"
-        log.log(log_lines.NOTICE, "serving %s on %s, %s", ", ".join(service.groups()), address, how)
+        log.log(NOTICE, "serving %s on %s, %s", ", ".join(service.groups()), address, how)
         rounds.run()
     return 0
 

@@ -12,8 +12,8 @@ from typing import Final, TypeAlias
 
 from msgspec.structs import replace as structs_replace
 
-from rescheduler.backoff import Backoff
 from rescheduler.clock import Clock
+from rescheduler.durations import Backoff
 from rescheduler.errors import Conflict, NotFound, ReschedulerError, Retryable, UsageError
 from rescheduler.liqo.messages import SCHEME
 from rescheduler.liqo.node_manager.catalog import Catalog, RemoteCluster

@@ -14,8 +14,8 @@ from google.protobuf.message_factory import GetMessageClass
 from grpc import StatusCode
 
 from rescheduler import decoding, errors
-from rescheduler.backoff import Backoff
 from rescheduler.clock import Clock
+from rescheduler.durations import Backoff
 from rescheduler.errors import AuthError, BackendUnavailable, ConfigError, DeadlineExceeded, RateLimited, UsageError
 from rescheduler.net.config_files import Duration, Section
 from rescheduler.net.config_files import read as config_files_read

@@ -12,8 +12,8 @@ from typing import Final
 from grpc import StatusCode
 
 from rescheduler import errors
-from rescheduler.backoff import Backoff
 from rescheduler.clock import Clock
+from rescheduler.durations import Backoff
 from rescheduler.providers.base import (
     ON_CONTROL_PLANE,
     Accepted,

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from rescheduler import errors
-from rescheduler.backoff import Backoff
 from rescheduler.clock import Clock
+from rescheduler.durations import Backoff
 from rescheduler.errors import AuthError, DeadlineExceeded, RateLimited
 from rescheduler.net.http_errors import Missing, RequestRejected, ServerFault, Unsent
 from rescheduler.providers.base import (

@@ -6,8 +6,7 @@ from typing import Any
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import FallbackHeadroom, Policy, Survive
-from rescheduler.planning.what_if.overview import Tradeoff, overview
-from rescheduler.planning.what_if.tradeoff import tradeoff
+from rescheduler.planning.what_if.overview import Tradeoff, overview, tradeoff
 from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, Manifest, node, pod, snapshot
 
 TYPE = "node.kubernetes.io/instance-type"
