@@ -340,14 +340,14 @@ class Losses:
 
         The other pods are not placed. Pending pods are treated like *pods*.
         """
-        waiting = sorted((*self._pending, *pods), key=lambda pod: (-_priority(pod), pod.key))
+        waiting = self._waiting(pods)
         for number in range(_PLAYS):
             if not self._effort.spend(len(waiting)):
                 return False
             mark, must_run = self._trial.savepoint(), {pod.key for pod in pods}
             rng = np.random.default_rng([zlib.crc32(pool.encode()), number])
             scheduler = self._scheduler(rng)
-            arriving = _arriving(waiting, number, rng, self._shared.room.sizes)
+            arriving = self._arriving(waiting, number, rng, self._shared.room.sizes)
             left = self._play(arriving, scheduler, lambda pod: ample.leaves_one(pod, self._filters.feasible(pod)))
             self._trial.revert(mark)
             if any(pod.key in must_run for pod in left):
@@ -360,7 +360,7 @@ class Losses:
         First-fit is tried first: it is fast, and if it finds no place for some pods, spreading them does not either.
         """
         room = self._room()
-        waiting = sorted((*self._pending, *lost.pods), key=lambda pod: (-_priority(pod), pod.key))
+        waiting = self._waiting(lost.pods)
         must_run = {pod.key for pod in lost.pods}
         mark = self._trial.savepoint()
         left: Sequence[Pod] = Packing(room, self._trial).first_fit(waiting)
@@ -372,12 +372,37 @@ class Losses:
             if not self._effort.spend(len(waiting)):
                 return False, []
             rng = np.random.default_rng([zlib.crc32(pool.encode()), number])
-            left = self._play(_arriving(waiting, number, rng, room.sizes), self._scheduler(rng))
+            left = self._play(self._arriving(waiting, number, rng, room.sizes), self._scheduler(rng))
             stuck = [(pod, shortage(room, pod.cls)) for pod in left if pod.key in must_run]
             self._trial.revert(mark)
             if self._are_homeless(stuck):
                 return True, stuck
         return True, []
+
+    def _waiting(self, lost: Iterable[Pod]) -> list[Pod]:
+        """Return the pending pods and the *lost* ones in the order of the scheduler's queue.
+
+        ``PrioritySort`` compares priorities, and then since when the pods are in the queue: pending ones are there
+        before the lost ones are created again.
+        """
+        created = sorted(lost, key=lambda pod: (-_priority(pod), pod.key))
+        return sorted((*self._pending, *created), key=lambda pod: -_priority(pod))
+
+    def _arriving(self, waiting: Sequence[Pod], number: int, rng: np.random.Generator, sizes: Sizes) -> list[Pod]:
+        """Return the *waiting* pods by priority. Equal ones are in order in the first play.
+
+        In the second one the smallest come first: they take the nodes with the most room, which is the worst for the
+        large ones. All other plays have random orders. In the second play and each third one after it, pending pods
+        are among the lost ones: the scheduler has just tried them, and they are in its backoff queue. In all other
+        plays they come before lost ones of equal priority.
+        """
+        arriving = list(waiting)
+        if number == 1:
+            arriving.sort(key=lambda pod: sizes.of(pod.cls))
+        elif number > 1:
+            arriving = [waiting[at] for at in rng.permutation(len(waiting))]
+        first = frozenset[str]() if number % 3 == 1 else frozenset(pod.key for pod in self._pending)
+        return sorted(arriving, key=lambda pod: (-_priority(pod), pod.key not in first))
 
     def _are_homeless(self, stuck: Sequence[tuple[Pod, str]]) -> bool:
         """Return whether the pods that find no place find none on nodes that an autoscaler adds, either."""
@@ -472,20 +497,6 @@ def _is_unlike(pod: Pod, new: Pod) -> bool:
 
 def _priority(pod: Pod) -> int:
     return pod.cls.spec.priority or 0
-
-
-def _arriving(pods: Sequence[Pod], number: int, rng: np.random.Generator, sizes: Sizes) -> list[Pod]:
-    """Return the pods by priority. Equal ones are in order in the first play, and the smallest first in the second.
-
-    Then the small ones take the nodes with the most room, which is the worst for the large ones. All other plays have
-    random orders.
-    """
-    arriving = list(pods)
-    if number == 1:
-        arriving.sort(key=lambda pod: sizes.of(pod.cls))
-    elif number > 1:
-        arriving = [pods[at] for at in rng.permutation(len(pods))]
-    return sorted(arriving, key=lambda pod: -_priority(pod))
 
 
 def _by_controller(stuck: Iterable[tuple[Pod, str]]) -> tuple[Homeless, ...]:

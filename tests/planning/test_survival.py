@@ -53,6 +53,12 @@ def spread(app: str, key: str = ZONE) -> Manifest:
     return {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
 
 
+def listening(port: int, cpu: str) -> Manifest:
+    """Return a container with a host port."""
+    ports = [{"containerPort": port, "hostPort": port}]
+    return {"name": "main", "image": "app:1", "ports": ports, "resources": {"requests": {"cpu": cpu}}}
+
+
 TWO = [spot("s1", "a"), spot("s2", "b")]
 
 CASES: dict[str, tuple[list[Manifest], dict[str, list[str]]]] = {
@@ -91,6 +97,36 @@ CASES: dict[str, tuple[list[Manifest], dict[str, list[str]]]] = {
     "a pending pod of higher priority takes the room": (
         [*TWO, pod("low", "s1", cpu="3"), pod("q", "s2", cpu="1"), pod("w", cpu="2", priority=5)],
         {"a/m": ["low"]},
+    ),
+    "pending pods of equal priority take the room first": (
+        [*TWO, pod("p", "s1", cpu="100m"), *(pod(f"w-{n}", cpu="100m") for n in range(40))],
+        {"a/m": ["p"]},
+    ),
+    "pending pods of lower priority leave the room": (
+        [*TWO, pod("p", "s1", cpu="100m"), *(pod(f"w-{n}", cpu="100m", priority=-1) for n in range(40))],
+        {},
+    ),
+    "pending pods that find no place take none": (
+        [*TWO, pod("p", "s1", cpu="3500m"), *(pod(f"w-{n}", cpu="3900m", nodeSelector={"a": "b"}) for n in range(9))],
+        {},
+    ),
+    "anti-affinity to pending pods of equal priority, which take all nodes first": (
+        [
+            spot("s1"),
+            *(spot(f"t{n}", "b") for n in range(12)),
+            pod("p", "s1", cpu="10m", affinity=repels("w")),
+            *(pod(f"w-{n}", containers=[listening(80, "10m")]) for n in range(12)),
+        ],
+        {"a/m": ["p"]},
+    ),
+    "anti-affinity to pending pods of lower priority": (
+        [
+            spot("s1"),
+            *(spot(f"t{n}", "b") for n in range(12)),
+            pod("p", "s1", cpu="10m", affinity=repels("w")),
+            *(pod(f"w-{n}", priority=-1, containers=[listening(80, "10m")]) for n in range(12)),
+        ],
+        {},
     ),
     "anti-affinity to a pod that stays": (
         [*TWO, pod("p-1", "s1", affinity=repels("p")), pod("p-2", "s2", affinity=repels("p"))],
