@@ -338,8 +338,19 @@ class Losses:
     def _fit_among_others(self, pool: str, pods: Sequence[Pod], ample: Ample) -> bool:
         """Return whether *pods* have so many places, in each play, that the other lost pods cannot take all of them.
 
-        The other pods are not placed. Pending pods are treated like *pods*.
+        The other pods are not placed. Pending pods are treated like *pods*, or fit nowhere: one that fits, and that the
+        others may keep out, may itself close nodes to *pods*.
         """
+        doubtful = list[PodClass]()
+
+        def has_place(pod: PodClass) -> bool:
+            feasible = self._filters.feasible(pod)
+            if ample.leaves_one(pod, feasible):
+                return True
+            if (feasible & self._usable).any():
+                doubtful.append(pod)
+            return False
+
         waiting = self._waiting(pods)
         for number in range(_PLAYS):
             if not self._effort.spend(len(waiting)):
@@ -348,9 +359,9 @@ class Losses:
             rng = np.random.default_rng([zlib.crc32(pool.encode()), number])
             scheduler = self._scheduler(rng)
             arriving = self._arriving(waiting, number, rng, self._shared.room.sizes)
-            left = self._play(arriving, scheduler, lambda pod: ample.leaves_one(pod, self._filters.feasible(pod)))
+            left = self._play(arriving, scheduler, has_place)
             self._trial.revert(mark)
-            if any(pod.key in must_run for pod in left):
+            if doubtful or any(pod.key in must_run for pod in left):
                 return False
         return True
 

@@ -119,6 +119,16 @@ CASES: dict[str, tuple[list[Manifest], dict[str, list[str]]]] = {
         ],
         {"a/m": ["p"]},
     ),
+    "anti-affinity of a pending pod, which takes a node that smaller pods may fill": (
+        [
+            spot("s1", cpu="16"),
+            *(spot(f"t{n}", "b") for n in range(6)),
+            pod("p", "s1", cpu="10m"),
+            *(pod(f"q-{n}", "s1", cpu="100m") for n in range(60)),
+            pod("w", cpu="3900m", affinity=repels("p", ZONE), priority=100),
+        ],
+        {"a/m": ["p"]},
+    ),
     "anti-affinity to pending pods of lower priority": (
         [
             spot("s1"),
