@@ -58,7 +58,7 @@ def test_usage_errors_are_one_line_and_exit_code_2(
     ("command", "expected"),
     [
         ("pause", ("--for DURATION", "--reason TEXT", "survives restarts", "env var: RESCHEDULER_LEASE_NAME")),
-        ("status", ("-o, --output", "table|json|yaml", "default: 10m", "env var: RESCHEDULER_MEMORY_NAME")),
+        ("status", ("-o, --output", "table|json|yaml", "--node-drain-delay", "env var: RESCHEDULER_MEMORY_NAME")),
         ("run", ("--drain-window WINDOW", "Europe/Stockholm", "--namespace-selector SELECTOR")),
     ],
 )
