@@ -70,6 +70,11 @@ STATUS: dict[str, Any] = {
     "leaseRenewed": "2026-01-01T12:00:00Z",
     "paused": {"until": None, "reason": "a reason " * 28, "unreadable": ""},
     "waiting": {"reason": "landing-pending", "detail": f"{SPACE}/Deployment/{named('web')} lacks 3 pods"},
+    "settings": {
+        "nodeDrainDelaySeconds": None,
+        "landingTimeoutSeconds": 600.0,
+        "drainWindows": ["Mon-Fri 09:00-17:00 America/Argentina/ComodRivadavia"],
+    },
     "lastDrain": None,
     "draining": [{"node": NODES[0], "step": "draining", "since": "2026-01-01T12:00:00Z", "holder": named("pod")}],
     "coolingDown": [{"node": NODES[1], "until": "2026-01-01T12:00:00Z", "failures": 2, "detail": "no " * 40}],
