@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 
 from predicates.nodes import Numbers
+from predicates.plugins.volumes import VOLUME_BINDING_NAME
 from predicates.scheduler import Profile
 from predicates.scores import nodes, pods
 from predicates.scores.frame import Score, Scorer, ScoringRequest
@@ -28,8 +29,12 @@ _SCORES: Final[Mapping[str, Score]] = {
 
 @lru_cache(maxsize=64)
 def of(profile: Profile) -> tuple[Scorer, ...]:
-    """Return the score plugins of *profile*."""
-    return tuple(Scorer(name, weight, _SCORES[name]) for name, weight in profile.weights if name in _SCORES)
+    """Return the score plugins of *profile*. VolumeBinding scores what its Filter found, so without it nothing."""
+    return tuple(
+        Scorer(name, weight, _SCORES[name])
+        for name, weight in profile.weights
+        if name in _SCORES and (name != VOLUME_BINDING_NAME or profile.has(name))
+    )
 
 
 def totals(request: ScoringRequest, scorers: Sequence[Scorer] | None = None) -> Numbers:

@@ -66,7 +66,6 @@ def _currency(text: str) -> str:
 @Option(
     "--config-map",
     NAME,
-    default="",
     metavar="NAME",
     help="Write the prices to the key prices of this ConfigMap, which must exist, instead of printing them. A daemon "
     "with --prices=FOLDER, where the ConfigMap is mounted, uses them within minutes.",
@@ -87,7 +86,7 @@ def command(
     types: tuple[str, ...],
     currency: str,
     api_key_file: Path | None,
-    config_map: str,
+    config_map: str | None,
     namespace: str,
     snapshot: str | None,
     connection: ApiServerConnection,
@@ -113,7 +112,7 @@ def command(
         found = list(_read(cloud, query, clock, key))
     _report_missing(types, found, region)
     text = "".join(f"{line}\n" for line in csv_lines(found))
-    if config_map:
+    if config_map is not None:
         _store(text, connection, namespace, config_map)
     else:
         click.echo(text, nl=False)

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from predicates.objects import Container, LimitRange, LimitRangeItem, PodSpec, QuantityText
 from predicates.quantity import ZERO, Quantity, parse
 from predicates.snapshot import Snapshot
+from predicates.texts import shown
 
 Amounts = Mapping[str, QuantityText]
 
@@ -59,7 +60,7 @@ class LimitRanges:
         for key, item in items:
             for usage in containers if item.type == _CONTAINER else [pod] if item.type == _POD else ():
                 if why := next(_violations(item, usage), ""):
-                    return f"LimitRange {key}: {why}"
+                    return shown(f"LimitRange {key}: {why}")
         return ""
 
 
