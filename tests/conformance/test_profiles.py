@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,6 +46,17 @@ def test_every_verdict_under_a_profile_is_that_of_the_scheduler(oracle: Oracle, 
     assert len(tally.first) > 5
 
 
+def _is_open(item: dict[str, Any]) -> bool:
+    """Return whether *item* is a pod with requests of its own beside those of its containers, or in mid-resize.
+
+    How much of a node they use in the scores of Kubernetes 1.37 is not settled yet; filters and reasons agree.
+    """
+    if item["kind"] != "Pod":
+        return False
+    resized = any(each["type"].startswith("PodResize") for each in item.get("status", {}).get("conditions", ()))
+    return resized or bool(item["spec"].get("resources"))
+
+
 def test_every_score_under_a_profile_is_that_of_the_scheduler(oracle: Oracle, tmp_path: Path) -> None:
     """Weights, scoring strategies, preferred terms that are added, and soft default constraints."""
     compared = spread = 0
@@ -52,6 +64,7 @@ def test_every_score_under_a_profile_is_that_of_the_scheduler(oracle: Oracle, tm
         given = with_schedulers(scored_cluster(seed, "plannable"), seed)
         config = configuration_for(given, seed)
         keep_known(given, config)
+        given["items"] = [item for item in given["items"] if not _is_open(item)]
         known, table = known_owners(given), ours.load(given, our_scheduler(oracle, config, tmp_path))
         filters = Filters(table)
         names = [pod.key for pod in table.pods.values() if scorable(pod, table)]
