@@ -1,6 +1,6 @@
 """The cluster state that the plugins read: nodes, placed pods, volumes, namespaces, and the current trial."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias, cast
 
@@ -180,7 +180,7 @@ class Snapshot(TrialState):
         self.pods_on: defaultdict[str, dict[str, Pod]] = defaultdict(dict)  #: by node name; "" for unbound pods
         self.placeholders: dict[str, Pod] = {}  #: by ``namespace/name``; they are not in ``pods`` and use no resources
         self.objects: defaultdict[str, dict[str, Object]] = defaultdict(dict)  #: other kinds, by kind and key
-        self.versions: defaultdict[str, int] = defaultdict(int)  #: by kind, except pods and nodes: number of changes
+        self.versions: Counter[str] = Counter()  #: by kind, except pods and nodes: number of changes
         self.generation = 0  #: incremented when pod classes are dropped
         self.changes = 0  #: number of changes of any object, including fields that no filter reads
         self.unplaced = 0  #: number of changes of pods that are not on a known node

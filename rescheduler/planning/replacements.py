@@ -153,7 +153,7 @@ class Replacements:
 
     def _forget_old(self) -> None:
         versions = self._snapshot.versions
-        version = self._snapshot.generation, *(versions.get(kind, 0) for kind in (*TEMPLATED, *ADMISSION))
+        version = self._snapshot.generation, *(versions[kind] for kind in (*TEMPLATED, *ADMISSION))
         if version != self._version:
             self._version, self._classes, self._limits = version, {}, LimitRanges(self._snapshot)
 

@@ -1,12 +1,10 @@
 """``--fallback-headroom`` in ``plan`` and ``report``: what keeping nodes costs."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from rescheduler.cli import main
+from tests.cli.dumps import planned, run, write_dump
 from tests.planning.builders import ON_DEMAND, SYSTEM_POD, budget, node, pod
 
 TYPE = {"node.kubernetes.io/instance-type": "m5.large"}
@@ -26,22 +24,7 @@ PRICES = ("--price-per-vcpu=0.05", "--price-per-gib=0", "--spot-price-per-vcpu=0
 
 @pytest.fixture
 def dump(tmp_path: Path) -> Path:
-    file = tmp_path / "list.json"
-    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": CLUSTER}))
-    return file
-
-
-def run(capfd: pytest.CaptureFixture[str], command: str, dump: Path, *flags: str) -> str:
-    with pytest.raises(SystemExit) as ended:
-        main([command, "--snapshot", str(dump), *flags])
-    out, err = capfd.readouterr()
-    assert (ended.value.code, err) in ((0, ""), (None, ""))
-    return out
-
-
-def planned(capfd: pytest.CaptureFixture[str], dump: Path, *flags: str) -> dict[str, Any]:
-    result: dict[str, Any] = json.loads(run(capfd, "plan", dump, "-o", "json", *flags))
-    return result
+    return write_dump(tmp_path, CLUSTER)
 
 
 def test_a_plan_says_what_the_headroom_costs(capfd: pytest.CaptureFixture[str], dump: Path) -> None:

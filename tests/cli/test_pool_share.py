@@ -1,12 +1,10 @@
 """``--max-share-per-spot-pool`` and its annotation in all commands that read a snapshot file."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from rescheduler.cli import main
+from tests.cli.dumps import planned, run, write_dump
 from tests.planning.builders import ON_DEMAND, SYSTEM_POD, budget, node, pod
 
 LIMIT = "--max-share-per-spot-pool=50%"
@@ -27,22 +25,7 @@ CLUSTER = [
 
 @pytest.fixture
 def dump(tmp_path: Path) -> Path:
-    file = tmp_path / "list.json"
-    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*CLUSTER, SYSTEM_POD]}))
-    return file
-
-
-def run(capfd: pytest.CaptureFixture[str], command: str, dump: Path, *flags: str) -> str:
-    with pytest.raises(SystemExit) as ended:
-        main([command, "--snapshot", str(dump), *flags])
-    out, err = capfd.readouterr()
-    assert (ended.value.code, err) in ((0, ""), (None, ""))
-    return out
-
-
-def planned(capfd: pytest.CaptureFixture[str], dump: Path, *flags: str) -> dict[str, Any]:
-    result: dict[str, Any] = json.loads(run(capfd, "plan", dump, "-o", "json", *flags))
-    return result
+    return write_dump(tmp_path, [*CLUSTER, SYSTEM_POD])
 
 
 @pytest.mark.parametrize("how", [(), ("--independent",)], ids=["in sequence", "independent"])
