@@ -74,7 +74,7 @@ def nonzero(spec: PodSpec) -> tuple[int, int]:
     """Return the requests for scoring, including defaults: cpu in thousandths and memory in bytes.
 
     If the pod has pod-level requests, a default applies only to a resource that neither the pod nor any container
-    requests.
+    requests. Not implemented: Kubernetes 1.37 applies the defaults to what the kubelet reports while a pod is resized.
     """
     requested = _total(spec, {}, None) if _pod_level_requests(spec) else {}
     total = _total(spec, {name: amount for name, amount in DEFAULT_NONZERO.items() if name not in requested}, None)

@@ -47,14 +47,12 @@ def test_every_verdict_under_a_profile_is_that_of_the_scheduler(oracle: Oracle, 
 
 
 def _is_open(item: dict[str, Any]) -> bool:
-    """Return whether *item* is a pod with requests of its own beside those of its containers, or in mid-resize.
+    """Return whether *item* is a pod whose resize is infeasible: its defaults in scores follow from the spec here.
 
-    How much of a node they use in the scores of Kubernetes 1.37 is not settled yet; filters and reasons agree.
+    Since Kubernetes 1.37 they follow from what the kubelet reports (``AggregateContainerRequests``). Filters agree.
     """
-    if item["kind"] != "Pod":
-        return False
-    resized = any(each["type"].startswith("PodResize") for each in item.get("status", {}).get("conditions", ()))
-    return resized or bool(item["spec"].get("resources"))
+    conditions = item.get("status", {}).get("conditions", ())
+    return item["kind"] == "Pod" and any(each.get("reason") == "Infeasible" for each in conditions)
 
 
 def test_every_score_under_a_profile_is_that_of_the_scheduler(oracle: Oracle, tmp_path: Path) -> None:
