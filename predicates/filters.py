@@ -181,8 +181,6 @@ def remaining(states: States, snapshot: Snapshot, rows: npt.NDArray[np.intp]) ->
     return rows
 
 
-# All filter plugins on one snapshot, with cached results.
-
 #: After this many candidates were rejected because of other nodes, the remaining ones are evaluated together.
 _MAX_SINGLE_CHECKS: Final = 12
 

@@ -1,4 +1,7 @@
-"""Node selectors evaluated for many nodes at once, and tolerations of taints."""
+"""Node selectors evaluated for many nodes at once, and tolerations of taints.
+
+Source: ``component-helpers/scheduling/corev1/nodeaffinity``.
+"""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -11,10 +14,6 @@ from predicates.nodes import Flags, LabelColumn, Rows
 from predicates.objects import NodeSelector, NodeSelectorTerm, Requirement, Taint, Toleration
 from predicates.selectors import SET_OPERATORS, Pair, joined, requirement_error, requirement_errors
 from predicates.snapshot import Snapshot
-
-# Node selectors evaluated for many nodes at once.
-#
-# Source: ``component-helpers/scheduling/corev1/nodeaffinity``.
 
 _ORDER_OPERATORS: Final = ("Gt", "Lt")
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)

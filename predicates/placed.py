@@ -14,8 +14,6 @@ from predicates.pod_classes import LabelPairs, as_bound
 from predicates.requests import load_rule
 from predicates.scheduler import Scheduler
 
-# The pods placed on each node, the resources they leave free, and the indexes that follow every placement.
-
 #: The maximum length of a change log. If it is exceeded, all caches are invalidated instead.
 _LOG_LIMIT: Final = 200_000
 

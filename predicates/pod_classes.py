@@ -49,9 +49,6 @@ def as_bound(pod: PodClass, labels: LabelPairs) -> PodClass:
     return msgspec.structs.replace(pod, labels={**pod.labels, **dict(labels)})
 
 
-# Pod classes: the properties that equally scheduled pods share, derived from the first pod of the class.
-
-
 class PodAmounts(NamedTuple):
     """The amounts computed from the resources in spec and status. Many classes share them."""
 

@@ -140,8 +140,6 @@ def is_placeholder(pod: Pod) -> bool:
     return pod.namespace == ROOM_NAMESPACE and PLACEHOLDER in pod.cls.labels
 
 
-# The cluster state that the plugins read: nodes, placed pods, volumes, namespaces, and the current trial.
-#
 # A snapshot is long-lived. Watch events update it (:meth:`Snapshot.upsert`, :meth:`Snapshot.delete`) at a cost that
 # depends only on the objects that they affect; trials modify it and undo all of their changes.
 

@@ -1,4 +1,7 @@
-"""Lookups and rules about claims, volumes, storage classes and provisioning that the volume plugins share."""
+"""Lookups and rules about claims, volumes, storage classes and provisioning that the volume plugins share.
+
+Sources: ``component-helpers/storage/volume`` (``helpers.go``, ``pv_helpers.go``), ``storage/ephemeral``.
+"""
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
@@ -26,10 +29,6 @@ from predicates.objects import (
 from predicates.quantity import ZERO, Quantity, parse
 from predicates.selectors import compile_selector
 from predicates.snapshot import Snapshot
-
-# Lookups and rules about claims, volumes and storage classes that the volume plugins share.
-#
-# Sources: ``component-helpers/storage/volume`` (``helpers.go``, ``pv_helpers.go``), ``storage/ephemeral``.
 
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"

@@ -123,8 +123,6 @@ def _matching_type(info: inspect.Type, value: Any) -> inspect.Type:
     return next((member for member in info.types if isinstance(member, parts)), info)
 
 
-# Decodes objects from the JSON of the API server or of ``kubectl get -o json``.
-#
 # Pods are decoded in two steps. First, the raw bytes of the fields that determine the pod class are extracted and used
 # as its key. Only the first pod of each class is decoded completely. So the cost of a list of 150,000 pods is one scan
 # of its bytes and one decode for each of a few thousand classes, and pods of a class share one object.

@@ -1,4 +1,7 @@
-"""The claims and inline disks of pods: bound, waiting for a volume, or a reason to reject the pod."""
+"""The claims and inline disks of pods: bound, waiting for a volume, or a reason to reject the pod.
+
+Source: ``PreFilter`` of ``volumebinding/volume_binding.go``, ``GetPodVolumeClaims`` of ``binder.go``.
+"""
 
 from collections.abc import Iterator
 from functools import partial
@@ -24,10 +27,6 @@ from predicates.storage import (
     storage_class_name,
     volume_affinity,
 )
-
-# The claims of pods: bound volumes, claims that wait for a volume, or a reason to reject the pod.
-#
-# Source: ``PreFilter`` of ``volumebinding/volume_binding.go``, ``GetPodVolumeClaims`` of ``binder.go``.
 
 UNBOUND_IMMEDIATE: Final = "pod has unbound immediate PersistentVolumeClaims"
 

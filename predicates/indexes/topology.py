@@ -1,4 +1,8 @@
-"""Placed pods counted and weighted by topology domain, for topology spread, pod affinity and pod anti-affinity."""
+"""Placed pods counted and weighted by topology domain, for topology spread, pod affinity and pod anti-affinity.
+
+Both plugins share the index. A counter is created on first use and updated by every placement from then on; classes
+with equal constraints share counters.
+"""
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping
@@ -21,11 +25,6 @@ from predicates.placed import Watchers
 from predicates.scheduler import SchedulerVersion
 from predicates.selectors import NOTHING, Selector
 from predicates.snapshot import Snapshot
-
-# Counts of placed pods by topology domain, for topology spread, pod affinity and pod anti-affinity.
-#
-# Both plugins share the index. A counter is created on first use and updated by every placement from then on; classes
-# with equal constraints share counters.
 
 _T = TypeVar("_T")
 

@@ -154,9 +154,6 @@ def _reasons(refusals: Refusals) -> str:
     return "; ".join(f"{plugin}: {', '.join(reasons)}" for plugin, reasons in refusals)
 
 
-# ``rescheduler explain``: why spot nodes reject a pod, and what blocks the drain of a node.
-
-
 @click.command("explain", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("names", nargs=-1, metavar="[NODE | NAMESPACE/POD | NAMESPACE/KIND/NAME | NAMESPACE]...")
 @snapshot_option

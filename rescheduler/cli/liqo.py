@@ -68,8 +68,6 @@ def _listener(
     return HttpsListener(listen, cert=tls_cert, key=tls_key, client_ca=tls_client_ca, **more)
 
 
-# ``rescheduler liqo``: the services for virtual nodes, each imported when it is called.
-
 _NODE_MANAGER: Final = "node-manager"
 DATABASE: Final = "/var/lib/spot-rescheduler/discovery.db"
 

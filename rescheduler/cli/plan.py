@@ -99,9 +99,6 @@ view_options: Final = group(
 )
 
 
-# ``rescheduler plan``: which on-demand nodes can be drained now, and what blocks the others.
-
-
 @click.command("plan", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @snapshot_option
 @strict_option

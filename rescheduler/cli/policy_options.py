@@ -30,8 +30,6 @@ from rescheduler.planning.policy import (
 )
 from rescheduler.planning.pool_shares import parse_share
 
-# ``@policy_options``: which nodes may be drained and which pods evicted. It passes ``policy: Policy``.
-
 _POLICY: Final = Policy()
 _NAMES: Final = Parsed(parse_names, "names", UsageError)
 

@@ -255,9 +255,6 @@ room_options = group(
 )
 
 
-# ``rescheduler run``: the daemon.
-
-
 class WindowType(Parsed):
     """A drain window. In the environment, semicolons separate windows, because windows contain spaces."""
 

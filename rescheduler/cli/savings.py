@@ -147,9 +147,6 @@ def _stamp(moment: datetime | None) -> str | None:
     return None if moment is None else utc(moment)
 
 
-# ``rescheduler savings``: receipts of what drains have saved.
-
-
 def _parse_period(text: str) -> timedelta:
     days = re.fullmatch(r"([0-9]{1,4})d", text)
     try:

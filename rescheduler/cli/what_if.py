@@ -119,8 +119,6 @@ def _names(text: str) -> tuple[str, ...]:
     return parse_names(text) if text.strip() else ()
 
 
-# The option ``--what-if`` of ``rescheduler plan``: its syntax, and its field in the JSON output.
-
 _MOST_NODES: Final = 1000
 
 

@@ -110,8 +110,6 @@ def _check_amounts(amounts: Mapping[str, str], where: str) -> None:
             ) from error
 
 
-# A complete client of the cloudpool REST API, version 5, and of the multipool's variant.
-
 #: The assumed clock difference if the pool does not report its time.
 _UNKNOWN_SKEW = dt.timedelta(seconds=5)
 

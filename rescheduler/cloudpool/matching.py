@@ -250,8 +250,6 @@ def _lookup(holder: Mapping[str, object], key: str) -> object:
     return None
 
 
-# Match the machines of a pool to Nodes; a node without a certain match has none.
-#
 # Provider IDs decide if both sides have comparable ones; a spot request has the one of its instance, from the metadata.
 # If one side has none, an internal address decides, then a name, but only among allocated machines that no stronger
 # evidence assigns to another node. A machine that two nodes claim by the same evidence matches neither.

@@ -182,8 +182,6 @@ def _next_attempt(last: TerminationOrder | None, now: dt.datetime) -> Terminatio
     return replace(last, attempts=last.attempts + 1, ours=True)
 
 
-# Terminate machines of a pool: send orders (`ordering`), and repeat them only if that is safe (`deletion`).
-
 _LONGEST_BACKOFF = dt.timedelta(seconds=30)
 
 

@@ -43,8 +43,6 @@ from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt, Replicas, incur, paid, raised, shortfall
 from rescheduler.planning.outcome import Placement, Plan, PodRef, Rejected, is_removal
 
-# Transitions of a drain after its second plan: count and record its future debts, then try the evictions.
-
 
 def count(drain: Drain) -> Result:
     """Read the controllers of the pods to move, and of pods that an earlier process evicted."""

@@ -250,9 +250,6 @@ def _first_of_each(victims: Iterable[Victim], key: Callable[[Victim], Hashable])
     return list(firsts.values())
 
 
-# Transitions of a drain after its remaining pods were planned again: evict the next step.
-
-
 def planned_again(drain: Drain, event: PlannedAgain, now: float) -> Result:
     """Evict the next step if the remaining pods still fit. If its pods have placeholders, delete these first.
 

@@ -124,8 +124,6 @@ def _of_evicted(drain: Drain, controller: Controller | None, position: int) -> P
     return PodProgress.BOUND if missing.ready >= position else PodProgress.READY
 
 
-# Execute one drain: the state machine runs on the caller's thread, its actions on other threads.
-#
 # Evictions run in parallel. All other actions run in order, so that a taint is never removed before it was added. The
 # results of all actions go into one queue.
 

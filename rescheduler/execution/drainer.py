@@ -30,8 +30,6 @@ from rescheduler.planning.outcome import Blocker, Plan, Reason
 from rescheduler.planning.rules.candidates import PROXIES
 from rescheduler.providers.base import Refusal
 
-# Resume or roll back the drains that other processes left behind.
-
 #: A mark of another installation that expired this long ago is abandoned.
 ABANDONED: Final = timedelta(hours=1)
 
@@ -242,9 +240,6 @@ class Sweeper:
         if surge is not None:
             return self._runner.run(node, transitions.undo(node.name, self._limits, debts, surge, now))
         return self._runner.run(node, transitions.roll_back(node.name, self._limits, debts, now))
-
-
-# Drain nodes one at a time, and resume or roll back drains that other processes left behind.
 
 
 class ProviderSilent(ReschedulerError):

@@ -166,9 +166,6 @@ class LastLook:
         return states
 
 
-# The requests of a drain to the provider that owns the node's machine.
-
-
 class MachineOrders:
     """The requests about the machine of one node. *rivals* are other Nodes that may represent the same machine."""
 

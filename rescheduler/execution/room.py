@@ -39,8 +39,6 @@ from rescheduler.providers.base import (
     NotSupported,
 )
 
-# The watched cluster as orders of spot room query it. Not thread-safe.
-
 
 class RoomView:
     """The cluster state that orders of spot room depend on."""

@@ -122,8 +122,6 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
 
 
-# The gRPC server: the service with deadlines and status codes, health and reflection, plain text or mutual TLS.
-
 #: The time limit of calls without a deadline, and the longest time limit, in seconds.
 LONGEST: Final = 300.0
 #: The share of the caller's remaining time reserved for sending the response, and its maximum in seconds.

@@ -138,8 +138,6 @@ def until_1_28(defaults: wire.NodeGroupAutoscalingOptions) -> bool:
     return defaults.HasField("scaleDownUnneededTime") and not provision
 
 
-# The verbs of the service, which convert a request message and a deadline to a response message or an error.
-#
 # Responses take into account how Cluster Autoscaler reacts (cluster-autoscaler/cloudprovider/externalgrpc):
 #
 # * UNIMPLEMENTED means "not supported" for prices, templates and options, but releases up to 1.28 treat it as a failure

@@ -71,8 +71,6 @@ def provider_prices(provider: CloudProvider, nodes: Iterable[Node], clock: Clock
     return prices
 
 
-# One-time reads for commands: the cluster, and the prices of a cloud provider.
-
 #: Where the permissions of the commands that only read are shipped.
 VIEWER: Final = "deploy/components/viewer has the permissions (in the chart: rbac.viewer)"
 

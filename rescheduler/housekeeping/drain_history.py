@@ -25,8 +25,6 @@ from rescheduler.planning.room.increase import SpotOrders
 from rescheduler.planning.waits import Cooldown, Pause, Waits
 from rescheduler.settings import Timing
 
-# The history of earlier drains, including drains by earlier processes and leaders.
-
 #: Maximum pause of all drains after pods returned to on-demand nodes. Owners may wait for longer.
 _LONGEST_PAUSE: Final = timedelta(hours=4)
 

@@ -126,8 +126,6 @@ class PlaceholderWrites:
         self._report(Trouble(ErrorKind.WRITE, f"placeholders could not be deleted: {error}; {_COMPONENT}", node))
 
 
-# Orders of spot room: placeholders that make the cluster's autoscaler add spot nodes for one on-demand node at a time.
-#
 # The placeholders in the cluster are the only state of an order, so that after a restart or a change of the leader it
 # is continued or removed. While an order is open, no other node is drained: the room is for the pods of the order's
 # node.

@@ -1,4 +1,7 @@
-"""The memory of a process and its copy in the ConfigMap, which is read each round and written after changes."""
+"""The memory of a process and its copy in the ConfigMap, which is read each round and written after changes.
+
+A ConfigMap that cannot be read is never overwritten: its content may forbid a drain.
+"""
 
 import contextlib
 import logging
@@ -16,10 +19,6 @@ from rescheduler.observe.events import ErrorKind, MemoryDropped, Report, Trouble
 from rescheduler.planning.forms import count, utc
 from rescheduler.planning.memory import Memory, StoredSettings, fitted, load
 from rescheduler.planning.waits import Waits
-
-# The memory of a process and its copy in the ConfigMap, which is read each round and written after changes.
-#
-# A ConfigMap that cannot be read is never overwritten: its content may forbid a drain.
 
 #: Maximum number of attempts when a write fails with a conflict.
 ATTEMPTS: Final = 3

@@ -90,8 +90,6 @@ class Logins:
         return fresh
 
 
-# A client for the API server that sends and returns bytes and raises the errors of this program.
-#
 # The connection pool is built by the official client (TLS, proxies, client certificates). Its models are not used: they
 # need much memory for long lists and differ between its versions.
 

@@ -186,8 +186,6 @@ def _as_json(taint: Taint) -> dict[str, Any]:
     return {name: text for name, text in fields.items() if text}
 
 
-# The writes to a cluster: each is a PATCH, or contains the UID of its target object.
-
 #: Maximum number of attempts of a PATCH that fails with a conflict (kubelets update Nodes every few seconds).
 PATCH_ATTEMPTS: Final = 5
 

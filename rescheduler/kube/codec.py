@@ -62,9 +62,6 @@ def key(namespace: str, name: str) -> str:
     return f"{namespace}/{name}" if namespace else name
 
 
-# Decode lists and watches in JSON. :class:`predicates.wire.Decoder` decodes the objects from their raw bytes.
-
-
 class _ListMeta(msgspec.Struct, rename="camel"):
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")

@@ -19,8 +19,6 @@ import yaml
 from rescheduler.errors import UsageError
 from rescheduler.net import files
 
-# The address of an API server with its TLS settings, and the connection pool for them.
-
 #: Connections in the pool: one watch per kind, and parallel evictions.
 POOL_SIZE: Final = 64
 

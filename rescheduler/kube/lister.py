@@ -20,8 +20,6 @@ from rescheduler.kube.client import Client
 from rescheduler.kube.codec import JsonCodec
 from rescheduler.kube.responses import ApiResponse
 
-# The resources that are read from the cluster, and their API paths.
-
 
 @dataclass(frozen=True, slots=True)
 class Resource:

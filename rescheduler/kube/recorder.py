@@ -151,8 +151,6 @@ class Bucket:
         return max(0.0, -self.tokens / RATE)
 
 
-# Write Kubernetes Events on a separate thread, so that the caller never blocks.
-#
 # They are core/v1 Events, as in k8s-spot-rescheduler. The API server stores both versions as one resource, but only
 # core/v1 allows a PATCH of the count that ``kubectl get events`` and ``kubectl describe`` show for a repeated Event,
 # and only core/v1 has the component name ``rescheduler``, which users filter by.

@@ -153,8 +153,6 @@ def _left_out(unreadable: Unreadable) -> None:
     log.error("skipping an object that cannot be decoded: %s", unreadable.why)
 
 
-# The watched cluster: a Snapshot that is updated each time it is requested.
-
 #: Minimum number of pod classes before unused ones are dropped; the limit is at least twice the number in use.
 _CLASSES: Final = 64
 

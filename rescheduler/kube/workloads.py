@@ -12,8 +12,6 @@ from rescheduler import decoding
 from rescheduler.planning.controllers import Disruption, JobFacts
 from rescheduler.planning.forms import fenceposts, scaled
 
-# Controllers of pods as API objects, and their desired numbers of pods. Pure.
-
 #: Hexadecimal digits of a template's digest. Digests are compared for equality, and written into annotations.
 _DIGITS: Final = 16
 
@@ -141,8 +139,6 @@ def decoded_digest(template: Any) -> str:
     return hashlib.sha256(canonical).hexdigest()[:_DIGITS]
 
 
-# Jobs as API objects: the desired number of pods of a Job, and the failures that count. Pure.
-#
 # Source: ``kubernetes/pkg/controller/job`` (``manageJob``, ``pastBackoffLimitOnFailure``, ``matchPodFailurePolicy``).
 
 #: A Job with one of these conditions creates no more pods.

@@ -32,8 +32,6 @@ from rescheduler.providers.fleet import SystemMachine, SystemView
 from rescheduler.providers.fleet.provider import hours
 from rescheduler.settings import ListenAddress
 
-# Clients of a node manager over HTTPS: for our ``/v1`` routes, and for the original ones.
-
 T = TypeVar("T")
 
 #: Cluster Autoscaler's numbers of states.

@@ -202,8 +202,6 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return replayed
 
 
-# The HTTPS server of discovery and of the node manager: mutual TLS, with limits on time and size.
-#
 # One CA issues all certificates: every component presents its own and accepts only those of this CA. Each handshake
 # checks the files for changes.
 

@@ -19,8 +19,6 @@ from rescheduler.errors import AuthError, ConfigError
 from rescheduler.net import files
 from rescheduler.net.files import PemFile
 
-# Configuration files in JSON or YAML, decoded into structs. Every error names the file and the key.
-
 T = TypeVar("T")
 
 INT32 = 2**31 - 1  #: the largest group size: gRPC and the cloud providers use 32 bits

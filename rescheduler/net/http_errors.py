@@ -19,8 +19,6 @@ from rescheduler.clock import Clock
 from rescheduler.durations import Backoff
 from rescheduler.errors import AuthError, BackendUnavailable, RateLimited
 
-# HTTP responses and the errors of requests to a system's API.
-
 #: The errors of decoding a response: invalid JSON, an unexpected shape, or excessive nesting.
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 

@@ -454,8 +454,6 @@ class PlaceholdersObserved:
     pending: int
 
 
-# Events of the program, as values. Metrics, logs, Kubernetes Events and the status page listen to them.
-#
 # :mod:`rescheduler.observe.events` defines the events of the process and of its rounds,
 # :mod:`rescheduler.observe.events` those of single nodes. All events can be imported from here.
 

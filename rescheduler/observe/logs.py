@@ -230,8 +230,6 @@ def _moved(event: DrainEnded) -> str:
     return f"{stay}{returned} of {count(pods, 'pod')} returned to nodes that are not spot (see --manage-soft-taint)"
 
 
-# Log lines for events. :mod:`rescheduler.observe.logs` describes their levels and formats.
-
 _NUMBER: Final = re.compile(r"\d+")
 
 

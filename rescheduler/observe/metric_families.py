@@ -170,8 +170,6 @@ class PoolSeries(Collector):
         return (losses, hazard)
 
 
-# The metrics of the daemon: names, meanings and labels. :mod:`rescheduler.observe.metrics` sets their values.
-#
 # The four metrics of k8s-spot-rescheduler keep their names and labels. Two of them end in ``_count``, which
 # Prometheus's linter reserves for histograms, so they are exposed without a type; queries are not affected.
 #

@@ -59,8 +59,6 @@ class Health:
         return "" if self._ready() else self._missing()
 
 
-# The HTTP server for ``--listen-address``: /metrics, /healthz, /readyz and /statusz.
-
 #: Maximum number of concurrent metrics requests. They use worker threads; probes do not.
 _METRICS_THREADS: Final = 2
 

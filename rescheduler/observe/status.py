@@ -28,8 +28,6 @@ from rescheduler.planning.money.savings import Savings
 from rescheduler.planning.money.worth import summed
 from rescheduler.planning.outcome import Plan, Planning, TakenRoom, Verdict
 
-# The content of the status page: the latest plan for every node, recent drains, and current waits.
-
 #: Number of recent drains that are kept.
 DRAINS: Final = 50
 

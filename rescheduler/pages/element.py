@@ -8,8 +8,6 @@ from collections.abc import Iterable, Sequence
 from importlib import resources
 from typing import Final, TypeAlias
 
-# HTML elements as text. All values are escaped, except elements.
-
 #: Elements without content and end tag.
 _VOID: Final = frozenset({"meta", "input", "br"})
 

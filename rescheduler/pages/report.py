@@ -259,9 +259,6 @@ def _freed(nodes: tuple[str, ...], worth: Worth, overview: Overview) -> str:
     return f"{count(len(nodes), 'node')}{amount} ({', '.join(nodes)})"
 
 
-# The report: a plan as one self-contained HTML file.
-
-
 def as_html(overview: Overview, at: datetime | None = None) -> str:
     """Return the report. All values from the cluster are escaped. *at* is the time of the plan, in UTC."""
     time = f"{at:%Y-%m-%d %H:%M UTC}" if at else ""

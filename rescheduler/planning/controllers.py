@@ -1,4 +1,8 @@
-"""Topmost controllers of pods, which recreate pods after evictions: their names, and their state in the API server."""
+"""Topmost controllers of pods, which recreate pods after evictions: their names, and their state in the API server.
+
+A Deployment's pod names a ReplicaSet as its controller; the ReplicaSet names the Deployment. Drains count replacement
+pods per topmost controller, because roll-outs and scale-downs happen there.
+"""
 
 import enum
 from collections.abc import Mapping
@@ -8,11 +12,6 @@ from typing import Final
 import msgspec
 
 from predicates.objects import Pod
-
-# Topmost controllers of pods, which recreate pods after evictions, and their state in the API server.
-#
-# A Deployment's pod names a ReplicaSet as its controller; the ReplicaSet names the Deployment. Drains count replacement
-# pods per topmost controller, because roll-outs and scale-downs happen there.
 
 
 class Controller(msgspec.Struct, frozen=True, order=True):

@@ -11,8 +11,6 @@ import msgspec
 from predicates.objects import OwnerReference, Pod
 from rescheduler.planning.forms import count, cpu, memory
 
-# The results of planning: a plan for a node, or all reasons why it is not drained.
-
 
 class Reason(enum.StrEnum):
     """The reason code for not draining a node, used in metrics, events and ``plan -o json``.

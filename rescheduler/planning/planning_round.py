@@ -255,9 +255,6 @@ def _grace(pod: Pod) -> int:
     return _GRACE if seconds is None else seconds
 
 
-# The inputs that the verdicts on all nodes share, while neither the snapshot nor the circumstances change.
-
-
 @dataclass(frozen=True, slots=True)
 class PlanningRound:
     """The inputs that all candidates of one round share."""

@@ -152,9 +152,6 @@ class Now:
         return True
 
 
-# The user's settings for planning, as one value that is filled from the command-line flags.
-
-
 class DrainOrder(enum.StrEnum):
     """The order in which on-demand nodes are considered for a drain."""
 

@@ -185,8 +185,6 @@ def _apply_rules(node: str, shared: PlanningRound) -> tuple[Examined, Findings, 
     return examined, findings, inputs
 
 
-# Verdicts on single nodes in the current state, which are reused until one of their inputs changes.
-
 #: Takes the name of an empty node; returns whether the node would be removed.
 TakeEmpty: TypeAlias = Callable[[str], bool]
 

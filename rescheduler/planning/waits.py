@@ -53,8 +53,6 @@ class Pause(msgspec.Struct, frozen=True, omit_defaults=True):
         return Pause(self.times, now + wait.longest)
 
 
-# Cooldowns: periods in which a node is not drained again after a failed drain.
-
 #: Longer failure details are cut to this many characters.
 _LONGEST_DETAIL: Final = 300
 

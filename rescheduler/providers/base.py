@@ -262,8 +262,6 @@ def error_of(node: str, outcome: DeleteOutcome) -> errors.ReschedulerError | Non
     return None
 
 
-# The protocol of cloud providers: systems that own machines. Its verbs follow Cluster Autoscaler's externalgrpc.
-#
 # How a caller removes the machine of a node:
 #
 # 1. Call :meth:`CloudProvider.group_for`. `None` means that no group of this provider owns the machine: do not delete

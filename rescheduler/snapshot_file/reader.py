@@ -13,8 +13,6 @@ from rescheduler.errors import InputError
 from rescheduler.settings import Scheduling
 from rescheduler.snapshot_file import items, reduction, text
 
-# Read the output of ``kubectl get … -o json`` (or YAML, gzipped or not) as a snapshot.
-
 _UNKNOWN = Scheduling()
 
 _ADVICE: Final = "`rescheduler snapshot > FILE` writes a file that can be read"

@@ -105,8 +105,6 @@ class Turns:
             self._lock.release()
 
 
-# The proxy as an ASGI application. Removals of machines drain their nodes first; everything else is forwarded.
-
 _MAX_BODY: Final = 1 << 20
 #: A TRACE would return the request with our credentials; a CONNECT would turn the proxy into a tunnel.
 _REFLECTING: Final = frozenset({"TRACE", "CONNECT"})

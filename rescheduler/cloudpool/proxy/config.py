@@ -1,4 +1,8 @@
-"""The proxy's configuration file: the JSON format of kubeaware-cloudpool-proxy, with additional keys."""
+"""The proxy's configuration file: the JSON format of kubeaware-cloudpool-proxy, with additional keys.
+
+Durations have Go's format; zero and negative ones mean the default. :mod:`rescheduler.cloudpool.proxy.config` reads
+it.
+"""
 
 import json
 import logging
@@ -13,12 +17,6 @@ from rescheduler.draining.state import Limits
 from rescheduler.errors import ConfigError
 from rescheduler.net import files
 from rescheduler.net.config_files import INT32, Duration, Endpoint, Section, plain_http
-
-# The proxy's configuration file: the JSON format of kubeaware-cloudpool-proxy, with additional keys.
-#
-# Durations have Go's format; zero and negative ones mean the default. :mod:`rescheduler.cloudpool.proxy.config` reads
-# it.
-
 
 #: The maximum wait for the confirmation of a termination, while clients wait for the result, in seconds.
 _REMOVAL_SECONDS: Final = 600.0

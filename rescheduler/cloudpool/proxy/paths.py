@@ -1,4 +1,11 @@
-"""The effect of a request at the backend, regardless of the spelling of its path, and the metrics by effect."""
+"""The effect of a request at the backend, regardless of the spelling of its path, and the metrics by effect.
+
+A removal must not bypass the proxy by a spelling that the backend understands and the proxy does not. So the path is
+interpreted in every way that a server might interpret it: nested escapes of either kind, path parameters, doubled
+slashes, dot segments, trailing slashes, letters of either case and of other widths, a suffix such as ``.json``, and
+text after an escaped question mark. Servers apply these steps in different orders: ``/pool//../size`` is ``/size`` to
+some and ``/pool/size`` to others. A request that is not a removal in any interpretation is forwarded unchanged.
+"""
 
 import enum
 import itertools
@@ -16,14 +23,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from rescheduler.observe.events import Chosen, Event
 from rescheduler.observe.metric_families import PREFIX
 from rescheduler.planning.outcome import Reason
-
-# Determine the effect of a request at the backend, regardless of the spelling of its path.
-#
-# A removal must not bypass the proxy by a spelling that the backend understands and the proxy does not. So the path is
-# interpreted in every way that a server might interpret it: nested escapes of either kind, path parameters, doubled
-# slashes, dot segments, trailing slashes, letters of either case and of other widths, a suffix such as ``.json``, and
-# text after an escaped question mark. Servers apply these steps in different orders: ``/pool//../size`` is ``/size`` to
-# some and ``/pool/size`` to others. A request that is not a removal in any interpretation is forwarded unchanged.
 
 _END = re.compile(r"[?#\x00]")
 _UNICODE_ESCAPE = re.compile(r"%u([0-9A-Fa-f]{4})")  # accepted by servlet containers

@@ -24,8 +24,6 @@ from rescheduler.planning.outcome import Plan, Planning
 from rescheduler.planning.waits import Waits
 from rescheduler.providers.base import Accepted, AlreadyGone, CloudProvider, Deleted, Failed, MayEnd, NodeRef
 
-# Remove machines from the pool, node by node, and collect the results for one response.
-
 ORDERED: Final = "node {}: machine termination requested, not yet confirmed"
 
 #: Cause of a failed drain → HTTP status code; 500 for all other causes.

@@ -194,8 +194,6 @@ def _context_of(path: Path, url: str) -> str | None:
     return str(matching[0])
 
 
-# The composition root of the proxy: start its parts, run them, and stop them.
-
 #: Seconds between two sweeps, and between attempts at the first sweep.
 SWEEP_SECONDS: Final = 10.0
 FIRST_SECONDS: Final = 0.2

@@ -192,8 +192,6 @@ class ClusterNodes:
             self.wait_for_release()
 
 
-# The parts of the proxy that work on the watched cluster: updates of the pool, and sweeps between them.
-
 log = logging.getLogger(__name__)
 
 

@@ -199,8 +199,6 @@ def rejection_texts(rejected: Iterable[Rejected]) -> list[str]:
     return [f"node {rejection.node}: {blocker.text}" for rejection in rejected for blocker in rejection.blockers]
 
 
-# Updates of the pool: set its size, and remove machines after draining their nodes.
-
 T = TypeVar("T")
 
 

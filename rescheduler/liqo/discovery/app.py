@@ -147,8 +147,6 @@ def _decoded(text: str) -> Description:
     return decoded(text, Description)
 
 
-# The routes of discovery: ``GET /list`` for node managers, ``POST /update`` for the clusters' agents.
-
 _MOST: Final = 1000  #: maximum number of clusters in one update
 
 log = logging.getLogger(__name__)

@@ -180,8 +180,6 @@ def reflector(client: Client, clock: Clock, resource: Resource, sink: Secrets) -
     return Reflector(resource, client, StructCodec(KIND, Secret), sink, clock)
 
 
-# The composition root of ``rescheduler liqo discovery``: the server, its sources, and the signals that stop them.
-
 #: Seconds between two deletions of expired entries, which are no longer listed anyway.
 STEP_SECONDS: Final = 10.0
 _JOIN_SECONDS: Final = 5.0

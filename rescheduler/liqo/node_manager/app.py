@@ -247,8 +247,6 @@ def with_body(verb: Callable[[Request, bytes], Response]) -> Callable[[Request],
     return answered
 
 
-# The node manager as an ASGI application: the original routes and ``/v1`` (see ``providers.liqo.messages``).
-
 _VERSION: Final = messages.Version(server="spot-rescheduler", version=VERSION, routes=(messages.V1,))
 
 

@@ -18,8 +18,6 @@ from rescheduler.liqo.node_manager.groups import Amounts, amounts
 from rescheduler.net.config_files import Endpoint
 from rescheduler.net.http import JsonClient
 
-# Clusters that share resources, as discovery lists them.
-
 
 class DiscoveredCluster(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """An entry of discovery's list, Liqo's or ours. Unknown keys are ignored."""

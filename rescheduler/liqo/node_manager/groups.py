@@ -74,8 +74,6 @@ def _text(amount: Decimal) -> str:
     return str(int(amount))
 
 
-# Node groups: which clusters they may use, which resources they request, and the properties of their Nodes.
-
 GPU: Final = "nvidia.com/gpu"
 
 

@@ -1,5 +1,7 @@
 """The parts of Liqo's custom resources and of virtual Nodes that are used, and the clusters that they describe.
 No I/O.
+
+Source: Liqo's API types, ``authentication.liqo.io/v1beta1`` and ``offloading.liqo.io/v1beta1``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -7,10 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
-
-# The parts of Liqo's custom resources and of virtual Nodes that are used.
-#
-# Source: Liqo's API types, ``authentication.liqo.io/v1beta1`` and ``offloading.liqo.io/v1beta1``.
 
 #: Label of slices and Nodes: their group.
 GROUP_LABEL: Final = "spot-rescheduler/node-group"

@@ -192,8 +192,6 @@ def _peering_obstacle(cluster: RemoteCluster, peerings: Mapping[str, Tenancy], *
     return "" if cluster.kubeconfig else "there is no peering with it, and no kubeconfig to establish one"
 
 
-# The requests to the node manager: groups, sizes, and machines to create or give back.
-
 _PATIENCE: Final = 30.0  #: seconds to wait for another change to complete
 _LONGEST_NAME: Final = 63  #: a slice's name is also a Node's name and a label value
 

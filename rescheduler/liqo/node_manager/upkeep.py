@@ -72,8 +72,6 @@ class NodeManagerMetrics:
         self._failures.labels(group, code).inc()
 
 
-# Periodic work: create missing slices, mark Nodes, give back failed machines.
-
 log = logging.getLogger(__name__)
 
 

@@ -16,8 +16,6 @@ from predicates.texts import shown
 from rescheduler.errors import InputError
 from rescheduler.planning.money.commitments import Commitment
 
-# Prices of nodes per hour: from a list by instance type, or from a price per vCPU and GiB.
-
 #: Hours per month in all monthly amounts, as cloud providers count them.
 HOURS_PER_MONTH: Final = 730
 

@@ -1,4 +1,9 @@
-"""The ledger of savings: what on-demand nodes would have cost if they had not been drained and removed. Pure."""
+"""The ledger of savings: what on-demand nodes would have cost if they had not been drained and removed. Pure.
+
+A drained node is *emptied* until its Node is gone. Then a saving is *open*: it counts while the cluster has fewer
+on-demand nodes than before, and for at most :data:`LONGEST`. docs/money.md defines this for users, and
+:mod:`rescheduler.planning.money.savings` implements it.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,12 +15,6 @@ import msgspec
 
 from rescheduler.planning.money.worth import net_per_hour
 from rescheduler.planning.waits import Moment
-
-# The ledger of savings: what on-demand nodes would have cost if they had not been drained and removed.
-#
-# A drained node is *emptied* until its Node is gone. Then a saving is *open*: it counts while the cluster has fewer
-# on-demand nodes than before, and for at most :data:`LONGEST`. docs/money.md defines this for users, and
-# :mod:`rescheduler.planning.money.savings` implements it.
 
 #: A saving ends this long after its machine was removed. By then, the cluster might have shrunk without the drain.
 LONGEST: Final = timedelta(days=30)

@@ -146,8 +146,6 @@ class Allowance:
         self.pace.measure(pods, before - self.seconds_left())
 
 
-# The last step of a verdict: simulate the plan with the scheduler's scoring, and reject it if necessary.
-
 _NO_FORECAST: Final = "no forecast: --planning-timeout was used up by earlier nodes; a later round computes it"
 
 

@@ -95,8 +95,6 @@ def shortage(room: Room, pod: PodClass) -> str:
     return f"{int(free.sum())}/{len(free)} {room.targets_name} are available" + (f": {reasons}" if reasons else "")
 
 
-# Place a set of pods on the target nodes: by first-fit, then by costlier methods.
-#
 # All methods work inside a trial of the snapshot. The costlier ones end when the :class:`Effort` is used up. Effort is
 # counted in filter evaluations, not in seconds, so that the same input gives the same plan on any machine.
 

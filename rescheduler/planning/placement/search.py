@@ -94,8 +94,6 @@ class Loads:
         return np.sum(vectors, axis=0) if vectors else np.zeros(width, np.int64)
 
 
-# Select the candidate nodes to drain: as many as can be drained together, within a limited effort.
-#
 # The baseline is the original spot rescheduler's method: nodes in order of requested CPU, least first, each pod on the
 # first spot node that accepts it. Another drain order is tried first, and kept if the baseline does not free more
 # nodes. Then other orders are tried. Then nodes are added one at a time, if necessary by repacking all moved pods. For

@@ -1,4 +1,9 @@
-"""The manifest of a placeholder: an idle pod with the same shape as the pod for which it reserves room."""
+"""The manifest of a placeholder: an idle pod with the same shape as the pod for which it reserves room.
+
+It has the requests, nodeSelector, node affinity, tolerations and volume zones of that pod, and must run on a spot
+node. Inter-pod affinity and topology spread apply to the placeholders among themselves. Affinity also applies to real
+pods, and so does anti-affinity within a node.
+"""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -24,12 +29,6 @@ from predicates.snapshot import PLACEHOLDER, ROOM_NAMESPACE, Snapshot
 from predicates.storage import find_claim, find_volume
 from rescheduler.planning.node_labels import NodeLabel, NodeLabels
 from rescheduler.planning.room.placeholders import annotations_for, name_for
-
-# The manifest of a placeholder: an idle pod with the same shape as the pod for which it reserves room.
-#
-# It has the requests, nodeSelector, node affinity, tolerations and volume zones of that pod, and must run on a spot
-# node. Inter-pod affinity and topology spread apply to the placeholders among themselves. Affinity also applies to real
-# pods, and so does anti-affinity within a node.
 
 #: The PriorityClass of placeholders, and its value. Workloads with a lower priority are not served.
 PRIORITY_CLASS: Final = "spot-rescheduler-room"

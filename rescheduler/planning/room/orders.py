@@ -96,8 +96,6 @@ def _sum(nodes: Iterable[NodeFacts], prices: PriceList) -> Decimal | None:
     return total
 
 
-# Orders of spot room: how many new spot nodes would accept all pods of an on-demand node, and whether that pays off.
-#
 # The rules are applied to a copy of the snapshot with additional empty nodes. The nodes that the autoscaler adds later
 # may differ. Drains are planned only on nodes that exist.
 

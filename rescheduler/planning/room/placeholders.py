@@ -1,4 +1,7 @@
-"""Placeholders in the cluster: their names, labels and annotations, and the progress of their order."""
+"""Placeholders in the cluster: their names, labels and annotations, and the progress of their order.
+
+The annotations contain all data about an order, so that any replica can continue or cancel it.
+"""
 
 import enum
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -9,10 +12,6 @@ from typing import Final
 from predicates.objects import Pod
 from rescheduler.planning.forms import instant
 from rescheduler.planning.outcome import PodRef
-
-# Placeholders in the cluster: their names, labels and annotations.
-#
-# The annotations contain all data about an order, so that any replica can continue or cancel it.
 
 #: The node that is to be drained, and its UID.
 FOR_NODE: Final = "spot-rescheduler/placeholder-for-node"

@@ -1,4 +1,8 @@
-"""Signals on a Node that its machine will soon be removed, and bursts of lost spot nodes."""
+"""Signals on a Node that its machine will soon be removed, and bursts of lost spot nodes.
+
+Two termination handlers have no signal of their own. Spot Ocean only cordons the nodes that it drains (on Azure, it
+reads ``PreemptScheduled``). Since GKE 1.20 the kubelet shuts the node down, which makes the node not Ready.
+"""
 
 import enum
 from collections import Counter
@@ -10,11 +14,6 @@ from typing import Final, Literal
 from predicates.objects import Node
 from predicates.snapshot import DRAIN_TAINT
 from rescheduler.planning.pools import POOL_LABELS, pool_of
-
-# Signals on a Node that its machine will soon be removed, and the tools that set them.
-#
-# Two termination handlers have no signal of their own. Spot Ocean only cordons the nodes that it drains (on Azure, it
-# reads ``PreemptScheduled``). Since GKE 1.20 the kubelet shuts the node down, which makes the node not Ready.
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,9 +162,6 @@ def _copy_node_pods(snapshot: Snapshot, model: str, name: str) -> None:
         snapshot.upsert("Pod", replaced(snapshot.bound_to(pod, name), name=copy, uid=f"{pod.uid}-{name}"))
 
 
-# Changes to a cluster or to the settings, as values, and their application to a copy of a snapshot.
-
-
 @dataclass(frozen=True, slots=True)
 class Unpin:
     """Remove the rules that keep the pods of a controller off the spot nodes.

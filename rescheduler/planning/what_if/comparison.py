@@ -241,8 +241,6 @@ def _refusals(explanation: Explanation) -> Iterator[tuple[str, tuple[tuple[str, 
             yield node, refusals
 
 
-# Plans with hypothetical changes, and the effects of lost spot nodes on their pods.
-
 #: A change, or a loss of spot nodes, which is applied after all changes.
 Hypothesis: TypeAlias = Change | LoseSpot | LoseEachPool
 

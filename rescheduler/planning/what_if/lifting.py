@@ -32,8 +32,6 @@ from rescheduler.planning.rules.pod_traits import (
     needed_volumes,
 )
 
-# Obstacles that the owners of pods can remove, and copies of pods without them.
-
 
 @dataclass(frozen=True, slots=True, order=True)
 class Obstacle:

@@ -35,8 +35,6 @@ from rescheduler.providers.cherryservers.config import TOKEN, CherryPool, Cherry
 from rescheduler.providers.fleet import PollIntervals, SystemMachine, SystemView
 from rescheduler.providers.fleet.provider import FleetProvider, hours
 
-# The cloud provider for Cherry Servers. A server belongs to a pool by two tags: the cluster's and the pool's.
-
 PACE = PollIntervals(refresh=10, poll=2, settle=120)
 POOL_LABEL = "pool"  #: of templates, as set by the usual cloud-init
 _PODS = "110"

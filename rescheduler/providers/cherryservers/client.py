@@ -174,8 +174,6 @@ def _state(server: Server) -> InstanceState:
     return InstanceState.CREATING if deploying and state is InstanceState.RUNNING else state
 
 
-# A client of Cherry Servers' API with pagination, a limited request rate, and plans cached for an hour.
-
 _PAGE = 100
 _MOST_PAGES = 1000
 _DIGITS = 10  #: the largest total that is accepted

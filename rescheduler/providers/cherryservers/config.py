@@ -152,8 +152,6 @@ def random_letters(count: int = 8, choice: Callable[[str], str] = secrets.choice
     return "".join(choice(_LETTERS) for _ in range(count))
 
 
-# The ``--cloud-config`` file, ``--nodes`` and the environment, in the format of Cluster Autoscaler's provider.
-
 API = "https://api.cherryservers.com/v1"
 TOKEN = "CHERRY_AUTH_TOKEN"  # noqa: S105 -- its name
 _POOL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")

@@ -222,8 +222,6 @@ def _decoded(message: _Outcome) -> DeleteOutcome:
     return _PLAIN[message.outcome](message.detail)
 
 
-# Calls to an external gRPC service, with deadlines, retries of reads, and status codes converted to our errors.
-
 SERVICE: Final = "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider"
 
 _ATTEMPTS: Final = 3  #: of a call that only reads

@@ -162,8 +162,6 @@ class DeletionLedger:
         )
 
 
-# Delete machines through an external gRPC service: one order per node, confirmed by the list of instances.
-#
 # The calls have Cluster Autoscaler's order: Refresh, NodeGroups, NodeGroupForNode, NodeGroupTargetSize,
 # NodeGroupDeleteNodes, then NodeGroupNodes until the machine is deleted or being deleted.
 

@@ -131,9 +131,6 @@ def _grouped(pairs: Iterable[tuple[str, SystemMachine]]) -> dict[str, list[Syste
     return machines
 
 
-# The groups of a system: cached views, sizes, and requests for more or fewer machines.
-
-
 @dataclass(frozen=True, slots=True)
 class FleetObservation:
     """A view and its index; *at* is the ``monotonic()`` time at which the view was requested."""

@@ -268,9 +268,6 @@ class FleetRemoval:
         return Failed((order.error_text if order else "") or last_error, retryable=True)
 
 
-# The provider protocol for a fleet; subclasses add templates and prices.
-
-
 class FleetProvider(CloudProvider):
     """A provider in which a node belongs to its machine's group if the match is certain and neither is protected."""
 

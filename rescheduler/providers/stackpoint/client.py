@@ -142,9 +142,6 @@ def _error(node: ClusterNode, now: dt.datetime, patience: float) -> InstanceErro
     return InstanceError("BUILD_TIMEOUT", f"the node has been {node.state} for more than {patience:.0f} seconds")
 
 
-# A client of StackPointCloud's API for one cluster, for both generations.
-
-
 class StackpointClient:
     """A client of the API. Deadlines are on the clock's `monotonic`; errors are those of `net.http_errors`."""
 
