@@ -278,8 +278,19 @@ class ReplicationController(Workload, frozen=True):
     pass
 
 
+class JobSpec(TemplateSpec, frozen=True):
+    pod_failure_policy: Empty | None = None
+    pod_replacement_policy: str = ""  #: "" in files without it: the API server sets it
+
+
 class Job(Workload, frozen=True):
-    pass
+    spec: JobSpec = JobSpec()
+
+    @property
+    def replaces_only_finished(self) -> bool:
+        """Whether a pod is replaced only when it is gone, and not already while it is terminating."""
+        policy = self.spec.pod_replacement_policy
+        return policy == "Failed" if policy else self.spec.pod_failure_policy is not None
 
 
 class StatefulSetPartition(Wire, frozen=True):
@@ -291,7 +302,12 @@ class StatefulSetStrategy(Wire, frozen=True):
     rolling_update: StatefulSetPartition | None = None
 
 
+class StatefulSetOrdinals(Wire, frozen=True):
+    start: Int32 = 0
+
+
 class StatefulSetSpec(TemplateSpec, frozen=True):
+    ordinals: StatefulSetOrdinals = StatefulSetOrdinals()
     update_strategy: StatefulSetStrategy = StatefulSetStrategy()
 
 
@@ -456,6 +472,9 @@ class VPAContainerPolicy(Wire, frozen=True):
     container_name: str = ""
     mode: str = "Auto"
     controlled_resources: tuple[str, ...] | None = None
+    controlled_values: str = ""
+    min_allowed: dict[str, QuantityText] = {}
+    max_allowed: dict[str, QuantityText] = {}
 
 
 class VPAResourcePolicy(Wire, frozen=True):

@@ -2,8 +2,9 @@
 only counts, as `budgets` does.
 
 A controller creates the replacement of an evicted pod while that pod is still terminating, and admission counts both
-(``pkg/quota/v1/evaluator/core/pods.go``). A StatefulSet creates it when the evicted pod is gone. A step begins when the
-replacement pods of the previous one run; the pods that they replace are gone by then.
+(``pkg/quota/v1/evaluator/core/pods.go``). A StatefulSet, and a Job with ``podReplacementPolicy: Failed``, creates it
+when the evicted pod is gone. A step begins when the replacement pods of the previous one run; the pods that they
+replace are gone by then.
 """
 
 import contextlib
@@ -15,6 +16,7 @@ from typing import Final, TypeAlias
 from predicates.objects import (
     Affinity,
     Container,
+    Job,
     PersistentVolumeClaim,
     Pod,
     PodClass,
@@ -37,9 +39,6 @@ _COMPUTE: Final = ("cpu", "memory", "ephemeral-storage")
 
 #: The resources that every container must specify if a quota limits them (``validationSet``).
 _REQUIRED: Final = ("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory")
-
-#: Kinds that create a pod only when the one with the same name is gone.
-_ONE_AT_A_TIME: Final = ("StatefulSet",)
 
 _MEBI: Final = 2**20
 
@@ -124,15 +123,23 @@ class Quotas:
     ) -> Iterator[Blocker]:
         for step in steps:
             for pod in step:
-                if pod.owner is None or pod.owner.kind in _ONE_AT_A_TIME:
+                if self._ends_first(pod):
                     self._release(pod, accounts)
             for pod in step:
                 if pod.owner is not None and (why := self._refusal(created[pod.key], accounts)):
                     yield Blocker(Reason.QUOTA_EXCEEDED, why, pod.key)
                     return
             for pod in step:
-                if pod.owner is not None and pod.owner.kind not in _ONE_AT_A_TIME:
+                if not self._ends_first(pod):
                     self._release(pod, accounts)
+
+    def _ends_first(self, pod: Pod) -> bool:
+        """Return whether *pod* is gone before its replacement is created, if there is one."""
+        owner = pod.owner
+        if owner is None or owner.kind == "StatefulSet":
+            return True
+        job = self._snapshot.of("Job").get(f"{pod.namespace}/{owner.name}") if owner.kind == "Job" else None
+        return isinstance(job, Job) and job.replaces_only_finished
 
     def _release(self, pod: Pod, accounts: Iterable[_Account]) -> None:
         for account in accounts:

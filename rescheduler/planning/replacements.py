@@ -7,6 +7,7 @@ known, the replacement pod is assumed to be like the running one.
 """
 
 import contextlib
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -31,7 +32,7 @@ from predicates.objects import (
 from predicates.pod_classes import pod_amounts, pod_class
 from predicates.quantity import QuantityError, parse
 from predicates.snapshot import Snapshot
-from rescheduler.planning.limit_ranges import LimitRanges
+from rescheduler.planning.admission import Bounds, LimitRanges, recommended, stronger
 from rescheduler.planning.outcome import Blocker, Reason
 
 #: Kinds of controllers whose pod templates are read.
@@ -59,7 +60,9 @@ _ADDED_LABELS: Final = frozenset(
     }
 )
 
-_Requests = dict[str, QuantityText]
+_Amounts = Mapping[str, QuantityText]
+
+_NOTHING: Final = ResourceRequirements()
 
 
 class _Template(NamedTuple):
@@ -73,35 +76,49 @@ class _Template(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Admission:
-    """What decides about the requests of containers, besides the template."""
+    """What decides about the resources of a new pod, besides its template."""
 
-    recommended: Mapping[str, _Requests]  #: by container: the requests that a VerticalPodAutoscaler sets
-    defaults: _Requests  #: the requests of containers without any, by LimitRanges
-    #: Whether requests of the running pod that differ from the template come from admission, and will again.
+    vpa: VerticalPodAutoscaler | None
+    defaults: ResourceRequirements  #: what LimitRanges set
+    bounds: Bounds
+    #: Whether amounts of the running pod that differ from the template come from admission, and will again.
     running_counts: bool
-    unknown: bool  #: whether the running pod may be resized, or of another template: the larger request counts
+    unknown: bool  #: whether the running pod may be resized, or of another template: the larger amount counts
 
-    def resources(self, template: Container, running: Container | None) -> ResourceRequirements:
-        """Return the resources of the container, with the requests that it will have."""
-        own, limits = template.resources.requests, template.resources.limits
-        current = running.resources.requests if running is not None else {}
-        recommended = self.recommended.get(template.name, {})
-        requests: _Requests = {}
-        for name in sorted({*own, *limits, *current, *recommended, *self.defaults}):
-            declared = own.get(name, limits.get(name))
-            if name in recommended:
-                requests[name] = recommended[name]
-            elif declared is not None:
-                requests[name] = self._declared(declared, current.get(name))
-            elif name in self.defaults:
-                requests[name] = self.defaults[name]
-            elif name in current and (self.running_counts or self.unknown):
-                requests[name] = current[name]
-        if running is not None and requests == current:
-            return running.resources
-        return replace(template.resources, requests=requests)
+    def container(self, template: Container, running: Container | None) -> ResourceRequirements:
+        """Return the resources that the container will have; those of *running* if they are equal."""
+        own, current = template.resources, running.resources if running is not None else _NOTHING
+        given = ResourceRequirements(
+            requests=self._amounts({**own.limits, **own.requests}, current.requests, self.defaults.requests),
+            limits=self._amounts(own.limits, current.limits, self.defaults.limits),
+        )
+        if self.vpa is not None:
+            given = recommended(self.vpa, template.name, given, self.bounds)
+        return current if given == current else given
 
-    def _declared(self, declared: QuantityText, current: QuantityText | None) -> QuantityText:
+    def of_pod(
+        self, template: ResourceRequirements | None, running: ResourceRequirements | None
+    ) -> ResourceRequirements | None:
+        """Return the resources of the new pod as a whole. The API server derives some that the template lacks."""
+        if template is None or running is None:
+            return running if self.running_counts or self.unknown else template
+        given = ResourceRequirements(
+            requests=self._amounts(template.requests, running.requests, running.requests),
+            limits=self._amounts(template.limits, running.limits, running.limits),
+        )
+        return running if given == running else given
+
+    def _amounts(self, declared: _Amounts, current: _Amounts, defaults: _Amounts) -> dict[str, QuantityText]:
+        kept = current if self.running_counts or self.unknown else {}
+        amounts: dict[str, QuantityText] = {}
+        for name in sorted({*declared, *kept, *defaults}):
+            if name in declared:
+                amounts[name] = self._amount(declared[name], kept.get(name))
+            else:
+                amounts[name] = defaults[name] if name in defaults else kept[name]
+        return amounts
+
+    def _amount(self, declared: QuantityText, current: QuantityText | None) -> QuantityText:
         if current is None:
             return declared
         if self.unknown:
@@ -230,8 +247,9 @@ class Replacements:
         unresized = pod.generation <= 1 and not (vpa or vpas)
         running_counts = unresized and pod.generation == 1 and not found.revised
         return _Admission(
-            recommended=_recommended(vpas),
-            defaults=self._limits.default_requests(pod.namespace),
+            vpa=min(vpas, key=stronger, default=None),
+            defaults=self._limits.defaults(pod.namespace),
+            bounds=self._limits.bounds(pod.namespace),
             running_counts=running_counts,
             unknown=unresized and not running_counts and not _is_of_old_template(pod, found),
         )
@@ -267,7 +285,7 @@ def _of_stateful_set(workload: StatefulSet, pod: Pod) -> _Template | None:
     """
     strategy = workload.spec.update_strategy
     partition = strategy.rolling_update.partition if strategy.rolling_update is not None else 0
-    if strategy.type != "OnDelete" and _ordinal(pod.name) < partition:
+    if strategy.type != "OnDelete" and _ordinal(pod.name) < workload.spec.ordinals.start + partition:
         return None
     revision, running = workload.status.update_revision, pod.cls.labels.get(_REVISION_HASH, "")
     return _Template(workload.spec.template, revised=not revision or revision != running, revision=revision)
@@ -307,9 +325,11 @@ def _merged(found: _Template, running: PodSpec, admission: _Admission) -> PodSpe
     """Return the spec of the new pod: the template, and what admission added to the running pod."""
     template = found.template.spec
     containers = _containers(template.containers, running.containers, admission, revised=found.revised)
-    init_containers = _containers(template.init_containers, running.init_containers, admission, revised=found.revised)
+    without_vpa = dataclasses.replace(admission, vpa=None)  # it ignores init containers
+    init_containers = _containers(template.init_containers, running.init_containers, without_vpa, revised=found.revised)
     if not found.revised:
-        return replace(running, containers=containers, init_containers=init_containers)
+        resources = admission.of_pod(template.resources, running.resources)
+        return replace(running, containers=containers, init_containers=init_containers, resources=resources)
     volumes = {volume.name for volume in template.volumes}
     return replace(
         template,
@@ -355,29 +375,12 @@ def _containers(
         for name, container in current.items()
     ]
     added = (container for name, container in declared.items() if name not in current)
-    containers += [replace(container, resources=admission.resources(container, None)) for container in added]
+    containers += [replace(container, resources=admission.container(container, None)) for container in added]
     return tuple(containers)
 
 
 def _container(template: Container, running: Container, admission: _Admission, *, revised: bool) -> Container:
     """Return the container of the new pod; *running* itself if nothing changes."""
-    resources = admission.resources(template, running)
+    resources = admission.container(template, running)
     base = template if revised else running
     return base if base.resources == resources else replace(base, resources=resources)
-
-
-def _recommended(vpas: Iterable[VerticalPodAutoscaler]) -> dict[str, _Requests]:
-    """Return the recommended requests by container."""
-    requests: dict[str, _Requests] = {}
-    for vpa in vpas:
-        policies = vpa.spec.resource_policy.container_policies if vpa.spec.resource_policy is not None else ()
-        by_name = {policy.container_name: policy for policy in policies}
-        recommendation = vpa.status.recommendation
-        for container in recommendation.container_recommendations if recommendation is not None else ():
-            policy = by_name.get(container.container_name, by_name.get("*"))
-            if policy is not None and policy.mode == "Off":
-                continue
-            controlled = ("cpu", "memory") if policy is None else policy.controlled_resources or ("cpu", "memory")
-            target = {name: amount for name, amount in container.target.items() if name in controlled}
-            requests.setdefault(container.container_name, {}).update(target)
-    return requests

@@ -46,8 +46,8 @@ def cluster(*objects: Manifest, **spot: Any) -> list[Manifest]:
 def controller(kind: str, app: str, *, uid: str = "", owned: bool = False, **fields: Any) -> Manifest:
     """Return a controller of the pods of *app*, with these fields of the pod template's spec."""
     strategy, status = fields.pop("updateStrategy", None), fields.pop("status", {})
-    requests = fields.pop("requests", {"cpu": "1"})
-    containers = [{"name": "main", "image": "app:1", "resources": {"requests": requests}}]
+    amounts = {"requests": fields.pop("requests", {"cpu": "1"}), "limits": fields.pop("limits", {})}
+    containers = [{"name": "main", "image": "app:1", "resources": amounts}]
     spec: Manifest = {"template": {"metadata": {"labels": {"app": app}}, "spec": {"containers": containers} | fields}}
     if strategy:
         spec["updateStrategy"] = strategy
@@ -78,11 +78,36 @@ def on_host(name: str) -> Manifest:
     return {"required": {"nodeSelectorTerms": [{"matchExpressions": match}]}}
 
 
-def recommendation(app: str, cpu: str) -> Manifest:
+def db_pod(name: str, **fields: Any) -> Manifest:
+    """Return a pod of the first revision of the StatefulSet ``db``."""
+    labels = {"app": "db", "controller-revision-hash": "db-1"}
+    return pod(name, "od", owner="apps/v1/StatefulSet", labels=labels, **fields)
+
+
+PARTITION: dict[str, Any] = {"updateStrategy": {"rollingUpdate": {"partition": 1}}}
+
+
+def stateful(*, ordinals: int = 0, **fields: Any) -> Manifest:
+    """Return the StatefulSet ``db``, whose pods are of the revision ``db-1`` unless the fields tell otherwise."""
+    made = controller("StatefulSet", "db", **revisions("db-1", "db-1") | fields)
+    made["spec"]["ordinals"] = {"start": ordinals}
+    return made
+
+
+def job(**fields: Any) -> Manifest:
+    made = controller("Job", "j")
+    made["spec"] |= fields
+    return made
+
+
+def recommendation(app: str, cpu: str, **policy: Any) -> Manifest:
     return {
         "kind": "VerticalPodAutoscaler",
         "metadata": {"name": app, "namespace": "default"},
-        "spec": {"targetRef": {"kind": "StatefulSet", "name": app}},
+        "spec": {
+            "targetRef": {"kind": "StatefulSet", "name": app},
+            "resourcePolicy": {"containerPolicies": [{"containerName": "*", **policy}] if policy else []},
+        },
         "status": {"recommendation": {"containerRecommendations": [{"containerName": "main", "target": {"cpu": cpu}}]}},
     }
 
@@ -127,6 +152,8 @@ EXPENDABLE = "kubernetes/autoscaler, FAQ: expendable pods"
 STATEFUL = "gardener/etcd-druid#879, elastic/cloud-on-k8s#1173"
 NODE_NAME = "kubernetes/kubernetes#117843"
 LIMIT_RANGES = "kubernetes documentation: limit ranges"
+AUTOSCALED = "kubernetes/autoscaler, VerticalPodAutoscaler"
+JOBS = "kubernetes/enhancements#3939"
 RESIZED = "kubernetes-sigs/karpenter#829, #3037"
 
 CASES: dict[str, Case] = {
@@ -541,6 +568,82 @@ CASES: dict[str, Case] = {
         ),
         ["eviction-responder"],
         RESPONDERS,
+    ),
+    "an ordinal from the partition on, and ordinals that start at 5": Case(
+        cluster(db_pod("db-6"), stateful(requests={"cpu": "32"}, ordinals=5, **PARTITION, **revisions("db-1", "db-2"))),
+        ["no-room-on-spot"],
+        STATEFUL,
+    ),
+    "an ordinal below the partition, and ordinals that start at 5": Case(
+        cluster(db_pod("db-5"), stateful(requests={"cpu": "32"}, ordinals=5, **PARTITION, **revisions("db-1", "db-2"))),
+        {"db-5": "s-1"},
+        STATEFUL,
+    ),
+    "a recommendation that is larger than maxAllowed": Case(
+        cluster(db_pod("db-0"), stateful(), recommendation("db", "6", maxAllowed={"cpu": "2"})),
+        {"db-0": "s-1"},
+        AUTOSCALED,
+    ),
+    "a recommendation that is smaller than minAllowed": Case(
+        cluster(db_pod("db-0"), stateful(), recommendation("db", "1", minAllowed={"cpu": "6"})),
+        ["no-room-on-spot"],
+        AUTOSCALED,
+    ),
+    "a recommendation whose limit is larger than the maximum of a LimitRange": Case(
+        cluster(db_pod("db-0"), stateful(), recommendation("db", "6"), limits(max={"cpu": "2"})),
+        {"db-0": "s-1"},
+        AUTOSCALED,
+    ),
+    "a recommendation doubles the limit, for which a quota has no room": Case(
+        cluster(
+            db_pod("db-0"),
+            stateful(limits={"cpu": "2"}),
+            recommendation("db", "2"),
+            full_quota(hard={"limits.cpu": "3"}) | {"status": {"used": {"limits.cpu": "2"}}},
+        ),
+        ["quota-exceeded"],
+        AUTOSCALED,
+    ),
+    "a quota of limits, and a LimitRange that sets the limit": Case(
+        cluster(
+            db_pod("db-0"),
+            stateful(updateStrategy={"type": "OnDelete"}, **revisions("db-1", "db-2")),
+            limits(default={"cpu": "2"}),
+            full_quota(hard={"limits.cpu": "4"}) | {"status": {"used": {"limits.cpu": "2"}}},
+        ),
+        {"db-0": "s-1"},
+        LIMIT_RANGES,
+    ),
+    "a pod that was resized to less as a whole": Case(
+        cluster(
+            pod("a-1", "od", resources={"requests": {"cpu": "1"}}, generation=2),
+            controller("ReplicaSet", "a", owned=True, resources={"requests": {"cpu": "6"}}),
+        ),
+        ["no-room-on-spot"],
+        RESIZED,
+    ),
+    "a pod that was resized to more as a whole": Case(
+        cluster(
+            pod("a-1", "od", resources={"requests": {"cpu": "6"}}, generation=2),
+            controller("ReplicaSet", "a", owned=True, resources={"requests": {"cpu": "1"}}),
+        ),
+        {"a-1": "s-1"},
+        RESIZED,
+    ),
+    "a full quota, and a Job that replaces pods that are gone": Case(
+        cluster(pod("j-1", "od", owner="batch/v1/Job"), job(podReplacementPolicy="Failed"), full_quota()),
+        {"j-1": "s-1"},
+        JOBS,
+    ),
+    "a full quota, and a Job with a podFailurePolicy": Case(
+        cluster(pod("j-1", "od", owner="batch/v1/Job"), job(podFailurePolicy={"rules": []}), full_quota()),
+        {"j-1": "s-1"},
+        JOBS,
+    ),
+    "a full quota, and a Job that replaces pods while they terminate": Case(
+        cluster(pod("j-1", "od", owner="batch/v1/Job"), job(podReplacementPolicy="TerminatingOrFailed"), full_quota()),
+        ["quota-exceeded"],
+        JOBS,
     ),
 }
 

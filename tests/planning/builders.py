@@ -47,9 +47,9 @@ def node(name: str, role: str = SPOT, *, cpu: str = "4", zone: str = "a", pods: 
 def pod(name: str, on: str = "", *, cpu: str = "1", owner: str | None = "ReplicaSet", **fields: Any) -> Manifest:
     """Return a running pod with a controller, in the namespace ``default`` unless the name contains another.
 
-    *fields* accepts ``labels``, ``annotations``, ``status``, ``created``, ``deleted`` (the deletionTimestamp; True
-    means that half a minute is left), ``assigned`` (a client set its node) and any field of the spec. *owner* is a
-    kind, or ``apiVersion/kind``.
+    *fields* accepts ``labels``, ``annotations``, ``status``, ``created``, ``generation``, ``deleted`` (the
+    deletionTimestamp; True means that half a minute is left), ``assigned`` (a client set its node) and any field of the
+    spec. *owner* is a kind, or ``apiVersion/kind``.
     """
     namespace, _, short = name.rpartition("/")
     meta: Manifest = {
@@ -68,6 +68,8 @@ def pod(name: str, on: str = "", *, cpu: str = "1", owner: str | None = "Replica
         meta["managedFields"] = [{"manager": "operator", "fieldsV1": {"f:spec": {"f:nodeName": {}}}}]
     if created := fields.pop("created", None):
         meta["creationTimestamp"] = created
+    if generation := fields.pop("generation", None):
+        meta["generation"] = generation
     if deleted := fields.pop("deleted", None):
         meta["deletionTimestamp"] = "2026-01-01T12:00:30Z" if deleted is True else deleted
     status = {"phase": "Running" if on else "Pending", "conditions": [{"type": "Ready", "status": "True"}]}

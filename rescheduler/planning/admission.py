@@ -1,0 +1,215 @@
+"""What admission makes of new pods: the amounts that LimitRanges and VerticalPodAutoscalers set, and what it rejects.
+
+Sources: ``plugin/pkg/admission/limitranger/admission.go``, ``SetDefaults_LimitRangeItem`` of
+``pkg/apis/core/v1/defaults.go``, and of the VerticalPodAutoscaler ``pkg/utils/vpa/capping.go``,
+``limit_and_request_scaling.go`` and ``pkg/admission-controller/resource/vpa/matcher.go``.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from functools import reduce
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from predicates.objects import (
+    Container,
+    LimitRange,
+    LimitRangeItem,
+    PodSpec,
+    QuantityText,
+    ResourceRequirements,
+    VerticalPodAutoscaler,
+)
+from predicates.quantity import ZERO, Quantity, parse
+from predicates.requests import total_limits, total_requests
+from predicates.snapshot import Snapshot
+from predicates.texts import shown
+
+Amounts = Mapping[str, QuantityText]
+
+_CONTAINER: Final = "Container"
+_POD: Final = "Pod"
+
+
+class _Usage(NamedTuple):
+    """What a container, or a pod, requests at least and at most."""
+
+    what: str
+    requests: Mapping[str, Quantity]
+    limits: Mapping[str, Quantity]
+
+
+class Bounds(NamedTuple):
+    """The LimitRanges of a namespace as a VerticalPodAutoscaler reads them."""
+
+    least: Amounts = MappingProxyType({})
+    most: Amounts = MappingProxyType({})
+
+
+class LimitRanges:
+    """The LimitRanges of *snapshot* by namespace. Valid while they do not change."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._items: defaultdict[str, list[tuple[str, LimitRangeItem]]] = defaultdict(list)
+        for key, limits in sorted(snapshot.of("LimitRange").items()):
+            if isinstance(limits, LimitRange):
+                self._items[key.partition("/")[0]] += [(key, item) for item in limits.spec.limits]
+
+    def defaults(self, namespace: str) -> ResourceRequirements:
+        """Return the requests and limits that are set for containers without them."""
+        requests: dict[str, QuantityText] = {}
+        limits: dict[str, QuantityText] = {}
+        for item in self._of_containers(namespace):
+            default = {**item.max, **item.default}
+            limits |= default
+            requests |= {**item.min, **default, **item.default_request}
+        return ResourceRequirements(requests=requests, limits=limits)
+
+    def bounds(self, namespace: str) -> Bounds:
+        """Return the highest minimum and the lowest maximum of containers. Raises QuantityError."""
+        items = list(self._of_containers(namespace))
+        return Bounds(
+            reduce(lambda a, b: _merged(a, b, lambda x, y: y < x), (item.min for item in items), {}),
+            reduce(lambda a, b: _merged(a, b, lambda x, y: x < y), (item.max for item in items), {}),
+        )
+
+    def rejection(self, namespace: str, spec: PodSpec) -> str:
+        """Return why a new pod with *spec* would be rejected, or "". Raises QuantityError."""
+        items = self._items.get(namespace, ())
+        if not items:
+            return ""
+        defaults = self.defaults(namespace)
+        spec = replace(
+            spec,
+            containers=tuple(_defaulted(each, defaults) for each in spec.containers),
+            init_containers=tuple(_defaulted(each, defaults) for each in spec.init_containers),
+            overhead={},
+        )
+        containers = [_usage(each) for each in (*spec.containers, *spec.init_containers)]
+        pod = _Usage("the pod", total_requests(spec), total_limits(spec))
+        for key, item in items:
+            for usage in containers if item.type == _CONTAINER else [pod] if item.type == _POD else ():
+                if why := next(_violations(item, usage), ""):
+                    return shown(f"LimitRange {key}: {why}")
+        return ""
+
+    def _of_containers(self, namespace: str) -> Iterator[LimitRangeItem]:
+        return (item for _, item in self._items.get(namespace, ()) if item.type == _CONTAINER)
+
+
+def _merged(left: Amounts, right: Amounts, keeps: Callable[[Quantity, Quantity], bool]) -> Amounts:
+    """Return the amounts of both; of a resource that both have, *left* where *keeps* is true of the two."""
+    kept = {name: amount for name, amount in left.items() if name in right and keeps(parse(amount), parse(right[name]))}
+    return {**left, **right, **kept}
+
+
+def _defaulted(container: Container, defaults: ResourceRequirements) -> Container:
+    own = container.resources
+    requests = {**defaults.requests, **own.limits, **own.requests}
+    return replace(container, resources=replace(own, requests=requests, limits={**defaults.limits, **own.limits}))
+
+
+def _usage(container: Container) -> _Usage:
+    resources = container.resources
+    return _Usage(f"container {container.name}", _parsed(resources.requests), _parsed(resources.limits))
+
+
+def _parsed(amounts: Amounts) -> dict[str, Quantity]:
+    return {name: parse(amount) for name, amount in amounts.items()}
+
+
+def _violations(item: LimitRangeItem, usage: _Usage) -> Iterator[str]:
+    requests, limits = usage.requests, usage.limits
+    for name, least in item.min.items():
+        if requests.get(name, ZERO) < parse(least):
+            yield f"the minimum of {name} is {least}, but {usage.what} requests less"
+        elif name in limits and limits[name] < parse(least):
+            yield f"the minimum of {name} is {least}, but {usage.what} has a lower limit"
+    for name, most in item.max.items():
+        if name not in limits:
+            yield f"the maximum of {name} is {most}, but {usage.what} has no limit"
+        elif limits[name].larger(requests.get(name, ZERO)) > parse(most):
+            yield f"the maximum of {name} is {most}, but {usage.what} asks for more"
+    for name, ratio in item.max_limit_request_ratio.items():
+        if name not in limits or not requests.get(name, ZERO) > ZERO:
+            yield f"the limit of {name} may be {ratio} times the request, but {usage.what} has no limit or no request"
+        elif limits[name].millis * 1000 > requests[name].millis * parse(ratio).millis:
+            yield f"the limit of {name} may be {ratio} times the request, but that of {usage.what} is higher"
+
+
+# What the admission of a VerticalPodAutoscaler sets. It runs after LimitRanges have set their defaults.
+
+_CONTROLLED: Final = ("cpu", "memory")
+
+#: The value of ``controlledValues`` that leaves limits as they are; otherwise they keep their ratio to the requests.
+_REQUESTS_ONLY: Final = "RequestsOnly"
+
+
+def stronger(vpa: VerticalPodAutoscaler) -> tuple[str, str]:
+    """Return a key: of several autoscalers of a workload, the one with the smallest counts."""
+    return vpa.metadata.creation_timestamp or "", vpa.metadata.name
+
+
+def recommended(
+    vpa: VerticalPodAutoscaler, container: str, given: ResourceRequirements, bounds: Bounds
+) -> ResourceRequirements:
+    """Return the resources that *vpa* sets for a new *container* with the resources *given*. Raises QuantityError."""
+    recommendation = vpa.status.recommendation
+    targets = recommendation.container_recommendations if recommendation is not None else ()
+    target = next((each.target for each in targets if each.container_name == container), None)
+    policies = vpa.spec.resource_policy.container_policies if vpa.spec.resource_policy is not None else ()
+    by_name = {each.container_name: each for each in policies}
+    policy = by_name.get(container, by_name.get("*"))
+    if target is None or (policy is not None and policy.mode == "Off"):
+        return given
+    controlled = (policy.controlled_resources if policy is not None else None) or _CONTROLLED
+    requests_only = policy is not None and policy.controlled_values == _REQUESTS_ONLY
+    requests, limits = {**given.requests}, {**given.limits}
+    for name in (name for name in _CONTROLLED if name in controlled and name in target):
+        amount = target[name]
+        amount = _at_least(amount, bounds.least.get(name), _boundary(name, given, bounds.least))
+        amount = _at_most(amount, _boundary(name, given, bounds.most))
+        if policy is not None:
+            amount = _at_most(_at_least(amount, policy.min_allowed.get(name)), policy.max_allowed.get(name))
+        if requests_only:
+            amount = _at_most(amount, given.limits.get(name))
+        elif parse(amount) > ZERO and parse(given.limits.get(name, 0)) > ZERO:
+            limits[name] = _proportional(name, given, amount)
+        requests[name] = amount
+    return ResourceRequirements(requests=requests, limits=limits)
+
+
+def _boundary(name: str, given: ResourceRequirements, bound: Amounts) -> QuantityText | None:
+    """Return the request whose limit, in the same ratio as *given*, is the *bound* (``GetBoundaryRequest``)."""
+    limit, request = given.limits.get(name, 0), given.requests.get(name, 0)
+    if name not in bound or not parse(limit) > ZERO:
+        return None
+    return _scaled(name, request, bound[name], limit) if parse(request) > ZERO else bound[name]
+
+
+def _proportional(name: str, given: ResourceRequirements, request: QuantityText) -> QuantityText:
+    """Return the limit for a new *request*, in the same ratio as *given* (``getProportionalResourceLimit``)."""
+    limit, before = given.limits[name], given.requests.get(name, 0)
+    if not parse(before) > ZERO or parse(before).millis == parse(limit).millis:
+        return request
+    return _scaled(name, limit, request, before)
+
+
+def _scaled(name: str, amount: QuantityText, to: QuantityText, base: QuantityText) -> QuantityText:
+    """Return ``amount * to / base``: cpu in thousandths, everything else in units."""
+    if name == "cpu":
+        return f"{parse(amount).millis * parse(to).millis // parse(base).millis}m"
+    return str(parse(amount).units * parse(to).units // max(1, parse(base).units))
+
+
+def _at_least(amount: QuantityText, *bounds: QuantityText | None) -> QuantityText:
+    for bound in bounds:
+        if bound is not None and parse(amount) < parse(bound):
+            amount = bound
+    return amount
+
+
+def _at_most(amount: QuantityText, bound: QuantityText | None) -> QuantityText:
+    return bound if bound is not None and ZERO < parse(bound) < parse(amount) else amount
