@@ -9,7 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from predicates.nodes import NodeTable, Numbers
-from predicates.objects import Amounts, Node, Pod, PodClass, Taint
+from predicates.objects import Amounts, Load, Node, Pod, PodClass, Taint
 from predicates.pod_classes import LabelPairs, as_bound
 from predicates.requests import load_rule
 from predicates.scheduler import Scheduler
@@ -70,6 +70,8 @@ class PlacementState:
         self._effects: dict[PodClass, Effects] = {}  #: by class, with the labels of placed pods
         #: The effects of bound pods to which the API server added labels, by class and added labels.
         self._bound_effects: defaultdict[PodClass, dict[LabelPairs, Effects]] = defaultdict(dict)
+        #: The effects of bound pods which have other defaults than a new pod, by class and defaults.
+        self._resized_effects: dict[tuple[PodClass, tuple[int, int]], Effects] = {}
         self._vectors: dict[Amounts, Numbers] = {}
         self._indexes: list[PlacementIndex] = []
         self._indexes_by_kind: dict[object, Any] = {}
@@ -136,14 +138,16 @@ class PlacementState:
 
     def _effects_and_load(self, pod: Pod) -> tuple[Effects, Numbers]:
         effects = self._effects_of(pod.cls, pod.added_labels)
+        if not pod.loads:
+            return effects, effects.vector
         load = self.load_of(pod)
-        return effects, effects.vector if load is pod.cls.requests else self.vector(load)
+        if load.defaults != pod.cls.defaults:
+            effects = self._resized_effects_of(effects.pod, load.defaults)
+        return effects, self.vector(load.amounts)
 
-    def load_of(self, pod: Pod) -> Amounts:
-        """Return the requests that *pod* is charged with, by the rules of the cluster's scheduler."""
-        if not pod.older_loads:
-            return pod.load
-        return dict(pod.older_loads).get(load_rule(self.scheduler.version), pod.load)
+    def load_of(self, pod: Pod) -> Load:
+        """Return what *pod* is charged by the rules of the cluster's scheduler."""
+        return pod.loads[load_rule(self.scheduler.version)] if pod.loads else Load(pod.cls.requests, pod.cls.defaults)
 
     def _effects_of(self, pod: PodClass, added: LabelPairs = ()) -> Effects:
         """Return the effects of pods of the class to which the API server *added* labels.
@@ -160,15 +164,28 @@ class PlacementState:
             effects = self._effects[pod] = Effects(pod, watchers, self.vector(pod.requests))
         return effects
 
+    def _resized_effects_of(self, pod: PodClass, defaults: tuple[int, int]) -> Effects:
+        """Return the effects of pods of the class which have other *defaults* because they are resized."""
+        if (effects := self._resized_effects.get((pod, defaults))) is None:
+            effects = self._resized_effects[pod, defaults] = self._effects_of(replace(pod, defaults=defaults))
+        return effects
+
     def _drop_effects(self, used: set[PodClass], pods: Iterable[Pod]) -> None:
-        """Drop the effects of classes other than *used*, and of added labels that none of *pods* has."""
+        """Drop the effects of classes other than *used*, and of added labels and defaults that none of *pods* has."""
         bound: defaultdict[PodClass, dict[LabelPairs, Effects]] = defaultdict(dict)
+        resized = {}
         for pod in pods:
+            if not pod.added_labels and not pod.loads:
+                continue
+            effects = self._effects_of(pod.cls, pod.added_labels)
             if pod.added_labels:
-                bound[pod.cls][pod.added_labels] = self._effects_of(pod.cls, pod.added_labels)
-        kept = {effects.pod for by_labels in bound.values() for effects in by_labels.values()}
-        self._effects = {pod: effects for pod, effects in self._effects.items() if pod in used or pod in kept}
-        self._bound_effects = bound
+                bound[pod.cls][pod.added_labels] = effects
+            if pod.loads and (defaults := self.load_of(pod).defaults) != pod.cls.defaults:
+                resized[effects.pod, defaults] = self._resized_effects_of(effects.pod, defaults)
+        derived = [*resized.values(), *(effects for by_labels in bound.values() for effects in by_labels.values())]
+        kept = used.union(effects.pod for effects in derived)
+        self._effects = {pod: effects for pod, effects in self._effects.items() if pod in kept}
+        self._bound_effects, self._resized_effects = bound, resized
 
     def _log(self, log: list[int], rows: Iterable[int]) -> None:
         self.revision += 1

@@ -8,19 +8,19 @@ from msgspec import Raw
 from msgspec.structs import astuple, replace
 
 from predicates.objects import (
-    Amounts,
     Claim,
     Condition,
     Container,
     Empty,
     HostPort,
+    Load,
     PodClass,
     PodObject,
     PodSpec,
     Volume,
     Wire,
 )
-from predicates.requests import RESIZE_PENDING, loads, nonzero, requests
+from predicates.requests import RESIZE_PENDING, loads, new_load
 
 # Labels that the API server adds to a pod when it binds the pod to a node.
 #
@@ -52,14 +52,13 @@ def as_bound(pod: PodClass, labels: LabelPairs) -> PodClass:
 class PodAmounts(NamedTuple):
     """The amounts computed from the resources in spec and status. Many classes share them."""
 
-    requests: Amounts
-    nonzero: tuple[int, int]
-    loads: tuple[Amounts, ...]  #: by rule, see :func:`predicates.requests.loads`
+    new: Load  #: of a new pod
+    loads: tuple[Load, ...]  #: by rule, see :func:`predicates.requests.loads`
 
 
 def pod_amounts(pod: PodObject) -> PodAmounts:
     """Return the amounts of *pod*. They depend only on :func:`resource_fields`."""
-    return PodAmounts(requests(pod.spec), nonzero(pod.spec), loads(pod))
+    return PodAmounts(new_load(pod.spec), loads(pod))
 
 
 def resource_fields(pod: PodObject) -> bytes:
@@ -81,8 +80,8 @@ def pod_class(pod: PodObject, amounts: PodAmounts) -> PodClass:
     return PodClass(
         namespace=pod.metadata.namespace,
         labels=own_labels(pod.metadata.labels) if pod.spec.node_name else pod.metadata.labels,
-        requests=amounts.requests,
-        nonzero=amounts.nonzero,
+        requests=amounts.new.amounts,
+        defaults=amounts.new.defaults,
         spec=spec,
         ports=_host_ports(spec),
         claims=_claims(pod.metadata.name, spec),

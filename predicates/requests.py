@@ -14,6 +14,7 @@ import msgspec
 from predicates.objects import (
     Amounts,
     Container,
+    Load,
     PodClass,
     PodObject,
     PodSpec,
@@ -37,9 +38,9 @@ RESIZE_PENDING: Final = "PodResizePending"
 _NATIVE: Final = ("cpu", "memory", "ephemeral-storage")
 
 
-def requests(spec: PodSpec) -> Amounts:
-    """Return the requests of a pod that is to be scheduled."""
-    return _rounded(_total(spec, {}, None))
+def new_load(spec: PodSpec) -> Load:
+    """Return the load of a pod that is to be scheduled: its requests."""
+    return _load(spec, lambda defaults: _total(spec, defaults, None))
 
 
 def total_requests(spec: PodSpec) -> Quantities:
@@ -56,11 +57,14 @@ def total_limits(spec: PodSpec) -> Quantities:
     return _sum((total, overhead))
 
 
-def loads(pod: PodObject) -> tuple[Amounts, Amounts, Amounts]:
+def loads(pod: PodObject) -> tuple[Load, Load, Load]:
     """Return the load of a bound pod during a resize (``UseStatusResources``) by each rule; see :func:`load_rule`."""
-    status = _StatusResources(pod.status)
-    containers = _total(pod.spec, {}, status, pod_level=False)
-    return _rounded(_by_sums(pod.spec, status)), _rounded(_total(pod.spec, {}, status)), _rounded(containers)
+    spec, status = pod.spec, _StatusResources(pod.status)
+    return (
+        _load(spec, lambda defaults: _by_sums(spec, defaults, status)),
+        _load(spec, lambda defaults: _total(spec, defaults, status)),
+        _load(spec, lambda defaults: _total(spec, defaults, status, pod_level=False)),
+    )
 
 
 def load_rule(version: SchedulerVersion) -> int:
@@ -70,25 +74,36 @@ def load_rule(version: SchedulerVersion) -> int:
     return 1 if version.has(Rule.POD_LEVEL_RESIZE) else 2
 
 
-def nonzero(spec: PodSpec) -> tuple[int, int]:
-    """Return the requests for scoring, including defaults: cpu in thousandths and memory in bytes.
+def _load(spec: PodSpec, total: Callable[[Quantities], Quantities]) -> Load:
+    """Return the load of a pod whose containers' amounts *total* sums up, after adding defaults where one is missing.
 
-    If the pod has pod-level requests, a default applies only to a resource that neither the pod nor any container
-    requests. Not implemented: Kubernetes 1.37 applies the defaults to what the kubelet reports while a pod is resized.
+    If the pod has pod-level requests, a default applies only to a resource that neither the pod nor any container has.
+    Source: ``CalculateResource`` of ``framework/types.go``.
     """
-    requested = _total(spec, {}, None) if _pod_level_requests(spec) else {}
-    total = _total(spec, {name: amount for name, amount in DEFAULT_NONZERO.items() if name not in requested}, None)
-    cpu, memory = total.get("cpu"), total.get("memory")
-    return cpu.millis if cpu else 0, memory.units if memory else 0
+    amounts = total({})
+    present = amounts if _pod_level_requests(spec) else {}
+    with_defaults = total({name: amount for name, amount in DEFAULT_NONZERO.items() if name not in present})
+    cpu, memory = (_amount(with_defaults, name) - _amount(amounts, name) for name in DEFAULT_NONZERO)
+    return Load(_rounded(amounts), (cpu, memory))
+
+
+def _amount(amounts: Quantities, name: str) -> int:
+    return _round(name, amounts[name]) if name in amounts else 0
 
 
 @lru_cache(maxsize=4096)
 def scored(pod: PodClass) -> tuple[int, int]:
-    """Return what NodeResourcesFit scores for a pod of the class, which ignores pod-level resources.
+    """Return what NodeResourcesFit scores for a pod of the class: cpu (thousandths) and memory (bytes), with defaults.
 
-    The gates that its scorer reads are never set (``NewFit`` of ``noderesources/fit.go``).
+    It ignores pod-level resources: the gates that its scorer reads are never set (``NewFit`` of
+    ``noderesources/fit.go``).
     """
-    return nonzero(msgspec.structs.replace(pod.spec, resources=None)) if pod.spec.resources else pod.nonzero
+    spec = pod.spec
+    amounts, defaults = (
+        new_load(msgspec.structs.replace(spec, resources=None)) if spec.resources else (pod.requests, pod.defaults)
+    )
+    requested = dict(amounts)
+    return requested.get("cpu", 0) + defaults[0], requested.get("memory", 0) + defaults[1]
 
 
 def allocatable(amounts: Mapping[str, QuantityText]) -> dict[str, int]:
@@ -188,12 +203,12 @@ def _total(
     return _sum((total, parsed(spec.overhead)))
 
 
-def _by_sums(spec: PodSpec, status: _StatusResources) -> Quantities:
+def _by_sums(spec: PodSpec, defaults: Quantities, status: _StatusResources) -> Quantities:
     """Return the maximum of what the pod desires, was allocated and really has (``AggregateContainerRequests``)."""
-    desired = _containers(spec, lambda container, _: parsed(container.resources.requests))
+    desired = _containers(spec, lambda container, _: defaults | parsed(container.resources.requests))
     allocated, actuated = status.pod_level or (
-        _containers(spec, lambda container, _: status.allocated(container)),
-        _containers(spec, lambda container, _: status.actuated(container)),
+        _containers(spec, lambda container, _: defaults | status.allocated(container)),
+        _containers(spec, lambda container, _: defaults | status.actuated(container)),
     )
     total = _max(actuated, allocated)
     if not status.infeasible:

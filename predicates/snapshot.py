@@ -7,8 +7,8 @@ from typing import Final, TypeAlias, cast
 from msgspec.structs import replace
 
 from predicates.objects import (
-    Amounts,
     CSINode,
+    Load,
     Node,
     Object,
     OwnerReference,
@@ -70,8 +70,7 @@ def same_placement(old: Pod, new: Pod) -> bool:
         old.node_name,
         old.cls,
         old.added_labels,
-        old.load,
-        old.older_loads,
+        old.loads,
         old.uid,
         old.owner,
         old.owner_fault,
@@ -79,8 +78,7 @@ def same_placement(old: Pod, new: Pod) -> bool:
         new.node_name,
         new.cls,
         new.added_labels,
-        new.load,
-        new.older_loads,
+        new.loads,
         new.uid,
         new.owner,
         new.owner_fault,
@@ -92,7 +90,7 @@ def same_placement(old: Pod, new: Pod) -> bool:
 # After a pod of a DaemonSet or StatefulSet is deleted, or a node restarts, a pod of the same class is often created on
 # the same node.
 
-_Kind: TypeAlias = tuple[str, PodClass, LabelPairs, tuple[Amounts, object], OwnerReference | str, object]
+_Kind: TypeAlias = tuple[str, PodClass, LabelPairs, tuple[Load, ...], OwnerReference | str, object]
 
 
 class PlacementBalance:
@@ -105,8 +103,7 @@ class PlacementBalance:
     def note(self, pod: Pod, delta: int) -> None:
         """Record that *pod* was added (delta = +1) or removed (delta = -1)."""
         # A pod without a controller is counted as its own controller.
-        loads, owner = (pod.load, pod.older_loads), pod.owner or pod.uid
-        kind = pod.node_name, pod.cls, pod.added_labels, loads, owner, counted_apart(pod)
+        kind = pod.node_name, pod.cls, pod.added_labels, pod.loads, pod.owner or pod.uid, counted_apart(pod)
         if count := self._balance.get(kind, 0) + delta:
             self._balance[kind] = count
         else:
@@ -258,7 +255,7 @@ class Snapshot(TrialState):
 
     def use(self, scheduler: Scheduler) -> None:
         """Evaluate everything by the rules of *scheduler* from now on. All caches are invalidated."""
-        resizing = [pod for pod in self.pods.values() if pod.older_loads and pod.node_name in self.nodes.row]
+        resizing = [pod for pod in self.pods.values() if pod.loads and pod.node_name in self.nodes.row]
         for pod in resizing:
             self._account(pod, self.nodes.row[pod.node_name], -1)
         self.scheduler = scheduler
@@ -330,7 +327,7 @@ class Snapshot(TrialState):
             self.pods[key] = self.pods_on[pod.node_name][key] = pod
             if (row := row_of(pod.node_name)) is None:
                 continue
-            if self.load_of(pod) is pod.cls.requests:
+            if not pod.loads:
                 rows[row] = rows.get(row, 0) + 1
             else:
                 resizing.append((pod, row))

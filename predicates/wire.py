@@ -216,8 +216,7 @@ class Shared(NamedTuple):
     """The parts of a pod that are shared with other pods."""
 
     cls: PodClass
-    load: api.Amounts  #: as :attr:`Pod.load`; the same object as ``cls.requests`` if they are equal
-    older_loads: tuple[tuple[int, api.Amounts], ...]  #: as :attr:`Pod.older_loads`
+    loads: tuple[api.Load, ...]  #: as :attr:`Pod.loads`
     owner: OwnerReference | None  #: as :attr:`Pod.owner`
     owner_fault: str  #: as :attr:`Pod.owner_fault`
 
@@ -251,11 +250,10 @@ class Interner:
             amounts = self._amounts[fields] = pod_amounts(pod)
         if (cls := self._classes.get(key)) is None:
             cls = self._classes[key] = pod_class(pod, amounts)
-        pod_load, *older = (cls.requests if given == cls.requests else given for given in amounts.loads)
-        differing = tuple((rule, given) for rule, given in enumerate(older, 1) if given != pod_load)
+        loads = amounts.loads if any(load != amounts.new for load in amounts.loads) else ()
         controller = next((owner for owner in pod.metadata.owner_references if owner.controller), None)
         fault = "" if controller is None else controller.fault
-        return Shared(cls, pod_load, differing, None if fault else controller, fault)
+        return Shared(cls, loads, None if fault else controller, fault)
 
     def string(self, text: str) -> str:
         """Return the interned copy of *text*; used for node names and phases."""
@@ -321,7 +319,7 @@ class Decoder:
         if spec.node_name and BOUND_PREFIX in labels:
             labels, added = self._interner.labels(labels, split_labels)
         key = class_key(meta, labels, spec)
-        cls, pod_load, older_loads, owner, owner_fault = self._interner.shared(key, own, lambda: _PODS.decode(raw))
+        cls, loads, owner, owner_fault = self._interner.shared(key, own, lambda: _PODS.decode(raw))
         return Pod(
             namespace=cls.namespace,
             name=meta.name,
@@ -329,8 +327,7 @@ class Decoder:
             node_name=self._interner.string(spec.node_name),
             cls=cls,
             added_labels=added,
-            load=pod_load,
-            older_loads=older_loads,
+            loads=loads,
             owner=owner,
             owner_fault=owner_fault,
             annotations=pod_annotations(meta.annotations),

@@ -75,8 +75,8 @@ class Images:
 # Requests of the placed pods for scoring, with the scheduler's defaults for containers without requests.
 #
 # Source: ``NonZeroRequested`` of ``framework/types.go``. Only the amounts that the defaults add to the real requests
-# are stored, so pods that request both cpu and memory cost nothing, and in-place resizes are included. One difference:
-# if a resize adds the first cpu or memory request of a pod, the default is counted on top of it.
+# are stored, so pods that request both cpu and memory cost nothing. Pods which have other defaults during an in-place
+# resize are of a class of their own (``placed.py``).
 
 
 class NonZero:
@@ -88,8 +88,7 @@ class NonZero:
 
     def watch(self, pod: PodClass) -> Watchers | None:
         """Return the callbacks for pods of the class, or None if they get no default."""
-        added = _added(pod)
-        return Watchers(partial(self._shift, *added)) if any(added) else None
+        return Watchers(partial(self._shift, *pod.defaults)) if any(pod.defaults) else None
 
     def _shift(self, cpu: int, memory: int, row: int, delta: int) -> None:
         if row >= len(self._defaults):
@@ -111,12 +110,6 @@ class NonZero:
     def _resize(self, defaults: Numbers) -> None:
         self._defaults = defaults
         self._cells = defaults.data  # Access to single cells is faster.
-
-
-def _added(pod: PodClass) -> tuple[int, int]:
-    explicit = dict(pod.requests)
-    cpu, memory = pod.nonzero
-    return cpu - explicit.get("cpu", 0), memory - explicit.get("memory", 0)
 
 
 # Host ports in use on each node (``framework.HostPortInfo``).

@@ -7,7 +7,7 @@ import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Raw
@@ -262,6 +262,14 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     pod: str = ""  #: the name of the pod if ephemeral, else ""
 
 
+class Load(NamedTuple):
+    """What a pod is charged on its node."""
+
+    amounts: Amounts  #: as :attr:`PodClass.requests`
+    #: What scoring adds for containers without requests: cpu (thousandths) and memory (bytes).
+    defaults: tuple[int, int]
+
+
 class PodClass(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """The properties of a pod that the scheduler reads before it binds the pod.
 
@@ -273,7 +281,7 @@ class PodClass(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     namespace: str
     labels: Mapping[str, str]  #: without ``Pod.added_labels``
     requests: Amounts  #: cpu in thousandths, all others in units; sorted by name; without zeros
-    nonzero: tuple[int, int]  #: cpu (thousandths) and memory (bytes) with the defaults for scoring
+    defaults: tuple[int, int]  #: as :attr:`Load.defaults`
     spec: PodSpec  #: of the first pod of the class; ``nodeName`` is blank
     ports: tuple[HostPort, ...] = ()
     claims: tuple[Claim, ...] = ()
@@ -291,8 +299,9 @@ class Pod(msgspec.Struct, frozen=True, eq=True, kw_only=True):
     node_name: str  #: "" until the pod is bound
     cls: PodClass
     added_labels: tuple[tuple[str, str], ...] = ()  #: labels that the API server added when it bound the pod
-    load: Amounts  #: requests charged to the node; differs from ``cls.requests`` during an in-place resize
-    older_loads: tuple[tuple[int, Amounts], ...] = ()  #: by older rules (``requests.load_rule``), where they differ
+    #: By rule (``requests.load_rule``): what is charged to the node, if that differs from what a new pod requests. It
+    #: does during an in-place resize.
+    loads: tuple[Load, ...] = ()
     owner: OwnerReference | None = None  #: the owner with ``controller: true``; None if no object can have its texts
     owner_fault: str = ""  #: which field of that owner no object can have, so that it cannot be read; "" if none
     annotations: Mapping[str, str] = {}

@@ -88,14 +88,14 @@ def _amounts(request: ScoringRequest, strategy: ScoringStrategy) -> Iterator[tup
     """Yield the weight, the amount requested with the pod, and the capacity, for each resource."""
     table, rows, own = request.snapshot.nodes, request.rows, dict(request.pod.requests)
     defaults = request.snapshot.index(NonZero).defaults().take(rows, axis=0)
-    nonzero = scored(request.pod)
+    own_scored = scored(request.pod)
     for name, weight in strategy.resources:
         if (column := table.resources.get(name)) is None or (name not in _ALWAYS and not own.get(name)):
             continue
         capacity = table.allocatable[rows, column]
         requested = capacity - table.free[rows, column]
         if column in (CPU, MEMORY):
-            requested = requested + defaults[:, column - CPU] + nonzero[column - CPU]
+            requested = requested + defaults[:, column - CPU] + own_scored[column - CPU]
         else:
             requested = requested + own.get(name, 0)
         yield weight, requested, capacity

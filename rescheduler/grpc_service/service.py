@@ -9,8 +9,8 @@ from typing import Final, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from predicates import requests
 from predicates.objects import Container, PodSpec, QuantityText, ResourceRequirements
+from predicates.requests import new_load
 from rescheduler import errors
 from rescheduler.clock import Clock
 from rescheduler.providers.base import (
@@ -101,7 +101,7 @@ def pod_requests(pod: bytes) -> dict[str, Decimal]:
     try:
         decoded = core.Pod.FromString(pod)
         require_field(decoded, "metadata")
-        amounts = requests.requests(_pod_spec(decoded.spec))
+        amounts = new_load(_pod_spec(decoded.spec)).amounts
     except (DecodeError, ValueError, OverflowError, errors.UsageError) as error:
         raise errors.UsageError(f"pod: expected a core/v1 Pod in protobuf: {error}") from error
     return {name: Decimal(amount) / 1000 if name == "cpu" else Decimal(amount) for name, amount in amounts}

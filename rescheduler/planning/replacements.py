@@ -147,7 +147,7 @@ class Replacements:
         key = pod.cls, pod.owner and pod.owner.uid, min(pod.generation, 2), vpa, found.revision
         if (cls := self._classes.get(key)) is None:
             cls = self._classes[key] = self._class_or_running(pod, found, vpa=vpa)
-        return pod if cls is pod.cls else replace(pod, cls=cls, load=cls.requests, older_loads=())
+        return pod if cls is pod.cls else replace(pod, cls=cls, loads=())
 
     def blockers(self, pods: Iterable[Pod]) -> Iterator[Blocker]:
         """Yield a blocker for each of *pods* whose replacement is rejected, or bound by its template."""

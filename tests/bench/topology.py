@@ -102,7 +102,7 @@ class _AppCluster:
                 self.asked[kind].append(cls)
             for replica in range(_REPLICAS):
                 name, row = f"{number}-{replica}", (number * 7 + replica * 191) % NODES
-                pod = Pod(namespace=cls.namespace, name=name, uid="", node_name=f"n{row}", cls=cls, load=cls.requests)
+                pod = Pod(namespace=cls.namespace, name=name, uid="", node_name=f"n{row}", cls=cls)
                 self.snapshot.upsert("Pod", pod)
 
 

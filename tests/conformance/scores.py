@@ -22,31 +22,11 @@ def scored_cluster(seed: int, family: str) -> Json:
         if item["kind"] == "Node":
             _add_images_and_taints(item, images, rng)
     for pod in pods:
-        if not _requests_all(pod["spec"], pod["status"]):
-            _end_resize(pod["status"])
         for constraint in pod["spec"].get("topologySpreadConstraints") or ():
             if rng.random() < 0.5:
                 constraint["whenUnsatisfiable"] = "ScheduleAnyway"
     items += _replica_sets(pods)
     return snapshot
-
-
-def _requests_all(spec: Json, status: Json) -> bool:
-    """Return whether the scheduler's default requests add nothing to the pod, during a resize neither."""
-    containers = [*spec["containers"], *(spec.get("initContainers") or ())]
-    requests = [(container.get("resources") or {}).get("requests") or () for container in containers]
-    for reported in (*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())):
-        if "resources" in reported:
-            requests.append(reported["resources"].get("requests") or ())
-        if "allocatedResources" in reported:
-            requests.append(reported["allocatedResources"])
-    return all({"cpu", "memory"} <= set(names) for names in requests)
-
-
-def _end_resize(status: Json) -> None:
-    """End a resize: with default requests, the scheduler's score depends on the pod, and our score on its class."""
-    for name in ("containerStatuses", "initContainerStatuses", "resources", "allocatedResources"):
-        status.pop(name, None)
 
 
 def _add_images_and_taints(node: Json, images: list[str], rng: random.Random) -> None:

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -46,15 +45,6 @@ def test_every_verdict_under_a_profile_is_that_of_the_scheduler(oracle: Oracle, 
     assert len(tally.first) > 5
 
 
-def _is_open(item: dict[str, Any]) -> bool:
-    """Return whether *item* is a pod whose resize is infeasible: its defaults in scores follow from the spec here.
-
-    Since Kubernetes 1.37 they follow from what the kubelet reports (``AggregateContainerRequests``). Filters agree.
-    """
-    conditions = item.get("status", {}).get("conditions", ())
-    return item["kind"] == "Pod" and any(each.get("reason") == "Infeasible" for each in conditions)
-
-
 def test_every_score_under_a_profile_is_that_of_the_scheduler(oracle: Oracle, tmp_path: Path) -> None:
     """Weights, scoring strategies, preferred terms that are added, and soft default constraints."""
     compared = spread = 0
@@ -62,7 +52,6 @@ def test_every_score_under_a_profile_is_that_of_the_scheduler(oracle: Oracle, tm
         given = with_schedulers(scored_cluster(seed, "plannable"), seed)
         config = configuration_for(given, seed)
         keep_known(given, config)
-        given["items"] = [item for item in given["items"] if not _is_open(item)]
         known, table = known_owners(given), ours.load(given, our_scheduler(oracle, config, tmp_path))
         filters = Filters(table)
         names = [pod.key for pod in table.pods.values() if scorable(pod, table)]

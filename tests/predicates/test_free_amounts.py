@@ -68,7 +68,7 @@ def _check(table: Snapshot, classes: list[PodClass]) -> None:
 
 def _short(table: Snapshot, name: str, cls: PodClass) -> bool:
     row = table.nodes.row[name]
-    here = [dict(placed.load) for placed in table.pods_on[name].values()]
+    here = [dict(table.load_of(placed).amounts) for placed in table.pods_on[name].values()]
     free = {
         resource: int(table.nodes.allocatable[row, column]) - sum(placed.get(resource, 0) for placed in here)
         for resource, column in table.nodes.resources.items()

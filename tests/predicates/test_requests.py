@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from predicates.objects import PodObject, PodSpec
-from predicates.requests import allocatable, counted, is_extended, loads, nonzero, requests
+from predicates.requests import allocatable, counted, is_extended, loads, new_load
 from tests.conformance.generate.world import Json
 
 MI = 2**20
@@ -70,7 +70,7 @@ REQUESTS: dict[str, tuple[PodSpec, dict[str, int]]] = {
 def test_the_requests_of_an_unbound_pod_are_computed_like_the_scheduler(
     spec: PodSpec, expected: dict[str, int]
 ) -> None:
-    assert dict(requests(spec)) == expected
+    assert dict(new_load(spec).amounts) == expected
 
 
 def _status(spec: Json, actual: Json | None, allocated: Json | None = None, **fields: Any) -> PodObject:
@@ -135,26 +135,23 @@ LOADS: dict[str, tuple[PodObject, dict[str, int]]] = {
 
 @pytest.mark.parametrize(("pod", "expected"), LOADS.values(), ids=LOADS)
 def test_the_load_of_a_bound_pod_is_computed_like_the_scheduler(pod: PodObject, expected: dict[str, int]) -> None:
-    assert dict(loads(pod)[1]) == expected
+    assert dict(loads(pod)[1].amounts) == expected
 
 
-NONZERO: dict[str, tuple[PodSpec, tuple[int, int]]] = {
+DEFAULTS: dict[str, tuple[PodSpec, tuple[int, int]]] = {
     "defaults for containers without requests": (_spec(_c(), _c()), (200, 400 * MI)),
     "a request of zero is a request": (_spec(_c("0", "0")), (0, 0)),
-    "no defaults with a pod-level request": (
-        _spec(_c(), resources={"requests": {"cpu": "1"}}),
-        (1000, 200 * MI),
-    ),
+    "no defaults with a pod-level request": (_spec(_c(), resources={"requests": {"cpu": "1"}}), (0, 200 * MI)),
     "no defaults for containers of such a pod": (
         _spec(_c(memory="1Mi"), _c(), resources={"requests": {"cpu": "1"}}),
-        (1000, MI),
+        (0, 0),
     ),
 }
 
 
-@pytest.mark.parametrize(("spec", "expected"), NONZERO.values(), ids=NONZERO)
+@pytest.mark.parametrize(("spec", "expected"), DEFAULTS.values(), ids=DEFAULTS)
 def test_containers_without_requests_have_scoring_defaults(spec: PodSpec, expected: tuple[int, int]) -> None:
-    assert nonzero(spec) == expected
+    assert new_load(spec).defaults == expected
 
 
 def test_allocatable_is_rounded_up_and_has_only_counted_resources() -> None:

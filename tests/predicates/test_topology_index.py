@@ -172,7 +172,7 @@ def _space(name: str) -> str:
 
 def _pod(name: str, cls: PodClass, where: str) -> Pod:
     """Return a pod whose name does not depend on its class, so that a pod can change class."""
-    return Pod(namespace=_space(name), name=name, uid=name, node_name=where, cls=cls, load=cls.requests)
+    return Pod(namespace=_space(name), name=name, uid=name, node_name=where, cls=cls)
 
 
 def _node(name: str, look: tuple[str | None, str | None, bool]) -> Json:

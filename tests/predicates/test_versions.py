@@ -8,6 +8,7 @@ import pytest
 from predicates import plugins, scores
 from predicates.csi import DRIVERS, PORTWORX
 from predicates.filters import Filters
+from predicates.indexes.by_node import NonZero
 from predicates.plugins import volumes
 from predicates.plugins.volumes import REASON
 from predicates.scheduler import NEWEST, OLDEST, VERSIONS, Rule, Scheduler, default_profile, nearest, parse_minor
@@ -121,6 +122,68 @@ def test_load_of_a_resized_pod_follows_the_version() -> None:
     assert free == {34: 11_000, 35: 11_000, 36: 11_000, 37: 12_000}
     table.delete("Pod", "default/p")
     assert _free_cpu(table) == 16_000
+
+
+#: The status of a pod with a container "a", which requests cpu, and "b", which requests nothing. By version: the cpu
+#: of the pod, and the cpu and memory that scoring adds.
+RESIZED: dict[str, tuple[Json, dict[int, tuple[int, int, int]]]] = {
+    "the kubelet reports nothing": ({}, {36: (1000, 100, 400), 37: (1000, 100, 400)}),
+    "a first request is in progress": (
+        {"b": {"resources": {"requests": {"cpu": "300m"}}}},
+        {36: (1300, 0, 400), 37: (1300, 0, 400)},
+    ),
+    "infeasible, and nothing else is reported: 1.37 knows no request of such a pod": (
+        {"infeasible": True},
+        {36: (1000, 100, 400), 37: (0, 200, 400)},
+    ),
+    "infeasible, with less than the spec": (
+        {"infeasible": True, "a": {"resources": {"requests": {"memory": "1Mi"}}}},
+        {36: (0, 200, 200), 37: (0, 200, 399)},
+    ),
+    "the other container has the largest sum": (
+        {"a": {"allocatedResources": {"memory": "1Mi"}, "resources": {"requests": {"cpu": "2"}}}},
+        {36: (2000, 100, 200), 37: (2000, 100, 399)},
+    ),
+}
+
+
+@pytest.mark.parametrize(("status", "expected"), RESIZED.values(), ids=RESIZED)
+def test_default_requests_of_a_resized_pod_follow_its_status(
+    status: Json, expected: dict[int, tuple[int, int, int]]
+) -> None:
+    """By :func:`predicates.requests.loads`, as long as the pod exists, also in trials and after changes of its node."""
+    resized = pod("p", "n", requests={"cpu": "1"})
+    resized["spec"]["containers"] = [
+        {"name": "a", "resources": {"requests": {"cpu": "1"}}},
+        {"name": "b", "resources": {}},
+    ]
+    reported = [{"name": name, **status[name]} for name in ("a", "b") if name in status]
+    stuck = [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}] if "infeasible" in status else []
+    given = node("n", allocatable={"cpu": "16", "memory": "16Gi", "pods": "9"})
+    plain = load(given, resized)
+    resized["status"] |= {"containerStatuses": reported, "conditions": stuck}
+    table = load(given, resized)
+    for minor, version in VERSIONS.items():
+        table.use(Scheduler(version))
+        assert _charged(table) == expected[max(minor, 36)], minor
+        with table.trial() as trial:
+            trial.evict(table.pods["default/p"])
+            assert _charged(table) == (0, 0, 0)
+        assert _charged(table) == expected[max(minor, 36)], minor
+    table.delete("Node", "n")
+    table.upsert("Node", next(iter(plain.nodes)))
+    assert _charged(table) == expected[37]
+    table.upsert("Pod", plain.pods["default/p"])
+    assert _charged(table) == _charged(plain) == (1000, 100, 400)
+    table.delete("Pod", "default/p")
+    assert _charged(table) == (0, 0, 0)
+
+
+def _charged(table: Snapshot) -> tuple[int, int, int]:
+    """Return the cpu that the pods of the node request, and the cpu and memory (MiB) that scoring adds."""
+    row = table.nodes.row["n"]
+    cpu, memory = table.index(NonZero).defaults()[row].tolist()
+    return int(table.nodes.requested[row, table.nodes.resources["cpu"]]), cpu, memory // 2**20
 
 
 def _free_cpu(table: Snapshot) -> int:

@@ -159,7 +159,7 @@ class VolumeScenario:
 
 
 def _pod(name: str, cls: PodClass, where: str) -> Pod:
-    return Pod(namespace="default", name=name, uid=name, node_name=where, cls=cls, load=cls.requests)
+    return Pod(namespace="default", name=name, uid=name, node_name=where, cls=cls)
 
 
 _CLASS = st.integers(0, len(PODS) - 1)

@@ -159,8 +159,8 @@ def test_load_depends_on_the_status_of_each_pod() -> None:
     for actual in ("300m", "100m", None, "300m"):
         resources = {} if actual is None else {"resources": {"requests": {"cpu": actual}}}
         obj = _with(POD, "status.containerStatuses", [{"name": "c", **resources}])
-        loads.append(_pod(obj, decoder).load)
-    assert loads == [(("cpu", 300),), (("cpu", 100),), (("cpu", 100),), (("cpu", 300),)]
+        loads.append([load.amounts for load in _pod(obj, decoder).loads])
+    assert loads == [[(("cpu", 300),)] * 3, [], [], [(("cpu", 300),)] * 3]
 
 
 def test_unused_classes_are_dropped() -> None:
@@ -216,7 +216,7 @@ def test_null_in_a_pod_is_unset(path: str) -> None:
     nulled, plain = _pod(_with(POD, path, None)), _pod(POD)
     spec = msgspec.to_builtins(nulled.cls.spec)
     labels = {} if path == "metadata.labels" else plain.cls.labels
-    assert (spec, nulled.cls.labels, nulled.load) == (msgspec.to_builtins(plain.cls.spec), labels, plain.load)
+    assert (spec, nulled.cls.labels, nulled.loads) == (msgspec.to_builtins(plain.cls.spec), labels, plain.loads)
 
 
 def test_nulls_in_lists_of_a_pod_count_as_empty_entries() -> None:

@@ -289,9 +289,7 @@ def _unpin(snapshot: Snapshot, policy: Policy, controller: ControllerName) -> No
     unpinning = Unpinning(snapshot, Filters(snapshot), groups(snapshot, policy).spot)
     classes = {pod.cls: unpinning.freed(pod.cls) for pod in pods}
     for pod in pods:
-        cls = classes[pod.cls]
-        load = cls.requests if pod.load is pod.cls.requests else pod.load
-        snapshot.upsert("Pod", replaced(pod, cls=cls, load=load))
+        snapshot.upsert("Pod", replaced(pod, cls=classes[pod.cls]))
 
 
 def _untaint(snapshot: Snapshot, policy: Policy, key: str) -> None:

@@ -139,7 +139,7 @@ def lose(snapshot: Snapshot, policy: Policy, names: Sequence[str]) -> list[Unpla
 
 def _recreated(snapshot: Snapshot, pod: Pod, node: str) -> Pod:
     """Return *pod* as its controller would recreate it, bound to *node*, or unbound if *node* is ""."""
-    return replace(snapshot.bound_to(pod, node), load=pod.cls.requests, older_loads=())
+    return replace(snapshot.bound_to(pod, node), loads=())
 
 
 def _placed(snapshot: Snapshot, policy: Policy, pods: Sequence[Pod]) -> tuple[Placed, list[tuple[Pod, str]]]:

@@ -103,9 +103,9 @@ def _resize(world: ClusterBuilder, pod: Json) -> None:
         }
         status.setdefault("conditions", []).append(stuck | {"reason": world.pick(("Infeasible", "Deferred", ""))})
     if "resources" in pod["spec"] and world.chance(0.6):
-        status["resources"] = {"requests": _requests(world, pod_level=True)}
+        status["resources"] = _without_empty({"requests": _requests(world, pod_level=True)})
         if world.chance(0.8):
-            status["allocatedResources"] = _requests(world, pod_level=True)
+            status |= _without_empty({"allocatedResources": _requests(world, pod_level=True)})
 
 
 def _actuated(world: ClusterBuilder, declared: Json) -> Json:
@@ -117,12 +117,16 @@ def _actuated(world: ClusterBuilder, declared: Json) -> Json:
         "imageID": "",
     }
     if world.chance(0.8):
-        status["resources"] = _resources(world) if world.chance(0.5) else declared["resources"]
+        status["resources"] = _without_empty(_resources(world) if world.chance(0.5) else declared["resources"])
     if world.chance(0.7):
-        status["allocatedResources"] = (
-            _requests(world) if world.chance(0.5) else declared["resources"].get("requests", {})
-        )
+        allocated = _requests(world) if world.chance(0.5) else declared["resources"].get("requests", {})
+        status |= _without_empty({"allocatedResources": allocated})
     return status
+
+
+def _without_empty(fields: Json) -> Json:
+    """Return *fields* as the API has them: an empty map is the same as none, and the scheduler never reads one."""
+    return {name: value for name, value in fields.items() if value}
 
 
 def _ports(world: ClusterBuilder, pod: Json) -> None:
