@@ -22,8 +22,7 @@ from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, DrainOrder, MoveJobs, Policy, Survive
 from rescheduler.planning.rules.candidates import groups, static_capacity
 from rescheduler.planning.rules.pod_traits import is_job
-from rescheduler.planning.what_if.comparison import surge_lever, with_lever
-from rescheduler.planning.what_if.levers import rank_levers
+from rescheduler.planning.what_if.comparison import levers_of
 from rescheduler.planning.what_if.overview import NO_LEVERS, Overview, RankedLevers, overview, tradeoff
 from rescheduler.settings import ApiServerConnection, Provider
 
@@ -184,10 +183,15 @@ class PlannedCluster:
             return NO_LEVERS
         with progress("trying levers"):
             until = clock.monotonic() + timeout.total_seconds()
-            shared = self.planner.round(self.circumstances)
-            ranked = rank_levers(self.planning, shared, prices, lambda: clock.monotonic() >= until)
-            surge = surge_lever(self.planning, self.snapshot, self.policy, replace(self.circumstances, prices=prices))
-            return ranked if surge is None else with_lever(ranked, surge, self.snapshot, prices)
+            return levers_of(
+                self.planning,
+                self.planner,
+                self.snapshot,
+                self.policy,
+                self.circumstances,
+                prices,
+                lambda: clock.monotonic() >= until,
+            )
 
 
 def read_and_plan(

@@ -40,6 +40,8 @@ from rescheduler.planning.rules.pod_rules import SAFE_TO_EVICT
 from rescheduler.planning.rules.pod_traits import ends_with_node, job_blockers, keeps_its_identity
 from rescheduler.planning.rules.volumes import attachments, waits_for_detach
 from rescheduler.planning.waits import Cooldown
+from rescheduler.planning.what_if.comparison import levers_of
+from rescheduler.planning.what_if.overview import Overview, overview
 
 #: How long drains wait for a new pod that the scheduler has not processed yet.
 SETTLING: Final = timedelta(minutes=1)
@@ -175,6 +177,15 @@ class ClusterView(WatchedNodes):
     def planning(self) -> tuple[Planner, Circumstances]:
         """Return the planner for the current state, and the circumstances."""
         return self._planner, self._circumstances()
+
+    def overview(self, prices: PriceList, time_is_up: Callable[[], bool]) -> Overview:
+        """Plan all drains in sequence. Return the totals, with the levers that were tried until *time_is_up*."""
+        planner, circumstances = self.planning()
+        snapshot, planning = self._state.snapshot(), planner.plan_all(circumstances)
+        levers = levers_of(planning, planner, snapshot, self._policy, circumstances, prices, time_is_up)
+        return overview(
+            planning, snapshot, prices, levers.levers, levers_complete=levers.complete, now=circumstances.now
+        )
 
     def order_terms(self, node: str) -> OrderTerms:
         """Return today's settings for the removal of *node*, and the other on-demand nodes that keep pods."""

@@ -157,6 +157,7 @@ def _assemble(
         new_bookkeeping(writer, view, pricing, report, run_state, running, clock),
         new_price_refresh(policy, view, known),
         current_prices(pricing, status),
+        pages.are_read,
     )
     return Loop(view, actors, knowledge, run_state, _mode(policy, running), clock, report)
 

@@ -446,6 +446,7 @@ class Loop:
         return RoundOutcome.HELD if drain.failure.why in _OVERTAKEN else RoundOutcome.FAILED
 
     def _record_end(self, drain: Drain, began: datetime) -> None:
+        self._plans.forget()
         self._actors.room.drained(drain)
         self._knowledge.landings.evicted(drain.evicted)
         self._actors.records.record_end(drain, began)

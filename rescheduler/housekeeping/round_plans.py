@@ -16,7 +16,7 @@ from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.drain_history import DrainHistory, DrainRecords
 from rescheduler.housekeeping.node_writes import NewNodes, SoftTaint
 from rescheduler.housekeeping.placeholder_room import NoRoomOrders
-from rescheduler.observe.events import InvolvedLease, InvolvedNode, Planned, Report, Surveyed
+from rescheduler.observe.events import InvolvedLease, InvolvedNode, Overviewed, Planned, Report, Surveyed
 from rescheduler.planning.money.prices import NodeFacts, PriceList
 from rescheduler.planning.money.worth import Worth, worth_by_node
 from rescheduler.planning.outcome import Plan, Planning, Verdict
@@ -91,6 +91,7 @@ class Knowledge:
     savings: NoBookkeeping = field(default_factory=NoBookkeeping)
     refresh_prices: Callable[[], None] = lambda: None  #: for the drain order
     prices: Callable[[], PriceList] = PriceList  #: for what the plans are worth
+    page_is_read: Callable[[], bool] = lambda: False  #: returns whether somebody looks at the status page
 
 
 # Back-off for empty nodes whose machines the provider did not remove.
@@ -125,6 +126,9 @@ class Offers:
 #: While no drain may start, nodes are planned this often for metrics and the status page.
 SURVEY: Final = timedelta(minutes=1)
 
+#: Time limit for the levers of the status page, in seconds.
+LEVER_SECONDS: Final = 2.0
+
 #: Maximum number of candidates whose controllers are read in one round. A veto makes room for the next ones.
 CANDIDATES: Final = 20
 
@@ -148,6 +152,7 @@ class RoundPlans:
         self._candidates = knowledge.candidates
         self._history = knowledge.history
         self._prices = knowledge.prices
+        self._page_is_read = knowledge.page_is_read
         self._offers = offers
         self.verdicts: tuple[Verdict, ...] = ()  #: of the last :meth:`first`
         self._run_state = run_state
@@ -157,10 +162,12 @@ class RoundPlans:
         self._judged_at: float | None = None  # when all nodes were last planned
         #: The last report, and the revision of the nodes and the prices at that time.
         self._last: tuple[int, PriceList, Planned] | None = None
+        #: What the last overview was made from, and when.
+        self._overviewed: tuple[Planning, PriceList, float] | None = None
 
     def forget(self) -> None:
-        """Make the next survey plan all nodes, because the leader has changed."""
-        self._judged_at = None
+        """Make the next survey plan all nodes, because the leader has changed or a drain has ended."""
+        self._judged_at = self._overviewed = None
 
     def survey(self) -> None:
         """Plan all nodes every SURVEY for the metrics and the status page."""
@@ -172,11 +179,9 @@ class RoundPlans:
         """Plan all nodes every SURVEY for the status page of a replica that is not the leader. Nothing is written."""
         if self._survey_due() and not self._view.why_unusable() and not self._view.stale():
             self._view.vetoes = {}
-            self._judged_at = self._clock.monotonic()
             self._history.peek()
-            self._view.start_planning()
             try:
-                self._report(Surveyed(self._planned(complete=True)))
+                self._survey_for_page()
             finally:
                 self._history.forget()
 
@@ -209,6 +214,8 @@ class RoundPlans:
         self.verdicts = planned.planning.verdicts
         self._history.save()
         self._report_plan(planned)
+        if plan is not None and not planned.complete and self._page_is_read() and self._survey_due():
+            self._survey_for_page()  # the drain may take long, and the page lists every node
         return plan
 
     def _fails_checks(self, plan: Plan, *, repeat: bool) -> bool:
@@ -222,6 +229,14 @@ class RoundPlans:
         blockers = self._candidates.judge(plan)
         self._passed = None if blockers else (plan, now)
         return bool(blockers)
+
+    def _survey_for_page(self) -> None:
+        """Plan all nodes for the status page only."""
+        self._judged_at = self._clock.monotonic()
+        self._view.start_planning()
+        planned = self._planned(complete=True)
+        self._report(Surveyed(planned))
+        self._report_overview(planned)
 
     def _survey_due(self) -> bool:
         now = self._clock.monotonic()
@@ -272,6 +287,19 @@ class RoundPlans:
         if planned.complete:
             self._judged_at = self._clock.monotonic()
         self._report(planned)
+        self._report_overview(planned)
+
+    def _report_overview(self, planned: Planned) -> None:
+        """Plan all drains in sequence for a status page that is read, if anything changed, at most every SURVEY."""
+        now, prices, last = self._clock.monotonic(), self._prices(), self._overviewed
+        if not planned.complete or not self._page_is_read():
+            return
+        if last is not None and ((planned.planning, prices) == last[:2] or now - last[2] < SURVEY.total_seconds()):
+            return
+        self._run_state.beat()
+        found = self._view.overview(prices, lambda: self._clock.monotonic() >= now + LEVER_SECONDS)
+        self._overviewed = planned.planning, prices, now
+        self._report(Overviewed(self._clock.now(), found))
 
 
 def _all_judged(planning: Planning) -> bool:

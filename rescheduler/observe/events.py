@@ -15,6 +15,7 @@ from rescheduler.planning.money.savings import Savings
 from rescheduler.planning.money.worth import Worth
 from rescheduler.planning.outcome import Placement, Plan, Planning, PodRef, Rejected
 from rescheduler.planning.pools import PoolState
+from rescheduler.planning.what_if.overview import Overview
 
 # The objects that events are about.
 
@@ -152,6 +153,14 @@ class Surveyed:
     """A replica that is not the leader has planned all nodes, only for its status page."""
 
     planned: Planned
+
+
+@dataclass(frozen=True, slots=True)
+class Overviewed:
+    """All drains were planned in sequence, as ``rescheduler plan`` does, only for the status page."""
+
+    at: datetime
+    overview: Overview
 
 
 @dataclass(frozen=True, slots=True)
@@ -490,7 +499,7 @@ NodeEvent: TypeAlias = (
     | RoomEnded
 )
 #: Events that only the status page shows.
-PageEvent: TypeAlias = Surveyed | DrainProgressed
+PageEvent: TypeAlias = Surveyed | Overviewed | DrainProgressed
 Event: TypeAlias = RoundEvent | NodeEvent | PageEvent
 Report: TypeAlias = Callable[[Event], None]
 

@@ -30,6 +30,7 @@ from rescheduler.observe.events import (
     NodeEvent,
     Observed,
     OrderWithheld,
+    Overviewed,
     OwedChanged,
     OwnerSetAside,
     PauseChanged,
@@ -265,7 +266,7 @@ class Logs:
                 write(level, detail, node=node, reason=kind)
             case OwnerSetAside() | DebtEnded() | MemoryDropped():
                 _of_history(event)
-            case OwedChanged() | PlaceholdersObserved() | Surveyed() | DrainProgressed():
+            case OwedChanged() | PlaceholdersObserved() | Surveyed() | Overviewed() | DrainProgressed():
                 pass  # included in other events
             case RoundEnded(seconds=seconds, succeeded=succeeded):
                 write(logging.DEBUG, f"round {'ended' if succeeded else 'aborted'} after {seconds:.3f} s")

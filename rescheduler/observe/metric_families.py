@@ -207,6 +207,7 @@ class MetricFamilies:
         self._drainable = self._gauge(
             "drainable_nodes", "On-demand nodes with pods that could be drained, each by itself."
         )
+        self._empty = self._gauge("empty_nodes", "On-demand nodes without pods to move, which could be removed.")
         self._potential = self._gauge(
             "potential_savings",
             "Money per month that draining the drainable nodes would save, each by itself.",

@@ -28,6 +28,7 @@ from rescheduler.observe.events import (
     NodeEvent,
     Observed,
     OrderWithheld,
+    Overviewed,
     OwedChanged,
     OwnerSetAside,
     PauseChanged,
@@ -74,7 +75,7 @@ class Metrics(MetricFamilies):
                 self._waits(waiting)
             case Planned():
                 self._planned(event)
-            case Chosen() | Surveyed() | DrainProgressed():
+            case Chosen() | Surveyed() | Overviewed() | DrainProgressed():
                 pass  # counted by the proxy's own metrics, by the leader, and by later events
             case OwedChanged() | PlaceholdersObserved():
                 self._of_pods(event)
@@ -178,7 +179,9 @@ class Metrics(MetricFamilies):
             return
         self._shown = event.planning
         rejected = event.planning.rejected
-        self._drainable.set(sum(1 for plan in event.planning.plans if plan.placements))
+        empty = event.planning.empty
+        self._drainable.set(len(event.planning.plans) - empty)
+        self._empty.set(empty)
         saved = summed(event.worths.values()).net_per_month
         _set_all(self._potential, {} if saved is None else {event.currency: float(saved)})
         _set_all(self._blocked_nodes, Tally(str(verdict.reason) for verdict in rejected))

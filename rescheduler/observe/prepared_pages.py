@@ -5,6 +5,7 @@ import threading
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
 from typing import Final, cast
 
 from prometheus_client import CollectorRegistry
@@ -12,13 +13,23 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 
 from rescheduler.clock import Clock, SystemClock
-from rescheduler.observe.events import Compared, DrainEnded, DrainStarted, Event, Planned, RoundEnded, Surveyed
-from rescheduler.observe.status import Board, Status, StatusJson
+from rescheduler.observe.events import (
+    Compared,
+    DrainEnded,
+    DrainStarted,
+    Event,
+    Overviewed,
+    Planned,
+    RoundEnded,
+    Surveyed,
+)
+from rescheduler.observe.status import Board, Status, StatusJson, unjudged
 from rescheduler.pages.element import Markup, document, element, joined, table
 from rescheduler.pages.nodes import NodeEntry, node_list, search_tools
+from rescheduler.pages.report import by_type, headline, levers, reasons, steps_picture
 from rescheduler.planning.forms import age, money, utc
 from rescheduler.planning.money.worth import saves, summed
-from rescheduler.planning.outcome import nodes_by_reason
+from rescheduler.planning.outcome import Planning
 
 # Render metrics in the formats of Prometheus. The text of a metric object that was rendered before is reused.
 #
@@ -102,6 +113,9 @@ class StatusPage:
         main = element(
             "main",
             _part("drain", joined(_running(board))),
+            element("section", _heading("sums", "Summary"), _part("sums", _sums(board))),
+            element("section", _heading("reasons", "What stands in the way"), _part("reasons", _reasons(board))),
+            element("section", _heading("levers", "Levers"), _part("levers", _levers(board))),
             element("section", _heading("nodes", "On-demand nodes"), search_tools(), self._node_part(board)),
             element("section", _heading("pools", "Spot pools"), _part("pools", _pools(board))),
             element("section", _heading("drains", "Drains"), _part("drains", _drains(board))),
@@ -113,7 +127,7 @@ class StatusPage:
             return _part("nodes", element("p", "No plan yet."))
         cooling = board.observed.cooling if board.observed else {}
         ages = [age(facts.created, planned.at) for facts in planned.facts.values()]
-        rendered_from = planned.planning, planned.facts, cooling, board.prices, ages, _unjudged(board, planned)
+        rendered_from = planned.planning, planned.facts, cooling, board.prices, ages, unjudged(board)
         if self._shown is None or self._shown[0] is not planned.planning or self._shown[1:] != rendered_from[1:]:
             self._nodes, self._shown = _part("nodes", _nodes(board, planned)), rendered_from
         return self._nodes
@@ -129,16 +143,18 @@ def _heading(name: str, text: str) -> Markup:
 
 
 def _state(board: Board) -> Iterator[Markup]:
-    if board.planned is not None:
-        yield element("p", _summary(board.planned), class_="first")
-        if sum_up := saves(summed(board.planned.worths.values()), board.planned.currency):
-            yield element("p", f"Draining them, each by itself, {sum_up}.")
-    if board.draining:
-        yield element("p", "Draining ", element("code", board.draining.node.name), ".")
     if board.held:
         yield element(
             "p", element("code", board.held.waiting), f" Nothing is drained: {board.held.detail}.", class_="notice"
         )
+    if board.draining:
+        yield element("p", "Draining ", element("code", board.draining.node.name), ".")
+    if board.overviewed is not None:
+        yield element("p", headline(board.overviewed.overview), class_="first")
+        yield element("p", "Plan of all drains in sequence, of ", _moment(board.overviewed.at), ".", class_="soft")
+    if board.planned is not None:
+        yield element("p", _summary(board.planned), class_=None if board.overviewed else "first")
+        yield element("p", "Verdicts of ", _moment(board.planned.at), ".", class_="soft")
     if board.savings is not None:
         saved = [money(amount, currency) for currency, amount in board.savings.money.items()]
         yield element("p", f"Saved: {', '.join([*saved, f'{board.savings.node_hours:,.0f} node-hours of on-demand'])}.")
@@ -175,16 +191,48 @@ def _leadership(board: Board) -> str:
     return f"This replica is not the leader.{leader}"
 
 
+def _moment(at: datetime) -> Markup:
+    """Return a time in UTC. The page's script adds how long ago it was, every second."""
+    text = f"{at:{_TIME}}"
+    return element("time", text, datetime=text)
+
+
 def _summary(planned: Planned) -> str:
     planning = planned.planning
-    reasons = nodes_by_reason(planning).most_common()
-    rejected = ", ".join(f"{number} {reason}" for reason, number in reasons) or "none"
-    empty = sum(1 for plan in planning.plans if not plan.placements)
+    saved = saves(summed(planned.worths.values()), planned.currency)
     pending = f" {planning.pending}." if planning.pending.pods else ""
     return (
-        f"{planned.at:{_TIME}}: {len(planning.plans)} of {planning.on_demand_nodes} on-demand nodes can be drained to "
-        f"{planning.spot_nodes} spot nodes, {empty} of them empty; not drained: {rejected}.{pending}"
+        f"{len(planning.plans)} of {planning.on_demand_nodes} on-demand nodes can be drained to {planning.spot_nodes} "
+        f"spot nodes, each by itself, {planning.empty} of them empty{f'; it {saved}' if saved else ''}.{pending}"
     )
+
+
+def _sums(board: Board) -> Markup:
+    if board.overviewed is None:
+        return element("p", _NO_OVERVIEW)
+    return by_type(board.overviewed.overview)
+
+
+def _reasons(board: Board) -> Markup:
+    """Return the nodes that stay, by reason: of the plan in sequence if there is one."""
+    planning: Planning | None = board.planned.planning if board.planned else None
+    if board.overviewed is not None:
+        planning = board.overviewed.overview.planning
+    return element("p", "No plan yet.") if planning is None else reasons(planning)
+
+
+#: Before the first round after the page was opened.
+_NO_OVERVIEW: Final = (
+    "All drains are planned in sequence by the next round in which no drain runs, because somebody looks at this page."
+)
+
+
+def _levers(board: Board) -> Markup:
+    if board.overviewed is None:
+        return element("p", _NO_OVERVIEW)
+    steps, drawn = steps_picture(board.overviewed.overview)
+    found = [part for part in (steps, levers(board.overviewed.overview, drawn)) if part is not None]
+    return joined(found) if found else element("p", "No change would free more nodes.")
 
 
 def _running(board: Board) -> Iterator[Markup]:
@@ -208,19 +256,7 @@ def _nodes(board: Board, planned: Planned) -> Markup:
         )
         for verdict in planned.planning.verdicts
     ]
-    listed = node_list(entries, board.prices, planned.at)
-    if not (others := _unjudged(board, planned)):
-        return listed
-    text = f"Not judged in this round, which found a node to drain before: {', '.join(others)}."
-    return joined((listed, element("p", text, class_="soft")))
-
-
-def _unjudged(board: Board, planned: Planned) -> list[str]:
-    """Return the Ready on-demand nodes without a verdict: a round stops at the first node that can be drained."""
-    if planned.complete or board.observed is None:
-        return []
-    on_demand = next(iter(board.observed.pods.values()), {})  # the first of the two labels
-    return sorted(set(on_demand) - {verdict.node for verdict in planned.planning.verdicts})
+    return node_list(entries, board.prices, planned.at, unjudged(board))
 
 
 def _drains(board: Board) -> Markup:
@@ -294,9 +330,14 @@ class Rendered:
                 self._update()
             return self._page
 
+    @property
+    def is_read(self) -> bool:
+        """Whether the page was requested recently."""
+        return _is_recent(self._requested_at, self._clock)
+
     def prepare(self) -> None:
         """Render the current page if it was requested recently."""
-        if _is_recent(self._requested_at, self._clock):
+        if self.is_read:
             with self._lock:
                 self._update()
 
@@ -357,13 +398,17 @@ class PreparedPages:
         self.plain = Rendered(status, plain.as_bytes, clock)
         self._draining = False
 
+    def are_read(self) -> bool:
+        """Return whether somebody requested the status page recently."""
+        return self.html.is_read or self.plain.is_read
+
     def __call__(self, event: Event) -> None:
         if isinstance(event, DrainStarted):
             self._draining = True
         elif isinstance(event, RoundEnded):
             self._draining = False
         self.html.patience = self.plain.patience = _PAGE_SECONDS if self._draining else PREPARED_SECONDS
-        if isinstance(event, Planned | Surveyed | RoundEnded):
+        if isinstance(event, Planned | Surveyed | Overviewed | RoundEnded):
             self.html.prepare()
             self.plain.prepare()
         if isinstance(event, RoundEnded):

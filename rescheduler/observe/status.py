@@ -17,6 +17,7 @@ from rescheduler.observe.events import (
     Held,
     LeadershipChanged,
     Observed,
+    Overviewed,
     Planned,
     SavingsCounted,
     Started,
@@ -26,7 +27,8 @@ from rescheduler.planning.forms import utc
 from rescheduler.planning.money.prices import NodeFacts, PriceKey, PriceList
 from rescheduler.planning.money.savings import Savings
 from rescheduler.planning.money.worth import summed
-from rescheduler.planning.outcome import Plan, Planning, TakenRoom, Verdict
+from rescheduler.planning.outcome import Plan, Planning, TakenRoom, Verdict, nodes_by_reason
+from rescheduler.planning.what_if.overview import Lever
 
 #: Number of recent drains that are kept.
 DRAINS: Final = 50
@@ -41,6 +43,7 @@ class Board:
     observed: Observed | None = None
     held: Held | None = None
     planned: Planned | None = None
+    overviewed: Overviewed | None = None  #: all drains in sequence; None if nobody looked at the page before
     draining: DrainStarted | None = None
     drains: tuple[DrainEnded, ...] = ()  #: the most recent first
     progress: DrainProgressed | None = None  #: of the running drain
@@ -79,6 +82,8 @@ class Status:
                 self.board = replace(self.board, planned=planned, held=None)
             case Surveyed(planned):
                 self.board = replace(self.board, planned=planned)
+            case Overviewed():
+                self.board = replace(self.board, overviewed=event)
             case SavingsCounted(total):
                 self.board = replace(self.board, savings=total)
             case DrainStarted() | DrainProgressed() | Compared() | DrainEnded():
@@ -115,7 +120,7 @@ class StatusJson:
 
     def __init__(self) -> None:
         self._nodes = b"[]"
-        self._shown: tuple[Planning, Mapping[str, NodeFacts], PriceList] | None = None
+        self._shown: tuple[Planning, Mapping[str, NodeFacts], PriceList, list[str]] | None = None
 
     def as_bytes(self, board: Board) -> bytes:
         """Return :func:`as_json`, encoded."""
@@ -126,9 +131,10 @@ class StatusJson:
         planned, shown = board.planned, self._shown
         if planned is None:
             return b"[]"
-        if shown is None or shown[0] is not planned.planning or shown[1:] != (planned.facts, board.prices):
+        inputs = planned.facts, board.prices, unjudged(board)
+        if shown is None or shown[0] is not planned.planning or shown[1:] != inputs:
             self._nodes = _dump(nodes(board))
-            self._shown = planned.planning, planned.facts, board.prices
+            self._shown = planned.planning, *inputs
         return self._nodes
 
 
@@ -149,7 +155,11 @@ def summary(board: Board) -> dict[str, Any]:
         "spotNodes": planned.planning.spot_nodes if planned else None,
         "onDemandNodes": planned.planning.on_demand_nodes if planned else None,
         "pending": _pending(planned.planning.pending) if planned else None,
+        "drainableNodes": len(planned.planning.plans) if planned else None,
+        "emptyNodes": planned.planning.empty if planned else None,
+        "nodesByReason": _by_reason(planned.planning) if planned else None,
         "potentialSavings": _potential(planned) if planned else None,
+        "inSequence": _in_sequence(board.overviewed) if board.overviewed else None,
         "coolingDown": {node: utc(until) for node, until in board.observed.cooling.items()} if board.observed else {},
         "spotPools": [pool.as_json() | {"nodes": pool.nodes} for pool in board.observed.pools]
         if board.observed
@@ -163,7 +173,61 @@ def nodes(board: Board) -> list[dict[str, Any]]:
     """Return the nodes of :func:`as_json`."""
     if (planned := board.planned) is None:
         return []
-    return [_node(verdict, planned.facts, board.prices) for verdict in planned.planning.verdicts]
+    judged = [_node(verdict, planned.facts, board.prices) for verdict in planned.planning.verdicts]
+    return judged + [_NOT_JUDGED | {"node": name} for name in unjudged(board)]
+
+
+#: A node that the last plan did not reach.
+_NOT_JUDGED: Final = {
+    "node": "", "drainable": False, "judged": False, "placements": [], "surges": [], "blockers": [],
+}  # fmt: skip
+
+
+def unjudged(board: Board) -> list[str]:
+    """Return the on-demand nodes without a verdict: a round stops at the first node that can be drained."""
+    if board.planned is None or board.planned.complete or board.observed is None:
+        return []
+    on_demand = next(iter(board.observed.pods.values()), {})  # the first of the two labels
+    return sorted(set(on_demand) - {verdict.node for verdict in board.planned.planning.verdicts})
+
+
+def _by_reason(planning: Planning) -> dict[str, int]:
+    return {str(reason): number for reason, number in nodes_by_reason(planning).most_common()}
+
+
+def _in_sequence(overviewed: Overviewed) -> dict[str, Any]:
+    """Return the plan of all drains in sequence, with the counts and levers of ``rescheduler plan``."""
+    overview = overviewed.overview
+    planning, worth = overview.planning, overview.freed.worth
+    return {
+        "at": utc(overviewed.at),
+        "drainableNodes": len(planning.plans),
+        "emptyNodes": planning.empty,
+        "podsToMove": sum(len(plan.placements) for plan in planning.plans),
+        "nodesByReason": _by_reason(planning),
+        "netPerMonth": _number(worth.net_per_month),
+        "grossPerMonth": _number(worth.gross_per_month),
+        "currency": overview.prices.currency,
+        "levers": [_lever(lever) for lever in overview.levers],
+        "leversComplete": overview.levers_complete,
+    }
+
+
+def _lever(lever: Lever) -> dict[str, Any]:
+    nodes, worth = lever.gain
+    return {
+        "controller": lever.controller,
+        "obstacle": lever.obstacle,
+        "reason": str(lever.reason),
+        "whatIf": list(lever.to_try),
+        "frees": list(nodes),
+        "netPerMonth": _number(worth.net_per_month),
+        "grossPerMonth": _number(worth.gross_per_month),
+    }
+
+
+def _number(amount: Decimal | None) -> float | None:
+    return None if amount is None else float(amount)
 
 
 def _potential(planned: Planned) -> dict[str, Any] | None:
@@ -171,10 +235,9 @@ def _potential(planned: Planned) -> dict[str, Any] | None:
     worth = summed(planned.worths.values())
     if worth.gross_per_month is None:
         return None
-    net = worth.net_per_month
     return {
-        "netPerMonth": None if net is None else float(net),
-        "grossPerMonth": float(worth.gross_per_month),
+        "netPerMonth": _number(worth.net_per_month),
+        "grossPerMonth": _number(worth.gross_per_month),
         "currency": planned.currency,
     }
 

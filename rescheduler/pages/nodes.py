@@ -114,9 +114,12 @@ def search_tools() -> Markup:
     )
 
 
-def node_list(entries: Iterable[NodeEntry], prices: PriceList, now: datetime | None) -> Markup:
-    """Return the nodes in the order of *entries*. Without *now*, their age is left out."""
+def node_list(
+    entries: Iterable[NodeEntry], prices: PriceList, now: datetime | None, unjudged: Iterable[str] = ()
+) -> Markup:
+    """Return the nodes in the order of *entries*, then those without a verdict. Without *now*, ages are left out."""
     rows = [_node(entry, prices, now) for entry in entries]
+    rows += [_unjudged(name) for name in unjudged]
     kind = "nodes many" if len(rows) > _MANY else "nodes"
     return element("div", rows, class_=kind) if rows else element("p", "No on-demand nodes.")
 
@@ -132,6 +135,13 @@ def _node(entry: NodeEntry, prices: PriceList, now: datetime | None) -> Markup:
     )
     version = f"{zlib.crc32(content.encode()):x}"
     return element("details", content, id=f"node-{verdict.node}", class_="node", data_version=version)
+
+
+def _unjudged(name: str) -> Markup:
+    line = element("span", name, class_="name"), element("span", "not judged yet", class_="soft")
+    why = "The last round found a node to drain before it reached this node."
+    content = joined((element("summary", line), element("p", why)))
+    return element("details", content, id=f"node-{name}", class_="node", data_version="unjudged")
 
 
 def _line(entry: NodeEntry, prices: PriceList, now: datetime | None) -> Iterator[Markup]:

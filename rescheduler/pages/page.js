@@ -90,7 +90,17 @@
       else current.replaceChildren(...next.childNodes);
     }
     document.title = page.title;
+    tick();
     search();
+  }
+
+  // Add to each time how long ago it was. Texts of parts are compared without it.
+  function tick() {
+    for (const time of document.querySelectorAll("time[datetime]")) {
+      const seconds = Math.max(0, Math.round((Date.now() - Date.parse(time.dateTime)) / 1000));
+      const ago = seconds < 120 ? `${seconds} s` : `${Math.round(seconds / 60)} min`;
+      time.textContent = `${time.dateTime} (${ago} ago)`;
+    }
   }
 
   async function poll() {
@@ -120,6 +130,8 @@
   if (byId("search")) useTools();
   if (document.body.dataset.live !== undefined) {
     document.addEventListener("visibilitychange", schedule);
+    setInterval(tick, 1000);
+    tick();
     schedule();
   }
 })();

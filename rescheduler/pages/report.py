@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from itertools import chain
@@ -11,8 +12,8 @@ from rescheduler.pages.element import Markup, document, element, joined, table
 from rescheduler.pages.nodes import NodeBox, NodeEntry, node_list, picture, search_tools
 from rescheduler.planning.forms import count, cpu, memory, money, per_month, percent
 from rescheduler.planning.money.prices import NodeFacts, PriceList
-from rescheduler.planning.money.worth import Worth, saves
-from rescheduler.planning.outcome import nodes_by_reason
+from rescheduler.planning.money.worth import NO_WORTH, Worth, saves, summed
+from rescheduler.planning.outcome import Planning, nodes_by_reason
 from rescheduler.planning.what_if.overview import NO_PRICE, Lever, Overview, Point, Totals, Tradeoff
 
 # The curve of what drains save against the losses of spot nodes that are survived after them, as SVG and table.
@@ -184,41 +185,74 @@ _DRAWN: Final = 8
 def steps_picture(overview: Overview) -> tuple[Markup | None, list[Lever]]:
     """Return bars of what is freed one lever after the other, each with the command that tries it, and these levers.
 
-    The first bar is the plan. A node that an earlier bar frees counts there only. Bars show money if all nodes have a
-    price, otherwise numbers of nodes.
+    The first bar is the plan. A node that an earlier bar frees counts there only. Bars show what is saved, net of the
+    pods' share of spot nodes, if that is known of all nodes; otherwise the prices of the nodes if all have one, and
+    otherwise numbers of nodes.
     """
-    freed, steps = {plan.node for plan in overview.planning.plans}, list[tuple[Lever, int, float]]()
-    known = not overview.prices.empty and all(map(overview.prices.per_hour, _all_freed(overview)))
-    start = float(overview.per_month(freed) or 0) if known else float(len(freed))
+    freed, steps = {plan.node for plan in overview.planning.plans}, list[tuple[Lever, _Amount]]()
+    start = _Amount(len(freed), overview.freed.worth, overview.freed.unpriced)
     for lever in overview.levers:
         nodes = set(lever.gain[0]) - freed
         if nodes and len(steps) < _DRAWN:
-            steps.append((lever, len(nodes), float(overview.per_month(nodes) or 0) if known else float(len(nodes))))
+            worths = [lever.worths.get(name, NO_WORTH) for name in nodes]
+            steps.append((lever, _Amount(len(nodes), summed(worths), sum(each.gross is None for each in worths))))
             freed |= nodes
     if not steps:
         return None, []
-    total, unit = start + sum(amount for *_, amount in steps), overview.prices.currency if known else ""
+    amounts = [start, *(amount for _, amount in steps)]
+    net = all(each.net is not None for each in amounts)
+    gross = all(each.gross is not None for each in amounts)
 
-    def amount_text(amount: float, number: int) -> str:
-        return f"{count(number, 'node')}{f', {per_month(Decimal(amount), unit)}' if known else ''}"
+    def length(of: _Amount) -> float:
+        known = of.net if net else of.gross if gross else None
+        return float(of.nodes if known is None else known)
 
-    plans = len(overview.planning.plans)
-    rows = [element("li", element("b", "This plan"), f": {amount_text(start, plans)}", _step(0, start, total))]
-    done = start
-    for lever, number, amount in steps:
+    def text_of(amount: _Amount) -> str:
+        return f"{count(amount.nodes, 'node')}{amount.money(overview.prices.currency, net=net) if gross else ''}"
+
+    total = sum(map(length, amounts)) or 1.0
+    rows = [element("li", element("b", "This plan"), f": {text_of(start)}", _step(0, length(start), total))]
+    done = length(start)
+    for lever, amount in steps:
         together = f", with {'; '.join(lever.together_with)}" if lever.together_with and not lever.frees else ""
-        text = f"{lever.controller}: {lever.obstacle}{together}: {amount_text(amount, number)} more"
-        rows.append(element("li", text, _step(done, amount, total), element("code", _command(lever))))
-        done += amount
-    what = "the prices of the freed nodes" if known else "the number of freed nodes"
+        text = f"{lever.controller}: {lever.obstacle}{together}: {text_of(amount)} more"
+        rows.append(element("li", text, _step(done, length(amount), total), element("code", _command(lever))))
+        done += length(amount)
+    priced = "what is saved, net of the pods' share of spot nodes" if net else "the prices of the freed nodes"
+    what = priced if gross else "the number of freed nodes"
     legend = element("p", f"One change after the other, by {what}:", class_="legend soft")
     picture = element("figure", legend, element("ol", rows, class_="steps"))
-    return picture, [lever for lever, *_ in steps]
+    return picture, [lever for lever, _ in steps]
 
 
-def _all_freed(overview: Overview) -> list[NodeFacts]:
-    names = {plan.node for plan in overview.planning.plans}.union(*(lever.gain[0] for lever in overview.levers))
-    return [overview.nodes[name] for name in sorted(names) if name in overview.nodes]
+@dataclass(frozen=True, slots=True)
+class _Amount:
+    """What one bar shows."""
+
+    nodes: int
+    worth: Worth
+    unpriced: int  #: number of nodes without a price
+
+    @property
+    def gross(self) -> Decimal | None:
+        """The monthly price of the nodes; None if it is not known for all of them."""
+        if self.unpriced:
+            return None
+        return self.worth.gross_per_month if self.nodes else Decimal(0)
+
+    @property
+    def net(self) -> Decimal | None:
+        """What is saved per month; None if it is not known for all nodes."""
+        if self.unpriced:
+            return None
+        return self.worth.net_per_month if self.nodes else Decimal(0)
+
+    def money(self, currency: str, *, net: bool) -> str:
+        """Return the net amount with the price of the nodes, if it is known, otherwise the price."""
+        if self.gross is None or not net or self.net is None:
+            return f", {per_month(self.gross or Decimal(0), currency)}"
+        gross = "" if self.net == self.gross else f" (price of the nodes: {money(self.gross, '')})"
+        return f", {per_month(self.net, currency)}{gross}"
 
 
 def _step(before: float, amount: float, total: float) -> Markup:
@@ -236,9 +270,9 @@ def _command(lever: Lever) -> str:
     return " ".join(["rescheduler plan", *(f"--what-if {shlex.quote(change)}" for change in lever.to_try)])
 
 
-def reasons(overview: Overview) -> Markup:
+def reasons(planning: Planning) -> Markup:
     """Return the table of the nodes that stay, by reason."""
-    found = nodes_by_reason(overview.planning)
+    found = nodes_by_reason(planning)
     rows = [(reason, f"{number:,}") for reason, number in sorted(found.items(), key=lambda pair: (-pair[1], pair[0]))]
     return table("Nodes that stay (a node can have several reasons)", ("Reason", "Nodes"), rows, frozenset({1}))
 
@@ -275,7 +309,9 @@ def as_html(overview: Overview, at: datetime | None = None) -> str:
     main = element(
         "main",
         _section("sums", "Summary", by_type(overview), _notes(overview)),
-        _section("reasons", "What stands in the way", reasons(overview)) if overview.planning.rejected else None,
+        _section("reasons", "What stands in the way", reasons(overview.planning))
+        if overview.planning.rejected
+        else None,
         _section("levers", "Levers", steps, levers(overview, drawn)) if overview.levers else None,
         _survival(overview),
         _section("picture", "Nodes before and after", before_and_after(overview)),

@@ -243,6 +243,11 @@ class Planning:
         return tuple(verdict for verdict in self.verdicts if isinstance(verdict, Plan))
 
     @property
+    def empty(self) -> int:
+        """Return the number of plans that move no pods."""
+        return sum(1 for plan in self.plans if not plan.placements)
+
+    @property
     def rejected(self) -> tuple[Rejected, ...]:
         """Return the verdicts that are rejections."""
         return tuple(verdict for verdict in self.verdicts if isinstance(verdict, Rejected))

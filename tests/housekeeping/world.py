@@ -55,7 +55,7 @@ from rescheduler.kube.cluster import NodeEdit
 from rescheduler.observe.events import Event, InvolvedLease, Planned
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.last_look import Fresh, FreshPod
-from rescheduler.planning.memory import Memory, load
+from rescheduler.planning.memory import Memory, StoredSettings, load
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.outcome import Blocker, PodRef, Rejected
 from rescheduler.planning.pauses import DrainWindow
@@ -128,6 +128,7 @@ class LoopWorld:
         self.hidden: frozenset[str] = frozenset()  # nodes that are gone, which the watch has not reported
         self.unreported: dict[str, Node] = {}  # nodes that have changed, which the watch has not reported
         self.on_evicted: Callable[[], object] = lambda: None  # called after each eviction
+        self.page_is_read = False  # somebody looks at the status page; settings are stored for ``plan``, too
         self.templates: list[Manifest] = []  # controllers with pod templates that the API server would return
         self.ended: dict[str, str] = {}  # by owner name: why it does not replace its pods
         self.reads: list[str] = []  # names of the controllers that were read
@@ -416,7 +417,20 @@ class LoopWorld:
     ) -> Loop:
         """Return a daemon. It keeps a ledger of savings, and has the prices of nodes, if *prices* is given."""
         timing = timing or Timing()
-        history = DrainHistory(self.config_map, timing, self.clock, self.report, lambda: self.leading, dry_run=dry_run)
+        settings = StoredSettings(
+            timing.node_drain_delay.total_seconds(),
+            timing.landing_timeout.total_seconds(),
+            tuple(window.text for window in windows),
+        )
+        history = DrainHistory(
+            self.config_map,
+            timing,
+            self.clock,
+            self.report,
+            lambda: self.leading,
+            dry_run=dry_run,
+            settings=settings if self.page_is_read else None,
+        )
         policy = Policy(budgets_in_steps=True, drain_order=drain_order)
         view = ClusterView(self, policy, self.clock, holder, cooling=history.cooling, identity=IDENTITY)
         access = DrainContext(
@@ -459,6 +473,8 @@ class LoopWorld:
             SpotWatch(timing.spot_settle),
             savings=savings,
             refresh_prices=refresh_prices,
+            prices=lambda: pricing.prices,
+            page_is_read=lambda: self.page_is_read,
         )
         actors = Actors(drainer, soft, NewNodes(access, self.report), records, rooms)
         return Loop(view, actors, knowledge, self, Mode(timing, dry_run, windows=windows), self.clock, self.report)

@@ -116,6 +116,7 @@ CASES: dict[str, tuple[Event, str, dict[str, str], float]] = {
     "planning": (planned(PLAN, BLOCKED), "plan_duration_seconds_sum", {}, 0.2),
     "nodes that can be drained": (planned(PLAN, BLOCKED), "drainable_nodes", {}, 1),
     "empty nodes do not count": (planned(PLAN, Plan("od-3", ())), "drainable_nodes", {}, 1),
+    "empty nodes": (planned(PLAN, Plan("od-3", ())), "empty_nodes", {}, 1),
     "nodes that are not drained": (planned(PLAN, BLOCKED), "blocked_nodes", {"reason": "no-controller"}, 1),
     "pods that block a node": (planned(PLAN, BLOCKED), "blocked_pods", {"reason": "pod-disruption-budget"}, 1),
     "the delay": (Held(Waiting.DRAIN_DELAY, "x"), "cooldown_active", {"kind": "drain-delay"}, 1),

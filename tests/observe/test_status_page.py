@@ -10,6 +10,8 @@ from rescheduler.observe.events import (
     DrainStarted,
     Held,
     LeadershipChanged,
+    Overviewed,
+    Planned,
     PodProgress,
     SavingsCounted,
     Surveyed,
@@ -19,7 +21,12 @@ from rescheduler.observe.prepared_pages import StatusPage
 from rescheduler.observe.status import DRAINS, Board, Status, as_json
 from rescheduler.planning.money.prices import NodeFacts, PriceList
 from rescheduler.planning.money.savings import Savings
+from rescheduler.planning.planner import Planner
+from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.what_if.comparison import levers_of
+from rescheduler.planning.what_if.overview import overview
 from tests.observe.builders import BLOCKED, NOW, OD, PLAN, WEB, ended, observed, planned
+from tests.planning.builders import ON_DEMAND, node, pod, snapshot
 
 FACTS = NodeFacts(
     name="od-1",
@@ -146,8 +153,54 @@ def test_nodes_that_a_round_did_not_judge_are_listed_with_the_time_of_the_plan()
     status = Status()
     for event in (observed("od-1", "od-7", "od-8"), planned(PLAN, complete=False), DrainStarted(OD, PLAN)):
         status(event)
-    text = page(status.board)
-    assert "Not judged in this round, which found a node to drain before: od-7, od-8." in text
-    assert f"{NOW:%Y-%m-%dT%H:%M:%SZ}: 1 of " in text
+    text, listed = page(status.board), as_json(status.board)["nodes"]
+    assert [name in text for name in ('id="node-od-1"', 'id="node-od-7"', 'id="node-od-8"')] == [True] * 3
+    assert text.count("not judged yet") == 2
+    assert [(node["node"], node.get("judged")) for node in listed] == [("od-1", None), ("od-7", False), ("od-8", False)]
+    assert f'<time datetime="{NOW:%Y-%m-%dT%H:%M:%SZ}">' in text
     status(planned(PLAN, BLOCKED))
-    assert "Not judged in this round" not in page(status.board)
+    assert "not judged yet" not in page(status.board)
+
+
+PARTS = (
+    "Nothing is drained",
+    "Draining",
+    "can be freed",
+    "Summary",
+    "What stands in the way",
+    "Levers",
+    "On-demand nodes",
+)
+
+
+def test_the_page_has_the_order_of_plan_and_report_also_during_a_drain() -> None:
+    """Why nothing is drained, the headline, sums, reasons, levers, and then every node."""
+    cluster = snapshot(
+        [
+            node("od-1", ON_DEMAND),
+            node("od-2", ON_DEMAND),
+            node("spot"),
+            pod("web-1", "od-1"),
+            pod("bare", "od-2", owner=None),
+        ]
+    )
+    planner, circumstances = Planner(cluster, Policy()), Circumstances(NOW)
+    planning = planner.plan_all(circumstances)
+    levers = levers_of(planning, planner, cluster, Policy(), circumstances, PRICES, lambda: False)
+    status = Status(PRICES)
+    status(Planned(NOW, planner.plan_each(circumstances), {}, 0.1, complete=True))
+    before = page(status.board)
+    assert ("because somebody looks at this page" in before, as_json(status.board)["inSequence"]) == (True, None)
+    status(Overviewed(NOW, overview(planning, cluster, PRICES, levers.levers, now=NOW)))
+    status(DrainStarted(OD, PLAN))
+    status(Held(Waiting.PAUSED, "an upgrade"))
+    text = page(status.board).partition("</style>")[2]
+    places = [text.index(part) for part in PARTS]
+    assert places == sorted(places)
+    assert ["node-od-1" in text, "node-od-2" in text] == [True, True]
+    assert "rescheduler plan --what-if &#x27;allow default/bare no-controller&#x27;" in text or "--what-if" in text
+    shown = as_json(status.board)["inSequence"]
+    assert (shown["drainableNodes"], shown["nodesByReason"]) == (1, {"no-controller": 1})
+    assert [(lever["whatIf"], lever["frees"]) for lever in shown["levers"]] == [
+        (["allow default/pod/bare no-controller"], ["od-2"])
+    ]

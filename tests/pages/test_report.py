@@ -13,6 +13,7 @@ import pytest
 from rescheduler.cli import main
 from rescheduler.pages.report import as_html, headline
 from rescheduler.planning.money.prices import PriceList
+from rescheduler.planning.money.worth import Worth
 from rescheduler.planning.outcome import Blocker, Planning, Reason, Rejected
 from rescheduler.planning.what_if.overview import AddedRequests, Lever
 from tests.pages.clusters import manifests, planned
@@ -61,21 +62,39 @@ def bars(page: str) -> list[tuple[str, str]]:
 
 
 def test_levers_are_drawn_one_after_the_other_with_their_commands() -> None:
-    """The plan frees three nodes; a node that an earlier lever frees counts there only."""
+    """A node that an earlier bar frees counts there only. Bars are net of the share of spot nodes if that is known."""
     overview = planned(6, 6)
     rest = [verdict.node for verdict in overview.planning.rejected]
     assert (len(overview.planning.plans), len(rest)) == (3, 3)
 
-    def lever(name: str, *frees: str) -> Lever:
-        return Lever(name, Reason.NO_ROOM, "x", frees, frees, changes=(f"unpin {name}'s",))
+    def levers(price: str, spot: str | None) -> tuple[Lever, ...]:
+        worth = Worth.of(Decimal(price), Decimal(0), None if spot is None else Decimal(spot))
+        names = {"a": rest[:2], "b": rest[1:2], "c": rest[2:]}
+        return tuple(
+            Lever(
+                name,
+                Reason.NO_ROOM,
+                "x",
+                tuple(frees),
+                tuple(frees),
+                changes=(f"unpin {name}'s",),
+                worths=dict.fromkeys(frees, worth),
+            )
+            for name, frees in names.items()
+        )
 
-    shown = replace(overview, levers=(lever("a", *rest[:2]), lever("b", rest[1]), lever("c", rest[2])))
+    shown = replace(overview, levers=levers("0.192", None))
     page = as_html(shown, NOW)
     assert bars(page) == [("0.0", "50.0"), ("50.0", "33.3"), ("83.3", "16.7")]
     assert "a: x: 2 nodes, 280 $/month more" in page
+    net = as_html(replace(shown, levers=levers("0.192", "0.1")), NOW)
+    assert "This plan</b>: 3 nodes, 396 $/month (price of the nodes: 420)" in net
+    assert "a: x: 2 nodes, 134 $/month (price of the nodes: 280) more" in net
+    assert "by what is saved, net of the pods' share of spot nodes:" in net
+    assert bars(net) == [("0.0", "66.3"), ("66.3", "22.5"), ("88.8", "11.2")]
     assert "rescheduler plan --what-if 'unpin a'\"'\"'s'" in page
     assert "b: x: " not in re.findall(r'<ol class="steps">.*?</ol>', page)[0]
-    unpriced = as_html(replace(shown, prices=PriceList()), NOW)
+    unpriced = as_html(replace(shown, freed=replace(shown.freed, unpriced=1)), NOW)
     assert bars(unpriced) == bars(page)
     assert "a: x: 2 nodes more" in unpriced
     assert "steps" not in re.sub("<style>.*?</style>", "", as_html(overview, NOW), flags=re.DOTALL)

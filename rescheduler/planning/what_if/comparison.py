@@ -1,6 +1,6 @@
 """Plans with hypothetical changes, and the effects of lost spot nodes on their pods."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as settings_replaced
 from decimal import Decimal
@@ -40,6 +40,7 @@ from rescheduler.planning.rules.pod_traits import belongs_to_node
 from rescheduler.planning.surges import LIFTED
 from rescheduler.planning.survival import Certificate
 from rescheduler.planning.what_if.changes import Change, OtherScheduler, changed, copied
+from rescheduler.planning.what_if.levers import rank_levers
 from rescheduler.planning.what_if.overview import SETTING, Lever, RankedLevers
 
 # The simultaneous loss of spot nodes, and their pods that would not fit on the remaining nodes.
@@ -314,6 +315,24 @@ def what_if(
 # The nodes that a plan would also free if Deployments rolled out where evictions are never allowed.
 
 
+def levers_of(
+    planning: Planning,
+    planner: Planner,
+    snapshot: Snapshot,
+    policy: Policy,
+    circumstances: Circumstances,
+    prices: PriceList,
+    time_is_up: Callable[[], bool],
+) -> RankedLevers:
+    """Return the levers of *planning*, the plan of all nodes in sequence that *planner* made with *policy*.
+
+    Once *time_is_up* returns True, the result contains the findings so far.
+    """
+    ranked = rank_levers(planning, planner.round(circumstances), prices, time_is_up)
+    surge = surge_lever(planning, snapshot, policy, settings_replaced(circumstances, prices=prices))
+    return ranked if surge is None else with_lever(ranked, surge, snapshot, prices)
+
+
 def surge_lever(planning: Planning, snapshot: Snapshot, policy: Policy, circumstances: Circumstances) -> Lever | None:
     """Return what ``--surge=blocked`` would free in addition to *planning*, the plan with *policy*, or None."""
     held = [node for node in planning.rejected if any(blocker.reason in LIFTED for blocker in node.blockers)]
@@ -339,6 +358,7 @@ def surge_lever(planning: Planning, snapshot: Snapshot, policy: Policy, circumst
         frees,
         changes=(f"surge={Surging.BLOCKED}",),
         worth=summed(worths[name] for name in frees if name in worths),
+        worths={name: worths[name] for name in frees if name in worths},
     )
 
 

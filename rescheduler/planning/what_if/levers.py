@@ -266,12 +266,12 @@ class _Values:
             self._facts[row] = node_facts(self._snapshot, self._snapshot.nodes.names[row], spot=True)
         return self._facts[row]
 
-    def of(self, lifted: Obstacles, frees: Sequence[str]) -> Worth:
-        """Return what *frees*, the nodes that are freed without *lifted*, are worth."""
+    def of(self, lifted: Obstacles, frees: Sequence[str]) -> dict[str, Worth]:
+        """Return what each of *frees*, the nodes that are freed without *lifted*, is worth; empty without prices."""
         if self._prices.empty or not frees:
-            return Worth()
+            return {}
         parts = self._parts(frees)
-        return summed(self._worth(node, parts, self._shares[lifted].get(node)) for node in frees)
+        return {node: self._worth(node, parts, self._shares[lifted].get(node)) for node in frees}
 
     def _worth(self, node: str, parts: Mapping[str, Decimal], share: Decimal | None) -> Worth:
         price = self._prices.per_hour(node_facts(self._snapshot, node, spot=False))
@@ -385,6 +385,8 @@ class _Ranking:
 
     def _lever(self, obstacles: Obstacles, controller: str, description: str, frees: tuple[str, ...]) -> Lever:
         partners, together = self._combined(obstacles, frees)
+        worths = self._values.of(obstacles, frees)
+        worths_together = self._values.of(obstacles | frozenset(partners), together)
         return Lever(
             controller=controller,
             reason=min(obstacles).reason,
@@ -397,8 +399,9 @@ class _Ranking:
             changes=self._changes(obstacles, controller),
             changes_together=tuple(map(self._change, partners)),
             obstacles=tuple(sorted(obstacles)),
-            worth=self._values.of(obstacles, frees),
-            worth_together=self._values.of(obstacles | frozenset(partners), together),
+            worth=summed(worths.values()),
+            worth_together=summed(worths_together.values()),
+            worths=worths if frees else worths_together,
         )
 
     def _changes(self, obstacles: Obstacles, controller: str) -> tuple[str, ...]:

@@ -62,6 +62,8 @@ class Lever:
     obstacles: tuple[Obstacle, ...] = field(default=(), compare=False)  #: that :attr:`changes` remove
     worth: Worth = field(default=NO_WORTH, compare=False)  #: of :attr:`frees`
     worth_together: Worth = field(default=NO_WORTH, compare=False)  #: of :attr:`frees_together`
+    #: Of each node of :attr:`gain`.
+    worths: Mapping[str, Worth] = field(default_factory=dict, compare=False)
 
     @property
     def to_try(self) -> tuple[str, ...]:

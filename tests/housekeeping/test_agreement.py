@@ -1,0 +1,185 @@
+"""The daemon and ``plan --from-daemon`` count alike, on the same clusters: status page, metrics, report and plan.
+
+The daemon's rounds run in memory; the commands get the same snapshot and what the daemon has stored.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from rescheduler.cli.output import as_json as plan_json
+from rescheduler.cli.plan_data import PlannedCluster, read_and_plan
+from rescheduler.housekeeping.command_reads import Installation, InstallationStatus
+from rescheduler.housekeeping.loop import RoundOutcome
+from rescheduler.kube.lease import LeaseObject
+from rescheduler.observe.events import Overviewed
+from rescheduler.observe.metrics import Metrics
+from rescheduler.observe.prepared_pages import StatusPage
+from rescheduler.observe.status import Status, as_json
+from rescheduler.pages.report import as_html
+from rescheduler.planning.memory import load
+from rescheduler.planning.money.prices import PriceList
+from rescheduler.planning.money.worth import summed
+from rescheduler.planning.outcome import nodes_by_reason
+from rescheduler.planning.pauses import PAUSE_REASON, PAUSED, parse_window
+from rescheduler.planning.policy import Policy
+from rescheduler.settings import Provider, Timing
+from tests.cli.test_from_daemon import Source
+from tests.housekeeping.world import LoopWorld, Replacement, world
+from tests.planning.builders import ON_DEMAND, Manifest, budget, node, pod
+
+PRICES = PriceList(
+    per_vcpu=Decimal("0.05"),
+    per_gib=Decimal(0),
+    spot_per_vcpu=Decimal("0.01"),
+    spot_per_gib=Decimal(0),
+    currency="$",
+)
+TIMING = Timing(node_drain_delay=timedelta(minutes=10))
+
+CLUSTER: tuple[Manifest, ...] = (
+    node("od-1", ON_DEMAND),
+    node("od-2", ON_DEMAND),
+    node("od-empty", ON_DEMAND),
+    node("od-pinned", ON_DEMAND, labels={"pool": "ci"}),
+    node("od-bare", ON_DEMAND),
+    node("spot-1", cpu="4"),
+    pod("web-1", "od-1", cpu="2"),
+    pod("db-1", "od-2", cpu="2500m"),
+    pod("ci-1", "od-pinned", nodeSelector={"pool": "ci"}),
+    pod("bare-1", "od-bare", owner=None),
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A cluster, and what happens before the counts are compared."""
+
+    more: tuple[Manifest, ...] = ()
+    windows: tuple[str, ...] = ()
+    before: Callable[[LoopWorld], object] = lambda _: None
+    dry_run: bool = False
+    paused: bool = False
+    waiting: str = ""  #: why nothing is drained
+
+
+def refused(here: LoopWorld) -> None:
+    here.replacements["web"] = Replacement.REFUSED
+
+
+CASES = {
+    "a dry run in which not both of two nodes fit": Case(dry_run=True),
+    "a pause": Case(paused=True, waiting="paused"),
+    "a closed window": Case(windows=("Sat 01:00-02:00",), waiting="outside-drain-window"),
+    "a pending pod takes room": Case(more=(pod("new-1", cpu="1500m", created="2026-01-01T10:00:00Z"),), dry_run=True),
+    "a budget": Case(more=(budget("web", "web", allowed=0),), dry_run=True),
+    "the delay after a drain": Case(waiting="drain-delay"),
+    "a failed drain, with its cooldown and debts": Case(before=refused),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_plan_and_daemon_count_alike(case: Case) -> None:
+    with world(*CLUSTER, *case.more) as here:
+        here.page_is_read = True
+        here.paused = "drains are paused: an upgrade" if case.paused else ""
+        case.before(here)
+        windows = tuple(map(parse_window, case.windows))
+        loop = here.loop(TIMING, prices=PRICES, dry_run=case.dry_run, windows=windows)
+        outcomes = [loop.round() for _ in range(1 if case.dry_run or case.paused or windows else 2)]
+        assert RoundOutcome.BROKEN not in outcomes
+        status, registry = Status(PRICES), CollectorRegistry()
+        metrics = Metrics(registry, currency="$")
+        for _, event in here.reported:
+            status(event)
+            metrics(event)
+        daemon = remembered(here, paused=case.paused)
+        alone, planned = from_daemon(here, daemon, independent=True), from_daemon(here, daemon)
+        shown = as_json(status.board)
+
+        # Each node by itself: plan --independent, the status page, and the metrics.
+        assert counts(alone) == {
+            "onDemandNodes": shown["onDemandNodes"],
+            "spotNodes": shown["spotNodes"],
+            "drainableNodes": shown["drainableNodes"],
+            "emptyNodes": shown["emptyNodes"],
+            "nodesByReason": shown["nodesByReason"],
+            "pending": shown["pending"]["pods"],
+        }
+        assert {each["node"]: each["drainable"] for each in shown["nodes"]} == {
+            verdict["node"]: verdict["drainable"] for verdict in plan_json(alone.overview(PRICES), 0)["nodes"]
+        }
+        drainable, empty = (metric(registry, name) for name in ("drainable_nodes", "empty_nodes"))
+        assert (drainable + empty, empty) == (len(alone.planning.plans), alone.planning.empty)
+        worth = summed(alone.overview(PRICES).worths.values()).net_per_month
+        assert shown["potentialSavings"]["netPerMonth"] == float(worth or 0)
+        assert metric(registry, "potential_savings", currency="$") == float(worth or 0)
+
+        # All nodes in sequence: plan, its report, and the status page.
+        overview = planned.overview(PRICES, planned.levers(PRICES, timedelta(seconds=60), here.clock))
+        summary, sequence = plan_json(overview, 0)["summary"], shown["inSequence"]
+        assert sequence["drainableNodes"] == summary["drainable_nodes"]
+        assert sequence["podsToMove"] == summary["pods_to_move"]
+        assert sequence["nodesByReason"] == counts(planned)["nodesByReason"]
+        assert sequence["netPerMonth"] == summary["freed"]["net_per_month"]
+        assert [each["whatIf"] for each in sequence["levers"]] == [each["what_if"] for each in summary["levers"]]
+        said = f"{summary['drainable_nodes']} of {summary['on_demand_nodes']} on-demand nodes can be freed"
+        assert [said in page for page in (as_html(overview), StatusPage().as_html(status.board))] == [True, True]
+
+        # Why nothing is drained.
+        if case.waiting:
+            assert shown["waiting"]["reason"] == case.waiting
+            assert daemon.why_nothing_is_drained().startswith(case.waiting)
+
+
+def counts(planned: PlannedCluster) -> dict[str, Any]:
+    planning = planned.planning
+    return {
+        "onDemandNodes": planning.on_demand_nodes,
+        "spotNodes": planning.spot_nodes,
+        "drainableNodes": len(planning.plans),
+        "emptyNodes": planning.empty,
+        "nodesByReason": {str(reason): number for reason, number in nodes_by_reason(planning).items()},
+        "pending": planning.pending.pods,
+    }
+
+
+def metric(registry: CollectorRegistry, name: str, **labels: str) -> float:
+    value = registry.get_sample_value(f"spot_rescheduler_{name}", labels)
+    assert value is not None
+    return value
+
+
+def remembered(here: LoopWorld, *, paused: bool) -> InstallationStatus:
+    """Return what ``plan`` reads: the Lease, and the memory if the daemon has stored it."""
+    notes = {PAUSED: "true", PAUSE_REASON: "an upgrade"} if paused else {}
+    lease = msgspec.convert({"metadata": {"name": "lease", "annotations": notes}}, LeaseObject)
+    stored = here.config_map.stored
+    memory = None if stored is None else load(stored.content)
+    return InstallationStatus(here.clock.now(), Installation("default", "lease", "memory"), lease, memory)
+
+
+def from_daemon(here: LoopWorld, daemon: InstallationStatus, *, independent: bool = False) -> PlannedCluster:
+    source: Any = Source(here.cluster)
+    policy = Policy(budgets_in_steps=True)
+    return read_and_plan(source, policy, PRICES, Provider(), here.clock, independent=independent, daemon=daemon)
+
+
+def test_an_overview_is_made_only_for_readers_and_for_changes() -> None:
+    with world(*CLUSTER) as here:
+        loop = here.loop(TIMING, dry_run=True)
+        for reads, made in ((False, 0), (True, 1), (True, 1)):
+            here.page_is_read = reads
+            loop.round()
+            here.frozen.tick(timedelta(minutes=2))
+            assert len(here.of(Overviewed)) == made
+        here.cluster.delete("Pod", "default/bare-1")
+        loop.round()
+        assert len(here.of(Overviewed)) == 2
+        assert here.of(Overviewed)[1].overview.planning.empty == 2
