@@ -28,6 +28,8 @@ from rescheduler.draining.following import (
     follow,
     merged_states,
     read_interval,
+    too_slow,
+    waited,
 )
 from rescheduler.draining.state import Drain, Failure, Phase, Result, Victim, Why, without
 from rescheduler.draining.stepping import next_step, observed, placeholder_overdue
@@ -112,7 +114,7 @@ def seen(drain: Drain, event: Seen, now: float) -> Result:
         drain = sooner(_without_gone(drain, frozenset(gone)), now)
     if unowned := drain.unowned or stepping.unowned(drain, drain.waiting):
         return _look_again(drain, unowned, now)
-    drain = follow(replace(drain, replicas=event.replicas, detaching=event.detaching), now)
+    drain = waited(follow(replace(drain, replicas=event.replicas, detaching=event.detaching), now), now)
     if event.removed_by and drain.evicted_all:
         return exits.hand_over(drain, event.removed_by, now)
     if (failed := _overdue(drain, now) or failure(drain, now, event.removed_by)) is not None:
@@ -189,6 +191,8 @@ def _step(drain: Drain, now: float, *, lost: str) -> tuple[Drain, tuple[Action, 
     if drain.retry_at is not None and now < drain.retry_at:
         return drain, ()
     step = next_step(drain)
+    if (slow := too_slow(drain, step)) is not None:
+        return exits.give_up(drain, slow, now)
     asking = any(not victim.accepted for victim in drain.victims.values())
     if not step and not (lost and (drain.waiting or asking or due(drain))):
         return drain, ()

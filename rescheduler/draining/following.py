@@ -1,12 +1,13 @@
 """Track whether the pods that a drain evicted run again: debts are paid, or a replacement pod fails."""
 
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
 from rescheduler.draining.actions import ReadControllers
 from rescheduler.draining.events import ControllersRead
-from rescheduler.draining.state import NEVER, Drain, Failure, Timers, Why
+from rescheduler.draining.state import NEVER, Drain, Failure, Timers, Victim, Why
 from rescheduler.durations import Backoff
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, Replicas, paid
@@ -14,6 +15,10 @@ from rescheduler.planning.debts import Debt, Replicas, paid
 #: Seconds between reads of the controllers, while replacement pods are missing, and otherwise.
 READ_INTERVAL: Final = 2.0
 IDLE_READ_INTERVAL: Final = 10.0
+
+#: No step begins with pods of a namespace that has kept the drain waiting for this many landing timeouts. Its last step
+#: may take one more.
+_STEPS_TIMEOUTS: Final = 2
 
 #: The Job controller's back-off before it replaces a failed pod.
 _JOB_BACKOFF: Final = Backoff(timedelta(seconds=10), timedelta(minutes=10))
@@ -52,6 +57,35 @@ def failure(drain: Drain, now: float, removed_by: str = "") -> Failure | None:
         if _is_over(timers.unbound, drain.limits.binding + delay, now):
             return _not_bound(drain, controller, drain.limits.binding + delay)
     return _landing_timeout(drain, now, removed_by)
+
+
+def waited(drain: Drain, now: float, namespaces: Collection[str] = ()) -> Drain:
+    """Return *drain* with the time since the last call counted for the namespaces that keep it waiting.
+
+    These are the namespaces of pods that have not left yet or do not run again, and *namespaces*.
+    """
+    elapsed = 0.0 if drain.waited_at is None else now - drain.waited_at
+    leaving = {victim.pod.namespace for victim in drain.victims.values()}
+    missing = {controller.namespace for controller in drain.owed if drain.has_taken_from(controller)}
+    added = {name: drain.kept_waiting.get(name, 0.0) + elapsed for name in leaving.union(missing, namespaces)}
+    return replace(drain, kept_waiting={**drain.kept_waiting, **added}, waited_at=now)
+
+
+def too_slow(drain: Drain, step: Iterable[Victim]) -> Failure | None:
+    """Return a failure if a namespace with pods in *step* has kept the drain waiting for too long.
+
+    The landing timeout limits one step. Pods that move one at a time would keep all other nodes waiting for many steps.
+    """
+    longest = _STEPS_TIMEOUTS * (drain.limits.landing or drain.limits.eviction)
+    for victim in step:
+        namespace = victim.pod.namespace
+        seconds = drain.kept_waiting.get(namespace, 0.0)
+        if victim.controller is not None and seconds >= longest:
+            left = sum(other.pod.namespace == namespace for other in drain.waiting)
+            why = f"pods of namespace {namespace} run again too slowly: the drain waited {seconds:.0f} s for them, "
+            why += f"{left} of them remain{'s' * (left == 1)}, and other nodes wait"
+            return Failure(Why.LANDING_TIMEOUT, why, owners=(victim.controller,))
+    return None
 
 
 def due_at(drain: Drain) -> float:

@@ -295,6 +295,9 @@ class Drain:
     surged: frozenset[str] = frozenset()  #: UIDs of the pods that roll-outs have moved
     surges: int = 0  #: number of complete roll-outs
     last_eviction_at: float | None = None  #: start of the evictions, or the last one that was accepted
+    #: By namespace: the seconds in which the drain has waited for its pods to leave the node, or to run again.
+    kept_waiting: Mapping[str, float] = field(default_factory=dict)
+    waited_at: float | None = None  #: when these were last counted
     # Replacement pods
     #: Debts to all controllers of the moved pods, paid or not: a paid debt may have to be paid again.
     debts: Mapping[Controller, Debt] = field(default_factory=dict)

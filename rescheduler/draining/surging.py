@@ -25,7 +25,7 @@ from rescheduler.draining.events import (
     Template,
 )
 from rescheduler.draining.exits import requesting, try_later
-from rescheduler.draining.following import READ_INTERVAL, controllers_of, follow
+from rescheduler.draining.following import READ_INTERVAL, controllers_of, follow, waited
 from rescheduler.draining.state import RENEW_INTERVAL, Drain, Failure, Phase, Result, Rollout, Victim, Why
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Replicas
@@ -231,6 +231,7 @@ def moved(drain: Drain, now: float) -> Drain:
         paid=drain.paid - begun,
         settled=drain.settled - begun,
     )
+    drain = waited(drain, now, {victim.pod.namespace for victim in victims})
     return follow(drain, now) if drain.states.keys() >= drain.debts.keys() else drain
 
 

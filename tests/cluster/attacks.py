@@ -61,6 +61,12 @@ class Tenant:
     def delete(self, app: str) -> None:
         self.api.request("DELETE", POD, query={"labelSelector": f"app={app}", "gracePeriodSeconds": 0})
 
+    def leave(self) -> None:
+        """Delete his workloads, budgets and pods."""
+        budgets = f"/apis/policy/v1/namespaces/{TENANT}/poddisruptionbudgets"
+        for path in (f"{APPS}/deployments", f"{APPS}/statefulsets", budgets, POD):
+            self.api.request("DELETE", path)
+
     def attempt(self, step: Callable[[], object]) -> None:
         """Make requests, and note those that he has no permission for."""
         try:
@@ -344,7 +350,8 @@ def client(cluster: ControlPlane) -> Iterator[Api]:
     binding["subjects"] = [{"kind": "ServiceAccount", "name": "he", "namespace": TENANT}]
     binding["roleRef"] = {"apiGroup": rbac, "kind": "ClusterRole", "name": "edit"}
     cluster.apply([namespace(TENANT), account, binding])
-    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    review: Json = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}
+    review["spec"] = {"expirationSeconds": 86_400}
     token = cluster.api.post(f"{CORE}/serviceaccounts/he/token", review)["status"]["token"]
     with Api(cluster.server, ca=cluster.ca, token=token) as api:
         yield api

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from rescheduler.draining import transitions
-from rescheduler.draining.actions import Evict, LookAgain, Release
-from rescheduler.draining.events import ControllersUnread, EvictionRefused, PlannedAgain
+from rescheduler.draining.actions import Evict, LookAgain, PlanAgain, Release
+from rescheduler.draining.events import ControllersUnread, EvictionAccepted, EvictionRefused, PlannedAgain
 from rescheduler.draining.state import Drain, Failure, Limits, Phase, Why
 from rescheduler.planning.controllers import JobFacts
 from rescheduler.planning.debts import Replicas
@@ -178,6 +178,57 @@ def test_a_pod_that_waits_for_its_volume_has_until_the_landing_timeout() -> None
     assert failure is not None
     assert failure.why is Why.LANDING_TIMEOUT
     assert failure.detail.endswith(f"(1 missing); {why}")
+
+
+class TestSlowPods:
+    """Pods that move one at a time, and take almost the landing timeout each: others must not wait for all of them."""
+
+    SLOW: ClassVar = workload("db", "a", "b", "c", "d", kind="StatefulSet")
+    QUICK: ClassVar = workload("web", "w", namespace="other")
+
+    def steps(self, seconds: float, *, beside: bool = False) -> tuple[Drain, float]:
+        """Return the drain and the time at which no more pods are evicted. Replacements take *seconds*."""
+        moved = [self.SLOW, *([self.QUICK] if beside else [])]
+        drain = replace(begun(plan(*moved), *moved, limits=LONG_LIMITS), renew_at=1e9, read_at=1e9)
+        left, back_at, now = [*("a", "b", "c", "d"), *(["w"] if beside else [])], dict[str, float](), 5.0
+        while drain.phase is Phase.EVICTING:
+            missing = {name for name, at in back_at.items() if at > now}
+            ready = {self.SLOW: running(4 - len(missing - {"w"})), self.QUICK: running(1 - len(missing & {"w"}))}
+            drain, actions = transitions.step(drain, seen(" ".join(left), ready), now)
+            if any(isinstance(action, PlanAgain) for action in actions):
+                drain, actions = transitions.step(drain, PlannedAgain(EMPTY), now)
+                for action in actions:
+                    assert isinstance(action, Evict)
+                    drain, _ = transitions.step(drain, EvictionAccepted(action.pod.uid), now)
+                    left.remove(action.pod.uid)
+                    back_at[action.pod.uid] = now + (seconds if action.pod.uid != "w" else 5)
+            now += 5
+        return drain, now
+
+    def test_no_step_begins_after_two_landing_timeouts(self) -> None:
+        drain, ended = self.steps(590)
+        why = "pods of namespace ns run again too slowly: the drain waited 1755 s for them, 1 of them remains, and "
+        assert drain.failure == Failure(Why.LANDING_TIMEOUT, why + "other nodes wait")
+        assert drain.failure.owners == (self.SLOW.controller,)
+        assert drain.debts == {}
+        assert ended < 3 * LONG_LIMITS.landing
+
+    def test_pods_of_other_namespaces_are_not_blamed(self) -> None:
+        drain, _ = self.steps(590, beside=True)
+        assert drain.failure is not None
+        assert drain.failure.owners == (self.SLOW.controller,)
+
+    def test_all_move_within_two_landing_timeouts(self) -> None:
+        drain, _ = self.steps(299)
+        assert drain.phase is Phase.LOOKING
+        assert drain.failure is None
+
+    def test_time_in_which_nothing_is_missing_does_not_count(self) -> None:
+        drain = replace(begun(plan(self.SLOW), self.SLOW, limits=LONG_LIMITS), renew_at=1e9, read_at=1e9)
+        unready = running(3, bound=4, unready=("elsewhere",))
+        drain, _ = transitions.step(drain, seen("a b c d", {self.SLOW: unready}), 5)
+        drain, _ = transitions.step(drain, seen("a b c d", {self.SLOW: unready}), 500)
+        assert drain.kept_waiting == {}
 
 
 def test_evictions_time_out_while_other_replicas_are_not_ready() -> None:

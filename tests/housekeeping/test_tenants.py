@@ -33,6 +33,7 @@ TIMING: Final = Timing(housekeeping_interval=timedelta(minutes=10))
 POLL_SECONDS: Final = 5.0  #: of a running drain; each step takes processor time
 SPOT_NODES: Final = 4
 HIS_NODES: Final = 3
+SLOW_PODS: Final = 20  #: on each of his nodes, with an owner whose pods are slow to run
 
 
 @dataclass
@@ -97,6 +98,7 @@ def _new_node(here: LoopWorld, number: int) -> None:
 @dataclass(frozen=True)
 class Outcome:
     drained: tuple[str, ...]  #: nodes of the other namespace that were drained
+    in_time: int  #: of these, in the hour in which they appeared
     touched: tuple[str, ...]  #: pods of the other namespace that were evicted
     tried: int  #: drains of his nodes, also those that failed
     evicted: int  #: requests to evict his pods
@@ -118,8 +120,13 @@ def played(attack: Attack, hours: int, *, soft_taint: bool = False) -> tuple[Out
         ended = here.of(DrainEnded)
         evicted = [name for act, name in here.writes if act == "evict"]
         touched = sorted(name for name in evicted if name.startswith("web"))
+        succeeded = [
+            (at, event.node.name) for at, event in here.reported if isinstance(event, DrainEnded) and not event.failure
+        ]
+        drained = {name: at for at, name in succeeded if name.startswith("shop")}
         return Outcome(
-            tuple(event.node.name for event in ended if event.failure is None and event.node.name.startswith("shop")),
+            tuple(drained),
+            sum(at < HOUR * (int(name.partition("-")[2]) + 1) for name, at in drained.items()),
             tuple(touched),
             sum(event.node.name.startswith("his") for event in ended),
             len(evicted) - len(touched),
@@ -366,6 +373,33 @@ def slow_operator(tenant: Tenant) -> None:
     tenant.every(1800, tenant.nodes)
 
 
+def slow_set(owner: str) -> Attack:
+    """Return an attack with sets of pods that move one at a time, each Ready shortly before the landing timeout."""
+
+    def attack(tenant: Tenant) -> None:
+        here = tenant.here
+        here.replacements["evil"] = Replacement.LATE
+        here.controllers["evil"] = {"wanted": SLOW_PODS * HIS_NODES}
+
+        def create(node: str) -> None:
+            name = f"tenant/evil-{next(tenant.numbers)}"
+            here.add(pod(name, node, cpu="10m", created=here.time(), owner=owner))
+
+        def again() -> None:
+            his = [here.node(f"his-{n}") for n in range(1, HIS_NODES + 1)]
+            if any(known.spec.taints for known in his):
+                return  # one of them is drained
+            tenant.leave()
+            for known in his:
+                for _ in range(SLOW_PODS - len(here.cluster.pods_on[known.name])):
+                    create(known.name)
+
+        here.on_evicted = lambda: here.at(here.now + 580, lambda: create("spot-1"))
+        tenant.every(1200, again)
+
+    return attack
+
+
 def vanishing_group(tenant: Tenant) -> None:
     """The eviction of one pod makes its operator delete the whole group."""
     here = tenant.here
@@ -406,6 +440,8 @@ ATTACKS: dict[str, Attack] = {
     "pods that an unreadable owner does not replace": unreplaced,
     "an owner that is scaled down in mid-drain": scaled_in_mid_drain,
     "a slow operator": slow_operator,
+    "a StatefulSet of many pods that are slow to run": slow_set("StatefulSet"),
+    "a custom owner of many ordinal pods that are slow to run": slow_set("example.com/v1/Widget"),
     "a group that is deleted with its first pod": vanishing_group,
     "replacements that are never Ready": under(Replacement.UNREADY),
     "replacements that are not created": under(Replacement.LATE),
@@ -441,6 +477,9 @@ LONG_ATTACKS: Final = frozenset(
     {"pods without a controller", "a new workload each time, that moves", "good and bad in turns"}
 )
 
+#: Attacks that make single drains long, so that the hour in which nodes of others are drained is compared as well.
+SLOW_ATTACKS: Final = frozenset(name for name in ATTACKS if "slow to run" in name)
+
 #: Without the soft taint, the scheduler's scores would bring these pods back, and his nodes are left alone.
 WITH_SOFT_TAINT: Final = frozenset({"a Deployment scaled between 0 and 50", "tiny pods"})
 
@@ -459,6 +498,8 @@ def test_a_tenant_cannot_hold_back_the_nodes_of_others(name: str) -> None:
     assert len(calm.drained) >= hours - 1
     waits = Counter(str(event.waiting) for event in here.of(Held))
     assert len(outcome.drained) >= SHARE * len(calm.drained), waits
+    if name in SLOW_ATTACKS:
+        assert outcome.in_time >= SHARE * calm.in_time, waits
     assert held_too_long(here) == []
     assert set(outcome.touched) <= set(calm.touched)
     assert len(outcome.touched) == len(set(outcome.touched))

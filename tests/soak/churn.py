@@ -22,6 +22,7 @@ from devcluster.plane import ControlPlane
 from devcluster.signals import exit_on_sigterm
 from rescheduler.clock import SystemClock
 from rescheduler.net.config_files import Duration
+from tests.cluster.attacks import Tenant, client
 from tests.cluster.daemon import SOFT
 from tests.cluster.replicas import NAMESPACE, ReplicatedInstallation, installed
 from tests.cluster.takeovers import rendered
@@ -165,10 +166,11 @@ def soak(plane: ControlPlane, minutes: float, seed: int, folder: Path) -> Result
         workloads.start(WORKLOADS)
         plane.wait_for(lambda: _mostly_bound(plane), "pods on on-demand nodes")
         fleet.cordon(closed=False)
+        tenant = Tenant(opened.enter_context(client(plane)), plane.api, [])
         watchdog = opened.enter_context(Watchdog(plane, RULES, server))
         flags = (*FLAGS, *_cloud_flags(proxy.url, plane.layout.folder))
         running = opened.enter_context(replicas(installation, ("a", "b"), flags, folder))
-        trouble = RandomTrouble(plane, Random(rng.random()), journal, workloads, fleet, running, proxy)
+        trouble = RandomTrouble(plane, Random(rng.random()), journal, workloads, fleet, running, proxy, tenant)
         Soak(plane, journal, fleet, trouble, running, minutes * 60, Random(rng.random())).run()
         watchdog.stop()
         watchdog.recorded().save(folder / "history.json.gz")

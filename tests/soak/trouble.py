@@ -13,6 +13,8 @@ from devcluster.faults.injected import InjectedError, Reset, Stall
 from devcluster.faults.proxy import FaultProxy
 from devcluster.faults.rules import RandomFaults
 from devcluster.plane import ControlPlane
+from tests.cluster import attacks as by
+from tests.cluster.attacks import Attack, Tenant
 from tests.cluster.test_bad_days_replacements import quota, webhook
 from tests.soak.journal import Journal
 from tests.soak.machines import ChangingNodes
@@ -21,6 +23,13 @@ from tests.soak.workloads import TEAMS, Workloads
 
 #: Shares of requests with an injected fault, in times with faults.
 RATES: Final = (0.02, 0.05, 0.1)
+
+
+#: Attacks of a tenant. The observer knows what the owners of their pods want, because they are built in.
+ATTACKS: Final[tuple[Attack, ...]] = (
+    *(by.never_ready, by.broken_image, by.scaled_down, by.forged_events, by.pending, by.flapping, by.repelling),
+    *(by.budgets_over_others, by.closing_budget, by.long_annotation, by.huge, by.owner_with(name=".")),
+)
 
 
 @dataclass(slots=True)
@@ -34,7 +43,9 @@ class RandomTrouble:
     fleet: ChangingNodes
     replicas: list[Replica]
     pool_proxy: FaultProxy
+    tenant: Tenant
     now: float = 0.0
+    _step: Callable[[], object] | None = None  #: what the tenant repeats
     _later: list[tuple[float, int, str, Callable[[], object]]] = field(default_factory=list)
     _count: "itertools.count[int]" = field(default_factory=itertools.count)
 
@@ -52,6 +63,8 @@ class RandomTrouble:
             _, _, action, end = heapq.heappop(self._later)
             end()
             self.journal.note(action)
+        if self._step is not None:
+            self.tenant.attempt(self._step)
 
     def calm(self) -> None:
         """End all actions immediately."""
@@ -81,6 +94,7 @@ class RandomTrouble:
             (self._edit, 4),
             (self._orphan, 1),
             (self._relabel, 0.7),
+            (self._attack, 3),
         ]
 
     def _after(self, seconds: float, action: str, end: Callable[[], object]) -> None:
@@ -130,6 +144,24 @@ class RandomTrouble:
         path = self.plane.api.path(refusal)
         self._after(seconds, f"allow new pods in {team}", lambda: self.plane.api.delete(path))
         return f"refuse new pods in {team} by a {refusal['kind']} for {seconds:.0f} s"
+
+    def _attack(self) -> str:
+        """Let the tenant begin one of his attacks, with pods that prefer an on-demand node."""
+        if self._step is not None or not (nodes := self.fleet.on_demand()):
+            return ""
+        attack, node = self.rng.choice(ATTACKS), self.rng.choice(nodes)
+        self._step = lambda: None
+
+        def begin() -> None:
+            self._step = attack(self.tenant, node)
+
+        self.tenant.attempt(begin)
+        self._after(self.rng.uniform(15, 45), "the tenant leaves", self._leave)
+        return f"the tenant attacks beside {node}: {attack.__name__.replace('_', ' ')}"
+
+    def _leave(self) -> None:
+        self._step = None
+        self.tenant.attempt(self.tenant.leave)
 
     def _kill(self) -> str:
         """Kill a replica; not the first one after its warm-up, because its memory is judged."""
