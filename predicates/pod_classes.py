@@ -194,6 +194,7 @@ class RawSpec(_RawObject, frozen=True):
     os: Raw = _ABSENT
     active_deadline_seconds: Raw = _ABSENT
     priority_class_name: Raw = _ABSENT
+    runtime_class_name: Raw = _ABSENT
     eviction_responders: Raw = _ABSENT
     scheduling_group: Raw = _ABSENT
     workload_ref: Raw = _ABSENT

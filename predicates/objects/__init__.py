@@ -87,6 +87,7 @@ from predicates.objects.pods import (
     ContainerPort,
     ContainerRestartRule,
     ContainerStatus,
+    ControllerRevision,
     Deployment,
     Empty,
     EmptyDir,
@@ -109,11 +110,14 @@ from predicates.objects.pods import (
     PodStatus,
     PodTemplate,
     PreferredSchedulingTerm,
+    PriorityClass,
     QuotaScopeTerm,
     RBDVolume,
     ReplicaSet,
     ReplicationController,
     ResourceQuota,
+    RevisionData,
+    RuntimeClass,
     SchedulingGate,
     StatefulSet,
     Toleration,
@@ -149,6 +153,7 @@ __all__ = [
     "ContainerPort",
     "ContainerRestartRule",
     "ContainerStatus",
+    "ControllerRevision",
     "Deployment",
     "DeviceAllocation",
     "DeviceAllocations",
@@ -206,6 +211,7 @@ __all__ = [
     "PodTemplate",
     "PortworxVolume",
     "PreferredSchedulingTerm",
+    "PriorityClass",
     "QuantityText",
     "QuotaScopeTerm",
     "RBDVolume",
@@ -217,6 +223,8 @@ __all__ = [
     "ResourceClaimStatus",
     "ResourceQuota",
     "ResourceRequirements",
+    "RevisionData",
+    "RuntimeClass",
     "SchedulingGate",
     "ServerVersion",
     "StatefulSet",
@@ -348,6 +356,9 @@ Object: TypeAlias = (
     | DeviceClass
     | Workload
     | StatefulSet
+    | ControllerRevision
+    | PriorityClass
+    | RuntimeClass
     | Deployment
     | LimitRange
     | ResourceQuota

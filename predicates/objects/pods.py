@@ -2,7 +2,7 @@
 `predicates.objects` exports both.
 """
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -216,6 +216,7 @@ class PodSpec(Wire, frozen=True):
     os: PodOS | None = None
     active_deadline_seconds: Int64 | None = None
     priority_class_name: str = ""
+    runtime_class_name: str = ""
     eviction_responders: tuple[EvictionResponder, ...] = ()
     scheduling_group: PodSchedulingGroup | None = None
     workload_ref: WorkloadReference | None = None
@@ -322,6 +323,40 @@ class StatefulSet(Wire, frozen=True):
     status: StatefulSetStatus = StatefulSetStatus()
     admitted: PodTemplate | None = None  #: as in :class:`Workload`
     rejected: str = ""
+
+
+class ControllerRevision(Wire, frozen=True):
+    """A version of the pod template of a StatefulSet. Other controllers store other data."""
+
+    metadata: ObjectMeta
+    data: Any = None
+
+
+class RevisionData(Wire, frozen=True):
+    """The data of a revision of a StatefulSet: a patch with its pod template."""
+
+    spec: TemplateSpec = TemplateSpec()
+
+
+class PriorityClass(Wire, frozen=True):
+    metadata: ObjectMeta
+    value: Int32 = 0
+    global_default: bool = False
+
+
+class RuntimeOverhead(Wire, frozen=True):
+    pod_fixed: dict[str, QuantityText] = {}
+
+
+class RuntimeScheduling(Wire, frozen=True):
+    node_selector: dict[str, str] = {}
+    tolerations: tuple[Toleration, ...] = ()
+
+
+class RuntimeClass(Wire, frozen=True):
+    metadata: ObjectMeta
+    overhead: RuntimeOverhead = RuntimeOverhead()
+    scheduling: RuntimeScheduling = RuntimeScheduling()
 
 
 class DeploymentRollingUpdate(Wire, frozen=True):

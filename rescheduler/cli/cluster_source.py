@@ -31,7 +31,8 @@ snapshot_option: Final = Option(
     metavar="FILE",
     help="Read the cluster from FILE, which `rescheduler snapshot` writes, or kubectl get "
     "nodes,pods,poddisruptionbudgets,namespaces,persistentvolumes,persistentvolumeclaims,storageclasses,csinodes,"
-    "csidrivers,volumeattachments,replicasets,statefulsets,jobs,resourcequotas,limitranges "
+    "csidrivers,volumeattachments,replicasets,statefulsets,controllerrevisions,jobs,resourcequotas,limitranges,"
+    "priorityclasses,runtimeclasses "
     "-A -o json; - is standard input. JSON (lists, arrays, JSON lines, several of them), YAML and gzip are read. "
     "Default: the cluster of the kubeconfig.",
 )

@@ -283,8 +283,9 @@ def _check_room(room: RoomSettings, provider: Provider, *, once: bool) -> None:
     click.Choice(["template", "dry-run"]),
     default="template",
     help="How the replacements of a candidate's pods are predicted. template: from the pod template, what admission "
-    "added to the running pod, LimitRanges and VerticalPodAutoscalers. dry-run: a pod of each controller is created in "
-    "a dry run, which runs all admission webhooks and policies. Needs deploy/components/predict.",
+    "added to the running pod, LimitRanges, VerticalPodAutoscalers and the classes of priorities and runtimes. "
+    "dry-run: a pod of each controller is created in a dry run, which runs all admission webhooks and policies. "
+    "Needs deploy/components/predict.",
 )
 @Option(
     "--migrating-webhooks",

@@ -22,6 +22,7 @@ from rescheduler.execution.watched_nodes import (
     while_draining,
     why_unusable,
 )
+from rescheduler.planning.admission import CLASSES
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Replicas, count_replicas
 from rescheduler.planning.forms import instant
@@ -156,7 +157,8 @@ class ClusterView(WatchedNodes):
     def learn(self, objects: Collection[tuple[str, Object]], namespaces: Collection[str]) -> bool:
         """Add what replacement pods are created from, each with its kind. Return whether any is new or has changed.
 
-        *objects* are controllers with pod templates, and all LimitRanges and VerticalPodAutoscalers of *namespaces*.
+        *objects* are controllers with pod templates, older revisions of them, all LimitRanges and
+        VerticalPodAutoscalers of *namespaces*, and all classes of priorities and runtimes.
         They are not watched: later plans use them until they are read again.
         """
         snapshot = self._state.snapshot()
@@ -166,6 +168,9 @@ class ClusterView(WatchedNodes):
             for key in [key for key in snapshot.of(kind) if key.partition("/")[0] in namespaces]:
                 if (kind, key) not in present:
                     snapshot.delete(kind, key)
+        for kind in CLASSES:
+            for key in [key for key in snapshot.of(kind) if (kind, key) not in present]:
+                snapshot.delete(kind, key)
         for kind, each in objects:
             snapshot.upsert(kind, each)
         return dict(snapshot.versions) != before

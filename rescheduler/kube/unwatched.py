@@ -35,6 +35,7 @@ from rescheduler.kube.client import Client
 from rescheduler.kube.codec import JsonCodec
 from rescheduler.kube.lister import TEMPLATES, Resource, read_all
 from rescheduler.kube.responses import decoded, refusal
+from rescheduler.planning.admission import CLASSES
 from rescheduler.planning.replacements import ADMISSION, TEMPLATED, is_token
 from rescheduler.planning.rules.candidates import KARPENTER, is_pooled
 from rescheduler.planning.rules.gangs import (
@@ -62,6 +63,8 @@ _PATHS: Final[Mapping[str, tuple[str, str]]] = {
 
 #: What changes the pods that are created, and what limits them, by namespace.
 _ADMISSION: Final = tuple(each for each in TEMPLATES if each.kind in ADMISSION)
+_CLASSES: Final = tuple(each for each in TEMPLATES if each.kind in CLASSES)
+_REVISIONS: Final = next(each for each in TEMPLATES if each.kind == "ControllerRevision")
 _QUOTAS: Final = next(each for each in TEMPLATES if each.kind == "ResourceQuota")
 
 
@@ -70,9 +73,10 @@ def read_templates(
 ) -> list[tuple[str, Object]]:
     """Return the controllers among *owners* that have a pod template, each with its kind.
 
-    With *dry_run*, a pod of each is created in a dry run, and its template is what admission made of it. The
-    LimitRanges and VerticalPodAutoscalers of their namespaces follow. Those that are gone, or that cannot be
-    decoded, are left out. Raises the other errors of requests.
+    With *dry_run*, a pod of each is created in a dry run, and its template is what admission made of it. Older
+    revisions of StatefulSets, the LimitRanges and VerticalPodAutoscalers of their namespaces, and the classes of
+    priorities and runtimes follow. Those that are gone, or that cannot be decoded, are left out. Raises the other
+    errors of requests.
     """
     decoder = Decoder(Interner())
     found = []
@@ -85,11 +89,16 @@ def read_templates(
             path = f"{base}/namespaces/{quote(namespace, safe='')}/{plural}/{name}"
             response = client.request(f"get {plural} {namespace}/{owner.name}", "GET", path)
             controller = decoder.decode(owner.kind, response.body)
+            if isinstance(controller, StatefulSet) and has_old_pods(controller):
+                found += [(_REVISIONS.kind, each) for each in _revisions(client, namespace, response.body)]
             if dry_run and isinstance(controller, Workload | StatefulSet):
                 controller = with_admission(client, owner.kind, controller, response.body)
             found.append((owner.kind, controller))
         except (NotFound, WireError):
             continue
+    for resource in _CLASSES:
+        with contextlib.suppress(NotFound):
+            found += [(resource.kind, each) for each in _all(client, resource)]
     for resource in _ADMISSION:
         with contextlib.suppress(NotFound):  # the API server does not serve the kind
             for namespace in sorted({namespace for namespace, _ in owners}):
@@ -106,10 +115,25 @@ def read_quotas(client: Client, namespaces: Collection[str]) -> list[ResourceQuo
     return [each for each in found if isinstance(each, ResourceQuota)]
 
 
+def has_old_pods(stateful_set: StatefulSet) -> bool:
+    """Return whether pods of *stateful_set* may be of an older revision than its template."""
+    return stateful_set.status.current_revision != stateful_set.status.update_revision
+
+
+def _revisions(client: Client, namespace: str, stateful_set: bytes) -> list[Object]:
+    """Return the revisions of the StatefulSet with this JSON: they have the labels of its pods."""
+    labels = ((msgspec.json.decode(stateful_set)["spec"].get("selector") or {}).get("matchLabels") or {}).items()
+    selector = ",".join(f"{key}={value}" for key, value in sorted(labels))
+    return _in_namespace(client, replace(_REVISIONS, selector=selector), namespace)
+
+
 def _in_namespace(client: Client, resource: Resource, namespace: str) -> list[Object]:
     base, _, plural = resource.path.rpartition("/")
-    of_namespace = replace(resource, path=f"{base}/namespaces/{quote(namespace, safe='')}/{plural}")
-    return read_all(client, of_namespace, JsonCodec(resource.kind, Interner()), lambda _: False)
+    return _all(client, replace(resource, path=f"{base}/namespaces/{quote(namespace, safe='')}/{plural}"))
+
+
+def _all(client: Client, resource: Resource) -> list[Object]:
+    return read_all(client, resource, JsonCodec(resource.kind, Interner()), lambda _: False)
 
 
 # Create the pods of controllers in a dry run, which tells what admission makes of them.

@@ -1,8 +1,10 @@
-"""What admission makes of new pods: the amounts that LimitRanges and VerticalPodAutoscalers set, and what it rejects.
+"""What admission makes of new pods: the amounts that LimitRanges and VerticalPodAutoscalers set, the classes of
+priorities and runtimes, and what it rejects.
 
 Sources: ``plugin/pkg/admission/limitranger/admission.go``, ``SetDefaults_LimitRangeItem`` of
 ``pkg/apis/core/v1/defaults.go``, and of the VerticalPodAutoscaler ``pkg/utils/vpa/capping.go``,
-``limit_and_request_scaling.go`` and ``pkg/admission-controller/resource/vpa/matcher.go``.
+``limit_and_request_scaling.go`` and ``pkg/admission-controller/resource/vpa/matcher.go``; of the classes
+``plugin/pkg/admission/priority`` and ``plugin/pkg/admission/runtimeclass``.
 """
 
 from collections import defaultdict
@@ -18,8 +20,10 @@ from predicates.objects import (
     LimitRange,
     LimitRangeItem,
     PodSpec,
+    PriorityClass,
     QuantityText,
     ResourceRequirements,
+    RuntimeClass,
     VerticalPodAutoscaler,
 )
 from predicates.quantity import ZERO, Quantity, parse
@@ -213,3 +217,85 @@ def _at_least(amount: QuantityText, *bounds: QuantityText | None) -> QuantityTex
 
 def _at_most(amount: QuantityText, bound: QuantityText | None) -> QuantityText:
     return bound if bound is not None and ZERO < parse(bound) < parse(amount) else amount
+
+
+# The classes of priorities and runtimes.
+
+#: The kinds of the cluster that change the pods that are created.
+CLASSES: Final = ("PriorityClass", "RuntimeClass")
+
+#: The PriorityClasses of all clusters (``pkg/apis/scheduling/types.go``).
+_SYSTEM_PRIORITIES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+
+
+class PodClasses:
+    """The PriorityClasses and RuntimeClasses of *snapshot*. None are known if they were not read."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    @property
+    def known(self) -> bool:
+        return any(self._snapshot.of(kind) for kind in CLASSES)
+
+    def missing(self, template: PodSpec) -> str:
+        """Return which class of the *template* does not exist, for which admission rejects new pods, or ""."""
+        named = ("PriorityClass", template.priority_class_name), ("RuntimeClass", template.runtime_class_name)
+        for kind, name in named:
+            if name and (known := self._snapshot.of(kind)) and name not in known:
+                return f"{kind} {shown(name)}, which the pod template names, does not exist"
+        return ""
+
+    def applied(
+        self, spec: PodSpec, running: PodSpec, template: PodSpec | None = None, *, revised: bool = False
+    ) -> PodSpec:
+        """Return *spec* of a new pod with what admission adds for its classes.
+
+        *template* is that of its controller, None if it is not known, and *revised* whether it has changed since the
+        *running* pod was created.
+        """
+        return self._with_runtime(self._prioritized(spec, running, template, revised=revised))
+
+    def _prioritized(self, spec: PodSpec, running: PodSpec, template: PodSpec | None, *, revised: bool) -> PodSpec:
+        """Return *spec* with the priority that admission gives to the new pod.
+
+        If the classes are not known, it is that of other pods of the same class.
+        """
+        name = (running if template is None else template).priority_class_name
+        known = [each for each in self._snapshot.of("PriorityClass").values() if isinstance(each, PriorityClass)]
+        if known:
+            defaults = sorted((each.value, each.metadata.name) for each in known if each.global_default)
+            name = name or next((default for _, default in defaults), "")
+            value = next((each.value for each in known if each.metadata.name == name), None if name else 0)
+            if value is None:
+                return spec
+            return spec if spec.priority is None and not value else _with_priority(spec, name, value)
+        if template is None or not revised:
+            return spec
+        return replace(spec, priority=self._priority_of_others(template, running))
+
+    def _priority_of_others(self, template: PodSpec, running: PodSpec) -> int | None:
+        name = template.priority_class_name
+        if template.priority is not None or name == running.priority_class_name:
+            return running.priority if template.priority is None else template.priority
+        specs = (cls.spec for cls in self._snapshot.classes())
+        known = (spec.priority for spec in specs if spec.priority_class_name == name and spec.priority is not None)
+        return next(known, _SYSTEM_PRIORITIES.get(name, running.priority))
+
+    def _with_runtime(self, spec: PodSpec) -> PodSpec:
+        """Return *spec* with what admission adds for its RuntimeClass. What its older version added is kept."""
+        runtime = self._snapshot.of("RuntimeClass").get(spec.runtime_class_name) if spec.runtime_class_name else None
+        if not isinstance(runtime, RuntimeClass):
+            return spec
+        scheduling = runtime.scheduling
+        return replace(
+            spec,
+            overhead=runtime.overhead.pod_fixed,
+            node_selector={**spec.node_selector, **scheduling.node_selector},
+            tolerations=tuple(dict.fromkeys((*spec.tolerations, *scheduling.tolerations))),
+        )
+
+
+def _with_priority(spec: PodSpec, name: str, value: int) -> PodSpec:
+    same = spec.priority == value and spec.priority_class_name == name
+    return spec if same else replace(spec, priority=value, priority_class_name=name)

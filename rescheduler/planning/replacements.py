@@ -1,21 +1,25 @@
 """The pod that a controller will create in place of an evicted one.
 
 A plan is made for this pod. It follows from the controller's template with its revision rules, from the recommendation
-of a VerticalPodAutoscaler and from LimitRanges, and from what admission added to the running pod: containers, volumes
-and tolerations that the template does not have. An in-place resize changes only the running pod. If no template is
-known, the replacement pod is assumed to be like the running one.
+of a VerticalPodAutoscaler, from LimitRanges and the classes of priorities and runtimes, and from what admission added
+to the running pod: containers, volumes and tolerations that the template does not have. What the older template of the
+running pod has, admission did not add: it is gone if the new template dropped it. An in-place resize changes only the
+running pod. If no template is known, the replacement pod is assumed to be like the running one.
 """
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from predicates.objects import (
     Container,
+    ControllerRevision,
     Job,
     ObjectMeta,
     Pod,
@@ -25,6 +29,7 @@ from predicates.objects import (
     PodTemplate,
     QuantityText,
     ResourceRequirements,
+    RevisionData,
     StatefulSet,
     VerticalPodAutoscaler,
     Workload,
@@ -32,20 +37,21 @@ from predicates.objects import (
 from predicates.pod_classes import pod_amounts, pod_class
 from predicates.quantity import QuantityError, parse
 from predicates.snapshot import Snapshot
-from rescheduler.planning.admission import Bounds, LimitRanges, recommended, stronger
+from predicates.wire import without_nulls
+from rescheduler.planning.admission import CLASSES, Bounds, LimitRanges, PodClasses, recommended, stronger
 from rescheduler.planning.outcome import Blocker, Reason
 
 #: Kinds of controllers whose pod templates are read.
 TEMPLATED: Final = ("ReplicaSet", "StatefulSet", "ReplicationController", "Job")
 
-#: Other kinds that change the pods that are created.
+#: Other kinds of a namespace that change the pods that are created; CLASSES are those of the cluster.
 ADMISSION: Final = ("LimitRange", "VerticalPodAutoscaler")
+
+#: The kind of the older templates of a StatefulSet.
+_REVISIONS: Final = "ControllerRevision"
 
 #: The annotation that the VPA's admission controller sets on pods whose requests it has changed.
 _VPA_UPDATES: Final = "vpaUpdates"
-
-#: The PriorityClasses of all clusters (``pkg/apis/scheduling/types.go``).
-_SYSTEM_PRIORITIES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
 #: Labels that controllers add to the labels of their template.
 _REVISION_HASH: Final = "controller-revision-hash"
@@ -71,6 +77,7 @@ class _Template(NamedTuple):
     template: PodTemplate
     revised: bool  #: whether the running pod was created from another version of it
     revision: str = ""  #: the revision of a StatefulSet's pods
+    old: PodTemplate | None = None  #: the version that the running pod was created from, if it is known and another
     admitted: bool = False  #: whether the template is what a dry run returned, with everything that admission adds
 
 
@@ -134,17 +141,18 @@ class Replacements:
         self._version: tuple[int, ...] = ()
         self._classes: dict[tuple[object, ...], PodClass] = {}
         self._limits = LimitRanges(snapshot)
+        self._pod_classes = PodClasses(snapshot)
 
     def of(self, pod: Pod) -> Pod:
         """Return the replacement of *pod*: a pod with the same name, owner and node, and the class of the new pod.
 
         Returns *pod* itself if the new pod will be like it, or if its controller's template is not known.
         """
-        if (found := self._template(pod)) is None:
+        if (found := self._template(pod)) is None and not self._pod_classes.known:
             return pod
         self._forget_old()
         vpa = _VPA_UPDATES in pod.annotations
-        key = pod.cls, pod.owner and pod.owner.uid, min(pod.generation, 2), vpa, found.revision
+        key = pod.cls, pod.owner and pod.owner.uid, min(pod.generation, 2), vpa, found and found.revision
         if (cls := self._classes.get(key)) is None:
             cls = self._classes[key] = self._class_or_running(pod, found, vpa=vpa)
         return pod if cls is pod.cls else replace(pod, cls=cls, loads=())
@@ -153,9 +161,9 @@ class Replacements:
         """Yield a blocker for each of *pods* whose replacement is rejected, or bound by its template."""
         self._forget_old()
         for pod in pods:
-            if why := self._rejected(pod) or self._out_of_range(pod):
-                yield Blocker(Reason.ADMISSION_REJECTS, why, pod.key)
             found = self._template(pod)
+            if why := self._rejected(pod, found) or self._out_of_range(pod):
+                yield Blocker(Reason.ADMISSION_REJECTS, why, pod.key)
             if found is None or not (node := found.template.spec.node_name) or pod.owner is None:
                 continue
             detail = (
@@ -170,7 +178,10 @@ class Replacements:
 
     def _forget_old(self) -> None:
         versions = self._snapshot.versions
-        version = self._snapshot.generation, *(versions[kind] for kind in (*TEMPLATED, *ADMISSION))
+        version = (
+            self._snapshot.generation,
+            *(versions[kind] for kind in (*TEMPLATED, *ADMISSION, *CLASSES, _REVISIONS)),
+        )
         if version != self._version:
             self._version, self._classes, self._limits = version, {}, LimitRanges(self._snapshot)
 
@@ -190,19 +201,34 @@ class Replacements:
         if workload is None or not workload.spec.template.spec.containers:  # only in files: the API requires one
             return None
         if isinstance(workload, StatefulSet):
-            found = _of_stateful_set(workload, pod)
+            found = _of_stateful_set(workload, pod, partial(self._revision, pod.namespace))
         else:
             # The template of a Deployment's ReplicaSet never changes, and that of a running Job cannot.
             above = any(each.controller for each in workload.metadata.owner_references)
             found = _Template(workload.spec.template, revised=not (above or isinstance(workload, Job)))
-        if found is None or workload.admitted is None:
+        if found is None or workload.admitted is None or found.template is not workload.spec.template:
             return found
         return found._replace(template=workload.admitted, admitted=True)
 
-    def _rejected(self, pod: Pod) -> str:
+    def _revision(self, namespace: str, name: str) -> PodTemplate | None:
+        """Return the template of the revision *name* of a StatefulSet, or None if it is not known."""
+        revision = self._snapshot.of(_REVISIONS).get(f"{namespace}/{name}")
+        if not isinstance(revision, ControllerRevision):
+            return None
+        try:
+            template = msgspec.convert(without_nulls(revision.data, RevisionData), RevisionData).spec.template
+        except msgspec.ValidationError:  # the data of another controller
+            return None
+        return template if template.spec.containers else None
+
+    def _rejected(self, pod: Pod, found: _Template | None) -> str:
         """Return why the API server rejects new pods of the controller of *pod*, or ""."""
         workload = self._workload(pod)
-        return workload.rejected if workload is not None and self._template(pod) is not None else ""
+        if workload is None or found is None:
+            return ""
+        if workload.rejected and (found.admitted or found.template is workload.spec.template):
+            return workload.rejected
+        return self._pod_classes.missing(found.template.spec)
 
     def _out_of_range(self, pod: Pod) -> str:
         """Return which LimitRange rejects the replacement of *pod*, or ""."""
@@ -210,37 +236,31 @@ class Replacements:
             return self._limits.rejection(pod.namespace, self.of(pod).cls.spec)
         return ""
 
-    def _class_or_running(self, pod: Pod, found: _Template, *, vpa: bool) -> PodClass:
+    def _class_or_running(self, pod: Pod, found: _Template | None, *, vpa: bool) -> PodClass:
         """Return the class of the new pod; that of the running pod if an amount in another object is not a quantity."""
         with contextlib.suppress(QuantityError):
             return self._class(pod, found, vpa=vpa)
         return pod.cls
 
-    def _class(self, pod: Pod, found: _Template, *, vpa: bool) -> PodClass:
+    def _class(self, pod: Pod, found: _Template | None, *, vpa: bool) -> PodClass:
         running = pod.cls
-        if found.admitted:
+        labels = running.labels
+        if found is None:
+            spec = self._pod_classes.applied(running.spec, running.spec)
+        elif found.admitted:
             spec = _as_admitted(found, running.spec)
         else:
             spec = _merged(found, running.spec, self._admission(pod, found, vpa=vpa))
-            if found.revised:
-                spec = replace(spec, priority=self._priority(found.template.spec, running.spec))
-            if found.revised and not _is_of_old_template(pod, found):
-                spec = replace(spec, node_selector={**running.spec.node_selector, **spec.node_selector})
-        labels = _labels(found, running.labels) if found.revised or found.admitted else running.labels
+            if found.old is not None or (found.revised and not _is_of_old_template(pod, found)):
+                spec = replace(spec, node_selector={**_added_selectors(found, running.spec), **spec.node_selector})
+            spec = self._pod_classes.applied(spec, running.spec, found.template.spec, revised=found.revised)
+        if found is not None and (found.revised or found.admitted):
+            labels = _labels(found, running.labels)
         if spec == running.spec and labels == running.labels:
             return running
         meta = ObjectMeta(name=pod.name, namespace=pod.namespace, labels=dict(labels))
         created = PodObject(metadata=meta, spec=spec)
         return pod_class(created, pod_amounts(created))
-
-    def _priority(self, template: PodSpec, running: PodSpec) -> int | None:
-        """Return the priority that admission gives to the new pod: that of other pods of its PriorityClass."""
-        name = template.priority_class_name
-        if template.priority is not None or name == running.priority_class_name:
-            return running.priority if template.priority is None else template.priority
-        specs = (cls.spec for cls in self._snapshot.classes())
-        known = (spec.priority for spec in specs if spec.priority_class_name == name and spec.priority is not None)
-        return next(known, _SYSTEM_PRIORITIES.get(name, running.priority))
 
     def _admission(self, pod: Pod, found: _Template, *, vpa: bool) -> _Admission:
         vpas = list(self._vpas_of(pod))
@@ -277,18 +297,24 @@ def _is(meta: ObjectMeta, uid: str) -> bool:
     return not meta.uid or not uid or meta.uid == uid
 
 
-def _of_stateful_set(workload: StatefulSet, pod: Pod) -> _Template | None:
+def _of_stateful_set(
+    workload: StatefulSet, pod: Pod, revision_of: Callable[[str], PodTemplate | None]
+) -> _Template | None:
     """Return the template of the pod with the ordinal of *pod* (``newVersionedStatefulSetPod``).
 
-    Below the partition of a rolling update, the current revision is kept. Its template is not part of the StatefulSet,
-    so the result is None: the running pod tells it.
+    Below the partition of a rolling update, the current revision is kept. If its template is not known, the result is
+    None: the running pod tells it. *revision_of* returns the template of a revision.
     """
-    strategy = workload.spec.update_strategy
+    strategy, status = workload.spec.update_strategy, workload.status
     partition = strategy.rolling_update.partition if strategy.rolling_update is not None else 0
+    running, template, revision = pod.cls.labels.get(_REVISION_HASH, ""), workload.spec.template, status.update_revision
     if strategy.type != "OnDelete" and _ordinal(pod.name) < workload.spec.ordinals.start + partition:
-        return None
-    revision, running = workload.status.update_revision, pod.cls.labels.get(_REVISION_HASH, "")
-    return _Template(workload.spec.template, revised=not revision or revision != running, revision=revision)
+        current = revision_of(status.current_revision)
+        if current is None:
+            return None
+        template, revision = current, status.current_revision
+    revised = not revision or revision != running
+    return _Template(template, revised, revision, old=revision_of(running) if revised and running else None)
 
 
 def _is_of_old_template(pod: Pod, found: _Template) -> bool:
@@ -323,24 +349,38 @@ def _labels(found: _Template, running: Mapping[str, str]) -> Mapping[str, str]:
 
 def _merged(found: _Template, running: PodSpec, admission: _Admission) -> PodSpec:
     """Return the spec of the new pod: the template, and what admission added to the running pod."""
-    template = found.template.spec
-    containers = _containers(template.containers, running.containers, admission, revised=found.revised)
+    template, old = found.template.spec, found.old.spec if found.old is not None else None
     without_vpa = dataclasses.replace(admission, vpa=None)  # it ignores init containers
-    init_containers = _containers(template.init_containers, running.init_containers, without_vpa, revised=found.revised)
+    kept = _not_dropped(template.containers, running.containers, old.containers if old is not None else ())
+    containers = _containers(template.containers, kept, admission, revised=found.revised)
+    kept = _not_dropped(template.init_containers, running.init_containers, old.init_containers if old else ())
+    init_containers = _containers(template.init_containers, kept, without_vpa, revised=found.revised)
     if not found.revised:
         resources = admission.of_pod(template.resources, running.resources)
         return replace(running, containers=containers, init_containers=init_containers, resources=resources)
-    volumes = {volume.name for volume in template.volumes}
+    volumes = {volume.name for volume in (*template.volumes, *(old.volumes if old is not None else ()))}
+    dropped = old.tolerations if old is not None else ()
+    tolerations = (*template.tolerations, *(each for each in running.tolerations if each not in dropped))
     return replace(
         template,
         node_name="",
         containers=containers,
         init_containers=init_containers,
         volumes=(*template.volumes, *(volume for volume in running.volumes if volume.name not in volumes)),
-        tolerations=tuple(dict.fromkeys((*template.tolerations, *running.tolerations))),
-        overhead=template.overhead or running.overhead,
+        tolerations=tuple(dict.fromkeys(tolerations)),
+        overhead=template.overhead or (running.overhead if _same_runtime(template, running) else {}),
         scheduler_name=template.scheduler_name or running.scheduler_name,
     )
+
+
+def _same_runtime(template: PodSpec, running: PodSpec) -> bool:
+    return template.runtime_class_name == running.runtime_class_name
+
+
+def _added_selectors(found: _Template, running: PodSpec) -> dict[str, str]:
+    """Return what admission added to the node selector of the running pod, as far as is known."""
+    own = found.old.spec.node_selector.items() if found.old is not None else frozenset[tuple[str, str]]()
+    return dict(running.node_selector.items() - own)
 
 
 def _as_admitted(found: _Template, running: PodSpec) -> PodSpec:
@@ -363,6 +403,14 @@ def _as_admitted(found: _Template, running: PodSpec) -> PodSpec:
 def is_token(volume: str) -> bool:
     """Return whether a *volume* of this name is the one that the API server adds for the ServiceAccount's token."""
     return volume.startswith("kube-api-access-")
+
+
+def _not_dropped(
+    template: tuple[Container, ...], running: tuple[Container, ...], old: tuple[Container, ...]
+) -> tuple[Container, ...]:
+    """Return the *running* containers without those of the *old* template that the new one does not have."""
+    dropped = {container.name for container in old} - {container.name for container in template}
+    return tuple(container for container in running if container.name not in dropped) if dropped else running
 
 
 def _containers(

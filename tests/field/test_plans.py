@@ -94,6 +94,25 @@ def stateful(*, ordinals: int = 0, **fields: Any) -> Manifest:
     return made
 
 
+def revision(name: str, **template: Any) -> Manifest:
+    """Return a revision of the StatefulSet ``db`` with these fields of the pod template's spec."""
+    spec = {"containers": [container("main", "1")]} | template
+    data = {"spec": {"template": {"metadata": {"creationTimestamp": None}, "spec": spec, "$patch": "replace"}}}
+    return {"kind": "ControllerRevision", "metadata": {"name": name, "namespace": "default"}, "data": data}
+
+
+def container(name: str, cpu: str = "1") -> Manifest:
+    return {"name": name, "image": "app:1", "resources": {"requests": {"cpu": cpu}}}
+
+
+def runtime_class(**fields: Any) -> Manifest:
+    return {"kind": "RuntimeClass", "metadata": {"name": "kata"}, "handler": "kata", **fields}
+
+
+def priority_class(name: str, value: int, **fields: Any) -> Manifest:
+    return {"kind": "PriorityClass", "metadata": {"name": name}, "value": value, **fields}
+
+
 def job(**fields: Any) -> Manifest:
     made = controller("Job", "j")
     made["spec"] |= fields
@@ -141,6 +160,15 @@ def tainted(key: str) -> dict[str, Any]:
     return {"taints": [{"key": key, "effect": "NoSchedule"}]}
 
 
+ON_DELETE: dict[str, Any] = {"updateStrategy": {"type": "OnDelete"}, **revisions("db-1", "db-2")}
+SPOT_TOLERATION: dict[str, Any] = {"key": "spot", "operator": "Exists"}
+INJECTED: dict[str, Any] = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}
+OF_HIGH: dict[str, Any] = {
+    "scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}
+}
+REVISIONS = "kubernetes documentation: ControllerRevisions of StatefulSets"
+RUNTIMES = "kubernetes/enhancements#688"
+PRIORITIES = "kubernetes documentation: pod priority and preemption"
 STEPS = "tektoncd/pipeline#6543"
 TOLERANT = "cilium/tetragon#3484, tigera/operator#2537"
 LOCAL_VOLUME = "kubernetes/autoscaler#6417"
@@ -644,6 +672,141 @@ CASES: dict[str, Case] = {
         cluster(pod("j-1", "od", owner="batch/v1/Job"), job(podReplacementPolicy="TerminatingOrFailed"), full_quota()),
         ["quota-exceeded"],
         JOBS,
+    ),
+    "the new template has no toleration of the spot nodes any more": Case(
+        cluster(
+            db_pod("db-0", tolerations=[SPOT_TOLERATION, INJECTED]),
+            stateful(**ON_DELETE),
+            revision("db-1", tolerations=[SPOT_TOLERATION]),
+            **tainted("spot"),
+        ),
+        ["pinned-to-on-demand"],
+        REVISIONS,
+    ),
+    "admission added the toleration of the spot nodes": Case(
+        cluster(
+            db_pod("db-0", tolerations=[SPOT_TOLERATION, INJECTED]),
+            stateful(**ON_DELETE),
+            revision("db-1", tolerations=[INJECTED]),
+            **tainted("spot"),
+        ),
+        {"db-0": "s-1"},
+        REVISIONS,
+    ),
+    "the new template has no local volume any more": Case(
+        cluster(
+            db_pod("db-0", **uses("data")),
+            *disk(nodeAffinity=on_host("od")),
+            stateful(**ON_DELETE),
+            revision("db-1", **uses("data")),
+        ),
+        {"db-0": "s-1"},
+        REVISIONS,
+    ),
+    "the new template has no node selector and no sidecar any more": Case(
+        cluster(
+            db_pod("db-0", nodeSelector={"disk": "none"}, containers=[container("main", "1"), container("side", "8")]),
+            stateful(**ON_DELETE),
+            revision("db-1", nodeSelector={"disk": "none"}, containers=[container("main"), container("side", "8")]),
+        ),
+        {"db-0": "s-1"},
+        REVISIONS,
+    ),
+    "resized in place, below the partition": Case(
+        cluster(
+            db_pod("db-0", cpu="1", generation=2),
+            stateful(**PARTITION, **revisions("db-1", "db-2")),
+            revision("db-1", containers=[container("main", "8")]),
+        ),
+        ["no-room-on-spot"],
+        REVISIONS,
+    ),
+    "a pod of a revision in between, below the partition": Case(
+        cluster(
+            db_pod("db-0"),
+            stateful(**PARTITION, **revisions("db-0", "db-2")),
+            revision("db-0", containers=[container("main", "8")]),
+            revision("db-1", containers=[container("main", "1")]),
+        ),
+        ["no-room-on-spot"],
+        REVISIONS,
+    ),
+    "nodeName in the template of the revision below the partition": Case(
+        cluster(db_pod("db-0"), stateful(**PARTITION, **revisions("db-1", "db-2")), revision("db-1", nodeName="od")),
+        ["node-name-in-template"],
+        NODE_NAME,
+    ),
+    "a revision of another controller with other data": Case(
+        cluster(db_pod("db-0"), stateful(**ON_DELETE), revision("db-1") | {"data": {"spec": {"template": "a text"}}}),
+        {"db-0": "s-1"},
+        REVISIONS,
+    ),
+    "the overhead of the RuntimeClass has grown since": Case(
+        cluster(
+            pod("a-1", "od", runtimeClassName="kata", overhead={"cpu": "100m"}),
+            controller("ReplicaSet", "a", owned=True, runtimeClassName="kata"),
+            runtime_class(overhead={"podFixed": {"cpu": "4"}}),
+        ),
+        ["no-room-on-spot"],
+        RUNTIMES,
+    ),
+    "the RuntimeClass selects other nodes since, the pod's owner is an operator": Case(
+        cluster(
+            pod("a-1", "od", owner="acme.io/v1/Database", runtimeClassName="kata"),
+            runtime_class(scheduling={"nodeSelector": {"runtime": "kata"}}),
+        ),
+        ["pinned-to-on-demand"],
+        RUNTIMES,
+    ),
+    "the new template has no RuntimeClass": Case(
+        cluster(
+            db_pod("db-0", runtimeClassName="kata", overhead={"cpu": "8"}),
+            stateful(**ON_DELETE),
+            runtime_class(overhead={"podFixed": {"cpu": "8"}}),
+        ),
+        {"db-0": "s-1"},
+        RUNTIMES,
+    ),
+    "the RuntimeClass of the template was deleted": Case(
+        cluster(
+            pod("a-1", "od", runtimeClassName="gone"),
+            controller("ReplicaSet", "a", owned=True, runtimeClassName="gone"),
+            runtime_class(),
+        ),
+        ["admission-rejects-replacement"],
+        RUNTIMES,
+    ),
+    "the PriorityClass of the template was deleted": Case(
+        cluster(
+            pod("a-1", "od", priorityClassName="gone", priority=5),
+            controller("ReplicaSet", "a", owned=True, priorityClassName="gone"),
+            priority_class("high", 1000),
+        ),
+        ["admission-rejects-replacement"],
+        PRIORITIES,
+    ),
+    "a quota of the default PriorityClass, which the template does not name": Case(
+        cluster(
+            db_pod("db-0", priorityClassName="high", priority=1000),
+            stateful(**ON_DELETE),
+            priority_class("high", 1000, globalDefault=True),
+            full_quota(**OF_HIGH) | {"status": {"used": {"pods": "3"}}},
+        ),
+        ["quota-exceeded"],
+        PRIORITIES,
+    ),
+    "a quota of the default PriorityClass of today, which the pod does not have": Case(
+        cluster(
+            db_pod("db-0", priorityClassName="low", priority=5),
+            stateful(),
+            *(
+                priority_class(name, value, globalDefault=name == "high")
+                for name, value in (("low", 5), ("high", 1000))
+            ),
+            full_quota(**OF_HIGH) | {"status": {"used": {"pods": "3"}}},
+        ),
+        ["quota-exceeded"],
+        PRIORITIES,
     ),
 }
 

@@ -342,6 +342,16 @@ SAMPLES: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "a job": ("Job", {"metadata": _IN_NAMESPACE, "spec": {"parallelism": 2, "template": _TEMPLATE}}),
+    "a revision": ("ControllerRevision", {"metadata": _IN_NAMESPACE, "data": {"spec": {"template": _TEMPLATE}}}),
+    "a priority class": ("PriorityClass", {"metadata": {"name": "high"}, "value": 1000, "globalDefault": True}),
+    "a runtime class": (
+        "RuntimeClass",
+        {
+            "metadata": {"name": "kata"},
+            "overhead": {"podFixed": {"cpu": "250m"}},
+            "scheduling": {"nodeSelector": {"runtime": "kata"}, "tolerations": [{"key": "kata", "operator": "Exists"}]},
+        },
+    ),
     "a limit range": (
         "LimitRange",
         {
