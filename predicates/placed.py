@@ -120,6 +120,10 @@ class PlacementState:
         """Return *pod* as it would be if it were bound to the existing *node*, or unbound if *node* is ""."""
         return replace(pod, node_name=node, added_labels=self.labels_added_on(self.nodes.row[node]) if node else ())
 
+    def labeled(self, pod: PodClass, added: LabelPairs) -> PodClass:
+        """Return the class of pods with the labels that the API server *added* to them, by which they are counted."""
+        return self._effects_of(pod, added).pod
+
     def replay_placements(self, watchers: Watchers, pod: PodClass) -> None:
         """Notify *watchers* of the pods of the class that are placed."""
         for callback in watchers.callbacks:
@@ -303,10 +307,10 @@ class TrialState(PlacementState):
             self._assume(effects.pod, row, delta)
         self._move((effects,), effects.vector, row, delta, has_claims=has_claims)
 
-    def _evict(self, pods: Sequence[Pod]) -> None:
-        """Remove *pods*, which must all be on the same node."""
+    def _evict(self, pods: Sequence[Pod], delta: int = -1) -> None:
+        """Remove *pods*, which must all be on the same node, or put them back (delta = +1)."""
         effects, loads = zip(*map(self._effects_and_load, pods), strict=True)
-        self._move(effects, np.add.reduce(loads), self.nodes.row[pods[0].node_name], -1, has_claims=False)
+        self._move(effects, np.add.reduce(loads), self.nodes.row[pods[0].node_name], delta, has_claims=False)
 
     def _move(self, pods: Sequence[Effects], load: Numbers, row: int, delta: int, *, has_claims: bool) -> None:
         assert self._journal is not None
@@ -357,6 +361,11 @@ class Trial:
         """Remove *pods*, which must all be on the same node."""
         if pods:
             self._state._evict(pods)  # noqa: SLF001
+
+    def restore(self, *pods: Pod) -> None:
+        """Put *pods*, which were evicted from the same node, back."""
+        if pods:
+            self._state._evict(pods, +1)  # noqa: SLF001
 
     def savepoint(self) -> int:
         """Return a savepoint to which :meth:`revert` can return."""

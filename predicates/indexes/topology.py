@@ -5,7 +5,7 @@ with equal constraints share counters.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -127,6 +127,14 @@ class TopologyIndex:
             counter = self._counters.get(pods) or self._add_pod_set(pods)
             counts = self._counts[pods, topology] = DomainCounts(counter, self._domains_of(topology))
         return counts
+
+    def counts_any(self, counters: Collection[PodCounter], pod: PodClass) -> bool:
+        """Return whether any of *counters* may count pods of the class."""
+        if (watchers := self._watchers.get(pod)) is None:
+            return True
+        # The callbacks are methods of counters, except for those of a dropped class.
+        owners = (getattr(each, "__self__", None) for each in watchers.callbacks)
+        return any(owner is None or owner in counters for owner in owners)
 
     def existing_anti_affinity(self, pod: PodClass) -> Iterator[DomainCounts]:
         """Yield, for each anti-affinity term that matches the class, the counts of placed pods that have the term."""

@@ -61,6 +61,10 @@ class LimitRanges:
             if isinstance(limits, LimitRange):
                 self._items[key.partition("/")[0]] += [(key, item) for item in limits.spec.limits]
 
+    def concern(self, namespace: str) -> bool:
+        """Return whether there are any in *namespace*."""
+        return namespace in self._items
+
     def defaults(self, namespace: str) -> ResourceRequirements:
         """Return the requests and limits that are set for containers without them."""
         requests: dict[str, QuantityText] = {}

@@ -22,6 +22,7 @@ from predicates.objects import (
     ControllerRevision,
     Job,
     ObjectMeta,
+    OwnerReference,
     Pod,
     PodClass,
     PodObject,
@@ -140,8 +141,10 @@ class Replacements:
         self._snapshot = snapshot
         self._version: tuple[int, ...] = ()
         self._classes: dict[tuple[object, ...], PodClass] = {}
+        self._workloads: dict[tuple[str, OwnerReference], Workload | StatefulSet | None] = {}
         self._limits = LimitRanges(snapshot)
         self._pod_classes = PodClasses(snapshot)
+        self._changes = -1  #: of the snapshot, when all of this was last valid
 
     def of(self, pod: Pod) -> Pod:
         """Return the replacement of *pod*: a pod with the same name, owner and node, and the class of the new pod.
@@ -162,6 +165,8 @@ class Replacements:
         self._forget_old()
         for pod in pods:
             found = self._template(pod)
+            if found is None and not self._pod_classes.known and not self._limits.concern(pod.namespace):
+                continue
             if why := self._rejected(pod, found) or self._out_of_range(pod):
                 yield Blocker(Reason.ADMISSION_REJECTS, why, pod.key)
             if found is None or not (node := found.template.spec.node_name) or pod.owner is None:
@@ -177,6 +182,9 @@ class Replacements:
         return (pod for pod in pods if pod.owner is not None and self._template(pod) is None)
 
     def _forget_old(self) -> None:
+        if self._changes == self._snapshot.changes:
+            return
+        self._changes = self._snapshot.changes
         versions = self._snapshot.versions
         version = (
             self._snapshot.generation,
@@ -184,17 +192,20 @@ class Replacements:
         )
         if version != self._version:
             self._version, self._classes, self._limits = version, {}, LimitRanges(self._snapshot)
+            self._workloads = {}
 
     def _workload(self, pod: Pod) -> Workload | StatefulSet | None:
         """Return the controller of *pod*, if it is known and has a pod template."""
         owner = pod.owner
         if owner is None or owner.kind not in TEMPLATED:
             return None
-        workloads = self._snapshot.of(owner.kind)
-        workload = workloads.get(f"{pod.namespace}/{owner.name}") if workloads else None
-        if not isinstance(workload, Workload | StatefulSet) or not _is(workload.metadata, owner.uid):
-            return None
-        return workload
+        self._forget_old()
+        key = pod.namespace, owner
+        if key not in self._workloads:
+            found = self._snapshot.of(owner.kind).get(f"{pod.namespace}/{owner.name}")
+            known = isinstance(found, Workload | StatefulSet) and _is(found.metadata, owner.uid)
+            self._workloads[key] = found if known else None
+        return self._workloads[key]
 
     def _template(self, pod: Pod) -> _Template | None:
         workload = self._workload(pod)

@@ -6,7 +6,7 @@ pods of the Deployment, on all nodes.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -141,6 +141,13 @@ class Surges:
         self._counts = counts
         self._replacements = replacements
         self._by_owner: tuple[int, Mapping[OwnerKey, list[Pod]]] = -1, {}  #: count of changes, pods by controller
+
+    def may_be_wanted(self, pods: Iterable[Pod]) -> bool:
+        """Return whether a rolling update may be wanted for any of *pods*, before the rules are applied to them."""
+        if self._policy.surge is Surging.OFF:
+            return False
+        held = self._policy.surge is Surging.BLOCKED
+        return held or self._annotated or any(ANNOTATION in pod.annotations for pod in pods)
 
     def on(self, pods: Collection[Pod], rules: PodRules, budgets: Budgets) -> NodeSurges:
         """Return which of *pods*, which have to leave one node, are moved by rolling updates."""

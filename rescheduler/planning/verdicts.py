@@ -15,7 +15,7 @@ from rescheduler.planning.budgets import Evictions, RemainingDisruptions
 from rescheduler.planning.forms import count, utc
 from rescheduler.planning.outcome import Blocker, Placement, Plan, PodRef, Reason, Rejected, Surge, Verdict
 from rescheduler.planning.placement.forecast import may_return
-from rescheduler.planning.placement.in_steps import StuckInSteps, move_in_steps, order_matters
+from rescheduler.planning.placement.in_steps import StuckInSteps, keep_in_steps, move_in_steps, order_matters
 from rescheduler.planning.placement.packing import Effort, Placed, Reasons, Room, Stuck, pack, place_or_explain
 from rescheduler.planning.placement.search import Candidate
 from rescheduler.planning.planning_round import PlanningRound
@@ -67,6 +67,7 @@ class _NodeAndPods:
     movers: tuple[Pod, ...]  #: may be evicted and must move, by name
     blocked: tuple[Pod, ...]  #: must move or terminate, but block the node, by name
     surges: NodeSurges
+    incoming: tuple[Pod, ...]  #: the replacement pods of ``movers``, in the same order
 
 
 def _of_the_node(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
@@ -114,8 +115,7 @@ def _surges(subject: _NodeAndPods, _: PlanningRound) -> Iterable[Blocker]:
 
 
 def _quotas(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
-    incoming = [shared.replacements.of(pod) for pod in subject.movers]
-    return shared.quotas.blockers(subject.movers, incoming, surges=subject.surges.surges)
+    return shared.quotas.blockers(subject.movers, subject.incoming, surges=subject.surges.surges)
 
 
 def _unreadable_objects(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
@@ -198,15 +198,14 @@ def examine(node: str, shared: PlanningRound) -> Examined:
     lifted = surges.keys
     movers = tuple(pod for pod, result in fates if result is Fate.MOVES or pod.key in lifted)
     blocked = tuple(pod for pod, result in fates if isinstance(result, Blocker) and pod.key not in lifted)
-    subject = _NodeAndPods(node_object, pods.values(), movers, blocked, surges)
+    must_move = (*movers, *(pod for pod in blocked if not pod.cls.terminating))
+    incoming = tuple(map(shared.replacements.of, must_move))
+    subject = _NodeAndPods(node_object, pods.values(), movers, blocked, surges, incoming[: len(movers)])
     blockers = tuple(surges.explained(blocker) for rule in RULES for blocker in rule(subject, shared))
     leaving = tuple(_ref(pod) for pod, result in fates if result is Fate.LEAVES)
     counts = node in shared.minimum.counted
-    others = (pod for pod in blocked if not pod.cls.terminating)
-    must_move = (*movers, *others)
-    incoming = tuple(shared.replacements.of(pod) for pod in must_move)
     restarted = tuple(pod for surge in surges.surges for pod in surge.restarted)
-    of_candidate = (*incoming[: len(movers)], *restarted)
+    of_candidate = (*subject.incoming, *restarted)
     candidate = Candidate(node, row, movers, of_candidate, leaving, counts, surges.surges)
     evictions = shared.remaining().evictions(must_move, without_budgets=lifted)
     return Examined(candidate, must_move, (*incoming, *restarted), evictions, blockers, surges)
@@ -215,7 +214,7 @@ def examine(node: str, shared: PlanningRound) -> Examined:
 def _surges_on(pods: Sequence[Pod], shared: PlanningRound) -> NodeSurges:
     """Return which of *pods*, which have to leave one node, are moved by rolling updates."""
     surges, rules = shared.surges, shared.pod_rules
-    if surges is None:
+    if surges is None or not surges.may_be_wanted(pods):
         return NO_SURGES
     movable = [pod for pod in pods if not pod.cls.terminating and surges.lifts(pod, rules.blockers(pod))]
     return surges.on(movable, rules, shared.budgets)
@@ -291,10 +290,11 @@ def _carried_out(candidate: Candidate, placed: Placed, attempt: Attempt, mark: i
     The trial contains the placements since *mark*. It contains those of the plan afterwards, or none.
     """
     shared = attempt.shared
-    if not (
-        may_return(candidate.incoming, shared.snapshot.scheduler) or order_matters(candidate.incoming, shared.snapshot)
-    ):
-        return new_plan(candidate, placed, shared)
+    if not may_return(candidate.incoming, shared.snapshot.scheduler):
+        if not order_matters(candidate.incoming, shared.snapshot):
+            return new_plan(candidate, placed, shared)
+        if not candidate.surges and (in_order := keep_in_steps(shared.room, attempt.trial, placed)) is not None:
+            return new_plan(candidate, in_order, shared)
     undo(attempt.trial, candidate.row, mark)
     return carry_out(candidate, placed, attempt)
 
@@ -305,18 +305,16 @@ def carry_out(candidate: Candidate, placed: Sequence[tuple[Pod, int]], attempt: 
     The pods must still be on their node in the trial, which contains the moves of the plan afterwards.
     """
     shared, trial = attempt.shared, attempt.trial
-    plan = new_plan(candidate, placed, shared)
-    if (
-        may_return(candidate.incoming, shared.snapshot.scheduler)
-        and (blocker := shared.forecaster.returning(plan)) is not None
-    ):
-        return Rejected(candidate.node, (blocker,))
+    if may_return(candidate.incoming, shared.snapshot.scheduler):
+        blocker = shared.forecaster.returning(new_plan(candidate, placed, shared))
+        if blocker is not None:
+            return Rejected(candidate.node, (blocker,))
     if order_matters(candidate.incoming, shared.snapshot):
         return moved_in_steps(candidate, placed, attempt)
     empty(trial, candidate.row, candidate.evicted)
     for pod, row in placed:
         trial.place(pod.cls, row)
-    return plan
+    return new_plan(candidate, placed, shared)
 
 
 def moved_in_steps(candidate: Candidate, placed: Sequence[tuple[Pod, int]], attempt: Attempt) -> Verdict:

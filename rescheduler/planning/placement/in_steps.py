@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
+from predicates.indexes.domains import PodCounter
+from predicates.indexes.topology import TopologyIndex
 from predicates.objects import Pod, PodClass
 from predicates.plugins import pods
 from predicates.snapshot import Snapshot, Trial
@@ -65,6 +67,63 @@ def move_in_steps(
     trial.revert(mark)
     trial.undrain(row)
     return stuck
+
+
+def keep_in_steps(room: Room, trial: Trial, placed: Placed) -> Placed | None:
+    """Return *placed* in the order in which the drain moves the pods, if each has its place when its turn comes.
+
+    The node must be drained in *trial*, with all pods placed, and is so afterwards. If the result is None, this was not
+    shown, and *trial* has to be reverted: the pods may have other places, which :func:`move_in_steps` finds.
+
+    Pods that fit a node together fit it with fewer others. So only pods that depend on other nodes are evaluated, and
+    only those that they depend on are moved back to the drained node, and from there step by step.
+    """
+    snapshot, filters = room.snapshot, room.filters
+    dependent = {cls for cls in dict.fromkeys(pod.cls for pod, _ in placed) if _depends_on_others(cls, snapshot)}
+    if (counters := _counters_for(dependent, room)) is None:
+        return None
+    row_of = {pod.key: row for pod, row in placed}
+    running = {key: snapshot.pods[key] for key in row_of}
+    counted = snapshot.index(TopologyIndex).counts_any
+    back = {
+        pod.key: row
+        for pod, row in placed
+        if pod.cls in dependent
+        or counted(counters, snapshot.labeled(pod.cls, snapshot.labels_added_on(row)))
+        or counted(counters, snapshot.labeled((old := running[pod.key]).cls, old.added_labels))
+    }
+    for pod, row in placed:
+        if pod.key in back:
+            trial.unplace(pod.cls, row)
+            trial.restore(running[pod.key])
+    in_order: Placed = []
+    for step in eviction_steps([pod for pod, _ in placed]):
+        moving = [pod for pod in step if pod.key in back]
+        trial.evict(*(running[pod.key] for pod in moving))
+        for pod in moving:
+            if pod.cls in dependent and not filters.still_fits(pod.cls, back[pod.key]):
+                return None
+            trial.place(pod.cls, back[pod.key])
+        in_order += [(pod, row_of[pod.key]) for pod in step]
+    return in_order
+
+
+#: The plugins whose verdict on a node, for a pod that fits it with all others, does not depend on fewer others, or
+#: depends on the counted pods alone.
+_IN_STEPS: Final = frozenset({"NodeResourcesFit", "NodePorts"})
+_BY_COUNTS: Final = (pods.INTER_POD_AFFINITY, pods.POD_TOPOLOGY_SPREAD)
+
+
+def _counters_for(classes: Iterable[PodClass], room: Room) -> set[PodCounter] | None:
+    """Return the counters of the pods on which *classes* depend; None if they depend on anything else."""
+    counters: set[PodCounter] = set()
+    for cls in classes:
+        ties = pods.ties_of(cls, room.snapshot)
+        plugins = room.filters.plugins_of(cls)
+        if ties is None or not all(each.name in _IN_STEPS or each in _BY_COUNTS for each in plugins):
+            return None
+        counters.update(counts.counter for counts in ties.all_counts)
+    return counters
 
 
 def eviction_steps(pods: Sequence[Pod]) -> list[Step]:

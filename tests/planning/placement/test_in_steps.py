@@ -1,5 +1,6 @@
 """Tests of plans that are played through in the steps of a drain, and of pods that would return to the drained node."""
 
+from random import Random
 from typing import Any, Final
 
 import pytest
@@ -8,7 +9,8 @@ from hypothesis import strategies as st
 
 from predicates.objects import Pod
 from rescheduler.planning.outcome import Plan, Rejected, Verdict
-from rescheduler.planning.placement.in_steps import eviction_steps
+from rescheduler.planning.placement.in_steps import eviction_steps, keep_in_steps
+from rescheduler.planning.placement.packing import Placed
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
 from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, Manifest, node, pod, repels, seeks, snapshot
@@ -198,3 +200,55 @@ def test_each_pod_is_in_one_step(spec: list[tuple[str, str, bool]]) -> None:
     steps = eviction_steps(pods)
     assert sorted(each.key for step in steps for each in step) == sorted(each.key for each in pods)
     assert all(steps)
+
+
+# Pods that keep their places in steps are recognized without moving all others: the same as moving one after the other.
+
+
+def random_cluster(rng: Random) -> list[Manifest]:
+    """Return nodes in three zones, with pods that must be beside, apart from, or spread over others."""
+    zones, apps = "abc", "uvwxy"
+    objects = [node(f"od-{n}", ON_DEMAND, zone=rng.choice(zones), cpu="8") for n in range(4)]
+    objects += [node(f"s-{n}", zone=rng.choice(zones), cpu=rng.choice(("2", "4"))) for n in range(8)]
+    for number in range(rng.randint(12, 30)):
+        other, key = rng.choice(apps), rng.choice((ZONE, "kubernetes.io/hostname"))
+        fields: dict[str, Any] = rng.choice(
+            ({}, {}, {}, {"affinity": repels(other, key)}, {"affinity": seeks(other, key)}, spread(other), port(number))
+        )
+        where = rng.choice([each["metadata"]["name"] for each in objects if each["kind"] == "Node"])
+        labels, cpu = {"app": rng.choice(apps)}, f"{rng.randrange(100, 900, 100)}m"
+        owner = f"apps/v1/{rng.choice(('ReplicaSet', 'StatefulSet'))}"
+        objects.append(pod(f"p-{number}", where, labels=labels, cpu=cpu, owner=owner, **fields))
+    return objects
+
+
+def port(number: int) -> dict[str, Any]:
+    ports = [{"containerPort": 80, "hostPort": 80 + number % 2}]
+    return {"containers": [{"name": "m", "image": "i", "ports": ports, "resources": {"requests": {"cpu": "100m"}}}]}
+
+
+def test_places_that_are_kept_in_steps_are_those_of_moving_one_pod_after_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept = 0
+
+    def counted(*args: Any) -> Placed | None:
+        nonlocal kept
+        result = keep_in_steps(*args)
+        kept += result is not None
+        return result
+
+    for seed in range(40):
+        objects = random_cluster(Random(seed))
+        with monkeypatch.context() as patch:
+            patch.setattr("rescheduler.planning.verdicts.keep_in_steps", lambda *_: None)
+            moved = plans(objects)
+        with monkeypatch.context() as patch:
+            patch.setattr("rescheduler.planning.verdicts.keep_in_steps", counted)
+            assert plans(objects) == moved, seed
+    assert kept > 40
+
+
+def plans(objects: list[Manifest]) -> list[str]:
+    planner = Planner(snapshot(objects), Policy())
+    return [repr(planner.plan_each(CIRCUMSTANCES)), repr(planner.plan_all(CIRCUMSTANCES))]
