@@ -203,8 +203,9 @@ class Replacements:
         key = pod.namespace, owner
         if key not in self._workloads:
             found = self._snapshot.of(owner.kind).get(f"{pod.namespace}/{owner.name}")
-            known = isinstance(found, Workload | StatefulSet) and _is(found.metadata, owner.uid)
-            self._workloads[key] = found if known else None
+            if not isinstance(found, Workload | StatefulSet) or not _is(found.metadata, owner.uid):
+                found = None
+            self._workloads[key] = found
         return self._workloads[key]
 
     def _template(self, pod: Pod) -> _Template | None:
