@@ -113,6 +113,7 @@ class NodeSystemInfo(Wire, frozen=True):
 
 class NodeStatus(Wire, frozen=True):
     allocatable: dict[str, QuantityText] = {}
+    capacity: dict[str, QuantityText] = {}
     conditions: tuple[Condition, ...] = ()
     images: tuple[ContainerImage, ...] = ()
     addresses: tuple[NodeAddress, ...] = ()

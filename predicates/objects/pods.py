@@ -485,6 +485,7 @@ class LeaderWorkerSet(Wire, frozen=True):
 
 class NodePoolSpec(Wire, frozen=True):
     replicas: int | None = None  #: the number of nodes of a pool with static capacity; None: as many as pods need
+    limits: dict[str, QuantityText] = {}  #: of what all of its nodes have together; ``nodes`` is their number
 
 
 class NodePool(Wire, frozen=True):

@@ -299,8 +299,8 @@ policy_options = group(
             click.IntRange(0, 1000),
             default=_POLICY.fallback_nodes_per_minute,
             help="How many nodes an autoscaler adds in the first minute after the loss of spot nodes, each like the "
-            "largest on-demand node that stays. --survive counts them as places for pods without volumes, devices and "
-            "rules about other pods. 0: none.",
+            "largest on-demand node that stays, or of each NodePool and group of the provider up to its maximum. "
+            "--survive counts them as places for pods without volumes, devices and rules about other pods. 0: none.",
         ),
         Option(
             "--planning-timeout",

@@ -86,6 +86,8 @@ class ClusterView(WatchedNodes):
         self.restless: Callable[[Callable[[], Mapping[str, int]]], Mapping[str, int]] = lambda _: {}
         #: Returns the pools of spot nodes that are not trusted, and until when.
         self.settling: Callable[[], Mapping[str, datetime]] = dict
+        #: Returns the groups of on-demand nodes, and how many more nodes they may get.
+        self.growth: Callable[[], Mapping[str, tuple[str, int]]] = dict
         #: Add to the snapshot what is not watched: groups of pods, and Deployments that may roll out.
         self.unwatched: tuple[Callable[[Snapshot], None], ...] = ()
         self._clock = clock
@@ -353,6 +355,7 @@ class ClusterView(WatchedNodes):
             prices=self.prices,
             last=self.restless(self._count_by_namespace),
             settling=self.settling(),
+            growth=self.growth(),
             left_pending=self.left_pending,
         )
 

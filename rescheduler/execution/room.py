@@ -2,7 +2,7 @@
 
 import contextlib
 import enum
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -23,7 +23,7 @@ from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.room.increase import GroupSize, SpotOrder, surplus
 from rescheduler.planning.room.manifests import volume_terms
-from rescheduler.planning.room.orders import RoomSearch, templates
+from rescheduler.planning.room.orders import MOST_GROUPS, Kind, RoomSearch, kind, templates
 from rescheduler.planning.room.placeholders import Placeholder
 from rescheduler.planning.rules.pod_traits import belongs_to_node
 from rescheduler.providers.base import (
@@ -148,6 +148,47 @@ class SpotTemplates:
             return _node(group.id, self._access.provider.template(group.id, deadline=deadline))
         except (NotSupported, QuantityError):
             return None
+
+
+#: Seconds until the sizes of groups are read again.
+REREAD_SECONDS: Final = 60.0
+
+
+class GroupSizes:
+    """The groups of the on-demand nodes, and how many more nodes each may get. Not thread-safe.
+
+    Nodes of the same instance type, zone, amounts and taints are taken to belong to one group: the provider is asked
+    about one of each kind, and about :data:`~rescheduler.planning.room.orders.MOST_GROUPS` kinds.
+    """
+
+    def __init__(self, access: DrainContext, view: ClusterView) -> None:
+        self._access = access
+        self._view = view
+        self._next = 0.0
+        self._by_kind: dict[Kind, tuple[str, int]] = {}
+
+    def of_nodes(self) -> Mapping[str, tuple[str, int]]:
+        """Return, by on-demand node, its group and how many more nodes the group may get: none if it is not known.
+
+        The sizes are those of the last minute, or the last known ones while the provider does not respond.
+        """
+        nodes = {name: kind(info.node) for name, info in self._view.node_infos().on_demand.items()}
+        now = self._access.clock.monotonic()
+        if now >= self._next:
+            self._next = now + REREAD_SECONDS
+            first = {each: name for name, each in sorted(nodes.items(), reverse=True)}
+            with contextlib.suppress(ReschedulerError):
+                self._by_kind = dict(self._read(list(first.items())[:MOST_GROUPS]))
+        return {name: self._by_kind.get(each, ("", 0)) for name, each in nodes.items()}
+
+    def _read(self, nodes: Iterable[tuple[Kind, str]]) -> Iterator[tuple[Kind, tuple[str, int]]]:
+        provider, deadline = self._access.provider, self._access.clock.monotonic() + self._access.provider_seconds
+        provider.refresh(deadline=deadline)
+        for each, name in nodes:
+            node = self._view.node(name)
+            group = None if node is None else provider.group_for(machine_orders.ref(node), deadline=deadline)
+            if group is not None:
+                yield each, (group.id, max(0, group.max_size - provider.target_size(group.id, deadline=deadline)))
 
 
 def _node(group: str, template: NodeTemplate) -> Node:

@@ -19,7 +19,7 @@ from rescheduler.execution.context import DrainContext, recording
 from rescheduler.execution.context import running as running_threads
 from rescheduler.execution.drainer import Drainer
 from rescheduler.execution.landings import Landings, Ownership
-from rescheduler.execution.room import RoomView
+from rescheduler.execution.room import GroupSizes, RoomView
 from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.command_reads import load_provider
 from rescheduler.housekeeping.daemon_parts import (
@@ -141,6 +141,8 @@ def _assemble(
     view = _view(state, client, policy, history, running, clock, holder)
     cluster, controllers = KubeCluster(writer), Ownership(ControllerReader(client, clock))
     access = _drain_context(writer, cluster, provider, controllers, run_state, running, clock, holder)
+    if policy.fallback_nodes_per_minute and not running.dry_run and provider.name != "none":
+        view.growth = GroupSizes(access, view).of_nodes
     records = DrainRecords(history, view, clock, report, returns_pause=not policy.allow_returning_plans)
     drainer = _drainer(parts, access, view, run_state, drain_limits(running, policy), report, records)
     _share_pool(parts, provider, client, running, clock)

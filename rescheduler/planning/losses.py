@@ -29,7 +29,7 @@ from predicates.plugins.pods import ties_of
 from predicates.snapshot import Snapshot, Trial
 from rescheduler.planning.controllers import ControllerName, controller_of
 from rescheduler.planning.pending import queue
-from rescheduler.planning.placement.added_nodes import AddedNodes, largest
+from rescheduler.planning.placement.added_nodes import AddedNodes, sources
 from rescheduler.planning.placement.ample import Ample, Loss, Rows
 from rescheduler.planning.placement.forecast import SimulatedScheduler
 from rescheduler.planning.placement.packing import Effort, Packing, Room, Sizes, shortage
@@ -491,12 +491,13 @@ def _trusted(shared: PlanningRound) -> Flags:
 
 
 def _autoscaler(shared: PlanningRound) -> AddedNodes | None:
-    """Return the nodes that ``--fallback-nodes-per-minute`` promises, like the largest on-demand node; None if none."""
+    """Return the nodes that ``--fallback-nodes-per-minute`` promises; None if there are none like which they are."""
     snapshot, number = shared.snapshot, shared.policy.fallback_nodes_per_minute
     rows = [snapshot.nodes.row[name] for name in shared.groups.on_demand] if number else []
     nodes = ((row, snapshot.nodes.nodes[row]) for row in rows)
-    template = largest(snapshot, [row for row, node in nodes if node is not None and why_not_target(node) is None])
-    return None if template is None else AddedNodes(snapshot, shared.room.filters, template, number)
+    staying = [row for row, node in nodes if node is not None and why_not_target(node) is None]
+    found = sources(snapshot, staying, shared.circumstances.growth)
+    return AddedNodes(snapshot, shared.room.filters, found, number) if found else None
 
 
 def _is_unlike(pod: Pod, new: Pod) -> bool:

@@ -300,6 +300,8 @@ class Circumstances:
     last: Mapping[str, int] = field(default_factory=dict)
     #: Pools of spot nodes that are not trusted because they lost nodes, and until when: they are no targets.
     settling: Mapping[str, datetime] = field(default_factory=dict)
+    #: By on-demand node: the group of the cloud provider that it belongs to, and how many more nodes this may have.
+    growth: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     #: Namespaces whose pending pods take no room, because the scheduler has left them pending where they fit.
     left_pending: frozenset[str] = frozenset()
     #: The instants that rules compared with *now*.

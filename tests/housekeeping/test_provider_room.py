@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 
 from rescheduler.errors import Permanent, ReschedulerError, Retryable, Withheld
-from rescheduler.execution.room import GIVING_BACK
+from rescheduler.execution.cluster_view import ClusterView
+from rescheduler.execution.context import DrainContext
+from rescheduler.execution.room import GIVING_BACK, REREAD_SECONDS, GroupSizes
 from rescheduler.housekeeping.loop import Loop, RoundOutcome
 from rescheduler.housekeeping.provider_room import LATEST
 from rescheduler.kube.cluster import NodeEdit
 from rescheduler.observe.events import Held, RoomEnded, RoomEnding, RoomOrdered, Trouble, Waiting
+from rescheduler.planning.policy import Policy
 from rescheduler.planning.room.increase import SpotOrder
 from rescheduler.providers.base import (
     AboveMaximum,
@@ -460,3 +463,50 @@ def test_the_cordon_of_a_node_that_is_used_after_all_is_removed() -> None:
         loop.round()
         assert (here.writes, pool.calls) == ([("uncordon", "new-1")], [("increase", 1)])
         assert [order.ended for order in orders(here)] == [True]
+
+
+# The groups of on-demand nodes, and how many more nodes they may get after a loss (--fallback-nodes-per-minute).
+
+
+class OnDemandGroup(SpotGroup):
+    """A provider with one group, of the nodes od-*, which counts how often it is asked about a node."""
+
+    asked = 0
+
+    def group_for(self, node: NodeRef, *, deadline: float) -> NodeGroup | None:  # noqa: ARG002
+        self.asked += 1
+        if self.trouble is not None:
+            raise self.trouble
+        return NodeGroup("workers", 0, self.most) if node.name.startswith("od") else None
+
+
+def group_sizes(here: LoopWorld, pool: SpotGroup) -> GroupSizes:
+    access = DrainContext(here, pool, here.clock, "me", here, IDENTITY)
+    return GroupSizes(access, ClusterView(here, Policy(), here.clock, "me"))
+
+
+def test_nodes_that_are_alike_are_of_one_group_which_is_asked_for_once_a_minute() -> None:
+    alike, other = node("od-2", ON_DEMAND), node("other", ON_DEMAND, cpu="8")
+    with world(node("od-1", ON_DEMAND), alike, other) as here:
+        pool = OnDemandGroup(target=2, most=5)
+        sizes = group_sizes(here, pool)
+        expected = {"od-1": ("workers", 3), "od-2": ("workers", 3), "other": ("", 0)}
+        assert (sizes.of_nodes(), pool.asked) == (expected, 2)
+        pool.target = 6  # more than the maximum, which was lowered
+        assert (sizes.of_nodes(), pool.asked) == (expected, 2)
+        here.pass_time(REREAD_SECONDS)
+        assert (sizes.of_nodes(), pool.asked) == ({**expected, "od-1": ("workers", 0), "od-2": ("workers", 0)}, 4)
+
+
+def test_sizes_of_groups_stay_while_the_provider_does_not_respond() -> None:
+    with world(node("od-1", ON_DEMAND)) as here:
+        pool = OnDemandGroup(target=2, most=5)
+        pool.trouble = Retryable("away")
+        sizes = group_sizes(here, pool)
+        assert sizes.of_nodes() == {"od-1": ("", 0)}
+        here.pass_time(REREAD_SECONDS)
+        pool.trouble = None
+        assert sizes.of_nodes() == {"od-1": ("workers", 3)}
+        here.pass_time(REREAD_SECONDS)
+        pool.trouble = Retryable("away")
+        assert sizes.of_nodes() == {"od-1": ("workers", 3)}

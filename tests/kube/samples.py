@@ -177,6 +177,7 @@ SAMPLES: dict[str, tuple[str, dict[str, Any]]] = {
             },
             "status": {
                 "allocatable": {"cpu": "3920m", "memory": "15Gi", "pods": "110", "example.com/gpu": "1"},
+                "capacity": {"cpu": "4", "memory": "16Gi", "pods": "110", "example.com/gpu": "1"},
                 "conditions": [
                     {
                         "type": "Ready",

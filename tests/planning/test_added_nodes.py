@@ -1,6 +1,7 @@
 """``--fallback-nodes-per-minute``: nodes that an autoscaler adds are places for the pods of a lost pool."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -117,3 +118,128 @@ def test_a_node_that_the_plan_drains_is_no_template() -> None:
     """Nothing shows then which nodes an autoscaler would add."""
     planner = Planner(snapshot(DRAINED), Policy(survive=Survive.POOL, fallback_nodes_per_minute=3))
     assert summary(planner.plan_each(CIRCUMSTANCES)) == {"o": [Reason.WOULD_NOT_SURVIVE]}
+
+
+# Groups of nodes: each adds nodes like its largest, up to its maximum.
+
+POOL = "karpenter.sh/nodepool"
+
+
+def node_pool(name: str = "np", **spec: Any) -> Manifest:
+    return {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": name}, "spec": spec}
+
+
+def pooled(name: str, cpu: str = "4", pool: str = "np", **fields: Any) -> Manifest:
+    """Return a full on-demand node of a NodePool, whose capacity is more than what pods can use of it."""
+    labels = {POOL: pool, **fields.pop("labels", {})}
+    made = node(name, ON_DEMAND, cpu=cpu, labels=labels, **fields)
+    made["status"]["capacity"] = {**made["status"]["allocatable"], "cpu": f"{int(cpu) + 1}"}
+    return made
+
+
+FULL = pod("x", "o", cpu="4")
+LOST = [spot("s1", cpu="16"), *(pod(f"p-{n}", "s1", cpu="3") for n in range(2))]
+
+#: case: the cluster with two lost pods that need a node each → how many nodes must be added; None: it is not survived
+GROUPS: dict[str, tuple[list[Manifest], int | None]] = {
+    "no limits": ([pooled("o"), FULL, node_pool(), *LOST], 2),
+    "limits of what pods cannot use either": ([pooled("o"), FULL, node_pool(limits={"cpu": "15"}), *LOST], 2),
+    "limits with room for one": ([pooled("o"), FULL, node_pool(limits={"cpu": "14999m"}), *LOST], None),
+    "a limit on the number": ([pooled("o"), FULL, node_pool(limits={"nodes": "3"}), *LOST], 2),
+    "a lower limit on the number": ([pooled("o"), FULL, node_pool(limits={"nodes": 2}), *LOST], None),
+    "a limit that is exceeded": ([pooled("o"), FULL, node_pool(limits={"cpu": "1"}), *LOST], None),
+    "a limit of another resource": ([pooled("o"), FULL, node_pool(limits={"example.com/gpu": "0"}), *LOST], 2),
+    "a limit that cannot be read": ([pooled("o"), FULL, node_pool(limits={"cpu": "many"}), *LOST], None),
+    "lost nodes of the NodePool leave room for others": (
+        [
+            pooled("o"),
+            FULL,
+            node_pool(limits={"nodes": "3"}),
+            node("s1", zone="a", labels={TYPE: "m", POOL: "np"}, cpu="16"),
+            *LOST[1:],
+        ],
+        2,
+    ),
+    "static capacity": ([pooled("o"), FULL, node_pool(replicas=1), *LOST], None),
+    "static capacity that is not complete": ([pooled("o"), FULL, node_pool(replicas=3), *LOST], 2),
+    "a NodePool that is not known": ([pooled("o"), FULL, *LOST], 2),
+    "one of each of two NodePools": (
+        [
+            pooled("o"),
+            FULL,
+            pooled("other", pool="b"),
+            pod("y", "other", cpu="4"),
+            node_pool(limits={"nodes": "2"}),
+            node_pool("b", limits={"nodes": "2"}),
+            *LOST,
+        ],
+        2,
+    ),
+    "the other NodePool has a taint": (
+        [
+            pooled("o"),
+            FULL,
+            pooled("other", pool="b", taints=[TAINT]),
+            node_pool(limits={"nodes": "2"}),
+            node_pool("b"),
+            *LOST,
+        ],
+        None,
+    ),
+    "one pod tolerates the taint of the other NodePool": (
+        [
+            pooled("o"),
+            FULL,
+            pooled("other", pool="b", taints=[TAINT]),
+            pod("y", "other", cpu="4", tolerations=[TOLERATION]),
+            node_pool(limits={"nodes": "2"}),
+            node_pool("b"),
+            *LOST[:2],
+            pod("p-1", "s1", cpu="3", tolerations=[TOLERATION]),
+        ],
+        2,
+    ),
+    "nodes of a smaller NodePool": (
+        [
+            pooled("o"),
+            FULL,
+            pooled("other", "3", pool="b"),
+            pod("y", "other", cpu="3"),
+            node_pool(limits={"nodes": 1}),
+            node_pool("b"),
+            *LOST,
+        ],
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", GROUPS)
+def test_groups_add_nodes_up_to_their_maximum(case: str) -> None:
+    objects, added = GROUPS[case]
+    certificate = certified(objects, 3)
+    lost = max(certificate.pools, key=lambda pool: pool.pods)
+    assert (lost.survived, lost.added) == ((True, added) if added is not None else (False, 0))
+
+
+@pytest.mark.parametrize(
+    ("growth", "added"),
+    [
+        ({}, 2),
+        ({"o": ("g", 2)}, 2),
+        ({"o": ("g", 0)}, 2),  # nothing limits nodes like o2
+        ({"o": ("g", 1), "o2": ("g", 0)}, None),
+        ({"o": ("g", 1), "o2": ("h", 1)}, 2),
+        ({"o": ("g", 1), "o2": ("g", 1)}, None),
+    ],
+)
+def test_groups_of_the_provider_add_nodes_up_to_their_maximum(
+    growth: Mapping[str, tuple[str, int]], added: int | None
+) -> None:
+    objects = [node("o", ON_DEMAND), node("o2", ON_DEMAND), FULL, pod("y", "o2", cpu="4"), *LOST]
+    planner = Planner(snapshot(objects), Policy(fallback_nodes_per_minute=3))
+    for repeated in range(2):  # the certificate of the first round is not kept for other maximums
+        none = replace(CIRCUMSTANCES, growth={"o": ("g", 0), "o2": ("g", 0)})
+        assert not planner.certificate(none, Survive.POOL).holds, repeated
+        (lost,) = planner.certificate(replace(CIRCUMSTANCES, growth=growth), Survive.POOL).pools
+        assert (lost.survived, lost.added) == (added is not None, added or 0)

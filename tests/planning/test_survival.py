@@ -61,6 +61,36 @@ def listening(port: int, cpu: str) -> Manifest:
 
 TWO = [spot("s1", "a"), spot("s2", "b")]
 
+
+def volume_in(zone: str, mode: str = "ReadWriteOnce") -> list[Manifest]:
+    """Return a bound claim, and its volume, which nodes of one zone can attach."""
+    terms = [{"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]}]
+    volume = {
+        "accessModes": [mode],
+        "csi": {"driver": "d", "volumeHandle": "h"},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": terms}},
+        "claimRef": {"namespace": "default", "name": "c"},
+    }
+    claim = {"volumeName": "pv", "accessModes": [mode]}
+    return [
+        {"kind": "PersistentVolume", "metadata": {"name": "pv"}, "spec": volume, "status": {"phase": "Bound"}},
+        {
+            "kind": "PersistentVolumeClaim",
+            "metadata": {
+                "name": "c",
+                "namespace": "default",
+                "annotations": {"pv.kubernetes.io/bind-completed": "yes"},
+            },
+            "spec": claim,
+            "status": {"phase": "Bound"},
+        },
+    ]
+
+
+CLAIMING: Manifest = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}
+SET: Manifest = {"owner": "apps/v1/StatefulSet", "topologySpreadConstraints": [spread("p")]}
+MARKED = {"key": "aws-node-termination-handler/spot-itn", "value": "1", "effect": "NoSchedule"}
+
 CASES: dict[str, tuple[list[Manifest], dict[str, list[str]]]] = {
     "no spot nodes": ([node("o", ON_DEMAND)], {}),
     "empty pools": (TWO, {}),
@@ -201,6 +231,55 @@ CASES: dict[str, tuple[list[Manifest], dict[str, list[str]]]] = {
     "a node selector": (
         [*TWO, spot("s3", "b", "c", labels={"disk": "ssd"}), pod("p", "s3", nodeSelector={"disk": "ssd"})],
         {"b/c": ["p"]},
+    ),
+    "a volume of the zone that is lost": ([*TWO, *volume_in("a"), pod("p", "s1", **CLAIMING)], {"a/m": ["p"]}),
+    "a volume of the zone, of which another pool stays": (
+        [*TWO, spot("s3", "a", "c"), *volume_in("a"), pod("p", "s1", **CLAIMING)],
+        {},
+    ),
+    "a volume of the zone, in which the pool that stays is full": (
+        [*TWO, spot("s3", "a", "c"), *volume_in("a"), pod("p", "s1", **CLAIMING), pod("q", "s3", cpu="3500m")],
+        {"a/m": ["p"]},
+    ),
+    "the only pool": ([spot("s1"), spot("s2"), pod("p", "s1"), pod("q", "s2")], {"a/m": ["p", "q"]}),
+    "nodes without the labels are a pool": (
+        [node("s1", zone=""), node("s2", zone=""), pod("p", "s1"), spot("t", "b", cpu="500m")],
+        {"no-zone/no-instance-type": ["p"]},
+    ),
+    "nobody is preempted for a lost pod": (
+        [*TWO, pod("p", "s1", cpu="3", priority=1000), pod("q", "s2", cpu="3", priority=-5)],
+        {"a/m": ["p"], "b/m": ["q"]},
+    ),
+    "room of expendable pods is not taken by preemption either": (
+        [*TWO, pod("p", "s1", cpu="3"), pod("q", "s2", cpu="3", priority=-20)],
+        {"a/m": ["p"]},
+    ),
+    "a StatefulSet over zones, two of which stay": (
+        [spot(f"s{n}", zone) for n, zone in enumerate("abc")] + [pod(f"p-{n}", f"s{n}", **dict(SET)) for n in range(3)],
+        {},
+    ),
+    "a StatefulSet over zones, the other one of which is full": (
+        [*TWO, pod("p-0", "s1", **dict(SET)), pod("p-1", "s2", cpu="3500m", **dict(SET))],
+        {"a/m": ["p-0"], "b/m": ["p-1"]},
+    ),
+    "a StatefulSet that needs as many domains as there are": (
+        [
+            *TWO,
+            *(
+                pod(
+                    f"p-{n}",
+                    f"s{n}",
+                    owner="apps/v1/StatefulSet",
+                    topologySpreadConstraints=[{**spread("p"), "minDomains": 2}],
+                )
+                for n in (1, 2)
+            ),
+        ],
+        {"a/m": ["p-1"], "b/m": ["p-2"]},
+    ),
+    "a node with the taint of an interruption notice has no place": (
+        [spot("s1"), spot("s2", "b", taints=[MARKED]), pod("p", "s1")],
+        {"a/m": ["p"]},
     ),
     "a host port": (
         [
@@ -362,3 +441,11 @@ def test_changes_of_the_cluster_change_the_certificate() -> None:
     assert homeless(planner.certificate(CIRCUMSTANCES, Survive.POOL)) == {"a/m": ["p"], "b/m": ["q"]}
     table.delete("Pod", "default/q")
     assert planner.certificate(CIRCUMSTANCES, Survive.POOL).holds
+
+
+def test_a_single_zone_is_all_spot_nodes() -> None:
+    """Only the on-demand nodes stay, whatever the pools are."""
+    objects = [spot("s1"), spot("s2", kind="c"), pod("p", "s1", cpu="3"), pod("q", "s2", cpu="500m")]
+    assert homeless(certified(objects)) == {}
+    assert homeless(certified(objects, Survive.ZONE)) == {"a": ["p", "q"]}
+    assert homeless(certified([*objects, node("o", ON_DEMAND)], Survive.ZONE)) == {}

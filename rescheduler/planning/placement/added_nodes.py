@@ -1,11 +1,12 @@
 """Nodes that an autoscaler adds after a loss, as places for pods that have no other. Pure.
 
-A new node is like its template, an on-demand node: with its amounts, labels and taints, and its DaemonSets. Only pods
-that each such node accepts by itself count: those that claim volumes, devices or host ports, ask for a certain node, or
-depend on where others run, may need more than a node.
+A new node is like its template, an on-demand node: with its amounts, labels and taints, and its DaemonSets. Each group
+of nodes has a template, and adds no more nodes than its maximum allows. Only pods that each such node accepts by itself
+count: those that claim volumes, devices or host ports, ask for a certain node, or depend on where others run, may need
+more than a node.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,68 +16,135 @@ import numpy as np
 from predicates.filters import Filters
 from predicates.indexes.domains import HOSTNAME
 from predicates.nodes import CPU, Numbers
-from predicates.objects import PodClass
+from predicates.objects import Node, NodePool, PodClass
 from predicates.plugins.pods import INTER_POD_AFFINITY, POD_TOPOLOGY_SPREAD, ties_of
+from predicates.quantity import QuantityError, parse
 from predicates.snapshot import Snapshot
+from rescheduler.planning.rules.candidates import NODE_POOL
 from rescheduler.planning.rules.pod_traits import belongs_to_node
 
 #: The plugins that are known to accept pods on a new node with room, if they have no rules about other pods.
 _KNOWN: Final = frozenset({"NodeResourcesFit", INTER_POD_AFFINITY.name, POD_TOPOLOGY_SPREAD.name})
 _OF_ONE_NODE: Final = (HOSTNAME.encode(), b"matchFields")
 
+#: The limit of a NodePool on the number of its nodes.
+_NODES: Final = "nodes"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A group of nodes that an autoscaler enlarges, by nodes like that in row *template*."""
+
+    template: int
+    pool: NodePool | None = None  #: its limits hold for all of its nodes
+    most: int | None = None  #: it gets at most so many more nodes; None: any number
+
 
 @dataclass(frozen=True, slots=True)
 class AddedNodes:
-    """At most *number* new nodes like that in row *template*."""
+    """At most *number* new nodes of *sources*, the first of which that takes a pod is enlarged."""
 
     snapshot: Snapshot
     filters: Filters
-    template: int
+    sources: Sequence[Source]
     number: int
 
     def needed(self, pods: Iterable[PodClass]) -> int | None:
         """Return how many nodes take all *pods*, the largest first; None if they do not, or too much is asked."""
         pods = list(pods)
-        if not all(self._accept(pod) for pod in dict.fromkeys(pods)):
-            return None
-        room, capacity = list[Numbers](), self._capacity()
-        vectors = [self.snapshot.vector(pod.requests) for pod in pods]
-        for vector in sorted(vectors, key=lambda each: -float((each / np.maximum(capacity, 1)).max())):
-            free = next((each for each in room if (vector <= each).all()), None)
+        accepting = {pod: self._accepting(pod) for pod in dict.fromkeys(pods)}
+        capacities = [self._capacity(source) for source in self.sources]
+        left = [self._most(source) for source in self.sources]
+        room = list[tuple[int, Numbers]]()
+        vectors = {pod: self.snapshot.vector(pod.requests) for pod in accepting}
+        largest_first = sorted(pods, key=lambda pod: -float((vectors[pod] / np.maximum(capacities[0], 1)).max()))
+        for pod in largest_first:
+            vector, numbers = vectors[pod], accepting[pod]
+            free = next((free for number, free in room if number in numbers and (vector <= free).all()), None)
             if free is None:
-                free = capacity.copy()
-                if len(room) == self.number or not (vector <= free).all():
+                fitting = (each for each in numbers if left[each] > 0 and (vector <= capacities[each]).all())
+                if len(room) == self.number or (number := next(fitting, None)) is None:
                     return None
-                room.append(free)
+                left[number] -= 1
+                free = capacities[number].copy()
+                room.append((number, free))
             free -= vector
         return len(room)
 
-    def _accept(self, pod: PodClass) -> bool:
-        """Return whether each new node accepts a pod of the class, if it has room."""
+    def _accepting(self, pod: PodClass) -> list[int]:
+        """Return the numbers of the sources whose new nodes accept a pod of the class, if they have room."""
         if pod.claims or pod.ports or pod.spec.resource_claims or _asks_for_one_node(pod):
-            return False
+            return []
         if any(plugin.name not in _KNOWN for plugin in self.filters.plugins_of(pod)):
-            return False
+            return []
         ties = ties_of(pod, self.snapshot)
         if ties is None or any(True for _ in ties.all_counts):
-            return False
-        return self.template in self.filters.possible(pod, np.array([self.template], np.intp))
+            return []
+        templates = [source.template for source in self.sources]
+        possible = frozenset(self.filters.possible(pod, np.array(templates, np.intp)))
+        return [number for number, template in enumerate(templates) if template in possible]
 
-    def _capacity(self) -> Numbers:
+    def _capacity(self, source: Source) -> Numbers:
         """Return what is free on a new node: all but what the pods that each such node has request."""
         table = self.snapshot.nodes
-        resident = [pod for pod in self.snapshot.pods_on[table.names[self.template]].values() if belongs_to_node(pod)]
-        free: Numbers = table.allocatable[self.template].copy()
+        resident = [pod for pod in self.snapshot.pods_on[table.names[source.template]].values() if belongs_to_node(pod)]
+        free: Numbers = table.allocatable[source.template].copy()
         for pod in resident:
             vector = self.snapshot.vector(pod.cls.requests)
             free[: len(vector)] -= vector[: len(free)]
         return free
 
+    def _most(self, source: Source) -> int:
+        """Return how many nodes the source gets at most. Nodes that are lost in the current trial leave room."""
+        most = self.number if source.most is None else min(self.number, source.most)
+        template = self.snapshot.nodes.nodes[source.template]
+        if source.pool is None or template is None:
+            return most
+        present = [node for node in self.snapshot.nodes if node.metadata.labels.get(NODE_POOL) == _name(source)]
+        if (replicas := source.pool.spec.replicas) is not None:
+            return max(0, min(most, replicas - len(present)))
+        try:
+            return max(0, min((most, *_limits(source.pool, template, present))))
+        except QuantityError:
+            return 0
 
-def largest(snapshot: Snapshot, rows: Sequence[int]) -> int | None:
-    """Return the row with the most CPU, None if there is none."""
+
+def _name(source: Source) -> str:
+    return "" if source.pool is None else source.pool.metadata.name
+
+
+def _limits(pool: NodePool, template: Node, present: Sequence[Node]) -> Iterable[int]:
+    """Yield, for each limit of *pool*, how many nodes like *template* it allows beside those that are *present*.
+
+    The whole capacity of nodes counts, as in Karpenter. Raises QuantityError.
+    """
+    for resource, limit in pool.spec.limits.items():
+        each = _amount(template, resource)
+        left = parse(limit).millis - sum(_amount(node, resource) for node in present)
+        if each > 0:
+            yield left // each
+
+
+def _amount(node: Node, resource: str) -> int:
+    """Return what *node* counts for a limit, in thousandths. Raises QuantityError."""
+    amounts = {**node.status.allocatable, **node.status.capacity, _NODES: "1"}
+    return parse(amounts.get(resource, "0")).millis
+
+
+def sources(snapshot: Snapshot, rows: Iterable[int], growth: Mapping[str, tuple[str, int]]) -> list[Source]:
+    """Return the groups of the on-demand nodes in *rows*, each with its largest node; that of the largest comes first.
+
+    A group is a NodePool of Karpenter, or a group of the cloud provider, in *growth* by node. All other nodes are one.
+    """
     table = snapshot.nodes
-    return max(rows, key=lambda row: (int(table.allocatable[row, CPU]), table.names[row]), default=None)
+    pools = {pool.metadata.name: pool for pool in snapshot.of("NodePool").values() if isinstance(pool, NodePool)}
+    found: dict[object, Source] = {}
+    for row in sorted(rows, key=lambda row: (int(table.allocatable[row, CPU]), table.names[row]), reverse=True):
+        node = table.nodes[row]
+        pool = None if node is None else pools.get(node.metadata.labels.get(NODE_POOL, ""))
+        group, most = growth.get(table.names[row], (None, None))
+        found.setdefault((pool and pool.metadata.name, group), Source(row, pool, most))
+    return list(found.values())
 
 
 def _asks_for_one_node(pod: PodClass) -> bool:

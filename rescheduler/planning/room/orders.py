@@ -23,7 +23,7 @@ from rescheduler.planning.what_if.changes import AddSpot, add_like, add_spot, co
 #: At most this many groups are tried.
 MOST_GROUPS: Final = 8
 
-_Group: TypeAlias = tuple[str, str, tuple[tuple[str, str], ...], frozenset[Taint]]
+Kind: TypeAlias = tuple[str, str, tuple[tuple[str, str], ...], frozenset[Taint]]
 
 
 def templates(snapshot: Snapshot, policy: Policy) -> list[str]:
@@ -39,13 +39,13 @@ def templates(snapshot: Snapshot, policy: Policy) -> list[str]:
 
 
 def _first_of_each(nodes: Iterable[Node]) -> list[str]:
-    first_by_group: dict[_Group, str] = {}
+    first_by_group: dict[Kind, str] = {}
     for node in nodes:
-        first_by_group.setdefault(_group(node), node.name)
+        first_by_group.setdefault(kind(node), node.name)
     return list(first_by_group.values())
 
 
-def _group(node: Node) -> _Group:
+def kind(node: Node) -> Kind:
     """Return the properties that nodes of one group share, regardless of the autoscaler that defines the groups."""
     sizes = tuple(sorted((name, str(amount)) for name, amount in node.status.allocatable.items()))
     return instance_type(node), zone_of(node), sizes, frozenset(node.spec.taints)
