@@ -165,7 +165,7 @@ class Replacements:
         self._forget_old()
         for pod in pods:
             found = self._template(pod)
-            if found is None and not self._pod_classes.known and not self._limits.concern(pod.namespace):
+            if found is None and not self._limits.concern(pod.namespace):
                 continue
             if why := self._rejected(pod, found) or self._out_of_range(pod):
                 yield Blocker(Reason.ADMISSION_REJECTS, why, pod.key)
