@@ -21,6 +21,9 @@ _ALL = ("all", *FAMILIES)
 @click.option("--verdicts", default=100_000, show_default=True, help="Number of pod-node pairs, over all families.")
 @click.option("--family", "families", type=click.Choice(_ALL), multiple=True, help="May be repeated. [default: each]")
 @click.option("--seed", default=0, show_default=True, help="The first seed.")
+@click.option(
+    "--scale", default=1, show_default=True, help="Multiplies the nodes of each cluster: more verdicts in less time."
+)
 @click.option("--only", metavar="PLUGIN", help="Compare only this plugin.")
 @click.option(
     "--plans", default=0, show_default=True, help="Also replay the plans of this number of clusters, in both modes."
@@ -32,6 +35,7 @@ def main(
     verdicts: int,
     families: tuple[str, ...],
     seed: int,
+    scale: int,
     only: str | None,
     plans: int,
     profiles: int,
@@ -43,7 +47,7 @@ def main(
     families = families or _ALL
     tallies: dict[str, FamilyCounts] = {}
     with Oracle(minor=kubernetes) as oracle:
-        comparison = Comparison(oracle, only=only)
+        comparison = Comparison(oracle, only=only, scale=scale)
         for family in families:
             tallies[family] = _run(comparison, family, seed, -(-verdicts // len(families)), keeping=keeping)
         if profiles:

@@ -70,10 +70,11 @@ class Comparison:
     oracle: Oracle
     evaluate: Evaluate = ours.judge
     only: str | None = None
+    scale: int = 1  #: of the clusters
 
     def run(self, family: str, seed: int, tally: FamilyCounts) -> Difference | None:
         """Compare the results for the cluster of *seed*; return None if they agree."""
-        snapshot = cluster(seed, family)
+        snapshot = cluster(seed, family, self.scale)
         self.oracle.send(explain_request(snapshot))
         raised, mine = "", dict[str, PerNode]()
         try:

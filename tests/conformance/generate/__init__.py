@@ -15,16 +15,16 @@ FAMILIES: Final[dict[str, Family]] = {
 }
 
 
-def cluster(seed: int, family: str = "all") -> Json:
-    """Return a cluster as a ``kind: List``, determined by *seed* and *family*.
+def cluster(seed: int, family: str = "all", scale: int = 1) -> Json:
+    """Return a cluster as a ``kind: List``, determined by *seed*, *family* and *scale*, which multiplies its nodes.
 
     *family* is a name in :data:`FAMILIES`, "all" for a mix of several families, or "plannable" for clusters with few
     unusual pods, so that nodes can be emptied.
     """
-    world = ClusterBuilder(Random(f"{family}/{seed}"))
+    world = ClusterBuilder(Random(f"{family}/{seed}" if scale == 1 else f"{family}/{seed}/{scale}"))
     families, oddness = _oddness(world, family)
     add_namespaces(world)
-    add_nodes(world)
+    add_nodes(world, scale)
     for selected in families:
         selected.cluster(world)
     add_workloads(world, families, oddness)

@@ -109,9 +109,9 @@ def add_namespaces(world: ClusterBuilder) -> None:
         namespace["metadata"]["labels"] = {"kubernetes.io/metadata.name": name, **labels}
 
 
-def add_nodes(world: ClusterBuilder) -> None:
-    """Add between 3 and 14 nodes, at least one spot and one on-demand node; one in twelve has no zone."""
-    count = world.rng.randint(3, 14)
+def add_nodes(world: ClusterBuilder, scale: int) -> None:
+    """Add *scale* times 3 to 14 nodes, at least one spot and one on-demand node; one in twelve has no zone."""
+    count = world.rng.randint(3, 14) * scale
     spots = world.rng.randint(1, count - 1)
     for i in range(count):
         spot = i < spots
