@@ -147,6 +147,7 @@ class RawContainer(_RawObject, frozen=True):
     ports: Raw = _ABSENT
     restart_policy: Raw = _ABSENT
     restart_policy_rules: Raw = _ABSENT
+    volume_mounts: Raw = _ABSENT  #: only those with options determine the class: see :func:`_of_container`
 
 
 class RawVolume(_RawObject, frozen=True):
@@ -244,6 +245,9 @@ _LABELS: Final = msgspec.json.Decoder(dict[str, str])
 _NODE_NAME: Final = b'"f:nodeName"'
 _SETS_NODE_NAME: Final = Raw(b'[{"fieldsV1":{"f:spec":{"f:nodeName":{}}}}]')
 
+#: Raw volume mounts without this text have no options.
+_MOUNT_OPTIONS: Final = b'"bindMountOptions"'
+
 #: Raw labels without this text contain none that the API server added.
 BOUND_PREFIX: Final = b"topology.kubernetes.io"
 
@@ -254,6 +258,11 @@ def reduced(pod: bytes) -> bytes:
     if fields.metadata.managed_fields is not _ABSENT:
         managed = _SETS_NODE_NAME if sets_node_name(fields.metadata) else _ABSENT
         fields = replace(fields, metadata=replace(fields.metadata, managed_fields=managed))
+    for containers in (fields.spec.containers, fields.spec.init_containers):
+        containers[:] = [
+            container if _has_options(container) else replace(container, volume_mounts=_ABSENT)
+            for container in containers
+        ]
     return msgspec.json.encode(fields)
 
 
@@ -292,14 +301,24 @@ def class_key(meta: RawMeta, labels: bytes, spec: RawSpec) -> bytes:
             needs_name = needs_name or volume.ephemeral is not _ABSENT
     parts.append(_END)
     for container in spec.containers:
-        parts += astuple(container)
+        parts += _of_container(container)
     parts.append(_END)
     for container in spec.init_containers:
-        parts += astuple(container)
+        parts += _of_container(container)
     if needs_name:
         # The name of a generic ephemeral volume's claim contains the pod name, and so do reasons about resource claims.
         parts += (_END, msgspec.json.encode(meta.name))
     return b"\0".join(parts)
+
+
+def _of_container(container: RawContainer) -> tuple[Raw, ...]:
+    """Return the fields that determine the class. The names of mounted volumes differ between equal pods."""
+    fields: tuple[Raw, ...] = astuple(container)
+    return fields if _has_options(container) else fields[:-1]
+
+
+def _has_options(container: RawContainer) -> bool:
+    return _MOUNT_OPTIONS in bytes(container.volume_mounts)
 
 
 def own_key(meta: RawMeta, status: RawStatus, resize: str | None) -> bytes:

@@ -44,6 +44,9 @@ class Rule(enum.Enum):
     #: A node without a CSI driver of the pod's volumes rejects the pod, if the CSIDriver says
     #: ``preventPodSchedulingIfMissing: true``: ``nodevolumelimits/csi.go`` (checkCSIDriverOnNode).
     DRIVER_REQUIRED = 37, "VolumeLimitScaling"
+    #: A node must declare the feature VolumeBindMountOptions, if a pod mounts a volume with such options:
+    #: ``component-helpers/nodedeclaredfeatures/features/volumebindmountoptions``.
+    MOUNT_OPTIONS_DECLARED = 37, "NodeDeclaredFeatures"
     #: Image volumes score: ``imagelocality/image_locality.go`` (sumImageScores).
     IMAGE_VOLUMES_SCORE = 36, "ImageVolume"
     #: The change of balance scores, instead of the balance: ``noderesources/balanced_allocation.go``.

@@ -45,6 +45,10 @@ class ContainerRestartRule(Wire, frozen=True):
     action: str = ""
 
 
+class VolumeMount(Wire, frozen=True):
+    bind_mount_options: tuple[str, ...] = ()
+
+
 class Container(Wire, frozen=True):
     name: str = ""
     image: str = ""
@@ -52,6 +56,7 @@ class Container(Wire, frozen=True):
     ports: tuple[ContainerPort, ...] = ()
     restart_policy: str | None = None
     restart_policy_rules: tuple[ContainerRestartRule, ...] = ()
+    volume_mounts: tuple[VolumeMount, ...] = ()
 
 
 class PodAffinityTerm(Wire, frozen=True):

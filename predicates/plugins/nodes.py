@@ -11,6 +11,7 @@ from predicates.indexes.by_node import PortsIndex
 from predicates.node_selectors import first_untolerated, node_labels_mask, node_selector_mask, tolerated
 from predicates.nodes import Rows
 from predicates.objects import (
+    Container,
     HostPort,
     NodeAffinity,
     NodeSelector,
@@ -20,6 +21,7 @@ from predicates.objects import (
     Taint,
     Toleration,
 )
+from predicates.scheduler import Rule
 from predicates.selectors import Pair
 from predicates.snapshot import Snapshot
 
@@ -188,20 +190,31 @@ NODE_PORTS: Final = Plugin("NodePorts", Scope.PODS, _node_ports_pre_filter, _nod
 # NodeDeclaredFeatures: the node must declare the kubelet features that the pod needs (KEP-5328).
 #
 # Source: ``nodedeclaredfeatures/nodedeclaredfeatures.go`` and ``component-helpers/nodedeclaredfeatures/features``. Of
-# the features known to 1.36, only two are inferred from pods at scheduling; neither has a maximum version.
+# the features known to 1.37, only three are inferred from pods at scheduling; none has a maximum version.
 
 NODE_DECLARED_FEATURES_REASON: Final = "node(s) didn't match Pod's required features"
 
 RESTART_ALL: Final = "RestartAllContainersOnContainerExits"
 USER_NAMESPACES: Final = "UserNamespacesHostNetworkSupport"
 
-#: All features known to the scheduler, sorted.
-_KNOWN: Final = (
+MOUNT_OPTIONS: Final = "VolumeBindMountOptions"
+
+#: All features known to the scheduler of 1.36, sorted.
+_KNOWN_36: Final = (
     "ExtendWebSocketsToKubelet",
     "InPlacePodLevelResourcesVerticalScaling",
     "InPlacePodVerticalScalingInitContainers",
     RESTART_ALL,
     USER_NAMESPACES,
+)
+_KNOWN_37: Final = (
+    "DRANodeAllocatableResources",
+    "DRAOptionalNodeOperations",
+    *_KNOWN_36[:-2],
+    "InPlacePodVerticalScalingMemoryBackedVolumes",
+    RESTART_ALL,
+    USER_NAMESPACES,
+    MOUNT_OPTIONS,
 )
 
 
@@ -211,34 +224,41 @@ def _node_declared_features_pre_filter(pod: PodClass) -> frozenset[str] | None:
         required.append(RESTART_ALL)
     if pod.spec.host_network and pod.spec.host_users is False:
         required.append(USER_NAMESPACES)
+    if any(mount.bind_mount_options for container in _started(pod.spec) for mount in container.volume_mounts):
+        required.append(MOUNT_OPTIONS)
     return frozenset(required) or None
 
 
+def _started(spec: PodSpec) -> tuple[Container, ...]:
+    return *spec.containers, *spec.init_containers
+
+
 def _restarts_all(spec: PodSpec) -> bool:
-    containers = (*spec.containers, *spec.init_containers)
-    return any(
-        rule.action == "RestartAllContainers" for container in containers for rule in container.restart_policy_rules
-    )
+    rules = (rule for container in _started(spec) for rule in container.restart_policy_rules)
+    return any(rule.action == "RestartAllContainers" for rule in rules)
 
 
 def _node_declared_features_filter(required: frozenset[str], snapshot: Snapshot, rows: Rows) -> Rejections | None:
+    known = _KNOWN_37 if snapshot.scheduler.version.has(Rule.MOUNT_OPTIONS_DECLARED) else _KNOWN_36
+    required &= frozenset(known)
     table = snapshot.nodes.nodes
     nodes = table[rows] if isinstance(rows, slice) else [table[row] for row in rows.tolist()]
     missing = np.array(
-        [node is not None and not required <= _recognized(node.status.declared_features) for node in nodes], np.int64
+        [node is not None and not required <= _recognized(node.status.declared_features, known) for node in nodes],
+        np.int64,
     )
     return Rejections(missing, lambda _: (NODE_DECLARED_FEATURES_REASON,)) if missing.any() else None
 
 
 @lru_cache(maxsize=1024)
-def _recognized(declared: tuple[str, ...]) -> frozenset[str]:
+def _recognized(declared: tuple[str, ...], known: tuple[str, ...]) -> frozenset[str]:
     """Return the declared features that the scheduler recognizes. It expects a sorted list and misses other entries."""
     recognized, position = set(), 0
-    for known in _KNOWN:
-        while position < len(declared) and declared[position] < known:
+    for feature in known:
+        while position < len(declared) and declared[position] < feature:
             position += 1
-        if position < len(declared) and declared[position] == known:
-            recognized.add(known)
+        if position < len(declared) and declared[position] == feature:
+            recognized.add(feature)
             position += 1
     return frozenset(recognized)
 

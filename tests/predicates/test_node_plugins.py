@@ -179,6 +179,8 @@ def test_scheduling_gates_are_reported_first() -> None:
 
 LACKING = "node(s) didn't match Pod's required features"
 RULES = [{"name": "c", "restartPolicyRules": [{"action": "Restart"}, {"action": "RestartAllContainers"}]}]
+OPTIONS = [{"name": "c", "volumeMounts": [{"name": "a"}, {"name": "b", "bindMountOptions": ["noexec"]}]}]
+MOUNTING = "VolumeBindMountOptions"
 RESTARTING, USERS = "RestartAllContainersOnContainerExits", "UserNamespacesHostNetworkSupport"
 
 FEATURES: dict[str, tuple[Json, list[str], str]] = {
@@ -194,6 +196,10 @@ FEATURES: dict[str, tuple[Json, list[str], str]] = {
     "both required": ({"containers": RULES, "hostNetwork": True, "hostUsers": False}, [RESTARTING], LACKING),
     "both declared": ({"containers": RULES, "hostNetwork": True, "hostUsers": False}, [RESTARTING, USERS], ""),
     "unsorted list misses features": ({"containers": RULES}, [USERS, RESTARTING], LACKING),
+    "mount with options": ({"containers": OPTIONS}, ["A", RESTARTING, USERS], LACKING),
+    "mount with options, declared": ({"containers": OPTIONS}, [RESTARTING, MOUNTING], ""),
+    "mount with options in an init container": ({"initContainers": OPTIONS}, [], LACKING),
+    "mounts without options": ({"containers": [{"name": "c", "volumeMounts": [{"name": "a"}]}]}, [], ""),
 }
 
 

@@ -106,6 +106,15 @@ def test_portworx_volume_counts_where_its_plugin_is_migrated() -> None:
         assert found == {"named": REASON, "silent": REASON if minor >= 36 else ""}, minor
 
 
+def test_options_of_mounts_need_a_declared_feature_since_1_37() -> None:
+    mounts = [{"name": "a", "mountPath": "/a", "bindMountOptions": ["nodev"]}]
+    table = load(node("n", allocatable={"pods": "9"}), pod("p", containers=[{"name": "c", "volumeMounts": mounts}]))
+    for minor, version in VERSIONS.items():
+        table.use(Scheduler(version))
+        fits = Filters(table).feasible(table.pods["default/p"].cls)[table.nodes.row["n"]]
+        assert fits == (minor < 37), minor
+
+
 def test_load_of_a_resized_pod_follows_the_version() -> None:
     resized = pod("p", "n", requests={"cpu": "1"})
     resized["spec"]["containers"].append({"name": "d", "resources": {"requests": {"cpu": "3"}}})

@@ -154,6 +154,18 @@ def test_labels_that_the_api_server_adds_are_not_in_the_class(
     assert decoded.cls is _pod(pod("v", labels=own), decoder).cls
 
 
+def test_names_of_mounts_do_not_make_a_class_but_their_options_do() -> None:
+    decoder, classes = Decoder(Interner()), []
+    for mount in ({"name": "token-1"}, {"name": "token-2"}, {"name": "token-1", "bindMountOptions": ["noexec"]}):
+        raw = msgspec.json.encode(_with(POD, "spec.containers.0.volumeMounts", [{"mountPath": "/t", **mount}]))
+        decoded = decoder.decode("Pod", raw)
+        assert isinstance(decoded, Pod)
+        assert decoder.decode("Pod", reduced(raw)) == decoded
+        assert (b"token" in reduced(raw)) is ("bindMountOptions" in mount)
+        classes.append(decoded.cls)
+    assert classes[0] is classes[1] is not classes[2]
+
+
 def test_load_depends_on_the_status_of_each_pod() -> None:
     decoder, loads = Decoder(Interner()), []
     for actual in ("300m", "100m", None, "300m"):

@@ -12,6 +12,16 @@ _KEYS = (
     "node.kubernetes.io/not-ready",
 )
 _VALUES = ("", "a", "b", "10", "007", "-3")
+#: Features that nodes declare: of 1.36, of 1.37, and one that no scheduler knows.
+_FEATURES = (
+    "DRANodeAllocatableResources",
+    "ExtendWebSocketsToKubelet",
+    "InPlacePodVerticalScalingMemoryBackedVolumes",
+    "NoSuchFeature",
+    "RestartAllContainersOnContainerExits",
+    "UserNamespacesHostNetworkSupport",
+    "VolumeBindMountOptions",
+)
 _EFFECTS = ("NoSchedule", "NoExecute", "PreferNoSchedule")
 _NUMBERS = ("0", "5", "10", "007", "1.5", "ten", "", "9223372036854775807", "9223372036854775808")
 _BOUNDS = (*_NUMBERS, "5", "7", "-3", "+4", "1_0", " 5", "0x10", "\u0665")
@@ -142,10 +152,10 @@ def _name_field(world: ClusterBuilder) -> Json:
 
 
 def _declared(world: ClusterBuilder) -> None:
-    names = ("RestartAllContainersOnContainerExits", "UserNamespacesHostNetworkSupport", "NoSuchFeature")
     for node in world.nodes:
         if world.chance(0.8):
-            node["status"]["declaredFeatures"] = sorted(world.some(names))
+            names = world.some(_FEATURES)
+            node["status"]["declaredFeatures"] = names if world.chance(0.1) else sorted(names)
 
 
 def _needs_features(world: ClusterBuilder, pod: Json) -> None:
@@ -158,6 +168,10 @@ def _needs_features(world: ClusterBuilder, pod: Json) -> None:
             "exitCodes": {"operator": "In", "values": [42]},
         }
         pod["spec"]["containers"][0] |= {"restartPolicy": "Never", "restartPolicyRules": [rule]}
+    if world.chance(0.3):
+        mount = {"name": "tmp", "mountPath": "/tmp", "bindMountOptions": world.some(("noexec", "nodev"))}
+        pod["spec"].setdefault("volumes", []).append({"name": "tmp", "emptyDir": {}})
+        world.pick(pod["spec"]["containers"])["volumeMounts"] = [{"name": "token", "mountPath": "/token"}, mount]
 
 
 def _gates(world: ClusterBuilder, pod: Json) -> None:
