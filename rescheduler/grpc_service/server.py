@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Final, TypeAlias
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 import grpc
 from google.protobuf.descriptor_pool import DescriptorPool
@@ -22,9 +22,9 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from rescheduler.clock import Clock
 from rescheduler.errors import ConfigError, ReschedulerError, UsageError
 from rescheduler.grpc_service.service import Call, ProviderService
-from rescheduler.net.accepting import HANDSHAKE_SECONDS, max_connections
+from rescheduler.net import relay
+from rescheduler.net.accepting import HANDSHAKE_SECONDS
 from rescheduler.net.files import Certificates, Pems
-from rescheduler.net.server import listen
 from rescheduler.observe.logs import NOTICE
 from rescheduler.observe.metric_families import PREFIX
 from rescheduler.providers.base import AlreadyGone, DeleteOutcome, Failed, Refused
@@ -84,7 +84,7 @@ def log_line(call: AnsweredCall) -> str:
 
 def caller(peer: str, certificate: Mapping[str, list[bytes]]) -> str:
     """Return the caller: the *certificate*'s common name, if any, and the address from gRPC's *peer*."""
-    address = unquote(peer).partition(":")[2] or peer
+    address = relay.client_of(peer)
     names = [name.decode(errors="replace") for name in certificate.get("x509_common_name", ())]
     return f"{_short(names[0])} ({address})" if names else address
 
@@ -135,7 +135,6 @@ _PLAIN: Final = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 _WRONG_USE: Final = grpc.StatusCode.INVALID_ARGUMENT
 _GRACE: Final = 30.0  #: seconds until calls in progress are canceled when the service stops
 _OPTIONS: Final = (
-    ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", 16 << 20),
     ("grpc.server_handshake_timeout_ms", int(HANDSHAKE_SECONDS * 1000)),
 )
@@ -161,21 +160,23 @@ def serving(
     Raises ReschedulerError if the address cannot be used.
     """
     threads, spare = ThreadPoolExecutor(THREADS, thread_name_prefix="rpc"), ThreadPoolExecutor(1, "health")
-    options = (*_OPTIONS, ("grpc.max_allowed_incoming_connections", max_connections()))
-    server = grpc.server(threads, options=options, maximum_concurrent_rpcs=_AT_ONCE)
+    server = grpc.server(threads, options=_OPTIONS, maximum_concurrent_rpcs=_AT_ONCE)
     server.add_generic_rpc_handlers((_handlers(service, clock, on_call),))
     standing = _add_health(server, spare)
     names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
     reflection.enable_server_reflection(names, server, pool=_described())
-    port = _listen(server, address, certificates)
+    listener = relay.bound(address, "--address")
+    name = relay.socket_name()
+    _open(server, f"unix-abstract:{name}", certificates)
     server.start()
-    try:
-        yield port
-    finally:
-        standing.enter_graceful_shutdown()
-        server.stop(_GRACE).wait()
-        threads.shutdown()
-        spare.shutdown()
+    with relay.relaying(listener, name):
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            standing.enter_graceful_shutdown()
+            server.stop(_GRACE).wait()
+            threads.shutdown()
+            spare.shutdown()
 
 
 def _add_health(server: Any, spare: ThreadPoolExecutor) -> Any:
@@ -193,17 +194,11 @@ def _add_health(server: Any, spare: ThreadPoolExecutor) -> Any:
     return standing
 
 
-def _listen(server: Any, address: ListenAddress, certificates: Certificates | None) -> int:
-    listen(address, "--address").close()  # gRPC would not report the cause, and would log to stderr
-    where = str(ListenAddress(address.host or "::", address.port))
-    try:
-        if certificates is None:
-            port: int = server.add_insecure_port(where)
-        else:
-            port = server.add_secure_port(where, _credentials(certificates))
-    except RuntimeError as error:
-        raise ReschedulerError(f"--address {address}: cannot listen there") from error
-    return port
+def _open(server: Any, where: str, certificates: Certificates | None) -> None:
+    if certificates is None:
+        server.add_insecure_port(where)
+    else:
+        server.add_secure_port(where, _credentials(certificates))
 
 
 def _credentials(certificates: Certificates) -> Any:

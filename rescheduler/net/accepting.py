@@ -17,9 +17,9 @@ import traceback
 from asyncio import sslproto
 from collections import Counter, OrderedDict
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final, Protocol
 
-from rescheduler.net.connection import CLOSE_SECONDS, HttpConnection
+from rescheduler.net.connection import CLOSE_SECONDS
 
 #: Maximum number of connections of one server.
 MAX_CONNECTIONS: Final = 512
@@ -53,16 +53,36 @@ _GONE: Final = frozenset({errno.ECONNABORTED, errno.EAGAIN, errno.EINTR})
 log = logging.getLogger(__name__)
 
 
+class AcceptedProtocol(Protocol):
+    """An asyncio protocol, with what the accept loop has to know of it."""
+
+    lost: asyncio.Future[None]  #: done when the connection is closed
+    transport: Any  #: the asyncio transport; None until the handshake is over
+
+    @property
+    def idle(self) -> bool:
+        """Whether the connection may be closed for another one."""
+
+    @property
+    def last_received(self) -> float:
+        """When the client last sent data, on the event loop's clock; 0 if it has sent nothing."""
+
+
 class AcceptLoop:
     """Accepts the connections of *listener* until closed. For the thread of a running event loop.
 
     *protocol* creates the protocol of a connection that has sent its first data; *tls* is the context of its handshake.
+    *most* is the maximum number of connections.
     """
 
     def __init__(
-        self, listener: socket.socket, protocol: Callable[[], HttpConnection], tls: ssl.SSLContext | None
+        self,
+        listener: socket.socket,
+        protocol: Callable[[], AcceptedProtocol],
+        tls: ssl.SSLContext | None = None,
+        most: int | None = None,
     ) -> None:
-        self._listener, self._protocol, self._tls = listener, protocol, tls
+        self._listener, self._protocol, self._tls, self._most = listener, protocol, tls, most
         self._loop = asyncio.get_running_loop()
         self._connections: OrderedDict[ClientConnection, None] = OrderedDict()  #: oldest first
         self._of_host: Counter[str] = Counter()
@@ -109,7 +129,7 @@ class AcceptLoop:
         connection = ClientConnection(client_group(address), self._loop.time())
         self._connections[connection] = None
         self._of_host[connection.host] += 1
-        most = max_connections()
+        most = max_connections() if self._most is None else self._most
         too_many_of_host = self._of_host[connection.host] > most // ADDRESS_SHARE
         if too_many_of_host or len(self._connections) > most:
             self._refusals.warn("too many connections: the longest-idle one was closed; the newest is from", address)
@@ -128,15 +148,16 @@ class AcceptLoop:
         Those that have sent nothing yet go first. So clients that hold connections cannot lock out others, in
         particular the kubelet's probes, even from the same address. If none is idle, the new connection is closed.
         """
-        hosts = [host] if host else sorted(self._of_host, key=lambda name: -self._of_host[name])
-        for name in hosts:
-            of_host = (connection for connection in self._connections if connection.host == name)
-            candidates = (connection for connection in of_host if connection is not new and connection.idle)
-            first = next(candidates, None)
-            if first is not None and first.protocol is None:
-                return first
-            if first is not None:
-                return min((first, *candidates), key=lambda connection: connection.last_received)
+        counts = [self._of_host[host]] if host else sorted(set(self._of_host.values()), reverse=True)
+        for most in counts:
+            candidates = [
+                each
+                for each in self._connections
+                if each is not new and each.idle and self._of_host[each.host] == most and host in (None, each.host)
+            ]
+            if candidates:
+                silent = next(filter(ClientConnection.has_sent_nothing, candidates), None)
+                return silent or min(candidates, key=lambda connection: connection.last_received)
         return new
 
     def _forget(self, connection: "ClientConnection") -> None:
@@ -208,13 +229,13 @@ class ClientConnection:
 
     def __init__(self, host: str, since: float) -> None:
         self.host, self._since = host, since
-        self.protocol: HttpConnection | None = None
+        self.protocol: AcceptedProtocol | None = None
         self.task: asyncio.Task[None] | None = None
 
-    def started(self, protocol: Callable[[], HttpConnection]) -> Callable[[], HttpConnection]:
+    def started(self, protocol: Callable[[], AcceptedProtocol]) -> Callable[[], Any]:
         """Return a factory of the protocol, which is used once."""
 
-        def create() -> HttpConnection:
+        def create() -> AcceptedProtocol:
             self.protocol = protocol()
             return self.protocol
 
@@ -223,11 +244,14 @@ class ClientConnection:
     @property
     def established(self) -> bool:
         """Whether the handshake is over."""
-        return self.protocol is not None and self.protocol.connected
+        return self.protocol is not None and self.protocol.transport is not None
 
     @property
     def idle(self) -> bool:
         return self.protocol is None or self.protocol.idle
+
+    def has_sent_nothing(self) -> bool:
+        return self.protocol is None or not self.protocol.last_received
 
     @property
     def last_received(self) -> float:
@@ -235,7 +259,7 @@ class ClientConnection:
         return max(self._since, self.protocol.last_received if self.protocol is not None else 0.0)
 
     def close(self) -> None:
-        if self.protocol is not None and self.protocol.connected:
+        if self.protocol is not None and self.protocol.transport is not None:
             self.protocol.transport.abort()
         elif self.task is not None:
             self.task.cancel()
@@ -258,12 +282,12 @@ class MinuteLog:
         self._next, self._skipped = now + _LOG_SECONDS, 0
 
 
-def max_connections() -> int:
-    """Return the maximum number of connections of one server, which depends on the limit of file descriptors."""
-    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if descriptors == resource.RLIM_INFINITY:
+def max_connections(descriptors: int = 1) -> int:
+    """Return the maximum number of connections of one server, each of which takes so many file *descriptors*."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
         return MAX_CONNECTIONS
-    return min(MAX_CONNECTIONS, descriptors // DESCRIPTOR_SHARE)
+    return min(MAX_CONNECTIONS, limit // DESCRIPTOR_SHARE // descriptors)
 
 
 def client_group(address: str) -> str:

@@ -126,11 +126,6 @@ class HttpConnection(H11Protocol):
             self.transport.close()
 
     @property
-    def connected(self) -> bool:
-        """Whether the handshake is over."""
-        return self.transport is not None
-
-    @property
     def idle(self) -> bool:
         """Whether no response is in progress, or the client is not receiving it."""
         return self.cycle is None or self.cycle.response_complete or self._send_timer is not None

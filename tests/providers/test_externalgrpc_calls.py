@@ -105,10 +105,14 @@ def test_callers_cannot_fill_the_log() -> None:
 
 #: gRPC's peer and the certificate → caller
 CALLERS: dict[str, tuple[str, dict[str, list[bytes]], str]] = {
-    "plain text": ("ipv4:10.0.0.1:5000", {}, "10.0.0.1:5000"),
-    "IPv6": ("ipv6:%5Bfd00::1%5D:5000", {}, "[fd00::1]:5000"),
-    "a certificate": ("ipv4:10.0.0.1:5000", {"x509_common_name": [b"autoscaler"]}, "autoscaler (10.0.0.1:5000)"),
-    "a peer of another kind": ("unix", {}, "unix"),
+    "plain text": ("unix-abstract:socket/10.0.0.1:5000", {}, "10.0.0.1:5000"),
+    "IPv6": ("unix-abstract:socket/%5Bfd00::1%5D:5000", {}, "[fd00::1]:5000"),
+    "a certificate": (
+        "unix-abstract:socket/10.0.0.1:5000",
+        {"x509_common_name": [b"autoscaler"]},
+        "autoscaler (10.0.0.1:5000)",
+    ),
+    "not by the relay": ("unix:", {}, "unix:"),
 }
 
 

@@ -1,7 +1,8 @@
-"""Open many connections that never send a complete request: ``python -m tests.security.flood PORT COUNT [HEX]``.
+"""Open many connections that never send a complete request.
 
-Prints a line when all connections were opened, and opens those again that the server closes, until killed. HEX is what
-each of them sends. The connections come from two addresses, of which each has half.
+``python -m tests.security.flood PORT COUNT HEX [ADDRESS …]`` prints a line when all connections were opened, and opens
+those again that the server closes, until killed. HEX is what each of them sends. They come from the addresses in
+turn; 127.0.0.1 and 127.0.0.2 if there are none.
 """
 
 import contextlib
@@ -9,17 +10,18 @@ import resource
 import selectors
 import socket
 import sys
+from collections.abc import Sequence
 from typing import Final
 
 ADDRESSES: Final = ("127.0.0.1", "127.0.0.2")
 
 
-def main(port: int, count: int, sent: bytes) -> None:
+def main(port: int, count: int, sent: bytes, addresses: Sequence[str]) -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     selector = selectors.DefaultSelector()
     for number in range(count):
-        opened(selector, port, ADDRESSES[number % len(ADDRESSES)], sent)
+        opened(selector, port, addresses[number % len(addresses)], sent)
     sys.stdout.write("flooding\n")
     sys.stdout.flush()
     while True:
@@ -43,4 +45,4 @@ def opened(selector: selectors.BaseSelector, port: int, address: str, sent: byte
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), bytes.fromhex(sys.argv[3] if len(sys.argv) > 3 else ""))
+    main(int(sys.argv[1]), int(sys.argv[2]), bytes.fromhex(sys.argv[3]), sys.argv[4:] or ADDRESSES)
