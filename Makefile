@@ -46,7 +46,7 @@ PROJECT = $(if $(OWNER),--owner '$(OWNER)') $(if $(REGISTRY),--registry '$(REGIS
 GRPC := rescheduler/providers/externalgrpc
 
 .PHONY: help test unit coverage lint format demo demo-proxy bench fuzz soak scale faults conformance survival predictions landings autoscaler karpenter proto build up down clean \
-	lock audit release rendered docs screenshots
+	lock bases audit release rendered docs screenshots
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -130,6 +130,9 @@ lock: $(READY) ## update the dependencies of the image and the release tools, an
 	@$(LOCK) --extra grpc --output-file requirements.lock setup.cfg
 	@$(LOCK) --extra grpc --extra aws --output-file requirements-aws.lock setup.cfg
 	@$(LOCK) --output-file deploy/release/tools.lock deploy/release/tools.in
+
+bases: $(READY) ## pin the base images of the Dockerfile by digest in deploy/release/bases.lock; needs docker and the registries
+	@$(BIN)/python -m deploy.release.bases
 
 audit: $(READY) ## compare the pinned packages with the known vulnerabilities of osv.dev; skipped without a network
 	@$(BIN)/python -m deploy.release.audit

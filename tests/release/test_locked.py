@@ -1,16 +1,18 @@
 """Pinned requirements, and their use by the image and the workflow."""
 
 import configparser
+import hashlib
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 from packaging.requirements import Requirement
 
-from deploy.release import sbom
+from deploy.release import bases, sbom
 from deploy.release.audit import LOCKS as AUDITED
 from deploy.release.audit import audit
 from deploy.release.audit import command as audit_command
@@ -72,15 +74,97 @@ def test_the_image_has_no_shell_and_no_root() -> None:
     assert re.search(r"^ARG RUNTIME=gcr\.io/distroless/python3-debian12:nonroot$", DOCKERFILE, re.MULTILINE)
 
 
-def test_the_workflow_resolves_the_base_images_and_uses_them() -> None:
+def test_the_workflow_builds_on_the_pinned_base_images() -> None:
     scripts = "\n".join(step.get("run", "") for step in STEPS)
-    assert "imagetools inspect" in scripts
+    assert 'python3 -m deploy.release.bases --print >> "$GITHUB_OUTPUT"' in scripts
     for name, variable in (("BASE", "RESOLVED"), ("RUNTIME", "RESOLVED_RUNTIME")):
         assert f'--build-arg {name}="${variable}"' in scripts
         [resolved] = [step["env"][variable] for step in STEPS if variable in step.get("env", {})]
         assert resolved == f"${{{{ steps.base.outputs.{name} }}}}"
-        assert f"ARG {name}={JOBS['image']['env'][name]}\n" in DOCKERFILE
     assert "make release" in scripts
+
+
+IMAGES = bases.images(DOCKERFILE)
+#: A registry's client: the digest of an image is that of its name.
+DOCKER = """#!{python}
+import hashlib, sys
+assert sys.argv[1:-1] == ["buildx", "imagetools", "inspect", "--format", "{{{{.Manifest.Digest}}}}"]
+{act}
+"""
+FOUND = "print('sha256:' + hashlib.sha256(sys.argv[-1].encode()).hexdigest())"
+
+
+@pytest.fixture
+def docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Put a client on PATH that acts as told."""
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+
+    def install(act: str) -> None:
+        (tmp_path / "docker").write_text(DOCKER.format(python=sys.executable, act=act))
+        (tmp_path / "docker").chmod(0o755)
+
+    return install
+
+
+def digest_of(image: str) -> str:
+    return f"{image}@sha256:{hashlib.sha256(image.encode()).hexdigest()}"
+
+
+def test_base_images_are_pinned_and_then_no_longer_resolved(
+    tmp_path: Path, docker: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock = tmp_path / "bases.lock"
+    docker(FOUND)
+    assert bases.main([], lock) == 0
+    docker("sys.exit('the tag must not be resolved')")
+    assert bases.main(["--print"], lock) == 0
+    lines = [f"{name}={digest_of(image)}\n" for name, image in IMAGES.items()]
+    assert capsys.readouterr() == ("".join(lines), "")
+    assert list(IMAGES) == ["BASE", "RUNTIME"]
+
+
+def test_an_image_that_is_not_pinned_is_resolved_and_named(
+    tmp_path: Path, docker: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock = tmp_path / "bases.lock"
+    lock.write_text(f"# text\nBASE={IMAGES['BASE']}@sha256:{'0' * 64}\n")
+    docker(FOUND)
+    assert bases.main(["--print"], lock) == 0
+    out, err = capsys.readouterr()
+    assert out == f"BASE={IMAGES['BASE']}@sha256:{'0' * 64}\nRUNTIME={digest_of(IMAGES['RUNTIME'])}\n"
+    assert err == f"bases: {IMAGES['RUNTIME']} has no digest in bases.lock: its tag is resolved\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"BASE=python:3.10-slim@sha256:{'0' * 64}",
+        "BASE=python:3.11-slim",
+        "BASE=python:3.11-slim@sha256:0",
+        f"OTHER=python:3.11-slim@sha256:{'0' * 64}",
+    ],
+)
+def test_a_lock_of_other_images_is_refused(line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lock = tmp_path / "bases.lock"
+    lock.write_text(f"{line}\n")
+    assert bases.main(["--print"], lock) == 1
+    assert capsys.readouterr().err.endswith(f"{line}; run make bases\n")
+
+
+@pytest.mark.parametrize("act", ["sys.exit('dial tcp: no such host')", "print('sha256:1')", "print('<html>')"])
+def test_without_a_registry_the_lock_stays(
+    act: str, tmp_path: Path, docker: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock = tmp_path / "bases.lock"
+    lock.write_text("# before\n")
+    docker(act)
+    assert bases.main([], lock) == 1
+    assert lock.read_text() == "# before\n"
+    assert capsys.readouterr().err.startswith(f"bases: {IMAGES['BASE']}: docker buildx imagetools found no digest: ")
+
+
+def test_the_lock_is_of_the_images_of_the_dockerfile() -> None:
+    assert set(bases.locked(bases.LOCK.read_text(), IMAGES)) <= set(IMAGES)
 
 
 def test_all_actions_are_pinned_by_commit_and_have_no_expressions_in_scripts() -> None:
