@@ -214,7 +214,7 @@ class ReadControllers:
 
     owners: frozenset[tuple[str, OwnerReference]] = frozenset()  #: namespaces and controllers of pods
     controllers: frozenset[Controller] = frozenset()
-    read_refusals: bool = False  #: also read events about pods that the controllers could not create
+    read_refusals: bool = False  #: also read why the controllers could not create pods, and why pods do not run
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from rescheduler.draining.following import (
     failure,
     follow,
     merged_states,
+    needs_reasons,
     read_interval,
     too_slow,
     waited,
@@ -175,8 +176,8 @@ def _landed(drain: Drain, now: float) -> Result:
 def _read(drain: Drain, now: float) -> tuple[Drain, tuple[Action, ...]]:
     if not drain.debts or not drain.reads_again(now, read_interval(drain)):
         return drain, ()
-    read_refusals = any(timers.uncreated is not None for timers in drain.timers.values())
-    return replace(drain, read_at=None, asked_at=now), (controllers_of(drain, read_refusals=read_refusals),)
+    reading = controllers_of(drain, read_refusals=needs_reasons(drain, now))
+    return replace(drain, read_at=None, asked_at=now), (reading,)
 
 
 def _ask_again(drain: Drain, now: float) -> tuple[Drain, tuple[Action, ...]]:

@@ -20,6 +20,9 @@ IDLE_READ_INTERVAL: Final = 10.0
 #: may take one more.
 _STEPS_TIMEOUTS: Final = 2
 
+#: Seconds before the landing timeout in which it is read why pods do not run.
+_REASON_SECONDS: Final = 15.0
+
 #: The Job controller's back-off before it replaces a failed pod.
 _JOB_BACKOFF: Final = Backoff(timedelta(seconds=10), timedelta(minutes=10))
 
@@ -52,7 +55,7 @@ def failure(drain: Drain, now: float, removed_by: str = "") -> Failure | None:
             return _refused(drain, controller)
         if _is_over(timers.unschedulable, drain.limits.creation, now):
             pods = ", ".join(drain.replicas[controller].unschedulable[:3])
-            why = f"{_replacement(controller)}: the scheduler cannot place {pods}"
+            why = f"{_replacement(controller)}: the scheduler cannot place {pods}{_hindrances(drain, [controller])}"
             return Failure(Why.REPLACEMENT_UNSCHEDULABLE, why, owners=(controller,))
         if _is_over(timers.unbound, drain.limits.binding + delay, now):
             return _not_bound(drain, controller, drain.limits.binding + delay)
@@ -118,6 +121,15 @@ def controllers_of(drain: Drain, *, read_refusals: bool = False) -> ReadControll
     return ReadControllers(owners, frozenset(drain.debts), read_refusals)
 
 
+def needs_reasons(drain: Drain, now: float) -> bool:
+    """Return whether the next read must show why pods are missing, because the drain may fail soon for that."""
+    if any(timers.uncreated is not None or timers.unschedulable is not None for timers in drain.timers.values()):
+        return True
+    patience = drain.limits.landing or drain.limits.eviction
+    late = drain.last_eviction_at is not None and now >= drain.last_eviction_at + patience - _REASON_SECONDS
+    return late and bool(drain.owed)
+
+
 def read_interval(drain: Drain) -> float:
     """Return the seconds between reads of the controllers."""
     return READ_INTERVAL if drain.timers or not drain.waiting else IDLE_READ_INTERVAL
@@ -163,6 +175,7 @@ def _landing_timeout(drain: Drain, now: float, removed_by: str) -> Failure | Non
         why += "".join(
             f"; {drain.detaching[controller]}" for controller in missing[:3] if controller in drain.detaching
         )
+        why += _hindrances(drain, [controller for controller in missing if controller not in drain.detaching])
         return Failure(Why.LANDING_TIMEOUT, why, owners=tuple(missing))
     if drain.waiting:
         return _not_evicted(drain, unpaid, removed_by)
@@ -192,6 +205,11 @@ def _named(drain: Drain, controllers: list[Controller]) -> str:
     return ", ".join(
         f"{controller} ({max(1, drain.shortfall(controller).ready)} missing)" for controller in controllers[:3]
     )
+
+
+def _hindrances(drain: Drain, controllers: list[Controller]) -> str:
+    """Return why pods of *controllers* do not run, as far as it is known."""
+    return "".join(f"; {why}" for controller in controllers[:3] if (why := drain.states[controller].hindrance))
 
 
 def _not_bound(drain: Drain, controller: Controller, seconds: float) -> Failure:

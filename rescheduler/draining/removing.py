@@ -137,6 +137,8 @@ def withheld(drain: Drain, event: OrderWithheld, now: float) -> Result:
     if event.ground is Ground.PODS and may_move:
         drain = replace(requesting(drain, Phase.MARKING), landed_at=None, deadline=NEVER)
         return drain, (exits.mark(drain),)
+    if event.ground is Ground.OWED:  # later rounds count the pods of all controllers again
+        drain = replace(drain, paid=frozenset())
     return exits.reopen(drain, Failure(_WITHHELD[event.ground], event.why), now)
 
 

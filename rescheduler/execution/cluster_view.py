@@ -293,7 +293,8 @@ class ClusterView(WatchedNodes):
         evicted: Collection[str] = (),
     ) -> dict[Controller, Replicas]:
         """Count the pods of each controller; see :func:`~rescheduler.planning.debts.count_replicas`."""
-        return count_replicas(self._state.snapshot().pods.values(), states, node, staying, evicted, self._clock.now())
+        pods = self._state.snapshot().pods.values()
+        return count_replicas(pods, states, node, staying, evicted, self._clock.now(), self.node)
 
     def job_blockers(self, states: Iterable[ControllerState], pods: Iterable[Pod]) -> tuple[Blocker, ...]:
         """Return why *pods* of one node must not be evicted, because of Jobs among *states*."""

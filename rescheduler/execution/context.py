@@ -220,8 +220,8 @@ class Controllers(Protocol):
         """Return the states of *controllers* and of the topmost controllers of *owners*.
 
         *siblings* are owners of other pods; ReplicaSets among them may belong to the same controllers. With
-        *read_refusals*, also read why pods cannot be created. Raises ReschedulerError, and Forbidden if a permission is
-        missing.
+        *read_refusals*, also read why pods cannot be created or do not run. Raises ReschedulerError, and Forbidden if
+        a permission is missing.
         """
         ...
 

@@ -141,16 +141,17 @@ class LastLook:
         namespaces = {debt.controller.namespace for debt in terms.debts}
         pods = cluster.pods(name, namespaces)
         minimum = terms.policy is not None and terms.policy.min_on_demand_nodes > 0
+        nodes = {each.name: each for each in cluster.nodes()} if minimum or terms.debts else {}
         return objection(
             self._node,
             terms,
             Seen(
                 node=node,
                 pods=[pod for pod in pods if pod.node_name == name],
-                nodes=cluster.nodes() if minimum else (),
+                nodes=list(nodes.values()),
                 states=states,
                 replicas=count_replicas(
-                    pods, states.values(), name, evicted=terms.evicted, now=self._access.clock.now()
+                    pods, states.values(), name, (), terms.evicted, self._access.clock.now(), nodes.get
                 ),
             ),
         )

@@ -1,5 +1,6 @@
 """Read the controllers of pods with GET requests when a drain needs them."""
 
+import contextlib
 import logging
 import threading
 from collections import Counter, defaultdict
@@ -18,7 +19,17 @@ from rescheduler.kube.client import Client
 from rescheduler.kube.lister import Resource, read_structs
 from rescheduler.kube.owners import CustomOwners, latest_message
 from rescheduler.kube.responses import decoded
-from rescheduler.kube.workloads import Job, JobPod, WorkloadObject, controller_of, digest, facts, restarts, wanted
+from rescheduler.kube.workloads import (
+    Job,
+    JobPod,
+    StartingPod,
+    WorkloadObject,
+    controller_of,
+    digest,
+    facts,
+    restarts,
+    wanted,
+)
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.rules.pod_traits import named_controller
 
@@ -28,6 +39,9 @@ CACHED_REPLICA_SETS: Final = 20_000
 
 #: Controllers above a controller that are looked at: a LeaderWorkerSet is three levels above the pods of its workers.
 _LEVELS: Final = 4
+
+#: Selects the pods that have not finished.
+_LIVE: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
 S = TypeVar("S", WorkloadObject, Job)
 
@@ -138,7 +152,8 @@ class ControllerReader:
 
         `owner_uids` of a Deployment contains the UIDs of the ReplicaSets that :meth:`topmost` has seen. With
         *read_refusals*, if the controller's condition does not state why pods cannot be created, the reason is read
-        from the conditions of its ReplicaSets, and from recent ``FailedCreate`` events if these may be listed.
+        from the conditions of its ReplicaSets, and from recent ``FailedCreate`` events if these may be listed. Without
+        such a reason, the pods are read for why they do not run.
         """
         below: defaultdict[Controller, list[Controller]] = defaultdict(list)
         with self._lock:
@@ -154,6 +169,7 @@ class ControllerReader:
             for controller, state in states.items():
                 if state.exists and not state.refusal:
                     states[controller] = replace(state, refusal=self._refusal(state, below.get(controller, [])))
+            self._add_hindrances(states)
         return states
 
     def _forget(self, gone: set[Controller]) -> None:
@@ -182,36 +198,59 @@ class ControllerReader:
         workload = self._read(controller, WorkloadObject)
         uids = _owner_uids(controller, below)
         if workload is None:
-            return self._orphaned(controller, uids)
+            return self._gone(controller, uids, below)
+        if workload.metadata.ends_with_its_pods and (left := self._left_behind(controller, uids, below)) is not None:
+            return replace(left, deleting=True)
         heir = msgspec.structs.replace(controller, uid=workload.metadata.uid)
         if heir == controller:
             self._note_parents(controller, workload.metadata.owner_references)
-        return ControllerState(
-            controller,
-            uids | _owner_uids(heir, below),
-            wanted=workload.wanted,
-            least_available=workload.least_available if workload.rolling_out else None,
-            template=digest(workload.spec.template),
-            refusal=one_line(workload.refusal),
-            min_ready_seconds=workload.spec.min_ready_seconds,
-            exists=heir == controller,
-            deleting=workload.metadata.deleting,
-        )
+        found = _state_of(controller, workload, uids | _owner_uids(heir, below))
+        return replace(found, exists=heir == controller)
 
-    def _orphaned(self, controller: Controller, uids: frozenset[str]) -> ControllerState:
-        """Return the state of a controller that is gone. The orphaned ReplicaSets of a Deployment still want pods."""
-        wanted = 0
-        if controller.kind == "Deployment":
-            with self._lock:
-                candidates = sorted(self._former[controller.namespace, controller.name])
-                candidates += [lower for lower, upper in self._above.values() if upper == controller]
-            read = (self._get(candidate, WorkloadObject) for candidate in candidates)
-            orphans = [one for one in read if one is not None and controller_of(one.metadata.owner_references) is None]
-            wanted = sum(orphan.wanted for orphan in orphans)
-            uids = uids.union(orphan.metadata.uid for orphan in orphans)
-        if not wanted and self._returns(controller):
+    def _gone(
+        self, controller: Controller, uids: frozenset[str], below: Mapping[Controller, list[Controller]]
+    ) -> ControllerState:
+        """Return the state of a controller that is gone."""
+        if (left := self._left_behind(controller, uids, below)) is not None:
+            return left
+        if self._returns(controller):
             return ControllerState(controller, uids, exists=False, returning=True)
-        return ControllerState(controller, uids, wanted=wanted, exists=False)
+        return ControllerState(controller, uids, wanted=0, exists=False)
+
+    def _left_behind(
+        self, controller: Controller, uids: frozenset[str], below: Mapping[Controller, list[Controller]]
+    ) -> ControllerState | None:
+        """Return what the ReplicaSets that a Deployment left behind want, or None if they want no pods.
+
+        An orphan wants pods by itself. If another controller has adopted a ReplicaSet, that one decides.
+        """
+        if controller.kind != "Deployment":
+            return None
+        with self._lock:
+            known = set(self._former[controller.namespace, controller.name])
+            known |= {lower for lower, upper in self._above.values() if upper == controller}
+        read = [one for one in (self._get(each, WorkloadObject) for each in sorted(known)) if one is not None]
+        above = {one.metadata.uid: controller_of(one.metadata.owner_references) for one in read}
+        orphans = [one for one in read if above[one.metadata.uid] is None]
+        heirs = {_controller(controller.namespace, each) for each in above.values() if each is not None} - {controller}
+        adopters = [state for heir in sorted(heirs) if (state := self._adopter(heir, below)) is not None]
+        kept = {uid for uid, each in above.items() if each is None or each.uid != controller.uid}
+        uids = uids.union(kept, *(adopter.owner_uids for adopter in adopters))
+        if any(adopter.wanted is None for adopter in adopters):
+            return ControllerState(controller, uids, exists=False, returning=True)
+        wanted = sum(orphan.wanted for orphan in orphans) + sum(adopter.wanted or 0 for adopter in adopters)
+        if not wanted:
+            return None
+        rolling = not orphans and len(adopters) == 1
+        least = adopters[0].least_available if rolling else None
+        return ControllerState(controller, uids, wanted=wanted, least_available=least, exists=False)
+
+    def _adopter(self, heir: Controller, below: Mapping[Controller, list[Controller]]) -> ControllerState | None:
+        """Return the state of a controller that adopted a ReplicaSet, or None if it is gone, too."""
+        if heir.kind in _KINDS:
+            workload = self._get(heir, WorkloadObject)
+            return None if workload is None else _state_of(heir, workload, _owner_uids(heir, below))
+        return self._custom_state(heir, below.get(heir, []))
 
     def _custom_state(self, controller: Controller, below: Iterable[Controller]) -> ControllerState:
         """Return the state of a custom controller, as it says itself. An unreadable one is derived from ReplicaSets."""
@@ -304,6 +343,19 @@ class ControllerReader:
             return ""  # the text is optional
         return one_line(refusal)
 
+    def _add_hindrances(self, states: dict[Controller, ControllerState]) -> None:
+        """Add to *states* why one of their pods does not run. The texts are optional, so errors are ignored."""
+        unexplained = {owner: each for each, state in states.items() if not state.refusal for owner in state.owners}
+        for namespace in sorted({namespace for namespace, _ in unexplained}):
+            with contextlib.suppress(ReschedulerError):
+                for pod in read_structs(self._client, _pods(namespace, fields=_LIVE), StartingPod):
+                    owner = controller_of(pod.metadata.owner_references)
+                    controller = unexplained.get((namespace, owner.uid)) if owner is not None else None
+                    leaving = pod.metadata.deletion_timestamp is not None
+                    if controller is not None and not leaving and (why := pod.hindrance):
+                        text = one_line(f"pod {namespace}/{pod.metadata.name}: {why}")
+                        states[controller] = replace(states[controller], hindrance=text)
+
     def _returns(self, controller: Controller) -> bool:
         """Return whether *controller*, which is gone, may be created again: one of the controllers above it exists.
 
@@ -368,6 +420,19 @@ class ControllerReader:
             return decoded(act, response.body, shape)
         except NotFound:
             return None
+
+
+def _state_of(controller: Controller, workload: WorkloadObject, owner_uids: frozenset[str]) -> ControllerState:
+    return ControllerState(
+        controller,
+        owner_uids,
+        wanted=workload.wanted,
+        least_available=workload.least_available if workload.rolling_out else None,
+        template=digest(workload.spec.template),
+        refusal=one_line(workload.refusal),
+        min_ready_seconds=workload.spec.min_ready_seconds,
+        deleting=workload.metadata.deleting,
+    )
 
 
 def _owner_uids(controller: Controller, below: Mapping[Controller, list[Controller]]) -> frozenset[str]:

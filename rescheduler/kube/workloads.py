@@ -269,6 +269,57 @@ class JobPod(Wire, frozen=True):
     status: JobPodStatus = JobPodStatus()
 
 
+# Pods that do not run yet, and why. Pure.
+
+
+class Waiting(Wire, frozen=True):
+    """Why a container does not run, for example with the reason ImagePullBackOff or CrashLoopBackOff."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerState(Wire, frozen=True):
+    waiting: Waiting | None = None
+
+
+class StartingContainer(Wire, frozen=True):
+    name: str = ""
+    state: ContainerState = ContainerState()
+
+
+class StartingPodStatus(Wire, frozen=True):
+    conditions: tuple[WorkloadCondition, ...] | None = None
+    container_statuses: tuple[StartingContainer, ...] | None = None
+    init_container_statuses: tuple[StartingContainer, ...] | None = None
+
+
+class StartingPodMeta(JobPodMeta, frozen=True):
+    deletion_timestamp: str | None = None
+
+
+class StartingPod(Wire, frozen=True):
+    metadata: StartingPodMeta
+    status: StartingPodStatus = StartingPodStatus()
+
+    @property
+    def hindrance(self) -> str:
+        """Why the pod is not Ready: a container that waits for more than its start, or the scheduler's message."""
+        for container in (*(self.status.init_container_statuses or ()), *(self.status.container_statuses or ())):
+            waiting = container.state.waiting
+            if waiting is not None and waiting.reason not in _STARTING:
+                message = f": {waiting.message}" if waiting.message else ""
+                return f"container {container.name} waits: {waiting.reason}{message}"
+        for condition in self.status.conditions or ():
+            if (condition.type, condition.status) == ("PodScheduled", "False") and condition.message:
+                return condition.message
+        return ""
+
+
+#: Reasons of containers whose start is normal.
+_STARTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
+
+
 def wanted(job: Job) -> int:
     """Return the number of pods of *job* that should run at present."""
     if (

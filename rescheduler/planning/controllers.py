@@ -70,6 +70,7 @@ class ControllerState:
     #: Its pods are not interchangeable, although it is not built in: they are moved one at a time.
     one_at_a_time: bool = False
     refusal: str = ""  #: why it cannot create pods: a ReplicaFailure condition or a FailedCreate event
+    hindrance: str = ""  #: why one of its pods does not run: a container that waits, or what the scheduler says
     succeeded: int = 0  #: pods that succeeded, for kinds whose `wanted` does not already account for them
     job: JobFacts | None = None  #: only for a Job
     min_ready_seconds: int = 0  #: a pod is available once it has been Ready for this time

@@ -21,6 +21,7 @@ suspended, finished        Job                   nothing while it wants no pods
 being deleted, orphans     any                   as before, at most the desired number
 being deleted otherwise    any                   nothing: its pods are deleted as well
 deleted, pods orphaned     Deployment            what its orphaned ReplicaSets want
+deleted, pods adopted      Deployment            what the controller that adopted its ReplicaSets wants
 deleted                    any                   nothing, unless it is created again. As before, while a controller
                                                  above it exists, which may create it again
 created again              any                   what the new controller of the same name wants
@@ -29,13 +30,13 @@ cannot be read             others                as before
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 import msgspec
 
-from predicates.objects import Pod
+from predicates.objects import Node, Pod
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.forms import instant
 
@@ -142,10 +143,13 @@ class _Tally:
     unschedulable: list[str] = field(default_factory=list)
     unready: list[str] = field(default_factory=list)
 
-    def add(self, pod: Pod, ready_by: datetime | None, *, returned: bool) -> None:
-        """Count *pod*. It is available if it has been Ready since *ready_by*; None means that Ready is enough."""
+    def add(self, pod: Pod, ready_by: datetime | None, *, returned: bool, runs: bool) -> None:
+        """Count *pod*. It is available if it has been Ready since *ready_by*; None means that Ready is enough.
+
+        *runs* is whether its node is Ready.
+        """
         # A pod that no kubelet has reported on has no Ready condition yet, which counts as Ready elsewhere.
-        ready = bool(pod.node_name) and pod.ready and pod.phase != "Pending" and not returned
+        ready = bool(pod.node_name) and pod.ready and pod.phase != "Pending" and runs and not returned
         self.live += 1
         self.bound += bool(pod.node_name) and not returned
         self.ready += ready
@@ -164,6 +168,11 @@ class _Tally:
         return Replicas(self.live, self.bound, self.ready, unschedulable, unready, self.returned, self.unavailable)
 
 
+def is_ready(node: Node) -> bool:
+    """Return whether *node* is Ready. The condition is absent in some handwritten snapshot files."""
+    return node.condition("Ready") in ("True", "")
+
+
 def count_replicas(
     pods: Iterable[Pod],
     states: Iterable[ControllerState],
@@ -171,6 +180,7 @@ def count_replicas(
     staying: Collection[str] = (),
     evicted: Collection[str] = (),
     now: datetime | None = None,
+    node_of: Callable[[str], Node | None] | None = None,
 ) -> dict[Controller, Replicas]:
     """Count the *pods* of each controller. Pods of an orphaned ReplicaSet count for it and for its former Deployment.
 
@@ -180,6 +190,10 @@ def count_replicas(
     the drained node would have to move again. Pods in *evicted* (UIDs) never count, even before their deletion is
     observed. *now* is the time at which pods must have been Ready for their `minReadySeconds`; without
     it, Ready is enough.
+
+    *node_of* returns the Node with a name. Pods whose Node is gone do not count, although they look as if they ran
+    until the pod garbage collector deletes them, and pods on a Node that is not Ready are not Ready. Without it, all
+    Nodes are assumed to be Ready.
     """
     controllers: defaultdict[tuple[str, str], list[Controller]] = defaultdict(list)
     ready_by: dict[Controller, datetime] = {}
@@ -193,7 +207,11 @@ def count_replicas(
         counted_for = controllers.get((pod.namespace, pod.owner.uid)) if pod.owner is not None else None
         if not counted_for or pod.deletion_timestamp is not None or pod.uid in evicted:
             continue
+        known = node_of(pod.node_name) if node_of is not None and pod.node_name else None
+        if node_of is not None and pod.node_name and known is None:
+            continue
         returned = bool(node) and pod.node_name == node and pod.uid not in staying
+        runs = known is None or is_ready(known)
         for controller in counted_for:
-            tallies[controller].add(pod, ready_by.get(controller), returned=returned)
+            tallies[controller].add(pod, ready_by.get(controller), returned=returned, runs=runs)
     return {controller: tally.replicas for controller, tally in tallies.items()}

@@ -63,7 +63,7 @@ class Seen:
 
     node: Node
     pods: Sequence[Pod] = ()  #: on the node
-    nodes: Sequence[Node] = ()  #: all nodes; empty unless a minimum is required
+    nodes: Sequence[Node] = ()  #: all nodes; empty unless a minimum is required, or pods may be owed
     states: Mapping[Controller, ControllerState] = field(default_factory=dict)  #: of the controllers in the debts
     replicas: Mapping[Controller, Replicas] = field(default_factory=dict)  #: of the same controllers
 

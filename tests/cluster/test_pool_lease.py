@@ -17,7 +17,10 @@ from devcluster.standin.faults import Fault
 from rescheduler.clock import SystemClock
 from rescheduler.net.config_files import Duration
 from rescheduler.providers.base import DeleteOutcome, NodeRef, Refusal, Refused
-from tests.cluster.daemon import LEASES
+from tests.cluster.bad_days import FLAGS
+from tests.cluster.daemon import LEASES, Daemon
+from tests.cluster.machines import machines
+from tests.cluster.observer import Observer
 from tests.providers.cloudpools import document, node_of
 from tests.providers.externalgrpcs import connected
 from tests.providers.served import Service, services
@@ -97,3 +100,29 @@ def test_without_a_cluster_two_services_can_go_below_the_minimum(
         slow_sizes(pool)
         at_once(providers, pool)
         assert left(pool) == 0
+
+
+def test_the_daemon_and_a_service_keep_the_minimum(cluster: ControlPlane, observer: Observer, tmp_path: Path) -> None:
+    """The service is asked for the other machine while the order of the daemon is on its way to the pool."""
+    with machines(observer, tmp_path, 2, 1) as pool:
+        config = tmp_path / "cloud.json"
+        sections = msgspec.json.decode(config.read_bytes())
+        sections["pools"][0] |= {"minSize": 1}
+        config.write_bytes(msgspec.json.encode(sections))
+        pool.fill(web=2, api=3)
+        observer.running(5)
+        pool.faulty_app.inject(Fault(path="/pool/terminate", status=200, body="{}", acted=True, delay=1.5))
+        observer.open_all()
+        with (
+            Service(
+                tmp_path, "--cloud-provider=cloudpool", "--cloud-config=cloud.json", *in_cluster(cluster)
+            ) as service,
+            connected(service.address, CLOCK) as provider,
+            Daemon(cluster, *FLAGS, *pool.flags),
+        ):
+            observer.eventually(pool.orders, "the order of the daemon")
+            [other] = [machine for machine in pool.server.pool.machines() if machine.name == "od-2"]
+            outcome = provider.delete_nodes("od", [node_of(other)], deadline=CLOCK.monotonic() + 90)["od-2"]
+            assert isinstance(outcome, Refused), outcome
+            assert outcome.reason is Refusal.BELOW_MINIMUM
+            observer.stays(pool.ordered, ["od-1"])

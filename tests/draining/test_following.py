@@ -1,7 +1,7 @@
 """Tests of replacement pods: how they fail, and when nothing is owed any more."""
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import msgspec
 import pytest
@@ -126,6 +126,37 @@ def test_a_replacement_fails(phases: list[tuple[float, str, Replicas]], when: fl
     assert actions == (Release(),)
     assert drain.failure == Failure(why, f"replacement pod of Deployment ns/web: {message}")
     assert drain.debts == {ONE_POD.controller: ONE_POD.debt}
+
+
+HINDERED: Final = "pod ns/a2: container app waits: ImagePullBackOff: Back-off pulling image app:2"
+
+
+def test_the_landing_timeout_says_why_pods_do_not_run() -> None:
+    """It is read shortly before the timeout."""
+    starting = {ONE_POD: running(0, bound=1)}
+    story: Story = [
+        (580, seen("", starting), (reading(ONE_POD),)),
+        (580, read(ONE_POD), ()),
+        (591, seen("", starting), (reading(ONE_POD, read_refusals=True),)),
+        (591, read(ONE_POD, web=ONE_POD.state(hindrance=HINDERED)), ()),
+        (605, seen("", starting), (Release(),)),
+    ]
+    failure = play(replace(evicted(), read_at=570), story).failure
+    assert failure is not None
+    assert (failure.why, failure.detail.endswith(f"(1 missing); {HINDERED}")) == (Why.LANDING_TIMEOUT, True)
+
+
+def test_an_unschedulable_replacement_says_what_the_scheduler_says() -> None:
+    said = "pod ns/a2: 0/2 nodes are available: 2 Insufficient cpu."
+    story: Story = [
+        (6, seen("", {ONE_POD: UNSCHEDULABLE}), ()),
+        (8, seen("", {ONE_POD: UNSCHEDULABLE}), (reading(ONE_POD, read_refusals=True),)),
+        (8, read(ONE_POD, web=ONE_POD.state(hindrance=said)), ()),
+        (21, seen("", {ONE_POD: UNSCHEDULABLE}), (Release(),)),
+    ]
+    failure = play(replace(evicted(), read_at=6), story).failure
+    assert failure is not None
+    assert failure.detail.endswith(f"the scheduler cannot place ns/a2; {said}")
 
 
 def test_replacements_that_do_not_become_ready_time_out() -> None:

@@ -1,6 +1,7 @@
 """Single drains on a cluster in memory, in frozen time."""
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -376,6 +377,14 @@ class TestSweep:
             assert here.marked == []
 
 
+def lose_node(here: LoopWorld) -> None:
+    here.cluster.delete("Node", "spot-1")
+
+
+def stop_kubelet(here: LoopWorld) -> None:
+    here.add(node("spot-1", ready="Unknown"))
+
+
 class TestProvider:
     def test_the_machine_is_removed_and_the_node_is_deleted(self) -> None:
         with world(*CLUSTER) as here:
@@ -472,6 +481,18 @@ class TestProvider:
             pool = ScriptedProvider([Accepted("booked"), Retryable("busy"), Deleted()])
             here.loop(provider=pool).round()
             assert (ended(here).removed, len(pool.orders)) == (True, 3)
+
+    @pytest.mark.parametrize("loss", [lose_node, stop_kubelet])
+    def test_the_machine_stays_if_the_node_with_the_moved_pods_is_lost(
+        self, loss: Callable[[LoopWorld], object]
+    ) -> None:
+        """Their pods look as if they ran, until other controllers of the cluster notice. They are still owed."""
+        with world(*CLUSTER) as here:
+            pool = ScriptedProvider([Retryable("503"), Deleted()])
+            pool.on_order = lambda: loss(here)
+            here.loop(provider=pool).round()
+            assert (why(here), len(pool.orders)) == (Why.REPLACEMENT_LOST, 1)
+            assert [owed.debt.controller for owed in here.memory.debts] == [WEB]
 
     def test_a_slow_removal_is_checked_in_later_rounds(self) -> None:
         with world(*CLUSTER) as here:

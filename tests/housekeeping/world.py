@@ -54,6 +54,7 @@ from rescheduler.housekeeping.round_plans import Actors, Knowledge, Mode
 from rescheduler.kube.cluster import NodeEdit
 from rescheduler.observe.events import Event, InvolvedLease, Planned
 from rescheduler.planning.controllers import Controller, ControllerState
+from rescheduler.planning.debts import is_ready
 from rescheduler.planning.last_look import Fresh, FreshPod
 from rescheduler.planning.memory import Memory, StoredSettings, load
 from rescheduler.planning.money.prices import PriceList
@@ -338,19 +339,22 @@ class LoopWorld:
         )
 
     def recover(self, controller: str) -> None:
-        """Make all its pods Ready, also future replacement pods."""
+        """Make all its pods Ready, also future replacement pods. Pods of lost nodes run on another one."""
         del self.replacements[controller]
+        usable = {node.name for node in self.cluster.nodes if is_ready(node)}
         for pod in list(self.cluster.pods.values()):
             if pod.owner is not None and pod.owner.name == controller and (not pod.node_name or not pod.ready):
-                running = {"node_name": pod.node_name or self.spot, "phase": "Running", "ready": True}
+                node = pod.node_name if pod.node_name in usable else self.spot
+                running = {"node_name": node, "phase": "Running", "ready": True}
                 self.cluster.upsert("Pod", msgspec.structs.replace(pod, **running, unschedulable_since=None))
 
     # Helpers for tests
 
     @property
     def spot(self) -> str:
-        """Return the spot node for replacement pods."""
-        return next(node.name for node in self.cluster.nodes if node.name.startswith("spot"))
+        """Return the spot node for replacement pods: the first one that is Ready, if any is."""
+        nodes = [node for node in self.cluster.nodes if node.name.startswith("spot")]
+        return next((node for node in nodes if is_ready(node)), nodes[0]).name
 
     def time(self, seconds: float = 0.0) -> str:
         """Return the time after a delay as an API timestamp."""
@@ -592,6 +596,7 @@ class ScriptedProvider(NoProvider):
     refused: Mapping[str, Refused] = field(default_factory=dict)  #: rejections by node
     trouble: ReschedulerError | None = None  #: error of every query
     on_notices: Callable[[], object] = lambda: None  #: called by `notices`
+    on_order: Callable[[], object] = lambda: None  #: called after each order
     orders: list[NodeRef] = ()  # type: ignore[assignment]
 
     name = "pool"
@@ -624,6 +629,7 @@ class ScriptedProvider(NoProvider):
                 except Withheld as error:
                     return {node.name: Refused(Refusal.WITHHELD, str(error)) for node in nodes}
         self.orders += [replace(node, labels={}) for node in nodes]
+        self.on_order()
         if all(node.name in self.gone for node in nodes):
             return {node.name: Deleted() for node in nodes}
         response = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]

@@ -3,7 +3,7 @@
 import datetime as dt
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import pytest
@@ -285,6 +285,59 @@ def test_the_orphaned_replica_sets_of_a_deployment_want_its_pods(
         assert "uid-web-1" in state.owner_uids
 
 
+ADOPTER: Final = f"{APPS}/deployments/renamed"
+#: The Deployment that adopted the ReplicaSet of a deleted one, and (desired pods, least available).
+ADOPTERS: Final[dict[str, tuple[Step, tuple[int | None, int | None]]]] = {
+    "keeps the pods": (obj("renamed", spec={"replicas": 3, "template": TEMPLATE}), (3, None)),
+    "wants less": (obj("renamed", spec={"replicas": 1, "template": TEMPLATE}), (1, None)),
+    "rolls out": (
+        obj(
+            "renamed",
+            spec={"replicas": 4, "template": TEMPLATE, "strategy": {"type": "RollingUpdate"}},
+            status={"replicas": 4, "updatedReplicas": 1},
+        ),
+        (4, 3),
+    ),
+    "is gone, too": (status(404), (0, None)),
+}
+
+
+@pytest.mark.parametrize("being_deleted", [False, True])
+@pytest.mark.parametrize(("step", "expected"), ADOPTERS.values(), ids=ADOPTERS)
+def test_an_adopted_replica_set_is_wanted_by_its_adopter(
+    edge: ScriptedApiServer,
+    reader: ControllerReader,
+    step: Step,
+    expected: tuple[int | None, int | None],
+    being_deleted: bool,
+) -> None:
+    """Somebody renames a Deployment: it is deleted without its pods, and a new one adopts them.
+
+    The former one may be kept for a while by a finalizer of somebody else.
+    """
+    former, now = reference("Deployment", "web"), reference("Deployment", "renamed")
+    edge.on("GET", f"{APPS}/replicasets/web-1", obj("web-1", former), obj("web-1", now))
+    reader.topmost("ns", reference("ReplicaSet", "web-1"))
+    edge.on("GET", PATHS[WEB], obj("web", metadata=DELETED) if being_deleted else status(404))
+    edge.on("GET", ADOPTER, step)
+    state = reader.states([WEB])[WEB]
+    assert (state.wanted, state.least_available) == expected
+    assert "uid-web-1" in state.owner_uids or not state.wanted
+
+
+def test_replica_sets_that_name_each_others_former_deployments_are_read_once(
+    edge: ScriptedApiServer, reader: ControllerReader
+) -> None:
+    api = Controller("ns", "Deployment", "api", "uid-api")
+    for name, owner, other in (("web-1", "web", "api"), ("api-1", "api", "web")):
+        first, then = (obj(name, reference("Deployment", each)) for each in (owner, other))
+        edge.on("GET", f"{APPS}/replicasets/{name}", first, then, then)
+        reader.topmost("ns", reference("ReplicaSet", name))
+    for path in (PATHS[WEB], f"{APPS}/deployments/api"):
+        edge.on("GET", path, *[status(404)] * 4)
+    assert {state.wanted for state in reader.states([WEB, api]).values()} == {0}
+
+
 def test_a_deployment_that_was_created_again_wants_the_pods_of_the_former_one(
     edge: ScriptedApiServer, reader: ControllerReader
 ) -> None:
@@ -444,6 +497,51 @@ def test_events_are_those_of_the_replica_sets(edge: ScriptedApiServer, reader: C
     reader.states([WEB], read_refusals=True)
     selector = "involvedObject.uid=uid-web-1,reason=FailedCreate"
     assert [request.query["fieldSelector"] for request in edge.seen(path=EVENTS)] == [selector]
+
+
+def starting(name: str, *containers: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """Return a pod of the ReplicaSet web-1 with the states of its containers."""
+    meta = obj(name, reference("ReplicaSet", "web-1"), **fields).body["metadata"]
+    statuses = [{"name": f"c{number}", "state": each} for number, each in enumerate(containers)]
+    return {"metadata": meta, "status": {"phase": "Pending", "containerStatuses": statuses}}
+
+
+RUNS: Final[dict[str, Any]] = {"running": {}}
+PULLING: Final = {"waiting": {"reason": "ImagePullBackOff", "message": 'Back-off pulling image\n"web:2"'}}
+UNPLACED: Final = {
+    "conditions": [{"type": "PodScheduled", "status": "False", "message": "0/2 nodes are available"}],
+}
+#: A pod of the controller, and why it does not run.
+HINDRANCES: Final[dict[str, tuple[dict[str, Any], str]]] = {
+    "an image that cannot be pulled": (
+        starting("web-1-a", RUNS, PULLING),
+        'pod ns/web-1-a: container c1 waits: ImagePullBackOff: Back-off pulling image "web:2"',
+    ),
+    "a container that crashes": (
+        starting("web-1-a", {"waiting": {"reason": "CrashLoopBackOff"}}),
+        "pod ns/web-1-a: container c0 waits: CrashLoopBackOff",
+    ),
+    "an init container that crashes": (
+        {**starting("web-1-a"), "status": {"initContainerStatuses": [{"name": "init", "state": PULLING}]}},
+        'pod ns/web-1-a: container init waits: ImagePullBackOff: Back-off pulling image "web:2"',
+    ),
+    "no node": ({**starting("web-1-a"), "status": UNPLACED}, "pod ns/web-1-a: 0/2 nodes are available"),
+    "a container that is being created": (starting("web-1-a", {"waiting": {"reason": "ContainerCreating"}}), ""),
+    "a pod that runs": (starting("web-1-a", RUNS), ""),
+    "a pod that is being deleted": (starting("web-1-a", PULLING, metadata=DELETED), ""),
+}
+
+
+@pytest.mark.parametrize(("found", "expected"), HINDRANCES.values(), ids=HINDRANCES)
+def test_the_reason_why_pods_do_not_run_is_found(
+    edge: ScriptedApiServer, reader: ControllerReader, found: dict[str, Any], expected: str
+) -> None:
+    edge.on("GET", f"{APPS}/replicasets/web-1", obj("web-1", reference("Deployment", "web")))
+    edge.on("GET", PATHS[WEB], obj("web"))
+    edge.on("GET", EVENTS, listed())
+    edge.on("GET", PODS, listed(found))
+    reader.topmost("ns", reference("ReplicaSet", "web-1"))
+    assert reader.states([WEB], read_refusals=True)[WEB].hindrance == expected
 
 
 def test_events_are_not_read_if_a_condition_has_the_message(edge: ScriptedApiServer, reader: ControllerReader) -> None:

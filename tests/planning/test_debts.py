@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import pytest
@@ -19,7 +19,7 @@ from rescheduler.planning.debts import (
     paid,
     shortfall,
 )
-from tests.planning.builders import pod, snapshot
+from tests.planning.builders import node, pod, snapshot
 
 WEB = Controller("default", "Deployment", "web", "web-uid")
 
@@ -238,3 +238,24 @@ def test_a_pod_that_was_not_ready_for_long_enough_is_not_available(seconds: int,
 
 def test_without_a_node_all_pods_count() -> None:
     assert count_replicas(pods(mine("a", "od")), [state()]) == {WEB: Replicas(1, 1, 1)}
+
+
+#: Whether the Node of a Ready pod exists and is Ready, and how the pod counts.
+NODES: Final[dict[str, tuple[list[dict[str, Any]], Replicas | None]]] = {
+    "Ready": ([node("s1")], Replicas(1, 1, 1)),
+    "not Ready": ([node("s1", ready="False")], Replicas(1, 1, 0, unready=("uid-a",))),
+    "without a report of its kubelet": ([node("s1", ready="Unknown")], Replicas(1, 1, 0, unready=("uid-a",))),
+    "gone, before the pod garbage collector deletes the pod": ([], None),
+}
+
+
+@pytest.mark.parametrize(("nodes", "expected"), NODES.values(), ids=NODES)
+def test_a_ready_pod_counts_as_its_node_does(nodes: list[dict[str, Any]], expected: Replicas | None) -> None:
+    known = {each.name: each for each in snapshot(nodes).nodes}
+    counted = count_replicas(pods(mine("a")), [state()], node_of=known.get)
+    assert counted == ({} if expected is None else {WEB: expected})
+
+
+def test_a_pod_that_is_not_bound_needs_no_node() -> None:
+    unbound = mine("a", "", status={"conditions": []})
+    assert count_replicas(pods(unbound), [state()], node_of=lambda _: None)[WEB].live == 1
