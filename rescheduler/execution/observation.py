@@ -25,6 +25,7 @@ from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import ControllerReading, StepReading
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, Replicas
+from rescheduler.planning.forms import instant
 from rescheduler.planning.last_look import Fresh, OrderTerms
 from rescheduler.planning.outcome import Blocker, Plan, PodRef, Reason, Verdict
 from rescheduler.planning.rules.pod_traits import belongs_to_node, named_controller
@@ -55,6 +56,7 @@ class Observation:
         name = self._node.name
         if not self.node_exists:
             return NodeGone(f"node {name} is gone")
+        self._note_resumed(drain)
         return Seen(
             present=self._view.pods_on(name),
             replicas=self._replicas(drain, drain.states),
@@ -172,6 +174,21 @@ class Observation:
         owners = {uid for state in states for uid in state.owner_uids}
         pods = (pod for pod in self._view.pods().values() if pod.owner is not None and pod.owner.uid in owners)
         return [pod for pod in pods if pod.uid not in (self._earlier or ())]
+
+    def _note_resumed(self, drain: Drain) -> None:
+        """Note the earlier pods of a resumed drain: those that are older than the drain.
+
+        Pods that were preempted before the earlier process ended can then still be attributed to the drain, but not to
+        replacement pods that are created later.
+        """
+        if self._earlier is not None or not drain.resumed or drain.since is None or drain.debts.keys() - drain.states:
+            return
+        began = drain.since.replace(microsecond=0)  # timestamps of pods have no fractions
+        owners = {owner for controller in drain.debts for owner in drain.states[controller].owners}
+        pods = [pod for owned in self._view.owned_by(owners).values() for pod in owned]
+        self._earlier = frozenset(pod.uid for pod in pods if (instant(pod.creation_timestamp) or began) < began)
+        self._preemption(drain)
+        self._before = frozenset(self._view.preempted())
 
     def landed(self, drain: Drain) -> frozenset[str]:
         """Return the nodes of the replacement pods. The first call must be made before the first eviction."""

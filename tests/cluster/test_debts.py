@@ -44,6 +44,15 @@ def again(cluster: ControlPlane, path: str, workload: Json) -> None:
     cluster.apply([workload])
 
 
+def renamed(cluster: ControlPlane) -> None:
+    """Delete the Deployment without its pods, and create it under another name: it adopts the ReplicaSet."""
+    cluster.api.delete(WEB, propagationPolicy="Orphan")
+    cluster.wait_for(lambda: not cluster.api.items(f"{APPS}/deployments"), "the Deployment gone", seconds=60)
+    workload = deployment("web", 2)
+    workload["metadata"]["name"] = "renamed"
+    cluster.apply([workload])
+
+
 ROLLING: Final = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
 BELOW: Final = {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}
 HALF: Final = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "50%", "maxSurge": 0}}
@@ -75,6 +84,7 @@ CHANGES: Final[dict[str, tuple[Json, Callable[[ControlPlane], object]]]] = {
         deployment("web", 2),
         lambda cluster: cluster.api.delete(WEB, propagationPolicy="Orphan"),
     ),
+    "another Deployment adopts the ReplicaSet": (deployment("web", 2), renamed),
     "a Deployment is created again": (
         deployment("web", 2),
         lambda cluster: again(cluster, WEB, deployment("web", 2)),

@@ -113,6 +113,24 @@ def test_a_machine_stays_if_it_may_not_end_any_more(
             observer.stays(lambda: NODE in pool.ordered(), False, seconds=8)
 
 
+def test_the_machine_stays_while_the_moved_pods_are_on_a_node_that_is_gone(
+    cluster: ControlPlane, observer: Observer, tmp_path: Path
+) -> None:
+    """The pods look as if they ran until the pod garbage collector deletes them, which takes up to a minute."""
+    with machines(observer, tmp_path, 2, 1) as pool:
+        pool.fill(web=2, api=3)
+        observer.running(5)
+        refuse_orders(pool)
+        observer.open_all()
+        with Daemon(cluster, *FLAGS, *pool.flags):
+            observer.eventually(pool.orders, "an order")
+            cluster.api.patch(f"/api/v1/nodes/{OTHER}", {"spec": {"unschedulable": True}})
+            cluster.api.delete("/api/v1/nodes/spot-1")
+            pool.faulty_app.forget()
+            observer.eventually(lambda: NODE not in observer.marks(), "the node reopened", never=pool.ordered)
+            observer.stays(lambda: NODE in pool.ordered(), False, seconds=8)
+
+
 def restarted(cluster: ControlPlane, observer: Observer, pool: PoolMachines, *flags: str) -> None:
     """Kill a daemon while the provider refuses its order, and start another one with *flags*."""
     with Daemon(cluster, *FLAGS, *pool.flags) as daemon:

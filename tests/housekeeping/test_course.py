@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from predicates.objects import Condition
+from rescheduler.draining.actions import Intent, Step, taint
 from rescheduler.draining.state import Why
 from rescheduler.execution.observation import READS
 from rescheduler.housekeeping.loop import RoundOutcome
@@ -17,7 +18,7 @@ from rescheduler.planning.controllers import Controller, JobFacts
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.memory import Memory, OpenDebt, dump
 from rescheduler.providers.base import Deleted
-from tests.housekeeping.world import START, LoopWorld, Replacement, ScriptedProvider, world
+from tests.housekeeping.world import IDENTITY, START, LoopWorld, Replacement, ScriptedProvider, world
 from tests.planning.builders import ON_DEMAND, node, pod
 
 THREE = [pod(f"web-{n}", "od-1") for n in (1, 2, 3)]
@@ -255,6 +256,33 @@ def test_pods_that_replacements_preempt_stop_the_drain_and_are_owed(priority: in
         owed = {owed.debt.controller.name: owed.debt.ready for owed in here.memory.debts}
         assert owed == {"web": 2} | ({"low": 2} if priority else {})
         assert ("evict", "web-2") not in here.writes
+
+
+PREEMPTED = {
+    "conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}],
+}
+#: When the replacement pod was created, which preempts another pod, and why the resumed drain fails.
+CREATED = {"2026-01-01T11:59:50Z": Why.PREEMPTED, "2026-01-01T11:58:00Z": None}
+
+
+@pytest.mark.parametrize(("created", "stopped"), CREATED.items(), ids=["by the drain", "before the drain"])
+def test_pods_that_were_preempted_before_a_kill_are_attributed_to_the_resumed_drain(
+    created: str, stopped: Why | None
+) -> None:
+    """The earlier process was killed after the preemption, before it noticed or stored it."""
+    moved = pod("web-1", "spot-1", priority=1000, created=created)
+    low = pod("low-1", "spot-1", status=PREEMPTED, deleted=True)
+    left = pod("web-2", "od-1", priority=1000, created="2026-01-01T10:00:00Z")
+    owed = Debt(Controller("default", "ReplicaSet", "web", "uid-of-web"), 2, 2, owner_uids=("uid-of-web",))
+    since = START - timedelta(seconds=20)
+    before = Intent("before", Step.DRAINING, since, ("uid-gone", "uid-web-2"), identity=IDENTITY, debts=(owed,))
+    with world(node("od-1", ON_DEMAND), node("spot-1", cpu="16"), moved, low, left) as here:
+        here.mark("od-1", before.dump(), taint("before"))
+        here.at(5, lambda: here.cluster.delete("Pod", "default/low-1"))
+        here.loop().round()
+        assert why(here) == [stopped]
+        assert [each.debt.controller.name for each in here.memory.debts] == (["low"] if stopped else [])
+        assert ("web-2" in evictions(here)) is (stopped is None)
 
 
 def deleted_at(here: LoopWorld, key: str, *, preempted: bool) -> None:
