@@ -137,8 +137,7 @@ def withheld(drain: Drain, event: OrderWithheld, now: float) -> Result:
     if event.ground is Ground.PODS and may_move:
         drain = replace(requesting(drain, Phase.MARKING), landed_at=None, deadline=NEVER)
         return drain, (exits.mark(drain),)
-    if event.ground is Ground.OWED:  # later rounds count the pods of all controllers again
-        drain = replace(drain, paid=frozenset())
+    drain = replace(drain, paid=frozenset())  # minutes may have passed: later rounds count the pods again
     return exits.reopen(drain, Failure(_WITHHELD[event.ground], event.why), now)
 
 

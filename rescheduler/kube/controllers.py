@@ -241,9 +241,9 @@ class ControllerReader:
         wanted = sum(orphan.wanted for orphan in orphans) + sum(adopter.wanted or 0 for adopter in adopters)
         if not wanted:
             return None
-        rolling = not orphans and len(adopters) == 1
-        least = adopters[0].least_available if rolling else None
-        return ControllerState(controller, uids, wanted=wanted, least_available=least, exists=False)
+        if not orphans and len(adopters) == 1:
+            return replace(adopters[0], controller=controller, owner_uids=uids, exists=False)
+        return ControllerState(controller, uids, wanted=wanted, exists=False)
 
     def _adopter(self, heir: Controller, below: Mapping[Controller, list[Controller]]) -> ControllerState | None:
         """Return the state of a controller that adopted a ReplicaSet, or None if it is gone, too."""

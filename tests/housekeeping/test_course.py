@@ -281,7 +281,7 @@ def test_pods_that_were_preempted_before_a_kill_are_attributed_to_the_resumed_dr
         here.at(5, lambda: here.cluster.delete("Pod", "default/low-1"))
         here.loop().round()
         assert why(here) == [stopped]
-        assert [each.debt.controller.name for each in here.memory.debts] == (["low"] if stopped else [])
+        assert ("low" in {each.debt.controller.name for each in here.memory.debts}) is (stopped is not None)
         assert ("web-2" in evictions(here)) is (stopped is None)
 
 
