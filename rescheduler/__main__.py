@@ -1,11 +1,17 @@
 """The entry points: ``python -m rescheduler``, and the programs that are installed.
 
-An interrupt ends them with exit code 130, also while modules are imported and while the interpreter exits.
+An interrupt ends them with exit code 130, also while modules are imported and while the interpreter exits. Until the
+handler is installed, an interrupt is a traceback of the interpreter, so nothing is imported before that takes time.
 """
 
 import os
-import signal
-from types import FrameType
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    from types import FrameType
+else:
+    import _signal as signal  # the module without its enums, which take longer to import than everything else here
 
 
 def main() -> None:
@@ -20,7 +26,7 @@ def k8s_spot_rescheduler() -> None:
 
 def _run(function: str) -> None:
     """Call the function with this name in :mod:`rescheduler.cli`. Within it, Ctrl-C raises KeyboardInterrupt."""
-    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # as in the background of a shell
+    ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN  # as in the background of a shell
     try:
         _on_interrupt(_exit_at_once, ignored=ignored)
         from rescheduler import cli  # noqa: PLC0415 - an interrupt during the import is no traceback
@@ -39,7 +45,7 @@ def _on_interrupt(handler: "signal._HANDLER", *, ignored: bool) -> None:
         signal.signal(signal.SIGINT, handler)
 
 
-def _exit_at_once(_: int, __: FrameType | None) -> None:
+def _exit_at_once(_: int, __: "FrameType | None") -> None:
     os._exit(130)
 
 

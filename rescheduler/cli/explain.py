@@ -220,23 +220,39 @@ def _selected_pods(
 def _pods_of(name: str, cluster: Snapshot, relevant: Sequence[Pod]) -> Sequence[Pod]:
     """Return the *relevant* pods of the namespace or the workload *name*, or all of its pods if none is relevant.
 
-    A workload is ``namespace/name``, ``namespace/kind/name`` or, as kubectl writes it, ``namespace/kind.group/name``.
-    Raises UsageError if there is no such object.
+    A workload is ``namespace/name``, ``namespace/kind/name`` or, as kubectl writes it, ``namespace/kind.group/name``,
+    or ``kind/name`` if only one namespace has it. Raises UsageError if there is no such object, or more than one.
     """
     namespace, *rest = name.lower().split("/")
     *kind, workload = rest or [""]
-
-    def belongs(pod: Pod) -> bool:
-        owner = controller_of(pod)
-        same_kind = not kind or kind[0].partition(".")[0] in (owner.kind.lower(), f"{owner.kind.lower()}s")
-        return pod.namespace == namespace and (not rest or (owner.name == workload and same_kind))
-
-    pods = [pod for pod in cluster.pods.values() if belongs(pod)] if len(kind) <= 1 else []
+    pods = [pod for pod in cluster.pods.values() if _belongs(pod, namespace, kind, workload)] if len(kind) <= 1 else []
+    if not pods and len(rest) == 1:
+        kind = [namespace]
+        homes = {pod.namespace for pod in cluster.pods.values() if _belongs(pod, pod.namespace, kind, workload)}
+        if len(homes) > 1:
+            first, *_ = found = sorted(homes)
+            raise UsageError(f"{name} is in the namespaces {', '.join(found)}: expected one, such as {first}/{name}")
+        namespace = min(homes, default="")
+        pods = [pod for pod in cluster.pods.values() if _belongs(pod, namespace, kind, workload)]
     if not pods and (rest or name not in cluster.of("Namespace")):
         raise UsageError(
             f"{name}: no such node, and no such pod (expected NODE, NAMESPACE, NAMESPACE/POD or NAMESPACE/KIND/NAME)"
         )
-    return [pod for pod in relevant if belongs(pod)] or (pods if rest else [])
+    return [pod for pod in relevant if _belongs(pod, namespace, kind, workload)] or (pods if rest else [])
+
+
+#: The short names of kinds in kubectl.
+_KINDS: Final = {
+    "deploy": "deployment", "sts": "statefulset", "rs": "replicaset", "ds": "daemonset", "rc": "replicationcontroller",
+}  # fmt: skip
+
+
+def _belongs(pod: Pod, namespace: str, kind: Sequence[str], workload: str) -> bool:
+    """Return whether *pod* is in *namespace* and, if *workload* is not "", belongs to it; *kind* has at most one."""
+    owner = controller_of(pod)
+    named = kind[0].partition(".")[0] if kind else ""
+    same_kind = not kind or _KINDS.get(named, named) in (owner.kind.lower(), f"{owner.kind.lower()}s")
+    return pod.namespace == namespace and (not workload or (owner.name == workload and same_kind))
 
 
 def _show(parts: Iterable[Iterable[Line]], *, html: bool) -> None:

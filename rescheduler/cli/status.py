@@ -49,8 +49,8 @@ def command(
     """Show which replica leads, whether and why drains wait, which node is being drained, and what earlier drains owe.
 
     Everything is read from the cluster: the Lease, the ConfigMap with the memory, and the annotations of the nodes. The
-    daemon is not contacted, so this also works while it is not running; then the exit code is 1. Its status page shows
-    more.
+    daemon is not contacted, so this also works while it is not running; then the exit code is 1. A dry run stores
+    nothing, and is found by its pod. The daemon's status page shows more.
     """
     from rescheduler.housekeeping.command_reads import Installation, read_status  # noqa: PLC0415 - the client is imported on demand
     from rescheduler.kube.client import connect  # noqa: PLC0415
@@ -72,7 +72,7 @@ def command(
             click.echo(yaml.safe_dump(status, sort_keys=False, allow_unicode=True), nl=False)
         case _:
             show(map(Line, lines(status)))
-    if holder(lease, finder.now):
+    if holder(lease, finder.now) or status["dryRuns"]:
         return 0
     warn(
         f"no daemon holds Lease {installation.identity}: it is stopped, is a dry run or elects no leader; "
@@ -87,6 +87,10 @@ def lines(status: dict[str, Any]) -> Iterator[str]:
     renewed = f", renewed {status['leaseRenewed']}" if status["leader"] and status["leaseRenewed"] else ""
     yield f"Installation  {status['installation']}"
     yield f"Leader        {status['leader'] or 'none'}{renewed}"
+    for pod in status["dryRuns"]:
+        where = status["installation"].partition("/")[0]
+        yield f"Dry run       pod {pod}: it drains nothing, holds no Lease and stores nothing; its page is"
+        yield f"              localhost:9235/statusz after kubectl -n {where} port-forward pod/{pod} 9235"
     yield f"Paused        {_pause(paused) if paused else 'no'}"
     yield f"Waiting       {waiting['reason'] + ': ' + waiting['detail'] if waiting else 'no reason stored'}"
     settings = status["settings"]

@@ -23,7 +23,7 @@ from rescheduler.kube import consistent_reads
 from rescheduler.kube import state as kube_state
 from rescheduler.kube.api_server import server_version
 from rescheduler.kube.client import Client, connect
-from rescheduler.kube.installations import InstallationFinder, config_map_of
+from rescheduler.kube.installations import InstallationFinder, config_map_of, dry_runs, holder
 from rescheduler.kube.lease import LeaseObject, LeaseStore
 from rescheduler.kube.lister import RESOURCES, TEMPLATES
 from rescheduler.kube.memory import MEMORY_KEY, Absent, MemoryStore, Stored, UnreadableMemory
@@ -183,6 +183,7 @@ class InstallationStatus:
     memory: Memory | None = None  #: None if it does not exist or cannot be read
     memory_trouble: str = ""  #: why the memory cannot be read, or ""
     drains: Mapping[str, actions.Intent | None] | None = None  #: by node; None: the mark cannot be read
+    dry_runs: tuple[str, ...] = ()  #: running pods of daemons that are dry runs
 
     @property
     def leader(self) -> str:
@@ -209,6 +210,8 @@ class InstallationStatus:
         if self.drains:
             node, mark = min(self.drains.items())
             return f"node {node} is being drained{f' ({mark.step} since {utc(mark.since)})' if mark else ''}"
+        if self.dry_runs:
+            return f"the daemon is a dry run (pod {self.dry_runs[0]})"
         waiting = self.waiting()
         return "" if waiting is None else f"{waiting[0]}: {waiting[1]}"
 
@@ -229,6 +232,7 @@ class InstallationStatus:
         return {
             "installation": self.installation.identity,
             "leader": self.leader or None,
+            "dryRuns": list(self.dry_runs),
             "leaseRenewed": self.lease.spec.renew_time if self.lease is not None else None,
             "paused": None
             if pause is None
@@ -265,7 +269,7 @@ def read_daemon(connection: ApiServerConnection, clock: Clock, *, required: bool
     """
     try:
         finder = InstallationFinder(connect(connection, clock), clock.now(), lambda namespace, _: namespace)
-        lease = finder.find(NamedInstallation())
+        lease = finder.find(NamedInstallation(), lambda lease: bool(dry_runs(finder.client, lease.metadata.namespace)))
         memory = config_map_of(finder.client, lease, None, MEMORY_NAME, MEMORY_KEY)
         place = Installation(lease.metadata.namespace, lease.metadata.name, memory.name)
         return read_status(finder.client, clock, place)
@@ -280,7 +284,10 @@ def read_status(client: Client, clock: Clock, installation: Installation) -> Ins
     lease = LeaseStore(client, installation.namespace, installation.lease_name).read()
     memory, trouble = _memory(MemoryStore(client, installation.namespace, installation.memory_name))
     nodes = state_read_cluster(client, clock, resources=_ONLY_NODES).nodes
-    return InstallationStatus(clock.now(), installation, lease, memory, trouble, _marks(nodes, installation.identity))
+    marks, now = _marks(nodes, installation.identity), clock.now()
+    led = lease is not None and holder(lease, now)
+    dry = () if led else tuple(dry_runs(client, installation.namespace))
+    return InstallationStatus(now, installation, lease, memory, trouble, marks, dry)
 
 
 def _memory(store: MemoryStore) -> tuple[Memory | None, str]:

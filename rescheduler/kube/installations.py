@@ -30,6 +30,70 @@ _LONGEST: Final = 63
 _GONE: Final = dt.timedelta(minutes=5)
 
 
+#: Values of a flag that turn it off, as the flag package of Go reads them.
+_OFF: Final = ("0", "f", "F", "false", "FALSE", "False")
+_DRY_RUN: Final = "--dry-run"
+_DRY_RUN_ENV: Final = "RESCHEDULER_DRY_RUN"
+
+
+class _Named(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class _Variable(msgspec.Struct, frozen=True):
+    name: str = ""
+    value: str = ""
+
+
+class _Container(msgspec.Struct):
+    args: list[str] = []
+    command: list[str] = []
+    env: list[_Variable] = []
+
+    @property
+    def is_dry_run(self) -> bool:
+        """Whether the last ``--dry-run`` of the arguments turns it on, otherwise whether the environment does."""
+        words = [word for word in (*self.command, *self.args) if word.partition("=")[0] in (_DRY_RUN, _DRY_RUN[1:])]
+        words += [f"=={each.value}" for each in self.env if each.name == _DRY_RUN_ENV and not words]
+        return bool(words) and words[-1].rpartition("=")[2] not in _OFF
+
+
+class _PodSpec(msgspec.Struct, frozen=True):
+    containers: list[_Container] = []
+
+
+class _PodStatus(msgspec.Struct, frozen=True):
+    phase: str = ""
+
+
+class _DaemonPod(msgspec.Struct):
+    metadata: _Named = _Named()
+    spec: _PodSpec = _PodSpec()
+    status: _PodStatus = _PodStatus()
+
+
+class _DaemonPods(msgspec.Struct):
+    items: list[_DaemonPod]
+
+
+def dry_runs(client: Client, namespace: str) -> list[str]:
+    """Return the names of the running pods of daemons in *namespace* that are dry runs.
+
+    A dry run holds no Lease and stores nothing, so its pod is the only trace of it. If the pods cannot be listed, for
+    example without permission, none is known.
+    """
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    try:
+        body = client.request(
+            "list pods of the daemon", "GET", path, query={"labelSelector": f"{_APP}={_PROGRAM}"}
+        ).body
+        pods = decoding.decode(body, _DaemonPods).items
+    except (ReschedulerError, msgspec.MsgspecError, UnicodeDecodeError):
+        return []
+    running = (pod for pod in pods if pod.status.phase == "Running")
+    return sorted(pod.metadata.name for pod in running if any(each.is_dry_run for each in pod.spec.containers))
+
+
 class _Leases(msgspec.Struct):
     items: list[LeaseObject]
 

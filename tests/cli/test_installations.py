@@ -8,15 +8,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
 from rescheduler import cli
+from rescheduler.cli.plan_data import FromDaemon, daemon_of
 from rescheduler.clock import SystemClock
 from rescheduler.planning.money.savings import SavingsLedger
 from rescheduler.planning.money.savings_form import dump_ledger
 from rescheduler.planning.pauses import PAUSE_REASON, PAUSED
-from rescheduler.settings import LEASE
+from rescheduler.settings import LEASE, ApiServerConnection
 from tests.kube.edge import ReceivedRequest, Reply, ScriptedApiServer, serving, status
 
 GROUP = "/apis/coordination.k8s.io/v1"
@@ -205,6 +207,41 @@ def test_a_stopped_daemon_is_paused_only_by_force(run: Installations) -> None:
     assert (code, "Leader        none" in out) == (1, True)
     assert error.startswith(f"rescheduler: no daemon holds Lease team-a/{LEASE}: ")
     assert run("resume", "-n", "team-a")[0] == 0
+
+
+def daemon_pod(name: str, phase: str = "Running", env: str = "", *args: str) -> dict[str, Any]:
+    variables = [{"name": "RESCHEDULER_DRY_RUN", "value": env}] if env else []
+    container = {"name": "main", "args": ["run", *args], "env": variables}
+    return {"metadata": {"name": name}, "spec": {"containers": [container]}, "status": {"phase": phase}}
+
+
+DRY_RUNS = {
+    "a flag": (daemon_pod("one", "Running", "", "--leader-elect", "--dry-run"), True),
+    "a value": (daemon_pod("one", "Running", "", "--dry-run=true"), True),
+    "one dash": (daemon_pod("one", "Running", "", "-dry-run=T"), True),
+    "the last one": (daemon_pod("one", "Running", "", "--dry-run", "--dry-run=false"), False),
+    "off": (daemon_pod("one", "Running", "", "--dry-run=0"), False),
+    "the environment": (daemon_pod("one", "Running", "true"), True),
+    "the environment, off": (daemon_pod("one", "Running", "false"), False),
+    "a flag before the environment": (daemon_pod("one", "Running", "true", "--dry-run=false"), False),
+    "another flag": (daemon_pod("one", "Running", "", "--dry-running"), False),
+    "not running": (daemon_pod("one", "Succeeded", "", "--dry-run"), False),
+}
+
+
+@pytest.mark.parametrize(("found", "dry"), DRY_RUNS.values(), ids=DRY_RUNS)
+def test_a_dry_run_is_found_by_its_pod(
+    run: Installations, edge: ScriptedApiServer, tmp_path: Path, found: dict[str, Any], *, dry: bool
+) -> None:
+    run.lease("team-a", holder="")
+    edge.on("GET", "/api/v1/namespaces/team-a/pods", Reply({"items": [found]}))
+    code, out, error = run("status")
+    assert (code, "Dry run       pod one: it drains nothing" in out, error == "") == (0 if dry else 1, dry, dry)
+    assert msgspec.json.decode(run("status", "-o=json")[1])["dryRuns"] == (["one"] if dry else [])
+    connection = ApiServerConnection(kubeconfig=str(tmp_path / "kubeconfig"))
+    status = daemon_of(connection, FromDaemon.IF_THERE, SystemClock())
+    said = None if status is None else status.why_nothing_is_drained()
+    assert said == ("the daemon is a dry run (pod one)" if dry else None)
 
 
 def test_a_running_daemon_is_preferred_to_a_stopped_one(run: Installations) -> None:

@@ -54,3 +54,14 @@ def test_an_ignored_interrupt_stays_ignored() -> None:
     command = [sys.executable, "-c", ignoring + _MAIN]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout[:2]) == (0, "14")
+
+
+def test_nothing_that_takes_time_is_imported_before_the_handler_is_installed() -> None:
+    """Before that, an interrupt is a traceback. The interpreter's own start cannot be changed."""
+    script = (
+        "import sys; sys.path.insert(0, ''); import os; before = set(sys.modules); import rescheduler.__main__; "
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    command = [sys.executable, "-S", "-c", script]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.split() == ["rescheduler", "rescheduler.__main__"]

@@ -1,9 +1,13 @@
 """Names of nodes as pages print them, workloads and namespaces are accepted where names are expected."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 from rescheduler.cli import main
 from rescheduler.planning.node_info import full_name
+from tests.planning.builders import ON_DEMAND, SYSTEM_POD, node, pod
 from tests.sample import files
 
 SHORT, DOMAIN = "ip-10-0-75-124", ".eu-west-1.compute.internal"
@@ -47,11 +51,27 @@ def test_nodes_may_have_their_short_names(capfd: pytest.CaptureFixture[str], lin
 
 
 @pytest.mark.parametrize("name", ["data/deployment/spark-worker", "data/Deployment/spark-worker", "data/spark-worker",
-                                  "data/deployments.apps/spark-worker"])  # fmt: skip
+                                  "data/deployments.apps/spark-worker", "deploy/spark-worker",
+                                  "data/deploy/spark-worker", "Deployments.apps/spark-worker"])  # fmt: skip
 def test_a_workload_selects_its_pods(capfd: pytest.CaptureFixture[str], name: str) -> None:
     code, out, _ = run(capfd, "explain", name)
     assert (code, out.count("(Deployment\n  data/spark-worker)")) == (0, 4)
     assert out.count("Pod data/") == 4
+
+
+def test_a_workload_of_several_namespaces_needs_one(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    objects = [node("od", ON_DEMAND), node("spot"), pod("a/web-1", "od"), pod("b/web-1", "od"), SYSTEM_POD]
+    file = tmp_path / "two.json"
+    file.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": objects}))
+    for name, code in (("rs/web", 2), ("replicaset/web", 2), ("a/rs/web", 0), ("b/web", 0)):
+        with pytest.raises(SystemExit) as ended:
+            main(["explain", "-f", str(file), name])
+        out, error = capfd.readouterr()
+        assert (ended.value.code, f"{name} is in the namespaces a, b: expected one, such as a/{name}" in error) == (
+            code,
+            code == 2,
+        )
+        assert [f"Pod {each}/web-1" in out for each in "ab"] == [name[0] == "a", name[0] == "b"]
 
 
 def test_a_namespace_selects_its_pods_on_on_demand_nodes(capfd: pytest.CaptureFixture[str]) -> None:
@@ -59,7 +79,8 @@ def test_a_namespace_selects_its_pods_on_on_demand_nodes(capfd: pytest.CaptureFi
     assert (code, out.count("\nPod ci/") > 3, "\nPod data/" in out) == (0, True, False)
 
 
-@pytest.mark.parametrize("name", ["nothing", "data/nothing", "data/job/spark-worker", "a/b/c/d", "no/deployment/x"])
+@pytest.mark.parametrize("name", ["nothing", "data/nothing", "data/job/spark-worker", "a/b/c/d", "no/deployment/x",
+                                  "deploy/nothing"])  # fmt: skip
 def test_unknown_names_are_usage_errors(capfd: pytest.CaptureFixture[str], name: str) -> None:
     code, _, err = run(capfd, "explain", name)
     assert (code, f"{name}: no such node, and no such pod" in err) == (2, True)

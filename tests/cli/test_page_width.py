@@ -67,6 +67,7 @@ def test_no_line_is_wider_than_the_terminal(
 STATUS: dict[str, Any] = {
     "installation": f"{SPACE}/{named('lease')}",
     "leader": named("pod"),
+    "dryRuns": [named("pod")],
     "leaseRenewed": "2026-01-01T12:00:00Z",
     "paused": {"until": None, "reason": "a reason " * 28, "unreadable": ""},
     "waiting": {"reason": "landing-pending", "detail": f"{SPACE}/Deployment/{named('web')} lacks 3 pods"},

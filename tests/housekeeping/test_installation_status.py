@@ -53,6 +53,7 @@ BUSY = status(
 AS_JSON = {
     "installation": "kube-system/k8s-spot-rescheduler",
     "leader": "pod-a_1",
+    "dryRuns": [],
     "leaseRenewed": "2026-01-01T11:59:58.000000Z",
     "paused": {"until": "2026-01-01T14:00:00Z", "reason": "a release", "unreadable": None},
     "waiting": {"reason": "paused", "detail": "drains are paused until 2026-01-01T14:00:00Z: a release"},
