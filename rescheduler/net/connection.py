@@ -23,27 +23,38 @@ CLOSE_SECONDS: Final = 2.0
 
 #: Line ends that servers interpret differently: a line feed alone, and a header that goes on in the next line.
 _AMBIGUOUS: Final = re.compile(rb"(?<!\r)\n|\n[ \t]")
+_VERSIONS: Final = frozenset({b"1.0", b"1.1"})
 _HEAD_END: Final = b"\r\n\r\n"
+_LENGTH: Final = re.compile(rb"\ncontent-length:([^\r\n]*)", re.IGNORECASE)
 
 
 class StrictConnection(h11.Connection):
     """A parser that rejects requests in which another server might see other requests (RFC 9112, 11.2).
 
-    Rejected are a line feed without a carriage return, folded headers, a transfer coding together with a length, and a
-    transfer coding in HTTP/1.0. The connection is closed after each of them.
+    Rejected are a line feed without a carriage return and folded headers, also after the last chunk of a body; several
+    lengths, also equal ones; a transfer coding together with a length, and in HTTP/1.0; and versions other than 1.0
+    and 1.1. The connection is closed after each of them.
     """
 
     _checked = 0  #: bytes at the start of the buffer that were checked, so that each is checked once
 
     def next_event(self) -> Any:
-        if self.their_state is h11.IDLE:
-            self._check(self.trailing_data[0])
+        in_body = self.their_state is h11.SEND_BODY
+        before = self.trailing_data[0] if in_body or self.their_state is h11.IDLE else b""
+        if not in_body:
+            self._check(before)
         event = super().next_event()
         if isinstance(event, h11.Request):
             self._checked = 0
             names = {name for name, _ in event.headers}
+            if event.http_version not in _VERSIONS:
+                raise h11.RemoteProtocolError("expected HTTP/1.0 or HTTP/1.1")
             if b"transfer-encoding" in names and (b"content-length" in names or event.http_version < b"1.1"):
                 raise h11.RemoteProtocolError("the length of the body is ambiguous")
+        elif in_body and isinstance(event, h11.EndOfMessage):
+            trailers = before.removesuffix(self.trailing_data[0])  # with the line of the last chunk
+            if _AMBIGUOUS.search(trailers):
+                raise h11.RemoteProtocolError("the line ends of the trailers are ambiguous")
         return event
 
     def _check(self, received: bytes) -> None:
@@ -51,6 +62,9 @@ class StrictConnection(h11.Connection):
         end = received.find(_HEAD_END, start)
         if _AMBIGUOUS.search(received, start, len(received) if end < 0 else end):
             raise h11.RemoteProtocolError("the line ends of the headers are ambiguous")
+        lengths = _LENGTH.findall(received, 0, end) if end >= 0 else []
+        if len(lengths) > 1 or any(b"," in length for length in lengths):
+            raise h11.RemoteProtocolError("the length of the body is ambiguous")
         self._checked = len(received)
 
 

@@ -222,6 +222,7 @@ DAMAGED = {
 }
 
 
+CHUNKED = b"POST /whole HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 #: Requests in which another server might see other requests, and which are therefore the last of their connection.
 SMUGGLED = {
     "both lengths": (
@@ -238,6 +239,14 @@ SMUGGLED = {
     "only bare line feeds": b"GET / HTTP/1.1\nHost: x\n\n",
     "a folded header": b"GET / HTTP/1.1\r\nHost: x\r\nA: b\r\n c\r\n\r\n",
     "a header that is folded with a tab": b"GET / HTTP/1.1\r\nHost: x\r\nA: b\r\n\tTransfer-Encoding: chunked\r\n\r\n",
+    "two equal lengths": b"POST /whole HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\ncontent-length: 1\r\n\r\nx",
+    "a list of lengths": b"POST /whole HTTP/1.1\r\nHost: x\r\nContent-Length: 1, 1\r\n\r\nx",
+    "an unknown version": b"GET / HTTP/2.0\r\nHost: x\r\n\r\n",
+    "a bare line feed in a chunk": CHUNKED + b"1\nx\r\n0\r\n\r\n",
+    "a bare line feed in the extension of a chunk": CHUNKED + b"1;\nxx\r\n0\r\n\r\n",
+    "a bare line feed after the last chunk": CHUNKED + b"0\r\n\n",
+    "a bare line feed in the trailers": CHUNKED + b"1\r\nx\r\n0\r\nA: b\n\r\n",
+    "folded trailers": CHUNKED + b"0\r\nA: b\r\n c\r\n\r\n",
     "a bare line feed at the end of the headers": b"GET / HTTP/1.1\r\nHost: x\r\n\nGET / HTTP/1.1\r\nHost: x\r\n\r\n",
 }
 
@@ -259,11 +268,17 @@ def test_an_ambiguous_request_is_rejected_however_it_is_cut(name: str) -> None:
 
     def parse(byte: int) -> None:
         parser.receive_data(bytes([byte]))
-        while parser.next_event() not in {h11.NEED_DATA, h11.PAUSED}:
+        while isinstance(parser.next_event(), h11.Event):
             pass
 
     with pytest.raises(h11.RemoteProtocolError):
         deque(map(parse, SMUGGLED[name]), maxlen=0)
+
+
+@pytest.mark.parametrize("trailers", [b"", b"A: b\r\n"])
+def test_line_feeds_in_chunks_are_data(trailers: bytes, address: ListenAddress) -> None:
+    body = b"3;a=b\r\n\n \n\r\n2\r\n\n\t\r\n0\r\n%b\r\n" % trailers
+    assert after(address, CHUNKED + body + REQUEST + b"x\r\n\r\n").count(b"HTTP/1.1 200") == 2
 
 
 def test_line_feeds_in_a_body_are_data(address: ListenAddress) -> None:
