@@ -82,6 +82,19 @@ class Replay:
         if before is not None and before.spec.template != workload.spec.template:
             self._edited.add(uid)
         _keep(self.workloads, uid, workload, gone=revision.gone)
+        if before is not None and before.controller is None and workload.controller is not None:
+            self._adopt(uid)
+
+    def _adopt(self, replica_set: str) -> None:
+        """Assign the pods of a ReplicaSet, which was an orphan, to the Deployment that has adopted it."""
+        for uid, pod in self.pods.items():
+            if pod.controller is None or pod.controller.uid != replica_set:
+                continue
+            before, now = self.owners[uid], self._topmost(pod)
+            if before is not None and now is not None:
+                self._by_owner[before].discard(uid)
+                self._by_owner[now].add(uid)
+            self.owners[uid] = now
 
     def recent(self, uid: str, at: datetime, lag: float) -> list[SeenObject]:
         """Return the states of a pod or node since *lag* seconds before *at*."""
@@ -106,7 +119,8 @@ class Replay:
         workload = self.workloads.get(owner[3])
         if workload is None:
             return 0 if owner[0] in ("Deployment", "ReplicaSet", "StatefulSet", "Job") else None
-        return workload.wanted
+        adopted = owner[0] == "ReplicaSet" and workload.controller is not None
+        return 0 if adopted else workload.wanted
 
     def template(self, owner: OwnerKey) -> object:
         workload = self.workloads.get(owner[3])

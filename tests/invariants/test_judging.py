@@ -2,12 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
+import msgspec
 import pytest
 
 from devcluster.manifests import ON_DEMAND, SPOT
-from tests.invariants.scripted import RULES, HistoryScript
+from tests.invariants.history import Revision
+from tests.invariants.objects import SeenPod, SeenWorkload
+from tests.invariants.replay import Replay
+from tests.invariants.scripted import BEGIN, RULES, HistoryScript
 
 PROTECTED: Final = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
 
@@ -464,3 +468,30 @@ def test_the_limit_of_moves(limit: float, violated: set[int]) -> None:
         script.pod(f"new-{number}", "spot")
         script.after(1)
     assert script.violated() == violated
+
+
+def owned(name: str, kind: str, owner: str) -> dict[str, Any]:
+    references = [{"kind": kind, "name": owner, "uid": owner, "controller": True}] if owner else []
+    return {"name": name, "uid": name, "namespace": "default", "ownerReferences": references}
+
+
+def test_pods_of_an_orphan_belong_to_the_deployment_that_adopts_it() -> None:
+    """Their successors are created by this Deployment, so evictions after the adoption must count for it, too."""
+    now = Replay("", SPOT)
+
+    def write(number: int, seen: type[SeenPod | SeenWorkload], **fields: Any) -> None:
+        now.apply(Revision(number, BEGIN, msgspec.convert(fields, seen)))
+
+    spec = {"replicas": 2}
+    write(1, SeenWorkload, metadata=owned("web-1", "", ""), spec=spec, kind="ReplicaSet")
+    write(2, SeenPod, metadata=owned("a", "ReplicaSet", "web-1"))
+    orphan = now.owners["a"]
+    assert orphan is not None
+    assert (orphan[0], now.wanted(orphan)) == ("ReplicaSet", 2)
+    write(3, SeenWorkload, metadata=owned("web", "", ""), spec=spec, kind="Deployment")
+    write(4, SeenWorkload, metadata=owned("web-1", "Deployment", "web"), spec=spec, kind="ReplicaSet")
+    write(5, SeenPod, metadata=owned("b", "ReplicaSet", "web-1"))
+    adopter = now.owners["a"]
+    assert adopter is not None
+    assert (adopter[0], adopter, now.wanted(orphan)) == ("Deployment", now.owners["b"], 0)
+    assert ([*now.pods_of(orphan)], len([*now.pods_of(adopter)])) == ([], 2)
