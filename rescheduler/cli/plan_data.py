@@ -15,6 +15,7 @@ from rescheduler.cli.go_flags import DurationType, Option, OptionalValue
 from rescheduler.cli.options import group, provider_options
 from rescheduler.clock import Clock
 from rescheduler.errors import UsageError
+from rescheduler.planning.money.commitments import idle
 from rescheduler.planning.money.prices import NodeFacts, PriceList, node_facts
 from rescheduler.planning.movements import blockers_by_node
 from rescheduler.planning.outcome import Planning
@@ -222,6 +223,7 @@ def read_and_plan(
         *source.assumptions(snapshot, policy),
         *source.of_replacements(snapshot),
         *([_INDEPENDENT] if independent else []),
+        *_idle_commitments(snapshot, policy, prices, circumstances),
     ]
     if policy.move_jobs is MoveJobs.TOLERANT and _moves_jobs(planning):
         notes.append(_JOBS)
@@ -237,6 +239,15 @@ def read_and_plan(
         daemon,
         independent,
     )
+
+
+def _idle_commitments(
+    snapshot: Snapshot, policy: Policy, prices: PriceList, circumstances: Circumstances
+) -> Iterator[str]:
+    if prices.commitments:
+        nodes = (node_facts(snapshot, name, spot=False) for name in groups(snapshot, policy).on_demand)
+        kinds = {(node.instance_type, node.zone) for node in nodes}
+        yield from idle(prices.commitments, kinds, circumstances.now.date())
 
 
 def _circumstances(

@@ -2,6 +2,7 @@
 
 import tempfile
 from datetime import timedelta
+from math import ceil
 from pathlib import Path
 from typing import Final
 
@@ -12,14 +13,25 @@ from prometheus_client import CollectorRegistry
 from predicates.snapshot import Snapshot
 from rescheduler import VERSION
 from rescheduler.cli import cli
+from rescheduler.cli.policy_options import read_prices
 from rescheduler.clock import SystemClock
 from rescheduler.net.server import serving
-from rescheduler.observe.events import DrainProgressed, DrainStarted, InvolvedNode, Planned, PodProgress, Started
+from rescheduler.observe.events import (
+    DrainProgressed,
+    DrainStarted,
+    InvolvedNode,
+    Overviewed,
+    Planned,
+    PodProgress,
+    Started,
+)
 from rescheduler.observe.pages import Health, application
 from rescheduler.observe.status import Status
-from rescheduler.planning.money.prices import node_facts
+from rescheduler.planning.money.prices import PriceList, node_facts
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.what_if.comparison import levers_of
+from rescheduler.planning.what_if.overview import overview
 from rescheduler.settings import ListenAddress
 from rescheduler.snapshot_file import reader
 from tests.pages.browser import browser
@@ -27,7 +39,9 @@ from tests.pages.browser import browser
 DOCS: Final = Path(__file__).parents[2] / "docs"
 SAMPLE: Final = DOCS / "sample.json.gz"
 #: The size of the pictures in CSS pixels.
-WIDTH, HEIGHT = 1200, 1000
+WIDTH, HEIGHT, MARGIN = 1200, 1000, 24
+#: The last part that the pictures of pages show.
+LEVERS: Final = "#levers"
 #: The options of the picture in docs/surviving.md.
 HEADROOM: Final = ("--fallback-headroom=130%", f"--prices={DOCS / 'sample-prices.csv'}", "--currency=$")
 
@@ -38,41 +52,54 @@ HEADROOM: Final = ("--fallback-headroom=130%", f"--prices={DOCS / 'sample-prices
 @click.argument("options", nargs=-1, metavar="[OPTION OF REPORT]...")
 def main(snapshot: str, folder: Path, options: tuple[str, ...]) -> None:
     """Render the pictures of the documentation."""
+    options = ("--levers-timeout=5m", *options)
     with browser() as chromium:
-        shoot_report(chromium, snapshot, options, folder / "report.png")
+        shoot_report(chromium, snapshot, options, folder / "report.png", until=LEVERS)
         shoot_status(chromium, reader.read(snapshot), folder / "status.png")
         shoot_report(chromium, snapshot, (*options, *HEADROOM), folder / "surviving.png", part="#survival")
 
 
 def shoot_report(
-    chromium: Browser, snapshot: str, options: tuple[str, ...], picture: Path, *, part: str | None = None
+    chromium: Browser,
+    snapshot: str,
+    options: tuple[str, ...],
+    picture: Path,
+    *,
+    part: str | None = None,
+    until: str | None = None,
 ) -> None:
+    """Render the report: one *part*, or the page down to the end of the part *until*."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "report.html"
         arguments = ["report", "--snapshot", snapshot, "--output-file", str(file), *options]
         cli.main(arguments, prog_name="rescheduler", standalone_mode=False)
-        _shoot(_page(chromium), file.as_uri(), picture, part)
+        _shoot(_page(chromium), file.as_uri(), picture, part, until)
 
 
 def shoot_status(chromium: Browser, cluster: Snapshot, picture: Path) -> None:
     status, health = _status(cluster), Health(SystemClock(), 10, lambda: True)
     with serving(application(CollectorRegistry(), health, status), ListenAddress("127.0.0.1", 0)) as address:
-        _shoot(_page(chromium), f"http://{address}/statusz", picture)
+        _shoot(_page(chromium), f"http://{address}/statusz", picture, until=LEVERS)
 
 
 def _status(cluster: Snapshot) -> Status:
     """Return the status during a drain of the first node that can be drained: half of its pods have moved."""
     now = SystemClock().now()
-    planning = Planner(cluster, Policy(budgets_in_steps=True)).plan_each(Circumstances(now))
+    policy, circumstances = Policy(budgets_in_steps=True), Circumstances(now)
+    planner, prices = Planner(cluster, policy), PriceList(by_type=read_prices(DOCS / "sample-prices.csv"), currency="$")
+    planning, all_drains = planner.plan_each(circumstances), planner.plan_all(circumstances)
+    found = levers_of(all_drains, planner, cluster, policy, circumstances, prices, lambda: False)
+    total = overview(all_drains, cluster, prices, found.levers, now=now)
     nodes = {verdict.node: InvolvedNode(verdict.node, verdict.node) for verdict in planning.verdicts}
     facts = {name: node_facts(cluster, name, spot=False) for name in nodes}
     plan = next(plan for plan in planning.plans if plan.placements)
     half = len(plan.placements) // 2
     states = [PodProgress.READY if index < half else PodProgress.WAITING for index in range(len(plan.placements))]
     pods = tuple((placement.pod, state) for placement, state in zip(plan.placements, states, strict=True))
-    status = Status()
+    status = Status(prices)
     status(Started(VERSION, "spot-rescheduler-7d9c5", "localhost:9235", dry_run=False))
     status(Planned(now - timedelta(seconds=10), planning, nodes, seconds=0.2, complete=True, facts=facts))
+    status(Overviewed(now - timedelta(seconds=20), total))
     status(DrainStarted(nodes[plan.node], plan))
     status(DrainProgressed(nodes[plan.node], "evicting", pods))
     return status
@@ -82,8 +109,10 @@ def _page(chromium: Browser) -> Page:
     return chromium.new_page(viewport={"width": WIDTH, "height": HEIGHT})
 
 
-def _shoot(page: Page, address: str, picture: Path, part: str | None = None) -> None:
+def _shoot(page: Page, address: str, picture: Path, part: str | None = None, until: str | None = None) -> None:
     page.goto(address)
+    if until is not None and (box := page.locator(until).bounding_box()) is not None:
+        page.set_viewport_size({"width": WIDTH, "height": ceil(box["y"] + box["height"]) + MARGIN})
     (page if part is None else page.locator(part)).screenshot(path=picture)
     page.close()
 

@@ -5,7 +5,7 @@ Reserved instances and committed-use discounts pay for a number of nodes, Saving
 
 import csv
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -52,9 +52,21 @@ class Commitment:
 def from_nodes(text: str) -> Commitment:
     """Parse ``TYPE=N``, or ``N`` for each instance type. Raises ValueError."""
     instance, equals, number = text.rpartition("=")
-    if not _NODES.fullmatch(number) or (equals and not instance) or len(instance) > _LONGEST:
+    if not _NODES.fullmatch(number) or (equals and not instance) or "=" in instance or len(instance) > _LONGEST:
         raise ValueError(f"{text[:_LONGEST]!r}: expected a number of nodes, or TYPE=N such as m5.2xlarge=4")
     return Commitment(instance=instance, nodes=int(number), of_each_type=not instance)
+
+
+def idle(commitments: Iterable[Commitment], nodes: Collection[tuple[str, str]], today: date) -> Iterator[str]:
+    """Yield a sentence for each commitment that pays for none of *nodes*, given as instance types and zones."""
+    for each in commitments:
+        if any(each.covers(kind, zone, today) for kind, zone in nodes):
+            continue
+        what = f"of {each.instance}" if each.instance else "for all instance types"
+        where = f" in {each.region}" if each.region else ""
+        ended = each.until is not None and today > each.until
+        why = f"it ended on {each.until}" if ended else "no on-demand node has this type and region"
+        yield f"the commitment {what}{where} pays for no node: {why}"
 
 
 #: By column: its other names.

@@ -149,7 +149,7 @@ _COLUMNS: Final = ("instance_type", "zone", "capacity_type", "price")
 #: The names of capacity types in clouds' APIs, price lists and labels of nodes: in lower case, with dashes.
 _CAPACITY: Final = {
     **dict.fromkeys(("on-demand", "ondemand", "od", "standard", "regular", "normal", "consumption"), False),
-    **dict.fromkeys(("spot", "ec2spot", "preemptible"), True),
+    **dict.fromkeys(("spot", "ec2spot", "preemptible", "low", "low-priority"), True),
 }
 
 _NUMBER: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,12})?")

@@ -20,6 +20,7 @@ EQUIVALENT = {
     "spellings of clouds": HEADER + "m5.large,a,ON_DEMAND,0.107\nm5.large,,SPOT,0.04\n",
     "other spellings of clouds": HEADER + "m5.large,a,OnDemand,0.107\nm5.large,,Spot,0.04\n",
     "names of GKE": HEADER + "m5.large,a,standard,0.107\nm5.large,,preemptible,0.04\n",
+    "names of AKS": HEADER + "m5.large,a,Regular,0.107\nm5.large,,Low Priority,0.04\n",
     "another order": "price,capacity_type,instance_type,zone\n0.107,on-demand,m5.large,a\n0.04,spot,m5.large,\n",
     "CRLF": (HEADER + "m5.large,a,on-demand,0.107\nm5.large,,spot,0.04\n").replace("\n", "\r\n"),
     "a byte order mark": "\ufeff" + HEADER + "m5.large,a,on-demand,0.107\nm5.large,,spot,0.04",

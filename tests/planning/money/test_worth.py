@@ -137,10 +137,27 @@ def test_wrong_files_are_errors_with_their_place(text: str, message: str) -> Non
     assert message in str(raised.value)
 
 
-@pytest.mark.parametrize("text", ["", "x", "m5=", "=3", "m5=x", "-1", "m5=1.5"])
+@pytest.mark.parametrize("text", ["", "x", "m5=", "=3", "m5=x", "-1", "m5=1.5", "m5=2=3"])
 def test_wrong_numbers_of_nodes_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="expected a number of nodes"):
         commitments.from_nodes(text)
+
+
+IDLE = {
+    "a type of a node": (Commitment("m5.large", nodes=2), ""),
+    "a family of a node": (Commitment("m5", per_hour=Decimal(1)), ""),
+    "all types": (Commitment(nodes=2), ""),
+    "an unknown type": (Commitment("q9.mega", nodes=2), "of q9.mega pays for no node: no on-demand node has this type"),
+    "a family that only begins alike": (Commitment("m", nodes=2), "of m pays for no node"),
+    "another region": (Commitment(region="mars", nodes=2), "for all instance types in mars pays for no node"),
+    "ended": (Commitment("m5", nodes=2, until=date(2020, 1, 1)), "of m5 pays for no node: it ended on 2020-01-01"),
+}
+
+
+@pytest.mark.parametrize(("commitment", "said"), IDLE.values(), ids=IDLE)
+def test_a_commitment_that_pays_for_no_node_is_named(commitment: Commitment, said: str) -> None:
+    found = list(commitments.idle([commitment], {("m5.large", "eu-1a"), ("c5.large", "eu-1b")}, TODAY))
+    assert [said in sentence for sentence in found] == ([True] if said else [])
 
 
 TYPE = "node.kubernetes.io/instance-type"
