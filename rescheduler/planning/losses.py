@@ -30,7 +30,7 @@ from predicates.snapshot import Snapshot, Trial
 from rescheduler.planning.controllers import ControllerName, controller_of
 from rescheduler.planning.pending import queue
 from rescheduler.planning.placement.added_nodes import AddedNodes, sources
-from rescheduler.planning.placement.ample import Ample, Loss, Rows
+from rescheduler.planning.placement.ample import Ample, Loss, Provable, Rows
 from rescheduler.planning.placement.forecast import SimulatedScheduler
 from rescheduler.planning.placement.packing import Effort, Packing, Room, Sizes, shortage
 from rescheduler.planning.planning_round import PlanningRound
@@ -117,6 +117,7 @@ class NodePods:
     """The pods that must run again if their node is lost, by node. They are kept while the pods of a node are equal."""
 
     def __init__(self) -> None:
+        self.provable = Provable()
         self._by_node: dict[str, tuple[int, _Displaced]] = {}
         self._valid_for: object = None
 
@@ -243,7 +244,9 @@ class Losses:
         pools = self._pools
         displaced = {name: self._displaced(rows) for name, rows in pools.items()}
         most = self._most(displaced.values())
-        ample = Ample(self._snapshot, self._filters, self._usable, most, tuple(pools.values()))
+        ample = Ample(
+            self._snapshot, self._filters, self._usable, most, tuple(pools.values()), self._node_pods.provable
+        )
         doubtful = self._doubtful(ample, displaced.values())
         unproved = {name: self._unproved(ample, pools[name], lost, doubtful) for name, lost in displaced.items()}
         results = []

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from predicates.filters import Filters, LocalResult
 from predicates.indexes.domains import HOSTNAME, DomainCounts, Domains
+from predicates.indexes.topology import TopologyIndex
 from predicates.nodes import Flags, Numbers
 from predicates.objects import PodClass
 from predicates.plugins.nodes import NODE_PORTS
@@ -64,6 +65,33 @@ class _Shape:
     by_pool: dict[Domains, Shares] = field(default_factory=dict)  #: the same by pool, nodes without one at the end
 
 
+class Provable:
+    """What decides about the pods of each class. It is kept while no other terms or classes can decide about them."""
+
+    def __init__(self) -> None:
+        self._by_class: dict[PodClass, tuple[LocalResult, Ties | None] | None] = {}
+        self._valid_for: object = None
+
+    def of(self, pod: PodClass, snapshot: Snapshot, filters: Filters) -> tuple[LocalResult, Ties | None] | None:
+        """Return the result of each node by itself, and the ties, None if none matter; None: nothing is provable."""
+        valid_for = filters, snapshot.epoch, snapshot.generation, snapshot.index(TopologyIndex).term_count
+        if valid_for != self._valid_for:
+            self._valid_for = valid_for
+            self._by_class.clear()
+        if pod not in self._by_class:
+            self._by_class[pod] = _judged(pod, snapshot, filters)
+        return self._by_class[pod]
+
+
+def _judged(pod: PodClass, snapshot: Snapshot, filters: Filters) -> tuple[LocalResult, Ties | None] | None:
+    plugins = filters.plugins_of(pod)
+    if any(plugin.name != _FIT and plugin not in _KNOWN for plugin in plugins):
+        return None
+    if (ties := ties_of(pod, snapshot)) is None:
+        return None
+    return filters.local(pod), ties if ties.beside or ties.apart or ties.spread or pod.ports else None
+
+
 class Ample:
     """Proofs for the current state of *snapshot*, in which the nodes *usable* accept pods.
 
@@ -72,8 +100,15 @@ class Ample:
     """
 
     def __init__(
-        self, snapshot: Snapshot, filters: Filters, usable: Flags, most: Numbers, pools: Sequence[Rows]
+        self,
+        snapshot: Snapshot,
+        filters: Filters,
+        usable: Flags,
+        most: Numbers,
+        pools: Sequence[Rows],
+        provable: Provable,
     ) -> None:
+        self._provable = provable
         self._snapshot = snapshot
         self._filters = filters
         self._usable = usable
@@ -180,7 +215,7 @@ class Ample:
 
     def leaves_one(self, pod: PodClass, feasible: Flags) -> bool:
         """Return whether the other pods cannot take the room of a pod of the class on all *feasible* nodes."""
-        shape = self._shape(pod)
+        shape = self._shape(pod, self._filters.local(pod))
         return float(shape.shares[feasible].sum()) > shape.resources + _MARGIN
 
     def _known(self, pod: PodClass) -> tuple[_Shape, Ties | None] | None:
@@ -190,17 +225,14 @@ class Ample:
 
     def _judge(self, pod: PodClass) -> tuple[_Shape, Ties | None] | None:
         """Return the shape and the ties of a class, None instead of ties that do not matter; None: not provable."""
-        plugins = self._filters.plugins_of(pod)
-        if any(plugin.name != _FIT and plugin not in _KNOWN for plugin in plugins):
+        if (found := self._provable.of(pod, self._snapshot, self._filters)) is None:
             return None
-        if (ties := ties_of(pod, self._snapshot)) is None:
-            return None
-        shape = self._shape(pod)
-        return shape, ties if ties.beside or ties.apart or ties.spread or pod.ports else None
+        local, ties = found
+        return self._shape(pod, local), ties
 
-    def _shape(self, pod: PodClass) -> _Shape:
-        local = self._filters.local(pod)
+    def _shape(self, pod: PodClass, local: LocalResult) -> _Shape:
         if (shape := self._shapes.get(local)) is None:
+            local.update()
             shape = self._shapes[local] = self._new_shape(pod, np.flatnonzero(local.mask & self._usable))
         return shape
 
