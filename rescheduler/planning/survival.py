@@ -4,7 +4,7 @@ It is made for the state after a plan: :mod:`rescheduler.planning.losses` takes 
 it. Plans that break a certificate that held before are objected to.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -20,6 +20,8 @@ from rescheduler.planning.placement.search import Selection
 from rescheduler.planning.planning_round import Ground, PlanningRound
 from rescheduler.planning.policy import Survive
 from rescheduler.planning.pools import spot_pools
+from rescheduler.planning.rules.candidates import node_blockers
+from rescheduler.planning.rules.minimum import keeps_pods
 
 #: At most so many seconds of simulation for a certificate, at the assumed speed. Proofs are not limited.
 SIMULATION: Final = 10.0
@@ -64,19 +66,24 @@ class State:
         self._node_pods = node_pods
         self._moved: dict[int, list[Pod]] = {}  #: by row: the replacement pods that plans have placed there
 
-    def carry_out(self, plans: Iterable[Plan]) -> None:
-        """Move the pods of *plans*, and take their nodes away."""
+    def carry_out(self, plans: Iterable[Plan], gone: Iterable[str] = ()) -> None:
+        """Move the pods of *plans*, and take their nodes away, and the nodes *gone*, whose pods end with them."""
         snapshot, trial = self._shared.snapshot, self._trial
         row_of = snapshot.nodes.row
+        for node in gone:
+            self._take_away(node)
         for plan in plans:
-            trial.evict(*snapshot.pods_on[plan.node].values())
-            trial.lose(row_of[plan.node])
+            self._take_away(plan.node)
             for placement in plan.placements:
                 pod = self._shared.replacements.of(snapshot.pods[str(placement.pod)])
                 row = row_of[placement.node]
                 trial.place(pod.cls, row)
                 self._moved.setdefault(row, []).append(pod)
         trial.keep()
+
+    def _take_away(self, node: str) -> None:
+        self._trial.evict(*self._shared.snapshot.pods_on[node].values())
+        self._trial.lose(self._shared.snapshot.nodes.row[node])
 
     def certificate(self, survive: Survive, effort: Effort, decisive: Sequence[str] = ()) -> Certificate:
         """Return the certificate of this state. *effort* limits the simulated pods.
@@ -96,7 +103,9 @@ class Survival:
     def __init__(self) -> None:
         self._node_pods = NodePods()
         self.headroom = Headroom(self._node_pods)
-        self._present: tuple[Ground, Survive, Certificate] | None = None
+        self._valid_for: tuple[Ground, Survive] | None = None
+        self._present: dict[frozenset[str], Certificate] = {}  #: without these nodes
+        self._empty: tuple[PlanningRound | None, frozenset[str]] = None, frozenset()
         self._broken = ""  #: the pool of the last objection: it is likely to be broken by other plans as well
 
     def certificate(
@@ -106,11 +115,12 @@ class Survival:
         plans: Iterable[Plan] = (),
         decisive: Sequence[str] = (),
         *,
+        gone: Collection[str] = (),
         seconds: float = SIMULATION,
     ) -> Certificate:
         """Return the certificate of the state after *plans* were carried out in order, as :meth:`State.certificate`.
 
-        *seconds* limit the simulation, at its assumed speed.
+        The nodes *gone* are not there, either. *seconds* limit the simulation, at its assumed speed.
 
         The trial of *shared* must be open, in which pending pods have taken their room. Here they look for it together
         with the pods of the lost pool.
@@ -119,26 +129,57 @@ class Survival:
             for cls, row in shared.pending.placements:
                 trial.unplace(cls, row)
             state = State(shared, trial, self._node_pods)
-            state.carry_out(plans)
+            state.carry_out(plans, gone)
             return state.certificate(survive, shared.forecaster.effort(seconds), decisive)
 
     def objection(self, shared: PlanningRound, plans: Sequence[Plan]) -> Blocker | None:
-        """Return a blocker if *plans* break the certificate of the policy, as far as it holds now, or None."""
+        """Return a blocker if *plans* break the certificate of the policy, as far as it holds now, or None.
+
+        On-demand nodes without pods are still places, but an autoscaler may remove them at any time. So no plan that
+        moves pods may break the certificate without them, either.
+        """
         if (survive := shared.policy.survive) is Survive.OFF:
             return None
-        now = self._now(shared, survive)
+        if (blocker := self._broken_by(shared, survive, plans, frozenset())) is not None:
+            return blocker
+        moves = any(plan.placements for plan in plans)
+        empty = self._without_pods(shared) - {plan.node for plan in plans} if moves else frozenset[str]()
+        return self._broken_by(shared, survive, plans, empty) if empty else None
+
+    def _broken_by(
+        self, shared: PlanningRound, survive: Survive, plans: Sequence[Plan], gone: frozenset[str]
+    ) -> Blocker | None:
+        now = self._now(shared, survive, gone)
         decisive = sorted((each.pool for each in now.pools if each.survived), key=lambda pool: pool != self._broken)
-        broken = now.broken_by(self.certificate(shared, survive, plans, decisive))
+        broken = now.broken_by(self.certificate(shared, survive, plans, decisive, gone=gone))
         if not broken:
             return None
         self._broken = broken[0].pool
-        return _would_not_survive(broken[0], survive)
+        return _would_not_survive(broken[0], survive, len(gone))
 
-    def _now(self, shared: PlanningRound, survive: Survive) -> Certificate:
-        known = self._present
-        if known is None or known[0] != shared.ground or known[1] is not survive:
-            self._present = known = shared.ground, survive, self.certificate(shared, survive)
-        return known[2]
+    def _now(self, shared: PlanningRound, survive: Survive, gone: frozenset[str]) -> Certificate:
+        if self._valid_for != (shared.ground, survive):
+            self._valid_for = shared.ground, survive
+            self._present.clear()
+        if (known := self._present.get(gone)) is None:
+            known = self._present[gone] = self.certificate(shared, survive, gone=gone)
+        return known
+
+    def _without_pods(self, shared: PlanningRound) -> frozenset[str]:
+        """Return the on-demand nodes without pods that nothing keeps."""
+        if self._empty[0] is not shared:
+            self._empty = shared, frozenset(_empty_nodes(shared))
+        return self._empty[1]
+
+
+def _empty_nodes(shared: PlanningRound) -> Iterator[str]:
+    table, pods_on = shared.snapshot.nodes, shared.snapshot.pods_on
+    for name in shared.groups.on_demand:
+        node = table.nodes[table.row[name]]
+        if node is not None and not keeps_pods(pods_on[name].values()):
+            control_plane = name in shared.groups.control_plane
+            if not node_blockers(node, shared.policy, shared.circumstances, empty=True, control_plane=control_plane):
+                yield name
 
 
 #: Takes plans in sequence. Returns a blocker if they must not be carried out together.
@@ -193,8 +234,9 @@ def _longest_beginning(length: int, test: Callable[[int], Blocker | None]) -> tu
     return low, blocker
 
 
-def _would_not_survive(pool: PoolLoss, survive: Survive) -> Blocker:
-    lost = f"after its drain, the loss of {survive} {pool.pool} ({count(pool.nodes, 'node')})"
+def _would_not_survive(pool: PoolLoss, survive: Survive, empty: int) -> Blocker:
+    removed = f" and the removal of {count(empty, 'on-demand node')} without pods" if empty else ""
+    lost = f"after its drain{removed}, the loss of {survive} {pool.pool} ({count(pool.nodes, 'node')})"
     more = f"--survive={survive} leaves the node until the other spot nodes have room, or --survive=off drains it"
     if not pool.homeless:
         detail = f"{lost} could not be judged within the limit of simulated pods, and is survived now; {more}"

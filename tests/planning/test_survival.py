@@ -449,3 +449,32 @@ def test_a_single_zone_is_all_spot_nodes() -> None:
     assert homeless(certified(objects)) == {}
     assert homeless(certified(objects, Survive.ZONE)) == {"a": ["p", "q"]}
     assert homeless(certified([*objects, node("o", ON_DEMAND)], Survive.ZONE)) == {}
+
+
+EMPTIED = [
+    node("o1", ON_DEMAND),
+    node("o2", ON_DEMAND),
+    spot("s1"),
+    spot("s2", "b"),
+    pod("p", "o2", cpu="3"),
+    pod("q", "s2", cpu="2"),
+]
+KEPT_EMPTY = [node("o1", ON_DEMAND, annotations={"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"})]
+
+
+def test_nodes_that_were_emptied_before_are_no_places_for_lost_pods() -> None:
+    """An autoscaler removes them after a while. Until then they would let every drain pass, one after the other."""
+    found, planner = kept(EMPTIED)
+    assert found == {"o1": {}, "o2": ["would-not-survive"]}
+    (rejected,) = planner.plan_each(CIRCUMSTANCES).rejected
+    assert rejected.blockers[0].detail.startswith(
+        "after its drain and the removal of 1 on-demand node without pods, the loss of pool "
+    )
+    assert [plan.node for plan in planner.plan_all(CIRCUMSTANCES).plans] == ["o1"]
+    daemonset = pod("d", "o1", owner="apps/v1/DaemonSet")
+    assert kept([*EMPTIED, daemonset])[0]["o2"] == ["would-not-survive"]
+    assert kept(EMPTIED[1:])[0] == {"o2": ["would-not-survive"]}
+
+
+def test_nodes_without_pods_that_no_autoscaler_removes_are_places() -> None:
+    assert kept([*KEPT_EMPTY, *EMPTIED[1:]])[0]["o2"] == {"p": "s1"}
