@@ -233,17 +233,16 @@ _SYSTEM_PRIORITIES: Final = {"system-cluster-critical": 2_000_000_000, "system-n
 
 
 class PodClasses:
-    """The PriorityClasses and RuntimeClasses of *snapshot*. None are known if they were not read."""
+    """The PriorityClasses and RuntimeClasses of *snapshot*. Valid while they do not change."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-
-    @property
-    def known(self) -> bool:
-        return any(self._snapshot.of(kind) for kind in CLASSES)
+        self.known = any(snapshot.of(kind) for kind in CLASSES)  #: False if they were not read
 
     def missing(self, template: PodSpec) -> str:
         """Return which class of the *template* does not exist, for which admission rejects new pods, or ""."""
+        if not self.known or not (template.priority_class_name or template.runtime_class_name):
+            return ""
         named = ("PriorityClass", template.priority_class_name), ("RuntimeClass", template.runtime_class_name)
         for kind, name in named:
             if name and (known := self._snapshot.of(kind)) and name not in known:

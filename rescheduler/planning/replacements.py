@@ -79,6 +79,7 @@ class _Template(NamedTuple):
     revised: bool  #: whether the running pod was created from another version of it
     revision: str = ""  #: the revision of a StatefulSet's pods
     old: PodTemplate | None = None  #: the version that the running pod was created from, if it is known and another
+    rejected: str = ""  #: why admission rejected a pod of it in a dry run
     admitted: bool = False  #: whether the template is what a dry run returned, with everything that admission adds
 
 
@@ -151,9 +152,9 @@ class Replacements:
 
         Returns *pod* itself if the new pod will be like it, or if its controller's template is not known.
         """
+        self._forget_old()
         if (found := self._template(pod)) is None and not self._pod_classes.known:
             return pod
-        self._forget_old()
         vpa = _VPA_UPDATES in pod.annotations
         key = pod.cls, pod.owner and pod.owner.uid, min(pod.generation, 2), vpa, found and found.revision
         if (cls := self._classes.get(key)) is None:
@@ -167,7 +168,7 @@ class Replacements:
             found = self._template(pod)
             if found is None and not self._limits.concern(pod.namespace):
                 continue
-            if why := self._rejected(pod, found) or self._out_of_range(pod):
+            if why := self._rejected(found) or self._out_of_range(pod):
                 yield Blocker(Reason.ADMISSION_REJECTS, why, pod.key)
             if found is None or not (node := found.template.spec.node_name) or pod.owner is None:
                 continue
@@ -192,7 +193,7 @@ class Replacements:
         )
         if version != self._version:
             self._version, self._classes, self._limits = version, {}, LimitRanges(self._snapshot)
-            self._workloads = {}
+            self._pod_classes, self._workloads = PodClasses(self._snapshot), {}
 
     def _workload(self, pod: Pod) -> Workload | StatefulSet | None:
         """Return the controller of *pod*, if it is known and has a pod template."""
@@ -218,9 +219,12 @@ class Replacements:
             # The template of a Deployment's ReplicaSet never changes, and that of a running Job cannot.
             above = any(each.controller for each in workload.metadata.owner_references)
             found = _Template(workload.spec.template, revised=not (above or isinstance(workload, Job)))
-        if found is None or workload.admitted is None or found.template is not workload.spec.template:
+        tried = workload.admitted is not None or workload.rejected
+        if not tried or found is None or found.template is not workload.spec.template:
             return found
-        return found._replace(template=workload.admitted, admitted=True)
+        if workload.admitted is None:
+            return found._replace(rejected=workload.rejected)
+        return found._replace(template=workload.admitted, admitted=True, rejected=workload.rejected)
 
     def _revision(self, namespace: str, name: str) -> PodTemplate | None:
         """Return the template of the revision *name* of a StatefulSet, or None if it is not known."""
@@ -233,17 +237,14 @@ class Replacements:
             return None
         return template if template.spec.containers else None
 
-    def _rejected(self, pod: Pod, found: _Template | None) -> str:
-        """Return why the API server rejects new pods of the controller of *pod*, or ""."""
-        workload = self._workload(pod)
-        if workload is None or found is None:
-            return ""
-        if workload.rejected and (found.admitted or found.template is workload.spec.template):
-            return workload.rejected
-        return self._pod_classes.missing(found.template.spec)
+    def _rejected(self, found: _Template | None) -> str:
+        """Return why the API server rejects new pods that are created from the template *found*, or ""."""
+        return "" if found is None else found.rejected or self._pod_classes.missing(found.template.spec)
 
     def _out_of_range(self, pod: Pod) -> str:
         """Return which LimitRange rejects the replacement of *pod*, or ""."""
+        if not self._limits.concern(pod.namespace):
+            return ""
         with contextlib.suppress(QuantityError):
             return self._limits.rejection(pod.namespace, self.of(pod).cls.spec)
         return ""

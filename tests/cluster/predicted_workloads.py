@@ -92,14 +92,16 @@ def _apart(rng: Random) -> Json:
 def _changed(workload: Json, rng: Random, **spec: Any) -> Json:
     """Return the merge patch that gives *workload* another pod template.
 
-    It has the tolerations, init containers and volumes of the old one, if there are any: without a dry run, it is not
-    known whether admission or the old template added those to the running pod, so they are expected again.
+    Unless *workload* has revisions, the template has the tolerations, init containers and volumes of the old one, if
+    there are any: without a dry run, it is not known whether admission or the old template added those to the running
+    pod, so they are expected again.
     """
     name, namespace = workload["metadata"]["name"], workload["metadata"]["namespace"]
     template = deployment(name, namespace=namespace, **_fields(rng))["spec"]["template"]
     template["metadata"]["labels"] |= workload["spec"]["template"]["metadata"]["labels"] | {"version": "2"}
     old = workload["spec"]["template"]["spec"]
-    template["spec"] |= {key: old[key] for key in ("tolerations", "initContainers", "volumes") if key in old}
+    if workload["kind"] != "StatefulSet":
+        template["spec"] |= {key: old[key] for key in ("tolerations", "initContainers", "volumes") if key in old}
     template["spec"] = {**dict.fromkeys(old.keys() - template["spec"].keys()), **template["spec"]}
     return {"spec": {"template": template, **spec}}
 

@@ -1,12 +1,14 @@
 """The owner of the evicted pods changes during a drain; the drain does not wait for pods that are no longer desired."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import pytest
 
 from devcluster.api import Json
-from devcluster.manifests import deployment, job, statefulset
+from devcluster.errors import ApiError
+from devcluster.manifests import deployment, job, pdb, statefulset
 from devcluster.plane import ControlPlane
 from devcluster.stages import COMPLETE_AFTER, NEVER, TERMINATE_AFTER
 from tests.cluster.bad_days import (
@@ -20,6 +22,7 @@ from tests.cluster.bad_days import (
 )
 from tests.cluster.daemon import Daemon
 from tests.cluster.observer import Observer
+from tests.cluster.operators import PlayedOwner, definition
 
 WEB: Final = "/apis/apps/v1/namespaces/default/deployments/web"
 WORK: Final = "/apis/batch/v1/namespaces/default/jobs/work"
@@ -64,6 +67,64 @@ def test_a_drain_does_not_wait_for_pods_that_a_changed_deployment_no_longer_want
         CHANGES[change](cluster)
         assert_both_drained(observer)
     assert observer.first_burst() <= 2, "the drain did not go in steps"
+
+
+#: A metric of waiting work, played by a custom resource: the autoscaler reads the list of this kind.
+METRIC: Final = PlayedOwner("external.metrics.k8s.io/v1beta1/ExternalMetricValue", "waiting", "", plays=False)
+AUTOSCALER: Final = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/web"
+
+
+def autoscaled() -> list[Json]:
+    """Return a HorizontalPodAutoscaler that keeps one pod for each piece of waiting work, of which there are 8."""
+    external = {"metric": {"name": METRIC.plural}, "target": {"type": "AverageValue", "averageValue": "1"}}
+    spec = {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        "minReplicas": 0,
+        "maxReplicas": 8,
+        "metrics": [{"type": "External", "external": external}],
+        "behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}},
+    }
+    value = {"metricName": METRIC.plural, "timestamp": "2026-01-01T00:00:00Z", "value": "8"}
+    meta = {"name": "web", "namespace": "default"}
+    scaler = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": meta, "spec": spec}
+    return [METRIC.manifest | value, scaler]
+
+
+def is_active(cluster: ControlPlane) -> bool:
+    """Return whether the autoscaler has read its metric."""
+    conditions = cluster.api.get(AUTOSCALER).get("status", {}).get("conditions") or ()
+    return any(each["type"] == "ScalingActive" and each["status"] == "True" for each in conditions)
+
+
+@contextlib.contextmanager
+def metric_served(cluster: ControlPlane) -> Iterator[None]:
+    cluster.apply([definition(METRIC)])
+    try:
+        cluster.wait_for(lambda: _is_served(cluster), "the metric")
+        yield
+    finally:
+        cluster.api.delete(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{METRIC.plural}.{METRIC.group}")
+
+
+def _is_served(cluster: ControlPlane) -> bool:
+    try:
+        return cluster.api.items(METRIC.path.rpartition("/")[0]) == []
+    except ApiError:
+        return False
+
+
+def test_a_horizontal_pod_autoscaler_scales_to_zero_during_a_drain(cluster: ControlPlane, observer: Observer) -> None:
+    """The budget keeps the drain at one pod at a time, until the autoscaler has looked again (every 15 s)."""
+    start(observer, deployment("web", 8, annotations={**SLOW, TERMINATE_AFTER: "5s"}), pods=8)
+    with metric_served(cluster):
+        cluster.apply([pdb("web", max_unavailable=1), *autoscaled()])
+        observer.eventually(lambda: is_active(cluster), "an active autoscaler", 40)
+        with Daemon(cluster, *FLAGS):
+            observer.eventually(lambda: len(observer.evictions()) >= 2, "the second eviction")
+            cluster.api.patch(METRIC.path, {"value": "0"})
+            observer.eventually(lambda: cluster.api.get(WEB)["spec"]["replicas"] == 0, "no wanted pod", 40)
+            assert "NodeDrained" not in observer.events(NODE_1), "the drain had ended before"
+            assert_both_drained(observer)
 
 
 def test_a_drain_does_not_wait_for_pods_of_a_job_that_is_suspended(cluster: ControlPlane, observer: Observer) -> None:
