@@ -49,6 +49,8 @@ class Rule(enum.Enum):
     MOUNT_OPTIONS_DECLARED = 37, "NodeDeclaredFeatures"
     #: Image volumes score: ``imagelocality/image_locality.go`` (sumImageScores).
     IMAGE_VOLUMES_SCORE = 36, "ImageVolume"
+    #: Image volumes count as images for the largest score, as containers do: ``imagelocality/image_locality.go``.
+    IMAGE_VOLUMES_COUNT = 37, "ImageVolume"
     #: The change of balance scores, instead of the balance: ``noderesources/balanced_allocation.go``.
     BALANCE_BY_CHANGE = 36, ""
     #: Volumes to be provisioned score by the storage capacity that they leave: ``volumebinding/volume_binding.go``.

@@ -167,7 +167,7 @@ def _balance(requested: Numbers, capacity: Numbers) -> Numbers:
 
 _MEGABYTE: Final = 1024 * 1024
 _MIN_THRESHOLD: Final = 23 * _MEGABYTE  #: total bytes up to which the score is 0
-_MAX_CONTAINER_THRESHOLD: Final = 1000 * _MEGABYTE  #: bytes per container from which the score is MAX_SCORE
+_MAX_IMAGE_THRESHOLD: Final = 1000 * _MEGABYTE  #: bytes per counted image from which the score is MAX_SCORE
 
 
 def image_locality(request: ScoringRequest) -> Numbers | None:
@@ -177,10 +177,13 @@ def image_locality(request: ScoringRequest) -> Numbers | None:
     """
     images = request.snapshot.index(Images).sync()
     spec = request.pod.spec
-    containers = (*spec.init_containers, *spec.containers)
-    names = [container.image for container in containers]
-    if request.snapshot.scheduler.version.has(Rule.IMAGE_VOLUMES_SCORE):
+    version = request.snapshot.scheduler.version
+    names = [container.image for container in (*spec.init_containers, *spec.containers)]
+    counted = len(names)
+    if version.has(Rule.IMAGE_VOLUMES_SCORE):
         names += [volume.image.reference for volume in spec.volumes if volume.image is not None]
+    if version.has(Rule.IMAGE_VOLUMES_COUNT):
+        counted = len(names)
     sum_scores: Numbers | None = None
     for name in names:
         if (weights := images.weights(normalized_image_name(name))) is not None:
@@ -188,7 +191,7 @@ def image_locality(request: ScoringRequest) -> Numbers | None:
             sum_scores = scaled if sum_scores is None else sum_scores + scaled
     if sum_scores is None:
         return None
-    max_threshold = _MAX_CONTAINER_THRESHOLD * len(containers)
+    max_threshold = _MAX_IMAGE_THRESHOLD * counted
     clipped = np.clip(sum_scores, _MIN_THRESHOLD, max_threshold)
     scores: Numbers = MAX_SCORE * (clipped - _MIN_THRESHOLD) // (max_threshold - _MIN_THRESHOLD)
     return scores

@@ -51,7 +51,7 @@ class Oracle:
         except BrokenPipeError as error:
             raise OracleError("the oracle has exited") from error
 
-    def receive(self, seconds: float = 60) -> Json:
+    def receive(self, seconds: float = 300) -> Json:
         """Return the response to the oldest pending request. Raises OracleError, also after *seconds*."""
         deadline = threading.Timer(seconds, self._process.kill)
         deadline.start()
@@ -66,7 +66,7 @@ class Oracle:
             raise OracleError(response["error"] + "\n" + response.get("stack", ""))
         return response
 
-    def ask(self, request: Json, seconds: float = 60) -> Json:
+    def ask(self, request: Json, seconds: float = 300) -> Json:
         """Send a request and return the response."""
         self.send(request)
         return self.receive(seconds)

@@ -25,6 +25,7 @@ def scored_cluster(seed: int, family: str) -> Json:
         for constraint in pod["spec"].get("topologySpreadConstraints") or ():
             if rng.random() < 0.5:
                 constraint["whenUnsatisfiable"] = "ScheduleAnyway"
+    _add_image_volumes(pods, images, random.Random(f"image volumes of {family}/{seed}"))
     items += _replica_sets(pods)
     return snapshot
 
@@ -44,6 +45,13 @@ def _add_images_and_taints(node: Json, images: list[str], rng: random.Random) ->
                 *(node["spec"].get("taints") or ()),
                 {"key": key, "effect": "PreferNoSchedule"},
             ]
+
+
+def _add_image_volumes(pods: list[Json], images: list[str], rng: random.Random) -> None:
+    for pod in pods if images else ():
+        if rng.random() < 0.2:
+            mounted = {"name": "content", "image": {"reference": rng.choice(images)}}
+            pod["spec"]["volumes"] = [*(pod["spec"].get("volumes") or ()), mounted]
 
 
 def _replica_sets(pods: list[Json]) -> list[Json]:

@@ -38,15 +38,22 @@ def test_every_score_is_that_of_the_scheduler(oracle: Oracle, family: str) -> No
         known = known_owners(given)
         table = load(given, oracle.scheduler)
         filters = Filters(table)
+        seed += 1
+        if requests_less_than_nothing(table):
+            continue
         names = [pod.key for pod in table.pods.values() if scorable(pod, table)]
         for scored in oracle.ask({"mode": "score", "snapshot": given, "pods": names})["scores"]:
             pod = table.pods[scored["pod"]]
             mine = our_scores(table, filters, pod, owned=(pod.namespace, pod.owner.name if pod.owner else "") in known)
-            assert mine == their_scores(scored), f"{family} seed {seed}: {scored['pod']}"
+            assert mine == their_scores(scored), f"{family} seed {seed - 1}: {scored['pod']}"
             compared += len(mine)
             spread += len({by_plugin["total"] for by_plugin in mine.values()}) > 1
-        seed += 1
     assert spread > compared // 100
+
+
+def requests_less_than_nothing(table: Snapshot) -> bool:
+    """Return whether the pods of a node request negative amounts, which the API rejects: the scheduler fails there."""
+    return bool((table.nodes.free > table.nodes.allocatable).any())
 
 
 def scorable(pod: Pod, table: Snapshot) -> bool:

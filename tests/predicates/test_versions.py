@@ -53,6 +53,10 @@ def test_every_plugin_of_every_version_exists() -> None:
         ).keys()
 
 
+def test_no_two_rules_are_the_same_member() -> None:
+    assert len(Rule) == len(Rule.__members__)
+
+
 def test_each_rule_begins_with_a_known_version_but_not_the_oldest() -> None:
     assert all(OLDEST.minor < rule.since <= NEWEST.minor for rule in Rule)
 
