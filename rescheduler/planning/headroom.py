@@ -7,7 +7,7 @@ them. Whether each pod would also fit on one node, by all rules, is what the cer
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -75,12 +75,22 @@ class Headroom:
         """Return a blocker if *plans* leave less than ``--fallback-headroom``, or None.
 
         What is short now and does not get shorter is no objection. The trial of *shared* must be open, in which pending
-        pods have taken their room.
+        pods have taken their room. On-demand nodes without pods have room, but an autoscaler may remove them at any
+        time: so plans that move pods must keep the room without them, as well.
         """
         if not (kept := shared.policy.fallback_headroom):
             return None
-        after = self.after(shared, plans, kept)
-        now = self.after(shared, (), kept)
+        if (blocker := self._too_little(shared, plans, kept, frozenset())) is not None:
+            return blocker
+        moves = any(plan.placements for plan in plans)
+        empty = self._node_pods.missing_on(shared) - {plan.node for plan in plans} if moves else frozenset[str]()
+        return self._too_little(shared, plans, kept, empty) if empty else None
+
+    def _too_little(
+        self, shared: PlanningRound, plans: Sequence[Plan], kept: FallbackHeadroom, gone: frozenset[str]
+    ) -> Blocker | None:
+        after = self.after(shared, plans, kept, gone)
+        now = self.after(shared, (), kept, gone)
         margin = after.free - after.needed
         worse = (margin < 0) & (margin < now.free - now.needed)
         if not worse.any():
@@ -89,14 +99,21 @@ class Headroom:
         loss, column = divmod(int(shares.argmin()), shares.shape[1])
         return _too_little(kept, after, loss, column, shared.snapshot)
 
-    def after(self, shared: PlanningRound, plans: Iterable[Plan], kept: FallbackHeadroom) -> FallbackRoom:
-        """Return the room that *kept* is about after *plans* were carried out. The trial is as in :meth:`objection`."""
+    def after(
+        self, shared: PlanningRound, plans: Iterable[Plan], kept: FallbackHeadroom, gone: Collection[str] = ()
+    ) -> FallbackRoom:
+        """Return the room that *kept* is about after *plans* were carried out, without the nodes *gone*.
+
+        The trial is as in :meth:`objection`.
+        """
         snapshot, rows = shared.snapshot, shared.snapshot.nodes.row
         moves = [(rows[plan.node], [_placed(each, shared) for each in plan.placements]) for plan in plans]
         for _, placed in moves:
             for pod, _ in placed:
                 snapshot.vector(pod.requests)  # adds the columns of its resources before any vector is used
         room = self._now(shared, kept)
+        for name in gone:
+            room = room.moved(rows[name], [], snapshot)
         for node, placed in moves:
             room = room.moved(node, placed, snapshot)
         return room

@@ -36,7 +36,8 @@ from rescheduler.planning.placement.packing import Effort, Packing, Room, Sizes,
 from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.pools import spot_pools
 from rescheduler.planning.replacements import ADMISSION, TEMPLATED
-from rescheduler.planning.rules.candidates import why_not_target
+from rescheduler.planning.rules.candidates import node_blockers, why_not_target
+from rescheduler.planning.rules.minimum import keeps_pods
 from rescheduler.planning.rules.pod_traits import ends_with_node, is_expendable
 
 #: The number of simulations of a loss that is not proved to be survived.
@@ -120,6 +121,13 @@ class NodePods:
         self.provable = Provable()
         self._by_node: dict[str, tuple[int, _Displaced]] = {}
         self._valid_for: object = None
+        self._empty: tuple[PlanningRound | None, frozenset[str]] = None, frozenset()
+
+    def missing_on(self, shared: PlanningRound) -> frozenset[str]:
+        """Return the on-demand nodes without pods that nothing keeps: an autoscaler may remove them at any time."""
+        if self._empty[0] is not shared:
+            self._empty = shared, frozenset(_empty_nodes(shared))
+        return self._empty[1]
 
     def of(self, node: str, shared: PlanningRound) -> _Displaced:
         """Return the pods of *node* in the snapshot of *shared*."""
@@ -135,6 +143,16 @@ class NodePods:
             before = _NOTHING if known is None else known[1]
             known = self._by_node[node] = snapshot.changes, _displaced(node, shared, before)
         return known[1]
+
+
+def _empty_nodes(shared: PlanningRound) -> Iterator[str]:
+    table, pods_on = shared.snapshot.nodes, shared.snapshot.pods_on
+    for name in shared.groups.on_demand:
+        node = table.nodes[table.row[name]]
+        if node is not None and not keeps_pods(pods_on[name].values()):
+            control_plane = name in shared.groups.control_plane
+            if not node_blockers(node, shared.policy, shared.circumstances, empty=True, control_plane=control_plane):
+                yield name
 
 
 def _displaced(node: str, shared: PlanningRound, before: _Displaced) -> _Displaced:

@@ -4,7 +4,7 @@ It is made for the state after a plan: :mod:`rescheduler.planning.losses` takes 
 it. Plans that break a certificate that held before are objected to.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -20,8 +20,6 @@ from rescheduler.planning.placement.search import Selection
 from rescheduler.planning.planning_round import Ground, PlanningRound
 from rescheduler.planning.policy import Survive
 from rescheduler.planning.pools import spot_pools
-from rescheduler.planning.rules.candidates import node_blockers
-from rescheduler.planning.rules.minimum import keeps_pods
 
 #: At most so many seconds of simulation for a certificate, at the assumed speed. Proofs are not limited.
 SIMULATION: Final = 10.0
@@ -105,7 +103,6 @@ class Survival:
         self.headroom = Headroom(self._node_pods)
         self._valid_for: tuple[Ground, Survive] | None = None
         self._present: dict[frozenset[str], Certificate] = {}  #: without these nodes
-        self._empty: tuple[PlanningRound | None, frozenset[str]] = None, frozenset()
         self._broken = ""  #: the pool of the last objection: it is likely to be broken by other plans as well
 
     def certificate(
@@ -143,7 +140,7 @@ class Survival:
         if (blocker := self._broken_by(shared, survive, plans, frozenset())) is not None:
             return blocker
         moves = any(plan.placements for plan in plans)
-        empty = self._without_pods(shared) - {plan.node for plan in plans} if moves else frozenset[str]()
+        empty = self._node_pods.missing_on(shared) - {plan.node for plan in plans} if moves else frozenset[str]()
         return self._broken_by(shared, survive, plans, empty) if empty else None
 
     def _broken_by(
@@ -164,22 +161,6 @@ class Survival:
         if (known := self._present.get(gone)) is None:
             known = self._present[gone] = self.certificate(shared, survive, gone=gone)
         return known
-
-    def _without_pods(self, shared: PlanningRound) -> frozenset[str]:
-        """Return the on-demand nodes without pods that nothing keeps."""
-        if self._empty[0] is not shared:
-            self._empty = shared, frozenset(_empty_nodes(shared))
-        return self._empty[1]
-
-
-def _empty_nodes(shared: PlanningRound) -> Iterator[str]:
-    table, pods_on = shared.snapshot.nodes, shared.snapshot.pods_on
-    for name in shared.groups.on_demand:
-        node = table.nodes[table.row[name]]
-        if node is not None and not keeps_pods(pods_on[name].values()):
-            control_plane = name in shared.groups.control_plane
-            if not node_blockers(node, shared.policy, shared.circumstances, empty=True, control_plane=control_plane):
-                yield name
 
 
 #: Takes plans in sequence. Returns a blocker if they must not be carried out together.

@@ -161,3 +161,13 @@ def test_headroom_and_certificate_together() -> None:
     assert set(reasons) <= {KEPT, Reason.WOULD_NOT_SURVIVE}
     assert len(both.plans) + len(reasons) == len(both.possible) == 6
     assert len(both.plans) <= 5
+
+
+def test_the_room_of_nodes_that_were_emptied_before_is_not_counted_on() -> None:
+    """An autoscaler removes them after a while, unless they are kept."""
+    objects = [*ONE, node("e", ON_DEMAND)]
+    assert summary(planner(objects, share(166)).plan_each(CIRCUMSTANCES))["o"] == {"p": "s1"}
+    assert summary(planner(objects, share(167)).plan_each(CIRCUMSTANCES))["o"] == [KEPT]
+    annotations = {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}
+    objects = [*ONE, node("e", ON_DEMAND, annotations=annotations)]
+    assert summary(planner(objects, share(300)).plan_each(CIRCUMSTANCES))["o"] == {"p": "s1"}
