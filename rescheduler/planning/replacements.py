@@ -9,7 +9,8 @@ running pod. If no template is known, the replacement pod is assumed to be like 
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
@@ -146,6 +147,7 @@ class Replacements:
         self._limits = LimitRanges(snapshot)
         self._pod_classes = PodClasses(snapshot)
         self._changes = -1  #: of the snapshot, when all of this was last valid
+        self._vpas: Mapping[str, Sequence[VerticalPodAutoscaler]] = {}  #: by namespace
 
     def of(self, pod: Pod) -> Pod:
         """Return the replacement of *pod*: a pod with the same name, owner and node, and the class of the new pod.
@@ -194,6 +196,7 @@ class Replacements:
         if version != self._version:
             self._version, self._classes, self._limits = version, {}, LimitRanges(self._snapshot)
             self._pod_classes, self._workloads = PodClasses(self._snapshot), {}
+            self._vpas = _vpas(self._snapshot)
 
     def _workload(self, pod: Pod) -> Workload | StatefulSet | None:
         """Return the controller of *pod*, if it is known and has a pod template."""
@@ -290,9 +293,7 @@ class Replacements:
     def _vpas_of(self, pod: Pod) -> Iterator[VerticalPodAutoscaler]:
         """Yield the VerticalPodAutoscalers of the workload of *pod* that change the requests of new pods."""
         targets = self._workloads_of(pod)
-        for key, vpa in self._snapshot.of("VerticalPodAutoscaler").items():
-            if key.partition("/")[0] != pod.namespace or not isinstance(vpa, VerticalPodAutoscaler):
-                continue
+        for vpa in self._vpas.get(pod.namespace, ()):
             policy, target = vpa.spec.update_policy, vpa.spec.target_ref
             if (target.kind, target.name) in targets and (policy is None or policy.update_mode != "Off"):
                 yield vpa
@@ -303,6 +304,15 @@ class Replacements:
         workload = self._snapshot.of(pod.owner.kind).get(f"{pod.namespace}/{pod.owner.name}")
         above = workload.metadata.owner_references if isinstance(workload, Workload | StatefulSet) else ()
         return {(pod.owner.kind, pod.owner.name), *((each.kind, each.name) for each in above if each.controller)}
+
+
+def _vpas(snapshot: Snapshot) -> Mapping[str, Sequence[VerticalPodAutoscaler]]:
+    """Return the VerticalPodAutoscalers by namespace, so that those of one do not make plans of others slow."""
+    by_namespace = defaultdict[str, list[VerticalPodAutoscaler]](list)
+    for key, vpa in snapshot.of("VerticalPodAutoscaler").items():
+        if isinstance(vpa, VerticalPodAutoscaler):
+            by_namespace[key.partition("/")[0]].append(vpa)
+    return by_namespace
 
 
 def _is(meta: ObjectMeta, uid: str) -> bool:

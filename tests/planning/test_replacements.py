@@ -323,3 +323,22 @@ def test_the_priority_follows_from_the_class_of_the_template(
 def test_an_amount_that_is_not_a_quantity_leaves_the_running_pod() -> None:
     _, replacement = replaced(running(2, cpu="3"), replica_set(container(cpu="1")), vpa({"cpu": "much"}))
     assert dict(replacement.cls.requests)["cpu"] == 3000
+
+
+def test_vpas_of_other_namespaces_cost_nothing_for_each_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenant may have thousands of them."""
+    names = [f"web{n}" for n in range(20)]
+    sets = [workload("ReplicaSet", container(cpu="1"), name=name) for name in names]
+    others = [merged(vpa({"cpu": "999999999999"}), f"tenant/vpa{n}") for n in range(50)]
+    pods = [running(name=f"{name}-1") for name in names]
+    cluster = snapshot([OD, *pods, *sets, *others])
+    reads, of = [], Snapshot.of
+    monkeypatch.setattr(Snapshot, "of", lambda self, kind: (reads.append(kind), of(self, kind))[1])
+    replacements = Replacements(cluster)
+    assert all(replacements.of(each) == each for each in cluster.pods.values())
+    assert reads.count("VerticalPodAutoscaler") == 1
+
+
+def merged(manifest: Manifest, key: str) -> Manifest:
+    namespace, _, name = key.partition("/")
+    return manifest | {"metadata": {"name": name, "namespace": namespace}}

@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from re import _constants as op  # type: ignore[attr-defined]  # the parser of regular expressions has no types
 from re import _parser as parser  # type: ignore[attr-defined]
@@ -24,10 +24,13 @@ import pytest
 from predicates import node_selectors, objects, quantity, scheduler, selectors, wire
 from predicates.pod_classes import split_labels
 from rescheduler import durations, settings
+from rescheduler.cli import go_flags
 from rescheduler.cloudpool.proxy import paths
 from rescheduler.draining import actions
 from rescheduler.errors import ReschedulerError
-from rescheduler.planning import forms, pauses, policy
+from rescheduler.liqo.discovery import messages
+from rescheduler.planning import forms, node_labels, pauses, policy, pool_shares
+from rescheduler.planning.money import commitments, prices
 from rescheduler.planning.rules import minimum
 from rescheduler.providers.cherryservers import config
 
@@ -55,13 +58,19 @@ class Use(NamedTuple):
         return f"{self.where}.{self.method}"
 
 
-def uses() -> Iterator[Use]:
-    """Yield all uses of regular expressions in the program."""
-    trees = {
+@cache
+def sources() -> Mapping[str, ast.Module]:
+    """Return the modules of the program."""
+    return {
         ".".join(path.relative_to(ROOT).with_suffix("").parts): ast.parse(path.read_text())
         for folder in ("predicates", "rescheduler")
         for path in sorted((ROOT / folder).rglob("*.py"))
     }
+
+
+def uses() -> Iterator[Use]:
+    """Yield all uses of regular expressions in the program."""
+    trees = sources()
     known = {
         f"{module}.{name}": value
         for module, tree in trees.items()
@@ -207,14 +216,27 @@ def test_regular_expressions_take_linear_time(use: Use) -> None:
 
 
 def test_all_regular_expressions_are_found() -> None:
-    compiled = {
-        f"{'.'.join(path.relative_to(ROOT).with_suffix('').parts)}.{name}"
-        for folder in ("predicates", "rescheduler")
-        for path in (ROOT / folder).rglob("*.py")
-        for name in re.findall(r"^(\w+)(?:: Final)? = re\.compile\(", path.read_text(), re.MULTILINE)
-    }
-    assert len(compiled) > 40
+    """All are constants of modules: others would not be measured."""
+    compiled, calls = set(), 0
+    for module, tree in sources().items():
+        calls += sum(isinstance(node, ast.Call) and ast.unparse(node.func) == "re.compile" for node in ast.walk(tree))
+        for node in tree.body:
+            value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+            if isinstance(value, ast.Call) and ast.unparse(value.func) == "re.compile":
+                target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+                compiled.add(f"{module}.{ast.unparse(target)}")
+    assert len(compiled) == calls > 40
     assert compiled - {use.where for use in USES} == set()
+
+
+def test_no_other_module_compiles_regular_expressions() -> None:
+    """A constraint of msgspec would compile its pattern, and these modules those of their callers."""
+    for module, tree in sources().items():
+        for node in ast.walk(tree):
+            assert not (isinstance(node, ast.Call) and {"pattern"} & {word.arg for word in node.keywords}), module
+            imported = {alias.name for alias in node.names} if isinstance(node, ast.Import) else set()
+            imported |= {node.module} if isinstance(node, ast.ImportFrom) else set()
+            assert not imported & {"fnmatch", "glob", "regex", "parse"}, module
 
 
 @pytest.mark.parametrize(
@@ -300,6 +322,45 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], tuple[Text, ...]]]] = {
         lambda text: split_labels(text.encode()),
         (lambda n: '{"topology.kubernetes.io/zone":"' + "a" * n + '"}', lambda n: "{" + '"a":"b",' * n + '"a":"b"}'),
     ),
+    "shares of pools": (pool_shares.parse_share, (lambda n: "1" * n + "%", lambda n: " " * n + "1")),
+    "headroom": (policy.parse_headroom, (lambda n: "1" * n + "%", lambda n: " " * n)),
+    "lists of namespaces": (policy.parse_names, (lambda n: "," * n, lambda n: "a," * n, lambda n: "a-" * n)),
+    "labels of nodes": (
+        node_labels.NodeLabels.parse,
+        (lambda n: "a," * n, lambda n: "a=" * n, lambda n: "a in (" * n, lambda n: "(" * n, lambda n: "!" * n),
+    ),
+    "addresses": (
+        settings.ListenAddress.parse,
+        (lambda n: ":" * n, lambda n: "[" * n + "]:1", lambda n: ":" + "1" * n),
+    ),
+    "price files": (
+        prices.parse,
+        (lambda n: "[" * n, lambda n: '{"a":' * n, lambda n: "a,b\n" * n, lambda n: '"' * n, lambda n: "," * n),
+    ),
+    "files of commitments": (
+        commitments.parse,
+        (lambda n: "[" * n, lambda n: '{"a":' * n, lambda n: "- a\n" * n, lambda n: "a: " * n),
+    ),
+    "durations of flags": (
+        go_flags.parse_duration,
+        (lambda n: "1h" * n, lambda n: "1d" * n, lambda n: "1" * n + "d", lambda n: "1d" + "." * n + "d"),
+    ),
+    "descriptions of Liqo clusters": (
+        messages.parse,
+        (
+            lambda n: "[" * n,
+            lambda n: "a: " * n,
+            lambda n: "- " * n,
+            lambda n: "a:\n" * n,
+            lambda n: "&a " * n,
+            lambda n: '"' + "\\n" * n,
+            lambda n: "? " * n,
+            lambda n: "{a: " * n,
+            lambda n: "\n" * n,
+            lambda n: "#" * n,
+            lambda n: "".join(f"k{i}: v\n" for i in range(n // 8)),
+        ),
+    ),
     "templates of cloud-init": (
         lambda text: config.render(text, {}),
         (lambda n: " " * n, lambda n: "{{" * n, lambda n: "{{" + " " * n, lambda n: "{{-" * n, lambda n: "{{ /*" * n),
@@ -321,3 +382,25 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], tuple[Text, ...]]]] = {
 )
 def test_parsers_take_linear_time(parse: Callable[[str], object], make: Text) -> None:
     assert growth(lambda length: partial(raised, parse, make(length))) <= MOST
+
+
+#: Parsers of other values than one text.
+OTHERS: Final = frozenset({"rescheduler.cli.what_if.parse"})
+
+
+def test_all_parsers_are_measured() -> None:
+    """All functions whose name begins with "parse", and whose first argument is a text."""
+    found = set()
+    for module, tree in sources().items():
+        for scope in (node for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef)):
+            for node in scope.body:
+                if isinstance(node, ast.FunctionDef) and node.name.startswith("parse") and _takes_text(node):
+                    found.add(".".join(filter(None, (module, getattr(scope, "name", ""), node.name))))
+    measured = {f"{parse.__module__}.{parse.__qualname__}" for parse, _ in PARSERS.values()}
+    assert len(found) > 10
+    assert found - measured - OTHERS == set()
+
+
+def _takes_text(function: ast.FunctionDef) -> bool:
+    arguments = [argument for argument in function.args.args if argument.arg not in ("self", "cls")]
+    return bool(arguments) and "str" in ast.unparse(arguments[0].annotation or ast.Constant(None)).split(" | ")
