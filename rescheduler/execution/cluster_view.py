@@ -217,11 +217,11 @@ class ClusterView(WatchedNodes):
     def _ends_with_node(self, pod: Pod) -> bool:
         return ends_with_node(pod, self._policy)
 
-    def pods_left_pending(self) -> list[Pod]:
-        """Return the pods that the scheduler has left pending although they fit by its rules, by name."""
+    def fitting_pending(self) -> list[Pod]:
+        """Return the pending pods that fit by the scheduler's rules, by name; see :meth:`Planner.fitting_pending`."""
         if not self._state.snapshot().pods_on.get(""):
             return []
-        return self._planner.left_pending(self._circumstances())
+        return self._planner.fitting_pending(self._circumstances())
 
     def waiting(self, patience: timedelta) -> list[Pod]:
         """Return pods, pending for at most *patience*, that may need the room that a drain would use.

@@ -36,6 +36,7 @@ from rescheduler.planning.forms import utc
 from rescheduler.planning.node_info import LabelFindings
 from rescheduler.planning.outcome import Landed, Plan, compare, expect
 from rescheduler.planning.pauses import closed_until
+from rescheduler.planning.pending import LEFT_PENDING, is_left_pending
 from rescheduler.planning.pools import PoolState
 
 # Why no drain may start: the process cannot decide, drains are paused, or the cluster has to settle first.
@@ -80,6 +81,22 @@ class PendingDelays:
         return [pod for pod in pods if pod.namespace in self._delaying]
 
 
+class LeftPending:
+    """Which pending pods the scheduler leaves pending although they fit.
+
+    Those of a namespace that has had such pods at each look for :data:`LEFT_PENDING`, too: they may be deleted and
+    created again before they are old.
+    """
+
+    def __init__(self) -> None:
+        self._since: dict[str, datetime] = {}  #: by namespace: since when it has had such pods at each look
+
+    def left_pending(self, fitting: Sequence[Pod], now: datetime) -> list[Pod]:
+        """Return those of the pods *fitting* somewhere that have been left pending by *now*."""
+        self._since = {pod.namespace: self._since.get(pod.namespace, now) for pod in fitting}
+        return [pod for pod in fitting if is_left_pending(pod, now) or now - self._since[pod.namespace] >= LEFT_PENDING]
+
+
 class Holds:
     """Determines whether a drain may start. Used by the loop's thread only."""
 
@@ -92,6 +109,7 @@ class Holds:
         self._patience = mode.timing.pending_patience
         self._waits_for_pending = mode.timing.wait_for_pending_pods
         self._delays = PendingDelays(self._patience)
+        self._left = LeftPending()
         self._windows = mode.windows
         self._clock = clock
         self._report = report
@@ -136,7 +154,7 @@ class Holds:
             )
         if self._waits_for_pending:
             return self._pending()
-        left = self._view.pods_left_pending()
+        left = self._left.left_pending(self._view.fitting_pending(), self._clock.now())
         taking = {pod.namespace for pod in self._delays.delaying(left, self._clock.now())}
         self._view.left_pending = frozenset(pod.namespace for pod in left if pod.namespace not in taking)
         return None

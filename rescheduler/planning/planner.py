@@ -207,10 +207,17 @@ class Planner:
 
         Of the namespaces whose pods take no room for this reason, all pods are returned that it has left pending.
         """
+        return [pod for pod in self.fitting_pending(circumstances) if is_left_pending(pod, circumstances.now)]
+
+    def fitting_pending(self, circumstances: Circumstances) -> list[Pod]:
+        """Return the pending pods that fit by the scheduler's rules, however old they are, by name.
+
+        Nominated pods are left out: they wait for others to terminate. The rest is as for :meth:`left_pending`.
+        """
         placed, ignored = self.round(circumstances).pending.classes, circumstances.left_pending
         pods = queue(self._snapshot, self._policy, replace(circumstances, left_pending=frozenset()))
         found = (pod for pod in pods if pod.cls in placed or pod.namespace in ignored)
-        return sorted((pod for pod in found if is_left_pending(pod, circumstances.now)), key=lambda pod: pod.key)
+        return sorted((pod for pod in found if not pod.nominated_node_name), key=lambda pod: pod.key)
 
     def waiting(self, circumstances: Circumstances, patience: timedelta) -> list[Pod]:
         """Return the unschedulable pods that a spot node could run if it had room, by name.

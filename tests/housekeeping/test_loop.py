@@ -303,6 +303,21 @@ def test_pods_that_the_scheduler_leaves_pending_take_room_for_ten_minutes() -> N
         assert 11 * MINUTE < at <= 11 * MINUTE + 20
 
 
+def test_pods_that_are_created_again_before_they_are_old_take_room_for_ten_minutes() -> None:
+    with world(*ROOM_FOR_ONE) as here:
+
+        def again() -> None:
+            here.cluster.delete("Pod", "default/waits-1")
+            here.add(pod("waits-1", cpu="6", created=here.time()))
+            here.at(here.now + 50, again)
+
+        again()
+        here.stop_at(30 * MINUTE)
+        here.loop().run()
+        ((at, _),) = drains(here)
+        assert 11 * MINUTE <= at <= 11 * MINUTE + 30
+
+
 @pytest.mark.parametrize(
     "waits",
     [

@@ -332,8 +332,13 @@ def test_vpas_of_other_namespaces_cost_nothing_for_each_pod(monkeypatch: pytest.
     others = [merged(vpa({"cpu": "999999999999"}), f"tenant/vpa{n}") for n in range(50)]
     pods = [running(name=f"{name}-1") for name in names]
     cluster = snapshot([OD, *pods, *sets, *others])
-    reads, of = [], Snapshot.of
-    monkeypatch.setattr(Snapshot, "of", lambda self, kind: (reads.append(kind), of(self, kind))[1])
+    reads, of = list[str](), Snapshot.of
+
+    def counted(self: Snapshot, kind: str) -> Any:
+        reads.append(kind)
+        return of(self, kind)
+
+    monkeypatch.setattr(Snapshot, "of", counted)
     replacements = Replacements(cluster)
     assert all(replacements.of(each) == each for each in cluster.pods.values())
     assert reads.count("VerticalPodAutoscaler") == 1

@@ -221,10 +221,10 @@ def test_all_regular_expressions_are_found() -> None:
     for module, tree in sources().items():
         calls += sum(isinstance(node, ast.Call) and ast.unparse(node.func) == "re.compile" for node in ast.walk(tree))
         for node in tree.body:
-            value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
-            if isinstance(value, ast.Call) and ast.unparse(value.func) == "re.compile":
+            if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Call):
                 target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-                compiled.add(f"{module}.{ast.unparse(target)}")
+                if ast.unparse(node.value.func) == "re.compile":
+                    compiled.add(f"{module}.{ast.unparse(target)}")
     assert len(compiled) == calls > 40
     assert compiled - {use.where for use in USES} == set()
 
@@ -235,7 +235,7 @@ def test_no_other_module_compiles_regular_expressions() -> None:
         for node in ast.walk(tree):
             assert not (isinstance(node, ast.Call) and {"pattern"} & {word.arg for word in node.keywords}), module
             imported = {alias.name for alias in node.names} if isinstance(node, ast.Import) else set()
-            imported |= {node.module} if isinstance(node, ast.ImportFrom) else set()
+            imported |= {node.module or ""} if isinstance(node, ast.ImportFrom) else set()
             assert not imported & {"fnmatch", "glob", "regex", "parse"}, module
 
 
