@@ -48,11 +48,13 @@ class Wrong(SchedulerVersion):
 
 
 def without(row: Rule, oracle: Oracle) -> Scheduler:
-    """Return the rules of the oracle's version, but for one *row*. Skips the test if a later row replaces it."""
+    """Return the rules of the oracle's version, but for one *row*. Skips the test if the row has no effect there."""
     if row is Rule.POD_LEVEL_RESIZE and oracle.version.has(Rule.RESIZE_BY_SUMS):
         pytest.skip(f"{row.name} has no effect since {Rule.RESIZE_BY_SUMS.name}")
     if row is Rule.MOUNT_OPTIONS_DECLARED and "NodeDeclaredFeatures" not in oracle.version.plugins:
         pytest.skip("these versions do not run NodeDeclaredFeatures")
+    if row is Rule.IMAGE_VOLUMES_COUNT and not oracle.version.has(Rule.IMAGE_VOLUMES_SCORE):
+        pytest.skip(f"{row.name} has no effect before {Rule.IMAGE_VOLUMES_SCORE.name}")
     return Scheduler(Wrong(oracle.version.minor, oracle.version.plugins, row))
 
 
