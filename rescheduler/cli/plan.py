@@ -1,10 +1,10 @@
 """``rescheduler plan``: which on-demand nodes can be drained now, and what blocks the others."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Final
+from typing import Final, NoReturn
 
 import click
 import msgspec
@@ -99,6 +99,30 @@ view_options: Final = group(
 )
 
 
+#: Passes ``in_steps: bool``: whether a budget may be used again once the replacement pods run.
+budget_options: Final = group(
+    "in_steps",
+    lambda *, budgets_at_once, budgets_in_steps: budgets_in_steps and not budgets_at_once,
+    (
+        Option(
+            "--budgets-at-once",
+            Bool(),
+            default=False,
+            help="Use each PodDisruptionBudget only once in the whole plan. Without this flag, a budget that allows "
+            "one eviction now counts as allowing several in sequence, as the replacement pods become Ready. The daemon "
+            "does so, and waits for the pods.",
+        ),
+        Option(
+            "--budgets-in-steps",
+            Bool(),
+            default=True,
+            hidden=True,
+            help="The opposite of --budgets-at-once, and the default.",
+        ),
+    ),
+)
+
+
 @click.command("plan", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @snapshot_option
 @strict_option
@@ -110,21 +134,7 @@ view_options: Final = group(
     help="Evaluate each node by itself in the current state. Without this flag, the drains are planned in "
     "sequence, and each one leaves less room for the next.",
 )
-@Option(
-    "--budgets-at-once",
-    Bool(),
-    default=False,
-    help="Use each PodDisruptionBudget only once in the whole plan. Without this flag, a budget that allows one "
-    "eviction now counts as allowing several in sequence, as the replacement pods become Ready. The daemon "
-    "does so, and waits for the pods.",
-)
-@Option(
-    "--budgets-in-steps",
-    Bool(),
-    default=True,
-    hidden=True,
-    help="The opposite of --budgets-at-once, and the default.",
-)
+@budget_options
 @survive_option
 @levers_option
 @what_if_option
@@ -141,8 +151,7 @@ def command(
     strict: bool,  # noqa: FBT001 - click passes by keyword
     output: str,
     independent: bool,  # noqa: FBT001
-    budgets_at_once: bool,  # noqa: FBT001
-    budgets_in_steps: bool,  # noqa: FBT001
+    in_steps: bool,  # noqa: FBT001
     survive: str,
     levers_timeout: timedelta,
     what_if_texts: tuple[str, ...],
@@ -158,9 +167,9 @@ def command(
 
     Nothing in the cluster is changed. On large clusters reading takes some time; planning does not.
     """
-    in_steps = budgets_in_steps and not budgets_at_once
     policy = with_profiles(replace(policy, budgets_in_steps=in_steps, survive=enforced_survival()), scheduling)
-    limited = policy.survive is not Survive.OFF or policy.fallback_headroom
+    limited = bool(policy.survive is not Survive.OFF or policy.fallback_headroom)
+    with_tradeoff = output == "html" or (limited and output in ("json", "yaml"))
     view = view.listing_nodes(provider)
     _check(view, from_daemon, snapshot, output, what_if_texts, independent=independent)
     hypotheses = parsed(what_if_texts, policy, scheduling)
@@ -173,12 +182,8 @@ def command(
         cluster = read_and_plan(source, policy, prices, provider, clock, independent=independent, daemon=daemon)
         known = cluster.priced(provider)
         levers = cluster.levers(known, timedelta() if independent or hypotheses else levers_timeout, clock)
-        overview = cluster.certified(
-            cluster.overview(known, levers),
-            Survive(survive),
-            clock,
-            with_tradeoff=output == "html" or bool(limited and output in ("json", "yaml")),
-        )
+        overview = cluster.overview(known, levers)
+        overview = cluster.certified(overview, Survive(survive), clock, with_tradeoff=with_tradeoff)
         if view.watch:
             clear_screen()
         if hypotheses:
@@ -187,13 +192,17 @@ def command(
             _show_plan(cluster, overview, output, view)
         return cluster
 
-    cluster = once()
-    while view.watch:
-        pause(WATCHED_EVERY.total_seconds())
-        cluster = once()
+    cluster = _watched(once) if view.watch else once()
     source.warn(cluster.snapshot, policy, strict=strict)
     for assumption in unknown_schedulers(what_if_texts):
         warn(f"warning: {assumption}")
+
+
+def _watched(once: Callable[[], PlannedCluster]) -> NoReturn:
+    """Show the plan again and again, until the process is interrupted."""
+    while True:
+        once()
+        pause(WATCHED_EVERY.total_seconds())
 
 
 def _check(

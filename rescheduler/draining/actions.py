@@ -202,10 +202,13 @@ class Renew:
 
 @dataclass(frozen=True, slots=True)
 class StoreDebts:
-    """Store the expected debts of the drain in the memory, because the Node may be deleted, and its mark with it.
+    """Store the debts of the drain in the memory, because the Node may be deleted, and its mark with it.
 
-    → :class:`DebtsStored` or :class:`DebtsNotStored`
+    Before the first eviction these are the expected ones. At the *end*, before the marks are removed or the machine is
+    ordered away, they are what is owed. → :class:`DebtsStored` or :class:`DebtsNotStored`
     """
+
+    end: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from rescheduler.draining.actions import (
     Renew,
     RevertSurge,
     Step,
+    StoreDebts,
     Withdraw,
 )
 from rescheduler.draining.events import (
@@ -191,11 +192,14 @@ def plan_changed(drain: Drain, blockers: tuple[Blocker, ...], now: float) -> Res
 
 
 def release(drain: Drain, now: float) -> Result:
-    """Start removing the marks. EvictionRequests are withdrawn before: the marks tell the next process about them."""
+    """Start removing the marks, which tell the next process what is owed and which EvictionRequests there are.
+
+    So debts are stored, and EvictionRequests withdrawn, before. If that fails, the marks are removed all the same.
+    """
     deadline = now + drain.limits.release
     drain = replace(drain, phase=Phase.RELEASING, deadline=deadline, retry_at=None)
     drain, withdrawals = withdraw(drain) if drain.requested else (drain, ())
-    return drain, (*withdrawals, Release())
+    return drain, (StoreDebts(end=True), *withdrawals, Release())
 
 
 def withdraw(drain: Drain) -> Result:

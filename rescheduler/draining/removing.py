@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Final
 
 from rescheduler.draining import exits
-from rescheduler.draining.actions import Action, DeleteNode, OrderRemoval
+from rescheduler.draining.actions import Action, DeleteNode, OrderRemoval, StoreDebts
 from rescheduler.draining.events import (
     Cause,
     Marked,
@@ -35,7 +35,7 @@ def emptied(drain: Drain, now: float) -> Result:
     if drain.group is None:
         return exits.release(drain, now)
     drain, withdrawals = exits.withdraw(drain) if drain.requested else (drain, ())
-    return requesting(drain, Phase.ORDERING), (*withdrawals, exits.removing(drain))
+    return requesting(drain, Phase.ORDERING), (StoreDebts(end=True), *withdrawals, exits.removing(drain))
 
 
 def order_marked(drain: Drain, _: Marked, now: float) -> Result:

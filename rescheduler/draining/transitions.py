@@ -127,7 +127,8 @@ _WITHDRAWALS: Final = {Withdrawn: _rule(exits.withdrawn), WithdrawFailed: _rule(
 #: Responses to reads that were in flight when a drain failed.
 _LATE_READS: Final = (Looked, LookFailed, ControllersRead, ControllersUnread, PlannedAgain, PlanFailed)
 
-#: Responses to the request to store debts, when the drain was stopped or failed in the meantime.
+#: Responses to the request to store debts, when the drain was stopped or failed in the meantime, or at its end: the
+#: memory itself holds all drains until it is stored.
 _LATE_DEBTS: Final = (DebtsStored, DebtsNotStored)
 
 #: Responses to requests about a roll-out that were in flight when the drain failed.
@@ -283,7 +284,7 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
         Seen: _rule(removing.order_tick),
         NodeGone: _rule(exits.unmarked_node_gone, DONE),
         Stop: _rule(exits.stop, RELEASING, DONE),
-        **_ignored(*_LATE_EVICTIONS),
+        **_ignored(*_LATE_EVICTIONS, *_LATE_DEBTS),
         **_WITHDRAWALS,
     },
     REMOVING: {
@@ -346,9 +347,6 @@ RENEWED: Final = frozenset({TRYING, EVICTING, SURGING, REMOVING, DELETING})
 
 #: Phases in which evictions are sent. In all others, evictions that are not sent yet are skipped.
 EVICTIONS_SENT: Final = frozenset({TRYING, EVICTING})
-
-#: Phases at whose start the debts are stored: after them the node and its annotation may be gone.
-DEBTS_STORED: Final = frozenset({ORDERING, RELEASING})
 
 
 def rule_for(phase: Phase, event: Event) -> Rule:

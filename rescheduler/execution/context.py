@@ -83,23 +83,16 @@ class RunState(Protocol):
 class DebtRecorder(Protocol):
     """Stores the debts of a drain so that they survive this process and the Node."""
 
-    def store_expected(self, drain: Drain) -> bool:
-        """Store the expected debts of *drain* before its first eviction. Return whether they were stored."""
-        ...
-
-    def store_before_end(self, drain: Drain) -> None:
-        """Store the actions and debts of *drain* before its node is released or its machine is removed."""
+    def store(self, drain: Drain, *, end: bool) -> bool:
+        """Store the expected debts of *drain*, or, at its *end*, what it did and owes. Return whether it is stored."""
         ...
 
 
 class NoDebtRecorder:
     """Stores nothing: the debts are in the node's annotation only."""
 
-    def store_expected(self, _: Drain) -> bool:
+    def store(self, _: Drain, *, end: bool) -> bool:  # noqa: ARG002 - the protocol's
         return True
-
-    def store_before_end(self, _: Drain) -> None:
-        pass
 
 
 class ClusterApi(Protocol):

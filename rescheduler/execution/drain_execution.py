@@ -44,7 +44,7 @@ from rescheduler.draining.events import (
     SurgeNotReverted,
 )
 from rescheduler.draining.state import Drain, Failure, Phase, Result, Why
-from rescheduler.draining.transitions import DEBTS_STORED, EVICTIONS_SENT
+from rescheduler.draining.transitions import EVICTIONS_SENT
 from rescheduler.errors import NotFound, NotLeading, ReschedulerError
 from rescheduler.execution import machine_orders
 from rescheduler.execution.actions import DrainActions
@@ -170,7 +170,6 @@ class DrainExecution:
         """Run the state machine until the drain is done. Unexpected exceptions of requests are re-raised."""
         self._drain, actions = initial
         try:
-            self._store_debts()
             while not self._drain.done:
                 self._evicting = self._drain.phase in EVICTIONS_SENT
                 for action in (*actions, *self._changed_times()):
@@ -179,8 +178,6 @@ class DrainExecution:
                 event = self._next_event()
                 self._drain, actions = transitions.step(before, event, self._clock.monotonic())
                 self._report_rollout(before)
-                if self._drain.phase is not before.phase:
-                    self._store_debts()
                 if isinstance(event, Seen):  # after other events, the counted replacement pods may be outdated
                     self._report_evicted(before)
                     self._report_progress()
@@ -214,12 +211,8 @@ class DrainExecution:
         for pod in evicted:
             self._report(EvictionAnswered(InvolvedNode.of(self._node), pod, EvictionResult.EVICTED))
 
-    def _store_debts(self) -> None:
-        if self._drain.phase in DEBTS_STORED:
-            self._debts.store_before_end(self._drain)
-
-    def _store_expected(self) -> DebtsStored | DebtsNotStored:
-        if self._debts.store_expected(self._drain):
+    def _store(self, action: StoreDebts) -> DebtsStored | DebtsNotStored:
+        if self._debts.store(self._drain, end=action.end):
             return DebtsStored()
         return DebtsNotStored("the expected debts of the drain could not be stored in the memory")
 
@@ -234,7 +227,7 @@ class DrainExecution:
 
     def _dispatch(self, action: Action) -> None:
         if isinstance(action, StoreDebts):  # on this thread: the memory is not thread-safe
-            self._results.put(ActionResult(self._store_expected()))
+            self._results.put(ActionResult(self._store(action)))
             self._wake.set()
             return
         if isinstance(action, Mark | Renew):

@@ -280,17 +280,15 @@ class DrainRecords:
         self._clock = clock
         self._report = report
 
-    def store_before_end(self, drain: Drain) -> None:
-        """Store the debts of a drain and start the drain delay, because this process may be killed at any moment."""
-        self._owe(drain)
-        self._history.save()
+    def store(self, drain: Drain, *, end: bool) -> bool:
+        """Store the expected debts of a drain. At its *end*, store what it owes, and start the drain delay.
 
-    def store_expected(self, drain: Drain) -> bool:
-        """Store the expected debts of a drain before its first eviction, because the Node and its mark may be deleted.
-
-        Return whether they are stored.
+        This process may be killed, and the Node deleted with its mark, at any moment. Return whether all is stored.
         """
-        self._history.owe(drain.node, drain.debts.values())
+        if end:
+            self._owe(drain)
+        else:
+            self._history.owe(drain.node, drain.debts.values())
         return self._history.save()
 
     def record_landing(self, landed: Landed) -> None:

@@ -40,6 +40,10 @@ from rescheduler.planning.outcome import Blocker, Placement, Plan, PodRef, Reaso
 
 LIMITS = Limits(eviction=120, grace=60, headroom=30, removal=100, release=20)
 
+#: At the end of a drain: its debts are stored before its marks are removed or its machine is ordered away.
+STORED = StoreDebts(end=True)
+REOPENED = (STORED, Release())
+
 Story: TypeAlias = list[tuple[float, Event, tuple[Action, ...]]]
 
 
@@ -219,9 +223,9 @@ MOVED: Story = [
     (9, seen("", {WEB: running(2)}), (LookAgain(),)),
 ]
 OFF: Story = [(90, Released(), ())]
-LEFT: Story = [(10, Looked(EMPTY), (Release(),)), (11, Released(), ())]
+LEFT: Story = [(10, Looked(EMPTY), REOPENED), (11, Released(), ())]
 ORDERED: Story = [
-    (10, Looked(EMPTY), (Mark(Step.REMOVING, group="pool", debts=(WEB.debt,)),)),
+    (10, Looked(EMPTY), (STORED, Mark(Step.REMOVING, group="pool", debts=(WEB.debt,)))),
     (11, Marked(), (OrderRemoval("pool"),)),
 ]
 
@@ -249,7 +253,7 @@ LOOKED_TWICE: Story = [
     (3, seen(), ()),
     (5.9, seen(), ()),
     (6, seen(), (LookAgain(),)),
-    (7, Looked(EMPTY), (REMOVING,)),
+    (7, Looked(EMPTY), (STORED, REMOVING)),
     (20, Marked(), (OrderRemoval("pool", ORDERED_AT, again=True),)),
 ]
 

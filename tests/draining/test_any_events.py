@@ -77,7 +77,7 @@ from rescheduler.planning.controllers import ControllerState, JobFacts
 from rescheduler.planning.debts import Replicas
 from rescheduler.planning.last_look import Ground
 from rescheduler.planning.outcome import Plan, PodRef, Surge
-from tests.draining.stories import JOINED, NO_ROOM, Workload, plan, workload
+from tests.draining.stories import JOINED, NO_ROOM, STORED, Workload, plan, workload
 
 LIMITS = Limits(
     eviction=20, grace=5, headroom=5, removal=20, release=10, landing=30, creation=5, binding=10, exposure=5
@@ -396,7 +396,14 @@ def requests_are_made_only_if_wanted_and_withdrawn_before_the_marks_are_removed(
             assert after.limits.requests
             assert after.requested
         releases = before.phase is not Phase.RELEASING and any(isinstance(action, Release) for action in actions)
-        assert not (releases and before.requested) or isinstance(actions[0], Withdraw)
+        if releases:
+            assert not before.requested or Withdraw() in actions[: actions.index(Release())]
+
+
+def debts_are_stored_before_the_marks_are_removed_or_the_machine_is_ordered_away(trace: Trace) -> None:
+    for before, _, after, actions in trace:
+        if after.phase is not before.phase and after.phase in (Phase.RELEASING, Phase.ORDERING):
+            assert actions[0] == STORED
 
 
 def no_pod_whose_eviction_is_the_task_of_others_is_evicted_by_the_api(trace: Trace) -> None:
@@ -444,6 +451,7 @@ def a_stopped_drain_undoes_its_roll_out(trace: Trace) -> None:
 
 LAWS = (
     requests_are_made_only_if_wanted_and_withdrawn_before_the_marks_are_removed,
+    debts_are_stored_before_the_marks_are_removed_or_the_machine_is_ordered_away,
     no_pod_whose_eviction_is_the_task_of_others_is_evicted_by_the_api,
     pods_of_a_deployment_that_rolls_out_are_never_evicted,
     a_template_is_changed_only_after_its_mark_and_never_left_changed,

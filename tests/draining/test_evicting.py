@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import ClassVar
 
 from rescheduler.draining import transitions
-from rescheduler.draining.actions import Evict, LookAgain, Release
+from rescheduler.draining.actions import Evict, LookAgain
 from rescheduler.draining.events import EvictionAccepted, EvictionFailed, EvictionRefused, PlannedAgain
 from rescheduler.draining.state import Why
 from rescheduler.planning.debts import Replicas
@@ -19,6 +19,7 @@ from tests.draining.stories import (
     OPENING,
     PLAN,
     READ,
+    REOPENED,
     RUNS,
     WEB,
     A,
@@ -106,7 +107,7 @@ def test_nothing_is_evicted_while_a_node_of_the_plan_is_lost() -> None:
         (8, seen("a b", RUNS), (Evict(A),)),
         (8, EvictionRefused("a", "budget", 1), ()),
         (9, seen("a", RUNS, lost="node s1: it is gone"), (READ, planning())),
-        (9, PlannedAgain(NO_ROOM), (Release(),)),
+        (9, PlannedAgain(NO_ROOM), REOPENED),
     ]
     assert play(transitions.start(PLAN, LIMITS), story).evicted == ()
 
@@ -143,7 +144,7 @@ def test_an_eviction_that_is_accepted_after_the_drain_failed_counts() -> None:
     """A replacement for its pod is owed, too."""
     story: Story = [
         *ASKED,
-        (6, seen("a b", RUNS, tainted=False), (Release(),)),
+        (6, seen("a b", RUNS, tainted=False), REOPENED),
         (7, EvictionAccepted("a"), ()),
         (7, EvictionAccepted("a"), ()),
         (7, EvictionAccepted("b"), ()),
@@ -155,7 +156,7 @@ def test_an_eviction_that_is_accepted_after_the_drain_failed_counts() -> None:
 def test_a_late_dry_run_response_does_not_count() -> None:
     story: Story = [
         *OPENING[:6],
-        (5, EvictionRefused("a", "budget"), (Release(),)),
+        (5, EvictionRefused("a", "budget"), REOPENED),
         (6, EvictionAccepted("b"), ()),
     ]
     assert play(transitions.start(PLAN, LIMITS), story).evicted == ()
@@ -166,7 +167,7 @@ def test_failures_name_the_first_pods_and_count_the_rest() -> None:
     story: Story = [
         (5, seen("a b c d e f g h"), (planning(),)),
         (5, PlannedAgain(drain_plan), tuple(Evict(placement.pod) for placement in drain_plan.placements)),
-        (125, seen("a b c d e f g h"), (Release(),)),
+        (125, seen("a b c d e f g h"), REOPENED),
     ]
     failure = play(begun(drain_plan), story).failure
     assert failure is not None
@@ -197,6 +198,6 @@ class TestPodsDeletedByOthers:
             (94.9, seen("a b", RUNS), ()),
         ]
         drain, actions = transitions.step(play(transitions.start(PLAN, LIMITS), story[:-1]), seen("a b", RUNS), 95)
-        assert actions == (Release(),)
+        assert actions == REOPENED
         assert drain.failure is not None
         assert drain.failure.why is Why.TERMINATION_TIMEOUT

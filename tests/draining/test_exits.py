@@ -46,6 +46,7 @@ from tests.draining.stories import (
     PLAN,
     READ,
     RENEWED,
+    REOPENED,
     RUNS,
     TAKEN,
     WEB,
@@ -66,7 +67,7 @@ from tests.draining.stories import (
 def test_a_drain_ends_if_the_node_is_deleted_during_the_release() -> None:
     story: Story = [
         *ASKED,
-        (6, Stop(Cause.TERMINATED), (Release(),)),
+        (6, Stop(Cause.TERMINATED), REOPENED),
         (7, ReleaseFailed("500"), ()),
         (8, MarkFailed("timeout"), ()),
         (9, MarkFailed("no node od", node_gone=True), ()),
@@ -79,7 +80,7 @@ def test_a_drain_ends_if_the_node_is_deleted_during_the_release() -> None:
 
 
 def test_a_pause_rolls_a_drain_back_and_is_the_cause_of_its_failure() -> None:
-    story: Story = [*ASKED, (6, Stop(Cause.PAUSED, "drains are paused: a release"), (Release(),)), (7, Released(), ())]
+    story: Story = [*ASKED, (6, Stop(Cause.PAUSED, "drains are paused: a release"), REOPENED), (7, Released(), ())]
     drain = play(transitions.start(PLAN, LIMITS), story)
     assert drain.failure is not None
     assert (drain.failure.why, drain.failure.detail) == (Why.PAUSED, "drains are paused: a release")
@@ -149,7 +150,7 @@ def test_a_stop_rolls_the_drain_back(story: Story, marked: bool, pods: tuple[Pod
     """The drain is rolled back, and nothing more is evicted."""
     now = story[-1][0] if story else 0
     after: Story = [
-        (now, Stop(Cause.TERMINATED), (Release(),) if marked else ()),
+        (now, Stop(Cause.TERMINATED), REOPENED if marked else ()),
         (now, Stop(Cause.TERMINATED), ()),
         (now, seen("a b", RUNS), ()),
         (now, Released(), ()),
@@ -162,11 +163,11 @@ def test_a_stop_rolls_the_drain_back(story: Story, marked: bool, pods: tuple[Pod
 @pytest.mark.parametrize("answered", [True, False])
 def test_marks_replaced_by_others_are_not_removed(answered: bool) -> None:
     lost = ReleaseFailed("the annotation belongs to another process", lost=True)
-    story: Story = [*OPENING, *MOVED, (10, Looked(EMPTY), (Release(),)), (11, lost, ())]
+    story: Story = [*OPENING, *MOVED, (10, Looked(EMPTY), REOPENED), (11, lost, ())]
     if not answered:
         story = [
             *ASKED,
-            (6, MarkFailed("not ours", lost=True), (Release(),)),
+            (6, MarkFailed("not ours", lost=True), REOPENED),
             (7, lost, ()),
             (9, seen("a b", RUNS), (Release(),)),
             (9, EvictionSkipped("a"), ()),
@@ -191,7 +192,7 @@ LATE_ANSWERS: dict[str, tuple[Event, tuple[PodRef, ...]]] = {
 def test_the_drain_ends_after_all_eviction_responses(answer: Event, evicted: tuple[PodRef, ...], order: str) -> None:
     """Otherwise a pod that is about to be evicted would count as running in the next round."""
     late: Story = [(6, Released(), ()), (7, answer, ())]
-    story: Story = [*ASKED, (6, Stop(Cause.TERMINATED), (Release(),)), *(late if order == "after it" else late[::-1])]
+    story: Story = [*ASKED, (6, Stop(Cause.TERMINATED), REOPENED), *(late if order == "after it" else late[::-1])]
     assert play(transitions.start(PLAN, LIMITS), story[:-1]).phase is Phase.RELEASING
     drain = play(transitions.start(PLAN, LIMITS), story)
     assert (drain.phase, drain.released, drain.evicted) == (Phase.DONE, True, evicted)
@@ -212,7 +213,7 @@ def test_a_failed_drain_owes_only_controllers_that_lost_pods() -> None:
     story: Story = [
         (5, seen("a b c", replicas), (planning(),)),
         (5, PlannedAgain(EMPTY), (Evict(A),)),
-        (6, Stop(Cause.TERMINATED), (Release(),)),
+        (6, Stop(Cause.TERMINATED), REOPENED),
     ]
     drain = play(begun(plan(WEB, api), WEB, api), story)
     assert drain.debts == {WEB.controller: WEB.debt}
@@ -223,7 +224,7 @@ def test_a_taint_that_cannot_be_removed_is_reported() -> None:
     story: Story = [
         *OPENING,
         *MOVED,
-        (10, Looked(EMPTY), (Release(),)),
+        (10, Looked(EMPTY), REOPENED),
         *((now, ReleaseFailed("no answer"), ()) for now in (14, 19, 27)),
         (28, ReleaseFailed("no answer"), ()),
     ]
@@ -232,7 +233,7 @@ def test_a_taint_that_cannot_be_removed_is_reported() -> None:
 
 
 def test_the_drain_ends_when_the_node_is_gone_and_an_eviction_gets_no_response() -> None:
-    story: Story = [*ASKED, (6, Stop(Cause.TERMINATED), (Release(),)), (7, NodeGone("deleted"), ())]
+    story: Story = [*ASKED, (6, Stop(Cause.TERMINATED), REOPENED), (7, NodeGone("deleted"), ())]
     drain = play(transitions.start(PLAN, LIMITS), story)
     assert drain.phase is Phase.RELEASING
     assert play(drain, [(6 + LIMITS.release, NodeGone("deleted"), ())]).phase is Phase.DONE
@@ -242,7 +243,7 @@ def test_a_skipped_eviction_is_not_in_flight_when_the_drain_is_stopped() -> None
     story: Story = [
         *ASKED,
         (6, EvictionSkipped("a"), ()),
-        (6, Stop(Cause.TERMINATED), (Release(),)),
+        (6, Stop(Cause.TERMINATED), REOPENED),
         (7, Released(), ()),
     ]
     assert play(transitions.start(PLAN, LIMITS), story).phase is Phase.DONE

@@ -16,6 +16,7 @@ from tests.draining.stories import (
     EMPTY,
     LIMITS,
     PLAN,
+    REOPENED,
     WEB,
     B,
     Story,
@@ -123,7 +124,7 @@ def test_a_replacement_fails(phases: list[tuple[float, str, Replicas]], when: fl
     assert watch(drain, ONE_POD, *phases) == when
     for since, pods, replicas in [*phases, (when, *phases[-1][1:])]:
         drain, actions = transitions.step(drain, seen(pods, {ONE_POD: replicas}), since)
-    assert actions == (Release(),)
+    assert actions == REOPENED
     assert drain.failure == Failure(why, f"replacement pod of Deployment ns/web: {message}")
     assert drain.debts == {ONE_POD.controller: ONE_POD.debt}
 
@@ -163,7 +164,7 @@ def test_replacements_that_do_not_become_ready_time_out() -> None:
     """The time starts at the last eviction."""
     story: Story = [
         (604.9, seen("", {ONE_POD: running(0, bound=1)}), ()),
-        (605, seen("", {ONE_POD: running(0, bound=1)}), (Release(),)),
+        (605, seen("", {ONE_POD: running(0, bound=1)}), REOPENED),
     ]
     drain = play(evicted(), story)
     why = "replacement pods are not Ready 600 s after the last eviction: ns/Deployment/web (1 missing)"
@@ -183,7 +184,7 @@ def test_a_landing_timeout_lists_the_first_controllers() -> None:
         *step(6, "c d"),
         (6, seen("e", well), (planning(),)),
         *step(6, "e"),
-        (606, seen("", {known: running(1, bound=3) for known in each}), (Release(),)),
+        (606, seen("", {known: running(1, bound=3) for known in each}), REOPENED),
     ]
     failure = play(drain, story).failure
     assert failure is not None
@@ -203,7 +204,7 @@ def test_a_pod_that_waits_for_its_volume_has_until_the_landing_timeout() -> None
         *step(5, "a"),
         (6, waiting, ()),
         (604, waiting, ()),
-        (606, waiting, (Release(),)),
+        (606, waiting, REOPENED),
     ]
     failure = play(drain, story).failure
     assert failure is not None
@@ -268,7 +269,7 @@ def test_evictions_time_out_while_other_replicas_are_not_ready() -> None:
     drain = replace(begun(plan(database), database), renew_at=1e9)
     story: Story = [
         (603.9, seen("a b", {database: sick}), ()),
-        (604, seen("a b", {database: sick}), (Release(),)),
+        (604, seen("a b", {database: sick}), REOPENED),
     ]
     drain = play(drain, story)
     why = "2 pods could not be evicted: other pods of ns/StatefulSet/db are missing or not Ready"
@@ -318,7 +319,7 @@ class TestReading:
             (7.5, seen("", {ONE_POD: running(0)}), (reading(ONE_POD, read_refusals=True),)),
             (8, read(ONE_POD, web=ONE_POD.state(refusal=message)), ()),
             (10, seen("", {ONE_POD: running(0)}), (reading(ONE_POD, read_refusals=True),)),
-            (21, seen("", {ONE_POD: running(0)}), (Release(),)),
+            (21, seen("", {ONE_POD: running(0)}), REOPENED),
         ]
         drain = play(evicted(), story)
         assert drain.failure == Failure(Why.REPLACEMENT_REFUSED, f"replacement pod of Deployment ns/web: {message}")
@@ -346,7 +347,7 @@ class TestReading:
         play(begun(PLAN, WEB), story)
 
     def test_a_lost_permission_ends_the_drain(self) -> None:
-        story: Story = [(6, ControllersUnread("deployments: forbidden", retryable=False), (Release(),))]
+        story: Story = [(6, ControllersUnread("deployments: forbidden", retryable=False), REOPENED)]
         assert play(evicted(), story).failure == Failure(Why.API_ERROR, "deployments: forbidden")
 
     def test_pods_of_deleted_replica_sets_are_still_counted(self) -> None:
@@ -488,7 +489,7 @@ class TestPodsThatAreLostAgain:
 
     def test_an_unschedulable_pod_reopens_the_node(self) -> None:
         lost = {**self.WELL, self.FIRST: running(0, live=1, unschedulable=("ns/a2",))}
-        story: Story = [(7, seen("c", lost), ()), (21.9, seen("c", lost), ()), (22, seen("c", lost), (Release(),))]
+        story: Story = [(7, seen("c", lost), ()), (21.9, seen("c", lost), ()), (22, seen("c", lost), REOPENED)]
         drain = play(self.drain(), story)
         assert drain.failure is not None
         assert drain.failure.why is Why.REPLACEMENT_UNSCHEDULABLE
@@ -596,7 +597,7 @@ class TestControllerWithMissingPods:
 
     def test_waiting_for_the_missing_pods_times_out(self) -> None:
         ill = {self.SICK: running(1), self.WEB: running(1)}
-        story: Story = [(603.9, seen("a b", ill), ()), (604, seen("a b", ill), (Release(),))]
+        story: Story = [(603.9, seen("a b", ill), ()), (604, seen("a b", ill), REOPENED)]
         drain = replace(begun(plan(self.SICK, self.WEB), self.SICK, self.WEB), renew_at=1e9)
         drain = play(drain, story)
         why = f"2 pods could not be evicted: other pods of {self.SICK.controller} are missing or not Ready"

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rescheduler.draining import transitions
-from rescheduler.draining.actions import Evict, Release
+from rescheduler.draining.actions import Evict
 from rescheduler.draining.events import (
     EvictionAccepted,
     Looked,
@@ -26,6 +26,7 @@ from tests.draining.stories import (
     OPENING,
     ORDERED,
     PLAN,
+    REOPENED,
     RUNS,
     TAKEN,
     WEB,
@@ -51,25 +52,25 @@ EVICTED: Story = [*OPENING, *MOVED[:-1]]
 HANDED_OVER: dict[str, tuple[Plan, Story, tuple[Debt, ...], str]] = {
     "all pods are evicted, a replacement pod is not Ready": (
         PLAN,
-        [*EVICTED, (9, seen("", MISSING, removed_by=AUTOSCALER), (Release(),)), (10, Released(), ())],
+        [*EVICTED, (9, seen("", MISSING, removed_by=AUTOSCALER), REOPENED), (10, Released(), ())],
         (WEB.debt,),
         AUTOSCALER,
     ),
     "an evicted pod still exists": (
         PLAN,
-        [*EVICTED, (9, seen("b", MISSING, removed_by=AUTOSCALER), (Release(),)), (10, Released(), ())],
+        [*EVICTED, (9, seen("b", MISSING, removed_by=AUTOSCALER), REOPENED), (10, Released(), ())],
         (WEB.debt,),
         AUTOSCALER,
     ),
     "all replacement pods are Ready": (
         PLAN,
-        [*EVICTED, (9, seen("", RUNS, removed_by=AUTOSCALER), (Release(),)), (10, Released(), ())],
+        [*EVICTED, (9, seen("", RUNS, removed_by=AUTOSCALER), REOPENED), (10, Released(), ())],
         (),
         AUTOSCALER,
     ),
     "the node is planned for the last time": (
         PLAN,
-        [*OPENING, *MOVED, (10, Looked(JOINED), (Release(),)), (11, Released(), ())],
+        [*OPENING, *MOVED, (10, Looked(JOINED), REOPENED), (11, Released(), ())],
         (),
         "another tool is removing it",
     ),
@@ -77,7 +78,7 @@ HANDED_OVER: dict[str, tuple[Plan, Story, tuple[Debt, ...], str]] = {
         PLAN,
         [
             *EVICTED,
-            (9, seen("", MISSING, removed_by=AUTOSCALER), (Release(),)),
+            (9, seen("", MISSING, removed_by=AUTOSCALER), REOPENED),
             (10, ReleaseFailed("500"), ()),
             (11, MarkFailed("no node od", node_gone=True), ()),
         ],
@@ -109,7 +110,7 @@ HANDED_OVER: dict[str, tuple[Plan, Story, tuple[Debt, ...], str]] = {
             (5, EvictionAccepted("a"), ()),
             (6, seen("a b", {WEB: running(1)}, removed_by=AUTOSCALER), ()),
             (7, seen("b", RUNS, removed_by=AUTOSCALER), ()),
-            (8, seen("", {WEB: running(1)}, removed_by=AUTOSCALER), (Release(),)),
+            (8, seen("", {WEB: running(1)}, removed_by=AUTOSCALER), REOPENED),
             (9, Released(), ()),
         ],
         (WEB.debt,),
@@ -122,7 +123,7 @@ HANDED_OVER: dict[str, tuple[Plan, Story, tuple[Debt, ...], str]] = {
             *MOVED[:5],
             (7, PlannedAgain(JOINED), ()),
             (7.2, seen("b", RUNS, removed_by=AUTOSCALER), ()),
-            (8, seen("", {WEB: running(1)}, removed_by=AUTOSCALER), (Release(),)),
+            (8, seen("", {WEB: running(1)}, removed_by=AUTOSCALER), REOPENED),
             (9, Released(), ()),
         ],
         (WEB.debt,),
@@ -146,7 +147,7 @@ def test_controllers_that_lost_no_pod_to_this_drain_are_owed_nothing() -> None:
         *opening(drain_plan, other, WEB),
         (5, seen("a b c", {WEB: running(2), other: running(1)}), (planning(),)),
         *step(5, "a", drain_plan),
-        (6, seen("", {WEB: running(1), other: running(0)}, removed_by=AUTOSCALER), (Release(),)),
+        (6, seen("", {WEB: running(1), other: running(0)}, removed_by=AUTOSCALER), REOPENED),
         (7, Released(), ()),
     ]
     assert tuple(play(transitions.start(drain_plan, LIMITS), story).debts.values()) == (WEB.debt,)
@@ -167,7 +168,7 @@ def test_waiting_for_evictions_by_the_other_tool_times_out() -> None:
     drain = play(transitions.start(PLAN, LIMITS), [*ASKED, (5, EvictionAccepted("a"), ())])
     drain = replace(drain, renew_at=1e9, read_at=1e9)
     end, actions = transitions.step(drain, seen("b", RUNS, removed_by=AUTOSCALER), 605)
-    assert actions == (Release(),)
+    assert actions == REOPENED
     assert end.failure == Failure(
         Why.EVICTION_TIMEOUT,
         f"another tool did not evict 1 pod of the node that it removes: {AUTOSCALER}",
@@ -176,8 +177,6 @@ def test_waiting_for_evictions_by_the_other_tool_times_out() -> None:
 
 
 def test_before_the_first_eviction_the_plan_is_invalid() -> None:
-    drain = play(
-        transitions.start(PLAN, LIMITS), [*OPENING[:2], (2, Looked(JOINED), (Release(),)), (3, Released(), ())]
-    )
+    drain = play(transitions.start(PLAN, LIMITS), [*OPENING[:2], (2, Looked(JOINED), REOPENED), (3, Released(), ())])
     why = "the plan is no longer valid: being-drained-by-another: another tool is removing it"
     assert (drain.failure, drain.removed_by) == (Failure(Why.PLAN_CHANGED, why), "")

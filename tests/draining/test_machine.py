@@ -55,7 +55,9 @@ from tests.draining.stories import (
     PLAN,
     READ,
     RENEWED,
+    REOPENED,
     RUNS,
+    STORED,
     TAKEN,
     WEB,
     A,
@@ -172,7 +174,7 @@ SUCCESSES: dict[str, tuple[Plan, Story]] = {
         [
             (0, ProviderAnswered(None), (Mark(Step.DRAINING),)),
             (1, Marked(), (LookAgain(),)),
-            (2, Looked(EMPTY), (Release(),)),
+            (2, Looked(EMPTY), REOPENED),
             (3, Released(), ()),
         ],
     ),
@@ -185,7 +187,7 @@ SUCCESSES: dict[str, tuple[Plan, Story]] = {
             (3, seen(), ()),
             (5.9, seen(), ()),
             (6, seen(), (LookAgain(),)),
-            (7, Looked(EMPTY), (Mark(Step.REMOVING, group="pool"),)),
+            (7, Looked(EMPTY), (STORED, Mark(Step.REMOVING, group="pool"))),
             (8, Marked(), (OrderRemoval("pool"),)),
             (9, Removed(), (DeleteNode(),)),
             (10, NodeDeleted(), ()),
@@ -216,7 +218,7 @@ SUCCESSES: dict[str, tuple[Plan, Story]] = {
         [
             *OPENING,
             *MOVED,
-            (10, Looked(EMPTY), (Release(),)),
+            (10, Looked(EMPTY), REOPENED),
             (11, ReleaseFailed("timeout"), ()),
             (12, seen(), ()),
             (13, seen(), (Release(),)),
@@ -234,7 +236,7 @@ SUCCESSES: dict[str, tuple[Plan, Story]] = {
             (5, EvictionRefused("a", "late"), ()),
             (5, EvictionFailed("c", "late", retryable=False), ()),
             *MOVED[3:],
-            (10, Looked(EMPTY), (Release(),)),
+            (10, Looked(EMPTY), REOPENED),
             (10, EvictionAccepted("a"), ()),
             (10, EvictionRefused("b", "late"), ()),
             (10, Marked(), ()),
@@ -254,7 +256,7 @@ def test_complete_drains_succeed(drain_plan: Plan, story: Story) -> None:
 
 FAILURES: dict[str, tuple[Story, Failure]] = {
     "the last plan fails": (
-        [*OPENING, *MOVED, (10, LookFailed("timeout"), (Release(),)), *OFF],
+        [*OPENING, *MOVED, (10, LookFailed("timeout"), REOPENED), *OFF],
         Failure(Why.API_ERROR, "timeout"),
     ),
     "a budget rejects the eviction until the timeout": (
@@ -265,7 +267,7 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
             (106, seen("a b", RUNS), (Evict(A),)),
             (107, EvictionRefused("a", "would violate web", 100), ()),
             (124.9, seen("a b", RUNS), ()),
-            (125, seen("a b", RUNS), (Release(),)),
+            (125, seen("a b", RUNS), REOPENED),
             *OFF,
             (144.9, seen("a b", RUNS), ()),
             (145, seen("a b", RUNS), ()),
@@ -276,7 +278,7 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
         [
             *ASKED,
             (124.9, seen("a b", RUNS), (READ, RENEWED)),
-            (125, seen("a b", RUNS), (Release(),)),
+            (125, seen("a b", RUNS), REOPENED),
             *OFF,
             (144.9, seen("a b", RUNS), ()),
             (145, seen("a b", RUNS), ()),
@@ -284,7 +286,7 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
         Failure(Why.EVICTION_TIMEOUT, "pod ns/a could not be evicted within 120 s", (A,)),
     ),
     "an eviction is forbidden": (
-        [*ASKED, (6, EvictionFailed("a", "forbidden", retryable=False), (Release(),)), *OFF],
+        [*ASKED, (6, EvictionFailed("a", "forbidden", retryable=False), REOPENED), *OFF],
         Failure(Why.EVICTION_FAILED, "forbidden", (A,)),
     ),
     "a pod does not terminate within its grace period": (
@@ -292,7 +294,7 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
             *ASKED,
             (5, EvictionAccepted("a"), ()),
             (64.9, seen("a b", {WEB: running(1, bound=2)}), (READ, RENEWED)),
-            (65, seen("a b", {WEB: running(1, bound=2)}), (Release(),)),
+            (65, seen("a b", {WEB: running(1, bound=2)}), REOPENED),
             *OFF,
         ],
         Failure(Why.TERMINATION_TIMEOUT, "pod ns/a did not terminate within the grace period and 30 s", (A,)),
@@ -304,7 +306,7 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
             *CAME,
             (10, Looked(plan(LATE)), (reading(WEB, LATE, of=(LATE,)),)),
             *CAME[1:],
-            (10, Looked(plan(LATE, leaving="d")), (Release(),)),
+            (10, Looked(plan(LATE, leaving="d")), REOPENED),
             *OFF,
         ],
         Failure(
@@ -314,13 +316,13 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
         ),
     ),
     "the taint is removed": (
-        [*ASKED, (6, seen("a b", RUNS, tainted=False), (Release(),)), *OFF, (8, EvictionSkipped("a"), ())],
+        [*ASKED, (6, seen("a b", RUNS, tainted=False), REOPENED), *OFF, (8, EvictionSkipped("a"), ())],
         Failure(Why.MARK_LOST, "another client removed or replaced our taint or annotation"),
     ),
     "the annotation is replaced": (
         [
             *ASKED,
-            (6, MarkFailed("the annotation belongs to another process", lost=True), (Release(),)),
+            (6, MarkFailed("the annotation belongs to another process", lost=True), REOPENED),
             (6, EvictionRefused("a", "budget"), ()),
             *OFF,
         ],
@@ -331,19 +333,19 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
         Failure(Why.NODE_GONE, "no node od"),
     ),
     "the provider refuses the removal later": (
-        [*TAKEN, *MOVED, *ORDERED, (12, RemovalFailed("protected", refused=True), (Release(),)), *OFF],
+        [*TAKEN, *MOVED, *ORDERED, (12, RemovalFailed("protected", refused=True), REOPENED), *OFF],
         Failure(Why.REFUSED, "protected"),
     ),
     "the provider fails": (
-        [*TAKEN, *MOVED, *ORDERED, (12, RemovalFailed("no luck"), (Release(),)), *OFF],
+        [*TAKEN, *MOVED, *ORDERED, (12, RemovalFailed("no luck"), REOPENED), *OFF],
         Failure(Why.PROVIDER, "no luck"),
     ),
     "the intent to remove cannot be written": (
-        [*TAKEN, *MOVED, ORDERED[0], (11, MarkFailed("409"), (Release(),)), *OFF],
+        [*TAKEN, *MOVED, ORDERED[0], (11, MarkFailed("409"), REOPENED), *OFF],
         Failure(Why.API_ERROR, "409"),
     ),
     "the mark is no longer ours when the intent to remove is written": (
-        [*TAKEN, *MOVED, ORDERED[0], (11, MarkFailed("not ours", lost=True), (Release(),)), *OFF],
+        [*TAKEN, *MOVED, ORDERED[0], (11, MarkFailed("not ours", lost=True), REOPENED), *OFF],
         Failure(Why.MARK_LOST, "not ours"),
     ),
     "a target is lost, and the others have no room": (
@@ -351,20 +353,20 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
             *ASKED,
             (5, EvictionAccepted("a"), ()),
             (6, seen("b", {WEB: running(1, live=2)}, lost="node s1: it is cordoned"), (READ, planning("a"))),
-            (6, PlannedAgain(NO_ROOM), (Release(),)),
+            (6, PlannedAgain(NO_ROOM), REOPENED),
             *OFF,
         ],
         Failure(Why.TARGET_LOST, "no-room-on-spot: pod ns/a: Insufficient cpu"),
     ),
     "the targets are filled by others between two steps": (
-        [*OPENING, *MOVED[:5], (7, PlannedAgain(NO_ROOM), (Release(),)), *OFF],
+        [*OPENING, *MOVED[:5], (7, PlannedAgain(NO_ROOM), REOPENED), *OFF],
         Failure(Why.TARGET_LOST, "no-room-on-spot: pod ns/a: Insufficient cpu"),
     ),
     "a remaining pod may not be evicted any more": (
         [
             *OPENING,
             (5, seen("a b", RUNS), (planning(),)),
-            (5, PlannedAgain(Rejected("od", (Blocker(Reason.DO_NOT_DISRUPT, "annotated", "ns/b"),))), (Release(),)),
+            (5, PlannedAgain(Rejected("od", (Blocker(Reason.DO_NOT_DISRUPT, "annotated", "ns/b"),))), REOPENED),
             *OFF,
         ],
         Failure(Why.PLAN_CHANGED, "do-not-disrupt: pod ns/b: annotated"),

@@ -6,7 +6,7 @@ from typing import ClassVar
 import pytest
 
 from rescheduler.draining import transitions
-from rescheduler.draining.actions import DeleteNode, OrderRemoval, Release, Renew, Step
+from rescheduler.draining.actions import DeleteNode, OrderRemoval, Renew, Step
 from rescheduler.draining.events import (
     Cause,
     Event,
@@ -27,6 +27,7 @@ from tests.draining.stories import (
     ORDERED,
     ORDERED_AT,
     PLAN,
+    REOPENED,
     TAKEN,
     WEB,
     Story,
@@ -99,7 +100,7 @@ class TestTerminationInProgress:
         story: Story = [
             *self.BEGUN,
             (12, Stop(Cause.TERMINATED), ()),
-            (13, RemovalFailed("protected", refused=True), (Release(),)),
+            (13, RemovalFailed("protected", refused=True), REOPENED),
             (14, Released(), ()),
         ]
         drain = play(transitions.start(PLAN, LIMITS), story)

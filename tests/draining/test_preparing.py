@@ -14,7 +14,6 @@ from rescheduler.draining.actions import (
     LookAgain,
     Mark,
     ReadControllers,
-    Release,
     Step,
     StoreDebts,
     TryEviction,
@@ -49,6 +48,7 @@ from tests.draining.stories import (
     OPENING,
     ORDERED,
     PLAN,
+    REOPENED,
     TAKEN,
     WEB,
     A,
@@ -92,7 +92,7 @@ def test_a_failed_request_is_retried(name: str) -> None:
     drain = play(transitions.start(PLAN, LIMITS), story)
     for now in range(100, 110, 2):
         drain = play(drain, [(now, failed, ()), (now + 1.9, seen("a b"), ()), (now + 2, seen("a b"), (request,))])
-    play(drain, [(110, failed, (Release(),))])
+    play(drain, [(110, failed, REOPENED)])
 
 
 FAILURES: dict[str, tuple[Story, Failure]] = {
@@ -109,22 +109,22 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
         Failure(Why.NODE_GONE, "not found"),
     ),
     "a PATCH that may have been applied is reverted": (
-        [OPENING[0], (1, MarkFailed("timeout"), (Release(),)), *OFF],
+        [OPENING[0], (1, MarkFailed("timeout"), REOPENED), *OFF],
         Failure(Why.API_ERROR, "timeout"),
     ),
     "another process has marked the node": (
-        [OPENING[0], (1, MarkFailed("the annotation belongs to another process", lost=True), (Release(),)), *OFF],
+        [OPENING[0], (1, MarkFailed("the annotation belongs to another process", lost=True), REOPENED), *OFF],
         Failure(Why.MARK_LOST, "the annotation belongs to another process"),
     ),
     "the plan is no longer valid after the taint is added": (
-        [*OPENING[:2], (2, Looked(NO_ROOM), (Release(),)), *OFF],
+        [*OPENING[:2], (2, Looked(NO_ROOM), REOPENED), *OFF],
         Failure(
             Why.PLAN_CHANGED,
             "the plan is no longer valid: no-room-on-spot: pod ns/a: Insufficient cpu (and 1 more)",
         ),
     ),
     "the second plan fails": (
-        [*OPENING[:2], (2, LookFailed("timeout"), (Release(),)), *OFF],
+        [*OPENING[:2], (2, LookFailed("timeout"), REOPENED), *OFF],
         Failure(Why.API_ERROR, "timeout"),
     ),
     "the node is gone when it is planned again": (
@@ -132,7 +132,7 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
         Failure(Why.NODE_GONE, "no node od"),
     ),
     "the right to read a controller is missing": (
-        [*OPENING[:3], (3, ControllersUnread("deployments: forbidden", retryable=False), (Release(),)), *OFF],
+        [*OPENING[:3], (3, ControllersUnread("deployments: forbidden", retryable=False), REOPENED), *OFF],
         Failure(Why.API_ERROR, "deployments: forbidden"),
     ),
     "the controllers cannot be read within 10 s": (
@@ -141,33 +141,33 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
             (3, UNREAD, ()),
             (4.9, seen("a b"), ()),
             (5, seen("a b"), (reading(of=(WEB,)),)),
-            (13, UNREAD, (Release(),)),
+            (13, UNREAD, REOPENED),
             *OFF,
         ],
         Failure(Why.API_ERROR, "timeout"),
     ),
     "the taint is removed while the controllers are read": (
-        [*OPENING[:3], (3, seen("a b", tainted=False), (Release(),)), *OFF],
+        [*OPENING[:3], (3, seen("a b", tainted=False), REOPENED), *OFF],
         Failure(Why.MARK_LOST, LOST),
     ),
     "the debts cannot be written": (
-        [*OPENING[:4], (4, MarkFailed("500"), (Release(),)), *OFF],
+        [*OPENING[:4], (4, MarkFailed("500"), REOPENED), *OFF],
         Failure(Why.API_ERROR, "500"),
     ),
     "the mark is replaced before the debts are written": (
-        [*OPENING[:4], (4, MarkFailed("not ours", lost=True), (Release(),)), *OFF],
+        [*OPENING[:4], (4, MarkFailed("not ours", lost=True), REOPENED), *OFF],
         Failure(Why.MARK_LOST, "not ours"),
     ),
     "a budget rejects one of the evictions": (
-        [*OPENING[:7], (5, EvictionRefused("b", "would violate web"), (Release(),)), *OFF],
+        [*OPENING[:7], (5, EvictionRefused("b", "would violate web"), REOPENED), *OFF],
         Failure(Why.EVICTION_REFUSED, "would violate web", (B,)),
     ),
     "a webhook rejects one of the evictions": (
-        [*OPENING[:7], (5, EvictionFailed("b", "denied", retryable=False), (Release(),)), *OFF],
+        [*OPENING[:7], (5, EvictionFailed("b", "denied", retryable=False), REOPENED), *OFF],
         Failure(Why.EVICTION_REFUSED, "denied", (B,)),
     ),
     "the taint is removed while evictions are tried": (
-        [*OPENING[:7], (5, seen("a b", tainted=False), (Release(),)), *OFF],
+        [*OPENING[:7], (5, seen("a b", tainted=False), REOPENED), *OFF],
         Failure(Why.MARK_LOST, LOST),
     ),
 }
@@ -209,7 +209,7 @@ class TestReadingControllers:
             *OPENING[:3],
             (3, answer, ()),
             (5, seen("a b"), (reading(of=(WEB,)),)),
-            (33, answer, (Release(),)),
+            (33, answer, REOPENED),
         ]
         drain = play(transitions.start(PLAN, LIMITS), story)
         assert drain.failure == Failure(Why.API_ERROR, f"the response lacks {missing}")
@@ -296,7 +296,7 @@ class TestDryRuns:
     @pytest.mark.parametrize(("migrations", "phase"), [(False, Phase.RELEASING), (True, Phase.EVICTING)])
     def test_a_webhook_that_moves_the_pod_by_itself_is_asked_once(self, migrations: bool, phase: Phase) -> None:
         denied = EvictionFailed("b", "webhook: evacuates", retryable=False, code=429, migrating=True)
-        story: Story = [*OPENING[:7], (5, denied, () if migrations else (Release(),))]
+        story: Story = [*OPENING[:7], (5, denied, () if migrations else REOPENED)]
         drain = play(transitions.start(PLAN, replace(LIMITS, migrations=migrations)), story)
         assert drain.phase is phase
         assert (drain.failure is None) is migrations
@@ -323,7 +323,7 @@ class TestDryRuns:
             *OPENING[:7],
             (33.9, EvictionFailed("b", "500", retryable=True, retry_after=0.1), ()),
             (34, seen("a b"), (TryEviction(B),)),
-            (34, EvictionFailed("b", "500", retryable=True), (Release(),)),
+            (34, EvictionFailed("b", "500", retryable=True), REOPENED),
             (35, Released(), ()),
         ]
         drain = play(transitions.start(PLAN, limits), story)

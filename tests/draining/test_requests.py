@@ -13,6 +13,7 @@ from rescheduler.draining.actions import (
     FollowRequest,
     Release,
     RevertSurge,
+    StoreDebts,
     SurgeMark,
     TryEviction,
     Withdraw,
@@ -45,6 +46,7 @@ from tests.draining.stories import (
     LIMITS,
     PLAN,
     RUNS,
+    STORED,
     WEB,
     A,
     B,
@@ -85,7 +87,7 @@ def until(drain: Drain, end: float, since: float, answer: Event | None = None) -
     now = since
     while now < end and not drain.done:
         drain, actions = step(drain, seen("a b", RUNS), now)
-        sent += [each for each in actions if isinstance(each, Evict | Withdraw | Release)]
+        sent += [each for each in actions if isinstance(each, Evict | StoreDebts | Withdraw | Release)]
         if answer is not None and any(isinstance(each, FollowRequest) for each in actions):
             drain, more = step(drain, answer, now)
             sent += more
@@ -166,13 +168,13 @@ def test_a_responder_is_never_bypassed(answer: Event, end: float, why: Why, deta
     drain, sent = until(asked(OTHERS), end, 6, answer)
     assert drain.failure is not None
     assert (drain.failure.why, drain.failure.detail, drain.failure.pods) == (why, detail, (A,))
-    assert [each for each in sent if not isinstance(each, FollowRequest)][:2] == [Withdraw(), Release()]
+    assert [each for each in sent if not isinstance(each, FollowRequest)][:3] == [STORED, Withdraw(), Release()]
     assert not any(isinstance(each, Evict) for each in sent)
 
 
 def test_an_api_server_without_requests_does_not_bypass_a_responder_either() -> None:
     drain, actions = step(replace(asked(OTHERS)), RequestsUnserved("a", "create evictionrequest: 404"), 6)
-    assert actions == (Withdraw(), Release())
+    assert actions == (STORED, Withdraw(), Release())
     assert drain.failure is not None
     assert (drain.failure.why, drain.failure.detail) == (Why.EVICTION_FAILED, "create evictionrequest: 404")
 
@@ -210,7 +212,7 @@ class TestRollback:
 
     def test_requests_are_withdrawn_before_the_marks_are_removed(self) -> None:
         drain, actions = step(asked(), self.STOP, 6)
-        assert actions == (Withdraw(), Release())
+        assert actions == (STORED, Withdraw(), Release())
         story: Story = [(6, Withdrawn(), ()), (6, Released(), ()), (7, seen("a b", RUNS), ())]
         drain = play(drain, story)
         assert drain.done
@@ -240,7 +242,7 @@ class TestRollback:
         story: Story = [
             (5, seen("a b", RUNS), (planning(),)),
             (5, PlannedAgain(PLAN), (Evict(A, request=True),)),
-            (6, self.STOP, (Withdraw(), Release())),
+            (6, self.STOP, (STORED, Withdraw(), Release())),
             (6, EvictionRequested("a"), (Withdraw(),)),
             (6, Withdrawn(), ()),
             (6, Released(), ()),
@@ -255,7 +257,7 @@ def test_the_requests_of_a_drain_that_succeeded_are_withdrawn_before_the_machine
     drain = replace(asked(), group="pool", waiting=(), victims={}, landed_at=9.0, debts={})
     drain = replace(drain, phase=drain.phase.LOOKING)
     drain, actions = step(drain, Looked(EMPTY), 10)
-    assert [type(each).__name__ for each in actions] == ["Withdraw", "Mark"]
+    assert [type(each).__name__ for each in actions] == ["StoreDebts", "Withdraw", "Mark"]
     assert not step(drain, Withdrawn(), 11)[0].requested
 
 
@@ -264,7 +266,7 @@ def test_an_undone_roll_out_is_followed_by_the_withdrawal_of_requests_of_the_pro
     begun_before = undo("od", REQUESTS, (), mark, 0)
     assert begun_before[1] == (RevertSurge(mark),)
     story: Story = [
-        (1, SurgeReverted(), (Withdraw(), Release())),
+        (1, SurgeReverted(), (STORED, Withdraw(), Release())),
         (2, Withdrawn(), ()),
         (2, Released(), ()),
     ]

@@ -12,7 +12,6 @@ from rescheduler.draining.actions import (
     LookAgain,
     Mark,
     OrderRemoval,
-    Release,
     Renew,
     Step,
     StoreDebts,
@@ -50,6 +49,8 @@ from tests.draining.stories import (
     ORDERED_AT,
     PLAN,
     REMOVING,
+    REOPENED,
+    STORED,
     WEB,
     Story,
     asked_again,
@@ -108,7 +109,7 @@ class TestResumedDrains:
             (5, seen("", {WEB: running(1)}), (reading(WEB, read_refusals=True),)),
             (7, seen("", {WEB: running(1, bound=2)}), ()),
             (8, seen("", {WEB: running(2)}), (LookAgain(),)),
-            (9, Looked(EMPTY), (Release(),)),
+            (9, Looked(EMPTY), REOPENED),
             (10, Released(), ()),
         ]
         drain = play(transitions.resume("od", LIMITS, ("a",), (noted,)), story)
@@ -119,7 +120,7 @@ class TestResumedDrains:
         story: Story = [
             (0, ProviderAnswered(None), (Mark(Step.DRAINING, ("a",)),)),
             (1, Marked(), (LookAgain(),)),
-            (2, Looked(EMPTY), (Release(),)),
+            (2, Looked(EMPTY), REOPENED),
             (3, Released(), ()),
         ]
         assert play(transitions.resume("od", LIMITS, ("a",)), story).succeeded
@@ -127,12 +128,12 @@ class TestResumedDrains:
     @pytest.mark.parametrize(
         ("story", "failure"),
         [
-            ([(0, ProviderAnswered(None, "protected"), (Release(),))], Failure(Why.PROVIDER, "protected")),
+            ([(0, ProviderAnswered(None, "protected"), REOPENED)], Failure(Why.PROVIDER, "protected")),
             (
                 [
                     (0, ProviderAnswered(None), (Mark(Step.DRAINING, ("a",), debts=(GONE.debt,)),)),
                     (1, Marked(), (LookAgain(),)),
-                    (2, Looked(NO_ROOM), (Release(),)),
+                    (2, Looked(NO_ROOM), REOPENED),
                 ],
                 Failure(
                     Why.PLAN_CHANGED,
@@ -170,7 +171,7 @@ class TestResumedRemovals:
 
     def test_a_machine_that_stays_is_released(self) -> None:
         drain = asked_again()
-        drain = play(drain, [(21, RemovalFailed("protected"), (Release(),)), (22, Released(), ())])
+        drain = play(drain, [(21, RemovalFailed("protected"), REOPENED), (22, Released(), ())])
         assert (drain.failure, drain.released) == (Failure(Why.PROVIDER, "protected"), True)
 
     #: Failures before the first eviction, and the reason for not requesting termination again.
@@ -260,7 +261,7 @@ class TestResumedRemovals:
     def test_the_node_is_reopened_if_no_earlier_order_can_take_effect(
         self, story: Story, why: Failure, answer: Event
     ) -> None:
-        drain = play(self.in_doubt(story, why), [(95, answer, (Release(),)), (96, Released(), ())])
+        drain = play(self.in_doubt(story, why), [(95, answer, REOPENED), (96, Released(), ())])
         assert (drain.handed_over, drain.released, drain.failure) == (False, True, why)
 
     def test_the_node_is_deleted_if_an_earlier_order_has_taken_effect(self) -> None:
@@ -293,7 +294,7 @@ class TestResumedRemovals:
         story: Story = [
             *self.CAME,
             *MOVED[3:],
-            (10, Looked(EMPTY), (replace(REMOVING, debts=(WEB.debt,)),)),
+            (10, Looked(EMPTY), (STORED, replace(REMOVING, debts=(WEB.debt,)))),
             (11, Marked(), (OrderRemoval("pool", ORDERED_AT, again=True),)),
             (12, Removed(), (DeleteNode(),)),
             (13, NodeDeleted(), ()),
@@ -311,7 +312,7 @@ class TestResumedRemovals:
             *self.CAME,
             (7, seen("b", {WEB: running(1)}), (reading(WEB, of=(WEB,), read_refusals=True),)),
             (8, read(WEB, web=WEB.state(refusal="exceeded quota")), ()),
-            (22, seen("b", {WEB: running(1)}), (Release(),)),
+            (22, seen("b", {WEB: running(1)}), REOPENED),
             *OFF,
         ]
         drain = play(transitions.resume_removal("od", LIMITS, "pool", ORDERED_AT), story)
@@ -323,7 +324,7 @@ class TestResumedRemovals:
         story: Story = [
             *self.CAME[:6],
             (5, PlannedAgain(PLAN), (Evict(WEB.pods[0]),)),
-            (6, seen("a b", {WEB: running(2)}, tainted=False), (Release(),)),
+            (6, seen("a b", {WEB: running(2)}, tainted=False), REOPENED),
         ]
         play(transitions.resume_removal("od", LIMITS, "pool", ORDERED_AT), story)
 
@@ -341,7 +342,7 @@ class TestResumedRemovals:
             (4, DebtsStored(), ()),
             (5, seen("", {WEB: running(1, bound=2)}), (reading(WEB),)),
             (9, seen("", {WEB: running(2)}), (LookAgain(),)),
-            (10, Looked(EMPTY), (replace(REMOVING, debts=(EARLIER,)),)),
+            (10, Looked(EMPTY), (STORED, replace(REMOVING, debts=(EARLIER,)))),
         ]
         play(transitions.resume_removal("od", LIMITS, "pool", ORDERED_AT, (EARLIER,)), story)
 
@@ -357,6 +358,6 @@ class TestResumedRemovals:
 
 def test_marks_without_a_known_intent_are_removed() -> None:
     begun = transitions.roll_back("od", LIMITS, (EARLIER,), 0)
-    assert begun[1] == (Release(),)
+    assert begun[1] == REOPENED
     drain = play(begun, [(1, Released(), ())])
     assert (drain.succeeded, drain.rolled_back, drain.debts) == (True, True, {WEB.controller: EARLIER})

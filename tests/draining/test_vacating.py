@@ -1,7 +1,7 @@
 """Tests of drains whose pods have placeholders, as (time, event, expected actions)."""
 
 from rescheduler.draining import transitions
-from rescheduler.draining.actions import DeletePlaceholder, Evict, Release
+from rescheduler.draining.actions import DeletePlaceholder, Evict
 from rescheduler.draining.events import PlaceholderDeleted, PlaceholderNotDeleted, PlannedAgain, Seen
 from rescheduler.draining.state import Failure, Why
 from rescheduler.planning.outcome import PodRef
@@ -11,6 +11,7 @@ from tests.draining.stories import (
     NO_ROOM,
     OPENING,
     PLAN,
+    REOPENED,
     RUNS,
     WEB,
     A,
@@ -81,25 +82,25 @@ def test_the_room_is_taken_while_the_placeholder_is_deleted() -> None:
     story: Story = [
         *DELETION_REQUESTED,
         (6, kept({"b": ROOM_B}), (planning(),)),
-        (6, PlannedAgain(NO_ROOM), (Release(),)),
+        (6, PlannedAgain(NO_ROOM), REOPENED),
     ]
     assert play(transitions.start(PLAN, LIMITS), story).evicted == ()
 
 
 ENDS: dict[str, tuple[Story, str]] = {
     "it may not be deleted": (
-        [*DELETION_REQUESTED, (6, PlaceholderNotDeleted("a", "forbidden", retryable=False), (Release(),))],
+        [*DELETION_REQUESTED, (6, PlaceholderNotDeleted("a", "forbidden", retryable=False), REOPENED)],
         "forbidden",
     ),
     "it is not gone in time": (
-        [*DELETION_REQUESTED, (6, PlaceholderDeleted("a"), ()), (65, kept(BOTH), (Release(),))],
+        [*DELETION_REQUESTED, (6, PlaceholderDeleted("a"), ()), (65, kept(BOTH), REOPENED)],
         "placeholder room/room-a is not gone after 60 s: it is still terminating",
     ),
     "its deletion fails for too long": (
         [
             *DELETION_REQUESTED,
             (63, PlaceholderNotDeleted("a", "timeout", retryable=True), ()),
-            (65, kept(BOTH), (Release(),)),
+            (65, kept(BOTH), REOPENED),
         ],
         "placeholder room/room-a is not gone after 60 s: timeout",
     ),

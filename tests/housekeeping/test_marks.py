@@ -1,10 +1,12 @@
 """Ownership of the marks on a node, and resumed removals of earlier processes."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 from unittest import mock
 
+import msgspec
 import pytest
 
 from predicates.snapshot import DRAIN_TAINT
@@ -33,7 +35,7 @@ from rescheduler.planning.outcome import Blocker, Reason, Rejected
 from rescheduler.providers.base import Accepted, AlreadyGone, Deleted
 from rescheduler.settings import Timing
 from tests.housekeeping.world import IDENTITY, LIMITS, START, LoopWorld, Replacement, ScriptedProvider, world
-from tests.planning.builders import ON_DEMAND, node, pod
+from tests.planning.builders import ON_DEMAND, SPOT, node, pod
 
 CLUSTER = (
     node("od-1", ON_DEMAND),
@@ -211,6 +213,33 @@ class TestOurs:
             here.loop().round()
             assert [swept.done for swept in here.of(Swept)] == [Sweep.RESUMED]
             assert (why(here), here.marked) == ([None], [])
+
+
+def changed(here: LoopWorld, labels: dict[str, str] | None = None, **spec: Any) -> None:
+    node = here.node("od-1")
+    metadata = node.metadata if labels is None else msgspec.structs.replace(node.metadata, labels=labels)
+    node = msgspec.structs.replace(node, metadata=metadata, spec=msgspec.structs.replace(node.spec, **spec))
+    here.cluster.upsert("Node", node)
+
+
+#: What happens between the intent and the request that would end the machine, and why the drain fails.
+OVERTAKEN: dict[str, tuple[Callable[[LoopWorld], object], Why]] = {
+    "a pod that may not move": (lambda here: here.add(PROTECTED), Why.PLAN_CHANGED),
+    "the taint is removed": (lambda here: changed(here, taints=()), Why.MARK_LOST),
+    "the node becomes a spot node": (lambda here: changed(here, labels={SPOT: ""}), Why.NOT_ON_DEMAND),
+    "the machine is another one": (lambda here: changed(here, provider_id="pool://2"), Why.NOT_ON_DEMAND),
+}
+
+
+@pytest.mark.parametrize("change", OVERTAKEN)
+def test_no_order_leaves_if_the_node_has_changed_since_the_intent(change: str) -> None:
+    happens, expected = OVERTAKEN[change]
+    with world(*EMPTY) as here:
+        pool = ScriptedProvider([Deleted()])
+        pool.before_order = lambda: happens(here)
+        here.loop(provider=pool).round()
+        assert (pool.orders, why(here)) == ([], [expected])
+        assert ("delete", "od-1") not in here.writes
 
 
 class TestRemoval:

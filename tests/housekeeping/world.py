@@ -597,6 +597,7 @@ class ScriptedProvider(NoProvider):
     trouble: ReschedulerError | None = None  #: error of every query
     on_notices: Callable[[], object] = lambda: None  #: called by `notices`
     on_order: Callable[[], object] = lambda: None  #: called after each order
+    before_order: Callable[[], object] = lambda: None  #: called before each order
     orders: list[NodeRef] = ()  # type: ignore[assignment]
 
     name = "pool"
@@ -624,6 +625,7 @@ class ScriptedProvider(NoProvider):
             return {node.name: Accepted("an earlier order may still take effect") for node in nodes}
         for node in nodes:
             if node.name not in self.gone:
+                self.before_order()
                 try:
                     may_end(node)
                 except Withheld as error:
