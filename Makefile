@@ -45,7 +45,7 @@ PROJECT = $(if $(OWNER),--owner '$(OWNER)') $(if $(REGISTRY),--registry '$(REGIS
 
 GRPC := rescheduler/providers/externalgrpc
 
-.PHONY: help test unit coverage lint format demo demo-proxy bench fuzz soak scale faults conformance survival predictions landings autoscaler karpenter proto build up down clean \
+.PHONY: help test unit coverage mutants lint format demo demo-proxy bench fuzz soak scale faults conformance survival predictions landings autoscaler karpenter proto build up down clean \
 	lock bases audit release rendered docs screenshots
 
 help: ## list the targets
@@ -62,6 +62,9 @@ unit: $(READY) ## run the quick tests that need no control plane, in less than a
 
 coverage: $(READY) ## measure the coverage of the code that decides, which must not fall
 	$(BIN)/python -m pytest -q -n auto --dist loadfile -m "not cluster" --cov --cov-report=term:skip-covered $(PURE) $(ARGS)
+
+mutants: $(READY) ## break one safeguard after the other, and check that its tests notice: make mutants ARGS="Lease"
+	@$(BIN)/python -m tests.mutants $(ARGS)
 
 lint: $(READY) ## check format, style, types, imports and unused code
 	$(BIN)/ruff format --check .

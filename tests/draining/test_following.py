@@ -140,7 +140,7 @@ def test_the_landing_timeout_says_why_pods_do_not_run() -> None:
         (580, read(ONE_POD), ()),
         (591, seen("", starting), (reading(ONE_POD, read_refusals=True),)),
         (591, read(ONE_POD, web=ONE_POD.state(hindrance=HINDERED)), ()),
-        (605, seen("", starting), (Release(),)),
+        (605, seen("", starting), REOPENED),
     ]
     failure = play(replace(evicted(), read_at=570), story).failure
     assert failure is not None
@@ -153,7 +153,7 @@ def test_an_unschedulable_replacement_says_what_the_scheduler_says() -> None:
         (6, seen("", {ONE_POD: UNSCHEDULABLE}), ()),
         (8, seen("", {ONE_POD: UNSCHEDULABLE}), (reading(ONE_POD, read_refusals=True),)),
         (8, read(ONE_POD, web=ONE_POD.state(hindrance=said)), ()),
-        (21, seen("", {ONE_POD: UNSCHEDULABLE}), (Release(),)),
+        (21, seen("", {ONE_POD: UNSCHEDULABLE}), REOPENED),
     ]
     failure = play(replace(evicted(), read_at=6), story).failure
     assert failure is not None

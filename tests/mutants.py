@@ -1,0 +1,355 @@
+"""Break one safeguard after the other, each by one line, and check that its tests notice: ``python -m tests.mutants``.
+
+Each break is made in a copy of the repository, and only the tests that must notice it are run: they need no control
+plane. ``python -m tests.mutants NAME …`` runs the breaks whose names contain one of the words. The exit status is 1 if
+a break is not noticed. ``tests/invariants/broken.py`` takes safeguards away from the daemon as a process.
+"""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parent.parent
+
+#: What a test imports. The rest of the repository is not copied.
+COPIED: Final = ("deploy", "devcluster", "docs", "predicates", "rescheduler", "tests", "pyproject.toml", "setup.cfg")
+_LEFT_OUT: Final = shutil.ignore_patterns("__pycache__", "*.png", ".*_cache", "histories")
+
+#: The time within which the tests of one break end. They take seconds, even on a slow machine.
+_SECONDS: Final = 900
+
+#: The exit status of pytest if tests failed. Any other status shows that they did not run.
+_FAILED: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A safeguard, the one place where it is broken, and the tests of which at least one must fail."""
+
+    safeguard: str
+    file: str
+    before: str  #: stands in the file once
+    after: str
+    tests: tuple[str, ...]
+
+    def apply(self, root: Path) -> None:
+        path = root / self.file
+        path.write_text(path.read_text().replace(self.before, self.after))
+
+    def uses(self, root: Path) -> int:
+        """Return how often the text that is broken stands in the file: once, or this table is out of date."""
+        return (root / self.file).read_text().count(self.before)
+
+
+def _of_drain(safeguard: str, file: str, before: str, after: str, *tests: str) -> Mutant:
+    return Mutant(safeguard, f"rescheduler/draining/{file}", before, after, tuple(f"tests/draining/{t}" for t in tests))
+
+
+def _of_plan(safeguard: str, file: str, before: str, after: str, *tests: str) -> Mutant:
+    return Mutant(safeguard, f"rescheduler/planning/{file}", before, after, tuple(f"tests/planning/{t}" for t in tests))
+
+
+def _of_loop(safeguard: str, file: str, before: str, after: str, *tests: str) -> Mutant:
+    return Mutant(safeguard, f"rescheduler/{file}", before, after, tuple(f"tests/housekeeping/{t}" for t in tests))
+
+
+def _of_api(safeguard: str, file: str, before: str, after: str, *tests: str) -> Mutant:
+    return Mutant(safeguard, f"rescheduler/kube/{file}", before, after, tuple(f"tests/kube/{t}" for t in tests))
+
+
+MUTANTS: Final = (
+    _of_loop(
+        "the last look stands before each request that ends a machine",
+        "execution/machine_orders.py",
+        "            self.objection = self._object()\n",
+        "            self.objection = None\n",
+        "test_marks.py",
+    ),
+    _of_plan(
+        "the last look asks for our taint",
+        "last_look.py",
+        "        or _untainted(seen.node)\n",
+        "",
+        "test_last_look.py",
+    ),
+    _of_plan(
+        "the last look counts the nodes of the minimum",
+        "last_look.py",
+        "    if left >= policy.min_on_demand_nodes:\n",
+        "    if True:\n",
+        "test_last_look.py",
+    ),
+    _of_plan(
+        "the last look asks for what the drain owes",
+        "last_look.py",
+        "        or _owed(terms, seen)\n",
+        "",
+        "test_last_look.py",
+    ),
+    _of_drain(
+        "the next wave waits until what is owed runs",
+        "stepping.py",
+        "    return all(paid(drain.shortfall(controller)) for controller in drain.debts if drain.has_taken",
+        "    return True or all(True for controller in drain.debts if drain.has_taken",
+        "test_waves.py",
+    ),
+    _of_drain(
+        "the first wave is one pod",
+        "stepping.py",
+        "    if not proven:\n        return tuple(unbegun[:1])\n",
+        "    if not proven:\n        return tuple(unbegun)\n",
+        "test_waves.py",
+    ),
+    _of_drain(
+        "no pod is evicted while pods that replaced evicted ones are lost",
+        "stepping.py",
+        '    """Return the pods to evict now; empty if the drain has to wait."""\n    if drain.lost_again:\n',
+        '    """Return the pods to evict now; empty if the drain has to wait."""\n    if False:\n',
+        "test_waves.py",
+        "test_following.py",
+    ),
+    _of_drain(
+        "requests are repeated for a limited time",
+        "exits.py",
+        "    return None if now >= until else replace(drain, failing_until=until, retry_at=now + REQUEST_INTERVAL)",
+        "    return replace(drain, failing_until=until, retry_at=now + REQUEST_INTERVAL)",
+        "test_preparing.py",
+        "test_exits.py",
+    ),
+    _of_drain(
+        "debts are counted when a drain reopens its node",
+        "exits.py",
+        "    drain = replace(drain, failure=failure, debts=_owed(drain), victims=requested)\n",
+        "    drain = replace(drain, failure=failure, debts={}, victims=requested)\n",
+        "test_following.py",
+        "test_exits.py",
+    ),
+    _of_loop(
+        "marks of other processes are respected",
+        "execution/actions.py",
+        "        if written is not None and (written.holder, written.identity) == ours and written.step",
+        "        if True or written is not None and written.step",
+        "test_marks.py",
+    ),
+    _of_api(
+        "a PATCH of a Node names the version that was read",
+        "cluster.py",
+        '    metadata = {field_name: node["metadata"][field_name] for field_name in ("uid", "resourceVersion")}\n',
+        '    metadata = {field_name: node["metadata"][field_name] for field_name in ("uid",)}\n',
+        "test_node_edit.py",
+    ),
+    _of_api(
+        "a Node of the same name is not changed",
+        "cluster.py",
+        '        if current["metadata"]["uid"] != uid:\n',
+        "        if False:\n",
+        "test_cluster.py",
+    ),
+    _of_api(
+        "an eviction names the UID of its pod",
+        "cluster.py",
+        '    options: dict[str, Any] = {"preconditions": {"uid": uid}}\n',
+        "    options: dict[str, Any] = {}\n",
+        "test_cluster.py",
+    ),
+    _of_api(
+        "a PATCH is repeated a limited number of times",
+        "client.py",
+        "    for _ in range(attempts):\n",
+        "    for _ in range(attempts + 1):\n",
+        "test_cluster.py",
+        "test_client.py",
+    ),
+    _of_api(
+        "only the leader writes",
+        "client.py",
+        "        seconds = guard.seconds_left()\n    except NotLeading as error:\n"
+        '        raise NotLeading(f"{act}: not sent: {error}") from None\n',
+        "        seconds = guard.seconds_left()\n    except NotLeading as error:\n        return LEAST_SECONDS\n",
+        "test_guard.py",
+    ),
+    _of_api(
+        "a write ends before the Lease does",
+        "elector.py",
+        "        if self._stopping.is_set() or self._clock.monotonic() >= renewed_at + RENEW_SECONDS:\n",
+        "        if self._stopping.is_set():\n",
+        "test_guard.py",
+        "test_lease.py",
+    ),
+    _of_api(
+        "the certificate of the API server is checked",
+        "endpoint.py",
+        '            "cert_reqs": ssl.CERT_REQUIRED if self.verify else ssl.CERT_NONE,\n',
+        '            "cert_reqs": ssl.CERT_NONE,\n',
+        "test_connection.py",
+        "test_endpoint.py",
+    ),
+    _of_api(
+        "a turn at a pool needs its Lease",
+        "pool_lease.py",
+        "        if not elector.leading:\n",
+        "        if False:\n",
+        "test_pool_lease.py",
+    ),
+    _of_plan(
+        "the minimum of on-demand nodes",
+        "rules/minimum.py",
+        "        if others >= self.required or not keeps_pods(pods):\n",
+        "        if True:\n",
+        "rules/test_minimum.py",
+    ),
+    _of_plan(
+        "ResourceQuotas have room for replacement pods",
+        "quotas.py",
+        "            if self.used[name] + usage[name] > self.hard[name]:\n",
+        "            if False:\n",
+        "test_quotas.py",
+    ),
+    _of_plan(
+        "pending pods take their room first",
+        "planning_round.py",
+        "        return self.pending.trial(self.snapshot)\n",
+        "        return PendingRoom().trial(self.snapshot)\n",
+        "test_pending.py",
+    ),
+    _of_plan(
+        "a volume that pods share is not torn apart",
+        "rules/volumes.py",
+        "            if pod.cls.claims and (blocker := self._blocker(node, pod, pods)) is not None:\n",
+        "            if False and (blocker := self._blocker(node, pod, pods)) is not None:\n",
+        "rules/test_volumes.py",
+    ),
+    _of_plan(
+        "local storage keeps its pod",
+        "rules/pod_rules.py",
+        "    blocking = [volume.name for volume in needed_volumes(pod, facts.policy.ignore_local_volumes)]\n",
+        "    blocking: list[str] = []\n",
+        "rules/test_drainability.py",
+    ),
+    Mutant(
+        "do-not-drain keeps its node",
+        "rescheduler/planning/rules/pod_traits.py",
+        "    if value is not None and (why := _own_opt_out(DO_NOT_DRAIN, value, since, reached)):\n",
+        "    if False and (why := _own_opt_out(DO_NOT_DRAIN, value, since, reached)):\n",
+        ("tests/proxy/test_every_rule.py",),
+    ),
+    _of_loop(
+        "no decision rests on a silent watch",
+        "housekeeping/loop.py",
+        "        if why := self._view.stale():\n",
+        '        if why := "":\n',
+        "test_loop.py",
+        "test_holds.py",
+    ),
+    _of_loop(
+        "a pause stops drains",
+        "housekeeping/loop.py",
+        "        return Held(Waiting.PAUSED, paused) if paused else None\n",
+        "        return None\n",
+        "test_pause.py",
+    ),
+    _of_loop(
+        "drains start only in drain windows",
+        "housekeeping/loop.py",
+        "        if closed := closed_until(self._windows, self._clock.now()):\n",
+        '        if closed := "":\n',
+        "test_holds.py",
+        "test_loop.py",
+    ),
+    _of_loop(
+        "debts of earlier drains hold the next drain",
+        "housekeeping/loop.py",
+        "        held = paused or owed or self._holds.held(settled_at)\n",
+        "        held = paused or self._holds.held(settled_at)\n",
+        "test_landings.py",
+    ),
+    _of_loop(
+        "an unreadable memory holds drains",
+        "housekeeping/drain_history.py",
+        "        if self._synced.trouble and not self._dry_run:\n",
+        "        if False:\n",
+        "test_recollection.py",
+    ),
+    _of_loop(
+        "the memory that cannot be read is not overwritten",
+        "housekeeping/synced_memory.py",
+        "        if not self._readable or not self._leading():\n",
+        "        if not self._leading():\n",
+        "test_recollection.py",
+    ),
+    Mutant(
+        "secrets that a server echoes reach no message",
+        "rescheduler/net/config_files.py",
+        '                    text = text.replace(part, "***")\n',
+        "                    text = text.strip()\n",
+        ("tests/providers/test_http.py", "tests/providers/test_config.py"),
+    ),
+    Mutant(
+        "the certificates of a provider's API are checked",
+        "rescheduler/net/config_files.py",
+        "        context.minimum_version = ssl.TLSVersion.TLSv1_2\n",
+        "        context.minimum_version, context.check_hostname = ssl.TLSVersion.TLSv1_2, False\n"
+        "        context.verify_mode = ssl.CERT_NONE\n",
+        ("tests/providers/test_http.py", "tests/providers/test_transport.py"),
+    ),
+)
+
+
+@contextmanager
+def copy_of_repository() -> Iterator[Path]:
+    """Copy what tests import to a temporary folder."""
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        for name in COPIED:
+            source, target = ROOT / name, Path(folder) / name
+            if source.is_dir():
+                shutil.copytree(source, target, ignore=_LEFT_OUT)
+            else:
+                shutil.copy(source, target)
+        yield Path(folder)
+
+
+def run_tests(tests: Sequence[str], root: Path) -> int:
+    """Run *tests* in *root* until one fails. Return pytest's exit status."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not cluster", "-p", "no:cacheprovider", *tests]
+    return subprocess.run(command, cwd=root, capture_output=True, timeout=_SECONDS, check=False).returncode
+
+
+def is_noticed(mutant: Mutant, root: Path) -> bool:
+    """Return whether the tests of *mutant* fail in *root* with the break, which is undone. Raises RuntimeError."""
+    path = root / mutant.file
+    intact = path.read_text()
+    mutant.apply(root)
+    try:
+        status = run_tests(mutant.tests, root)
+    finally:
+        path.write_text(intact)
+    if status not in (0, _FAILED):
+        raise RuntimeError(f"{mutant.safeguard}: pytest ended with status {status}")
+    return status == _FAILED
+
+
+def main(words: Iterable[str]) -> int:
+    words = tuple(words)
+    chosen = [each for each in MUTANTS if not words or any(word in each.safeguard for word in words)]
+    with copy_of_repository() as root:
+        tests = sorted({test for mutant in chosen for test in mutant.tests})
+        if status := run_tests(tests, root):
+            print(f"the tests do not pass without a break: pytest ended with status {status}")  # noqa: T201
+            return 1
+        missed = 0
+        for mutant in chosen:
+            noticed = is_noticed(mutant, root)
+            missed += not noticed
+            print(f"{'noticed' if noticed else 'MISSED '}  {mutant.safeguard}", flush=True)  # noqa: T201
+    print(f"{len(chosen)} safeguards broken, {missed} not noticed")  # noqa: T201
+    return min(missed, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
