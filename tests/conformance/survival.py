@@ -248,13 +248,15 @@ def main(clusters: int, seed: int) -> None:
     """Compare the certificate with brute force by the real scheduler's plugins on random clusters."""
     exit_on_sigterm()
     tally = Tally()
-    with Oracle() as oracle:
-        for at in range(seed, seed + clusters):
-            for problem in compare(oracle, at, tally):
-                click.echo(problem)
-            if sys.stderr.isatty():
-                click.echo(f"\r\x1b[K{tally}", nl=False, err=True)
-    click.echo(str(tally))
+    try:
+        with Oracle() as oracle:
+            for at in range(seed, seed + clusters):
+                for problem in compare(oracle, at, tally):
+                    click.echo(problem)
+                if sys.stderr.isatty():
+                    click.echo(f"\r\x1b[K{tally}", nl=False, err=True)
+    finally:  # also if it is stopped earlier
+        click.echo(str(tally))
     sys.exit(bool(tally.homeless))
 
 
