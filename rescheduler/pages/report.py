@@ -211,14 +211,16 @@ def steps_picture(overview: Overview) -> tuple[Markup | None, list[Lever]]:
         return f"{count(amount.nodes, 'node')}{amount.money(overview.prices.currency, net=net) if gross else ''}"
 
     total = sum(map(length, amounts)) or 1.0
-    rows = [element("li", element("b", "This plan"), f": {text_of(start)}", _step(0, length(start), total))]
+    plan = _step(0, length(start), total, start.price(overview.prices.currency))
+    rows = [element("li", element("b", "This plan"), f": {text_of(start)}", plan)]
     done = length(start)
     for lever, amount in steps:
         together = f", with {'; '.join(lever.together_with)}" if lever.together_with and not lever.frees else ""
         text = f"{lever.controller}: {lever.obstacle}{together}: {text_of(amount)} more"
-        rows.append(element("li", text, _step(done, length(amount), total), element("code", _command(lever))))
+        bar = _step(done, length(amount), total, amount.price(overview.prices.currency))
+        rows.append(element("li", text, bar, element("code", _command(lever))))
         done += length(amount)
-    priced = "what is saved, net of the pods' share of spot nodes" if net else "the prices of the freed nodes"
+    priced = "what is saved, net of spot" if net else "the prices of the freed nodes"
     what = priced if gross else "the number of freed nodes"
     legend = element("p", f"One change after the other, by {what}:", class_="legend soft")
     picture = element("figure", legend, element("ol", rows, class_="steps"))
@@ -248,21 +250,30 @@ class _Amount:
         return self.worth.net_per_month if self.nodes else Decimal(0)
 
     def money(self, currency: str, *, net: bool) -> str:
-        """Return the net amount with the price of the nodes, if it is known, otherwise the price."""
-        if self.gross is None or not net or self.net is None:
-            return f", {per_month(self.gross or Decimal(0), currency)}"
-        gross = "" if self.net == self.gross else f" (price of the nodes: {money(self.gross, '')})"
-        return f", {per_month(self.net, currency)}{gross}"
+        """Return the net amount if all amounts are *net*, otherwise the price of the nodes."""
+        amount = self.net if net else self.gross
+        return f", {per_month(amount or Decimal(0), currency)}"
+
+    def price(self, currency: str) -> str:
+        """Return the price of the nodes, which a bar shows when the pointer is over it."""
+        return "" if self.gross is None else f"price of the nodes: {per_month(self.gross, currency)}"
 
 
-def _step(before: float, amount: float, total: float) -> Markup:
+def _step(before: float, amount: float, total: float, title: str) -> Markup:
     """Return the bar of one step: it begins where the bars before it end."""
     whole = element("rect", width=100, height=10, class_="whole")
     part = element(
         "rect", x=f"{100 * before / total:.1f}", width=f"{100 * amount / total:.1f}", height=10, class_="part"
     )
     return element(
-        "svg", whole, part, viewBox="0 0 100 10", class_="fill", aria_hidden="true", preserveAspectRatio="none"
+        "svg",
+        element("title", title) if title else None,
+        whole,
+        part,
+        viewBox="0 0 100 10",
+        class_="fill",
+        aria_hidden="true",
+        preserveAspectRatio="none",
     )
 
 
