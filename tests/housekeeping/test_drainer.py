@@ -385,6 +385,19 @@ def stop_kubelet(here: LoopWorld) -> None:
     here.add(node("spot-1", ready="Unknown"))
 
 
+def replace_node(here: LoopWorld) -> None:
+    here.cluster.delete("Node", "od-1")
+    another = node("od-1", ON_DEMAND)
+    another["metadata"]["uid"] = "another"
+    here.add(another)
+
+
+def remove_mark(here: LoopWorld) -> None:
+    known = here.node("od-1")
+    unmarked = msgspec.structs.replace(known.metadata, annotations={})
+    here.cluster.upsert("Node", msgspec.structs.replace(known, metadata=unmarked))
+
+
 class TestProvider:
     def test_the_machine_is_removed_and_the_node_is_deleted(self) -> None:
         with world(*CLUSTER) as here:
@@ -493,6 +506,22 @@ class TestProvider:
             here.loop(provider=pool).round()
             assert (why(here), len(pool.orders)) == (Why.REPLACEMENT_LOST, 1)
             assert [owed.debt.controller for owed in here.memory.debts] == [WEB]
+
+    @pytest.mark.parametrize("change", [replace_node, remove_mark])
+    @pytest.mark.parametrize("seconds", [1, 4, 6, 12, 16])
+    def test_no_machine_is_ordered_after_its_node_was_replaced_or_lost_its_mark(
+        self, seconds: float, change: Callable[[LoopWorld], object]
+    ) -> None:
+        """The new Node has the name of the former one. Orders before the change had no effect."""
+        with world(*CLUSTER) as here:
+            pool = ScriptedProvider([Retryable("503")])
+            before: list[int] = []
+            here.at(seconds, lambda: before.append(len(pool.orders)))
+            here.at(seconds, lambda: change(here))
+            here.loop(provider=pool).round()
+            assert before == [len(pool.orders)]
+            assert here.node("od-1")
+            assert ("delete", "od-1") not in here.writes
 
     def test_a_slow_removal_is_checked_in_later_rounds(self) -> None:
         with world(*CLUSTER) as here:
