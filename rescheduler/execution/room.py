@@ -76,7 +76,7 @@ class RoomView:
         facts = self._view.facts_of(on_demand)
         spot = [node for name in templates(self._state.snapshot(), self._policy) if (node := self._view.node(name))]
         spot_facts = [(node, known) for node in spot if (known := self._view.facts(node.name)) is not None]
-        return [*((node, facts[name]) for name, node in on_demand.items()), *spot_facts]
+        return [*((node, facts[name]) for name, node in on_demand.items() if name in facts), *spot_facts]
 
     def spot_nodes(self) -> list[Node]:
         """Return all spot nodes, including those that accept no pods at present."""

@@ -76,6 +76,9 @@ def _apply(moment: HistoryMoment, scene: JudgedMoment) -> None:
                     missing.evicted(pod, owner, drain, write.handled, revision.number, scene.now)
         case Wrote(revision):
             scene.now.apply(revision)
+            if scene.now.adopted is not None:
+                for missing in (scene.bound, scene.ready):
+                    missing.inherit(*scene.now.adopted, scene.now)
             for owner in _owners(moment, scene):
                 for missing in (scene.bound, scene.ready):
                     missing.update(owner, scene.now, revision.at)

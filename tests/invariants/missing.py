@@ -81,6 +81,16 @@ class MissingPods:
         shortage.pods.append(pod)
         shortage.missing += 1
 
+    def inherit(self, replica_set: str, old: OwnerKey, new: OwnerKey, now: Replay) -> None:
+        """Let *new* lack what its ReplicaSet lacked while *old* owned it."""
+        shortage = self.shortages.get(old)
+        if shortage is None or all(pod.controller is None or pod.controller.uid != replica_set for pod in shortage.pods):
+            return
+        shortage.template = now.template(new)
+        self.shortages[new] = self.shortages.pop(old)
+        for number, owner in [key for key in self.moved if key[1] == old]:
+            self.moved[number, new] = self.moved.pop((number, owner))
+
     def update(self, owner: OwnerKey, now: Replay, at: datetime) -> None:
         """Update the shortage after a change of *owner* or its pods."""
         for (_, moved), state in self.moved.items():

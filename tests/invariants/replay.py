@@ -61,11 +61,13 @@ class Replay:
         self.states: defaultdict[str, list[Revision]] = defaultdict(list)  #: all revisions of pods and nodes, by UID
         self.spot_uids: set[str] = set()  #: UIDs of current and former spot nodes
         self.owners: dict[str, OwnerKey | None] = {}  #: pods by UID
+        self.adopted: tuple[str, OwnerKey, OwnerKey] | None = None  #: the ReplicaSet (UID) with another owner than before
         self._edited: set[str] = set()  # UIDs of workloads whose template has changed
         self._by_node: defaultdict[str, set[str]] = defaultdict(set)
         self._by_owner: defaultdict[OwnerKey, set[str]] = defaultdict(set)
 
     def apply(self, revision: Revision) -> None:
+        self.adopted = None
         match revision.object:
             case SeenPod() as pod:
                 self._pod(pod, revision)
@@ -82,19 +84,17 @@ class Replay:
         if before is not None and before.spec.template != workload.spec.template:
             self._edited.add(uid)
         _keep(self.workloads, uid, workload, gone=revision.gone)
-        if before is not None and before.controller is None and workload.controller is not None:
-            self._adopt(uid)
+        if before is not None and not revision.gone and before.controller != workload.controller:
+            self._adopt(before, workload)
 
-    def _adopt(self, replica_set: str) -> None:
-        """Assign the pods of a ReplicaSet, which was an orphan, to the Deployment that has adopted it."""
-        for uid, pod in self.pods.items():
-            if pod.controller is None or pod.controller.uid != replica_set:
-                continue
-            before, now = self.owners[uid], self._topmost(pod)
-            if before is not None and now is not None:
-                self._by_owner[before].discard(uid)
-                self._by_owner[now].add(uid)
-            self.owners[uid] = now
+    def _adopt(self, before: SeenWorkload, workload: SeenWorkload) -> None:
+        """Count the pods of a ReplicaSet that was orphaned or adopted for its new owner."""
+        old, new = _top(before), _top(workload)
+        for uid in [uid for uid in self._by_owner[old] if _is_owned(self.pods[uid], workload)]:
+            self._by_owner[old].discard(uid)
+            self._by_owner[new].add(uid)
+            self.owners[uid] = new
+        self.adopted = workload.metadata.uid, old, new
 
     def recent(self, uid: str, at: datetime, lag: float) -> list[SeenObject]:
         """Return the states of a pod or node since *lag* seconds before *at*."""
@@ -160,9 +160,9 @@ class Replay:
         owner, namespace = pod.controller, pod.metadata.namespace
         if owner is None:
             return None
-        above = self.workloads[owner.uid].controller if owner.uid in self.workloads else None
-        top = above if above is not None and owner.kind == "ReplicaSet" else owner
-        return top.kind, namespace, top.name, top.uid
+        if owner.kind == "ReplicaSet" and owner.uid in self.workloads:
+            return _top(self.workloads[owner.uid])
+        return owner.kind, namespace, owner.name, owner.uid
 
     def _node(self, node: SeenNode, revision: Revision) -> None:
         name = node.metadata.name
@@ -197,6 +197,18 @@ class Replay:
             drain.acted = revision.at
         if mark.annotated and mark.step != DRAINING and drain.draining_ended is None:
             drain.draining_ended, drain.removing = revision.number, True
+
+
+def _top(workload: SeenWorkload) -> OwnerKey:
+    """Return the controller of *workload*, or *workload* if it has none."""
+    above, metadata = workload.controller, workload.metadata
+    if above is None:
+        return workload.kind, metadata.namespace, metadata.name, metadata.uid
+    return above.kind, metadata.namespace, above.name, above.uid
+
+
+def _is_owned(pod: SeenPod, workload: SeenWorkload) -> bool:
+    return pod.controller is not None and pod.controller.uid == workload.metadata.uid
 
 
 def _keep(objects: dict, key: str, item: object, *, gone: bool) -> None:  # type: ignore[type-arg]

@@ -69,9 +69,14 @@ class HistoryScript:
     def release(self) -> None:
         self.node("od", ON_DEMAND)
 
-    def workload(self, replicas: int, template: str = "1") -> None:
-        spec = {"replicas": replicas, "template": template}
-        item = {"metadata": {"name": "web", "uid": "web", "namespace": "default"}, "spec": spec, "kind": "Deployment"}
+    def workload(
+        self, replicas: int, template: str = "1", *, name: str = "web", kind: str = "Deployment", above: str = ""
+    ) -> None:
+        """Write a workload; *above* is the Deployment that controls it, "" for none."""
+        meta: dict[str, Any] = {"name": name, "uid": name, "namespace": "default"}
+        if above:
+            meta["ownerReferences"] = [{"kind": "Deployment", "name": above, "uid": above, "controller": True}]
+        item = {"metadata": meta, "spec": {"replicas": replicas, "template": template}, "kind": kind}
         self._wrote(msgspec.convert(item, SeenWorkload))
 
     def pod(
@@ -82,6 +87,7 @@ class HistoryScript:
         ready: bool = True,
         annotations: Mapping[str, str] = {},
         owner: str = "web",
+        kind: str = "Deployment",
         namespace: str = "default",
         preempted: bool = False,
         priority: int = 0,
@@ -91,7 +97,7 @@ class HistoryScript:
             "uid": name,
             "namespace": namespace,
             "annotations": dict(annotations),
-            "ownerReferences": [{"kind": "Deployment", "name": owner, "uid": owner, "controller": True}],
+            "ownerReferences": [{"kind": kind, "name": owner, "uid": owner, "controller": True}],
         }
         conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
         if preempted:

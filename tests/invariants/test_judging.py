@@ -254,6 +254,36 @@ def relabeled_before_the_termination(script: HistoryScript) -> None:
     script.terminate()
 
 
+def evicted_and_adopted(script: HistoryScript) -> None:
+    """Evict a pod of a ReplicaSet without a Deployment, which a Deployment adopts afterwards."""
+    script.workload(replicas=2, name="old", kind="ReplicaSet")
+    for number in range(2):
+        script.pod(f"old-{number}", "od" if number else "spot", owner="old", kind="ReplicaSet")
+    script.mark()
+    script.evict("old-1")
+    script.workload(replicas=2, name="new", template="2")
+    script.workload(replicas=2, name="old", kind="ReplicaSet", above="new")
+
+
+def terminated_after_an_adopted_pod_came_back(script: HistoryScript) -> None:
+    evicted_and_adopted(script)
+    script.pod("old-2", "spot", owner="old", kind="ReplicaSet")
+    _emptied_and_terminated(script)
+
+
+def terminated_while_an_adopted_pod_is_missing(script: HistoryScript) -> None:
+    evicted_and_adopted(script)
+    _emptied_and_terminated(script)
+
+
+def _emptied_and_terminated(script: HistoryScript) -> None:
+    for number in range(4):
+        script.pod(f"web-{number}", "spot")
+    script.after(10)
+    script.mark("removing")
+    script.terminate()
+
+
 def terminated_without_a_mark(script: HistoryScript) -> None:
     script.terminate()
     script.after(2)
@@ -406,6 +436,8 @@ CASES: Final[dict[Callable[[HistoryScript], None], set[int]]] = {
     further_drain_after_the_landing_timeout: {2},
     terminated_while_missing: {6},
     terminated_while_settled_pods_are_lost_again: {6},
+    terminated_after_an_adopted_pod_came_back: set(),
+    terminated_while_an_adopted_pod_is_missing: {6},
     terminated_after_lost_pods_came_back: set(),
     terminated_right_after_a_pod_was_lost: set(),
     terminated_while_preempted_pods_are_pending: {6},
