@@ -293,7 +293,7 @@ class ClusterView(WatchedNodes):
         evicted: Collection[str] = (),
     ) -> dict[Controller, Replicas]:
         """Count the pods of each controller; see :func:`~rescheduler.planning.debts.count_replicas`."""
-        pods = self._state.snapshot().pods.values()
+        pods = self.pods().values()
         return count_replicas(pods, states, node, staying, evicted, self._clock.now(), self.node)
 
     def job_blockers(self, states: Iterable[ControllerState], pods: Iterable[Pod]) -> tuple[Blocker, ...]:
@@ -320,12 +320,12 @@ class ClusterView(WatchedNodes):
         return lag(fresh, self._state.snapshot())
 
     def pods(self) -> dict[str, Pod]:
-        """Return all pods that have not finished, by key."""
-        return self._state.snapshot().pods
+        """Return all pods that have not finished, by key, in a copy that later reads of the view do not change."""
+        return dict(self._state.snapshot().pods)
 
     def preempted(self) -> Mapping[str, Pod]:
         """Return the last pods that the scheduler has preempted, also after they are gone, by UID."""
-        return self._state.snapshot().preempted
+        return dict(self._state.snapshot().preempted)
 
     @property
     def _planner(self) -> Planner:

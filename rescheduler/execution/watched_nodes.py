@@ -198,7 +198,7 @@ class WatchedNodes:
 
     def pods_of(self, node: str) -> Collection[Pod]:
         """Return the pods on *node* that have not finished."""
-        return self._state.snapshot().pods_on[node].values()
+        return tuple(self._state.snapshot().pods_on[node].values())
 
     def owned_by(self, owners: Collection[tuple[str, str]]) -> dict[tuple[str, str], list[Pod]]:
         """Return the pods of each of *owners*, which are controllers by namespace and UID."""

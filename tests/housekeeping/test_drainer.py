@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from predicates.objects import Taint
+from predicates.snapshot import Snapshot
 from rescheduler.draining import actions
 from rescheduler.draining.actions import Intent, Step
 from rescheduler.draining.events import EvictionRefused, EvictionResult
@@ -89,6 +90,24 @@ def test_a_drain_taints_then_evicts_then_removes_the_taint() -> None:
         assert here.writes == [*MARKED, *EVICTIONS, ("untaint", "od-1")]
         assert [str(pod) for pod in ended(here).evicted] == ["default/web-1", "default/web-2"]
         assert [event.result for event in here.of(EvictionAnswered)] == [EvictionResult.EVICTED] * 2
+
+
+def test_a_drain_goes_on_while_pods_come_and_go_between_any_two_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each read of the watched state applies changes: the oldest pod of a Job ends, and the next is created."""
+    others = [pod(f"other-{number}", "else-1", owner="Job") for number in range(9)]
+    with world(*others, node("else-1", "neither"), *CLUSTER, pod("web-3", "od-1")) as here:
+        read, first = here.snapshot, itertools.count()
+
+        def changing() -> Snapshot:
+            number = next(first)
+            here.cluster.delete("Pod", f"default/other-{number}")
+            here.add(pod(f"other-{number + 9}", "else-1", owner="Job"))
+            return read()
+
+        monkeypatch.setattr(here, "snapshot", changing)
+        here.loop().round()
+        assert ended(here).failure is None
+        assert [name for verb, name in here.writes if verb == "evict"] == ["web-1", "web-2", "web-3"]
 
 
 def test_the_intent_is_on_the_node_while_it_is_drained() -> None:

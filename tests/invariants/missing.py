@@ -84,7 +84,9 @@ class MissingPods:
     def inherit(self, replica_set: str, old: OwnerKey, new: OwnerKey, now: Replay) -> None:
         """Let *new* lack what its ReplicaSet lacked while *old* owned it."""
         shortage = self.shortages.get(old)
-        if shortage is None or all(pod.controller is None or pod.controller.uid != replica_set for pod in shortage.pods):
+        if shortage is None or all(
+            pod.controller is None or pod.controller.uid != replica_set for pod in shortage.pods
+        ):
             return
         shortage.template = now.template(new)
         self.shortages[new] = self.shortages.pop(old)

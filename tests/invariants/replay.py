@@ -61,7 +61,9 @@ class Replay:
         self.states: defaultdict[str, list[Revision]] = defaultdict(list)  #: all revisions of pods and nodes, by UID
         self.spot_uids: set[str] = set()  #: UIDs of current and former spot nodes
         self.owners: dict[str, OwnerKey | None] = {}  #: pods by UID
-        self.adopted: tuple[str, OwnerKey, OwnerKey] | None = None  #: the ReplicaSet (UID) with another owner than before
+        self.adopted: tuple[str, OwnerKey, OwnerKey] | None = (
+            None  #: the ReplicaSet (UID) with another owner than before
+        )
         self._edited: set[str] = set()  # UIDs of workloads whose template has changed
         self._by_node: defaultdict[str, set[str]] = defaultdict(set)
         self._by_owner: defaultdict[OwnerKey, set[str]] = defaultdict(set)
