@@ -272,7 +272,7 @@ class PodClasses:
             value = next((each.value for each in known if each.metadata.name == name), None if name else 0)
             if value is None:
                 return spec
-            return spec if spec.priority is None and not value else _with_priority(spec, name, value)
+            return spec if running.priority is None and not value else _with_priority(spec, name, value)
         if template is None or not revised:
             return spec
         return replace(spec, priority=self._priority_of_others(template, running))

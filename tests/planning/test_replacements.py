@@ -306,6 +306,19 @@ PRIORITIES: dict[str, tuple[list[Manifest], dict[str, Any], int | None]] = {
     ),
     "a class of the system": ([], {"priorityClassName": "system-cluster-critical"}, 2_000_000_000),
     "a class that no pod has": ([], {"priorityClassName": "unknown"}, -5),
+    "no class any more, and the classes are known": (
+        [{"kind": "PriorityClass", "metadata": {"name": "low"}, "value": -5}],
+        {},
+        0,
+    ),
+    "another class, which is known": (
+        [
+            {"kind": "PriorityClass", "metadata": {"name": name}, "value": value}
+            for name, value in {"low": -5, "b": 9}.items()
+        ],
+        {"priorityClassName": "b"},
+        9,
+    ),
     "no class any more, as another pod": ([pod("other-1", "s", priority=0)], {}, 0),
 }
 
