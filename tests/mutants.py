@@ -245,7 +245,6 @@ MUTANTS: Final = (
         "        if why := self._view.stale():\n",
         '        if why := "":\n',
         "test_loop.py",
-        "test_holds.py",
     ),
     _of_loop(
         "a pause stops drains",
@@ -259,8 +258,7 @@ MUTANTS: Final = (
         "housekeeping/loop.py",
         "        if closed := closed_until(self._windows, self._clock.now()):\n",
         '        if closed := "":\n',
-        "test_holds.py",
-        "test_loop.py",
+        "test_pause.py",
     ),
     _of_loop(
         "debts of earlier drains hold the next drain",
