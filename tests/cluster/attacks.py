@@ -297,13 +297,21 @@ def our_names(tenant: Tenant, node: str) -> Callable[[], object]:
     meta = {"name": LEASE, "annotations": {"spot-rescheduler/paused": "true"}}
     lease = {"metadata": meta, "spec": {"holderIdentity": "somebody", "leaseDurationSeconds": 100_000}}
     tenant.api.post(f"{CORE}/configmaps", {"metadata": {"name": MEMORY_NAME}, "data": {"memory": "x" * 100_000}})
-    if _may(tenant, "create", "coordination.k8s.io", "leases"):
+    if may(tenant, "create", "coordination.k8s.io", "leases"):
         tenant.api.post(f"/apis/coordination.k8s.io/v1/namespaces/{TENANT}/leases", lease)
     return nothing
 
 
-def _may(tenant: Tenant, verb: str, api_group: str, resource: str) -> bool:
-    attributes = {"namespace": TENANT, "verb": verb, "group": api_group, "resource": resource}
+def may(tenant: Tenant, verb: str, api_group: str, resource: str) -> bool:
+    """Return whether he has a permission. A subresource is written as `pods/status`."""
+    resource, _, subresource = resource.partition("/")
+    attributes = {
+        "subresource": subresource,
+        "namespace": TENANT,
+        "verb": verb,
+        "group": api_group,
+        "resource": resource,
+    }
     review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
     answer = tenant.api.post(
         "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review | {"spec": {"resourceAttributes": attributes}}

@@ -12,7 +12,8 @@ from typing import Final
 
 import pytest
 
-from devcluster.manifests import deployment, namespace
+from devcluster.errors import ApiError
+from devcluster.manifests import deployment, namespace, pod
 from devcluster.plane import INSTALLATION, ControlPlane
 from tests.cluster import attacks as by
 from tests.cluster.attacks import TENANT, Attack, Tenant
@@ -146,3 +147,33 @@ def test_the_nodes_of_others_are_drained(cluster: ControlPlane, observer: Observ
 
 def most_drained(observer: Observer, nodes: list[str]) -> bool:
     return sum("NodeDrained" in observer.events(node) for node in nodes) >= SHARE * len(nodes)
+
+
+#: What would change the plans of others: nobody with the ClusterRole `edit` in a namespace may write it.
+DENIED: Final = (
+    ("patch", "", "pods/status"),  # nominatedNodeName takes the room of a node
+    ("update", "", "pods/ephemeralcontainers"),
+    ("create", "", "pods/binding"),
+    ("create", "", "resourcequotas"),
+    ("create", "", "limitranges"),
+    ("patch", "", "nodes"),
+    ("create", "scheduling.k8s.io", "priorityclasses"),
+    ("create", "admissionregistration.k8s.io", "validatingwebhookconfigurations"),
+    ("create", "admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
+    ("create", "storage.k8s.io", "volumeattachments"),
+    ("patch", "policy", "poddisruptionbudgets/status"),
+)
+
+
+def test_what_he_may_not_write(cluster: ControlPlane) -> None:
+    """A pod that he creates with a nominated node does not keep it, and its priority is that of its class."""
+    with by.client(cluster) as api:
+        tenant = Tenant(api, cluster.api, [])
+        cluster.wait_for(lambda: by.may(tenant, "create", "", "pods"), "the permissions of the ClusterRole edit")
+        allowed = [f"{verb} {resource}" for verb, group, resource in DENIED if by.may(tenant, verb, group, resource)]
+        manifest = pod("nominated", namespace=TENANT, cpu="1", nodeSelector={"example.com/none": ""})
+        stored = api.post(by.POD, manifest | {"status": {"nominatedNodeName": "shop-1", "phase": "Running"}})
+        with pytest.raises(ApiError, match="priority"):
+            api.post(by.POD, pod("important", namespace=TENANT, cpu="1", priority=1_000_000_000))
+    assert allowed == []
+    assert stored["status"] == {"phase": "Pending", "qosClass": stored["status"]["qosClass"]}
