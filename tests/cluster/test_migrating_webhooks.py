@@ -1,13 +1,9 @@
 """A webhook that denies evictions with 429 and moves the pod by itself, as KubeVirt does with virtual machines."""
 
-import base64
-import json
-import ssl
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +11,14 @@ import pytest
 
 from devcluster.api import Json
 from devcluster.plane import ControlPlane
+from tests.cluster import webhooks
 from tests.cluster.bad_days import FLAGS
 from tests.cluster.daemon import Daemon
 from tests.cluster.observer import Observer
 from tests.cluster.operators import PODS, Operators, PlayedOwner
 from tests.cluster.test_memory import memory
 from tests.cluster.test_owners import ANY_SCHEDULER, SAFE
-from tests.providers import pki
+from tests.cluster.webhooks import rule
 
 NODE = "on-demand-1"
 WORDS = 'Eviction triggered evacuation of VMI "default/machine"'
@@ -37,63 +34,20 @@ class Evacuation:
         self.asked: Counter[bool] = Counter()  #: requests by whether they were dry runs
         self._moves = moves
 
-    def answer(self, review: Json) -> Json:
-        request = review["request"]
+    def verdict(self, request: Json) -> Json:
         dry_run = bool(request.get("dryRun"))
         self.asked[dry_run] += 1
         if not dry_run and self.asked[False] == 1:
             threading.Thread(target=self._moves, args=(request["name"],)).start()
-        status = {"status": "Failure", "code": 429, "reason": "TooManyRequests", "message": WORDS}
-        response = {"uid": request["uid"], "allowed": False, "status": status}
-        return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
+        return {"status": "Failure", "code": 429, "reason": "TooManyRequests", "message": WORDS}
 
 
-@contextmanager
-def serving(evacuation: Evacuation, folder: Path) -> Iterator[Json]:
+EVICTIONS = rule("", "pods/eviction", "CREATE")
+
+
+def serving(evacuation: Evacuation, folder: Path) -> AbstractContextManager[Json]:
     """Serve the webhook. Yield its configuration."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            content = json.dumps(evacuation.answer(body)).encode()
-            self.send_response(200)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    pki.make(folder)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / "server.pem")
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    authority = base64.b64encode((folder / "ca.pem").read_bytes()).decode()
-    try:
-        yield configuration(server.server_address[1], authority)
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
-def configuration(port: int, authority: str) -> Json:
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/eviction"]}
-    hook = {
-        "name": "evacuation.kubevirt.io",
-        "clientConfig": {"url": f"https://127.0.0.1:{port}/", "caBundle": authority},
-        "rules": [rule],
-        "failurePolicy": "Fail",
-        "sideEffects": "NoneOnDryRun",
-        "admissionReviewVersions": ["v1"],
-    }
-    kind = "ValidatingWebhookConfiguration"
-    meta = {"name": "evacuation"}
-    return {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": meta, "webhooks": [hook]}
+    return webhooks.serving("evacuation", EVICTIONS, evacuation.verdict, folder)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@
 import logging
 import os
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,7 @@ from devcluster.plane import ControlPlane
 from devcluster.stages import READY_ON, START_AFTER, TERMINATE_AFTER
 from rescheduler.clock import SystemClock
 from rescheduler.kube.deployments import RESTARTED_AT
+from tests.cluster import webhooks
 from tests.cluster.bad_days import FLAGS, NODE_1
 from tests.cluster.daemon import SOFT, Daemon
 from tests.cluster.http_pods import HttpPods, service
@@ -27,11 +29,13 @@ from tests.cluster.ready_watch import ReadyWatch, never_down
 from tests.cluster.rendering import composed
 from tests.cluster.replicas import ReplicatedInstallation, installed
 from tests.cluster.surge_scenes import DEPLOYMENTS, SURGE, budget, restarted, scene, template
+from tests.cluster.webhooks import rule
 
 log = logging.getLogger(__name__)
 
 DRAINS: Final = int(os.environ.get("SURGE_DRAINS", "3"))
 AT_ONCE: Final = 10  #: nodes that the daemon may drain at the same time, each with clients of its pods
+PLAIN: Final = "application/json"
 NEVER_BOTH: Final = "3"  #: CPUs of a pod, of which one fits an on-demand node
 
 
@@ -117,59 +121,54 @@ def test_a_pod_that_never_starts_on_spot_nodes_costs_nothing(cluster: ControlPla
     assert any("surge-failed" in message for message in observer.messages(NODE_1, "DrainFailed"))
 
 
-def rejection(group: str, resource: str, operation: str, pod: str) -> list[Json]:
-    """Return a policy that rejects restarted pods: in requests for *resource* they are the field *pod*."""
-    rule = {"apiGroups": [group], "apiVersions": ["v1"], "operations": [operation], "resources": [resource]}
-    annotations = f"{pod}.metadata.annotations"
-    expression = f"!has({annotations}) || !('{RESTARTED_AT}' in {annotations})"
-    validations = [{"expression": expression, "message": "no restarts today"}]
-    kind = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": "no-restarts"}}
-    policy = {"matchConstraints": {"resourceRules": [rule]}, "validations": validations}
-    binding = {"policyName": "no-restarts", "validationActions": ["Deny"]}
-    return [
-        kind | {"kind": "ValidatingAdmissionPolicy", "spec": policy},
-        kind | {"kind": "ValidatingAdmissionPolicyBinding", "spec": binding},
-    ]
-
-
 RESTART: Final[Json] = {"metadata": {"annotations": {RESTARTED_AT: "2026-01-01T00:00:00Z"}}}
-#: What a policy rejects, and the request that tells whether it does.
-REJECTED: Final[dict[str, tuple[tuple[str, str, str, str], tuple[str, str, Json, str]]]] = {
-    "the new pod": (
-        ("", "pods", "CREATE", "object"),
-        ("POST", "/api/v1/namespaces/default/pods", pod("new", annotations={RESTARTED_AT: "now"}), "application/json"),
-    ),
-    "the change of the template": (
-        ("apps", "deployments", "UPDATE", "object.spec.template"),
-        ("PATCH", f"{DEPLOYMENTS}/web", {"spec": {"template": RESTART}}, MERGE_PATCH),
-    ),
+NEW_POD: Final = ("POST", "/api/v1/namespaces/default/pods", pod("new", annotations={RESTARTED_AT: "now"}), PLAIN)
+CHANGE: Final = ("PATCH", f"{DEPLOYMENTS}/web", {"spec": {"template": RESTART}}, MERGE_PATCH)
+#: What a webhook rejects, whether it answers, and the request that tells whether it is asked.
+REJECTED: Final[dict[str, tuple[Json, bool, tuple[str, str, Json, str]]]] = {
+    "the new pod": (rule("", "pods", "CREATE"), True, NEW_POD),
+    "the change of the template": (rule("apps", "deployments", "UPDATE"), True, CHANGE),
+    "every new pod, because it is away": (rule("", "pods", "CREATE"), False, NEW_POD),
 }
+
+
+def no_restarts(request: Json) -> Json | None:
+    asked = request["object"]
+    template = asked["spec"].get("template", asked)
+    restarts = RESTARTED_AT in template["metadata"].get("annotations", {})
+    return {"status": "Failure", "code": 403, "message": "no restarts today"} if restarts else None
 
 
 def is_rejected(cluster: ControlPlane, request: tuple[str, str, Json, str]) -> bool:
     try:
         cluster.api.request(*request, {"dryRun": "All"})
     except ApiError as error:
-        return "no restarts today" in str(error)
+        return "no-restarts" in str(error)
     return False
 
 
 @pytest.mark.parametrize("what", REJECTED)
-def test_what_admission_rejects_costs_nothing(cluster: ControlPlane, observer: Observer, what: str) -> None:
-    policy, request = REJECTED[what]
+def test_what_a_webhook_rejects_costs_nothing(
+    cluster: ControlPlane, observer: Observer, what: str, tmp_path: Path
+) -> None:
+    rules, answers, request = REJECTED[what]
     scene(observer, "web")
     before, pods = template(observer, "web"), observer.uids("web")
-    cluster.apply(rejection(*policy))
-    try:
-        cluster.wait_for(lambda: is_rejected(cluster, request), "the policy to take effect")
-        with never_down(observer, "web"), Daemon(cluster, *SURGE):
-            observer.eventually(lambda: "DrainFailed" in observer.events(NODE_1), "the failure")
-            observer.wait_unmarked()
-    finally:
-        for kind in ("validatingadmissionpolicybindings", "validatingadmissionpolicies"):
-            cluster.api.delete(f"/apis/admissionregistration.k8s.io/v1/{kind}/no-restarts")
+    with ExitStack() as served:
+        hook = served.enter_context(webhooks.serving("no-restarts", rules, no_restarts, tmp_path))
+        if not answers:
+            served.close()
+        cluster.apply([hook])
+        try:
+            cluster.wait_for(lambda: is_rejected(cluster, request), "the webhook to be asked")
+            with never_down(observer, "web"), Daemon(cluster, *SURGE):
+                observer.eventually(lambda: "DrainFailed" in observer.events(NODE_1), "the failure")
+                observer.wait_unmarked()
+        finally:
+            cluster.api.delete(cluster.api.path(hook))
     assert (template(observer, "web"), observer.uids("web")) == (before, pods)
-    assert any("no restarts today" in message for message in observer.messages(NODE_1, "DrainFailed"))
+    text = "no restarts today" if answers else "failed calling webhook"
+    assert any(text in message for message in observer.messages(NODE_1, "DrainFailed"))
 
 
 def test_a_kill_in_the_middle_is_followed_by_the_next_process(cluster: ControlPlane, observer: Observer) -> None:
