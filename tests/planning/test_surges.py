@@ -185,6 +185,17 @@ OBSTACLES: dict[str, tuple[int, dict[str, Any], str]] = {
         {"strategy": LIMITS | {"rollingUpdate": {"maxSurge": "50%", "maxUnavailable": "50%"}}},
         "maxSurge 1 and maxUnavailable 1",
     ),
+    "25 % of four": (4, {"strategy": LIMITS}, "maxSurge 1 and maxUnavailable 1"),
+    "one limit of four": (
+        4,
+        {"strategy": LIMITS | {"rollingUpdate": {"maxSurge": 4}}},
+        "maxSurge 4 and maxUnavailable 1",
+    ),
+    "34 % of three": (
+        3,
+        {"strategy": LIMITS | {"rollingUpdate": {"maxSurge": "1%", "maxUnavailable": "34%"}}},
+        "maxSurge 1 and maxUnavailable 1",
+    ),
     "not observed": (1, {"status": {"observedGeneration": 2}}, "is rolling out"),
     "old pods": (1, {"status": {"replicas": 2}}, "is rolling out"),
     "not available": (1, {"status": {"availableReplicas": 0}}, "not all of its pods are available"),
@@ -194,6 +205,11 @@ POSSIBLE: dict[str, tuple[int, dict[str, Any]]] = {
     "a strategy without limits": (1, {"strategy": LIMITS}),
     "25 % of one": (1, {"strategy": LIMITS | {"rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}}}),
     "25 % of three": (3, {"strategy": LIMITS | {"rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}}}),
+    "one limit of three": (3, {"strategy": LIMITS | {"rollingUpdate": {"maxSurge": 1}}}),
+    "33 % of three": (3, {"strategy": LIMITS | {"rollingUpdate": {"maxSurge": "1%", "maxUnavailable": "33%"}}}),
+    "all at once": (3, {"strategy": LIMITS | {"rollingUpdate": {"maxSurge": "100%", "maxUnavailable": "0%"}}}),
+    "more than all": (1, {"strategy": LIMITS | {"rollingUpdate": {"maxSurge": "500%", "maxUnavailable": 0}}}),
+    "without a history": (1, {"revisionHistoryLimit": 0, "minReadySeconds": 300, "progressDeadlineSeconds": 301}),
     "numbers": (2, {"strategy": LIMITS | {"rollingUpdate": {"maxSurge": 2, "maxUnavailable": 0}}}),
 }
 
