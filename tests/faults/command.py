@@ -114,12 +114,8 @@ def _taken_over(plane: ControlPlane, stops: int, chance: random.Random) -> int:
 
 
 def _changes(program: ProgramName) -> list[Meanwhile]:
-    """Return what may change while *program* is not running. The pool, and not a label, defines the proxy's nodes.
-
-    A quota without room matters where new pods are started before the old ones end.
-    """
-    changes = [change for change in MEANWHILE if program == "daemon" or change != "relabel"]
-    return [*changes, "quota"] if program == "surge" else changes
+    """Return what may change while *program* is not running. The pool, and not a label, defines the proxy's nodes."""
+    return [change for change in MEANWHILE if program == "daemon" or change != "relabel"]
 
 
 def _chosen(trials: Sequence[FaultTrial], limit: int | None, chance: random.Random) -> list[FaultTrial]:

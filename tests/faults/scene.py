@@ -40,7 +40,6 @@ class Scene:
         self.may_be_missing = may_be_missing
         self.wanted: dict[str, int] = dict(PODS)
         self.relabeled = False  #: whether the node to drain has the label of spot nodes
-        self.limited = False  #: whether a quota allows no more pods
         self.ordered_relabeled = 0  #: requests to terminate its machine in that time
         self.ordered_with_pods: list[str] = []  #: pods still on the node when its machine's termination was requested
         self.kubeconfig = at.write_kubeconfig()
@@ -130,21 +129,6 @@ class Scene:
         labels = {f"{KEY}-spot": name if spot else None, f"{KEY}-on-demand": None if spot else name}
         self.plane.api.patch(f"/api/v1/nodes/{self.node}", {"metadata": {"labels": labels}})
         self.relabeled = spot
-
-    def allow_no_more_pods(self) -> None:
-        """Create a quota that is used up: the Deployments cannot create pods beside those that they have."""
-        self.limited = True
-        self.plane.apply([self._quota(str(len(self.pods())))])
-
-    def allow_more_pods(self) -> None:
-        """Delete the quota if there is one."""
-        if self.limited:
-            self.limited = False
-            self.plane.api.delete(self.plane.api.path(self._quota("0")))
-
-    def _quota(self, pods: str) -> Json:
-        meta = {"name": "used-up", "namespace": self.site.name}
-        return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta, "spec": {"hard": {"pods": pods}}}
 
     def _deployment(self, app: str, replicas: int, **spec: Any) -> Json:
         return deployment(app, replicas, namespace=self.site.name, nodeSelector=self.site.labels, **spec)

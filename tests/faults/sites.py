@@ -24,7 +24,6 @@ _CLEANED: Final = (
     "/apis/apps/v1/namespaces/{0}/replicasets",
     "/apis/policy/v1/namespaces/{0}/poddisruptionbudgets",
     "/api/v1/namespaces/{0}/pods",
-    "/api/v1/namespaces/{0}/resourcequotas",
     "/apis/coordination.k8s.io/v1/namespaces/{0}/leases",
 )
 

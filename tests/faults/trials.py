@@ -57,8 +57,8 @@ KILLS: Final = ("killed-before", "killed-after")
 
 
 #: What changes while the killed program is not running: a pod arrives on the node, the templates of all owners are
-#: edited, the node is labeled as a spot node until it takes pods again, or a quota allows no more pods until then.
-Meanwhile = Literal["", "late pod", "edit", "relabel", "quota"]
+#: edited, or the node is labeled as a spot node until it takes pods again.
+Meanwhile = Literal["", "late pod", "edit", "relabel"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,10 +184,8 @@ class _TrialRun:
             undecided = now.end == "neither" and spent < patience + _LAST_DRAIN_SECONDS
             if now.end == "finished" or (spent > patience and not undecided):
                 break
-            if now.end == "rolled back" and not self._killed:
-                if self._scene.relabeled:
-                    self._scene.relabel(spot=False)
-                self._scene.allow_more_pods()
+            if now.end == "rolled back" and self._scene.relabeled and not self._killed:
+                self._scene.relabel(spot=False)
             with self._lock:
                 self._tend()
             self._clock.wait(_POLL_SECONDS, threading.Event())
@@ -223,8 +221,6 @@ class _TrialRun:
                 self._scene.edit_templates()
             case "relabel":
                 self._scene.relabel(spot=True)
-            case "quota":
-                self._scene.allow_no_more_pods()
 
     def _restart(self) -> None:
         self._program = started(self._trial.program, self._scene, self._trial.broken)
