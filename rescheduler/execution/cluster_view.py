@@ -195,7 +195,12 @@ class ClusterView(WatchedNodes):
         )
 
     def order_terms(self, node: str) -> OrderTerms:
-        """Return today's settings for the removal of *node*, and the other on-demand nodes that keep pods."""
+        """Return today's settings for the removal of *node*, and the other on-demand nodes that keep pods.
+
+        If pods may go to any node, the pool defines which nodes it has.
+        """
+        if self._policy.destination is Destination.OTHERS:
+            return OrderTerms(stays=self._ends_with_node)
         others = (name for name in self.node_infos().on_demand if name != node)
         keeping = frozenset(name for name in others if keeps_pods(self.pods_of(name)))
         return OrderTerms(
@@ -345,7 +350,7 @@ class ClusterView(WatchedNodes):
             **self.vetoes,
             **vetoes_of_others(written, self._identity, now),
         }
-        return Circumstances(
+        circumstances = Circumstances(
             now,
             self._cooling(),
             self._holder,
@@ -359,6 +364,14 @@ class ClusterView(WatchedNodes):
             growth=self.growth(),
             left_pending=self.left_pending,
         )
+        if self._policy.destination is Destination.OTHERS:
+            return replace(circumstances, left_pending=self._namespaces_left_pending(circumstances))
+        return circumstances
+
+    def _namespaces_left_pending(self, circumstances: Circumstances) -> frozenset[str]:
+        """Return the namespaces of the pods that the scheduler leaves pending where they fit: they take no room."""
+        pending = self._state.snapshot().pods_on.get("")
+        return frozenset(pod.namespace for pod in self._planner.left_pending(circumstances)) if pending else frozenset()
 
     def _count_by_namespace(self) -> Mapping[str, int]:
         """Return the numbers of pods by namespace; the same object while nothing changes."""

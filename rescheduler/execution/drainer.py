@@ -1,10 +1,10 @@
 """Drain nodes one at a time, and resume or roll back drains that other processes left behind."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, TypeAlias
 
 from predicates.objects import Node
 from predicates.snapshot import DRAIN_TAINT
@@ -30,6 +30,9 @@ from rescheduler.planning.outcome import Blocker, Plan, Reason
 from rescheduler.planning.rules.candidates import PROXIES
 from rescheduler.providers.base import Refusal
 
+#: Whether a drainer continues the drain of a marked node. None: its mark cannot be read.
+Handles: TypeAlias = Callable[[Intent | None], bool]
+
 #: A mark of another installation that expired this long ago is abandoned.
 ABANDONED: Final = timedelta(hours=1)
 
@@ -45,6 +48,7 @@ class Sweeper:
         limits: Limits,
         report: Report,
         checks: RemovalChecks,
+        handles: Handles,
     ) -> None:
         self._access = access
         self._view = view
@@ -52,6 +56,7 @@ class Sweeper:
         self._limits = limits
         self._report = report
         self._checks = checks
+        self._handles = handles
 
     def sweep(self, ended: Callable[[Drain], object] = lambda _: None, *, ignore_intervals: bool = False) -> bool:
         """Resume or roll back the drains that other processes left behind. Return whether this changed any node.
@@ -62,7 +67,8 @@ class Sweeper:
         A cloudpool proxy has no Lease that shows whether it runs, and it resumes its own drains after a restart. Its
         marks are therefore kept until they expire.
         """
-        marked = [*self._not_shown(), *self._view.marked()]
+        shown = [node for node in self._view.marked() if self._handles(actions.read(node))]
+        marked = [*self._not_shown({node.name for node in shown}), *shown]
         self._checks.begin_sweep({node.metadata.uid for node in marked})
         swept = False
         for node in sorted(marked, key=lambda node: self._checks.due_at(node.metadata.uid)):
@@ -74,12 +80,11 @@ class Sweeper:
         self._withdraw_left()
         return swept
 
-    def _not_shown(self) -> list[Node]:
-        """Read the nodes that may have marks which the watch does not show yet. Return those that have them.
+    def _not_shown(self, shown: Collection[str]) -> list[Node]:
+        """Read the nodes that may have marks which the watch has not *shown* yet. Return those that have them.
 
         Raises ReschedulerError if a node cannot be read: no other drain may begin before its marks are known.
         """
-        shown = {node.name for node in self._view.marked()}
         found = []
         for name in sorted(self._runner.may_be_marked):
             if name not in shown:
@@ -267,14 +272,16 @@ class Drainer:
         limits: Limits,
         report: Report,
         debts: DebtRecorder | None = None,
+        handles: Handles = lambda _: True,
     ) -> None:
+        """Create the drainer. Its sweeps continue only the drains that it *handles*."""
         self._access = access
         self._view = view
         self._limits = limits
         self._report = report
         checks = RemovalChecks(access.clock)
         self._runner = DrainRunner(access, view, run_state, threads, report, debts or NoDebtRecorder(), checks)
-        self._sweeper = Sweeper(access, view, self._runner, limits, report, checks)
+        self._sweeper = Sweeper(access, view, self._runner, limits, report, checks, handles)
 
     @property
     def takes_machines(self) -> bool:

@@ -1,14 +1,15 @@
-"""The proxy's view of the cluster, and the marks of its drains."""
+"""The cluster as the proxy plans it, and the marks of its drains."""
 
 import threading
 from datetime import timedelta
 
 import pytest
 
-from rescheduler.cloudpool.proxy.service import ClusterNodes, ProxyView
+from rescheduler.cloudpool.proxy.service import POLICY, ClusterNodes, choose
 from rescheduler.draining.actions import ANNOTATION, Intent, Step, is_marked, read, taint
 from rescheduler.draining.state import Drain, Why
 from rescheduler.errors import MarkLost, NotFound, Retryable
+from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import DrainContext, Threads
 from rescheduler.execution.drainer import Drainer
 from rescheduler.planning.movements import OwnerWait
@@ -20,8 +21,8 @@ from tests.planning.builders import ON_DEMAND, node, pod
 HOLDER = "cloudpool-proxy.1"
 
 
-def view(here: LoopWorld) -> ProxyView:
-    return ProxyView(here, here.clock, HOLDER, lambda _: True)
+def view(here: LoopWorld) -> ClusterView:
+    return ClusterView(here, POLICY, here.clock, HOLDER)
 
 
 def cluster_nodes(here: LoopWorld) -> ClusterNodes:
@@ -36,18 +37,18 @@ def marks(here: LoopWorld) -> dict[str, Intent | None]:
 
 def test_a_silent_watch_holds_removals() -> None:
     with world(node("od-1")) as here:
-        assert view(here).why_unusable() == ""
+        assert cluster_nodes(here).why_unusable() == ""
         here.watch_ages = {"Pod": 151.0}
-        assert view(here).why_unusable() == "Pod: no event or bookmark for 151 s"
+        assert cluster_nodes(here).why_unusable() == "Pod: no event or bookmark for 151 s"
 
 
 def test_nodes_with_pods_of_an_owner_that_is_set_aside_are_no_victims() -> None:
     with world(node("od-1"), node("od-2"), node("od-3"), pod("web-1", "od-1")) as here:
         proxy = view(here)
-        assert [plan.node for plan in proxy.choose(["od-1"], 1).plans] == ["od-1"]
+        assert [plan.node for plan in choose(proxy, ["od-1"], 1).plans] == ["od-1"]
         wait = OwnerWait(until=START + timedelta(minutes=10), failures=1)
         proxy.not_recovered = lambda: {"default/ReplicaSet/web": wait}
-        planning = proxy.choose(["od-1", "od-2"], 2)
+        planning = choose(proxy, ["od-1", "od-2"], 2)
         assert [plan.node for plan in planning.plans] == ["od-2"]
         assert [blocker.reason for verdict in planning.rejected for blocker in verdict.blockers] == [
             Reason.NOT_RECOVERED
@@ -58,15 +59,15 @@ def test_a_pending_pod_that_the_scheduler_leaves_alone_does_not_hold_removals() 
     waiting = pod("p-1", cpu="3", created="2026-01-01T11:59:30Z")
     with world(node("od-1"), node("od-2"), pod("web-1", "od-1", cpu="2"), waiting) as here:
         proxy = view(here)
-        assert proxy.choose(["od-1"], 1).plans == ()
+        assert choose(proxy, ["od-1"], 1).plans == ()
         here.pass_time(31)
-        assert [plan.node for plan in proxy.choose(["od-1"], 1).plans] == ["od-1"]
+        assert [plan.node for plan in choose(proxy, ["od-1"], 1).plans] == ["od-1"]
 
 
 def test_a_node_drained_by_a_daemon_is_not_a_victim() -> None:
     mark = Intent("daemon", Step.DRAINING, START, until=START + timedelta(minutes=3), identity="team/lease")
     with world(node("od-1", annotations={ANNOTATION: mark.dump()}), node("od-2")) as here:
-        choice = view(here).choose(["od-1"], 1)
+        choice = choose(view(here), ["od-1"], 1)
         [rejected] = choice.rejected
         assert (choice.plans, [blocker.reason for blocker in rejected.blockers]) == ((), [Reason.OTHER_INSTALLATION])
 
@@ -76,7 +77,7 @@ def order(here: LoopWorld, node_name: str) -> Drain:
     proxy = view(here)
     access = DrainContext(here, NoProvider(), here.clock, HOLDER, here, mark_validity=timedelta(minutes=5))
     drainer = Drainer(access, proxy, here, Threads(Inline(), Inline()), LIMITS, here.report)
-    [plan] = proxy.choose([node_name], 1).plans
+    [plan] = choose(proxy, [node_name], 1).plans
     ended = drainer.order(plan)
     assert isinstance(ended, Drain)
     return ended
@@ -158,3 +159,14 @@ def test_the_mark_of_a_machine_that_may_have_been_ordered_away_stays(step: Step,
 def test_a_node_that_is_gone_cannot_be_marked() -> None:
     with world(node("od-1")) as here, pytest.raises(NotFound):
         cluster_nodes(here).taint(["od-9"])
+
+
+def test_a_drainer_continues_only_the_drains_that_it_handles() -> None:
+    mark = Intent(HOLDER, Step.DRAINING, START, until=START + timedelta(minutes=3))
+    with world(node("od-1", annotations={ANNOTATION: mark.dump()})) as here:
+        access = DrainContext(here, NoProvider(), here.clock, HOLDER, here, mark_validity=timedelta(minutes=5))
+        threads = Threads(Inline(), Inline())
+        others = Drainer(access, view(here), here, threads, LIMITS, here.report, handles=lambda _: False)
+        assert (others.sweep(), marks(here)) == (False, {"od-1": mark})
+        ours = Drainer(access, view(here), here, threads, LIMITS, here.report, handles=mark.__eq__)
+        assert (ours.sweep(), marks(here)) == (True, {})

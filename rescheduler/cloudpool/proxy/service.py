@@ -6,14 +6,13 @@ import contextlib
 import hashlib
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from predicates.objects import Node
 from rescheduler.clock import Clock, SteadyClock, SystemClock
 from rescheduler.cloudpool.pool import CloudPool, Ending, OrderResult
 from rescheduler.cloudpool.provider import CloudpoolProvider
@@ -39,9 +38,8 @@ from rescheduler.kube.unwatched import PodGroups
 from rescheduler.observe import events
 from rescheduler.observe.events import ErrorKind, Report, Trouble, WatchAges
 from rescheduler.observe.pages import Health
-from rescheduler.planning.last_look import OrderTerms
 from rescheduler.planning.outcome import Plan, Planning
-from rescheduler.planning.policy import Circumstances, Destination, MoveJobs, Policy, Surging
+from rescheduler.planning.policy import Destination, MoveJobs, Policy, Surging
 from rescheduler.planning.removals import plan_removals
 from rescheduler.planning.rules.candidates import PROXIES, control_plane_nodes
 from rescheduler.providers.base import CloudProvider, NodeRef
@@ -75,37 +73,11 @@ RELEASE_SECONDS: Final = 3.0
 RELEASE_POLL_SECONDS: Final = 0.2
 
 
-class ProxyView(ClusterView):
-    """A view that judges nodes by the rules of a scale-down and sees only the marks for which *is_ours* is true."""
-
-    def __init__(
-        self, state: State, clock: Clock, holder: str, is_ours: Callable[[Intent], bool], own_node: str = ""
-    ) -> None:
-        super().__init__(state, POLICY, clock, holder, own_node)
-        self._is_ours = is_ours
-
-    def why_unusable(self) -> str:
-        return super().why_unusable() or self.stale()
-
-    def choose(self, nodes: Iterable[str], limit: int) -> Planning:
-        """Plan the removal of at most *limit* of *nodes*; see :func:`.plan_removals`."""
-        self.catch_up()
-        planner, circumstances = self.planning()
-        return plan_removals(nodes, limit, planner.round(circumstances))
-
-    def order_terms(self, node: str) -> OrderTerms:  # noqa: ARG002 -- the pool defines which nodes it has
-        return OrderTerms(stays=self._ends_with_node)
-
-    def _circumstances(self) -> Circumstances:
-        """Return the circumstances. Pods that the scheduler leaves pending where they fit take no room, at once."""
-        circumstances = super()._circumstances()
-        pending = self._state.snapshot().pods_on.get("")
-        left = self._planner.left_pending(circumstances) if pending else ()
-        return replace(circumstances, left_pending=frozenset(pod.namespace for pod in left))
-
-    def marked(self) -> list[Node]:
-        marked = ((node, actions.read(node)) for node in super().marked())
-        return [node for node, written in marked if written is not None and self._is_ours(written)]
+def choose(view: ClusterView, nodes: Iterable[str], limit: int) -> Planning:
+    """Plan the removal of at most *limit* of *nodes*; see :func:`.plan_removals`."""
+    view.catch_up()
+    planner, circumstances = view.planning()
+    return plan_removals(nodes, limit, planner.round(circumstances))
 
 
 class ClusterNodes:
@@ -113,7 +85,7 @@ class ClusterNodes:
 
     def __init__(
         self,
-        view: ProxyView,
+        view: ClusterView,
         state: State,
         access: DrainContext,
         report: Report,
@@ -130,7 +102,7 @@ class ClusterNodes:
         self._marks: dict[str, NodeMarks] = {}  # of the nodes of the last call of `taint`
 
     def why_unusable(self) -> str:
-        return self._view.why_unusable()
+        return self._view.why_unusable() or self._view.stale()
 
     def owed(self) -> str:
         return self._owed()
@@ -161,7 +133,7 @@ class ClusterNodes:
         return [machine_orders.ref(node) for node in self._access.cluster.nodes()]
 
     def choose(self, nodes: Sequence[str], limit: int) -> Planning:
-        planning = self._view.choose(nodes, limit)
+        planning = choose(self._view, nodes, limit)
         known = {name: events.InvolvedNode.of(node) for name, node in self._view.nodes().items()}
         self._report(events.Chosen(planning.plans, planning.rejected, known))
         return planning
@@ -281,15 +253,13 @@ class ProxyService:
         limits = file.drain.limits()
         # Victims stay marked while earlier ones are drained. No drain starts after the deadline of the update.
         self._mark_validity = timedelta(seconds=file.server.update_timeout + limits.longest)
-        views = self._views(state, own_node)
-        self._view = views[Ending.SHRINK]
+        self._view = ClusterView(state, POLICY, self._clock, self.holder, own_node)
         patience = timedelta(seconds=limits.landing or limits.eviction)
         ready, groups = limits.landing > 0, PodGroups(client, self._clock)
         self._failed = FailedDrains(self._view, self._controllers, self._clock, report, patience, ready=ready)
-        for view in views.values():
-            view.not_recovered, view.unwatched = self._failed.not_recovered, (groups.refresh,)
+        self._view.not_recovered, self._view.unwatched = self._failed.not_recovered, (groups.refresh,)
         self._drainers: dict[Ending, Drainer] = {}
-        methods = self._methods(views, limits)
+        methods = self._methods(limits)
         access = self._access(NoProvider())
         self._nodes = ClusterNodes(self._view, state, access, report, standing.stop, self._failed.owed)
         self._lock = threading.Lock()
@@ -302,7 +272,7 @@ class ProxyService:
         During an update, which starts with a sweep, nothing is done.
         """
         self._report(WatchAges(self._view.ages()))
-        if self._view.why_unusable():
+        if self._nodes.why_unusable():
             return False
         if self._lock.acquire(blocking=False):
             try:
@@ -313,7 +283,7 @@ class ProxyService:
 
     def _tidy(self, *, ignore_intervals: bool = False) -> None:
         """Sweep once. Errors are reported and not raised; the next sweep retries. *ignore_intervals* as in `sweep`."""
-        if self._view.why_unusable():
+        if self._nodes.why_unusable():
             return
         try:
             self._view.catch_up()
@@ -324,25 +294,19 @@ class ProxyService:
             self._report(Trouble(ErrorKind.ROUND, f"{type(error).__name__}: {error}"))
         self._nodes.wait_for_release()
 
-    def _views(self, state: ClusterState, own_node: str) -> dict[Ending, ProxyView]:
-        return {
-            ending: ProxyView(state, self._clock, self.holder, partial(self._is_ours, ending), own_node)
-            for ending in Ending
-        }
-
-    def _methods(self, views: Mapping[Ending, ProxyView], limits: Limits) -> RemovalMethods:
+    def _methods(self, limits: Limits) -> RemovalMethods:
         """Return the methods of removing machines. Each one that deletes machines has a drainer, also for sweeps."""
         methods: dict[Ending, RemovalMethod] = {}
         for ending in Ending:
             provider = CloudpoolProvider([self.pool], ending, prompt=True)
-            self._drainers[ending] = self._drainer(provider, views[ending], limits)
+            self._drainers[ending] = self._drainer(provider, limits, ending)
             methods[ending] = self._removal_method(self._drainers[ending], provider)
         keeping = NoProvider()
         return RemovalMethods(
             shrink=methods[Ending.SHRINK],
             replace=methods[Ending.REPLACE],
             dispose=methods[Ending.DISPOSE],
-            keep=self._removal_method(self._drainer(keeping, self._view, limits), keeping),
+            keep=self._removal_method(self._drainer(keeping, limits, Ending.SHRINK), keeping),
         )
 
     def _removal_method(self, drainer: Drainer, provider: CloudProvider) -> RemovalMethod:
@@ -370,19 +334,22 @@ class ProxyService:
         order = self.pool.ledger.order(machine) if machine is not None else None
         return order is not None and order.result is OrderResult.DONE
 
-    def _drainer(self, provider: CloudProvider, view: ProxyView, limits: Limits) -> Drainer:
-        return Drainer(self._access(provider), view, self._standing, self._threads, limits, self._report)
+    def _drainer(self, provider: CloudProvider, limits: Limits, ending: Ending) -> Drainer:
+        access, handles = self._access(provider), partial(self._is_ours, ending)
+        return Drainer(access, self._view, self._standing, self._threads, limits, self._report, handles=handles)
 
     def _access(self, provider: CloudProvider) -> DrainContext:
         return DrainContext(
             self._cluster, provider, self._clock, self.holder, self._controllers, mark_validity=self._mark_validity
         )
 
-    def _is_ours(self, ending: Ending, written: Intent) -> bool:
+    def _is_ours(self, ending: Ending, written: Intent | None) -> bool:
         """Return whether the drainer with this *ending* handles the drain that *written* describes.
 
         Ending.SHRINK also handles drains whose ending is not recorded yet, and expired drains of other proxies.
         """
+        if written is None:
+            return False
         if written.holder != self.holder:
             lapsed = written.holder.startswith(PROXIES) and written.lapsed(self._clock.now())
             return lapsed and ending is Ending.SHRINK
