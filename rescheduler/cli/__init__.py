@@ -17,7 +17,7 @@ from click.shell_completion import CompletionItem
 
 from rescheduler.errors import IncompleteError, NoNodesError, ReschedulerError, UsageError
 
-#: Command → the module that defines it as ``command``, and its line in the help.
+#: Command → the module that defines it as ``command``, or module and name, and its line in the help.
 COMMANDS: Final = {
     "run": ("rescheduler.cli.run", "Run the daemon, which drains on-demand nodes in rounds."),
     "plan": ("rescheduler.cli.plan", "Show which on-demand nodes can be drained now, and what blocks the others."),
@@ -37,7 +37,7 @@ COMMANDS: Final = {
     "install": ("rescheduler.cli.install", "Print the manifests of the daemon, for kubectl apply."),
     "snapshot": ("rescheduler.cli.snapshot", "Write the cluster to a file, for plan --snapshot."),
     "completion": ("rescheduler.cli.completion", "Print the script that completes commands in a shell."),
-    "version": ("rescheduler.cli.version", "Print the version."),
+    "version": ("rescheduler.cli.help:version", "Print the version."),
     "help": ("rescheduler.cli.help", "Show the help of a command."),
 }
 # On import, numpy's BLAS would start a thread per processor. The program does not use BLAS, and the threads cost CPU.
@@ -129,7 +129,8 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        module, _, name = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name or "command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002

@@ -1,10 +1,20 @@
-"""``rescheduler help [COMMAND …]``: the same text as ``COMMAND --help``."""
+"""``rescheduler help [COMMAND …]``, the same text as ``COMMAND --help``, and ``rescheduler version``."""
 
 import difflib
+import platform
 from collections.abc import Sequence
 
 import click
 from click.shell_completion import CompletionItem
+
+from rescheduler import VERSION
+from rescheduler.cli.go_flags import GoCommand
+
+
+@click.command("version", cls=GoCommand)
+def version() -> None:
+    """Print the version of this program and of Python."""
+    click.echo(f"rescheduler {VERSION} (Python {platform.python_version()})")
 
 
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
