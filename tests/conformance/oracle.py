@@ -17,6 +17,10 @@ class OracleError(Exception):
     """The oracle could not process a request; the message is the reason."""
 
 
+class PluginError(OracleError):
+    """The plugins ended a request with an error. The scheduler leaves such a pod pending."""
+
+
 class Oracle:
     """One oracle process. Requests and responses are described in ``devcluster/oracle/main.go``.
 
@@ -52,7 +56,10 @@ class Oracle:
             raise OracleError("the oracle has exited") from error
 
     def receive(self, seconds: float = 300) -> Json:
-        """Return the response to the oldest pending request. Raises OracleError, also after *seconds*."""
+        """Return the response to the oldest pending request.
+
+        Raises PluginError if the plugins ended it with an error, and OracleError without a response after *seconds*.
+        """
         deadline = threading.Timer(seconds, self._process.kill)
         deadline.start()
         try:
@@ -63,7 +70,7 @@ class Oracle:
             raise OracleError(f"the oracle exited or did not answer within {seconds} s")
         response: Json = json.loads(line)
         if "error" in response:
-            raise OracleError(response["error"] + "\n" + response.get("stack", ""))
+            raise PluginError(response["error"] + "\n" + response.get("stack", ""))
         return response
 
     def ask(self, request: Json, seconds: float = 300) -> Json:

@@ -23,7 +23,7 @@ from rescheduler.planning.rules.candidates import why_not_target
 from tests.conformance import ours
 from tests.conformance.generate.admission import adds_labels, bind_again, own_labels
 from tests.conformance.generate.world import ZONE, Json
-from tests.conformance.oracle import Oracle
+from tests.conformance.oracle import Oracle, PluginError
 from tests.conformance.plans import NOW, POLICY
 from tests.conformance.scores import scored_cluster, with_known_owners
 
@@ -184,7 +184,10 @@ class _BruteForce:
         )
 
     def _bound(self, pod: Json) -> bool:
-        answer = self._oracle.ask({"mode": "score", "snapshot": self._state, "pods": [_key(pod)]})
+        try:
+            answer = self._oracle.ask({"mode": "score", "snapshot": self._state, "pods": [_key(pod)]})
+        except PluginError:
+            return False
         totals = answer["scores"][0]["total"]
         if not totals:
             return False
