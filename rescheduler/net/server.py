@@ -47,7 +47,6 @@ MISDIRECTED: Final = "the Host header has none of the names of this service"
 _FROM_ELSEWHERE: Final = frozenset({"cross-site", "same-site"})
 _READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _JSON: Final = "application/json"
-_OF_BROWSERS: Final = frozenset({b"accept-language", b"cookie", b"referer"})
 
 
 def refusal(method: str, headers: Headers, names: Collection[str]) -> tuple[HTTPStatus, str] | None:
@@ -59,19 +58,10 @@ def refusal(method: str, headers: Headers, names: Collection[str]) -> tuple[HTTP
         return HTTPStatus.FORBIDDEN, "requests of web pages are refused: they have the header Origin or Sec-Fetch-Site"
     sends = any(name == b"transfer-encoding" or (name == b"content-length" and value != "0") for name, value in fields)
     kinds = {value.partition(";")[0].rstrip() for name, value in fields if name == b"content-type"}
-    # Programs need not name a type, as with the original proxy. A page can send a body without one (a Blob), and old
-    # browsers send no Origin with it.
-    if method.upper() not in _READING and sends and (kinds - {_JSON} or (not kinds and _by_browser(fields))):
+    # A page can also send a body without a type (a Blob), and old browsers send no Origin with it.
+    if method.upper() not in _READING and sends and kinds != {_JSON}:
         return HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"expected the header Content-Type: {_JSON}"
     return None
-
-
-def _by_browser(fields: Iterable[tuple[bytes, str]]) -> bool:
-    """Return whether the header fields are those of a browser, from which a page cannot remove all of these."""
-    return any(
-        name in _OF_BROWSERS or name.startswith(b"sec-") or (name == b"user-agent" and value.startswith("mozilla/"))
-        for name, value in fields
-    )
 
 
 def misdirected(headers: Headers, names: Collection[str]) -> bool:

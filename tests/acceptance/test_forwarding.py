@@ -98,7 +98,7 @@ def test_paths_and_queries_are_forwarded_unchanged(guarded: ProxyWorld) -> None:
 @pytest.mark.parametrize("path", ["/pool/size", "/pool/terminate"])
 def test_other_methods_are_forwarded(method: str, path: str, guarded: ProxyWorld) -> None:
     through, direct = (
-        httpx2.request(method, f"{url}{path}", content=b'{"desiredSize": 0}', timeout=60)
+        httpx2.request(method, f"{url}{path}", content=b'{"desiredSize": 0}', headers=JSON, timeout=60)
         for url in (guarded.url, guarded.server.url)
     )
     assert (through.status_code, through.content) == (direct.status_code, direct.content)

@@ -136,7 +136,8 @@ def _decision(scene: _ProxiedScene) -> Iterator[Result]:
     """
     before = len(scene.calls)
     where, body = urlsplit(scene.proxy), json.dumps({"desiredSize": NODES - FEWER})
-    head = f"POST /pool/size HTTP/1.1\r\nHost: {where.netloc}\r\nContent-Length: {len(body)}\r\n\r\n"
+    headers = (f"Host: {where.netloc}", "Content-Type: application/json", f"Content-Length: {len(body)}")
+    head = "\r\n".join(("POST /pool/size HTTP/1.1", *headers, "\r\n"))
     with socket.create_connection((where.hostname, where.port), _SECONDS) as client:
         start = time.perf_counter()
         client.sendall((head + body).encode())

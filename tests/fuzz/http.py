@@ -20,6 +20,7 @@ VALUES: Final[st.SearchStrategy[Any]] = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=8,
 )
+_JSON: Final = b"Content-Type: application/json"
 _LARGE: Final = (1 << 16, 1 << 20, (1 << 20) + 1, 4 << 20)
 _SOUP: Final = (
     b"Connection: close",
@@ -154,7 +155,7 @@ def requests(
     """Return requests to *paths*, most of them with *headers* (credentials)."""
     methods = st.sampled_from(METHODS).map(str.encode) | st.binary(max_size=8)
     soup = st.lists(st.sampled_from(_SOUP) | st.binary(max_size=40), max_size=4)
-    shown = st.sampled_from((tuple(headers), tuple(headers), tuple(headers), ()))
+    shown = st.sampled_from(((*headers, _JSON), (*headers, _JSON), tuple(headers), ()))
     return st.builds(
         lambda method, target, own, more, body, framing: _request(method, target, [*own, *more], body, framing),
         methods,
@@ -171,7 +172,9 @@ def valid(
 ) -> st.SearchStrategy[Exchange]:
     """Return valid requests with credentials, each on its own connection; the server must respond to them."""
     valid_requests = st.builds(
-        lambda method, path, body, framing: _request(method, path, [*headers, b"Connection: close"], body, framing),
+        lambda method, path, body, framing: _request(
+            method, path, [*headers, _JSON, b"Connection: close"], body, framing
+        ),
         st.sampled_from((b"POST", b"POST", b"GET", b"PUT", b"DELETE")),
         st.sampled_from(paths).map(str.encode),
         bodies(documents),

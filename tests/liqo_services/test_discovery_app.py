@@ -210,7 +210,7 @@ def test_updates_are_atomic(make: MakeDiscovery) -> None:
 
 
 def test_invalid_json_is_rejected(make: MakeDiscovery) -> None:
-    refused = make().http.post("/update", content=b"\xff{")
+    refused = make().http.post("/update", content=b"\xff{", headers={"content-type": "application/json"})
     assert refused.status_code == 400
     assert refused.json()["error"].startswith("body: ")
 

@@ -61,7 +61,9 @@ def client(url: str, pems: Path, cert: str = "client", ca: str = "ca") -> Iterat
     context = ssl.create_default_context(cafile=pems / f"{ca}.pem")
     if cert:
         context.load_cert_chain(pems / f"{cert}.pem", pems / f"{cert}.key")
-    with httpx2.Client(base_url=url, verify=context, timeout=60) as opened:
+    with httpx2.Client(
+        base_url=url, verify=context, headers={"content-type": "application/json"}, timeout=60
+    ) as opened:
         yield opened
 
 
@@ -87,7 +89,10 @@ def test_tls_below_1_3_is_rejected(url: str, pems: Path) -> None:
     context = ssl.create_default_context(cafile=pems / "ca.pem")
     context.load_cert_chain(pems / "client.pem")
     context.maximum_version = ssl.TLSVersion.TLSv1_2
-    with httpx2.Client(base_url=url, verify=context, timeout=60) as caller, pytest.raises(httpx2.ConnectError):
+    with (
+        httpx2.Client(base_url=url, verify=context, headers={"content-type": "application/json"}, timeout=60) as caller,
+        pytest.raises(httpx2.ConnectError),
+    ):
         caller.get("/healthz")
 
 

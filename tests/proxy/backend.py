@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import uvicorn
 
@@ -20,6 +20,9 @@ from rescheduler.net.config_files import Credentials, Endpoint
 from rescheduler.net.connection import HttpConnection
 
 Message = MutableMapping[str, Any]
+
+#: The header of requests that change something.
+JSON: Final = {"content-type": "application/json"}
 
 
 @dataclass

@@ -17,7 +17,7 @@ from rescheduler.cloudpool.proxy.app import ClientTimeouts
 from rescheduler.cloudpool.proxy.paths import ProxyMetrics
 from rescheduler.observe.logs import NOTICE
 from tests.cluster.waiting import eventually
-from tests.proxy.backend import Backend, RecordedUpdates, failing, proxying, running
+from tests.proxy.backend import JSON, Backend, RecordedUpdates, failing, proxying, running
 from tests.proxy.test_forward import line, raw
 from tests.proxy.test_metrics import counted
 
@@ -76,7 +76,7 @@ def test_the_log_has_the_client_and_the_result(case: str, backend: Backend, capl
     does, expected = LOGGED[case]
     caplog.set_level("INFO", "rescheduler.cloudpool.proxy.app")
     with proxying(backend.url, RecordedUpdates(does)) as url:
-        httpx2.post(f"{url}/pool/size", content=b'{"desiredSize": 3}', timeout=60)
+        httpx2.post(f"{url}/pool/size", content=b'{"desiredSize": 3}', headers=JSON, timeout=60)
     logged = [
         (record.levelname, record.getMessage())
         for record in caplog.records
@@ -123,7 +123,9 @@ def test_reactivations_are_processed(backend: Backend) -> None:
             b'{"machineId": "i-1", "membershipStatus": {"evictable": false}}',
             b'{"machineId": "i-2", "membershipStatus": {}}',
         ]
-        answers_ = [httpx2.post(f"{url}/pool/membershipStatus", content=body, timeout=60) for body in bodies]
+        answers_ = [
+            httpx2.post(f"{url}/pool/membershipStatus", content=body, headers=JSON, timeout=60) for body in bodies
+        ]
     assert [response.status_code for response in answers_] == [200, 200]
     assert answers_[0].json()["detail"] == "the size was raised"
     assert (asked.calls, len(backend.seen)) == ([("take back", "i-1", False)], 1)
@@ -151,7 +153,7 @@ def test_other_membership_statuses_are_forwarded_normalized(body: str, backend: 
     backend.status, backend.chunks = 404, [b"no such"]
     asked = RecordedUpdates()
     with proxying(backend.url, asked) as url:
-        response = httpx2.post(f"{url}/pool/membershipStatus?a=b", content=body, timeout=60)
+        response = httpx2.post(f"{url}/pool/membershipStatus?a=b", content=body, headers=JSON, timeout=60)
     assert (response.status_code, response.text, asked.calls) == (404, "no such", [])
     assert (json.loads(backend.seen[0].body), backend.seen[0].target) == (
         STATUSES[body],
@@ -180,7 +182,7 @@ FORWARDED = [
 def test_other_requests_are_forwarded(method: str, path: str, backend: Backend) -> None:
     asked = RecordedUpdates()
     with proxying(backend.url, asked) as url:
-        response = httpx2.request(method, url + path, content=b'{"a": 1}', timeout=60)
+        response = httpx2.request(method, url + path, content=b'{"a": 1}', headers=JSON, timeout=60)
     assert (response.text, asked.calls) == ("ok", [])
     assert [(request.method, request.target.decode(), request.body) for request in backend.seen] == [
         (method, path, b'{"a": 1}')
@@ -213,7 +215,7 @@ INVALID = {
 def test_invalid_input_is_rejected_and_not_forwarded(request_: tuple[str, bytes], backend: Backend) -> None:
     asked = RecordedUpdates()
     with proxying(backend.url, asked) as url:
-        response = httpx2.post(url + request_[0], content=request_[1], timeout=60)
+        response = httpx2.post(url + request_[0], content=request_[1], headers=JSON, timeout=60)
     assert (response.status_code, response.json()["message"]) == (400, INVALID[request_])
     assert response.headers["content-type"] == "application/json"
     assert (asked.calls, backend.seen) == ([], [])
@@ -238,14 +240,14 @@ def test_an_incomplete_body_is_rejected(backend: Backend) -> None:
 def test_failures_have_a_message_and_a_detail(status: int, path: str, message: str, backend: Backend) -> None:
     body = b'{"desiredSize": 1, "machineId": "i-1"}'
     with proxying(backend.url, RecordedUpdates(failing(status, "node <n1>: why"))) as url:
-        response = httpx2.post(url + path, content=body, timeout=60)
+        response = httpx2.post(url + path, content=body, headers=JSON, timeout=60)
     expected = f'{{\n  "message": "{message}",\n  "detail": "node \\u003cn1\\u003e: why"\n}}'
     assert (response.status_code, response.text) == (status, expected)
 
 
 def test_partial_results_are_a_success_with_a_detail(backend: Backend) -> None:
     with proxying(backend.url, RecordedUpdates(lambda: "1 of 2 removed; node n2: why")) as url:
-        response = httpx2.post(f"{url}/pool/size", content=b'{"desiredSize": 1}', timeout=60)
+        response = httpx2.post(f"{url}/pool/size", content=b'{"desiredSize": 1}', headers=JSON, timeout=60)
     assert (response.status_code, response.json()) == (
         200,
         {"message": "partially done", "detail": "1 of 2 removed; node n2: why"},
@@ -259,7 +261,8 @@ def test_an_internal_error_does_not_block_later_updates(backend: Backend) -> Non
     asked = RecordedUpdates(odd)
     with proxying(backend.url, asked) as url:
         statuses = [
-            httpx2.post(f"{url}/pool/size", content=b'{"desiredSize": 1}', timeout=60).status_code for _ in range(3)
+            httpx2.post(f"{url}/pool/size", content=b'{"desiredSize": 1}', headers=JSON, timeout=60).status_code
+            for _ in range(3)
         ]
     assert (statuses, len(asked.calls)) == ([500, 500, 500], 3)
 
@@ -292,17 +295,19 @@ def test_updates_never_overlap(backend: Backend) -> None:
     asked = RecordedUpdates(gate)
     with proxying(backend.url, asked, patience=ClientTimeouts(120.0, 120.0)) as url, ThreadPoolExecutor(20) as clients:
         calls = [("/pool/size", b'{"desiredSize": 1}'), ("/pool/terminate", b'{"machineID": "i-1"}')] * 10
-        responses = list(clients.map(lambda call: httpx2.post(url + call[0], content=call[1], timeout=120), calls))
+        responses = list(
+            clients.map(lambda call: httpx2.post(url + call[0], content=call[1], headers=JSON, timeout=120), calls)
+        )
     assert ({response.status_code for response in responses}, gate.most, len(asked.calls)) == ({200}, 1, 20)
 
 
 def test_reads_and_bad_input_do_not_wait_for_updates(backend: Backend) -> None:
     gate = UpdateGate()
     with proxying(backend.url, RecordedUpdates(gate)) as url, ThreadPoolExecutor(1) as client:
-        update = client.submit(httpx2.post, f"{url}/pool/size", content=b'{"desiredSize": 1}', timeout=60)
+        update = client.submit(httpx2.post, f"{url}/pool/size", content=b'{"desiredSize": 1}', headers=JSON, timeout=60)
         assert gate.entered.wait(timeout=60)
         assert httpx2.get(f"{url}/pool", timeout=60).text == "ok"
-        assert httpx2.post(f"{url}/pool/size", content=b"{}", timeout=60).status_code == 400
+        assert httpx2.post(f"{url}/pool/size", content=b"{}", headers=JSON, timeout=60).status_code == 400
         assert not update.done()
         gate.open.set()
         assert update.result().status_code == 200
@@ -312,9 +317,9 @@ def test_a_blocked_queue_times_out(backend: Backend) -> None:
     gate = UpdateGate()
     asked = RecordedUpdates(gate)
     with proxying(backend.url, asked, patience=ClientTimeouts(60.0, 0.3)) as url, ThreadPoolExecutor(1) as client:
-        update = client.submit(httpx2.post, f"{url}/pool/size", content=b'{"desiredSize": 1}', timeout=60)
+        update = client.submit(httpx2.post, f"{url}/pool/size", content=b'{"desiredSize": 1}', headers=JSON, timeout=60)
         assert gate.entered.wait(timeout=60)
-        second = httpx2.post(f"{url}/pool/size", content=b'{"desiredSize": 2}', timeout=60)
+        second = httpx2.post(f"{url}/pool/size", content=b'{"desiredSize": 2}', headers=JSON, timeout=60)
         assert (second.status_code, second.json()["detail"]) == (504, "timed out after 0.3 s waiting for other updates")
         gate.open.set()
         assert update.result().status_code == 200
@@ -335,14 +340,16 @@ def test_the_update_of_a_disconnected_client_is_skipped(backend: Backend) -> Non
     gate, registry = UpdateGate(), CollectorRegistry()
     asked = RecordedUpdates(gate)
     with proxying(backend.url, asked, metrics=ProxyMetrics(registry)) as url, ThreadPoolExecutor(1) as client:
-        update = client.submit(httpx2.post, f"{url}/pool/size", content=b'{"desiredSize": 1}', timeout=60)
+        update = client.submit(httpx2.post, f"{url}/pool/size", content=b'{"desiredSize": 1}', headers=JSON, timeout=60)
         assert gate.entered.wait(timeout=60)
         with asking(url, 2):
             eventually(lambda: counted(registry, "updates_waiting"))
         eventually(lambda: counted(registry, "updates_total") == {("size", "client-gone"): 1})
         gate.open.set()
         assert update.result().status_code == 200
-        assert httpx2.post(f"{url}/pool/size", content=b'{"desiredSize": 3}', timeout=60).status_code == 200
+        assert (
+            httpx2.post(f"{url}/pool/size", content=b'{"desiredSize": 3}', headers=JSON, timeout=60).status_code == 200
+        )
     assert asked.calls == [("size", 1), ("size", 3)]
 
 
@@ -353,5 +360,7 @@ def test_a_disconnect_does_not_stop_a_running_update(backend: Backend) -> None:
         with asking(url, 1):
             assert gate.entered.wait(timeout=60)
         gate.open.set()
-        assert httpx2.post(f"{url}/pool/size", content=b'{"desiredSize": 2}', timeout=60).status_code == 200
+        assert (
+            httpx2.post(f"{url}/pool/size", content=b'{"desiredSize": 2}', headers=JSON, timeout=60).status_code == 200
+        )
     assert asked.calls == [("size", 1), ("size", 2)]

@@ -17,7 +17,7 @@ from rescheduler.cloudpool.proxy.app import ClientTimeouts
 from rescheduler.cloudpool.proxy.config import ServerSection, ServerTls
 from rescheduler.cloudpool.proxy.forward import FAILED
 from rescheduler.observe.logs import LEVELS
-from tests.proxy.backend import Backend, proxying, running
+from tests.proxy.backend import JSON, Backend, proxying, running
 
 
 @pytest.fixture
@@ -38,7 +38,9 @@ def raw(url: str, request: bytes) -> bytes:
 
 
 def line(method: str, target: str, *headers: str) -> bytes:
-    head = "\r\n".join([f"{method} {target} HTTP/1.1", "Host: proxy", "Connection: close", *headers])
+    sends = any(header.startswith(("Content-Length", "Transfer-Encoding")) for header in headers)
+    kind = ["Content-Type: application/json"] if sends else []
+    head = "\r\n".join([f"{method} {target} HTTP/1.1", "Host: proxy", "Connection: close", *kind, *headers])
     return (head + "\r\n\r\n").encode()
 
 
@@ -208,7 +210,7 @@ def test_bodies_keep_their_framing(framing: str, method: str, backend: Backend) 
     pieces = [b"a" * 70_000, b"b" * 70_000]
     content: Any = b"".join(pieces) if framing == "length" else iter(pieces)
     with proxying(backend.url) as url:
-        httpx2.request(method, f"{url}/config", content=content, timeout=60)
+        httpx2.request(method, f"{url}/config", content=content, headers=JSON, timeout=60)
     (seen,) = backend.seen
     assert seen.body == b"".join(pieces)
     assert (seen.all("content-length"), seen.all("transfer-encoding")) == (
@@ -284,7 +286,7 @@ def test_connections_are_reused_only_for_safe_requests(backend: Backend) -> None
         for _ in range(3):
             httpx2.get(f"{url}/pool", timeout=60)
         for _ in range(3):
-            httpx2.post(f"{url}/config", content=b"{}", timeout=60)
+            httpx2.post(f"{url}/config", content=b"{}", headers=JSON, timeout=60)
     reads, writes = (
         {request.connection for request in backend.seen if request.method == method} for method in ("GET", "POST")
     )

@@ -13,7 +13,7 @@ from rescheduler.cloudpool.proxy.paths import NAME, ProxyMetrics, UpdateResult
 from rescheduler.observe.events import Chosen, InvolvedNode
 from rescheduler.planning.outcome import Blocker, Plan, Reason, Rejected
 from tests.cluster.waiting import eventually
-from tests.proxy.backend import Backend, RecordedUpdates, failing, proxying, running
+from tests.proxy.backend import JSON, Backend, RecordedUpdates, failing, proxying, running
 
 SIZE = b'{"desiredSize": 1}'
 
@@ -69,9 +69,9 @@ def test_requests_are_counted_by_route_and_code(backend: Backend, registry: Coll
         httpx2.get(f"{url}/pool", timeout=60)
         backend.status = 404
         httpx2.get(f"{url}/nothing", headers=shown, timeout=60)
-        httpx2.post(f"{url}/pool/size", content=SIZE, headers=shown, timeout=60)
-        httpx2.post(f"{url}/pool/size", content=b"{}", headers=shown, timeout=60)
-        httpx2.post(f"{url}/other/terminate", content=b"{}", headers=shown, timeout=60)
+        httpx2.post(f"{url}/pool/size", content=SIZE, headers=shown | JSON, timeout=60)
+        httpx2.post(f"{url}/pool/size", content=b"{}", headers=shown | JSON, timeout=60)
+        httpx2.post(f"{url}/other/terminate", content=b"{}", headers=shown | JSON, timeout=60)
     assert counted(registry, "requests_total") == {
         ("forward", "200"): 1,
         ("forward", "401"): 1,
@@ -92,8 +92,8 @@ def test_updates_are_counted_by_result(
     does: Callable[[], str], result: str, backend: Backend, registry: CollectorRegistry
 ) -> None:
     with proxying(backend.url, RecordedUpdates(does), metrics=ProxyMetrics(registry)) as url:
-        httpx2.post(f"{url}/pool/size", content=SIZE, timeout=60)
-        httpx2.post(f"{url}/pool/terminate", content=b'{"machineId": "i-1"}', timeout=60)
+        httpx2.post(f"{url}/pool/size", content=SIZE, headers=JSON, timeout=60)
+        httpx2.post(f"{url}/pool/terminate", content=b'{"machineId": "i-1"}', headers=JSON, timeout=60)
     assert counted(registry, "updates_total") == {("size", result): 1, ("terminate", result): 1}
     assert counted(registry, "update_duration_seconds_count") == {("size",): 1, ("terminate",): 1}
 
@@ -111,11 +111,11 @@ def test_waiting_and_timed_out_updates_are_counted(backend: Backend, registry: C
         proxying(backend.url, RecordedUpdates(hold), patience=ClientTimeouts(60.0, 60.0), metrics=metrics) as url,
         ThreadPoolExecutor(2) as clients,
     ):
-        first = clients.submit(httpx2.post, f"{url}/pool/size", content=SIZE, timeout=60)
+        first = clients.submit(httpx2.post, f"{url}/pool/size", content=SIZE, headers=JSON, timeout=60)
         assert entered.wait(60)
         with pytest.raises(httpx2.ReadTimeout):
-            httpx2.post(f"{url}/pool/size", content=SIZE, timeout=httpx2.Timeout(60, read=0.5))
-        second = clients.submit(httpx2.post, f"{url}/pool/size", content=SIZE, timeout=60)
+            httpx2.post(f"{url}/pool/size", content=SIZE, headers=JSON, timeout=httpx2.Timeout(60, read=0.5))
+        second = clients.submit(httpx2.post, f"{url}/pool/size", content=SIZE, headers=JSON, timeout=60)
         eventually(lambda: counted(registry, "requests_total") == {("size", "none"): 1})
         eventually(lambda: counted(registry, "updates_waiting") == {(): 1})
         opened.set()
