@@ -22,7 +22,7 @@ from predicates.snapshot import Snapshot
 from predicates.storage import (
     claim_key,
     claim_not_found,
-    find_claim,
+    claim_of,
     find_storage_class,
     find_volume,
     not_owned,
@@ -262,8 +262,8 @@ def volumes_of_placed(pod: PodClass, snapshot: Snapshot, migrated: Collection[st
         else:
             if not claim.name:
                 return AttachedVolumes(frozenset(volumes), _NAMELESS)
-            pvc = find_claim(snapshot, pod.namespace, claim.name)
-            if pvc is not None and claim.ephemeral and not _is_owner(pod, claim, pvc, snapshot):
+            pvc = claim_of(snapshot, pod.namespace, claim)
+            if pvc is not None and claim.ephemeral and not (claim.renewed or _is_owner(pod, claim, pvc, snapshot)):
                 return AttachedVolumes(frozenset(volumes), not_owned(pod.namespace, claim))
             csi = _volume_of_claim(pvc, snapshot, migrated) if pvc is not None else None
         if csi is not None:
@@ -284,7 +284,7 @@ def volumes_of_incoming(pod: PodClass, snapshot: Snapshot, migrated: Collection[
             except TranslationError as error:
                 return RequestedVolumes((), VolumeError(_untranslatable(volume, error)))
         else:
-            pvc = find_claim(snapshot, pod.namespace, claim.name)
+            pvc = claim_of(snapshot, pod.namespace, claim)
             if (claim_error := _claim_error(pod.namespace, claim, pvc)) is not None:
                 return RequestedVolumes((), claim_error)
             csi = _volume_of_claim(pvc, snapshot, migrated) if pvc is not None else None
@@ -299,7 +299,7 @@ def _claim_error(namespace: str, claim: Claim, pvc: PersistentVolumeClaim | None
         return VolumeError(_NAMELESS)
     if pvc is None:
         return VolumeError(f"looking up PVC {namespace}/{claim.name}: {claim_not_found(claim.name)}", fatal=False)
-    return VolumeError(not_owned(namespace, claim)) if claim.ephemeral else None
+    return VolumeError(not_owned(namespace, claim)) if claim.ephemeral and not claim.renewed else None
 
 
 def _volumes_with_claims(pod: PodClass) -> Iterator[tuple[Claim | None, Volume]]:

@@ -22,6 +22,7 @@ from predicates.objects import (
     NodeSelectorTerm,
     PersistentVolume,
     PersistentVolumeClaim,
+    PersistentVolumeClaimStatus,
     PodClass,
     Requirement,
     StorageClass,
@@ -48,6 +49,21 @@ def claim_key(namespace: str, name: str) -> str:
 def find_claim(snapshot: Snapshot, namespace: str, name: str) -> PersistentVolumeClaim | None:
     """Return a PersistentVolumeClaim, or None if it does not exist."""
     return cast("PersistentVolumeClaim | None", snapshot.of("PersistentVolumeClaim").get(claim_key(namespace, name)))
+
+
+def claim_of(snapshot: Snapshot, namespace: str, reference: Claim) -> PersistentVolumeClaim | None:
+    """Return the claim of a pod, or None if it does not exist. A renewed one is like the present claim, but unbound."""
+    found = find_claim(snapshot, namespace, reference.name)
+    if found is None or not reference.renewed:
+        return found
+    known = found.metadata.annotations
+    kept = {name: text for name, text in known.items() if name not in (BIND_COMPLETED, SELECTED_NODE)}
+    return replace(
+        found,
+        metadata=replace(found.metadata, annotations=kept, deletion_timestamp=None),
+        spec=replace(found.spec, volume_name=""),
+        status=PersistentVolumeClaimStatus(phase="Pending"),
+    )
 
 
 def find_volume(snapshot: Snapshot, name: str) -> PersistentVolume | None:

@@ -16,7 +16,7 @@ from predicates.storage import (
     SELECTED_NODE,
     WAIT_FOR_FIRST_CONSUMER,
     claim_not_found,
-    find_claim,
+    claim_of,
     find_storage_class,
     find_volume,
     fully_bound,
@@ -72,7 +72,7 @@ class PodClaimsIndex:
 def _look_up(pod: PodClass, snapshot: Snapshot) -> PodClaims:
     claims = []
     for reference in pod.claims:
-        claim = find_claim(snapshot, pod.namespace, reference.name)
+        claim = claim_of(snapshot, pod.namespace, reference)
         if (error := _claim_error(pod.namespace, reference, claim)) is not None:
             return PodClaims(error)
         assert claim is not None, "_claim_error reports missing claims"
@@ -108,7 +108,7 @@ def _claim_error(namespace: str, reference: Claim, claim: PersistentVolumeClaim 
     if claim.metadata.deletion_timestamp is not None:
         return f'persistentvolumeclaim "{reference.name}" is being deleted'
     # A newly created pod never owns an existing claim.
-    return not_owned(namespace, reference) if reference.ephemeral else None
+    return not_owned(namespace, reference) if reference.ephemeral and not reference.renewed else None
 
 
 class _BindingMode(NamedTuple):

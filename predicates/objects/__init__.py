@@ -268,6 +268,8 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     name: str
     ephemeral: bool  #: created for this pod from a volume claim template in its spec
     pod: str = ""  #: the name of the pod if ephemeral, else ""
+    #: Whether it is ephemeral, and of a pod that replaces a running one: created with it like the present claim.
+    renewed: bool = False
 
 
 class Load(NamedTuple):

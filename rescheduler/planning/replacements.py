@@ -155,12 +155,13 @@ class Replacements:
         Returns *pod* itself if the new pod will be like it, or if its controller's template is not known.
         """
         self._forget_old()
-        if (found := self._template(pod)) is None and not self._pod_classes.known:
+        found = self._template(pod)
+        if found is None and not self._pod_classes.known and not any(claim.ephemeral for claim in pod.cls.claims):
             return pod
         vpa = _VPA_UPDATES in pod.annotations
         key = pod.cls, pod.owner and pod.owner.uid, min(pod.generation, 2), vpa, found and found.revision
         if (cls := self._classes.get(key)) is None:
-            cls = self._classes[key] = self._class_or_running(pod, found, vpa=vpa)
+            cls = self._classes[key] = _with_new_claims(self._class_or_running(pod, found, vpa=vpa))
         return pod if cls is pod.cls else replace(pod, cls=cls, loads=())
 
     def blockers(self, pods: Iterable[Pod]) -> Iterator[Blocker]:
@@ -304,6 +305,13 @@ class Replacements:
         workload = self._snapshot.of(pod.owner.kind).get(f"{pod.namespace}/{pod.owner.name}")
         above = workload.metadata.owner_references if isinstance(workload, Workload | StatefulSet) else ()
         return {(pod.owner.kind, pod.owner.name), *((each.kind, each.name) for each in above if each.controller)}
+
+
+def _with_new_claims(cls: PodClass) -> PodClass:
+    """Return the class of a pod whose generic ephemeral volumes are created with it."""
+    if not any(claim.ephemeral for claim in cls.claims):
+        return cls
+    return replace(cls, claims=tuple(replace(claim, renewed=claim.ephemeral) for claim in cls.claims))
 
 
 def _vpas(snapshot: Snapshot) -> Mapping[str, Sequence[VerticalPodAutoscaler]]:

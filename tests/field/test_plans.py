@@ -73,6 +73,28 @@ def uses(name: str) -> dict[str, Any]:
     return {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]}
 
 
+def scratch(name: str, zone: str, *, mode: str = "WaitForFirstConsumer") -> list[Manifest]:
+    """Return a pod with a generic ephemeral volume, and its claim, volume in *zone* and storage class."""
+    template = {"spec": {"storageClassName": "fast", "accessModes": ["ReadWriteOnce"]}}
+    volumes = [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": template}}]
+    bound = claim(f"{name}-scratch", "pv")
+    bound["metadata"]["ownerReferences"] = [{"kind": "Pod", "name": name, "uid": f"uid-{name}", "controller": True}]
+    bound["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] = "od"
+    bound["spec"] |= {"storageClassName": "fast", "resources": {"requests": {"storage": "10Gi"}}}
+    here = {
+        "required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]}]}
+    }
+    kind = {"kind": "StorageClass", "metadata": {"name": "fast"}, "provisioner": "disk.csi", "volumeBindingMode": mode}
+    source = volume("pv", f"{name}-scratch", csi={"driver": "disk.csi", "volumeHandle": "v"}, nodeAffinity=here)
+    return [pod(name, "od", volumes=volumes), bound, source, kind]
+
+
+def only_in(zone: str, objects: list[Manifest]) -> list[Manifest]:
+    """Return *objects* with a storage class whose volumes are created in *zone* only."""
+    topologies = [{"matchLabelExpressions": [{"key": ZONE, "values": [zone]}]}]
+    return [each | ({"allowedTopologies": topologies} if each["kind"] == "StorageClass" else {}) for each in objects]
+
+
 def on_host(name: str) -> Manifest:
     match = [{"key": HOST, "operator": "In", "values": [name]}]
     return {"required": {"nodeSelectorTerms": [{"matchExpressions": match}]}}
@@ -84,6 +106,7 @@ def db_pod(name: str, **fields: Any) -> Manifest:
     return pod(name, "od", owner="apps/v1/StatefulSet", labels=labels, **fields)
 
 
+EPHEMERAL = "kubernetes documentation: generic ephemeral volumes"
 PARTITION: dict[str, Any] = {"updateStrategy": {"rollingUpdate": {"partition": 1}}}
 
 
@@ -335,6 +358,36 @@ CASES: dict[str, Case] = {
         cluster(pod("a-1", "od"), full_quota(scopes=["BestEffort"])),
         {"a-1": "s-1"},
         "kubernetes documentation: resource quotas",
+    ),
+    "a generic ephemeral volume: the new pod gets a new one": Case(
+        cluster(*scratch("a-1", "a")), {"a-1": "s-1"}, EPHEMERAL
+    ),
+    "a generic ephemeral volume in a zone without spot nodes": Case(
+        cluster(*scratch("a-1", "elsewhere")), {"a-1": "s-1"}, EPHEMERAL
+    ),
+    "two pods with generic ephemeral volumes": Case(
+        cluster(*scratch("a-1", "elsewhere"), *scratch("a-2", "a")), {"a-1": "s-1", "a-2": "s-1"}, EPHEMERAL
+    ),
+    "a generic ephemeral volume that can only be created in a zone without spot nodes": Case(
+        cluster(*only_in("elsewhere", scratch("a-1", "a"))), ["no-room-on-spot"], EPHEMERAL
+    ),
+    "a generic ephemeral volume of a class that does not wait for the pod": Case(
+        cluster(*scratch("a-1", "a", mode="Immediate")), ["no-room-on-spot"], EPHEMERAL
+    ),
+    "a generic ephemeral volume of which a node attaches no more": Case(
+        cluster(
+            *scratch("a-1", "a"),
+            *(
+                {
+                    "kind": "CSINode",
+                    "metadata": {"name": name},
+                    "spec": {"drivers": [{"name": "disk.csi", "nodeID": name, "allocatable": {"count": room}}]},
+                }
+                for name, room in (("s-1", 0), ("s-2", 1))
+            ),
+        ),
+        {"a-1": "s-2"},
+        EPHEMERAL,
     ),
     "two pods that share a ReadWriteOnce claim": Case(
         cluster(

@@ -266,7 +266,7 @@ def volume_terms(snapshot: Snapshot, pod: Pod) -> list[tuple[NodeSelectorTerm, .
 
 def _volumes(snapshot: Snapshot, pod: Pod) -> Iterator[PersistentVolume]:
     for reference in pod.cls.claims:
-        claim = find_claim(snapshot, pod.namespace, reference.name)
+        claim = None if reference.ephemeral else find_claim(snapshot, pod.namespace, reference.name)
         if claim is not None and claim.spec.volume_name:
             volume = find_volume(snapshot, claim.spec.volume_name)
             if volume is not None:
