@@ -115,6 +115,10 @@ class Observer(ClusterQueries):
 
     # -- assertions
 
+    def wait_told(self, node: str, reason: str, text: str) -> None:
+        """Wait until one of our Kubernetes Events with *reason* about *node* contains *text*."""
+        self.eventually(lambda: any(text in message for message in self.messages(node, reason)), f"{reason}: {text}")
+
     def eventually(
         self,
         predicate: Any,
