@@ -105,6 +105,18 @@ def controllers() -> list[Json]:
     return [deployment("web", 1), statefulset("db", 1), replication_controller("old"), tolerant]
 
 
+def edit_stateful_set(cluster: ControlPlane) -> None:
+    """Edit the pod template of the StatefulSet of `controllers`, which keeps its pod: it has an old revision then."""
+    strategy = {"type": "OnDelete", "rollingUpdate": None}
+    template = {"metadata": {"annotations": {"edited": "true"}}}
+    path = "/apis/apps/v1/namespaces/default/statefulsets/db"
+    cluster.api.patch(path, {"spec": {"updateStrategy": strategy, "template": template}})
+    cluster.wait_for(
+        lambda: len({cluster.api.get(path)["status"].get(f"{each}Revision") for each in ("current", "update")}) == 2,
+        "an old revision",
+    )
+
+
 class TestWithout:
     """Tests with each right removed."""
 
@@ -336,6 +348,7 @@ class TestAllIsUsed:
             exercise_rare_rights(cluster, DAEMON)
         with machines(observer, tmp_path, 2, 2) as pool, installed(installation, objects, ("a",)):
             observer.start_on("od-1", *controllers(), pods=4)
+            edit_stateful_set(cluster)
             cluster.apply([namespace("red")])
             observer.start_on("od-2", statefulset("web", 5, namespace="red"), pods=5)
             observer.running(9 + 1)  # including the pod of the replica
