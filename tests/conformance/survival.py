@@ -50,6 +50,7 @@ class Tally:
     refused: int = 0  #: pools that are not certified
     allowed: int = 0  #: those of them that brute force allows
     unrecorded: int = 0  #: the same, of pods that need volumes or devices, which brute force does not record
+    failing: int = 0  #: pools that are left out: a plugin returns an error, such as for requests below 0
 
     def __str__(self) -> str:
         share = self.allowed / self.refused if self.refused else 0
@@ -57,7 +58,8 @@ class Tally:
             f"{self.clusters} clusters, {self.plans} drains, {self.pools} pools with {self.pods} pods: "
             f"{self.certified} certified, {self.homeless} homeless pods in them; {self.refused} refused, "
             f"{self.allowed} of them allowed by brute force ({share:.1%} of the refused, "
-            f"{self.allowed / max(1, self.pools):.1%} of all), {self.unrecorded} without recording claims"
+            f"{self.allowed / max(1, self.pools):.1%} of all), {self.unrecorded} without recording claims; "
+            f"{self.failing} pools left out, for which a score plugin fails"
         )
 
 
@@ -99,9 +101,13 @@ def compare(oracle: Oracle, seed: int, tally: Tally) -> Iterator[str]:
     tally.plans += len(plans)
     for pool in certificate.pools:
         lost = _BruteForce(oracle, state, pool.pool, ending, Random(seed))
+        try:
+            homeless = lost.run()
+        except PluginError:
+            tally.failing += 1
+            continue
         tally.pools += 1
         tally.pods += len(lost.must_run)
-        homeless = lost.run()
         if pool.survived:
             tally.certified += 1
             tally.homeless += len(homeless)
@@ -184,10 +190,7 @@ class _BruteForce:
         )
 
     def _bound(self, pod: Json) -> bool:
-        try:
-            answer = self._oracle.ask({"mode": "score", "snapshot": self._state, "pods": [_key(pod)]})
-        except PluginError:
-            return False
+        answer = self._oracle.ask({"mode": "score", "snapshot": self._state, "pods": [_key(pod)]})
         totals = answer["scores"][0]["total"]
         if not totals:
             return False
