@@ -2,6 +2,7 @@
 after.
 """
 
+import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -80,6 +81,10 @@ def _identifiers(node: Node) -> set[tuple[str, str]]:
 # :mod:`rescheduler.planning.last_look` decides whether the request may be sent.
 
 
+#: The number of Nodes that are read one by one. If more are needed, all are listed.
+_SINGLE_NODES: Final = 16
+
+
 class LastLook:
     """The checks of one order for the machine of *node*. Providers call it before each request.
 
@@ -141,7 +146,9 @@ class LastLook:
         namespaces = {debt.controller.namespace for debt in terms.debts}
         pods = cluster.pods(name, namespaces)
         minimum = terms.policy is not None and terms.policy.min_on_demand_nodes > 0
-        nodes = {each.name: each for each in cluster.nodes()} if minimum or terms.debts else {}
+        owners = {owner for state in states.values() for owner in state.owners}
+        hosts = {pod.node_name for pod in pods if pod.owner and (pod.namespace, pod.owner.uid) in owners} - {""}
+        nodes = {each.name: each for each in self._nodes(hosts, everything=minimum)}
         return objection(
             self._node,
             terms,
@@ -155,6 +162,16 @@ class LastLook:
                 ),
             ),
         )
+
+    def _nodes(self, names: Collection[str], *, everything: bool) -> list[Node]:
+        """Read the Nodes *names* that exist; all Nodes if *everything* is needed, or if they are many."""
+        if everything or len(names) > _SINGLE_NODES:
+            return self._access.cluster.nodes()
+        found = []
+        for name in sorted(names):
+            with contextlib.suppress(NotFound):
+                found.append(self._access.cluster.node(name))
+        return found
 
     def _states(self) -> dict[Controller, ControllerState]:
         controllers = frozenset(debt.controller for debt in self._terms.debts)
