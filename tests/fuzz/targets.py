@@ -354,7 +354,7 @@ def ask(target: AttackTarget, method: str, path: str, body: Any = None) -> tuple
     connection = http.client.HTTPConnection("127.0.0.1", target.port, timeout=_TIMEOUT)
     if target.tls is not None:
         connection = http.client.HTTPSConnection("127.0.0.1", target.port, timeout=_TIMEOUT, context=target.tls)
-    shown = dict(line.decode().split(": ", 1) for line in target.headers)
+    shown = dict(line.decode().split(": ", 1) for line in target.headers) | {"Content-Type": "application/json"}
     with contextlib.closing(connection):
         connection.request(method, path, None if body is None else json.dumps(body), shown)
         response = connection.getresponse()
