@@ -91,7 +91,6 @@ class HttpConnection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._last_received = self.loop.time()
         self._start_receive_timer()
 
     def data_received(self, data: bytes) -> None:
