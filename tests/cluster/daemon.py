@@ -14,7 +14,7 @@ from typing import IO, Any, Self
 import httpx2
 
 from devcluster.api import Json
-from devcluster.errors import ApiError
+from devcluster.errors import ApiError, PlaneError
 from devcluster.manifests import ON_DEMAND, deployment, mixed_nodes
 from devcluster.plane import ControlPlane
 from devcluster.stages import NEVER, TERMINATE_AFTER
@@ -204,7 +204,13 @@ class ClusterQueries:
             pods = self.pods(app)
             return len(pods) == count and all(_condition(pod, "Ready") == "True" for pod in pods)
 
-        self.eventually(all_ready, f"{count} pods {app} Ready")
+        try:
+            self.eventually(all_ready, f"{count} pods {app} Ready")
+        except PlaneError as error:
+            error.add_note(
+                f"the pods: {[(pod['metadata'], pod['status'], self.places(app)) for pod in self.pods(app)]}"
+            )
+            raise
 
     def places(self, app: str = "") -> dict[str, int]:
         """Return the number of pods on each node; "" counts unbound pods."""
