@@ -238,6 +238,10 @@ class PodClasses:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self.known = any(snapshot.of(kind) for kind in CLASSES)  #: False if they were not read
+        classes = [each for each in snapshot.of("PriorityClass").values() if isinstance(each, PriorityClass)]
+        self._priorities = {each.metadata.name: each.value for each in classes}
+        defaults = sorted((each.value, each.metadata.name) for each in classes if each.global_default)
+        self._default = next((name for _, name in defaults), "")
 
     def missing(self, template: PodSpec) -> str:
         """Return which class of the *template* does not exist, for which admission rejects new pods, or ""."""
@@ -265,11 +269,9 @@ class PodClasses:
         If the classes are not known, it is that of other pods of the same class.
         """
         name = (running if template is None else template).priority_class_name
-        known = [each for each in self._snapshot.of("PriorityClass").values() if isinstance(each, PriorityClass)]
-        if known:
-            defaults = sorted((each.value, each.metadata.name) for each in known if each.global_default)
-            name = name or next((default for _, default in defaults), "")
-            value = next((each.value for each in known if each.metadata.name == name), None if name else 0)
+        if self._priorities:
+            name = name or self._default
+            value = self._priorities.get(name) if name else 0
             if value is None:
                 return spec
             return spec if running.priority is None and not value else _with_priority(spec, name, value)

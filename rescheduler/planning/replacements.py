@@ -40,7 +40,7 @@ from predicates.pod_classes import pod_amounts, pod_class
 from predicates.quantity import QuantityError, parse
 from predicates.snapshot import Snapshot
 from predicates.wire import without_nulls
-from rescheduler.planning.admission import CLASSES, Bounds, LimitRanges, PodClasses, recommended, stronger
+from rescheduler.planning.admission import CLASSES, Amounts, Bounds, LimitRanges, PodClasses, recommended, stronger
 from rescheduler.planning.outcome import Blocker, Reason
 
 #: Kinds of controllers whose pod templates are read.
@@ -67,8 +67,6 @@ _ADDED_LABELS: Final = frozenset(
         "batch.kubernetes.io/job-completion-index",
     }
 )
-
-_Amounts = Mapping[str, QuantityText]
 
 _NOTHING: Final = ResourceRequirements()
 
@@ -118,7 +116,7 @@ class _Admission:
         )
         return running if given == running else given
 
-    def _amounts(self, declared: _Amounts, current: _Amounts, defaults: _Amounts) -> dict[str, QuantityText]:
+    def _amounts(self, declared: Amounts, current: Amounts, defaults: Amounts) -> dict[str, QuantityText]:
         kept = current if self.running_counts or self.unknown else {}
         amounts: dict[str, QuantityText] = {}
         for name in sorted({*declared, *kept, *defaults}):

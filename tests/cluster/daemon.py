@@ -207,9 +207,8 @@ class ClusterQueries:
         try:
             self.eventually(all_ready, f"{count} pods {app} Ready")
         except PlaneError as error:
-            error.add_note(
-                f"the pods: {[(pod['metadata'], pod['status'], self.places(app)) for pod in self.pods(app)]}"
-            )
+            pods = [(pod["metadata"], pod["spec"].get("nodeName"), pod["status"]) for pod in self.pods(app)]
+            error.add_note(f"the pods: {pods}")
             raise
 
     def places(self, app: str = "") -> dict[str, int]:

@@ -1,6 +1,7 @@
 """What changes between an empty node and the request that ends its machine: the machine stays, and the node opens."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 from typing import Final
@@ -95,40 +96,41 @@ def refuse_orders(pool: PoolMachines) -> None:
     pool.faulty_app.inject(Fault(path="/pool/terminate", status=503, times=10_000))
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_machine_stays_if_it_may_not_end_any_more(
-    cluster: ControlPlane, observer: Observer, tmp_path: Path, change: str
-) -> None:
-    act, flags = CHANGES[change]
+@contextmanager
+def refusing(observer: Observer, tmp_path: Path) -> Iterator[PoolMachines]:
+    """Start two machines with five pods beside a spot node, in a pool that refuses every order."""
     with machines(observer, tmp_path, 2, 1) as pool:
         pool.fill(web=2, api=3)
         observer.running(5)
         refuse_orders(pool)
         observer.open_all()
-        with Daemon(cluster, *FLAGS, *flags, *pool.flags):
-            observer.eventually(pool.orders, "an order")
-            act(cluster)
-            observer.eventually(lambda: NODE not in observer.marks(), "the node reopened", never=pool.ordered)
-            pool.faulty_app.forget()
-            observer.stays(lambda: NODE in pool.ordered(), False, seconds=8)
+        yield pool
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_machine_stays_if_it_may_not_end_any_more(
+    cluster: ControlPlane, observer: Observer, tmp_path: Path, change: str
+) -> None:
+    act, flags = CHANGES[change]
+    with refusing(observer, tmp_path) as pool, Daemon(cluster, *FLAGS, *flags, *pool.flags):
+        observer.eventually(pool.orders, "an order")
+        act(cluster)
+        observer.eventually(lambda: NODE not in observer.marks(), "the node reopened", never=pool.ordered)
+        pool.faulty_app.forget()
+        observer.stays(lambda: NODE in pool.ordered(), False, seconds=8)
 
 
 def test_the_machine_stays_while_the_moved_pods_are_on_a_node_that_is_gone(
     cluster: ControlPlane, observer: Observer, tmp_path: Path
 ) -> None:
     """The pods look as if they ran until the pod garbage collector deletes them, which takes up to a minute."""
-    with machines(observer, tmp_path, 2, 1) as pool:
-        pool.fill(web=2, api=3)
-        observer.running(5)
-        refuse_orders(pool)
-        observer.open_all()
-        with Daemon(cluster, *FLAGS, *pool.flags):
-            observer.eventually(pool.orders, "an order")
-            cluster.api.patch(f"/api/v1/nodes/{OTHER}", {"spec": {"unschedulable": True}})
-            cluster.api.delete("/api/v1/nodes/spot-1")
-            pool.faulty_app.forget()
-            observer.eventually(lambda: NODE not in observer.marks(), "the node reopened", never=pool.ordered)
-            observer.stays(lambda: NODE in pool.ordered(), False, seconds=8)
+    with refusing(observer, tmp_path) as pool, Daemon(cluster, *FLAGS, *pool.flags):
+        observer.eventually(pool.orders, "an order")
+        cluster.api.patch(f"/api/v1/nodes/{OTHER}", {"spec": {"unschedulable": True}})
+        cluster.api.delete("/api/v1/nodes/spot-1")
+        pool.faulty_app.forget()
+        observer.eventually(lambda: NODE not in observer.marks(), "the node reopened", never=pool.ordered)
+        observer.stays(lambda: NODE in pool.ordered(), False, seconds=8)
 
 
 def restarted(cluster: ControlPlane, observer: Observer, pool: PoolMachines, *flags: str) -> None:
@@ -146,11 +148,7 @@ def restarted(cluster: ControlPlane, observer: Observer, pool: PoolMachines, *fl
 def test_a_resumed_removal_follows_the_minimum_of_today(
     cluster: ControlPlane, observer: Observer, tmp_path: Path
 ) -> None:
-    with machines(observer, tmp_path, 2, 1) as pool:
-        pool.fill(web=2, api=3)
-        observer.running(5)
-        refuse_orders(pool)
-        observer.open_all()
+    with refusing(observer, tmp_path) as pool:
         restarted(cluster, observer, pool, "--min-on-demand-nodes=2")
 
 
@@ -158,11 +156,7 @@ def test_a_resumed_removal_ends_on_a_node_that_is_not_on_demand_today(
     cluster: ControlPlane, observer: Observer, tmp_path: Path
 ) -> None:
     """The node is reopened once the pool cannot carry out the first order any more."""
-    with machines(observer, tmp_path, 2, 1) as pool:
-        pool.fill(web=2, api=3)
-        observer.running(5)
-        refuse_orders(pool)
-        observer.open_all()
+    with refusing(observer, tmp_path) as pool:
         restarted(cluster, observer, pool, f"--on-demand-node-label={ON_DEMAND}=yes")
         assert any("plan is no longer valid" in each for each in observer.messages(NODE, "DrainFailed"))
 
@@ -235,15 +229,10 @@ def test_a_daemon_that_is_killed_soon_after_each_start_reopens_the_node(
 
 def test_the_machine_ends_once_the_provider_answers(cluster: ControlPlane, observer: Observer, tmp_path: Path) -> None:
     """Without a change, the same scene ends with the machine: the checks do not stop every order."""
-    with machines(observer, tmp_path, 2, 1) as pool:
-        pool.fill(web=2, api=3)
-        observer.running(5)
-        refuse_orders(pool)
-        observer.open_all()
-        with Daemon(cluster, *FLAGS, "--min-on-demand-nodes=1", *pool.flags):
-            observer.eventually(pool.orders, "an order")
-            pool.faulty_app.forget()
-            observer.eventually(lambda: pool.ordered() == [NODE], "the order of the machine")
+    with refusing(observer, tmp_path) as pool, Daemon(cluster, *FLAGS, "--min-on-demand-nodes=1", *pool.flags):
+        observer.eventually(pool.orders, "an order")
+        pool.faulty_app.forget()
+        observer.eventually(lambda: pool.ordered() == [NODE], "the order of the machine")
 
 
 def test_late_pods_move_before_the_machine_ends(cluster: ControlPlane, observer: Observer, tmp_path: Path) -> None:
