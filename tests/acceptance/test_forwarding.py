@@ -151,7 +151,10 @@ def test_large_bodies_are_forwarded(guarded: ProxyWorld) -> None:
     body = b"0123456789abcdef" * (1 << 20)
     guarded.server.faulty_app.inject(Fault(path="/big", status=200, body=body.decode()))
     answer = httpx2.post(
-        f"{guarded.url}/big", content=(body[start:][: 1 << 16] for start in range(0, len(body), 1 << 16)), timeout=60
+        f"{guarded.url}/big",
+        content=(body[start:][: 1 << 16] for start in range(0, len(body), 1 << 16)),
+        headers={"Content-Type": "application/json"},
+        timeout=60,
     )
     (arrived,) = seen(guarded)
     digests = [hashlib.sha256(content).hexdigest() for content in (body, arrived.body, answer.content)]
