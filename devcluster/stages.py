@@ -7,6 +7,8 @@ deleted pod disappears immediately. Annotations on a pod, or on a controller's p
 - COMPLETE_AFTER: a Go duration until a pod of a Job succeeds, or `never`
 - TERMINATE_AFTER: a Go duration until a deleted pod disappears, `never`, or `grace` for the pod's grace period
 - READY_ON: a prefix of node names; on other nodes the pod never becomes Ready
+
+A pod with readiness gates becomes Ready when somebody has set the conditions that they name, as with a real kubelet.
 """
 
 from collections.abc import Iterable
@@ -38,6 +40,45 @@ _ON_ITS_NODE = {
 }
 
 
+#: The Ready condition of kwok's stage "pod-ready", and the conditions of readiness gates, which a kubelet never sets.
+_READY = '  status: "True"\n  type: Ready\n'
+_GATES = """{{ range .spec.readinessGates }}
+- lastTransitionTime: {{ $now | Quote }}
+  status: "True"
+  type: {{ .conditionType | Quote }}
+{{ end }}
+"""
+_READY_WITHOUT_GATES = _READY.replace('"True"', '"{{ if .spec.readinessGates }}False{{ else }}True{{ end }}"')
+
+#: A running pod becomes Ready when the conditions of all readiness gates are true.
+_GATES_OPEN = {
+    "apiVersion": "kwok.x-k8s.io/v1alpha1",
+    "kind": "Stage",
+    "metadata": {"name": "pod-gates-open"},
+    "spec": {
+        "resourceRef": {"apiGroup": "v1", "kind": "Pod"},
+        "selector": {
+            "matchExpressions": [
+                {"key": ".metadata.deletionTimestamp", "operator": "DoesNotExist"},
+                {"key": ".status.phase", "operator": "In", "values": ["Running"]},
+                {
+                    "key": '[.status.conditions[]? | select(.status == "True") | .type] as $true'
+                    " | [.spec.readinessGates[]?.conditionType] as $gates"
+                    ' | if ($gates | length) > 0 and ($gates - $true) == [] and (["Ready"] - $true) != []'
+                    ' then "yes" else "no" end',
+                    "operator": "In",
+                    "values": ["yes"],
+                },
+            ]
+        },
+        "next": {
+            "statusTemplate": '{{ $now := Now }}\nconditions:\n- type: Ready\n  status: "True"\n'
+            "  lastTransitionTime: {{ $now | Quote }}\n"
+        },
+    },
+}
+
+
 def write(upstream: Iterable[Path], into: Path) -> list[Path]:
     """Write the *upstream* stages, extended by the annotations, to the folder *into*, and return the files."""
     into.mkdir(parents=True, exist_ok=True)
@@ -49,13 +90,21 @@ def write(upstream: Iterable[Path], into: Path) -> list[Path]:
             _delay(spec, _DELAYED_BY[name])
             if name == "pod-ready":
                 spec["selector"]["matchExpressions"].append(_ON_ITS_NODE)
+                spec["next"]["statusTemplate"] = _gated(spec["next"]["statusTemplate"])
         elif name == "node-heartbeat":
             earliest, latest = (seconds * 1000 for seconds in HEARTBEAT_SECONDS)
             spec["delay"] = {"durationMilliseconds": earliest, "jitterDurationMilliseconds": latest}
         target = into / source.name
         target.write_text(yaml.safe_dump(stage))
         written.append(target)
-    return written
+    (into / "pod-gates-open.yaml").write_text(yaml.safe_dump(_GATES_OPEN))
+    return [*written, into / "pod-gates-open.yaml"]
+
+
+def _gated(template: str) -> str:
+    assert _READY in template
+    assert _GATES in template
+    return template.replace(_READY, _READY_WITHOUT_GATES).replace(_GATES, "")
 
 
 def _delay(spec: dict[str, Any], annotation: str) -> None:

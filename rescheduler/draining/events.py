@@ -241,7 +241,7 @@ class SurgeRead:
 
     mark: SurgeMark
     fault: str = ""  #: why it cannot roll out now, or ""
-    progress_seconds: float = 0.0  #: its ``progressDeadlineSeconds``, and the time for its pods to become available
+    progress_seconds: float = 0.0  #: what its ``progressDeadlineSeconds`` and ``minReadySeconds`` allow in all
 
 
 @dataclass(frozen=True, slots=True)

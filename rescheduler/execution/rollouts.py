@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 from functools import partial
+from math import ceil
 from typing import Final
 
 from rescheduler.clock import Clock
@@ -25,7 +26,7 @@ from rescheduler.observe import events
 from rescheduler.observe.events import InvolvedNode, SurgeResult
 from rescheduler.planning.forms import utc
 from rescheduler.planning.outcome import Surge
-from rescheduler.planning.surges import is_settled, replicas_of, why_no_surge
+from rescheduler.planning.surges import is_settled, limits_of, replicas_of, why_no_surge
 
 #: Errors after which the same request may succeed.
 _TRANSIENT: Final = (Retryable, Unauthorized, Conflict)
@@ -67,8 +68,8 @@ class Rollouts:
             fault = f"Deployment {surge} was replaced by another one of the same name"
         elif not fault and replicas > surge.restarts:
             fault = f"Deployment {surge} has {replicas} replicas, and the plan was made for {surge.restarts}"
-        seconds = read.progress_seconds + replicas * read.min_ready_seconds
-        return SurgeRead(mark, fault, float(seconds))
+        steps = ceil(replicas / max(1, limits_of(read.deployment)[0]))  # each of them is progress
+        return SurgeRead(mark, fault, float(steps * (read.progress_seconds + read.min_ready_seconds)))
 
     def _ask(self, mark: SurgeMark) -> ActionResult:
         try:

@@ -16,17 +16,20 @@ from tests.cluster.observer import Observer
 
 
 class Watched:
-    """All objects in the namespace `default` that *listing* returns, and each later change of them, for *apply*."""
+    """All objects in *namespace* that *listing* returns, and each later change of them, for *apply*."""
 
-    def __init__(self, listing: Callable[..., Any], apply: Callable[[str, Any], None]) -> None:
+    def __init__(
+        self, listing: Callable[..., Any], apply: Callable[[str, Any], None], namespace: str = "default"
+    ) -> None:
         self._listing = listing
         self._apply = apply
+        self._namespace = namespace
         self._stream = watch.Watch()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Apply the objects as they are now, and then the changes, in a thread."""
-        body = json.loads(self._listing("default", _preload_content=False).data)
+        body = json.loads(self._listing(self._namespace, _preload_content=False).data)
         for item in body["items"]:
             self._apply("ADDED", item)
         since = str(body["metadata"]["resourceVersion"])
@@ -44,16 +47,16 @@ class Watched:
 
     def _follow(self, since: str) -> None:
         with contextlib.suppress(ProtocolError):  # the end of the stream after the end of the test
-            for event in self._stream.stream(self._listing, "default", resource_version=since):
+            for event in self._stream.stream(self._listing, self._namespace, resource_version=since):
                 self._apply(event["type"], event["raw_object"])
 
 
 class ReadyWatch:
-    """The lowest number of Ready pods of each app since :meth:`judge`."""
+    """The lowest number of Ready pods of each app in *namespace* since :meth:`judge`."""
 
-    def __init__(self, plane: ControlPlane) -> None:
+    def __init__(self, plane: ControlPlane, namespace: str = "default") -> None:
         api = client.CoreV1Api(config.new_client_from_config(str(plane.kubeconfig)))
-        self.pods = Watched(api.list_namespaced_pod, self._apply)
+        self.pods = Watched(api.list_namespaced_pod, self._apply, namespace)
         self._ready: defaultdict[str, set[str]] = defaultdict(set)
         self.least: dict[str, int] = {}
         self.events = 0

@@ -196,6 +196,28 @@ def test_a_pod_becomes_ready_on_the_named_nodes(cluster: ControlPlane) -> None:
     assert bad["status"]["phase"] == "Pending"
 
 
+def test_a_pod_with_readiness_gates_becomes_ready_when_their_conditions_are_set(cluster: ControlPlane) -> None:
+    gates = [{"conditionType": f"example.org/{name}"} for name in ("one", "two")]
+    cluster.apply([manifests.spot("n1"), manifests.pod("gated", readinessGates=gates)])
+
+    def conditions() -> dict[str, str]:
+        [pod] = pods(cluster, "gated")
+        return {each["type"]: each["status"] for each in pod["status"].get("conditions", ())}
+
+    def set_gate(name: str) -> None:
+        status = {"conditions": [{"type": f"example.org/{name}", "status": "True"}]}
+        path = "/api/v1/namespaces/default/pods/gated/status"
+        cluster.api.patch(path, {"status": status}, "application/strategic-merge-patch+json")
+
+    cluster.wait_for(lambda: conditions().get("ContainersReady") == "True")
+    assert conditions()["Ready"] == "False"
+    set_gate("one")
+    cluster.wait_for(lambda: conditions().get("example.org/one") == "True")
+    assert (conditions()["Ready"], conditions().get("example.org/two")) == ("False", None)
+    set_gate("two")
+    cluster.wait_for(lambda: conditions()["Ready"] == "True")
+
+
 def test_a_service_account_has_the_permissions_of_rbac(cluster: ControlPlane) -> None:
     cluster.apply([manifests.namespace("apart"), account("apart", "reader"), *may_list_nodes("apart", "reader")])
     config = cluster.service_account_kubeconfig("apart", "reader")

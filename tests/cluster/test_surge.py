@@ -14,7 +14,6 @@ import pytest
 from kubernetes import client, config
 
 from devcluster.api import MERGE_PATCH, Json
-from devcluster.errors import ApiError
 from devcluster.manifests import IMAGE, ON_DEMAND, deployment, node, pod, spot
 from devcluster.plane import ControlPlane
 from devcluster.stages import READY_ON, START_AFTER, TERMINATE_AFTER
@@ -28,7 +27,17 @@ from tests.cluster.observer import Observer
 from tests.cluster.ready_watch import ReadyWatch, never_down
 from tests.cluster.rendering import composed
 from tests.cluster.replicas import ReplicatedInstallation, installed
-from tests.cluster.surge_scenes import DEPLOYMENTS, SURGE, budget, restarted, scene, template
+from tests.cluster.surge_scenes import (
+    DEPLOYMENTS,
+    SURGE,
+    budget,
+    is_rejected,
+    no_restarts,
+    restarted,
+    scene,
+    template,
+    wait_drained,
+)
 from tests.cluster.webhooks import rule
 
 log = logging.getLogger(__name__)
@@ -58,7 +67,7 @@ def test_what_budgets_forbid_moves_without_downtime(cluster: ControlPlane, obser
                     )
                 observer.wait_unmarked()
             for app in names:
-                assert {"SurgeStarted", "SurgeDone", "NodeDrained"} <= observer.events(node_of[app])
+                wait_drained(observer, node_of[app])
                 cluster.api.delete(f"/api/v1/nodes/{node_of[app]}")
             seconds = (SystemClock().now() - begun).total_seconds()
             figures = (min(watched.least.values()), len(observer.evictions()), pods.requests, len(pods.failed))
@@ -130,21 +139,6 @@ REJECTED: Final[dict[str, tuple[Json, bool, tuple[str, str, Json, str]]]] = {
     "the change of the template": (rule("apps", "deployments", "UPDATE"), True, CHANGE),
     "every new pod, because it is away": (rule("", "pods", "CREATE"), False, NEW_POD),
 }
-
-
-def no_restarts(request: Json) -> Json | None:
-    asked = request["object"]
-    template = asked["spec"].get("template", asked)
-    restarts = RESTARTED_AT in template["metadata"].get("annotations", {})
-    return {"status": "Failure", "code": 403, "message": "no restarts today"} if restarts else None
-
-
-def is_rejected(cluster: ControlPlane, request: tuple[str, str, Json, str]) -> bool:
-    try:
-        cluster.api.request(*request, {"dryRun": "All"})
-    except ApiError as error:
-        return "no-restarts" in str(error)
-    return False
 
 
 @pytest.mark.parametrize("what", REJECTED)

@@ -1,64 +1,37 @@
 """What happens to others in the middle of a rolling update: never below, and the template as before or completed."""
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from devcluster.api import Json
-from devcluster.faults.injected import Hook
-from devcluster.faults.proxy import before_api_server, redirected
-from devcluster.faults.rules import FaultRule
 from devcluster.manifests import deployment
 from devcluster.plane import ControlPlane
-from devcluster.stages import READY_ON, START_AFTER
+from devcluster.stages import START_AFTER
 from rescheduler.clock import SystemClock
 from rescheduler.kube.deployments import RESTARTED_AT
 from tests.cluster.bad_days import NODE_1
 from tests.cluster.daemon import Daemon
 from tests.cluster.observer import Observer
 from tests.cluster.ready_watch import never_down
-from tests.cluster.surge_scenes import DEPLOYMENTS, SURGE, restarted, scene, template
-
-WEB: Final = f"{DEPLOYMENTS}/web"
-
-
-@contextmanager
-def disturbed(
-    cluster: ControlPlane, folder: Path, before: Callable[[], object] | None, after: Callable[[], object] | None = None
-) -> Iterator[Daemon]:
-    """Run a daemon; call *before* directly before its first change of a Deployment arrives, and *after* after it."""
-
-    def calling(act: Callable[[], object]) -> Callable[[object], bool]:
-        return lambda _: (act(), True)[1]
-
-    with before_api_server(cluster) as proxy:
-        if before is not None:
-            proxy.rules.add(FaultRule("patch deployments", Hook("before", calling(before))))
-        if after is not None:
-            proxy.rules.add(FaultRule("patch deployments", Hook("after", calling(after))))
-        kubeconfig = redirected(cluster.kubeconfig, proxy, folder / "kubeconfig")
-        with Daemon(cluster, *SURGE, kubeconfig=kubeconfig) as daemon:
-            yield daemon
+from tests.cluster.surge_scenes import (
+    SURGE,
+    WEB,
+    autoscaler,
+    counted,
+    disturbed,
+    quota,
+    restarted,
+    scene,
+    template,
+    wait_drained,
+)
 
 
 def annotated(value: str | None) -> Json:
     return {"metadata": {"annotations": {RESTARTED_AT: value}}}
-
-
-def quota(**hard: str) -> Json:
-    meta = {"name": "team", "namespace": "default"}
-    return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta, "spec": {"hard": hard}}
-
-
-def counted(cluster: ControlPlane, **hard: str) -> None:
-    """Create a quota and wait until it is enforced."""
-    cluster.apply([quota(**hard)])
-    path = cluster.api.path(quota())
-    cluster.wait_for(lambda: cluster.api.get(path).get("status", {}).get("used"), "the quota to count")
 
 
 OTHER: Final = "2026-01-01T00:00:00Z"
@@ -80,7 +53,7 @@ def test_an_edit_by_somebody_else_ends_the_drain(
     edit, text, value = EDITS[kind]
     scene(observer, "web", annotations={START_AFTER: "4s"})
     before, pods = template(observer, "web"), observer.uids("web")
-    with never_down(observer, "web"), disturbed(cluster, tmp_path, None, lambda: cluster.api.patch(WEB, edit)):
+    with never_down(observer, "web"), disturbed(cluster, tmp_path, lambda: cluster.api.patch(WEB, edit), when="after"):
         observer.wait_told(NODE_1, "DrainFailed", text)
         observer.wait_unmarked()
         cluster.api.patch(WEB, {"spec": {"paused": False}})
@@ -122,8 +95,7 @@ def test_a_target_that_vanishes_is_replaced(cluster: ControlPlane, observer: Obs
         observer.eventually(lambda: observer.kinds().get("spot") == 1, "the new pod on a spot node")
         lose(cluster, observer)
         observer.eventually(lambda: observer.kinds() == {"spot": 1}, "the pod on the other spot node")
-        observer.wait_unmarked()
-    assert {"SurgeDone", "NodeDrained"} <= observer.events(NODE_1)
+        wait_drained(observer)
 
 
 def test_the_loss_of_all_targets_costs_nothing(cluster: ControlPlane, observer: Observer) -> None:
@@ -147,41 +119,6 @@ def lose(cluster: ControlPlane, observer: Observer) -> None:
     cluster.api.delete(f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}", gracePeriodSeconds=0)
 
 
-@pytest.mark.parametrize("starts", [True, False], ids=["completed", "rolled back"])
-def test_limits_of_a_deployment_are_kept(cluster: ControlPlane, observer: Observer, starts: bool) -> None:
-    """Without a history there is no old ReplicaSet to return to once the roll-out is complete."""
-    scene(observer, "web", annotations={} if starts else {READY_ON: "on-demand"})
-    limits = {"revisionHistoryLimit": 0, "minReadySeconds": 3, "progressDeadlineSeconds": 5}
-    generation = cluster.api.patch(WEB, {"spec": limits})["metadata"]["generation"]
-
-    def settled() -> bool:
-        status = cluster.api.get(WEB)["status"]
-        return bool(status["observedGeneration"] == generation and status.get("availableReplicas") == 1)
-
-    observer.eventually(settled, "the Deployment available by its new limits")
-    before, pods = template(observer, "web"), observer.uids("web")
-    with never_down(observer, "web"), Daemon(cluster, *SURGE):
-        wanted = "NodeDrained" if starts else "SurgeRolledBack"
-        observer.eventually(lambda: wanted in observer.events(NODE_1), wanted)
-        observer.wait_unmarked()
-        observer.eventually(lambda: len(observer.pods("web")) == 1, "one pod")
-    assert observer.kinds() == {"spot" if starts else "on-demand": 1}
-    if not starts:
-        assert (template(observer, "web"), observer.uids("web")) == (before, pods)
-        assert any("timed out progressing" in text for text in observer.messages(NODE_1, "DrainFailed"))
-    assert len(cluster.api.items("/apis/apps/v1/namespaces/default/replicasets")) == 1
-
-
-def autoscaler(least: int) -> Json:
-    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
-    return {
-        "apiVersion": "autoscaling/v2",
-        "kind": "HorizontalPodAutoscaler",
-        "metadata": {"name": "web", "namespace": "default"},
-        "spec": {"scaleTargetRef": target, "minReplicas": least, "maxReplicas": 3},
-    }
-
-
 def test_an_autoscaler_may_scale_meanwhile(cluster: ControlPlane, observer: Observer) -> None:
     """The real controller scales to its minimum, in the middle of the rolling update."""
     scene(observer, "web", annotations={START_AFTER: "25s"})
@@ -193,9 +130,8 @@ def test_an_autoscaler_may_scale_meanwhile(cluster: ControlPlane, observer: Obse
         observer.eventually(lambda: cluster.api.get(WEB)["spec"]["replicas"] == 2, "the autoscaler")
         assert observer.kinds().get("on-demand") == 1  # the roll-out goes on
         observer.eventually(lambda: observer.kinds("web") == {"spot": 2}, "both pods on spot nodes")
-        observer.wait_unmarked()
+        wait_drained(observer)
         cluster.api.delete(path)
-    assert {"SurgeDone", "NodeDrained"} <= observer.events(NODE_1)
 
 
 def test_a_controller_that_owns_the_manifest_has_nothing_to_revert(cluster: ControlPlane, observer: Observer) -> None:
@@ -215,12 +151,11 @@ def test_a_controller_that_owns_the_manifest_has_nothing_to_revert(cluster: Cont
         thread.start()
         try:
             observer.eventually(lambda: observer.kinds("web") == {"spot": 1}, "the pod on a spot node")
-            observer.wait_unmarked()
+            wait_drained(observer)
         finally:
             ended.set()
             thread.join()
     assert sorted(set(generations)) == [1, 2]  # the only change of the spec is the daemon's
-    assert {"SurgeDone", "NodeDrained"} <= observer.events(NODE_1)
 
 
 def test_an_autoscaler_by_hand_that_scales_down_meanwhile(cluster: ControlPlane, observer: Observer) -> None:

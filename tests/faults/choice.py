@@ -7,6 +7,7 @@ from typing import Final
 
 from devcluster.faults.calls import ApiCall
 from devcluster.faults.catalog import UNBOUND_FAULTS
+from tests.faults.beside import BESIDE, CHANGE, BesideName
 from tests.faults.recording import CallOfDrain
 from tests.faults.trials import JUMPS, KILLS, Disturbance, FaultTrial, Meanwhile
 
@@ -17,6 +18,16 @@ LASTING_SECONDS: Final = 8.0
 #: What changes while the killed daemon is not running, in turn: in `make faults`, and in the part of it in `make test`.
 MEANWHILE: Final[tuple[Meanwhile, ...]] = ("late pod", "", "edit", "", "relabel")
 _FEWER: Final[tuple[Meanwhile, ...]] = ("late pod", "", "")
+
+#: The calls of a rolling update: the intent on the node, the change, a look at its progress, and the change of the mark
+#: after it. And what undoes it.
+_STEPS: Final = (
+    CallOfDrain("patch nodes", 3, writes=True),
+    CallOfDrain(CHANGE, writes=True),
+    CallOfDrain("get deployments", 6),
+    CallOfDrain("patch nodes", 4, writes=True),
+)
+_UNDONE: Final = (CallOfDrain(CHANGE, 2, writes=True),)
 
 #: Number of occurrences to test of calls that repeat all the time or that follow the end of a drain.
 _REPEATED: Final = {
@@ -57,6 +68,13 @@ def every_kill(calls: Sequence[CallOfDrain], meanwhile: Sequence[Meanwhile] = _F
         FaultTrial((Disturbance(call, kind),), meanwhile=change)
         for (call, kind), change in zip(pairs, itertools.cycle(meanwhile), strict=False)
     ]
+
+
+def kills_beside(name: BesideName) -> list[FaultTrial]:
+    """Return trials in which the daemon is killed at each step of a rolling update that *name* disturbs."""
+    steps = [*_STEPS, *(_UNDONE if BESIDE[name].lasts else ())]
+    pairs = itertools.product(steps, KILLS)
+    return [FaultTrial((Disturbance(call, kind),), program="surge", beside=name) for call, kind in pairs]
 
 
 def covering(calls: Sequence[CallOfDrain], *, seed: int = 1) -> list[FaultTrial]:

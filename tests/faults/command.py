@@ -18,7 +18,8 @@ from devcluster.faults.catalog import FaultSeconds
 from devcluster.plane import ControlPlane
 from devcluster.signals import exit_on_sigterm
 from tests.cluster import takeovers
-from tests.faults.choice import MEANWHILE, covering, every_fault, every_kill
+from tests.faults.beside import BesideName
+from tests.faults.choice import MEANWHILE, covering, every_fault, every_kill, kills_beside
 from tests.faults.programs import ProgramName
 from tests.faults.runner import play_all, recorded, sites
 from tests.faults.trials import PATIENCE_SECONDS, FaultTrial, Meanwhile, TrialPace, TrialResult
@@ -40,9 +41,16 @@ _TAKEOVER_SECONDS = 4.0  #: the leader is stopped at most this long after the fi
     type=click.Choice([change for change in get_args(Meanwhile) if change]),
     help="With --kills: what changes in every trial while the program is not running. Default: each of them in turn.",
 )
+@click.option(
+    "--beside",
+    multiple=True,
+    type=click.Choice([name for name in get_args(BesideName) if name]),
+    help="Kill the daemon while this disturbs a rolling update. May be repeated.",
+)
 @click.option("--together", is_flag=True, help="Inject many faults per run, so that few runs cover them all.")
 @click.option("--every-occurrence", is_flag=True, help="Test every occurrence of reads, not only of writes.")
 @click.option("--only", default="", help="Run only trials whose name contains this text: 'patch nodes', '× 503'.")
+@click.option("--skip", default=0, help="Leave out this many trials at the beginning, to continue an earlier run.")
 @click.option("--limit", type=int, help="Run a random sample of this size.")
 @click.option("--seed", default=1, show_default=True, help="Seed of the random choices.")
 @click.option("--slots", default=5, show_default=True, help="Number of concurrent trials.")
@@ -59,9 +67,11 @@ def main(
     kills: bool,
     program: ProgramName,
     meanwhile: Meanwhile | None,
+    beside: tuple[BesideName, ...],
     together: bool,
     every_occurrence: bool,
     only: str,
+    skip: int,
     limit: int | None,
     seed: int,
     slots: int,
@@ -79,14 +89,17 @@ def main(
             click.echo(f"{stops} takeovers, {wrong} failed")
             sys.exit(bool(wrong))
         with sites(plane, Path(folder), slots) as at:
-            calls = recorded(at[0], program)
-            if kills:
+            calls = [] if beside else recorded(at[0], program)
+            if beside:
+                trials = [trial for name in beside for trial in kills_beside(name)]
+            elif kills:
                 trials = every_kill(calls, (meanwhile,) if meanwhile else _changes(program))
             elif together:
                 trials = covering([call for call in calls if call.writes or call.occurrence == 1], seed=seed)
             else:
                 trials = every_fault(calls, every_occurrence=every_occurrence)
-            trials = [replace(trial, program=program) for trial in trials if only in str(trial)]
+            trials = trials if beside else [replace(trial, program=program) for trial in trials]
+            trials = [trial for trial in trials if only in str(trial)][skip:]
             trials = _chosen(trials, limit, chance)
             click.echo(f"{len(calls)} calls recorded, {len(trials)} trials")
             pace = TrialPace(patience, FaultSeconds(stall=stall))
@@ -142,7 +155,7 @@ def _table(results: Sequence[TrialResult]) -> Table:
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for result in results:
         for trouble in result.trial.troubles:
-            row = counts[trouble.kind]
+            row = counts[" + ".join(filter(None, (trouble.kind, result.trial.beside)))]
             row["runs"] += 1
             row["failed" if result.failed else result.ended.end] += 1
             row["not reached"] += not result.reached

@@ -39,6 +39,7 @@ class Scene:
         self.audit = AuditLog(at.plane.layout.audit_log)
         self.may_be_missing = may_be_missing
         self.wanted: dict[str, int] = dict(PODS)
+        self.web_annotations: dict[str, str] = {}  #: of its template
         self.relabeled = False  #: whether the node to drain has the label of spot nodes
         self.ordered_relabeled = 0  #: requests to terminate its machine in that time
         self.ordered_with_pods: list[str] = []  #: pods still on the node when its machine's termination was requested
@@ -130,6 +131,17 @@ class Scene:
         self.plane.api.patch(f"/api/v1/nodes/{self.node}", {"metadata": {"labels": labels}})
         self.relabeled = spot
 
+    @property
+    def web(self) -> Json:
+        """The manifest of the Deployment WEB."""
+        return self._deployment(WEB, PODS[WEB], annotations=self.web_annotations)
+
+    def web_now(self) -> tuple[Json, set[str]]:
+        """Return the template of WEB, and the UIDs of its pods."""
+        stored: Json = self.plane.api.get(self.plane.api.path(self.web))["spec"]["template"]
+        mine = (pod["metadata"] for pod in self.pods() if pod["metadata"]["labels"]["app"] == WEB)
+        return stored, {meta["uid"] for meta in mine if "deletionTimestamp" not in meta}
+
     def _deployment(self, app: str, replicas: int, **spec: Any) -> Json:
         return deployment(app, replicas, namespace=self.site.name, nodeSelector=self.site.labels, **spec)
 
@@ -144,7 +156,7 @@ class Scene:
         wait(lambda: {*self.nodes()} == {self.node, *spots}, "the nodes of the scene")
         before_pods(self)
         self.plane.apply([pdb(WEB, namespace=name, max_unavailable=self.may_be_missing)])
-        self.plane.apply(self._deployment(app, count) for app, count in PODS.items())
+        self.plane.apply([self.web, self._deployment(WORKER, PODS[WORKER])])
         wait(lambda: not self.lacking(), "the pods of the scene")
         for node in spots:
             self.plane.api.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": None}})

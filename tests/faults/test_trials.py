@@ -8,7 +8,8 @@ import pytest
 
 from devcluster.faults.catalog import UNBOUND_FAULTS
 from devcluster.plane import ControlPlane
-from tests.faults.choice import covering, every_kill, first_of_each_verb
+from tests.faults.beside import BESIDE, BesideName
+from tests.faults.choice import covering, every_kill, first_of_each_verb, kills_beside
 from tests.faults.recording import CallOfDrain
 from tests.faults.runner import play_all, recorded, sites
 from tests.faults.sites import Site
@@ -82,3 +83,12 @@ def test_kill_before_or_after_each_change_of_a_rolling_update(places: list[Site]
         "list deployments",
         "patch deployments",
     }
+
+
+def test_kills_while_others_disturb_a_rolling_update(places: list[Site]) -> None:
+    """Its pods are never fewer, and its template is as before in the end if the disturbance lasts."""
+    at: dict[BesideName, int] = {"quota": 3, "webhook": 8, "target": 2, "autoscaler": 5, "manifest": 4}
+    results = played(places, [kills_beside(name)[number] for name, number in at.items()])
+    assert [result for result in results if not result.reached] == []
+    ends = {result.trial.beside: result.ended.end for result in results}
+    assert {ends[name] for name in at if BESIDE[name].lasts} == {"rolled back"}

@@ -1,7 +1,8 @@
 """One run: a scene, a program that drains it, faults or kills at its calls, and the outcome."""
 
+import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -14,11 +15,13 @@ from devcluster.faults.proxy import FaultProxy
 from devcluster.faults.rules import FaultRule
 from rescheduler.clock import SystemClock
 from rescheduler.settings import LEASE
+from tests.cluster.ready_watch import ReadyWatch
 from tests.faults import jumping_clock
+from tests.faults.beside import BESIDE, CHANGE, Beside, BesideName
 from tests.faults.outcome import Ended, ended, too_many_missing, violations
 from tests.faults.programs import LANDING_SECONDS, MAY_BE_MISSING, ProgramName, started
 from tests.faults.recording import CallOfDrain
-from tests.faults.scene import Scene, scene
+from tests.faults.scene import PODS, WEB, Scene, scene
 from tests.faults.sites import KEY, Site
 from tests.invariants.rules import Rules
 from tests.invariants.watchdog import Watchdog
@@ -66,16 +69,19 @@ class FaultTrial:
     """The faults and kills in a run of *program*, and what changes while it is not running.
 
     *broken*: the safeguard to disable in the daemon, for tests of the observer.
+    *beside*: what disturbs the rolling update.
     """
 
     troubles: tuple[Disturbance, ...]
     meanwhile: Meanwhile = ""
     program: ProgramName = "daemon"
     broken: str = ""
+    beside: BesideName = ""
 
     def __str__(self) -> str:
         of = "" if self.program == "daemon" else f"{self.program}: "
-        return of + " + ".join(map(str, self.troubles)) + (f" + {self.meanwhile}" if self.meanwhile else "")
+        also = (f" + {each}" for each in (self.meanwhile, self.beside) if each)
+        return of + " + ".join(map(str, self.troubles)) + "".join(also)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,17 +126,37 @@ def play(at: Site, trial: FaultTrial, pace: TrialPace) -> TrialResult:
     """Play *trial* in a new scene."""
     stale = [trouble.call for trouble in trial.troubles if trouble.kind == "stale-list"]
     allowed = MAY_BE_MISSING[trial.program]
-    with scene(at, lambda env: _list_before(env, stale), may_be_missing=allowed) as env:
+
+    def prepare(env: Scene) -> None:
+        _list_before(env, stale)
+        env.web_annotations = BESIDE[trial.beside](env).annotations if trial.beside else {}
+
+    with scene(at, prepare, may_be_missing=allowed) as env, contextlib.ExitStack() as ends:
+        beside = BESIDE[trial.beside](env)
+        ends.enter_context(beside.built())
+        least = ends.enter_context(_least_ready(env))
         with Watchdog(env.plane, _rules(env, trial), env.server) as observer:
-            run = _TrialRun(env, trial, pace.seconds)
+            run = _TrialRun(env, trial, pace.seconds, beside)
             try:
                 result = run.play(pace.patience)
             finally:
                 run.end()
         result.violations += map(str, observer.violations)
+        if trial.program == "surge" and (fewest := least()) < PODS[WEB]:
+            result.violations.append(f"{WEB} had {fewest} Ready pods, of {PODS[WEB]}")
         if result.failed or result.ended.end != "finished":
             result.log = run.messages()
     return result
+
+
+@contextlib.contextmanager
+def _least_ready(env: Scene) -> Iterator[Callable[[], int]]:
+    """Yield a function that returns the lowest number of Ready pods of WEB by now, as a watch reports them."""
+    watched = ReadyWatch(env.plane, env.site.name)
+    watched.pods.start()
+    watched.judge([WEB])
+    yield lambda: watched.least[WEB] if watched.pods.running else -1
+    watched.pods.stop()
 
 
 def _rules(env: Scene, trial: FaultTrial) -> Rules:
@@ -159,8 +185,10 @@ def _list_before(env: Scene, calls: Sequence[CallOfDrain]) -> None:
 
 
 class _TrialRun:
-    def __init__(self, env: Scene, trial: FaultTrial, seconds: FaultSeconds) -> None:
-        self._scene, self._trial = env, trial
+    def __init__(self, env: Scene, trial: FaultTrial, seconds: FaultSeconds, beside: Beside) -> None:
+        self._scene, self._trial, self._beside = env, trial, beside
+        self._begun = not trial.beside  #: whether the disturbance beside the rolling update has begun
+        self._before = env.web_now()
         self._clock = SystemClock()
         self._lock = threading.Lock()  #: guards the running program, which hooks kill
         self._killed = False
@@ -172,6 +200,7 @@ class _TrialRun:
             fault = self._fault(trouble, proxy, seconds)
             proxy.rules.add(FaultRule(call.name, fault, call.occurrence, trouble.seconds))
             self._faults.append(fault)
+        env.proxy.watcher = self._watch
         self._program = started(trial.program, env, trial.broken)
         self._programs = [self._program]
 
@@ -182,18 +211,33 @@ class _TrialRun:
             self._wrong += too_many_missing(self._scene, now)
             spent = self._clock.monotonic() - began
             undecided = now.end == "neither" and spent < patience + _LAST_DRAIN_SECONDS
-            if now.end == "finished" or (spent > patience and not undecided):
+            if now.end == "finished" or (spent > patience and not undecided) or self._is_over(now):
                 break
+            if self._begun:
+                self._beside.go_on()
             if now.end == "rolled back" and self._scene.relabeled and not self._killed:
                 self._scene.relabel(spot=False)
             with self._lock:
                 self._tend()
             self._clock.wait(_POLL_SECONDS, threading.Event())
+        if self._beside.lasts and self._scene.web_now() != self._before:
+            self._wrong.append(f"{WEB} is not as before: {self._before}, {self._scene.web_now()}")
         wrong = sorted({*self._wrong, *violations(self._scene)})
         return TrialResult(self._trial, now, wrong, spent, self._reached(), self._exits)
 
     def end(self) -> None:
         self._program.kill()
+        self._scene.proxy.watcher = lambda _: None
+
+    def _watch(self, request: ProxiedRequest) -> None:
+        if not self._begun and str(request.call) == CHANGE:
+            self._beside.begin()
+            self._begun = True
+
+    def _is_over(self, now: Ended) -> bool:
+        """Return whether the drain was rolled back by a disturbance that lasts, and all kills have happened."""
+        over = self._beside.lasts and self._begun and now.end == "rolled back"
+        return over and not self._killed and len(self._reached()) == len(self._trial.troubles)
 
     def messages(self) -> list[str]:
         """Return the log messages of the programs in the order of their runs."""
@@ -244,6 +288,8 @@ class _TrialRun:
         return proxy.all_faults(seconds)[trouble.kind]
 
     def _reached(self) -> tuple[Disturbance, ...]:
+        if not self._begun:
+            return ()
         seen = [*self._scene.proxy.seen, *self._scene.pool_proxy.seen]
         return tuple(
             trouble

@@ -177,10 +177,14 @@ def test_a_deployment_that_was_scaled_up_is_planned_again() -> None:
     assert "has 2 replicas, and the plan was made for 1" in read.fault
 
 
-def test_its_own_deadlines_are_respected() -> None:
-    read = FakeApi().rollouts.perform(ReadSurge(SURGE)).event
+@pytest.mark.parametrize(("replicas", "at_once", "seconds"), [(1, 1, 125), (3, 1, 375), (3, 2, 250), (3, 9, 125)])
+def test_its_own_deadlines_are_respected(replicas: int, at_once: int, seconds: int) -> None:
+    """Each new pod that becomes available is progress, after which `progressDeadlineSeconds` begin anew."""
+    api = FakeApi()
+    api.stored["spec"] |= {"replicas": replicas, "strategy": {"rollingUpdate": {"maxSurge": at_once}}}
+    read = api.rollouts.perform(ReadSurge(SURGE)).event
     assert isinstance(read, SurgeRead)
-    assert read.progress_seconds == 125
+    assert read.progress_seconds == seconds
 
 
 def test_conditions_are_read_only_once_they_are_about_this_roll_out() -> None:

@@ -186,6 +186,11 @@ OBSTACLES: dict[str, tuple[int, dict[str, Any], str]] = {
         "maxSurge 1 and maxUnavailable 1",
     ),
     "25 % of four": (4, {"strategy": LIMITS}, "maxSurge 1 and maxUnavailable 1"),
+    "25 % of five": (
+        5,
+        {"strategy": LIMITS | {"rollingUpdate": {"maxSurge": "25%"}}},
+        "for 5 replicas, Deployment default/web has maxSurge 2 and maxUnavailable 1",
+    ),
     "one limit of four": (
         4,
         {"strategy": LIMITS | {"rollingUpdate": {"maxSurge": 4}}},
@@ -207,6 +212,10 @@ POSSIBLE: dict[str, tuple[int, dict[str, Any]]] = {
     "25 % of three": (3, {"strategy": LIMITS | {"rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}}}),
     "one limit of three": (3, {"strategy": LIMITS | {"rollingUpdate": {"maxSurge": 1}}}),
     "33 % of three": (3, {"strategy": LIMITS | {"rollingUpdate": {"maxSurge": "1%", "maxUnavailable": "33%"}}}),
+    "25 % of five, none unavailable": (
+        5,
+        {"strategy": LIMITS | {"rollingUpdate": {"maxSurge": "25%", "maxUnavailable": 0}}},
+    ),
     "all at once": (3, {"strategy": LIMITS | {"rollingUpdate": {"maxSurge": "100%", "maxUnavailable": "0%"}}}),
     "more than all": (1, {"strategy": LIMITS | {"rollingUpdate": {"maxSurge": "500%", "maxUnavailable": 0}}}),
     "without a history": (1, {"revisionHistoryLimit": 0, "minReadySeconds": 300, "progressDeadlineSeconds": 301}),
@@ -346,6 +355,20 @@ def test_the_new_pod_must_fit_while_the_old_one_still_counts() -> None:
     assert [reason for reason, _ in why(same_zone)] == ["no-room-on-spot"]
     other_zone = verdict(node("od-1", ON_DEMAND, zone="a"), node("spot-1", zone="b"), *objects)
     assert surges(other_zone) == [("default/web", 1, ["web-1"])]
+
+
+def test_the_old_pod_counts_for_topology_spread() -> None:
+    """Without it, the new pod would fit its zone: the skew is 2 with both, and 1 is allowed."""
+    spread = {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"}
+    constraints = [spread | {"labelSelector": {"matchLabels": {"app": "web"}}}]
+    objects = (deployment(), owned("web-1", topologySpreadConstraints=constraints), never())
+    full = node("spot-2", zone="b", cpu="100m")
+
+    only_its_zone = verdict(node("od-1", ON_DEMAND, zone="a"), node("spot-1", zone="a"), full, *objects)
+    assert [reason for reason, _ in why(only_its_zone)] == ["no-room-on-spot"]
+    both = verdict(node("od-1", ON_DEMAND, zone="a"), node("spot-1", zone="a"), node("spot-2", zone="b"), *objects)
+    assert isinstance(both, Plan)
+    assert [placement.node for placement in both.placements] == ["spot-2"]
 
 
 def test_a_host_port_needs_a_second_node() -> None:

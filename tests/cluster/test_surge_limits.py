@@ -1,0 +1,134 @@
+"""Rolling updates keep the limits of a Deployment: readiness gates, deadlines, its history and its percentages."""
+
+from typing import Any, Final
+
+import pytest
+
+from devcluster.api import Json
+from devcluster.manifests import deployment, pdb
+from devcluster.plane import ControlPlane
+from devcluster.stages import READY_ON, START_AFTER
+from rescheduler.kube.deployments import RESTARTED_AT
+from tests.cluster.bad_days import NODE_1
+from tests.cluster.daemon import Daemon
+from tests.cluster.observer import Observer
+from tests.cluster.ready_watch import never_down
+from tests.cluster.surge_scenes import SURGE, WEB, budget, restarted, scene, template, wait_drained
+
+GATE: Final = "example.org/in-service"
+STRATEGIC: Final = "application/strategic-merge-patch+json"
+
+
+def gated(observer: Observer, **spec: Any) -> str:
+    """Create a node with a pod of `web` whose readiness gate was set, and spot nodes. Return the pod's name."""
+    observer.nodes(1, 2)
+    web = deployment("web", cpu="100m", readinessGates=[{"conditionType": GATE}])
+    web["spec"] |= spec
+    observer.start_on(NODE_1, web, pods=1)
+    observer.plane.apply([budget("web")])
+    [old] = observer.pods("web")
+    set_gate(observer, old)
+    observer.running(1)
+    observer.open_all()
+    name: str = old["metadata"]["name"]
+    return name
+
+
+def set_gate(observer: Observer, pod: Json) -> None:
+    """Set the condition of the readiness gate, as the controller of a load balancer does."""
+    path = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}/status"
+    observer.plane.api.patch(path, {"status": {"conditions": [{"type": GATE, "status": "True"}]}}, STRATEGIC)
+
+
+def started(observer: Observer) -> Json | None:
+    """Return the pod of `web` on a spot node, once its containers are ready."""
+    for pod in observer.pods("web"):
+        ready = {each["type"] for each in pod["status"].get("conditions", ()) if each["status"] == "True"}
+        if pod["spec"].get("nodeName", "").startswith("spot") and "ContainersReady" in ready:
+            return pod
+    return None
+
+
+def test_the_old_pod_stays_until_the_readiness_gate_of_the_new_one_is_set(
+    cluster: ControlPlane, observer: Observer
+) -> None:
+    old = gated(observer)
+    with never_down(observer, "web"), Daemon(cluster, *SURGE):
+        new = observer.eventually(lambda: started(observer), "the containers of the new pod")
+        both = {old, new["metadata"]["name"]}
+        observer.stays(lambda: {pod["metadata"]["name"] for pod in observer.pods("web")}, both, seconds=3)
+        assert not any("deletionTimestamp" in pod["metadata"] for pod in observer.pods("web"))
+        set_gate(observer, new)
+        observer.eventually(lambda: observer.kinds("web") == {"spot": 1}, "the new pod alone")
+        wait_drained(observer)
+
+
+def test_a_readiness_gate_that_nobody_sets_costs_nothing(cluster: ControlPlane, observer: Observer) -> None:
+    gated(observer, progressDeadlineSeconds=4)
+    before, pods = template(observer, "web"), observer.uids("web")
+    with never_down(observer, "web"), Daemon(cluster, *SURGE):
+        observer.eventually(lambda: started(observer), "the containers of the new pod")
+        observer.wait_told(NODE_1, "DrainFailed", "timed out progressing")
+        observer.wait_unmarked()
+        observer.eventually(lambda: observer.uids("web") == pods, "the old pod alone")
+    assert template(observer, "web") == before
+    assert "SurgeRolledBack" in observer.events(NODE_1)
+
+
+#: Whether the new pods start, how many old ReplicaSets are kept, and the value of the annotation before.
+HISTORIES: Final[dict[str, tuple[bool, int, str | None]]] = {
+    "completed, without a history": (True, 0, None),
+    "rolled back, without a history": (False, 0, "2026-01-01T00:00:00+01:00"),
+    "rolled back, with a history of one": (False, 1, None),
+}
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_limits_of_a_deployment_are_kept(cluster: ControlPlane, observer: Observer, name: str) -> None:
+    """A roll-back returns to the old ReplicaSet, and restores the very value that the annotation had, or had not."""
+    starts, history, value = HISTORIES[name]
+    annotations = ({} if starts else {READY_ON: "on-demand"}) | ({} if value is None else {RESTARTED_AT: value})
+    scene(observer, "web", annotations=annotations)
+    limits = {"revisionHistoryLimit": history, "minReadySeconds": 3, "progressDeadlineSeconds": 5}
+    generation = cluster.api.patch(WEB, {"spec": limits})["metadata"]["generation"]
+
+    def settled() -> bool:
+        status = cluster.api.get(WEB)["status"]
+        return bool(status["observedGeneration"] == generation and status.get("availableReplicas") == 1)
+
+    observer.eventually(settled, "the Deployment available by its new limits")
+    before, pods, sets = template(observer, "web"), observer.uids("web"), replica_sets(cluster)
+    with never_down(observer, "web"), Daemon(cluster, *SURGE):
+        wanted = "NodeDrained" if starts else "SurgeRolledBack"
+        observer.eventually(lambda: wanted in observer.events(NODE_1), wanted)
+        observer.wait_unmarked()
+        observer.eventually(lambda: len(observer.pods("web")) == 1, "one pod")
+    assert observer.kinds() == {"spot" if starts else "on-demand": 1}
+    observer.eventually(lambda: len(replica_sets(cluster)) == 1 + history, "the history")
+    if starts:
+        assert not sets.keys() & replica_sets(cluster).keys()
+        return
+    assert (template(observer, "web"), observer.uids("web")) == (before, pods)
+    assert {name: size for name, size in replica_sets(cluster).items() if size} == sets
+    assert any("timed out progressing" in text for text in observer.messages(NODE_1, "DrainFailed"))
+
+
+def replica_sets(cluster: ControlPlane) -> dict[str, int]:
+    """Return the name, which ends in the hash of the template, and the number of wanted pods of each ReplicaSet."""
+    found = cluster.api.items("/apis/apps/v1/namespaces/default/replicasets")
+    return {each["metadata"]["name"]: each["spec"]["replicas"] for each in found}
+
+
+def test_five_replicas_with_a_percentage_are_never_fewer(cluster: ControlPlane, observer: Observer) -> None:
+    """25 % of five is two pods more at once; most of the pods are on the node, so that all may be restarted."""
+    observer.nodes(1, 2)
+    web = deployment("web", 5, cpu="100m", annotations={START_AFTER: "500ms"})
+    web["spec"]["strategy"] = {"rollingUpdate": {"maxSurge": "25%", "maxUnavailable": 0}}
+    observer.start_on(NODE_1, web, pods=5)
+    cluster.apply([pdb("web", max_unavailable=0)])
+    observer.running(5)
+    observer.open_all()
+    with never_down(observer, "web", replicas=5), Daemon(cluster, *SURGE):
+        observer.eventually(lambda: observer.kinds("web") == {"spot": 5}, "all pods on spot nodes")
+        wait_drained(observer)
+    assert restarted(observer, "web")
