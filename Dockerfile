@@ -1,4 +1,4 @@
-# The base images are build arguments. A release sets them with their digests (deploy/release/bases.py).
+# The base images are build arguments. A release sets them with their digests, from deploy/release/bases.lock.
 ARG BASE=python:3.11-slim
 # Python 3.11 without a shell and a package manager.
 ARG RUNTIME=gcr.io/distroless/python3-debian12:nonroot

@@ -53,13 +53,14 @@ class Api:
         body: Mapping[str, Any] | None = None,
         content_type: str = "application/json",
         query: Query | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Json:
         """Send a request and return the object in the response."""
         response = self._client.request(
             method,
             path,
             content=None if body is None else json.dumps(body),
-            headers={"Content-Type": content_type},
+            headers={"Content-Type": content_type, **(headers or {})},
             params=query or {},
         )
         if response.is_success:

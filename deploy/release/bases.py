@@ -1,6 +1,7 @@
 """``python -m deploy.release.bases``: pin the base images of the Dockerfile by their digests, in ``bases.lock``.
 
-With ``--print``, print them for the build instead. An image without a digest in the lock is then resolved by its tag.
+With ``--print``, print them for the build instead. A release is not built on an image without a digest in the lock:
+whoever can move a tag would decide what the image contains.
 """
 
 import re
@@ -26,7 +27,10 @@ def images(dockerfile: str) -> dict[str, str]:
 
 
 def locked(lock: str, wanted: Mapping[str, str]) -> dict[str, str]:
-    """Return the *wanted* images with their digests in *lock*. Raises ReleaseError if a line is invalid or old."""
+    """Return the *wanted* images with their digests in *lock*.
+
+    Raises ReleaseError if a line is invalid, old or missing.
+    """
     found = {}
     for line in lock.splitlines():
         if line.startswith("#") or not line:
@@ -38,6 +42,9 @@ def locked(lock: str, wanted: Mapping[str, str]) -> dict[str, str]:
                 f"bases.lock: expected {name}={wanted.get(name, 'IMAGE')}@sha256:…: {line}; run make bases"
             )
         found[name] = pinned
+    for name, image in wanted.items():
+        if name not in found:
+            raise ReleaseError(f"bases.lock: {name}={image} has no digest; run make bases")
     return found
 
 
@@ -60,9 +67,7 @@ def main(arguments: list[str], lock: Path = LOCK) -> int:
     try:
         if arguments == ["--print"]:
             pinned = locked(lock.read_text(), wanted)
-            for name in wanted.keys() - pinned.keys():
-                print(f"bases: {wanted[name]} has no digest in bases.lock: its tag is resolved", file=sys.stderr)
-            print("\n".join(f"{name}={pinned.get(name) or resolved(image)}" for name, image in wanted.items()))
+            print("\n".join(f"{name}={pinned[name]}" for name in wanted))
         else:
             lock.write_text(_HEAD + "".join(f"{name}={resolved(image)}\n" for name, image in wanted.items()))
     except ReleaseError as error:

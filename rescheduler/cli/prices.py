@@ -98,7 +98,7 @@ def command(
     rescheduler plan --prices=prices.csv --currency=USD
 
     They are list prices of machines with Linux, on-demand and spot, without discounts. aws: boto3 reads them with the
-    credentials that it finds (pip install 'spot-rescheduler[aws]'). azure: no account is needed. gcp: an API key.
+    credentials that it finds (in a checkout, pip install '.[aws]'). azure: no account is needed. gcp: an API key.
     """  # noqa: D301 - click reads the character
     key = _key(api_key_file) if cloud == "gcp" else ""
     if cloud == "aws" and currency != "USD":

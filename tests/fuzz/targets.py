@@ -301,7 +301,7 @@ def _asks_for_many(body: bytes) -> bool:
 
 
 @contextlib.contextmanager
-def proxy(folder: Path, *, tls: bool = False, names: Sequence[str] = ()) -> Iterator[Proxy]:
+def proxy(folder: Path, *, tls: bool = False, names: Sequence[str] = (), verbosity: int = 4) -> Iterator[Proxy]:
     """Start the proxy with bearer tokens, or with client certificates and a password for the backend."""
     backend_token, ours, cluster = (f"secret-{secrets.token_hex(8)}" for _ in range(3))
     (folder / "theirs").write_text(backend_token + "\n")
@@ -335,7 +335,7 @@ def proxy(folder: Path, *, tls: bool = False, names: Sequence[str] = ()) -> Iter
         (folder / "proxy.json").write_text(json.dumps(config))
         flags = ("proxy", f"--config-file={folder / 'proxy.json'}", "--port=0", "--host=127.0.0.1")
         known = [backend_token, ours, cluster]
-        process = parts.enter_context(watched((*flags, "-v=4", "--listen-address=127.0.0.1:0"), {}, known))
+        process = parts.enter_context(watched((*flags, f"-v={verbosity}", "--listen-address=127.0.0.1:0"), {}, known))
         target = Proxy(name, api, server, process, headers, context)
         target.furnish()
         yield target

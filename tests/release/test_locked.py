@@ -123,16 +123,17 @@ def test_base_images_are_pinned_and_then_no_longer_resolved(
     assert list(IMAGES) == ["BASE", "RUNTIME"]
 
 
-def test_an_image_that_is_not_pinned_is_resolved_and_named(
-    tmp_path: Path, docker: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("pinned", [[], ["BASE"], ["RUNTIME"]])
+def test_a_release_is_not_built_on_an_image_without_a_digest(
+    pinned: list[str], tmp_path: Path, docker: Callable[[str], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     lock = tmp_path / "bases.lock"
-    lock.write_text(f"# text\nBASE={IMAGES['BASE']}@sha256:{'0' * 64}\n")
-    docker(FOUND)
-    assert bases.main(["--print"], lock) == 0
+    lock.write_text("# text\n" + "".join(f"{name}={digest_of(IMAGES[name])}\n" for name in pinned))
+    docker("sys.exit('the tag must not be resolved')")
+    assert bases.main(["--print"], lock) == 1
     out, err = capsys.readouterr()
-    assert out == f"BASE={IMAGES['BASE']}@sha256:{'0' * 64}\nRUNTIME={digest_of(IMAGES['RUNTIME'])}\n"
-    assert err == f"bases: {IMAGES['RUNTIME']} has no digest in bases.lock: its tag is resolved\n"
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.endswith(" has no digest; run make bases\n")
 
 
 @pytest.mark.parametrize(
@@ -163,8 +164,15 @@ def test_without_a_registry_the_lock_stays(
     assert capsys.readouterr().err.startswith(f"bases: {IMAGES['BASE']}: docker buildx imagetools found no digest: ")
 
 
-def test_the_lock_is_of_the_images_of_the_dockerfile() -> None:
-    assert set(bases.locked(bases.LOCK.read_text(), IMAGES)) <= set(IMAGES)
+def test_the_lock_is_empty_or_of_the_images_of_the_dockerfile() -> None:
+    pins = [line for line in bases.LOCK.read_text().splitlines() if line and not line.startswith("#")]
+    assert not pins or list(bases.locked(bases.LOCK.read_text(), IMAGES)) == list(IMAGES)
+
+
+def test_the_workflow_ends_first_if_a_base_image_is_not_pinned() -> None:
+    scripts = [step["run"] for step in JOBS["files"]["steps"] if "run" in step]
+    assert scripts[0] == "python3 -m deploy.release.bases --print"
+    assert (JOBS["image"]["needs"], JOBS["publish"]["needs"]) == ("files", "image")
 
 
 def test_all_actions_are_pinned_by_commit_and_have_no_expressions_in_scripts() -> None:

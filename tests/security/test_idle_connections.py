@@ -1,7 +1,7 @@
-"""A client without credentials holds 5,000 connections to a process that may open 1,024 files.
+"""Clients without credentials hold 5,000 connections to a process that may open 1,024 files.
 
-The probes of all ports are still answered, and the memory of the process grows little and comes back. The client opens
-each connection again that is closed.
+The probes of all ports are still answered, and the memory of the process grows little and comes back. The clients open
+each connection again that is closed. They have two addresses, or more than the process has connections.
 """
 
 import contextlib
@@ -29,6 +29,10 @@ from tests.providers import pki
 
 DESCRIPTORS: Final = 1024
 CONNECTIONS: Final = 5000
+#: Numbers of further addresses of the clients: none, so they are that of the probes and another one; or more than the
+#: process has connections.
+FEW: Final = 0
+MANY: Final = 2000
 PROBES: Final = 20
 SPUN_SECONDS: Final = 0.2
 MEGABYTES: Final = 200.0
@@ -108,6 +112,11 @@ def flood(port: int, count: int, sent: bytes = b"", addresses: Sequence[str] = (
             attacker.kill()
 
 
+def clients(count: int) -> list[str]:
+    """Return so many addresses of this machine, without the one that probes come from."""
+    return [f"127.1.{number // 250}.{number % 250 + 1}" for number in range(count)]
+
+
 def probe(port: int) -> float:
     """Return the seconds until the response."""
     began = perf_counter()
@@ -124,21 +133,26 @@ def share_of_processor() -> float:
     return (process_time() - used) / (perf_counter() - began)
 
 
-@pytest.mark.parametrize("sent", ["nothing", "half a record", "a record"])
+@pytest.mark.parametrize(
+    ("sent", "addresses"),
+    [("nothing", FEW), ("nothing", MANY), ("half a record", FEW), ("a record", FEW), ("a record", MANY)],
+)
 @pytest.mark.parametrize("name", TARGETS)
-def test_probes_are_answered_while_a_client_holds_connections(name: str, sent: str, tmp_path: Path) -> None:
+def test_probes_are_answered_while_clients_hold_connections(
+    name: str, sent: str, addresses: int, tmp_path: Path
+) -> None:
     with few_descriptors(TARGETS[name](tmp_path)) as target:
         process = target.process
         health = min(process.ports - {target.port}, default=target.port)
         probe(health)
         megabytes, descriptors = process.megabytes, process.descriptors
-        with flood(target.port, CONNECTIONS, SENT[sent]):
+        with flood(target.port, CONNECTIONS, SENT[sent], clients(addresses)):
             seconds = [probe(health) for _ in range(PROBES)]
             share = share_of_processor()
             during = process.megabytes
             assert process.descriptors < DESCRIPTORS / 2
             lines = len(process.lines)
-        log.info("%s, %s: %.3f s, %.0f MB", name, sent, statistics.median(seconds), during - megabytes)
+        log.info("%s, %s, %d: %.3f s, %.0f MB", name, sent, addresses, statistics.median(seconds), during - megabytes)
         assert statistics.median(seconds) * share < 1
         assert during < megabytes + MEGABYTES
         eventually(lambda: process.descriptors <= descriptors + 8)
@@ -173,8 +187,7 @@ def test_calls_are_served_while_other_addresses_hold_connections(sent: str, addr
         where, options = f"127.0.0.1:{target.port}", [("grpc.use_local_subchannel_pool", 1)]
         credentials = grpc.ssl_channel_credentials(*files)
         before = target.process.descriptors
-        others = [f"127.0.1.{number}" for number in range(1, addresses + 1)]
-        with flood(target.port, MEASURED * 2, SENT[sent], others):
+        with flood(target.port, MEASURED * 2, SENT[sent], clients(addresses)):
             for _ in range(3):  # each with a connection of its own
                 with grpc.secure_channel(where, credentials, options) as channel:
                     check = health_pb2_grpc.HealthStub(channel).Check

@@ -16,7 +16,7 @@ from devcluster.manifests import namespace, node, pod
 from devcluster.plane import INSTALLATION, ControlPlane
 from tests.cluster.rendering import kustomization
 from tests.cluster.rights import LIMITED_ACCESS, user
-from tests.security.test_stolen_token import (
+from tests.security.thief import (
     ADMISSION,
     ALLOWED,
     APPLY,

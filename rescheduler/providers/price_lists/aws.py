@@ -31,7 +31,7 @@ def read(query: Query) -> Iterator[Price]:
         from botocore.config import Config  # noqa: PLC0415
         from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
     except ImportError:
-        raise UsageError("prices aws: expected boto3, which the extra aws installs: 'spot-rescheduler[aws]'") from None
+        raise UsageError("prices aws: boto3 is not installed: in a checkout, pip install '.[aws]'") from None
     config = Config(
         connect_timeout=10, read_timeout=60, retries={"mode": "standard", "total_max_attempts": 5}, tcp_keepalive=True
     )
