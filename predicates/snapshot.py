@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from predicates.objects import (
     CSINode,
+    GangWorkload,
     Load,
     Node,
     Object,
@@ -152,6 +153,7 @@ _UNFILTERED: Final = (
     "ResourceQuota",
     "VerticalPodAutoscaler",
     "PodGroup",
+    "Workload",
     "LeaderWorkerSet",
     "NodePool",
 )
@@ -396,11 +398,11 @@ class Snapshot(TrialState):
 def key_of(obj: Object) -> str:
     """Return ``namespace/name``, or ``name`` for objects without a namespace.
 
-    The key of a PodGroup begins with its API group, because several schedulers have such groups.
+    The key of a PodGroup or Workload begins with its API group, because several schedulers have such objects.
     """
     if isinstance(obj, Pod):
         return obj.key
     meta = obj.metadata
-    if isinstance(obj, PodGroup):
+    if isinstance(obj, PodGroup | GangWorkload):
         return f"{obj.api_version.rpartition('/')[0]}/{meta.namespace}/{meta.name}"
     return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name

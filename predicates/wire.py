@@ -179,6 +179,7 @@ KINDS: Final[Mapping[str, type[Object]]] = {
 FILE_KINDS: Final[Mapping[str, type[Object]]] = {
     **KINDS,
     "PodGroup": api.PodGroup,
+    "Workload": api.GangWorkload,
     "LeaderWorkerSet": api.LeaderWorkerSet,
     "NodePool": api.NodePool,
     "ServerVersion": api.ServerVersion,

@@ -92,6 +92,7 @@ from predicates.objects.pods import (
     Empty,
     EmptyDir,
     EvictionResponder,
+    GangWorkload,
     InlineCSI,
     ISCSIVolume,
     Job,
@@ -103,6 +104,7 @@ from predicates.objects.pods import (
     PodAffinity,
     PodAffinityTerm,
     PodGroup,
+    PodGroupPolicy,
     PodObject,
     PodOS,
     PodResourceClaim,
@@ -166,6 +168,7 @@ __all__ = [
     "EmptyDir",
     "EvictionResponder",
     "GCEPersistentDisk",
+    "GangWorkload",
     "HostPort",
     "ISCSIVolume",
     "InlineCSI",
@@ -203,6 +206,7 @@ __all__ = [
     "PodDisruptionBudgetSpec",
     "PodDisruptionBudgetStatus",
     "PodGroup",
+    "PodGroupPolicy",
     "PodOS",
     "PodObject",
     "PodResourceClaim",
@@ -366,6 +370,7 @@ Object: TypeAlias = (
     | ResourceQuota
     | VerticalPodAutoscaler
     | PodGroup
+    | GangWorkload
     | LeaderWorkerSet
     | NodePool
     | ServerVersion

@@ -475,6 +475,28 @@ class PodGroup(Wire, frozen=True):
     spec: PodGroupSpec = PodGroupSpec()
 
 
+class WorkloadGroup(Wire, frozen=True):
+    """A group of pods in a Workload; each of its replicas is a group of its own."""
+
+    name: str = ""
+    policy: PodGroupPolicy = PodGroupPolicy()
+
+
+class GangWorkloadSpec(Wire, frozen=True):
+    pod_groups: tuple[WorkloadGroup, ...] = ()
+
+
+class GangWorkload(Wire, frozen=True):
+    """A Workload of ``scheduling.k8s.io/v1alpha1`` (Kubernetes 1.35). Later versions, and other groups, have no groups.
+
+    The Workloads of Kueue have the same kind.
+    """
+
+    metadata: ObjectMeta
+    api_version: str = ""
+    spec: GangWorkloadSpec = GangWorkloadSpec()
+
+
 class LeaderWorkerTemplate(Wire, frozen=True):
     restart_policy: str = ""
 

@@ -5,13 +5,14 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from http import HTTPStatus
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 from urllib.parse import quote
 
 import msgspec
 from msgspec import structs
 
 from predicates.objects import (
+    GangWorkload,
     LeaderWorkerSet,
     NodePool,
     Object,
@@ -44,7 +45,7 @@ from rescheduler.planning.rules.gangs import (
     LEADER_WORKER_SETS,
     OLD_COSCHEDULING,
     VOLCANO,
-    api_groups,
+    objects_of,
 )
 
 log = logging.getLogger(__name__)
@@ -229,18 +230,23 @@ def _shared_volumes(spec: PodSpec, claims: Collection[str]) -> tuple[Volume, ...
 #: Seconds until the groups are read again.
 REREAD_SECONDS: Final = 60.0
 
-#: The kind and the resource in each API group.
-KINDS: Final[Mapping[str, tuple[str, str]]] = {
-    KUBERNETES: ("PodGroup", "podgroups"),
-    COSCHEDULING: ("PodGroup", "podgroups"),
-    OLD_COSCHEDULING: ("PodGroup", "podgroups"),
-    VOLCANO: ("PodGroup", "podgroups"),
-    LEADER_WORKER_SETS: ("LeaderWorkerSet", "leaderworkersets"),
-    KARPENTER: ("NodePool", "nodepools"),
+#: The resource of each API group and kind.
+KINDS: Final[Mapping[tuple[str, str], str]] = {
+    (KUBERNETES, "PodGroup"): "podgroups",
+    (KUBERNETES, "Workload"): "workloads",
+    (COSCHEDULING, "PodGroup"): "podgroups",
+    (OLD_COSCHEDULING, "PodGroup"): "podgroups",
+    (VOLCANO, "PodGroup"): "podgroups",
+    (LEADER_WORKER_SETS, "LeaderWorkerSet"): "leaderworkersets",
+    (KARPENTER, "NodePool"): "nodepools",
 }
+_NODE_POOLS: Final = (KARPENTER, "NodePool")
+
+_Read: TypeAlias = PodGroup | GangWorkload | LeaderWorkerSet | NodePool
 
 #: What is assumed if the objects of a group cannot be read.
 _ASSUMED: Final = "planning assumes that a group of pods needs all of them"
+_STAY: Final = "pods of these groups stay: the scheduler binds none without the object"
 _NOT_STATIC: Final = "planning assumes that no NodePool has static capacity"
 
 
@@ -252,12 +258,11 @@ class _Group(Wire, frozen=True):
     versions: tuple[_Version, ...] = ()
 
 
-def served(client: Client, group: str) -> Iterator[Resource]:
-    """Yield the resource of *group* in each version of this API group, the preferred order of the API server first.
+def served(client: Client, group: str, kind: str) -> Iterator[Resource]:
+    """Yield the resource of *kind* in each version of this API group, the preferred order of the API server first.
 
     A version may not have the resource. Raises the errors of requests, except NotFound.
     """
-    kind, plural = KINDS[group]
     act = f"get group {group}"
     try:
         versions = decoded(act, client.request(act, "GET", f"/apis/{group}").body, _Group).versions
@@ -265,20 +270,20 @@ def served(client: Client, group: str) -> Iterator[Resource]:
         return
     for version in versions:
         if version.group_version.startswith(f"{group}/v"):
-            yield Resource(kind, f"/apis/{version.group_version}/{plural}", optional=True)
+            yield Resource(kind, f"/apis/{version.group_version}/{KINDS[group, kind]}", optional=True)
 
 
-def read_group(client: Client, group: str) -> list[PodGroup | LeaderWorkerSet | NodePool]:
-    """Return all objects of the API group *group*; none if it is not served. Raises the errors of requests."""
-    for resource in served(client, group):
+def read_kind(client: Client, group: str, kind: str) -> list[_Read]:
+    """Return all objects of *kind* in the API group; none if it is not served. Raises the errors of requests."""
+    for resource in served(client, group, kind):
         try:
             listed = read_all(client, resource, JsonCodec(resource.kind, Interner()), lambda _: False)
         except NotFound:
             continue
-        objects = cast("list[PodGroup | LeaderWorkerSet | NodePool]", listed)
+        objects = cast("list[_Read]", listed)
         # The API server leaves out the version of the items of its own lists.
         return [
-            structs.replace(obj, api_version=resource.api_version) if isinstance(obj, PodGroup) else obj
+            structs.replace(obj, api_version=resource.api_version) if isinstance(obj, PodGroup | GangWorkload) else obj
             for obj in objects
         ]
     return []
@@ -293,27 +298,34 @@ class PodGroups:
         self._clock = clock
         self._warn = warn
         self._next = 0.0
-        self._read: dict[str, list[PodGroup | LeaderWorkerSet | NodePool]] = {}  #: the last known objects, by API group
-        self._failed: set[str] = set()
+        self._read: dict[tuple[str, str], list[_Read]] = {}  #: the last known objects, by API group and kind
+        self._failed: set[tuple[str, str]] = set()
 
     def refresh(self, snapshot: Snapshot) -> None:
         """Update the groups in *snapshot*, at most once a minute. If a read fails, the last known objects stay."""
         if (now := self._clock.monotonic()) < self._next:
             return
         self._next = now + REREAD_SECONDS
-        self._read_all(api_groups(snapshot) | ({KARPENTER} if is_pooled(snapshot) else frozenset()))
-        for kind in ("PodGroup", "LeaderWorkerSet", "NodePool"):
-            objects = [obj for group, read in self._read.items() for obj in read if KINDS[group][0] == kind]
+        self._read_all(objects_of(snapshot) | ({_NODE_POOLS} if is_pooled(snapshot) else frozenset()))
+        for kind in dict.fromkeys(kind for _, kind in KINDS):
+            objects = [obj for (_, of), read in self._read.items() for obj in read if of == kind]
             if objects or snapshot.of(kind):
                 snapshot.replace_by_key(kind, {key_of(obj): obj for obj in objects})
 
-    def _read_all(self, groups: Collection[str]) -> None:
-        self._read = {group: read for group, read in self._read.items() if group in groups}
-        for group in sorted(groups):
+    def _read_all(self, kinds: Collection[tuple[str, str]]) -> None:
+        self._read = {each: read for each, read in self._read.items() if each in kinds}
+        for each in sorted(kinds):
             try:
-                self._read[group] = read_group(self._client, group)
-                self._failed.discard(group)
+                self._read[each] = read_kind(self._client, *each)
+                self._failed.discard(each)
             except ReschedulerError as error:
-                if group not in self._failed:
-                    self._failed.add(group)
-                    self._warn(f"{error}; {_NOT_STATIC if group == KARPENTER else _ASSUMED}")
+                if each not in self._failed:
+                    self._failed.add(each)
+                    self._warn(f"{error}; {_assumption(*each)}")
+
+
+def _assumption(group: str, kind: str) -> str:
+    """Return what is assumed if the objects of *kind* cannot be read."""
+    if (group, kind) == _NODE_POOLS:
+        return _NOT_STATIC
+    return _STAY if group == KUBERNETES else _ASSUMED

@@ -47,7 +47,7 @@ PATCH_EVENTS: Final = Right("patch", "", "events")
 #: Rights that are only used after a failure: Events are listed when replacement pods are rejected.
 IN_TROUBLE: Final = frozenset({LIST_EVENTS})
 #: Rights that are only used if pods name a group of pods, or nodes a NodePool.
-OF_GROUPS: Final = ("podgroups", "leaderworkersets", "nodepools")
+OF_GROUPS: Final = ("podgroups", "workloads", "leaderworkersets", "nodepools")
 
 
 def read(rights: Sequence[Right], verb: str) -> list[Right]:

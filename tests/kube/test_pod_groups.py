@@ -17,6 +17,7 @@ from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, node, pod, short, 
 NODES = [node("od", ON_DEMAND), node("s")]
 CORE, VOLCANO = "/apis/scheduling.k8s.io", "/apis/scheduling.volcano.sh"
 IN_SPEC: dict[str, Any] = {"schedulingGroup": {"podGroupName": "g"}}
+OF_1_35: dict[str, Any] = {"workloadRef": {"name": "g", "podGroup": "workers"}}
 IN_ANNOTATION: dict[str, Any] = {"annotations": {"scheduling.k8s.io/group-name": "g"}}
 
 
@@ -86,6 +87,33 @@ def test_the_version_that_has_groups_is_read(
     assert verdict(watched) == ["gang-member"]
     groups.refresh(watched)
     assert verdict(watched) == {"m-0": "s"}
+
+
+@pytest.mark.parametrize(("minimum", "found"), [(1, {"m-0": "s"}), (2, ["gang-member"])])
+def test_the_workloads_of_1_35_are_read(
+    minimum: int, found: object, groups: PodGroups, edge: ScriptedApiServer
+) -> None:
+    """PodGroups, which that version does not have, are not requested."""
+    edge.on("GET", CORE, versions("scheduling.k8s.io", "v1", "v1alpha1"))
+    edge.on("GET", f"{CORE}/v1/workloads", status(404, "the server could not find the requested resource"))
+    policy = {"gang": {"minCount": minimum}}
+    edge.on("GET", f"{CORE}/v1alpha1/workloads", listed({"podGroups": [{"name": "workers", "policy": policy}]}))
+    watched = cluster(OF_1_35)
+    groups.refresh(watched)
+    assert verdict(watched) == found
+    assert not [request for request in edge.seen() if request.path.endswith("podgroups")]
+
+
+def test_pods_whose_workload_may_not_be_read_stay(
+    groups: PodGroups, edge: ScriptedApiServer, warnings: list[str]
+) -> None:
+    edge.on("GET", CORE, versions("scheduling.k8s.io", "v1alpha1"))
+    edge.on("GET", f"{CORE}/v1alpha1/workloads", status(403, "workloads is forbidden"))
+    watched = cluster(OF_1_35)
+    groups.refresh(watched)
+    assert verdict(watched) == ["gang-member"]
+    why = "pods of these groups stay: the scheduler binds none without the object"
+    assert warnings == [f"list workloads: workloads is forbidden (403); {why}"]
 
 
 def test_groups_are_read_again_after_a_minute(groups: PodGroups, edge: ScriptedApiServer, clock: SkippingClock) -> None:

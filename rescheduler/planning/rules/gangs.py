@@ -7,7 +7,7 @@ pods, but not break it up.
 | group | a pod names it in | its minimum |
 |---|---|---|
 | PodGroup of Kubernetes 1.36 on (KEP-4671) | ``spec.schedulingGroup`` | ``schedulingPolicy.gang.minCount`` |
-| group of a Workload of Kubernetes 1.35 | ``spec.workloadRef`` | not read: all of its pods |
+| group of a Workload of Kubernetes 1.35 | ``spec.workloadRef`` | ``podGroups[].policy.gang.minCount`` |
 | PodGroup of the coscheduling plugin | a label, in two forms | ``minMember`` |
 | its older form without an object | two labels | one of the labels |
 | PodGroup of Volcano | an annotation | ``minMember`` |
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from predicates.objects import LeaderWorkerSet, Pod, PodClass, PodGroup
+from predicates.objects import GangWorkload, LeaderWorkerSet, Pod, PodClass, PodGroup, PodGroupPolicy
 from predicates.snapshot import Snapshot
 from predicates.texts import shown
 from rescheduler.planning.forms import count
@@ -35,6 +35,9 @@ COSCHEDULING: Final = "scheduling.x-k8s.io"
 OLD_COSCHEDULING: Final = "scheduling.sigs.k8s.io"
 VOLCANO: Final = "scheduling.volcano.sh"
 LEADER_WORKER_SETS: Final = "leaderworkerset.x-k8s.io"
+
+#: What :attr:`GangRef.kind` is for a group in a Workload.
+_OF_WORKLOAD: Final = "group of Workload"
 
 _COSCHEDULING_LABEL: Final = "scheduling.x-k8s.io/pod-group"
 _OLD_COSCHEDULING_LABEL: Final = "pod-group.scheduling.sigs.k8s.io"
@@ -70,6 +73,13 @@ class GangRef(NamedTuple):
     api_group: str  #: of the object that says more about it; "" if there is none
     namespace: str
     name: str
+
+    @property
+    def objects(self) -> tuple[str, str]:
+        """The API group and the kind of the object that says more about it."""
+        if self.api_group == LEADER_WORKER_SETS:
+            return self.api_group, "LeaderWorkerSet"
+        return self.api_group, "Workload" if self.kind == _OF_WORKLOAD else "PodGroup"
 
     def __str__(self) -> str:
         return f"{self.kind} {self.namespace}/{shown(self.name)}"
@@ -112,7 +122,7 @@ def _in_spec(pod: Pod) -> GangRef | None:
         return None
     ref = spec.workload_ref
     name = "/".join(filter(None, (ref.name, ref.pod_group, ref.pod_group_replica_key)))
-    return GangRef("group of Workload", "", pod.namespace, name)
+    return GangRef(_OF_WORKLOAD, KUBERNETES, pod.namespace, name)
 
 
 def _in_annotations(pod: Pod) -> GangRef | None:
@@ -142,9 +152,9 @@ def _quick_gang_of(pod: Pod) -> GangRef | None:
     return gang_of(pod) if pod.annotations or has_class_gang(pod.cls) else None
 
 
-def api_groups(snapshot: Snapshot) -> frozenset[str]:
-    """Return the API groups of the objects that the pods of *snapshot* name as their groups."""
-    return frozenset(ref.api_group for ref in Gangs(snapshot).refs if ref.api_group)
+def objects_of(snapshot: Snapshot) -> frozenset[tuple[str, str]]:
+    """Return the API groups and kinds of the objects that the pods of *snapshot* name as their groups."""
+    return frozenset(ref.objects for ref in Gangs(snapshot).refs if ref.api_group)
 
 
 class Gangs:
@@ -226,6 +236,8 @@ class Gangs:
         """Return the terms of a group: those of its object, or else those that its pods have."""
         if ref.api_group == LEADER_WORKER_SETS:
             return self._of_replica(ref, pod)
+        if ref.kind == _OF_WORKLOAD:
+            return self._of_workload(ref)
         group = self._snapshot.of("PodGroup").get(f"{ref.api_group}/{ref.namespace}/{ref.name}")
         if isinstance(group, PodGroup):
             return _of_object(group)
@@ -233,6 +245,14 @@ class Gangs:
         minimums = pod.cls.labels.get(_OLDEST_MINIMUM), *map(annotations.get, (_KOORDINATOR_MINIMUM, _KUEUE_TOTAL))
         minimum = next((int(text) for text in minimums if text and _NUMBER.fullmatch(text)), None)
         return Terms(minimum, missing=ref.api_group == KUBERNETES)
+
+    def _of_workload(self, ref: GangRef) -> Terms:
+        """Return the terms of a replica of a group in a Workload. The scheduler binds no pod without the group."""
+        name, _, rest = ref.name.partition("/")
+        workload = self._snapshot.of("Workload").get(f"{ref.api_group}/{ref.namespace}/{name}")
+        groups = workload.spec.pod_groups if isinstance(workload, GangWorkload) else ()
+        policy = next((group.policy for group in groups if group.name == rest.partition("/")[0]), None)
+        return Terms(missing=True) if policy is None else Terms(_minimum(policy) or 0)
 
     def _of_replica(self, ref: GangRef, pod: Pod) -> Terms:
         owner = self._snapshot.of("LeaderWorkerSet").get(f"{ref.namespace}/{ref.name.partition('/')[0]}")
@@ -242,11 +262,16 @@ class Gangs:
         return Terms(int(size) if _NUMBER.fullmatch(size) else None, together=True)
 
 
+def _minimum(policy: PodGroupPolicy) -> int | None:
+    """Return the minimum of a gang; None if the pods are scheduled one by one."""
+    return policy.gang.min_count if policy.gang is not None else None
+
+
 def _of_object(group: PodGroup) -> Terms:
-    spec, gang = group.spec, group.spec.scheduling_policy.gang
+    spec, minimum = group.spec, _minimum(group.spec.scheduling_policy)
     mode, constraints = spec.disruption_mode, spec.scheduling_constraints
     return Terms(
-        minimum=gang.min_count if gang is not None else spec.min_member,
+        minimum=spec.min_member if minimum is None else minimum,
         together=mode in ("PodGroup", "All") or (isinstance(mode, dict) and "all" in mode),
         one_domain=constraints is not None and bool(constraints.topology),
     )

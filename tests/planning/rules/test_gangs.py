@@ -40,6 +40,14 @@ def core(minimum: int, mode: Any = None, version: str = "v1beta1", **spec: Any) 
     return group(f"scheduling.k8s.io/{version}", **policy, **({"disruptionMode": mode} if mode else {}), **spec)
 
 
+def workload(minimum: int, name: str = "g", version: str = "scheduling.k8s.io/v1alpha1") -> Manifest:
+    """Return a Workload of Kubernetes 1.35 with two groups."""
+    policy = {"gang": {"minCount": minimum}} if minimum else {"basic": {}}
+    groups = [{"name": "other", "policy": {"gang": {"minCount": 9}}}, {"name": name, "policy": policy}]
+    meta = {"name": "w", "namespace": "default"}
+    return {"apiVersion": version, "kind": "Workload", "metadata": meta, "spec": {"podGroups": groups}}
+
+
 def coscheduled(minimum: int, version: str = "scheduling.x-k8s.io/v1alpha1") -> Manifest:
     return group(version, minMember=minimum)
 
@@ -95,8 +103,15 @@ CASES: dict[str, tuple[dict[str, int], dict[str, Any], list[Manifest], bool]] = 
     "the object is missing": ({"od": 2}, IN_SPEC, [], False),
     "only a group of that name in another API": ({"od": 2}, IN_SPEC, [coscheduled(1)], False),
     "groups of that name in two APIs": ({"od": 1, "s": 1}, IN_SPEC, [coscheduled(5), core(1)], True),
-    "the reference of 1.35, on two nodes": ({"od": 1, "s": 1}, OF_1_35, [], False),
-    "the reference of 1.35, on one node": ({"od": 2}, OF_1_35, [], True),
+    "a group of a Workload, at the minimum": ({"od": 1, "s": 1}, OF_1_35, [workload(2)], False),
+    "a group of a Workload, above the minimum": ({"od": 1, "s": 2}, OF_1_35, [workload(2)], True),
+    "a group of a Workload, on one node": ({"od": 2}, OF_1_35, [workload(2)], True),
+    "a group of a Workload, fewer than the minimum run": ({"od": 2}, OF_1_35, [workload(3)], False),
+    "a group of a Workload, no gang": ({"od": 1, "s": 1}, OF_1_35, [workload(0)], True),
+    "the Workload is missing": ({"od": 2}, OF_1_35, [], False),
+    "the Workload has no such group": ({"od": 2}, OF_1_35, [workload(2, "h")], False),
+    "only a Workload of that name of Kueue": ({"od": 2}, OF_1_35, [workload(2, "g", "kueue.x-k8s.io/v1beta1")], False),
+    "a Workload and a PodGroup of that name": ({"od": 1, "s": 1}, OF_1_35, [workload(2), core(1)], False),
     "coscheduling, above the minimum": ({"od": 1, "s": 3}, COSCHEDULING, [coscheduled(3)], True),
     "coscheduling, at the minimum": ({"od": 1, "s": 2}, COSCHEDULING, [coscheduled(3)], False),
     "coscheduling, all on one node": ({"od": 3}, COSCHEDULING, [coscheduled(3)], True),
@@ -145,6 +160,22 @@ def test_the_detail_names_the_group_and_its_minimum() -> None:
     assert [(blocker.pod, blocker.detail) for blocker in verdict.blockers] == [("default/m-0", detail)]
 
 
+def test_the_detail_names_the_group_of_a_workload_and_its_minimum() -> None:
+    cluster = snapshot([*NODES, workload(2), *members({"od": 1, "s": 1}, OF_1_35)])
+    verdict = Planner(cluster, Policy()).plan_node("od", CIRCUMSTANCES)
+    assert isinstance(verdict, Rejected)
+    detail = "it belongs to group of Workload default/w/g (minimum 2): 1 of its 2 pods would move, the others run on s"
+    assert [blocker.detail for blocker in verdict.blockers] == [detail]
+
+
+def test_each_replica_of_a_group_in_a_workload_has_the_minimum() -> None:
+    first, second = (OF_1_35["workloadRef"] | {"podGroupReplicaKey": key} for key in "ab")
+    pods = [*members({"od": 1, "s": 1}, {"workloadRef": first}), pod("n-0", "s", workloadRef=second)]
+    verdict = Planner(snapshot([*NODES, workload(2), *pods]), Policy()).plan_node("od", CIRCUMSTANCES)
+    assert isinstance(verdict, Rejected)
+    assert "group of Workload default/w/g/a (minimum 2): 1 of its 2 pods" in verdict.blockers[0].detail
+
+
 def test_a_group_moves_only_if_all_of_its_pods_fit() -> None:
     cluster = snapshot([*NODES, core(2), *members({"od": 3}, IN_SPEC, cpu="6")])
     verdict = Planner(cluster, Policy()).plan_node("od", CIRCUMSTANCES)
@@ -182,6 +213,7 @@ def test_a_drain_that_has_begun_moves_the_rest_of_a_group() -> None:
 CHANGES: dict[str, tuple[dict[str, Any], list[Manifest], list[Manifest]]] = {
     "the minimum is lower": (IN_SPEC, [core(2)], [core(1)]),
     "the object is created": (IN_SPEC, [], [core(1)]),
+    "the Workload is created": (OF_1_35, [], [workload(1)]),
     "another pod of the group runs": (
         VOLCANO,
         [volcano(2)],
@@ -205,8 +237,9 @@ def test_a_change_of_the_group_is_noticed_in_the_next_round(
     assert summary(planner.plan_each(CIRCUMSTANCES))["od"] == [GANG]
     for manifest in after:
         changed = snapshot([manifest])
-        for obj in changed.of("PodGroup").values():
-            cluster.upsert("PodGroup", obj)
+        for kind in ("PodGroup", "Workload"):
+            for obj in changed.of(kind).values():
+                cluster.upsert(kind, obj)
         for each in changed.pods.values():
             cluster.upsert("Pod", each)
     assert summary(planner.plan_each(CIRCUMSTANCES))["od"] == {"m-0": "s"}
