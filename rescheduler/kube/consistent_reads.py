@@ -215,9 +215,9 @@ def items(client: Client, clock: Clock, warn: Callable[[str], None]) -> Iterator
 
 def _of_groups(client: Client, warn: Callable[[str], None]) -> Iterator[Resource]:
     """Yield the resources of groups of pods that the API server serves."""
-    for group in unwatched.KINDS:
+    for group, kind in unwatched.KINDS:
         try:
-            yield from unwatched.served(client, group)
+            yield from unwatched.served(client, group, kind)
         except Forbidden as error:
             warn(f"{error}; groups of pods and of nodes are left out")
 
