@@ -295,6 +295,7 @@ class AffinityWeights:
 _PER_POD_LABELS: Final = (
     "statefulset.kubernetes.io/pod-name",
     "apps.kubernetes.io/pod-index",
+    "controller-revision-hash",
 )
 
 

@@ -1,8 +1,7 @@
 """The filter plugins that compare a pod with other pods: InterPodAffinity and PodTopologySpread."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -190,7 +189,8 @@ INTER_POD_AFFINITY: Final = Plugin("InterPodAffinity", Scope.CLUSTER, _pre_filte
 
 # PodTopologySpread: hard topology spread constraints must hold (``podtopologyspread/filtering.go``).
 #
-# Only constraints with ``whenUnsatisfiable: DoNotSchedule`` filter. The default profile adds no such constraints.
+# Only constraints with ``whenUnsatisfiable: DoNotSchedule`` filter. The default profile adds no such constraints, but
+# the configuration of a profile may.
 
 CONSTRAINTS_NOT_MATCH: Final = "node(s) didn't match pod topology spread constraints"
 NODE_LABEL_NOT_MATCH: Final = f"{CONSTRAINTS_NOT_MATCH} (missing required label)"
@@ -254,14 +254,9 @@ class _Constraint:
         return min(counts.tolist()) if domains < _FEW_DOMAINS else int(counts.min())
 
 
-def pod_topology_spread_reaches_other_nodes(pod: PodClass) -> bool:
+def pod_topology_spread_reaches_other_nodes(pod: PodClass, snapshot: Snapshot) -> bool:
     """Return whether a hard constraint of the class has domains of several nodes."""
-    constraints = pod.spec.topology_spread_constraints
-    return any(_is_hard(constraint) and constraint.topology_key != HOSTNAME for constraint in constraints)
-
-
-#: Returns the hard constraints of a class, or the scheduler's message if one of them is invalid.
-_Constraints: TypeAlias = Callable[[TopologyIndex, PodClass], "tuple[_Constraint, ...] | str"]
+    return any(constraint.topology_key != HOSTNAME for constraint in _hard(pod, snapshot))
 
 
 def _pod_topology_spread_pre_filter(pod: PodClass) -> PodClass | None:
@@ -269,8 +264,12 @@ def _pod_topology_spread_pre_filter(pod: PodClass) -> PodClass | None:
     return pod if constraints and any(map(_is_hard, constraints)) else None
 
 
-def _pod_topology_spread_filter(of: _Constraints, pod: PodClass, snapshot: Snapshot, rows: Rows) -> Rejections | None:
-    constraints = snapshot.index(TopologyIndex).cached(of)[pod]
+def _pod_topology_spread_or_default_pre_filter(pod: PodClass) -> PodClass | None:
+    return _pod_topology_spread_pre_filter(pod) if pod.spec.topology_spread_constraints else pod
+
+
+def _pod_topology_spread_filter(pod: PodClass, snapshot: Snapshot, rows: Rows) -> Rejections | None:
+    constraints = snapshot.index(TopologyIndex).cached(_constraints)[pod]
     if isinstance(constraints, str):
         reasons = (constraints,)
         return Rejections(np.ones(len(snapshot.nodes.alive[rows]), np.int64), lambda _: reasons, prefilter=True)
@@ -283,20 +282,30 @@ def _pod_topology_spread_filter(of: _Constraints, pod: PodClass, snapshot: Snaps
     return None if codes is None else Rejections(codes.astype(np.int64), _POD_TOPOLOGY_SPREAD_REASONS.__getitem__)
 
 
-def _pod_topology_spread_row_filter(of: _Constraints, pod: PodClass, snapshot: Snapshot) -> RejectsRow:
+def _pod_topology_spread_row_filter(pod: PodClass, snapshot: Snapshot) -> RejectsRow:
     index = snapshot.index(TopologyIndex)
 
     def rejects(row: int) -> bool:
-        constraints = index.cached(of)[pod]
+        constraints = index.cached(_constraints)[pod]
         return isinstance(constraints, str) or any(constraint.rejects(snapshot, row) for constraint in constraints)
 
     return rejects
 
 
 def _constraints(index: TopologyIndex, pod: PodClass) -> tuple[_Constraint, ...] | str:
-    """Return the hard constraints of the class, or the scheduler's message if one of them is invalid."""
-    hard = [constraint for constraint in pod.spec.topology_spread_constraints if _is_hard(constraint)]
-    selectors = [compile_selector(constraint.label_selector) for constraint in hard]
+    """Return the hard constraints of the class, or the scheduler's message if one of them is invalid.
+
+    The selector of default constraints is that of the pod's owner and Services (``helper.DefaultSelector``). Here it is
+    the labels of the pod, which are more: the pods of an owner have the same labels, unless they are of another
+    revision.
+    """
+    hard = _hard(pod, index.snapshot)
+    if pod.spec.topology_spread_constraints:
+        selectors = [compile_selector(constraint.label_selector) for constraint in hard]
+    elif (selector := default_selector(pod)).everything:
+        return ()
+    else:
+        selectors = [selector] * len(hard)
     if error := next((selector.error for selector in selectors if selector.error), ""):
         return (
             f'running PreFilter plugin "PodTopologySpread": '
@@ -321,6 +330,14 @@ def _constraint(
     )
 
 
+def _hard(pod: PodClass, snapshot: Snapshot) -> list[TopologySpreadConstraint]:
+    """Return the hard constraints of the class, or of its profile if it has no constraints."""
+    constraints: Sequence[TopologySpreadConstraint] = pod.spec.topology_spread_constraints
+    if not constraints:
+        constraints = snapshot.scheduler.profile(pod.spec.scheduler_name).spread_defaults or ()
+    return [constraint for constraint in constraints if _is_hard(constraint)]
+
+
 def _is_hard(constraint: TopologySpreadConstraint) -> bool:
     return constraint.when_unsatisfiable == "DoNotSchedule"
 
@@ -329,8 +346,8 @@ POD_TOPOLOGY_SPREAD: Final = Plugin(
     "PodTopologySpread",
     Scope.CLUSTER,
     _pod_topology_spread_pre_filter,
-    partial(_pod_topology_spread_filter, _constraints),
-    partial(_pod_topology_spread_row_filter, _constraints),
+    _pod_topology_spread_filter,
+    _pod_topology_spread_row_filter,
 )
 
 
@@ -353,7 +370,7 @@ def ties_of(pod: PodClass, snapshot: Snapshot) -> Ties | None:
     """Return the ties of a class, or None if one of its selectors or constraints is invalid."""
     index = snapshot.index(TopologyIndex)
     state = _state(pod, index)
-    spread = index.cached(_constraints)[pod] if _pod_topology_spread_pre_filter(pod) is not None else ()
+    spread = index.cached(_constraints)[pod] if _hard(pod, snapshot) else ()
     if state.error or isinstance(spread, str):
         return None
     return Ties(
@@ -365,31 +382,7 @@ def ties_of(pod: PodClass, snapshot: Snapshot) -> Ties | None:
 
 
 def plugin(defaults: Sequence[TopologySpreadConstraint]) -> Plugin:
-    """Return the plugin with the hard constraints among *defaults*, for pods that have no constraints.
-
-    Their selector is that of the pod's owner and Services (``helper.DefaultSelector``). Here it is the labels of the
-    pod, which are more: the pods of an owner have the same labels, unless they are of another revision.
-    """
-    hard = tuple(filter(_is_hard, defaults))
-    if not hard:
+    """Return the plugin for a profile with these default constraints, which are for pods that have no constraints."""
+    if not any(map(_is_hard, defaults)):
         return POD_TOPOLOGY_SPREAD
-    keys = frozenset(constraint.topology_key for constraint in hard)
-
-    def state(pod: PodClass) -> PodClass | None:
-        return _pod_topology_spread_pre_filter(pod) if pod.spec.topology_spread_constraints else pod
-
-    def of(index: TopologyIndex, pod: PodClass) -> tuple[_Constraint, ...] | str:
-        if pod.spec.topology_spread_constraints:
-            return _constraints(index, pod)
-        selector = default_selector(pod)
-        if selector.everything:
-            return ()
-        return tuple(_constraint(index, pod, constraint, selector, keys) for constraint in hard)
-
-    return Plugin(
-        "PodTopologySpread",
-        Scope.CLUSTER,
-        state,
-        partial(_pod_topology_spread_filter, of),
-        partial(_pod_topology_spread_row_filter, of),
-    )
+    return replace(POD_TOPOLOGY_SPREAD, pre_filter=_pod_topology_spread_or_default_pre_filter)

@@ -241,7 +241,7 @@ class _Moves:
 
 
 def _depends_on_others(pod: PodClass, snapshot: Snapshot) -> bool:
-    return pods.reaches_other_nodes(pod, snapshot) or pods.pod_topology_spread_reaches_other_nodes(pod)
+    return pods.reaches_other_nodes(pod, snapshot) or pods.pod_topology_spread_reaches_other_nodes(pod, snapshot)
 
 
 def _owner(pod: Pod) -> Hashable:

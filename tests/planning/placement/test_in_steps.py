@@ -1,5 +1,6 @@
 """Tests of plans that are played through in the steps of a drain, and of pods that would return to the drained node."""
 
+from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
@@ -7,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from predicates.objects import Pod
+from predicates.objects import Pod, TopologySpreadConstraint
+from predicates.scheduler import NEWEST, Scheduler, default_profile
 from rescheduler.planning.outcome import Plan, Rejected, Verdict
 from rescheduler.planning.placement.in_steps import eviction_steps, keep_in_steps
 from rescheduler.planning.placement.packing import Placed
@@ -19,10 +21,11 @@ ZONE: Final = "topology.kubernetes.io/zone"
 OD: Final = node("od", ON_DEMAND)
 TWO_ZONES: Final = [node("od", ON_DEMAND, zone="a"), node("s1", zone="b"), node("s2", zone="b")]
 EVERYTHING: Final[dict[str, Any]] = {"tolerations": [{"operator": "Exists"}]}
+HARD: Final = "DoNotSchedule"
 SPREAD: Final[dict[str, Any]] = {
     "maxSkew": 1,
     "topologyKey": ZONE,
-    "whenUnsatisfiable": "DoNotSchedule",
+    "whenUnsatisfiable": HARD,
 }
 
 
@@ -125,6 +128,31 @@ def test_pods_that_only_have_a_place_in_one_order_are_moved_one_by_one() -> None
         assert isinstance(plan, Plan)
         assert plan.one_by_one
         assert [placement.pod.name for placement in plan.placements] == ["a-1", "a-2", "b-1"]
+
+
+OF_PROFILE: Final = replace(default_profile(NEWEST), spread_defaults=(TopologySpreadConstraint(1, ZONE, HARD),))
+#: As a constraint of the pods, and as one of their profile.
+OVER_ZONES: dict[str, tuple[dict[str, Any], Scheduler]] = {
+    "of the pods": (spread("w"), Scheduler()),
+    "of the profile": (
+        {},
+        Scheduler(
+            profiles=[replace(default_profile(NEWEST), spread_defaults=(TopologySpreadConstraint(1, ZONE, HARD),))]
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("fields", "scheduler"), OVER_ZONES.values(), ids=OVER_ZONES)
+def test_a_hard_constraint_holds_in_each_step(fields: dict[str, Any], scheduler: Scheduler) -> None:
+    """The first spot node accepts the first pod only after the second one has left the zone, so it gets the second."""
+    nodes = [node("od", ON_DEMAND, zone="a"), node("s1", zone="a"), node("s2", zone="b")]
+    cluster = snapshot([*nodes, app("w-1", "w", **fields), app("w-2", "w", **fields)])
+    cluster.use(scheduler)
+    plan = Planner(cluster, Policy()).plan_node("od", CIRCUMSTANCES)
+    assert isinstance(plan, Plan)
+    placed = [(placement.pod.name, placement.node) for placement in plan.placements]
+    assert placed == [("w-1", "s2"), ("w-2", "s1")]
 
 
 RETURNING: dict[str, list[Manifest]] = {
