@@ -156,6 +156,8 @@ _UNFILTERED: Final = (
     "Workload",
     "LeaderWorkerSet",
     "NodePool",
+    "CapacityBuffer",
+    "PodTemplate",
 )
 
 

@@ -182,6 +182,8 @@ FILE_KINDS: Final[Mapping[str, type[Object]]] = {
     "Workload": api.GangWorkload,
     "LeaderWorkerSet": api.LeaderWorkerSet,
     "NodePool": api.NodePool,
+    "CapacityBuffer": api.CapacityBuffer,
+    "PodTemplate": api.PodTemplateObject,
     "ServerVersion": api.ServerVersion,
 }
 

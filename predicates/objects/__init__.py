@@ -82,6 +82,7 @@ from predicates.objects.api import (
 from predicates.objects.pods import (
     IMPERATIVE_EVICTION,
     Affinity,
+    CapacityBuffer,
     ClaimVolume,
     Container,
     ContainerPort,
@@ -111,6 +112,7 @@ from predicates.objects.pods import (
     PodSpec,
     PodStatus,
     PodTemplate,
+    PodTemplateObject,
     PreferredSchedulingTerm,
     PriorityClass,
     QuotaScopeTerm,
@@ -145,6 +147,7 @@ __all__ = [
     "CSINodeSpec",
     "CSIStorageCapacity",
     "CSIVolumeSource",
+    "CapacityBuffer",
     "CinderVolume",
     "Claim",
     "ClaimVolume",
@@ -213,6 +216,7 @@ __all__ = [
     "PodSpec",
     "PodStatus",
     "PodTemplate",
+    "PodTemplateObject",
     "PortworxVolume",
     "PreferredSchedulingTerm",
     "PriorityClass",
@@ -373,6 +377,8 @@ Object: TypeAlias = (
     | GangWorkload
     | LeaderWorkerSet
     | NodePool
+    | CapacityBuffer
+    | PodTemplateObject
     | ServerVersion
 )
 

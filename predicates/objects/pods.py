@@ -522,6 +522,48 @@ class NodePool(Wire, frozen=True):
     spec: NodePoolSpec = NodePoolSpec()
 
 
+class PodTemplateObject(Wire, frozen=True):
+    """A PodTemplate of the API, which has no controller."""
+
+    metadata: ObjectMeta
+    template: PodTemplate = PodTemplate()
+
+
+class LocalObject(Wire, frozen=True):
+    name: str = ""
+
+
+class ScalableObject(Wire, frozen=True):
+    api_group: str = ""
+    kind: str = ""
+    name: str = ""
+
+
+class CapacityBufferSpec(Wire, frozen=True):
+    pod_template_ref: LocalObject | None = None
+    scalable_ref: ScalableObject | None = None
+    provisioning_strategy: str = ""
+
+
+class CapacityBufferStatus(Wire, frozen=True):
+    pod_template_ref: LocalObject | None = None
+    replicas: Int32 = 0
+    conditions: tuple[Condition, ...] = ()
+    provisioning_strategy: str = ""
+
+
+class CapacityBuffer(Wire, frozen=True):
+    """A CapacityBuffer (autoscaling.x-k8s.io): room that Cluster Autoscaler or Karpenter keeps free.
+
+    *template* is no field of the API: it is the pod template that the buffer refers to, if it was read with it.
+    """
+
+    metadata: ObjectMeta
+    spec: CapacityBufferSpec = CapacityBufferSpec()
+    status: CapacityBufferStatus = CapacityBufferStatus()
+    template: PodTemplate | None = None
+
+
 class ScaleTarget(Wire, frozen=True):
     kind: str = ""
     name: str = ""

@@ -58,7 +58,7 @@ class ExplainPage:
         self._controller = controllers_in(cluster)
         self._names = NodeNames.of(cluster.nodes.row)
         taken = planner.pending(circumstances)
-        pending = f"{taken}, which only the plan of a node counts." if taken.pods else ""
+        pending = f"{taken}, which only the plan of a node counts." if str(taken) else ""
         self._notes = [*filter(None, (self._names.note, pending))]  #: printed once, before the first part
 
     def node(self, name: str) -> Iterator[Line]:

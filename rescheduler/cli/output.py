@@ -53,6 +53,7 @@ def as_json(overview: Overview, seconds: float) -> dict[str, Any]:
             "drainable_nodes": len(planning.plans),
             "pods_to_move": sum(len(plan.placements) for plan in planning.plans),
             "pending_pods": planning.pending.pods,
+            "buffer_pods": planning.pending.buffered,
             "pending_cpu": planning.pending.cpu / 1000,
             "pending_memory": planning.pending.memory,
             "seconds": round(seconds, 6),

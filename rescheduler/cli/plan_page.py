@@ -203,7 +203,7 @@ class _Summary:
             yield Line(_sentence(self.overview.fallback_text))
         if planning.timed_out:
             yield Line(f"The search timed out; at most {count(planning.upper_bound or 0, 'node')} can be drained.")
-        if planning.pending.pods:
+        if str(planning.pending):
             yield Line(f"{planning.pending}.")
         if not planning.on_demand_nodes:
             yield Line(f"No node has the label {self.policy.on_demand_label} (--on-demand-node-label).")

@@ -211,15 +211,29 @@ def items(client: Client, clock: Clock, warn: Callable[[str], None]) -> Iterator
         for left_out in listing.unreadable.values():
             warn(f"left out, because it cannot be decoded: {left_out.why}")
         yield from cast("list[bytes]", listing.objects)
+    yield from _buffers(client, warn)
 
 
 def _of_groups(client: Client, warn: Callable[[str], None]) -> Iterator[Resource]:
     """Yield the resources of groups of pods that the API server serves."""
-    for group, kind in unwatched.KINDS:
+    for group, kind in [each for each in unwatched.KINDS if each != unwatched.BUFFERS]:
         try:
             yield from unwatched.served(client, group, kind)
         except Forbidden as error:
             warn(f"{error}; groups of pods and of nodes are left out")
+
+
+def _buffers(client: Client, warn: Callable[[str], None]) -> Iterator[bytes]:
+    """Yield the CapacityBuffers, each with its pod template."""
+    try:
+        buffers = unwatched.read_kind(client, *unwatched.BUFFERS)
+    except Forbidden as error:
+        warn(f"{error}; CapacityBuffers are left out")
+        return
+    group, kind = unwatched.BUFFERS
+    for buffer in buffers:
+        head = {"apiVersion": f"{group}/v1beta1", "kind": kind}
+        yield msgspec.json.encode(head)[:-1] + b"," + _other(kind, Raw(msgspec.json.encode(buffer)))[1:]
 
 
 def version_item(version: str) -> bytes:

@@ -2,7 +2,8 @@
 
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, Final, TypeAlias, cast
@@ -12,6 +13,7 @@ import msgspec
 from msgspec import structs
 
 from predicates.objects import (
+    CapacityBuffer,
     GangWorkload,
     LeaderWorkerSet,
     NodePool,
@@ -21,6 +23,7 @@ from predicates.objects import (
     PodGroup,
     PodSpec,
     PodTemplate,
+    PodTemplateObject,
     ResourceQuota,
     StatefulSet,
     Volume,
@@ -28,7 +31,7 @@ from predicates.objects import (
     Workload,
 )
 from predicates.snapshot import Snapshot, key_of
-from predicates.texts import one_line
+from predicates.texts import is_name, one_line
 from predicates.wire import Decoder, Interner, WireError
 from rescheduler.clock import Clock
 from rescheduler.errors import NotFound, ReschedulerError
@@ -37,6 +40,7 @@ from rescheduler.kube.codec import JsonCodec
 from rescheduler.kube.lister import TEMPLATES, Resource, read_all
 from rescheduler.kube.responses import decoded, refusal
 from rescheduler.planning.admission import CLASSES
+from rescheduler.planning.pending import keeps_room
 from rescheduler.planning.replacements import ADMISSION, TEMPLATED, is_token
 from rescheduler.planning.rules.candidates import KARPENTER, is_pooled
 from rescheduler.planning.rules.gangs import (
@@ -222,10 +226,10 @@ def _shared_volumes(spec: PodSpec, claims: Collection[str]) -> tuple[Volume, ...
     return tuple(volume for volume in spec.volumes if volume.name not in claims and not is_token(volume.name))
 
 
-# Read the objects of groups of pods, such as PodGroups, where pods name one, and the NodePools of nodes.
+# Read the groups of pods, such as PodGroups, where pods name one, the NodePools of nodes, and CapacityBuffers.
 #
 # The API servers of most clusters do not serve them, and those that do serve them in different versions. So they are
-# neither watched nor listed unless a pod belongs to a group.
+# neither watched, nor listed unless a pod belongs to a group. CapacityBuffers are always looked for: nothing names one.
 
 #: Seconds until the groups are read again.
 REREAD_SECONDS: Final = 60.0
@@ -239,15 +243,22 @@ KINDS: Final[Mapping[tuple[str, str], str]] = {
     (VOLCANO, "PodGroup"): "podgroups",
     (LEADER_WORKER_SETS, "LeaderWorkerSet"): "leaderworkersets",
     (KARPENTER, "NodePool"): "nodepools",
+    ("autoscaling.x-k8s.io", "CapacityBuffer"): "capacitybuffers",
 }
 _NODE_POOLS: Final = (KARPENTER, "NodePool")
+#: Group and kind of CapacityBuffers.
+BUFFERS: Final = ("autoscaling.x-k8s.io", "CapacityBuffer")
 
-_Read: TypeAlias = PodGroup | GangWorkload | LeaderWorkerSet | NodePool
+_Read: TypeAlias = PodGroup | GangWorkload | LeaderWorkerSet | NodePool | CapacityBuffer
 
 #: What is assumed if the objects of a group cannot be read.
 _ASSUMED: Final = "planning assumes that a group of pods needs all of them"
 _STAY: Final = "pods of these groups stay: the scheduler binds none without the object"
 _NOT_STATIC: Final = "planning assumes that no NodePool has static capacity"
+_NO_BUFFERS: Final = "planning assumes that no CapacityBuffer keeps room"
+
+#: The templates of at most this many CapacityBuffers of a namespace are read, each with a request.
+_MOST_BUFFERS: Final = 20
 
 
 class _Version(Wire, frozen=True):
@@ -280,6 +291,8 @@ def read_kind(client: Client, group: str, kind: str) -> list[_Read]:
             listed = read_all(client, resource, JsonCodec(resource.kind, Interner()), lambda _: False)
         except NotFound:
             continue
+        if (group, kind) == BUFFERS:
+            return [*_with_templates(client, cast("list[CapacityBuffer]", listed))]
         objects = cast("list[_Read]", listed)
         # The API server leaves out the version of the items of its own lists.
         return [
@@ -289,11 +302,56 @@ def read_kind(client: Client, group: str, kind: str) -> list[_Read]:
     return []
 
 
-class PodGroups:
-    """The objects of the groups that pods belong to, and the NodePools that nodes belong to. Not thread-safe."""
+def _with_templates(client: Client, buffers: Iterable[CapacityBuffer]) -> Iterator[CapacityBuffer]:
+    """Yield those of *buffers* that keep room, with the pod templates that they refer to.
 
-    def __init__(self, client: Client, clock: Clock, warn: Callable[[str], None] = log.warning) -> None:
-        """Create a reader. *warn* receives a message if groups cannot be read: their minimum is not known then."""
+    A buffer whose template does not exist is left out. Raises the errors of requests, except NotFound.
+    """
+    read: Counter[str] = Counter()
+    for buffer in sorted(buffers, key=key_of):
+        namespace = buffer.metadata.namespace
+        if keeps_room(buffer) and (path := _template_path(buffer)) and read[namespace] < _MOST_BUFFERS:
+            read[namespace] += 1
+            with contextlib.suppress(NotFound):
+                act = f"get the pod template of CapacityBuffer {key_of(buffer)}"
+                response = client.request(act, "GET", path)
+                if "/podtemplates/" in path:
+                    template = decoded(act, response.body, PodTemplateObject).template
+                else:
+                    template = decoded(act, response.body, Workload).spec.template
+                yield structs.replace(buffer, template=template)
+
+
+#: The workloads that a CapacityBuffer may refer to, by kind.
+_SCALABLE: Final[Mapping[str, str]] = {
+    "Deployment": "deployments",
+    "ReplicaSet": "replicasets",
+    "StatefulSet": "statefulsets",
+}
+
+
+def _template_path(buffer: CapacityBuffer) -> str:
+    """Return the path of the object with the pod template of *buffer*, or "" if there can be none."""
+    namespace = quote(buffer.metadata.namespace, safe="")
+    ref, scaled = buffer.status.pod_template_ref or buffer.spec.pod_template_ref, buffer.spec.scalable_ref
+    if ref is not None:
+        return f"/api/v1/namespaces/{namespace}/podtemplates/{ref.name}" if is_name(ref.name) else ""
+    if scaled is None or scaled.kind not in _SCALABLE or not is_name(scaled.name):
+        return ""
+    return f"/apis/apps/v1/namespaces/{namespace}/{_SCALABLE[scaled.kind]}/{scaled.name}"
+
+
+class PodGroups:
+    """The groups that pods belong to, the NodePools that nodes belong to, and CapacityBuffers. Not thread-safe."""
+
+    def __init__(
+        self, client: Client, clock: Clock, warn: Callable[[str], None] = log.warning, *, buffers: bool = True
+    ) -> None:
+        """Create a reader, which reads CapacityBuffers if *buffers* is set.
+
+        *warn* receives a message if groups cannot be read: their minimum is not known then.
+        """
+        self._always = frozenset({BUFFERS}) if buffers else frozenset[tuple[str, str]]()
         self._client = client
         self._clock = clock
         self._warn = warn
@@ -306,7 +364,8 @@ class PodGroups:
         if (now := self._clock.monotonic()) < self._next:
             return
         self._next = now + REREAD_SECONDS
-        self._read_all(objects_of(snapshot) | ({_NODE_POOLS} if is_pooled(snapshot) else frozenset()))
+        pools = {_NODE_POOLS} if is_pooled(snapshot) else frozenset[tuple[str, str]]()
+        self._read_all(self._always | objects_of(snapshot) | pools)
         for kind in dict.fromkeys(kind for _, kind in KINDS):
             objects = [obj for (_, of), read in self._read.items() for obj in read if of == kind]
             if objects or snapshot.of(kind):
@@ -328,4 +387,6 @@ def _assumption(group: str, kind: str) -> str:
     """Return what is assumed if the objects of *kind* cannot be read."""
     if (group, kind) == _NODE_POOLS:
         return _NOT_STATIC
+    if (group, kind) == BUFFERS:
+        return _NO_BUFFERS
     return _STAY if group == KUBERNETES else _ASSUMED

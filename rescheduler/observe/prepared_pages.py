@@ -200,7 +200,7 @@ def _moment(at: datetime) -> Markup:
 def _summary(planned: Planned) -> str:
     planning = planned.planning
     saved = saves(summed(planned.worths.values()), planned.currency)
-    pending = f" {planning.pending}." if planning.pending.pods else ""
+    pending = f" {planning.pending}." if str(planning.pending) else ""
     return (
         f"{len(planning.plans)} of {planning.on_demand_nodes} on-demand nodes can be drained to {planning.spot_nodes} "
         f"spot nodes, each by itself, {planning.empty} of them empty{f'; it {saved}' if saved else ''}.{pending}"

@@ -251,7 +251,7 @@ def _dump(value: object) -> bytes:
 
 
 def _pending(taken: TakenRoom) -> dict[str, Any]:
-    return {"pods": taken.pods, "cpu": taken.cpu, "memory": taken.memory}
+    return {"pods": taken.pods, "cpu": taken.cpu, "memory": taken.memory, "buffered": taken.buffered}
 
 
 def _leader(board: Board) -> str | None:

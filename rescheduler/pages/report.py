@@ -369,7 +369,7 @@ def _limitation_texts(overview: Overview) -> Iterator[str]:
         yield f"{overview.returning[0].upper()}{overview.returning[1:]}."
     if not planning.spot_nodes:
         yield "The cluster has no spot node that accepts pods."
-    if planning.pending.pods:
+    if str(planning.pending):
         yield f"{planning.pending}."
     if planning.timed_out:
         yield f"The search timed out. At most {count(planning.upper_bound or 0, 'node')} can be freed."

@@ -38,6 +38,7 @@ class Reason(enum.StrEnum):
     NOT_ON_DEMAND = "not-on-demand"  # any more, during its drain
     REMOVAL_DISABLED = "removal-disabled"  # also for pods
     PENDING_POD = "pending-pod"  # goes to the node, because no other accepts it
+    CAPACITY_BUFFER = "capacity-buffer"  # has room on the node, because no other has it
     # About a pod on the node.
     NOT_SAFE_TO_EVICT = "not-safe-to-evict"
     DO_NOT_DISRUPT = "do-not-disrupt"
@@ -207,18 +208,22 @@ Verdict: TypeAlias = Plan | Rejected
 
 @dataclass(frozen=True, slots=True)
 class TakenRoom:
-    """The room of the spot nodes that pending pods take before any pod is moved."""
+    """The room of the spot nodes that pending pods take, and CapacityBuffers keep, before any pod is moved."""
 
     pods: int = 0
-    cpu: int = 0  #: requests, in millicores
-    memory: int = 0  #: requests, in bytes
+    cpu: int = 0  #: requests of both, in millicores
+    memory: int = 0  #: requests of both, in bytes
+    buffered: int = 0  #: pods that are not there, and for which CapacityBuffers keep room
 
     def __str__(self) -> str:
-        """Return a sentence without a full stop, or "" if there are no such pods."""
-        if not self.pods:
+        """Return a sentence without a full stop, or "" if no room is taken."""
+        pods = count(self.pods, "pending pod") if self.pods else ""
+        buffers = f"CapacityBuffers for {count(self.buffered, 'pod')}" if self.buffered else ""
+        if not (pods or buffers):
             return ""
         amount = f"{cpu(self.cpu)} vCPU" if self.cpu or not self.memory else f"{memory(self.memory)} of memory"
-        return f"{count(self.pods, 'pending pod')} {'keeps' if self.pods == 1 else 'keep'} {amount} of the spot nodes"
+        verb = "keeps" if self.pods == 1 and not buffers else "keep"
+        return f"{' and '.join(filter(None, [pods, buffers]))} {verb} {amount} of the spot nodes"
 
 
 NO_ROOM_TAKEN: Final = TakenRoom()

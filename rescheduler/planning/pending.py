@@ -1,5 +1,6 @@
-"""The room that pending pods will take: every plan places them before the pods that it moves."""
+"""The room that pending pods take, and CapacityBuffers keep: plans place them before the pods that they move."""
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -8,11 +9,25 @@ from datetime import datetime, timedelta
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from predicates.filters import Filters, Targets
 from predicates.nodes import CPU, MEMORY
-from predicates.objects import Pod, PodClass
+from predicates.objects import (
+    CapacityBuffer,
+    ObjectMeta,
+    Pod,
+    PodClass,
+    PodObject,
+    PodTemplate,
+    PodTemplateObject,
+    ReplicaSet,
+    StatefulSet,
+)
+from predicates.pod_classes import pod_amounts, pod_class
+from predicates.quantity import QuantityError
 from predicates.snapshot import Snapshot, Trial
+from predicates.texts import LONGEST_NAME, shown
 from rescheduler.planning.controllers import controller_of
 from rescheduler.planning.forms import instant
 from rescheduler.planning.outcome import NO_ROOM_TAKEN, Blocker, Reason, TakenRoom
@@ -32,6 +47,7 @@ class QueuedClass:
 
     cls: PodClass
     nominated: str = ""
+    buffer: str = ""  #: the CapacityBuffer that keeps room for such a pod, as ``namespace/name``; "" for a pod
 
 
 def queue(snapshot: Snapshot, policy: Policy, circumstances: Circumstances) -> list[Pod]:
@@ -61,12 +77,16 @@ def queue(snapshot: Snapshot, policy: Policy, circumstances: Circumstances) -> l
 
 
 def _may_be_scheduled(cls: PodClass, policy: Policy, schedulers: Collection[str]) -> bool:
+    expendable = is_expendable(cls, policy.expendable_pods_priority_cutoff)
+    return not expendable and _is_schedulable(cls, policy, schedulers)
+
+
+def _is_schedulable(cls: PodClass, policy: Policy, schedulers: Collection[str]) -> bool:
     name = cls.spec.scheduler_name or DEFAULT_SCHEDULER
     return not (
         name not in schedulers
         or cls.spec.scheduling_gates
         or cls.spec.resource_claims
-        or is_expendable(cls, policy.expendable_pods_priority_cutoff)
         or any(plugin.concerns(cls, name) for plugin in policy.unknown_plugins)
     )
 
@@ -95,6 +115,7 @@ class PendingRoom:
     placements: tuple[tuple[PodClass, int], ...] = ()
     taken: TakenRoom = NO_ROOM_TAKEN  #: of the spot nodes
     pods_on: Mapping[int, int] = field(default_factory=dict)  #: numbers of the pods, by row
+    buffers_on: Mapping[int, str] = field(default_factory=dict)  #: by row: one of the CapacityBuffers with room there
 
     @contextmanager
     def trial(self, snapshot: Snapshot) -> Iterator[Trial]:
@@ -120,14 +141,17 @@ class PendingRoom:
 
             yield begin
 
-    def blocker(self, row: int, targets: str) -> Blocker | None:
-        """Return a blocker of draining the node in *row* if pending pods go there: to none of the *targets*, which are
-        named like that, and to no node that is drained later.
+    def blockers(self, row: int, targets: str) -> Iterator[Blocker]:
+        """Yield blockers of draining the node in *row* if pending pods go there, or a CapacityBuffer has room there.
+
+        They fit none of the *targets*, which are named like that, and no node that is drained later.
         """
-        if not (count := self.pods_on.get(row, 0)):
-            return None
-        pods = "a pending pod goes" if count == 1 else f"{count} pending pods go"
-        return Blocker(Reason.PENDING_POD, f"{pods} there: no {targets} accepts {'it' if count == 1 else 'them'}")
+        if count := self.pods_on.get(row, 0):
+            pods = "a pending pod goes" if count == 1 else f"{count} pending pods go"
+            yield Blocker(Reason.PENDING_POD, f"{pods} there: no {targets} accepts {'it' if count == 1 else 'them'}")
+        if buffer := self.buffers_on.get(row):
+            text = f"it has room that CapacityBuffer {buffer} keeps free, and no {targets} has"
+            yield Blocker(Reason.CAPACITY_BUFFER, f"{text}: an autoscaler would add a node for it")
 
     @property
     def classes(self) -> frozenset[PodClass]:
@@ -148,7 +172,12 @@ def pending_room(
         return PendingRoom()
     with snapshot.trial() as trial:
         placed = _Queue(snapshot, filters, trial, (spot, Targets(others))).run(queued)
-    return PendingRoom(tuple(placed), _taken(placed, snapshot, spot), Counter(row for _, row in placed))
+    return PendingRoom(
+        placements=tuple((pod.cls, row) for pod, row in placed),
+        taken=_taken(placed, snapshot, spot),
+        pods_on=Counter(row for pod, row in placed if not pod.buffer),
+        buffers_on={row: pod.buffer for pod, row in placed if pod.buffer},
+    )
 
 
 class _Queue:
@@ -161,16 +190,16 @@ class _Queue:
         self._targets = targets
         self._full: set[PodClass] = set()  #: classes that fit nowhere, whatever else is placed
 
-    def run(self, queued: Sequence[QueuedClass]) -> list[tuple[PodClass, int]]:
+    def run(self, queued: Sequence[QueuedClass]) -> list[tuple[QueuedClass, int]]:
         """Place the pods. Pods that do not fit are tried again after the others: they may depend on one of them."""
-        placed: list[tuple[PodClass, int]] = []
+        placed: list[tuple[QueuedClass, int]] = []
         waiting: Sequence[QueuedClass] = queued
         while waiting:
             left = []
             for pod in waiting:
                 if (row := self._row(pod)) is not None:
                     self._trial.place(pod.cls, row)
-                    placed.append((pod.cls, row))
+                    placed.append((pod, row))
                 elif pod.cls not in self._full:
                     left.append(pod)
             if len(left) == len(waiting):
@@ -191,12 +220,93 @@ class _Queue:
         return None
 
 
-def _taken(placed: Iterable[tuple[PodClass, int]], snapshot: Snapshot, spot: Targets) -> TakenRoom:
-    requests = [snapshot.vector(cls.requests) for cls, row in placed if row in spot.rows_set]
-    if not requests:
+def _taken(placed: Iterable[tuple[QueuedClass, int]], snapshot: Snapshot, spot: Targets) -> TakenRoom:
+    on_spot = [pod for pod, row in placed if row in spot.rows_set]
+    if not on_spot:
         return NO_ROOM_TAKEN
-    total = np.sum(requests, axis=0)
-    return TakenRoom(len(requests), int(total[CPU]), int(total[MEMORY]))
+    total = np.sum([snapshot.vector(pod.cls.requests) for pod in on_spot], axis=0)
+    buffered = sum(bool(pod.buffer) for pod in on_spot)
+    return TakenRoom(len(on_spot) - buffered, int(total[CPU]), int(total[MEMORY]), buffered)
+
+
+# CapacityBuffers, whose room Cluster Autoscaler and Karpenter keep free: they simulate pods of its template.
+
+#: The strategy of buffers whose room is on nodes that run. Other strategies keep nodes that are stopped.
+ACTIVE_CAPACITY: Final = "buffer.x-k8s.io/active-capacity"
+
+#: At most this many pods of the CapacityBuffers of a namespace keep room: a tenant cannot make each plan expensive.
+_MOST_BUFFERED: Final = 500
+
+#: Every pod takes the room of a buffer: it is what the buffer is for.
+_LOWEST_PRIORITY: Final = -(2**31)
+
+
+def buffered(snapshot: Snapshot, policy: Policy) -> tuple[QueuedClass, ...]:
+    """Return the pods for which CapacityBuffers keep room, to be placed after all pending pods.
+
+    Only buffers count that their controller has accepted (condition ``ReadyForProvisioning``) and whose pod template is
+    known.
+    """
+    schedulers = {DEFAULT_SCHEDULER, *policy.scheduler_names, *policy.profiles}
+    left: Counter[str] = Counter()
+    pods: list[QueuedClass] = []
+    for key, buffer in sorted(snapshot.of("CapacityBuffer").items()):
+        assert isinstance(buffer, CapacityBuffer)
+        namespace = buffer.metadata.namespace
+        number = min(buffer.status.replicas, _MOST_BUFFERED - left[namespace])
+        if number <= 0 or not keeps_room(buffer) or (cls := _buffer_class(buffer, snapshot)) is None:
+            continue
+        if _is_schedulable(cls, policy, schedulers):
+            left[namespace] += number
+            pods += [QueuedClass(cls, buffer=shown(key, 2 * LONGEST_NAME))] * number
+    return tuple(pods)
+
+
+def keeps_room(buffer: CapacityBuffer) -> bool:
+    """Return whether an autoscaler keeps room of running nodes for *buffer*."""
+    strategy = buffer.status.provisioning_strategy or buffer.spec.provisioning_strategy or ACTIVE_CAPACITY
+    ready = any(each.type == "ReadyForProvisioning" and each.status == "True" for each in buffer.status.conditions)
+    return strategy == ACTIVE_CAPACITY and ready and buffer.status.replicas > 0
+
+
+def _buffer_class(buffer: CapacityBuffer, snapshot: Snapshot) -> PodClass | None:
+    """Return the class of the pods for which *buffer* keeps room; None if its template is not known or not valid."""
+    template = buffer.template or _template_of(buffer, snapshot)
+    if template is None or not template.spec.containers:
+        return None
+    meta = ObjectMeta(namespace=buffer.metadata.namespace, labels=template.metadata.labels)
+    spec = replace(template.spec, node_name="", priority=_LOWEST_PRIORITY)
+    created = PodObject(metadata=meta, spec=spec)
+    with contextlib.suppress(QuantityError):
+        return pod_class(created, pod_amounts(created))
+    return None
+
+
+def _template_of(buffer: CapacityBuffer, snapshot: Snapshot) -> PodTemplate | None:
+    """Return the template that *buffer* refers to, from the other objects of a file."""
+    namespace = buffer.metadata.namespace
+    if (ref := buffer.status.pod_template_ref or buffer.spec.pod_template_ref) is not None:
+        found = snapshot.of("PodTemplate").get(f"{namespace}/{ref.name}")
+        return found.template if isinstance(found, PodTemplateObject) else None
+    if (scaled := buffer.spec.scalable_ref) is None:
+        return None
+    if scaled.kind == "Deployment":
+        workload = next(_replica_sets(scaled.name, namespace, snapshot), None)
+        return workload.spec.template if workload is not None else None
+    key = f"{namespace}/{scaled.name}"
+    found = snapshot.of(scaled.kind).get(key) if scaled.kind in ("ReplicaSet", "StatefulSet") else None
+    return found.spec.template if isinstance(found, ReplicaSet | StatefulSet) else None
+
+
+def _replica_sets(deployment: str, namespace: str, snapshot: Snapshot) -> Iterator[ReplicaSet]:
+    """Yield the ReplicaSets of a Deployment, the newest first."""
+    sets = [each for each in snapshot.of("ReplicaSet").values() if isinstance(each, ReplicaSet)]
+    for each in sorted(sets, key=lambda each: each.metadata.creation_timestamp or "", reverse=True):
+        owners = each.metadata.owner_references
+        if each.metadata.namespace == namespace and any(
+            owner.controller and (owner.kind, owner.name) == ("Deployment", deployment) for owner in owners
+        ):
+            yield each
 
 
 def without_due(queued: Iterable[Pod], due: Iterable[Pod]) -> list[Pod]:

@@ -20,6 +20,7 @@ from rescheduler.planning.outcome import Blocker, Plan, Planning, Reason, Reject
 from rescheduler.planning.pending import (
     PendingRoom,
     QueuedClass,
+    buffered,
     classes_of,
     is_left_pending,
     queue,
@@ -191,10 +192,13 @@ class Planner:
         return replace(verdict, placements=(*new_plan(candidate, arrived, shared).placements, *verdict.placements))
 
     def _pending_besides(self, due: Sequence[Pod], shared: PlanningRound) -> PendingRoom:
-        """Return the room of the pending pods, except for those that replace *due* pods."""
+        """Return the room of the pending pods, except for those that replace *due* pods.
+
+        CapacityBuffers do not stop a drain that has begun: pods that have come since may have taken their room.
+        """
         queued = queue(self._snapshot, self._policy, shared.circumstances)
         others = without_due(queued, due)
-        if len(others) == len(queued):
+        if len(others) == len(queued) and not any(pod.buffer for pod in shared.ground.pending):
             return shared.pending
         return shared.pending_room(classes_of(others))
 
@@ -377,7 +381,8 @@ class Planner:
         """Return the pending pods that may take room, as classes; the same object while nothing changes."""
         key = self._snapshot.changes, circumstances.left_pending
         if self._queued[0] != key:
-            self._queued = key, classes_of(queue(self._snapshot, self._policy, circumstances))
+            pods = queue(self._snapshot, self._policy, circumstances)
+            self._queued = key, (*classes_of(pods), *buffered(self._snapshot, self._policy))
         return self._queued[1]
 
     def round(self, circumstances: Circumstances) -> PlanningRound:

@@ -127,7 +127,7 @@ def _pending(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
     if not to_spot and name not in shared.groups.on_demand:
         return ()  # whether pending pods need the node is known only when it is none of the targets
     targets = "spot node" if to_spot else "other node"
-    return filter(None, [shared.pending.blocker(shared.snapshot.nodes.row[name], targets)])
+    return shared.pending.blockers(shared.snapshot.nodes.row[name], targets)
 
 
 def _last_node(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:

@@ -46,8 +46,8 @@ LIST_EVENTS: Final = Right("list", "", "events")
 PATCH_EVENTS: Final = Right("patch", "", "events")
 #: Rights that are only used after a failure: Events are listed when replacement pods are rejected.
 IN_TROUBLE: Final = frozenset({LIST_EVENTS})
-#: Rights that are only used if pods name a group of pods, or nodes a NodePool.
-OF_GROUPS: Final = ("podgroups", "workloads", "leaderworkersets", "nodepools")
+#: Rights that are only used if pods name a group of pods, or nodes a NodePool, or if there are CapacityBuffers.
+OF_GROUPS: Final = ("podgroups", "workloads", "leaderworkersets", "nodepools", "capacitybuffers", "podtemplates")
 
 
 def read(rights: Sequence[Right], verb: str) -> list[Right]:
@@ -58,7 +58,8 @@ def read(rights: Sequence[Right], verb: str) -> list[Right]:
 
 def acts(rights: Sequence[Right]) -> list[Right]:
     """Return the rights that are removed one at a time."""
-    return [right for right in rights if right.verb not in READS or right in IN_TROUBLE]
+    removed = [right for right in rights if right.verb not in READS or right in IN_TROUBLE]
+    return [right for right in removed if right.resource not in OF_GROUPS]
 
 
 def forget(cluster: ControlPlane) -> None:

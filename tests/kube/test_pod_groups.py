@@ -15,7 +15,7 @@ from tests.kube.edge import Reply, ScriptedApiServer, status
 from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, node, pod, short, snapshot
 
 NODES = [node("od", ON_DEMAND), node("s")]
-CORE, VOLCANO = "/apis/scheduling.k8s.io", "/apis/scheduling.volcano.sh"
+CORE, VOLCANO, BUFFERS = "/apis/scheduling.k8s.io", "/apis/scheduling.volcano.sh", "/apis/autoscaling.x-k8s.io"
 IN_SPEC: dict[str, Any] = {"schedulingGroup": {"podGroupName": "g"}}
 OF_1_35: dict[str, Any] = {"workloadRef": {"name": "g", "podGroup": "workers"}}
 IN_ANNOTATION: dict[str, Any] = {"annotations": {"scheduling.k8s.io/group-name": "g"}}
@@ -65,12 +65,22 @@ def warnings() -> list[str]:
 
 @pytest.fixture
 def groups(client: Client, clock: SkippingClock, warnings: list[str]) -> PodGroups:
+    return PodGroups(client, clock, warnings.append, buffers=False)
+
+
+@pytest.fixture
+def with_buffers(client: Client, clock: SkippingClock, warnings: list[str]) -> PodGroups:
     return PodGroups(client, clock, warnings.append)
 
 
-def test_nothing_is_requested_while_no_pod_belongs_to_a_group(groups: PodGroups, edge: ScriptedApiServer) -> None:
+def test_only_buffers_are_looked_for_while_no_pod_belongs_to_a_group(
+    groups: PodGroups, with_buffers: PodGroups, edge: ScriptedApiServer, warnings: list[str]
+) -> None:
     groups.refresh(cluster({}))
     assert edge.seen() == []
+    edge.on("GET", BUFFERS, status(404, "not found"))
+    with_buffers.refresh(cluster({}))
+    assert ([request.path for request in edge.seen()], warnings) == ([BUFFERS], [])
 
 
 @pytest.mark.parametrize(
@@ -196,3 +206,64 @@ def test_node_pools_that_may_not_be_read_are_reported_once(
     assert warnings == [
         "list nodepools: nodepools is forbidden (403); planning assumes that no NodePool has static capacity"
     ]
+
+
+def buffer(name: str, spec: dict[str, Any], **status: Any) -> dict[str, Any]:
+    """Return a CapacityBuffer for one pod, which its controller has accepted."""
+    accepted = {"replicas": 1, "conditions": [{"type": "ReadyForProvisioning", "status": "True"}]}
+    return {"metadata": {"name": name, "namespace": "shop"}, "spec": spec, "status": accepted | status}
+
+
+TEMPLATE = {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "2"}}}]}}
+OF_POD_TEMPLATE = "/api/v1/namespaces/shop/podtemplates/chunk"
+OF_DEPLOYMENT = "/apis/apps/v1/namespaces/shop/deployments/web"
+
+
+@pytest.mark.parametrize("version", ["v1alpha1", "v1beta1"])
+def test_buffers_are_read_with_their_templates(version: str, with_buffers: PodGroups, edge: ScriptedApiServer) -> None:
+    """Only those that keep room: the templates of the others are not read."""
+    edge.on("GET", BUFFERS, versions("autoscaling.x-k8s.io", version))
+    items = [
+        buffer("by-status", {}, podTemplateRef={"name": "chunk"}),
+        buffer("by-spec", {"podTemplateRef": {"name": "chunk"}}),
+        buffer("scaled", {"scalableRef": {"apiGroup": "apps", "kind": "Deployment", "name": "web"}}),
+        buffer("gone", {"podTemplateRef": {"name": "gone"}}),
+        buffer("empty", {"podTemplateRef": {"name": "unread"}}, replicas=0),
+        buffer("hostile", {"podTemplateRef": {"name": "../secrets/s"}}),
+        buffer("neither", {"scalableRef": {"kind": "Secret", "name": "s"}}),
+    ]
+    edge.on("GET", f"{BUFFERS}/{version}/capacitybuffers", Reply({"metadata": {}, "items": items}))
+    edge.on("GET", OF_POD_TEMPLATE, Reply({"metadata": {"name": "chunk"}, "template": TEMPLATE}))
+    edge.on("GET", OF_DEPLOYMENT, Reply({"metadata": {"name": "web"}, "spec": {"template": TEMPLATE}}))
+    edge.on("GET", "/api/v1/namespaces/shop/podtemplates/gone", status(404, "not found"))
+    watched = cluster({})
+    with_buffers.refresh(watched)
+    assert watched.of("CapacityBuffer").keys() == {"shop/by-status", "shop/by-spec", "shop/scaled"}
+    assert Planner(watched, Policy()).pending(CIRCUMSTANCES).buffered == 1  # the spot node has no room for more
+    assert not any("unread" in request.path or "secrets" in request.path for request in edge.seen())
+
+
+def test_the_templates_of_twenty_buffers_of_a_namespace_are_read(
+    with_buffers: PodGroups, edge: ScriptedApiServer
+) -> None:
+    edge.on("GET", BUFFERS, versions("autoscaling.x-k8s.io", "v1beta1"))
+    items = [buffer(f"b-{number}", {"podTemplateRef": {"name": "chunk"}}) for number in range(30)]
+    edge.on("GET", f"{BUFFERS}/v1beta1/capacitybuffers", Reply({"metadata": {}, "items": items}))
+    edge.on("GET", OF_POD_TEMPLATE, Reply({"metadata": {"name": "chunk"}, "template": TEMPLATE}))
+    with_buffers.refresh(cluster({}))
+    assert len(edge.seen(path=OF_POD_TEMPLATE)) == 20
+
+
+@pytest.mark.parametrize("forbidden", [f"{BUFFERS}/v1beta1/capacitybuffers", OF_POD_TEMPLATE])
+def test_buffers_that_may_not_be_read_are_reported_once(
+    forbidden: str, with_buffers: PodGroups, edge: ScriptedApiServer, clock: SkippingClock, warnings: list[str]
+) -> None:
+    edge.on("GET", BUFFERS, versions("autoscaling.x-k8s.io", "v1beta1"))
+    items = [buffer("spare", {"podTemplateRef": {"name": "chunk"}})]
+    listed = {f"{BUFFERS}/v1beta1/capacitybuffers": Reply({"metadata": {}, "items": items})}
+    for path, reply in (listed | {forbidden: status(403, "it is forbidden")}).items():
+        edge.on("GET", path, reply)
+    for clock.passed in (0.0, REREAD_SECONDS):
+        with_buffers.refresh(cluster({}))
+    [warning] = warnings
+    assert warning.endswith("it is forbidden (403); planning assumes that no CapacityBuffer keeps room")

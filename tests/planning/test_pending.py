@@ -226,3 +226,140 @@ def test_classes_beyond_a_namespaces_share_take_no_room() -> None:
     crowd = [pending(f"x-{number}", f"{9000 + number}m") for number in range(600)]
     other = pending("team-b/p", "6")
     assert planned(*crowd, other).pending == TakenRoom(1, 6000)
+
+
+# CapacityBuffers
+
+
+def buffer(name: str = "spare", replicas: int = 1, cpu: str = "6", **fields: Any) -> Manifest:
+    """Return a CapacityBuffer that is ready, with its template. *fields* accepts ``status`` and fields of the pods."""
+    status = {"replicas": replicas, "conditions": [{"type": "ReadyForProvisioning", "status": "True"}]}
+    status |= fields.pop("status", {})
+    spec = {"containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}], **fields}
+    meta = {"name": name, "namespace": "default"}
+    return {
+        "apiVersion": "autoscaling.x-k8s.io/v1beta1", "kind": "CapacityBuffer", "metadata": meta,
+        "spec": {"podTemplateRef": {"name": "chunk"}}, "status": status, "template": {"spec": spec},
+    }  # fmt: skip
+
+
+def reasons(planning: Planning) -> dict[str, set[str]]:
+    return {verdict.node: {blocker.reason for blocker in verdict.blockers} for verdict in planning.rejected}
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        [buffer()],
+        [buffer(replicas=6, cpu="1")],
+        [buffer("a", cpu="3"), buffer("b", cpu="3")],
+        [buffer(priority=-1000)],  # expendable pods take no room, but the room of a buffer is kept for others
+        [buffer(replicas=500, cpu="1")],  # what fits counts
+        [buffer(cpu="2"), pending("p", "4")],
+        [buffer(status={"provisioningStrategy": "buffer.x-k8s.io/active-capacity"})],
+    ],
+    ids=[
+        "one pod", "six pods", "two buffers", "a low priority", "more than fit", "beside a pending pod", "the strategy",
+    ],
+)  # fmt: skip
+def test_the_room_of_capacity_buffers_is_not_given_away(kept: list[Manifest]) -> None:
+    planning = planned(*kept)
+    assert reasons(planning)["od"] >= {"no-room-on-spot"}
+    assert planning.pending.buffered
+
+
+@pytest.mark.parametrize(
+    "free",
+    [
+        buffer(cpu="5"),
+        buffer(replicas=0),
+        buffer(status={"conditions": []}),
+        buffer(status={"conditions": [{"type": "ReadyForProvisioning", "status": "False"}]}),
+        buffer(status={"provisioningStrategy": "buffer.gke.io/standby-capacity"}),
+        buffer(cpu="9"),
+        buffer(cpu="many"),
+        buffer(nodeSelector={"no": "node"}),
+        buffer(schedulerName="nobody"),
+        {**buffer(), "template": None},
+    ],
+    ids=[
+        "there is room for both", "of no pods", "no controller has accepted it", "not accepted", "of stopped nodes",
+        "larger than any node", "no amount", "no node accepts it", "no scheduler is known", "no template",
+    ],
+)  # fmt: skip
+def test_buffers_that_take_nothing_from_a_plan(free: Manifest) -> None:
+    assert [plan.node for plan in planned(free).plans] == ["od"]
+
+
+def test_a_node_with_the_only_room_for_a_buffer_stays() -> None:
+    """An autoscaler would add a node as soon as it is gone."""
+    keeps = buffer(cpu="1", nodeSelector={ON_DEMAND: ""})
+    [verdict] = planned(keeps).rejected
+    [blocker] = verdict.blockers
+    assert blocker.reason == "capacity-buffer"
+    assert blocker.detail == (
+        "it has room that CapacityBuffer default/spare keeps free, and no spot node has: an autoscaler would add a "
+        "node for it"
+    )
+    later = [node("od-2", ON_DEMAND, cpu="8"), pod("app-2", "od-2", cpu="4")]
+    assert reasons(planned(*later, keeps)).keys() == {"od-2"}  # the room is on the node that is drained last
+
+
+def owned_by(kind: str, name: str) -> Manifest:
+    return {"ownerReferences": [{"kind": kind, "name": name, "controller": True}]}
+
+
+WORKLOAD: Manifest = {"template": {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "6"}}}]}}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "objects"),
+    [
+        (
+            {"podTemplateRef": {"name": "chunk"}},
+            [{"kind": "PodTemplate", "metadata": {"name": "chunk", "namespace": "default"}, **WORKLOAD}],
+        ),
+        (
+            {"scalableRef": {"kind": "StatefulSet", "name": "db"}},
+            [{"kind": "StatefulSet", "metadata": {"name": "db", "namespace": "default"}, "spec": WORKLOAD}],
+        ),
+        (
+            {"scalableRef": {"kind": "Deployment", "name": "web"}},
+            [
+                {"kind": "ReplicaSet", "spec": spec, "metadata": {
+                    "name": f"web-{day}", "namespace": "default", "creationTimestamp": f"2025-01-{day}T00:00:00Z",
+                    **owned_by("Deployment", "web"),
+                }}
+                for day, spec in (("01", {}), ("02", WORKLOAD))
+            ],
+        ),
+        ({"scalableRef": {"kind": "Deployment", "name": "other"}}, None),
+        ({"scalableRef": {"kind": "Node", "name": "od"}}, None),
+        ({}, None),
+    ],
+    ids=["PodTemplate", "StatefulSet", "the newest ReplicaSet", "no ReplicaSet", "another kind", "neither"],
+)  # fmt: skip
+def test_the_template_of_a_buffer_in_a_file_of_kubectl(spec: Manifest, objects: list[Manifest] | None) -> None:
+    planning = planned({**buffer(), "template": None, "spec": spec}, *(objects or ()))
+    assert planning.pending.buffered == (objects is not None)
+
+
+def test_what_keeps_room_is_told_in_one_sentence() -> None:
+    assert (
+        str(planned(buffer(replicas=2, cpu="1")).pending) == "CapacityBuffers for 2 pods keep 2 vCPU of the spot nodes"
+    )
+    both = planned(buffer(cpu="1"), pending("p", "1500m")).pending
+    assert str(both) == "1 pending pod and CapacityBuffers for 1 pod keep 2.5 vCPU of the spot nodes"
+
+
+def test_a_drain_that_has_begun_may_use_the_room_of_buffers() -> None:
+    """Pods that come during the drain take the room of buffers, which is what the buffers are for."""
+    planner = Planner(snapshot([OD, SPOT_8, MOVES, pod("burst-1", "s", cpu="3"), buffer(cpu="5")]), Policy())
+    assert isinstance(planner.plan_node("od", CIRCUMSTANCES), Rejected)
+    assert isinstance(planner.follow("od", CIRCUMSTANCES, []), Plan)
+
+
+def test_a_namespace_keeps_room_for_500_pods_at_most() -> None:
+    crowd = [buffer(f"b-{number}", 400, "1m") for number in range(3)]
+    large = node("large", cpu="64", pods=2000)
+    assert Planner(snapshot([large, *crowd]), Policy()).pending(CIRCUMSTANCES).buffered == 500

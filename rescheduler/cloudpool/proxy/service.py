@@ -255,7 +255,7 @@ class ProxyService:
         self._mark_validity = timedelta(seconds=file.server.update_timeout + limits.longest)
         self._view = ClusterView(state, POLICY, self._clock, self.holder, own_node)
         patience = timedelta(seconds=limits.landing or limits.eviction)
-        ready, groups = limits.landing > 0, PodGroups(client, self._clock)
+        ready, groups = limits.landing > 0, PodGroups(client, self._clock, buffers=False)
         self._failed = FailedDrains(self._view, self._controllers, self._clock, report, patience, ready=ready)
         self._view.not_recovered, self._view.unwatched = self._failed.not_recovered, (groups.refresh,)
         self._drainers: dict[Ending, Drainer] = {}
