@@ -1,6 +1,6 @@
 """The configuration file of kube-scheduler (``--scheduler-config``): KubeSchedulerConfiguration, version v1."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -8,7 +8,8 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from predicates.objects import Int32, NodeAffinity, TopologySpreadConstraint, Wire
+from predicates.node_selectors import valid_term
+from predicates.objects import Int32, NodeAffinity, TopologySpreadConstraint
 from predicates.scheduler import (
     DEFAULT_NAME,
     NEWEST,
@@ -21,6 +22,8 @@ from predicates.scheduler import (
     UnknownPlugin,
     default_profile,
 )
+from predicates.selectors import key_errors
+from predicates.texts import shown
 from rescheduler.errors import ConfigError, UsageError
 from rescheduler.net import config_files
 from rescheduler.net.config_files import Section
@@ -42,7 +45,15 @@ _OTHER_PLUGINS: Final = frozenset(
         "DeferredPodScheduling",
     }
 )
-_KNOWN: Final = _OTHER_PLUGINS | WEIGHTS.keys() | {name for version in VERSIONS.values() for name in version.plugins}
+_CHECKS: Final = frozenset(name for version in VERSIONS.values() for name in version.plugins)
+_KNOWN: Final = _OTHER_PLUGINS | _CHECKS | WEIGHTS.keys()
+#: The plugins that can be switched on at the extension points whose other plugins are no mistake in all versions.
+_EXTENDING: Final[Mapping[str, frozenset[str]]] = {
+    "filter": _CHECKS - {"SchedulingGates"} | {"DeferredPodScheduling"},
+    "score": frozenset(WEIGHTS) | {"DynamicResources"},
+}
+#: The extension points that need a plugin, with the one that they have by default.
+_NEEDED: Final = {"queue_sort": "PrioritySort", "bind": "DefaultBinder"}
 
 #: The extension points at which a plugin decides about nodes or pods.
 _POINTS: Final = (
@@ -64,21 +75,25 @@ class _Plugins(Section, frozen=True, kw_only=True):
 
 
 class _PluginSets(Section, frozen=True, kw_only=True):
-    multi_point: _Plugins = _Plugins()
-    pre_enqueue: _Plugins = _Plugins()
-    queue_sort: _Plugins = _Plugins()
-    pre_filter: _Plugins = _Plugins()
-    filter: _Plugins = _Plugins()
-    post_filter: _Plugins = _Plugins()
-    pre_score: _Plugins = _Plugins()
-    score: _Plugins = _Plugins()
-    reserve: _Plugins = _Plugins()
-    permit: _Plugins = _Plugins()
-    pre_bind: _Plugins = _Plugins()
-    bind: _Plugins = _Plugins()
-    post_bind: _Plugins = _Plugins()
-    placement_generate: _Plugins = _Plugins()
-    placement_score: _Plugins = _Plugins()
+    multi_point: _Plugins | None = None
+    pre_enqueue: _Plugins | None = None
+    queue_sort: _Plugins | None = None
+    pre_filter: _Plugins | None = None
+    filter: _Plugins | None = None
+    post_filter: _Plugins | None = None
+    pre_score: _Plugins | None = None
+    score: _Plugins | None = None
+    reserve: _Plugins | None = None
+    permit: _Plugins | None = None
+    pre_bind: _Plugins | None = None
+    bind: _Plugins | None = None
+    post_bind: _Plugins | None = None
+    placement_generate: _Plugins | None = None
+    placement_score: _Plugins | None = None
+
+    def at(self, point: str) -> _Plugins:
+        """Return the plugins of an extension point."""
+        return getattr(self, point) or _Plugins()
 
 
 class _PluginConfig(Section, frozen=True, kw_only=True):
@@ -87,7 +102,7 @@ class _PluginConfig(Section, frozen=True, kw_only=True):
 
 
 class _Profile(Section, frozen=True, kw_only=True):
-    scheduler_name: Annotated[str, msgspec.Meta(min_length=1)] = DEFAULT_NAME
+    scheduler_name: str = ""
     percentage_of_nodes_to_score: Int32 | None = None
     plugins: _PluginSets | None = None
     plugin_config: list[_PluginConfig] | None = None
@@ -98,13 +113,21 @@ class _ManagedResource(Section, frozen=True, kw_only=True):
     ignored_by_scheduler: bool = False
 
 
-class _Extender(Wire, frozen=True):
-    """An extender. Fields about the connection are not read."""
+class _Extender(Section, frozen=True, kw_only=True):
+    """An extender. The fields about the connection are not used."""
 
     url_prefix: str
     filter_verb: str = ""
+    preempt_verb: str = ""
+    prioritize_verb: str = ""
     bind_verb: str = ""
-    managed_resources: tuple[_ManagedResource, ...] = ()
+    weight: int = 0
+    managed_resources: list[_ManagedResource] | None = None
+    enable_https: bool = msgspec.field(default=False, name="enableHTTPS")
+    tls_config: dict[str, Any] | None = None
+    http_timeout: str = ""
+    node_cache_capable: bool = False
+    ignorable: bool = False
 
 
 class _File(Section, frozen=True, kw_only=True):
@@ -124,7 +147,7 @@ class _File(Section, frozen=True, kw_only=True):
 
 
 class _Args(Section, frozen=True, kw_only=True):
-    api_version: str = API_VERSION
+    api_version: str = ""
     kind: str = ""
 
 
@@ -138,8 +161,8 @@ class _Resource(Section, frozen=True, kw_only=True):
 
 
 class _ShapePoint(Section, frozen=True, kw_only=True):
-    utilization: Annotated[int, msgspec.Meta(ge=0, le=100)]
-    score: Annotated[int, msgspec.Meta(ge=0, le=10)]
+    utilization: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
+    score: Annotated[int, msgspec.Meta(ge=0, le=10)] = 0
 
 
 class _Ratio(Section, frozen=True, kw_only=True):
@@ -147,7 +170,7 @@ class _Ratio(Section, frozen=True, kw_only=True):
 
 
 class _Strategy(Section, frozen=True, kw_only=True):
-    type: Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"] = "LeastAllocated"
+    type: Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"]
     resources: list[_Resource] | None = None
     requested_to_capacity_ratio: _Ratio | None = None
 
@@ -155,12 +178,12 @@ class _Strategy(Section, frozen=True, kw_only=True):
 class _FitArgs(_Args, frozen=True, kw_only=True):
     ignored_resources: list[str] | None = None
     ignored_resource_groups: list[str] | None = None
-    scoring_strategy: _Strategy = _Strategy()
+    scoring_strategy: _Strategy | None = None
 
 
 class _SpreadArgs(_Args, frozen=True, kw_only=True):
     default_constraints: tuple[TopologySpreadConstraint, ...] | None = None
-    defaulting_type: str = "System"
+    defaulting_type: str = ""
 
 
 #: The scores of a file are up to 10 (``MaxCustomPriorityScore``), those of plugins up to 100.
@@ -189,7 +212,7 @@ def scheduling(minor: int | None, scheduler_config: Path | None, assumed: Collec
         raise ConfigError(
             f"{where}: expected apiVersion {API_VERSION} and kind {_KIND}, got {file.api_version} and {file.kind}"
         )
-    profiles = file.profiles or [_Profile()]
+    profiles = [_named_profile(profile) for profile in file.profiles or [_Profile()]]
     names = [profile.scheduler_name for profile in profiles]
     if twice := [name for number, name in enumerate(names) if name in names[:number]]:
         raise ConfigError(f"{where}: profiles: expected each schedulerName once, got {twice[0]} twice")
@@ -205,17 +228,22 @@ def with_profiles(policy: Policy, scheduling: Scheduling) -> Policy:
     return replace(policy, profiles=names, unknown_plugins=scheduling.unknown)
 
 
+def _named_profile(profile: _Profile) -> _Profile:
+    return profile if profile.scheduler_name else msgspec.structs.replace(profile, scheduler_name=DEFAULT_NAME)
+
+
 def _profile(profile: _Profile, where: str, notes: list[str]) -> ConfiguredProfile:
     sets = profile.plugins or _PluginSets()
     for point in _POINTS:
-        _check(getattr(sets, point), f"{where}.plugins.{_key(point)}")
+        _check(point, sets.at(point), f"{where}.plugins.{_key(point)}")
+    _check_needed(sets, f"{where}.plugins")
     return ConfiguredProfile(
         profile.scheduler_name,
-        _plugin_set(sets.multi_point),
-        _plugin_set(sets.pre_enqueue),
-        _plugin_set(sets.pre_filter),
-        _plugin_set(sets.filter),
-        _plugin_set(sets.score),
+        _plugin_set(sets.at("multi_point")),
+        _plugin_set(sets.at("pre_enqueue")),
+        _plugin_set(sets.at("pre_filter")),
+        _plugin_set(sets.at("filter")),
+        _plugin_set(sets.at("score")),
         _arguments(profile, where, notes),
     )
 
@@ -226,12 +254,23 @@ def _key(field: str) -> str:
     return first + "".join(word.capitalize() for word in rest)
 
 
-def _check(plugins: _Plugins, where: str) -> None:
+def _check(point: str, plugins: _Plugins, where: str) -> None:
     names = [plugin.name for plugin in plugins.enabled or ()]
     if twice := [name for number, name in enumerate(names) if name in names[:number]]:
         raise ConfigError(f"{where}.enabled: expected each plugin once, got {twice[0]} twice")
     if "*" in names:
         raise ConfigError(f"{where}.enabled: expected the name of a plugin, got *")
+    if wrong := [name for name in names if name in _KNOWN - _EXTENDING.get(point, _KNOWN)]:
+        raise ConfigError(f"{where}.enabled: expected plugins that {_key(point)}, got {wrong[0]}, which does not")
+
+
+def _check_needed(sets: _PluginSets, where: str) -> None:
+    """Check that the scheduler can run: a profile that switches off what sorts or binds pods does not start."""
+    for point, default in _NEEDED.items():
+        everywhere = _plugin_set(sets.at("multi_point")).merged([(default, 0)])
+        left = [name for name, _ in _plugin_set(sets.at(point)).expanded(everywhere)]
+        if not any(name == default or name not in _KNOWN for name in left):
+            raise ConfigError(f"{where}.{_key(point)}: expected a plugin that is enabled, such as {default}")
 
 
 def _plugin_set(plugins: _Plugins) -> PluginSet:
@@ -242,15 +281,22 @@ def _plugin_set(plugins: _Plugins) -> PluginSet:
 def _arguments(profile: _Profile, where: str, notes: list[str]) -> Profile:
     """Return a profile with the arguments of the plugins. *notes* gets a sentence for each that is not supported."""
     result = default_profile(NEWEST)
+    names = [config.name for config in profile.plugin_config or ()]
+    if twice := [name for number, name in enumerate(names) if name in names[:number]]:
+        raise ConfigError(f"{where}.pluginConfig: expected each plugin once, got {twice[0]} twice")
     for number, config in enumerate(profile.plugin_config or ()):
         path, args = f"{where}.pluginConfig[{number}].args", config.args or {}
+        _check_kind(config.name, args, path)
         match config.name:
             case "NodeAffinity":
                 added = config_files.shaped(args, _NodeAffinityArgs, path).added_affinity
+                _check_affinity(added, f"{path}.addedAffinity")
                 result = replace(result, added_affinity=added)
             case "NodeResourcesFit":
                 fit = config_files.shaped(args, _FitArgs, path)
                 resources, groups = frozenset(fit.ignored_resources or ()), frozenset(fit.ignored_resource_groups or ())
+                _check_keys(fit.ignored_resources, f"{path}.ignoredResources")
+                _check_keys(fit.ignored_resource_groups, f"{path}.ignoredResourceGroups", with_prefix=False)
                 strategy = _strategy(fit.scoring_strategy, f"{path}.scoringStrategy")
                 result = replace(result, ignored_resources=resources, ignored_groups=groups, strategy=strategy)
             case "PodTopologySpread":
@@ -259,12 +305,47 @@ def _arguments(profile: _Profile, where: str, notes: list[str]) -> Profile:
     return result
 
 
-def _strategy(strategy: _Strategy, where: str) -> ScoringStrategy:
+def _check_kind(plugin: str, args: Mapping[str, Any], where: str) -> None:
+    """Check the version and kind of the arguments of a plugin of the scheduler, if they have them."""
+    expected = API_VERSION, f"{plugin}Args"
+    found = args.get("apiVersion") or API_VERSION, args.get("kind") or f"{plugin}Args"
+    if plugin in _KNOWN and found != expected:
+        expected_text, found_text = ("apiVersion {} and kind {}".format(*each) for each in (expected, found))
+        raise ConfigError(f"{where}: expected {expected_text}, got {found_text}")
+
+
+def _check_keys(keys: Sequence[str] | None, where: str, *, with_prefix: bool = True) -> None:
+    """Check names of resources, or of groups of them, which have the form of label keys (``ValidateLabelName``)."""
+    for number, key in enumerate(keys or ()):
+        if key_errors(key) or ("/" in key and not with_prefix):
+            form = "such as vendor.example/gpu" if with_prefix else "without a slash, such as vendor.example"
+            raise ConfigError(f"{where}[{number}]: expected a name {form}, got {shown(key)!r}")
+
+
+def _check_affinity(affinity: NodeAffinity | None, where: str) -> None:
+    """Check that the scheduler can parse the requirements."""
+    if affinity is None:
+        return
+    terms = [*(affinity.required.node_selector_terms if affinity.required else ())]
+    for kind, each in (("required", terms), ("preferred", [term.preference for term in affinity.preferred])):
+        for number, term in enumerate(each):
+            if (term.match_expressions or term.match_fields) and not valid_term(term):
+                raise ConfigError(
+                    f"{where}: term {number} of {kind}DuringSchedulingIgnoredDuringExecution: expected keys with an "
+                    "operator (In, NotIn, Exists, DoesNotExist, Gt, Lt) and the values that it needs"
+                )
+
+
+def _strategy(strategy: _Strategy | None, where: str) -> ScoringStrategy:
     """Return the strategy with its defaults (``defaults.go``): cpu and memory, and a weight of 1."""
+    if strategy is None:
+        return ScoringStrategy()
     resources = tuple((each.name, each.weight or 1) for each in strategy.resources or ())
     ratio = strategy.requested_to_capacity_ratio
     if strategy.type == "RequestedToCapacityRatio" and ratio is None:
         raise ConfigError(f"{where}.requestedToCapacityRatio: expected its shape")
+    if strategy.type != "RequestedToCapacityRatio" and ratio is not None:
+        raise ConfigError(f"{where}.requestedToCapacityRatio: expected none, because the type is {strategy.type}")
     points = [(point.utilization, point.score * _SCALE) for point in ratio.shape] if ratio is not None else []
     if any(later <= earlier for (earlier, _), (later, _) in pairwise(points)):
         raise ConfigError(f"{where}.requestedToCapacityRatio.shape: expected utilizations in ascending order")
@@ -283,9 +364,9 @@ def _spread_defaults(args: dict[str, Any], path: str) -> tuple[TopologySpreadCon
     """Return the default constraints; None for those of the system (``validation_pluginargs.go``)."""
     spread = config_files.shaped(args, _SpreadArgs, path)
     constraints = spread.default_constraints or ()
-    if spread.defaulting_type not in ("System", "List"):
+    if spread.defaulting_type not in ("", "System", "List"):
         raise ConfigError(f"{path}.defaultingType: expected System or List, got {spread.defaulting_type}")
-    if spread.defaulting_type == "System":
+    if spread.defaulting_type != "List":
         if constraints:
             raise ConfigError(f"{path}.defaultConstraints: expected none if defaultingType is System, or List")
         return None
@@ -293,12 +374,15 @@ def _spread_defaults(args: dict[str, Any], path: str) -> tuple[TopologySpreadCon
         at = f"{path}.defaultConstraints[{number}]"
         if constraint.max_skew <= 0:
             raise ConfigError(f"{at}.maxSkew: expected more than 0, got {constraint.max_skew}")
-        if not constraint.topology_key:
+        if key_errors(constraint.topology_key):
             raise ConfigError(f"{at}.topologyKey: expected the key of a node label")
         if constraint.when_unsatisfiable not in ("DoNotSchedule", "ScheduleAnyway"):
             raise ConfigError(f"{at}.whenUnsatisfiable: expected DoNotSchedule or ScheduleAnyway")
         if constraint.label_selector is not None:
             raise ConfigError(f"{at}.labelSelector: expected none; the scheduler uses that of the pod's owner")
+        same = (constraint.topology_key, constraint.when_unsatisfiable)
+        if same in [(other.topology_key, other.when_unsatisfiable) for other in constraints[:number]]:
+            raise ConfigError(f"{at}: expected each topologyKey once for {same[1]}, got {same[0]} twice")
     return constraints
 
 
@@ -312,13 +396,14 @@ def _unsupported(profile: _Profile, plugin: str, argument: str) -> str:
 def _unknown(profiles: Collection[_Profile], extenders: Collection[_Extender]) -> Iterator[UnknownPlugin]:
     for profile in profiles:
         sets = profile.plugins or _PluginSets()
-        enabled = (plugin.name for point in _POINTS for plugin in getattr(sets, point).enabled or ())
+        enabled = (plugin.name for point in _POINTS for plugin in sets.at(point).enabled or ())
         for name in dict.fromkeys(enabled):
             if name not in _KNOWN:
                 yield UnknownPlugin(profile.scheduler_name, name)
     for extender in extenders:
         if extender.filter_verb or extender.bind_verb:
-            yield UnknownPlugin("", extender.url_prefix, frozenset(item.name for item in extender.managed_resources))
+            resources = frozenset(resource.name for resource in extender.managed_resources or ())
+            yield UnknownPlugin("", extender.url_prefix, resources)
 
 
 def _named(unknown: Collection[UnknownPlugin]) -> Iterator[str]:

@@ -17,6 +17,11 @@ GPU = "vendor.example/gpu"
 
 
 RATIO = {"type": "RequestedToCapacityRatio"}
+SHAPE = {"shape": [{"utilization": 0}, {"utilization": 100, "score": 10}]}
+
+
+def fit(**args: Any) -> dict[str, Any]:
+    return {"NodeResourcesFit": args}
 
 
 def config(*profiles: dict[str, Any], **fields: Any) -> dict[str, Any]:
@@ -50,6 +55,20 @@ def enforced(*zones: str) -> dict[str, Any]:
 def spread(when: str, key: str = HOST, skew: int = 1) -> dict[str, Any]:
     constraint = {"maxSkew": skew, "topologyKey": key, "whenUnsatisfiable": when}
     return {"PodTopologySpread": {"defaultingType": "List", "defaultConstraints": [constraint]}}
+
+
+#: Without these, the scheduler does not start.
+RUNS = ("PrioritySort", "DefaultBinder")
+IPA = on("InterPodAffinity")
+CONSTRAINT = spread("DoNotSchedule")["PodTopologySpread"]["defaultConstraints"][0]
+
+
+def matching(operator: str, *values: str) -> dict[str, Any]:
+    """Return added affinity whose second term has this requirement."""
+    required = in_zone("b")
+    expression = {"key": "number", "operator": operator, "values": list(values)}
+    required["nodeSelectorTerms"].append({"matchExpressions": [expression]})
+    return {"NodeAffinity": {"addedAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}
 
 
 def planned(
@@ -96,7 +115,7 @@ CASES: dict[str, tuple[list[Any], dict[str, Any], list[str]]] = {
         [*TAINTED, pod("w-1", "od")], config(profile(score=off("TaintToleration"))), ["tolerate"],
     ),
     "all off, one on": (
-        REPELLED, config(profile(multiPoint=off("*") | on("NodeResourcesFit", "TaintToleration"))), [],
+        REPELLED, config(profile(multiPoint=off("*") | on(*RUNS, "NodeResourcesFit", "TaintToleration"))), [],
     ),
     "all off as filters, one on": (
         REPELLED, config(profile(filter=off("*") | on("InterPodAffinity"))), ["anti-affinity"],
@@ -105,7 +124,7 @@ CASES: dict[str, tuple[list[Any], dict[str, Any], list[str]]] = {
         REPELLED, config(profile(multiPoint=off("InterPodAffinity") | on("InterPodAffinity"))), ["anti-affinity"],
     ),
     "off everywhere, on as a filter": (
-        REPELLED, config(profile(multiPoint=off("*"), filter=on("InterPodAffinity"))), ["anti-affinity"],
+        REPELLED, config(profile(multiPoint=off("*") | on(*RUNS), preFilter=IPA, filter=IPA)), ["anti-affinity"],
     ),
     "added affinity that the spot node matches": ([*NODES, pod("w-1", "od")], config(profile(args=enforced("b"))), []),
     "added affinity": ([*NODES, pod("w-1", "od")], config(profile(args=enforced("a"))), [ENFORCED]),
@@ -134,6 +153,19 @@ CASES: dict[str, tuple[list[Any], dict[str, Any], list[str]]] = {
     "soft default constraints": (TWINS, config(profile(args=spread("ScheduleAnyway"))), []),
     "default constraints on a label that the node lacks": (
         TWINS, config(profile(args=spread("DoNotSchedule", key="rack"))), ["missing required label"],
+    ),
+    "default constraints without a type of defaulting": (
+        TWINS, config(profile(args={"PodTopologySpread": {"defaultingType": ""}})), [],
+    ),
+    "a profile without a name is the default one": (
+        [*TAINTED, pod("w-1", "od", **SEEKS_B)], config(profile("", multiPoint=off("TaintToleration"))), [],
+    ),
+    "an extension point and a strategy without content": (
+        [*NODES, pod("w-1", "od")], config(profile(args=fit(scoringStrategy=None), filter=None)), [],
+    ),
+    "a shape without a score, which is 0": (
+        [*NODES, pod("w-1", "od")],
+        config(profile(args=fit(scoringStrategy=RATIO | {"requestedToCapacityRatio": SHAPE}))), [],
     ),
     "another profile": (
         [*TAINTED, pod("w-1", "od", schedulerName="loose", **SEEKS_B)],
@@ -251,6 +283,77 @@ WRONG: dict[str, tuple[str, str]] = {
     "all plugins on": (
         json.dumps(config(profile(), profile("b", multiPoint=on("*")))),
         "profiles[1].plugins.multiPoint.enabled: expected the name of a plugin, got *",
+    ),
+    "arguments of a plugin twice": (
+        json.dumps(config(profile() | {"pluginConfig": [{"name": "NodeAffinity"}, {"name": "NodeAffinity"}]})),
+        "profiles[0].pluginConfig: expected each plugin once, got NodeAffinity twice",
+    ),
+    "arguments of another plugin": (
+        json.dumps(config(profile(args=fit(kind="NodeAffinityArgs")))),
+        f"expected apiVersion {API} and kind NodeResourcesFitArgs, got apiVersion {API} and kind NodeAffinityArgs",
+    ),
+    "arguments of an older version": (
+        json.dumps(config(profile(args=fit(apiVersion="kubescheduler.config.k8s.io/v1beta3")))),
+        "got apiVersion kubescheduler.config.k8s.io/v1beta3 and kind NodeResourcesFitArgs",
+    ),
+    "a kind that is no text": (json.dumps(config(profile(args=fit(kind=3)))), "and kind NodeResourcesFitArgs, got"),
+    "a plugin that does not filter": (
+        json.dumps(config(profile(filter=on("NodeName", "ImageLocality")))),
+        "profiles[0].plugins.filter.enabled: expected plugins that filter, got ImageLocality, which does not",
+    ),
+    "a plugin that does not score": (
+        json.dumps(config(profile(score=on("NodeName")))),
+        "profiles[0].plugins.score.enabled: expected plugins that score, got NodeName, which does not",
+    ),
+    "nothing that sorts pods": (
+        json.dumps(config(profile(multiPoint=off("*") | on("NodeResourcesFit")))),
+        "profiles[0].plugins.queueSort: expected a plugin that is enabled, such as PrioritySort",
+    ),
+    "nothing that binds pods": (
+        json.dumps(config(profile(bind=off("DefaultBinder")))),
+        "profiles[0].plugins.bind: expected a plugin that is enabled, such as DefaultBinder",
+    ),
+    "an ignored resource that is no name": (
+        json.dumps(config(profile(args=fit(ignoredResources=[GPU, "a/b/c"])))),
+        "args.ignoredResources[1]: expected a name such as vendor.example/gpu, got 'a/b/c'",
+    ),
+    "an ignored group with a resource": (
+        json.dumps(config(profile(args=fit(ignoredResourceGroups=[GPU])))),
+        f"args.ignoredResourceGroups[0]: expected a name without a slash, such as vendor.example, got '{GPU}'",
+    ),
+    "added affinity with another operator": (
+        json.dumps(config(profile(args=matching("Is", "b")))),
+        "args.addedAffinity: term 1 of requiredDuringSchedulingIgnoredDuringExecution: expected keys with an operator",
+    ),
+    "added affinity without values": (
+        json.dumps(config(profile(args=matching("In")))), "expected keys with an operator",
+    ),
+    "added affinity to more than a text": (
+        json.dumps(config(profile(args=matching("Gt", "b")))), "expected keys with an operator",
+    ),
+    "default constraints on no label": (
+        json.dumps(config(profile(args=spread("DoNotSchedule", key="a b")))),
+        "args.defaultConstraints[0].topologyKey: expected the key of a node label",
+    ),
+    "the same default constraint twice": (
+        json.dumps(config(profile(args={"PodTopologySpread": {
+            "defaultingType": "List", "defaultConstraints": [CONSTRAINT, CONSTRAINT | {"maxSkew": 2}],
+        }}))),
+        f"args.defaultConstraints[1]: expected each topologyKey once for DoNotSchedule, got {HOST} twice",
+    ),
+    "a shape that is not used": (
+        json.dumps(config(profile(args=fit(scoringStrategy=RATIO | {
+            "type": "MostAllocated", "requestedToCapacityRatio": SHAPE,
+        })))),
+        "args.scoringStrategy.requestedToCapacityRatio: expected none, because the type is MostAllocated",
+    ),
+    "a strategy without a type": (
+        json.dumps(config(profile(args=fit(scoringStrategy={})))),
+        "Object missing required field `type` - at `$.scoringStrategy`",
+    ),
+    "a misspelt key of an extender": (
+        json.dumps(config(profile(), extenders=[{"urlPrefix": "http://e", "filterverb": "f"}])),
+        "Object contains unknown field `filterverb` - at `$.extenders[0]`",
     ),
     "an argument that does not exist": (
         json.dumps(config(profile(args={"NodeResourcesFit": {"ignored": []}}))),

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from predicates.filters import Filters
+from tests.cli.test_scheduler_config import CASES, WRONG
 from tests.conformance import ours
 from tests.conformance.compare import FamilyCounts
 from tests.conformance.generate.profiles import configuration
-from tests.conformance.oracle import Oracle
+from tests.conformance.oracle import Oracle, PluginError
 from tests.conformance.profiles import compare, configuration_for, keep_known, our_scheduler, with_schedulers
 from tests.conformance.scores import scored_cluster
 from tests.conformance.test_scores import known_owners, our_scores, requests_less_than_nothing, scorable, their_scores
@@ -33,6 +34,21 @@ def test_the_plugins_of_a_profile_are_those_of_the_scheduler(oracle: Oracle, tmp
             assert dict(profile.weights) == {
                 each: weight for each, weight in weights.items() if each != "DynamicResources"
             }
+
+
+#: Wrong files that the oracle does not check: it takes only the profiles from a file.
+NOT_CHECKED = ("empty", "not YAML", "another kind", "an older version", "a profile twice")
+
+
+@pytest.mark.parametrize("name", [name for name in WRONG if name not in NOT_CHECKED])
+def test_the_scheduler_refuses_each_file_that_is_refused_here(oracle: Oracle, name: str) -> None:
+    with pytest.raises(PluginError):
+        oracle.ask({"mode": "plugins", "snapshot": {"items": []}, "config": WRONG[name][0]})
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if "unknown plugin" not in name])
+def test_the_scheduler_accepts_each_file_that_is_accepted_here(oracle: Oracle, name: str) -> None:
+    oracle.ask({"mode": "plugins", "snapshot": {"items": []}, "config": json.dumps(CASES[name][1])})
 
 
 @pytest.mark.parametrize("family", ["all", "plannable"])
