@@ -20,6 +20,7 @@ from tests.security.thief import (
     FOREIGN,
     LEASE_CHANGES,
     LIMITED,
+    MERGE,
     MORE,
     NO_RIGHT,
     NODE,
@@ -69,6 +70,15 @@ def test_what_the_role_does_not_permit_is_forbidden(name: str, thief: Thief) -> 
 def test_what_the_policy_limits_is_forbidden(name: str, thief: Thief) -> None:
     request, why = LIMITED[name]
     assert f"denied request: spot-rescheduler limits: {why}" in thief.attempt(request)
+
+
+def test_the_status_is_not_changed_through_the_node(thief: Thief) -> None:
+    """The role permits this request, and the API server ignores the field."""
+    body = {"status": {"capacity": {"pods": "0"}, "conditions": []}}
+    for kind in (MERGE, STRATEGIC):
+        stored = thief.api.request("PATCH", NODE, body, kind, {"dryRun": "All"})
+        assert stored["status"]["capacity"] == thief.plane.api.get(NODE)["status"]["capacity"]
+        assert stored["status"]["conditions"] != []
 
 
 def test_another_holder_takes_the_lease_only_after_it_expired(thief: Thief) -> None:

@@ -299,7 +299,6 @@ FIELDS: Final[dict[str, tuple[str, Any, str]]] = {
     "providerID": ("spec", "x://other", SPEC),
     "podCIDR": ("spec", "10.9.8.0/24", SPEC),
     "podCIDRs": ("spec", ["10.9.8.0/24"], SPEC),
-    "externalID": ("spec", "x", SPEC),
     "taints": ("spec", [FOREIGN, ours(effect="NoExecute")], TAINTS),
 }
 
