@@ -49,6 +49,10 @@ class Beside:
     def go_on(self) -> None:
         """Act after the beginning, again and again."""
 
+    def happened(self) -> bool:
+        """Return whether it took effect after its beginning."""
+        return True
+
     def _end(self, item: Json) -> None:
         self.env.plane.api.delete(self.env.plane.api.path(item))
 
@@ -130,6 +134,9 @@ class Target(Beside):
                 path = self.env.plane.api.path({"apiVersion": "v1", "kind": "Pod", **new})
                 self.env.plane.api.delete(path, gracePeriodSeconds=0)
 
+    def happened(self) -> bool:
+        return self._lost
+
     def _is_new(self, new: Json) -> bool:
         created = datetime.fromisoformat(new["metadata"]["creationTimestamp"])
         return SystemClock().now() - created < self._soon and not ready([new])
@@ -142,6 +149,10 @@ class Autoscaler(Beside):
 
     def begin(self) -> None:
         self.env.plane.apply([autoscaler(PODS[WEB] + 1, self.env.site.name)])
+
+    def happened(self) -> bool:
+        wanted: int = self.env.plane.api.get(self.env.plane.api.path(self.env.web))["spec"]["replicas"]
+        return wanted > PODS[WEB]
 
     @contextmanager
     def built(self) -> Iterator[None]:

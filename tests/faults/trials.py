@@ -288,7 +288,7 @@ class _TrialRun:
         return proxy.all_faults(seconds)[trouble.kind]
 
     def _reached(self) -> tuple[Disturbance, ...]:
-        if not self._begun:
+        if self._trial.beside and not (self._begun and self._beside.happened()):
             return ()
         seen = [*self._scene.proxy.seen, *self._scene.pool_proxy.seen]
         return tuple(

@@ -1,9 +1,12 @@
 """Pods that a rolling update of their Deployment moves instead of an eviction."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rescheduler.cli import main
 from rescheduler.cli.output import as_json
 from rescheduler.cli.plan_page import page
 from rescheduler.planning.money.prices import PriceList
@@ -12,7 +15,18 @@ from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy, Surging
 from rescheduler.planning.what_if.comparison import surge_lever, with_lever
 from rescheduler.planning.what_if.overview import NO_LEVERS, overview
-from tests.planning.builders import CIRCUMSTANCES, NOW, ON_DEMAND, Manifest, budget, node, pod, repels, snapshot
+from tests.planning.builders import (
+    CIRCUMSTANCES,
+    NOW,
+    ON_DEMAND,
+    SYSTEM_POD,
+    Manifest,
+    budget,
+    node,
+    pod,
+    repels,
+    snapshot,
+)
 
 SURGE = "spot-rescheduler/surge"
 BLOCKED = Policy(surge=Surging.BLOCKED)
@@ -485,3 +499,33 @@ def test_a_page_names_the_deployments_that_roll_out() -> None:
     assert as_json(totals, 0)["nodes"][0]["surges"] == [
         {"deployment": "default/web", "restarts": 2, "pods": ["default/web-1"]}
     ]
+
+
+#: Commands and options, and what they print of a rolling update.
+TOLD: dict[tuple[str, ...], list[str]] = {
+    ("plan",): ["--surge=blocked would free 1 more", "rescheduler plan --what-if 'surge=blocked'"],
+    ("plan", "--what-if", "surge=blocked"): ["nodes that can be drained                0               1"],
+    ("plan", "--surge=blocked", "-o", "details"): [
+        "drainable with surge (default/web, 2 replicas, no downtime)",
+        "restarts 2 pods of default/web to move 1",
+    ],
+    ("explain", "default/web-1", "--surge=blocked"): [
+        "moved by a rolling update of Deployment default/web, which restarts 2 pods, not by an eviction"
+    ],
+    ("report", "--surge=blocked"): ["can be drained with surge (default/web, 2 replicas, no downtime): 1 pod to move"],
+    ("report",): ["--surge=blocked"],
+}
+
+
+@pytest.mark.parametrize("command", TOLD, ids=" ".join)
+def test_commands_tell_of_rolling_updates(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    two = [deployment(replicas=2), owned("web-1"), owned("web-2", "spot-1"), never(pods=2), SYSTEM_POD]
+    file = tmp_path / "list.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*nodes(), *two]}))
+    with pytest.raises(SystemExit):
+        main([*command, "--snapshot", str(file)])
+    out = capfdbinary.readouterr().out.decode()
+    assert all(text in out for text in TOLD[command]), out
