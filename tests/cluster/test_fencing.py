@@ -11,13 +11,14 @@ import yaml
 
 from devcluster.api import Api, Json
 from devcluster.errors import ApiError
-from devcluster.manifests import namespace, node, pod
+from devcluster.manifests import deployment, namespace, node, pod
 from devcluster.plane import ControlPlane
 from rescheduler.clock import SystemClock
 from rescheduler.errors import NotLeading
 from rescheduler.kube.client import MERGE_PATCH, Client
 from rescheduler.kube.cluster import KubeCluster
 from rescheduler.kube.connection import Kubeconfig
+from rescheduler.kube.deployments import RESTARTED_AT
 from rescheduler.kube.responses import ApiResponse, denied_by_fencing
 from tests.cluster.rendering import chart, composed, kustomization, leader_lease, only_of_kind
 from tests.cluster.replicas import FENCED, ReplicatedInstallation, installed
@@ -42,16 +43,21 @@ LAYERS: Final[dict[str, Json]] = {
             )
         ],
     },
-    "fenced": {"resources": ["../ours"], "components": ["../components/fencing", "../components/make-room"]},
+    "fenced": {
+        "resources": ["../ours"],
+        "components": [f"../components/{name}" for name in ("fencing", "make-room", "surge")],
+    },
 }
 RELEASE: Final[Json] = {
     "fencing": {"enabled": True},
     "cloudProvider": {"name": "cloudpool"},
     "makeRoom": {"mode": "placeholders"},
+    "rbac": {"surge": True},
     "options": {"lease-name": "mover-eu", "memory-name": "mover-memory-eu", "savings-name": "mover-savings-eu"},
 }
 NODE: Final = "/api/v1/nodes/n1"
 ROOM: Final = "spot-rescheduler-room"
+WEB: Final = "/apis/apps/v1/namespaces/default/deployments/web"
 PLACEHOLDERS: Final = f"/api/v1/namespaces/{ROOM}/pods"
 MEMORY: Final = "/api/v1/namespaces/ours/configmaps/mover-memory-eu"
 
@@ -92,7 +98,7 @@ class Writers:
 
 def prepare(cluster: ControlPlane) -> None:
     """Create the objects that the writes change."""
-    cluster.apply([node("n1"), pod("moved", nodeName="n1"), namespace(ROOM)])
+    cluster.apply([node("n1"), pod("moved", nodeName="n1"), deployment("web", 0), namespace(ROOM)])
     cluster.wait_for(lambda: cluster.api.items(f"/api/v1/namespaces/{ROOM}/serviceaccounts"), "the ServiceAccount")
     cluster.apply([pod("room-1", namespace=ROOM)])
 
@@ -112,7 +118,7 @@ def writers(request: pytest.FixtureRequest, cluster: ControlPlane, tmp_path: Pat
         writers = Writers(installation, opened)
         writers.lead("a_0b0fd9a2-32c5-43b7-8d09-3c6a0c3f3c19")
         leader, other = writers.api("a"), writers.api("b")
-        for write in ("patch a Node", "try to create a placeholder"):
+        for write in ("patch a Node", "try to roll a Deployment out", "try to create a placeholder"):
             cluster.wait_for(partial(denied, other, write), "the policy and its bindings")
         cluster.wait_for(lambda: attempt(leader, "patch a Node") == "", "pod a accepted as the leader")
         yield writers
@@ -132,11 +138,17 @@ def eviction(api: Api) -> Json:
     return {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": options}
 
 
+def restart(value: str) -> Json:
+    return {"spec": {"template": {"metadata": {"annotations": {RESTARTED_AT: value}}}}}
+
+
 WRITES: Final[dict[str, Callable[[Api], Any]]] = {
     "patch a Node": lambda api: api.patch(NODE, {"metadata": {"annotations": {"spot-rescheduler/mark": "x"}}}),
     "patch the memory": lambda api: api.patch(MEMORY, {"data": {"mark": "x"}}),
     "evict in a dry run": lambda api: api.post(f"{PODS}/moved/eviction", eviction(api), dryRun="All"),
     "evict": lambda api: api.post(f"{PODS}/moved/eviction", eviction(api)),
+    "try to roll a Deployment out": lambda api: api.request("PATCH", WEB, restart("1"), MERGE_PATCH, {"dryRun": "All"}),
+    "roll a Deployment out": lambda api: api.patch(WEB, restart("2")),
     "try to create a placeholder": lambda api: api.post(PLACEHOLDERS, pod("room-3", namespace=ROOM), dryRun="All"),
     "create a placeholder": lambda api: api.post(PLACEHOLDERS, pod("room-2", namespace=ROOM)),
     "delete a placeholder": lambda api: api.request("DELETE", f"{PLACEHOLDERS}/room-1"),
@@ -207,7 +219,7 @@ def test_a_fencing_denial_is_recognized(writers: Writers) -> None:
 def test_a_denial_because_of_a_missing_lease_is_recognized(cluster: ControlPlane, tmp_path: Path) -> None:
     """The policy then denies the requests of all users, which is why the manifests contain the Lease.
 
-    It does not deny writes of pods: placeholders can be deleted manually.
+    It does not deny writes of pods and of Deployments: placeholders can be deleted manually, and others roll out.
     """
     prepare(cluster)
     objects = [item for item in composed(tmp_path, **LAYERS) if item["kind"] != "Lease"]
@@ -221,7 +233,8 @@ def test_a_denial_because_of_a_missing_lease_is_recognized(cluster: ControlPlane
         cluster.wait_for(lambda: not patched().ok, "the policy")
         response = patched()
         assert (response.code, denied_by_fencing(response)) == (422, True)
-        assert [attempt(cluster.api, write) for write in ("create a placeholder", "delete a placeholder")] == [""] * 2
+        others = "create a placeholder", "delete a placeholder", "roll a Deployment out"
+        assert [attempt(cluster.api, write) for write in others] == [""] * 3
         cluster.apply([pod("other", nodeName="n1")])
     cluster.wait_for(lambda: patched().ok, "the end of the policy")
 
@@ -243,10 +256,11 @@ def fence(objects: list[Json]) -> Json:
     policy = only_of_kind(fencing(objects), "ValidatingAdmissionPolicy")
     account, lease = only_of_kind(objects, "ServiceAccount")["metadata"], leader_lease(objects)["metadata"]
     bindings = [item for item in fencing(objects) if item["kind"] == "ValidatingAdmissionPolicyBinding"]
-    name, room = policy["metadata"]["name"], policy["metadata"]["name"].replace("fencing.", "fencing-room.")
+    name = policy["metadata"]["name"]
     assert {item["metadata"]["name"]: item["spec"]["paramRef"].pop("parameterNotFoundAction") for item in bindings} == {
         name: "Deny",
-        room: "Allow",
+        name.replace("fencing.", "fencing-room."): "Allow",
+        name.replace("fencing.", "fencing-surge."): "Allow",
     }
     for item in bindings:
         assert item["spec"]["policyName"] == name
