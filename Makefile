@@ -151,7 +151,7 @@ rendered: $(READY) ## write the last commit with owner, registry and site to bui
 	@$(BIN)/python -m deploy.release.project --output build/rendered $(PROJECT)
 	@echo build/rendered
 
-screenshots: $(READY) ## render docs/report.png, status.png and surviving.png from the sample; ARGS="--prices FILE" are options of report
+screenshots: $(READY) ## render docs/plan.png, report.png, status.png and surviving.png from the sample; ARGS="--prices FILE" are options of report
 	@$(BIN)/python -m tests.pages.screenshots $(ARGS)
 
 docs: $(DOCS_READY) ## build the documentation site into build/site, and check its links

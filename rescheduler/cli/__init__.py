@@ -81,14 +81,26 @@ class Commands(click.Group):
         for place, word in enumerate(args):
             if word in COMMANDS and (path := self._path(ctx, args[: place + 1], args[place + 1 :])):
                 return [*path, *args[:place], *args[place + len(path) :]]
+        unknown = self._unknown_flag(ctx, args)
         compatible = any(arg.lstrip("-").startswith("compat=") for arg in args)
         if not (ctx.resilient_parsing or compatible or os.environ.get(_IN_CLUSTER)):
+            if unknown:
+                raise UsageError(unknown)
             typed = shlex.join([ctx.info_name or _PROGRAM, "run", *args])
             raise UsageError(
                 f"no command: expected one, such as plan; outside of a cluster, only `{typed}` starts the daemon "
                 "(with --dry-run it changes nothing)"
             )
         return ["run", *args]
+
+    def _unknown_flag(self, ctx: click.Context, args: list[str]) -> str:
+        """Return which flag before the first command in *args* is none of this command, or ""."""
+        from rescheduler.cli.go_flags import unknown_flag  # noqa: PLC0415 - imported on demand
+
+        place = next((place for place, word in enumerate(args) if word in COMMANDS), 0)
+        command = self.get_command(ctx, args[place]) if place else None
+        flag = unknown_flag(args[:place], command.params) if command is not None else ""
+        return f"{flag}: the command {args[place]} has no such flag; `{args[place]} --help` lists them" if flag else ""
 
     def _path(self, ctx: click.Context, before: list[str], after: list[str]) -> list[str]:
         """Return the command and the subcommands that follow *before*, whose last word names the command.

@@ -274,6 +274,13 @@ def normalized(args: Sequence[str], params: Sequence[click.Parameter]) -> Iterat
                 yield waiting.popleft()  # the value of the option, even if it looks like an option
 
 
+def unknown_flag(args: Sequence[str], params: Sequence[click.Parameter]) -> str:
+    """Return the first word of *args* that begins with a dash and is no option among *params*, or ""."""
+    options = {name: param for param in params if isinstance(param, click.Option) for name in param.opts}
+    flags = (arg.partition("=")[0] for arg in args if arg.startswith("-"))
+    return next((flag for flag in flags if _known(flag, options) is None), "")
+
+
 def are_flags(args: Sequence[str], params: Sequence[click.Parameter]) -> bool:
     """Return whether *args* are options among *params*, each with its value, and nothing else."""
     options = {name: param for param in params if isinstance(param, click.Option) for name in param.opts}

@@ -24,7 +24,7 @@ from rescheduler.cli.glance import (
     command_to_try,
 )
 from rescheduler.cli.go_flags import Bool, GoCommand, Option
-from rescheduler.cli.options import connection_options, group, scheduling_options
+from rescheduler.cli.options import connection_options, group, installation_options, scheduling_options
 from rescheduler.cli.output import as_json, print_html, print_json, print_yaml
 from rescheduler.cli.plan_data import (
     FromDaemon,
@@ -33,6 +33,7 @@ from rescheduler.cli.plan_data import (
     enforced_survival,
     from_daemon_option,
     levers_option,
+    of_the_named,
     price_provider_and_list_options,
     read_and_plan,
     survive_option,
@@ -49,7 +50,7 @@ from rescheduler.planning.what_if.comparison import Hypothesis, HypotheticalPlan
 from rescheduler.planning.what_if.lifting import Unpinning
 from rescheduler.planning.what_if.overview import SETTING, Lever, Overview
 from rescheduler.planning.what_if.remedies import change_for, patches_for
-from rescheduler.settings import ApiServerConnection, Provider, Scheduling
+from rescheduler.settings import ApiServerConnection, NamedInstallation, Provider, Scheduling
 
 # The options that choose what is shown.
 
@@ -139,6 +140,7 @@ budget_options: Final = group(
 @levers_option
 @what_if_option
 @from_daemon_option
+@installation_options
 @view_options
 @compat_option
 @policy_options
@@ -156,6 +158,7 @@ def command(
     levers_timeout: timedelta,
     what_if_texts: tuple[str, ...],
     from_daemon: FromDaemon,
+    named: NamedInstallation,
     view: View,
     policy: Policy,
     prices: PriceList,
@@ -171,6 +174,7 @@ def command(
     limited = bool(policy.survive is not Survive.OFF or policy.fallback_headroom)
     with_tradeoff = output == "html" or (limited and output in ("json", "yaml"))
     view = view.listing_nodes(provider)
+    from_daemon = of_the_named(named, from_daemon)
     _check(view, from_daemon, snapshot, output, what_if_texts, independent=independent)
     hypotheses = parsed(what_if_texts, policy, scheduling)
     source = ClusterSource(snapshot, connection, scheduling)
@@ -178,7 +182,7 @@ def command(
     clock = SystemClock()
 
     def once() -> PlannedCluster:
-        daemon = daemon_of(connection, from_daemon, clock) if snapshot is None else None
+        daemon = daemon_of(connection, from_daemon, clock, named) if snapshot is None else None
         cluster = read_and_plan(source, policy, prices, provider, clock, independent=independent, daemon=daemon)
         known = cluster.priced(provider)
         levers = cluster.levers(known, timedelta() if independent or hypotheses else levers_timeout, clock)
@@ -220,7 +224,7 @@ def _check(
     if view.watch and (snapshot is not None or output not in ("table", "wide", "details")):
         raise UsageError("--watch: expected a live cluster, and -o table, wide or details")
     if snapshot is not None and from_daemon is FromDaemon.YES:
-        raise UsageError("--from-daemon: expected a live cluster, because a file has no daemon")
+        raise UsageError("--from-daemon, --namespace: expected a live cluster, because a file has no daemon")
     if view.patch and view.lever is None:
         raise UsageError("--patch: expected --lever, the number of the change to make")
     if view.lever is not None and (what_if_texts or independent):

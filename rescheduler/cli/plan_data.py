@@ -14,7 +14,7 @@ from rescheduler.cli.cluster_source import ClusterSource, progress
 from rescheduler.cli.go_flags import DurationType, Option, OptionalValue
 from rescheduler.cli.options import group, provider_options
 from rescheduler.clock import Clock
-from rescheduler.errors import UsageError
+from rescheduler.errors import NotFound, UsageError
 from rescheduler.planning.money.commitments import idle
 from rescheduler.planning.money.prices import NodeFacts, PriceList, node_facts
 from rescheduler.planning.movements import blockers_by_node
@@ -25,7 +25,7 @@ from rescheduler.planning.rules.candidates import groups, static_capacity
 from rescheduler.planning.rules.pod_traits import is_job
 from rescheduler.planning.what_if.comparison import levers_of
 from rescheduler.planning.what_if.overview import NO_LEVERS, Overview, RankedLevers, overview, tradeoff
-from rescheduler.settings import ApiServerConnection, Provider
+from rescheduler.settings import ApiServerConnection, NamedInstallation, Provider
 
 if TYPE_CHECKING:
     from rescheduler.housekeeping.command_reads import InstallationStatus
@@ -74,6 +74,10 @@ price_provider_options: Final = provider_options(_PRICES_OF)
 price_provider_and_list_options: Final = provider_options(_PRICES_OF, lists_nodes=True)
 
 
+#: The daemon that is found in the cluster.
+_ANY: Final = NamedInstallation()
+
+
 class FromDaemon(enum.Enum):
     """Whether a plan uses what the cluster's daemon remembers."""
 
@@ -110,14 +114,36 @@ from_daemon_option: Final = group(
 )
 
 
-def daemon_of(connection: ApiServerConnection, choice: FromDaemon, clock: Clock) -> "InstallationStatus | None":
-    """Return the state of the cluster's daemon, or None. Raises the errors of reading it if *choice* demands it."""
+def of_the_named(named: NamedInstallation, choice: FromDaemon) -> FromDaemon:
+    """Return *choice*, or YES if the command line names the daemon: a plan always covers all namespaces.
+
+    Raises UsageError if both contradict each other.
+    """
+    if named == _ANY:
+        return choice
+    if choice is FromDaemon.NO:
+        raise UsageError("--namespace, --lease-name: expected no --from-daemon=false: they name the daemon to ask")
+    return FromDaemon.YES
+
+
+def daemon_of(
+    connection: ApiServerConnection, choice: FromDaemon, clock: Clock, named: NamedInstallation = _ANY
+) -> "InstallationStatus | None":
+    """Return the state of the daemon that is *named*, or None.
+
+    Raises the errors of reading it if *choice* demands it.
+    """
     if choice is FromDaemon.NO:
         return None
     from rescheduler.housekeeping.command_reads import read_daemon  # noqa: PLC0415 - the client is imported on demand
 
     with progress("reading the state of the daemon"):
-        return read_daemon(connection, clock, required=choice is FromDaemon.YES)
+        try:
+            return read_daemon(connection, clock, named, required=choice is FromDaemon.YES)
+        except NotFound as error:
+            if named.namespace is None:
+                raise
+            raise NotFound(f"{error}; --namespace is that of the daemon: a plan covers all namespaces") from error
 
 
 @dataclass(frozen=True, slots=True)

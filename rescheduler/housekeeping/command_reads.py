@@ -262,14 +262,16 @@ def read_nodes(connection: ApiServerConnection) -> list[Node]:
     return list(state_read_cluster(connect(connection, clock), clock, resources=_ONLY_NODES).nodes)
 
 
-def read_daemon(connection: ApiServerConnection, clock: Clock, *, required: bool) -> InstallationStatus | None:
-    """Return the state of the daemon that holds a Lease of the cluster, or None if none does.
+def read_daemon(
+    connection: ApiServerConnection, clock: Clock, named: NamedInstallation, *, required: bool
+) -> InstallationStatus | None:
+    """Return the state of the daemon that is *named* and holds a Lease of the cluster, or None if none does.
 
     Only if a daemon is *required*, the errors of searching and reading it are raised.
     """
     try:
         finder = InstallationFinder(connect(connection, clock), clock.now(), lambda namespace, _: namespace)
-        lease = finder.find(NamedInstallation(), lambda lease: bool(dry_runs(finder.client, lease.metadata.namespace)))
+        lease = finder.find(named, lambda lease: bool(dry_runs(finder.client, lease.metadata.namespace)))
         memory = config_map_of(finder.client, lease, None, MEMORY_NAME, MEMORY_KEY)
         place = Installation(lease.metadata.namespace, lease.metadata.name, memory.name)
         return read_status(finder.client, clock, place)

@@ -10,7 +10,7 @@ import pytest
 from predicates.snapshot import Snapshot
 from rescheduler import cli
 from rescheduler.cli.console import rendered
-from rescheduler.cli.plan_data import FromDaemon, daemon_of, read_and_plan
+from rescheduler.cli.plan_data import FromDaemon, daemon_of, of_the_named, read_and_plan
 from rescheduler.cli.plan_page import glance
 from rescheduler.clock import SystemClock
 from rescheduler.errors import NotFound
@@ -23,7 +23,7 @@ from rescheduler.planning.pauses import PAUSE_REASON, PAUSED
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.pools import PoolLosses
 from rescheduler.planning.waits import Waits
-from rescheduler.settings import ApiServerConnection, Provider
+from rescheduler.settings import ApiServerConnection, NamedInstallation, Provider
 from tests.cli.test_installations import Installations, edge, run
 from tests.housekeeping.test_landings import WEB
 from tests.planning.builders import NOW, ON_DEMAND, node, pod, snapshot
@@ -135,7 +135,42 @@ def test_without_a_daemon_only_a_demand_fails(run: Installations, tmp_path: Path
         daemon_of(connection, FromDaemon.YES, SystemClock())
 
 
+def test_a_named_daemon_is_required(run: Installations, tmp_path: Path) -> None:
+    run.lease("spot-rescheduler")
+    run.lease("team-a", annotations={PAUSED: "true", PAUSE_REASON: "an upgrade"})
+    connection = ApiServerConnection(kubeconfig=str(tmp_path / "kubeconfig"))
+    of_team = NamedInstallation("team-a")
+    assert of_the_named(NamedInstallation(), FromDaemon.NO) is FromDaemon.NO
+    assert of_the_named(of_team, FromDaemon.IF_THERE) is FromDaemon.YES
+    status = daemon_of(connection, FromDaemon.YES, SystemClock(), of_team)
+    assert status is not None
+    assert "an upgrade" in status.why_nothing_is_drained()
+    run.absent("shop")
+    with pytest.raises(NotFound, match=r"shop.*; --namespace is that of the daemon: a plan covers all namespaces"):
+        daemon_of(connection, FromDaemon.YES, SystemClock(), NamedInstallation("shop"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("-n", "shop", "plan", "-f", "docs/sample.json.gz"), "expected a live cluster, because a file has no daemon"),
+        (("plan", "-n", "shop", "--from-daemon=false"), "expected no --from-daemon=false"),
+        (("-n", "shop", "explain", "web"), "-n: the command explain has no such flag"),
+        (("--snapshot", "x", "status"), "--snapshot: the command status has no such flag"),
+        (("--no-such", "plan"), "--no-such: the command plan has no such flag"),
+    ],
+)
+def test_a_namespace_is_never_ignored(
+    arguments: tuple[str, ...], says: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(arguments)
+    error = capfd.readouterr().err
+    assert (ended.value.code, error.count("\n"), says in error) == (2, 1, True)
+
+
 def test_a_file_has_no_daemon(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(["plan", "-f", "docs/sample.json.gz", "--from-daemon"])
-    assert (ended.value.code, "--from-daemon: expected a live cluster" in capfd.readouterr().err) == (2, True)
+    assert (ended.value.code, "expected a live cluster" in capfd.readouterr().err) == (2, True)

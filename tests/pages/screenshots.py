@@ -1,5 +1,11 @@
 """Render the pictures in docs from the sample cluster: ``python -m tests.pages.screenshots``."""
 
+import contextlib
+import html
+import io
+import os
+import re
+import shlex
 import tempfile
 from datetime import timedelta
 from math import ceil
@@ -54,9 +60,57 @@ def main(snapshot: str, folder: Path, options: tuple[str, ...]) -> None:
     """Render the pictures of the documentation."""
     options = ("--levers-timeout=5m", *options)
     with browser() as chromium:
+        shoot_plan(chromium, snapshot, options, folder / "plan.png")
         shoot_report(chromium, snapshot, options, folder / "report.png", until=LEVERS)
         shoot_status(chromium, reader.read(snapshot), folder / "status.png")
         shoot_report(chromium, snapshot, (*options, *HEADROOM), folder / "surviving.png", part="#survival")
+
+
+class _Terminal(io.StringIO):
+    """A terminal: what is written to it has colors."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+#: The look of a terminal, and what replaces its colors.
+_STYLE: Final = (
+    "body{margin:0;background:#1d2021}pre{margin:0;padding:16px 20px;display:inline-block;color:#e6e6e6;"
+    "font:14px/1.35 'DejaVu Sans Mono','Liberation Mono',Menlo,Consolas,monospace}b{color:#fff}"
+    ".c32{color:#8ec07c}.c33{color:#fabd2f}"
+)
+_COLOR: Final = re.compile(r"\x1b\[([0-9;]*)m")
+_TAGS: Final = {"32": '<b class="c32">', "33": '<b class="c33">'}
+
+
+def as_html(text: str, typed: str) -> str:
+    """Return the page of a terminal in which the command *typed* has printed *text*."""
+    pieces, opened = [], 0
+    for number, piece in enumerate(_COLOR.split(text)):
+        if number % 2 == 0:
+            pieces.append(html.escape(piece))
+        elif piece in ("", "0"):
+            pieces.append("</b>" * opened)
+            opened = 0
+        else:
+            pieces.append(_TAGS.get(piece, "<b>"))
+            opened += 1
+    body = f"$ {html.escape(typed)}\n{''.join(pieces)}"
+    return f'<!doctype html><meta charset="utf-8"><style>{_STYLE}</style><pre id="terminal">{body}</pre>'
+
+
+def shoot_plan(chromium: Browser, snapshot: str, options: tuple[str, ...], picture: Path) -> None:
+    """Render what ``plan`` prints in a terminal of 80 columns."""
+    prices = ("--prices", os.path.relpath(DOCS / "sample-prices.csv"), "--currency=$")
+    arguments = ["plan", "--snapshot", os.path.relpath(snapshot), *prices]
+    terminal = _Terminal()
+    os.environ["COLUMNS"] = "80"
+    with contextlib.redirect_stdout(terminal):
+        cli.main([*arguments, *options], prog_name="rescheduler", standalone_mode=False)
+    page = _page(chromium)
+    page.set_content(as_html(terminal.getvalue(), f"rescheduler {shlex.join(arguments)}"))
+    page.locator("#terminal").screenshot(path=picture)
+    page.close()
 
 
 def shoot_report(

@@ -121,6 +121,8 @@ def items() -> Iterator[Json]:
     for workload, number in pods.items():
         if workload.kind == "Deployment":
             yield from objects.rolled_out(workload, number, _days_ago(30))
+        if workload.kind == "StatefulSet":
+            yield objects.stateful(workload, number, _days_ago(30))
         if workload.disrupted is not None:
             yield objects.budget(workload, number)
 

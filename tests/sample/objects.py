@@ -136,10 +136,15 @@ def _identity(workload: SampleWorkload, number: int, machine: SampleMachine) -> 
             labels["pod-template-hash"] = workload.template_hash
             return f"{controller}-{letters}", _owner(workload, "ReplicaSet", controller), labels
         case "StatefulSet":
+            labels["controller-revision-hash"] = _revision(workload)
             return f"{base}-{number}", _owner(workload, workload.kind, base), labels
         case "DaemonSet":
             return f"{base}-{letters}", _owner(workload, workload.kind, base), labels
     return f"{base}-{letters}", None, labels
+
+
+def _revision(workload: SampleWorkload) -> str:
+    return f"{workload.name}-{workload.template_hash}"
 
 
 def _owner(workload: SampleWorkload, kind: str, name: str) -> Json:
@@ -231,6 +236,27 @@ def rolled_out(workload: SampleWorkload, pods: int, created: str) -> Sequence[Js
             "status": counts,
         },
     )
+
+
+def stateful(workload: SampleWorkload, pods: int, created: str) -> Json:
+    """Return the StatefulSet of *pods* pods that all run, each with a claim of its own."""
+    meta = _meta(workload.namespace, workload.name, created, workload.labels) | {"generation": 1}
+    spec = {key: value for key, value in _spec_of(workload, "").items() if key != "volumes"}
+    claims: Json = {"accessModes": ["ReadWriteOnce"], "storageClassName": "gp3"}
+    revision = _revision(workload)
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": meta | {"uid": _owner(workload, workload.kind, workload.name)["uid"]},
+        "spec": {
+            "replicas": pods,
+            "serviceName": workload.name,
+            "selector": {"matchLabels": workload.labels},
+            "template": {"metadata": {"labels": workload.labels}, "spec": spec},
+            "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": claims}],
+        },
+        "status": {"replicas": pods, "currentRevision": revision, "updateRevision": revision},
+    }
 
 
 def storage_class() -> Json:
