@@ -1,5 +1,6 @@
 """The configuration file of kube-scheduler (``--scheduler-config``): KubeSchedulerConfiguration, version v1."""
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -186,6 +187,9 @@ class _SpreadArgs(_Args, frozen=True, kw_only=True):
     defaulting_type: str = ""
 
 
+#: Credentials in an address of an extender: a user, and a query.
+_SECRETS: Final = re.compile(r"(?<=//)[^/]*@|[?#].*", re.DOTALL)
+
 #: The scores of a file are up to 10 (``MaxCustomPriorityScore``), those of plugins up to 100.
 _SCALE: Final = 10
 
@@ -218,7 +222,10 @@ def scheduling(minor: int | None, scheduler_config: Path | None, assumed: Collec
         raise ConfigError(f"{where}: profiles: expected each schedulerName once, got {twice[0]} twice")
     notes: list[str] = []
     configured = [_profile(each, f"{where}: profiles[{n}]", notes) for n, each in enumerate(profiles)]
-    unknown = [plugin for plugin in _unknown(profiles, file.extenders or ()) if plugin.name not in assumed]
+    found = list(_unknown(profiles, file.extenders or ()))
+    unknown = [plugin for plugin in found if plugin.name not in assumed]
+    other = sorted(set(assumed) - {plugin.name for plugin in found})
+    notes += [f"--assume-plugins={name} has no effect: no unknown plugin or extender has this name" for name in other]
     return Scheduling(minor, tuple(configured), tuple(unknown), (*_named(unknown), *dict.fromkeys(notes)))
 
 
@@ -403,7 +410,7 @@ def _unknown(profiles: Collection[_Profile], extenders: Collection[_Extender]) -
     for extender in extenders:
         if extender.filter_verb or extender.bind_verb:
             resources = frozenset(resource.name for resource in extender.managed_resources or ())
-            yield UnknownPlugin("", extender.url_prefix, resources)
+            yield UnknownPlugin("", _SECRETS.sub("", extender.url_prefix), resources)
 
 
 def _named(unknown: Collection[UnknownPlugin]) -> Iterator[str]:

@@ -239,6 +239,29 @@ def test_plugins_that_are_assumed_never_to_reject_do_not_block(
     assert (verdict["drainable"], "not known" in err) == (True, False)
 
 
+@pytest.mark.parametrize("url", ["https://user:s3cret@e.example/x", "https://e.example/x?token=s3cret"])
+def test_credentials_of_an_extender_are_not_shown(
+    url: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    file = config(profile(), extenders=[{"urlPrefix": url, "filterVerb": "filter"}])
+    verdict, err = planned(capfdbinary, tmp_path, [*NODES, pod("w-1", "od")], file)
+    [blocker] = verdict["blockers"]
+    assert "runs https://e.example/x, whose rules are not known" in blocker["detail"]
+    assert "s3cret" not in json.dumps(verdict) + err
+    flag = "--assume-plugins=https://e.example/x"
+    verdict, _ = planned(capfdbinary, tmp_path, [*NODES, pod("w-1", "od")], file, flag)
+    assert verdict["drainable"]
+
+
+def test_an_assumed_plugin_that_the_file_does_not_have_is_named(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    file = config(profile(multiPoint=on("Own")))
+    _, err = planned(capfdbinary, tmp_path, NODES, file, "--assume-plugins=Own", "--assume-plugins=own")
+    [note] = [line for line in err.splitlines() if "--assume-plugins" in line]
+    assert note.endswith("--assume-plugins=own has no effect: no unknown plugin or extender has this name")
+
+
 def test_arguments_that_are_not_used_are_named(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     args = {
         "InterPodAffinity": {"hardPodAffinityWeight": 5},
