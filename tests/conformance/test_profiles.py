@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -10,10 +11,12 @@ from tests.cli.test_scheduler_config import CASES, WRONG
 from tests.conformance import ours
 from tests.conformance.compare import FamilyCounts
 from tests.conformance.generate.profiles import configuration
-from tests.conformance.oracle import Oracle, PluginError
+from tests.conformance.generate.world import Json
+from tests.conformance.oracle import Oracle, PluginError, explain_request
 from tests.conformance.profiles import compare, configuration_for, keep_known, our_scheduler, with_schedulers
-from tests.conformance.scores import scored_cluster
+from tests.conformance.scores import scored_cluster, with_known_owners
 from tests.conformance.test_scores import known_owners, our_scores, requests_less_than_nothing, scorable, their_scores
+from tests.conformance.verdicts import accepted, differences, of_oracle
 
 CLUSTERS = 60
 
@@ -59,6 +62,44 @@ def test_every_verdict_under_a_profile_is_that_of_the_scheduler(oracle: Oracle, 
         assert not found, f"{family} seed {seed}: {found[0]}"
     assert tally.verdicts > 10_000
     assert len(tally.first) > 5
+
+
+def test_hard_default_constraints_of_replica_sets_are_those_of_the_scheduler(oracle: Oracle, tmp_path: Path) -> None:
+    """Pods with other owners, which the scheduler does not know, are left out unless they have constraints."""
+    compared = rejected = 0
+    for seed in range(20):
+        given = with_schedulers(with_known_owners(scored_cluster(seed, "plannable")), seed)
+        config = configuration_for(given, seed)
+        keep_known(given, config)
+        rng = Random(seed)
+        for each in config["profiles"]:
+            others = [args for args in each["pluginConfig"] if args["name"] != "PodTopologySpread"]
+            each["pluginConfig"] = [*others, {"name": "PodTopologySpread", "args": _hard_constraint(rng)}]
+        theirs = of_oracle(oracle.ask(explain_request(given) | {"config": json.dumps(config)})["verdicts"])
+        mine = ours.judge(given, our_scheduler(oracle, config, tmp_path))
+        owned = {_key(item) for item in given["items"] if item["kind"] == "Pod" and _selected(item)}
+        theirs, mine = ({key: nodes for key, nodes in side.items() if key in owned} for side in (theirs, mine))
+        assert not list(differences(theirs, mine, accepted(given))), f"seed {seed}"
+        compared += sum(map(len, theirs.values()))
+        verdicts = [verdict for nodes in theirs.values() for verdict in nodes.values()]
+        rejected += sum(any(each.plugin == "PodTopologySpread" for each in verdict) for verdict in verdicts)
+    assert compared > 2000
+    assert rejected > compared // 10
+
+
+def _hard_constraint(rng: Random) -> Json:
+    key = rng.choice(("topology.kubernetes.io/zone", "kubernetes.io/hostname"))
+    constraint = {"maxSkew": rng.randint(1, 3), "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule"}
+    return {"defaultingType": "List", "defaultConstraints": [constraint]}
+
+
+def _key(item: Json) -> str:
+    return f"{item['metadata']['namespace']}/{item['metadata']['name']}"
+
+
+def _selected(item: Json) -> bool:
+    owners = item["metadata"].get("ownerReferences") or ()
+    return bool(item["spec"].get("topologySpreadConstraints")) or any(each["kind"] == "ReplicaSet" for each in owners)
 
 
 def test_every_score_under_a_profile_is_that_of_the_scheduler(oracle: Oracle, tmp_path: Path) -> None:
