@@ -157,13 +157,21 @@ def revert(drain: Drain, now: float) -> Result:
 
 def preempted(drain: Drain, preemption: Preemption, now: float) -> Result:
     """Give up: the drained node may be the only place for the preempted pods, which are owed like evicted ones."""
-    debts = {debt.controller: debt for debt in preemption.debts}
-    owed = {**debts, **drain.debts}  # a controller whose pods were evicted is owed these already
-    drain = replace(drain, debts=owed, begun=drain.begun | debts.keys(), paid=drain.paid - debts.keys())
+    debts = {debt.controller for debt in preemption.debts}
+    drain = owing_preempted(drain, preemption)
     rest = f" and {len(preemption.pods) - _PODS_NAMED} more" if len(preemption.pods) > _PODS_NAMED else ""
     pods = f"{', '.join(preemption.pods[:_PODS_NAMED])}{rest}"
     why = f"replacement pods preempted pods on other nodes, which have a lower priority: {pods}"
-    return give_up(drain, Failure(Why.PREEMPTED, why, owners=tuple(sorted(drain.begun - debts.keys()))), now)
+    return give_up(drain, Failure(Why.PREEMPTED, why, owners=tuple(sorted(drain.begun - debts))), now)
+
+
+def owing_preempted(drain: Drain, preemption: Preemption | None) -> Drain:
+    """Return *drain* with the debts to the controllers of preempted pods."""
+    if preemption is None:
+        return drain
+    debts = {debt.controller: debt for debt in preemption.debts}
+    owed = {**debts, **drain.debts}  # a controller whose pods were evicted is owed these already
+    return replace(drain, debts=owed, begun=drain.begun | debts.keys(), paid=drain.paid - debts.keys())
 
 
 def reopen(drain: Drain, failure: Failure, now: float) -> Result:

@@ -51,8 +51,9 @@ def order(drain: Drain, *, again: bool = False) -> tuple[Action, ...]:
     return (OrderRemoval(drain.group, drain.ordered_at, again or drain.ordered_at is not None, doubt),)
 
 
-def order_tick(drain: Drain, _: Seen, now: float) -> Result:
+def order_tick(drain: Drain, event: Seen, now: float) -> Result:
     """Write the intent to remove the machine again when a retry is due."""
+    drain = exits.owing_preempted(drain, event.preemption)
     return (replace(drain, retry_at=None), (exits.removing(drain),)) if drain.is_due(now) else (drain, ())
 
 
@@ -146,9 +147,9 @@ def node_deletion_failed(drain: Drain, _: NodeDeletionFailed, now: float) -> Res
     return replace(drain, retry_at=now + DELETION_INTERVAL), ()
 
 
-def removal_tick(drain: Drain, _: Seen, now: float) -> Result:
+def removal_tick(drain: Drain, event: Seen, now: float) -> Result:
     """Check again whether the machine is terminated, when a retry is due."""
-    return _tick(drain, order(drain, again=True), now)
+    return _tick(exits.owing_preempted(drain, event.preemption), order(drain, again=True), now)
 
 
 def deletion_tick(drain: Drain, _: Seen, now: float) -> Result:

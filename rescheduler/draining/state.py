@@ -11,6 +11,7 @@ from predicates.objects import OwnerReference
 from rescheduler.draining.actions import Action, SurgeMark
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, Replicas, Shortfall, shortfall
+from rescheduler.planning.last_look import PreemptedPod
 from rescheduler.planning.outcome import Placement, Plan, PodRef, Surge
 
 # The pods that a drain evicts or waits for.
@@ -264,6 +265,7 @@ class Drain:
     renew_at: float = NEVER  #: when the lease on our node annotation must be renewed
     resumed: bool = False  #: the drain was started by an earlier process
     since: datetime | None = None  #: when an earlier process started the drain
+    preempted: tuple[PreemptedPod, ...] = ()  #: pods that were preempted before the resumption, by any pod
     #: When the drain fails, as an earlier process recorded, unless the pods that were missing run by then.
     due_at: float = NEVER
     rolled_back: bool = False  #: the drain only removes marks; the result of the original drain is not known

@@ -66,6 +66,7 @@ from rescheduler.draining.state import (
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.forms import utc
+from rescheduler.planning.last_look import PreemptedPod
 from rescheduler.planning.outcome import Plan
 
 # The table of a drain's phases: the events that each phase accepts, and the phases that may follow.
@@ -396,14 +397,16 @@ def resume(
     times: DrainTimes = NO_TIMES,
     tainted_at: float = NEVER,
     surge: SurgeMark | None = None,
+    preempted: tuple[PreemptedPod, ...] = (),
 ) -> Result:
     """Continue a drain that another process started at *since*. Its *times* go on.
 
     The node has had our taint since *tainted_at*, and *pods* (UIDs) may have left. *surge* may be in progress.
+    *preempted* are the pods that were preempted until now, by any pod.
     """
     drain = _of_another_process(node, limits, Phase.ASKING, debts, resumed=True, intended=pods, since=since)
     due_at = NEVER if times.due_at is None else times.due_at
-    drain = replace(drain, last_eviction_at=times.evicted_at, due_at=due_at, tainted_at=tainted_at)
+    drain = replace(drain, last_eviction_at=times.evicted_at, due_at=due_at, tainted_at=tainted_at, preempted=preempted)
     return replace(drain, rollout=None if surge is None else Rollout(surge)), (AskProvider(),)
 
 

@@ -26,7 +26,7 @@ from rescheduler.observe import events
 from rescheduler.observe.events import InvolvedLease, InvolvedNode
 from rescheduler.observe.kube_events import RecordEvent
 from rescheduler.planning.controllers import Controller, ControllerState
-from rescheduler.planning.last_look import Fresh
+from rescheduler.planning.last_look import Fresh, PreemptedPod
 from rescheduler.planning.outcome import PodRef
 from rescheduler.providers.base import CloudProvider
 
@@ -107,6 +107,8 @@ class ClusterApi(Protocol):
     def nodes(self) -> list[Node]: ...
 
     def pods(self, node: str, namespaces: Collection[str]) -> list[Pod]: ...
+
+    def preempted(self) -> list[PreemptedPod]: ...
 
     def read_fresh(
         self, node: str, targets: Collection[str], namespaces: Collection[str], *, target_pods: bool = True

@@ -11,7 +11,7 @@ from predicates.snapshot import DRAIN_TAINT
 from rescheduler.draining import actions, transitions
 from rescheduler.draining.actions import DrainTimes, Intent, Step, SurgeMark
 from rescheduler.draining.state import NEVER, Drain, Limits, Rollout
-from rescheduler.errors import NotFound, NotLeading, ReschedulerError
+from rescheduler.errors import Forbidden, NotFound, NotLeading, ReschedulerError
 from rescheduler.execution import machine_orders
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import (
@@ -26,6 +26,7 @@ from rescheduler.execution.drain_execution import DrainRunner, read_again
 from rescheduler.execution.machine_orders import MachineOrders, RemovalChecks
 from rescheduler.observe.events import DrainStarted, ErrorKind, InvolvedNode, Report, Sweep, Swept, Trouble
 from rescheduler.planning.debts import Debt
+from rescheduler.planning.last_look import PreemptedPod
 from rescheduler.planning.outcome import Blocker, Plan, Reason
 from rescheduler.planning.rules.candidates import PROXIES
 from rescheduler.providers.base import Refusal
@@ -141,9 +142,27 @@ class Sweeper:
         times = DrainTimes(self._monotonic(written.evicted), self._monotonic(written.due))
         tainted_at = self._tainted_at(node, written)
         begun = transitions.resume(
-            node.name, self._limits, written.pods, written.debts, written.since, times, tainted_at, written.surge
+            node.name,
+            self._limits,
+            written.pods,
+            written.debts,
+            written.since,
+            times,
+            tainted_at,
+            written.surge,
+            self._preempted(node),
         )
         return self._runner.run_and_report(node, begun)
+
+    def _preempted(self, node: Node) -> tuple[PreemptedPod, ...]:
+        """Return which pods were preempted, as far as Events tell: the earlier process may not have noticed it."""
+        try:
+            return tuple(self._access.cluster.preempted())
+        except Forbidden:  # a cloudpool proxy need not be allowed to list Events
+            return ()
+        except ReschedulerError as error:
+            self._report(Trouble(ErrorKind.READ, str(error), node.name))
+            return ()
 
     def reopen_overdue(self) -> Iterator[Drain]:
         """Reopen the nodes of interrupted drains of this installation that are overdue. Remember the other ones.

@@ -25,7 +25,7 @@ from rescheduler.execution.context import ActionResult, DrainContext
 from rescheduler.observe import events
 from rescheduler.observe.events import ErrorKind, InvolvedNode, Trouble
 from rescheduler.planning.controllers import Controller, ControllerState
-from rescheduler.planning.debts import count_replicas
+from rescheduler.planning.debts import Debt, count_replicas
 from rescheduler.planning.last_look import Ground, Objection, OrderTerms, Seen, objection
 from rescheduler.planning.rules.candidates import control_plane_label
 from rescheduler.providers import base
@@ -129,7 +129,7 @@ class LastLook:
         self.allowed += 1
 
     def _object(self) -> Objection | None:
-        cluster, terms, name = self._access.cluster, self._terms, self._node.name
+        cluster, terms, name = self._access.cluster, self._terms.at_present(), self._node.name
         try:
             node = cluster.node(name)
         except NotFound as error:
@@ -142,7 +142,7 @@ class LastLook:
             return Objection(Ground.MARK, why)
         if terms.doubt:
             return Objection(Ground.DOUBT, terms.doubt)
-        states = self._states()
+        states = self._states(terms.debts)
         namespaces = {debt.controller.namespace for debt in terms.debts}
         pods = cluster.pods(name, namespaces)
         minimum = terms.policy is not None and terms.policy.min_on_demand_nodes > 0
@@ -173,12 +173,12 @@ class LastLook:
                 found.append(self._access.cluster.node(name))
         return found
 
-    def _states(self) -> dict[Controller, ControllerState]:
-        controllers = frozenset(debt.controller for debt in self._terms.debts)
+    def _states(self, debts: Collection[Debt]) -> dict[Controller, ControllerState]:
+        controllers = frozenset(debt.controller for debt in debts)
         if not controllers:
             return {}
         states = dict(self._access.controllers.read((), controllers, self._siblings).states)
-        for debt in self._terms.debts:
+        for debt in debts:
             state = states[debt.controller]
             states[debt.controller] = replace(state, owner_uids=state.owner_uids.union(debt.owner_uids))
         return states

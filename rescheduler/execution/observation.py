@@ -88,10 +88,10 @@ class Observation:
     def order_terms(self, drain: Drain) -> OrderTerms:
         """Return what the order for the machine is compared with."""
         own = {controller: debt for controller, debt in drain.debts.items() if drain.has_taken_from(controller)}
-        debts = tuple({**self._owed, **own}.values())
         return replace(
             self._view.order_terms(self._node.name),
-            debts=debts,
+            debts=tuple(own.values()),
+            preempted=lambda: tuple(self._owed.values()),
             evicted=evicted(drain),
             ready=drain.limits.landing > 0,
         )
@@ -119,11 +119,13 @@ class Observation:
 
         A preempted pod does not tell for which pod it makes room. It is attributed to the drain if a replacement pod
         with a higher priority waits, or was bound to its node since the last call. A pod that is being deleted on the
-        node where a waiting replacement pod is nominated counts, too.
+        node where a waiting replacement pod is nominated counts, too. So does a pod of which an Event tells, from the
+        time before a resumption: its owner is not known any more if it is gone.
         """
         if self._earlier is None:
             return None
-        moved = [pod for pod in self._new_pods(drain) if pod.uid not in self._bound]
+        replacements = self._new_pods(drain)
+        moved = [pod for pod in replacements if pod.uid not in self._bound]
         self._bound |= {pod.uid for pod in moved if pod.node_name}
         for pod in self._victims(moved):
             self._preempted[pod.uid] = pod
@@ -131,9 +133,10 @@ class Observation:
                 owner = named_controller(pod.namespace, pod.owner)
                 lost = [each for each in self._preempted.values() if each.owner == pod.owner]
                 self._owed.setdefault(owner, _debt_for(owner, lost, self._view.pods().values()))
-        if not self._preempted:
-            return None
-        return Preemption(tuple(sorted(pod.key for pod in self._preempted.values())), tuple(self._owed.values()))
+        uids = {pod.uid for pod in replacements}
+        told = {pod.key for pod in drain.preempted if pod.by in uids}
+        keys = told | {pod.key for pod in self._preempted.values()}
+        return Preemption(tuple(sorted(keys)), tuple(self._owed.values())) if keys else None
 
     def _victims(self, moved: list[Pod]) -> list[Pod]:
         """Return the pods that one of *moved* preempts, and that are not known yet."""

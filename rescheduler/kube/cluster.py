@@ -20,7 +20,7 @@ from rescheduler.errors import Conflict, MarkLost, NotFound, NotLeading, Resched
 from rescheduler.kube import consistent_reads
 from rescheduler.kube.client import MERGE_PATCH, STRATEGIC_PATCH, Client, retry_on_conflict
 from rescheduler.kube.responses import ApiResponse, ApiStatus, decoded, refusal, retry_after_seconds
-from rescheduler.planning.last_look import Fresh
+from rescheduler.planning.last_look import Fresh, PreemptedPod
 from rescheduler.planning.outcome import PodRef
 from rescheduler.planning.rules.interruptions import DRAIN_CONDITION, OUR_REASON
 
@@ -248,6 +248,10 @@ class KubeCluster:
     def pods(self, node: str, namespaces: Collection[str]) -> list[Pod]:
         """Read the pods on *node* and in *namespaces* consistently; see :func:`.consistent_reads.read_pods`."""
         return consistent_reads.read_pods(self._client, node, namespaces)
+
+    def preempted(self) -> list[PreemptedPod]:
+        """Read which pods were preempted in the last hour; see :func:`.consistent_reads.read_preempted`."""
+        return consistent_reads.read_preempted(self._client)
 
     def read_fresh(
         self, node: str, targets: Collection[str], namespaces: Collection[str], *, target_pods: bool = True

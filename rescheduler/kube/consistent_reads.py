@@ -17,9 +17,9 @@ from rescheduler.errors import Forbidden, InputError, NotFound
 from rescheduler.kube import unwatched
 from rescheduler.kube.client import Client
 from rescheduler.kube.codec import JsonCodec
-from rescheduler.kube.lister import ALL_RESOURCES, Lister, Resource, list_patiently, read_all, read_structs
+from rescheduler.kube.lister import ALL_RESOURCES, Lister, Resource, StructCodec, list_patiently, read_all, read_structs
 from rescheduler.kube.state import read_optional
-from rescheduler.planning.last_look import Fresh, FreshPod
+from rescheduler.planning.last_look import Fresh, FreshPod, PreemptedPod
 
 # Consistent reads of lists and objects, not from a cache or a watch.
 #
@@ -119,6 +119,28 @@ def read_pods(client: Client, node: str, namespaces: Collection[str]) -> list[Po
         listed = read_all(client, resource, JsonCodec("Pod", Interner()), _everything if of_node else _nothing)
         pods |= {pod.uid: pod for pod in cast("list[Pod]", listed)}
     return list(pods.values())
+
+
+class _PodReference(Wire, frozen=True):
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class _PreemptedEvent(Wire, frozen=True):
+    involved_object: _PodReference
+    related: _PodReference | None = None
+
+
+def read_preempted(client: Client) -> list[PreemptedPod]:
+    """Read the Events of the scheduler that tell which pod took the place of a preempted pod.
+
+    API servers keep Events for an hour. Raises the errors of requests, and Forbidden if Events may not be listed.
+    """
+    resource = Resource("Event", "/api/v1/events", fields="involvedObject.kind=Pod,reason=Preempted")
+    listed = read_all(client, resource, StructCodec("Event", _PreemptedEvent), _nothing)
+    pods = ((event.involved_object, event.related) for event in cast("list[_PreemptedEvent]", listed))
+    return [PreemptedPod(f"{pod.namespace}/{pod.name}", by.uid) for pod, by in pods if by is not None]
 
 
 def _everything(_: str) -> bool:

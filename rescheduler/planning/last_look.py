@@ -2,7 +2,7 @@
 
 import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from predicates.objects import Node, Pod, PodDisruptionBudget
 from predicates.snapshot import DRAIN_TAINT, Snapshot
@@ -55,6 +55,13 @@ class OrderTerms:
     keeping: frozenset[str] = frozenset()  #: the other on-demand nodes that keep pods, as last watched
     ordered: frozenset[str] = frozenset()  #: nodes whose machines may have been ordered away already
     doubt: str = ""  #: why the drain itself objects, or ""
+    #: Returns the debts to controllers whose pods were preempted, also since the order began. Thread-safe.
+    preempted: Callable[[], tuple[Debt, ...]] = tuple
+
+    def at_present(self) -> "OrderTerms":
+        """Return the terms with the debts of this moment."""
+        known = {debt.controller for debt in self.debts}
+        return replace(self, debts=(*self.debts, *(debt for debt in self.preempted() if debt.controller not in known)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +191,14 @@ class FreshPod:
     def key(self) -> str:
         """The key of the pod: ``namespace/name``."""
         return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptedPod:
+    """A pod that the scheduler has preempted, according to an Event. It may be gone."""
+
+    key: str  #: ``namespace/name``
+    by: str  #: UID of the pod that took its place
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,3 +102,29 @@ def test_room_that_others_took_is_not_preempted_and_forgotten(
                 observer.stays(pool.ordered, [])
     finally:
         cluster.api.delete("/apis/scheduling.k8s.io/v1/priorityclasses/important")
+
+
+@pytest.mark.parametrize("others", [at_once, alone])
+def test_pods_that_were_preempted_while_no_daemon_ran_stop_the_resumed_drain(
+    cluster: ControlPlane, observer: Observer, tmp_path: Path, others: Callable[[], list[Json]]
+) -> None:
+    """The preempted pod is gone before the next daemon starts: only an Event of the scheduler tells of it."""
+    cluster.apply([CLASS])
+    try:
+        with machines(observer, tmp_path, 1, 1) as pool:
+            work = statefulset("work", 2, cpu="1", annotations={TERMINATE_AFTER: "4s"}, priorityClassName="important")
+            observer.start_on(NODE, work, pods=2)
+            observer.running(2)
+            observer.open_all()
+            with Daemon(cluster, *FLAGS, *pool.flags) as daemon:
+                observer.eventually(observer.evictions, "the first eviction")
+                daemon.kill()
+            cluster.apply(others())
+            observer.eventually(lambda: observer.kinds("work").get("spot"), "a replacement pod on the spot node")
+            with Daemon(cluster, *FLAGS, "--node-cooldown=1h", "--node-cooldown-max=1h", *pool.flags):
+                observer.eventually(lambda: not observer.marks(), "the node reopened", never=pool.ordered)
+                assert any("preempted" in message for message in observer.messages(NODE, "DrainFailed"))
+                assert len(observer.evictions()) == 1
+                observer.stays(pool.ordered, [])
+    finally:
+        cluster.api.delete("/apis/scheduling.k8s.io/v1/priorityclasses/important")

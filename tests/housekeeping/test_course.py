@@ -11,11 +11,13 @@ import pytest
 from predicates.objects import Condition
 from rescheduler.draining.actions import Intent, Step, taint
 from rescheduler.draining.state import Why
+from rescheduler.errors import Retryable
 from rescheduler.execution.observation import READS
 from rescheduler.housekeeping.loop import RoundOutcome
 from rescheduler.observe.events import DrainEnded, DrainStarted, Held, Waiting
 from rescheduler.planning.controllers import Controller, JobFacts
 from rescheduler.planning.debts import Debt
+from rescheduler.planning.last_look import PreemptedPod
 from rescheduler.planning.memory import Memory, OpenDebt, dump
 from rescheduler.providers.base import Deleted
 from tests.housekeeping.world import IDENTITY, START, LoopWorld, Replacement, ScriptedProvider, world
@@ -283,6 +285,46 @@ def test_pods_that_were_preempted_before_a_kill_are_attributed_to_the_resumed_dr
         assert why(here) == [stopped]
         assert ("low" in {each.debt.controller.name for each in here.memory.debts}) is (stopped is not None)
         assert ("web-2" in evictions(here)) is (stopped is None)
+
+
+@pytest.mark.parametrize(("by", "stopped"), [("uid-web-1", Why.PREEMPTED), ("uid-other", None)])
+def test_a_resumed_drain_learns_from_events_of_preempted_pods_that_are_gone(by: str, stopped: Why | None) -> None:
+    """The earlier process was killed, and the preempted pod had left before the next one read the pods."""
+    moved = pod("web-1", "spot-1", priority=1000, created="2026-01-01T11:59:50Z")
+    left = pod("web-2", "od-1", priority=1000, created="2026-01-01T10:00:00Z")
+    owed = Debt(Controller("default", "ReplicaSet", "web", "uid-of-web"), 2, 2, owner_uids=("uid-of-web",))
+    since = START - timedelta(seconds=20)
+    before = Intent("before", Step.DRAINING, since, ("uid-gone", "uid-web-2"), identity=IDENTITY, debts=(owed,))
+    with world(node("od-1", ON_DEMAND), node("spot-1", cpu="16"), moved, left) as here:
+        here.mark("od-1", before.dump(), taint("before"))
+        here.preempted_pods.append(PreemptedPod("other/low-1", by))
+        here.loop().round()
+        assert why(here) == [stopped]
+        assert ("web-2" in evictions(here)) is (stopped is None)
+        assert here.marked == []
+
+
+def test_pods_that_are_preempted_while_the_provider_refuses_keep_the_machine() -> None:
+    """A moved pod is lost, and its next replacement preempts a pod of another namespace, which has no other place."""
+    web, low = pod("web-1", "od-1", priority=1000), pod("other/low-1", "spot-1")
+    with world(node("od-1", ON_DEMAND), node("spot-1", cpu="16"), low, web) as here:
+        provider = ScriptedProvider([Retryable("503")])
+
+        def preempt() -> None:
+            assert provider.orders
+            moved = here.cluster.pods["default/web-1-again"]
+            here.cluster.delete("Pod", moved.key)
+            deleted_at(here, "other/low-1", preempted=True)
+            here.cluster.delete("Pod", "other/low-1")
+            here.cluster.upsert("Pod", msgspec.structs.replace(moved, name="web-1-third", uid="uid-third"))
+            provider.answers = [Deleted()]
+
+        here.at(12, preempt)
+        here.loop(provider=provider).round()
+        assert why(here) == [Why.REPLACEMENT_LOST]
+        assert {owed.debt.controller.name for owed in here.memory.debts} == {"web", "low"}
+        assert here.marked == []
+        assert len(provider.orders) == 1
 
 
 def deleted_at(here: LoopWorld, key: str, *, preempted: bool) -> None:

@@ -55,7 +55,7 @@ from rescheduler.kube.cluster import NodeEdit
 from rescheduler.observe.events import Event, InvolvedLease, Planned
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import is_ready
-from rescheduler.planning.last_look import Fresh, FreshPod
+from rescheduler.planning.last_look import Fresh, FreshPod, PreemptedPod
 from rescheduler.planning.memory import Memory, StoredSettings, load
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.outcome import Blocker, PodRef, Rejected
@@ -129,6 +129,7 @@ class LoopWorld:
         self.hidden: frozenset[str] = frozenset()  # nodes that are gone, which the watch has not reported
         self.unreported: dict[str, Node] = {}  # nodes that have changed, which the watch has not reported
         self.on_evicted: Callable[[], object] = lambda: None  # called after each eviction
+        self.preempted_pods: list[PreemptedPod] = []  # of which Events tell
         self.page_is_read = False  # somebody looks at the status page; settings are stored for ``plan``, too
         self.templates: list[Manifest] = []  # controllers with pod templates that the API server would return
         self.ended: dict[str, str] = {}  # by owner name: why it does not replace its pods
@@ -234,6 +235,9 @@ class LoopWorld:
 
     def pods(self, node: str, namespaces: Collection[str]) -> list[Pod]:
         return [pod for pod in self.cluster.pods.values() if pod.node_name == node or pod.namespace in namespaces]
+
+    def preempted(self) -> list[PreemptedPod]:
+        return self.preempted_pods
 
     def read_fresh(
         self, node: str, targets: Collection[str], namespaces: Collection[str], *, target_pods: bool = True

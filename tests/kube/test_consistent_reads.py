@@ -7,7 +7,7 @@ import pytest
 from rescheduler.errors import Forbidden, InputError, NotFound, ReschedulerError, Retryable
 from rescheduler.kube.client import Client
 from rescheduler.kube.cluster import KubeCluster
-from rescheduler.planning.last_look import FreshPod
+from rescheduler.planning.last_look import FreshPod, PreemptedPod
 from tests.kube.edge import ReceivedRequest, Reply, ScriptedApiServer, Step, status
 
 NODES, PODS, BUDGETS = "/api/v1/nodes", "/api/v1/pods", "/apis/policy/v1/poddisruptionbudgets"
@@ -137,3 +137,13 @@ def test_a_single_node_can_be_read_consistently(edge: ScriptedApiServer, client:
     assert (od.metadata.uid, od.condition("Ready")) == ("uid-od", "True")
     with pytest.raises(NotFound):
         KubeCluster(client).node("od")
+
+
+def test_events_tell_which_pods_were_preempted_and_by_which(edge: ScriptedApiServer, client: Client) -> None:
+    def told(name: str, **more: Any) -> dict[str, Any]:
+        return {"involvedObject": {"namespace": "ns", "name": name, "uid": f"uid-{name}"}, **more}
+
+    events = told("low", related={"uid": "uid-high"}), told("unrelated", related=None), {"related": "unreadable"}
+    edge.on("GET", "/api/v1/events", listed(*events))
+    assert KubeCluster(client).preempted() == [PreemptedPod("ns/low", "uid-high")]
+    assert asked(edge) == [("/api/v1/events", "involvedObject.kind=Pod,reason=Preempted")]

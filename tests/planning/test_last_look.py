@@ -138,3 +138,13 @@ def test_another_machine_with_the_same_node_is_kept() -> None:
 
 def replace_provider(known: Node, provider_id: str) -> Node:
     return structs_replace(known, spec=structs_replace(known.spec, provider_id=provider_id))
+
+
+def test_debts_that_arise_after_the_order_began_count() -> None:
+    later = Debt(Controller("other", "ReplicaSet", "low", "v"), ready=1, bound=1)
+    terms = OrderTerms(debts=OWED, preempted=lambda: (later, replace_ready(OWED[0])))
+    assert terms.at_present().debts == (*OWED, later)
+
+
+def replace_ready(debt: Debt) -> Debt:
+    return structs_replace(debt, ready=0)
