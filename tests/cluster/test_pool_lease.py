@@ -7,6 +7,7 @@ from pathlib import Path
 from threading import Barrier
 from typing import Any, Final
 
+import httpx2
 import msgspec
 import pytest
 
@@ -17,6 +18,7 @@ from devcluster.standin.faults import Fault
 from rescheduler.clock import SystemClock
 from rescheduler.net.config_files import Duration
 from rescheduler.providers.base import DeleteOutcome, NodeRef, Refusal, Refused
+from tests.acceptance.program import LoggedProgram
 from tests.cluster.bad_days import FLAGS
 from tests.cluster.daemon import LEASES, Daemon
 from tests.cluster.machines import machines
@@ -126,3 +128,45 @@ def test_the_daemon_and_a_service_keep_the_minimum(cluster: ControlPlane, observ
             assert isinstance(outcome, Refused), outcome
             assert outcome.reason is Refusal.BELOW_MINIMUM
             observer.stays(pool.ordered, ["od-1"])
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["with the Lease", "without"])
+def test_the_proxy_and_a_service_keep_the_minimum(
+    cluster: ControlPlane, observer: Observer, tmp_path: Path, shared: bool
+) -> None:
+    """The service is asked for the other machine when the proxy is about to order its own.
+
+    Without the Lease both machines end, which shows that they order at the same moment.
+    """
+    with machines(observer, tmp_path, 2, 1) as pool:
+        observer.open_all()
+        (first, other) = sorted(pool.server.pool.machines(), key=lambda machine: machine.name)
+        paces = {"pollInterval": "200ms", "settleTime": "2s"}
+        document = {
+            "apiServer": {"auth": {"kubeConfigPath": str(cluster.kubeconfig)}},
+            "backend": {"url": pool.server.url, **paces},
+            "minSize": 1,
+        }
+        (tmp_path / "proxy.json").write_text(msgspec.json.encode(document).decode())
+        section = {"id": "od", "backend": {"url": pool.server.url}, "minSize": 1, **paces}
+        (tmp_path / "cloud.json").write_text(msgspec.json.encode({"pools": [section]}).decode())
+        own = in_cluster(cluster) if shared else ()
+        options = ("--host=127.0.0.1", "--port=0", "--listen-address=127.0.0.1:0", "--namespace=default", "-v=3")
+        with (
+            Service(tmp_path, "--cloud-provider=cloudpool", "--cloud-config=cloud.json", *own) as service,
+            connected(service.address, CLOCK) as provider,
+            LoggedProgram(tmp_path / "proxy.log", "proxy", f"--config-file={tmp_path}/proxy.json", *options) as proxy,
+            ThreadPoolExecutor(1) as client,
+        ):
+            observer.eventually(lambda: proxy.logged("forwarding port "), "the proxy to listen")
+            port = proxy.logged("forwarding port ")[0]["message"].partition("forwarding port ")[2].split()[0]
+            body = {"machineId": first.id(CLOCK.now()), "decrementDesiredSize": True}
+            slow_sizes(pool.server)
+            url = f"http://127.0.0.1:{port}/pool/terminate"
+            answer = client.submit(httpx2.post, url, json=body, timeout=120, trust_env=False)
+            observer.eventually(lambda: "removing" in observer.marks().get("od-1", ""), "the intent of the proxy")
+            outcome = provider.delete_nodes("od", [node_of(other)], deadline=CLOCK.monotonic() + 60)["od-2"]
+            answered = answer.result().status_code
+            assert left(pool.server) == (1 if shared else 0), (outcome, answered)
+            if shared:
+                assert isinstance(outcome, Refused) is (answered == httpx2.codes.OK), (outcome, answered)

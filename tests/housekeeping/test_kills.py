@@ -116,7 +116,7 @@ def reopened_at(here: LoopWorld, life: float, lives: int = 40) -> float:
     raise AssertionError(f"still marked after {lives} processes: {here.marked}")
 
 
-@pytest.mark.parametrize("life", [4.0, 12.0])
+@pytest.mark.parametrize("life", [3.0, 7.0, 12.0, 20.0])
 @pytest.mark.parametrize(
     ("replacement", "limit"), [(Replacement.UNSCHEDULABLE, 60), (Replacement.UNBOUND, 120), (Replacement.UNREADY, 700)]
 )
