@@ -21,6 +21,7 @@ FORBIDDING_ANNOTATIONS: Final = (
 )
 FORBIDDING_LABELS: Final = ("spotinst.io/restrict-scale-down", "autoscaling.cast.ai/removal-disabled")
 
+_LONGEST: Final = 64  #: a longer value is no duration
 _GO_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
 _UNITS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
@@ -71,6 +72,8 @@ def _is_protected(pod: SeenPod, at: datetime) -> bool:
     value = pod.metadata.annotations.get(DO_NOT_DISRUPT)
     if value is None or value == "true":
         return value == "true"
+    if len(value) > _LONGEST:
+        return False
     parts, created = _GO_PART.findall(value), pod.metadata.creation_timestamp
     if created is None or "".join(number + unit for number, unit in parts) != value:
         return False

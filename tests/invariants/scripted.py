@@ -91,7 +91,9 @@ class HistoryScript:
         namespace: str = "default",
         preempted: bool = False,
         priority: int = 0,
+        created: bool = False,
     ) -> None:
+        """Write a pod. It has the time of its creation, which is now, if it is *created*."""
         meta: dict[str, Any] = {
             "name": name,
             "uid": name,
@@ -99,6 +101,8 @@ class HistoryScript:
             "annotations": dict(annotations),
             "ownerReferences": [{"kind": kind, "name": owner, "uid": owner, "controller": True}],
         }
+        if created:
+            meta["creationTimestamp"] = self.at
         conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
         if preempted:
             conditions.append({"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"})

@@ -314,6 +314,22 @@ def opted_out_of_this_program(script: HistoryScript) -> None:
     script.evict("web-0")
 
 
+def _opted_out_of_karpenter(script: HistoryScript, value: str) -> None:
+    script.pod("web-0", annotations={"karpenter.sh/do-not-disrupt": value}, created=True)
+    script.after(6)
+    script.mark()
+    script.evict("web-0")
+
+
+def opted_out_for_an_hour(script: HistoryScript) -> None:
+    _opted_out_of_karpenter(script, "1h")
+
+
+def opted_out_with_a_text_that_is_no_duration(script: HistoryScript) -> None:
+    """Go would read it as a duration, but it is longer than the documentation allows."""
+    _opted_out_of_karpenter(script, "1h" * 33)
+
+
 def opted_out_within_the_lag(script: HistoryScript) -> None:
     script.after(6)
     script.mark()
@@ -451,6 +467,8 @@ CASES: Final[dict[Callable[[HistoryScript], None], set[int]]] = {
     terminated_empty: set(),
     opted_out_before_the_lag: {3},
     opted_out_of_this_program: {3},
+    opted_out_for_an_hour: {3},
+    opted_out_with_a_text_that_is_no_duration: set(),
     opted_out_within_the_lag: set(),
     evicted_from_an_unmarked_node: {3},
     two_drains_at_once: {4},
