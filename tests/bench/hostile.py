@@ -1,4 +1,7 @@
-"""``plan`` on a cluster in which tenants wrote hostile texts, beside the same cluster without."""
+"""``plan`` on a cluster in which tenants wrote hostile texts, beside the same cluster with short texts in their place.
+
+The short texts are as invalid as the hostile ones, so both plans are the same: the difference is what the texts cost.
+"""
 
 import json
 from collections.abc import Iterator
@@ -19,6 +22,7 @@ ROUNDS: Final = 3
 
 COLORED: Final = "\x1b[31m\u202e" + "9" * 2_000
 DURATION: Final = "1h" * 120_000
+SHORT: Final = "\x1b"
 
 #: Annotations that rules read.
 READ: Final = (
@@ -40,28 +44,28 @@ def run() -> Iterator[Result]:
     with TemporaryDirectory() as folder:
         plain, hostile = Path(folder) / "plain.json", Path(folder) / "hostile.json"
         big(plain, on_demand=400, spot=600)
-        cluster = json.loads(plain.read_text())
-        plain.write_text(json.dumps(cluster))  # in the same format
-        hostile.write_text(json.dumps(changed(cluster)))
+        cluster = plain.read_text()
+        plain.write_text(json.dumps(changed(json.loads(cluster), SHORT, SHORT, SHORT)))  # in the same format
+        hostile.write_text(json.dumps(changed(json.loads(cluster))))
         runs = [[process(path)[0] for path in (plain, hostile)] for _ in range(ROUNDS)]
         without, with_texts = (min(seconds) for seconds in zip(*runs, strict=True))
-    what = "plan, 400 + 600 nodes, 30,000 pods, hostile texts in every free field: whole process"
+    what = "plan, 400 + 600 nodes, 30,000 pods, hostile texts in every free field beside short ones: whole process"
     ratio = with_texts / without
     yield Result(what, f"{with_texts:.2f} s", f"{without:.2f} s", ratio, "× as long", 1.2, 1.05)
 
 
-def changed(cluster: Any) -> Any:
-    """Return *cluster* with hostile texts in its pods."""
+def changed(cluster: Any, text: str = COLORED, owner_text: str = COLORED * 60, duration: str = DURATION) -> Any:
+    """Return *cluster* with the texts in its pods."""
     numbers = count()
     for item in cluster["items"]:
         if item["kind"] == "Pod" and "ownerReferences" in item["metadata"]:
             number = next(numbers)
             annotations = item["metadata"].setdefault("annotations", {})
             if number < LONGEST:
-                annotations["karpenter.sh/do-not-disrupt"] = DURATION
+                annotations["karpenter.sh/do-not-disrupt"] = duration
             elif not number % EVERY:
-                annotations |= dict.fromkeys((*READ, COLORED), COLORED)
+                annotations |= dict.fromkeys((*READ, text), text)
                 owner = item["metadata"]["ownerReferences"][0]
-                owner[("kind", "name", "uid", "apiVersion")[number // EVERY % 4]] = COLORED * 60
-                item["spec"]["schedulerName"] = COLORED
+                owner[("kind", "name", "uid", "apiVersion")[number // EVERY % 4]] = owner_text
+                item["spec"]["schedulerName"] = text
     return cluster

@@ -102,36 +102,3 @@ def test_room_that_others_took_is_not_preempted_and_forgotten(
                 observer.stays(pool.ordered, [])
     finally:
         cluster.api.delete("/apis/scheduling.k8s.io/v1/priorityclasses/important")
-
-
-def test_a_pod_that_was_preempted_while_no_daemon_ran_stops_the_resumed_drain(
-    cluster: ControlPlane, observer: Observer, tmp_path: Path
-) -> None:
-    """It is gone before the next daemon starts, and there is room for the rest: only an Event tells of it."""
-    cluster.apply([CLASS])
-    try:
-        with machines(observer, tmp_path, 1, 1) as pool:
-            work = statefulset("work", 2, cpu="1", annotations={TERMINATE_AFTER: "4s"}, priorityClassName="important")
-            observer.start_on(NODE, work, pods=2)
-            observer.running(2)
-            observer.open_all()
-            with Daemon(cluster, *FLAGS, *pool.flags) as daemon:
-                observer.eventually(observer.evictions, "the first eviction")
-                daemon.kill()
-            cluster.apply(alone())
-            observer.eventually(lambda: observer.kinds("work").get("spot"), "a replacement pod on the spot node")
-            low = [
-                each["metadata"]["name"] for each in observer.bound_to("spot-1") if "low" in each["metadata"]["name"]
-            ]
-            for name in low[:3]:
-                cluster.api.delete(f"/api/v1/namespaces/default/pods/{name}", gracePeriodSeconds=0)
-            for each in observer.pods():
-                if not each["spec"].get("nodeName"):
-                    cluster.api.delete(f"/api/v1/namespaces/default/pods/{each['metadata']['name']}")
-            with Daemon(cluster, *FLAGS, "--node-cooldown=1h", "--node-cooldown-max=1h", *pool.flags):
-                observer.eventually(lambda: not observer.marks(), "the node reopened", never=pool.ordered)
-                assert any("preempted" in message for message in observer.messages(NODE, "DrainFailed"))
-                assert len(observer.evictions()) == 1
-                observer.stays(pool.ordered, [])
-    finally:
-        cluster.api.delete("/apis/scheduling.k8s.io/v1/priorityclasses/important")
