@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any, Final
 
@@ -181,7 +182,7 @@ def command(
     it. A workload (shop/deployment/cart) or a namespace selects its pods among these. Each pod is evaluated as if only
     it were evicted and recreated. The reasons are the scheduler's own. Prices only matter for --drain-order=cost.
     """
-    policy = with_profiles(policy, scheduling)
+    policy = with_profiles(replace(policy, replicas_ready=True), scheduling)
     with progress("reading the cluster"):
         source = ClusterSource(snapshot, connection, scheduling)
         cluster = source.read()

@@ -60,9 +60,10 @@ def command(
 
     The file is self-contained: it loads nothing from the network. Nothing in the cluster is changed.
     """
-    clock, policy = SystemClock(), with_profiles(replace(policy, survive=enforced_survival()), scheduling)
+    policy = replace(policy, budgets_in_steps=True, replicas_ready=True, survive=enforced_survival())
+    clock, policy = SystemClock(), with_profiles(policy, scheduling)
     source = ClusterSource(snapshot, connection, scheduling)
-    cluster = read_and_plan(source, replace(policy, budgets_in_steps=True), prices, provider, clock)
+    cluster = read_and_plan(source, policy, prices, provider, clock)
     prices = cluster.priced(provider)
     overview = cluster.overview(prices, cluster.levers(prices, levers_timeout, clock))
     overview = cluster.certified(overview, Survive(survive), clock, with_tradeoff=True)

@@ -390,7 +390,9 @@ class Planner:
         snapshot, shared = self._snapshot, self._last
         if self._budgets.built_from != Budgets.version(snapshot):
             self._budgets = self._budgets.renewed(snapshot)
-        ground = common_ground(snapshot, self._budgets, self._pending_classes(circumstances), circumstances)
+        ground = common_ground(
+            snapshot, self._policy, self._budgets, self._pending_classes(circumstances), circumstances
+        )
         if shared is None or shared.ground != ground or shared.is_reordered(circumstances.now):
             shared = new_round(
                 snapshot, self._policy, self._filters, self._budgets, ground, circumstances, self._replacements

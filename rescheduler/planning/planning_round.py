@@ -28,7 +28,14 @@ from rescheduler.planning.replacements import Replacements
 from rescheduler.planning.rules.candidates import Groups, groups
 from rescheduler.planning.rules.declared import Facts, PodRules, pod_rules
 from rescheduler.planning.rules.gangs import Gangs
-from rescheduler.planning.rules.minimum import Minimum, OwnerCounts, RemainingReplicas, minimum
+from rescheduler.planning.rules.minimum import (
+    Minimum,
+    OwnerCounts,
+    OwnerKey,
+    RemainingReplicas,
+    minimum,
+    unready_replicas,
+)
 from rescheduler.planning.rules.pins import Pins, UnreadableObjects
 from rescheduler.planning.rules.pod_rules import RULES
 from rescheduler.planning.rules.volumes import Volumes
@@ -55,11 +62,16 @@ class Ground:
     selection: object  #: changes with the selectors of PodDisruptionBudgets
     unreadable: tuple[Unreadable, ...]
     pending: tuple[QueuedClass, ...]  #: the pending pods that may take room
+    unready: Mapping[OwnerKey, Sequence[str]]  #: pods of StatefulSets that are not Ready, if the policy asks for them
     circumstances: Circumstances  #: without the time, cooldowns and vetoes
 
 
 def common_ground(
-    snapshot: Snapshot, budgets: Budgets, pending: tuple[QueuedClass, ...], circumstances: Circumstances
+    snapshot: Snapshot,
+    policy: Policy,
+    budgets: Budgets,
+    pending: tuple[QueuedClass, ...],
+    circumstances: Circumstances,
 ) -> Ground:
     """Return the ground of the current *snapshot*.
 
@@ -73,6 +85,7 @@ def common_ground(
         selection=budgets.selection,
         unreadable=snapshot.unreadable,
         pending=pending,
+        unready=unready_replicas(snapshot) if policy.replicas_ready else {},
         circumstances=replace(timeless(circumstances), cooling={}, vetoes={}),
     )
 
@@ -381,7 +394,7 @@ def new_round(
         policy=policy,
         groups=replace(node_groups, on_demand=on_demand),
         room=room if to_spot else replace(room, targets_name="nodes"),
-        pod_rules=_pod_rules(snapshot, policy, budgets, counts, gangs, circumstances),
+        pod_rules=_pod_rules(snapshot, policy, budgets, counts, gangs, ground.unready, circumstances),
         circumstances=circumstances,
         forecaster=Forecaster(
             snapshot, filters, spot, replacements, PoolShares(snapshot, node_groups.spot_rows, policy)
@@ -409,6 +422,7 @@ def _pod_rules(
     budgets: Budgets,
     counts: OwnerCounts,
     gangs: Gangs,
+    unready: Mapping[OwnerKey, Sequence[str]],
     circumstances: Circumstances,
 ) -> PodRules:
     """Return the rules about pods, and what they may read."""
@@ -424,5 +438,6 @@ def _pod_rules(
         namespace_labels=namespace_labels,
         counts=counts,
         gangs=gangs,
+        unready=unready,
     )
     return pod_rules(RULES, facts, Now(circumstances.now, circumstances.deadlines))

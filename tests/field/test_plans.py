@@ -200,6 +200,10 @@ STARTING = "kubernetes/autoscaler#7268, kubernetes-sigs/karpenter#685"
 LIFECYCLE = "kubernetes/enhancements#5683"
 RESPONDERS = "kubernetes/enhancements#4563"
 EXPENDABLE = "kubernetes/autoscaler, FAQ: expendable pods"
+#: The policy of ``plan``, which reads no controllers before a drain.
+PLAN = Policy(replicas_ready=True)
+NOT_READY = {"conditions": [{"type": "Ready", "status": "False"}]}
+ORDERED = "kubernetes documentation: pod management policies of a StatefulSet"
 STATEFUL = "gardener/etcd-druid#879, elastic/cloud-on-k8s#1173"
 NODE_NAME = "kubernetes/kubernetes#117843"
 LIMIT_RANGES = "kubernetes documentation: limit ranges"
@@ -649,6 +653,43 @@ CASES: dict[str, Case] = {
         ),
         ["eviction-responder"],
         RESPONDERS,
+    ),
+    "another pod of the StatefulSet is not Ready": Case(
+        cluster(db_pod("db-1"), pod("db-0", "s-1", owner="apps/v1/StatefulSet", status=NOT_READY)),
+        ["replicas-not-ready"],
+        ORDERED,
+        PLAN,
+    ),
+    "another pod of the StatefulSet is not Ready, on the same node": Case(
+        cluster(db_pod("db-1"), pod("db-0", "od", owner="apps/v1/StatefulSet", status=NOT_READY)),
+        ["replicas-not-ready"],
+        ORDERED,
+        PLAN,
+    ),
+    "another pod of the StatefulSet is pending": Case(
+        cluster(db_pod("db-1"), pod("db-2", "", cpu="64", owner="apps/v1/StatefulSet")),
+        ["replicas-not-ready"],
+        ORDERED,
+        PLAN,
+    ),
+    "the only pod of the StatefulSet that is not Ready is the one that moves": Case(
+        cluster(db_pod("db-1", status=NOT_READY), pod("db-0", "s-1", owner="apps/v1/StatefulSet")),
+        {"db-1": "s-1"},
+        ORDERED,
+        PLAN,
+    ),
+    "a pod of another controller of the same name is not Ready": Case(
+        cluster(
+            db_pod("db-1"),
+            pod("db-0", "s-1", owner="acme.io/v1/StatefulSet", status=NOT_READY),
+            pod("team/db-0", "s-1", owner="apps/v1/StatefulSet", status=NOT_READY),
+        ),
+        {"db-1": "s-1"},
+        ORDERED,
+        PLAN,
+    ),
+    "a pod of a Deployment beside one that is not Ready": Case(
+        cluster(pod("a-1", "od"), pod("a-2", "s-1", status=NOT_READY)), {"a-1": "s-1"}, ORDERED, PLAN
     ),
     "an ordinal from the partition on, and ordinals that start at 5": Case(
         cluster(db_pod("db-6"), stateful(requests={"cpu": "32"}, ordinals=5, **PARTITION, **revisions("db-1", "db-2"))),

@@ -98,6 +98,11 @@ def is_job(owner: OwnerReference | None) -> bool:
     return owner is not None and owner.kind == "Job" and is_built_in(owner)
 
 
+def is_stateful(owner: OwnerReference | None) -> bool:
+    """Return whether *owner* is a Kubernetes StatefulSet, not a custom resource of the same kind."""
+    return owner is not None and owner.kind == "StatefulSet" and is_built_in(owner)
+
+
 def ends_by_itself(cls: PodClass) -> bool:
     """Return whether the kubelet does not restart pods of this class after success."""
     return cls.spec.restart_policy not in ("", "Always")
