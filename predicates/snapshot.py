@@ -158,6 +158,7 @@ _UNFILTERED: Final = (
     "NodePool",
     "CapacityBuffer",
     "PodTemplate",
+    "AutoscalerGroups",
 )
 
 

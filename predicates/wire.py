@@ -184,6 +184,7 @@ FILE_KINDS: Final[Mapping[str, type[Object]]] = {
     "NodePool": api.NodePool,
     "CapacityBuffer": api.CapacityBuffer,
     "PodTemplate": api.PodTemplateObject,
+    "AutoscalerGroups": api.AutoscalerGroups,
     "ServerVersion": api.ServerVersion,
 }
 

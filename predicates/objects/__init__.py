@@ -82,6 +82,8 @@ from predicates.objects.api import (
 from predicates.objects.pods import (
     IMPERATIVE_EVICTION,
     Affinity,
+    AutoscalerGroup,
+    AutoscalerGroups,
     CapacityBuffer,
     ClaimVolume,
     Container,
@@ -139,6 +141,8 @@ __all__ = [
     "Affinity",
     "AllocationResult",
     "Amounts",
+    "AutoscalerGroup",
+    "AutoscalerGroups",
     "AzureDisk",
     "CSIDriver",
     "CSIDriverSpec",
@@ -379,6 +383,7 @@ Object: TypeAlias = (
     | NodePool
     | CapacityBuffer
     | PodTemplateObject
+    | AutoscalerGroups
     | ServerVersion
 )
 

@@ -522,6 +522,19 @@ class NodePool(Wire, frozen=True):
     spec: NodePoolSpec = NodePoolSpec()
 
 
+class AutoscalerGroup(Wire, frozen=True):
+    name: str
+    target: Int32 = 0  #: the number of nodes that the cloud keeps
+    minimum: Int32 = 0
+
+
+class AutoscalerGroups(Wire, frozen=True):
+    """The node groups in the status of Cluster Autoscaler. Not an object of the API: it is read from a ConfigMap."""
+
+    metadata: ObjectMeta = ObjectMeta(name="cluster-autoscaler-status")
+    groups: tuple[AutoscalerGroup, ...] = ()
+
+
 class PodTemplateObject(Wire, frozen=True):
     """A PodTemplate of the API, which has no controller."""
 

@@ -234,6 +234,9 @@ def items(client: Client, clock: Clock, warn: Callable[[str], None]) -> Iterator
             warn(f"left out, because it cannot be decoded: {left_out.why}")
         yield from cast("list[bytes]", listing.objects)
     yield from _buffers(client, warn)
+    for groups in unwatched.GroupsOfAutoscaler(client, clock, warn).read():
+        head = {"apiVersion": "spot-rescheduler/v1", "kind": unwatched.AUTOSCALER_GROUPS}
+        yield msgspec.json.encode(head)[:-1] + b"," + msgspec.json.encode(groups)[1:]
 
 
 def _of_groups(client: Client, warn: Callable[[str], None]) -> Iterator[Resource]:

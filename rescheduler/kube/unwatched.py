@@ -5,14 +5,18 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any, Final, TypeAlias, cast
 from urllib.parse import quote
 
 import msgspec
+import yaml
 from msgspec import structs
 
 from predicates.objects import (
+    AutoscalerGroup,
+    AutoscalerGroups,
     CapacityBuffer,
     GangWorkload,
     LeaderWorkerSet,
@@ -341,17 +345,88 @@ def _template_path(buffer: CapacityBuffer) -> str:
     return f"/apis/apps/v1/namespaces/{namespace}/{_SCALABLE[scaled.kind]}/{scaled.name}"
 
 
+# The node groups of Cluster Autoscaler, from the ConfigMap in which it writes its status.
+
+#: The kind under which plans and snapshot files know them.
+AUTOSCALER_GROUPS: Final = "AutoscalerGroups"
+_STATUS: Final = "/api/v1/namespaces/kube-system/configmaps/cluster-autoscaler-status"
+#: Cluster Autoscaler writes its status in each of its rounds. One that is older is of a process that ended.
+_STATUS_AGE: Final = timedelta(minutes=10)
+_NO_MINIMUM: Final = "planning assumes that no group of Cluster Autoscaler is at its minimum"
+
+
+class _StatusMap(Wire, frozen=True):
+    data: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class _GroupHealth(Wire, frozen=True):
+    cloud_provider_target: int = 0
+    min_size: int = 0
+
+
+class _GroupStatus(Wire, frozen=True):
+    name: str = ""
+    health: _GroupHealth = _GroupHealth()
+
+
+class _AutoscalerStatus(Wire, frozen=True):
+    time: str = ""
+    node_groups: tuple[_GroupStatus, ...] = ()
+
+
+def read_autoscaler_groups(client: Client, now: datetime) -> list[AutoscalerGroups]:
+    """Return the groups in Cluster Autoscaler's status, as one object; none if there is no status, or an old one.
+
+    Versions before 1.30 write a text for people, which is not read. Raises the errors of requests, except NotFound.
+    """
+    act = "get the status of Cluster Autoscaler"
+    try:
+        text = decoded(act, client.request(act, "GET", _STATUS).body, _StatusMap).data.get("status", "")
+    except NotFound:
+        return []
+    try:
+        status = msgspec.convert(yaml.safe_load(text), _AutoscalerStatus)
+        written = datetime.fromisoformat(status.time[:19]).replace(tzinfo=UTC)  # 2026-01-02 03:04:05.6 +0000 UTC
+    except (yaml.YAMLError, msgspec.ValidationError, ValueError):
+        return []
+    if now - written > _STATUS_AGE:
+        return []
+    groups = ((each.name, each.health.cloud_provider_target, each.health.min_size) for each in status.node_groups)
+    return [AutoscalerGroups(groups=tuple(AutoscalerGroup(name=n, target=t, minimum=m) for n, t, m in groups))]
+
+
+class GroupsOfAutoscaler:
+    """The groups of Cluster Autoscaler. Not thread-safe."""
+
+    def __init__(self, client: Client, clock: Clock, warn: Callable[[str], None]) -> None:
+        """Create a reader. *warn* receives a message once if the groups cannot be read."""
+        self._client, self._clock, self._warn = client, clock, warn
+        self._last: list[AutoscalerGroups] = []
+        self._failed = False
+
+    def read(self) -> list[AutoscalerGroups]:
+        """Return the groups, or the last known ones if the read fails."""
+        try:
+            self._last, self._failed = read_autoscaler_groups(self._client, self._clock.now()), False
+        except ReschedulerError as error:
+            if not self._failed:
+                self._warn(f"{error}; {_NO_MINIMUM}")
+            self._failed = True
+        return self._last
+
+
 class PodGroups:
     """The groups that pods belong to, the NodePools that nodes belong to, and CapacityBuffers. Not thread-safe."""
 
     def __init__(
         self, client: Client, clock: Clock, warn: Callable[[str], None] = log.warning, *, buffers: bool = True
     ) -> None:
-        """Create a reader, which reads CapacityBuffers if *buffers* is set.
+        """Create a reader, which reads CapacityBuffers and the groups of Cluster Autoscaler if *buffers* is set.
 
         *warn* receives a message if groups cannot be read: their minimum is not known then.
         """
         self._always = frozenset({BUFFERS}) if buffers else frozenset[tuple[str, str]]()
+        self._autoscaler = GroupsOfAutoscaler(client, clock, warn) if buffers else None
         self._client = client
         self._clock = clock
         self._warn = warn
@@ -364,6 +439,8 @@ class PodGroups:
         if (now := self._clock.monotonic()) < self._next:
             return
         self._next = now + REREAD_SECONDS
+        if self._autoscaler is not None:
+            snapshot.replace(AUTOSCALER_GROUPS, self._autoscaler.read())
         pools = {_NODE_POOLS} if is_pooled(snapshot) else frozenset[tuple[str, str]]()
         self._read_all(self._always | objects_of(snapshot) | pools)
         for kind in dict.fromkeys(kind for _, kind in KINDS):

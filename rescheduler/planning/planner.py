@@ -34,6 +34,7 @@ from rescheduler.planning.planning_round import PlanningRound, common_ground, ne
 from rescheduler.planning.policy import Circumstances, FallbackHeadroom, Policy, Survive
 from rescheduler.planning.pool_shares import Moved
 from rescheduler.planning.replacements import Replacements
+from rescheduler.planning.rules.candidates import groups_at_minimum
 from rescheduler.planning.rules.declared import Fate
 from rescheduler.planning.single_plans import SinglePlans, TakeEmpty
 from rescheduler.planning.survival import SIMULATION, Certificate, Objection, Survival, longest_surviving
@@ -262,8 +263,16 @@ class Planner:
     def plan_all(self, circumstances: Circumstances) -> Planning:
         """Plan the drains of all on-demand nodes in sequence, each in the room that the earlier ones leave.
 
-        Plans come first, in drain order, then the rejected nodes.
+        Plans come first, in drain order, then the rejected nodes. Of a group of Cluster Autoscaler, no more nodes are
+        freed than its minimum allows.
         """
+        planning = self._plan_all(circumstances)
+        beyond = groups_at_minimum(self._snapshot, [plan.node for plan in planning.plans])
+        if beyond.keys() <= circumstances.vetoes.keys():
+            return planning
+        return self._plan_all(replace(circumstances, vetoes={**beyond, **circumstances.vetoes}))
+
+    def _plan_all(self, circumstances: Circumstances) -> Planning:
         shared = self.round(circumstances)
         examined = {node: examine(node, shared) for node in shared.groups.on_demand}
         self._filters.refresh(pod.cls for node in examined.values() for pod in node.must_move)

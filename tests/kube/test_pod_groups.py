@@ -7,15 +7,16 @@ import pytest
 from predicates.snapshot import Snapshot
 from rescheduler.clock import SystemClock
 from rescheduler.kube.client import Client
-from rescheduler.kube.unwatched import REREAD_SECONDS, PodGroups
+from rescheduler.kube.unwatched import REREAD_SECONDS, GroupsOfAutoscaler, PodGroups, read_autoscaler_groups
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.rules.candidates import NODE_POOL, static_capacity
 from tests.kube.edge import Reply, ScriptedApiServer, status
-from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, node, pod, short, snapshot
+from tests.planning.builders import CIRCUMSTANCES, NOW, ON_DEMAND, node, pod, short, snapshot
 
 NODES = [node("od", ON_DEMAND), node("s")]
 CORE, VOLCANO, BUFFERS = "/apis/scheduling.k8s.io", "/apis/scheduling.volcano.sh", "/apis/autoscaling.x-k8s.io"
+STATUS = "/api/v1/namespaces/kube-system/configmaps/cluster-autoscaler-status"
 IN_SPEC: dict[str, Any] = {"schedulingGroup": {"podGroupName": "g"}}
 OF_1_35: dict[str, Any] = {"workloadRef": {"name": "g", "podGroup": "workers"}}
 IN_ANNOTATION: dict[str, Any] = {"annotations": {"scheduling.k8s.io/group-name": "g"}}
@@ -69,7 +70,8 @@ def groups(client: Client, clock: SkippingClock, warnings: list[str]) -> PodGrou
 
 
 @pytest.fixture
-def with_buffers(client: Client, clock: SkippingClock, warnings: list[str]) -> PodGroups:
+def with_buffers(client: Client, clock: SkippingClock, warnings: list[str], edge: ScriptedApiServer) -> PodGroups:
+    edge.on("GET", STATUS, status(404, "not found"))
     return PodGroups(client, clock, warnings.append)
 
 
@@ -80,7 +82,7 @@ def test_only_buffers_are_looked_for_while_no_pod_belongs_to_a_group(
     assert edge.seen() == []
     edge.on("GET", BUFFERS, status(404, "not found"))
     with_buffers.refresh(cluster({}))
-    assert ([request.path for request in edge.seen()], warnings) == ([BUFFERS], [])
+    assert ([request.path for request in edge.seen()], warnings) == ([STATUS, BUFFERS], [])
 
 
 @pytest.mark.parametrize(
@@ -267,3 +269,53 @@ def test_buffers_that_may_not_be_read_are_reported_once(
         with_buffers.refresh(cluster({}))
     [warning] = warnings
     assert warning.endswith("it is forbidden (403); planning assumes that no CapacityBuffer keeps room")
+
+
+WRITTEN = """\
+time: {time}
+autoscalerStatus: Running
+clusterWide:
+  health: {{status: Healthy, lastProbeTime: "2026-01-01T12:00:00.1Z"}}
+nodeGroups:
+- name: base
+  health:
+    status: Healthy
+    nodeCounts: {{registered: {{total: 3, ready: 3, notStarted: 0}}, longUnregistered: 0, unregistered: 0}}
+    cloudProviderTarget: 3
+    minSize: 2
+    maxSize: 10
+    lastProbeTime: 2026-01-01T12:00:00.1Z
+  scaleUp: {{status: NoActivity}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "groups"),
+    [
+        (WRITTEN.format(time="2026-01-01 12:00:00.123456789 +0000 UTC m=+3.1"), [("base", 3, 2)]),
+        (WRITTEN.format(time="2026-01-01 11:49:00.1 +0000 UTC"), []),  # Cluster Autoscaler does not run any more
+        (WRITTEN.format(time="never"), []),
+        ("Cluster-autoscaler status at 2023-01-01 12:00:00 +0000 UTC:\nCluster-wide:\n  Health: Healthy\n", []),
+        ("nodeGroups: 3", []),
+        ("[", []),
+    ],
+    ids=["a status", "an old one", "no time", "a text of an old version", "another form", "no YAML"],
+)
+def test_the_groups_are_those_of_a_recent_status(
+    text: str, groups: list[tuple[str, int, int]], client: Client, edge: ScriptedApiServer
+) -> None:
+    edge.on("GET", STATUS, Reply({"metadata": {"name": "cluster-autoscaler-status"}, "data": {"status": text}}))
+    found = [group for each in read_autoscaler_groups(client, NOW) for group in each.groups]
+    assert [(group.name, group.target, group.minimum) for group in found] == groups
+
+
+def test_a_status_that_may_not_be_read_is_reported_once(
+    client: Client, edge: ScriptedApiServer, warnings: list[str]
+) -> None:
+    edge.on("GET", STATUS, status(403, "it is forbidden"))
+    reader = GroupsOfAutoscaler(client, SystemClock(), warnings.append)
+    assert (reader.read(), reader.read()) == ([], [])
+    [warning] = warnings
+    assert warning.startswith(
+        "get the status of Cluster Autoscaler: it is forbidden (403); planning assumes that no group"
+    )

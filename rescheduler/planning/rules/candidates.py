@@ -1,7 +1,8 @@
 """Which nodes are on-demand and which are spot, and which on-demand nodes may be drained."""
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain
@@ -13,7 +14,7 @@ import numpy.typing as npt
 
 from predicates.filters import Targets
 from predicates.nodes import CPU, Flags
-from predicates.objects import Node, NodePool, Pod
+from predicates.objects import AutoscalerGroup, AutoscalerGroups, Node, NodePool, Pod
 from predicates.snapshot import DRAIN_TAINT, Snapshot
 from predicates.texts import quoted, shown
 from rescheduler.planning.forms import count, instant, utc
@@ -264,21 +265,77 @@ def is_pooled(snapshot: Snapshot) -> bool:
 def static_capacity(snapshot: Snapshot) -> dict[str, tuple[Blocker, ...]]:
     """Return a blocker for each node of a NodePool that keeps a number of nodes, whatever runs on them.
 
-    A pool that has more nodes than that is about to remove some itself, and buys none again.
+    A pool that has more nodes than that is about to remove some itself, and buys none again. The groups of Cluster
+    Autoscaler that are at their minimum follow.
     """
+    groups = groups_at_minimum(snapshot, ())
     kept = {
         pool.metadata.name: pool.spec.replicas
         for pool in snapshot.of("NodePool").values()
         if isinstance(pool, NodePool) and pool.spec.replicas is not None
     }
     if not kept:
-        return {}
+        return groups
     pools = {node.name: pool for node in snapshot.nodes if (pool := node.metadata.labels.get(NODE_POOL, "")) in kept}
     size, blockers = Counter(pools.values()), {}
     for pool, replicas in kept.items():
         text = f"NodePool {quoted(pool)} keeps {count(replicas, 'node')} (spec.replicas)"
         blockers[pool] = (Blocker(Reason.STATIC_CAPACITY, f"it would be bought again: {text}"),)
-    return {name: blockers[pool] for name, pool in pools.items() if size[pool] <= kept[pool]}
+    return groups | {name: blockers[pool] for name, pool in pools.items() if size[pool] <= kept[pool]}
+
+
+def groups_at_minimum(snapshot: Snapshot, freed: Sequence[str]) -> dict[str, tuple[Blocker, ...]]:
+    """Return a blocker for each node whose group of Cluster Autoscaler would be below its minimum without it.
+
+    *freed* are the nodes that are removed before, in order: as many of them as the minimum allows get no blocker.
+    """
+    known = [each for each in snapshot.of("AutoscalerGroups").values() if isinstance(each, AutoscalerGroups)]
+    blockers: dict[str, tuple[Blocker, ...]] = {}
+    for group in (group for each in known for group in each.groups):
+        spare = max(0, group.target - group.minimum)
+        if group.minimum <= 0 or (spare and len(freed) <= spare):
+            continue
+        names = {node.name for node in snapshot.nodes if _is_in(node, group)}
+        leaving = [name for name in freed if name in names]
+        if spare and len(leaving) <= spare:
+            continue
+        text = f"group {quoted(group.name)} of Cluster Autoscaler keeps {count(group.minimum, 'node')}, its minimum"
+        blocker = Blocker(Reason.STATIC_CAPACITY, f"it would be bought again: {text}")
+        blockers |= dict.fromkeys(sorted(names.difference(leaving[:spare])), (blocker,))
+    return blockers
+
+
+#: Labels with the name of the group, or with a part of it.
+_GROUP_LABELS: Final = (
+    "autoscaling.k8s.io/nodegroup",
+    "cloud.google.com/gke-nodepool",
+    "kubernetes.azure.com/agentpool",
+    "eks.amazonaws.com/nodegroup",
+    "doks.digitalocean.com/node-pool-id",
+    "hcloud/node-group",
+)
+_EKS_GROUP: Final = "eks.amazonaws.com/nodegroup"
+_EKSCTL_GROUP: Final = "alpha.eksctl.io/nodegroup-name"
+_KOPS_GROUP: Final = "kops.k8s.io/instancegroup"
+
+#: What EKS adds to the name of a managed group for the name of its Auto Scaling group.
+_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def _is_in(node: Node, group: AutoscalerGroup) -> bool:
+    """Return whether *node* belongs to *group*, by the names that clouds give to groups, their nodes and labels."""
+    labels, name = node.metadata.labels, group.name.rpartition("/")[2]
+    if any(labels.get(label) == name for label in _GROUP_LABELS):
+        return True
+    if (eks := labels.get(_EKS_GROUP)) and name.startswith(f"eks-{eks}-"):
+        return _UUID.fullmatch(name.removeprefix(f"eks-{eks}-")) is not None
+    if (eksctl := labels.get(_EKSCTL_GROUP)) and f"-nodegroup-{eksctl}-NodeGroup-" in name:
+        return True
+    if (kops := labels.get(_KOPS_GROUP)) and name.startswith(f"{kops}."):
+        return True
+    if name.endswith("-grp"):  # of GCE
+        return node.name.startswith(f"{name.removesuffix('-grp')}-")
+    return name.endswith("-vmss") and node.name.startswith(name)  # of Azure
 
 
 #: The rules in the order in which they are applied. All blockers are reported, not only the first.

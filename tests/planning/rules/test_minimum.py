@@ -8,6 +8,7 @@ from predicates.snapshot import DRAIN_TAINT
 from rescheduler.planning.outcome import Rejected
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.rules.candidates import static_capacity
 from tests.planning.builders import CIRCUMSTANCES, NOW, ON_DEMAND, Manifest, node, pod, short, snapshot, summary
 
 FEW = ["min-on-demand-nodes"]
@@ -145,3 +146,62 @@ def test_the_minimum_is_reported_with_all_other_blockers() -> None:
         "--min-on-demand-nodes=2: the drain would leave 0 on-demand nodes in use "
         "(Ready, with pods, neither drained nor removed)"
     )
+
+
+#: The group of a node of each cloud: the name of the node, its labels, and the name of the group at Cluster Autoscaler.
+GROUPS: dict[str, tuple[str, dict[str, str], str]] = {
+    "EKS": ("od", {"eks.amazonaws.com/nodegroup": "base"}, "eks-base-0ac3b1f2-1234-5678-9abc-def012345678"),
+    "eksctl": ("od", {"alpha.eksctl.io/nodegroup-name": "base"}, "eksctl-c-nodegroup-base-NodeGroup-1ABC"),
+    "kops": ("od", {"kops.k8s.io/instancegroup": "base"}, "base.c.example.com"),
+    "GKE": (
+        "gke-c-base-1f2e-x7ab", {},
+        "https://www.googleapis.com/compute/v1/projects/p/zones/z/instanceGroups/gke-c-base-1f2e-grp",
+    ),
+    "AKS": ("aks-base-123-vmss000001", {}, "aks-base-123-vmss"),
+    "a label with the name": ("od", {"autoscaling.k8s.io/nodegroup": "base"}, "base"),
+}  # fmt: skip
+OTHER_GROUPS: dict[str, tuple[str, dict[str, str], str]] = {
+    "another group of EKS": (
+        "od",
+        {"eks.amazonaws.com/nodegroup": "base"},
+        "eks-base-2-0ac3b1f2-1234-5678-9abc-def012345678",
+    ),
+    "another pool of GKE": ("gke-c-base-2-1f2e-x7ab", {}, "https://z/instanceGroups/gke-c-base-1f2e-grp"),
+    "no label": ("od", {}, "base"),
+}
+
+
+def grouped(name: str, labels: dict[str, str], group: str, target: int, minimum: int) -> list[Manifest]:
+    groups = [{"name": group, "target": target, "minimum": minimum}, {"name": "none", "target": 3, "minimum": 0}]
+    known = {"kind": "AutoscalerGroups", "metadata": {"name": "cluster-autoscaler-status"}, "groups": groups}
+    return [node(name, ON_DEMAND, labels=labels), node("s", cpu="64"), pod("web-1", name), known]
+
+
+def drainable(*objects: Manifest) -> list[str]:
+    return [plan.node for plan in Planner(snapshot(objects), Policy()).plan_all(CIRCUMSTANCES).plans]
+
+
+@pytest.mark.parametrize("case", GROUPS.values(), ids=GROUPS)
+def test_the_nodes_of_a_group_at_its_minimum_would_be_bought_again(case: tuple[str, dict[str, str], str]) -> None:
+    """Cluster Autoscaler removes no node of it."""
+    [blocker] = static_capacity(snapshot(grouped(*case, target=1, minimum=1)))[case[0]]
+    assert blocker.reason == "static-capacity"
+    kept = f"group '{case[2]}' of Cluster Autoscaler keeps 1 node, its minimum"
+    assert blocker.detail == f"it would be bought again: {kept}"
+    assert drainable(*grouped(*case, target=1, minimum=1)) == []
+    assert drainable(*grouped(*case, target=2, minimum=1)) == [case[0]]
+    assert drainable(*grouped(*case, target=1, minimum=0)) == [case[0]]
+
+
+@pytest.mark.parametrize("case", OTHER_GROUPS.values(), ids=OTHER_GROUPS)
+def test_the_nodes_of_other_groups_are_not_kept(case: tuple[str, dict[str, str], str]) -> None:
+    assert drainable(*grouped(*case, target=1, minimum=1)) == [case[0]]
+
+
+def test_a_plan_frees_no_more_nodes_of_a_group_than_its_minimum_allows() -> None:
+    label = {"autoscaling.k8s.io/nodegroup": "base"}
+    group = grouped("od", label, "base", target=4, minimum=2)
+    more = [node(f"od-{number}", ON_DEMAND, labels=label) for number in (2, 3, 4)]
+    others = [node("other", ON_DEMAND), pod("api-1", "other")]
+    pods = [pod(f"web-{number}", f"od-{number}") for number in (2, 3, 4)]
+    assert drainable(*group, *more, *pods, *others) == ["od", "od-2", "other"]
