@@ -10,7 +10,7 @@ from typing import Final
 import httpx2
 import pytest
 
-from rescheduler.net.server import host_names, misdirected
+from rescheduler.net.server import host_names, misdirected, refusal
 from rescheduler.providers.externalgrpc import wire
 from rescheduler.providers.externalgrpc.channel import SERVICE
 from tests.fuzz import targets
@@ -108,6 +108,37 @@ def test_pages_cannot_be_framed_and_their_policies_are_headers(tmp_path: Path) -
             policy = headers["content-security-policy"].split("; ")
             assert {"default-src 'none'", "frame-ancestors 'none'"} <= set(policy), path
             assert (headers["x-frame-options"], headers["x-content-type-options"]) == ("DENY", "nosniff"), path
+
+
+JSON_TYPE, TEXT = (b"content-type", b"application/json"), (b"content-type", b"text/plain")
+BODY, CHUNKS = (b"content-length", b"1"), (b"transfer-encoding", b"chunked")
+#: Header fields of a POST in their order, and the status of the refusal.
+FIELDS: Final[dict[str, tuple[list[tuple[bytes, bytes]], int | None]]] = {
+    "JSON": ([BODY, JSON_TYPE], None),
+    "JSON before the length": ([JSON_TYPE, BODY], None),
+    "JSON in chunks": ([CHUNKS, JSON_TYPE], None),
+    "JSON with a charset and no space": ([BODY, (b"content-type", b"application/json;charset=utf-8")], None),
+    "two types, JSON first": ([BODY, JSON_TYPE, TEXT], 415),
+    "two types, JSON last": ([TEXT, JSON_TYPE, BODY], 415),
+    "JSON as a parameter": ([BODY, (b"content-type", b"text/plain; application/json")], 415),
+    "JSON as a charset": ([BODY, (b"content-type", b"text/plain;charset=application/json")], 415),
+    "text in chunks": ([CHUNKS, TEXT], 415),
+    "chunks without a type": ([CHUNKS], 415),
+    "a length with zeros": ([(b"content-length", b"00"), TEXT], 415),
+    "an Origin last": ([BODY, JSON_TYPE, (b"origin", b"https://evil.example")], 403),
+    "an empty Origin": ([(b"origin", b""), BODY, JSON_TYPE], 403),
+    "an Origin without a body": ([(b"origin", b"null")], 403),
+    "a site in capitals": ([(b"sec-fetch-site", b" Cross-Site "), BODY, JSON_TYPE], 403),
+    "two sites": ([(b"sec-fetch-site", b"none"), (b"sec-fetch-site", b"cross-site"), BODY, JSON_TYPE], 403),
+}
+
+
+@pytest.mark.parametrize("method", ["POST", "post", "PUT", "PATCH", "DELETE"])
+@pytest.mark.parametrize("name", FIELDS)
+def test_order_and_number_of_headers_make_no_difference(name: str, method: str) -> None:
+    fields, status = FIELDS[name]
+    refused = refusal(method, fields, ())
+    assert (refused and refused[0]) == status
 
 
 HOSTS = {
