@@ -6,6 +6,7 @@ from typing import Final
 
 import pytest
 
+from devcluster import build
 from devcluster.api import Json
 from devcluster.errors import ApiError
 from devcluster.manifests import deployment, job, pdb, statefulset
@@ -36,6 +37,9 @@ CHANGES: Final[dict[str, Callable[[ControlPlane], object]]] = {
         WEB, {"spec": {"template": {"metadata": {"annotations": {"version": "2"}}}}}
     ),
 }
+
+#: The first minor version in which an autoscaler may scale to zero (gate HPAScaleToZero).
+TO_ZERO: Final = 37
 
 NO_PODS: Final[Json] = {
     "apiVersion": "v1",
@@ -113,6 +117,10 @@ def _is_served(cluster: ControlPlane) -> bool:
         return False
 
 
+@pytest.mark.skipif(
+    int(build.version().partition(".")[2]) < TO_ZERO,
+    reason=f"a HorizontalPodAutoscaler scales to zero from Kubernetes 1.{TO_ZERO} on",
+)
 def test_a_horizontal_pod_autoscaler_scales_to_zero_during_a_drain(cluster: ControlPlane, observer: Observer) -> None:
     """The budget keeps the drain at one pod at a time, until the autoscaler has looked again (every 15 s)."""
     start(observer, deployment("web", 8, annotations={**SLOW, TERMINATE_AFTER: "5s"}), pods=8)
