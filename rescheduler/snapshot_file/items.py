@@ -24,6 +24,9 @@ OnError: TypeAlias = Callable[[ValueError], None]
 #: Maximum length of an item in bytes. The API server accepts objects of a few MiB.
 LONGEST: Final = 16 << 20
 
+#: Maximum number of commas in an item. A value can be as short as ``{}``, and takes about 200 bytes when it is read.
+_MOST_VALUES: Final = 250_000
+
 #: Maximum length in bytes of the items without a kind, which wait for the kind of their list.
 _MOST_WAITING: Final = 64 << 20
 
@@ -50,6 +53,7 @@ _BYTE: Final = re.compile(r"\(byte (\d+)\)$")
 _TRAILING: Final = "trailing characters"
 _TRUNCATED: Final = "Input data was truncated"
 TOO_LARGE: Final = f"an object is larger than {LONGEST >> 20} MiB"
+_TOO_MANY: Final = f"an object has more than {_MOST_VALUES:,} values"
 
 
 class ListError(ValueError):
@@ -96,6 +100,7 @@ class Items:
         if not kind or kind.endswith("List"):
             return False
         if kind in self._kinds:
+            _count_values(item)
             try:
                 self._on_item(kind, item)
             except ValueError as error:
@@ -117,6 +122,7 @@ class Items:
         if kind.endswith("List"):
             raise ListError(f"item {self.number} of the List is a {kind}, which can only be an item of an array")
         if kind in self._kinds:
+            _count_values(item)
             try:
                 self._on_item(kind, item)
             except ValueError as error:
@@ -355,6 +361,12 @@ class _Lists:
             raise self._text.unexpected(f"',' or '{end.decode()}'")
         self._text.skip()
         return following == end
+
+
+def _count_values(item: bytes) -> None:
+    """Raise ListError if *item* has more values than the API server would store."""
+    if len(item) > 2 * _MOST_VALUES and item.count(b",") > _MOST_VALUES:
+        raise ListError(_TOO_MANY)
 
 
 def is_json(text: bytes) -> bool:

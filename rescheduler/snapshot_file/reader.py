@@ -3,6 +3,8 @@ the command: it has no options and prints nothing.
 """
 
 import contextlib
+import sys
+from pathlib import Path
 from typing import Final
 
 from predicates.objects import Object, Pod, PodClass, PodDisruptionBudget, ServerVersion, Unreadable
@@ -30,7 +32,7 @@ def read(path: str, scheduling: Scheduling = _UNKNOWN) -> Snapshot:
         with contextlib.suppress(reduction.ReductionError):
             return _read_reduced(path, scheduling)
     name = text.name_of(path)
-    objects = _Objects(name)
+    objects = _Objects(path)
     try:
         items.each(text.chunks(path), FILE_KINDS, objects.add, objects.add_error)
     except ValueError as error:
@@ -47,7 +49,7 @@ def version_in(snapshot: Snapshot) -> str:
 
 
 def _read_reduced(path: str, scheduling: Scheduling) -> Snapshot:
-    objects = _Objects(text.name_of(path))
+    objects = _Objects(path)
     for kind, item in reduction.each(path):
         try:
             objects.add(kind, item)
@@ -56,16 +58,66 @@ def _read_reduced(path: str, scheduling: Scheduling) -> Snapshot:
     return objects.snapshot(scheduling)
 
 
+#: The memory that objects may take before it is compared with the text.
+_FREE: Final = 256 << 20
+#: The maximum memory for each byte of the text, and of the file. Those of clusters take less than 1, and 20 if compressed.
+_PER_TEXT: Final = 4
+_PER_FILE: Final = 100
+_MEASURED: Final = 1 << 20  #: bytes of text between two measurements
+
+
+class _Memory:
+    """The memory that this process has taken since it began to read the file *path*.
+
+    Many short values that differ take more than 50 times the memory of their text, which gzip makes short again.
+    """
+
+    def __init__(self, path: str) -> None:
+        size = None if path == "-" else _size(Path(path))
+        self._limit = None if size is None else _FREE + _PER_FILE * size
+        self._at_start = _peak()
+        self._text = self._measured = 0
+
+    def is_too_much(self, length: int) -> bool:
+        """Return whether the objects so far take too much memory. *length* is that of the next item."""
+        self._text += length
+        if self._text < self._measured + _MEASURED:
+            return False
+        self._measured = self._text
+        taken = _peak() - self._at_start
+        return taken > _FREE + _PER_TEXT * self._text or (self._limit is not None and taken > self._limit)
+
+
+def _size(path: Path) -> int | None:
+    """Return the size of a file, or None if it is a pipe or cannot be read."""
+    with contextlib.suppress(OSError, ValueError):
+        return path.stat().st_size if path.is_file() else None
+    return None
+
+
+def _peak() -> int:
+    """Return the largest memory of this process so far, in bytes; 0 if the system does not tell."""
+    if sys.platform == "win32":
+        return 0
+    import resource  # noqa: PLC0415 - Windows has no such module
+
+    largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return largest if sys.platform == "darwin" else largest * 1024
+
+
 class _Objects:
     """Collects the objects of a file."""
 
-    def __init__(self, file: str) -> None:
-        self._file = file
+    def __init__(self, path: str) -> None:
+        self._file = text.name_of(path)
+        self._memory = _Memory(path)
         self._decoder = Decoder(Interner())
         self._by_kind: dict[str, dict[str, Object]] = {kind: {} for kind in FILE_KINDS}
         self._unreadable: dict[Unreadable, None] = {}
 
     def add(self, kind: str, item: bytes) -> None:
+        if self._memory.is_too_much(len(item)):
+            raise InputError(f"{self._file}: its objects take far more memory than those of a cluster; {_ADVICE}")
         decoded = self._decoder.decode(kind, item)
         if not (decoded.name if isinstance(decoded, Pod) else decoded.metadata.name):
             raise WireError(unreadable(kind, item, "expected metadata.name"))

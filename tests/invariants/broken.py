@@ -182,7 +182,7 @@ def without_second_look() -> None:
 def without_preemption() -> None:
     """Ignore the pods that replacement pods preempt, and pending pods that only the drained node accepts."""
     _patch(Observation, "_preemption", lambda *_: None)
-    _patch(PendingRoom, "blocker", lambda *_: None)
+    _patch(PendingRoom, "blockers", lambda *_: ())
 
 
 SAFEGUARDS: Final[Mapping[str, Callable[[], None]]] = {

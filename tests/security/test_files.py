@@ -4,13 +4,16 @@ The memory is that of the largest process, because large files are read by two.
 """
 
 import gzip
+import hashlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import IO, BinaryIO, Final
+from typing import IO, Any, BinaryIO, Final
 
 import pytest
 
@@ -146,6 +149,59 @@ def test_a_large_item_is_refused_in_a_gzip_file(name: str, tmp_path: Path, usual
     with gzip.open(path, "wb", 1) as file:
         _write(name, file)
     refused(*planned(path), usual)
+
+
+def _noise(number: int, size: int) -> str:
+    """Return a text that is not compressible, so that the ratio of decompression stays below its limit."""
+    return "".join(hashlib.sha256(f"{number} {part}".encode()).hexdigest() for part in range(size // 64))
+
+
+def _tolerations(number: int, values: int) -> str:
+    return f'"spec":{{"tolerations":[{",".join(["{}"] * (values - number))}]}},"metadata":{{'
+
+
+def _labels(number: int, values: int) -> str:
+    labels = ",".join(f'"{number:x}-{value:x}":""' for value in range(values))
+    return f'"metadata":{{"labels":{{{labels}}},'
+
+
+#: Pods of many short values that differ, which take far more memory than their text.
+SHORT_VALUES: dict[str, Callable[[int, int], str]] = {"tolerations": _tolerations, "labels": _labels}
+
+
+def _pods(name: str, values: int) -> Iterator[bytes]:
+    yield _HEAD + json.dumps(node("n")).encode()
+    for number in range(60):
+        noise = _noise(number, max(64, values // 30))
+        text = SHORT_VALUES[name](number, values)
+        yield f',{{"apiVersion":"v1","kind":"Pod",{text}"name":"p-{number}","namespace":"{noise}"}}}}'.encode()
+    yield b"]}"
+
+
+@pytest.mark.parametrize("name", SHORT_VALUES)
+@pytest.mark.parametrize("opened", [open, partial(gzip.open, compresslevel=1)], ids=["plain", "gzip"])
+def test_many_short_values_are_refused(name: str, opened: Any, tmp_path: Path, usual: float) -> None:
+    path = tmp_path / "list"
+    with opened(path, "wb") as file:
+        for part in _pods(name, 120_000):
+            file.write(part)
+    assert "take far more memory than those of a cluster" in refused(*planned(path), usual + 500)
+
+
+def test_short_values_on_standard_input_are_refused(tmp_path: Path, usual: float) -> None:
+    path = tmp_path / "list.gz"
+    with gzip.open(path, "wb", 1) as packed:
+        for part in _pods("tolerations", 120_000):
+            packed.write(part)
+    with path.open("rb") as file:
+        assert "take far more memory" in refused(*planned(Path("-"), file), usual + 500)
+
+
+@pytest.mark.parametrize("name", SHORT_VALUES)
+def test_an_item_of_many_values_is_refused(name: str, tmp_path: Path, usual: float) -> None:
+    path = tmp_path / "list"
+    path.write_bytes(b"".join(islice(_pods(name, 300_000), 2)) + b"]}")
+    assert "an object has more than 250,000 values" in refused(*planned(path), usual)
 
 
 def test_a_string_of_2_gigabytes_is_refused(usual: float) -> None:
