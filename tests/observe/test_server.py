@@ -128,7 +128,7 @@ def test_the_json_status_has_the_whole_state(pages: ServedPages) -> None:
         "nodesByReason": {"no-controller": 1, "pod-disruption-budget": 1},
         "inSequence": None,
         "onDemandNodes": 2,
-        "pending": {"pods": 0, "cpu": 0, "memory": 0},
+        "pending": {"pods": 0, "cpu": 0, "memory": 0, "buffered": 0},
         "potentialSavings": None,
         "nodes": [
             {
