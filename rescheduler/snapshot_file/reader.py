@@ -60,7 +60,7 @@ def _read_reduced(path: str, scheduling: Scheduling) -> Snapshot:
 
 #: The memory that objects may take before it is compared with the text.
 _FREE: Final = 256 << 20
-#: The maximum memory for each byte of the text, and of the file. Those of clusters take less than 1, and 20 if compressed.
+#: The maximum memory for each byte of the text, and of the file. Clusters take less than 1, and 20 if compressed.
 _PER_TEXT: Final = 4
 _PER_FILE: Final = 100
 _MEASURED: Final = 1 << 20  #: bytes of text between two measurements

@@ -51,7 +51,7 @@ def test_the_room_of_a_nominated_pod_is_left_to_it_and_used_after_it(cluster: Co
         cluster.apply([pod("urgent", cpu="3", priorityClassName="urgent", nodeSelector=ON_SPOT)])
         observer.eventually(lambda: nominated(observer), "the nomination")
         with Daemon(cluster, *FLAGS) as daemon:
-            taken = {"pods": 1, "cpu": 3000, "memory": 64 << 20}
+            taken = {"pods": 1, "cpu": 3000, "memory": 64 << 20, "buffered": 0}
             observer.eventually(lambda: pending(daemon) == taken, "the room that is taken", never=observer.evictions)
             assert not daemon.logged("pending-pods")
             observer.stays(observer.markings, [], seconds=3)

@@ -130,14 +130,8 @@ def test_the_daemon_and_a_service_keep_the_minimum(cluster: ControlPlane, observ
             observer.stays(pool.ordered, ["od-1"])
 
 
-@pytest.mark.parametrize("shared", [True, False], ids=["with the Lease", "without"])
-def test_the_proxy_and_a_service_keep_the_minimum(
-    cluster: ControlPlane, observer: Observer, tmp_path: Path, shared: bool
-) -> None:
-    """The service is asked for the other machine when the proxy is about to order its own.
-
-    Without the Lease both machines end, which shows that they order at the same moment.
-    """
+def test_the_proxy_and_a_service_keep_the_minimum(cluster: ControlPlane, observer: Observer, tmp_path: Path) -> None:
+    """The service is asked for the other machine when the proxy is about to order its own."""
     with machines(observer, tmp_path, 2, 1) as pool:
         observer.open_all()
         (first, other) = sorted(pool.server.pool.machines(), key=lambda machine: machine.name)
@@ -150,7 +144,7 @@ def test_the_proxy_and_a_service_keep_the_minimum(
         (tmp_path / "proxy.json").write_text(msgspec.json.encode(document).decode())
         section = {"id": "od", "backend": {"url": pool.server.url}, "minSize": 1, **paces}
         (tmp_path / "cloud.json").write_text(msgspec.json.encode({"pools": [section]}).decode())
-        own = in_cluster(cluster) if shared else ()
+        own = in_cluster(cluster)
         options = ("--host=127.0.0.1", "--port=0", "--listen-address=127.0.0.1:0", "--namespace=default", "-v=3")
         with (
             Service(tmp_path, "--cloud-provider=cloudpool", "--cloud-config=cloud.json", *own) as service,
@@ -167,6 +161,5 @@ def test_the_proxy_and_a_service_keep_the_minimum(
             observer.eventually(lambda: "removing" in observer.marks().get("od-1", ""), "the intent of the proxy")
             outcome = provider.delete_nodes("od", [node_of(other)], deadline=CLOCK.monotonic() + 60)["od-2"]
             answered = answer.result().status_code
-            assert left(pool.server) == (1 if shared else 0), (outcome, answered)
-            if shared:
-                assert isinstance(outcome, Refused) is (answered == httpx2.codes.OK), (outcome, answered)
+            assert left(pool.server) == 1, (outcome, answered)
+            assert isinstance(outcome, Refused) is (answered == httpx2.codes.OK), (outcome, answered)

@@ -174,6 +174,7 @@ WITHOUT_A_CASE = {
     "_expendable": "no pod is expendable there",
     "_safe_to_evict": "it blocks nothing",
     "_namespace_excluded": "a flag of the daemon",
+    "_replicas_not_ready": "a rule of plan and explain; the drain itself waits for the pods of a StatefulSet",
     "_single_replica": "a flag of the daemon",
     "_custom_controller": "a flag of the daemon",
     "_job": "a flag of the daemon",

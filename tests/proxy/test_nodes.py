@@ -37,9 +37,20 @@ def marks(here: LoopWorld) -> dict[str, Intent | None]:
 
 def test_a_silent_watch_holds_removals() -> None:
     with world(node("od-1")) as here:
-        assert cluster_nodes(here).why_unusable() == ""
+        nodes = cluster_nodes(here)
+        nodes.end_sweep()
+        assert nodes.why_unusable() == ""
         here.watch_ages = {"Pod": 151.0}
-        assert cluster_nodes(here).why_unusable() == "Pod: no event or bookmark for 151 s"
+        assert nodes.why_unusable() == "Pod: no event or bookmark for 151 s"
+
+
+def test_nothing_is_removed_before_a_sweep_or_while_marks_of_an_interrupted_drain_are_left() -> None:
+    mark = Intent(HOLDER, Step.DRAINING, START, until=START + timedelta(minutes=3))
+    with world(node("od-1", annotations={ANNOTATION: mark.dump()}), node("od-2")) as here:
+        nodes = cluster_nodes(here)
+        assert nodes.why_unusable() == "interrupted drains of an earlier process have not been looked for yet"
+        nodes.end_sweep()
+        assert nodes.why_unusable() == "node od-1 has the marks of an interrupted drain, which are being removed"
 
 
 def test_nodes_with_pods_of_an_owner_that_is_set_aside_are_no_victims() -> None:

@@ -80,6 +80,9 @@ def choose(view: ClusterView, nodes: Iterable[str], limit: int) -> Planning:
     return plan_removals(nodes, limit, planner.round(circumstances))
 
 
+_NOT_SWEPT: Final = "interrupted drains of an earlier process have not been looked for yet"
+
+
 class ClusterNodes:
     """The watched cluster (implements `removal.NodeOperations`)."""
 
@@ -100,8 +103,13 @@ class ClusterNodes:
         self._clock, self._holder, self._report = access.clock, access.holder, report
         self._stop, self._owed = stop, owed
         self._marks: dict[str, NodeMarks] = {}  # of the nodes of the last call of `taint`
+        self.not_swept = _NOT_SWEPT  #: why drains that were interrupted may not have ended; "" after a sweep
 
     def why_unusable(self) -> str:
+        return self.why_unknown() or self.not_swept
+
+    def why_unknown(self) -> str:
+        """Return why the watched state cannot be used, or ""."""
         return self._view.why_unusable() or self._view.stale()
 
     def owed(self) -> str:
@@ -113,6 +121,14 @@ class ClusterNodes:
     def draining(self) -> Collection[str]:
         """Return the nodes with our marks for which no machine termination was requested."""
         return self._marked(Step.DRAINING)
+
+    def end_sweep(self) -> None:
+        """Wait briefly until the watched state no longer shows our marks. No drain may start before that."""
+        self.wait_for_release()
+        left = sorted(self.draining())
+        self.not_swept = (
+            f"node {left[0]} has the marks of an interrupted drain, which are being removed" if left else ""
+        )
 
     def wait_for_release(self) -> None:
         """Wait briefly until the watched state no longer shows our marks."""
@@ -272,7 +288,7 @@ class ProxyService:
         During an update, which starts with a sweep, nothing is done.
         """
         self._report(WatchAges(self._view.ages()))
-        if self._nodes.why_unusable():
+        if self._nodes.why_unknown():
             return False
         if self._lock.acquire(blocking=False):
             try:
@@ -282,8 +298,13 @@ class ProxyService:
         return True
 
     def _tidy(self, *, ignore_intervals: bool = False) -> None:
-        """Sweep once. Errors are reported and not raised; the next sweep retries. *ignore_intervals* as in `sweep`."""
-        if self._nodes.why_unusable():
+        """Sweep once. Errors are reported and not raised; the next sweep retries. *ignore_intervals* as in `sweep`.
+
+        An update that follows fails unless the sweep has succeeded: the drain that a killed process left behind may
+        have evicted pods, and its marks are like our own.
+        """
+        self._nodes.not_swept = _NOT_SWEPT
+        if self._nodes.why_unknown():
             return
         try:
             self._view.catch_up()
@@ -292,7 +313,8 @@ class ProxyService:
         except Exception as error:
             log.exception("a sweep failed with an internal error")
             self._report(Trouble(ErrorKind.ROUND, f"{type(error).__name__}: {error}"))
-        self._nodes.wait_for_release()
+            return
+        self._nodes.end_sweep()
 
     def _methods(self, limits: Limits) -> RemovalMethods:
         """Return the methods of removing machines. Each one that deletes machines has a drainer, also for sweeps."""
