@@ -167,7 +167,11 @@ class ClusterQueries:
         for node in nodes[on_demand:]:
             node["spec"]["unschedulable"] = True  # from the beginning: the scheduler sees later changes with a delay
         self._plane.apply(nodes)
-        self.eventually(lambda: len(self._ready(CORDON)) == on_demand + spot, "nodes Ready")
+        self.nodes_ready(on_demand + spot)
+
+    def nodes_ready(self, count: int) -> None:
+        """Wait until *count* nodes are Ready: before that, the scheduler prefers none of them."""
+        self.eventually(lambda: len(self._ready(CORDON)) == count, "nodes Ready")
 
     def open_spot(self) -> None:
         """Let pods run on spot nodes, when no pod was created in the current second.

@@ -21,6 +21,7 @@ def scene(cluster: ControlPlane, queries: ClusterQueries) -> None:
     cluster.apply([on_demand(f"on-demand-{number}", taints=taints) for number in (1, 2)])
     cluster.apply([spot(f"spot-{number}", labels=pool("a"), unschedulable=True) for number in (1, 2)])
     cluster.apply([spot("spot-3", labels=pool("b"), allocatable=small, unschedulable=True)])
+    queries.nodes_ready(5)
     apps = {"few": 1, "many": 2}
     cluster.apply([pdb(app, max_unavailable=0) for app in apps])
     cluster.apply([deployment(app, apps[app], affinity=prefers(f"on-demand-{apps[app]}")) for app in apps])
