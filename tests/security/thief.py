@@ -282,6 +282,7 @@ NO_RIGHT: Final[dict[str, Try]] = {
     "read the API server's logs": Try("GET", "/logs/"),
 }
 
+STATE: Final = "the ConfigMaps with the state may not become immutable"
 METADATA: Final = "of the metadata, only annotations may be changed"
 ANNOTATIONS: Final = "only annotations with the prefix spot-rescheduler/ may be changed"
 SPEC: Final = "of a Node's spec, only taints and unschedulable may be changed"
@@ -398,6 +399,8 @@ LIMITED: Final[dict[str, tuple[Try, str]]] = {
         apply(MEMORY, "ConfigMap", metadata={"labels": {"grafana_dashboard": "1"}}),
         METADATA,
     ),
+    "patch the memory: immutable": (merge(MEMORY, immutable=True), STATE),
+    "patch the ledger: immutable, server-side apply": (apply(SAVINGS, "ConfigMap", immutable=True), STATE),
     "patch the ledger: finalizers": (merge(SAVINGS, metadata={"finalizers": ["a.b/x"]}), METADATA),
 }
 
