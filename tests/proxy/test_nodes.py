@@ -12,6 +12,7 @@ from rescheduler.errors import MarkLost, NotFound, Retryable
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import DrainContext, Threads
 from rescheduler.execution.drainer import Drainer
+from rescheduler.kube.cluster import NodeEdit
 from rescheduler.planning.movements import OwnerWait
 from rescheduler.planning.outcome import Reason
 from rescheduler.providers.none import NoProvider
@@ -51,6 +52,16 @@ def test_nothing_is_removed_before_a_sweep_or_while_marks_of_an_interrupted_drai
         assert nodes.why_unusable() == "interrupted drains of an earlier process have not been looked for yet"
         nodes.end_sweep()
         assert nodes.why_unusable() == "node od-1 has the marks of an interrupted drain, which are being removed"
+
+
+def test_marks_that_only_a_late_watch_shows_hold_nothing() -> None:
+    mark = Intent(HOLDER, Step.DRAINING, START, until=START + timedelta(minutes=3))
+    with world(node("od-1", annotations={ANNOTATION: mark.dump()}), node("od-2")) as here:
+        nodes, marked = cluster_nodes(here), here.node("od-1")
+        here.edit_node("od-1", "uid-od-1", NodeEdit(annotate={ANNOTATION: None}))
+        here.hide_change("od-1", marked)
+        nodes.end_sweep()
+        assert (nodes.draining(), nodes.why_unusable()) == ({"od-1"}, "")
 
 
 def test_nodes_with_pods_of_an_owner_that_is_set_aside_are_no_victims() -> None:

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from predicates.objects import Node
 from rescheduler.clock import Clock, SteadyClock, SystemClock
 from rescheduler.cloudpool.pool import CloudPool, Ending, OrderResult
 from rescheduler.cloudpool.provider import CloudpoolProvider
@@ -123,9 +124,9 @@ class ClusterNodes:
         return self._marked(Step.DRAINING)
 
     def end_sweep(self) -> None:
-        """Wait briefly until the watched state no longer shows our marks. No drain may start before that."""
+        """Wait briefly until the watched state no longer shows our marks. No drain may start while nodes have them."""
         self.wait_for_release()
-        left = sorted(self.draining())
+        left = [name for name in sorted(self.draining()) if self._is_marked(name)]  # the watch may be late
         self.not_swept = (
             f"node {left[0]} has the marks of an interrupted drain, which are being removed" if left else ""
         )
@@ -138,8 +139,20 @@ class ClusterNodes:
                 break
 
     def _marked(self, step: Step) -> Collection[str]:
-        intents = ((name, actions.read(node)) for name, node in self._view.nodes().items())
-        return {name for name, mark in intents if mark and mark.holder == self._holder and mark.step is step}
+        return {name for name, node in self._view.nodes().items() if self._has_mark(node, step)}
+
+    def _has_mark(self, node: Node, step: Step) -> bool:
+        mark = actions.read(node)
+        return mark is not None and mark.holder == self._holder and mark.step is step
+
+    def _is_marked(self, name: str) -> bool:
+        """Return whether a node has our mark of a drain now, or may have it."""
+        try:
+            return self._has_mark(self._access.cluster.node(name), Step.DRAINING)
+        except NotFound:
+            return False
+        except ReschedulerError:
+            return True
 
     def refs(self) -> Sequence[NodeRef]:
         control = frozenset(control_plane_nodes(self._state.snapshot()))
