@@ -50,7 +50,7 @@ def test_nothing_is_removed_before_a_sweep_or_while_marks_of_an_interrupted_drai
     with world(node("od-1", annotations={ANNOTATION: mark.dump()}), node("od-2")) as here:
         nodes = cluster_nodes(here)
         assert nodes.why_unusable() == "interrupted drains of an earlier process have not been looked for yet"
-        nodes.end_sweep()
+        nodes.sweep = nodes.end_sweep
         assert nodes.why_unusable() == "node od-1 has the marks of an interrupted drain, which are being removed"
 
 

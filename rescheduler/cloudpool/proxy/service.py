@@ -105,9 +105,14 @@ class ClusterNodes:
         self._stop, self._owed = stop, owed
         self._marks: dict[str, NodeMarks] = {}  # of the nodes of the last call of `taint`
         self.not_swept = _NOT_SWEPT  #: why drains that were interrupted may not have ended; "" after a sweep
+        self.sweep: Callable[[], None] = lambda: None  #: ends them
 
     def why_unusable(self) -> str:
-        return self.why_unknown() or self.not_swept
+        if why := self.why_unknown():
+            return why
+        if self.not_swept:  # the watched state was not usable, or a request failed, when the update began
+            self.sweep()
+        return self.not_swept
 
     def why_unknown(self) -> str:
         """Return why the watched state cannot be used, or ""."""
@@ -291,9 +296,10 @@ class ProxyService:
         methods = self._methods(limits)
         access = self._access(NoProvider())
         self._nodes = ClusterNodes(self._view, state, access, report, standing.stop, self._failed.owed)
+        self._nodes.sweep = partial(self._tidy, ignore_intervals=True)
         self._lock = threading.Lock()
         updates = PoolUpdates(self.pool, self._nodes, methods, file.server.update_timeout, standing.stop)
-        self.updates = ExclusiveUpdates(updates, self._lock, partial(self._tidy, ignore_intervals=True))
+        self.updates = ExclusiveUpdates(updates, self._lock, self._nodes.sweep)
 
     def sweep(self) -> bool:
         """Finish requested removals and roll back abandoned drains; return whether the cluster's state allowed that.
@@ -313,7 +319,7 @@ class ProxyService:
     def _tidy(self, *, ignore_intervals: bool = False) -> None:
         """Sweep once. Errors are reported and not raised; the next sweep retries. *ignore_intervals* as in `sweep`.
 
-        An update that follows fails unless the sweep has succeeded: the drain that a killed process left behind may
+        An update that follows repeats a sweep that failed, or fails: the drain that a killed process left behind may
         have evicted pods, and its marks are like our own.
         """
         self._nodes.not_swept = _NOT_SWEPT
