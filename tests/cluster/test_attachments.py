@@ -31,22 +31,26 @@ def database(name: str = "db") -> Json:
     return statefulset(name, annotations=WAITING, **mounts("data"))
 
 
-@pytest.mark.parametrize("workload", [database(), deployment("db", annotations=WAITING, **mounts("data"))])
+@pytest.mark.parametrize(
+    ("workload", "volume"),
+    [(database(), "data"), (deployment("db", annotations=WAITING, **mounts("files")), "files")],
+    ids=["StatefulSet", "Deployment"],
+)
 def test_the_drain_waits_until_the_volume_is_detached_and_attached(
-    cluster: ControlPlane, observer: Observer, workload: Json
+    cluster: ControlPlane, observer: Observer, workload: Json, volume: str
 ) -> None:
     observer.nodes(1, 2)
-    cluster.apply(disk("data"))
+    cluster.apply(disk(volume))
     with Attacher(cluster, detach_seconds=5) as attacher:
         observer.start_on(NODE_1, workload, pods=1)
         observer.running(1)
-        assert attacher.attached() == {"disk-data": NODE_1}
+        assert attacher.attached() == {f"disk-{volume}": NODE_1}
         observer.open_all()
         with Daemon(cluster, *FLAGS):
             observer.eventually(lambda: "NodeDrained" in observer.events(NODE_1), f"{NODE_1} drained")
             observer.running(1)
             [node] = observer.places("db")
-            assert attacher.attached() == {"disk-data": node}
+            assert attacher.attached() == {f"disk-{volume}": node}
             assert node.startswith("spot-")
             assert "DrainFailed" not in observer.events(NODE_1)
             assert len(observer.evictions()) == 1
