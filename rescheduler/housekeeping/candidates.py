@@ -19,6 +19,7 @@ from rescheduler.housekeeping.drain_history import DrainHistory
 from rescheduler.planning.controllers import ControllerState
 from rescheduler.planning.outcome import Blocker, Plan, PodRef, Reason, Rejected
 from rescheduler.planning.policy import Policy
+from rescheduler.planning.rules.minimum import while_not_ready
 from rescheduler.planning.rules.pod_rules import NOT_RECREATED
 from rescheduler.planning.rules.pod_traits import job_blockers
 
@@ -168,8 +169,7 @@ class Candidates:
             pods = [pod for pod in movers if pod.owner is not None and (pod.namespace, pod.owner.uid) in state.owners]
             for pod in pods:
                 if unready := self._unready(state, pod):
-                    detail = f"pods of {state.controller} are moved only while all other replicas are Ready: {unready}"
-                    blockers.append(Blocker(Reason.REPLICAS_NOT_READY, detail, pod.key))
+                    blockers.append(while_not_ready(str(state.controller), unready, pod.key))
                     break
         return tuple(blockers)
 

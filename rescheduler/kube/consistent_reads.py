@@ -208,7 +208,7 @@ class _ItemCodec(JsonCodec):
 
     def __init__(self, kind: str, api_version: str) -> None:
         super().__init__(kind, Interner())
-        self._head = msgspec.json.encode({"apiVersion": api_version, "kind": kind})[:-1] + b","
+        self._head = _head(kind, api_version)
 
     def decode(self, raw: Raw) -> Object:
         """Return the item as bytes. Raises WireError."""
@@ -217,6 +217,11 @@ class _ItemCodec(JsonCodec):
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise WireError(unreadable(self.kind, raw, str(error))) from error
         return cast("Object", self._head + reduced[1:])
+
+
+def _head(kind: str, api_version: str) -> bytes:
+    """Return the start of an item, up to the fields of the object."""
+    return msgspec.json.encode({"apiVersion": api_version, "kind": kind})[:-1] + b","
 
 
 def items(client: Client, clock: Clock, warn: Callable[[str], None]) -> Iterator[bytes]:
@@ -235,8 +240,7 @@ def items(client: Client, clock: Clock, warn: Callable[[str], None]) -> Iterator
         yield from cast("list[bytes]", listing.objects)
     yield from _buffers(client, warn)
     for groups in unwatched.GroupsOfAutoscaler(client, clock, warn).read():
-        head = {"apiVersion": "spot-rescheduler/v1", "kind": unwatched.AUTOSCALER_GROUPS}
-        yield msgspec.json.encode(head)[:-1] + b"," + msgspec.json.encode(groups)[1:]
+        yield _head(unwatched.AUTOSCALER_GROUPS, "spot-rescheduler/v1") + msgspec.json.encode(groups)[1:]
 
 
 def _of_groups(client: Client, warn: Callable[[str], None]) -> Iterator[Resource]:
@@ -257,8 +261,7 @@ def _buffers(client: Client, warn: Callable[[str], None]) -> Iterator[bytes]:
         return
     group, kind = unwatched.BUFFERS
     for buffer in buffers:
-        head = {"apiVersion": f"{group}/v1beta1", "kind": kind}
-        yield msgspec.json.encode(head)[:-1] + b"," + _other(kind, Raw(msgspec.json.encode(buffer)))[1:]
+        yield _head(kind, f"{group}/v1beta1") + _other(kind, Raw(msgspec.json.encode(buffer)))[1:]
 
 
 def version_item(version: str) -> bytes:

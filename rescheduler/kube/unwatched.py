@@ -238,6 +238,10 @@ def _shared_volumes(spec: PodSpec, claims: Collection[str]) -> tuple[Volume, ...
 #: Seconds until the groups are read again.
 REREAD_SECONDS: Final = 60.0
 
+_NODE_POOLS: Final = (KARPENTER, "NodePool")
+#: Group and kind of CapacityBuffers.
+BUFFERS: Final = ("autoscaling.x-k8s.io", "CapacityBuffer")
+
 #: The resource of each API group and kind.
 KINDS: Final[Mapping[tuple[str, str], str]] = {
     (KUBERNETES, "PodGroup"): "podgroups",
@@ -246,12 +250,9 @@ KINDS: Final[Mapping[tuple[str, str], str]] = {
     (OLD_COSCHEDULING, "PodGroup"): "podgroups",
     (VOLCANO, "PodGroup"): "podgroups",
     (LEADER_WORKER_SETS, "LeaderWorkerSet"): "leaderworkersets",
-    (KARPENTER, "NodePool"): "nodepools",
-    ("autoscaling.x-k8s.io", "CapacityBuffer"): "capacitybuffers",
+    _NODE_POOLS: "nodepools",
+    BUFFERS: "capacitybuffers",
 }
-_NODE_POOLS: Final = (KARPENTER, "NodePool")
-#: Group and kind of CapacityBuffers.
-BUFFERS: Final = ("autoscaling.x-k8s.io", "CapacityBuffer")
 
 _Read: TypeAlias = PodGroup | GangWorkload | LeaderWorkerSet | NodePool | CapacityBuffer
 

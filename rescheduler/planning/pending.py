@@ -291,22 +291,21 @@ def _template_of(buffer: CapacityBuffer, snapshot: Snapshot) -> PodTemplate | No
     if (scaled := buffer.spec.scalable_ref) is None:
         return None
     if scaled.kind == "Deployment":
-        workload = next(_replica_sets(scaled.name, namespace, snapshot), None)
-        return workload.spec.template if workload is not None else None
+        sets = _replica_sets(scaled.name, namespace, snapshot)
+        newest = max(sets, key=lambda each: each.metadata.creation_timestamp or "", default=None)
+        return newest.spec.template if newest is not None else None
     key = f"{namespace}/{scaled.name}"
     found = snapshot.of(scaled.kind).get(key) if scaled.kind in ("ReplicaSet", "StatefulSet") else None
     return found.spec.template if isinstance(found, ReplicaSet | StatefulSet) else None
 
 
 def _replica_sets(deployment: str, namespace: str, snapshot: Snapshot) -> Iterator[ReplicaSet]:
-    """Yield the ReplicaSets of a Deployment, the newest first."""
-    sets = [each for each in snapshot.of("ReplicaSet").values() if isinstance(each, ReplicaSet)]
-    for each in sorted(sets, key=lambda each: each.metadata.creation_timestamp or "", reverse=True):
-        owners = each.metadata.owner_references
-        if each.metadata.namespace == namespace and any(
-            owner.controller and (owner.kind, owner.name) == ("Deployment", deployment) for owner in owners
-        ):
-            yield each
+    """Yield the ReplicaSets of a Deployment."""
+    for each in snapshot.of("ReplicaSet").values():
+        if isinstance(each, ReplicaSet) and each.metadata.namespace == namespace:
+            owners = (owner for owner in each.metadata.owner_references if owner.controller)
+            if any((owner.kind, owner.name) == ("Deployment", deployment) for owner in owners):
+                yield each
 
 
 def without_due(queued: Iterable[Pod], due: Iterable[Pod]) -> list[Pod]:

@@ -305,16 +305,17 @@ def groups_at_minimum(snapshot: Snapshot, freed: Sequence[str]) -> dict[str, tup
     return blockers
 
 
-#: Labels with the name of the group, or with a part of it.
+_EKS_GROUP: Final = "eks.amazonaws.com/nodegroup"
+
+#: Labels with the name of the group.
 _GROUP_LABELS: Final = (
     "autoscaling.k8s.io/nodegroup",
     "cloud.google.com/gke-nodepool",
     "kubernetes.azure.com/agentpool",
-    "eks.amazonaws.com/nodegroup",
+    _EKS_GROUP,
     "doks.digitalocean.com/node-pool-id",
     "hcloud/node-group",
 )
-_EKS_GROUP: Final = "eks.amazonaws.com/nodegroup"
 _EKSCTL_GROUP: Final = "alpha.eksctl.io/nodegroup-name"
 _KOPS_GROUP: Final = "kops.k8s.io/instancegroup"
 

@@ -206,11 +206,13 @@ def replicas_not_ready(pod: Pod, unready: Mapping[OwnerKey, Sequence[str]]) -> B
     others = [key for key in unready.get(owner_key(pod), ()) if key != pod.key]
     if pod.owner is None or not others:
         return None
-    detail = (
-        f"pods of {pod.namespace}/{pod.owner.kind}/{pod.owner.name} are moved only while all other replicas are Ready: "
-        f"{min(others)} is not Ready"
-    )
-    return Blocker(Reason.REPLICAS_NOT_READY, detail)
+    return while_not_ready(f"{pod.namespace}/{pod.owner.kind}/{pod.owner.name}", f"{min(others)} is not Ready")
+
+
+def while_not_ready(controller: str, unready: str, pod: str = "") -> Blocker:
+    """Return the blocker of a *pod* of *controller*, of which others are not Ready, as *unready* says."""
+    detail = f"pods of {controller} are moved only while all other replicas are Ready: {unready}"
+    return Blocker(Reason.REPLICAS_NOT_READY, detail, pod)
 
 
 def _blocker(pod: Pod, detail: str) -> Blocker:
