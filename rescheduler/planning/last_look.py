@@ -59,7 +59,7 @@ class OrderTerms:
     preempted: Callable[[], tuple[Debt, ...]] = tuple
 
     def at_present(self) -> "OrderTerms":
-        """Return the terms with the debts of this moment."""
+        """Return the terms with the debts to controllers of pods that have been preempted by now."""
         known = {debt.controller for debt in self.debts}
         return replace(self, debts=(*self.debts, *(debt for debt in self.preempted() if debt.controller not in known)))
 

@@ -150,8 +150,8 @@ class PendingRoom:
             pods = "a pending pod goes" if count == 1 else f"{count} pending pods go"
             yield Blocker(Reason.PENDING_POD, f"{pods} there: no {targets} accepts {'it' if count == 1 else 'them'}")
         if buffer := self.buffers_on.get(row):
-            text = f"it has room that CapacityBuffer {buffer} keeps free, and no {targets} has"
-            yield Blocker(Reason.CAPACITY_BUFFER, f"{text}: an autoscaler would add a node for it")
+            text = f"CapacityBuffer {buffer} keeps room free there, and no {targets} has room for it"
+            yield Blocker(Reason.CAPACITY_BUFFER, f"{text}: an autoscaler would add a node")
 
     @property
     def classes(self) -> frozenset[PodClass]:

@@ -298,8 +298,8 @@ def test_a_node_with_the_only_room_for_a_buffer_stays() -> None:
     [blocker] = verdict.blockers
     assert blocker.reason == "capacity-buffer"
     assert blocker.detail == (
-        "it has room that CapacityBuffer default/spare keeps free, and no spot node has: an autoscaler would add a "
-        "node for it"
+        "CapacityBuffer default/spare keeps room free there, and no spot node has room for it: an autoscaler would add "
+        "a node"
     )
     later = [node("od-2", ON_DEMAND, cpu="8"), pod("app-2", "od-2", cpu="4")]
     assert reasons(planned(*later, keeps)).keys() == {"od-2"}  # the room is on the node that is drained last
