@@ -23,9 +23,9 @@ from predicates.objects import (
     ResourceRequirements,
 )
 from predicates.quantity import Quantity, QuantityError, parse
-from predicates.scheduler import Rule, SchedulerVersion
 from predicates.selectors import key_errors
 from predicates.texts import shown
+from predicates.versions import Rule, SchedulerVersion
 
 Quantities: TypeAlias = dict[str, Quantity]
 

@@ -8,8 +8,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from predicates.scheduler import NEWEST, ConfiguredProfile, Scheduler, UnknownPlugin, nearest, parse_minor
+from predicates.scheduler import ConfiguredProfile, Scheduler, UnknownPlugin
 from predicates.texts import is_name, quoted
+from predicates.versions import NEWEST, nearest, parse_minor
 from rescheduler.errors import UsageError
 
 JSON: Final = "application/json"

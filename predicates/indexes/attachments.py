@@ -21,9 +21,9 @@ from predicates.csi import (
 from predicates.nodes import Flags, Numbers
 from predicates.objects import CSINode, PodClass, VolumeAttachment
 from predicates.placed import Watchers
-from predicates.scheduler import Rule
 from predicates.snapshot import Snapshot
 from predicates.storage import find_volume
+from predicates.versions import Rule
 
 # The nodes' CSINode objects, as columns.
 

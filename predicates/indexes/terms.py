@@ -6,8 +6,8 @@ from functools import lru_cache
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from predicates.objects import PodAffinityTerm, PodClass, WeightedPodAffinityTerm
-from predicates.scheduler import Rule, SchedulerVersion
 from predicates.selectors import Pair, Selector, compile_selector, joined
+from predicates.versions import Rule, SchedulerVersion
 
 # Pod selectors with namespaces, and lookups in both directions: from selector to classes and from class to selectors.
 #

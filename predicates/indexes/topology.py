@@ -22,9 +22,9 @@ from predicates.indexes.terms import (
 )
 from predicates.objects import Namespace, PodClass, TopologySpreadConstraint
 from predicates.placed import Watchers
-from predicates.scheduler import SchedulerVersion
 from predicates.selectors import NOTHING, Selector
 from predicates.snapshot import Snapshot
+from predicates.versions import SchedulerVersion
 
 _T = TypeVar("_T")
 

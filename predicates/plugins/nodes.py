@@ -21,9 +21,9 @@ from predicates.objects import (
     Taint,
     Toleration,
 )
-from predicates.scheduler import Rule
 from predicates.selectors import Pair
 from predicates.snapshot import Snapshot
+from predicates.versions import Rule
 
 # NodeName: a pod with ``spec.nodeName`` fits only that node (``nodename/node_name.go``).
 

@@ -12,8 +12,9 @@ from predicates.node_selectors import all_terms_valid, node_selector_mask
 from predicates.nodes import PODS, Rows
 from predicates.objects import Amounts, DeviceClass, PodClass, PodResourceClaim, ResourceClaim
 from predicates.requests import is_extended
-from predicates.scheduler import Profile, Rule
+from predicates.scheduler import Profile
 from predicates.snapshot import Snapshot
+from predicates.versions import Rule
 
 # Extended resources backed by DRA (KEP-5004): a DeviceClass can provide its devices as an extended resource.
 

@@ -15,7 +15,6 @@ from predicates.indexes.claims import BoundVolume, PodClaims, PodClaimsIndex, Po
 from predicates.indexes.unbound_volumes import UnboundVolumes, assumed_conflicts
 from predicates.nodes import MISSING, Flags, Ids, NodeTable, Rows
 from predicates.objects import CSIDriver, PersistentVolume, PersistentVolumeClaim, PodClass
-from predicates.scheduler import Rule
 from predicates.selectors import compile_selector
 from predicates.snapshot import Snapshot
 from predicates.storage import (
@@ -34,6 +33,7 @@ from predicates.storage import (
     selected_rows,
     storage_class_name,
 )
+from predicates.versions import Rule
 
 # VolumeRestrictions: disks that pods on a node cannot share, and claims that only one pod can use.
 #

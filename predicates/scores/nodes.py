@@ -16,11 +16,12 @@ from predicates.node_selectors import node_selector_mask
 from predicates.nodes import CPU, MEMORY, Numbers
 from predicates.objects import NodeSelector, PersistentVolumeClaim
 from predicates.requests import scored
-from predicates.scheduler import Rule, ScoringStrategy
+from predicates.scheduler import ScoringStrategy
 from predicates.scores.frame import MAX_SCORE, ScoringRequest, Shape, broken_line, normalized
 from predicates.snapshot import Snapshot
 from predicates.storage import capacity as storage_capacity
 from predicates.storage import find_volume, free_storage, requested_size, storage_class_name
+from predicates.versions import Rule
 
 # TaintToleration: prefer nodes with fewer intolerable ``PreferNoSchedule`` taints (``taint_toleration.go``).
 

@@ -13,9 +13,6 @@ from predicates.node_selectors import valid_term
 from predicates.objects import Int32, NodeAffinity, TopologySpreadConstraint
 from predicates.scheduler import (
     DEFAULT_NAME,
-    NEWEST,
-    VERSIONS,
-    WEIGHTS,
     ConfiguredProfile,
     PluginSet,
     Profile,
@@ -25,6 +22,7 @@ from predicates.scheduler import (
 )
 from predicates.selectors import key_errors
 from predicates.texts import shown
+from predicates.versions import NEWEST, VERSIONS, WEIGHTS
 from rescheduler.errors import ConfigError, UsageError
 from rescheduler.net import config_files
 from rescheduler.net.config_files import Section

@@ -16,8 +16,8 @@ import click
 
 from predicates.quantity import QuantityError
 from predicates.quantity import parse as parse_quantity
-from predicates.scheduler import parse_minor
 from predicates.snapshot import Snapshot
+from predicates.versions import parse_minor
 from rescheduler.cli.console import BLANK, HEADING, Line, styled
 from rescheduler.cli.go_flags import Option
 from rescheduler.cli.output import survival_json

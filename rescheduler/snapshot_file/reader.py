@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from predicates.objects import Object, Pod, PodClass, PodDisruptionBudget, ServerVersion, Unreadable
-from predicates.scheduler import parse_minor
 from predicates.snapshot import Snapshot, key_of
+from predicates.versions import parse_minor
 from predicates.wire import FILE_KINDS, Decoder, Interner, WireError, unreadable
 from rescheduler.errors import InputError
 from rescheduler.settings import Scheduling

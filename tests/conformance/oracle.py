@@ -9,7 +9,8 @@ from types import TracebackType
 from typing import IO, Self
 
 from devcluster import build
-from predicates.scheduler import VERSIONS, Scheduler
+from predicates.scheduler import Scheduler
+from predicates.versions import VERSIONS
 from tests.conformance.generate.world import Json
 
 

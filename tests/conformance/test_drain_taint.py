@@ -2,7 +2,7 @@
 
 By default (``nodeTaintsPolicy: Ignore``) the domain of a drained node still counts: while it has the fewest pods, it
 keeps the skew of the other domains down, and pods do not spread away from it. KEP-5980 proposes that a domain whose
-nodes are all tainted does not count. The table of versions has its place (:mod:`predicates.scheduler`); once a version
+nodes are all tainted does not count. The table of versions has its place (:mod:`predicates.versions`); once a version
 does so, its row changes here.
 """
 

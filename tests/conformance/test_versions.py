@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import pytest
 
 from predicates.filters import Filters
-from predicates.scheduler import Rule, Scheduler, SchedulerVersion
+from predicates.scheduler import Scheduler
+from predicates.versions import Rule, SchedulerVersion
 from tests.conformance import ours
 from tests.conformance.compare import Comparison, FamilyCounts
 from tests.conformance.generate.world import Json

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from predicates.scheduler import NEWEST, VERSIONS
+from predicates.versions import NEWEST, VERSIONS
 from rescheduler.kube import api_server
 from rescheduler.kube.api_server import SchedulerWatch
 from rescheduler.kube.client import Client

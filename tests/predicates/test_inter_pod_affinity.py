@@ -8,7 +8,8 @@ import pytest
 from predicates.filters import Filters
 from predicates.objects import PodClass
 from predicates.plugins import pods as plugins_pods
-from predicates.scheduler import VERSIONS, Scheduler
+from predicates.scheduler import Scheduler
+from predicates.versions import VERSIONS
 from tests.conformance.builders import node, pod
 from tests.conformance.generate.world import Json
 from tests.predicates.asking import load, reasons

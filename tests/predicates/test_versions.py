@@ -11,8 +11,9 @@ from predicates.filters import Filters
 from predicates.indexes.by_node import NonZero
 from predicates.plugins import volumes
 from predicates.plugins.volumes import REASON
-from predicates.scheduler import NEWEST, OLDEST, VERSIONS, Rule, Scheduler, default_profile, nearest, parse_minor
+from predicates.scheduler import Scheduler, default_profile
 from predicates.snapshot import Snapshot
+from predicates.versions import NEWEST, OLDEST, VERSIONS, Rule, nearest, parse_minor
 from tests.conformance.builders import claim, node, pod, volume
 from tests.conformance.generate.world import Json
 from tests.predicates.asking import load, reasons

@@ -19,10 +19,10 @@ from predicates.indexes.attachments import CSINodes
 from predicates.indexes.claims import PodDisks
 from predicates.nodes import Flags
 from predicates.objects import CSIDriver, PersistentVolume, Pod, PodClass, VolumeAttachment
-from predicates.scheduler import Rule
 from predicates.snapshot import Snapshot
 from predicates.storage import find_claim, find_volume, own_claims
 from predicates.texts import shown
+from predicates.versions import Rule
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.replacements import Replacements
 

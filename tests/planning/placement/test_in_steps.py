@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predicates.objects import Pod, TopologySpreadConstraint
-from predicates.scheduler import NEWEST, Scheduler, default_profile
+from predicates.scheduler import Scheduler, default_profile
+from predicates.versions import NEWEST
 from rescheduler.planning.outcome import Plan, Rejected, Verdict
 from rescheduler.planning.placement.in_steps import eviction_steps, keep_in_steps
 from rescheduler.planning.placement.packing import Placed
