@@ -4,7 +4,7 @@ import gc
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import click
@@ -67,6 +67,7 @@ class ClusterSource:
     snapshot: str | None
     connection: ApiServerConnection
     scheduling: Scheduling
+    _said: set[str] = field(default_factory=set)  #: warnings that were printed
 
     def read(self) -> Snapshot:
         """Read the cluster. Raises the errors of :mod:`rescheduler.snapshot_file.reader` or of the API server.
@@ -105,11 +106,17 @@ class ClusterSource:
         if findings.no_nodes:
             raise NoNodesError(findings.no_nodes)
         for text in (*self.assumptions(snapshot, policy), *filter(None, [findings.both])):
-            _warn(text)
+            self.warn_once(text)
         if incomplete := self.incomplete(snapshot):
             if strict:
                 raise IncompleteError(incomplete)
-            _warn(incomplete)
+            self.warn_once(incomplete)
+
+    def warn_once(self, text: str) -> None:
+        """Print a warning, unless it was printed before."""
+        if text not in self._said:
+            self._said.add(text)
+            warn(f"warning: {text}")
 
     def _read(self) -> Snapshot:
         # Reading creates millions of objects that all stay alive, so garbage collection would only cost time.
@@ -119,15 +126,11 @@ class ClusterSource:
                 return reader.read(self.snapshot, self.scheduling)
             from rescheduler.housekeeping.command_reads import read_cluster  # noqa: PLC0415 - the client is imported on demand
 
-            return read_cluster(self.connection, self.scheduling, _warn)
+            return read_cluster(self.connection, self.scheduling, self.warn_once)
         finally:
             gc.enable()
             gc.freeze()
             gc.set_threshold(_GC_THRESHOLD)  # Most objects created by planning also stay alive.
-
-
-def _warn(text: str) -> None:
-    warn(f"warning: {text}")
 
 
 # Progress messages on standard error, for a person at a terminal.

@@ -18,7 +18,7 @@ from rescheduler.cli.cluster_source import (
     snapshot_option,
     strict_option,
 )
-from rescheduler.cli.console import Line, clear_screen, page_width, say, show, warn
+from rescheduler.cli.console import Line, clear_screen, page_width, say, show
 from rescheduler.cli.glance import (
     SORT_KEYS,
     command_to_try,
@@ -41,7 +41,7 @@ from rescheduler.cli.plan_data import (
 from rescheduler.cli.plan_page import glance, lever_line, nodes_page, page
 from rescheduler.cli.policy_options import policy_options, price_options
 from rescheduler.cli.scheduler_config import with_profiles
-from rescheduler.cli.what_if import comparison, parsed, unknown_schedulers, what_if_json, what_if_option
+from rescheduler.cli.what_if import comparison, parsed, what_if_json, what_if_option
 from rescheduler.clock import Clock, SystemClock, pause
 from rescheduler.errors import UsageError
 from rescheduler.planning.money.prices import PriceList
@@ -177,7 +177,7 @@ def command(
     view = view.listing_nodes(provider)
     from_daemon = of_the_named(named, from_daemon)
     _check(view, from_daemon, snapshot, output, what_if_texts, independent=independent)
-    hypotheses = parsed(what_if_texts, policy, scheduling)
+    hypotheses, notes = parsed(what_if_texts, policy, scheduling)
     source = ClusterSource(snapshot, connection, scheduling)
     provider = replace(provider, nodes=tuple(filter(None, provider.nodes)))
     clock = SystemClock()
@@ -199,8 +199,8 @@ def command(
 
     cluster = _watched(once) if view.watch else once()
     source.warn(cluster.snapshot, policy, strict=strict)
-    for assumption in unknown_schedulers(what_if_texts):
-        warn(f"warning: {assumption}")
+    for note in notes:
+        source.warn_once(note)
 
 
 def _watched(once: Callable[[], PlannedCluster]) -> NoReturn:

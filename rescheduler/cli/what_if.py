@@ -16,6 +16,7 @@ import click
 
 from predicates.quantity import QuantityError
 from predicates.quantity import parse as parse_quantity
+from predicates.scheduler import Scheduler
 from predicates.snapshot import Snapshot
 from predicates.versions import parse_minor
 from rescheduler.cli.console import BLANK, HEADING, Line, styled
@@ -150,37 +151,46 @@ _NUMBER_OR_PERCENT: Final = re.compile(r"[0-9]{1,9}|[0-9]{1,3}%")
 _Parse: TypeAlias = Callable[[Sequence[str]], Hypothesis | None]
 
 
-def parsed(texts: Iterable[str], policy: Policy, known: Scheduling) -> list[Hypothesis]:
-    """Parse all values of ``--what-if`` in the running command. Raises UsageError with the expected syntax."""
+def parsed(texts: Iterable[str], policy: Policy, known: Scheduling) -> tuple[list[Hypothesis], list[str]]:
+    """Parse all values of ``--what-if`` in the running command. *known* is the present scheduler.
+
+    Return the hypotheses, and what is not known about the schedulers among them. Raises UsageError with the expected
+    syntax.
+    """
     params = click.get_current_context().command.params
     hypotheses: list[Hypothesis] = []
+    notes: list[str] = []
     for text in texts:
-        hypothesis = parse(text, policy, params, known)
+        if text.split()[:1] == ["scheduler"]:
+            known, unknown = _scheduler(text, known)
+            hypotheses.append(_rehearsal_of(known))
+            notes += unknown
+            continue
+        hypothesis = parse(text, policy, params)
         if isinstance(hypothesis, SettingChange):  # several settings can change parts of the same field
             policy = replace(policy, **{hypothesis.field: hypothesis.value})
         hypotheses.append(hypothesis)
-    return hypotheses
+    return hypotheses, notes
 
 
-def parse(text: str, policy: Policy, params: Sequence[click.Parameter], known: Scheduling) -> Hypothesis:
-    """Parse one value of ``--what-if``. *params* are the options of the command, for settings, and *known* is
-    the present scheduler.
+def parse(text: str, policy: Policy, params: Sequence[click.Parameter]) -> Hypothesis:
+    """Parse one value of ``--what-if`` that names no scheduler. *params* are the options of the command, for settings.
 
     Raises UsageError with the expected syntax.
     """
-    if not text.isprintable():
-        raise UsageError(f"--what-if {text!r}: expected printable characters")
+    _check_printable(text)
     words = text.split()
-    if words[:1] == ["scheduler"]:
-        if (other := _scheduler(words[1:], known)) is None:
-            raise UsageError(f"--what-if {text!r}: expected {_SCHEDULER}")
-        return other
     form, read = _FORMS.get(words[0] if words else "", ("", None))
     if read is not None:
         if (change := read(words[1:])) is None:
             raise UsageError(f"--what-if {text!r}: expected {form}")
         return change
     return _setting(text, policy, params)
+
+
+def _check_printable(text: str) -> None:
+    if not text.isprintable():
+        raise UsageError(f"--what-if {text!r}: expected printable characters")
 
 
 def _setting(text: str, policy: Policy, params: Sequence[click.Parameter]) -> SettingChange:
@@ -256,25 +266,37 @@ def _amounts(text: str) -> dict[str, str] | None:
     return amounts if positive and len(amounts) == len(pairs) else None
 
 
-def _scheduler(words: Sequence[str], known: Scheduling) -> Hypothesis | None:
-    """Return the change to another version, or to the configuration in a file. *known* is the present scheduler."""
-    if len(words) != 1:
-        return None
-    if (minor := parse_minor(words[0])) is not None:
-        return OtherScheduler(lambda _: replace(known, minor=minor).scheduler(""))
-    if not Path(words[0]).is_file():
-        return None
-    file = scheduling(None, Path(words[0]), ())
-    configured = tuple(profile.name for profile in file.profiles), file.unknown
-    return OtherScheduler(lambda now: replace(file, minor=now.version.minor).scheduler(""), configured)
+def _scheduler(text: str, known: Scheduling) -> tuple[Scheduling, tuple[str, ...]]:
+    """Return the scheduler that *text* describes: *known* with another version, or with the configuration in a file.
+
+    What is not known about its version or its plugins follows.
+    """
+    _check_printable(text)
+    name = text.strip().removeprefix("scheduler").strip()
+    if (minor := parse_minor(name)) is not None:
+        other = replace(known, minor=minor)
+        return other, tuple(filter(None, [other.assumption("")]))
+    if not _is_file(name):
+        raise UsageError(f"--what-if {text!r}: expected {_SCHEDULER}")
+    other = replace(scheduling(None, Path(name), ()), minor=known.minor)
+    return other, other.notes
 
 
-def unknown_schedulers(texts: Iterable[str]) -> Iterator[str]:
-    """Yield a sentence for each scheduler among the changes whose version is not one of the known ones."""
-    for words in map(str.split, texts):
-        minor = parse_minor(words[1]) if len(words) == 2 and words[0] == "scheduler" else None  # noqa: PLR2004
-        if minor is not None and (assumption := Scheduling(minor).assumption("")) is not None:
-            yield assumption
+def _is_file(name: str) -> bool:
+    try:
+        return Path(name).is_file()
+    except OSError:  # the name is too long, or its folder may not be read
+        return False
+
+
+def _rehearsal_of(other: Scheduling) -> OtherScheduler:
+    """Return the change to *other*. Without a version, it has that of the present scheduler."""
+    profiles = tuple(profile.name for profile in other.profiles)
+
+    def rules(now: Scheduler) -> Scheduler:
+        return (other if other.minor is not None else replace(other, minor=now.version.minor)).scheduler("")
+
+    return OtherScheduler(rules, profiles, other.unknown)
 
 
 def _lose_spot(words: Sequence[str]) -> Hypothesis | None:

@@ -441,3 +441,39 @@ def test_a_rehearsal_of_a_configuration_lists_the_verdicts_that_it_changes(
     assert [(each["pod"], each["rejected_by"]) for each in result["pods"]] == [
         ("default/w-1", {"s": f"NodeAffinity: {ENFORCED}"})
     ]
+
+
+def rehearsed(
+    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path, file: Any, items: list[Any], *texts: str
+) -> tuple[dict[str, Any], str]:
+    """Return what the changes *texts* change, in which FILE is the path of the configuration *file*, and the errors."""
+    snapshot, path = tmp_path / "list.json", tmp_path / "an other.yaml"
+    snapshot.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    path.write_text(yaml.safe_dump(file))
+    changes = [f"--what-if={text.replace('FILE', str(path))}" for text in texts]
+    with pytest.raises(SystemExit) as ended:
+        main(["plan", "--snapshot", str(snapshot), "-o", "json", *changes])
+    out, err = capfdbinary.readouterr()
+    assert ended.value.code == 0, err
+    return json.loads(out)["what_if"]["scheduler"], err.decode()
+
+
+@pytest.mark.parametrize("texts", [("scheduler FILE", "scheduler 1.35"), ("scheduler 1.35", "scheduler  FILE ")])
+def test_a_version_and_a_configuration_are_rehearsed_together(
+    texts: tuple[str, ...], tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    file = config(profile(args=enforced("a")))
+    result, _ = rehearsed(capfdbinary, tmp_path, file, [*NODES, pod("w-1", "od")], *texts)
+    assert result["version"] == "1.35"
+    assert [each["rejected_by"] for each in result["pods"]] == [{"s": f"NodeAffinity: {ENFORCED}"}]
+
+
+def test_a_rehearsal_names_the_plugins_whose_rules_are_not_known(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    file = config(profile(multiPoint=on("Own")))
+    texts = ("scheduler FILE", "scheduler 1.35")
+    result, err = rehearsed(capfdbinary, tmp_path, file, [*NODES, pod("w-1", "od")], *texts)
+    note = "rescheduler: warning: the rules of Own are not known: pods of scheduler default-scheduler stay"
+    assert err.count(note) == 1
+    assert [[each["reason"] for each in changed["why"]] for changed in result["nodes"]] == [["other-scheduler"]]

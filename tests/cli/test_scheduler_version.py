@@ -125,13 +125,13 @@ def test_flag_that_is_no_version_is_a_usage_error(text: str, capfdbinary: pytest
 
 
 def _rehearsed(
-    items: list[Any], change: str, output: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+    items: list[Any], change: str, output: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes], *flags: str
 ) -> tuple[str, str]:
     """Return the output and the errors of ``plan --what-if`` on a file."""
     file = tmp_path / "list.json"
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
     with pytest.raises(SystemExit) as ended:
-        main(["plan", "--snapshot", str(file), "-o", output, "--what-if", change])
+        main(["plan", "--snapshot", str(file), "-o", output, "--what-if", change, *flags])
     out, err = capfdbinary.readouterr()
     assert ended.value.code == 0
     return out.decode(), err.decode()
@@ -191,3 +191,11 @@ def test_a_rehearsal_of_an_unknown_version_says_which_rules_apply(
     note = "kube-scheduler 1.52 is not known; the rules of 1.37 apply, the newest known version"
     assert err.splitlines().count(WARNING + note) == 1
     assert json.loads(out)["what_if"]["scheduler"]["version"] == "1.37"
+
+
+@pytest.mark.parametrize("flag", ["--what-if=scheduler 1.52", "--scheduler-version=1.52"])
+def test_what_is_not_known_of_a_version_is_said_once(
+    flag: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    _, err = _rehearsed([*CASE, _with_volume()], "scheduler 1.52", "table", tmp_path, capfdbinary, flag)
+    assert err.count("kube-scheduler 1.52 is not known") == 1

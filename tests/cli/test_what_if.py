@@ -134,6 +134,7 @@ WRONG: dict[str, str] = {
             "scheduler",
             "scheduler latest",
             "scheduler 1.37 1.38",
+            f"scheduler {'x' * 5000}",
             "lose-spot",
             "lose-spot zone",
             "lose-spot pool",
@@ -155,6 +156,7 @@ WRONG: dict[str, str] = {
     "budget default/other maxUnavailable=1": "no PodDisruptionBudget default/other: expected namespace/name",
     "add-spot 5 like nowhere": "add-spot: there is no node nowhere",
     "lose-spot node=od-1": "lose-spot: there is no spot node od-1",
+    "scheduler \udcff": "--what-if 'scheduler \\udcff': expected printable characters",
     "scheduler-name=\udcff": "--what-if 'scheduler-name=\\udcff': expected printable characters",
     "namespaces=Shop": "'namespaces=Shop': namespace 'Shop': expected at most 63 lower-case letters, digits and '-'",
     "namespace-selector=a in": "label selector 'a in': 'a in': expected requirements such as "

@@ -218,8 +218,8 @@ class OtherScheduler:
     """Judge by the rules of another scheduler."""
 
     rules: Callable[[Scheduler], Scheduler]  #: returns the other scheduler, given the present one
-    #: The profiles of its configuration and the plugins whose rules are not known; None: those of the policy.
-    configured: tuple[tuple[str, ...], tuple[UnknownPlugin, ...]] | None = None
+    profiles: tuple[str, ...] = ()  #: of its configuration
+    unknown: tuple[UnknownPlugin, ...] = ()  #: plugins whose rules are not known
 
 
 #: The changes that :func:`changed` applies.
@@ -260,10 +260,9 @@ def changed(snapshot: Snapshot, policy: Policy, changes: Iterable[Change]) -> tu
                 policy = replace(policy, **{change.field: change.value})
             case AddSpot():
                 add_spot(copy, policy, change)
-            case OtherScheduler(rules, configured):
+            case OtherScheduler(rules, profiles, unknown):
                 copy.use(rules(copy.scheduler))
-                if configured is not None:
-                    policy = replace(policy, profiles=configured[0], unknown_plugins=configured[1])
+                policy = replace(policy, profiles=profiles, unknown_plugins=unknown)
     return copy, policy
 
 

@@ -17,7 +17,6 @@ from rescheduler.planning.what_if.levers import rank_levers
 from rescheduler.planning.what_if.lifting import Unpinning
 from rescheduler.planning.what_if.overview import Lever
 from rescheduler.planning.what_if.remedies import patches_for
-from rescheduler.settings import Scheduling
 from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, Manifest, node, snapshot
 from tests.planning.what_if.test_levers import PINNED, SINGLE, TAINTED
 
@@ -50,7 +49,7 @@ def levers(objects: Sequence[Manifest], policy: Policy) -> tuple[Lever, ...]:
 
 def drained(objects: Sequence[Manifest], policy: Policy, changes: Sequence[str]) -> set[str]:
     params: list[click.Parameter] = command.params
-    hypotheses = [parse(text, policy, params, Scheduling()) for text in changes]
+    hypotheses = [parse(text, policy, params) for text in changes]
     return {plan.node for plan in what_if(snapshot(objects), policy, CIRCUMSTANCES, hypotheses).planning.plans}
 
 
