@@ -94,6 +94,10 @@ class Terms:
     one_domain: bool = False  #: its pods must be in one topology domain
     missing: bool = False  #: its object does not exist, and the scheduler waits for it
 
+    def needed(self, total: int) -> int:
+        """Return how many of its *total* pods a group needs."""
+        return total if self.minimum is None else self.minimum
+
     def text(self) -> str:
         """Return the minimum, for people."""
         minimum = "minimum not known" if self.minimum is None else f"minimum {self.minimum}"
@@ -108,48 +112,48 @@ def has_class_gang(cls: PodClass) -> bool:
     return any(label in cls.labels for label in _GANG_LABELS)
 
 
-def gang_of(pod: Pod) -> GangRef | None:
-    """Return the group of *pod*, or None. Names that no object can have are ignored."""
-    found = _in_spec(pod) or _in_annotations(pod) or _in_labels(pod)
-    return found if found is not None and all(map(_NAME.fullmatch, found.name.split("/"))) else None
+def gangs_of(pod: Pod) -> list[GangRef]:
+    """Return the groups of *pod*. It may have several, such as a replica of a LeaderWorkerSet that Volcano schedules.
+
+    Names that no object can have are ignored.
+    """
+    refs = (*_in_spec(pod), *(_in_annotations(pod) if pod.annotations else ()), *_in_labels(pod))
+    return [ref for ref in refs if not ref.api_group or all(map(_NAME.fullmatch, ref.name.split("/")))]
 
 
-def _in_spec(pod: Pod) -> GangRef | None:
+def _in_spec(pod: Pod) -> Iterator[GangRef]:
     spec = pod.cls.spec
     if spec.scheduling_group is not None:
-        return GangRef("PodGroup", KUBERNETES, pod.namespace, spec.scheduling_group.pod_group_name)
-    if spec.workload_ref is None:
-        return None
-    ref = spec.workload_ref
-    name = "/".join(filter(None, (ref.name, ref.pod_group, ref.pod_group_replica_key)))
-    return GangRef(_OF_WORKLOAD, KUBERNETES, pod.namespace, name)
+        yield GangRef("PodGroup", KUBERNETES, pod.namespace, spec.scheduling_group.pod_group_name)
+    if spec.workload_ref is not None:
+        ref = spec.workload_ref
+        name = "/".join(filter(None, (ref.name, ref.pod_group, ref.pod_group_replica_key)))
+        yield GangRef(_OF_WORKLOAD, KUBERNETES, pod.namespace, name)
 
 
-def _in_annotations(pod: Pod) -> GangRef | None:
-    for key in _VOLCANO_NAMES if pod.annotations else ():
-        if name := pod.annotations.get(key):
-            return GangRef("Volcano PodGroup", VOLCANO, pod.namespace, name)
-    name = pod.annotations.get(_KOORDINATOR_NAME)
-    return GangRef("Koordinator gang", COSCHEDULING, pod.namespace, name) if name else None
+def _in_annotations(pod: Pod) -> Iterator[GangRef]:
+    names = dict.fromkeys(filter(None, map(pod.annotations.get, _VOLCANO_NAMES)))
+    yield from (GangRef("Volcano PodGroup", VOLCANO, pod.namespace, name) for name in names)
+    if name := pod.annotations.get(_KOORDINATOR_NAME):
+        yield GangRef("Koordinator gang", COSCHEDULING, pod.namespace, name)
 
 
-def _in_labels(pod: Pod) -> GangRef | None:
+def _in_labels(pod: Pod) -> Iterator[GangRef]:
     labels, namespace = pod.cls.labels, pod.namespace
     if name := labels.get(_COSCHEDULING_LABEL):
-        return GangRef("coscheduling PodGroup", COSCHEDULING, namespace, name)
+        yield GangRef("coscheduling PodGroup", COSCHEDULING, namespace, name)
     if name := labels.get(_OLD_COSCHEDULING_LABEL):
-        return GangRef("coscheduling PodGroup", OLD_COSCHEDULING, namespace, name)
+        yield GangRef("coscheduling PodGroup", OLD_COSCHEDULING, namespace, name)
     if name := labels.get(_OLDEST_NAME):
-        return GangRef("coscheduling group", "", namespace, name)
+        yield GangRef("coscheduling group", "", namespace, name)
     if (name := labels.get(_KUEUE_LABEL)) and pod.annotations.get(_KUEUE_SERVING) != "true":
-        return GangRef("Kueue pod group", "", namespace, name)
+        yield GangRef("Kueue pod group", "", namespace, name)
     if (name := labels.get(_LWS_NAME)) and (index := labels.get(_LWS_INDEX)):
-        return GangRef("replica of LeaderWorkerSet", LEADER_WORKER_SETS, namespace, f"{name}/{index}")
-    return None
+        yield GangRef("replica of LeaderWorkerSet", LEADER_WORKER_SETS, namespace, f"{name}/{index}")
 
 
-def _quick_gang_of(pod: Pod) -> GangRef | None:
-    return gang_of(pod) if pod.annotations or has_class_gang(pod.cls) else None
+def _quick_gangs_of(pod: Pod) -> list[GangRef]:
+    return gangs_of(pod) if pod.annotations or has_class_gang(pod.cls) else []
 
 
 def objects_of(snapshot: Snapshot) -> frozenset[tuple[str, str]]:
@@ -164,52 +168,54 @@ class Gangs:
         self._snapshot = snapshot
 
     def broken_up(self, pod: Pod) -> Blocker | None:
-        """Return a blocker if the drain of its node would break up the group of *pod*, or None."""
-        if (ref := gang_of(pod)) is None:
-            return None
-        terms, nodes = self._terms(ref, pod), self._nodes_of(ref, pod)
-        total, here = nodes.total(), nodes[pod.node_name]
-        why = _obstacle(terms, total, here, sorted(nodes - Counter({pod.node_name: here})))
-        return Blocker(Reason.GANG_MEMBER, f"it belongs to {ref} ({terms.text()}): {why}") if why else None
+        """Return a blocker if the drain of its node would break up a group of *pod*, or None."""
+        for ref in gangs_of(pod):
+            terms, nodes = self._terms(ref, pod), self._nodes_of(ref, pod)
+            total, here = nodes.total(), nodes[pod.node_name]
+            if why := _obstacle(terms, total, here, sorted(nodes - Counter({pod.node_name: here}))):
+                return Blocker(Reason.GANG_MEMBER, f"it belongs to {ref} ({terms.text()}): {why}")
+        return None
 
     def without_room(self, pod: Pod) -> Blocker | None:
         """Return a blocker if *pod*, for which there is no room, belongs to a group that moves as a whole, or None."""
-        if (ref := gang_of(pod)) is None:
-            return None
-        terms, nodes = self._terms(ref, pod), self._nodes_of(ref, pod)
-        total, here = nodes.total(), nodes[pod.node_name]
-        if not terms.together and total - here >= (total if terms.minimum is None else terms.minimum):
-            return None
-        detail = (
-            f"it belongs to {ref} ({terms.text()}), which moves as a whole: not all of its {count(here, 'pod')} fit"
-        )
-        return Blocker(Reason.GANG_MEMBER, detail, pod.key)
+        for ref in gangs_of(pod):
+            terms, nodes = self._terms(ref, pod), self._nodes_of(ref, pod)
+            total, here = nodes.total(), nodes[pod.node_name]
+            if terms.together or total - here < terms.needed(total):
+                whole = f"which moves as a whole: not all of its {count(here, 'pod')} fit"
+                detail = f"it belongs to {ref} ({terms.text()}), {whole}"
+                return Blocker(Reason.GANG_MEMBER, detail, pod.key)
+        return None
 
     def unbindable(self, pods: Iterable[Pod]) -> Iterator[Blocker]:
         """Yield a blocker for each of *pods* of which it is not known that the scheduler binds it again if it fits."""
         for pod in pods:
-            if (ref := _quick_gang_of(pod)) is None:
-                continue
-            terms = self._terms(ref, pod)
-            if terms.missing or terms.one_domain:
-                why = "its object does not exist or was not read" if terms.missing else "it must run in one domain"
-                yield Blocker(Reason.GANG_MEMBER, f"it belongs to {ref}: {why}", pod.key)
+            for ref in _quick_gangs_of(pod):
+                terms = self._terms(ref, pod)
+                if terms.missing or terms.one_domain:
+                    why = "its object does not exist or was not read" if terms.missing else "it must run in one domain"
+                    yield Blocker(Reason.GANG_MEMBER, f"it belongs to {ref}: {why}", pod.key)
+                    break
 
     def stuck_with(self, stuck: Iterable[Pod], lost: Iterable[Pod]) -> Iterator[tuple[Pod, str]]:
         """Yield those of the *lost* pods that fit, but that wait for pods of their group that are *stuck*."""
         without = {pod.key for pod in stuck}
         by_gang: dict[GangRef, list[Pod]] = {}
         for pod in lost:
-            if (ref := _quick_gang_of(pod)) is not None:
+            for ref in _quick_gangs_of(pod):
                 by_gang.setdefault(ref, []).append(pod)
-        for ref, pods in by_gang.items():
-            fitting = [pod for pod in pods if pod.key not in without]
-            if len(fitting) == len(pods):
-                continue
-            terms, total = self._terms(ref, pods[0]), self._nodes_of(ref, pods[0]).total()
-            minimum = total if terms.minimum is None else terms.minimum
-            if terms.together or total - len(pods) + len(fitting) < minimum:
-                yield from ((pod, f"it waits for the other pods of {ref} ({terms.text()})") for pod in fitting)
+        found = True
+        while found:  # a pod that waits for one of its groups is missing in the others
+            found = False
+            for ref, pods in by_gang.items():
+                fitting = [pod for pod in pods if pod.key not in without]
+                if not fitting or len(fitting) == len(pods):
+                    continue
+                terms, total = self._terms(ref, pods[0]), self._nodes_of(ref, pods[0]).total()
+                if terms.together or total - len(pods) + len(fitting) < terms.needed(total):
+                    found = True
+                    without.update(pod.key for pod in fitting)
+                    yield from ((pod, f"it waits for the other pods of {ref} ({terms.text()})") for pod in fitting)
 
     @property
     def refs(self) -> Collection[GangRef]:
@@ -224,7 +230,7 @@ class Gangs:
         for pod in self._snapshot.pods.values():
             if not (pod.annotations or named[pod.cls]) or not pod.node_name or pod.cls.terminating:
                 continue
-            if (ref := gang_of(pod)) is not None:
+            for ref in gangs_of(pod):
                 found.setdefault(ref, Counter())[pod.node_name] += 1
         return found
 
@@ -283,7 +289,7 @@ def _obstacle(terms: Terms, total: int, here: int, elsewhere: list[str]) -> str:
         return "this object does not exist or was not read, and the scheduler binds no pod without it"
     if terms.one_domain:
         return "its pods must run in one topology domain, and a drain moves them one after the other"
-    minimum = total if terms.minimum is None else terms.minimum
+    minimum = terms.needed(total)
     if total < minimum:
         return f"only {count(total, 'pod')} of it run, and the scheduler would wait for the others"
     if not elsewhere or (total - here >= minimum and not terms.together):

@@ -19,7 +19,7 @@ from rescheduler.planning.policy import DEFAULT_SCHEDULER, Policy
 from rescheduler.planning.pool_shares import MAX_SHARE, WHOLE
 from rescheduler.planning.rules.candidates import SCALE_DOWN_DISABLED
 from rescheduler.planning.rules.declared import Fate, PodRules
-from rescheduler.planning.rules.gangs import gang_of
+from rescheduler.planning.rules.gangs import gangs_of
 from rescheduler.planning.rules.pod_rules import DO_NOT_DISRUPT, DO_NOT_EVICT_KARPENTER, SAFE_TO_EVICT
 from rescheduler.planning.rules.pod_traits import (
     DO_NOT_DRAIN,
@@ -95,7 +95,7 @@ def _allow_eviction(description: str) -> _Lift:
 
 
 def _gang_member(pod: Pod, policy: Policy) -> tuple[Pod, str]:
-    return _allow_eviction(f"member of {gang_of(pod)}")(pod, policy)
+    return _allow_eviction(f"member of {', '.join(map(str, gangs_of(pod)))}")(pod, policy)
 
 
 def _local_storage(pod: Pod, policy: Policy) -> tuple[Pod, str]:

@@ -7,7 +7,7 @@ import pytest
 from rescheduler.planning.outcome import Plan, Rejected
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.rules.gangs import gang_of
+from rescheduler.planning.rules.gangs import Gangs, gangs_of
 from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, ZONE, Manifest, node, pod, short, snapshot, summary
 
 GANG = "gang-member"
@@ -22,6 +22,8 @@ LWS: dict[str, Any] = {
     "annotations": {"leaderworkerset.sigs.k8s.io/size": "2"},
 }
 
+#: Volcano starts the leader of a replica alone, so the minimum is 1. But the replica ends with each of its pods.
+LWS_BY_VOLCANO = {"labels": LWS["labels"], "annotations": LWS["annotations"] | VOLCANO["annotations"]}
 VOLCANO_TOO: dict[str, Any] = {"annotations": {"scheduling.volcano.sh/group-name": "g"}}
 INVALID: dict[str, Any] = {"annotations": {"scheduling.k8s.io/group-name": "G!"}}
 OF_1_35: dict[str, Any] = {"workloadRef": {"name": "w", "podGroup": "g"}}
@@ -78,12 +80,13 @@ def koordinator(**annotations: str) -> dict[str, Any]:
     return {"annotations": keys}
 
 
-OLDEST: dict[str, Any] = {
-    "labels": {
-        "pod-group.scheduling.sigs.k8s.io/name": "g",
-        "pod-group.scheduling.sigs.k8s.io/min-available": "2",
-    }
-}
+def named(name: str) -> dict[str, Any]:
+    """Return the fields of a pod whose group has no object."""
+    key = "pod-group.scheduling.sigs.k8s.io"
+    return {"labels": {f"{key}/name": name, f"{key}/min-available": "2"}}
+
+
+OLDEST: dict[str, Any] = named("g")
 
 #: pods by node, fields of the pods, other objects → whether the node drains
 CASES: dict[str, tuple[dict[str, int], dict[str, Any], list[Manifest], bool]] = {
@@ -134,6 +137,15 @@ CASES: dict[str, tuple[dict[str, int], dict[str, Any], list[Manifest], bool]] = 
     "a replica of a LeaderWorkerSet, on one node": ({"od": 2}, LWS, [lws("RecreateGroupOnPodRestart")], True),
     "a LeaderWorkerSet whose pods restart one by one": ({"od": 1, "s": 1}, LWS, [lws("None")], True),
     "a name that no object can have": ({"od": 1, "s": 1}, INVALID, [], True),
+    "a name that no object can have, and another group": (
+        {"od": 1, "s": 1}, INVALID | COSCHEDULING, [coscheduled(2)], False,
+    ),
+    "a name that is only a label": ({"od": 1, "s": 1}, named("G_1"), [], False),
+    "a name that is only a label, above the minimum": ({"od": 1, "s": 2}, named("G_1"), [], True),
+    "a LeaderWorkerSet that Volcano schedules": ({"od": 1, "s": 1}, LWS_BY_VOLCANO, [volcano(1)], False),
+    "a LeaderWorkerSet that Volcano schedules, on one node": ({"od": 2}, LWS_BY_VOLCANO, [volcano(1)], True),
+    "two groups, of which one would be broken up": ({"od": 1, "s": 1}, IN_SPEC | VOLCANO, [core(1), volcano(2)], False),
+    "two groups above their minimum": ({"od": 1, "s": 2}, IN_SPEC | VOLCANO, [core(1), volcano(2)], True),
     "no group": ({"od": 1, "s": 1}, {}, [core(2)], True),
 }  # fmt: skip
 
@@ -209,6 +221,16 @@ def test_a_drain_that_has_begun_moves_the_rest_of_a_group() -> None:
     assert short(planner.look_again("od", CIRCUMSTANCES)) == [GANG]
 
 
+def test_pods_wait_for_those_that_wait_for_another_group() -> None:
+    """The pod ``m-0`` is in both groups, of which ``l-0`` and ``n-0`` have one each."""
+    pods = [pod("l-0", "s", **IN_SPEC), pod("m-0", "s", **IN_SPEC, **COSCHEDULING), pod("n-0", "s", **COSCHEDULING)]
+    cluster = snapshot([*NODES, core(2), coscheduled(2), *pods])
+    lost = [cluster.pods[f"default/{name}"] for name in ("n-0", "m-0", "l-0")]
+    for stuck, waiting in ((0, ["default/m-0", "default/l-0"]), (2, ["default/m-0", "default/n-0"]), (3, [])):
+        found = Gangs(cluster).stuck_with(lost[stuck : stuck + 1], lost)
+        assert [each.key for each, _ in found] == waiting
+
+
 #: a change elsewhere after which the node, which did not drain, drains
 CHANGES: dict[str, tuple[dict[str, Any], list[Manifest], list[Manifest]]] = {
     "the minimum is lower": (IN_SPEC, [core(2)], [core(1)]),
@@ -255,7 +277,7 @@ def test_replicas_of_a_leader_worker_set_are_groups_of_their_own() -> None:
     other = LWS | {"labels": LWS["labels"] | {"leaderworkerset.sigs.k8s.io/group-index": "1"}}
     pods = [*members({"od": 2}, LWS), pod("n-0", "s", **other), pod("n-1", "s", **other)]
     cluster = snapshot([*NODES, *pods])
-    assert gang_of(cluster.pods["default/m-0"]) != gang_of(cluster.pods["default/n-0"])
+    assert gangs_of(cluster.pods["default/m-0"]) != gangs_of(cluster.pods["default/n-0"])
     assert isinstance(Planner(cluster, Policy()).plan_node("od", CIRCUMSTANCES), Plan)
 
 
