@@ -187,6 +187,8 @@ def is_allowed(client: Client, right: AccessRight) -> bool:
 
 #: Seconds until the version is read again: a control plane can be upgraded while the daemon runs.
 _REREAD_SECONDS: Final = 300.0
+#: The same while no version is known: until then, the newest rules apply, which may not be those of the cluster.
+_RETRY_SECONDS: Final = 30.0
 _READ_SECONDS: Final = 5.0
 
 
@@ -223,16 +225,17 @@ class SchedulerWatch:
             self._note(note)
 
     def current(self) -> Scheduler:
-        """Return the rules by the version of the API server, which is read at most every few minutes.
+        """Return the rules by the version of the API server, which is read every few minutes.
 
         If it cannot be read, the last known version applies.
         """
         if self._clock.monotonic() >= self._next:
-            self._next = self._clock.monotonic() + _REREAD_SECONDS
             try:
                 self._server = server_version(self._client) or self._server
             except ReschedulerError as error:
                 self._note(f"the version of the API server cannot be read: {error}")
+            self._next = self._clock.monotonic() + (_REREAD_SECONDS if self._server else _RETRY_SECONDS)
+            self._next = self._clock.monotonic() + (_REREAD_SECONDS if self._server else _RETRY_SECONDS)
             if (assumption := self._scheduling.assumption(self._server)) is not None:
                 self._note(assumption)
         return self._scheduling.scheduler(self._server)

@@ -66,3 +66,12 @@ def test_unknown_version_is_logged(edge: ScriptedApiServer, client: Client, capl
     with caplog.at_level(logging.WARNING):
         assert SchedulerWatch(client, HastyClock(), Scheduling()).current().version == NEWEST
     assert [record.getMessage() for record in caplog.records] == [UNKNOWN]
+
+
+def test_the_version_is_read_again_soon_while_it_is_not_known(
+    edge: ScriptedApiServer, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_server, "_RETRY_SECONDS", 0.0)
+    edge.on("GET", "/version", status(500), _version("v1.34.4"), _version("v1.36.3"))
+    watch = SchedulerWatch(client, HastyClock(), Scheduling())
+    assert [watch.current().version for _ in range(3)] == [NEWEST, VERSIONS[34], VERSIONS[34]]
