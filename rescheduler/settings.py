@@ -67,6 +67,7 @@ class Scheduling:
     minor: int | None = None  #: of its version 1.x; None: that of the API server
     profiles: tuple[ConfiguredProfile, ...] = ()  #: of its configuration file; empty: the default profile
     unknown: tuple[UnknownPlugin, ...] = ()  #: plugins and extenders whose rules are not known
+    assumed: frozenset[str] = frozenset()  #: the other plugins of the file whose rules are not known: they never reject
     notes: tuple[str, ...] = ()  #: what is not as in the configuration file
 
     def scheduler(self, server: str) -> Scheduler:

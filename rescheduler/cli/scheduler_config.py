@@ -208,8 +208,18 @@ def scheduling(minor: int | None, scheduler_config: Path | None, assumed: Collec
         if assumed:
             raise UsageError("--assume-plugins: expected --scheduler-config, which names the plugins")
         return Scheduling(minor)
-    file = config_files.read(scheduler_config, _File, "scheduler configuration", may_be_empty=False)
-    where = f"scheduler configuration {scheduler_config}"
+    result = configured(minor, scheduler_config, assumed)
+    idle = (
+        f"--assume-plugins={name} has no effect: no unknown plugin or extender has this name"
+        for name in sorted(set(assumed) - result.assumed)
+    )
+    return replace(result, notes=(*result.notes, *idle))
+
+
+def configured(minor: int | None, path: Path, assumed: Collection[str]) -> Scheduling:
+    """Return what the configuration at *path* says. The plugins *assumed* never reject a node. Raises ConfigError."""
+    file = config_files.read(path, _File, "scheduler configuration", may_be_empty=False)
+    where = f"scheduler configuration {path}"
     if (file.api_version, file.kind) != (API_VERSION, _KIND):
         raise ConfigError(
             f"{where}: expected apiVersion {API_VERSION} and kind {_KIND}, got {file.api_version} and {file.kind}"
@@ -219,12 +229,11 @@ def scheduling(minor: int | None, scheduler_config: Path | None, assumed: Collec
     if twice := [name for number, name in enumerate(names) if name in names[:number]]:
         raise ConfigError(f"{where}: profiles: expected each schedulerName once, got {twice[0]} twice")
     notes: list[str] = []
-    configured = [_profile(each, f"{where}: profiles[{n}]", notes) for n, each in enumerate(profiles)]
+    read = tuple(_profile(each, f"{where}: profiles[{n}]", notes) for n, each in enumerate(profiles))
     found = list(_unknown(profiles, file.extenders or ()))
-    unknown = [plugin for plugin in found if plugin.name not in assumed]
-    other = sorted(set(assumed) - {plugin.name for plugin in found})
-    notes += [f"--assume-plugins={name} has no effect: no unknown plugin or extender has this name" for name in other]
-    return Scheduling(minor, tuple(configured), tuple(unknown), (*_named(unknown), *dict.fromkeys(notes)))
+    unknown = tuple(plugin for plugin in found if plugin.name not in assumed)
+    never_reject = frozenset(plugin.name for plugin in found).intersection(assumed)
+    return Scheduling(minor, read, unknown, never_reject, (*_named(unknown), *dict.fromkeys(notes)))
 
 
 def with_profiles(policy: Policy, scheduling: Scheduling) -> Policy:

@@ -446,11 +446,14 @@ def test_a_rehearsal_of_a_configuration_lists_the_verdicts_that_it_changes(
 def rehearsed(
     capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path, file: Any, items: list[Any], *texts: str
 ) -> tuple[dict[str, Any], str]:
-    """Return what the changes *texts* change, in which FILE is the path of the configuration *file*, and the errors."""
+    """Return what the changes *texts* change, in which FILE is the path of the configuration *file*, and the errors.
+
+    Those of *texts* that begin with a dash are flags.
+    """
     snapshot, path = tmp_path / "list.json", tmp_path / "an other.yaml"
     snapshot.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
     path.write_text(yaml.safe_dump(file))
-    changes = [f"--what-if={text.replace('FILE', str(path))}" for text in texts]
+    changes = [text if text[0] == "-" else f"--what-if={text.replace('FILE', str(path))}" for text in texts]
     with pytest.raises(SystemExit) as ended:
         main(["plan", "--snapshot", str(snapshot), "-o", "json", *changes])
     out, err = capfdbinary.readouterr()
@@ -477,3 +480,16 @@ def test_a_rehearsal_names_the_plugins_whose_rules_are_not_known(
     note = "rescheduler: warning: the rules of Own are not known: pods of scheduler default-scheduler stay"
     assert err.count(note) == 1
     assert [[each["reason"] for each in changed["why"]] for changed in result["nodes"]] == [["other-scheduler"]]
+
+
+def test_a_rehearsal_assumes_of_a_plugin_what_is_assumed_now(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    now = tmp_path / "now.yaml"
+    now.write_text(yaml.safe_dump(config(profile(multiPoint=on("Own", "Old")))))
+    flags = (f"--scheduler-config={now}", "--assume-plugins=Own", "--assume-plugins=Old")
+    file = config(profile(multiPoint=on("Own")))
+    result, err = rehearsed(capfdbinary, tmp_path, file, [*NODES, pod("w-1", "od")], "scheduler FILE", *flags)
+    assert (result["nodes"], result["pods"]) == ([], [])
+    assert "not known" not in err
+    assert "no effect" not in err

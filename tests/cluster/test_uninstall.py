@@ -1,15 +1,20 @@
 """Everything that a daemon leaves on the API server is listed in docs/operating.md."""
 
+import json
+import re
 from pathlib import Path
 
 from devcluster.manifests import deployment
 from devcluster.plane import ControlPlane
 from rescheduler.housekeeping.node_writes import SOFT_TAINT
+from rescheduler.kube.eviction_requests import INSTALLATION
+from rescheduler.planning.rules.interruptions import DRAIN_CONDITION, OUR_REASON
 from rescheduler.settings import LEASE, MEMORY_NAME, SAVINGS_NAME
 from tests.cluster.bad_days import FLAGS, NAMESPACE
 from tests.cluster.daemon import Daemon
 from tests.cluster.observer import AGENT, Observer
 
+STRATEGIC = "application/strategic-merge-patch+json"
 OURS = "spot-rescheduler"
 SECTION = (
     (Path(__file__).parents[2] / "docs" / "operating.md").read_text(encoding="utf-8").partition("\n## Uninstall\n")[2]
@@ -40,3 +45,20 @@ def test_all_objects_left_behind_are_documented(cluster: ControlPlane, observer:
     maps_deleted = [f"delete configmap {name}`" for name in (MEMORY_NAME, SAVINGS_NAME)]
     for command in (f"delete lease {LEASE}`", *maps_deleted, f"--all {SOFT_TAINT.key}-`"):
         assert command in SECTION
+
+
+def test_what_a_killed_daemon_leaves_with_other_flags_is_documented(cluster: ControlPlane, observer: Observer) -> None:
+    """The documented patch removes the condition of a drain, and no other one."""
+    assert f"kubectl delete evictionrequests -A -l {INSTALLATION}`" in SECTION
+    observer.nodes(1, 1)
+    path, condition = "/api/v1/nodes/on-demand-1", {"type": DRAIN_CONDITION, "status": "True", "reason": OUR_REASON}
+    cluster.api.patch(f"{path}/status", {"status": {"conditions": [condition]}}, STRATEGIC)
+    before = conditions(cluster, path)
+    assert {DRAIN_CONDITION, "Ready"} <= before
+    [patch] = re.findall("--subresource=status -p '(.*?)'`", SECTION)
+    cluster.api.patch(f"{path}/status", json.loads(patch), STRATEGIC)
+    assert conditions(cluster, path) == before - {DRAIN_CONDITION}
+
+
+def conditions(cluster: ControlPlane, path: str) -> set[str]:
+    return {each["type"] for each in cluster.api.get(path)["status"]["conditions"]}
