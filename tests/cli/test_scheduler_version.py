@@ -49,6 +49,12 @@ def _server(version: str) -> Any:
     }
 
 
+def _installed(name: str) -> Any:
+    """Return the CSINode of a node on which the driver is registered."""
+    spec = {"drivers": [{"name": CSI, "nodeID": name}]}
+    return {"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": name}, "spec": spec}
+
+
 def _kubelet(version: str) -> Any:
     old = node("old", SPOT)
     old["spec"]["unschedulable"] = True
@@ -82,6 +88,8 @@ RUNS: dict[str, tuple[list[Any], list[str], bool, str]] = {
         False,
         "the version of kube-scheduler is not known; the rules of 1.37 apply (--scheduler-version)",
     ),
+    "the driver is on the on-demand node, 1.36": ([_installed("od"), _server("v1.36.3")], [], True, ""),
+    "the driver is on the on-demand node, 1.37": ([_installed("od"), _server("v1.37.2")], [], False, ""),
     "older kubelets, no version": (
         [_kubelet("v1.36.3")],
         [],

@@ -22,7 +22,6 @@ from predicates.objects import CSIDriver, PersistentVolume, Pod, PodClass, Volum
 from predicates.snapshot import Snapshot
 from predicates.storage import find_claim, find_volume, own_claims
 from predicates.texts import shown
-from predicates.versions import Rule
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.replacements import Replacements
 
@@ -222,13 +221,16 @@ class Volumes:
         return self._snapshot.index(CSINodes).sync().installed
 
     def _is_incomplete(self, driver: str, node: str) -> bool:
-        """Return whether *driver* is on *node*, but not on all spot nodes, and the scheduler does not check that."""
+        """Return whether *driver* is on *node*, but not on all spot nodes, and does not say that pods must wait for it.
+
+        Since 1.37, the scheduler rejects nodes without a driver that says so. An older API server does not store what
+        it says, so only files of newer clusters have it there: their plans are by the rules of that scheduler.
+        """
         flags = self._installed.get(driver)
         if flags is None or not flags[self._snapshot.nodes.row[node]] or flags[self._rows].all():
             return False
         known = self._snapshot.of("CSIDriver").get(driver)
-        checked = isinstance(known, CSIDriver) and known.spec.prevent_pod_scheduling_if_missing
-        return not (checked and self._snapshot.scheduler.version.has(Rule.DRIVER_REQUIRED))
+        return not (isinstance(known, CSIDriver) and known.spec.prevent_pod_scheduling_if_missing)
 
     def _drivers(self, cls: PodClass) -> Iterator[tuple[str, str]]:
         """Yield the CSI driver of each bound volume of the class, and the volume."""
