@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from predicates import node_selectors, objects, quantity, scheduler, selectors, wire
+from predicates import node_selectors, objects, quantity, selectors, versions, wire
 from predicates.pod_classes import split_labels
 from rescheduler import durations, settings
 from rescheduler.cli import go_flags
@@ -302,7 +302,7 @@ PARSERS: Final[dict[str, tuple[Callable[[str], object], tuple[Text, ...]]]] = {
         (lambda n: "a" * n, lambda n: "a." * n),
     ),
     "integers of node selectors": (node_selectors._parse_int64, (lambda n: "0" * n, lambda n: "+" * n + "1")),
-    "versions": (scheduler.parse_minor, (lambda n: "1." + "9" * n, lambda n: "1.36." * n)),
+    "versions": (versions.parse_minor, (lambda n: "1." + "9" * n, lambda n: "1.36." * n)),
     "names": (settings.object_name, (lambda n: "a-" * n, lambda n: "a." * n)),
     "namespace selectors": (
         policy.parse_selector,
