@@ -18,7 +18,7 @@ from predicates.texts import LONGEST_REASON, shown
 
 # Cached results of the plugins that evaluate each node by itself, updated from the change logs.
 
-#: At most this many candidates are listed to be evaluated one by one.
+#: This many candidates are listed at a time to be evaluated one by one.
 _LISTED: Final = 256
 
 #: Plugins and their states for a class (``pre_filter``), without plugins that do not apply to it.
@@ -48,14 +48,17 @@ class LocalResult:
         "_allowed",
         "_dirty",
         "_epoch",
+        "_filled",
         "_listed",
         "_node_changes",
         "_pod_changes",
+        "_releases",
         "_removals",
         "_revision",
         "_skipped",
         "_snapshot",
         "_targets",
+        "_touched_at",
         "candidates",
         "mask",
         "row_checks",
@@ -72,18 +75,21 @@ class LocalResult:
         self._revision = self._epoch = -1
         self._node_changes = self._pod_changes = self._removals = 0  #: how much of each change log is included
         self._dirty: frozenset[int] = frozenset()  #: rows that were evaluated while a trial had touched them
+        self._touched_at = (-1, -1)  #: the revision and releases at which the current trial touched all of these
         self._allowed: Flags = np.zeros(0, np.bool_)  #: True for rows that no plugin with scope NODE rejects
         self.mask: Flags = self._allowed  #: True for rows that no plugin rejects
         self._targets: Targets | None = None
         self.candidates = _NO_ROWS  #: the selected targets that ``mask`` accepts, in order
         self._listed: list[int] = []  #: the first of ``candidates``
         self._skipped = 0  #: how many of ``_listed`` have been filled since the result was exact
+        #: How many of ``_listed`` reject the pod in the current trial while ``snapshot.releases`` stays ``_releases``.
+        self._filled = self._releases = 0
 
     @property
     def is_exact(self) -> bool:
         """Whether the result includes all changes."""
         snapshot = self._snapshot
-        return self._revision == snapshot.revision and (not self._dirty or snapshot.touched.keys() >= self._dirty)
+        return self._revision == snapshot.revision and self._touches_dirty()
 
     def is_sufficient_for(self, targets: Targets) -> bool:
         """Return whether ``candidates`` includes each of *targets* that accepts the pod."""
@@ -97,7 +103,19 @@ class LocalResult:
                 if not targets.rows_set.isdisjoint(snapshot.pod_removals[self._removals :]):
                     return False
                 self._removals = len(snapshot.pod_removals)
-        return not self._dirty or snapshot.touched.keys() >= self._dirty
+        return self._touches_dirty()
+
+    def _touches_dirty(self) -> bool:
+        """Return whether the current trial still touches all rows that were evaluated while a trial did."""
+        if not self._dirty:
+            return True
+        # Without a new revision, rows stop being touched only when placements are undone.
+        at = self._snapshot.revision, self._snapshot.releases
+        if self._touched_at != at:
+            if not self._snapshot.touched.keys() >= self._dirty:
+                return False
+            self._touched_at = at
+        return True
 
     def select(self, targets: Targets) -> None:
         """Make the result exact, and select the *targets* that it accepts as candidates."""
@@ -105,21 +123,34 @@ class LocalResult:
         if self._targets is not targets:
             self._targets = targets
             self.candidates = targets.rows[self.mask[targets.rows]]
-            self._listed, self._skipped = self.candidates[:_LISTED].tolist(), 0
+            self._listed, self._skipped, self._filled = [], 0, 0
+
+    def _skip_filled(self) -> int:
+        """Return how many of the first candidates reject the pod in the current trial without being evaluated."""
+        if self._releases != self._snapshot.releases:
+            self._filled, self._releases = self._skipped, self._snapshot.releases
+        return self._filled
 
     @property
-    def all_listed(self) -> bool:
-        """Whether :meth:`fitting_listed` evaluates all candidates."""
-        return len(self._listed) == len(self.candidates)
+    def unfilled(self) -> npt.NDArray[np.intp]:
+        """The selected candidates of which it is not known that they reject the pod in the current trial."""
+        return self.candidates[self._skip_filled() :]
 
-    def fitting_listed(self) -> Iterator[int]:
-        """Yield the listed candidates that accept the pod in the current trial, in order."""
+    def fitting_one_by_one(self) -> Iterator[int]:
+        """Yield the selected candidates that accept the pod in the current trial, in order."""
         touched, stale = self._snapshot.touched, self._revision != self._snapshot.revision
-        for position, row in enumerate(islice(self._listed, self._skipped, None), self._skipped):
-            if not (stale or row in touched) or not any_rejects(self.row_checks, row):
-                yield row
-            elif position == self._skipped and row not in touched:
-                self._skipped += 1
+        position = self._skip_filled()
+        while position < len(self.candidates):
+            if position >= len(self._listed):
+                self._listed += self.candidates[len(self._listed) :][:_LISTED].tolist()
+            for row in islice(self._listed, position, None):
+                if not (stale or row in touched) or not any_rejects(self.row_checks, row):
+                    yield row
+                elif position == self._filled:
+                    self._filled += 1
+                    if position == self._skipped and row not in touched:
+                        self._skipped += 1
+                position += 1
 
     def update(self) -> None:
         """Make the result exact: evaluate the rows that changed, or all rows if many did."""
@@ -142,7 +173,7 @@ class LocalResult:
             self._targets = None
         # Rows that the trial has touched were evaluated in a temporary state: evaluate them again after the trial.
         evaluated = snapshot.touched.keys() if evaluate_all else snapshot.touched.keys() & (self._dirty | rows)
-        self._dirty = frozenset(evaluated)
+        self._dirty, self._touched_at = frozenset(evaluated), (-1, -1)
         self._revision, self._epoch = snapshot.revision, snapshot.epoch
         self._node_changes, self._pod_changes = len(snapshot.node_changes), len(snapshot.pod_changes)
         self._removals = len(snapshot.pod_removals)
@@ -202,15 +233,14 @@ class _ClassFilter:
         if not local.is_sufficient_for(targets):
             local.select(targets)
         tries = _MAX_SINGLE_CHECKS
-        for row in local.fitting_listed():
+        for row in local.fitting_one_by_one():
             if not any_rejects(self._row_checks, row):
                 return row
             tries -= 1
             if not tries:
                 break
         else:
-            if local.all_listed:
-                return None
+            return None
         local.select(targets)
         return next(self.fitting(), None)
 
@@ -220,7 +250,7 @@ class _ClassFilter:
 
     def fitting(self) -> Iterator[int]:
         """Yield the selected targets that accept a pod in the current trial, in order."""
-        for row in remaining(self.cluster_states, self._snapshot, self.local.candidates).tolist():
+        for row in remaining(self.cluster_states, self._snapshot, self.local.unfilled).tolist():
             if not self.local.rejects(row):
                 yield row
 

@@ -253,6 +253,7 @@ class TrialState(PlacementState):
         self.draining_rows: dict[int, None] = {}  #: rows that the current trial drains: they have DRAIN_TAINT
         #: By class and row: how many pods with claims the current trial has placed (``AssumePodVolumes``).
         self.assumed_claims: dict[tuple[PodClass, int], int] = {}
+        self.releases = 0  #: number of times that a trial has removed pods, also by undoing their placement
         self._journal: list[JournalEntry] | None = None
         self._kept = 0
         self._lost: dict[int, Node] = {}  #: by row: the nodes that the current trial has taken away
@@ -282,6 +283,7 @@ class TrialState(PlacementState):
         journal = self._journal
         assert journal is not None
         kept_rows: dict[int, None] = {}
+        self.releases += len(journal) > start
         while len(journal) > start:
             pods, load, row, delta, has_claims = journal.pop()
             if not pods:
@@ -314,6 +316,7 @@ class TrialState(PlacementState):
 
     def _move(self, pods: Sequence[Effects], load: Numbers, row: int, delta: int, *, has_claims: bool) -> None:
         assert self._journal is not None
+        self.releases += delta < 0
         self._shift(pods, load, row, delta)
         self._journal.append((pods, load, row, delta, has_claims))
         self.touched[row] = None

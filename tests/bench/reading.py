@@ -35,11 +35,11 @@ with open("/proc/self/status") as status:
     print(pods, next(line.split()[1] for line in status if line.startswith("VmHWM")))
 """
 
-_OURS: Final = """
+OURS: Final = """
 import sys
 from rescheduler.cli.cluster_source import ClusterSource
-from rescheduler.settings import ApiServerConnection
-pods = len(ClusterSource(None, ApiServerConnection(kubeconfig=sys.argv[1])).read().pods)
+from rescheduler.settings import ApiServerConnection, Scheduling
+pods = len(ClusterSource(None, ApiServerConnection(kubeconfig=sys.argv[1]), Scheduling()).read().pods)
 """
 
 _PEER: Final = """
@@ -63,7 +63,7 @@ def run(nodes: int = 1000, pods_per_node: int = 30, times: int = 2) -> Iterator[
         written = Path(folder) / "cluster.json"
         big(written, on_demand=nodes // 3, spot=nodes - nodes // 3, pods_per_node=pods_per_node)
         seed(plane, written)
-        runs = [(_process(plane, _OURS), _process(plane, _PEER)) for _ in range(times)]
+        runs = [(_process(plane, OURS), _process(plane, _PEER)) for _ in range(times)]
     (seconds, peak), (peer_seconds, peer_peak) = (
         tuple(map(min, zip(*measured, strict=True))) for measured in zip(*runs, strict=True)
     )
