@@ -43,6 +43,9 @@ from rescheduler.planning.rules.pod_traits import ends_with_node, is_expendable
 #: The number of simulations of a loss that is not proved to be survived.
 _PLAYS: Final = 8
 
+#: First-fit places about so many pods in the time in which a simulation binds one.
+_FIRST_FITS: Final = 4
+
 
 @dataclass(frozen=True, slots=True)
 class Homeless:
@@ -394,6 +397,8 @@ class Losses:
         room = self._room()
         waiting = self._waiting(lost.pods)
         must_run = {pod.key for pod in lost.pods}
+        if not self._effort.spend(len(waiting) // _FIRST_FITS):
+            return False, []
         mark = self._trial.savepoint()
         left: Sequence[Pod] = Packing(room, self._trial).first_fit(waiting)
         stuck = [(pod, shortage(room, pod.cls)) for pod in left if pod.key in must_run]

@@ -478,3 +478,12 @@ def test_nodes_that_were_emptied_before_are_no_places_for_lost_pods() -> None:
 
 def test_nodes_without_pods_that_no_autoscaler_removes_are_places() -> None:
     assert kept([*KEPT_EMPTY, *EMPTIED[1:]])[0]["o2"] == {"p": "s1"}
+
+
+def test_a_pool_with_more_pods_than_the_effort_allows_is_not_judged() -> None:
+    crowded = [*TWO, *(pod(f"web-{number}", "s1", cpu="0.5") for number in range(8)), pod("x", "s2", cpu="3")]
+    planner = Planner(snapshot(crowded), Policy())
+    certificates = [planner.certificate(CIRCUMSTANCES, Survive.POOL, seconds=seconds) for seconds in (1e-9, 10)]
+    short, whole = (next(pool for pool in each.worst if pool.pool == "a/m") for each in certificates)
+    assert (short.judged, short.homeless_pods, short.survived) == (False, 0, False)
+    assert (whole.judged, whole.homeless_pods, whole.survived) == (True, 6, False)
