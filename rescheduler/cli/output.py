@@ -193,7 +193,7 @@ def _pool_json(pool: PoolLoss) -> dict[str, Any]:
         "survived": pool.survived,
         "added": pool.added,
         "judged": pool.judged,
-        "not_recreated": pool.not_recreated,
+        "not_recreated": len(pool.not_recreated),
         "homeless": _homeless_json(pool.homeless),
         "needed": needed
         and {"cpu": needed.cpu / 1000, "memory": needed.memory, "nodes": needed.nodes, "like": needed.like},

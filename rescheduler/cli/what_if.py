@@ -347,6 +347,7 @@ def what_if_json(
             "nodes": outcome.lost.nodes,
             "without_place": _pods(outcome.lost.unplaced),
             "without_place_after_drains": _pods(outcome.lost.unplaced_after_drains),
+            "judged": outcome.lost.judged,
         }
     if outcome.each_pool is not None:
         now, after_drains = outcome.each_pool
@@ -497,6 +498,9 @@ def _lost_spot_lines(lost: LostSpot) -> Iterator[Line]:
         start = f"With {count(len(lost.nodes), 'spot node')} lost {when}"
         if unplaced:
             yield from _listed(f"{start}, pods without a place: {len(unplaced)}", _grouped(unplaced))
+        elif not lost.judged:
+            yield BLANK
+            yield Line(f"{start}: not judged within the limit of simulated pods.")
         else:
             yield BLANK
             yield Line(f"{start}, all their pods fit elsewhere.")

@@ -76,7 +76,7 @@ class PoolLoss:
     pods: int  #: number of pods that must run again
     homeless: tuple[Homeless, ...] = ()  #: the highest priority first
     judged: bool = True  #: False if the effort did not suffice to judge the pool
-    not_recreated: int = 0  #: number of pods without a controller, which nothing creates again
+    not_recreated: tuple[str, ...] = ()  #: the pods without a controller, which nothing creates again
     needed: Needed | None = None
     added: int = 0  #: number of nodes that an autoscaler has to add for it
 
@@ -96,7 +96,7 @@ class _Displaced:
     """The pods of one node, or of all lost nodes."""
 
     pods: tuple[Pod, ...]  #: those that must run again, as their controllers create them
-    not_recreated: int
+    not_recreated: tuple[str, ...]  #: keys of those without a controller
     bound: tuple[tuple[Pod, str], ...]  #: those that the scheduler cannot place, and why
     requested: Numbers  #: by the pods together, as a row of the node table; columns that were added later are 0
     unlike: bool = False  #: whether any is created with other labels or rules about other pods
@@ -114,7 +114,7 @@ class _Displaced:
         return sum(bool(pod.cls.ports) for pod in self.pods)
 
 
-_NOTHING: Final = _Displaced((), 0, (), np.zeros(0, np.int64))
+_NOTHING: Final = _Displaced((), (), (), np.zeros(0, np.int64))
 
 
 class NodePods:
@@ -164,7 +164,7 @@ def _displaced(node: str, shared: PlanningRound, before: _Displaced) -> _Displac
     known = dict(zip(map(id, before.sources), before.pods, strict=True))
     sources, pods, fresh = list[Pod](), list[Pod](), list[Pod]()
     expendable: list[PodClass] = []
-    not_recreated, unlike = 0, False
+    not_recreated, unlike = list[str](), False
     for pod in shared.snapshot.pods_on[node].values():
         if (new := known.pop(id(pod), None)) is None:
             if pod.cls.terminating:
@@ -174,7 +174,7 @@ def _displaced(node: str, shared: PlanningRound, before: _Displaced) -> _Displac
                     expendable.append(pod.cls)
                 continue
             if pod.owner is None:
-                not_recreated += 1
+                not_recreated.append(pod.key)
                 continue
             new = shared.replacements.of(pod)
             fresh.append(new)
@@ -187,7 +187,7 @@ def _displaced(node: str, shared: PlanningRound, before: _Displaced) -> _Displac
     requested += _sum([before.requested], len(requested)) - _sum(
         (shared.snapshot.vector(pod.cls.requests) for pod in known.values()), len(requested)
     )
-    return _Displaced(tuple(pods), not_recreated, bound, requested, unlike, tuple(expendable), tuple(sources))
+    return _Displaced(tuple(pods), tuple(not_recreated), bound, requested, unlike, tuple(expendable), tuple(sources))
 
 
 def _bound(pods: Sequence[Pod], shared: PlanningRound) -> Iterator[tuple[Pod, str]]:
@@ -204,7 +204,7 @@ class _Lost:
     def __init__(self, on_nodes: Sequence[_Displaced]) -> None:
         self.on_nodes = on_nodes
         self.number = sum(len(each.pods) for each in on_nodes)
-        self.not_recreated = sum(each.not_recreated for each in on_nodes)
+        self.not_recreated = tuple(sorted(chain.from_iterable(each.not_recreated for each in on_nodes)))
         self.bound = tuple(chain.from_iterable(each.bound for each in on_nodes))
         self.unlike = any(each.unlike for each in on_nodes)
         self.with_ports = sum(each.with_ports for each in on_nodes)
@@ -287,8 +287,9 @@ class Losses:
         moved = [pod for row in rows.tolist() for pod in self._moved.get(row, ())] if self._moved else []
         owned = tuple(pod for pod in moved if pod.owner is not None)
         if moved:
+            alone = tuple(pod.key for pod in moved if pod.owner is None)
             bound, requested = tuple(_bound(owned, self._shared)), _requested(owned, self._snapshot)
-            on_nodes.append(_Displaced(owned, len(moved) - len(owned), bound, requested))
+            on_nodes.append(_Displaced(owned, alone, bound, requested))
         return _Lost(on_nodes)
 
     def _most(self, displaced: Iterable[_Lost]) -> Numbers:

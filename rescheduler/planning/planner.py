@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
+import numpy as np
+
 from predicates.filters import Filters
 from predicates.objects import Pod, ResourceQuota
 from predicates.snapshot import Snapshot
@@ -16,6 +18,7 @@ from rescheduler.planning.budgets import Budgets
 from rescheduler.planning.explain import Explanation, explain
 from rescheduler.planning.forms import instant
 from rescheduler.planning.headroom import FallbackRoom
+from rescheduler.planning.losses import PoolLoss
 from rescheduler.planning.outcome import Blocker, Plan, Planning, Reason, Rejected, TakenRoom, Verdict
 from rescheduler.planning.pending import (
     PendingRoom,
@@ -379,6 +382,12 @@ class Planner:
         shared = self.round(circumstances)
         with shared.trial():
             return self._survival.certificate(shared, survive, plans, seconds=seconds)
+
+    def loss(self, circumstances: Circumstances, nodes: Iterable[str], plans: Iterable[Plan] = ()) -> PoolLoss:
+        """Return which pods would have no place if all *nodes* were lost together, as in :meth:`certificate`."""
+        shared, row_of = self.round(circumstances), self._snapshot.nodes.row
+        with shared.trial():
+            return self._survival.loss(shared, np.array([row_of[name] for name in nodes], np.intp), plans)
 
     def fallback_room(self, circumstances: Circumstances, plans: Iterable[Plan] = ()) -> FallbackRoom:
         """Return what is free for the pods on spot nodes after *plans*, and what these request."""

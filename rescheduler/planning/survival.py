@@ -4,7 +4,8 @@ It is made for the state after a plan: :mod:`rescheduler.planning.losses` takes 
 it. Plans that break a certificate that held before are objected to.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -90,9 +91,11 @@ class State:
         """
         if survive is Survive.OFF:
             return Certificate(survive, ())
-        pools = pools_by_name(self._shared, survive)
-        losses = Losses(self._shared, self._trial, self._moved, self._node_pods, pools, effort)
-        return Certificate(survive, losses.run(decisive))
+        return Certificate(survive, self.losses(pools_by_name(self._shared, survive), effort, decisive))
+
+    def losses(self, pools: Mapping[str, Rows], effort: Effort, decisive: Sequence[str] = ()) -> tuple[PoolLoss, ...]:
+        """Return the results of losing each of *pools*, one at a time, as :meth:`certificate`."""
+        return Losses(self._shared, self._trial, self._moved, self._node_pods, pools, effort).run(decisive)
 
 
 class Survival:
@@ -122,12 +125,23 @@ class Survival:
         The trial of *shared* must be open, in which pending pods have taken their room. Here they look for it together
         with the pods of the lost pool.
         """
+        with self._after(shared, plans, gone) as state:
+            return state.certificate(survive, shared.forecaster.effort(seconds), decisive)
+
+    def loss(self, shared: PlanningRound, rows: Rows, plans: Iterable[Plan]) -> PoolLoss:
+        """Return the result of losing the nodes in *rows* together after *plans*. The trial is as for a certificate."""
+        with self._after(shared, plans) as state:
+            (result,) = state.losses({"": rows}, shared.forecaster.effort(SIMULATION))
+            return result
+
+    @contextmanager
+    def _after(self, shared: PlanningRound, plans: Iterable[Plan], gone: Collection[str] = ()) -> Iterator[State]:
         with shared.snapshot.trial() as trial:
             for cls, row in shared.pending.placements:
                 trial.unplace(cls, row)
             state = State(shared, trial, self._node_pods)
             state.carry_out(plans, gone)
-            return state.certificate(survive, shared.forecaster.effort(seconds), decisive)
+            yield state
 
     def objection(self, shared: PlanningRound, plans: Sequence[Plan]) -> Blocker | None:
         """Return a blocker if *plans* break the certificate of the policy, as far as it holds now, or None.

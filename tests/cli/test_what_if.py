@@ -259,7 +259,12 @@ def test_the_json_output_has_the_pods_without_a_place(capfdbinary: pytest.Captur
     result = answer(capfdbinary, dump, "unpin default/replicaset/cache", "lose-spot 100%")
     why = "0/1 remaining nodes are available: 1 Insufficient cpu"
     cache = {"pod": "default/cache-1", "controller": "ReplicaSet default/cache", "priority": 0, "why": why}
-    assert result["lost"] == {"nodes": ["s-a", "s-b"], "without_place": [], "without_place_after_drains": [cache]}
+    assert result["lost"] == {
+        "nodes": ["s-a", "s-b"],
+        "without_place": [],
+        "without_place_after_drains": [cache],
+        "judged": True,
+    }
 
 
 #: The plan drains od-2 before the loss, so od-1 is the only node that remains.

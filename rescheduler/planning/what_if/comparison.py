@@ -1,6 +1,6 @@
 """Plans with hypothetical changes, and the effects of lost spot nodes on their pods."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as settings_replaced
 from decimal import Decimal
@@ -16,21 +16,12 @@ from rescheduler.errors import UsageError
 from rescheduler.planning.controllers import ControllerName, controller_of
 from rescheduler.planning.explain import Explanation
 from rescheduler.planning.forms import count
+from rescheduler.planning.losses import PoolLoss
 from rescheduler.planning.money.prices import PriceList, node_facts, zone_of
 from rescheduler.planning.money.worth import summed, worth_by_node
 from rescheduler.planning.node_info import full_name
-from rescheduler.planning.outcome import Blocker, Plan, Planning, Rejected
-from rescheduler.planning.placement.packing import (
-    EVALUATIONS_PER_SECOND,
-    Effort,
-    Packing,
-    Placed,
-    Room,
-    Sizes,
-    Stuck,
-    pack,
-    shortage,
-)
+from rescheduler.planning.outcome import Blocker, Planning, Rejected
+from rescheduler.planning.placement.packing import Packing, Room, Sizes
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy, Surging, Survive
 from rescheduler.planning.pools import spot_pools
@@ -103,22 +94,21 @@ def lost_nodes(snapshot: Snapshot, policy: Policy, loss: LoseSpot) -> list[str]:
     return [name for index, name in enumerate(spot) if (index + 1) * count // total > index * count // total]
 
 
-def carry_out(snapshot: Snapshot, plans: Iterable[Plan]) -> None:
-    """Apply *plans* to *snapshot*: move their pods to the targets, and remove their nodes."""
-    for plan in plans:
-        for placement in plan.placements:
-            pod = snapshot.pods[str(placement.pod)]
-            snapshot.upsert("Pod", _recreated(snapshot, pod, placement.node))
-        for pod in list(snapshot.pods_on[plan.node].values()):
-            snapshot.delete("Pod", pod.key)
-        snapshot.delete("Node", plan.node)
+def _unplaced(loss: PoolLoss, snapshot: Snapshot) -> list[UnplacedPod]:
+    """Return the pods of lost nodes without a place, the highest priority first."""
+    homeless = [
+        UnplacedPod(pod, each.controller, each.priority, each.why) for each in loss.homeless for pod in each.pods
+    ]
+    alone = (snapshot.pods[key] for key in loss.not_recreated)
+    homeless += (UnplacedPod(pod.key, controller_of(pod), pod.cls.spec.priority or 0, NOT_RECREATED) for pod in alone)
+    return sorted(homeless, key=lambda pod: (-pod.priority, pod.controller, pod.pod))
 
 
-def lose(snapshot: Snapshot, policy: Policy, names: Sequence[str]) -> list[UnplacedPod]:
+def lose(snapshot: Snapshot, policy: Policy, names: Sequence[str]) -> None:
     """Remove the nodes *names* from *snapshot* and place their pods on the remaining nodes, where that is possible.
 
     Pods of the highest priority come first, then the largest. Spot nodes are tried before on-demand nodes. Pods
-    that do not fit stay pending in the snapshot; return them, highest priority first.
+    that do not fit stay pending in the snapshot.
     """
     displaced: list[Pod] = []
     for name in names:
@@ -127,36 +117,20 @@ def lose(snapshot: Snapshot, policy: Policy, names: Sequence[str]) -> list[Unpla
         for pod in pods:
             snapshot.delete("Pod", pod.key)
         snapshot.delete("Node", name)
-    alone = [pod for pod in displaced if pod.owner is None]
-    placed, left = _placed(snapshot, policy, [pod for pod in displaced if pod.owner is not None])
-    for pod, row in placed:
-        snapshot.upsert("Pod", _recreated(snapshot, pod, snapshot.nodes.names[row]))
-    for pod, _ in left:
-        snapshot.upsert("Pod", _recreated(snapshot, pod, ""))
-    unplaced = [*((pod, NOT_RECREATED) for pod in alone), *left]
-    result = [UnplacedPod(pod.key, controller_of(pod), pod.cls.spec.priority or 0, why) for pod, why in unplaced]
-    return sorted(result, key=lambda pod: (-pod.priority, pod.controller, pod.pod))
+    room = _room(snapshot, policy)
+    again = [pod for pod in displaced if pod.owner is not None]
+    again.sort(key=lambda pod: (-(pod.cls.spec.priority or 0), -room.sizes.of(pod.cls), pod.key))
+    with snapshot.trial() as trial:
+        packing = Packing(room, trial)
+        packing.first_fit(again)
+        nodes = {pod.key: snapshot.nodes.names[row] for pod, row in packing.placed}
+    for pod in again:
+        snapshot.upsert("Pod", _recreated(snapshot, pod, nodes.get(pod.key, "")))
 
 
 def _recreated(snapshot: Snapshot, pod: Pod, node: str) -> Pod:
     """Return *pod* as its controller would recreate it, bound to *node*, or unbound if *node* is ""."""
     return replace(snapshot.bound_to(pod, node), loads=())
-
-
-def _placed(snapshot: Snapshot, policy: Policy, pods: Sequence[Pod]) -> tuple[Placed, list[tuple[Pod, str]]]:
-    """Return the placed pods with their rows, and the pods that do not fit, each with the reason."""
-    room = _room(snapshot, policy)
-    ordered = sorted(pods, key=lambda pod: (-(pod.cls.spec.priority or 0), -room.sizes.of(pod.cls), pod.key))
-    with snapshot.trial() as trial:
-        packing = Packing(room, trial)
-        left = packing.first_fit(ordered)
-        placed, why = packing.placed, [(pod, shortage(room, pod.cls)) for pod in left]
-    if left:
-        with snapshot.trial() as trial:
-            result = pack(room, trial, ordered, Effort(int(policy.planning_timeout * EVALUATIONS_PER_SECOND)))
-        if not isinstance(result, Stuck):
-            return result, []
-    return placed, why
 
 
 def _room(snapshot: Snapshot, policy: Policy) -> Room:
@@ -253,6 +227,7 @@ class LostSpot:
     nodes: tuple[str, ...]
     unplaced: tuple[UnplacedPod, ...]  #: if they were lost now
     unplaced_after_drains: tuple[UnplacedPod, ...]  #: if they were lost after the drains of the plan
+    judged: bool = True  #: False if the limit of simulated pods was reached for any of both
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,11 +278,10 @@ def what_if(
     if not losses:
         return HypotheticalPlan(planning, after, settings, rehearsal=rehearsal, each_pool=each_pool)
     names = tuple(dict.fromkeys(name for loss in losses for name in lost_nodes(after, settings, loss)))
-    drained = copied(after)
-    carry_out(drained, planning.plans)
-    unplaced_after_drains = lose(drained, settings, names)
-    unplaced = lose(after, settings, names)
-    lost = LostSpot(names, tuple(unplaced), tuple(unplaced_after_drains))
+    results = [planner.loss(circumstances, names, plans) for plans in ((), planning.plans)]
+    unplaced, unplaced_after_drains = (tuple(_unplaced(each, after)) for each in results)
+    lost = LostSpot(names, unplaced, unplaced_after_drains, judged=all(each.judged for each in results))
+    lose(after, settings, names)
     planning = Planner(after, settings).plan_all(circumstances)
     return HypotheticalPlan(planning, after, settings, lost, rehearsal, each_pool)
 

@@ -58,13 +58,30 @@ def unplaced(name: str, why: str, *, kind: str = "ReplicaSet", priority: int = 0
 
 
 FULL = "0/1 remaining nodes are available: 1 Insufficient cpu"
+FULL_BOTH = "0/2 remaining nodes are available: 2 Insufficient cpu"
 
 #: By name: the nodes besides the lost one ("lost"), the pods, and which are without a place now and after the drains.
 LOSSES: dict[str, tuple[list[Manifest], list[UnplacedPod], list[UnplacedPod]]] = {
     "on-demand nodes take what spot nodes cannot": (
-        [node("od", ON_DEMAND), node("s", cpu="1"), pod("a", "lost"), pod("b", "lost", cpu="3"), pod("x", "od")],
+        [
+            node("od", ON_DEMAND, cpu="8"),
+            node("s", cpu="1"),
+            pod("a", "lost"),
+            pod("b", "lost", cpu="3"),
+            pod("x", "od"),
+        ],
         [],
         [unplaced("a", FULL), unplaced("b", FULL)],
+    ),
+    "the scheduler may place a small pod where the large one would have to go": (
+        [node("od", ON_DEMAND), node("s", cpu="1"), pod("a", "lost"), pod("b", "lost", cpu="3"), pod("x", "od")],
+        [unplaced("b", FULL_BOTH)],
+        [unplaced("a", FULL), unplaced("b", FULL)],
+    ),
+    "expendable pods need no place": (
+        [node("s", cpu="1m"), pod("low", "lost", priority=-20)],
+        [],
+        [],
     ),
     "the highest priority is placed first, and listed first": (
         [
@@ -76,14 +93,14 @@ LOSSES: dict[str, tuple[list[Manifest], list[UnplacedPod], list[UnplacedPod]]] =
         [unplaced("middle-1", FULL, priority=7), unplaced("low-1", FULL, priority=-5)],
         [unplaced("middle-1", FULL, priority=7), unplaced("low-1", FULL, priority=-5)],
     ),
-    "pods fit in another way than first-fit by size": (
+    "pods that would only fit in another order than the scheduler's": (
         [
             node("s1", cpu="5"),
             node("s2", cpu="5"),
             *(pod(f"p{n}", "lost", cpu=cpu, priority=n) for n, cpu in enumerate(("4", "3", "2", "1"))),
         ],
-        [],
-        [],
+        [unplaced("p0", FULL_BOTH)],
+        [unplaced("p0", FULL_BOTH)],
     ),
     "pods of DaemonSets and terminating pods need no place": (
         [node("s", cpu="1m"), pod("a", "lost", owner="DaemonSet"), pod("b", "lost", deleted=True)],
