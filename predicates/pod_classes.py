@@ -147,6 +147,7 @@ class RawContainer(_RawObject, frozen=True):
     ports: Raw = _ABSENT
     restart_policy: Raw = _ABSENT
     restart_policy_rules: Raw = _ABSENT
+    security_context: Raw = _ABSENT
     volume_mounts: Raw = _ABSENT  #: only those with options determine the class: see :func:`_of_container`
 
 
@@ -199,6 +200,9 @@ class RawSpec(_RawObject, frozen=True):
     eviction_responders: Raw = _ABSENT
     scheduling_group: Raw = _ABSENT
     workload_ref: Raw = _ABSENT
+    security_context: Raw = _ABSENT
+    host_pid: Raw = msgspec.field(default=_ABSENT, name="hostPID")
+    host_ipc: Raw = msgspec.field(default=_ABSENT, name="hostIPC")
 
 
 class RawMeta(_RawObject, frozen=True):
@@ -218,6 +222,7 @@ class RawContainerStatus(_RawObject, frozen=True):
     name: Raw = _ABSENT
     resources: Raw = _ABSENT
     allocated_resources: Raw = _ABSENT
+    restart_count: int = 0
 
 
 class RawStatus(_RawObject, frozen=True):
@@ -247,6 +252,8 @@ _SETS_NODE_NAME: Final = Raw(b'[{"fieldsV1":{"f:spec":{"f:nodeName":{}}}}]')
 
 #: Raw volume mounts without this text have no options.
 _MOUNT_OPTIONS: Final = b'"bindMountOptions"'
+
+_ON_FAILURE: Final = b'"OnFailure"'
 
 #: Raw labels without this text contain none that the API server added.
 BOUND_PREFIX: Final = b"topology.kubernetes.io"
@@ -321,15 +328,22 @@ def _has_options(container: RawContainer) -> bool:
     return _MOUNT_OPTIONS in bytes(container.volume_mounts)
 
 
+def restarts(spec: RawSpec, status: RawStatus) -> int:
+    """Return the restarts of the pod's containers that count as failures of a Job."""
+    if bytes(spec.restart_policy) != _ON_FAILURE:
+        return 0
+    return sum(container.restart_count for container in (*status.init_container_statuses, *status.container_statuses))
+
+
 def own_key(meta: RawMeta, status: RawStatus, resize: str | None) -> bytes:
     """Return the key of the pod's owner and of the resources in its status. Parts are separated as in the class key."""
     parts: list[Raw | bytes] = [meta.owner_references, status.resources, status.allocated_resources]
     for container in status.container_statuses:
-        parts += astuple(container)
+        parts += (container.name, container.resources, container.allocated_resources)
     if status.init_container_statuses:
         parts.append(_END)
         for container in status.init_container_statuses:
-            parts += astuple(container)
+            parts += (container.name, container.resources, container.allocated_resources)
     if resize is not None:
         parts += (_END, msgspec.json.encode(resize))
     return b"\0".join(parts)

@@ -23,6 +23,7 @@ from predicates.pod_classes import (
     pod_amounts,
     pod_class,
     resource_fields,
+    restarts,
     sets_node_name,
     split_labels,
 )
@@ -346,6 +347,7 @@ class Decoder:
             ready_since=ready_since,
             unschedulable_since=unschedulable_since,
             nominated_node_name="" if spec.node_name else status.nominated_node_name,
+            restarts=restarts(spec, status),
             preempted=preempted,
             assigned=sets_node_name(meta),
             generation=meta.generation,

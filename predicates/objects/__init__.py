@@ -95,10 +95,13 @@ from predicates.objects.pods import (
     Empty,
     EmptyDir,
     EvictionResponder,
+    FailurePolicy,
+    FailureRule,
     GangWorkload,
     InlineCSI,
     ISCSIVolume,
     Job,
+    JobCounts,
     LeaderWorkerSet,
     LimitRange,
     LimitRangeItem,
@@ -125,6 +128,7 @@ from predicates.objects.pods import (
     RevisionData,
     RuntimeClass,
     SchedulingGate,
+    SecurityContext,
     StatefulSet,
     Toleration,
     TopologySpreadConstraint,
@@ -174,6 +178,8 @@ __all__ = [
     "Empty",
     "EmptyDir",
     "EvictionResponder",
+    "FailurePolicy",
+    "FailureRule",
     "GCEPersistentDisk",
     "GangWorkload",
     "HostPort",
@@ -182,6 +188,7 @@ __all__ = [
     "Int32",
     "Int64",
     "Job",
+    "JobCounts",
     "LabelSelector",
     "LeaderWorkerSet",
     "LimitRange",
@@ -238,6 +245,7 @@ __all__ = [
     "RevisionData",
     "RuntimeClass",
     "SchedulingGate",
+    "SecurityContext",
     "ServerVersion",
     "StatefulSet",
     "StorageClass",
@@ -338,6 +346,7 @@ class Pod(msgspec.Struct, frozen=True, eq=True, kw_only=True):
     )
     unschedulable_since: str | None = None  #: since when PodScheduled has been False (Unschedulable)
     nominated_node_name: str = ""  #: of a pending pod: the node on which the scheduler makes room for it
+    restarts: int = 0  #: of its containers, if ``restartPolicy`` is OnFailure: they count as failures of a Job
     preempted: bool = False  #: the scheduler deletes it in favor of a pod with a higher priority
     #: Whether a client set ``spec.nodeName``, instead of a scheduler that bound the pod. Known from the managed fields
     #: (a binding manages none); False if these are missing, as in the output of ``kubectl get``.

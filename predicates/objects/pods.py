@@ -49,6 +49,47 @@ class VolumeMount(Wire, frozen=True):
     bind_mount_options: tuple[str, ...] = ()
 
 
+class Capabilities(Wire, frozen=True):
+    add: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+
+
+class SecurityProfile(Wire, frozen=True):
+    """A profile of seccomp or AppArmor."""
+
+    type: str = ""
+
+
+class SELinuxOptions(Wire, frozen=True):
+    user: str = ""
+    role: str = ""
+    type: str = ""
+
+
+class WindowsOptions(Wire, frozen=True):
+    host_process: bool | None = None
+
+
+class Sysctl(Wire, frozen=True):
+    name: str = ""
+
+
+class SecurityContext(Wire, frozen=True):
+    """The value of ``securityContext`` of a pod or a container: what Pod Security admission reads."""
+
+    privileged: bool | None = None
+    allow_privilege_escalation: bool | None = None
+    capabilities: Capabilities | None = None
+    proc_mount: str | None = None
+    run_as_non_root: bool | None = None
+    run_as_user: Int64 | None = None
+    seccomp_profile: SecurityProfile | None = None
+    app_armor_profile: SecurityProfile | None = None
+    se_linux_options: SELinuxOptions | None = None
+    windows_options: WindowsOptions | None = None
+    sysctls: tuple[Sysctl, ...] = ()
+
+
 class Container(Wire, frozen=True):
     name: str = ""
     image: str = ""
@@ -57,6 +98,7 @@ class Container(Wire, frozen=True):
     restart_policy: str | None = None
     restart_policy_rules: tuple[ContainerRestartRule, ...] = ()
     volume_mounts: tuple[VolumeMount, ...] = ()
+    security_context: SecurityContext | None = None
 
 
 class PodAffinityTerm(Wire, frozen=True):
@@ -147,7 +189,7 @@ class ImageVolume(Wire, frozen=True):
 
 
 class Volume(Wire, frozen=True):
-    """A pod volume. Has only the sources that filters and drain rules read; all are None for other volume types."""
+    """A pod volume. Has only the sources that rules read; all are None for other volume types."""
 
     name: str = ""
     persistent_volume_claim: ClaimVolume | None = None
@@ -163,6 +205,10 @@ class Volume(Wire, frozen=True):
     empty_dir: EmptyDir | None = None
     host_path: Empty | None = None
     image: ImageVolume | None = None
+    projected: Empty | None = None
+    config_map: Empty | None = None
+    secret: Empty | None = None
+    downward_api: Empty | None = msgspec.field(default=None, name="downwardAPI")
 
 
 class SchedulingGate(Wire, frozen=True):
@@ -225,12 +271,16 @@ class PodSpec(Wire, frozen=True):
     eviction_responders: tuple[EvictionResponder, ...] = ()
     scheduling_group: PodSchedulingGroup | None = None
     workload_ref: WorkloadReference | None = None
+    security_context: SecurityContext | None = None
+    host_pid: bool = msgspec.field(default=False, name="hostPID")
+    host_ipc: bool = msgspec.field(default=False, name="hostIPC")
 
 
 class ContainerStatus(Wire, frozen=True):
     name: str = ""
     resources: ResourceRequirements | None = None
     allocated_resources: dict[str, QuantityText] = {}
+    restart_count: Int32 = 0
 
 
 class PodStatus(Wire, frozen=True):
@@ -261,6 +311,7 @@ class PodTemplate(Wire, frozen=True):
 
 
 class TemplateSpec(Wire, frozen=True):
+    replicas: Int32 = 1  #: Jobs have none
     template: PodTemplate = PodTemplate()
 
 
@@ -284,13 +335,56 @@ class ReplicationController(Workload, frozen=True):
     pass
 
 
+class ExitCodes(Wire, frozen=True):
+    operator: str = ""
+    values: tuple[int, ...] | None = None
+
+
+class PodConditionPattern(Wire, frozen=True):
+    type: str = ""
+    status: str = "True"
+
+
+class FailureRule(Wire, frozen=True):
+    action: str = ""
+    on_exit_codes: ExitCodes | None = None
+    on_pod_conditions: tuple[PodConditionPattern, ...] | None = None
+
+
+class FailurePolicy(Wire, frozen=True):
+    rules: tuple[FailureRule, ...] | None = None
+
+
+class UncountedPods(Wire, frozen=True):
+    """UIDs of finished pods that are not part of the counts yet."""
+
+    succeeded: tuple[str, ...] | None = None
+    failed: tuple[str, ...] | None = None
+
+
+class JobCounts(Wire, frozen=True):
+    """The numbers in the status of a Job."""
+
+    active: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    uncounted_terminated_pods: UncountedPods | None = None
+
+    @property
+    def uncounted(self) -> UncountedPods:
+        return self.uncounted_terminated_pods or UncountedPods()
+
+
 class JobSpec(TemplateSpec, frozen=True):
-    pod_failure_policy: Empty | None = None
+    backoff_limit: int | None = None
+    backoff_limit_per_index: int | None = None
+    pod_failure_policy: FailurePolicy | None = None
     pod_replacement_policy: str = ""  #: "" in files without it: the API server sets it
 
 
 class Job(Workload, frozen=True):
     spec: JobSpec = JobSpec()
+    status: JobCounts = JobCounts()
 
     @property
     def replaces_only_finished(self) -> bool:
@@ -510,9 +604,22 @@ class LeaderWorkerSet(Wire, frozen=True):
     spec: LeaderWorkerSetSpec = LeaderWorkerSetSpec()
 
 
+class PoolTaint(Wire, frozen=True):
+    key: str = ""
+
+
+class PoolNodeSpec(Wire, frozen=True):
+    startup_taints: tuple[PoolTaint, ...] = ()
+
+
+class PoolNodes(Wire, frozen=True):
+    spec: PoolNodeSpec = PoolNodeSpec()
+
+
 class NodePoolSpec(Wire, frozen=True):
     replicas: int | None = None  #: the number of nodes of a pool with static capacity; None: as many as pods need
     limits: dict[str, QuantityText] = {}  #: of what all of its nodes have together; ``nodes`` is their number
+    template: PoolNodes = PoolNodes()
 
 
 class NodePool(Wire, frozen=True):

@@ -25,6 +25,7 @@ from rescheduler.cli.console import BAD, BLANK, GOOD, HEADING, Line, show, style
 from rescheduler.cli.go_flags import GoCommand
 from rescheduler.cli.options import connection_options, scheduling_options
 from rescheduler.cli.output import lines_as_html, print_yaml
+from rescheduler.cli.plan_data import known_circumstances
 from rescheduler.cli.policy_options import policy_options, price_options
 from rescheduler.cli.scheduler_config import with_profiles
 from rescheduler.clock import SystemClock
@@ -38,7 +39,6 @@ from rescheduler.planning.outcome import Reason, Rejected
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.pool_shares import ignored_annotation
-from rescheduler.planning.rules.candidates import static_capacity
 from rescheduler.planning.what_if.lifting import taint_text
 from rescheduler.settings import ApiServerConnection, Scheduling
 
@@ -182,12 +182,12 @@ def command(
     it. A workload (shop/deployment/cart) or a namespace selects its pods among these. Each pod is evaluated as if only
     it were evicted and recreated. The reasons are the scheduler's own. Prices only matter for --drain-order=cost.
     """
-    policy = with_profiles(replace(policy, replicas_ready=True), scheduling)
+    policy = with_profiles(replace(policy, judge_controllers=True), scheduling)
     with progress("reading the cluster"):
         source = ClusterSource(snapshot, connection, scheduling)
         cluster = source.read()
     planner = Planner(cluster, policy)
-    circumstances = Circumstances(SystemClock().now(), vetoes=static_capacity(cluster), prices=prices)
+    circumstances = known_circumstances(cluster, policy, prices, SystemClock())
     pods = list(_selected_pods(names, cluster, planner, circumstances))
     explanations = (planner.explain(pod, circumstances) for pod in pods)
     if output == "json":

@@ -170,7 +170,7 @@ def command(
 
     Nothing in the cluster is changed. On large clusters reading takes some time; planning does not.
     """
-    policy = replace(policy, budgets_in_steps=in_steps, replicas_ready=True, survive=enforced_survival())
+    policy = replace(policy, budgets_in_steps=in_steps, judge_controllers=True, survive=enforced_survival())
     policy = with_profiles(policy, scheduling)
     limited = bool(policy.survive is not Survive.OFF or policy.fallback_headroom)
     with_tradeoff = output == "html" or (limited and output in ("json", "yaml"))

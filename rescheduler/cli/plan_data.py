@@ -1,9 +1,9 @@
 """The plan that ``plan`` and ``report`` show: read the cluster, plan it, and try the levers."""
 
 import enum
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -15,14 +15,18 @@ from rescheduler.cli.go_flags import DurationType, Option, OptionalValue
 from rescheduler.cli.options import group, provider_options
 from rescheduler.clock import Clock
 from rescheduler.errors import NotFound, UsageError
+from rescheduler.execution.watched_nodes import intents, removing, vetoes_of_others
+from rescheduler.planning.memory import Memory
 from rescheduler.planning.money.commitments import idle
 from rescheduler.planning.money.prices import NodeFacts, PriceList, node_facts
 from rescheduler.planning.movements import blockers_by_node
-from rescheduler.planning.outcome import Planning
+from rescheduler.planning.outcome import Blocker, Planning
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, DrainOrder, MoveJobs, Policy, Survive
 from rescheduler.planning.rules.candidates import groups, static_capacity
-from rescheduler.planning.rules.pod_traits import is_job
+from rescheduler.planning.rules.owners import Owners
+from rescheduler.planning.rules.pod_traits import belongs_to_node, is_job
+from rescheduler.planning.waits import Waits
 from rescheduler.planning.what_if.comparison import levers_of
 from rescheduler.planning.what_if.overview import NO_LEVERS, Overview, RankedLevers, overview, tradeoff
 from rescheduler.settings import ApiServerConnection, NamedInstallation, Provider
@@ -59,9 +63,10 @@ def enforced_survival() -> Survive:
 #: A limitation of the totals of a plan with ``--independent``.
 _INDEPENDENT: Final = "each node is drained alone (--independent); the pods of all nodes together may not fit"
 
-#: A limitation of a plan that moves pods of Jobs, because Jobs are not read.
+#: A limitation of a plan that moves pods of Jobs that were not read.
 _JOBS: Final = (
-    "the plan moves pods of Jobs, assuming that the Jobs tolerate it; the daemon reads each Job first (job-would-fail)"
+    "the plan moves pods of Jobs that are not known, assuming that the Jobs tolerate it; the daemon reads each Job "
+    "first (job-would-fail)"
 )
 
 #: Passes ``provider: Provider`` to the command.
@@ -241,7 +246,7 @@ def read_and_plan(
         nodes = [node_facts(snapshot, name, spot=False) for name in groups(snapshot, policy).on_demand]
         prices = _priced(snapshot, nodes, prices, provider)
     with progress("planning"):
-        planner, circumstances = Planner(snapshot, policy), _circumstances(snapshot, policy, prices, clock, daemon)
+        planner, circumstances = Planner(snapshot, policy), known_circumstances(snapshot, policy, prices, clock, daemon)
         began = clock.monotonic()
         planning = planner.plan_each(circumstances) if independent else planner.plan_all(circumstances)
         seconds = clock.monotonic() - began
@@ -251,7 +256,7 @@ def read_and_plan(
         *([_INDEPENDENT] if independent else []),
         *_idle_commitments(snapshot, policy, prices, circumstances),
     ]
-    if policy.move_jobs is MoveJobs.TOLERANT and _moves_jobs(planning):
+    if policy.move_jobs is MoveJobs.TOLERANT and _moves_unknown_jobs(planning, snapshot):
         notes.append(_JOBS)
     return PlannedCluster(
         snapshot,
@@ -276,21 +281,55 @@ def _idle_commitments(
         yield from idle(prices.commitments, kinds, circumstances.now.date())
 
 
-def _circumstances(
-    snapshot: Snapshot, policy: Policy, prices: PriceList, clock: Clock, daemon: "InstallationStatus | None"
+def known_circumstances(
+    snapshot: Snapshot, policy: Policy, prices: PriceList, clock: Clock, daemon: "InstallationStatus | None" = None
 ) -> Circumstances:
-    now, static = clock.now(), static_capacity(snapshot)
+    """Return what plans know besides the objects: marks of drains, fixed groups, what the *daemon* remembers."""
+    now, written = clock.now(), intents(snapshot.nodes)
+    identity = daemon.installation.identity if daemon is not None else ""
+    others, ordered = vetoes_of_others(written, identity, now), removing(written)
+    vetoes = {**static_capacity(snapshot), **others}
     if daemon is None or daemon.memory is None:
-        return Circumstances(now, vetoes=static, prices=prices)
+        return Circumstances(now, ordered=ordered, vetoes=vetoes, prices=prices)
     candidates = frozenset(groups(snapshot, policy).on_demand)
-    waits = daemon.memory.not_recovered.active(now)
-    vetoes = {**static, **blockers_by_node(snapshot.pods.values(), waits, candidates.__contains__)}
-    memory, settling = daemon.memory, daemon.memory.pools.settling(now)
-    return Circumstances(now, memory.cooldowns.active(now), vetoes=vetoes, prices=prices, settling=settling)
+    memory, waits = daemon.memory, daemon.memory.not_recovered.active(now)
+    aside = blockers_by_node(snapshot.pods.values(), waits, candidates.__contains__)
+    return Circumstances(
+        now,
+        memory.cooldowns.active(now),
+        ordered=ordered,
+        vetoes={**static_capacity(snapshot), **_moved_recently(snapshot, policy, memory, now), **aside, **others},
+        prices=prices,
+        settling=memory.pools.settling(now),
+    )
 
 
-def _moves_jobs(planning: Planning) -> bool:
-    return any(is_job(placement.owner) for plan in planning.plans for placement in plan.placements)
+def _moved_recently(
+    snapshot: Snapshot, policy: Policy, memory: Memory, now: datetime
+) -> Mapping[str, tuple[Blocker, ...]]:
+    """Return the nodes with pods of controllers that the daemon has moved so often that it waits."""
+    records, owners = memory.movements.by_uid, Owners(snapshot, policy)
+    if not records:
+        return {}
+    limits = Waits(moves_per_pod=memory.settings.moves_per_pod or 0)
+    found: dict[str, tuple[Blocker, ...]] = {}
+    for node in groups(snapshot, policy).on_demand:
+        pods = [pod for pod in snapshot.pods_on[node].values() if not pod.cls.terminating and not belongs_to_node(pod)]
+        read = owners.reading(pods)
+        by_state = {
+            state: [pod for pod in pods if pod.owner is not None and (pod.namespace, pod.owner.uid) in state.owners]
+            for state in read.states.values()
+        }
+        _, blockers = memory.movements.judge(node, by_state, now, limits)
+        if blockers:
+            found[node] = blockers
+    return found
+
+
+def _moves_unknown_jobs(planning: Planning, snapshot: Snapshot) -> bool:
+    known = snapshot.of("Job")
+    moved = (placement for plan in planning.plans for placement in plan.placements if is_job(placement.owner))
+    return any(each.owner is not None and f"{each.pod.namespace}/{each.owner.name}" not in known for each in moved)
 
 
 def _priced(snapshot: Snapshot, nodes: Iterable[NodeFacts], prices: PriceList, provider: Provider) -> PriceList:

@@ -60,7 +60,7 @@ def command(
 
     The file is self-contained: it loads nothing from the network. Nothing in the cluster is changed.
     """
-    policy = replace(policy, budgets_in_steps=True, replicas_ready=True, survive=enforced_survival())
+    policy = replace(policy, budgets_in_steps=True, judge_controllers=True, survive=enforced_survival())
     clock, policy = SystemClock(), with_profiles(policy, scheduling)
     source = ClusterSource(snapshot, connection, scheduling)
     cluster = read_and_plan(source, policy, prices, provider, clock)

@@ -13,17 +13,18 @@ from typing import Final
 from predicates.objects import Object, Pod, ResourceQuota
 from predicates.snapshot import Snapshot, key_of
 from rescheduler.clock import Clock
-from rescheduler.draining.actions import Step, read
+from rescheduler.draining.actions import read
 from rescheduler.execution.watched_nodes import (
     State,
     WatchedNodes,
+    removing,
     stale,
     vetoes_of_others,
     while_draining,
     why_unusable,
 )
 from rescheduler.planning.admission import CLASSES
-from rescheduler.planning.controllers import Controller, ControllerState
+from rescheduler.planning.controllers import Controller, ControllerReading, ControllerState
 from rescheduler.planning.debts import Replicas, count_replicas
 from rescheduler.planning.forms import instant
 from rescheduler.planning.last_look import Fresh, OrderTerms, is_closed, lag
@@ -32,12 +33,12 @@ from rescheduler.planning.movements import OwnerWait, blockers_by_node
 from rescheduler.planning.outcome import Blocker, Plan, Planning, PodRef, Reason, Rejected, Verdict
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import DEFAULT_SCHEDULER, Circumstances, Destination, Policy
-from rescheduler.planning.replacements import ADMISSION
+from rescheduler.planning.replacements import ADMISSION, DERIVED_FROM
 from rescheduler.planning.room.placeholders import Placeholder, of_installation
 from rescheduler.planning.room.placeholders import read as read_placeholder
 from rescheduler.planning.rules.candidates import removal, static_capacity, why_not_target
 from rescheduler.planning.rules.minimum import keeps_pods
-from rescheduler.planning.rules.pod_rules import SAFE_TO_EVICT
+from rescheduler.planning.rules.owners import Others, controller_blockers, may_be_lost
 from rescheduler.planning.rules.pod_traits import ends_with_node, job_blockers, keeps_its_identity
 from rescheduler.planning.rules.volumes import attachments, waits_for_detach
 from rescheduler.planning.waits import Cooldown
@@ -46,6 +47,9 @@ from rescheduler.planning.what_if.overview import Overview, overview
 
 #: How long drains wait for a new pod that the scheduler has not processed yet.
 SETTLING: Final = timedelta(minutes=1)
+
+#: How long plans use templates and limits that are not watched, while nothing can be drained.
+KNOWN: Final = timedelta(minutes=10)
 
 #: The share of the planning time-out that is used for planning. The rest is a reserve: a step may take longer.
 _PLANNED_SHARE: Final = 0.9
@@ -99,6 +103,7 @@ class ClusterView(WatchedNodes):
         self._set_aside: tuple[object, dict[str, tuple[Blocker, ...]]] = None, {}  # what it depends on, by node
         self._cached_planner: Planner | None = None
         self._planning_end = math.inf
+        self._learned_at = math.inf  #: when the last templates were learned; infinite if there are none
         self._spent = 0.0  #: seconds of the next planning time-out that were used before the planning
 
     def why_unusable(self) -> str:
@@ -161,7 +166,7 @@ class ClusterView(WatchedNodes):
 
         *objects* are controllers with pod templates, older revisions of them, all LimitRanges and
         VerticalPodAutoscalers of *namespaces*, and all classes of priorities and runtimes.
-        They are not watched: later plans use them until they are read again.
+        They are not watched: later plans use them until they are read again, or :meth:`forget_learned`.
         """
         snapshot = self._state.snapshot()
         before = dict(snapshot.versions)
@@ -175,7 +180,17 @@ class ClusterView(WatchedNodes):
                 snapshot.delete(kind, key)
         for kind, each in objects:
             snapshot.upsert(kind, each)
+        self._learned_at = self._clock.monotonic()
         return dict(snapshot.versions) != before
+
+    def forget_learned(self) -> None:
+        """Forget what was learned if nothing was for KNOWN: a node that it keeps is a candidate again, and is read."""
+        if self._clock.monotonic() < self._learned_at + KNOWN.total_seconds():
+            return
+        self._learned_at, snapshot = math.inf, self._state.snapshot()
+        for kind in DERIVED_FROM:
+            for key in list(snapshot.of(kind)):
+                snapshot.delete(kind, key)
 
     def refused_by(self, quotas: Iterable[ResourceQuota], pods: Sequence[Pod]) -> tuple[Blocker, ...]:
         """Return why *quotas* would refuse replacements of *pods*, which are all the pods that a drain evicts."""
@@ -305,6 +320,15 @@ class ClusterView(WatchedNodes):
         """Return why *pods* of one node must not be evicted, because of Jobs among *states*."""
         return job_blockers(states, pods, self._policy.move_jobs)
 
+    def controller_blockers(self, reading: ControllerReading, pods: Sequence[Pod]) -> tuple[Blocker, ...]:
+        """Return why *pods* of one node must not be evicted, because of the controllers in *reading*."""
+        owned = self.owned_by({owner for state in reading.states.values() for owner in state.owners})
+
+        def of(state: ControllerState) -> list[Pod]:
+            return [pod for owner in state.owners for pod in owned[owner]]
+
+        return tuple(controller_blockers(reading, pods, Others(of, self.node), self._policy))
+
     def larger(self, pod: Pod, predecessors: Iterable[Pod]) -> str:
         """Return what the replacement *pod* asks for beyond the plan, or ""; see :meth:`Planner.larger`."""
         return self._planner.larger(pod, predecessors)
@@ -316,7 +340,7 @@ class ClusterView(WatchedNodes):
 
     def may_be_lost(self, pod: Pod) -> bool:
         """Return whether *pod* may be evicted although no controller replaces it."""
-        return self._policy.delete_non_replicated_pods or pod.annotations.get(SAFE_TO_EVICT) == "true"
+        return may_be_lost(pod, self._policy)
 
     def lag(self, fresh: Fresh, node: str) -> str:
         """Return the first difference by which the watched state lags behind the consistent read *fresh*, or ""."""
@@ -342,7 +366,7 @@ class ClusterView(WatchedNodes):
     def _circumstances(self) -> Circumstances:
         now = self._clock.now()
         written = self.written()
-        ordered = self.removed | {name for name, intent in written.items() if intent.step is Step.REMOVING}
+        ordered = self.removed | removing(written)
         static = static_capacity(self._state.snapshot())
         vetoes = {
             **static,

@@ -25,21 +25,13 @@ from rescheduler.kube.recorder import COMPONENT, Recorder, Subject
 from rescheduler.observe import events
 from rescheduler.observe.events import InvolvedLease, InvolvedNode
 from rescheduler.observe.kube_events import RecordEvent
-from rescheduler.planning.controllers import Controller, ControllerState
+from rescheduler.planning.controllers import Controller, ControllerReading
 from rescheduler.planning.last_look import Fresh, PreemptedPod
 from rescheduler.planning.outcome import PodRef
 from rescheduler.providers.base import CloudProvider
 
 #: Timeout in seconds for a request to the provider. A request that times out is sent again.
 PROVIDER_SECONDS: Final = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class ControllerReading:
-    """The controllers of pods, as read from the API server."""
-
-    states: Mapping[Controller, ControllerState]
-    topmost: Mapping[tuple[str, str], Controller]  #: by namespace and UID of a pod's owner
 
 
 @dataclass(frozen=True, slots=True)

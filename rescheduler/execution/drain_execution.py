@@ -51,7 +51,6 @@ from rescheduler.execution.actions import DrainActions
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import (
     ActionResult,
-    ControllerReading,
     DebtRecorder,
     DrainContext,
     RunState,
@@ -74,7 +73,7 @@ from rescheduler.observe.events import (
     SurgeResult,
     Trouble,
 )
-from rescheduler.planning.controllers import Controller
+from rescheduler.planning.controllers import Controller, ControllerReading
 from rescheduler.planning.last_look import Fresh, OrderTerms
 from rescheduler.planning.outcome import PodRef
 

@@ -10,9 +10,9 @@ from predicates.objects import OwnerReference
 from rescheduler.clock import Clock
 from rescheduler.errors import InputError
 from rescheduler.execution.cluster_view import ClusterView
-from rescheduler.execution.context import ControllerReading, Controllers
+from rescheduler.execution.context import Controllers
 from rescheduler.observe.events import DebtEnded, Held, OwedChanged, Report, Waiting
-from rescheduler.planning.controllers import Controller, ControllerState
+from rescheduler.planning.controllers import Controller, ControllerReading, ControllerState
 from rescheduler.planning.debts import Debt, Replicas, Shortfall, paid, shortfall
 from rescheduler.planning.forms import utc
 from rescheduler.planning.memory import OpenDebt

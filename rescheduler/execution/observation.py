@@ -22,8 +22,8 @@ from rescheduler.draining.events import (
 )
 from rescheduler.draining.state import Drain, targets
 from rescheduler.execution.cluster_view import ClusterView
-from rescheduler.execution.context import ControllerReading, StepReading
-from rescheduler.planning.controllers import Controller, ControllerState
+from rescheduler.execution.context import StepReading
+from rescheduler.planning.controllers import Controller, ControllerReading, ControllerState
 from rescheduler.planning.debts import Debt, Replicas
 from rescheduler.planning.forms import instant
 from rescheduler.planning.last_look import Fresh, OrderTerms

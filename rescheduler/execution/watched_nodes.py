@@ -104,6 +104,11 @@ def vetoes_of_others(written: Mapping[str, Intent], identity: str, now: datetime
     return {name: (Blocker(Reason.OTHER_INSTALLATION, _drained_by(intent, now)),) for name, intent in foreign.items()}
 
 
+def removing(written: Mapping[str, Intent]) -> frozenset[str]:
+    """Return the nodes for which machine termination may have been requested."""
+    return frozenset(name for name, intent in written.items() if intent.step is Step.REMOVING)
+
+
 def _drained_by(intent: Intent, now: datetime) -> str:
     """Describe who drains a node and, if the mark was not renewed, when the mark expired."""
     activity = "removes its machine" if intent.step is Step.REMOVING else "drains it"

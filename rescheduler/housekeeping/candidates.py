@@ -4,7 +4,7 @@ If a check rejects the drain, the node gets a veto, and the next candidate is pl
 duration doubles each time the check fails again, so that many nodes that cannot be drained cost few requests.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final, TypeAlias
@@ -14,14 +14,11 @@ from rescheduler.clock import Clock
 from rescheduler.durations import Backoff, Pauses
 from rescheduler.errors import InputError
 from rescheduler.execution.cluster_view import ClusterView
-from rescheduler.execution.context import ControllerReading, Controllers
+from rescheduler.execution.context import Controllers
 from rescheduler.housekeeping.drain_history import DrainHistory
-from rescheduler.planning.controllers import ControllerState
+from rescheduler.planning.controllers import ControllerReading, ControllerState
 from rescheduler.planning.outcome import Blocker, Plan, PodRef, Reason, Rejected
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.rules.minimum import while_not_ready
-from rescheduler.planning.rules.pod_rules import NOT_RECREATED
-from rescheduler.planning.rules.pod_traits import job_blockers
 
 #: Reads the controllers among owners that have a pod template, each with its kind. Raises ReschedulerError.
 Templates: TypeAlias = Callable[[Collection[tuple[str, OwnerReference]]], list[tuple[str, Object]]]
@@ -157,38 +154,10 @@ class Candidates:
         return replace(read, states=self._view.with_order(read.states))
 
     def _of_pods(self, read: ControllerReading, movers: Sequence[Pod]) -> tuple[Blocker, ...]:
-        """Return blockers for pods that would not come back, Jobs that the drain could fail, and unready StatefulSets.
-
-        Pods of a StatefulSet, and others that are moved one at a time, are moved only while all others are Ready.
-        """
-        states = [state for _, state in sorted(read.states.items())]
-        unreadable = [state.unreadable for state in states if state.unreadable and state.controller.built_in]
-        blockers = [Blocker(Reason.UNREADABLE_OBJECT, why) for why in unreadable]
-        blockers += [*self._not_recreated(read, movers), *job_blockers(states, movers, self._policy.move_jobs)]
-        for state in filter(lambda state: state.ordered, states):
-            pods = [pod for pod in movers if pod.owner is not None and (pod.namespace, pod.owner.uid) in state.owners]
-            for pod in pods:
-                if unready := self._unready(state, pod):
-                    blockers.append(while_not_ready(str(state.controller), unready, pod.key))
-                    break
-        return tuple(blockers)
-
-    def _not_recreated(self, read: ControllerReading, movers: Sequence[Pod]) -> Iterator[Blocker]:
-        """Yield a blocker for each pod whose controller is gone, finished or being deleted."""
-        for pod in movers:
-            controller = read.topmost.get((pod.namespace, pod.owner.uid)) if pod.owner is not None else None
-            state = None if controller is None else read.states[controller]
-            if state is None or state.recreates or self._view.may_be_lost(pod):
-                continue
-            why = "has finished" if state.finished else "is being deleted" if state.deleting else "was deleted"
-            yield Blocker(Reason.NO_CONTROLLER, f"{NOT_RECREATED}: {state.controller} {why}", pod.key)
-
-    def _unready(self, state: ControllerState, mover: Pod) -> str:
-        """Return a text with the number of the StatefulSet's other pods that are not Ready, or ""."""
-        replicas = self._view.replicas([state], evicted=(mover.uid,)).get(state.controller)
-        ready = replicas.ready if replicas is not None else 0
-        missing = (state.wanted or 1) - 1 - ready
-        return f"{missing} not Ready" if missing > 0 else ""
+        states = (state for _, state in sorted(read.states.items()))
+        unreadable = (state.unreadable for state in states if state.unreadable and state.controller.built_in)
+        blockers = (Blocker(Reason.UNREADABLE_OBJECT, why) for why in unreadable)
+        return (*blockers, *self._view.controller_blockers(read, movers))
 
     def _all_pods(self, read: ControllerReading) -> dict[ControllerState, list[Pod]]:
         states = read.states.values()

@@ -136,6 +136,7 @@ def new_history(
         running.timing.node_drain_delay.total_seconds(),
         running.timing.landing_timeout.total_seconds(),
         tuple(window.text for window in policy.drain_windows),
+        running.timing.max_moves_per_pod_per_day,
     )
     return DrainHistory(
         store, running.timing, clock, report, lambda: run_state.leading, dry_run=running.dry_run, settings=settings

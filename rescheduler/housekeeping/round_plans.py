@@ -212,6 +212,8 @@ class RoundPlans:
             self._view.vetoes = self._candidates.vetoes()
             plan, planned = None, self._planned(complete=complete)
         self.verdicts = planned.planning.verdicts
+        if plan is None:
+            self._view.forget_learned()
         self._history.save()
         self._report_plan(planned)
         if plan is not None and not planned.complete and self._page_is_read() and self._survey_due():

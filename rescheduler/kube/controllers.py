@@ -26,11 +26,10 @@ from rescheduler.kube.workloads import (
     WorkloadObject,
     controller_of,
     digest,
-    facts,
     restarts,
     wanted,
 )
-from rescheduler.planning.controllers import Controller, ControllerState
+from rescheduler.planning.controllers import Controller, ControllerState, job_facts
 from rescheduler.planning.rules.pod_traits import named_controller
 
 #: Maximum number of ReplicaSets whose controller is cached. A controller changes only if its ReplicaSet is orphaned and
@@ -311,7 +310,7 @@ class ControllerReader:
             wanted=wanted(job),
             template=digest(job.spec.template),
             suspended=job.suspended,
-            job=facts(job, restarted),
+            job=job_facts(job.spec, job.status, restarted),
             exists=job.metadata.uid == controller.uid,
             deleting=job.metadata.deleting,
         )

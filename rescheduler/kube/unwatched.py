@@ -19,6 +19,8 @@ from predicates.objects import (
     AutoscalerGroups,
     CapacityBuffer,
     GangWorkload,
+    Job,
+    JobCounts,
     LeaderWorkerSet,
     NodePool,
     Object,
@@ -102,6 +104,8 @@ def read_templates(
                 found += [(_REVISIONS.kind, each) for each in _revisions(client, namespace, response.body)]
             if dry_run and isinstance(controller, Workload | StatefulSet):
                 controller = with_admission(client, owner.kind, controller, response.body)
+            if isinstance(controller, Job):  # its counts, which change all the time, are not what pods are created from
+                controller = structs.replace(controller, status=JobCounts())
             found.append((owner.kind, controller))
         except (NotFound, WireError):
             continue

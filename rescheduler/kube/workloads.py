@@ -7,9 +7,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from predicates.objects import ObjectMeta, OwnerReference, Wire
+from predicates.objects import FailurePolicy, JobCounts, ObjectMeta, OwnerReference, Wire
 from rescheduler import decoding
-from rescheduler.planning.controllers import Disruption, JobFacts
 from rescheduler.planning.forms import fenceposts, scaled
 
 #: Hexadecimal digits of a template's digest. Digests are compared for equality, and written into annotations.
@@ -139,52 +138,10 @@ def decoded_digest(template: Any) -> str:
     return hashlib.sha256(canonical).hexdigest()[:_DIGITS]
 
 
-# Source: ``kubernetes/pkg/controller/job`` (``manageJob``, ``pastBackoffLimitOnFailure``, ``matchPodFailurePolicy``).
+# Source: ``kubernetes/pkg/controller/job`` (``manageJob``).
 
 #: A Job with one of these conditions creates no more pods.
 _FINISHED: Final = frozenset({"Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"})
-
-#: Actions of a podFailurePolicy that fail the Job or one of its indexes regardless of the backoff limits.
-_FAILS: Final = frozenset({"FailJob", "FailIndex"})
-
-#: Usual exit codes of the containers of an evicted pod: SIGTERM, SIGKILL.
-_EVICTED_CODES: Final = frozenset({143, 137})
-
-
-class ExitCodes(Wire, frozen=True):
-    operator: str = ""
-    values: tuple[int, ...] | None = None
-
-    @property
-    def match_evicted(self) -> bool:
-        """Whether a container that was terminated by an eviction may match."""
-        values = frozenset(self.values or ())
-        return bool(_EVICTED_CODES & values) if self.operator == "In" else not values >= _EVICTED_CODES
-
-
-class PodConditionPattern(Wire, frozen=True):
-    type: str = ""
-    status: str = "True"
-
-
-class FailureRule(Wire, frozen=True):
-    action: str = ""
-    on_exit_codes: ExitCodes | None = None
-    on_pod_conditions: tuple[PodConditionPattern, ...] | None = None
-
-    @property
-    def match_evicted(self) -> bool:
-        """Whether a pod that failed because of an eviction may match."""
-        if self.on_exit_codes is not None:
-            return self.on_exit_codes.match_evicted
-        return any(
-            condition.type == "DisruptionTarget" and condition.status == "True"
-            for condition in self.on_pod_conditions or ()
-        )
-
-
-class FailurePolicy(Wire, frozen=True):
-    rules: tuple[FailureRule, ...] | None = None
 
 
 class JobSelector(Wire, frozen=True):
@@ -202,18 +159,7 @@ class JobSpec(Wire, frozen=True):
     template: Raw = Raw(b"{}")
 
 
-class UncountedPods(Wire, frozen=True):
-    """UIDs of finished pods that are not part of the counts yet."""
-
-    succeeded: tuple[str, ...] | None = None
-    failed: tuple[str, ...] | None = None
-
-
-class JobStatus(Wire, frozen=True):
-    active: int = 0
-    succeeded: int = 0
-    failed: int = 0
-    uncounted_terminated_pods: UncountedPods | None = None
+class JobStatus(JobCounts, frozen=True):
     conditions: tuple[WorkloadCondition, ...] | None = None
 
 
@@ -329,7 +275,7 @@ def wanted(job: Job) -> int:
     ):
         return 0
     parallelism = 1 if job.spec.parallelism is None else job.spec.parallelism
-    succeeded = job.status.succeeded + len(_uncounted(job).succeeded or ())
+    succeeded = job.status.succeeded + len(job.status.uncounted.succeeded or ())
     if job.spec.completions is not None:
         return max(0, min(parallelism, job.spec.completions - succeeded))
     return job.status.active if succeeded else parallelism
@@ -344,39 +290,3 @@ def restarts(pods: Iterable[JobPod], uid: str) -> int:
             statuses = (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ()))
             total += sum(status.restart_count for status in statuses)
     return total
-
-
-def facts(job: Job, restarted: int) -> JobFacts:
-    """Return the facts that decide whether an eviction can fail *job*.
-
-    *restarted* is the number of container restarts that count as failures. The Job controller compares failed pods and
-    restarts with the limit separately. Using their sum is conservative.
-    """
-    return JobFacts(
-        backoff_limit=6 if job.spec.backoff_limit is None else job.spec.backoff_limit,
-        backoff_limit_per_index=job.spec.backoff_limit_per_index,
-        failures=job.status.failed + len(_uncounted(job).failed or ()) + restarted,
-        disruption=_disruption(job.spec.pod_failure_policy),
-    )
-
-
-def _disruption(policy: FailurePolicy | None) -> Disruption:
-    """Return the effect of an eviction. The first matching rule decides; a rule about exit codes may or may not match.
-
-    Therefore an eviction is ignored only if no earlier rule may count it, and it fails the Job if any rule may do so.
-    """
-    certain = True
-    for rule in (policy.rules if policy else None) or ():
-        if not rule.match_evicted:
-            continue
-        if rule.action in _FAILS:
-            return Disruption.FAILS
-        ignored = rule.action == "Ignore"
-        if rule.on_exit_codes is None:
-            return Disruption.IGNORED if ignored and certain else Disruption.COUNTS
-        certain = certain and ignored
-    return Disruption.COUNTS
-
-
-def _uncounted(job: Job) -> UncountedPods:
-    return job.status.uncounted_terminated_pods or UncountedPods()

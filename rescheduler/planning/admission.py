@@ -1,5 +1,5 @@
-"""What admission makes of new pods: the amounts that LimitRanges and VerticalPodAutoscalers set, the classes of
-priorities and runtimes, and what it rejects.
+"""What the API server makes of new pods: the amounts that LimitRanges and VerticalPodAutoscalers set, the classes of
+priorities and runtimes, the label keys of affinity terms, and what admission rejects.
 
 Sources: ``plugin/pkg/admission/limitranger/admission.go``, ``SetDefaults_LimitRangeItem`` of
 ``pkg/apis/core/v1/defaults.go``, and of the VerticalPodAutoscaler ``pkg/utils/vpa/capping.go``,
@@ -16,12 +16,16 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from predicates.objects import (
+    Affinity,
     Container,
     LimitRange,
     LimitRangeItem,
+    PodAffinity,
+    PodAffinityTerm,
     PodSpec,
     PriorityClass,
     QuantityText,
+    Requirement,
     ResourceRequirements,
     RuntimeClass,
     VerticalPodAutoscaler,
@@ -304,3 +308,40 @@ class PodClasses:
 def _with_priority(spec: PodSpec, name: str, value: int) -> PodSpec:
     same = spec.priority == value and spec.priority_class_name == name
     return spec if same else replace(spec, priority=value, priority_class_name=name)
+
+
+# The label keys of affinity terms.
+
+
+def with_label_keys(affinity: Affinity, labels: Mapping[str, str]) -> Affinity:
+    """Return the *affinity* of a new pod with *labels*, as the API server writes it.
+
+    It adds ``matchLabelKeys`` and ``mismatchLabelKeys`` to the selectors of the terms, with the values of the pod
+    (``applyMatchLabelKeysAndMismatchLabelKeys`` in ``pkg/registry/core/pod/strategy.go``).
+    """
+    return replace(
+        affinity,
+        pod_affinity=_of_pods(affinity.pod_affinity, labels),
+        pod_anti_affinity=_of_pods(affinity.pod_anti_affinity, labels),
+    )
+
+
+def _of_pods(affinity: PodAffinity | None, labels: Mapping[str, str]) -> PodAffinity | None:
+    if affinity is None:
+        return None
+    return PodAffinity(
+        tuple(_with_keys(term, labels) for term in affinity.required),
+        tuple(
+            replace(each, pod_affinity_term=_with_keys(each.pod_affinity_term, labels)) for each in affinity.preferred
+        ),
+    )
+
+
+def _with_keys(term: PodAffinityTerm, labels: Mapping[str, str]) -> PodAffinityTerm:
+    if term.label_selector is None or not (term.match_label_keys or term.mismatch_label_keys):
+        return term
+    keys = [("In", key) for key in term.match_label_keys] + [("NotIn", key) for key in term.mismatch_label_keys]
+    added = tuple(Requirement(key, operator, (labels[key],)) for operator, key in keys if key in labels)
+    selector = term.label_selector
+    expressions = (*selector.match_expressions, *added)
+    return replace(term, label_selector=replace(selector, match_expressions=expressions))

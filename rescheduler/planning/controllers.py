@@ -7,11 +7,11 @@ pods per topmost controller, because roll-outs and scale-downs happen there.
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
-from predicates.objects import Pod
+from predicates.objects import FailurePolicy, FailureRule, JobCounts, Pod
 
 
 class Controller(msgspec.Struct, frozen=True, order=True):
@@ -47,6 +47,68 @@ class JobFacts:
     backoff_limit_per_index: int | None = None  #: the same for each index of an Indexed Job
     failures: int = 0  #: pod failures so far, with container restarts where ``restartPolicy`` is OnFailure
     disruption: Disruption = Disruption.COUNTS
+
+
+class _Limits(Protocol):
+    """The fields of a Job's spec that limit its failures."""
+
+    @property
+    def backoff_limit(self) -> int | None: ...
+
+    @property
+    def backoff_limit_per_index(self) -> int | None: ...
+
+    @property
+    def pod_failure_policy(self) -> FailurePolicy | None: ...
+
+
+#: Actions of a podFailurePolicy that fail the Job or one of its indexes regardless of the backoff limits.
+_FAILS: Final = frozenset({"FailJob", "FailIndex"})
+
+#: Usual exit codes of the containers of an evicted pod: SIGTERM, SIGKILL.
+_EVICTED_CODES: Final = frozenset({143, 137})
+
+
+def job_facts(limits: _Limits, counts: JobCounts, restarted: int) -> JobFacts:
+    """Return the facts that decide whether an eviction can fail a Job with these *limits* and *counts*.
+
+    *restarted* is the number of container restarts that count as failures. The Job controller
+    (``pkg/controller/job``: ``pastBackoffLimitOnFailure``) compares failed pods and restarts with the limit
+    separately. Using their sum is conservative.
+    """
+    return JobFacts(
+        backoff_limit=6 if limits.backoff_limit is None else limits.backoff_limit,
+        backoff_limit_per_index=limits.backoff_limit_per_index,
+        failures=counts.failed + len(counts.uncounted.failed or ()) + restarted,
+        disruption=_disruption(limits.pod_failure_policy),
+    )
+
+
+def _disruption(policy: FailurePolicy | None) -> Disruption:
+    """Return the effect of an eviction. The first matching rule decides; a rule about exit codes may or may not match.
+
+    Therefore an eviction is ignored only if no earlier rule may count it, and it fails the Job if any rule may do so.
+    """
+    certain = True
+    for rule in (policy.rules if policy else None) or ():
+        if not _may_match_evicted(rule):
+            continue
+        if rule.action in _FAILS:
+            return Disruption.FAILS
+        ignored = rule.action == "Ignore"
+        if rule.on_exit_codes is None:
+            return Disruption.IGNORED if ignored and certain else Disruption.COUNTS
+        certain = certain and ignored
+    return Disruption.COUNTS
+
+
+def _may_match_evicted(rule: FailureRule) -> bool:
+    """Return whether a pod that failed because of an eviction may match *rule* (``matchPodFailurePolicy``)."""
+    if (codes := rule.on_exit_codes) is not None:
+        values = frozenset(codes.values or ())
+        return bool(_EVICTED_CODES & values) if codes.operator == "In" else not values >= _EVICTED_CODES
+    patterns = rule.on_pod_conditions or ()
+    return any(pattern.type == "DisruptionTarget" and pattern.status == "True" for pattern in patterns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +153,14 @@ class ControllerState:
     def ordered(self) -> bool:
         """Return whether the controller replaces its pods one at a time and keeps their names."""
         return self.one_at_a_time or self.controller.kind.partition(".")[0] == "StatefulSet"
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerReading:
+    """The controllers of pods, as the API server or a snapshot has them."""
+
+    states: Mapping[Controller, ControllerState]
+    topmost: Mapping[tuple[str, str], Controller]  #: by namespace and UID of a pod's owner
 
 
 # Names of the controllers of pods, in the form that users see and write.

@@ -63,6 +63,7 @@ class StoredSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     node_drain_delay: float | None = None  #: in seconds; None: not stored
     landing_timeout: float | None = None  #: in seconds
     drain_windows: tuple[str, ...] = ()  #: as given
+    moves_per_pod: float | None = None  #: the limit in a day; 0: none
 
 
 class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -25,17 +25,16 @@ from rescheduler.planning.policy import Circumstances, Destination, DrainOrder, 
 from rescheduler.planning.pool_shares import PoolShares
 from rescheduler.planning.quotas import Quotas
 from rescheduler.planning.replacements import Replacements
-from rescheduler.planning.rules.candidates import Groups, groups
+from rescheduler.planning.rules.candidates import Groups, groups, starting_taints
 from rescheduler.planning.rules.declared import Facts, PodRules, pod_rules
 from rescheduler.planning.rules.gangs import Gangs
 from rescheduler.planning.rules.minimum import (
     Minimum,
     OwnerCounts,
-    OwnerKey,
     RemainingReplicas,
     minimum,
-    unready_replicas,
 )
+from rescheduler.planning.rules.owners import Owners, pod_status
 from rescheduler.planning.rules.pins import Pins, UnreadableObjects
 from rescheduler.planning.rules.pod_rules import RULES
 from rescheduler.planning.rules.volumes import Volumes
@@ -62,7 +61,7 @@ class Ground:
     selection: object  #: changes with the selectors of PodDisruptionBudgets
     unreadable: tuple[Unreadable, ...]
     pending: tuple[QueuedClass, ...]  #: the pending pods that may take room
-    unready: Mapping[OwnerKey, Sequence[str]]  #: pods of StatefulSets that are not Ready, if the policy asks for them
+    status: Mapping[str, tuple[bool, int]]  #: what controllers are judged by, if the policy asks for it
     circumstances: Circumstances  #: without the time, cooldowns and vetoes
 
 
@@ -85,7 +84,7 @@ def common_ground(
         selection=budgets.selection,
         unreadable=snapshot.unreadable,
         pending=pending,
-        unready=unready_replicas(snapshot) if policy.replicas_ready else {},
+        status=pod_status(snapshot) if policy.judge_controllers else {},
         circumstances=replace(timeless(circumstances), cooling={}, vetoes={}),
     )
 
@@ -291,6 +290,7 @@ class PlanningRound:
     replacements: Replacements
     volumes: Volumes
     quotas: Quotas
+    owners: Owners | None  #: None: controllers are read before a drain
     surges: Surges | None  #: None: no pods are moved by rolling updates
     order_until: datetime | None  #: the instant at which the drain order changes
     pending: PendingRoom
@@ -394,7 +394,7 @@ def new_round(
         policy=policy,
         groups=replace(node_groups, on_demand=on_demand),
         room=room if to_spot else replace(room, targets_name="nodes"),
-        pod_rules=_pod_rules(snapshot, policy, budgets, counts, gangs, ground.unready, circumstances),
+        pod_rules=_pod_rules(snapshot, policy, budgets, counts, gangs, circumstances),
         circumstances=circumstances,
         forecaster=Forecaster(
             snapshot, filters, spot, replacements, PoolShares(snapshot, node_groups.spot_rows, policy)
@@ -403,12 +403,15 @@ def new_round(
         budgets=budgets,
         steps=Steps(snapshot, budgets, policy),
         unreadable=unreadable,
-        pins=Pins(snapshot, node_groups.spot_rows if to_spot else np.array([], np.intp), policy.startup_taints),
+        pins=Pins(
+            snapshot, node_groups.spot_rows if to_spot else np.array([], np.intp), starting_taints(snapshot, policy)
+        ),
         counts=counts,
         gangs=gangs,
         replacements=replacements,
         volumes=Volumes(snapshot, filters, replacements, node_groups.spot_rows if to_spot else node_groups.spot.rows),
         quotas=Quotas(snapshot),
+        owners=Owners(snapshot, policy) if policy.judge_controllers else None,
         surges=None if policy.surge is Surging.OFF else Surges(snapshot, policy, counts, replacements),
         order_until=next_expiry(on_demand, snapshot, policy, circumstances.now),
         pending=PendingRoom(),
@@ -422,7 +425,6 @@ def _pod_rules(
     budgets: Budgets,
     counts: OwnerCounts,
     gangs: Gangs,
-    unready: Mapping[OwnerKey, Sequence[str]],
     circumstances: Circumstances,
 ) -> PodRules:
     """Return the rules about pods, and what they may read."""
@@ -438,6 +440,5 @@ def _pod_rules(
         namespace_labels=namespace_labels,
         counts=counts,
         gangs=gangs,
-        unready=unready,
     )
     return pod_rules(RULES, facts, Now(circumstances.now, circumstances.deadlines))

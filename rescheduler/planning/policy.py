@@ -278,9 +278,9 @@ class Policy:
     system_pods_stay: bool = False  #: pods of kube-system end with their node
     keep_any_local_volume: bool = False  #: emptyDir in memory counts, too, and is reported before anything else
     wait_for_terminating: bool = False  #: pods that are being deleted block no node unless they are overdue
-    #: Pods of a StatefulSet stay while another one is not Ready. False in the daemon: it reads the controllers of the
-    #: node that it is about to drain.
-    replicas_ready: bool = False
+    #: The controllers in the snapshot are judged. False in the daemon: it reads those of the node that it is about to
+    #: drain.
+    judge_controllers: bool = False
     one_reason_per_pod: bool = False  #: only the first reason against the eviction of each pod is reported
 
 

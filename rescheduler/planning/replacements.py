@@ -22,6 +22,7 @@ from predicates.objects import (
     Container,
     ControllerRevision,
     Job,
+    Namespace,
     ObjectMeta,
     OwnerReference,
     Pod,
@@ -40,8 +41,18 @@ from predicates.pod_classes import pod_amounts, pod_class
 from predicates.quantity import QuantityError, parse
 from predicates.snapshot import Snapshot
 from predicates.wire import without_nulls
-from rescheduler.planning.admission import CLASSES, Amounts, Bounds, LimitRanges, PodClasses, recommended, stronger
+from rescheduler.planning.admission import (
+    CLASSES,
+    Amounts,
+    Bounds,
+    LimitRanges,
+    PodClasses,
+    recommended,
+    stronger,
+    with_label_keys,
+)
 from rescheduler.planning.outcome import Blocker, Reason
+from rescheduler.planning.pod_security import enforces, security_rejection
 
 #: Kinds of controllers whose pod templates are read.
 TEMPLATED: Final = ("ReplicaSet", "StatefulSet", "ReplicationController", "Job")
@@ -51,6 +62,9 @@ ADMISSION: Final = ("LimitRange", "VerticalPodAutoscaler")
 
 #: The kind of the older templates of a StatefulSet.
 _REVISIONS: Final = "ControllerRevision"
+
+#: All kinds from which replacement pods are derived.
+DERIVED_FROM: Final = (*TEMPLATED, *ADMISSION, *CLASSES, _REVISIONS)
 
 #: The annotation that the VPA's admission controller sets on pods whose requests it has changed.
 _VPA_UPDATES: Final = "vpaUpdates"
@@ -144,6 +158,7 @@ class Replacements:
         self._workloads: dict[tuple[str, OwnerReference], Workload | StatefulSet | None] = {}
         self._limits = LimitRanges(snapshot)
         self._pod_classes = PodClasses(snapshot)
+        self._insecure: dict[tuple[str, PodClass], str] = {}  #: what :meth:`_security` returned
         self._changes = -1  #: of the snapshot, when all of this was last valid
         self._vpas: Mapping[str, Sequence[VerticalPodAutoscaler]] = {}  #: by namespace
 
@@ -167,9 +182,10 @@ class Replacements:
         self._forget_old()
         for pod in pods:
             found = self._template(pod)
-            if found is None and not self._limits.concern(pod.namespace):
+            labels = self._namespace_labels(pod.namespace)
+            if found is None and not self._limits.concern(pod.namespace) and not enforces(labels):
                 continue
-            if why := self._rejected(found) or self._out_of_range(pod):
+            if why := self._rejected(found) or self._out_of_range(pod) or self._security(pod, found, labels):
                 yield Blocker(Reason.ADMISSION_REJECTS, why, pod.key)
             if found is None or not (node := found.template.spec.node_name) or pod.owner is None:
                 continue
@@ -190,11 +206,11 @@ class Replacements:
         versions = self._snapshot.versions
         version = (
             self._snapshot.generation,
-            *(versions[kind] for kind in (*TEMPLATED, *ADMISSION, *CLASSES, _REVISIONS)),
+            *(versions[kind] for kind in (*DERIVED_FROM, "Namespace")),
         )
         if version != self._version:
             self._version, self._classes, self._limits = version, {}, LimitRanges(self._snapshot)
-            self._pod_classes, self._workloads = PodClasses(self._snapshot), {}
+            self._pod_classes, self._workloads, self._insecure = PodClasses(self._snapshot), {}, {}
             self._vpas = _vpas(self._snapshot)
 
     def _workload(self, pod: Pod) -> Workload | StatefulSet | None:
@@ -251,6 +267,19 @@ class Replacements:
             return self._limits.rejection(pod.namespace, self.of(pod).cls.spec)
         return ""
 
+    def _namespace_labels(self, name: str) -> Mapping[str, str]:
+        namespace = self._snapshot.of("Namespace").get(name)
+        return namespace.metadata.labels if isinstance(namespace, Namespace) else {}
+
+    def _security(self, pod: Pod, found: _Template | None, labels: Mapping[str, str]) -> str:
+        """Return why Pod Security admission rejects the replacement of *pod*, or "". A dry run has tried it."""
+        if not enforces(labels) or (found is not None and found.admitted):
+            return ""
+        new = self.of(pod).cls
+        if (why := self._insecure.get((pod.namespace, new))) is None:
+            why = self._insecure[pod.namespace, new] = security_rejection(labels, new.spec)
+        return why
+
     def _class_or_running(self, pod: Pod, found: _Template | None, *, vpa: bool) -> PodClass:
         """Return the class of the new pod; that of the running pod if an amount in another object is not a quantity."""
         with contextlib.suppress(QuantityError):
@@ -271,6 +300,8 @@ class Replacements:
             spec = self._pod_classes.applied(spec, running.spec, found.template.spec, revised=found.revised)
         if found is not None and (found.revised or found.admitted):
             labels = _labels(found, running.labels)
+        if found is not None and found.revised and not found.admitted and spec.affinity is not None:
+            spec = replace(spec, affinity=with_label_keys(spec.affinity, labels))
         if spec == running.spec and labels == running.labels:
             return running
         meta = ObjectMeta(name=pod.name, namespace=pod.namespace, labels=dict(labels))

@@ -86,6 +86,10 @@ def _resource_claims(subject: _NodeAndPods, _: PlanningRound) -> Iterable[Blocke
     return resource_claims(subject.movers)
 
 
+def _controllers(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
+    return shared.owners.blockers(subject.movers) if shared.owners is not None else ()
+
+
 def _bound_by_template(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
     return shared.replacements.blockers(subject.movers)
 
@@ -161,6 +165,7 @@ def _pinned(examined: Examined, attempt: Attempt) -> Iterable[Blocker]:
 RULES: Final[tuple[Callable[[_NodeAndPods, PlanningRound], Iterable[Blocker]], ...]] = (
     _of_the_node,
     _of_its_pods,
+    _controllers,
     _resource_claims,
     _bound_by_template,
     _volumes,
@@ -410,7 +415,10 @@ def eviction_blockers(pod: Pod, shared: PlanningRound) -> tuple[list[Blocker], S
     surges = _surges_of(pod, shared)
     blockers = [
         *shared.pod_rules.blockers(pod),
+        *(shared.owners.blockers([pod]) if shared.owners is not None else ()),
         *resource_claims([pod]),
+        *shared.replacements.blockers([pod]),
+        *shared.quotas.blockers([pod], [shared.replacements.of(pod)]),
         *shared.volumes.blockers(pod.node_name, [pod]),
         *(blocker for blocker in surges.refused if blocker.pod == pod.key),
         *shared.remaining().lacking([pod]),

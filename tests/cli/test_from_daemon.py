@@ -13,12 +13,13 @@ from rescheduler.cli.console import rendered
 from rescheduler.cli.plan_data import FromDaemon, daemon_of, of_the_named, read_and_plan
 from rescheduler.cli.plan_page import glance
 from rescheduler.clock import SystemClock
+from rescheduler.draining.actions import ANNOTATION, Intent, Step
 from rescheduler.errors import NotFound
 from rescheduler.housekeeping.command_reads import Installation, InstallationStatus
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.memory import Memory, OpenDebt, StoredSettings
 from rescheduler.planning.money.prices import PriceList
-from rescheduler.planning.movements import NotRecovered, OwnerWait
+from rescheduler.planning.movements import ControllerMoves, Move, Movements, NotRecovered, OwnerWait
 from rescheduler.planning.pauses import PAUSE_REASON, PAUSED
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.pools import PoolLosses
@@ -26,7 +27,7 @@ from rescheduler.planning.waits import Waits
 from rescheduler.settings import ApiServerConnection, NamedInstallation, Provider
 from tests.cli.test_installations import Installations, edge, run
 from tests.housekeeping.test_landings import WEB
-from tests.planning.builders import NOW, ON_DEMAND, node, pod, snapshot
+from tests.planning.builders import NOW, ON_DEMAND, Manifest, node, pod, snapshot
 
 __all__ = ["edge", "run"]
 
@@ -93,21 +94,78 @@ class Source:
         return ""
 
 
-def planned(daemon: InstallationStatus | None) -> Any:
-    cluster = snapshot([node("od", ON_DEMAND), node("spot"), pod("web-1", "od")])
+def planned(daemon: InstallationStatus | None, *objects: Manifest, **fields: Any) -> Any:
+    cluster = snapshot([node("od", ON_DEMAND, **fields), node("spot"), pod("web-1", "od"), *objects])
     source: Any = Source(cluster)
     return read_and_plan(source, Policy(), PriceList(), Provider(), SystemClock(), daemon=daemon)
+
+
+def reasons(cluster: Any) -> list[str]:
+    return [str(blocker.reason) for verdict in cluster.planning.rejected for blocker in verdict.blockers]
+
+
+DEPLOYMENT: list[Manifest] = [
+    {
+        "kind": "ReplicaSet",
+        "metadata": {
+            "name": "web",
+            "namespace": "default",
+            "uid": "uid-of-web",
+            "ownerReferences": [
+                {"apiVersion": "apps/v1", "kind": "Deployment", "name": "shop", "uid": "d", "controller": True}
+            ],
+        },
+    },
+    {"kind": "Deployment", "metadata": {"name": "shop", "namespace": "default", "uid": "d"}, "spec": {"replicas": 1}},
+]
+
+
+@pytest.mark.parametrize(
+    ("moved", "limit", "expected"),
+    [
+        pytest.param({"returns": 1, "until": timedelta(hours=1)}, 3.0, ["moved-recently"], id="pods that returned"),
+        pytest.param({"returns": 1, "until": timedelta(hours=-1)}, 3.0, [], id="a wait that is over"),
+        pytest.param({}, 1.0, ["moved-recently"], id="as often as is allowed in a day"),
+        pytest.param({}, 3.0, [], id="less often than is allowed"),
+        pytest.param({}, None, [], id="a limit that is not known"),
+    ],
+)
+def test_controllers_that_were_moved_recently_are_those_of_the_daemon(
+    moved: dict[str, Any], limit: float | None, expected: list[str]
+) -> None:
+    now = SystemClock().now()
+    until = now + moved["until"] if "until" in moved else None
+    record = ControllerMoves((Move(now - timedelta(hours=1), 1),), returns=moved.get("returns", 0), until=until)
+    daemon = waiting(movements=Movements({"default/d": record}), settings=StoredSettings(moves_per_pod=limit))
+    assert reasons(planned(daemon, *DEPLOYMENT)) == expected
+
+
+def test_nodes_that_a_daemon_drains_are_known() -> None:
+    def marked(step: Step, identity: str = OURS.installation.identity) -> dict[str, str]:
+        return {ANNOTATION: Intent("pod-1", step, NOW, identity=identity).dump()}
+
+    found = {
+        (daemon is not None, step): reasons(planned(daemon, annotations=marked(step)))
+        for daemon in (None, waiting())
+        for step in (Step.DRAINING, Step.REMOVING)
+    }
+    assert found == {
+        (False, Step.DRAINING): ["other-installation"],
+        (False, Step.REMOVING): ["being-drained-by-another", "other-installation"],
+        (True, Step.DRAINING): [],
+        (True, Step.REMOVING): ["being-drained-by-another"],
+    }
+    assert reasons(planned(waiting(), annotations=marked(Step.DRAINING, "other/lease"))) == ["other-installation"]
 
 
 def test_cooldowns_and_owners_that_are_set_aside_are_those_of_the_daemon() -> None:
     later = SystemClock().now() + timedelta(hours=1)
     aside = NotRecovered({"default/ReplicaSet/web": OwnerWait(1, later)})
     pools = PoolLosses().observed({}, {"a/no-instance-type": 1}, SystemClock().now(), Waits().pool)
-    reasons = [
-        [str(blocker.reason) for verdict in planned(daemon).planning.rejected for blocker in verdict.blockers]
-        for daemon in (None, waiting(), waiting(not_recovered=aside), waiting(pools=pools))
+    found = [
+        reasons(planned(daemon)) for daemon in (None, waiting(), waiting(not_recovered=aside), waiting(pools=pools))
     ]
-    assert reasons == [[], [], ["not-recovered"], ["spot-pool-settling"]]
+    assert found == [[], [], ["not-recovered"], ["spot-pool-settling"]]
 
 
 def test_the_first_line_says_that_nothing_is_drained_now() -> None:

@@ -138,8 +138,8 @@ def test_a_plan_with_pods_of_jobs_notes_that_the_jobs_were_not_read(ended: Any, 
     objects = [node("od", ON_DEMAND), node("s"), pod("a", "od", owner="batch/v1/Job"), budget("b", "w", allowed=1)]
     code, out, err = ended(objects, "plan", f"--move-jobs={flag}", "-o", "json")
     text = (
-        "the plan moves pods of Jobs, assuming that the Jobs tolerate it; the daemon reads each Job first "
-        "(job-would-fail)"
+        "the plan moves pods of Jobs that are not known, assuming that the Jobs tolerate it; the daemon reads each Job "
+        "first (job-would-fail)"
     )
     assert (code, err, json.loads(out)["summary"]["assumptions"]) == (0, "", [text] * noted)
 

@@ -1,12 +1,12 @@
 """Failures of this job that were reported in public: the input, the right value, and where it was reported."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
 from rescheduler.planning.planner import Planner
-from rescheduler.planning.policy import Policy
+from rescheduler.planning.policy import MoveJobs, Policy
 from tests.planning.builders import (
     CIRCUMSTANCES,
     HOST,
@@ -17,6 +17,7 @@ from tests.planning.builders import (
     budget,
     node,
     pod,
+    repels,
     seeks,
     short,
     snapshot,
@@ -112,8 +113,9 @@ PARTITION: dict[str, Any] = {"updateStrategy": {"rollingUpdate": {"partition": 1
 
 def stateful(*, ordinals: int = 0, **fields: Any) -> Manifest:
     """Return the StatefulSet ``db``, whose pods are of the revision ``db-1`` unless the fields tell otherwise."""
+    replicas = fields.pop("replicas", 1)
     made = controller("StatefulSet", "db", **revisions("db-1", "db-1") | fields)
-    made["spec"]["ordinals"] = {"start": ordinals}
+    made["spec"] |= {"ordinals": {"start": ordinals}, "replicas": replicas}
     return made
 
 
@@ -140,6 +142,63 @@ def job(**fields: Any) -> Manifest:
     made = controller("Job", "j")
     made["spec"] |= fields
     return made
+
+
+def owned_by_another(made: Manifest) -> Manifest:
+    """Return the pod *made* with an owner that has another UID."""
+    [owner] = made["metadata"]["ownerReferences"]
+    return made | {"metadata": made["metadata"] | {"ownerReferences": [owner | {"uid": "other"}]}}
+
+
+def job_pod(name: str, **fields: Any) -> Manifest:
+    return pod(name, "od", owner="batch/v1/Job", **fields)
+
+
+def fails_on(action: str, **rule: Any) -> dict[str, Any]:
+    """Return the field of a Job that takes *action* for failures that match *rule*."""
+    return {"podFailurePolicy": {"rules": [{"action": action, **rule}]}}
+
+
+def restarted(times: int) -> dict[str, Any]:
+    """Return the status of a pod whose container was restarted."""
+    return {"status": {"containerStatuses": [{"name": "main", "restartCount": times}]}}
+
+
+def enforcing(level: str, version: str = "latest", *, mode: str = "enforce") -> Manifest:
+    """Return the namespace of the pods, with the labels of Pod Security admission."""
+    prefix = "pod-security.kubernetes.io"
+    labels = {f"{prefix}/{mode}": level, f"{prefix}/{mode}-version": version}
+    return {"kind": "Namespace", "metadata": {"name": "default", "labels": labels}}
+
+
+def secured(name: str = "main", **context: Any) -> Manifest:
+    """Return a container that the level restricted allows, except for *context*."""
+    allowed = {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    return container(name) | {"securityContext": allowed | context}
+
+
+def deleting(made: Manifest, **meta: Any) -> Manifest:
+    return made | {"metadata": made["metadata"] | {"deletionTimestamp": "2026-01-01T12:00:00Z"} | meta}
+
+
+def with_keys(affinity: Manifest, **keys: list[str]) -> Manifest:
+    """Return *affinity* with label keys in its required terms."""
+    name = "requiredDuringSchedulingIgnoredDuringExecution"
+    return {kind: {name: [term | keys for term in terms[name]]} for kind, terms in affinity.items()}
+
+
+def node_pool(startup_taint: str) -> Manifest:
+    template = {"spec": {"startupTaints": [{"key": startup_taint, "effect": "NoSchedule"}]}}
+    return {"kind": "NodePool", "metadata": {"name": "default"}, "spec": {"template": template}}
+
+
+def deployment(app: str) -> Manifest:
+    return {"kind": "Deployment", "metadata": {"name": app, "namespace": "default", "uid": "d"}}
 
 
 def recommendation(app: str, cpu: str, **policy: Any) -> Manifest:
@@ -201,7 +260,7 @@ LIFECYCLE = "kubernetes/enhancements#5683"
 RESPONDERS = "kubernetes/enhancements#4563"
 EXPENDABLE = "kubernetes/autoscaler, FAQ: expendable pods"
 #: The policy of ``plan``, which reads no controllers before a drain.
-PLAN = Policy(replicas_ready=True)
+PLAN = Policy(judge_controllers=True)
 NOT_READY = {"conditions": [{"type": "Ready", "status": "False"}]}
 ORDERED = "kubernetes documentation: pod management policies of a StatefulSet"
 STATEFUL = "gardener/etcd-druid#879, elastic/cloud-on-k8s#1173"
@@ -209,6 +268,11 @@ NODE_NAME = "kubernetes/kubernetes#117843"
 LIMIT_RANGES = "kubernetes documentation: limit ranges"
 AUTOSCALED = "kubernetes/autoscaler, VerticalPodAutoscaler"
 JOBS = "kubernetes/enhancements#3939"
+FAILING_JOBS = "kubernetes/enhancements#3329, kubernetes documentation: pod failure policies"
+DISRUPTED: dict[str, Any] = {"onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+POD_SECURITY = "kubernetes/enhancements#2579, kubernetes documentation: Pod Security admission"
+LABEL_KEYS = "kubernetes/enhancements#3633"
+RECREATED = "kubernetes documentation: garbage collection, owners and dependents"
 RESIZED = "kubernetes-sigs/karpenter#829, #3037"
 
 CASES: dict[str, Case] = {
@@ -681,7 +745,7 @@ CASES: dict[str, Case] = {
     "a pod of another controller of the same name is not Ready": Case(
         cluster(
             db_pod("db-1"),
-            pod("db-0", "s-1", owner="acme.io/v1/StatefulSet", status=NOT_READY),
+            owned_by_another(pod("db-0", "s-1", owner="acme.io/v1/StatefulSet", status=NOT_READY)),
             pod("team/db-0", "s-1", owner="apps/v1/StatefulSet", status=NOT_READY),
         ),
         {"db-1": "s-1"},
@@ -901,6 +965,318 @@ CASES: dict[str, Case] = {
         ),
         ["quota-exceeded"],
         PRIORITIES,
+    ),
+    "a Job that tolerates no failure": Case(
+        cluster(job_pod("j-1"), job(backoffLimit=0)), ["job-would-fail"], FAILING_JOBS, PLAN
+    ),
+    "a Job that tolerates a failure": Case(
+        cluster(job_pod("j-1"), job(backoffLimit=1)), {"j-1": "s-1"}, FAILING_JOBS, PLAN
+    ),
+    "two pods of a Job that tolerates one more failure": Case(
+        cluster(job_pod("j-1"), job_pod("j-2"), job(backoffLimit=1)), ["job-would-fail"], FAILING_JOBS, PLAN
+    ),
+    "a Job with as many failures as it tolerates, one of them not counted yet": Case(
+        cluster(
+            job_pod("j-1"),
+            job(backoffLimit=2) | {"status": {"failed": 1, "uncountedTerminatedPods": {"failed": ["uid"]}}},
+        ),
+        ["job-would-fail"],
+        FAILING_JOBS,
+        PLAN,
+    ),
+    "a Job whose pods' containers were restarted as often as it tolerates": Case(
+        cluster(
+            job_pod("j-1", restartPolicy="OnFailure", **restarted(4)),
+            pod("j-2", "s-2", owner="batch/v1/Job", restartPolicy="OnFailure", **restarted(2)),
+            job(template={"spec": {"containers": [container("main")], "restartPolicy": "OnFailure"}}),
+        ),
+        ["job-would-fail"],
+        FAILING_JOBS,
+        PLAN,
+    ),
+    "a Job whose restarts do not count, because its pods are replaced": Case(
+        cluster(job_pod("j-1", restartPolicy="Never", **restarted(9)), job()), {"j-1": "s-1"}, FAILING_JOBS, PLAN
+    ),
+    "a Job that tolerates no failure, and ignores disruptions": Case(
+        cluster(job_pod("j-1"), job(backoffLimit=0, **fails_on("Ignore", **DISRUPTED))),
+        {"j-1": "s-1"},
+        FAILING_JOBS,
+        PLAN,
+    ),
+    "a Job that fails if a container ends by SIGTERM": Case(
+        cluster(job_pod("j-1"), job(**fails_on("FailJob", onExitCodes={"operator": "In", "values": [42, 143]}))),
+        ["job-would-fail"],
+        FAILING_JOBS,
+        PLAN,
+    ),
+    "an index of a Job that tolerates no more failures": Case(
+        cluster(
+            job_pod("j-1", annotations={"batch.kubernetes.io/job-index-failure-count": "1"}),
+            job(completionMode="Indexed", backoffLimitPerIndex=1, backoffLimit=100),
+        ),
+        ["job-would-fail"],
+        FAILING_JOBS,
+        PLAN,
+    ),
+    "a Job that tolerates no failure, and --move-jobs=always": Case(
+        cluster(job_pod("j-1"), job(backoffLimit=0)),
+        {"j-1": "s-1"},
+        FAILING_JOBS,
+        replace(PLAN, move_jobs=MoveJobs.ALWAYS),
+    ),
+    "a Job that tolerates no failure, and a custom resource of the same kind": Case(
+        cluster(pod("j-1", "od", owner="batch.volcano.sh/v1/Job"), job(backoffLimit=0)),
+        {"j-1": "s-1"},
+        FAILING_JOBS,
+        PLAN,
+    ),
+    "a Job that was deleted, and created again with the same name": Case(
+        cluster(job_pod("j-1"), job() | {"metadata": {"name": "j", "namespace": "default", "uid": "other"}}),
+        ["no-controller"],
+        RECREATED,
+        PLAN,
+    ),
+    "a Job that is being deleted with its pods": Case(
+        cluster(job_pod("j-1"), deleting(job())), ["no-controller"], RECREATED, PLAN
+    ),
+    "a Deployment that is being deleted with its pods": Case(
+        cluster(pod("a-1", "od"), controller("ReplicaSet", "a", owned=True), deleting(deployment("a"))),
+        ["no-controller"],
+        RECREATED,
+        PLAN,
+    ),
+    "a ReplicaSet that is being deleted, which its Deployment creates again": Case(
+        cluster(pod("a-1", "od"), deleting(controller("ReplicaSet", "a", owned=True)), deployment("a")),
+        {"a-1": "s-1"},
+        RECREATED,
+        PLAN,
+    ),
+    "a bare ReplicaSet that is being deleted": Case(
+        cluster(pod("a-1", "od"), deleting(controller("ReplicaSet", "a"))), ["no-controller"], RECREATED, PLAN
+    ),
+    "a ReplicationController that is being deleted, and a pod that may be lost": Case(
+        cluster(
+            pod(
+                "a-1",
+                "od",
+                owner="v1/ReplicationController",
+                annotations={"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"},
+            ),
+            deleting(controller("ReplicationController", "a")),
+        ),
+        {"a-1": "s-1"},
+        RECREATED,
+        PLAN,
+    ),
+    "a StatefulSet that lacks a pod": Case(
+        cluster(db_pod("db-1"), pod("db-0", "s-1", owner="apps/v1/StatefulSet"), stateful(replicas=3)),
+        ["replicas-not-ready"],
+        ORDERED,
+        PLAN,
+    ),
+    "a StatefulSet with a pod on a node that is not Ready": Case(
+        cluster(
+            db_pod("db-1"),
+            pod("db-0", "lost", owner="apps/v1/StatefulSet"),
+            node("lost", SPOT, ready="Unknown"),
+            stateful(replicas=2),
+        ),
+        ["replicas-not-ready"],
+        ORDERED,
+        PLAN,
+    ),
+    "another pod of an operator's set of brokers is not Ready": Case(
+        cluster(
+            pod("kafka-1", "od", owner="core.strimzi.io/v1/StrimziPodSet"),
+            pod("kafka-0", "s-1", owner="core.strimzi.io/v1/StrimziPodSet", status=NOT_READY),
+        ),
+        ["replicas-not-ready"],
+        "strimzi/strimzi-kafka-operator: pods are rolled one at a time",
+        PLAN,
+    ),
+    "a namespace that enforces the level restricted since the pod was created": Case(
+        cluster(pod("a-1", "od"), controller("ReplicaSet", "a", owned=True), enforcing("restricted")),
+        ["admission-rejects-replacement"],
+        POD_SECURITY,
+    ),
+    "a pod that the level restricted allows": Case(
+        cluster(pod("a-1", "od", containers=[secured()]), enforcing("restricted")), {"a-1": "s-1"}, POD_SECURITY
+    ),
+    "a pod whose own security context makes it allowed": Case(
+        cluster(
+            pod(
+                "a-1",
+                "od",
+                securityContext={"runAsNonRoot": True, "seccompProfile": {"type": "Localhost"}},
+                containers=[secured(runAsNonRoot=None, seccompProfile=None)],
+            ),
+            enforcing("restricted"),
+        ),
+        {"a-1": "s-1"},
+        POD_SECURITY,
+    ),
+    "an init container that adds a capability": Case(
+        cluster(
+            pod(
+                "a-1",
+                "od",
+                containers=[secured()],
+                initContainers=[secured("init", capabilities={"drop": ["ALL"], "add": ["NET_ADMIN"]})],
+            ),
+            enforcing("restricted"),
+        ),
+        ["admission-rejects-replacement"],
+        POD_SECURITY,
+    ),
+    "a volume of a type that the level restricted forbids": Case(
+        cluster(
+            pod(
+                "a-1", "od", containers=[secured()], volumes=[{"name": "share", "nfs": {"server": "nfs", "path": "/"}}]
+            ),
+            enforcing("restricted"),
+        ),
+        ["admission-rejects-replacement"],
+        POD_SECURITY,
+    ),
+    "volumes of types that the level restricted allows": Case(
+        cluster(
+            pod(
+                "a-1",
+                "od",
+                containers=[secured()],
+                volumes=[{"name": "c", "configMap": {"name": "c"}}, {"name": "d", "downwardAPI": {}}],
+            ),
+            enforcing("restricted"),
+        ),
+        {"a-1": "s-1"},
+        POD_SECURITY,
+    ),
+    "a host port in a namespace that enforces the level baseline": Case(
+        cluster(
+            pod("a-1", "od", containers=[container("main") | {"ports": [{"containerPort": 80, "hostPort": 80}]}]),
+            enforcing("baseline"),
+        ),
+        ["admission-rejects-replacement"],
+        POD_SECURITY,
+    ),
+    "a pod that the level baseline allows": Case(
+        cluster(pod("a-1", "od"), enforcing("baseline")), {"a-1": "s-1"}, POD_SECURITY
+    ),
+    "a pod of an operator that uses the processes of its node": Case(
+        cluster(pod("a-1", "od", owner="acme.io/v1/Agent", hostPID=True), enforcing("baseline")),
+        ["admission-rejects-replacement"],
+        POD_SECURITY,
+    ),
+    "a sysctl that an older version of the level does not allow": Case(
+        cluster(
+            pod("a-1", "od", securityContext={"sysctls": [{"name": "net.ipv4.tcp_rmem", "value": "1"}]}),
+            enforcing("baseline", "v1.31"),
+        ),
+        ["admission-rejects-replacement"],
+        POD_SECURITY,
+    ),
+    "a sysctl that the version of the level allows": Case(
+        cluster(
+            pod("a-1", "od", securityContext={"sysctls": [{"name": "net.ipv4.tcp_rmem", "value": "1"}]}),
+            enforcing("baseline", "v1.32"),
+        ),
+        {"a-1": "s-1"},
+        POD_SECURITY,
+    ),
+    "a namespace that only warns of pods that are not restricted": Case(
+        cluster(pod("a-1", "od"), enforcing("restricted", mode="warn")), {"a-1": "s-1"}, POD_SECURITY
+    ),
+    "a level that does not exist counts as restricted": Case(
+        cluster(pod("a-1", "od"), enforcing("strict")), ["admission-rejects-replacement"], POD_SECURITY
+    ),
+    "a template that is not allowed, and a webhook that made the running pod allowed": Case(
+        cluster(
+            pod("a-1", "od", containers=[secured()]),
+            controller("ReplicaSet", "a", owned=True),
+            enforcing("restricted"),
+        ),
+        {"a-1": "s-1"},
+        POD_SECURITY,
+    ),
+    "a new template of a StatefulSet with OnDelete that is not allowed": Case(
+        cluster(db_pod("db-0", containers=[secured()]), stateful(**ON_DELETE), enforcing("restricted")),
+        ["admission-rejects-replacement"],
+        POD_SECURITY,
+    ),
+    "a new template of a StatefulSet with OnDelete that is allowed": Case(
+        cluster(
+            db_pod("db-0"),
+            stateful(**ON_DELETE, containers=[secured()]),
+            enforcing("restricted"),
+        ),
+        {"db-0": "s-1"},
+        POD_SECURITY,
+    ),
+    "affinity to pods of the same revision, and a new template that all replacements have": Case(
+        cluster(
+            db_pod("db-0", affinity=seeks("db", ZONE)),
+            pod(
+                "other-0",
+                "s-2",
+                cpu="4",
+                owner="apps/v1/StatefulSet",
+                labels={"app": "db", "controller-revision-hash": "db-1"},
+            ),
+            stateful(
+                **ON_DELETE,
+                affinity=with_keys(seeks("db"), matchLabelKeys=["controller-revision-hash"]),
+            ),
+        ),
+        {"db-0": "s-1"},
+        LABEL_KEYS,
+    ),
+    "anti-affinity to pods of other revisions": Case(
+        cluster(
+            db_pod("db-0"),
+            *(
+                pod(
+                    f"x{n}-0",
+                    f"s-{n}",
+                    owner="apps/v1/StatefulSet",
+                    labels={"app": "db", "controller-revision-hash": old},
+                )
+                for n, old in ((1, "db-1"), (2, "db-2"))
+            ),
+            stateful(
+                **ON_DELETE,
+                affinity=with_keys(repels("db"), mismatchLabelKeys=["controller-revision-hash"]),
+            ),
+        ),
+        {"db-0": "s-2"},
+        LABEL_KEYS,
+    ),
+    "a start-up taint of a NodePool of Karpenter": Case(
+        cluster(pod("a-1", "od"), node_pool("example.com/warming-up"), **tainted("example.com/warming-up")),
+        ["no-room-on-spot"],
+        STARTING,
+    ),
+    "a taint of the Node Readiness Controller": Case(
+        cluster(pod("a-1", "od"), **tainted("readiness.k8s.io/network-unavailable")),
+        ["no-room-on-spot"],
+        "kubernetes-sigs/node-readiness-controller",
+    ),
+    "a taint of a node that Cluster API has not initialized": Case(
+        cluster(pod("a-1", "od"), **tainted("node.cluster.x-k8s.io/uninitialized")),
+        ["no-room-on-spot"],
+        "kubernetes-sigs/cluster-api#7174",
+    ),
+    "a Windows pod needs fewer fields": Case(
+        cluster(
+            pod(
+                "a-1",
+                "od",
+                os={"name": "windows"},
+                containers=[container("main") | {"securityContext": {"runAsNonRoot": True}}],
+            ),
+            enforcing("restricted"),
+        ),
+        {"a-1": "s-1"},
+        POD_SECURITY,
     ),
 }
 

@@ -265,3 +265,25 @@ def test_returned_pods_are_stored() -> None:
         detail = f"{controller}: its pods returned to on-demand nodes once"
         [blocker] = blockers(here, "od-1")
         assert blocker.detail.startswith(detail)
+
+
+def test_templates_that_keep_a_node_are_read_again_after_a_while() -> None:
+    def template(cpu: str) -> Manifest:
+        containers = [{"name": "main", "image": "app:1", "resources": {"requests": {"cpu": cpu}}}]
+        spec = {"replicas": 1, "template": {"spec": {"containers": containers}}, "updateStrategy": {"type": "OnDelete"}}
+        meta = {"name": "sql", "namespace": "default", "uid": "uid-of-sql"}
+        return {"kind": "StatefulSet", "metadata": meta, "spec": spec, "status": {"updateRevision": "sql-2"}}
+
+    stateful = pod("sql-0", "od-1", owner="apps/v1/StatefulSet")
+    with world(node("od-1", ON_DEMAND), node("spot-1", cpu="4"), stateful) as here:
+        here.controllers["sql"] = {"wanted": 1}
+        here.templates = [template("64")]
+        loop = here.loop()
+        assert loop.round() is not RoundOutcome.DRAINED
+        here.templates = [template("1")]
+        outcomes = []
+        for _ in range(3):
+            here.frozen.tick(timedelta(minutes=6))
+            outcomes.append(loop.round())
+        assert outcomes[-1] is RoundOutcome.DRAINED
+        assert drained(here) == ["od-1"]

@@ -38,7 +38,7 @@ from rescheduler.draining.events import (
 from rescheduler.draining.state import Limits
 from rescheduler.errors import InputError, MarkLost, NotFound, ReschedulerError, Withheld
 from rescheduler.execution.cluster_view import ClusterView
-from rescheduler.execution.context import ControllerReading, DrainContext, Threads
+from rescheduler.execution.context import DrainContext, Threads
 from rescheduler.execution.drainer import Drainer
 from rescheduler.execution.landings import Landings
 from rescheduler.execution.room import RoomView
@@ -53,7 +53,7 @@ from rescheduler.housekeeping.order_finder import KnownPrices, OrderPrices
 from rescheduler.housekeeping.round_plans import Actors, Knowledge, Mode
 from rescheduler.kube.cluster import NodeEdit
 from rescheduler.observe.events import Event, InvolvedLease, Planned
-from rescheduler.planning.controllers import Controller, ControllerState
+from rescheduler.planning.controllers import Controller, ControllerReading, ControllerState
 from rescheduler.planning.debts import is_ready
 from rescheduler.planning.last_look import Fresh, FreshPod, PreemptedPod
 from rescheduler.planning.memory import Memory, StoredSettings, load
@@ -429,6 +429,7 @@ class LoopWorld:
             timing.node_drain_delay.total_seconds(),
             timing.landing_timeout.total_seconds(),
             tuple(window.text for window in windows),
+            timing.max_moves_per_pod_per_day,
         )
         history = DrainHistory(
             self.config_map,

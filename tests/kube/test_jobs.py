@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from rescheduler.kube.workloads import Job, JobPod, facts, restarts, wanted
-from rescheduler.planning.controllers import Disruption, JobFacts
+from rescheduler.kube.workloads import Job, JobPod, restarts, wanted
+from rescheduler.planning.controllers import Disruption, JobFacts, job_facts
 
 Fields = dict[str, Any]
 
@@ -82,7 +82,8 @@ FACTS: dict[str, tuple[Fields, Fields, int, JobFacts]] = {
 def test_facts_decide_whether_an_eviction_can_fail_the_job(
     spec: Fields, status: Fields, restarted: int, expected: JobFacts
 ) -> None:
-    assert facts(job(spec, status), restarted) == expected
+    made = job(spec, status)
+    assert job_facts(made.spec, made.status, restarted) == expected
 
 
 COUNTS, IGNORED, FAILS = Disruption
@@ -131,7 +132,8 @@ POLICIES: dict[str, tuple[list[Fields] | None, Disruption]] = {
 def test_the_failure_policy_determines_the_effect_of_an_eviction(
     rules: list[Fields] | None, disruption: Disruption
 ) -> None:
-    assert facts(job({"podFailurePolicy": {"rules": rules}}), 0).disruption is disruption
+    made = job({"podFailurePolicy": {"rules": rules}})
+    assert job_facts(made.spec, made.status, 0).disruption is disruption
 
 
 def pod(phase: str, *counts: int, init: int = 0, controller: str = "job") -> JobPod:

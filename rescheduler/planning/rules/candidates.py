@@ -87,7 +87,8 @@ def groups(
     cpu, names = snapshot.nodes.requested[:, CPU], snapshot.nodes.names
     first = sorted((int(cpu[row]), names[row]) for row in on_demand)
     spot_nodes = ((node, row) for row in spot_rows if (node := snapshot.nodes.nodes[row]))
-    nodes = [(node, row) for node, row in spot_nodes if _takes_pods(node, avoided, policy)]
+    starting = starting_taints(snapshot, policy)
+    nodes = [(node, row) for node, row in spot_nodes if _takes_pods(node, avoided, starting)]
     by_pool: defaultdict[str, list[int]] = defaultdict(list)
     for node, row in nodes if settling else ():
         by_pool[pool_of(node.metadata.labels, policy.spot_pool_labels)].append(int(row))
@@ -118,8 +119,9 @@ def _of_workers(
     masters = frozenset(control_plane_nodes(snapshot))
     table = snapshot.nodes
     workers = [(node, table.row[node.name]) for node in table if node.name not in masters]
+    starting = starting_taints(snapshot, policy)
     usable = [
-        each for each in workers if each[0].condition("Ready") == "True" and _takes_pods(each[0], avoided, policy)
+        each for each in workers if each[0].condition("Ready") == "True" and _takes_pods(each[0], avoided, starting)
     ]
     spot = np.array(sorted(spot_rows, key=lambda row: table.names[row]), np.intp)
     return Groups((), _targets(snapshot, usable), spot, control_plane=masters)
@@ -378,6 +380,14 @@ def _nodes_matching(snapshot: Snapshot, label: NodeLabel) -> Flags:
     return ~matches if label.negated else matches
 
 
-def _takes_pods(node: Node, avoided: Collection[str], policy: Policy) -> bool:
+def starting_taints(snapshot: Snapshot, policy: Policy) -> frozenset[str]:
+    """Return the keys of start-up taints: those of the policy, and those of Karpenter's NodePools."""
+    pools = (pool for pool in snapshot.of("NodePool").values() if isinstance(pool, NodePool))
+    return frozenset(
+        (*policy.startup_taints, *(each.key for pool in pools for each in pool.spec.template.spec.startup_taints))
+    )
+
+
+def _takes_pods(node: Node, avoided: Collection[str], starting: Collection[str]) -> bool:
     usable = node.name not in avoided and why_not_target(node) is None
-    return usable and not start_up_taint(node, policy.startup_taints)
+    return usable and not start_up_taint(node, starting)

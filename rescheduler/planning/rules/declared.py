@@ -14,7 +14,7 @@ pods without annotations. A declaration that cannot work raises :class:`TypeErro
 """
 
 import enum
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, overload
 
@@ -23,7 +23,7 @@ from predicates.wire import POD_ANNOTATIONS
 from rescheduler.planning.outcome import Blocker
 from rescheduler.planning.policy import Now, Policy
 from rescheduler.planning.rules.gangs import Gangs
-from rescheduler.planning.rules.minimum import OwnerCounts, OwnerKey
+from rescheduler.planning.rules.minimum import OwnerCounts
 from rescheduler.planning.waits import Cooldown
 
 
@@ -46,8 +46,6 @@ class Facts:
     waits_for_terminating: bool = False  #: also wait for other terminating pods that are not overdue
     namespace_labels: Callable[[str], Mapping[str, str]] = lambda _: {}
     counts: OwnerCounts | None = None  #: the pods of each controller; None: not known
-    #: Keys of the pods that are not Ready, by StatefulSet, if the policy asks for them.
-    unready: Mapping[OwnerKey, Sequence[str]] = field(default_factory=dict)
     gangs: Gangs | None = None  #: the groups of pods that are scheduled together; None: not known
 
 

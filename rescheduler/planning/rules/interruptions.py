@@ -77,10 +77,13 @@ CONDITIONS: Final = (
 #: ``nvidia.com/gpu-operator-not-ready``.
 _STARTING_SUFFIX: Final = "not-ready"
 
-#: Cluster Autoscaler's prefixes for start-up taints; the second one is its older name.
+#: Cluster Autoscaler's prefixes for start-up taints, of which the second one is its older name; that of the Node
+#: Readiness Controller; and the taint of Cluster API.
 _STARTING_PREFIXES: Final = (
     "startup-taint.cluster-autoscaler.kubernetes.io/",
     "ignore-taint.cluster-autoscaler.kubernetes.io/",
+    "readiness.k8s.io/",
+    "node.cluster.x-k8s.io/uninitialized",
 )
 
 _EXACT: Final = {signal.key: signal for signal in TAINTS if not signal.key.endswith("/")}

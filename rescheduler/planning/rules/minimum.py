@@ -1,8 +1,8 @@
 """What must stay on-demand: ``--min-on-demand-nodes``, and the minimum of each controller's pods."""
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, TypeAlias
@@ -14,7 +14,7 @@ from rescheduler.planning.forms import count
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import Circumstances
 from rescheduler.planning.rules.interruptions import signals_on
-from rescheduler.planning.rules.pod_traits import belongs_to_node, is_stateful
+from rescheduler.planning.rules.pod_traits import belongs_to_node
 
 # The minimum number of on-demand nodes that keep running pods: ``--min-on-demand-nodes``.
 
@@ -190,29 +190,6 @@ def single_replica(pod: Pod, counts: OwnerCounts) -> Blocker | None:
         "--skip-single-replicas=false, allow eviction"
     )
     return Blocker(Reason.SINGLE_REPLICA, detail)
-
-
-def unready_replicas(snapshot: Snapshot) -> Mapping[OwnerKey, list[str]]:
-    """Return the keys of the pods of StatefulSets that are pending, not Ready or being deleted, by controller."""
-    found: defaultdict[OwnerKey, list[str]] = defaultdict(list)
-    for key, pod in snapshot.pods.items():
-        if (pod.cls.terminating or not pod.node_name or not pod.ready) and is_stateful(pod.owner):
-            found[owner_key(pod)].append(key)
-    return found
-
-
-def replicas_not_ready(pod: Pod, unready: Mapping[OwnerKey, Sequence[str]]) -> Blocker | None:
-    """Return a blocker if another pod of the StatefulSet of *pod* is not Ready."""
-    others = [key for key in unready.get(owner_key(pod), ()) if key != pod.key]
-    if pod.owner is None or not others:
-        return None
-    return while_not_ready(f"{pod.namespace}/{pod.owner.kind}/{pod.owner.name}", f"{min(others)} is not Ready")
-
-
-def while_not_ready(controller: str, unready: str, pod: str = "") -> Blocker:
-    """Return the blocker of a *pod* of *controller*, of which others are not Ready, as *unready* says."""
-    detail = f"pods of {controller} are moved only while all other replicas are Ready: {unready}"
-    return Blocker(Reason.REPLICAS_NOT_READY, detail, pod)
 
 
 def _blocker(pod: Pod, detail: str) -> Blocker:

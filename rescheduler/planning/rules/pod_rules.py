@@ -17,7 +17,7 @@ from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import DEFAULT_SCHEDULER, Destination, MoveJobs, Now, Policy
 from rescheduler.planning.rules.declared import Facts, Fate, Result, class_rule, declared_in, pod_rule, timed_rule
 from rescheduler.planning.rules.gangs import GANG_ANNOTATIONS, has_class_gang
-from rescheduler.planning.rules.minimum import replicas_not_ready, single_replica
+from rescheduler.planning.rules.minimum import single_replica
 from rescheduler.planning.rules.pod_traits import (
     DO_NOT_EVICT,
     PREFER_NO_EVICTION,
@@ -172,12 +172,6 @@ def _job(pod: Pod, _: Facts) -> Result:
         return None
     detail = "it belongs to a Job; --move-jobs=tolerant allows eviction if that cannot fail the Job"
     return Blocker(Reason.JOB_WOULD_FAIL, detail)
-
-
-@pod_rule(enabled=lambda policy: policy.replicas_ready)
-def _replicas_not_ready(pod: Pod, facts: Facts) -> Result:
-    """Block the pods of a StatefulSet while another one is not Ready: its controller may create no pod before that."""
-    return replicas_not_ready(pod, facts.unready)
 
 
 @pod_rule(annotations=[SAFE_TO_EVICT])

@@ -29,7 +29,7 @@ from rescheduler.planning.node_info import full_name
 from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.outcome import Reason
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.rules.candidates import groups, why_not_target
+from rescheduler.planning.rules.candidates import groups, starting_taints, why_not_target
 from rescheduler.planning.rules.interruptions import is_start_up_taint
 from rescheduler.planning.rules.pod_traits import belongs_to_node
 from rescheduler.planning.what_if.lifting import Unpinning, lifted, node_without
@@ -64,10 +64,11 @@ def add_spot(snapshot: Snapshot, policy: Policy, change: AddSpot) -> None:
     others = [] if spot else _on_demand(snapshot, policy)
     model = _model(snapshot, change, spot or others)
     common = {key: value for key, value in _common_labels(others).items() if key in _OF_MACHINES}
-    labels, taints = _common_labels(spot) | common, _common_taints(spot, policy.startup_taints)
+    starting = starting_taints(snapshot, policy)
+    labels, taints = _common_labels(spot) | common, _common_taints(spot, starting)
     if change.like:
         labels |= model.metadata.labels
-        taints = _lasting_taints(model, policy.startup_taints) if model in spot else taints
+        taints = _lasting_taints(model, starting) if model in spot else taints
     if not policy.spot_label.matches(labels):
         labels |= _required_labels(policy.spot_label, labels)
     if not policy.spot_label.matches(labels):

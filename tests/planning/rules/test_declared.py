@@ -42,7 +42,7 @@ from tests.planning.changing import ON_DEMAND_NODES, Change, ChangingCluster, at
 #: All rules apply under it.
 STRICT = Policy(
     skip_single_replicas=True,
-    replicas_ready=True,
+    judge_controllers=True,
     skip_nodes_with_custom_controller_pods=True,
     move_jobs=MoveJobs.NEVER,
     namespaces=namespace_scope((), (), "team!=none"),
