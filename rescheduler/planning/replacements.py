@@ -84,6 +84,9 @@ _ADDED_LABELS: Final = frozenset(
 
 _NOTHING: Final = ResourceRequirements()
 
+_ENDING: Final = "its namespace is being deleted: the API server rejects new objects in it"
+_UNKNOWN: Final = ObjectMeta()
+
 
 class _Template(NamedTuple):
     """The template that the replacement pod is created from."""
@@ -182,10 +185,12 @@ class Replacements:
         self._forget_old()
         for pod in pods:
             found = self._template(pod)
-            labels = self._namespace_labels(pod.namespace)
-            if found is None and not self._limits.concern(pod.namespace) and not enforces(labels):
+            namespace = self._namespace(pod.namespace)
+            labels, ending = namespace.labels, namespace.deletion_timestamp is not None
+            if found is None and not self._limits.concern(pod.namespace) and not enforces(labels) and not ending:
                 continue
-            if why := self._rejected(found) or self._out_of_range(pod) or self._security(pod, found, labels):
+            why = _ENDING if ending else self._rejected(found) or self._out_of_range(pod)
+            if why := why or self._security(pod, found, labels):
                 yield Blocker(Reason.ADMISSION_REJECTS, why, pod.key)
             if found is None or not (node := found.template.spec.node_name) or pod.owner is None:
                 continue
@@ -267,9 +272,9 @@ class Replacements:
             return self._limits.rejection(pod.namespace, self.of(pod).cls.spec)
         return ""
 
-    def _namespace_labels(self, name: str) -> Mapping[str, str]:
+    def _namespace(self, name: str) -> ObjectMeta:
         namespace = self._snapshot.of("Namespace").get(name)
-        return namespace.metadata.labels if isinstance(namespace, Namespace) else {}
+        return namespace.metadata if isinstance(namespace, Namespace) else _UNKNOWN
 
     def _security(self, pod: Pod, found: _Template | None, labels: Mapping[str, str]) -> str:
         """Return why Pod Security admission rejects the replacement of *pod*, or "". A dry run has tried it."""

@@ -19,11 +19,11 @@ from rescheduler.planning.placement.in_steps import StuckInSteps, keep_in_steps,
 from rescheduler.planning.placement.packing import Effort, Placed, Reasons, Room, Stuck, pack, place_or_explain
 from rescheduler.planning.placement.search import Candidate
 from rescheduler.planning.planning_round import PlanningRound
-from rescheduler.planning.policy import Destination
+from rescheduler.planning.policy import Destination, Policy
 from rescheduler.planning.rules.candidates import node_blockers
 from rescheduler.planning.rules.declared import Fate
 from rescheduler.planning.rules.minimum import owner_key
-from rescheduler.planning.rules.pod_rules import SAFE_TO_EVICT, is_requestable, responders
+from rescheduler.planning.rules.pod_rules import SAFE_TO_EVICT, is_requestable, other_scheduler, responders
 from rescheduler.planning.surges import LIFTED, NO_SURGES, NodeSurges
 
 
@@ -82,8 +82,8 @@ def _of_its_pods(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Block
     return (blocker for pod in subject.blocked for blocker in shared.pod_rules.blockers(pod)[:most])
 
 
-def _resource_claims(subject: _NodeAndPods, _: PlanningRound) -> Iterable[Blocker]:
-    return resource_claims(subject.movers)
+def _of_replacements(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
+    return of_replacements(subject.movers, subject.incoming, shared.policy)
 
 
 def _controllers(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
@@ -166,7 +166,7 @@ RULES: Final[tuple[Callable[[_NodeAndPods, PlanningRound], Iterable[Blocker]], .
     _of_the_node,
     _of_its_pods,
     _controllers,
-    _resource_claims,
+    _of_replacements,
     _bound_by_template,
     _volumes,
     _surges,
@@ -412,13 +412,13 @@ def eviction_blockers(pod: Pod, shared: PlanningRound) -> tuple[list[Blocker], S
     """
     if not pod.node_name:
         return [], None
-    surges = _surges_of(pod, shared)
+    surges, incoming = _surges_of(pod, shared), shared.replacements.of(pod)
     blockers = [
         *shared.pod_rules.blockers(pod),
         *(shared.owners.blockers([pod]) if shared.owners is not None else ()),
-        *resource_claims([pod]),
+        *of_replacements([pod], [incoming], shared.policy),
         *shared.replacements.blockers([pod]),
-        *shared.quotas.blockers([pod], [shared.replacements.of(pod)]),
+        *shared.quotas.blockers([pod], [incoming]),
         *shared.volumes.blockers(pod.node_name, [pod]),
         *(blocker for blocker in surges.refused if blocker.pod == pod.key),
         *shared.remaining().lacking([pod]),
@@ -437,12 +437,16 @@ def _surges_of(pod: Pod, shared: PlanningRound) -> NodeSurges:
     return _surges_on([each for each in same if fate(each) not in (Fate.STAYS, Fate.LEAVES)], shared)
 
 
-def resource_claims(pods: Iterable[Pod]) -> Iterator[Blocker]:
-    """Yield a blocker for each of *pods* that uses devices through resource claims."""
-    for pod in pods:
-        if pod.cls.spec.resource_claims:
+def of_replacements(pods: Iterable[Pod], incoming: Iterable[Pod], policy: Policy) -> Iterator[Blocker]:
+    """Yield a blocker for each of *pods* that, or whose replacement among *incoming*, no plan can be made for."""
+    for pod, new in zip(pods, incoming, strict=True):
+        if pod.cls.spec.resource_claims or new.cls.spec.resource_claims:
             detail = "it uses resource claims (DRA): it is not known whether its devices are free elsewhere"
             yield Blocker(Reason.RESOURCE_CLAIM, detail, pod.key)
+        if new.cls.spec.scheduler_name != pod.cls.spec.scheduler_name:
+            blocker = other_scheduler(new.cls, policy)
+            if blocker is not None:
+                yield Blocker(blocker.reason, f"its replacement pod: {blocker.detail}", pod.key)
 
 
 def undo(trial: Trial, row: int, mark: int) -> None:

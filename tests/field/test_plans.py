@@ -1265,6 +1265,24 @@ CASES: dict[str, Case] = {
         ["no-room-on-spot"],
         "kubernetes-sigs/cluster-api#7174",
     ),
+    "a namespace that is being deleted": Case(
+        cluster(pod("a-1", "od"), deleting(enforcing("privileged"))),
+        ["admission-rejects-replacement"],
+        "kubernetes documentation: NamespaceLifecycle",
+    ),
+    "a new template of another scheduler": Case(
+        cluster(db_pod("db-0"), stateful(**ON_DELETE, schedulerName="volcano")),
+        ["other-scheduler"],
+        STATEFUL,
+    ),
+    "a new template with devices": Case(
+        cluster(
+            db_pod("db-0"),
+            stateful(**ON_DELETE, resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "gpu"}]),
+        ),
+        ["resource-claim"],
+        STATEFUL,
+    ),
     "a Windows pod needs fewer fields": Case(
         cluster(
             pod(

@@ -51,6 +51,24 @@ NOT_RECREATED: Final = "no controller would recreate it"
 OVERDUE: Final = timedelta(seconds=30)
 
 
+def other_scheduler(cls: PodClass, policy: Policy) -> Blocker | None:
+    """Block pods of other schedulers: plans predict placements by the default scheduler's rules only."""
+    names, name = policy.scheduler_names, shown(cls.spec.scheduler_name or DEFAULT_SCHEDULER)
+    if not names:
+        return None
+    unknown = next((each.name for each in policy.unknown_plugins if each.concerns(cls, name)), None)
+    if unknown is not None:
+        detail = (
+            f"its scheduler {name} runs {unknown}, whose rules are not known; --assume-plugins={unknown} allows "
+            "eviction if it never rejects a node"
+        )
+        return Blocker(Reason.OTHER_SCHEDULER, detail)
+    if name in names or name in policy.profiles:
+        return None
+    detail = f"its scheduler is {name}; --scheduler-name={name} allows eviction if it uses the default rules"
+    return Blocker(Reason.OTHER_SCHEDULER, detail)
+
+
 @class_rule
 def _system_pod(cls: PodClass, policy: Policy) -> Result:
     return Fate.STAYS if policy.system_pods_stay and cls.namespace == SYSTEM else None
@@ -149,21 +167,7 @@ def _labeled(cls: PodClass, _: Policy) -> Result:
 
 @class_rule
 def _other_scheduler(cls: PodClass, policy: Policy) -> Result:
-    """Block pods of other schedulers: plans predict placements by the default scheduler's rules only."""
-    names, name = policy.scheduler_names, shown(cls.spec.scheduler_name or DEFAULT_SCHEDULER)
-    if not names:
-        return None
-    unknown = next((each.name for each in policy.unknown_plugins if each.concerns(cls, name)), None)
-    if unknown is not None:
-        detail = (
-            f"its scheduler {name} runs {unknown}, whose rules are not known; --assume-plugins={unknown} allows "
-            "eviction if it never rejects a node"
-        )
-        return Blocker(Reason.OTHER_SCHEDULER, detail)
-    if name in names or name in policy.profiles:
-        return None
-    detail = f"its scheduler is {name}; --scheduler-name={name} allows eviction if it uses the default rules"
-    return Blocker(Reason.OTHER_SCHEDULER, detail)
+    return other_scheduler(cls, policy)
 
 
 @pod_rule(enabled=lambda policy: policy.move_jobs is MoveJobs.NEVER)
