@@ -14,10 +14,13 @@ import click
 import yaml
 
 from devcluster import build
+from predicates.texts import LONGEST_AMOUNT
 from rescheduler.cli.go_flags import Bool, DurationType
 from rescheduler.cli.install import MANIFESTS
 from rescheduler.cli.run import command as run
+from rescheduler.durations import LONGEST
 from rescheduler.planning.node_labels import PRESETS
+from rescheduler.planning.pauses import DAYS
 from rescheduler.providers import BACKENDS
 
 DEPLOY: Final = Path(__file__).parents[1]
@@ -35,11 +38,38 @@ _VALUE: Final = r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?"
 _LISTED: Final = rf" *{_VALUE} *(, *{_VALUE} *)*"
 _REQUIREMENT: Final = rf" *(!? *{_KEY}|{_KEY} *(=|==|!=) *{_VALUE}|{_KEY} +(in|notin) *\({_LISTED}\)) *"
 _NAMESPACE: Final = r" *[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])? *"
-_DAYS: Final = r"[A-Za-z]+(-[A-Za-z]+)?(,[A-Za-z]+(-[A-Za-z]+)?)*"
+_SUBDOMAIN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_DAY: Final = f"(?i:{'|'.join(DAYS)})"
+_DAYS: Final = f"{_DAY}(-{_DAY})?(,{_DAY}(-{_DAY})?)*"
+_TIME: Final = "([01][0-9]|2[0-3]):[0-5][0-9]"
 _PRICE: Final = r"[0-9]{1,9}(\.[0-9]{1,12})?"
 
-_PARTS: Final = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)"
-_DURATION: Final = {"type": "string", "pattern": rf"^\+?(0|[0-9]+d({_PARTS})*|({_PARTS})+)$"}
+
+#: The largest number of a text without a limit.
+_MOST: Final = 10**18 - 1
+
+
+def up_to(limit: int) -> str:
+    """Return a pattern of the decimal numbers from 0 to *limit*."""
+    digits = str(limit)
+    less = [
+        f"{digits[:at]}[0-{int(digit) - 1}][0-9]{{{len(digits) - at - 1}}}"
+        for at, digit in enumerate(digits)
+        if digit != "0"
+    ]
+    shorter = [f"[0-9]{{1,{len(digits) - 1}}}"] if len(digits) > 1 else []
+    return f"0*({'|'.join([digits, *less, *shorter])})"
+
+
+#: The largest whole number of each unit: as a day has 24 hours, no longer than the longest duration of a setting.
+_UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600}
+_PARTS: Final = "|".join(rf"{up_to(int(LONGEST / unit) - 1)}(\.[0-9]*)?{name}" for name, unit in _UNITS.items())
+_PART: Final = rf"({_PARTS}|\.[0-9]+({'|'.join(_UNITS)}))"
+_DURATION: Final = {
+    "type": "string",
+    "maxLength": LONGEST_AMOUNT,
+    "pattern": rf"^\+?(0|{up_to(int(LONGEST / 86400) - 1)}d({_PART})*|({_PART})+)$",
+}
 _NOT_MS: Final = "([^s]|$)"
 _PARTLY: Final = r"\.[0-9]*[1-9][0-9]*"
 #: Durations that are at least as long as the key, in seconds. Fractions of a larger unit are only compared with 0.
@@ -54,19 +84,26 @@ _FORMS: Final[dict[str, Json]] = {
     "selector": {"type": "string", "pattern": f"^{_REQUIREMENT}(,{_REQUIREMENT})*$"},
     "key": {"type": "string", "pattern": f"^{_KEY}$"},
     "names": {"type": "string", "pattern": f"^{_NAMESPACE}(,{_NAMESPACE})*$"},
-    "name": {"type": "string", "maxLength": 253, "pattern": r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"},
-    "window": {
-        "type": "string",
-        "pattern": rf"^ *({_DAYS} +)?[0-9]{{2}}:[0-9]{{2}}-[0-9]{{2}}:[0-9]{{2}}( +[A-Za-z0-9_+/-]+)? *$",
-    },
-    "host:port": {"type": "string", "pattern": r"^([^:\[\]]*|\[[^\[\]]*\]):[0-9]{1,5}$"},
-    "version": {"type": "string", "pattern": r"^v?1\.[0-9]+"},
+    "name": {"type": "string", "maxLength": 253, "pattern": f"^{_SUBDOMAIN}$"},
+    # The names of time zones are those of the image, and whether a window is empty cannot be said by a pattern.
+    "window": {"type": "string", "pattern": rf"^ *({_DAYS} +)?{_TIME}-({_TIME}|24:00)( +[A-Za-z0-9_+/-]+)? *$"},
+    "host:port": {"type": "string", "pattern": rf"^([^:\[\]]*|\[[^\[\]]*\]):{up_to(65535)}$"},
+    "version": {"type": "string", "pattern": r"^v?1\.[0-9]{1,4}([.+-].*)?$"},
     "integer": {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": r"^[-+]?[0-9]{1,18}$"}]},
     "number": {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?$"}]},
     "percent": {"type": "string", "pattern": "^ *(100|0?[1-9][0-9]|0{0,2}[1-9])% *$"},
     "headroom": {"type": "string", "pattern": "^ *([0-9]{1,4}%|largest-pool) *$"},
-    "price": {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": f"^{_PRICE}$"}]},
-    "image": {"type": "string", "maxLength": 255, "pattern": "^[^ ]+$"},
+    "price": {
+        "anyOf": [{"type": "number", "minimum": 0, "maximum": 999999999}, {"type": "string", "pattern": f"^{_PRICE}$"}]
+    },
+    "nodes": {
+        "anyOf": [
+            {"type": "integer", "minimum": 0, "maximum": 999999},
+            {"type": "string", "pattern": "^([^=]{1,63}=)?[0-9]{1,6}$"},
+        ]
+    },
+    "image": {"type": "string", "maxLength": 255, "pattern": "^[!-~]+$"},
+    "currency": {"type": "string", "maxLength": 16, "pattern": r"^[^\p{C}\p{Zl}\p{Zp}]*$"},
     "path": {"type": "string", "minLength": 1},
     "text": {"type": "string"},
 }
@@ -102,7 +139,7 @@ def generated(schema: str) -> str:
     values = document["properties"]
     values["preset"] = {"enum": ["", *PRESETS]}
     values["cloudProvider"]["properties"]["name"] = {"enum": list(BACKENDS)}
-    document["definitions"] = {"options": options()}
+    document["definitions"] = {"options": options(), "duration": _DURATION}
     return _text(document) + "\n"
 
 
@@ -139,17 +176,25 @@ def _single(kind: click.ParamType[Any]) -> Json:
             }
         case DurationType():
             least = kind.least.total_seconds()
+            duration = {"$ref": "#/definitions/duration"}
             if not least:
-                return {"anyOf": [_DURATION, {"const": 0}]}
-            return {"allOf": [_DURATION, {"pattern": _LONGER[least]}]}
+                return {"anyOf": [duration, {"const": 0}]}
+            return {"allOf": [duration, {"pattern": _LONGER[least]}]}
         case click.Choice():
             return {"enum": list(kind.choices)}
         case click.IntRange():
             limits = {"minimum": kind.min, "maximum": kind.max}
             number = {"type": "integer", **{name: limit for name, limit in limits.items() if limit is not None}}
-            return {"anyOf": [number, {"type": "string", "pattern": "^[-+]?[0-9]+$"}]}
+            return {"anyOf": [number, _integer_text(int(kind.min or 0), int(kind.max or _MOST))]}
         case _:
             return _FORMS[kind.name]
+
+
+def _integer_text(least: int, most: int) -> Json:
+    """Return the schema of a text that is a number from *least* (negative, 0 or 1) to *most*."""
+    negative = f"|-{up_to(-least)}" if least < 0 else ""
+    text = {"type": "string", "pattern": rf"^(\+?{up_to(most)}{negative})$"}
+    return {"allOf": [text, {"pattern": "[1-9]"}]} if least == 1 else text
 
 
 def _text(value: Any, indent: int = 0) -> str:

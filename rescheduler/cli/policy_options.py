@@ -424,7 +424,7 @@ price_options = group(
         ),
         Option(
             "--commitments-from-nodes",
-            Parsed(commitments.from_nodes, "text"),
+            Parsed(commitments.from_nodes, "nodes"),
             multiple=True,
             metavar="[TYPE=]N",
             help="The first N on-demand nodes of an instance type, or of each, are paid anyway. Repeatable.",
@@ -439,7 +439,7 @@ price_options = group(
         Option("--spot-price-per-gib", _PRICE, help="Price per hour of a GiB of memory of spot nodes, likewise."),
         Option(
             "--currency",
-            Parsed(_currency, "text"),
+            Parsed(_currency, "currency"),
             default="",
             metavar="TEXT",
             help="The currency of all prices, such as USD. It is shown as given.",

@@ -79,9 +79,10 @@ def _end(value: str) -> datetime | None:
 # skipped hour does not open on that day, and a window that starts in it opens right after it. When the clock is set
 # back, a window in the repeated hour is open twice.
 
-_DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_NUMBER: Final = {day.lower(): number for number, day in enumerate(_DAYS)}
-_EVERY_DAY: Final = frozenset(range(len(_DAYS)))
+#: The names of the days in a window, which may be in any case.
+DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_NUMBER: Final = {day.lower(): number for number, day in enumerate(DAYS)}
+_EVERY_DAY: Final = frozenset(range(len(DAYS)))
 _TIMES: Final = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])-(?:([01][0-9]|2[0-3]):([0-5][0-9])|24:00)")
 _MINUTE: Final = timedelta(minutes=1)
 _DAY: Final = timedelta(days=1)
@@ -167,7 +168,7 @@ def closed_until(windows: Sequence[DrainWindow], now: datetime) -> str:
     local = moment.astimezone(window.zone)
     return (
         f"no drain window is open; the next one opens at {utc(moment)} "
-        f"({_DAYS[local.weekday()]} {local:%H:%M} {window.zone.key})"
+        f"({DAYS[local.weekday()]} {local:%H:%M} {window.zone.key})"
     )
 
 
@@ -183,7 +184,7 @@ def _days(days_text: str, text: str) -> frozenset[int]:
         first, dash, last = part.partition("-")
         numbers = [_NUMBER.get(name.lower()) for name in ((first, last) if dash else (first, first))]
         if numbers[0] is None or numbers[1] is None:
-            raise UsageError(f"drain window {text!r}: day {part!r}: expected {', '.join(_DAYS)} or a range; {EXPECTED}")
+            raise UsageError(f"drain window {text!r}: day {part!r}: expected {', '.join(DAYS)} or a range; {EXPECTED}")
         days.update((numbers[0] + step) % 7 for step in range((numbers[1] - numbers[0]) % 7 + 1))
     return frozenset(days)
 

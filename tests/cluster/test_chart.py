@@ -1,5 +1,6 @@
 """Tests of the chart with Helm's engine: same objects as the kustomization, accepted by the API server, validation."""
 
+import json
 import re
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -422,6 +423,55 @@ def test_the_schema_knows_the_form_of_each_option(number: int) -> None:
     with pytest.raises(RenderingError) as caught:
         chart({"options": bad})
     assert set(re.findall(r"- at '/options/([a-z-]+)", str(caught.value))) == set(bad)
+
+
+#: Values that are right for some options and wrong for others.
+ODD_VALUES: list[Any] = [
+    *("", " 5", "+5", "-1", "00", "1", "1e3", "1.5", "0x10", "1_000", "NaN", "\u0663", "9" * 10, "9" * 21),
+    *(
+        "10m",
+        "0s",
+        "1h2d",
+        "3650d",
+        "3651d",
+        "87601h",
+        "99999999999d",
+        ".5h",
+        "1ns",
+        "1.5d",
+        "5 %",
+        "0%",
+        "100%",
+        "101%",
+    ),
+    *("a", "a.b", "a..b", "a-", "-a", "A", "a,b", "a,,b", "a=b", "a=b=c", "a in (b)", "a/b=c", "x" * 64, "x" * 300),
+    *("m5.large=4", "=4", "4", "1.36", "v1.37.2", "true", "off", "zone", "largest-pool", "/x", "x y", "x\ty", "x\ny"),
+    *(
+        ":0",
+        ":65535",
+        ":65536",
+        "[::1]:1",
+        "::1:1",
+        "host:99999",
+        "Mon 24:00-01:00",
+        "sat,SUN 23:00-24:00",
+        "Foo 09:00-10:00",
+    ),
+    *(0, 1, -1, 5, 1.5, 10**6, 10**11, True, False, ["a", "b"], ["10m"], ["1", ""]),
+]
+
+
+def test_what_the_schema_accepts_the_command_line_accepts() -> None:
+    options = json.loads((CHART / "values.schema.json").read_text())["definitions"]["options"]["properties"]
+    wrong = []
+    for value in ODD_VALUES:
+        try:
+            chart({"options": dict.fromkeys(options, value)})
+            rejected: set[str] = set()
+        except RenderingError as error:
+            rejected = set(re.findall(r"- at '/options/([a-z-]+)", str(error)))
+        wrong += [(option, value) for option in options.keys() - rejected if not accepts(option, value)]
+    assert wrong == []
 
 
 #: Content of the price file → the error of the chart; "" where it is accepted.
