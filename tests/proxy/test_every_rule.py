@@ -150,7 +150,7 @@ OTHERS: dict[tuple[str, str], tuple[list[Manifest], Reason]] = {
         [*with_pod(tolerations=[{"operator": "Exists"}]), pod("b-1", "w", cpu="48")],
         Reason.RETURNS_TO_DRAINED,
     ),
-    ("_resource_claims", ""): (with_pod(resourceClaims=[{"name": "gpu"}]), Reason.RESOURCE_CLAIM),
+    ("_of_replacements", ""): (with_pod(resourceClaims=[{"name": "gpu"}]), Reason.RESOURCE_CLAIM),
     ("_budgets", "disruptions"): ([*with_pod(), budget("a", "a", allowed=0)], Reason.BUDGET),
     ("_budgets", "replicas"): (
         with_pod(annotations={"spot-rescheduler/min-on-demand-replicas": "1"}),
@@ -174,7 +174,7 @@ WITHOUT_A_CASE = {
     "_expendable": "no pod is expendable there",
     "_safe_to_evict": "it blocks nothing",
     "_namespace_excluded": "a flag of the daemon",
-    "_replicas_not_ready": "a rule of plan and explain; the drain itself waits for the pods of a StatefulSet",
+    "_controllers": "a rule of commands; the drain itself reads the controllers",
     "_single_replica": "a flag of the daemon",
     "_custom_controller": "a flag of the daemon",
     "_job": "a flag of the daemon",
