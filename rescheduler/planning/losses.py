@@ -261,7 +261,10 @@ class Losses:
         self._pending_ports = sum(bool(pod.cls.ports) for pod in self._pending)
 
     def run(self, decisive: Sequence[str]) -> tuple[PoolLoss, ...]:
-        """Judge each pool: by proof, or else by simulation. End with the first of *decisive* that is not survived."""
+        """Judge each pool: by proof, or else by simulation.
+
+        If there are *decisive* pools, judge only these, in order, up to the first one that is not survived.
+        """
         pools = self._pools
         displaced = {name: self._displaced(rows) for name, rows in pools.items()}
         most = self._most(displaced.values())
@@ -269,15 +272,15 @@ class Losses:
             self._snapshot, self._filters, self._usable, most, tuple(pools.values()), self._node_pods.provable
         )
         doubtful = self._doubtful(ample, displaced.values())
-        unproved = {name: self._unproved(ample, pools[name], lost, doubtful) for name, lost in displaced.items()}
         results = []
-        for name in dict.fromkeys((*(name for name in decisive if name in displaced), *displaced)):
+        for name in [name for name in decisive if name in displaced] or displaced:
             lost = displaced[name]
             result = PoolLoss(name, len(pools[name]), lost.number, not_recreated=lost.not_recreated)
-            if unproved[name] or lost.bound:
-                result = self._simulated(result, pools[name], lost, unproved[name], ample)
+            unproved = self._unproved(ample, pools[name], lost, doubtful)
+            if unproved or lost.bound:
+                result = self._simulated(result, pools[name], lost, unproved, ample)
             results.append(result)
-            if name in decisive and not result.survived:
+            if decisive and not result.survived:
                 break
         return tuple(results)
 

@@ -87,7 +87,7 @@ class State:
     def certificate(self, survive: Survive, effort: Effort, decisive: Sequence[str] = ()) -> Certificate:
         """Return the certificate of this state. *effort* limits the simulated pods.
 
-        The pools *decisive* are judged first. The certificate ends with the first one of them that is not survived.
+        If there are *decisive* pools, it has only these, up to the first one that is not survived.
         """
         if survive is Survive.OFF:
             return Certificate(survive, ())
@@ -162,6 +162,8 @@ class Survival:
     ) -> Blocker | None:
         now = self._now(shared, survive, gone)
         decisive = sorted((each.pool for each in now.pools if each.survived), key=lambda pool: pool != self._broken)
+        if not decisive:
+            return None
         broken = now.broken_by(self.certificate(shared, survive, plans, decisive, gone=gone))
         if not broken:
             return None
