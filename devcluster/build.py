@@ -64,6 +64,11 @@ def version(minor: str | None = None) -> str:
     return wanted
 
 
+def minor_version() -> int:
+    """Return the minor version of :func:`version`, such as 36."""
+    return int(version().partition(".")[2])
+
+
 def program(target: GoProgram, minor: str = DEFAULT) -> Path:
     """Return the path of the binary of *target* for Kubernetes *minor*; the first call builds it."""
     folder = _HERE / target.name

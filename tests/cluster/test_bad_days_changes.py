@@ -118,7 +118,7 @@ def _is_served(cluster: ControlPlane) -> bool:
 
 
 @pytest.mark.skipif(
-    int(build.version().partition(".")[2]) < TO_ZERO,
+    build.minor_version() < TO_ZERO,
     reason=f"a HorizontalPodAutoscaler scales to zero from Kubernetes 1.{TO_ZERO} on",
 )
 def test_a_horizontal_pod_autoscaler_scales_to_zero_during_a_drain(cluster: ControlPlane, observer: Observer) -> None:

@@ -21,7 +21,7 @@ FLAGS: Final = (f"--namespace={INSTALLATION}", "--eviction=request", "--landing-
 EVICT: Final = "/eviction"
 
 needs_the_api = pytest.mark.skipif(
-    int(build.version().partition(".")[2]) < OLDEST, reason=f"EvictionRequests need Kubernetes 1.{OLDEST} or later"
+    build.minor_version() < OLDEST, reason=f"EvictionRequests need Kubernetes 1.{OLDEST} or later"
 )
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from devcluster import manifests
+from devcluster import build, manifests
 from devcluster.api import Json
 from devcluster.errors import ApiError
 from devcluster.manifests import deployment, job, namespace, spot, statefulset
@@ -49,6 +49,9 @@ INJECTION: Final = """[
     resources: Object.spec.containers.resources{requests: {"cpu": "70m", "memory": "32Mi"}}}}
 ]"""
 
+
+#: The first minor version with MutatingAdmissionPolicies in the API v1.
+MUTATING: Final = 36
 
 #: The same with twice the CPU: running pods do not tell it.
 LARGER: Final = INJECTION.replace("70m", "140m")
@@ -265,6 +268,9 @@ def essence(cls: PodClass) -> dict[str, object]:
     }
 
 
+@pytest.mark.skipif(
+    build.minor_version() < MUTATING, reason=f"MutatingAdmissionPolicies are served from Kubernetes 1.{MUTATING} on"
+)
 def test_the_predicted_pods_are_created(cluster: ControlPlane, mesh: None) -> None:
     observer = Observer(cluster)
     cluster.apply([spot("spot-1"), spot("spot-2"), namespace(LIMITED), limit_range()])
