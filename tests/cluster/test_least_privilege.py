@@ -107,10 +107,14 @@ def controllers() -> list[Json]:
 
 
 def edit_stateful_set(cluster: ControlPlane) -> None:
-    """Edit the pod template of the StatefulSet of `controllers`, which keeps its pod: it has an old revision then."""
+    """Edit the pod template of the StatefulSet of `controllers`, which keeps its pod: it has an old revision then.
+
+    If it is edited before the controller has stored the first revision, the new one is the first.
+    """
     strategy = {"type": "OnDelete", "rollingUpdate": None}
     template = {"metadata": {"annotations": {"edited": "true"}}}
     path = "/apis/apps/v1/namespaces/default/statefulsets/db"
+    cluster.wait_for(lambda: cluster.api.get(path)["status"].get("currentRevision"), "the first revision")
     cluster.api.patch(path, {"spec": {"updateStrategy": strategy, "template": template}})
     cluster.wait_for(
         lambda: len({cluster.api.get(path)["status"].get(f"{each}Revision") for each in ("current", "update")}) == 2,
