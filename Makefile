@@ -134,7 +134,7 @@ lock: $(READY) ## update the dependencies of the image and the release tools, an
 	@$(LOCK) --extra grpc --extra aws --output-file requirements-aws.lock setup.cfg
 	@$(LOCK) --output-file deploy/release/tools.lock deploy/release/tools.in
 
-bases: $(READY) ## pin the base images of the Dockerfile by digest in deploy/release/bases.lock; needs docker and the registries
+bases: $(READY) ## pin the images from which and with which a release is built by digest, in deploy/release/bases.lock
 	@$(BIN)/python -m deploy.release.bases
 
 audit: $(READY) ## compare the pinned packages with the known vulnerabilities of osv.dev; skipped without a network

@@ -1,11 +1,11 @@
-"""``python -m deploy.release.bases``: pin the base images of the Dockerfile by their digests, in ``bases.lock``.
+"""``python -m deploy.release.bases``: pin the images of a release by their digests, in ``bases.lock``.
 
-With ``--print``, print them for the build instead. A release is not built on an image without a digest in the lock:
-whoever can move a tag would decide what the image contains.
+These are the base images of the Dockerfile, and the images that build it: whoever can move a tag of one of them would
+decide what our image contains. So a release is not built with an image that has no digest in the lock. With
+``--print``, print the lock for the build, without any package.
 """
 
 import re
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,15 +15,20 @@ from deploy.release.errors import ReleaseError
 
 _ROOT: Final = Path(__file__).parents[2]
 LOCK: Final = Path(__file__).with_name("bases.lock")
-_INSPECT: Final = ("docker", "buildx", "imagetools", "inspect", "--format", "{{.Manifest.Digest}}")
 _ARGUMENT: Final = re.compile(r"^ARG (BASE|RUNTIME)=(\S+)$", re.MULTILINE)
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
-_HEAD: Final = "# The base images of the Dockerfile, with their digests: `make bases` writes this file.\n"
+_HEAD: Final = (
+    "# The images from which and with which a release is built, with their digests: `make bases` writes this file.\n"
+)
+
+#: What `docker buildx` runs: the builder, which gets the credentials of the registry, and the program that writes the
+#: SBOM of the image.
+BUILDERS: Final = {"BUILDER": "moby/buildkit:buildx-stable-1", "SCANNER": "docker/buildkit-syft-scanner:stable-1"}
 
 
 def images(dockerfile: str) -> dict[str, str]:
-    """Return the base images in *dockerfile*, by the name of their build argument."""
-    return dict(_ARGUMENT.findall(dockerfile))
+    """Return the base images in *dockerfile*, by the name of their build argument, and the images that build it."""
+    return dict(_ARGUMENT.findall(dockerfile)) | BUILDERS
 
 
 def locked(lock: str, wanted: Mapping[str, str]) -> dict[str, str]:
@@ -48,28 +53,18 @@ def locked(lock: str, wanted: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def resolved(image: str) -> str:
-    """Return *image* with the digest that its registry has now for its tag. Raises ReleaseError."""
-    try:
-        done = subprocess.run([*_INSPECT, image], capture_output=True, text=True, check=False, timeout=120)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise ReleaseError(f"{image}: docker buildx: {error}") from error
-    digest = done.stdout.strip()
-    if done.returncode or not _DIGEST.fullmatch(digest):
-        why = " ".join((done.stderr or digest).split())
-        raise ReleaseError(f"{image}: docker buildx imagetools found no digest: {why}")
-    return f"{image}@{digest}"
-
-
-def main(arguments: list[str], lock: Path = LOCK) -> int:
+def main(arguments: list[str], lock: Path = LOCK, dockerfile: Path = _ROOT / "Dockerfile") -> int:
     """Write the lock, or print the images. Return the exit code."""
-    wanted = images((_ROOT / "Dockerfile").read_text())
+    wanted = images(dockerfile.read_text())
     try:
         if arguments == ["--print"]:
             pinned = locked(lock.read_text(), wanted)
             print("\n".join(f"{name}={pinned[name]}" for name in wanted))
         else:
-            lock.write_text(_HEAD + "".join(f"{name}={resolved(image)}\n" for name, image in wanted.items()))
+            from deploy.release import registry  # noqa: PLC0415 - --print runs before packages are installed
+
+            digests = {name: registry.digest(image) for name, image in wanted.items()}
+            lock.write_text(_HEAD + "".join(f"{name}={wanted[name]}@{digests[name]}\n" for name in wanted))
     except ReleaseError as error:
         print(f"bases: {error}", file=sys.stderr)
         return 1

@@ -39,6 +39,32 @@ from rescheduler.planning.outcome import Planning
 _END: Final = b"# EOF\n"
 
 
+#: The formats that are written: by content type, an Accept header that requests it.
+_FORMATS: Final = {
+    choose_encoder(accept)[1]: accept
+    for accept in (
+        "",
+        "application/openmetrics-text",
+        *(
+            f"{kind};version=1.0.0;escaping={escaping}"
+            for kind in ("application/openmetrics-text", "text/plain")
+            for escaping in ("allow-utf-8", "underscores", "dots", "values")
+        ),
+    )
+}
+
+
+def format_of(accept: str) -> str:
+    """Return the Accept header in `_FORMATS` for what *accept* requests: plain text for versions that do not exist.
+
+    The library repeats any version in the content type, of which texts are kept, and fails for one that is no number.
+    """
+    try:
+        return _FORMATS.get(choose_encoder(accept)[1], "")
+    except TypeError:
+        return ""
+
+
 def content_type_of(accept: str) -> str:
     """Return the content type of the response to a request with this Accept header."""
     return choose_encoder(accept)[1]
@@ -355,33 +381,31 @@ class RenderedMetrics:
     def __init__(self, registry: CollectorRegistry, clock: Clock | None = None, keep: float = PREPARED_SECONDS) -> None:
         """Create the cache. *keep* is how long rendered metrics are served, in seconds."""
         self._exposition, self._clock, self._keep = Exposition(registry), clock or SystemClock(), keep
-        self._texts: dict[str, tuple[bytes, float]] = {}  # the text and when it was rendered, by content type
-        self._accepted: dict[str, str] = {}  # an Accept header for each content type
-        self._requested_at: float | None = None
+        self._texts: dict[str, tuple[bytes, float]] = {}  # by format, the text and when it was rendered
+        self._requested_at: dict[str, float] = {}  # by format
 
     def cached(self, accept: str) -> tuple[bytes, str] | None:
         """Return the rendered metrics and their content type, or None if they are too old."""
-        self._requested_at = self._clock.monotonic()
-        content_type = content_type_of(accept)
-        text, at = self._texts.get(content_type, (b"", 0.0))
-        return (text, content_type) if text and self._requested_at < at + self._keep else None
+        wanted, now = format_of(accept), self._clock.monotonic()
+        self._requested_at[wanted] = now
+        text, at = self._texts.get(wanted, (b"", 0.0))
+        return (text, content_type_of(wanted)) if text and now < at + self._keep else None
 
     def current(self, accept: str) -> tuple[bytes, str]:
         """Render the metrics now. Return them with their content type."""
-        content_type, at = content_type_of(accept), self._clock.monotonic()
-        text = self._exposition.render(accept)
+        wanted, at = format_of(accept), self._clock.monotonic()
+        text = self._exposition.render(wanted)
         if self._keep:
-            self._accepted[content_type] = accept
-            self._texts[content_type] = text, at
-        return text, content_type
+            self._texts[wanted] = text, at
+        return text, content_type_of(wanted)
 
     def prepare(self, least_age: float = 0.0) -> None:
-        """Render the metrics, if they were requested recently and are at least *least_age* seconds old."""
-        if not _is_recent(self._requested_at, self._clock):
-            return
-        for content_type, accept in list(self._accepted.items()):
-            if self._clock.monotonic() - self._texts[content_type][1] >= least_age:
-                self.current(accept)
+        """Render the metrics in formats that were requested recently, if they are at least *least_age* seconds old."""
+        for wanted, (_, at) in list(self._texts.items()):
+            if not _is_recent(self._requested_at.get(wanted), self._clock):
+                del self._texts[wanted]
+            elif self._clock.monotonic() - at >= least_age:
+                self.current(wanted)
 
 
 class PreparedPages:

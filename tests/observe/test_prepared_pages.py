@@ -86,6 +86,49 @@ def test_each_format_is_prepared() -> None:
     assert site.scrapes.count == 4
 
 
+#: Versions and escapings that a client can write, and the content type of what it gets.
+ODD: dict[str, str] = {
+    "": "text/plain; version=0.0.4",
+    "application/openmetrics-text;version=abc": "text/plain; version=0.0.4",
+    "application/openmetrics-text;version=1.0.0.1": "text/plain; version=0.0.4",
+    "application/openmetrics-text;version=9": "text/plain; version=0.0.4",
+    "application/openmetrics-text;version=1.0.0;escaping=no": "application/openmetrics-text; version=1.0.0",
+    "application/openmetrics-text;version=": "application/openmetrics-text; version=1.0.0",
+    "text/plain;version=x": "text/plain; version=0.0.4",
+    "text/plain;version=1.0.0;escaping=allow-utf-8": "text/plain; version=1.0.0",
+    f"{OPEN};q=0.5,text/plain;version=x": "application/openmetrics-text; version=1.0.0",
+    "x/y;;=;,,": "text/plain; version=0.0.4",
+}
+
+
+@pytest.mark.parametrize("accept", ODD)
+def test_versions_that_do_not_exist_get_plain_text(accept: str) -> None:
+    metrics = PreparedSite().pages.metrics
+    assert metrics.cached(accept) is None
+    text, kind = metrics.current(accept)
+    assert kind.startswith(ODD[accept])
+    assert metrics.cached(accept) == (text, kind)
+
+
+def test_a_client_cannot_make_rounds_render_more_formats_than_there_are() -> None:
+    """Nor keep a format prepared that is not requested any more."""
+    site = PreparedSite()
+    for number in range(2000):
+        for kind in ("application/openmetrics-text", "text/plain"):
+            site.scrape(f"{kind};version={number}.1;escaping=dots")
+            site.scrape(f"{kind};version=1.0.0;escaping={number}")
+    assert site.scrapes.count == 4
+    site.scrapes.count = 0
+    site.tell(ROUND_ENDED)
+    assert site.scrapes.count == 4
+    site.clock.seconds = 100
+    site.scrape()
+    site.clock.seconds = 150
+    site.scrapes.count = 0
+    site.tell(ROUND_ENDED)
+    assert site.scrapes.count == 1
+
+
 def test_metrics_are_rendered_on_request_if_no_round_has_ended_for_long() -> None:
     site = PreparedSite()
     site.scrape()

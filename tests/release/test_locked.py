@@ -1,11 +1,9 @@
 """Pinned requirements, and their use by the image and the workflow."""
 
 import configparser
-import hashlib
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -74,104 +72,30 @@ def test_the_image_has_no_shell_and_no_root() -> None:
     assert re.search(r"^ARG RUNTIME=gcr\.io/distroless/python3-debian12:nonroot$", DOCKERFILE, re.MULTILINE)
 
 
-def test_the_workflow_builds_on_the_pinned_base_images() -> None:
+def test_the_workflow_uses_the_pinned_images_only() -> None:
+    """The builder and what writes the SBOM run beside the credentials of the registry."""
     scripts = "\n".join(step.get("run", "") for step in STEPS)
-    assert 'python3 -m deploy.release.bases --print >> "$GITHUB_OUTPUT"' in scripts
-    for name, variable in (("BASE", "RESOLVED"), ("RUNTIME", "RESOLVED_RUNTIME")):
-        assert f'--build-arg {name}="${variable}"' in scripts
-        [resolved] = [step["env"][variable] for step in STEPS if variable in step.get("env", {})]
-        assert resolved == f"${{{{ steps.base.outputs.{name} }}}}"
+    for use in (
+        '--build-arg BASE="$BASE" ',
+        '--build-arg RUNTIME="$RUNTIME" ',
+        '--sbom=generator="$SCANNER" ',
+        'docker buildx create --use --driver-opt image="$BUILDER"\n',
+    ):
+        assert scripts.count(use) == 1, use
+    assert len(re.findall(r"docker (?:run|pull)|buildx (?:create|build) ", scripts)) == 2
+    for name in bases.images(DOCKERFILE):
+        assert JOBS["files"]["outputs"][name] == f"${{{{ steps.images.outputs.{name} }}}}"
+        [given] = [step["env"][name] for step in STEPS if name in step.get("env", {})]
+        assert given == f"${{{{ needs.files.outputs.{name} }}}}"
     assert "make release" in scripts
 
 
-IMAGES = bases.images(DOCKERFILE)
-#: A registry's client: the digest of an image is that of its name.
-DOCKER = """#!{python}
-import hashlib, sys
-assert sys.argv[1:-1] == ["buildx", "imagetools", "inspect", "--format", "{{{{.Manifest.Digest}}}}"]
-{act}
-"""
-FOUND = "print('sha256:' + hashlib.sha256(sys.argv[-1].encode()).hexdigest())"
-
-
-@pytest.fixture
-def docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Put a client on PATH that acts as told."""
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-
-    def install(act: str) -> None:
-        (tmp_path / "docker").write_text(DOCKER.format(python=sys.executable, act=act))
-        (tmp_path / "docker").chmod(0o755)
-
-    return install
-
-
-def digest_of(image: str) -> str:
-    return f"{image}@sha256:{hashlib.sha256(image.encode()).hexdigest()}"
-
-
-def test_base_images_are_pinned_and_then_no_longer_resolved(
-    tmp_path: Path, docker: Callable[[str], None], capsys: pytest.CaptureFixture[str]
-) -> None:
-    lock = tmp_path / "bases.lock"
-    docker(FOUND)
-    assert bases.main([], lock) == 0
-    docker("sys.exit('the tag must not be resolved')")
-    assert bases.main(["--print"], lock) == 0
-    lines = [f"{name}={digest_of(image)}\n" for name, image in IMAGES.items()]
-    assert capsys.readouterr() == ("".join(lines), "")
-    assert list(IMAGES) == ["BASE", "RUNTIME"]
-
-
-@pytest.mark.parametrize("pinned", [[], ["BASE"], ["RUNTIME"]])
-def test_a_release_is_not_built_on_an_image_without_a_digest(
-    pinned: list[str], tmp_path: Path, docker: Callable[[str], None], capsys: pytest.CaptureFixture[str]
-) -> None:
-    lock = tmp_path / "bases.lock"
-    lock.write_text("# text\n" + "".join(f"{name}={digest_of(IMAGES[name])}\n" for name in pinned))
-    docker("sys.exit('the tag must not be resolved')")
-    assert bases.main(["--print"], lock) == 1
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    assert err.endswith(" has no digest; run make bases\n")
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        f"BASE=python:3.10-slim@sha256:{'0' * 64}",
-        "BASE=python:3.11-slim",
-        "BASE=python:3.11-slim@sha256:0",
-        f"OTHER=python:3.11-slim@sha256:{'0' * 64}",
-    ],
-)
-def test_a_lock_of_other_images_is_refused(line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lock = tmp_path / "bases.lock"
-    lock.write_text(f"{line}\n")
-    assert bases.main(["--print"], lock) == 1
-    assert capsys.readouterr().err.endswith(f"{line}; run make bases\n")
-
-
-@pytest.mark.parametrize("act", ["sys.exit('dial tcp: no such host')", "print('sha256:1')", "print('<html>')"])
-def test_without_a_registry_the_lock_stays(
-    act: str, tmp_path: Path, docker: Callable[[str], None], capsys: pytest.CaptureFixture[str]
-) -> None:
-    lock = tmp_path / "bases.lock"
-    lock.write_text("# before\n")
-    docker(act)
-    assert bases.main([], lock) == 1
-    assert lock.read_text() == "# before\n"
-    assert capsys.readouterr().err.startswith(f"bases: {IMAGES['BASE']}: docker buildx imagetools found no digest: ")
-
-
-def test_the_lock_is_empty_or_of_the_images_of_the_dockerfile() -> None:
-    pins = [line for line in bases.LOCK.read_text().splitlines() if line and not line.startswith("#")]
-    assert not pins or list(bases.locked(bases.LOCK.read_text(), IMAGES)) == list(IMAGES)
-
-
-def test_the_workflow_ends_first_if_a_base_image_is_not_pinned() -> None:
-    scripts = [step["run"] for step in JOBS["files"]["steps"] if "run" in step]
-    assert scripts[0] == "python3 -m deploy.release.bases --print"
+def test_the_workflow_ends_first_if_an_image_is_not_pinned() -> None:
+    steps = [step for step in JOBS["files"]["steps"] if "run" in step]
+    assert (steps[0]["id"], steps[0]["run"]) == (
+        "images",
+        'python3 -m deploy.release.bases --print >> "$GITHUB_OUTPUT"',
+    )
     assert (JOBS["image"]["needs"], JOBS["publish"]["needs"]) == ("files", "image")
 
 
@@ -201,8 +125,11 @@ def test_only_the_steps_that_publish_have_a_token_that_may_write() -> None:
     holders = [step["name"] for step in STEPS if "github.token" in str(step.get("env", {}))]
     assert holders == ["Build and push the image", "Publish the files"]
     assert "github.token" not in str([job.get("env") for job in JOBS.values()])
-    checkouts = [step for step in STEPS if step.get("uses", "").startswith("actions/checkout@")]
-    assert all(step["with"]["persist-credentials"] is False for step in checkouts)
+    # A checkout gets the token of its job unasked.
+    checkouts = [(name, step) for name, job in JOBS.items() for step in job["steps"] if "checkout@" in str(step)]
+    assert [name for name, _ in checkouts] == ["files"]
+    assert all(step["with"]["persist-credentials"] is False for _, step in checkouts)
+    assert not [step for name in ("image", "publish") for step in JOBS[name]["steps"] if "python" in str(step)]
 
 
 def test_the_image_and_the_files_are_signed() -> None:
