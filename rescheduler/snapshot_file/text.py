@@ -132,7 +132,7 @@ def _utf8(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 def _json(pieces: Iterator[bytes]) -> Iterator[bytes]:
     """Yield *pieces*, converted to JSON if they are not JSON."""
-    first = next((piece for piece in pieces if not piece.isspace()), b"")
+    first = next((piece for piece in pieces if piece.strip()), b"")
     pieces = chain((first,), pieces)
     if first.lstrip().startswith((b"{", b"[")):
         yield from pieces

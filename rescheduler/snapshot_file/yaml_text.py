@@ -1,7 +1,8 @@
 """Convert YAML, as ``kubectl get -o yaml`` prints it, to JSON while it is being read. Each document becomes a line.
 
 Plain scalars are numbers, booleans and nulls as in JSON, and otherwise strings, as in the YAML of Kubernetes. Aliases
-are expanded up to a limit, because a few lines of aliases of aliases stand for any amount of text.
+are expanded up to a limit, because a few lines of aliases of aliases stand for any amount of text. Objects that were
+appended to a file without a separator are read as well: each starts with its `apiVersion`.
 """
 
 import math
@@ -21,6 +22,13 @@ _DEEPEST: Final = 100
 #: Bytes of JSON that are yielded at a time.
 _BATCH: Final = 1 << 16
 
+#: The first key of an object as kubectl prints it.
+_FIRST_KEY: Final = "apiVersion"
+#: The key that merges another mapping into the one that contains it. Kubernetes' own YAML has none.
+_MERGE: Final = "<<"
+#: The byte-order mark of a file that was appended to another one.
+_MARK: Final = b"\xef\xbb\xbf"
+
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TEXT_TAG: Final = "tag:yaml.org,2002:str"
 _CONSTANTS: Final = {
@@ -39,7 +47,7 @@ class YamlError(ValueError):
 
 def as_json(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the documents in *chunks* as JSON, in pieces. Raises :class:`YamlError`."""
-    text = _Text(chunks)
+    text = _Text(_without_marks(chunks))
     writer = _Writer()
     try:
         for event in yaml.parse(text, Loader=_LOADER):
@@ -55,6 +63,16 @@ def as_json(chunks: Iterable[bytes]) -> Iterator[bytes]:
     except yaml.YAMLError as error:
         raise YamlError(" ".join(str(error).split())) from error
     yield writer.taken()
+
+
+def _without_marks(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield *chunks* without the byte-order marks at the starts of lines."""
+    kept = b""
+    for chunk in chunks:
+        text = (kept + chunk).replace(b"\n" + _MARK, b"\n")
+        kept = text[-len(_MARK) :]
+        yield text[: -len(_MARK)]
+    yield kept
 
 
 def _line(mark: Any) -> str:
@@ -117,12 +135,22 @@ class _Writer:
             return
         collection = self._open[-1]
         if collection.awaits_key:
-            self._append(collection.separator() + msgspec.json.encode(event.value) + b":")
+            self._key(event, collection)
             return
         value = _json(event)
         self._append(collection.separator() + value)
         if event.anchor is not None:
             self._remember(event.anchor, value)
+
+    def _key(self, event: yaml.ScalarEvent, collection: "_Collection") -> None:
+        if event.value == _MERGE and event.implicit[0]:
+            raise YamlError(f"expected no {_MERGE}, which merges mappings")
+        if event.value == _FIRST_KEY and not self._open[1:]:
+            if collection.has_first_key:
+                self._append(b"}\n{")
+                collection.begin_again()
+            collection.has_first_key = True
+        self._append(collection.separator() + msgspec.json.encode(event.value) + b":")
 
     def _begin(self, event: yaml.CollectionStartEvent) -> None:
         if len(self._open) >= _DEEPEST:
@@ -171,11 +199,16 @@ class _Collection:
         self.mapping = mapping
         self.anchor = anchor
         self.recorded: list[bytes] = []  #: its text, if it has an anchor
+        self.has_first_key = False
         self._number = 0  #: keys and values
 
     @property
     def awaits_key(self) -> bool:
         return self.mapping and self._number % 2 == 0
+
+    def begin_again(self) -> None:
+        """Go on as an empty collection."""
+        self._number = 0
 
     def separator(self) -> bytes:
         """Return the text before the next key or item."""

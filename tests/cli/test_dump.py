@@ -41,6 +41,8 @@ TRUNCATED: dict[str, bytes] = {
 #: Two lists, as two commands of kubectl print them.
 NODES, OTHERS = {"kind": "NodeList", "items": [node("n")]}, {"kind": "List", "items": PODS}
 ITEMS = [node("n"), *PODS]
+#: The same in YAML.
+APPENDED = [yaml.safe_dump({"apiVersion": "v1", **part}).encode() for part in (NODES, OTHERS)]
 #: What people's shells and tools make of the output of kubectl.
 FORMS: dict[str, bytes] = {
     "a byte-order mark": b"\xef\xbb\xbf" + TEXT,
@@ -69,6 +71,16 @@ FORMS: dict[str, bytes] = {
     "documents of YAML": yaml.safe_dump_all([*ITEMS, None]).encode(),
     "YAML in UTF-16": yaml.safe_dump_all([NODES, OTHERS], explicit_start=True).encode("utf-16"),
     "YAML with aliases": yaml.dump_all([NODES, {"kind": "List", "items": [*PODS, PODS[0]]}]).encode(),
+    "lists of YAML that were appended": b"".join(APPENDED),
+    "lists of YAML that were appended, with marks": b"".join(b"\xef\xbb\xbf" + part for part in APPENDED),
+    "documents of YAML with marks": b"---\n".join(b"\xef\xbb\xbf" + part for part in APPENDED),
+    "documents of YAML with marks before their separators": b"".join(
+        b"\xef\xbb\xbf---\r\n" + part.replace(b"\n", b"\r\n") for part in APPENDED
+    ),
+    "objects of YAML that were appended": b"".join(
+        yaml.safe_dump({"apiVersion": "v1", **item}).encode() for item in ITEMS
+    ),
+    "gzipped spaces before it": gzip.compress(b" " * (1 << 17)) + gzip.compress(b"") * 3 + PACKED,
     "YAML in flow style": b"--- " + yaml.safe_dump({"kind": "List", "items": ITEMS}, default_flow_style=True).encode(),
 }
 
@@ -107,6 +119,8 @@ WRONG: dict[str, tuple[bytes, str]] = {
     "tabs in YAML": (b"a:\n\tb: 1\n", "line 2: "),
     "an alias without an anchor": (b"a: *b\n", "line 1: found undefined alias|line 1: the alias 'b' stands for"),
     "an alias of itself": (b"a: &b [*b]\n", "line 1: the alias 'b' stands for itself"),
+    "a merged mapping": (b"a: &b {kind: List}\n<<: *b\nitems: []\n", "line 2: expected no <<, which merges mappings"),
+    "a merged mapping in an item": (b"kind: List\nitems:\n- {<<: {kind: Pod}}\n", "line 3: expected no <<"),
     "a key that is a list": (b"? [a]\n: b\n", "line 1: expected a text as the key"),
     "deep lists": (b"[" * 100_000, r"expected '\{'"),
     "deep items": (b'{"kind":"List","items":[{"kind":"Pod","spec":' + b"[" * 100_000, "nested too deeply"),
