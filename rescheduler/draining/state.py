@@ -90,7 +90,7 @@ def targets(plan: Plan) -> frozenset[str]:
 
 def _victim(placement: Placement, limit: float) -> Victim:
     own = DEFAULT_GRACE if placement.grace_period is None else placement.grace_period
-    grace = int(limit) if own > limit else None
+    grace = max(1, int(limit)) if own > limit else None  # 0 would end the pod at once, whatever its kubelet does
     victim = Victim(placement.pod, grace, min(own, limit), placement.owner)
     return replace(
         victim,

@@ -6,12 +6,22 @@ import re
 from typing import Any, Final
 
 import h11
+from h11._receivebuffer import ReceiveBuffer
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 #: Time limit for a request's first line and headers, from the start of the connection or their first byte, in seconds.
 HEAD_SECONDS: Final = 10.0
-#: Maximum size of a request's first line and headers, in bytes.
+#: Maximum size of a request's first line and headers, in bytes; and of one for pages, which need no long paths.
 MAX_HEAD: Final = 64 << 10
+MAX_PAGE_HEAD: Final = 16 << 10
+#: Maximum number of header fields of a request, and of fields after its body. Each takes the time of 200 bytes.
+MAX_FIELDS: Final = 200
+#: A body may have so many chunks, and further ones if the average chunk has at least so many bytes: a chunk takes the
+#: time of 500 bytes.
+FREE_CHUNKS: Final = 64
+LEAST_CHUNK: Final = 64
+#: Bytes that are received at a time. While they are handled, other connections wait. asyncio's default is 256 KiB.
+MAX_RECEIVED: Final = 16 << 10
 #: Time limit for receiving the rest of a request, in seconds.
 BODY_SECONDS: Final = 60.0
 #: Time limit for a client to receive a part of its response, in seconds.
@@ -28,15 +38,31 @@ _HEAD_END: Final = b"\r\n\r\n"
 _LENGTH: Final = re.compile(rb"\ncontent-length:([^\r\n]*)", re.IGNORECASE)
 
 
+class _Fields(ReceiveBuffer):
+    """The received data, from which fields are taken: those of a request, and those after its last chunk."""
+
+    def maybe_extract_lines(self) -> list[bytearray] | None:
+        end = self._data.find(b"\n\r\n")
+        if self._data.count(b"\n", 0, len(self._data) if end < 0 else end) > MAX_FIELDS:
+            raise h11.LocalProtocolError(f"expected at most {MAX_FIELDS} header fields")
+        return super().maybe_extract_lines()
+
+
 class StrictConnection(h11.Connection):
     """A parser that rejects requests in which another server might see other requests (RFC 9112, 11.2).
 
     Rejected are a line feed without a carriage return and folded headers, also after the last chunk of a body; several
     lengths, also equal ones; a transfer coding together with a length, and in HTTP/1.0; and versions other than 1.0
-    and 1.1. The connection is closed after each of them.
+    and 1.1. Requests that take much time for their size are rejected as well: those of many fields or of tiny chunks.
+    The connection is closed after each of them.
     """
 
     _checked = 0  #: bytes at the start of the buffer that were checked, so that each is checked once
+    _chunks = _chunked = 0  #: number and bytes of the chunks of the current body
+
+    def __init__(self, max_head: int = MAX_HEAD) -> None:
+        super().__init__(h11.SERVER, max_head)
+        self._receive_buffer = _Fields()
 
     def next_event(self) -> Any:
         in_body = self.their_state is h11.SEND_BODY
@@ -45,17 +71,25 @@ class StrictConnection(h11.Connection):
             self._check(before)
         event = super().next_event()
         if isinstance(event, h11.Request):
-            self._checked = 0
+            self._checked = self._chunks = self._chunked = 0
             names = {name for name, _ in event.headers}
             if event.http_version not in _VERSIONS:
                 raise h11.RemoteProtocolError("expected HTTP/1.0 or HTTP/1.1")
             if b"transfer-encoding" in names and (b"content-length" in names or event.http_version < b"1.1"):
                 raise h11.RemoteProtocolError("the length of the body is ambiguous")
+        elif isinstance(event, h11.Data):
+            self._count(event)
         elif in_body and isinstance(event, h11.EndOfMessage):
             trailers = before.removesuffix(self.trailing_data[0])  # with the line of the last chunk
             if _AMBIGUOUS.search(trailers):
                 raise h11.RemoteProtocolError("the line ends of the trailers are ambiguous")
         return event
+
+    def _count(self, data: h11.Data) -> None:
+        self._chunks += data.chunk_start
+        self._chunked += len(data.data)
+        if self._chunks > FREE_CHUNKS and self._chunked < LEAST_CHUNK * (self._chunks - 1):
+            raise h11.RemoteProtocolError("the chunks are too small")
 
     def _check(self, received: bytes) -> None:
         start = max(0, self._checked - len(_HEAD_END))
@@ -75,11 +109,16 @@ class HttpConnection(H11Protocol):
     """
 
     def __init__(
-        self, *arguments: Any, head_seconds: float | None = None, body_seconds: float | None = None, **more: Any
+        self,
+        *arguments: Any,
+        head_seconds: float | None = None,
+        body_seconds: float | None = None,
+        max_head: int = MAX_HEAD,
+        **more: Any,
     ) -> None:
         super().__init__(*arguments, **more)
         self.logger = _log
-        self.conn = StrictConnection(h11.SERVER, MAX_HEAD)
+        self.conn = StrictConnection(max_head)
         self._head_seconds = HEAD_SECONDS if head_seconds is None else head_seconds
         self._body_seconds = BODY_SECONDS if body_seconds is None else body_seconds
         self._last_received = 0.0
@@ -91,6 +130,8 @@ class HttpConnection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if hasattr(transport, "max_size"):  # without TLS; see accepting.py for that
+            transport.max_size = MAX_RECEIVED
         self._start_receive_timer()
 
     def data_received(self, data: bytes) -> None:

@@ -8,9 +8,10 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
 from http import HTTPStatus
 from types import FrameType
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import uvicorn
 from starlette.applications import Starlette
@@ -20,7 +21,7 @@ from uvicorn.config import STARTUP_FAILURE
 
 from rescheduler.errors import ReschedulerError
 from rescheduler.net.accepting import BACKLOG, AcceptLoop
-from rescheduler.net.connection import HttpConnection
+from rescheduler.net.connection import MAX_PAGE_HEAD, HttpConnection
 from rescheduler.settings import ListenAddress
 
 # Requests that a web page can make a browser send, to services that only programs call.
@@ -169,7 +170,8 @@ def serving(application: Starlette, address: ListenAddress, flag: str = "--liste
     Raises ReschedulerError naming the *flag* if the address cannot be used.
     """
     pages = SecuredPages(application, host_names(address.host))
-    settings = uvicorn.Config(pages, log_config=None, access_log=False, lifespan="off", ws="none", http=HttpConnection)
+    protocol: Any = partial(HttpConnection, max_head=MAX_PAGE_HEAD)
+    settings = uvicorn.Config(pages, log_config=None, access_log=False, lifespan="off", ws="none", http=protocol)
     sys.setswitchinterval(min(_SWITCH_SECONDS, sys.getswitchinterval()))
     with running(settings, listen(address, flag), "http", _STOP_SECONDS) as port:
         yield ListenAddress(address.host, port)

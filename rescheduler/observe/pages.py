@@ -127,7 +127,9 @@ def _statusz(pages: PreparedPages) -> Page:
     limiter = CapacityLimiter(1)
 
     async def statusz(request: Request) -> Response:
-        as_html = "text/html" in request.headers.get("accept", "") and request.query_params.get("format") != "json"
+        # A query may have thousands of fields, so it is not parsed.
+        as_json = b"format=json" in request.scope["query_string"].split(b"&")
+        as_html = "text/html" in request.headers.get("accept", "") and not as_json
         rendered = pages.html if as_html else pages.plain
         cached = rendered.cached()
         content, tag = cached if cached is not None else await to_thread.run_sync(rendered.current, limiter=limiter)

@@ -53,6 +53,8 @@ _FORMATS: Final = {
     )
 }
 
+_LONGEST_ACCEPT: Final = 1000  #: characters that are read of an Accept header
+
 
 def format_of(accept: str) -> str:
     """Return the Accept header in `_FORMATS` for what *accept* requests: plain text for versions that do not exist.
@@ -60,7 +62,7 @@ def format_of(accept: str) -> str:
     The library repeats any version in the content type, of which texts are kept, and fails for one that is no number.
     """
     try:
-        return _FORMATS.get(choose_encoder(accept)[1], "")
+        return _FORMATS.get(choose_encoder(accept[:_LONGEST_ACCEPT])[1], "")
     except TypeError:
         return ""
 

@@ -36,7 +36,7 @@ from rescheduler.draining.events import (
     ProviderAnswered,
     Released,
 )
-from rescheduler.draining.state import Failure, Limits, Phase, Why
+from rescheduler.draining.state import Failure, Limits, Phase, Why, victims
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, Replicas, Shortfall
 from rescheduler.planning.outcome import Placement, Plan, PodRef
@@ -355,6 +355,13 @@ class TestDryRuns:
         ]
         drain = play(transitions.start(drain_plan, LIMITS), story)
         assert {uid: victim.leaves_by for uid, victim in drain.victims.items()} == {"a": 91, "b": 36, "c": 61}
+
+
+@pytest.mark.parametrize(("limit", "sent"), [(0.5, 1), (1.0, 1), (1.9, 1), (59.5, 59)])
+def test_a_short_limit_does_not_end_pods_at_once(limit: float, sent: int) -> None:
+    """With 0, the API server would delete a pod before its kubelet has stopped its containers."""
+    [victim] = victims(Plan("od", (Placement(A, "s1", 600),)), limit)
+    assert victim.grace == sent
 
 
 def test_pods_that_are_hard_to_replace_are_not_evicted_first() -> None:

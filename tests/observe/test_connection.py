@@ -264,7 +264,7 @@ def test_an_ambiguous_request_is_rejected_and_ends_its_connection(
 @pytest.mark.parametrize("name", SMUGGLED)
 def test_an_ambiguous_request_is_rejected_however_it_is_cut(name: str) -> None:
     """Byte by byte, the parser comes to the same result."""
-    parser = connection.StrictConnection(h11.SERVER)
+    parser = connection.StrictConnection()
 
     def parse(byte: int) -> None:
         parser.receive_data(bytes([byte]))
@@ -273,6 +273,64 @@ def test_an_ambiguous_request_is_rejected_however_it_is_cut(name: str) -> None:
 
     with pytest.raises(h11.RemoteProtocolError):
         deque(map(parse, SMUGGLED[name]), maxlen=0)
+
+
+FIELD = b"A: b\r\n"
+#: Requests that would take a hundred times the time of others: fields and chunks of one byte, in 60 KB and more.
+COSTLY: dict[str, bytes] = {
+    "fields": b"GET / HTTP/1.1\r\nHost: x\r\n" + FIELD * 10_000 + b"\r\n",
+    "fields, of which the last is missing": b"GET / HTTP/1.1\r\nHost: x\r\n" + FIELD * 10_000,
+    "chunks": CHUNKED + b"1\r\nx\r\n" * 40_000,
+    "chunks after a large one": CHUNKED + b"1000\r\n%b\r\n" % (b"x" * 0x1000) + b"1\r\nx\r\n" * 40_000,
+    "trailers": CHUNKED + b"0\r\n" + FIELD * 10_000 + b"\r\n",
+    "trailers with bare line feeds": CHUNKED + b"0\r\n" + b"A: b\n" * 10_000 + b"\n\r\n",
+}
+
+
+@pytest.mark.parametrize("size", [1 << 10, 1 << 20])
+@pytest.mark.parametrize("name", COSTLY)
+def test_a_request_that_costs_much_is_rejected_early(name: str, size: int) -> None:
+    events = []
+
+    def parse(parser: connection.StrictConnection) -> None:
+        for start in range(0, len(COSTLY[name]), size):
+            parser.receive_data(COSTLY[name][start : start + size])
+            while isinstance(event := parser.next_event(), h11.Event):
+                events.append(event)
+
+    with pytest.raises(h11.RemoteProtocolError, match=r"header fields|too small"):
+        parse(connection.StrictConnection())
+    assert len(events) < 200
+
+
+USUAL: dict[str, bytes] = {
+    "many fields": b"GET / HTTP/1.1\r\nHost: x\r\n" + FIELD * (connection.MAX_FIELDS - 2) + b"\r\n",
+    "small chunks": CHUNKED + b"1\r\nx\r\n" * connection.FREE_CHUNKS + b"0\r\n\r\n",
+    "chunks": CHUNKED + b"40\r\n%b\r\n" % (b"x" * 0x40) * 1000 + b"0\r\n\r\n",
+    "trailers": CHUNKED + b"0\r\n" + FIELD * (connection.MAX_FIELDS - 1) + b"\r\n",
+    "a body of lines": b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n\r\n" + b"\n" * 9000,
+}
+
+
+@pytest.mark.parametrize("name", USUAL)
+def test_other_requests_are_read_again_and_again(name: str, address: ListenAddress) -> None:
+    """Nothing is counted across requests."""
+    assert after(address, *[USUAL[name]] * 3, b"x\r\n\r\n").count(b"HTTP/1.1 200") == 3
+
+
+def test_no_client_keeps_others_waiting_while_its_data_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    received = set()
+
+    class WatchedConnection(connection.HttpConnection):
+        def data_received(self, data: bytes) -> None:
+            received.add(len(data))
+            super().data_received(data)
+
+    monkeypatch.setattr(server, "HttpConnection", WatchedConnection)
+    with server.serving(APPLICATION, ListenAddress("127.0.0.1", 0)) as address:
+        body = b"POST /whole HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n" + b"x" * 1_000_000
+        assert after(address, body, b"x\r\n\r\n").count(b"HTTP/1.1 200") == 1
+    assert max(received) == connection.MAX_RECEIVED
 
 
 @pytest.mark.parametrize("trailers", [b"", b"A: b\r\n"])

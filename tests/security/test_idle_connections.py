@@ -25,6 +25,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tests.cluster.waiting import eventually
 from tests.fuzz import providers, targets
 from tests.fuzz.process import ROOT, Watched
+from tests.observe.test_connection import COSTLY
 from tests.providers import pki
 
 DESCRIPTORS: Final = 1024
@@ -35,6 +36,7 @@ FEW: Final = 0
 MANY: Final = 2000
 PROBES: Final = 20
 SPUN_SECONDS: Final = 0.2
+BUSY: Final = 100  #: connections that send a request as soon as they are open
 KINDS: Final = 2  #: of lines about connections, each of which is logged once a minute
 MEGABYTES: Final = 200.0
 LEFT_MEGABYTES: Final = 50.0  #: what may stay after the attack: memory that the allocator keeps
@@ -161,6 +163,22 @@ def test_probes_are_answered_while_clients_hold_connections(
         eventually(lambda: process.descriptors <= descriptors + 8)
         assert process.megabytes < megabytes + LEFT_MEGABYTES
         assert len(lines) <= KINDS * (minutes + 1) + 1, "the log is flooded"
+        assert process.problems() == []
+        assert process.stop() == 0
+
+
+@pytest.mark.parametrize("sent", ["fields", "chunks", "trailers"])
+@pytest.mark.parametrize("name", ["run", "proxy"])
+def test_probes_are_answered_while_clients_send_costly_requests(name: str, sent: str, tmp_path: Path) -> None:
+    """Again and again, on the port of the probes."""
+    with TARGETS[name](tmp_path) as target:
+        process = target.process
+        health = min(process.ports - {target.port}, default=target.port)
+        probe(health)
+        with flood(health, BUSY, COSTLY[sent][:60_000]):
+            seconds = [probe(health) for _ in range(PROBES)]
+            share = share_of_processor()
+        assert statistics.median(seconds) * share < 1
         assert process.problems() == []
         assert process.stop() == 0
 
