@@ -94,6 +94,7 @@ class Owners:
         self._snapshot = snapshot
         self._policy = policy
         self._others = Others(self._pods_of, self._node)
+        self._states: dict[OwnerKey, ControllerState | None] = {}  #: what :meth:`_state` returned, by a pod's owner
 
     def blockers(self, movers: Sequence[Pod]) -> Iterator[Blocker]:
         """Yield why *movers*, all from one node, must not be evicted because of their controllers."""
@@ -104,31 +105,34 @@ class Owners:
         states: dict[Controller, ControllerState] = {}
         topmost: dict[OwnerKey, Controller] = {}
         for pod in pods:
-            if pod.owner is None or (pod.namespace, pod.owner.uid) in topmost:
+            if pod.owner is None:
                 continue
-            state = self._state(pod)
-            if state is not None:
-                topmost[pod.namespace, pod.owner.uid] = state.controller
+            key = pod.namespace, pod.owner.uid
+            if key not in self._states:
+                self._states[key] = self._state(pod)
+            if (state := self._states[key]) is not None:
+                topmost[key] = state.controller
                 states[state.controller] = state
         return ControllerReading(states, topmost)
 
     def _state(self, pod: Pod) -> ControllerState | None:
         """Return the state of the topmost controller of *pod*, or None if it is not known."""
         assert pod.owner is not None
+        found = self._snapshot.of(pod.owner.kind).get(f"{pod.namespace}/{pod.owner.name}")
+        found = found if is_built_in(pod.owner) else None
+        if found is None and not (is_stateful(pod.owner) or keeps_its_identity(pod)):
+            return None
         own = named_controller(pod.namespace, pod.owner)
-        known = self._snapshot.of(pod.owner.kind) if is_built_in(pod.owner) else {}
-        match known.get(f"{pod.namespace}/{pod.owner.name}"):
+        match found:
             case Job() as job:
                 return self._of_job(_state_of(own, job.metadata, own.uid), job)
-            case StatefulSet() as found:
+            case StatefulSet():
                 return replace(_state_of(own, found.metadata, own.uid), wanted=found.spec.replicas)
-            case Workload() as found:
+            case Workload():
                 return self._of_replica_set(own, found)
-        if not (is_stateful(pod.owner) or keeps_its_identity(pod)):
-            return None
         # How many pods it wants is not known, so those that there are count.
-        state = ControllerState(own, frozenset({own.uid}), one_at_a_time=True)
-        return replace(state, wanted=len(self._pods_of(state)))
+        wanted = len(self._owned.get((pod.namespace, own.uid), ()))
+        return ControllerState(own, frozenset({own.uid}), wanted, one_at_a_time=True)
 
     def _of_replica_set(self, own: Controller, found: Workload) -> ControllerState | None:
         """Return the state of the Deployment of a ReplicaSet, or that of the ReplicaSet itself if it has no owner."""
