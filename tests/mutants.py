@@ -86,6 +86,27 @@ MUTANTS: Final = (
         "test_last_look.py",
     ),
     _of_plan(
+        "the last look asks for opt-outs of the node",
+        "last_look.py",
+        "        or _kept(terms, seen)\n",
+        "",
+        "test_last_look.py",
+    ),
+    _of_loop(
+        "no order rests on reads that took long",
+        "execution/machine_orders.py",
+        "        if seconds > _OLDEST_FACT:\n",
+        "        if False:\n",
+        "test_course.py",
+    ),
+    _of_loop(
+        "a resumed removal reads the Events of preempted pods",
+        "execution/drainer.py",
+        "            preempted=self._preempted(node),\n",
+        "            preempted=(),\n",
+        "test_course.py",
+    ),
+    _of_plan(
         "the last look asks for what the drain owes",
         "last_look.py",
         "        or _owed(terms, seen)\n",

@@ -58,9 +58,10 @@ class EvictionFailed:
 
 @dataclass(frozen=True, slots=True)
 class EvictionSkipped:
-    """The request was not sent, because the drain was no longer evicting pods."""
+    """The request was not sent: the drain was no longer evicting pods, or its plan was not recent any more."""
 
     uid: str
+    why: str = "a stop was requested"
 
 
 @dataclass(frozen=True, slots=True)

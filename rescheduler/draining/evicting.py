@@ -33,11 +33,14 @@ from rescheduler.draining.following import (
     waited,
 )
 from rescheduler.draining.state import Drain, Failure, Phase, Result, Victim, Why, without
-from rescheduler.draining.stepping import next_step, observed, placeholder_overdue
+from rescheduler.draining.stepping import dropped, next_step, observed, placeholder_overdue
 from rescheduler.planning.outcome import PodRef
 
 #: A failure message names at most this many pods.
 _PODS_NAMED: Final = 5
+
+#: An eviction is requested without a new plan only for so many seconds after its last one.
+PLANNED_SECONDS: Final = 5.0
 
 
 def eviction_accepted(drain: Drain, event: EvictionAccepted, now: float) -> Result:
@@ -79,8 +82,8 @@ def pod_gone(drain: Drain, event: PodGone, now: float) -> Result:
 
 
 def eviction_skipped(drain: Drain, event: EvictionSkipped, now: float) -> Result:
-    """Record that the eviction request was not sent, because a stop was requested first."""
-    return again_later(drain, event.uid, "a stop was requested", None, now), ()
+    """Record that the eviction request was not sent."""
+    return again_later(drain, event.uid, event.why, None, now), ()
 
 
 def controllers_read(drain: Drain, event: ControllersRead, now: float) -> Result:
@@ -112,7 +115,7 @@ def seen(drain: Drain, event: Seen, now: float) -> Result:
         return exits.preempted(drain, event.preemption, now)
     gone = {*drain.victims, *(victim.pod.uid for victim in drain.waiting)} - event.present
     if gone:
-        drain = sooner(_without_gone(drain, frozenset(gone)), now)
+        drain = sooner(dropped(drain, frozenset(gone)), now)
     if unowned := drain.unowned or stepping.unowned(drain, drain.waiting):
         return _look_again(drain, unowned, now)
     drain = waited(follow(replace(drain, replicas=event.replicas, detaching=event.detaching), now), now)
@@ -121,16 +124,6 @@ def seen(drain: Drain, event: Seen, now: float) -> Result:
     if (failed := _overdue(drain, now) or failure(drain, now, event.removed_by)) is not None:
         return exits.give_up(drain, failed, now)
     return _continued(drain, event, now)
-
-
-def _without_gone(drain: Drain, gone: frozenset[str]) -> Drain:
-    """Drop the pods *gone*, and record the controllers whose pods left before any of their evictions was accepted."""
-    controllers = {victim.controller for uid, victim in drain.victims.items() if uid in gone and not victim.accepted}
-    drain = without(drain, gone)
-    evicted_from = {drain.controllers.get(pod.uid) for pod in drain.evicted}
-    requested = {victim.controller for victim in drain.victims.values()}
-    unproven = {controller for controller in controllers - evicted_from - requested if controller is not None}
-    return replace(drain, unproven=drain.unproven | unproven)
 
 
 def _continued(drain: Drain, event: Seen, now: float) -> Result:
@@ -181,8 +174,14 @@ def _read(drain: Drain, now: float) -> tuple[Drain, tuple[Action, ...]]:
 
 
 def _ask_again(drain: Drain, now: float) -> tuple[Drain, tuple[Action, ...]]:
-    drain, due_again = requesting_again(drain, now)
-    return requests.evictions(drain, due_again)
+    """Request the evictions again that are due. Minutes after their step, they are planned again like a step."""
+    due_again = [victim for victim in drain.victims.values() if victim.is_due(now)]
+    old = tuple(victim for victim in due_again if now > victim.planned_at + PLANNED_SECONDS)
+    if not old:
+        return requests.evictions(*requesting_again(drain, now))
+    if drain.planning_at is not None or (drain.retry_at is not None and now < drain.retry_at):
+        return drain, ()
+    return replace(drain, step=old, planning_at=now), (_plan_again(drain, old),)
 
 
 def _step(drain: Drain, now: float, *, lost: str) -> tuple[Drain, tuple[Action, ...]]:

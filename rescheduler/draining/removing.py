@@ -116,6 +116,7 @@ _WITHHELD: Final = {
     Ground.MARK: Why.MARK_LOST,
     Ground.TAINT: Why.MARK_LOST,
     Ground.NOT_ON_DEMAND: Why.NOT_ON_DEMAND,
+    Ground.KEPT: Why.PLAN_CHANGED,
     Ground.PODS: Why.LATE_PODS,
     Ground.MINIMUM: Why.BELOW_MINIMUM,
     Ground.OWED: Why.REPLACEMENT_LOST,
@@ -131,7 +132,7 @@ def withheld(drain: Drain, event: OrderWithheld, now: float) -> Result:
 
     No order can take effect, so the mark of a removal is replaced by that of a drain.
     """
-    drain = replace(drain, ordered=False, ordered_at=None, absent=False, returns=drain.returns + 1)
+    drain = replace(drain, ordered=False, ordered_at=None, since=None, absent=False, returns=drain.returns + 1)
     if drain.doubt is not None:
         return exits.reopen(drain, drain.doubt, now)
     may_move = drain.returns <= RETURNS and not (drain.stopping or drain.paused)

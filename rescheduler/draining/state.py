@@ -47,6 +47,7 @@ class Victim:
     #: Time of the next eviction request; None while one is in flight, and once one was accepted.
     ask_at: float | None = None
     ask_until: float = NEVER  #: time after which no more requests are made
+    planned_at: float = -NEVER  #: when the plan was requested on which its eviction rests
     refusals: int = 0  #: consecutive rejected requests
     last_rejection: str = ""  #: message of the last rejection
     leaves_by: float | None = None  #: set once the pod is being deleted: when it must be gone
@@ -264,7 +265,8 @@ class Drain:
     tainted_at: float = NEVER  #: when our taint was confirmed
     renew_at: float = NEVER  #: when the lease on our node annotation must be renewed
     resumed: bool = False  #: the drain was started by an earlier process
-    since: datetime | None = None  #: when an earlier process started the drain
+    #: When an earlier process started the drain, or the removal: replacement pods are younger.
+    since: datetime | None = None
     preempted: tuple[PreemptedPod, ...] = ()  #: pods that were preempted before the resumption, by any pod
     #: When the drain fails, as an earlier process recorded, unless the pods that were missing run by then.
     due_at: float = NEVER

@@ -12,7 +12,19 @@ from rescheduler.draining.actions import DeletePlaceholder
 from rescheduler.draining.events import PlaceholderDeleted, PlaceholderNotDeleted, PlanFailed, PlannedAgain, Seen
 from rescheduler.draining.exits import try_later
 from rescheduler.draining.following import follow, merged_states
-from rescheduler.draining.state import BeforeStep, Deletion, Drain, Failure, Result, Victim, Why, targets
+from rescheduler.draining.state import (
+    NEVER,
+    BeforeStep,
+    Deletion,
+    Drain,
+    Failure,
+    Result,
+    Victim,
+    Why,
+    targets,
+    with_victim,
+    without,
+)
 from rescheduler.durations import Backoff
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt, Replicas, incur_at_eviction, paid, raised
@@ -232,11 +244,9 @@ def _may_evict(drain: Drain, victim: Victim) -> bool:
 def _others_ready(drain: Drain, controller: Controller, victim: Victim) -> bool:
     replicas, wanted = drain.replicas.get(controller, Replicas()), drain.states[controller].wanted
     unready = set(replicas.unready) - {victim.pod.uid}
-    return replicas.live >= (wanted or 0) and not unready and not _leaving(drain, controller)
-
-
-def _leaving(drain: Drain, controller: Controller) -> bool:
-    return any(victim.controller == controller for victim in drain.victims.values())
+    others = (each for uid, each in drain.victims.items() if uid != victim.pod.uid)
+    leaving = any(each.controller == controller for each in others)
+    return replicas.live >= (wanted or 0) and not unready and not leaving
 
 
 def _is_ordered(drain: Drain, controller: Controller) -> bool:
@@ -259,7 +269,7 @@ def planned_again(drain: Drain, event: PlannedAgain, now: float) -> Result:
         return drain, ()
     if event.read is not None and event.read.blockers:
         return exits.plan_changed(drain, event.read.blockers, now)
-    step = drain.step
+    step, planned_at = drain.step, drain.planning_at
     drain = replace(_recounted(drain, event, now), step=(), planning_at=None, failing_until=None, retry_at=None)
     if isinstance(event.verdict, Rejected) and is_removal(event.verdict.blockers):
         return drain, ()
@@ -267,9 +277,13 @@ def planned_again(drain: Drain, event: PlannedAgain, now: float) -> Result:
         return exits.give_up(drain, _no_longer_fits(event.verdict), now)
     drain = _without_leaving(replace(drain, targets=targets(event.verdict)), event.verdict, now)
     remaining = [victim for victim in step if victim in drain.waiting]
-    if why := unowned(drain, remaining, event.ending):
+    asked = (drain.victims.get(victim.pod.uid) for victim in step)
+    again = [victim for victim in asked if victim is not None and not victim.accepted]
+    if why := unowned(drain, [*remaining, *again], event.ending):
         return replace(drain, unowned=why, read_at=now), ()
     drain = replace(drain, unowned_at=None)
+    if again:
+        return _evict_again(drain, again, planned_at)
     allowed = still_allowed(drain, remaining)
     if (waiting := vacate(drain, allowed, now)) is not None:
         return waiting
@@ -278,7 +292,29 @@ def planned_again(drain: Drain, event: PlannedAgain, now: float) -> Result:
             why = f"the pods of Deployment {surge} belong to another controller"
             return exits.give_up(drain, Failure(Why.PLAN_CHANGED, f"the plan is no longer valid: {why}"), now)
         return surging.begin(drain, allowed)
-    return _evict(drain, allowed, now)
+    return _evict(drain, allowed, planned_at, now)
+
+
+def _evict_again(drain: Drain, again: Sequence[Victim], planned_at: float) -> Result:
+    """Request again the evictions that were rejected. Those that are not allowed any more wait for another step."""
+    allowed = still_allowed(drain, again)
+    waiting = [victim for victim in again if victim not in allowed]
+    drain = dropped(drain, frozenset(victim.pod.uid for victim in waiting))
+    unasked = (replace(victim, ask_at=None, ask_until=NEVER, refusals=0, last_rejection="") for victim in waiting)
+    drain = replace(drain, waiting=(*unasked, *drain.waiting))
+    for victim in allowed:
+        drain = with_victim(drain, replace(victim, ask_at=None, planned_at=planned_at))
+    return requests.evictions(drain, allowed)
+
+
+def dropped(drain: Drain, uids: frozenset[str]) -> Drain:
+    """Return *drain* without these pods. Their controllers are unproven if no eviction of a pod was accepted."""
+    controllers = {victim.controller for uid, victim in drain.victims.items() if uid in uids and not victim.accepted}
+    drain = without(drain, uids)
+    evicted_from = {drain.controllers.get(pod.uid) for pod in drain.evicted}
+    requested = {victim.controller for victim in drain.victims.values()}
+    unproven = {controller for controller in controllers - evicted_from - requested if controller is not None}
+    return replace(drain, unproven=drain.unproven | unproven)
 
 
 def plan_failed(drain: Drain, event: PlanFailed, now: float) -> Result:
@@ -335,7 +371,7 @@ def _no_longer_fits(rejected: Rejected) -> Failure:
     return Failure(why, str(blocker))
 
 
-def _evict(drain: Drain, step: list[Victim], now: float) -> Result:
+def _evict(drain: Drain, step: list[Victim], planned_at: float, now: float) -> Result:
     sizes, begun = dict(drain.step_size), set(drain.begun - drain.unproven)
     controllers = {victim.controller for victim in step if victim.controller is not None}
     for controller in controllers:
@@ -343,7 +379,8 @@ def _evict(drain: Drain, step: list[Victim], now: float) -> Result:
         sizes[controller] = 2 * taken if controller in begun else 1
         begun.add(controller)
     before = {controller: BeforeStep(now, drain.replicas.get(controller, Replicas())) for controller in controllers}
-    requested = {victim.pod.uid: replace(victim, ask_until=now + drain.limits.eviction) for victim in step}
+    until = now + drain.limits.eviction
+    requested = {victim.pod.uid: replace(victim, ask_until=until, planned_at=planned_at) for victim in step}
     drain = replace(
         drain,
         debts=_debts(drain, step),

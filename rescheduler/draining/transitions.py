@@ -419,14 +419,16 @@ def resume_removal(
     *,
     absent: bool = False,
     tainted_at: float = NEVER,
+    preempted: tuple[PreemptedPod, ...] = (),
 ) -> Result:
     """Continue a removal that an earlier process or round may have requested.
 
     The node is planned again first, so that all rules apply to pods that were scheduled to it since. *debts* are the
     debts that earlier attempts recorded on the node. *absent*: the machine was unknown to the provider at the last
-    request. The node has had our taint since *tainted_at*.
+    request. The node has had our taint since *tainted_at*. *preempted* are the pods that were preempted until now, by
+    any pod: a moved pod may have been lost since, and its next replacement may have preempted others.
     """
-    drain = _of_another_process(node, limits, Phase.MARKING, debts, resumed=True)
+    drain = _of_another_process(node, limits, Phase.MARKING, debts, resumed=True, since=ordered_at, preempted=preempted)
     drain = replace(drain, group=group, ordered_at=ordered_at, absent=absent, tainted_at=tainted_at)
     return drain, (exits.mark(drain),)
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from predicates.objects import Node, OwnerReference
 from rescheduler.clock import Clock
-from rescheduler.draining import exits, transitions
+from rescheduler.draining import evicting, exits, transitions
 from rescheduler.draining.actions import (
     NO_TIMES,
     Action,
@@ -246,7 +246,8 @@ class DrainExecution:
             terms = replace(self._observation.order_terms(self._drain), doubt=action.doubt)
         parallel = isinstance(action, Evict | TryEviction | FollowRequest | DeletePlaceholder)
         executor = self._threads.evictions if parallel else self._threads.others
-        executor.submit(self._perform, action, namespaces, siblings, terms)
+        until = self._clock.monotonic() + evicting.PLANNED_SECONDS
+        executor.submit(self._perform, action, namespaces, siblings, terms, until)
 
     def _siblings(self, action: Request) -> Collection[tuple[str, OwnerReference]]:
         """Return the owners of other pods that may belong to the controllers that *action* reads."""
@@ -265,15 +266,19 @@ class DrainExecution:
         namespaces: Collection[str],
         siblings: Collection[tuple[str, OwnerReference]],
         terms: OrderTerms,
+        until: float,
     ) -> None:
-        """Perform *action* on a request thread, unless it is no longer allowed."""
+        """Perform *action* on a request thread, unless it is no longer allowed.
+
+        An eviction that slow requests before it have kept waiting *until* then rests on a plan that is too old.
+        """
         if not self._run_state.leading:
             self._leadership_lost = True
         if self._leadership_lost:
             return
         self._paused = self._paused or self._run_state.paused
-        if isinstance(action, Evict) and (self._run_state.stopping or self._paused or not self._evicting):
-            self._results.put(ActionResult(EvictionSkipped(action.pod.uid)))
+        if isinstance(action, Evict) and (skipped := self._skipped(action, until)) is not None:
+            self._results.put(ActionResult(skipped))
             self._wake.set()
             return
         try:
@@ -283,6 +288,13 @@ class DrainExecution:
         except Exception as error:  # noqa: BLE001 - raised again on the waiting thread
             self._results.put(error)
         self._wake.set()
+
+    def _skipped(self, action: Evict, until: float) -> EvictionSkipped | None:
+        if self._run_state.stopping or self._paused or not self._evicting:
+            return EvictionSkipped(action.pod.uid)
+        if self._clock.monotonic() > until:
+            return EvictionSkipped(action.pod.uid, "requests before it took so long that it must be planned again")
+        return None
 
     def _next_event(self) -> Event:
         """Wait for the next event. After POLL_SECONDS without one, return the watched state."""

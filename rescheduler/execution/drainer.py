@@ -11,7 +11,7 @@ from predicates.snapshot import DRAIN_TAINT
 from rescheduler.draining import actions, transitions
 from rescheduler.draining.actions import DrainTimes, Intent, Step, SurgeMark
 from rescheduler.draining.state import NEVER, Drain, Limits, Rollout
-from rescheduler.errors import Forbidden, NotFound, NotLeading, ReschedulerError
+from rescheduler.errors import Forbidden, NotFound, NotLeading, ReschedulerError, Retryable
 from rescheduler.execution import machine_orders
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import (
@@ -155,11 +155,16 @@ class Sweeper:
         return self._runner.run_and_report(node, begun)
 
     def _preempted(self, node: Node) -> tuple[PreemptedPod, ...]:
-        """Return which pods were preempted, as far as Events tell: the earlier process may not have noticed it."""
+        """Return which pods were preempted, as far as Events tell: the earlier process may not have noticed it.
+
+        Raises Retryable: the drain must not go on before this is known.
+        """
         try:
             return tuple(self._access.cluster.preempted())
         except Forbidden:  # a cloudpool proxy need not be allowed to list Events
             return ()
+        except Retryable:
+            raise
         except ReschedulerError as error:
             self._report(Trouble(ErrorKind.READ, str(error), node.name))
             return ()
@@ -226,6 +231,7 @@ class Sweeper:
             written.debts,
             absent=check.absent,
             tainted_at=self._tainted_at(node, written),
+            preempted=self._preempted(node),
         )
         drain = self._runner.run_and_report(node, begun, resumed=True)
         self._checks.repeat(uid, check, absent=drain.absent)

@@ -81,6 +81,9 @@ def _identifiers(node: Node) -> set[tuple[str, str]]:
 # :mod:`rescheduler.planning.last_look` decides whether the request may be sent.
 
 
+#: Seconds in which all reads before an order must end: the first of them is that old when the request leaves.
+_OLDEST_FACT: Final = 10.0
+
 #: The number of Nodes that are read one by one. If more are needed, all are listed.
 _SINGLE_NODES: Final = 16
 
@@ -114,11 +117,12 @@ class LastLook:
     def __call__(self, _: NodeRef) -> None:
         """Raise Withheld if the machine may not end now, or the error of a read."""
         self.objection, self.gone, self.unread = None, "", ""
-        if not self._access.leads():
-            self.leadership_lost = True
-            raise Withheld("another replica leads")
+        self._check_leadership()
+        began = self._access.clock.monotonic()
         try:
             self.objection = self._object()
+            if self.objection is None:
+                self._check_age(self._access.clock.monotonic() - began)
         except Withheld:
             raise
         except ReschedulerError as error:
@@ -126,7 +130,18 @@ class LastLook:
             raise
         if self.objection is not None:
             raise Withheld(self.objection.why)
+        self._check_leadership()  # the reads may have taken longer than the Lease
         self.allowed += 1
+
+    def _check_leadership(self) -> None:
+        if not self._access.leads():
+            self.leadership_lost = True
+            raise Withheld("another replica leads")
+
+    def _check_age(self, seconds: float) -> None:
+        """Raise Retryable if what was read first may have changed before the last read ended."""
+        if seconds > _OLDEST_FACT:
+            raise Retryable(f"the reads before the order took {seconds:.0f} s, at most {_OLDEST_FACT:g} s are allowed")
 
     def _object(self) -> Objection | None:
         cluster, terms, name = self._access.cluster, self._terms.at_present(), self._node.name
@@ -149,17 +164,17 @@ class LastLook:
         owners = {owner for state in states.values() for owner in state.owners}
         hosts = {pod.node_name for pod in pods if pod.owner and (pod.namespace, pod.owner.uid) in owners} - {""}
         nodes = {each.name: each for each in self._nodes(hosts, everything=minimum)}
+        now = self._access.clock.now()
         return objection(
             self._node,
             terms,
             Seen(
                 node=node,
+                now=now,
                 pods=[pod for pod in pods if pod.node_name == name],
                 nodes=list(nodes.values()),
                 states=states,
-                replicas=count_replicas(
-                    pods, states.values(), name, (), terms.evicted, self._access.clock.now(), nodes.get
-                ),
+                replicas=count_replicas(pods, states.values(), name, (), terms.evicted, now, nodes.get),
             ),
         )
 

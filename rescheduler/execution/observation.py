@@ -87,10 +87,9 @@ class Observation:
 
     def order_terms(self, drain: Drain) -> OrderTerms:
         """Return what the order for the machine is compared with."""
-        own = {controller: debt for controller, debt in drain.debts.items() if drain.has_taken_from(controller)}
         return replace(
             self._view.order_terms(self._node.name),
-            debts=tuple(own.values()),
+            debts=tuple(drain.debts.values()),
             preempted=lambda: tuple(self._owed.values()),
             evicted=evicted(drain),
             ready=drain.limits.landing > 0,

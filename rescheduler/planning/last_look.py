@@ -3,13 +3,16 @@
 import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Final
 
 from predicates.objects import Node, Pod, PodDisruptionBudget
 from predicates.snapshot import DRAIN_TAINT, Snapshot
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, Replicas, paid, shortfall
 from rescheduler.planning.forms import count
-from rescheduler.planning.policy import Policy
+from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.rules.candidates import control_plane_label, node_blockers
 from rescheduler.planning.rules.interruptions import signals_on
 from rescheduler.planning.rules.minimum import DRAIN_ANNOTATION
 from rescheduler.planning.rules.pod_traits import belongs_to_node
@@ -18,6 +21,8 @@ from rescheduler.planning.rules.pod_traits import belongs_to_node
 #
 # Minutes may pass between the moment when a node was empty and the last request. Each fact is therefore read again:
 # nothing in :class:`Seen` is older than the check.
+
+_BEFORE_ALL: Final = datetime.min.replace(tzinfo=UTC)
 
 #: A text names at most this many pods or controllers.
 _NAMED = 3
@@ -29,6 +34,7 @@ class Ground(enum.Enum):
     MARK = enum.auto()  #: our mark is not on the node: another process continues
     TAINT = enum.auto()  #: our taint is not on the node
     NOT_ON_DEMAND = enum.auto()  #: the node or its machine is another one, or it is not an on-demand node any more
+    KEPT = enum.auto()  #: a rule keeps the node: an opt-out, the control plane, or another tool that removes it
     PODS = enum.auto()  #: pods that must move are on the node
     MINIMUM = enum.auto()  #: too few on-demand nodes would be left
     OWED = enum.auto()  #: pods that the drain moved do not run
@@ -48,7 +54,7 @@ class OrderTerms:
     """What a drain knows about its order. It is compared with the current state of the cluster."""
 
     policy: Policy | None = None  #: today's settings; None for a proxy, whose pool defines the nodes
-    debts: tuple[Debt, ...] = ()  #: of all controllers that lost pods to the drain, including the paid ones
+    debts: tuple[Debt, ...] = ()  #: to all controllers whose pods left the node, including the paid ones
     evicted: frozenset[str] = frozenset()  #: UIDs of the evicted pods
     stays: Callable[[Pod], bool] = belongs_to_node  #: whether a pod ends with its node
     ready: bool = True  #: whether replacement pods must be Ready; otherwise it is enough that they are bound
@@ -73,6 +79,7 @@ class Seen:
     nodes: Sequence[Node] = ()  #: all nodes; empty unless a minimum is required, or pods may be owed
     states: Mapping[Controller, ControllerState] = field(default_factory=dict)  #: of the controllers in the debts
     replicas: Mapping[Controller, Replicas] = field(default_factory=dict)  #: of the same controllers
+    now: datetime = _BEFORE_ALL  #: by default, no opt-out has expired
 
 
 def objection(before: Node, terms: OrderTerms, seen: Seen) -> Objection | None:
@@ -80,6 +87,7 @@ def objection(before: Node, terms: OrderTerms, seen: Seen) -> Objection | None:
     return (
         _another_node(before, terms, seen.node)
         or _untainted(seen.node)
+        or _kept(terms, seen)
         or _late_pods(terms, seen)
         or _below_minimum(before, terms, seen.nodes)
         or _owed(terms, seen)
@@ -99,6 +107,16 @@ def _another_node(before: Node, terms: OrderTerms, node: Node) -> Objection | No
     if policy.spot_label.matches(node.metadata.labels):
         return Objection(Ground.NOT_ON_DEMAND, f"its labels match --spot-node-label={policy.spot_label}")
     return None
+
+
+def _kept(terms: OrderTerms, seen: Seen) -> Objection | None:
+    """Object to what a person or another tool has written to the node since it was planned."""
+    if label := control_plane_label(seen.node):
+        return Objection(Ground.KEPT, f"it has the label {label} of the control plane")
+    if terms.policy is None:
+        return None
+    blockers = node_blockers(seen.node, terms.policy, Circumstances(seen.now), empty=True)
+    return Objection(Ground.KEPT, str(blockers[0])) if blockers else None
 
 
 def is_closed(node: Node) -> bool:

@@ -322,14 +322,18 @@ class Losses:
     def _simulated(
         self, result: PoolLoss, rows: Rows, lost: _Lost, unproved: frozenset[PodClass], ample: Ample
     ) -> PoolLoss:
-        """Simulate the scheduler after the loss. The trial is unchanged afterwards."""
-        mark = self._trial.savepoint()
-        few = [pod for pod in lost.pods if pod.cls in unproved]
-        apart = self._take_away(rows, few)
+        """Simulate the scheduler after the loss, if it is not proved that all pods find a place.
+
+        Pods that the scheduler does not place need no simulation. The trial is unchanged afterwards.
+        """
         judged, stuck, self._added = True, list[tuple[Pod, str]](), 0
-        if unproved and not (apart and self._fit_among_others(result.pool, few, ample)):
-            judged, stuck = self._stuck(result.pool, lost)
-        self._trial.revert(mark)
+        if unproved:
+            mark = self._trial.savepoint()
+            few = [pod for pod in lost.pods if pod.cls in unproved]
+            apart = self._take_away(rows, few)
+            if not (apart and self._fit_among_others(result.pool, few, ample)):
+                judged, stuck = self._stuck(result.pool, lost)
+            self._trial.revert(mark)
         stuck = list({pod.key: (pod, why) for pod, why in (*stuck, *lost.bound)}.values())
         stuck += self._shared.gangs.stuck_with([pod for pod, _ in stuck], lost.pods)
         homeless = _by_controller(stuck)

@@ -7,7 +7,7 @@ from typing import ClassVar
 from rescheduler.draining import transitions
 from rescheduler.draining.actions import Evict, LookAgain
 from rescheduler.draining.events import EvictionAccepted, EvictionFailed, EvictionRefused, PlannedAgain
-from rescheduler.draining.state import Why
+from rescheduler.draining.state import Drain, Why
 from rescheduler.planning.debts import Replicas
 from tests.draining.stories import (
     ASKED,
@@ -29,6 +29,7 @@ from tests.draining.stories import (
     plan,
     planning,
     play,
+    read,
     reading,
     running,
     seen,
@@ -45,6 +46,8 @@ class TestRejectedEvictions:
             while Evict(A) not in actions:
                 now += 0.5
                 drain, actions = transitions.step(drain, seen("a b", RUNS), now)
+                if planning() in actions:
+                    drain, actions = transitions.step(drain, PlannedAgain(PLAN), now)
             asked.append(now)
         assert [later - earlier for earlier, later in pairwise(asked)] == [1, 2, 4, 8, 10, 10, 10]
 
@@ -53,7 +56,8 @@ class TestRejectedEvictions:
             *ASKED,
             (6, EvictionFailed("a", "busy", retryable=True, retry_after=7), ()),
             (12.5, seen("a b", RUNS), ()),
-            (13, seen("a b", RUNS), (READ, Evict(A))),
+            (13, seen("a b", RUNS), (READ, planning())),
+            (13, PlannedAgain(PLAN), (Evict(A),)),
             (13.5, seen("a b", RUNS), ()),
         ]
         assert not play(transitions.start(PLAN, LIMITS), story).done
@@ -97,6 +101,72 @@ class TestRejectedEvictions:
         assert not play(begun(plan(*self.ALL), *self.ALL), story).done
 
 
+class TestEvictionsThatAreRequestedAgainLater:
+    """They are planned again, like a step: room, owner and other pods may have changed since the first request."""
+
+    LATER: ClassVar[Story] = [
+        (5, seen("a b", RUNS), (planning(),)),
+        (5, PlannedAgain(PLAN), (Evict(A),)),
+        (6, EvictionRefused("a", "budget", 60), ()),
+        (65, seen("a b", RUNS), ()),
+        (66, seen("a b", RUNS), (planning(),)),
+        (66.5, seen("a b", RUNS), ()),
+    ]
+
+    def after(self, story: Story) -> Drain:
+        return play(replace(begun(PLAN, WEB), renew_at=1e9, read_at=1e9), [*self.LATER, *story])
+
+    def test_their_pods_still_fit(self) -> None:
+        drain = self.after([(67, PlannedAgain(PLAN), (Evict(A),)), (67, EvictionAccepted("a"), ())])
+        assert drain.evicted == (A,)
+
+    def test_their_pods_do_not_fit_any_more(self) -> None:
+        drain = self.after([(67, PlannedAgain(NO_ROOM), REOPENED)])
+        assert drain.failure is not None
+        assert (drain.failure.why, drain.evicted) == (Why.TARGET_LOST, ())
+
+    def test_their_owner_is_gone(self) -> None:
+        gone = read(WEB, web=WEB.state(exists=False))
+        drain = self.after([(67, PlannedAgain(PLAN, gone), ()), (68, seen("a b", RUNS), ())])
+        assert "no-controller" in drain.unowned
+        assert [victim.pod for victim in drain.victims.values()] == [A]
+
+    def test_another_pod_of_their_owner_is_missing(self) -> None:
+        missing = replace(read(WEB), replicas={WEB.controller: running(1)})
+        story: Story = [
+            (67, PlannedAgain(PLAN, missing), ()),
+            (68, seen("a b", {WEB: running(1)}), ()),
+            (69, seen("a b", RUNS), (planning(),)),
+            (69, PlannedAgain(PLAN), (Evict(A),)),
+        ]
+        assert self.after(story).evicted == ()
+
+    def test_a_soon_request_needs_no_plan(self) -> None:
+        story: Story = [
+            *ASKED,
+            (6, EvictionRefused("a", "budget", 4), ()),
+            (10, seen("a b", RUNS), (Evict(A),)),
+            (10, EvictionRefused("a", "budget", 1), ()),
+            (11, seen("a b", RUNS), (planning(),)),
+        ]
+        play(transitions.start(PLAN, LIMITS), story)
+
+
+def test_a_pod_of_a_stateful_set_is_evicted_after_its_rejection() -> None:
+    """The rejected pod itself does not count as one that leaves."""
+    alone = workload("db", "a", kind="StatefulSet")
+    drain = replace(begun(plan(alone), alone), renew_at=1e9, read_at=1e9)
+    run = {alone: running(1)}
+    story: Story = [
+        (5, seen("a", run), (planning(),)),
+        (5, PlannedAgain(plan(alone)), (Evict(A),)),
+        (6, EvictionRefused("a", "budget", 60), ()),
+        (66, seen("a", run), (planning(),)),
+        (66, PlannedAgain(plan(alone)), (Evict(A),)),
+    ]
+    play(drain, story)
+
+
 def test_nothing_is_evicted_while_a_node_of_the_plan_is_lost() -> None:
     """Even an eviction that a budget rejected is not retried before the pods fit on other nodes."""
     story: Story = [
@@ -118,7 +188,8 @@ def test_nothing_is_evicted_or_terminated_while_a_watch_is_silent() -> None:
         *ASKED,
         (6, EvictionRefused("a", "budget", 1), ()),
         (13, seen("a b", RUNS, stale=True), (READ,)),
-        (14, seen("a b", RUNS), (Evict(A),)),
+        (14, seen("a b", RUNS), (planning(),)),
+        (14, PlannedAgain(PLAN), (Evict(A),)),
         (14, EvictionAccepted("a"), ()),
         (15, seen("b", RUNS, stale=True), ()),
         (16, seen("b", RUNS), (planning(),)),

@@ -82,11 +82,17 @@ def asked(plan: Plan = PLAN) -> Drain:
 
 
 def until(drain: Drain, end: float, since: float, answer: Event | None = None) -> tuple[Drain, list[Action]]:
-    """Let both pods stay on the node, and answer each read with *answer*. Return the actions except reads."""
+    """Let both pods stay on the node, and answer each read with *answer*. Return the actions except reads.
+
+    Evictions that are requested again are planned at once.
+    """
     sent: list[Action] = []
     now = since
     while now < end and not drain.done:
         drain, actions = step(drain, seen("a b", RUNS), now)
+        if any(victim.pod.uid in drain.victims for victim in drain.step):
+            drain, more = step(drain, PlannedAgain(PLAN), now)
+            actions += more
         sent += [each for each in actions if isinstance(each, Evict | StoreDebts | Withdraw | Release)]
         if answer is not None and any(isinstance(each, FollowRequest) for each in actions):
             drain, more = step(drain, answer, now)

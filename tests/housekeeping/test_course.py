@@ -8,8 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from predicates.objects import Condition
-from rescheduler.draining.actions import Intent, Step, taint
+from predicates.objects import Condition, Taint
+from predicates.snapshot import DRAIN_TAINT
+from rescheduler.draining.actions import Evict, Intent, Step, taint
+from rescheduler.draining.events import EvictionAccepted, EvictionRefused
 from rescheduler.draining.state import Why
 from rescheduler.errors import Retryable
 from rescheduler.execution.observation import READS
@@ -20,7 +22,7 @@ from rescheduler.planning.debts import Debt
 from rescheduler.planning.last_look import PreemptedPod
 from rescheduler.planning.memory import Memory, OpenDebt, dump
 from rescheduler.providers.base import Deleted
-from tests.housekeeping.world import IDENTITY, START, LoopWorld, Replacement, ScriptedProvider, world
+from tests.housekeeping.world import IDENTITY, START, Inline, LoopWorld, Replacement, ScriptedProvider, world
 from tests.planning.builders import ON_DEMAND, node, pod
 
 THREE = [pod(f"web-{n}", "od-1") for n in (1, 2, 3)]
@@ -68,6 +70,44 @@ class TestReads:
             here.on_evicted = lambda: setattr(here, "hidden", frozenset({"spot-1"}))
             here.loop().round()
             assert (why(here), evictions(here), here.marked) == ([Why.API_ERROR], ["web-1"], [])
+
+    @pytest.mark.parametrize(
+        ("change", "stopped"),
+        [
+            (lambda here: here.add(pod("big-1", "spot-1", cpu="4")), Why.TARGET_LOST),
+            (lambda here: setattr(here, "hidden", frozenset({"spot-1"})), Why.API_ERROR),
+            (lambda here: here.ended.update(web="ReplicaSet default/web is being deleted"), Why.PLAN_CHANGED),
+        ],
+        ids=["its target is full", "its target is gone unseen", "its owner ends"],
+    )
+    def test_an_eviction_that_a_budget_rejected_is_read_and_planned_again(
+        self, change: Callable[[LoopWorld], object], stopped: Why
+    ) -> None:
+        with world(*CLUSTER) as here:
+            here.answers["default/web-1"] = [EvictionRefused("", "budget", retry_after=30.0), EvictionAccepted("")]
+            here.at(10, lambda: change(here))
+            here.loop().round()
+            assert (why(here), evictions(here), here.marked) == ([stopped], ["web-1"], [])
+
+    @pytest.mark.parametrize(("seconds", "sent"), [(4.0, 1), (6.0, 2)])
+    def test_an_eviction_that_waited_behind_slow_requests_is_planned_again(
+        self, monkeypatch: pytest.MonkeyPatch, seconds: float, sent: int
+    ) -> None:
+        """The first eviction does not leave at once. After more than five seconds its plan is too old."""
+        with world(*CLUSTER) as here:
+            submit = Inline.submit
+
+            def slowly(self: Inline, perform: Any, *args: Any, **fields: Any) -> Any:
+                if isinstance(args[0], Evict) and not evictions(here):
+                    monkeypatch.setattr(Inline, "submit", submit)
+                    here.pass_time(seconds)
+                return submit(self, perform, *args, **fields)
+
+            monkeypatch.setattr(Inline, "submit", slowly)
+            here.loop().round()
+            assert why(here) == [None]
+            first = [asked for asked in here.asked_for_steps if asked == {"od-1", "spot-1"}]
+            assert len(first) == len(THREE) + sent - 1
 
     def test_an_owner_that_ends_before_a_step_stops_the_drain(self) -> None:
         with world(*CLUSTER) as here:
@@ -325,6 +365,127 @@ def test_pods_that_are_preempted_while_the_provider_refuses_keep_the_machine() -
         assert {owed.debt.controller.name for owed in here.memory.debts} == {"web", "low"}
         assert here.marked == []
         assert len(provider.orders) == 1
+
+
+REMOVED = {"uid-third": Why.PREEMPTED, "uid-other": None}
+
+
+@pytest.mark.parametrize(("by", "stopped"), REMOVED.items(), ids=["by a moved pod", "by another pod"])
+def test_a_resumed_removal_learns_from_events_of_preempted_pods(by: str, stopped: Why | None) -> None:
+    """While no daemon ran, a moved pod was lost, and its next replacement preempted a pod, which is gone."""
+    third = pod("web-3", "spot-1", priority=1000, created="2026-01-01T11:59:50Z")
+    third["metadata"]["uid"] = "uid-third"
+    owed = Debt(Controller("default", "ReplicaSet", "web", "uid-of-web"), 1, 1, owner_uids=("uid-of-web",))
+    since = START - timedelta(seconds=20)
+    before = Intent("before", Step.REMOVING, since, group="workers", identity=IDENTITY, debts=(owed,))
+    with world(node("od-1", ON_DEMAND), node("spot-1", cpu="16"), third) as here:
+        here.mark("od-1", before.dump(), taint("before"))
+        here.preempted_pods.append(PreemptedPod("other/low-1", by))
+        provider = ScriptedProvider([Deleted()])
+        here.loop(provider=provider).round()
+        assert (why(here), len(provider.orders)) == (([stopped], 0) if stopped else ([], 1))
+        assert here.marked == []
+
+
+def test_a_removal_does_not_go_on_before_the_events_are_read() -> None:
+    owed = Debt(Controller("default", "ReplicaSet", "web", "uid-of-web"), 1, 1, owner_uids=("uid-of-web",))
+    before = Intent("before", Step.REMOVING, START, group="workers", identity=IDENTITY, debts=(owed,))
+    with world(node("od-1", ON_DEMAND), node("spot-1", cpu="16"), pod("web-1", "spot-1")) as here:
+        here.mark("od-1", before.dump(), taint("before"))
+        errors = [Retryable("list events: 503")]
+
+        def read() -> list[PreemptedPod]:
+            if errors:
+                raise errors.pop()
+            return []
+
+        here.preempted = read  # type: ignore[method-assign]
+        provider = ScriptedProvider([Deleted()])
+        loop = here.loop(provider=provider)
+        assert loop.round() is RoundOutcome.BROKEN
+        assert (here.marked, provider.orders) == (["od-1"], [])
+        here.pass_time(60)
+        loop.round()
+        assert (here.marked, len(provider.orders)) == ([], 1)
+
+
+def test_a_pod_that_left_by_itself_and_is_lost_again_keeps_the_machine() -> None:
+    """Its owner deleted it after the node was closed, so that it was never evicted, but had no place there any more."""
+    web, db = pod("web-1", "od-1"), pod("db-1", "od-1")
+    with world(node("od-1", ON_DEMAND), node("spot-1", cpu="16"), web, db) as here:
+        provider = ScriptedProvider([Retryable("503"), Deleted()])
+        provider.on_order = lambda: here.cluster.delete("Pod", "default/web-1-again")
+        here.replacements["db"] = Replacement.UNREADY
+        here.at(2, lambda: here.moves("default/web-1"))
+        here.at(4, lambda: here.recover("db"))
+        here.loop(provider=provider).round()
+        assert evictions(here) == ["db-1"]
+        assert why(here) == [Why.REPLACEMENT_LOST]
+        assert (here.marked, len(provider.orders)) == ([], 1)
+
+
+def keeps(here: LoopWorld, **annotations: str) -> None:
+    """Annotate the drained node, as a person does who wants to keep it."""
+    known = here.node("od-1")
+    meta = msgspec.structs.replace(known.metadata, annotations={**known.metadata.annotations, **annotations})
+    here.cluster.upsert("Node", msgspec.structs.replace(known, metadata=meta))
+
+
+def is_removed_by_another_tool(here: LoopWorld) -> None:
+    taints = here.node("od-1").spec.taints
+    edit(here, "od-1", taints=(*taints, Taint(key="ToBeDeletedByClusterAutoscaler", effect="NoSchedule")))
+
+
+KEPT: dict[str, Callable[[LoopWorld], object]] = {
+    "an opt-out": lambda here: keeps(here, **{"spot-rescheduler/do-not-drain": "true"}),
+    "an opt-out of Cluster Autoscaler": lambda here: keeps(
+        here, **{"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}
+    ),
+    "another tool": is_removed_by_another_tool,
+}
+
+
+@pytest.mark.parametrize("act", KEPT.values(), ids=KEPT)
+def test_what_is_written_to_the_node_while_the_provider_refuses_keeps_the_machine(
+    act: Callable[[LoopWorld], object],
+) -> None:
+    with world(node("od-1", ON_DEMAND), node("spot-1", cpu="16"), pod("web-1", "od-1")) as here:
+        provider = ScriptedProvider([Retryable("503"), Deleted()], on_order=lambda: act(here))
+        here.loop(provider=provider).round()
+        assert why(here) == [Why.PLAN_CHANGED]
+        assert len(provider.orders) == 1
+        assert DRAIN_TAINT.key not in {taint.key for taint in here.node("od-1").spec.taints}
+
+
+@pytest.mark.parametrize(("seconds", "orders"), [(9.0, 1), (11.0, 0)])
+def test_no_order_rests_on_reads_that_took_long(seconds: float, orders: int) -> None:
+    """The pods are listed slowly. What was read before that may have changed."""
+    with world(node("od-1", ON_DEMAND), node("spot-1", cpu="16"), pod("web-1", "od-1")) as here:
+        listed = here.pods
+
+        def slowly(*args: Any) -> Any:
+            here.pass_time(seconds)
+            return listed(*args)
+
+        provider = ScriptedProvider([Deleted()])
+        provider.before_order = lambda: setattr(here, "pods", slowly)
+        here.stop_at(100)
+        here.loop(provider=provider).round()
+        assert len(provider.orders) == orders
+
+
+def test_no_order_is_sent_if_the_lease_is_lost_during_the_reads() -> None:
+    with world(node("od-1", ON_DEMAND), node("spot-1", cpu="16"), pod("web-1", "od-1")) as here:
+        listed = here.pods
+
+        def losing(*args: Any) -> Any:
+            here.leading = False
+            return listed(*args)
+
+        provider = ScriptedProvider([Deleted()])
+        provider.before_order = lambda: setattr(here, "pods", losing)
+        here.loop(provider=provider).round()
+        assert (why(here), provider.orders) == ([Why.LEADERSHIP_LOST], [])
 
 
 def deleted_at(here: LoopWorld, key: str, *, preempted: bool) -> None:

@@ -1,6 +1,7 @@
 """Table of the last look: what keeps a machine that is about to be ordered away."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import pytest
@@ -42,8 +43,11 @@ def running(ready: int, wanted: int | None = 2) -> dict[str, Any]:
     }
 
 
+CREATED: Final = "2026-01-01T10:00:00Z"
+LATER: Final = datetime(2026, 1, 1, 12, tzinfo=UTC)
 BEFORE: Final = od()
 EMPTY: Final = od(taints=[TAINT])
+MASTER: Final = od(labels={"node-role.kubernetes.io/control-plane": ""}, taints=[TAINT])
 OTHERS: Final = [od("od-1"), od("od-2"), od("od-3")]
 
 #: Terms, what is seen, and the ground of the objection.
@@ -65,6 +69,34 @@ LOOKS: dict[str, tuple[OrderTerms, Seen, Ground | None]] = {
         Seen(od(labels={SPOT: ""}, taints=[TAINT])),
         Ground.NOT_ON_DEMAND,
     ),
+    "somebody keeps the node": (
+        OrderTerms(Policy()),
+        Seen(od(annotations={"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}, taints=[TAINT])),
+        Ground.KEPT,
+    ),
+    "somebody keeps the node until a time that has not come": (
+        OrderTerms(Policy()),
+        Seen(od(annotations={"spot-rescheduler/do-not-drain": "1h"}, created=CREATED, taints=[TAINT])),
+        Ground.KEPT,
+    ),
+    "the time until which somebody kept the node is over": (
+        OrderTerms(Policy()),
+        Seen(od(annotations={"spot-rescheduler/do-not-drain": "1h"}, created=CREATED, taints=[TAINT]), now=LATER),
+        None,
+    ),
+    "it belongs to the control plane now": (OrderTerms(Policy()), Seen(MASTER), Ground.KEPT),
+    "it belongs to the control plane now, which may be drained, but not removed": (
+        OrderTerms(Policy(allow_control_plane=True)),
+        Seen(MASTER),
+        Ground.KEPT,
+    ),
+    "a node of a proxy belongs to the control plane now": (OrderTerms(), Seen(MASTER), Ground.KEPT),
+    "Cluster Autoscaler removes the node": (
+        OrderTerms(Policy()),
+        Seen(od(taints=[TAINT, {"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}])),
+        Ground.KEPT,
+    ),
+    "an empty node that is not Ready": (OrderTerms(Policy()), Seen(od(taints=[TAINT], ready="Unknown")), None),
     "a proxy does not read labels": (OrderTerms(), Seen(node_of(node("od", SPOT, taints=[TAINT]))), None),
     "a pod": (OrderTerms(Policy()), Seen(EMPTY, pods_of(pod("late", "od"))), Ground.PODS),
     "a pod that terminates": (
