@@ -1,6 +1,7 @@
 """Reads that do not come from a watch: consistent lists and objects, and the dump that ``plan --snapshot`` reads."""
 
 import itertools
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import Any, Final, cast
@@ -130,6 +131,19 @@ class _PodReference(Wire, frozen=True):
 class _PreemptedEvent(Wire, frozen=True):
     involved_object: _PodReference
     related: _PodReference | None = None
+    message: str = ""
+
+    @property
+    def by(self) -> str:
+        """The UID of the pod that took the place, or ""."""
+        if self.related is not None:
+            return self.related.uid
+        told = _PREEMPTOR.match(self.message)
+        return "" if told is None else told[1]
+
+
+#: Since Kubernetes 1.36, only the text names the pod: the reference to it fails (``preemption/executor.go``).
+_PREEMPTOR: Final = re.compile(r"Preempted by [Pp]od (\S{1,64}) on node ")
 
 
 def read_preempted(client: Client) -> list[PreemptedPod]:
@@ -139,8 +153,8 @@ def read_preempted(client: Client) -> list[PreemptedPod]:
     """
     resource = Resource("Event", "/api/v1/events", fields="involvedObject.kind=Pod,reason=Preempted")
     listed = read_all(client, resource, StructCodec("Event", _PreemptedEvent), _nothing)
-    pods = ((event.involved_object, event.related) for event in cast("list[_PreemptedEvent]", listed))
-    return [PreemptedPod(f"{pod.namespace}/{pod.name}", by.uid) for pod, by in pods if by is not None]
+    pods = ((event.involved_object, event.by) for event in cast("list[_PreemptedEvent]", listed))
+    return [PreemptedPod(f"{pod.namespace}/{pod.name}", by) for pod, by in pods if by]
 
 
 def _everything(_: str) -> bool:

@@ -143,7 +143,14 @@ def test_events_tell_which_pods_were_preempted_and_by_which(edge: ScriptedApiSer
     def told(name: str, **more: Any) -> dict[str, Any]:
         return {"involvedObject": {"namespace": "ns", "name": name, "uid": f"uid-{name}"}, **more}
 
-    events = told("low", related={"uid": "uid-high"}), told("unrelated", related=None), {"related": "unreadable"}
+    events = (
+        told("low", related={"uid": "uid-high"}, message="Preempted by pod uid-other on node n"),
+        told("text", message="Preempted by pod uid-high on node n"),  # since Kubernetes 1.36
+        told("unrelated", related=None),
+        told("group", message="Preempted by podgroup uid-group on node n"),
+        told("long", message=f"Preempted by pod {'u' * 65} on node n"),
+        {"related": "unreadable"},
+    )
     edge.on("GET", "/api/v1/events", listed(*events))
-    assert KubeCluster(client).preempted() == [PreemptedPod("ns/low", "uid-high")]
+    assert KubeCluster(client).preempted() == [PreemptedPod("ns/low", "uid-high"), PreemptedPod("ns/text", "uid-high")]
     assert asked(edge) == [("/api/v1/events", "involvedObject.kind=Pod,reason=Preempted")]
