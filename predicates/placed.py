@@ -122,7 +122,7 @@ class PlacementState:
 
     def labeled(self, pod: PodClass, added: LabelPairs) -> PodClass:
         """Return the class of pods with the labels that the API server *added* to them, by which they are counted."""
-        return self._effects_of(pod, added).pod
+        return self._effects_of(pod, added).pod if added else pod
 
     def replay_placements(self, watchers: Watchers, pod: PodClass) -> None:
         """Notify *watchers* of the pods of the class that are placed."""

@@ -7,7 +7,7 @@ with equal constraints share counters.
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -128,13 +128,13 @@ class TopologyIndex:
             counts = self._counts[pods, topology] = DomainCounts(counter, self._domains_of(topology))
         return counts
 
-    def counts_any(self, counters: Collection[PodCounter], pod: PodClass) -> bool:
-        """Return whether any of *counters* may count pods of the class."""
+    def counters_of(self, pod: PodClass) -> Collection[PodCounter] | None:
+        """Return the counters that count pods of the class, or None if that is not known."""
         if (watchers := self._watchers.get(pod)) is None:
-            return True
+            return None
         # The callbacks are methods of counters, except for those of a dropped class.
-        owners = (getattr(each, "__self__", None) for each in watchers.callbacks)
-        return any(owner is None or owner in counters for owner in owners)
+        counters = [getattr(each, "__self__", None) for each in watchers.callbacks]
+        return None if None in counters else cast("list[PodCounter]", counters)
 
     def existing_anti_affinity(self, pod: PodClass) -> Iterator[DomainCounts]:
         """Yield, for each anti-affinity term that matches the class, the counts of placed pods that have the term."""

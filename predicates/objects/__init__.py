@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import force_setattr
 
 from predicates.objects.api import (
     AllocationResult,
@@ -351,11 +352,10 @@ class Pod(msgspec.Struct, frozen=True, eq=True, kw_only=True):
     #: Whether a client set ``spec.nodeName``, instead of a scheduler that bound the pod. Known from the managed fields
     #: (a binding manages none); False if these are missing, as in the output of ``kubectl get``.
     assigned: bool = False
+    key: str = ""  #: ``namespace/name``, whatever is given: plans read it some ten times for each pod
 
-    @property
-    def key(self) -> str:
-        """Return ``namespace/name``."""
-        return f"{self.namespace}/{self.name}"
+    def __post_init__(self) -> None:
+        force_setattr(self, "key", f"{self.namespace}/{self.name}")
 
     @property
     def finished(self) -> bool:

@@ -54,6 +54,7 @@ class _PreFilterState:
         "error",
         "existing_anti_affinity_counts",
         "matches_own_terms",
+        "reaches_other_nodes",
         "term_count",
     )
 
@@ -74,6 +75,7 @@ class _PreFilterState:
         )
         self.existing_anti_affinity_counts: _Grouped = {}
         self.all_anti_affinity_counts: list[DomainCounts] = []  #: both of the above, as one list
+        self.reaches_other_nodes = False  #: whether any of the domains of all these counts is more than a node
         self.term_count = -1  #: the index's ``term_count`` when the existing terms were read
 
 
@@ -116,17 +118,6 @@ def _row_filter(pod: PodClass, snapshot: Snapshot) -> RejectsRow:
     return rejects
 
 
-def reaches_other_nodes(pod: PodClass, snapshot: Snapshot) -> bool:
-    """Return whether pods on other nodes decide which nodes accept the class: by any term whose domain is not one node.
-
-    Terms of the class itself count, and anti-affinity terms of placed pods that match it.
-    """
-    state = _state(pod, snapshot.index(TopologyIndex))
-    if state.affinity_counts:
-        return True
-    return any(counts.domains.topology.key != HOSTNAME for counts in state.all_anti_affinity_counts)
-
-
 def _state(pod: PodClass, index: TopologyIndex) -> _PreFilterState:
     state = index.cached(_PreFilterState)[pod]
     if state.term_count != index.term_count:
@@ -134,6 +125,8 @@ def _state(pod: PodClass, index: TopologyIndex) -> _PreFilterState:
         state.term_count = index.term_count
         groups = (*state.anti_affinity_counts.values(), *state.existing_anti_affinity_counts.values())
         state.all_anti_affinity_counts = [counts for group in groups for counts in group]
+        keys = {counts.domains.topology.key for counts in state.all_anti_affinity_counts}
+        state.reaches_other_nodes = bool(state.affinity_counts) or not keys <= {HOSTNAME}
     return state
 
 
@@ -254,11 +247,6 @@ class _Constraint:
         return min(counts.tolist()) if domains < _FEW_DOMAINS else int(counts.min())
 
 
-def pod_topology_spread_reaches_other_nodes(pod: PodClass, snapshot: Snapshot) -> bool:
-    """Return whether a hard constraint of the class has domains of several nodes."""
-    return any(constraint.topology_key != HOSTNAME for constraint in _hard(pod, snapshot))
-
-
 def _pod_topology_spread_pre_filter(pod: PodClass) -> PodClass | None:
     constraints = pod.spec.topology_spread_constraints
     return pod if constraints and any(map(_is_hard, constraints)) else None
@@ -364,6 +352,20 @@ class Ties:
     def all_counts(self) -> Iterable[DomainCounts]:
         """The counts of all these pods."""
         return (*self.beside, *self.apart, *self.spread)
+
+
+def reaches_other_nodes(pod: PodClass, snapshot: Snapshot) -> bool:
+    """Return whether pods on other nodes decide which nodes accept the class.
+
+    They do by a term whose domain is not one node, of the class itself or of the anti-affinity of placed pods, and by a
+    hard spread constraint over such domains.
+    """
+    index = snapshot.index(TopologyIndex)
+    return _state(pod, index).reaches_other_nodes or index.cached(_is_spread_over_nodes)[pod]
+
+
+def _is_spread_over_nodes(index: TopologyIndex, pod: PodClass) -> bool:
+    return any(constraint.topology_key != HOSTNAME for constraint in _hard(pod, index.snapshot))
 
 
 def ties_of(pod: PodClass, snapshot: Snapshot) -> Ties | None:

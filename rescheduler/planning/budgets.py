@@ -254,7 +254,7 @@ class RemainingDisruptions:
         impossible = []
         keys_of = self.budgets.of
         for pod in pods:
-            keys = keys_of(pod) if pod.key not in without_budgets else ()
+            keys = () if without_budgets and pod.key in without_budgets else keys_of(pod)
             if not keys or pod.phase == "Pending":  # The eviction API ignores budgets for pods that have never run.
                 continue
             if len(keys) > 1:

@@ -158,7 +158,8 @@ class Replacements:
         self._snapshot = snapshot
         self._version: tuple[int, ...] = ()
         self._classes: dict[tuple[object, ...], PodClass] = {}
-        self._workloads: dict[tuple[str, OwnerReference], Workload | StatefulSet | None] = {}
+        #: By namespace and owner; without StatefulSets, whose pods differ by ordinal.
+        self._templates: dict[tuple[str, OwnerReference | None], _Template | None] = {}
         self._limits = LimitRanges(snapshot)
         self._pod_classes = PodClasses(snapshot)
         self._insecure: dict[tuple[str, PodClass], str] = {}  #: what :meth:`_security` returned
@@ -170,7 +171,6 @@ class Replacements:
 
         Returns *pod* itself if the new pod will be like it, or if its controller's template is not known.
         """
-        self._forget_old()
         found = self._template(pod)
         if found is None and not self._pod_classes.known and not any(claim.ephemeral for claim in pod.cls.claims):
             return pod
@@ -182,7 +182,6 @@ class Replacements:
 
     def blockers(self, pods: Iterable[Pod]) -> Iterator[Blocker]:
         """Yield a blocker for each of *pods* whose replacement is rejected, or bound by its template."""
-        self._forget_old()
         for pod in pods:
             found = self._template(pod)
             namespace = self._namespace(pod.namespace)
@@ -215,7 +214,7 @@ class Replacements:
         )
         if version != self._version:
             self._version, self._classes, self._limits = version, {}, LimitRanges(self._snapshot)
-            self._pod_classes, self._workloads, self._insecure = PodClasses(self._snapshot), {}, {}
+            self._pod_classes, self._templates, self._insecure = PodClasses(self._snapshot), {}, {}
             self._vpas = _vpas(self._snapshot)
 
     def _workload(self, pod: Pod) -> Workload | StatefulSet | None:
@@ -223,18 +222,22 @@ class Replacements:
         owner = pod.owner
         if owner is None or owner.kind not in TEMPLATED:
             return None
-        self._forget_old()
-        key = pod.namespace, owner
-        if key not in self._workloads:
-            found = self._snapshot.of(owner.kind).get(f"{pod.namespace}/{owner.name}")
-            if not isinstance(found, Workload | StatefulSet) or not _is(found.metadata, owner.uid):
-                found = None
-            self._workloads[key] = found
-        return self._workloads[key]
+        found = self._snapshot.of(owner.kind).get(f"{pod.namespace}/{owner.name}")
+        return found if isinstance(found, Workload | StatefulSet) and _is(found.metadata, owner.uid) else None
 
     def _template(self, pod: Pod) -> _Template | None:
+        self._forget_old()
+        key = pod.namespace, pod.owner
+        if key in self._templates:
+            return self._templates[key]
         workload = self._workload(pod)
-        if workload is None or not workload.spec.template.spec.containers:  # only in files: the API requires one
+        found = None if workload is None else self._template_of(workload, pod)
+        if not isinstance(workload, StatefulSet):
+            self._templates[key] = found
+        return found
+
+    def _template_of(self, workload: Workload | StatefulSet, pod: Pod) -> _Template | None:
+        if not workload.spec.template.spec.containers:  # only in files: the API requires one
             return None
         if isinstance(workload, StatefulSet):
             found = _of_stateful_set(workload, pod, partial(self._revision, pod.namespace))

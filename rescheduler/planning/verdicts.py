@@ -270,7 +270,7 @@ def all_obstacles(examined: Examined, attempt: Attempt) -> Verdict:
     candidate, shared, trial = examined.candidate, attempt.shared, attempt.trial
     blockers = [*examined.blockers, *(blocker for step in SHARED for blocker in step(examined, attempt))]
     without = {blocker.pod for blocker in blockers if blocker.reason in _NOT_PLACED}
-    pods = [pod for pod in examined.incoming if pod.key not in without]
+    pods = [pod for pod in examined.incoming if pod.key not in without] if without else examined.incoming
     mark = trial.savepoint()
     empty(trial, candidate.row, examined.emptied)
     if blockers or attempt.effort.exhausted or _can_never_fit(pods, shared.room):

@@ -95,16 +95,16 @@ def nodes(rng: Random) -> list[Json]:
         labels = {ZONE: zone, TYPE: kind}
         spots += [spot(f"spot-{next(numbers)}", labels=labels, unschedulable=True) for _ in range(rng.randint(1, 2))]
     soft = {"key": "example.com/on-demand", "value": "true", "effect": SOFT}
-    names = [f"on-demand-{number}" for number in range(1, max(3, len(spots) + 1) + 1)]
+    names = [f"on-demand-{number}" for number in range(1, len(spots) + 3)]
     return [*(on_demand(name, labels={ZONE: rng.choice(ZONES)}, taints=[soft]) for name in names), *spots]
 
 
 def workloads(rng: Random, spot_nodes: int) -> list[Json]:
     """Return controllers whose pods fit the spot nodes, but not many fewer of them."""
-    left = int(rng.uniform(0.6, 0.85) * _CPU * spot_nodes)
+    left = int(rng.uniform(0.75, 0.95) * _CPU * spot_nodes)
     made: list[Json] = []
     for number in count(1):
-        cpu, replicas = rng.randrange(300, 1000, 10), rng.randint(1, 3)
+        cpu, replicas = rng.randrange(200, 700, 10), rng.randint(1, 4)
         if (left := left - cpu * replicas) < 0:
             return made
         make = rng.choice([deployment, deployment, statefulset])

@@ -337,9 +337,10 @@ def may_return(pods: Iterable[Pod], scheduler: Scheduler) -> bool:
 
     It tolerates the taint of drained nodes, or its profile does not check taints.
     """
-    return any(
-        _tolerates_draining(cls) or not scheduler.profile(cls.spec.scheduler_name).has("TaintToleration")
-        for cls in {pod.cls for pod in pods}
+    classes = {pod.cls for pod in pods}
+    names = {cls.spec.scheduler_name for cls in classes}
+    return any(map(_tolerates_draining, classes)) or not all(
+        scheduler.profile(name).has("TaintToleration") for name in names
     )
 
 

@@ -5,7 +5,8 @@ beside another one, or in another zone than another one, may have no place until
 terminating are treated as gone: the drain waits for them before it expects the replacement pod.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final
@@ -14,6 +15,7 @@ from predicates.indexes.domains import PodCounter
 from predicates.indexes.topology import TopologyIndex
 from predicates.objects import Pod, PodClass
 from predicates.plugins import pods
+from predicates.plugins.pods import reaches_other_nodes
 from predicates.snapshot import Snapshot, Trial
 from rescheduler.planning.placement.packing import Placed, Room, shortage
 
@@ -40,7 +42,7 @@ class StuckInSteps:
 
 def order_matters(pods: Iterable[Pod], snapshot: Snapshot) -> bool:
     """Return whether the place of any of *pods* may depend on which of the others have moved before it."""
-    return any(_depends_on_others(cls, snapshot) for cls in dict.fromkeys(pod.cls for pod in pods))
+    return any(reaches_other_nodes(cls, snapshot) for cls in {pod.cls for pod in pods})
 
 
 def move_in_steps(
@@ -75,37 +77,58 @@ def keep_in_steps(room: Room, trial: Trial, placed: Placed) -> Placed | None:
     The node must be drained in *trial*, with all pods placed, and is so afterwards. If the result is None, this was not
     shown, and *trial* has to be reverted: the pods may have other places, which :func:`move_in_steps` finds.
 
-    Pods that fit a node together fit it with fewer others. So only pods that depend on other nodes are evaluated, and
-    only those that they depend on are moved back to the drained node, and from there step by step.
+    Pods that fit a node together fit it with fewer others. So only pods that depend on others of these are evaluated:
+    they and those are moved back to the drained node, and from there step by step.
     """
     snapshot, filters = room.snapshot, room.filters
-    dependent = {cls for cls in dict.fromkeys(pod.cls for pod, _ in placed) if _depends_on_others(cls, snapshot)}
-    if (counters := _counters_for(dependent, room)) is None:
+    running = {pod.key: snapshot.pods[pod.key] for pod, _ in placed}
+    if (back := _dependent_on_each_other(placed, running, room)) is None:
         return None
     row_of = {pod.key: row for pod, row in placed}
-    running = {key: snapshot.pods[key] for key in row_of}
-    counted = snapshot.index(TopologyIndex).counts_any
-    back = {
-        pod.key: row
-        for pod, row in placed
-        if pod.cls in dependent
-        or counted(counters, snapshot.labeled(pod.cls, snapshot.labels_added_on(row)))
-        or counted(counters, snapshot.labeled((old := running[pod.key]).cls, old.added_labels))
-    }
-    for pod, row in placed:
-        if pod.key in back:
-            trial.unplace(pod.cls, row)
-            trial.restore(running[pod.key])
+    for key, pod in back.items():
+        trial.unplace(pod.cls, row_of[key])
+        trial.restore(running[key])
     in_order: Placed = []
     for step in eviction_steps([pod for pod, _ in placed]):
-        moving = [pod for pod in step if pod.key in back]
+        moving = [pod for pod in step if pod.key in back] if back else ()
         trial.evict(*(running[pod.key] for pod in moving))
         for pod in moving:
-            if pod.cls in dependent and not filters.still_fits(pod.cls, back[pod.key]):
+            row = row_of[pod.key]
+            if reaches_other_nodes(pod.cls, snapshot) and not filters.still_fits(pod.cls, row):
                 return None
-            trial.place(pod.cls, back[pod.key])
+            trial.place(pod.cls, row)
         in_order += [(pod, row_of[pod.key]) for pod in step]
     return in_order
+
+
+def _dependent_on_each_other(placed: Placed, running: Mapping[str, Pod], room: Room) -> dict[str, Pod] | None:
+    """Return, by key, the pods of *placed* that depend on others of them, and those others; None if that is not known.
+
+    Of the others, the *running* pod counts and the new one. A pod on which nothing else depends, and that depends on
+    none of the others, has the same places whenever its turn comes.
+    """
+    snapshot = room.snapshot
+    dependent = {cls for cls in {pod.cls for pod, _ in placed} if reaches_other_nodes(cls, snapshot)}
+    counters = {cls: _counters_for(cls, room) for cls in dependent}
+    relevant = frozenset[PodCounter]().union(*filter(None, counters.values()))
+    counters_of, labeled = snapshot.index(TopologyIndex).counters_of, snapshot.labeled
+    counted: defaultdict[PodCounter, dict[str, Pod]] = defaultdict(dict)
+    for pod, row in placed:
+        before = running[pod.key]
+        old, new = labeled(before.cls, before.added_labels), labeled(pod.cls, snapshot.labels_added_on(row))
+        for cls in (old, new) if old is not new else (new,):
+            found = counters_of(cls)
+            for counter in relevant if found is None else relevant.intersection(found) if found else ():
+                counted[counter][pod.key] = pod
+    back: dict[str, Pod] = {}
+    for pod, _ in placed:
+        if pod.cls in dependent:
+            if (own := counters[pod.cls]) is None:
+                return None
+            others = [counted[counter] for counter in own if counted[counter].keys() - {pod.key}]
+            for group in others:
+                back |= {**group, pod.key: pod}
+    return back
 
 
 #: The plugins whose verdict on a node, for a pod that fits it with all others, does not depend on fewer others, or
@@ -114,16 +137,13 @@ _IN_STEPS: Final = frozenset({"NodeResourcesFit", "NodePorts"})
 _BY_COUNTS: Final = (pods.INTER_POD_AFFINITY, pods.POD_TOPOLOGY_SPREAD)
 
 
-def _counters_for(classes: Iterable[PodClass], room: Room) -> set[PodCounter] | None:
-    """Return the counters of the pods on which *classes* depend; None if they depend on anything else."""
-    counters: set[PodCounter] = set()
-    for cls in classes:
-        ties = pods.ties_of(cls, room.snapshot)
-        plugins = room.filters.plugins_of(cls)
-        if ties is None or not all(each.name in _IN_STEPS or each in _BY_COUNTS for each in plugins):
-            return None
-        counters.update(counts.counter for counts in ties.all_counts)
-    return counters
+def _counters_for(cls: PodClass, room: Room) -> frozenset[PodCounter] | None:
+    """Return the counters of the pods on which the class depends; None if it depends on anything else."""
+    ties = pods.ties_of(cls, room.snapshot)
+    plugins = room.filters.plugins_of(cls)
+    if ties is None or not all(each.name in _IN_STEPS or each in _BY_COUNTS for each in plugins):
+        return None
+    return frozenset(counts.counter for counts in ties.all_counts)
 
 
 def eviction_steps(pods: Sequence[Pod]) -> list[Step]:
@@ -220,7 +240,7 @@ class _Moves:
         if self._moved_elsewhere:
             return True
         if (depends := self._dependent.get(cls)) is None:
-            depends = self._dependent[cls] = _depends_on_others(cls, self._room.snapshot)
+            depends = self._dependent[cls] = reaches_other_nodes(cls, self._room.snapshot)
         return depends
 
     def _evict(self, *pods: Pod) -> None:
@@ -238,10 +258,6 @@ class _Moves:
         self._trial.place(pod.cls, row)
         self.placed.append((pod, row))
         return True
-
-
-def _depends_on_others(pod: PodClass, snapshot: Snapshot) -> bool:
-    return pods.reaches_other_nodes(pod, snapshot) or pods.pod_topology_spread_reaches_other_nodes(pod, snapshot)
 
 
 def _owner(pod: Pod) -> Hashable:

@@ -6,6 +6,7 @@ import enum
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -265,7 +266,7 @@ def pack(
     """
     packing = Packing(room, trial)
     mark = trial.savepoint()
-    by_name = sorted(pods, key=lambda pod: pod.key)
+    by_name = sorted(pods, key=attrgetter("key"))
     largest_first = sorted(by_name, key=lambda pod: -room.sizes.of(pod.cls))
     stuck: Stuck | None = None
     for order in (largest_first, by_name, largest_first[::-1]):

@@ -67,9 +67,11 @@ class Pins:
 
     def why(self, pod: PodClass) -> str | None:
         """Return the rules of the class that reject all spot nodes, or None if they accept one of them."""
-        if pod not in self._by_class and pod.claims and (why := self._local_volume(pod)) is not None:
+        if pod in self._by_class:
+            return self._by_class[pod]
+        if pod.claims and (why := self._local_volume(pod)) is not None:
             self._by_class[pod] = why
-        if pod not in self._by_class:
+        else:
             profile = self._snapshot.scheduler.profile(pod.spec.scheduler_name)
             required = nodes.required_by(pod) if profile.has("NodeAffinity") else None
             rules = required, pod.spec.tolerations if profile.has("TaintToleration") else _ANY_TAINT
