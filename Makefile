@@ -45,7 +45,7 @@ PROJECT = $(if $(OWNER),--owner '$(OWNER)') $(if $(REGISTRY),--registry '$(REGIS
 
 GRPC := rescheduler/providers/externalgrpc
 
-.PHONY: help test unit coverage mutants lint format demo demo-proxy bench fuzz soak scale faults conformance survival predictions landings autoscaler karpenter proto build up down clean \
+.PHONY: help test unit coverage mutants lint format demo demo-proxy bench fuzz soak scale faults conformance survival losses predictions landings autoscaler karpenter proto build up down clean \
 	lock bases audit release rendered docs screenshots
 
 help: ## list the targets
@@ -105,6 +105,9 @@ conformance: build ## compare N verdicts with the scheduler's plugins on random 
 
 survival: build ## compare the certificate of losses with brute force by the scheduler's plugins: make survival N=1000
 	@$(BIN)/python -m tests.conformance.survival $(if $(filter file,$(origin N)),,--clusters $(N))
+
+losses: build ## delete a pool of spot nodes after drains of N random clusters, with --survive=pool and without: make losses N=30
+	@$(BIN)/python -m tests.cluster.pool_losses $(if $(filter file,$(origin N)),,--scenes $(N)) $(ARGS)
 
 predictions: build ## predict the pods that replace those of random workloads, and compare what is created: make predictions ARGS="--runs 5"
 	@$(BIN)/python -m tests.cluster.predictions $(ARGS)
