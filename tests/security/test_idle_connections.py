@@ -167,8 +167,9 @@ def test_probes_are_answered_while_clients_hold_connections(
         assert process.stop() == 0
 
 
-@pytest.mark.parametrize("sent", ["fields", "chunks", "trailers"])
-@pytest.mark.parametrize("name", ["run", "proxy"])
+@pytest.mark.parametrize(
+    ("name", "sent"), [("run", "fields"), ("run", "chunks"), ("run", "trailers"), ("proxy", "fields")]
+)
 def test_probes_are_answered_while_clients_send_costly_requests(name: str, sent: str, tmp_path: Path) -> None:
     """Again and again, on the port of the probes."""
     with TARGETS[name](tmp_path) as target:
