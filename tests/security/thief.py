@@ -103,6 +103,7 @@ ALLOWED: Final[dict[str, Try]] = {
     "patch a Node: our annotation": merge(NODE, metadata={"annotations": {"spot-rescheduler/drain": "x"}}),
     "patch a Node: remove our annotation": merge(NODE, metadata={"annotations": {"spot-rescheduler/old": None}}),
     "evict a pod with its UID": evict(**SAME),
+    "evict a pod with its UID and a grace period": evict(**SAME, gracePeriodSeconds=1),
     "patch our Lease": merge(OURS, spec={"holderIdentity": "a_1"}),
     "patch our Lease: our annotation": merge(OURS, metadata={"annotations": {"spot-rescheduler/paused": "true"}}),
     "patch the memory": merge(MEMORY, binaryData={"memory": "YQ=="}),
@@ -289,6 +290,7 @@ SPEC: Final = "of a Node's spec, only taints and unschedulable may be changed"
 TAINTS: Final = "only taints status-taint.cluster-autoscaler.kubernetes.io/spot-rescheduler-"
 EVICTION: Final = "a pod may be evicted only with its UID as precondition"
 STATUS: Final = "of a Node's status, only the condition DrainInProgress with the reason SpotRescheduler may be added"
+AT_ONCE: Final = "a pod may not be evicted without a grace period"
 DELETION: Final = "a Node may be deleted only with its UID as precondition"
 
 #: Fields of a Node that the policy protects, with a value for each: patched in all ways that there are.
@@ -385,6 +387,11 @@ LIMITED: Final[dict[str, tuple[Try, str]]] = {
     "evict a pod at once": (evict(gracePeriodSeconds=0), EVICTION),
     "evict a pod with its version": (evict(preconditions={"resourceVersion": "1"}), EVICTION),
     "evict a pod with an empty UID": (evict(preconditions={"uid": ""}), EVICTION),
+    "evict a pod at once, with its UID": (evict(**SAME, gracePeriodSeconds=0), AT_ONCE),
+    "evict a pod at once with the old version, with its UID": (
+        evict(**SAME, version="policy/v1beta1", gracePeriodSeconds=0),
+        AT_ONCE,
+    ),
     "evict a pod at once, with its version": (
         evict(gracePeriodSeconds=0, preconditions={"resourceVersion": "1"}),
         EVICTION,
