@@ -130,6 +130,18 @@ def _state(pod: PodClass, index: TopologyIndex) -> _PreFilterState:
     return state
 
 
+def may_be_first(pod: PodClass, snapshot: Snapshot) -> bool:
+    """Return whether the class has required affinity, and any node accepts it because no placed pod matches."""
+    state = _state(pod, snapshot.index(TopologyIndex))
+    return bool(state.affinity_counts) and _can_be_first(state)
+
+
+def beside_others(pod: PodClass, snapshot: Snapshot, row: int) -> bool:
+    """Return whether placed pods satisfy the required affinity of the class in *row*."""
+    counts = [each.in_domain_of(row) for each in _state(pod, snapshot.index(TopologyIndex)).affinity_counts]
+    return None not in counts and all(counts)
+
+
 def _unsatisfied_affinity(state: _PreFilterState, rows: Rows) -> _Codes | None:
     """Reject rows that lack a topology label, or have no matching pod in one of their domains.
 

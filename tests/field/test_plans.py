@@ -272,6 +272,7 @@ FAILING_JOBS = "kubernetes/enhancements#3329, kubernetes documentation: pod fail
 DISRUPTED: dict[str, Any] = {"onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
 POD_SECURITY = "kubernetes/enhancements#2579, kubernetes documentation: Pod Security admission"
 LABEL_KEYS = "kubernetes/enhancements#3633"
+REQUEUED = "kubernetes/kubernetes, interpodaffinity/plugin.go: isSchedulableAfterAssignedPodChange"
 RECREATED = "kubernetes documentation: garbage collection, owners and dependents"
 RESIZED = "kubernetes-sigs/karpenter#829, #3037"
 
@@ -1282,6 +1283,29 @@ CASES: dict[str, Case] = {
         ),
         ["resource-claim"],
         STATEFUL,
+    ),
+    "a single replica of a Deployment that seeks itself by hostname": Case(
+        cluster(pod("a-1", "od", owner="apps/v1/ReplicaSet", affinity=seeks("a"))),
+        ["cannot-move-in-steps"],
+        REQUEUED,
+    ),
+    "a single replica that seeks itself by zone, with spot in another zone": Case(
+        cluster(pod("a-1", "od", owner="apps/v1/ReplicaSet", affinity=seeks("a", ZONE)), zone="b"),
+        ["cannot-move-in-steps"],
+        REQUEUED,
+    ),
+    "a single replica that seeks itself by zone, with spot in the same zone": Case(
+        cluster(pod("a-1", "od", owner="apps/v1/ReplicaSet", affinity=seeks("a", ZONE))), {"a-1": "s-1"}, REQUEUED
+    ),
+    "a single pod of a StatefulSet that seeks itself by hostname": Case(
+        cluster(pod("a-0", "od", owner="apps/v1/StatefulSet", affinity=seeks("a"))), {"a-0": "s-1"}, REQUEUED
+    ),
+    "a replica that seeks itself by hostname, with a sibling on a spot node": Case(
+        cluster(
+            *(pod(f"a-{n}", on, owner="apps/v1/ReplicaSet", affinity=seeks("a")) for n, on in ((1, "od"), (2, "s-2")))
+        ),
+        {"a-1": "s-2"},
+        REQUEUED,
     ),
     "a Windows pod needs fewer fields": Case(
         cluster(

@@ -3,6 +3,10 @@
 A plan shows that all pods of a node fit spot nodes together. The drain does not move them together. A pod that must run
 beside another one, or in another zone than another one, may have no place until that other pod has moved. Pods that are
 terminating are treated as gone: the drain waits for them before it expects the replacement pod.
+
+Required pod affinity is an exception. The scheduler tries the replacement pod while its predecessor is terminating, and
+does not try again when that is gone (``isSchedulableAfterAssignedPodChange`` of InterPodAffinity): the predecessor is
+still a pod beside which the replacement pod must run, so that it is not the first of its kind.
 """
 
 from collections import defaultdict
@@ -80,6 +84,8 @@ def keep_in_steps(room: Room, trial: Trial, placed: Placed) -> Placed | None:
     Pods that fit a node together fit it with fewer others. So only pods that depend on others of these are evaluated:
     they and those are moved back to the drained node, and from there step by step.
     """
+    if any(map(_must_stay_near, (pod for pod, _ in placed))):
+        return None
     snapshot, filters = room.snapshot, room.filters
     running = {pod.key: snapshot.pods[pod.key] for pod, _ in placed}
     if (back := _dependent_on_each_other(placed, running, room)) is None:
@@ -183,6 +189,7 @@ class _Moves:
         self._planned = planned
         self._row_of = {pod.key: row for pod, row in planned}
         self._dependent: dict[PodClass, bool] = {}
+        self._near: dict[str, list[int]] = {}  #: by pod: the targets beside its predecessor, if it must run there
         self._moved_elsewhere = False  #: whether a pod was placed on another row than planned
         self.placed: Placed = []
 
@@ -243,14 +250,23 @@ class _Moves:
             depends = self._dependent[cls] = reaches_other_nodes(cls, self._room.snapshot)
         return depends
 
-    def _evict(self, *pods: Pod) -> None:
-        """Evict the running pods that *pods* replace."""
-        self._trial.evict(*(self._room.snapshot.pods[pod.key] for pod in pods))
+    def _evict(self, *replaced: Pod) -> None:
+        """Evict the running pods that *replaced* replace."""
+        snapshot = self._room.snapshot
+        for pod in replaced:
+            if _must_stay_near(pod):
+                targets = self._room.targets.rows.tolist()
+                self._near[pod.key] = [row for row in targets if pods.beside_others(pod.cls, snapshot, row)]
+        self._trial.evict(*(snapshot.pods[pod.key] for pod in replaced))
 
     def _place(self, pod: Pod) -> bool:
         row: int | None = self._row_of[pod.key]
-        filters = self._room.filters
-        if self._depends(pod.cls) and not filters.still_fits(pod.cls, self._row_of[pod.key]):
+        filters, near = self._room.filters, self._near.get(pod.key)
+        if near is not None and pods.may_be_first(pod.cls, self._room.snapshot):
+            fitting = [each for each in near if filters.still_fits(pod.cls, each)]
+            row = row if row in fitting else next(iter(fitting), None)
+            self._moved_elsewhere = True
+        elif self._depends(pod.cls) and not filters.still_fits(pod.cls, self._row_of[pod.key]):
             row = filters.first(pod.cls, self._room.targets)
             self._moved_elsewhere = True
         if row is None:
@@ -260,10 +276,21 @@ class _Moves:
         return True
 
 
+def _must_stay_near(pod: Pod) -> bool:
+    """Return whether *pod* must run beside others, and is created while its predecessor is still terminating."""
+    affinity = pod.cls.spec.affinity
+    if affinity is None or affinity.pod_affinity is None or pod.owner is None:
+        return False
+    return pod.owner.kind in _EARLY and bool(affinity.pod_affinity.required)
+
+
 def _owner(pod: Pod) -> Hashable:
     assert pod.owner is not None
     return pod.namespace, pod.owner.uid
 
+
+#: Kinds that replace a pod as soon as its deletion begins.
+_EARLY: Final = ("ReplicaSet", "ReplicationController")
 
 #: Kinds whose pods are replaced one at a time, each after the previous one is Ready.
 _ORDERED: Final = ("StatefulSet",)
