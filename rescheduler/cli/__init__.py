@@ -26,7 +26,7 @@ COMMANDS: Final = {
     "savings": ("rescheduler.cli.savings", "Show what drains have saved, with receipts for each day."),
     "prices": ("rescheduler.cli.prices", "Print the prices of a cloud for the cluster's instance types."),
     "pause": ("rescheduler.cli.pause", "Pause drains, for a given time or until resumed."),
-    "resume": ("rescheduler.cli.resume", "End a pause, or waive replacement pods that an earlier drain owes."),
+    "resume": ("rescheduler.cli.pause:resume", "End a pause, or waive replacement pods that an earlier drain owes."),
     "status": (
         "rescheduler.cli.status",
         "Show the leader, pauses, the drain in progress and owed replacement pods.",
@@ -36,7 +36,7 @@ COMMANDS: Final = {
     "liqo": ("rescheduler.cli.liqo", "Run the services that create virtual nodes with Liqo."),
     "install": ("rescheduler.cli.install", "Print the manifests of the daemon, for kubectl apply."),
     "snapshot": ("rescheduler.cli.snapshot", "Write the cluster to a file, for plan --snapshot."),
-    "completion": ("rescheduler.cli.completion", "Print the script that completes commands in a shell."),
+    "completion": ("rescheduler.cli.help:completion", "Print the script that completes commands in a shell."),
     "version": ("rescheduler.cli.help:version", "Print the version."),
     "help": ("rescheduler.cli.help", "Show the help of a command."),
 }

@@ -1,8 +1,5 @@
-"""``rescheduler liqo``: the services for virtual nodes, each imported when it is called. It is a command, which
-click imports by name.
-"""
+"""``rescheduler liqo``: the services for virtual nodes, whose modules are imported when they are called."""
 
-import importlib
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -68,24 +65,11 @@ def _listener(
     return HttpsListener(listen, cert=tls_cert, key=tls_key, client_ca=tls_client_ca, **more)
 
 
-_NODE_MANAGER: Final = "node-manager"
-DATABASE: Final = "/var/lib/spot-rescheduler/discovery.db"
+#: Where the services keep their databases in their images.
+_FOLDER: Final = "/var/lib/spot-rescheduler"
 
 
-class LiqoCommands(click.Group):
-    """The Liqo commands. The command of the node manager is in a separate module."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*super().list_commands(ctx), _NODE_MANAGER]
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name != _NODE_MANAGER:
-            return super().get_command(ctx, cmd_name)
-        module_command: click.Command = importlib.import_module("rescheduler.cli.liqo_node_manager").command
-        return module_command
-
-
-@click.group("liqo", cls=LiqoCommands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("liqo", context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
     """Run the services that create virtual nodes with Liqo.
 
@@ -99,7 +83,7 @@ def command() -> None:
     "--database",
     FILE_TEXT,
     metavar="FILE",
-    default=DATABASE,
+    default=f"{_FOLDER}/discovery.db",
     help="SQLite file for registered clusters. It contains kubeconfigs, so only this process should be able to "
     "read it. :memory: keeps nothing after exit.",
 )
@@ -163,5 +147,112 @@ def discovery(
     access = ClientAccess(frozenset(readers), frozenset(updaters))
     settings = DiscoverySettings(
         listener=listener, pages=health_address, connection=connection, selector=secret_selector, access=access, **more
+    )
+    return run(settings, logs)
+
+
+@command.command("node-manager", cls=GoCommand)
+@listener_options(":9009")
+@Option(
+    "--config",
+    FILE,
+    metavar="FILE",
+    help="Groups of virtual nodes, YAML or JSON; the keys are documented in docs/liqo.md. Default: the groups "
+    "STANDARD and GPU.",
+)
+@Option(
+    "--discovery-url",
+    metavar="URL",
+    default="https://discovery-server-svc:9010",
+    help="URL of the discovery service, which lists the clusters that share resources. --tls-cert is used as the "
+    "client certificate.",
+)
+@Option(
+    "--discovery-ca",
+    FILE,
+    metavar="FILE",
+    help="CA certificate of the discovery service, PEM; default: --tls-client-ca.",
+)
+@Option(
+    "--database",
+    FILE_TEXT,
+    metavar="FILE",
+    default=f"{_FOLDER}/node-manager.db",
+    help="SQLite file for reservations, failures of clusters and created groups. :memory: keeps nothing after "
+    "exit; machines are then found by reading the cluster.",
+)
+@Option(
+    "--client",
+    to="clients",
+    multiple=True,
+    metavar="NAME",
+    help="Name in a client certificate (common name, DNS name or URI) that is authorized. Repeatable; without "
+    "this flag, every certificate issued by --tls-client-ca is.",
+)
+@Option(
+    "--post-only",
+    Bool(),
+    default=False,
+    help="Reject GET requests that make changes, which clients of the old routes send; clients must use POST.",
+)
+@Option(
+    "--liqoctl",
+    FILE_TEXT,
+    metavar="PROGRAM",
+    help="Path of liqoctl, which creates missing peerings. Without it, only clusters that are already peered can "
+    "be used.",
+)
+@Option(
+    "--liqoctl-timeout", DurationType(least=timedelta(seconds=1)), default="10m", help="Time limit of one liqoctl call."
+)
+@Option(
+    "--liqoctl-argument",
+    to="liqoctl_arguments",
+    multiple=True,
+    metavar="ARGUMENT",
+    help="Additional argument for liqoctl, such as --networking-disabled. peer and unpeer get the arguments that "
+    "they support. Repeatable.",
+)
+@Option("--liqo-namespace", default="liqo", help="Namespace of the Liqo installation, for liqoctl.")
+@health_option
+@connection_options
+@logging_options
+@ignored_options
+def node_manager(
+    listener: "HttpsListener",
+    config: Path | None,
+    discovery_url: str,
+    discovery_ca: Path | None,
+    database: str,
+    clients: tuple[str, ...],
+    post_only: bool,  # noqa: FBT001 - passed by keyword
+    liqoctl: str | None,
+    liqoctl_timeout: timedelta,
+    liqoctl_arguments: tuple[str, ...],
+    liqo_namespace: str,
+    health_address: ListenAddress,
+    connection: ApiServerConnection,
+    logs: Logging,
+) -> int:
+    """Create and remove virtual nodes: slices of the clusters that discovery lists, as Liqo resources.
+
+    The routes are those of Liqo's cluster autoscaler plus our own. Every client must present a certificate.
+    """
+    from rescheduler.liqo.node_manager.run import NodeManagerSettings, run  # noqa: PLC0415 - imported on demand
+
+    settings = NodeManagerSettings(
+        listener=listener,
+        pages=health_address,
+        discovery_url=discovery_url,
+        discovery_ca=discovery_ca,
+        connection=connection,
+        database=database,
+        config=config,
+        liqoctl=liqoctl,
+        liqo_namespace=liqo_namespace,
+        liqoctl_timeout=liqoctl_timeout.total_seconds(),
+        liqoctl_arguments=liqoctl_arguments,
+        post_only=post_only,
+        clients=frozenset(clients),
     )
     return run(settings, logs)

@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from rescheduler.cli import COMMANDS
-from rescheduler.cli.completion import kubectl_main
+from rescheduler.cli.help import kubectl_main
 
 _ROOT: Final = Path(__file__).parents[2]
 

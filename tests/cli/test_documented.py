@@ -12,9 +12,9 @@ from rescheduler.cli.cluster_source import DEFAULTS, ORIGINAL
 from rescheduler.cli.explain import command as explain_command
 from rescheduler.cli.output import as_json
 from rescheduler.cli.pause import command as pause_command
+from rescheduler.cli.pause import resume as resume_command
 from rescheduler.cli.plan import command as plan_command
 from rescheduler.cli.report import command as report_command
-from rescheduler.cli.resume import command as resume_command
 from rescheduler.cli.run import command
 from rescheduler.cli.savings import command as savings_command
 from rescheduler.cli.status import command as status_command
