@@ -21,6 +21,8 @@ WEB: Final = f"{APPS}/deployments/web"
 SET: Final = f"{APPS}/statefulsets/web"
 REPLICA_SET: Final = f"{APPS}/replicasets/web"
 EDIT: Final[Json] = {"spec": {"template": {"metadata": {"annotations": {"version": "2"}}}}}
+EDIT_AGAIN: Final[Json] = {"spec": {"template": {"metadata": {"annotations": {"version": "3"}}}}}
+NO_EDIT: Final[Json] = {"spec": {"template": {"metadata": {"annotations": {"version": None}}}}}
 
 
 @pytest.fixture
@@ -74,6 +76,14 @@ CHANGES: Final[dict[str, tuple[Json, Callable[[ControlPlane], object]]]] = {
     "a Deployment is paused and edited": (
         deployment("web", 2),
         lambda cluster: cluster.api.patch(WEB, {"spec": {"paused": True, **EDIT["spec"]}}),
+    ),
+    "a Deployment is paused and edited twice": (
+        deployment("web", 2),
+        lambda cluster: [cluster.api.patch(WEB, edit) for edit in ({"spec": {"paused": True}}, EDIT, EDIT_AGAIN)],
+    ),
+    "a StatefulSet with OnDelete is edited and rolled back": (
+        with_spec(statefulset("web", 2), updateStrategy={"type": "OnDelete"}),
+        lambda cluster: [cluster.api.patch(SET, edit) for edit in (EDIT, NO_EDIT)],
     ),
     "a StatefulSet is edited below its partition": (
         with_spec(statefulset("web", 2), updateStrategy=BELOW),

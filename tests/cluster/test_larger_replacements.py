@@ -10,7 +10,7 @@ import pytest
 from devcluster.api import Json
 from devcluster.manifests import IMAGE, deployment, pod, statefulset
 from devcluster.plane import ControlPlane
-from devcluster.stages import START_AFTER, TERMINATE_AFTER
+from devcluster.stages import NEVER, START_AFTER, TERMINATE_AFTER
 from tests.cluster.bad_days import FLAGS
 from tests.cluster.daemon import Daemon
 from tests.cluster.machines import machines
@@ -165,3 +165,30 @@ def test_pods_that_were_preempted_while_no_daemon_ran_keep_the_machine_of_a_resu
             pool.faulty_app.forget()
             observer.wait_told(NODE, "DrainFailed", "preempted pods on other nodes")
             observer.stays(pool.ordered, [], seconds=8)
+
+
+def test_pods_that_were_preempted_while_no_daemon_ran_stop_the_resumed_drain(
+    cluster: ControlPlane, observer: Observer, tmp_path: Path
+) -> None:
+    """The evicted pod keeps its name until spot-1 is full. Then spot-2 opens, with room for the rest of the plan."""
+    with important(cluster), machines(observer, tmp_path, 1, 2) as pool:
+        leaving = {TERMINATE_AFTER: NEVER}
+        work = statefulset("work", 2, cpu="1", annotations=leaving, priorityClassName="important")
+        observer.start_on(NODE, work, pods=2)
+        observer.running(2)
+        observer.open_all()
+        observer.cordon("spot-2")
+        with Daemon(cluster, *FLAGS, *PATIENT, *pool.flags) as daemon:
+            observer.eventually(observer.evictions, "the first eviction")
+            daemon.kill()
+        cluster.apply([pod(f"low-{number}", cpu="1", nodeName="spot-1") for number in range(4)])
+        observer.eventually(lambda: len(observer.bound_to("spot-1")) == 4, "a full spot node")
+        [evicted] = observer.evictions()
+        cluster.api.delete(f"/api/v1/namespaces/default/pods/{evicted.name}", gracePeriodSeconds=0)
+        wait_for_preemption(cluster, observer)
+        observer.cordon("spot-2", off=True)
+        with Daemon(cluster, *FLAGS, *PATIENT, *pool.flags):
+            observer.eventually(lambda: not observer.marks(), "the node reopened", never=pool.ordered)
+            observer.wait_told(NODE, "DrainFailed", "preempted pods on other nodes")
+            assert len(observer.evictions()) == 1
+            observer.stays(pool.ordered, [])

@@ -6,6 +6,7 @@ Without a cloud provider, drained nodes are kept and stay schedulable.
 import contextlib
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,16 +17,18 @@ from devcluster.cherry.nodes import nodes as cherry_nodes
 from devcluster.cloudpool.cluster import Cluster
 from devcluster.cloudpool.server import CloudpoolServer
 from devcluster.liqo.objects import TOLERATION
-from devcluster.manifests import ON_DEMAND, deployment, spot
+from devcluster.manifests import ON_DEMAND, deployment, pod, spot
 from devcluster.plane import ControlPlane
 from devcluster.stackpoint import app as stackpoint_app
 from devcluster.stackpoint import cloud as stackpoint
 from devcluster.stackpoint.nodes import nodes as stackpoint_nodes
+from devcluster.standin.faults import Fault, FaultyApp
 from devcluster.standin.nodes import Nodes
 from devcluster.standin.server import StandinServer
 from rescheduler.clock import SystemClock
 from tests.cluster import virtual
 from tests.cluster.daemon import NO_DELAY, ClusterQueries, Daemon
+from tests.cluster.observer import Observer
 from tests.providers import cloudpools, pki
 from tests.providers.served import CLIENT_FILES, SERVER_FILES, Service
 
@@ -35,12 +38,32 @@ ORDER = {"plan": "e5_1620v4", "region": "eu_nord_1", "image": "ubuntu_24_04"}
 OWN = "own"  #: the folder of a cloud that is used through external gRPC
 TAGS = {"k8s-cluster": "c1", "k8s-nodepool": "od"}
 
-World = contextlib.AbstractContextManager[Callable[[], list[str]]]  #: returns the names of the machines
+
+@dataclass(frozen=True)
+class Cloud:
+    """A cloud with the machines of two on-demand nodes, of which one must be kept."""
+
+    machines: Callable[[], list[str]]  #: returns their names
+    app: FaultyApp | None = None  #: its API
+    orders: tuple[tuple[str, str], ...] = ()  #: the requests that end a machine: method and path
+
+    def refuse_orders(self) -> None:
+        """Answer 503 to every order, without an effect."""
+        assert self.app is not None
+        self.app.inject(*(Fault(method=method, path=path, status=503, times=1000) for method, path in self.orders))
+
+    def is_asked(self) -> bool:
+        """Return whether an order was received, successful or not."""
+        assert self.app is not None
+        return any((request.method, request.path) in self.orders for request in self.app.requests)
+
+
+World = contextlib.AbstractContextManager[Cloud]
 
 
 @contextlib.contextmanager
-def cherry_world(plane: ControlPlane, environ: pytest.MonkeyPatch, config: Path) -> Iterator[Callable[[], list[str]]]:
-    """Run Cherry Servers with two servers in the pool, of which one must be kept."""
+def cherry_world(plane: ControlPlane, environ: pytest.MonkeyPatch, config: Path) -> Iterator[Cloud]:
+    """Run Cherry Servers with two servers in the pool."""
     config.write_text(INI)
     cloud = cherry.CherryCloud(cherry.CherryCloudSettings(terminating=2), SystemClock())
     for name in ("od-1", "od-2"):
@@ -50,14 +73,13 @@ def cherry_world(plane: ControlPlane, environ: pytest.MonkeyPatch, config: Path)
         environ.setenv("CHERRY_AUTH_TOKEN", "token")
         environ.setenv("CHERRY_API_URL", server.url)
         with joined(nodes):
-            yield lambda: [item.hostname for item in cloud.servers()]
+            orders = tuple(("DELETE", f"/v1/servers/{item.id}") for item in cloud.servers())
+            yield Cloud(lambda: [item.hostname for item in cloud.servers()], server.faulty_app, orders)
 
 
 @contextlib.contextmanager
-def stackpoint_world(
-    plane: ControlPlane, environ: pytest.MonkeyPatch, config: Path
-) -> Iterator[Callable[[], list[str]]]:
-    """Run StackPointCloud with two nodes in the group, of which one must be kept; with provider IDs for gRPC."""
+def stackpoint_world(plane: ControlPlane, environ: pytest.MonkeyPatch, config: Path) -> Iterator[Cloud]:
+    """Run StackPointCloud with two nodes in the group; with provider IDs for gRPC."""
     cloud = stackpoint.StackpointCloud(stackpoint.StackpointCloudSettings(deleting=2), SystemClock())
     for number in range(2):
         below = f"i-{number}" if config.parent.name == OWN else None
@@ -69,12 +91,14 @@ def stackpoint_world(
         environ.setenv("ORGANIZATION_ID", "6")
         environ.setenv("CLUSTER_ID", "810")
         with joined(nodes):
-            yield lambda: [item.instance_id for item in cloud.nodes() if item.deleted_at is None]
+            orders = tuple(("DELETE", f"/orgs/6/clusters/810/nodes/{item.pk}") for item in cloud.nodes())
+            left = lambda: [item.instance_id for item in cloud.nodes() if item.deleted_at is None]  # noqa: E731
+            yield Cloud(left, server.faulty_app, orders)
 
 
 @contextlib.contextmanager
-def cloudpool_world(plane: ControlPlane, _: pytest.MonkeyPatch, config: Path) -> Iterator[Callable[[], list[str]]]:
-    """Run a cloudpool with two machines, of which one must be kept."""
+def cloudpool_world(plane: ControlPlane, _: pytest.MonkeyPatch, config: Path) -> Iterator[Cloud]:
+    """Run a cloudpool with two machines."""
     document = cloudpools.document(terminationDelay="2s", labels=LABELS)
     settings = cloudpools.settings(pool=document, desired_size=2, refresh_interval=0.5)
     with CloudpoolServer(settings, config.parent, SystemClock()).running() as server:
@@ -82,7 +106,8 @@ def cloudpool_world(plane: ControlPlane, _: pytest.MonkeyPatch, config: Path) ->
         config.write_text(json.dumps({"pools": [pool]}))
         with joined(Cluster(str(plane.kubeconfig), server.pool, SystemClock())):
             now = SystemClock().now
-            yield lambda: [item.name for item in server.pool.machines() if item.allocated(now())]
+            left = lambda: [item.name for item in server.pool.machines() if item.allocated(now())]  # noqa: E731
+            yield Cloud(left, server.faulty_app, (("POST", "/pool/terminate"),))
 
 
 @contextlib.contextmanager
@@ -95,16 +120,16 @@ def joined(nodes: Nodes | Cluster) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def liqo_world(plane: ControlPlane, _: pytest.MonkeyPatch, config: Path) -> Iterator[Callable[[], list[str]]]:
-    """Run Liqo with two virtual nodes, of which one must be kept."""
+def liqo_world(plane: ControlPlane, _: pytest.MonkeyPatch, config: Path) -> Iterator[Cloud]:
+    """Run Liqo with two virtual nodes."""
     with virtual.site(plane, config.parent, {"rome": 2}, start=False) as here:
         here.start(virtual.CONFIG.replace("maxSize: 4", "maxSize: 4\n    minSize: 1"))
         config.write_text(here.cloud_config().read_text())
         with here.provider() as provider:
             provider.increase_size("STANDARD", 2, deadline=SystemClock().monotonic() + 60)
-        yield lambda: [
-            item["metadata"]["name"] for item in here.slices() if "deletionTimestamp" not in item["metadata"]
-        ]
+        yield Cloud(
+            lambda: [item["metadata"]["name"] for item in here.slices() if "deletionTimestamp" not in item["metadata"]]
+        )
 
 
 Opened = Callable[[ControlPlane, pytest.MonkeyPatch, Path], World]
@@ -121,20 +146,21 @@ def behind_grpc(system: str) -> Opened:
     """Return the stand-in of *system* behind our provider service with client certificates."""
 
     @contextlib.contextmanager
-    def opened(plane: ControlPlane, environ: pytest.MonkeyPatch, config: Path) -> Iterator[Callable[[], list[str]]]:
+    def opened(plane: ControlPlane, environ: pytest.MonkeyPatch, config: Path) -> Iterator[Cloud]:
         world, flags = DIRECT[system]
         (own := config.parent / OWN).mkdir()
         pki.make(config.parent)
-        with world(plane, environ, own / "cloud-config") as machines:
+        with world(plane, environ, own / "cloud-config") as cloud:
             arguments = [flag.format(config=own / "cloud-config") for flag in flags]
             with Service(config.parent, *arguments, *SERVER_FILES) as service:
                 config.write_text(json.dumps({"address": service.address, "grpc_timeout": "60s", **CLIENT_FILES}))
-                yield machines
+                yield cloud
 
     return opened
 
 
 GRPC = ("--cloud-provider=externalgrpc", "--cloud-config={config}")
+BEHIND = ("externalgrpc over cherryservers", "externalgrpc over cloudpool")
 WORLDS = {**DIRECT, **{f"externalgrpc over {system}": (behind_grpc(system), GRPC) for system in DIRECT}}
 
 
@@ -146,7 +172,8 @@ def test_one_machine_is_terminated_and_the_minimum_is_kept(
     config = tmp_path_factory.mktemp("cloud") / "cloud-config"
     queries = ClusterQueries(cluster)
     world, flags = WORLDS[system]
-    with world(cluster, monkeypatch, config) as machines:
+    with world(cluster, monkeypatch, config) as cloud:
+        machines = cloud.machines
         queries.eventually(lambda: len(cluster.api.items("/api/v1/nodes")) == 2, "the machines' Nodes")
         cluster.apply([deployment("web", 2, nodeSelector={"kubernetes.io/os": "linux"}, tolerations=[TOLERATION])])
         queries.running(2, "web")
@@ -159,6 +186,39 @@ def test_one_machine_is_terminated_and_the_minimum_is_kept(
             assert not daemon.logged("token")
         queries.running(2, "web")
         assert queries.marks() == {}
+
+
+@pytest.mark.parametrize("system", ["cherryservers", "stackpoint", *BEHIND])
+def test_a_machine_stays_if_a_pod_arrives_while_its_cloud_refuses(
+    system: str,
+    cluster: ControlPlane,
+    observer: Observer,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """The pod tolerates the taint. `test_last_look.py` has this and more for a cloudpool."""
+    config = tmp_path_factory.mktemp("cloud") / "cloud-config"
+    world, flags = WORLDS[system]
+    with world(cluster, monkeypatch, config) as cloud:
+        observer.eventually(lambda: len(observer.node_names()) == 2, "the machines' Nodes")
+        node, other = sorted(observer.node_names())
+        cluster.apply([pod("keeper", nodeName=other)])
+        cluster.apply([spot("spot-1")])
+        observer.start_on(node, deployment("web", 2), pods=2)
+        observer.running(2, "web")
+        before = cloud.machines()
+        cloud.refuse_orders()
+        observer.open_all()
+        with Daemon(cluster, NO_DELAY, *(flag.format(config=config) for flag in flags)):
+            observer.eventually(cloud.is_asked, "an order")
+            cluster.apply([pod("late", nodeName=node, tolerations=[{"operator": "Exists"}])])
+            observer.eventually(
+                lambda: node not in observer.marks(), "the node reopened", never=lambda: cloud.machines() != before
+            )
+            assert cloud.app is not None
+            cloud.app.forget()
+            observer.stays(cloud.machines, before, seconds=8)
+            observer.running(2, "web")
 
 
 def test_without_a_cloud_provider_drained_nodes_are_kept(cluster: ControlPlane) -> None:
