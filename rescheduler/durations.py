@@ -13,7 +13,8 @@ LONGEST: Final = 10.0 * 365 * 24 * 3600
 #: The longest wait in seconds. System calls take milliseconds as a 32-bit integer.
 LONGEST_WAIT: Final = 2_000_000.0
 
-_UNITS: Final = {
+#: By unit: its length in nanoseconds.
+UNITS: Final = {
     "ns": 1,
     "us": 1_000,
     "µs": 1_000,  # the micro sign
@@ -23,7 +24,7 @@ _UNITS: Final = {
     "m": 60 * 1_000_000_000,
     "h": 3600 * 1_000_000_000,
 }
-_PART: Final = re.compile(rf"([0-9]++(?:\.[0-9]*+)?|\.[0-9]++)({'|'.join(_UNITS)})")
+_PART: Final = re.compile(rf"([0-9]++(?:\.[0-9]*+)?|\.[0-9]++)({'|'.join(UNITS)})")
 #: Go counts nanoseconds as a signed 64-bit integer.
 _INT64: Final = range(-(2**63), 2**63)
 #: More digits are not significant: an integer of 20 digits exceeds 64 bits, and a fraction is less than a nanosecond.
@@ -38,7 +39,7 @@ def nanoseconds(text: str) -> int:
     """
     total = _total(text)
     if total not in _INT64:
-        raise ValueError(f"expected a duration of at most {_INT64[-1] // _UNITS['h']}h")
+        raise ValueError(f"expected a duration of at most {_INT64[-1] // UNITS['h']}h")
     return total
 
 
@@ -51,15 +52,15 @@ def seconds(text: str) -> float:
     total = _total(text)
     if total < 0:
         raise ValueError("expected a duration of at least 0s")
-    if total > LONGEST * _UNITS["s"]:
+    if total > LONGEST * UNITS["s"]:
         raise ValueError(f"expected a duration of at most {LONGEST / 3600:.0f}h")
-    return total / _UNITS["s"]
+    return total / UNITS["s"]
 
 
 def period(text: str) -> timedelta | None:
     """Parse the duration in an annotation, to the microsecond. Return None if Go rejects *text*."""
     try:
-        return timedelta(microseconds=nanoseconds(text) / _UNITS["us"])
+        return timedelta(microseconds=nanoseconds(text) / UNITS["us"])
     except ValueError:
         return None
 
@@ -76,7 +77,7 @@ def _total(text: str) -> int:
         part = _PART.match(text, position)
         if part is None:
             raise ValueError("expected a duration such as 10s, 2m30s, 1h or 500ms")
-        total += _part(part[1], _UNITS[part[2]])
+        total += _part(part[1], UNITS[part[2]])
         position = part.end()
     return -total if text[0] == "-" else total
 

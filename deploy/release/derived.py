@@ -18,7 +18,7 @@ from predicates.texts import LONGEST_AMOUNT
 from rescheduler.cli.go_flags import Bool, DurationType
 from rescheduler.cli.install import MANIFESTS
 from rescheduler.cli.run import command as run
-from rescheduler.durations import LONGEST
+from rescheduler.durations import LONGEST, UNITS
 from rescheduler.planning.node_labels import PRESETS
 from rescheduler.planning.pauses import DAYS
 from rescheduler.providers import BACKENDS
@@ -61,14 +61,15 @@ def up_to(limit: int) -> str:
     return f"0*({'|'.join([digits, *less, *shorter])})"
 
 
-#: The largest whole number of each unit: as a day has 24 hours, no longer than the longest duration of a setting.
-_UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600}
-_PARTS: Final = "|".join(rf"{up_to(int(LONGEST / unit) - 1)}(\.[0-9]*)?{name}" for name, unit in _UNITS.items())
-_PART: Final = rf"({_PARTS}|\.[0-9]+({'|'.join(_UNITS)}))"
+_LONGEST_NS: Final = int(LONGEST) * UNITS["s"]
+#: Numbers with units. Each is shorter than the longest duration of a setting, whatever its fraction.
+_PARTS: Final = "|".join(rf"{up_to(_LONGEST_NS // unit - 1)}(\.[0-9]*)?{name}" for name, unit in UNITS.items())
+_DAY_COUNT: Final = up_to(_LONGEST_NS // (24 * UNITS["h"]) - 1)
+_PART: Final = rf"({_PARTS}|\.[0-9]+({'|'.join(UNITS)}))"
 _DURATION: Final = {
     "type": "string",
     "maxLength": LONGEST_AMOUNT,
-    "pattern": rf"^\+?(0|{up_to(int(LONGEST / 86400) - 1)}d({_PART})*|({_PART})+)$",
+    "pattern": rf"^\+?(0|{_DAY_COUNT}d({_PART})*|({_PART})+)$",
 }
 _NOT_MS: Final = "([^s]|$)"
 _PARTLY: Final = r"\.[0-9]*[1-9][0-9]*"
