@@ -4,6 +4,7 @@ import enum
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -24,7 +25,7 @@ from rescheduler.planning.outcome import Blocker, Planning
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, DrainOrder, MoveJobs, Policy, Survive
 from rescheduler.planning.rules.candidates import groups, static_capacity
-from rescheduler.planning.rules.owners import Owners
+from rescheduler.planning.rules.owners import Owners, all_pods
 from rescheduler.planning.rules.pod_traits import belongs_to_node, is_job
 from rescheduler.planning.waits import Waits
 from rescheduler.planning.what_if.comparison import levers_of
@@ -287,40 +288,41 @@ def known_circumstances(
     """Return what plans know besides the objects: marks of drains, fixed groups, what the *daemon* remembers."""
     now, written = clock.now(), intents(snapshot.nodes)
     identity = daemon.installation.identity if daemon is not None else ""
-    others, ordered = vetoes_of_others(written, identity, now), removing(written)
-    vetoes = {**static_capacity(snapshot), **others}
+    others, ordered, static = vetoes_of_others(written, identity, now), removing(written), static_capacity(snapshot)
     if daemon is None or daemon.memory is None:
-        return Circumstances(now, ordered=ordered, vetoes=vetoes, prices=prices)
-    candidates = frozenset(groups(snapshot, policy).on_demand)
+        return Circumstances(now, ordered=ordered, vetoes={**static, **others}, prices=prices)
+    on_demand = frozenset(groups(snapshot, policy).on_demand)
     memory, waits = daemon.memory, daemon.memory.not_recovered.active(now)
-    aside = blockers_by_node(snapshot.pods.values(), waits, candidates.__contains__)
+    aside = blockers_by_node(snapshot.pods.values(), waits, on_demand.__contains__)
+    moved = _moved_recently(snapshot, policy, on_demand, memory, now)
     return Circumstances(
         now,
         memory.cooldowns.active(now),
         ordered=ordered,
-        vetoes={**static_capacity(snapshot), **_moved_recently(snapshot, policy, memory, now), **aside, **others},
+        vetoes={**static, **moved, **aside, **others},
         prices=prices,
         settling=memory.pools.settling(now),
     )
 
 
 def _moved_recently(
-    snapshot: Snapshot, policy: Policy, memory: Memory, now: datetime
+    snapshot: Snapshot, policy: Policy, on_demand: Iterable[str], memory: Memory, now: datetime
 ) -> Mapping[str, tuple[Blocker, ...]]:
-    """Return the nodes with pods of controllers that the daemon has moved so often that it waits."""
-    records, owners = memory.movements.by_uid, Owners(snapshot, policy)
-    if not records:
+    """Return the *on_demand* nodes with pods of controllers that the daemon has moved so often that it waits."""
+    if not memory.movements.by_uid:
         return {}
+    movers = {
+        node: [pod for pod in snapshot.pods_on[node].values() if not pod.cls.terminating and not belongs_to_node(pod)]
+        for node in on_demand
+    }
+    read = Owners(snapshot, policy).reading(chain.from_iterable(movers.values()))
+    owned = all_pods(read.states.values(), snapshot.pods.values())
     limits = Waits(moves_per_pod=memory.settings.moves_per_pod or 0)
     found: dict[str, tuple[Blocker, ...]] = {}
-    for node in groups(snapshot, policy).on_demand:
-        pods = [pod for pod in snapshot.pods_on[node].values() if not pod.cls.terminating and not belongs_to_node(pod)]
-        read = owners.reading(pods)
-        by_state = {
-            state: [pod for pod in pods if pod.owner is not None and (pod.namespace, pod.owner.uid) in state.owners]
-            for state in read.states.values()
-        }
-        _, blockers = memory.movements.judge(node, by_state, now, limits)
+    for node, pods in movers.items():
+        keys = {(pod.namespace, pod.owner.uid) for pod in pods if pod.owner is not None}
+        here = {read.states[read.topmost[key]] for key in keys & read.topmost.keys()}
+        _, blockers = memory.movements.judge(node, {state: owned[state] for state in here}, now, limits)
         if blockers:
             found[node] = blockers
     return found

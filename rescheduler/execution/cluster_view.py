@@ -38,7 +38,7 @@ from rescheduler.planning.room.placeholders import Placeholder, of_installation
 from rescheduler.planning.room.placeholders import read as read_placeholder
 from rescheduler.planning.rules.candidates import removal, static_capacity, why_not_target
 from rescheduler.planning.rules.minimum import keeps_pods
-from rescheduler.planning.rules.owners import Others, controller_blockers, may_be_lost
+from rescheduler.planning.rules.owners import Others, all_pods, controller_blockers, may_be_lost
 from rescheduler.planning.rules.pod_traits import ends_with_node, job_blockers, keeps_its_identity
 from rescheduler.planning.rules.volumes import attachments, waits_for_detach
 from rescheduler.planning.waits import Cooldown
@@ -320,14 +320,15 @@ class ClusterView(WatchedNodes):
         """Return why *pods* of one node must not be evicted, because of Jobs among *states*."""
         return job_blockers(states, pods, self._policy.move_jobs)
 
-    def controller_blockers(self, reading: ControllerReading, pods: Sequence[Pod]) -> tuple[Blocker, ...]:
-        """Return why *pods* of one node must not be evicted, because of the controllers in *reading*."""
-        owned = self.owned_by({owner for state in reading.states.values() for owner in state.owners})
+    def all_pods(self, reading: ControllerReading) -> Mapping[ControllerState, Sequence[Pod]]:
+        """Return all pods, on any node, of each controller in *reading*."""
+        return all_pods(reading.states.values(), self.pods().values())
 
-        def of(state: ControllerState) -> list[Pod]:
-            return [pod for owner in state.owners for pod in owned[owner]]
-
-        return tuple(controller_blockers(reading, pods, Others(of, self.node), self._policy))
+    def controller_blockers(
+        self, reading: ControllerReading, owned: Mapping[ControllerState, Sequence[Pod]], pods: Sequence[Pod]
+    ) -> tuple[Blocker, ...]:
+        """Return why *pods* of one node must not be evicted, because of their controllers; see :meth:`all_pods`."""
+        return tuple(controller_blockers(reading, pods, Others(owned.__getitem__, self.node), self._policy))
 
     def larger(self, pod: Pod, predecessors: Iterable[Pod]) -> str:
         """Return what the replacement *pod* asks for beyond the plan, or ""; see :meth:`Planner.larger`."""

@@ -17,6 +17,7 @@ from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.pools import is_labeled, pool_of
 from rescheduler.planning.rules.interruptions import is_reported
+from rescheduler.planning.rules.owners import owned_by
 
 # Whether the watched state of the cluster can be used for decisions.
 
@@ -207,11 +208,7 @@ class WatchedNodes:
 
     def owned_by(self, owners: Collection[tuple[str, str]]) -> dict[tuple[str, str], list[Pod]]:
         """Return the pods of each of *owners*, which are controllers by namespace and UID."""
-        owned: dict[tuple[str, str], list[Pod]] = {owner: [] for owner in owners}
-        for pod in self._state.snapshot().pods.values():
-            if pod.owner is not None and (pods := owned.get((pod.namespace, pod.owner.uid))) is not None:
-                pods.append(pod)
-        return owned
+        return owned_by(owners, self._state.snapshot().pods.values())
 
     def siblings(self, namespaces: Collection[str]) -> frozenset[tuple[str, OwnerReference]]:
         """Return the ReplicaSets that own pods in *namespaces*, each with its namespace.

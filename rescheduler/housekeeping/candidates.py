@@ -4,7 +4,7 @@ If a check rejects the drain, the node gets a veto, and the next candidate is pl
 duration doubles each time the check fails again, so that many nodes that cannot be drained cost few requests.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final, TypeAlias
@@ -16,7 +16,7 @@ from rescheduler.errors import InputError
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import Controllers
 from rescheduler.housekeeping.drain_history import DrainHistory
-from rescheduler.planning.controllers import ControllerReading, ControllerState
+from rescheduler.planning.controllers import ControllerReading
 from rescheduler.planning.outcome import Blocker, Plan, PodRef, Reason, Rejected
 from rescheduler.planning.policy import Policy
 
@@ -32,6 +32,13 @@ VETOES: Final = Backoff(timedelta(minutes=1), timedelta(minutes=10))
 
 def _owners(pods: Iterable[Pod]) -> frozenset[tuple[str, OwnerReference]]:
     return frozenset((pod.namespace, pod.owner) for pod in pods if pod.owner is not None)
+
+
+def _unreadable(read: ControllerReading) -> Iterator[Blocker]:
+    """Yield a blocker for each built-in controller that cannot be read."""
+    for _, state in sorted(read.states.items()):
+        if state.unreadable and state.controller.built_in:
+            yield Blocker(Reason.UNREADABLE_OBJECT, state.unreadable)
 
 
 class Candidates:
@@ -122,7 +129,12 @@ class Candidates:
             read = self._read(owners)
         except InputError as error:
             return (Blocker(Reason.UNREADABLE_OBJECT, str(error)),)
-        return (*self._of_pods(read, movers), *self._history.vetoes(plan.node, self._all_pods(read)))
+        owned = self._view.all_pods(read)
+        return (
+            *_unreadable(read),
+            *self._view.controller_blockers(read, owned, movers),
+            *self._history.vetoes(plan.node, owned),
+        )
 
     def _movers(self, plan: Plan) -> list[Pod]:
         uids = {placement.pod.uid for placement in plan.placements}
@@ -152,14 +164,3 @@ class Candidates:
         siblings = self._view.siblings({namespace for namespace, _ in owners})
         read = self._controllers.read(owners, (), siblings)
         return replace(read, states=self._view.with_order(read.states))
-
-    def _of_pods(self, read: ControllerReading, movers: Sequence[Pod]) -> tuple[Blocker, ...]:
-        states = (state for _, state in sorted(read.states.items()))
-        unreadable = (state.unreadable for state in states if state.unreadable and state.controller.built_in)
-        blockers = (Blocker(Reason.UNREADABLE_OBJECT, why) for why in unreadable)
-        return (*blockers, *self._view.controller_blockers(read, movers))
-
-    def _all_pods(self, read: ControllerReading) -> dict[ControllerState, list[Pod]]:
-        states = read.states.values()
-        owned = self._view.owned_by({owner for state in states for owner in state.owners})
-        return {state: [pod for owner in state.owners for pod in owned[owner]] for state in states}

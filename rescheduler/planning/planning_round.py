@@ -360,7 +360,7 @@ class PlanningRound:
         """Return the inputs after changes of pods and *budgets* that do not change the ground."""
         counted = minimum(self.snapshot, self.policy.min_on_demand_nodes, self.groups.on_demand, self.circumstances)
         steps = Steps(self.snapshot, budgets, self.policy)
-        owners = Owners(self.snapshot, self.policy) if self.policy.judge_controllers else None
+        owners = None if self.owners is None else Owners(self.snapshot, self.policy)
         return replace(
             self, changes=self.snapshot.changes, minimum=counted, budgets=budgets, steps=steps, owners=owners
         )

@@ -140,6 +140,28 @@ def test_controllers_that_were_moved_recently_are_those_of_the_daemon(
     assert reasons(planned(daemon, *DEPLOYMENT)) == expected
 
 
+@pytest.mark.parametrize(("elsewhere", "expected"), [("spot", []), ("", []), (None, ["moved-recently"])])
+def test_the_pods_of_a_controller_on_other_nodes_count_as_its_replicas(
+    elsewhere: str | None, expected: list[str]
+) -> None:
+    """How many pods a Job wants is not known. The daemon counts those that there are."""
+    job = {"kind": "Job", "metadata": {"name": "run", "namespace": "default", "uid": "uid-of-run"}}
+    pods = [pod(name, on, owner="Job") for name, on in (("run-1", "od"), ("run-2", elsewhere)) if on is not None]
+    record = ControllerMoves((Move(SystemClock().now() - timedelta(hours=1), 1),))
+    daemon = waiting(movements=Movements({"default/uid-of-run": record}), settings=StoredSettings(moves_per_pod=1.0))
+    assert reasons(planned(daemon, job, *pods)) == expected
+
+
+def test_the_pods_of_all_replica_sets_of_a_deployment_count() -> None:
+    """Two of its pods are on the node, so a move last hour leaves no room for both within a limit of one a day."""
+    replica_set, shop = DEPLOYMENT
+    second = {**replica_set, "metadata": {**replica_set["metadata"], "name": "new", "uid": "uid-of-new"}}
+    cluster = [replica_set, second, {**shop, "spec": {"replicas": 2}}, pod("new-1", "od")]
+    record = ControllerMoves((Move(SystemClock().now() - timedelta(hours=1), 1),))
+    daemon = waiting(movements=Movements({"default/d": record}), settings=StoredSettings(moves_per_pod=1.0))
+    assert reasons(planned(daemon, *cluster)) == ["moved-recently"]
+
+
 def test_nodes_that_a_daemon_drains_are_known() -> None:
     def marked(step: Step, identity: str = OURS.installation.identity) -> dict[str, str]:
         return {ANNOTATION: Intent("pod-1", step, NOW, identity=identity).dump()}

@@ -6,17 +6,17 @@ functions.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeAlias
 
-from predicates.objects import Deployment, Job, Node, ObjectMeta, Pod, StatefulSet, Workload
+from predicates.objects import Deployment, Job, Node, ObjectMeta, OwnerReference, Pod, StatefulSet, Workload
 from predicates.snapshot import Snapshot
 from rescheduler.planning.controllers import Controller, ControllerReading, ControllerState, job_facts
 from rescheduler.planning.debts import count_replicas
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import Policy
+from rescheduler.planning.rules.minimum import OwnerKey
 from rescheduler.planning.rules.pod_rules import NOT_RECREATED, SAFE_TO_EVICT
 from rescheduler.planning.rules.pod_traits import (
     is_built_in,
@@ -26,9 +26,6 @@ from rescheduler.planning.rules.pod_traits import (
     keeps_its_identity,
     named_controller,
 )
-
-#: The namespace and the UID of an owner, as pods name it.
-OwnerKey: TypeAlias = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +47,21 @@ def controller_blockers(
         pods = [pod for pod in movers if pod.owner is not None and (pod.namespace, pod.owner.uid) in state.owners]
         blockers = (_while_not_ready(state, pod, others) for pod in pods)
         yield from [blocker for blocker in blockers if blocker is not None][:1]
+
+
+def owned_by(owners: Iterable[OwnerKey], pods: Iterable[Pod]) -> dict[OwnerKey, list[Pod]]:
+    """Return those of *pods* that each of *owners* owns."""
+    owned: dict[OwnerKey, list[Pod]] = {owner: [] for owner in owners}
+    for pod in pods:
+        if pod.owner is not None and (found := owned.get((pod.namespace, pod.owner.uid))) is not None:
+            found.append(pod)
+    return owned
+
+
+def all_pods(states: Collection[ControllerState], pods: Iterable[Pod]) -> dict[ControllerState, list[Pod]]:
+    """Return those of *pods* that belong to each controller in *states*."""
+    owned = owned_by((owner for state in states for owner in state.owners), pods)
+    return {state: [pod for owner in state.owners for pod in owned[owner]] for state in states}
 
 
 def may_be_lost(pod: Pod, policy: Policy) -> bool:
@@ -94,7 +106,8 @@ class Owners:
         self._snapshot = snapshot
         self._policy = policy
         self._others = Others(self._pods_of, self._node)
-        self._states: dict[OwnerKey, ControllerState | None] = {}  #: what :meth:`_state` returned, by a pod's owner
+        #: What :meth:`_state` returned, by namespace and owner. A reference can name another kind with the same UID.
+        self._states: dict[tuple[str, OwnerReference], ControllerState | None] = {}
 
     def blockers(self, movers: Sequence[Pod]) -> Iterator[Blocker]:
         """Yield why *movers*, all from one node, must not be evicted because of their controllers."""
@@ -107,12 +120,13 @@ class Owners:
         for pod in pods:
             if pod.owner is None:
                 continue
-            key = pod.namespace, pod.owner.uid
+            key = pod.namespace, pod.owner
             if key not in self._states:
                 self._states[key] = self._state(pod)
             if (state := self._states[key]) is not None:
-                topmost[key] = state.controller
-                states[state.controller] = state
+                topmost[pod.namespace, pod.owner.uid] = state.controller
+                same = states.get(state.controller, state)  # of another ReplicaSet of the Deployment
+                states[state.controller] = replace(state, owner_uids=state.owner_uids | same.owner_uids)
         return ControllerReading(states, topmost)
 
     def _state(self, pod: Pod) -> ControllerState | None:
