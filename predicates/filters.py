@@ -125,8 +125,8 @@ class LocalResult:
             self.candidates = targets.rows[self.mask[targets.rows]]
             self._listed, self._skipped, self._filled = [], 0, 0
 
-    def _skip_filled(self) -> int:
-        """Return how many of the first candidates reject the pod in the current trial without being evaluated."""
+    def _known_filled(self) -> int:
+        """Return how many of the first candidates are known to reject the pod in the current trial."""
         if self._releases != self._snapshot.releases:
             self._filled, self._releases = self._skipped, self._snapshot.releases
         return self._filled
@@ -134,12 +134,12 @@ class LocalResult:
     @property
     def unfilled(self) -> npt.NDArray[np.intp]:
         """The selected candidates of which it is not known that they reject the pod in the current trial."""
-        return self.candidates[self._skip_filled() :]
+        return self.candidates[self._known_filled() :]
 
     def fitting_one_by_one(self) -> Iterator[int]:
         """Yield the selected candidates that accept the pod in the current trial, in order."""
         touched, stale = self._snapshot.touched, self._revision != self._snapshot.revision
-        position = self._skip_filled()
+        position = self._known_filled()
         while position < len(self.candidates):
             if position >= len(self._listed):
                 self._listed += self.candidates[len(self._listed) :][:_LISTED].tolist()
