@@ -136,10 +136,13 @@ def may_be_first(pod: PodClass, snapshot: Snapshot) -> bool:
     return bool(state.affinity_counts) and _can_be_first(state)
 
 
-def beside_others(pod: PodClass, snapshot: Snapshot, row: int) -> bool:
-    """Return whether placed pods satisfy the required affinity of the class in *row*."""
-    counts = [each.in_domain_of(row) for each in _state(pod, snapshot.index(TopologyIndex)).affinity_counts]
-    return None not in counts and all(counts)
+def beside_others(pod: PodClass, snapshot: Snapshot, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    """Return those of *rows* where placed pods satisfy the required affinity of the class."""
+    for counts in _state(pod, snapshot.index(TopologyIndex)).affinity_counts:
+        occupied = counts.current() > 0
+        occupied[-1] = False
+        rows = rows[occupied.take(counts.domains.slots.take(rows))]
+    return rows
 
 
 def _unsatisfied_affinity(state: _PreFilterState, rows: Rows) -> _Codes | None:

@@ -15,6 +15,9 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+
 from predicates.indexes.domains import PodCounter
 from predicates.indexes.topology import TopologyIndex
 from predicates.objects import Pod, PodClass
@@ -84,8 +87,6 @@ def keep_in_steps(room: Room, trial: Trial, placed: Placed) -> Placed | None:
     Pods that fit a node together fit it with fewer others. So only pods that depend on others of these are evaluated:
     they and those are moved back to the drained node, and from there step by step.
     """
-    if any(map(_must_stay_near, (pod for pod, _ in placed))):
-        return None
     snapshot, filters = room.snapshot, room.filters
     running = {pod.key: snapshot.pods[pod.key] for pod, _ in placed}
     if (back := _dependent_on_each_other(placed, running, room)) is None:
@@ -101,6 +102,8 @@ def keep_in_steps(room: Room, trial: Trial, placed: Placed) -> Placed | None:
         for pod in moving:
             row = row_of[pod.key]
             if reaches_other_nodes(pod.cls, snapshot) and not filters.still_fits(pod.cls, row):
+                return None
+            if _must_stay_near(pod) and pods.may_be_first(pod.cls, snapshot):
                 return None
             trial.place(pod.cls, row)
         in_order += [(pod, row_of[pod.key]) for pod in step]
@@ -131,7 +134,9 @@ def _dependent_on_each_other(placed: Placed, running: Mapping[str, Pod], room: R
         if pod.cls in dependent:
             if (own := counters[pod.cls]) is None:
                 return None
-            others = [counted[counter] for counter in own if counted[counter].keys() - {pod.key}]
+            # What must stay near its own predecessor depends on that even if on nothing else.
+            least = set() if _must_stay_near(pod) else {pod.key}
+            others = [counted[counter] for counter in own if counted[counter].keys() - least]
             for group in others:
                 back |= {**group, pod.key: pod}
     return back
@@ -189,7 +194,9 @@ class _Moves:
         self._planned = planned
         self._row_of = {pod.key: row for pod, row in planned}
         self._dependent: dict[PodClass, bool] = {}
-        self._near: dict[str, list[int]] = {}  #: by pod: the targets beside its predecessor, if it must run there
+        self._near: dict[
+            str, npt.NDArray[np.intp]
+        ] = {}  #: by pod: the targets beside its predecessor, if it must run there
         self._moved_elsewhere = False  #: whether a pod was placed on another row than planned
         self.placed: Placed = []
 
@@ -255,15 +262,14 @@ class _Moves:
         snapshot = self._room.snapshot
         for pod in replaced:
             if _must_stay_near(pod):
-                targets = self._room.targets.rows.tolist()
-                self._near[pod.key] = [row for row in targets if pods.beside_others(pod.cls, snapshot, row)]
+                self._near[pod.key] = pods.beside_others(pod.cls, snapshot, self._room.targets.rows)
         self._trial.evict(*(snapshot.pods[pod.key] for pod in replaced))
 
     def _place(self, pod: Pod) -> bool:
         row: int | None = self._row_of[pod.key]
         filters, near = self._room.filters, self._near.get(pod.key)
         if near is not None and pods.may_be_first(pod.cls, self._room.snapshot):
-            fitting = [each for each in near if filters.still_fits(pod.cls, each)]
+            fitting = [each for each in near.tolist() if filters.still_fits(pod.cls, each)]
             row = row if row in fitting else next(iter(fitting), None)
             self._moved_elsewhere = True
         elif self._depends(pod.cls) and not filters.still_fits(pod.cls, self._row_of[pod.key]):
