@@ -39,7 +39,7 @@ from rescheduler.draining.state import (
     victims,
     without,
 )
-from rescheduler.planning.controllers import Controller
+from rescheduler.planning.controllers import Controller, is_evicted_late
 from rescheduler.planning.debts import Debt, Replicas, incur, paid, raised, shortfall
 from rescheduler.planning.outcome import Placement, Plan, PodRef, Rejected, is_removal
 
@@ -167,17 +167,11 @@ def _begin_if_tried(drain: Drain, now: float) -> Result:
 
 def _begin(drain: Drain, now: float) -> Result:
     order = {placement.pod.uid: index for index, placement in enumerate(drain.placements)}
-    waiting = sorted(drain.waiting, key=lambda victim: (_hard_to_replace(victim), order[victim.pod.uid]))
+    waiting = sorted(drain.waiting, key=lambda victim: order[victim.pod.uid])
+    if not drain.one_by_one:
+        waiting.sort(key=lambda victim: is_evicted_late(victim.owner))
     last = now if drain.last_eviction_at is None else drain.last_eviction_at
     return replace(requesting(drain, Phase.EVICTING), waiting=tuple(waiting), last_eviction_at=last), ()
-
-
-def _hard_to_replace(victim: Victim) -> bool:
-    """Return whether the pod belongs to a StatefulSet or Job.
-
-    Such pods are not evicted first: pods of other controllers show sooner whether replacement pods can run.
-    """
-    return victim.controller is not None and victim.controller.kind in ("StatefulSet", "Job")
 
 
 def _with_controller(victim: Victim, event: ControllersRead) -> Victim:
@@ -248,7 +242,8 @@ def _counting(drain: Drain, plan: Plan, now: float) -> Result:
         targets=targets(plan),
         looks=drain.looks + bool(pods and (drain.landed_at is not None or not drain.looks)),
         landed_at=None,
-        placements=drain.placements + _new(plan, drain),
+        placements=_newest(plan, drain),
+        one_by_one=plan.one_by_one,
     )
     return count(drain)
 
@@ -277,9 +272,10 @@ def look_tick(drain: Drain, _: Seen, now: float) -> Result:
     return (replace(drain, retry_at=None), (LookAgain(drain.targets),)) if drain.is_due(now) else (drain, ())
 
 
-def _new(plan: Plan, drain: Drain) -> tuple[Placement, ...]:
-    known = {placement.pod.uid for placement in drain.placements}
-    return tuple(placement for placement in plan.placements if placement.pod.uid not in known)
+def _newest(plan: Plan, drain: Drain) -> tuple[Placement, ...]:
+    """Return the placements of *plan*, and those of pods that have left since an earlier plan."""
+    planned = {placement.pod.uid for placement in plan.placements}
+    return (*plan.placements, *(placement for placement in drain.placements if placement.pod.uid not in planned))
 
 
 def _pods(plan: Plan) -> tuple[PodRef, ...]:

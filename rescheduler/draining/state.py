@@ -275,6 +275,7 @@ class Drain:
     waiting: tuple[Victim, ...] = ()  #: pods to evict in later steps
     victims: Mapping[str, Victim] = field(default_factory=dict)  #: by UID: eviction requested, still on the node
     placements: tuple[Placement, ...] = ()  #: all pods to move and their forecast nodes
+    one_by_one: bool = False  #: the pods move one at a time, in the order of the last plan
     evicted: tuple[PodRef, ...] = ()  #: pods whose eviction was accepted
     targets: frozenset[str] = frozenset()  #: target nodes of the last plan
     controllers: Mapping[str, Controller] = field(default_factory=dict)  #: topmost controllers by pod UID

@@ -102,6 +102,8 @@ def _with_deletion(drain: Drain, uid: str, **changes: object) -> Drain:
 #
 # Pods of a StatefulSet are evicted one at a time, while all its other pods are Ready. Pods without a controller are not
 # recreated, so they are evicted last. No pod is evicted while pods that had replaced evicted ones are lost.
+#
+# If a pod would have no place before another one has moved, the plan says so, and one pod moves at a time in its order.
 
 
 def next_step(drain: Drain) -> tuple[Victim, ...]:
@@ -111,6 +113,8 @@ def next_step(drain: Drain) -> tuple[Victim, ...]:
     if any(victim.surge is not None for victim in drain.waiting):
         return _rolled_out(drain)
     controlled = [victim for victim in drain.waiting if victim.controller is not None]
+    if drain.one_by_one and drain.waiting:
+        return _whole_groups(drain, _next_alone(drain, drain.waiting[0]))
     if not controlled:
         return drain.waiting if _everything_runs(drain) else ()
     if unbegun := _first_victims(drain, controlled):
@@ -119,6 +123,14 @@ def next_step(drain: Drain) -> tuple[Victim, ...]:
         return ()
     steps = (_next_of_controller(drain, controller, controlled) for controller in sorted(_proven(drain)))
     return _whole_groups(drain, tuple(victim for step in steps for victim in step))
+
+
+def _next_alone(drain: Drain, first: Victim) -> tuple[Victim, ...]:
+    """Return the *first* pod in the order of the plan, once the replacement pods of those before it run."""
+    if drain.unanswered or not _all_run(drain):
+        return ()
+    allowed = _everything_runs(drain) if first.controller is None else _may_evict(drain, first)
+    return (first,) if allowed else ()
 
 
 def _whole_groups(drain: Drain, step: Sequence[Victim]) -> tuple[Victim, ...]:
@@ -276,6 +288,7 @@ def planned_again(drain: Drain, event: PlannedAgain, now: float) -> Result:
     if isinstance(event.verdict, Rejected):
         return exits.give_up(drain, _no_longer_fits(event.verdict), now)
     drain = _without_leaving(replace(drain, targets=targets(event.verdict)), event.verdict, now)
+    drain, moving = _in_plan_order(drain, event.verdict, step)
     remaining = [victim for victim in step if victim in drain.waiting]
     asked = (drain.victims.get(victim.pod.uid) for victim in step)
     again = [victim for victim in asked if victim is not None and not victim.accepted]
@@ -283,8 +296,8 @@ def planned_again(drain: Drain, event: PlannedAgain, now: float) -> Result:
         return replace(drain, unowned=why, read_at=now), ()
     drain = replace(drain, unowned_at=None)
     if again:
-        return _evict_again(drain, again, planned_at)
-    allowed = still_allowed(drain, remaining)
+        return _evict_again(drain, again, moving, planned_at)
+    allowed = still_allowed(drain, [victim for victim in remaining if victim.pod.uid in moving])
     if (waiting := vacate(drain, allowed, now)) is not None:
         return waiting
     if allowed and (surge := allowed[0].surge) is not None:
@@ -295,9 +308,22 @@ def planned_again(drain: Drain, event: PlannedAgain, now: float) -> Result:
     return _evict(drain, allowed, planned_at, now)
 
 
-def _evict_again(drain: Drain, again: Sequence[Victim], planned_at: float) -> Result:
+def _in_plan_order(drain: Drain, plan: Plan, step: Iterable[Victim]) -> tuple[Drain, frozenset[str]]:
+    """Return *drain* in the order of *plan* if pods move one at a time, and the pods of *step* that may move now."""
+    uids = frozenset(victim.pod.uid for victim in step)
+    drain = replace(drain, one_by_one=plan.one_by_one)
+    if not plan.one_by_one or any(victim.surge is not None for victim in step):
+        return drain, uids
+    order = {placement.pod.uid: index for index, placement in enumerate(plan.placements)}
+    waiting = sorted(drain.waiting, key=lambda victim: order.get(victim.pod.uid, len(order)))
+    unmoved = {victim.pod.uid for victim in chain(waiting, drain.victims.values()) if not victim.accepted}
+    first = next((uid for uid in order if uid in unmoved), "")
+    return replace(drain, waiting=tuple(waiting)), uids & {first}
+
+
+def _evict_again(drain: Drain, again: Sequence[Victim], moving: frozenset[str], planned_at: float) -> Result:
     """Request again the evictions that were rejected. Those that are not allowed any more wait for another step."""
-    allowed = still_allowed(drain, again)
+    allowed = still_allowed(drain, [victim for victim in again if victim.pod.uid in moving])
     waiting = [victim for victim in again if victim not in allowed]
     drain = dropped(drain, frozenset(victim.pod.uid for victim in waiting))
     unasked = (replace(victim, ask_at=None, ask_until=NEVER, refusals=0, last_rejection="") for victim in waiting)

@@ -222,12 +222,14 @@ class ClusterView(WatchedNodes):
             self._policy, stays=self._ends_with_node, keeping=keeping, ordered=self._circumstances().ordered - {node}
         )
 
-    def follow(self, node: str, due: Sequence[Pod], evicted: Collection[str] = ()) -> Verdict:
-        """Return whether the remaining pods of a node that is being drained still fit.
+    def follow(
+        self, node: str, due: Sequence[Pod], evicted: Collection[str] = (), step: Collection[str] = ()
+    ) -> Verdict:
+        """Return whether the remaining pods of a node that is being drained still fit, those of the next *step* first.
 
         The replacement pods of *due*, which are evicted pods, are placed as well.
         """
-        return self._planner.follow(node, self._draining(node), due, evicted)
+        return self._planner.follow(node, self._draining(node), due, evicted, step)
 
     def _draining(self, node: str) -> Circumstances:
         """Return the circumstances for a node that is being drained: its own cooldown and vetoes do not count."""

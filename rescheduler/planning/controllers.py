@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from predicates.objects import FailurePolicy, FailureRule, JobCounts, Pod
+from predicates.objects import FailurePolicy, FailureRule, JobCounts, OwnerReference, Pod
 
 
 class Controller(msgspec.Struct, frozen=True, order=True):
@@ -29,6 +29,15 @@ class Controller(msgspec.Struct, frozen=True, order=True):
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.kind}/{self.name}"
+
+
+#: Kinds of owners whose pods are evicted after those of others.
+_LATE: Final = ("StatefulSet", "Job")
+
+
+def is_evicted_late(owner: OwnerReference | None) -> bool:
+    """Return whether pods of *owner* are evicted after others: others show sooner whether replacement pods can run."""
+    return owner is not None and owner.kind in _LATE
 
 
 class Disruption(enum.Enum):

@@ -152,13 +152,19 @@ class Planner:
         return tuple(shared.quotas.blockers(pods, [shared.replacements.of(pod) for pod in pods], quotas, surges))
 
     def follow(
-        self, node: str, circumstances: Circumstances, due: Sequence[Pod], evicted: Collection[str] = ()
+        self,
+        node: str,
+        circumstances: Circumstances,
+        due: Sequence[Pod],
+        evicted: Collection[str] = (),
+        step: Collection[str] = (),
     ) -> Verdict:
         """Plan the pods left on *node* together with the replacement pods of *due*, and return the verdict.
 
-        *evicted* are UIDs of pods that this drain has evicted: they count as gone even if the snapshot still has them.
-        Budgets are not checked here; the eviction API rejects evictions that they do not allow. Replicas that must stay
-        on on-demand nodes are checked.
+        *step* are UIDs of the pods that the drain evicts next. If they cannot move before the others, the plan is to
+        move one pod at a time in its order. *evicted* are UIDs of pods that this drain has evicted: they count as gone
+        even if the snapshot still has them. Budgets are not checked here; the eviction API rejects evictions that they
+        do not allow. Replicas that must stay on on-demand nodes are checked.
         """
         shared = self.round(circumstances).during_drain(evicted).removing([node])
         if (rejected := _not_on_demand(node, shared)) is not None:
@@ -190,7 +196,8 @@ class Planner:
             left = [(pod, row) for pod, row in placed if pod.key in waiting]
             for pod, row in arrived:
                 trial.place(pod.cls, row)
-            verdict = moved_in_steps(candidate, left, Attempt(shared, shared.remaining(), trial, Effort(0)))
+            first = {pod.key for pod in remaining_pods if pod.uid in step}
+            verdict = moved_in_steps(candidate, left, Attempt(shared, shared.remaining(), trial, Effort(0)), first)
         if isinstance(verdict, Rejected):
             return verdict
         return replace(verdict, placements=(*new_plan(candidate, arrived, shared).placements, *verdict.placements))

@@ -322,13 +322,16 @@ def carry_out(candidate: Candidate, placed: Sequence[tuple[Pod, int]], attempt: 
     return new_plan(candidate, placed, shared)
 
 
-def moved_in_steps(candidate: Candidate, placed: Sequence[tuple[Pod, int]], attempt: Attempt) -> Verdict:
+def moved_in_steps(
+    candidate: Candidate, placed: Sequence[tuple[Pod, int]], attempt: Attempt, first: Collection[str] = ()
+) -> Verdict:
     """Return the plan whose pods move to these rows, or others, in the steps of a drain, or the pod that cannot move.
 
-    The pods must still be on their node in the trial, which contains the moves of the plan afterwards.
+    *first* are the keys of the pods of the next step, if that is known. The pods must still be on their node in the
+    trial, which contains the moves of the plan afterwards.
     """
     surges = [surge.keys for surge in candidate.surges]
-    moved = move_in_steps(attempt.shared.room, attempt.trial, candidate.row, placed, surges)
+    moved = move_in_steps(attempt.shared.room, attempt.trial, candidate.row, placed, surges, first)
     if isinstance(moved, StuckInSteps):
         return Rejected(candidate.node, (_cannot_move(moved),))
     return replace(new_plan(candidate, moved.placed, attempt.shared), one_by_one=moved.one_by_one)

@@ -23,6 +23,7 @@ from tests.draining.stories import (
     RUNS,
     WEB,
     A,
+    B,
     Story,
     Workload,
     begun,
@@ -124,6 +125,17 @@ class TestEvictionsThatAreRequestedAgainLater:
         drain = self.after([(67, PlannedAgain(NO_ROOM), REOPENED)])
         assert drain.failure is not None
         assert (drain.failure.why, drain.evicted) == (Why.TARGET_LOST, ())
+
+    def test_another_pod_has_to_move_first(self) -> None:
+        other_order = replace(PLAN, placements=PLAN.placements[::-1], one_by_one=True)
+        story: Story = [
+            (67, PlannedAgain(other_order), ()),
+            (68, seen("a b", RUNS), (planning(),)),
+            (68, PlannedAgain(other_order), ()),
+            (69, seen("a b", RUNS), (planning(),)),
+            (69, PlannedAgain(other_order), (Evict(B),)),
+        ]
+        assert [victim.pod for victim in self.after(story).waiting] == [A]
 
     def test_their_owner_is_gone(self) -> None:
         gone = read(WEB, web=WEB.state(exists=False))

@@ -35,15 +35,15 @@ from tests.draining.stories import (
 Counts = Mapping[Workload, Replicas]
 
 
-def steps(drain_plan: Plan, *workloads: Workload, running_as: Counts | None = None) -> list[str]:
-    """Return the pods of each step, if every replacement pod is Ready immediately."""
+def steps(drain_plan: Plan, *workloads: Workload, running_as: Counts | None = None, again: Plan = EMPTY) -> list[str]:
+    """Return the pods of each step, if every replacement pod is Ready immediately. *again* is the plan of each step."""
     drain, done, now = begun(drain_plan, *workloads), list[str](), 5.0
     replicas = running_as or {each: each.running for each in workloads}
     while drain.phase is Phase.EVICTING and now < 60:
         present = " ".join(victim.pod.uid for victim in drain.waiting)
         drain, actions = transitions.step(drain, seen(present, replicas), now)
         if any(isinstance(action, PlanAgain) for action in actions):
-            drain, evictions = transitions.step(drain, PlannedAgain(EMPTY), now)
+            drain, evictions = transitions.step(drain, PlannedAgain(again), now)
             pods = [action.pod for action in evictions if isinstance(action, Evict)]
             for pod in pods:
                 drain, _ = transitions.step(drain, EvictionAccepted(pod.uid), now)
@@ -120,6 +120,20 @@ TABLE: dict[str, tuple[tuple[Workload, ...], str, list[str]]] = {
 @pytest.mark.parametrize(("workloads", "bare", "expected"), TABLE.values(), ids=TABLE)
 def test_pods_are_evicted_in_these_steps(workloads: tuple[Workload, ...], bare: str, expected: list[str]) -> None:
     assert steps(plan(*workloads, bare=bare), *workloads) == expected
+
+
+def test_pods_that_have_a_place_in_one_order_only_move_in_it() -> None:
+    """Also if a pod of a StatefulSet comes first, which would come last otherwise."""
+    db, web = workload("db", "b1", kind="StatefulSet"), workload("web", *pods("a", 3))
+    ordered = replace(plan(db, web), one_by_one=True)
+    assert steps(ordered, db, web, again=ordered) == ["b1", "a1", "a2", "a3"]
+
+
+def test_a_step_whose_pods_have_no_place_yet_gives_way_to_the_first_pod_of_the_new_plan() -> None:
+    """The plan of the step shows that another pod has to move first."""
+    db, web = workload("db", "b1", kind="StatefulSet"), workload("web", *pods("a", 3))
+    ordered = replace(plan(db, web), one_by_one=True)
+    assert steps(plan(db, web), db, web, again=ordered) == ["", "b1", "a1", "a2", "a3"]
 
 
 def together(drain_plan: Plan, *groups: str) -> Plan:

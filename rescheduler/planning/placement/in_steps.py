@@ -10,7 +10,7 @@ still a pod beside which the replacement pod must run, so that it is not the fir
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final
@@ -24,6 +24,7 @@ from predicates.objects import Pod, PodClass
 from predicates.plugins import pods
 from predicates.plugins.pods import reaches_other_nodes
 from predicates.snapshot import Snapshot, Trial
+from rescheduler.planning.controllers import is_evicted_late
 from rescheduler.planning.placement.packing import Placed, Room, shortage
 
 #: A group of pods that are evicted together.
@@ -53,11 +54,17 @@ def order_matters(pods: Iterable[Pod], snapshot: Snapshot) -> bool:
 
 
 def move_in_steps(
-    room: Room, trial: Trial, row: int, placed: Sequence[tuple[Pod, int]], surges: Sequence[Sequence[str]] = ()
+    room: Room,
+    trial: Trial,
+    row: int,
+    placed: Sequence[tuple[Pod, int]],
+    surges: Sequence[Sequence[str]] = (),
+    first: Collection[str] = (),
 ) -> Moved | StuckInSteps:
     """Move the pods of the node in *row* to the rows of *placed*, or to other targets, as the drain would.
 
     *surges* are the keys of pods that are moved together before the others, and stay until all of them have a place.
+    *first* are the keys of the pods of the next step, if that is known.
     All pods must still be on the node in *trial*. Afterwards the node is drained in *trial*, or, if a pod is stuck,
     *trial* is unchanged.
     """
@@ -66,7 +73,9 @@ def move_in_steps(
     surging = {key for keys in surges for key in keys}
     moves = _Moves(room, trial, placed)
     evicted = [pod for pod, _ in placed if pod.key not in surging]
-    stuck = moves.surge(surges) or moves.in_waves(eviction_steps(evicted))
+    step = tuple(pod for pod in evicted if pod.key in first)
+    steps = [step, *eviction_steps([pod for pod in evicted if pod.key not in first])]
+    stuck = moves.surge(surges) or moves.in_waves(filter(None, steps))
     if stuck is None:
         return Moved(moves.placed)
     trial.revert(mark)
@@ -162,8 +171,9 @@ def eviction_steps(pods: Sequence[Pod]) -> list[Step]:
 
     One pod; one pod of each other namespace; one pod of each other owner, in steps of 1, 2, 4, … owners; then the rest
     of each owner in steps of 1, 2, 4, … pods, or one at a time for a StatefulSet; last the pods without a controller.
+    Among these, StatefulSets and Jobs come last.
     """
-    owned = [pod for pod in pods if pod.owner is not None]
+    owned = sorted((pod for pod in pods if pod.owner is not None), key=lambda pod: is_evicted_late(pod.owner))
     orphans = tuple(pod for pod in pods if pod.owner is None)
     steps: list[Step] = [(owned[0],)] if owned else []
     begun = {_owner(pod) for pod in owned[:1]}
@@ -234,6 +244,7 @@ class _Moves:
         """Move one pod at a time, in an order in which each has a place. Return whether there is such an order."""
         placed = {pod.key for pod, _ in self.placed}
         waiting = [pod for pod, _ in self._planned if pod.key not in placed]
+        waiting.sort(key=lambda pod: (pod.owner is None, is_evicted_late(pod.owner)))
         while waiting:
             movable = next((pod for pod in waiting if self._moves(pod)), None)
             if movable is None:

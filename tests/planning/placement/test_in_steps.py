@@ -131,6 +131,26 @@ def test_pods_that_only_have_a_place_in_one_order_are_moved_one_by_one() -> None
         assert [placement.pod.name for placement in plan.placements] == ["a-1", "a-2", "b-1"]
 
 
+def test_pods_that_follow_one_of_a_statefulset_move_after_it() -> None:
+    """Waves would take pods of StatefulSets last."""
+    cache = pod("cache-0", "od", owner="StatefulSet", labels={"app": "cache"})
+    objects = [OD, node("s"), app("app-1", "app", affinity=seeks("cache")), cache]
+    for plan in verdicts(objects):
+        assert isinstance(plan, Plan)
+        assert plan.one_by_one
+        assert [placement.pod.name for placement in plan.placements] == ["cache-0", "app-1"]
+
+
+def test_the_next_step_is_planned_as_it_is_and_if_it_has_no_place_in_another_order() -> None:
+    cluster = snapshot([OD, node("s"), app("app", "app", affinity=seeks("cache")), app("cache", "cache")])
+    uids = {each.name: each.uid for each in cluster.pods.values()}
+    for step, alone in (("cache", False), ("app", True)):
+        plan = Planner(cluster, Policy()).follow("od", CIRCUMSTANCES, (), step={uids[step]})
+        assert isinstance(plan, Plan)
+        assert plan.one_by_one is alone
+        assert [placement.pod.name for placement in plan.placements] == ["cache", "app"]
+
+
 OF_PROFILE: Final = replace(default_profile(NEWEST), spread_defaults=(TopologySpreadConstraint(1, ZONE, HARD),))
 #: As a constraint of the pods, and as one of their profile.
 OVER_ZONES: dict[str, tuple[dict[str, Any], Scheduler]] = {
