@@ -1,6 +1,7 @@
 """All filter plugins on one snapshot, with cached results, which follow the changes of nodes."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeAlias
 
@@ -61,7 +62,7 @@ class LocalResult:
         "_touched_at",
         "candidates",
         "mask",
-        "row_checks",
+        "rejects_row",
         "states",
     )
 
@@ -69,9 +70,8 @@ class LocalResult:
         self._snapshot = snapshot
         self.states = states
         #: Of plugins with scope PODS only: a trial cannot change the results of those with scope NODE.
-        self.row_checks = tuple(
-            plugin.rejects_row(state, snapshot) for plugin, state in states if plugin.scope is Scope.PODS
-        )
+        of_pods = tuple([each for each in states if each[0].scope is Scope.PODS])
+        self.rejects_row = _any_of(of_pods, snapshot) or _never
         self._revision = self._epoch = -1
         self._node_changes = self._pod_changes = self._removals = 0  #: how much of each change log is included
         self._dirty: frozenset[int] = frozenset()  #: rows that were evaluated while a trial had touched them
@@ -117,6 +117,10 @@ class LocalResult:
             self._touched_at = at
         return True
 
+    def is_selected(self, targets: Targets) -> bool:
+        """Return whether the result is exact and the *targets* that it accepts are selected."""
+        return self._targets is targets and self._revision == self._snapshot.revision and self._touches_dirty()
+
     def select(self, targets: Targets) -> None:
         """Make the result exact, and select the *targets* that it accepts as candidates."""
         self.update()
@@ -138,13 +142,13 @@ class LocalResult:
 
     def fitting_one_by_one(self) -> Iterator[int]:
         """Yield the selected candidates that accept the pod in the current trial, in order."""
-        touched, stale = self._snapshot.touched, self._revision != self._snapshot.revision
+        touched, stale, rejects = self._snapshot.touched, self._revision != self._snapshot.revision, self.rejects_row
         position = self._known_filled()
         while position < len(self.candidates):
             if position >= len(self._listed):
                 self._listed += self.candidates[len(self._listed) :][:_LISTED].tolist()
             for row in islice(self._listed, position, None):
-                if not (stale or row in touched) or not any_rejects(self.row_checks, row):
+                if not (stale or row in touched) or not rejects(row):
                     yield row
                 elif position == self._filled:
                     self._filled += 1
@@ -193,12 +197,24 @@ class LocalResult:
     def rejects(self, row: int) -> bool:
         """Return whether *row*, which the mask accepts, rejects a pod in the current trial."""
         changed = row in self._snapshot.touched or self._revision != self._snapshot.revision
-        return changed and any_rejects(self.row_checks, row)
+        return changed and self.rejects_row(row)
+
+
+def _never(_: int) -> bool:
+    return False
+
+
+def _any_of(states: States, snapshot: Snapshot) -> RejectsRow | None:
+    """Return a function that evaluates all plugins for single rows; None if there are none."""
+    checks = [plugin.rejects_row(state, snapshot) for plugin, state in states]
+    if len(checks) <= 1:
+        return checks[0] if checks else None
+    return partial(any_rejects, tuple(checks))
 
 
 def any_rejects(row_checks: Iterable[RejectsRow], row: int) -> bool:
     """Return whether any of the checks rejects *row*."""
-    for rejects in row_checks:  # noqa: SIM110 - called for every pod: a generator costs more than most checks
+    for rejects in row_checks:  # noqa: SIM110 - called for many pods: a generator costs more than most checks
         if rejects(row):
             return True
     return False
@@ -219,22 +235,43 @@ _MAX_SINGLE_CHECKS: Final = 12
 class _ClassFilter:
     """The filter for the pods of one class: the cached result, and the plugins that depend on the whole cluster."""
 
-    __slots__ = ("_row_checks", "_snapshot", "cluster_states", "local")
+    __slots__ = ("_cluster_states", "_concerning", "_rejects_row", "_snapshot", "_ties", "local")
 
     def __init__(self, local: LocalResult, cluster_states: States, snapshot: Snapshot) -> None:
         self.local = local
-        self.cluster_states = cluster_states
-        self._row_checks = tuple(plugin.rejects_row(state, snapshot) for plugin, state in cluster_states)
+        self._cluster_states = cluster_states
         self._snapshot = snapshot
+        self._ties = -1  #: ``snapshot.ties`` when the following were chosen
+        self._concerning: States = ()  #: those of the plugins that can reject a node
+        self._rejects_row: RejectsRow | None = None  #: whether one of them rejects a row; None if there are none
+
+    @property
+    def cluster_states(self) -> States:
+        """The plugins that depend on the whole cluster, as far as they can reject a node."""
+        if self._ties != self._snapshot.ties:
+            self._choose()
+        return self._concerning
+
+    def _choose(self) -> None:
+        snapshot = self._snapshot
+        self._concerning = tuple(
+            [each for each in self._cluster_states if (may := each[0].concerns) is None or may(each[1], snapshot)]
+        )
+        self._rejects_row = _any_of(self._concerning, snapshot)
+        self._ties = snapshot.ties
 
     def first(self, targets: Targets) -> int | None:
         """Return the first of *targets* that accepts a pod in the current trial, or None."""
         local = self.local
         if not local.is_sufficient_for(targets):
             local.select(targets)
+        if self._ties != self._snapshot.ties:
+            self._choose()
+        if (rejects := self._rejects_row) is None:
+            return next(local.fitting_one_by_one(), None)
         tries = _MAX_SINGLE_CHECKS
         for row in local.fitting_one_by_one():
-            if not any_rejects(self._row_checks, row):
+            if not rejects(row):
                 return row
             tries -= 1
             if not tries:
@@ -246,7 +283,10 @@ class _ClassFilter:
 
     def still_fits(self, row: int) -> bool:
         """Return whether *row*, which accepted the class before, accepts it in the current trial."""
-        return not any_rejects(self.local.row_checks, row) and not any_rejects(self._row_checks, row)
+        if self._ties != self._snapshot.ties:
+            self._choose()
+        rejects = self._rejects_row
+        return not self.local.rejects_row(row) and (rejects is None or not rejects(row))
 
     def fitting(self) -> Iterator[int]:
         """Yield the selected targets that accept a pod in the current trial, in order."""
@@ -298,8 +338,10 @@ class Filters:
 
     def refresh(self, pods: Iterable[PodClass]) -> None:
         """Update the cached results of these classes. This is cheapest when no trial has touched any rows."""
-        for pod in dict.fromkeys(pods):
-            self._class_filter(pod).local.update()
+        for pod in pods:
+            local = self._class_filter(pod).local
+            if not local.is_exact:
+                local.update()
 
     def fits(self, pod: PodClass, row: int) -> bool:
         """Return whether *row* accepts a pod of the class in the current trial; evaluates all plugins."""
@@ -333,7 +375,8 @@ class Filters:
         Further placements cannot change that, nor can evictions from other nodes.
         """
         local = self._class_filter(pod).local
-        local.select(targets)
+        if not local.is_selected(targets):
+            local.select(targets)
         return not len(local.candidates)
 
     def local(self, pod: PodClass) -> LocalResult:

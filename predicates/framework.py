@@ -54,7 +54,8 @@ class Plugin:
     ``pre_filter`` returns the part of a pod class that the result depends on (the plugin's state), or None if the
     plugin does not apply to such pods (Skip). ``filter`` takes that state and the rows to evaluate; it returns None
     if it rejects none of them. ``row_filter`` is an optional faster path for single rows: it takes the state and
-    returns a function that evaluates one row at the time of the call.
+    returns a function that evaluates one row at the time of the call. ``concerns`` returns whether the plugin can
+    reject any node for pods with this state, as long as ``Snapshot.ties`` stays the same; without it, it may.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Plugin:
     pre_filter: Callable[[PodClass], Hashable | None]
     filter: Callable[[Any, Snapshot, Rows], Rejections | None]
     row_filter: Callable[[Any, Snapshot], RejectsRow] | None = None
+    concerns: Callable[[Any, Snapshot], bool] | None = None
 
     def rejects_row(self, state: Any, snapshot: Snapshot) -> RejectsRow:
         """Return a function that evaluates single rows of *snapshot* for pods with this *state*."""

@@ -64,6 +64,7 @@ class PlacementState:
         self.nodes = NodeTable()
         self.revision = 0  #: incremented by each change, except for changes in a trial that are not kept
         self.epoch = 0  #: incremented when all caches are invalid
+        self.ties = 0  #: incremented when pods of more classes may depend on other pods; also by each new epoch
         self.node_changes: list[int] = []  #: log of this epoch: rows whose Node, CSINode or VolumeAttachments changed
         self.pod_changes: list[int] = []  #: log of this epoch: rows whose pods changed
         self.pod_removals: list[int] = []  #: log of this epoch: rows from which pods were removed
@@ -80,6 +81,7 @@ class PlacementState:
         """Invalidate all caches."""
         self.revision += 1
         self.epoch += 1
+        self.ties += 1
         self.node_changes.clear()
         self.pod_changes.clear()
         self.pod_removals.clear()
@@ -304,7 +306,8 @@ class TrialState(PlacementState):
 
     def _place(self, pod: PodClass, row: int, delta: int) -> None:
         """Add a new pod of the class to *row* (delta = +1), or remove it again (delta = -1)."""
-        effects, has_claims = self._effects_of(pod, self.labels_added_on(row)), bool(pod.claims)
+        effects = self._effects_of(pod, self.nodes.bound_labels[row] if self._bound_effects else ())
+        has_claims = bool(pod.claims)
         if has_claims:
             self._assume(effects.pod, row, delta)
         self._move((effects,), effects.vector, row, delta, has_claims=has_claims)

@@ -132,6 +132,8 @@ class TopologyIndex:
         """Return the counters that count pods of the class, or None if that is not known."""
         if (watchers := self._watchers.get(pod)) is None:
             return None
+        if not watchers.callbacks:
+            return ()
         # The callbacks are methods of counters, except for those of a dropped class.
         counters = [getattr(each, "__self__", None) for each in watchers.callbacks]
         return None if None in counters else cast("list[PodCounter]", counters)
@@ -169,6 +171,7 @@ class TopologyIndex:
             counter = self._counters[term] = PodCounter()
             self._existing_terms.add(term, term.broadest_selector)
             self.term_count += 1
+            self._snapshot.ties += 1
         return counter
 
     def _add_pod_set(self, pods: PodSet) -> PodCounter:

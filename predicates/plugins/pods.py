@@ -192,7 +192,13 @@ def _first(codes: _Codes | None, later: _Codes) -> _Codes:
     return later if codes is None else np.where(codes, codes, later)
 
 
-INTER_POD_AFFINITY: Final = Plugin("InterPodAffinity", Scope.CLUSTER, _pre_filter, _filter, _row_filter)
+def _concerns(pod: PodClass, snapshot: Snapshot) -> bool:
+    """Return whether the class has terms, or placed pods have had terms that match it."""
+    state = _state(pod, snapshot.index(TopologyIndex))
+    return bool(state.error or state.affinity_counts or state.all_anti_affinity_counts)
+
+
+INTER_POD_AFFINITY: Final = Plugin("InterPodAffinity", Scope.CLUSTER, _pre_filter, _filter, _row_filter, _concerns)
 
 
 # PodTopologySpread: hard topology spread constraints must hold (``podtopologyspread/filtering.go``).

@@ -182,7 +182,8 @@ class Budgets:
 
     def of(self, pod: Pod) -> tuple[str, ...]:
         """Return the keys of the budgets that select *pod*. Pods with equal labels share the result."""
-        return self.of_class(pod.cls, pod.added_labels)
+        keys = None if self._select_added else self._keys_by_class.get(pod.cls)
+        return self.of_class(pod.cls, pod.added_labels) if keys is None else keys
 
     def of_class(self, cls: PodClass, added_labels: LabelPairs) -> tuple[str, ...]:
         """Return the keys of the budgets that select pods of the class whose API server labels are *added_labels*."""

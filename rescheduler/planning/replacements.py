@@ -99,6 +99,10 @@ class _Template(NamedTuple):
     admitted: bool = False  #: whether the template is what a dry run returned, with everything that admission adds
 
 
+#: Stands for a template that was not looked for yet.
+_UNREAD: Final = _Template(PodTemplate(), revised=False)
+
+
 @dataclass(frozen=True, slots=True)
 class _Admission:
     """What decides about the resources of a new pod, besides its template."""
@@ -204,8 +208,6 @@ class Replacements:
         return (pod for pod in pods if pod.owner is not None and self._template(pod) is None)
 
     def _forget_old(self) -> None:
-        if self._changes == self._snapshot.changes:
-            return
         self._changes = self._snapshot.changes
         versions = self._snapshot.versions
         version = (
@@ -226,10 +228,11 @@ class Replacements:
         return found if isinstance(found, Workload | StatefulSet) and _is(found.metadata, owner.uid) else None
 
     def _template(self, pod: Pod) -> _Template | None:
-        self._forget_old()
+        if self._changes != self._snapshot.changes:
+            self._forget_old()
         key = pod.namespace, pod.owner
-        if key in self._templates:
-            return self._templates[key]
+        if (known := self._templates.get(key, _UNREAD)) is not _UNREAD:
+            return known
         workload = self._workload(pod)
         found = None if workload is None else self._template_of(workload, pod)
         if not isinstance(workload, StatefulSet):

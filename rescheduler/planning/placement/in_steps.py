@@ -204,9 +204,8 @@ class _Moves:
         self._planned = planned
         self._row_of = {pod.key: row for pod, row in planned}
         self._dependent: dict[PodClass, bool] = {}
-        self._near: dict[
-            str, npt.NDArray[np.intp]
-        ] = {}  #: by pod: the targets beside its predecessor, if it must run there
+        #: By pod: the targets beside its predecessor, if it must run there.
+        self._near: dict[str, npt.NDArray[np.intp]] = {}
         self._moved_elsewhere = False  #: whether a pod was placed on another row than planned
         self.placed: Placed = []
 

@@ -236,10 +236,8 @@ class PodRules:
 
         *pod* must not be finished; snapshots contain no finished pods.
         """
-        for step in self._steps(pod):
-            if (result := self._result(step, pod)) is not None:
-                return result if isinstance(result, Fate) else _about(pod, result)
-        return Fate.MOVES
+        result = next(self._decisions(pod), Fate.MOVES)
+        return result if isinstance(result, Fate) else _about(pod, result)
 
     def blockers(self, pod: Pod) -> tuple[Blocker, ...]:
         """Return all blockers of evicting *pod*, in the order of the rules; the first is the one of :meth:`fate`.
@@ -247,14 +245,12 @@ class PodRules:
         Rules after one that allows the eviction are ignored, and a pod that is being deleted has no further blockers.
         """
         blockers: list[Blocker] = []
-        for step in self._steps(pod):
-            result = self._result(step, pod)
+        for result in self._decisions(pod):
             if isinstance(result, Fate):
                 break
-            if result is not None:
-                blockers.append(_about(pod, result))
-                if pod.cls.terminating:
-                    break
+            blockers.append(_about(pod, result))
+            if pod.cls.terminating:
+                break
         return tuple(blockers)
 
     def _steps(self, pod: Pod) -> tuple[_Step, ...]:
@@ -273,13 +269,16 @@ class PodRules:
             elif rule.when is None or rule.when(cls):
                 yield step
 
-    def _result(self, step: _Step, pod: Pod) -> Result:
-        rule, result = step
-        if result is not None:
-            return result
-        if rule.annotations and rule.annotations.isdisjoint(pod.annotations):
-            return None
-        return rule.function(pod, self.facts) if rule.kind is Kind.POD else rule.function(pod, self.facts, self.now)
+    def _decisions(self, pod: Pod) -> Iterator[Fate | Blocker]:
+        """Yield the results of the rules that have one, in the order of the rules."""
+        facts, now = self.facts, self.now
+        for rule, result in self._steps(pod):
+            if result is not None:
+                yield result
+            elif not rule.annotations or not rule.annotations.isdisjoint(pod.annotations):
+                found = rule.function(pod, facts) if rule.kind is Kind.POD else rule.function(pod, facts, now)
+                if found is not None:
+                    yield found
 
 
 def pod_rules(rules: Iterable[Rule], facts: Facts, now: Now) -> PodRules:
