@@ -8,7 +8,7 @@ only, so that the result is reproducible.
 
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
 
@@ -58,14 +58,25 @@ class Forecast:
     nodes: Mapping[str, str]  #: by pod key: its node in the first play, in the order of scheduling
     landing: Landing  #: of the first play
     returning: int  #: number of pods that returned to nodes that are not spot, in the play with the fewest
-    stuck: Mapping[str, int]  #: by pod key: in how many plays it was unschedulable
+    stuck: Mapping[str, int]  #: by pod key: in how many plays no spot node accepted it
     returned: Mapping[str, int]  #: by pod key: in how many plays it returned to the drained node
     plays: int
 
     @property
     def robust(self) -> bool:
-        """Return whether every pod was schedulable in every play."""
+        """Return whether spot nodes accepted every pod in every play. The drain ends if the others do not fit them."""
         return not self.stuck
+
+
+@dataclass(slots=True)
+class _Play:
+    """One simulation: the rows of the pods that the scheduler has bound, by key."""
+
+    rows: dict[str, int] = field(default_factory=dict)
+    without_spot: set[str] = field(default_factory=set)  #: of these, pods that no spot node accepted
+
+    def is_stuck(self, pod: Pod) -> bool:
+        return pod.key not in self.rows or pod.key in self.without_spot
 
 
 class Forecaster:
@@ -84,7 +95,7 @@ class Forecaster:
     def forecast(self, plan: Plan, *, until_stuck: bool = False, most_plays: int = PLAYS) -> Forecast:
         """Return the forecast of *plan*, which must match the current snapshot, including an open trial.
 
-        With *until_stuck*, the simulation ends after the first play in which a pod was unschedulable.
+        With *until_stuck*, the simulation ends after the first play in which no spot node accepted a pod.
         """
         running = self._running(plan)
         pods = [self._replacements.of(pod) for pod in running]
@@ -97,10 +108,10 @@ class Forecaster:
             trial.drain(row)
             if not in_steps:
                 trial.evict(*(pod for pod in running if pod.uid not in surging))
-            plays: list[Mapping[str, int]] = []
+            plays: list[_Play] = []
             for number in range(most_plays):
                 plays.append(self._play(plan, number, pods, trial, groups, in_steps=in_steps))
-                if until_stuck and len(plays[-1]) < len(pods):
+                if until_stuck and any(map(plays[-1].is_stuck, pods)):
                     break
         return self._summed_up(pods, plays, row)
 
@@ -171,7 +182,7 @@ class Forecaster:
 
     def _play(
         self, plan: Plan, number: int, pods: Sequence[Pod], trial: Trial, groups: Sequence[Step], *, in_steps: bool
-    ) -> dict[str, int]:
+    ) -> _Play:
         """Simulate the plan once, with the drain's own steps if *in_steps*. Otherwise the pods are already evicted.
 
         The pods that *groups* replace stay until all new ones of their group are scheduled.
@@ -179,44 +190,44 @@ class Forecaster:
         rng = np.random.default_rng([zlib.crc32(plan.node.encode()), number])
         scheduler = SimulatedScheduler(self._snapshot, self._filters, self._order, rng)
         mark = trial.savepoint()
-        rows: dict[str, int] = {}
+        play = _Play()
         if not in_steps:
-            self._schedule(_in_order(pods, number, rng), scheduler, trial, rows)
+            self._schedule(_in_order(pods, number, rng), scheduler, trial, play)
         rolled_out = {pod.key for group in groups for pod in group}
         for group in groups if in_steps else ():
-            self._schedule(_in_order(group, number, rng), scheduler, trial, rows)
+            self._schedule(_in_order(group, number, rng), scheduler, trial, play)
             known = (self._snapshot.pods.get(pod.key) for pod in group)
             trial.evict(*(pod for pod in known if pod is not None))
         others = [pod for pod in pods if pod.key not in rolled_out]
         for step in _steps(plan, others) if in_steps else ():
             trial.evict(*(self._snapshot.pods[pod.key] for pod in step))
-            self._schedule(_in_order(step, number, rng), scheduler, trial, rows)
+            self._schedule(_in_order(step, number, rng), scheduler, trial, play)
         trial.revert(mark)
-        return rows
+        return play
 
-    def _schedule(
-        self, waiting: list[Pod], scheduler: "SimulatedScheduler", trial: Trial, rows: dict[str, int]
-    ) -> None:
+    def _schedule(self, waiting: list[Pod], scheduler: "SimulatedScheduler", trial: Trial, play: _Play) -> None:
         """Bind the *waiting* pods. Pods that do not fit are tried again after the others, until no more of them fit."""
         while waiting:
             left = []
             for pod in waiting:
                 if (row := scheduler.choose(pod)) is None:
                     left.append(pod)
-                else:
-                    trial.place(pod.cls, row)
-                    rows[pod.key] = row
+                    continue
+                if not self._spot[row] and not (self._filters.feasible(pod.cls) & self._spot).any():
+                    play.without_spot.add(pod.key)
+                trial.place(pod.cls, row)
+                play.rows[pod.key] = row
             if len(left) == len(waiting):
                 break
             waiting = left
 
-    def _summed_up(self, pods: Sequence[Pod], plays: Sequence[Mapping[str, int]], drained: int) -> Forecast:
-        returned = {pod.key: sum(rows.get(pod.key) == drained for rows in plays) for pod in pods}
-        stuck = {pod.key: sum(pod.key not in rows for rows in plays) for pod in pods}
-        landings = [self._landing(rows) for rows in plays]
+    def _summed_up(self, pods: Sequence[Pod], plays: Sequence[_Play], drained: int) -> Forecast:
+        returned = {pod.key: sum(play.rows.get(pod.key) == drained for play in plays) for pod in pods}
+        stuck = {pod.key: sum(play.is_stuck(pod) for play in plays) for pod in pods}
+        landings = [self._landing(play.rows) for play in plays]
         names = self._snapshot.nodes.names
         return Forecast(
-            nodes={key: names[row] for key, row in plays[0].items()},
+            nodes={key: names[row] for key, row in plays[0].rows.items()},
             landing=landings[0],
             returning=min(landing.on_demand for landing in landings),
             stuck={key: times for key, times in stuck.items() if times},
@@ -320,7 +331,7 @@ def objection(plan: Plan, forecast: Forecast, *, allow_fragile: bool, allow_retu
         worst = max(forecast.stuck.values())
         detail = (
             f"the scheduler would probably choose other nodes than the plan: {len(forecast.stuck)} of {pods} pods "
-            f"({_named(forecast.stuck)}) were unschedulable in up to {worst} of {forecast.plays} simulations"
+            f"({_named(forecast.stuck)}) fit no spot node in up to {worst} of {forecast.plays} simulations"
         )
         return Blocker(Reason.FRAGILE, detail)
     if 2 * forecast.returning > pods and not allow_returning:

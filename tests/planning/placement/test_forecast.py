@@ -39,6 +39,17 @@ CASES: dict[str, tuple[list[Manifest], bool, Landing]] = {
     "plenty of room": ([node("s1"), node("s2"), pod("a", "od"), pod("b", "od")], True, Landing(2, 0)),
     # In plan order, with the larger pod first, both fit; in reverse order they do not.
     "a tight plan depends on the choice of nodes": ([*TIGHT, *two("od")], False, Landing(2, 0)),
+    # The drain ends when no spot node accepts a pod that is left, although the scheduler would bind it elsewhere.
+    "a tight plan, with room on another on-demand node": (
+        [
+            node("stay", ON_DEMAND, cpu="32", taints=SOFT),
+            *TIGHT,
+            pod("a", "od", cpu="2", **STAYS_ON_SPOT),
+            pod("b", "od", cpu="3"),
+        ],
+        False,
+        Landing(2, 0),
+    ),
     "the pod with the higher priority is scheduled first": (
         [
             node("s1", cpu="3"),
@@ -109,8 +120,8 @@ def test_a_fragile_plan_is_rejected_and_the_next_node_is_planned() -> None:
     assert [(plan.node, plan.robust) for plan in planning.plans] == [("od2", True)]
     (blocker,) = planning.rejected[0].blockers
     assert blocker.detail == (
-        "the scheduler would probably choose other nodes than the plan: 1 of 2 pods (default/b-od1) were "
-        "unschedulable in up to 1 of 2 simulations"
+        "the scheduler would probably choose other nodes than the plan: 1 of 2 pods (default/b-od1) "
+        "fit no spot node in up to 1 of 2 simulations"
     )
     assert planner.look_again("od1", CIRCUMSTANCES) == planning.rejected[0]
     shown = {verdict.node: verdict for verdict in planner.plan_each(CIRCUMSTANCES).verdicts}["od1"]
