@@ -456,9 +456,13 @@ def reopen_overdue(node: str, limits: Limits, debts: tuple[Debt, ...], why: str)
 
 
 def await_end(drain: Drain, limits: Limits, now: float) -> Result:
-    """Continue the handed-over *drain* with *limits*: check whether the terminated machine is gone."""
-    begun = replace(drain, limits=limits, phase=Phase.REMOVING, retry_at=None, deadline=now + limits.removal)
-    return replace(begun, renew_at=now + RENEW_INTERVAL), removing.order(begun, again=True)
+    """Continue the handed-over *drain* with *limits*: check whether the terminated machine is gone.
+
+    The request follows the first look at the watched state: pods may have been preempted since the drain was handed
+    over, and the first request may not have been sent.
+    """
+    begun = replace(drain, limits=limits, phase=Phase.REMOVING, retry_at=now, deadline=now + limits.removal)
+    return replace(begun, renew_at=now + RENEW_INTERVAL), ()
 
 
 def roll_back(node: str, limits: Limits, debts: tuple[Debt, ...], now: float) -> Result:

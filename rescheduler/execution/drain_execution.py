@@ -143,6 +143,7 @@ class DrainExecution:
         threads: Threads,
         report: Report,
         debts: DebtRecorder,
+        observation: Observation,
     ) -> None:
         self._node = node
         self._drain_actions = drain_actions
@@ -160,7 +161,7 @@ class DrainExecution:
         self._stopped: Cause | None = None
         self._stored = NO_TIMES  # the times of the drain that its mark contains
         self._changed_at: float | None = None  # since when the drain has other times than its mark
-        self._observation = Observation(view, node)
+        self._observation = observation
         self._planning = FreshPlanning(node, view, self._observation, clock, self._submit)
         self._drain: Drain
         self._progress: DrainProgressed | None = None  # as last reported
@@ -420,9 +421,12 @@ class DrainRunner:
         )
         return drain
 
-    def run(self, node: Node, begun: Result, *, resumed: bool = False) -> Drain:
-        """Execute a drain. An internal error ends the drain; the node then keeps its marks until the next sweep."""
-        execution = self._execution(node, resumed=resumed)
+    def run(self, node: Node, begun: Result, *, resumed: bool = False, observation: Observation | None = None) -> Drain:
+        """Execute a drain. An internal error ends the drain; the node then keeps its marks until the next sweep.
+
+        *observation* is that of its first part, if the drain is executed in two parts.
+        """
+        execution = self._execution(node, observation or self.observe(node), resumed=resumed)
         self.may_be_requested = True
         self.may_be_marked.add(node.name)
         try:
@@ -459,11 +463,23 @@ class DrainRunner:
             return None
         return self.report_end(node, replace(drain, phase=Phase.DONE, released=True), started)
 
-    def _execution(self, node: Node, *, resumed: bool = False) -> DrainExecution:
+    def observe(self, node: Node) -> Observation:
+        """Return the observation of *node* for a drain that begins now."""
+        return Observation(self._view, node)
+
+    def _execution(self, node: Node, observation: Observation, *, resumed: bool) -> DrainExecution:
         access = replace(self._access, provider_seconds=CHECK_TIMEOUT_SECONDS) if resumed else self._access
         actions = DrainActions(access, node, machine_orders.rivals(node, self._view.nodes().values()))
         return DrainExecution(
-            node, actions, self._access.clock, self._view, self._run_state, self._threads, self._report, self._debts
+            node,
+            actions,
+            self._access.clock,
+            self._view,
+            self._run_state,
+            self._threads,
+            self._report,
+            self._debts,
+            observation,
         )
 
 

@@ -24,6 +24,7 @@ from rescheduler.execution.context import (
 )
 from rescheduler.execution.drain_execution import DrainRunner, read_again
 from rescheduler.execution.machine_orders import MachineOrders, RemovalChecks
+from rescheduler.execution.observation import Observation
 from rescheduler.observe.events import DrainStarted, ErrorKind, InvolvedNode, Report, Sweep, Swept, Trouble
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.last_look import PreemptedPod
@@ -283,6 +284,8 @@ class PendingRemoval:
     drain: Drain
     node: Node
     started: float  #: start of the drain in monotonic seconds
+    #: Knows the pods that replacement pods have preempted, also before and after the order.
+    observation: Observation
 
 
 class Drainer:
@@ -374,16 +377,17 @@ class Drainer:
         if (node := self._view.node(plan.node)) is None:
             return None
         self._report(DrainStarted(InvolvedNode.of(node), plan))
-        started = self._access.clock.monotonic()
-        drain = self._runner.run(node, transitions.start(plan, replace(self._limits, removal=0)))
+        started, observation = self._access.clock.monotonic(), self._runner.observe(node)
+        begun = transitions.start(plan, replace(self._limits, removal=0))
+        drain = self._runner.run(node, begun, observation=observation)
         if drain.handed_over:
-            return PendingRemoval(drain, node, started)
+            return PendingRemoval(drain, node, started, observation)
         return self._runner.report_end(node, drain, started)
 
     def finish(self, ordered: PendingRemoval) -> Drain:
         """Wait until the machine is terminated. Return the drain in its final state."""
         begun = transitions.await_end(ordered.drain, self._limits, self._access.clock.monotonic())
-        drain = self._runner.run(self._with_removal_mark(ordered.node), begun)
+        drain = self._runner.run(self._with_removal_mark(ordered.node), begun, observation=ordered.observation)
         return self._runner.report_end(ordered.node, drain, ordered.started)
 
     def _with_removal_mark(self, node: Node) -> Node:

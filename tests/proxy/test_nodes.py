@@ -3,6 +3,7 @@
 import threading
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from rescheduler.cloudpool.proxy.service import POLICY, ClusterNodes, choose
@@ -11,12 +12,13 @@ from rescheduler.draining.state import Drain, Why
 from rescheduler.errors import MarkLost, NotFound, Retryable
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import DrainContext, Threads
-from rescheduler.execution.drainer import Drainer
+from rescheduler.execution.drainer import Drainer, PendingRemoval
 from rescheduler.kube.cluster import NodeEdit
 from rescheduler.planning.movements import OwnerWait
 from rescheduler.planning.outcome import Reason
+from rescheduler.providers.base import CloudProvider, Deleted
 from rescheduler.providers.none import NoProvider
-from tests.housekeeping.world import LIMITS, START, Inline, LoopWorld, world
+from tests.housekeeping.world import LIMITS, START, Inline, LoopWorld, ScriptedProvider, world
 from tests.planning.builders import ON_DEMAND, node, pod
 
 HOLDER = "cloudpool-proxy.1"
@@ -94,12 +96,15 @@ def test_a_node_drained_by_a_daemon_is_not_a_victim() -> None:
         assert (choice.plans, [blocker.reason for blocker in rejected.blockers]) == ((), [Reason.OTHER_INSTALLATION])
 
 
+def new_drainer(here: LoopWorld, provider: CloudProvider) -> Drainer:
+    access = DrainContext(here, provider, here.clock, HOLDER, here, mark_validity=timedelta(minutes=5))
+    return Drainer(access, view(here), here, Threads(Inline(), Inline()), LIMITS, here.report)
+
+
 def order(here: LoopWorld, node_name: str) -> Drain:
     """Choose the node and drain it, as for a machine that stays. Replacement pods run on "spot-1", a node like it."""
-    proxy = view(here)
-    access = DrainContext(here, NoProvider(), here.clock, HOLDER, here, mark_validity=timedelta(minutes=5))
-    drainer = Drainer(access, proxy, here, Threads(Inline(), Inline()), LIMITS, here.report)
-    [plan] = choose(proxy, [node_name], 1).plans
+    drainer = new_drainer(here, NoProvider())
+    [plan] = choose(view(here), [node_name], 1).plans
     ended = drainer.order(plan)
     assert isinstance(ended, Drain)
     return ended
@@ -114,6 +119,28 @@ def test_a_victim_is_drained_to_another_node_by_the_plans_of_its_policy() -> Non
         assert sorted(ref.name for ref in drain.evicted) == ["web-1", "web-2"]
         assert sorted(here.cluster.pods_on["od-1"]) == ["kube-system/dns-1"]
         assert marks(here) == {}
+
+
+def test_pods_that_are_preempted_between_the_order_and_the_wait_for_its_machine_keep_the_machine() -> None:
+    """The pool was not reachable. While another machine is removed, a moved pod is lost, and its successor preempts."""
+    web, low = pod("web-1", "od-1", priority=1000), pod("other/low-1", "spot-1")
+    with world(node("od-1", ON_DEMAND), node("spot-1", ON_DEMAND, cpu="16"), web, low) as here:
+        provider = ScriptedProvider([Retryable("503"), Deleted()])
+        drainer = new_drainer(here, provider)
+        [plan] = choose(view(here), ["od-1"], 1).plans
+        pending = drainer.order(plan)
+        assert isinstance(pending, PendingRemoval)
+        moved = here.cluster.pods["default/web-1-again"]
+        here.cluster.delete("Pod", moved.key)
+        victim = here.cluster.pods["other/low-1"]
+        ending = msgspec.structs.replace(victim, preempted=True, deletion_timestamp=here.time(30))
+        here.cluster.upsert("Pod", ending)
+        here.cluster.delete("Pod", victim.key)
+        here.cluster.upsert("Pod", msgspec.structs.replace(moved, name="web-1-third", uid="uid-third"))
+        drain = drainer.finish(pending)
+        assert drain.failure is not None
+        assert (drain.failure.why, drain.released, len(provider.orders)) == (Why.REPLACEMENT_LOST, True, 1)
+        assert {owed.controller.name for owed in drain.debts.values()} == {"web", "low"}
 
 
 def test_a_drain_ends_if_a_pending_pod_takes_the_room_of_its_pods() -> None:
