@@ -106,12 +106,12 @@ class _Displaced:
     @cached_property
     def classes(self) -> frozenset[PodClass]:
         """The classes of the pods."""
-        return frozenset(pod.cls for pod in self.pods)
+        return frozenset([pod.cls for pod in self.pods])
 
     @cached_property
     def with_ports(self) -> int:
         """The number of pods with host ports."""
-        return sum(bool(pod.cls.ports) for pod in self.pods)
+        return len([pod for pod in self.pods if pod.cls.ports])
 
 
 _NOTHING: Final = _Displaced((), (), (), np.zeros(0, np.int64))
@@ -227,9 +227,8 @@ def _requested(pods: Iterable[Pod], snapshot: Snapshot) -> Numbers:
 
 def _sum(vectors: Iterable[Numbers], width: int) -> Numbers:
     """Sum up rows of the node table, the first columns of which were made before others were added."""
-    total = np.zeros(width, np.int64)
-    for vector in vectors:
-        total[: len(vector)] += vector
+    rows = [vector if len(vector) == width else np.pad(vector, (0, width - len(vector))) for vector in vectors]
+    total: Numbers = np.add.reduce(rows) if rows else np.zeros(width, np.int64)
     return total
 
 
