@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -61,8 +62,8 @@ class _PreFilterState:
     def __init__(self, index: TopologyIndex, pod: PodClass) -> None:
         terms = affinity_terms(pod)
         self.error = f"parsing pod: {terms.error}" if terms.error else ""
-        selectors = frozenset(term.pod_selector(index.namespaces, index.version) for term in terms.affinity)
-        keys = dict.fromkeys(term.topology_key for term in terms.affinity)
+        selectors = frozenset([term.pod_selector(index.namespaces, index.version) for term in terms.affinity])
+        keys = dict.fromkeys([term.topology_key for term in terms.affinity])
         #: Only pods that match all affinity terms count, in the domains of each term.
         self.affinity_counts = [index.counts(PodSet(selectors, terminating=True), Topology(key)) for key in keys]
         self.matches_own_terms = all(selector.matches(pod) for selector in selectors)
@@ -121,12 +122,12 @@ def _row_filter(pod: PodClass, snapshot: Snapshot) -> RejectsRow:
 def _state(pod: PodClass, index: TopologyIndex) -> _PreFilterState:
     state = index.cached(_PreFilterState)[pod]
     if state.term_count != index.term_count:
-        state.existing_anti_affinity_counts = _grouped(index.existing_anti_affinity(pod))
+        existing = list(index.existing_anti_affinity(pod))
         state.term_count = index.term_count
-        groups = (*state.anti_affinity_counts.values(), *state.existing_anti_affinity_counts.values())
-        state.all_anti_affinity_counts = [counts for group in groups for counts in group]
-        keys = {counts.domains.topology.key for counts in state.all_anti_affinity_counts}
-        state.reaches_other_nodes = bool(state.affinity_counts) or not keys <= {HOSTNAME}
+        state.existing_anti_affinity_counts = _grouped(existing)
+        state.all_anti_affinity_counts = [*chain.from_iterable(state.anti_affinity_counts.values()), *existing]
+        others = (counts.domains.topology.key != HOSTNAME for counts in state.all_anti_affinity_counts)
+        state.reaches_other_nodes = bool(state.affinity_counts) or any(others)
     return state
 
 

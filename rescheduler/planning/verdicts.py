@@ -443,6 +443,8 @@ def _surges_of(pod: Pod, shared: PlanningRound) -> NodeSurges:
 def of_replacements(pods: Iterable[Pod], incoming: Iterable[Pod], policy: Policy) -> Iterator[Blocker]:
     """Yield a blocker for each of *pods* that, or whose replacement among *incoming*, no plan can be made for."""
     for pod, new in zip(pods, incoming, strict=True):
+        if pod is new and not pod.cls.spec.resource_claims:
+            continue
         if pod.cls.spec.resource_claims or new.cls.spec.resource_claims:
             detail = "it uses resource claims (DRA): it is not known whether its devices are free elsewhere"
             yield Blocker(Reason.RESOURCE_CLAIM, detail, pod.key)
