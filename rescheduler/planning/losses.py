@@ -40,8 +40,11 @@ from rescheduler.planning.rules.candidates import node_blockers, why_not_target
 from rescheduler.planning.rules.minimum import keeps_pods
 from rescheduler.planning.rules.pod_traits import ends_with_node, is_expendable
 
-#: The number of simulations of a loss that is not proved to be survived.
+#: The fewest and the most simulations of a loss that is not proved to be survived. A pod that has no place in one of
+#: many orders is found only by as many simulations. Between both, a loss is simulated with about so many pods together.
 _PLAYS: Final = 8
+_MOST_PLAYS: Final = 32
+_PODS_IN_PLAYS: Final = 4000
 
 #: First-fit places about so many pods in the time in which a simulation binds one.
 _FIRST_FITS: Final = 4
@@ -267,9 +270,9 @@ class Losses:
         pools = self._pools
         displaced = {name: self._displaced(rows) for name, rows in pools.items()}
         most = self._most(displaced.values())
-        ample = Ample(
-            self._snapshot, self._filters, self._usable, most, tuple(pools.values()), self._node_pods.provable
-        )
+        leaving = np.flatnonzero(self._snapshot.nodes.alive & self._trusted & ~self._usable)
+        rows, provable = tuple(pools.values()), self._node_pods.provable
+        ample = Ample(self._snapshot, self._filters, self._usable, leaving, most, rows, provable)
         doubtful = self._doubtful(ample, displaced.values())
         results = []
         for name in [name for name in decisive if name in displaced] or displaced:
@@ -383,7 +386,7 @@ class Losses:
             return False
 
         waiting = self._waiting(pods)
-        for number in range(_PLAYS):
+        for number in range(_plays(waiting)):
             if not self._effort.spend(len(waiting)):
                 return False
             mark, must_run = self._trial.savepoint(), {pod.key for pod in pods}
@@ -412,7 +415,7 @@ class Losses:
         self._trial.revert(mark)
         if self._are_homeless(stuck):
             return True, stuck
-        for number in range(_PLAYS):
+        for number in range(_plays(waiting)):
             if not self._effort.spend(len(waiting)):
                 return False, []
             rng = np.random.default_rng([zlib.crc32(pool.encode()), number])
@@ -538,6 +541,11 @@ def _is_unlike(pod: Pod, new: Pod) -> bool:
     spec, before = new.cls.spec, pod.cls.spec
     rules = spec.affinity, spec.topology_spread_constraints
     return new.cls.labels != pod.cls.labels or rules != (before.affinity, before.topology_spread_constraints)
+
+
+def _plays(waiting: Sequence[Pod]) -> int:
+    """Return the number of simulations of a loss after which these pods wait for places."""
+    return max(_PLAYS, min(_MOST_PLAYS, _PODS_IN_PLAYS // max(1, len(waiting))))
 
 
 def _priority(pod: Pod) -> int:

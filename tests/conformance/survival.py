@@ -24,7 +24,7 @@ from tests.conformance import ours
 from tests.conformance.generate.admission import adds_labels, bind_again, own_labels
 from tests.conformance.generate.world import ZONE, Json
 from tests.conformance.oracle import Oracle, PluginError
-from tests.conformance.plans import NOW, POLICY
+from tests.conformance.plans import NOW, POLICY, with_new_claims
 from tests.conformance.scores import scored_cluster, with_known_owners
 
 _TYPE: Final = "node.kubernetes.io/instance-type"
@@ -157,8 +157,8 @@ class _BruteForce:
         self._state = deepcopy(_without(state, nodes))
         self._nodes = {item["metadata"]["name"]: item for item in self._state["items"] if item["kind"] == "Node"}
         self._ending = ending
-        self._state["items"] = [*self._state["items"], *self.must_run]
         self._lost = {_key(pod) for pod in self.must_run}
+        self._state = with_new_claims({**self._state, "items": [*self._state["items"], *self.must_run]}, self._lost)
 
     def run(self, *, shuffled: bool = False) -> list[str]:
         """Return the pods of the pool without a place. Pending pods come first, unless the order is *shuffled*."""

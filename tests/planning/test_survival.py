@@ -107,6 +107,15 @@ CASES: dict[str, tuple[list[Manifest], dict[str, list[str]]]] = {
         [spot("s1"), node("o", ON_DEMAND, unschedulable=True), pod("p", "s1", cpu="3")],
         {"a/m": ["p"]},
     ),
+    "a cordoned node that accepts the pod attracts it, and then goes": (
+        [
+            spot("s1"),
+            *(node(name, ON_DEMAND, unschedulable=name == "o2") for name in ("o1", "o2")),
+            pod("p", "s1", cpu="1", tolerations=[{"operator": "Exists"}]),
+            pod("q", "o1", cpu="2"),
+        ],
+        {"a/m": ["p"]},
+    ),
     "a node that is not Ready has none": (
         [spot("s1"), node("o", ON_DEMAND, ready="False"), pod("p", "s1", cpu="3")],
         {"a/m": ["p"]},

@@ -95,8 +95,9 @@ def _judged(pod: PodClass, snapshot: Snapshot, filters: Filters) -> tuple[LocalR
 class Ample:
     """Proofs for the current state of *snapshot*, in which the nodes *usable* accept pods.
 
-    *most* is at least what the pods of any loss that is judged request together, as a row of the node table. *pools*
-    are the rows of all pools that are lost, one at a time.
+    The scheduler may also choose one of the rows *leaving*, whose nodes are about to go: nothing is provable for a
+    class that one of them accepts. *most* is at least what the pods of any loss that is judged request together, as a
+    row of the node table. *pools* are the rows of all pools that are lost, one at a time.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class Ample:
         snapshot: Snapshot,
         filters: Filters,
         usable: Flags,
+        leaving: Rows,
         most: Numbers,
         pools: Sequence[Rows],
         provable: Provable,
@@ -112,6 +114,7 @@ class Ample:
         self._snapshot = snapshot
         self._filters = filters
         self._usable = usable
+        self._leaving = leaving
         self._most = most
         self._pools = len(pools)
         self._pool_of = np.full(len(snapshot.nodes), len(pools), np.intp)
@@ -228,7 +231,8 @@ class Ample:
         if (found := self._provable.of(pod, self._snapshot, self._filters)) is None:
             return None
         local, ties = found
-        return self._shape(pod, local), ties
+        shape = self._shape(pod, local)  # brings the result up to date
+        return None if local.mask[self._leaving].any() else (shape, ties)
 
     def _shape(self, pod: PodClass, local: LocalResult) -> _Shape:
         if (shape := self._shapes.get(local)) is None:
