@@ -143,11 +143,11 @@ def _dependent_on_each_other(placed: Placed, running: Mapping[str, Pod], room: R
         if pod.cls in dependent:
             if (own := counters[pod.cls]) is None:
                 return None
-            # What must stay near its own predecessor depends on that even if on nothing else.
-            least = set() if _must_stay_near(pod) else {pod.key}
-            others = [counted[counter] for counter in own if counted[counter].keys() - least]
+            others = [counted[counter] for counter in own if counted[counter].keys() - {pod.key}]
             for group in others:
                 back |= {**group, pod.key: pod}
+            if _must_stay_near(pod):  # it depends at least on its own predecessor, even if its terms do not match that
+                back[pod.key] = pod
     return back
 
 

@@ -19,6 +19,7 @@ from rescheduler.planning.policy import Policy
 from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, Manifest, node, pod, repels, seeks, snapshot
 
 ZONE: Final = "topology.kubernetes.io/zone"
+REGION: Final = "topology.kubernetes.io/region"
 OD: Final = node("od", ON_DEMAND)
 TWO_ZONES: Final = [node("od", ON_DEMAND, zone="a"), node("s1", zone="b"), node("s2", zone="b")]
 EVERYTHING: Final[dict[str, Any]] = {"tolerations": [{"operator": "Exists"}]}
@@ -27,6 +28,19 @@ SPREAD: Final[dict[str, Any]] = {
     "maxSkew": 1,
     "topologyKey": ZONE,
     "whenUnsatisfiable": HARD,
+}
+
+
+#: A term that a new pod matches, but not one that the API server has labeled with the region of its node.
+SEEKS_OTHER_REGIONS: Final[dict[str, Any]] = {
+    "podAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {
+                "topologyKey": "rack",
+                "labelSelector": {"matchExpressions": [{"key": REGION, "operator": "NotIn", "values": ["r1"]}]},
+            }
+        ]
+    }
 }
 
 
@@ -57,6 +71,12 @@ STUCK: dict[str, list[Manifest]] = {
         *TWO_ZONES,
         app("a-1", "a", affinity=seeks("a", ZONE)),
         app("a-2", "a", affinity=seeks("a", ZONE)),
+    ],
+    "a replica that does not match its own terms where it runs": [
+        node("od", ON_DEMAND, labels={REGION: "r1", "rack": "1"}),
+        node("s1", labels={"rack": "2"}),
+        node("s2"),
+        pod("a", "od", labels={"app": "a", REGION: "r1"}, affinity=SEEKS_OTHER_REGIONS),
     ],
 }
 
