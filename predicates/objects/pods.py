@@ -411,17 +411,27 @@ class StatefulSetSpec(TemplateSpec, frozen=True):
     update_strategy: StatefulSetStrategy = StatefulSetStrategy()
 
 
+class GenerationMeta(ObjectMeta, frozen=True):
+    generation: int = 0  #: changes with each change of the spec
+
+
 class StatefulSetStatus(Wire, frozen=True):
+    observed_generation: int = 0
     current_revision: str = ""
     update_revision: str = ""
 
 
 class StatefulSet(Wire, frozen=True):
-    metadata: ObjectMeta
+    metadata: GenerationMeta
     spec: StatefulSetSpec = StatefulSetSpec()
     status: StatefulSetStatus = StatefulSetStatus()
     admitted: PodTemplate | None = None  #: as in :class:`Workload`
     rejected: str = ""
+
+    @property
+    def unobserved(self) -> bool:
+        """Whether the status, and so the revision of the pods to come, is older than the template."""
+        return self.status.observed_generation < self.metadata.generation
 
 
 class ControllerRevision(Wire, frozen=True):
@@ -476,10 +486,6 @@ class DeploymentSpec(Wire, frozen=True):
     strategy: DeploymentStrategy = DeploymentStrategy()
 
 
-class DeploymentMeta(ObjectMeta, frozen=True):
-    generation: int = 0
-
-
 class DeploymentStatus(Wire, frozen=True):
     observed_generation: int = 0
     replicas: Int32 = 0
@@ -488,7 +494,7 @@ class DeploymentStatus(Wire, frozen=True):
 
 
 class Deployment(Wire, frozen=True):
-    metadata: DeploymentMeta
+    metadata: GenerationMeta
     spec: DeploymentSpec = DeploymentSpec()
     status: DeploymentStatus | None = None
 

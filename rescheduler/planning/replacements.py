@@ -374,7 +374,9 @@ def _of_stateful_set(
     """Return the template of the pod with the ordinal of *pod* (``newVersionedStatefulSetPod``).
 
     Below the partition of a rolling update, the current revision is kept. If its template is not known, the result is
-    None: the running pod tells it. *revision_of* returns the template of a revision.
+    None: the running pod tells it. *revision_of* returns the template of a revision. As long as the controller has not
+    observed the template, the name of its revision is not known: whether it is another one than that of the running pod
+    is compared.
     """
     strategy, status = workload.spec.update_strategy, workload.status
     partition = strategy.rolling_update.partition if strategy.rolling_update is not None else 0
@@ -384,6 +386,9 @@ def _of_stateful_set(
         if current is None:
             return None
         template, revision = current, status.current_revision
+    elif workload.unobserved:
+        old = revision_of(running) if running else None
+        return _Template(template, revised=template != old, old=old)
     revised = not revision or revision != running
     return _Template(template, revised, revision, old=revision_of(running) if revised and running else None)
 

@@ -21,12 +21,13 @@ def listed(*items: dict[str, Any]) -> Reply:
     return Reply({"metadata": {"resourceVersion": "1"}, "items": list(items)})
 
 
-def stateful_set(current: str, update: str) -> Reply:
+def stateful_set(current: str, update: str, strategy: str = "RollingUpdate", observed: int = 3) -> Reply:
+    selector = {"matchLabels": {"app": "db", "tier": "data"}}
     return Reply(
         {
-            "metadata": {"name": "db", "namespace": "default", "uid": "u"},
-            "spec": {"selector": {"matchLabels": {"app": "db", "tier": "data"}}, "template": {}},
-            "status": {"currentRevision": current, "updateRevision": update},
+            "metadata": {"name": "db", "namespace": "default", "uid": "u", "generation": 3},
+            "spec": {"selector": selector, "template": {}, "updateStrategy": {"type": strategy}},
+            "status": {"currentRevision": current, "updateRevision": update, "observedGeneration": observed},
         }
     )
 
@@ -41,10 +42,19 @@ def served(edge: ScriptedApiServer) -> ScriptedApiServer:
     return edge
 
 
+#: Also after a template was rolled back, a pod may be of the revision in between.
+OLDER = {
+    "rolls out": stateful_set("db-1", "db-2"),
+    "OnDelete, rolled back": stateful_set("db-1", "db-1", "OnDelete"),
+    "not observed yet": stateful_set("db-1", "db-1", observed=2),
+}
+
+
+@pytest.mark.parametrize("found", OLDER.values(), ids=OLDER)
 def test_older_revisions_of_a_stateful_set_are_read_by_the_labels_of_its_pods(
-    client: Client, served: ScriptedApiServer
+    found: Reply, client: Client, served: ScriptedApiServer
 ) -> None:
-    served.on("GET", STATEFUL_SET, stateful_set("db-1", "db-2"))
+    served.on("GET", STATEFUL_SET, found)
     kinds = [kind for kind, _ in read_templates(client, OWNERS)]
     assert kinds == ["ControllerRevision", "StatefulSet", "PriorityClass", "RuntimeClass"]
     [request] = served.seen(path=REVISIONS)

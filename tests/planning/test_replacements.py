@@ -203,6 +203,28 @@ def test_pods_of_a_new_revision_request_what_it_says(now: str, expected: int) ->
     assert dict(replacement.cls.requests)["cpu"] == expected
 
 
+#: The CPU that the template has now, and what the replacement of a pod with 1 CPU has. The controller has not observed
+#: the template yet, so its status names another revision.
+UNOBSERVED = {
+    "more, and the status has the running revision": ("4", "old", 4000),
+    "less, and the status has the running revision": ("500m", "old", 500),
+    "rolled back, and the status has the other revision": ("1", "new", 1000),
+}
+
+
+@pytest.mark.parametrize(("now", "revision", "cpu"), UNOBSERVED.values(), ids=UNOBSERVED)
+@pytest.mark.parametrize("known", [True, False], ids=["its revision is known", "its revision is gone"])
+def test_a_template_that_was_not_observed_yet_decides(now: str, revision: str, cpu: int, *, known: bool) -> None:
+    status = {"updateRevision": revision, "observedGeneration": 1}
+    stateful_set = workload("StatefulSet", container(cpu=now), spec=ON_DELETE, status=status)
+    stateful_set["metadata"]["generation"] = 2
+    old = workload("StatefulSet", container(cpu="1"))["spec"]["template"]
+    meta = {"name": "old", "namespace": "default"}
+    revisions = [{"kind": "ControllerRevision", "metadata": meta, "data": {"spec": {"template": old}}}] * known
+    _, replacement = replaced(running(owner="StatefulSet", **HASH), stateful_set, *revisions)
+    assert dict(replacement.cls.requests)["cpu"] == cpu
+
+
 def test_what_admission_added_to_the_running_pod_is_kept() -> None:
     tolerations = [{"key": "spot", "operator": "Exists"}]
     volumes = [{"name": "token", "projected": {}}, {"name": "workload-socket", "emptyDir": {}}]
