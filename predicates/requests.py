@@ -91,7 +91,6 @@ def _amount(amounts: Quantities, name: str) -> int:
     return _round(name, amounts[name]) if name in amounts else 0
 
 
-@lru_cache(maxsize=4096)
 def scored(pod: PodClass) -> tuple[int, int]:
     """Return what NodeResourcesFit scores for a pod of the class: cpu (thousandths) and memory (bytes), with defaults.
 
@@ -102,6 +101,12 @@ def scored(pod: PodClass) -> tuple[int, int]:
     amounts, defaults = (
         new_load(msgspec.structs.replace(spec, resources=None)) if spec.resources else (pod.requests, pod.defaults)
     )
+    return _with_defaults(amounts, defaults)
+
+
+@lru_cache(maxsize=4096)
+def _with_defaults(amounts: Amounts, defaults: tuple[int, int]) -> tuple[int, int]:
+    """Return cpu and memory. Cached by amounts: a key that is a class would keep the class in memory."""
     requested = dict(amounts)
     return requested.get("cpu", 0) + defaults[0], requested.get("memory", 0) + defaults[1]
 

@@ -185,6 +185,11 @@ def compile_selector(selector: LabelSelector | None) -> Selector:
     return _compile(tuple(selector.match_labels.items()), selector.match_expressions)
 
 
+def forget_selectors() -> None:
+    """Drop the compiled selectors: those of workloads that are gone would stay. They are compiled again on demand."""
+    _compile.cache_clear()
+
+
 @lru_cache(maxsize=8192)
 def _compile(labels: tuple[Pair, ...], expressions: tuple[Requirement, ...]) -> Selector:
     """Compile with a cache: workloads repeat the same selector in budgets, affinity terms and spread constraints."""

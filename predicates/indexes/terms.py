@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from predicates.objects import PodAffinityTerm, PodClass, WeightedPodAffinityTerm
-from predicates.selectors import Pair, Selector, compile_selector, joined
+from predicates.selectors import Pair, Selector, compile_selector, forget_selectors, joined
 from predicates.versions import Rule, SchedulerVersion
 
 # Pod selectors with namespaces, and lookups in both directions: from selector to classes and from class to selectors.
@@ -165,8 +165,9 @@ def affinity_terms(pod: PodClass) -> AffinityTerms:
 
 
 def forget_terms() -> None:
-    """Drop the parsed terms, which keep their classes in memory; they are parsed again on demand."""
+    """Drop the parsed terms and selectors, which keep classes in memory; they are parsed again on demand."""
     _parse_terms.cache_clear()
+    forget_selectors()
 
 
 @lru_cache(maxsize=8192)

@@ -1,5 +1,6 @@
 """A loop that reuses results reports the same as a loop that computes all results in each round."""
 
+import gc
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
+from predicates.objects import PodClass
 from predicates.snapshot import Snapshot
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.watched_nodes import OncePerChange
@@ -21,6 +23,7 @@ from rescheduler.observe.prepared_pages import StatusPage
 from rescheduler.observe.status import Status, StatusJson, as_json
 from rescheduler.planning.planner import Planner
 from tests.housekeeping.world import LoopWorld, world
+from tests.planning.builders import ON_DEMAND, node, pod
 from tests.planning.changing import Change, ChangingCluster, changes, clock_steps, first_pods
 
 #: The listeners of a daemon do not repeat reports; the times of processes and durations differ.
@@ -147,3 +150,20 @@ def test_an_unchanged_cluster_is_planned_once() -> None:
         first, *others = here.of(Planned)
         assert [(event.at - first.at).total_seconds() for event in others] == [10, 20]
         assert all(event.planning is first.planning and event.facts is first.facts for event in others)
+
+
+def test_what_a_round_knows_of_pods_that_are_gone_is_not_kept() -> None:
+    """A tenant can create classes of pods for hours: caches of the process must not keep those without pods."""
+    labels = [{"app": "kept", "pod-template-hash": "1"}, {"app": "gone", "pod-template-hash": "2"}]
+    pods = [pod(f"{each['app']}-1", "od-1", labels=each) for each in labels]
+    with world(node("od-1", ON_DEMAND), node("spot-1"), node("spot-2"), *pods) as here:
+        loop = here.loop(dry_run=True)
+        for _ in range(2):
+            loop.round()
+            here.reported.clear()
+            here.cluster.delete("Pod", "default/gone-1")
+            here.cluster.compact()
+            here.pass_time(11)
+        gc.collect()
+        alive = [item.labels for item in gc.get_objects() if isinstance(item, PodClass)]
+        assert [each in alive for each in labels] == [True, False]

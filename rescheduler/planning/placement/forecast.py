@@ -19,7 +19,7 @@ import numpy.typing as npt
 from predicates.filters import Filters
 from predicates.node_selectors import tolerated
 from predicates.nodes import Flags
-from predicates.objects import Pod, PodClass
+from predicates.objects import Pod, Toleration
 from predicates.scheduler import Scheduler
 from predicates.scores import totals
 from predicates.scores.frame import ScoringRequest
@@ -350,14 +350,15 @@ def may_return(pods: Iterable[Pod], scheduler: Scheduler) -> bool:
     """
     classes = {pod.cls for pod in pods}
     names = {cls.spec.scheduler_name for cls in classes}
-    return any(map(_tolerates_draining, classes)) or not all(
+    return any(_tolerate_draining(cls.spec.tolerations) for cls in classes) or not all(
         scheduler.profile(name).has("TaintToleration") for name in names
     )
 
 
-@lru_cache(maxsize=65_536)
-def _tolerates_draining(cls: PodClass) -> bool:
-    return tolerated(DRAIN_TAINT, cls.spec.tolerations)
+@lru_cache(maxsize=4096)
+def _tolerate_draining(tolerations: tuple[Toleration, ...]) -> bool:
+    """Return whether *tolerations* match the taint. A key that is a class would keep the class in memory."""
+    return tolerated(DRAIN_TAINT, tolerations)
 
 
 def _returning(plan: Plan, pods: Sequence[str]) -> Blocker:
