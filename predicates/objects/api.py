@@ -45,6 +45,10 @@ class ObjectMeta(Wire, frozen=True):
     deletion_timestamp: str | None = None
 
 
+class VersionedMeta(ObjectMeta, frozen=True):
+    generation: Int64 = 0  #: the version of the spec
+
+
 # Label selectors and node selectors, as in the API.
 
 
@@ -141,6 +145,10 @@ class Node(Wire, frozen=True):
 class ResourceRequirements(Wire, frozen=True):
     requests: dict[str, QuantityText] = {}
     limits: dict[str, QuantityText] = {}
+
+
+class Empty(Wire, frozen=True):
+    """An object whose fields are not read; only its presence matters."""
 
 
 class PersistentVolumeClaimSpec(Wire, frozen=True):
@@ -344,7 +352,7 @@ class PodDisruptionBudgetStatus(Wire, frozen=True):
 
 
 class PodDisruptionBudget(Wire, frozen=True):
-    metadata: ObjectMeta
+    metadata: VersionedMeta
     spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
     status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
 

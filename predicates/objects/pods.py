@@ -11,6 +11,7 @@ from predicates.objects.api import (
     AzureDisk,
     CinderVolume,
     Condition,
+    Empty,
     GCEPersistentDisk,
     Int32,
     Int64,
@@ -21,6 +22,7 @@ from predicates.objects.api import (
     PortworxVolume,
     QuantityText,
     ResourceRequirements,
+    VersionedMeta,
     Wire,
 )
 
@@ -178,10 +180,6 @@ class InlineCSI(Wire, frozen=True):
 
 class EmptyDir(Wire, frozen=True):
     medium: str = ""
-
-
-class Empty(Wire, frozen=True):
-    """An object whose fields are not read; only its presence matters."""
 
 
 class ImageVolume(Wire, frozen=True):
@@ -411,10 +409,6 @@ class StatefulSetSpec(TemplateSpec, frozen=True):
     update_strategy: StatefulSetStrategy = StatefulSetStrategy()
 
 
-class GenerationMeta(ObjectMeta, frozen=True):
-    generation: int = 0  #: changes with each change of the spec
-
-
 class StatefulSetStatus(Wire, frozen=True):
     observed_generation: int = 0
     current_revision: str = ""
@@ -422,7 +416,7 @@ class StatefulSetStatus(Wire, frozen=True):
 
 
 class StatefulSet(Wire, frozen=True):
-    metadata: GenerationMeta
+    metadata: VersionedMeta
     spec: StatefulSetSpec = StatefulSetSpec()
     status: StatefulSetStatus = StatefulSetStatus()
     admitted: PodTemplate | None = None  #: as in :class:`Workload`
@@ -494,7 +488,7 @@ class DeploymentStatus(Wire, frozen=True):
 
 
 class Deployment(Wire, frozen=True):
-    metadata: GenerationMeta
+    metadata: VersionedMeta
     spec: DeploymentSpec = DeploymentSpec()
     status: DeploymentStatus | None = None
 
@@ -699,6 +693,18 @@ class VPAUpdatePolicy(Wire, frozen=True):
     update_mode: str = "Auto"
 
 
+class VPABoost(Wire, frozen=True):
+    """How much more CPU a new container requests until it has started."""
+
+    type: str = ""  #: "" means Factor
+    factor: Int32 | None = None
+    quantity: QuantityText | None = None
+
+
+class VPAStartupBoost(Wire, frozen=True):
+    cpu: VPABoost | None = None
+
+
 class VPAContainerPolicy(Wire, frozen=True):
     container_name: str = ""
     mode: str = "Auto"
@@ -706,6 +712,7 @@ class VPAContainerPolicy(Wire, frozen=True):
     controlled_values: str = ""
     min_allowed: dict[str, QuantityText] = {}
     max_allowed: dict[str, QuantityText] = {}
+    startup_boost: VPAStartupBoost | None = None
 
 
 class VPAResourcePolicy(Wire, frozen=True):
@@ -716,6 +723,7 @@ class VPASpec(Wire, frozen=True):
     target_ref: ScaleTarget = ScaleTarget()
     update_policy: VPAUpdatePolicy | None = None
     resource_policy: VPAResourcePolicy | None = None
+    startup_boost: VPAStartupBoost | None = None
 
 
 class VPAContainerRecommendation(Wire, frozen=True):

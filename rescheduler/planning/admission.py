@@ -20,6 +20,7 @@ from predicates.objects import (
     Container,
     LimitRange,
     LimitRangeItem,
+    PersistentVolumeClaim,
     PodAffinity,
     PodAffinityTerm,
     PodSpec,
@@ -29,6 +30,8 @@ from predicates.objects import (
     ResourceRequirements,
     RuntimeClass,
     VerticalPodAutoscaler,
+    VPABoost,
+    VPAContainerPolicy,
 )
 from predicates.quantity import ZERO, Quantity, parse
 from predicates.requests import total_limits, total_requests
@@ -39,6 +42,7 @@ Amounts = Mapping[str, QuantityText]
 
 _CONTAINER: Final = "Container"
 _POD: Final = "Pod"
+_CLAIM: Final = "PersistentVolumeClaim"
 
 
 class _Usage(NamedTuple):
@@ -107,6 +111,15 @@ class LimitRanges:
                     return shown(f"LimitRange {key}: {why}")
         return ""
 
+    def claim_rejection(self, namespace: str, claim: PersistentVolumeClaim) -> str:
+        """Return why a new claim like *claim* would be rejected, or "". Raises QuantityError."""
+        requests = _parsed(claim.spec.resources.requests)
+        usage = _Usage(f"the claim {claim.metadata.name}", requests, requests)  # claims have no limits
+        for key, item in self._items.get(namespace, ()):
+            if item.type == _CLAIM and (why := next(_violations(item, usage), "")):
+                return shown(f"LimitRange {key}: {why}")
+        return ""
+
     def _of_containers(self, namespace: str) -> Iterator[LimitRangeItem]:
         return (item for _, item in self._items.get(namespace, ()) if item.type == _CONTAINER)
 
@@ -158,6 +171,9 @@ _CONTROLLED: Final = ("cpu", "memory")
 #: The value of ``controlledValues`` that leaves limits as they are; otherwise they keep their ratio to the requests.
 _REQUESTS_ONLY: Final = "RequestsOnly"
 
+#: The mode of an autoscaler, or of its policy for a container, that leaves requests as they are.
+_OFF: Final = "Off"
+
 
 def stronger(vpa: VerticalPodAutoscaler) -> tuple[str, str]:
     """Return a key: of several autoscalers of a workload, the one with the smallest counts."""
@@ -168,16 +184,42 @@ def recommended(
     vpa: VerticalPodAutoscaler, container: str, given: ResourceRequirements, bounds: Bounds
 ) -> ResourceRequirements:
     """Return the resources that *vpa* sets for a new *container* with the resources *given*. Raises QuantityError."""
+    by_name = {each.container_name: each for each in _policies(vpa)}
+    policy = by_name.get(container, by_name.get("*"))
+    if policy is not None and policy.mode == _OFF:
+        return given
+    target = _target(vpa, container) if changes_requests(vpa) else {}
+    changed = _with_target(target, policy, given, bounds)
+    boost = policy.startup_boost if policy is not None and policy.startup_boost is not None else vpa.spec.startup_boost
+    return changed if boost is None or boost.cpu is None else _boosted(boost.cpu, policy, given, changed)
+
+
+def changes_requests(vpa: VerticalPodAutoscaler) -> bool:
+    """Return whether *vpa* sets the requests of new pods to its recommendation."""
+    return vpa.spec.update_policy is None or vpa.spec.update_policy.update_mode != _OFF
+
+
+def changes_new_pods(vpa: VerticalPodAutoscaler) -> bool:
+    """Return whether *vpa* changes new pods: also one that is off may raise their CPU until they have started."""
+    boosts = (vpa.spec.startup_boost, *(each.startup_boost for each in _policies(vpa)))
+    return changes_requests(vpa) or any(boost is not None for boost in boosts)
+
+
+def _policies(vpa: VerticalPodAutoscaler) -> tuple[VPAContainerPolicy, ...]:
+    return vpa.spec.resource_policy.container_policies if vpa.spec.resource_policy is not None else ()
+
+
+def _target(vpa: VerticalPodAutoscaler, container: str) -> Amounts:
     recommendation = vpa.status.recommendation
     targets = recommendation.container_recommendations if recommendation is not None else ()
-    target = next((each.target for each in targets if each.container_name == container), None)
-    policies = vpa.spec.resource_policy.container_policies if vpa.spec.resource_policy is not None else ()
-    by_name = {each.container_name: each for each in policies}
-    policy = by_name.get(container, by_name.get("*"))
-    if target is None or (policy is not None and policy.mode == "Off"):
-        return given
+    return next((each.target for each in targets if each.container_name == container), {})
+
+
+def _with_target(
+    target: Amounts, policy: VPAContainerPolicy | None, given: ResourceRequirements, bounds: Bounds
+) -> ResourceRequirements:
+    """Return the resources *given* with the recommended requests *target*."""
     controlled = (policy.controlled_resources if policy is not None else None) or _CONTROLLED
-    requests_only = policy is not None and policy.controlled_values == _REQUESTS_ONLY
     requests, limits = {**given.requests}, {**given.limits}
     for name in (name for name in _CONTROLLED if name in controlled and name in target):
         amount = target[name]
@@ -185,12 +227,37 @@ def recommended(
         amount = _at_most(amount, _boundary(name, given, bounds.most))
         if policy is not None:
             amount = _at_most(_at_least(amount, policy.min_allowed.get(name)), policy.max_allowed.get(name))
-        if requests_only:
+        if _keeps_limits(policy):
             amount = _at_most(amount, given.limits.get(name))
         elif parse(amount) > ZERO and parse(given.limits.get(name, 0)) > ZERO:
             limits[name] = _proportional(name, given, amount)
         requests[name] = amount
     return ResourceRequirements(requests=requests, limits=limits)
+
+
+def _keeps_limits(policy: VPAContainerPolicy | None) -> bool:
+    return policy is not None and policy.controlled_values == _REQUESTS_ONLY
+
+
+def _boosted(
+    boost: VPABoost, policy: VPAContainerPolicy | None, given: ResourceRequirements, changed: ResourceRequirements
+) -> ResourceRequirements:
+    """Return the resources *changed* by a recommendation with more CPU until the start (``applyCPUStartupBoost``).
+
+    The resources *given* are those before the recommendation, in whose ratio the limit grows.
+    """
+    base = parse(changed.requests.get("cpu", 0)).millis
+    more = (
+        base * max(1, boost.factor or 1) if boost.type in ("", "Factor") else base + parse(boost.quantity or 0).millis
+    )
+    amount: QuantityText = f"{more}m"
+    limits = {**changed.limits}
+    limit = parse(given.limits.get("cpu", 0)).millis
+    if limit and _keeps_limits(policy):
+        amount = f"{max(1, limit - 1)}m" if more > limit else amount
+    elif limit:
+        limits["cpu"] = _proportional("cpu", given, amount)
+    return ResourceRequirements(requests={**changed.requests, "cpu": amount}, limits=limits)
 
 
 def _boundary(name: str, given: ResourceRequirements, bound: Amounts) -> QuantityText | None:

@@ -71,6 +71,14 @@ def rule_text(budget: PodDisruptionBudget) -> str:
     return "it" if spec.min_available is None else f"minAvailable {spec.min_available}"
 
 
+def is_outdated(budget: PodDisruptionBudget) -> bool:
+    """Return whether the status was computed for an older version of the budget: the eviction API waits for it."""
+    return budget.status.observed_generation < budget.metadata.generation
+
+
+_OUTDATED: Final = "it was changed, and the disruption controller has not computed its status for that yet"
+
+
 def why_never(key: str, budget: PodDisruptionBudget) -> str | None:
     """Return why the budget *key* allows no eviction however long one waits, or None if that may change by itself."""
     status = budget.status
@@ -295,6 +303,9 @@ class RemainingDisruptions:
         return blockers
 
     def _shortage(self, key: str, pods: list[Pod], allowed: int, spent: int) -> list[Blocker]:
+        if is_outdated(self.budgets.get(key)):
+            detail = f"PodDisruptionBudget {key} allows 0 evictions now: {_OUTDATED}"
+            return [Blocker(Reason.BUDGET, detail, pod.key) for pod in pods]
         if not allowed and (never := why_never(key, self.budgets.get(key))) is not None:
             return [Blocker(Reason.BUDGET, never, pod.key) for pod in pods]
         return _shortage(key, pods, allowed, spent)
@@ -328,7 +339,8 @@ def _terms(budgets: Mapping[str, PodDisruptionBudget]) -> dict[str, BudgetTerms]
     terms = {}
     for key, budget in budgets.items():
         status, policy = budget.status, budget.spec.unhealthy_pod_eviction_policy
-        terms[key] = BudgetTerms(status.disruptions_allowed, status.current_healthy, status.desired_healthy, policy)
+        allowed = 0 if is_outdated(budget) else status.disruptions_allowed
+        terms[key] = BudgetTerms(allowed, status.current_healthy, status.desired_healthy, policy)
     return terms
 
 

@@ -389,6 +389,7 @@ def new_round(
     counts = OwnerCounts(snapshot, frozenset(snapshot.nodes.names[row] for row in node_groups.spot_rows))
     gangs = Gangs(snapshot)
     to_spot = policy.destination is Destination.SPOT
+    targets = node_groups.spot_rows if to_spot else node_groups.spot.rows
     room = Room(snapshot, filters, node_groups.spot, Sizes(snapshot, node_groups.spot))
     shared = PlanningRound(
         ground=ground,
@@ -412,7 +413,7 @@ def new_round(
         counts=counts,
         gangs=gangs,
         replacements=replacements,
-        volumes=Volumes(snapshot, filters, replacements, node_groups.spot_rows if to_spot else node_groups.spot.rows),
+        volumes=Volumes(snapshot, filters, replacements, targets),
         quotas=Quotas(snapshot),
         owners=Owners(snapshot, policy) if policy.judge_controllers else None,
         surges=None if policy.surge is Surging.OFF else Surges(snapshot, policy, counts, replacements),

@@ -40,6 +40,7 @@ from predicates.objects import (
 from predicates.pod_classes import pod_amounts, pod_class
 from predicates.quantity import QuantityError, parse
 from predicates.snapshot import Snapshot
+from predicates.storage import find_claim
 from predicates.wire import without_nulls
 from rescheduler.planning.admission import (
     CLASSES,
@@ -47,6 +48,7 @@ from rescheduler.planning.admission import (
     Bounds,
     LimitRanges,
     PodClasses,
+    changes_new_pods,
     recommended,
     stronger,
     with_label_keys,
@@ -84,6 +86,9 @@ _ADDED_LABELS: Final = frozenset(
 
 _NOTHING: Final = ResourceRequirements()
 
+#: The resources of a container that a resize can change.
+_RESIZABLE: Final = ("cpu", "memory")
+
 _ENDING: Final = "its namespace is being deleted: the API server rejects new objects in it"
 _UNKNOWN: Final = ObjectMeta()
 
@@ -113,13 +118,16 @@ class _Admission:
     #: Whether amounts of the running pod that differ from the template come from admission, and will again.
     running_counts: bool
     unknown: bool  #: whether the running pod may be resized, or of another template: the larger amount counts
+    #: The containers of the template that the running pod was created from, by name; None if it is not known.
+    old: Mapping[str, Container] | None
 
     def container(self, template: Container, running: Container | None) -> ResourceRequirements:
         """Return the resources that the container will have; those of *running* if they are equal."""
         own, current = template.resources, running.resources if running is not None else _NOTHING
+        kept = self._kept(template.name, current)
         given = ResourceRequirements(
-            requests=self._amounts({**own.limits, **own.requests}, current.requests, self.defaults.requests),
-            limits=self._amounts(own.limits, current.limits, self.defaults.limits),
+            requests=self._amounts({**own.limits, **own.requests}, kept.requests, self.defaults.requests),
+            limits=self._amounts(own.limits, kept.limits, self.defaults.limits),
         )
         if self.vpa is not None:
             given = recommended(self.vpa, template.name, given, self.bounds)
@@ -131,14 +139,31 @@ class _Admission:
         """Return the resources of the new pod as a whole. The API server derives some that the template lacks."""
         if template is None or running is None:
             return running if self.running_counts or self.unknown else template
+        kept = running if self.running_counts or self.unknown else _NOTHING
         given = ResourceRequirements(
-            requests=self._amounts(template.requests, running.requests, running.requests),
-            limits=self._amounts(template.limits, running.limits, running.limits),
+            requests=self._amounts(template.requests, kept.requests, running.requests),
+            limits=self._amounts(template.limits, kept.limits, running.limits),
         )
         return running if given == running else given
 
-    def _amounts(self, declared: Amounts, current: Amounts, defaults: Amounts) -> dict[str, QuantityText]:
-        kept = current if self.running_counts or self.unknown else {}
+    def _kept(self, container: str, running: ResourceRequirements) -> ResourceRequirements:
+        """Return what counts of the amounts of a *running* container.
+
+        A resize, or a VerticalPodAutoscaler, changed only cpu and memory. Other resources that its template does not
+        have were added by admission, and will be again: such as network interfaces and devices.
+        """
+        if self.running_counts or self.unknown:
+            return running
+        if self.old is None or container not in self.old:
+            return _NOTHING
+        own = self.old[container].resources
+        named = {*own.requests, *own.limits, *_RESIZABLE}
+        return ResourceRequirements(
+            requests={name: amount for name, amount in running.requests.items() if name not in named},
+            limits={name: amount for name, amount in running.limits.items() if name not in named},
+        )
+
+    def _amounts(self, declared: Amounts, kept: Amounts, defaults: Amounts) -> dict[str, QuantityText]:
         amounts: dict[str, QuantityText] = {}
         for name in sorted({*declared, *kept, *defaults}):
             if name in declared:
@@ -275,8 +300,15 @@ class Replacements:
         if not self._limits.concern(pod.namespace):
             return ""
         with contextlib.suppress(QuantityError):
-            return self._limits.rejection(pod.namespace, self.of(pod).cls.spec)
+            why = self._limits.rejection(pod.namespace, self.of(pod).cls.spec)
+            new_claims = (claim.name for claim in pod.cls.claims if claim.ephemeral)
+            of_claims = (self._claim_out_of_range(pod.namespace, name) for name in new_claims)
+            return why or next(filter(None, of_claims), "")
         return ""
+
+    def _claim_out_of_range(self, namespace: str, name: str) -> str:
+        claim = find_claim(self._snapshot, namespace, name)
+        return "" if claim is None else self._limits.claim_rejection(namespace, claim)
 
     def _namespace(self, name: str) -> ObjectMeta:
         namespace = self._snapshot.of("Namespace").get(name)
@@ -329,14 +361,15 @@ class Replacements:
             bounds=self._limits.bounds(pod.namespace),
             running_counts=running_counts,
             unknown=unresized and not running_counts and not _is_of_old_template(pod, found),
+            old=_old_containers(found),
         )
 
     def _vpas_of(self, pod: Pod) -> Iterator[VerticalPodAutoscaler]:
-        """Yield the VerticalPodAutoscalers of the workload of *pod* that change the requests of new pods."""
+        """Yield the VerticalPodAutoscalers of the workload of *pod* that change new pods."""
         targets = self._workloads_of(pod)
         for vpa in self._vpas.get(pod.namespace, ()):
-            policy, target = vpa.spec.update_policy, vpa.spec.target_ref
-            if (target.kind, target.name) in targets and (policy is None or policy.update_mode != "Off"):
+            target = vpa.spec.target_ref
+            if (target.kind, target.name) in targets and changes_new_pods(vpa):
                 yield vpa
 
     def _workloads_of(self, pod: Pod) -> set[tuple[str, str]]:
@@ -434,6 +467,8 @@ def _merged(found: _Template, running: PodSpec, admission: _Admission) -> PodSpe
     if not found.revised:
         resources = admission.of_pod(template.resources, running.resources)
         return replace(running, containers=containers, init_containers=init_containers, resources=resources)
+    if template.host_network:
+        containers, init_containers = _with_host_ports(containers), _with_host_ports(init_containers)
     volumes = {volume.name for volume in (*template.volumes, *(old.volumes if old is not None else ()))}
     dropped = old.tolerations if old is not None else ()
     tolerations = (*template.tolerations, *(each for each in running.tolerations if each not in dropped))
@@ -481,6 +516,14 @@ def is_token(volume: str) -> bool:
     return volume.startswith("kube-api-access-")
 
 
+def _old_containers(found: _Template) -> Mapping[str, Container] | None:
+    """Return the containers of the template that the running pod was created from, by name; None if not known."""
+    old = found.old if found.revised else found.template
+    if old is None:
+        return None
+    return {container.name: container for container in (*old.spec.containers, *old.spec.init_containers)}
+
+
 def _not_dropped(
     template: tuple[Container, ...], running: tuple[Container, ...], old: tuple[Container, ...]
 ) -> tuple[Container, ...]:
@@ -501,6 +544,18 @@ def _containers(
     added = (container for name, container in declared.items() if name not in current)
     containers += [replace(container, resources=admission.container(container, None)) for container in added]
     return tuple(containers)
+
+
+def _with_host_ports(containers: tuple[Container, ...]) -> tuple[Container, ...]:
+    """Return the *containers* of a pod on its node's network: the API server sets their host ports, in pods only."""
+    return tuple(
+        replace(
+            each, ports=tuple(replace(port, host_port=port.host_port or port.container_port) for port in each.ports)
+        )
+        if any(not port.host_port for port in each.ports)
+        else each
+        for each in containers
+    )
 
 
 def _container(template: Container, running: Container, admission: _Admission, *, revised: bool) -> Container:

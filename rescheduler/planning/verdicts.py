@@ -95,7 +95,7 @@ def _bound_by_template(subject: _NodeAndPods, shared: PlanningRound) -> Iterable
 
 
 def _volumes(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
-    yield from shared.volumes.blockers(subject.node.name, subject.movers)
+    yield from shared.volumes.blockers(subject.node.name, subject.movers, subject.incoming)
     yield from _not_together(subject.movers, shared)
 
 
@@ -422,7 +422,7 @@ def eviction_blockers(pod: Pod, shared: PlanningRound) -> tuple[list[Blocker], S
         *of_replacements([pod], [incoming], shared.policy),
         *shared.replacements.blockers([pod]),
         *shared.quotas.blockers([pod], [incoming]),
-        *shared.volumes.blockers(pod.node_name, [pod]),
+        *shared.volumes.blockers(pod.node_name, [pod], [incoming]),
         *(blocker for blocker in surges.refused if blocker.pod == pod.key),
         *shared.remaining().lacking([pod]),
     ]

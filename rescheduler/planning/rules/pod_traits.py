@@ -43,13 +43,15 @@ _ORDINAL: Final = re.compile(r"-[0-9]{1,4}")
 def belongs_to_node(pod: Pod) -> bool:
     """Return whether *pod* belongs to its node: it is ignored, and ends with the node.
 
-    It is a mirror pod, it belongs to a DaemonSet or to a kind like it, it says so in an annotation, or an operator
-    created it for this node, without a scheduler: its owner is a custom resource.
+    It is a mirror pod, it belongs to a DaemonSet or to a kind like it, or to the Node itself, it says so in an
+    annotation, or an operator created it for this node, without a scheduler: its owner is a custom resource.
     """
     if pod.annotations and (MIRROR in pod.annotations or pod.annotations.get(DAEMONSET_POD) == "true"):
         return True
     owner = pod.owner
-    return owner is not None and (owner.kind in _OF_NODES or (pod.assigned and _is_custom(owner)))
+    if owner is None:
+        return False
+    return owner.kind in _OF_NODES or _is_node(owner) or (pod.assigned and _is_custom(owner))
 
 
 def is_expendable(cls: PodClass, cutoff: int) -> bool:
@@ -91,6 +93,10 @@ def named_controller(namespace: str, reference: OwnerReference) -> Controller:
 def _is_custom(owner: OwnerReference) -> bool:
     """Return whether *owner* is a custom resource: their API groups have a dot, which those of Kubernetes need not."""
     return "." in owner.api_version.rpartition("/")[0] and not is_built_in(owner)
+
+
+def _is_node(owner: OwnerReference) -> bool:
+    return owner.kind == "Node" and owner.api_version in ("", "v1")
 
 
 def is_job(owner: OwnerReference | None) -> bool:

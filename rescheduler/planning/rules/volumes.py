@@ -9,11 +9,12 @@ does not start.
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from predicates.csi import DRIVERS, plugin_of
 from predicates.filters import Filters
 from predicates.indexes.attachments import CSINodes
 from predicates.indexes.claims import PodDisks
@@ -89,11 +90,18 @@ class Volumes:
         self._filters = filters
         self._replacements = replacements
         self._rows = rows
+        self._drivers_of: dict[PodClass, tuple[_Driver, ...]] = {}
 
-    def blockers(self, node: str, pods: Sequence[Pod]) -> Iterator[Blocker]:
-        """Yield a blocker for each of *pods*, which would leave *node*, whose volume could not follow it."""
-        for pod in pods:
-            if pod.cls.claims and (blocker := self._blocker(node, pod, pods)) is not None:
+    def blockers(self, node: str, pods: Sequence[Pod], incoming: Sequence[Pod]) -> Iterator[Blocker]:
+        """Yield a blocker for each of *pods*, which would leave *node*, whose volume could not follow it.
+
+        *incoming* are their replacement pods, in the same order.
+        """
+        for pod, new in zip(pods, incoming, strict=True):
+            blocker = self._blocker(node, pod, pods) if pod.cls.claims else None
+            if blocker is None and (drivers := self._drivers(new.cls)) and (why := self._without(drivers, node, new)):
+                blocker = Blocker(Reason.VOLUME_ATTACHMENT, why, pod.key)
+            if blocker is not None:
                 yield blocker
 
     def together(self, pods: Iterable[Pod]) -> dict[str, str]:
@@ -121,8 +129,7 @@ class Volumes:
                     return Blocker(Reason.SHARED_VOLUME, self._shared_text(pod, claim), pod.key)
                 if why := self._stays_attached(volume, node):
                     return Blocker(Reason.VOLUME_ATTACHMENT, why, pod.key)
-        why = self._without_driver(node, pod)
-        return Blocker(Reason.VOLUME_ATTACHMENT, why, pod.key) if why else None
+        return None
 
     # -- claims that several pods use
 
@@ -133,7 +140,7 @@ class Volumes:
         """
         if self._snapshot.index(PodDisks).claims.get(claim, 0) + self._pending[claim] <= 1:
             return False
-        if len(self._users(claim)) <= 1:  # the others are being deleted
+        if len(self._users.get(claim, ())) <= 1:  # the others are being deleted
             return False
         moving = [pod for pod in movers if claim in own_claims(pod.cls)]
         if self._stay(node, claim, {pod.key for pod in moving}):
@@ -143,13 +150,15 @@ class Volumes:
         possible = {row for cls in incoming | waiting for row in self._filters.possible(cls) if row != drained}
         return len(possible) != 1 or not self._rows_using(claim) - {drained} <= possible
 
-    def _users(self, claim: str) -> list[str]:
-        """Return the keys of the pods that use *claim* and are not being deleted."""
-        return [
-            key
-            for key, pod in self._snapshot.pods.items()
-            if pod.cls.claims and pod.deletion_timestamp is None and claim in own_claims(pod.cls)
-        ]
+    @cached_property
+    def _users(self) -> Mapping[str, Sequence[str]]:
+        """The keys of the pods that use each claim and are not being deleted."""
+        users = defaultdict[str, list[str]](list)
+        for key, pod in self._snapshot.pods.items():
+            if pod.cls.claims and pod.deletion_timestamp is None:
+                for claim in own_claims(pod.cls):
+                    users[claim].append(key)
+        return users
 
     def _stay(self, node: str, claim: str, moving: Collection[str]) -> bool:
         """Return whether a pod that uses *claim* stays on *node*, besides those *moving* (keys)."""
@@ -168,11 +177,18 @@ class Volumes:
 
     def _rows_using(self, claim: str) -> set[int]:
         """Return the rows of the placed pods that use *claim*."""
-        classes = (cls for cls in self._snapshot.classes() if cls.claims and claim in own_claims(cls))
-        return {row for cls in classes for row in self._snapshot.rows_of(cls)}
+        return {row for cls in self._classes_using.get(claim, ()) for row in self._snapshot.rows_of(cls)}
+
+    @cached_property
+    def _classes_using(self) -> Mapping[str, Sequence[PodClass]]:
+        classes = defaultdict[str, list[PodClass]](list)
+        for cls in self._snapshot.classes():
+            for claim in own_claims(cls):
+                classes[claim].append(cls)
+        return classes
 
     def _shared_text(self, pod: Pod, claim: str) -> str:
-        others = sorted(key for key in self._users(claim) if key != pod.key)
+        others = sorted(key for key in self._users.get(claim, ()) if key != pod.key)
         return (
             f"it shares the PersistentVolumeClaim {claim.rpartition('/')[2]} with pod {others[0]}"
             f"{', …' if len(others) > 1 else ''}: its "
@@ -197,22 +213,22 @@ class Volumes:
                 return f"its volume {volume} cannot be detached from {_where(each)}"
         return ""
 
-    def _without_driver(self, node: str, pod: Pod) -> str:
-        """Return that the CSI driver of a volume is missing on spot nodes where the scheduler may place *pod*, or "".
+    def _without(self, drivers: Iterable["_Driver"], node: str, new: Pod) -> str:
+        """Return that one of *drivers* is missing on spot nodes where the scheduler may place the pod *new*, or "".
 
         It is only said if the CSINode of *node* shows that drivers are registered.
         """
-        drivers = {driver: volume for driver, volume in self._drivers(pod.cls) if self._is_incomplete(driver, node)}
-        if not drivers:
+        incomplete = [each for each in drivers if self._is_incomplete(each, node)]
+        if not incomplete:
             return ""
-        possible = self._filters.possible(self._replacements.of(pod).cls)
-        spot = np.intersect1d(self._rows, np.asarray(possible, np.intp))  # an empty list has no integers
-        for driver, volume in sorted(drivers.items()):
-            lacking = spot[~self._installed[driver][spot]]
+        spot = np.asarray(self._filters.possible(new.cls, self._rows), np.intp)  # an empty list has no integers
+        for driver in incomplete:
+            lacking = spot[~self._installed[driver.name][spot]]
             if len(lacking):
                 return (
-                    f"the CSI driver {driver} of its volume {volume} is missing on {len(lacking)} of {len(spot)} spot "
-                    f"nodes where the scheduler may place it, such as {self._snapshot.nodes.names[lacking[0]]}"
+                    f"the CSI driver {driver.name} of its volume {driver.volume} is missing on {len(lacking)} of "
+                    f"{len(spot)} spot nodes where the scheduler may place it, such as "
+                    f"{self._snapshot.nodes.names[lacking[0]]}"
                 )
         return ""
 
@@ -220,23 +236,49 @@ class Volumes:
     def _installed(self) -> Mapping[str, Flags]:
         return self._snapshot.index(CSINodes).sync().installed
 
-    def _is_incomplete(self, driver: str, node: str) -> bool:
+    def _is_incomplete(self, driver: "_Driver", node: str) -> bool:
         """Return whether *driver* is on *node*, but not on all spot nodes, and does not say that pods must wait for it.
 
-        Since 1.37, the scheduler rejects nodes without a driver that says so. An older API server does not store what
-        it says, so only files of newer clusters have it there: their plans are by the rules of that scheduler.
+        Since 1.37, the scheduler rejects nodes without a driver that says so, unless the volume is part of the pod. An
+        older API server does not store what it says, so only files of newer clusters have it there: their plans are by
+        the rules of that scheduler.
         """
-        flags = self._installed.get(driver)
+        flags = self._installed.get(driver.name)
         if flags is None or not flags[self._snapshot.nodes.row[node]] or flags[self._rows].all():
             return False
-        known = self._snapshot.of("CSIDriver").get(driver)
-        return not (isinstance(known, CSIDriver) and known.spec.prevent_pod_scheduling_if_missing)
+        known = self._snapshot.of("CSIDriver").get(driver.name)
+        waits = isinstance(known, CSIDriver) and known.spec.prevent_pod_scheduling_if_missing
+        return driver.inline or not waits
 
-    def _drivers(self, cls: PodClass) -> Iterator[tuple[str, str]]:
-        """Yield the CSI driver of each bound volume of the class, and the volume."""
-        for claim in own_claims(cls):
-            namespace, _, name = claim.rpartition("/")
-            found = find_claim(self._snapshot, namespace, name)
+    def _drivers(self, cls: PodClass) -> tuple["_Driver", ...]:
+        """Return the CSI drivers of the volumes of the class, by name."""
+        if (drivers := self._drivers_of.get(cls)) is None:
+            drivers = self._drivers_of[cls] = tuple(sorted({*_own_drivers(cls), *self._drivers_of_claims(cls)}))
+        return drivers
+
+    def _drivers_of_claims(self, cls: PodClass) -> Iterator["_Driver"]:
+        """Yield the drivers of bound volumes. In-tree volumes belong to the CSI drivers to which they are migrated."""
+        for claim in cls.claims:
+            found = find_claim(self._snapshot, cls.namespace, claim.name)
             volume = find_volume(self._snapshot, found.spec.volume_name) if found is not None else None
-            if volume is not None and volume.spec.csi is not None:
-                yield volume.spec.csi.driver, volume.metadata.name
+            if volume is None:
+                continue
+            plugin = plugin_of(volume.spec)
+            driver = volume.spec.csi.driver if volume.spec.csi is not None else DRIVERS[plugin] if plugin else ""
+            if driver:
+                yield _Driver(driver, volume.metadata.name, inline=False)
+
+
+class _Driver(NamedTuple):
+    """The CSI driver of a volume of a pod."""
+
+    name: str
+    volume: str
+    inline: bool  #: whether the volume is part of the pod, and no PersistentVolume
+
+
+def _own_drivers(cls: PodClass) -> Iterator[_Driver]:
+    """Yield the drivers of the volumes that are part of the pod, such as those with secrets."""
+    for volume in cls.spec.volumes:
+        if volume.csi is not None and volume.csi.driver:
+            yield _Driver(volume.csi.driver, volume.name, inline=True)

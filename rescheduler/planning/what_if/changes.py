@@ -329,7 +329,13 @@ def _with_budget(snapshot: Snapshot, change: BudgetChange) -> PodDisruptionBudge
     after = replaced(budget, spec=spec)
     if failed and needs_scale(after):
         return after
-    status = replaced(status, current_healthy=healthy, desired_healthy=desired, disruptions_allowed=allowed)
+    status = replaced(
+        status,
+        observed_generation=budget.metadata.generation,
+        current_healthy=healthy,
+        desired_healthy=desired,
+        disruptions_allowed=allowed,
+    )
     return replaced(after, status=replaced(status, expected_pods=expected, conditions=()))
 
 
