@@ -250,7 +250,7 @@ def _show_lever(cluster: PlannedCluster, overview: Overview, view: View) -> None
 def patch_commands(lever: Lever, cluster: PlannedCluster) -> Iterator[str]:
     """Yield the command lines that make the change of *lever* in the cluster."""
     if lever.controller.startswith(f"{SETTING} "):
-        yield f"# not a change in the cluster: add {lever.changes[0]} to the flags of rescheduler run, with two dashes"
+        yield f"# not a change in the cluster: add --{lever.changes[0]} to the flags of rescheduler run"
         return
     shared = cluster.planner.round(cluster.circumstances)
     unpinning = Unpinning(cluster.snapshot, shared.room.filters, shared.groups.spot)
