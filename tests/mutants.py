@@ -242,8 +242,8 @@ MUTANTS: Final = (
     _of_plan(
         "a volume that pods share is not torn apart",
         "rules/volumes.py",
-        "            if pod.cls.claims and (blocker := self._blocker(node, pod, pods)) is not None:\n",
-        "            if False and (blocker := self._blocker(node, pod, pods)) is not None:\n",
+        "            blocker = self._blocker(node, pod, pods) if pod.cls.claims else None\n",
+        "            blocker = None\n",
         "rules/test_volumes.py",
     ),
     _of_plan(

@@ -27,6 +27,7 @@ from rescheduler.planning.placement.packing import Effort
 from rescheduler.planning.planning_round import Ground, PlanningRound
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.rules.minimum import Minimum
+from rescheduler.planning.rules.pod_rules import is_left_to_responders
 from rescheduler.planning.surges import NO_SURGES
 from rescheduler.planning.survival import Survival
 from rescheduler.planning.verdicts import Attempt, Examined, all_obstacles, examine, first_obstacles, rejection
@@ -51,6 +52,7 @@ class Findings:
     blockers: tuple[Blocker, ...]
     movers: tuple[str, ...]  #: keys of the pods that may be evicted
     must_move: tuple[str, ...]  #: keys of all pods that must move
+    responding: tuple[str, ...]  #: keys of the pods whose evictions are the task of other components
     leaving: tuple[PodRef, ...]
     counts: bool  #: whether the node counts towards the minimum
     of_budgets: tuple[Blocker, ...]  #: blockers for all pods that must move
@@ -164,6 +166,7 @@ def _apply_rules(node: str, shared: PlanningRound) -> tuple[Examined, Findings, 
         blockers=examined.blockers,
         movers=must_move if all_move else tuple([pod.key for pod in candidate.movers]),
         must_move=must_move,
+        responding=tuple([pod.key for pod in examined.must_move if is_left_to_responders(pod)]),
         leaving=candidate.leaving,
         counts=candidate.counts,
         of_budgets=of_budgets,

@@ -23,7 +23,7 @@ from rescheduler.planning.policy import Destination, Policy
 from rescheduler.planning.rules.candidates import node_blockers
 from rescheduler.planning.rules.declared import Fate
 from rescheduler.planning.rules.minimum import owner_key
-from rescheduler.planning.rules.pod_rules import SAFE_TO_EVICT, is_requestable, other_scheduler, responders
+from rescheduler.planning.rules.pod_rules import is_left_to_responders, is_requestable, other_scheduler
 from rescheduler.planning.surges import LIFTED, NO_SURGES, NodeSurges
 
 
@@ -361,7 +361,7 @@ def new_plan(candidate: Candidate, placed: Iterable[tuple[Pod, int]], shared: Pl
             names[row],
             pod.cls.spec.termination_grace_period_seconds,
             pod.owner,
-            responders=bool(responders(pod.cls)) and pod.annotations.get(SAFE_TO_EVICT) != "true",
+            responders=is_left_to_responders(pod),
             requestable=is_requestable(pod.cls),
             together=together.get(pod.key, ""),
         )

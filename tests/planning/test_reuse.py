@@ -11,9 +11,10 @@ from predicates.objects import Unreadable
 from rescheduler.planning.outcome import Blocker, Reason, Verdict
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.rules.pod_rules import SAFE_TO_EVICT
 from rescheduler.planning.verdicts import Attempt, Examined, all_obstacles
 from rescheduler.planning.waits import Cooldown
-from tests.planning.builders import ON_DEMAND, budget, node, pod
+from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, budget, node, pod
 from tests.planning.changing import (
     ON_DEMAND_NODES,
     SPOT_NODES,
@@ -325,3 +326,14 @@ def test_a_round_without_time_for_all_forecasts_is_continued_by_the_next() -> No
         [returns, returns, returns],
     ]
     assert planner.first_plan(Circumstances(at(50))) is planner.first_plan(Circumstances(at(60)))
+
+
+def test_a_verdict_follows_the_annotation_that_allows_an_eviction_to_others_than_its_responders() -> None:
+    """The pod may be evicted in both cases, but in one of them only by an EvictionRequest."""
+    cluster = ChangingCluster()
+    fields = {"evictionResponders": [{"name": "acme.io/migrator"}], "cpu": "10m"}
+    planner = Planner(cluster.snapshot, Policy(eviction_requests=True))
+    for annotations in ({}, {SAFE_TO_EVICT: "true"}, {}):
+        cluster.put(pod("web-0", "od-1", annotations=annotations, **fields))
+        plans = {plan.node: plan for plan in planner.plan_each(CIRCUMSTANCES).plans}
+        assert [placement.responders for placement in plans["od-1"].placements] == [not annotations]

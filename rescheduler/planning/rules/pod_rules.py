@@ -203,6 +203,11 @@ def is_requestable(cls: PodClass) -> bool:
     return cls.spec.scheduling_group is None
 
 
+def is_left_to_responders(pod: Pod) -> bool:
+    """Return whether the eviction of *pod* is the task of other components, and no annotation allows it to others."""
+    return bool(responders(pod.cls)) and pod.annotations.get(SAFE_TO_EVICT) != "true"
+
+
 def responders(cls: PodClass) -> list[str]:
     """Return the components, other than the eviction API, whose task the evictions of *cls* are."""
     return [each.name for each in cls.spec.eviction_responders if each.name != IMPERATIVE_EVICTION]
