@@ -52,7 +52,7 @@ class Findings:
     blockers: tuple[Blocker, ...]
     movers: tuple[str, ...]  #: keys of the pods that may be evicted
     must_move: tuple[str, ...]  #: keys of all pods that must move
-    responding: tuple[str, ...]  #: keys of the pods whose evictions are the task of other components
+    responders: tuple[str, ...]  #: keys of the pods whose evictions are the task of other components
     leaving: tuple[PodRef, ...]
     counts: bool  #: whether the node counts towards the minimum
     of_budgets: tuple[Blocker, ...]  #: blockers for all pods that must move
@@ -166,7 +166,7 @@ def _apply_rules(node: str, shared: PlanningRound) -> tuple[Examined, Findings, 
         blockers=examined.blockers,
         movers=must_move if all_move else tuple([pod.key for pod in candidate.movers]),
         must_move=must_move,
-        responding=tuple([pod.key for pod in examined.must_move if is_left_to_responders(pod)]),
+        responders=tuple([pod.key for pod in examined.must_move if is_left_to_responders(pod)]),
         leaving=candidate.leaving,
         counts=candidate.counts,
         of_budgets=of_budgets,

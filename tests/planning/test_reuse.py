@@ -331,7 +331,7 @@ def test_a_round_without_time_for_all_forecasts_is_continued_by_the_next() -> No
 def test_a_verdict_follows_the_annotation_that_allows_an_eviction_to_others_than_its_responders() -> None:
     """The pod may be evicted in both cases, but in one of them only by an EvictionRequest."""
     cluster = ChangingCluster()
-    fields = {"evictionResponders": [{"name": "acme.io/migrator"}], "cpu": "10m"}
+    fields: dict[str, Any] = {"evictionResponders": [{"name": "acme.io/migrator"}], "cpu": "10m"}
     planner = Planner(cluster.snapshot, Policy(eviction_requests=True))
     for annotations in ({}, {SAFE_TO_EVICT: "true"}, {}):
         cluster.put(pod("web-0", "od-1", annotations=annotations, **fields))
