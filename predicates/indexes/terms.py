@@ -57,6 +57,17 @@ class ClassDirectory:
                 for classes in min(candidates, key=lambda lists: sum(map(len, lists))):
                     yield from (pod for pod in classes if selector.matches(pod.labels))
 
+    def count(self, pods: PodSelector) -> int:
+        """Return for how many classes :meth:`matching` has to evaluate the selector of *pods*."""
+        if pods.selector.nothing:
+            return 0
+        choices = _required_labels(pods.selector)
+        count = 0
+        for name in {**self._namespaces, **self._added} if pods.namespaces is None else pods.namespaces:
+            by_label = self._by_label(name)
+            count += min(sum(len(by_label.get(pair, ())) for pair in pairs) for pairs in choices)
+        return count
+
     def _by_label(self, namespace: str) -> dict[Pair | None, list[PodClass]]:
         by_label = self._namespaces.get(namespace, {})
         if added := self._added.pop(namespace, None):

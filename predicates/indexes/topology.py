@@ -4,7 +4,7 @@ Both plugins share the index. A counter is created on first use and updated by e
 with equal constraints share counters.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar, cast
@@ -28,8 +28,20 @@ from predicates.versions import SchedulerVersion
 
 _T = TypeVar("_T")
 
+#: At most this many evaluations of selectors, each for a class of pods, are made for the pods of a namespace. Selectors
+#: that require a label, as those of most workloads do, are evaluated for few classes. So a namespace with thousands of
+#: selectors that match everything cannot make each plan take minutes.
+MOST_EVALUATIONS: Final = 200_000
+
 #: The number of unused classes and counters that may accumulate before the index is rebuilt.
 _SPARE = 1000
+
+
+class TooManySelectorsError(Exception):
+    """The pods of a namespace have more selectors of other pods than are evaluated."""
+
+    def __init__(self, namespace: str) -> None:
+        super().__init__(f"too many different affinity terms and topology spread constraints in namespace {namespace}")
 
 
 class PodSet(NamedTuple):
@@ -85,6 +97,7 @@ class TopologyIndex:
         self._counters: dict[Hashable, PodCounter] = {}
         self._counts: dict[tuple[Hashable, Topology], DomainCounts] = {}
         self._domains: dict[Topology, Domains] = {}
+        self._evaluations: Counter[str] = Counter()  #: by the namespace whose pods needed them
         self._initial_size = 0  #: classes and counters after the first epoch, to detect growth
         self._caches.clear()
 
@@ -121,10 +134,13 @@ class TopologyIndex:
         """The labels of all known namespaces, by name."""
         return self._namespaces
 
-    def counts(self, pods: PodSet, topology: Topology) -> DomainCounts:
-        """Return the number of *pods* in each domain of *topology*."""
+    def counts(self, pods: PodSet, topology: Topology, namespace: str) -> DomainCounts:
+        """Return the number of *pods* in each domain of *topology*, for pods of *namespace*.
+
+        Raises TooManySelectorsError beyond :data:`MOST_EVALUATIONS`.
+        """
         if (counts := self._counts.get((pods, topology))) is None:
-            counter = self._counters.get(pods) or self._add_pod_set(pods)
+            counter = self._counters.get(pods) or self._add_pod_set(pods, namespace)
             counts = self._counts[pods, topology] = DomainCounts(counter, self._domains_of(topology))
         return counts
 
@@ -174,9 +190,13 @@ class TopologyIndex:
             self._snapshot.ties += 1
         return counter
 
-    def _add_pod_set(self, pods: PodSet) -> PodCounter:
-        counter = self._counters[pods] = PodCounter()
+    def _add_pod_set(self, pods: PodSet, namespace: str) -> PodCounter:
         narrowest = min(pods.selectors, key=lambda each: (each.namespaces is None, not each.selector.pairs))
+        evaluations = self._evaluations[namespace] + self._classes.count(narrowest)
+        if evaluations > MOST_EVALUATIONS:
+            raise TooManySelectorsError(namespace)
+        self._evaluations[namespace] = evaluations
+        counter = self._counters[pods] = PodCounter()
         self._pod_sets.add((pods, counter), narrowest)
         for pod in self._classes.matching(narrowest):
             if pods.matches(pod):

@@ -10,9 +10,10 @@ import numpy.typing as npt
 
 from predicates.framework import Plugin, Rejections, RejectsRow, Scope
 from predicates.indexes.domains import HOSTNAME, Counts, DomainCounts, Domains, Topology
-from predicates.indexes.terms import affinity_terms
+from predicates.indexes.terms import AffinityTerms, affinity_terms
 from predicates.indexes.topology import (
     PodSet,
+    TooManySelectorsError,
     TopologyIndex,
     counting_topology,
     default_selector,
@@ -62,22 +63,33 @@ class _PreFilterState:
     def __init__(self, index: TopologyIndex, pod: PodClass) -> None:
         terms = affinity_terms(pod)
         self.error = f"parsing pod: {terms.error}" if terms.error else ""
+        self.affinity_counts: list[DomainCounts] = []
+        self.anti_affinity_counts: _Grouped = {}
+        self.matches_own_terms = False
+        self.existing_anti_affinity_counts: _Grouped = {}
+        self.all_anti_affinity_counts: list[DomainCounts] = []  #: both of the above, as one list
+        self.reaches_other_nodes = False  #: whether any of the domains of all these counts is more than a node
+        self.term_count = -1  #: the index's ``term_count`` when the existing terms were read
+        try:
+            self._count(index, pod, terms)
+        except TooManySelectorsError as error:
+            self.error = str(error)
+
+    def _count(self, index: TopologyIndex, pod: PodClass, terms: AffinityTerms) -> None:
         selectors = frozenset([term.pod_selector(index.namespaces, index.version) for term in terms.affinity])
         keys = dict.fromkeys([term.topology_key for term in terms.affinity])
         #: Only pods that match all affinity terms count, in the domains of each term.
-        self.affinity_counts = [index.counts(PodSet(selectors, terminating=True), Topology(key)) for key in keys]
+        own = pod.namespace
+        self.affinity_counts = [index.counts(PodSet(selectors, terminating=True), Topology(key), own) for key in keys]
         self.matches_own_terms = all(selector.matches(pod) for selector in selectors)
         self.anti_affinity_counts = _grouped(
             index.counts(
                 PodSet(frozenset((term.pod_selector(index.namespaces, index.version),)), terminating=True),
                 Topology(term.topology_key),
+                own,
             )
             for term in terms.anti_affinity
         )
-        self.existing_anti_affinity_counts: _Grouped = {}
-        self.all_anti_affinity_counts: list[DomainCounts] = []  #: both of the above, as one list
-        self.reaches_other_nodes = False  #: whether any of the domains of all these counts is more than a node
-        self.term_count = -1  #: the index's ``term_count`` when the existing terms were read
 
 
 def _grouped(all_counts: Iterable[DomainCounts]) -> _Grouped:
@@ -322,10 +334,13 @@ def _constraints(index: TopologyIndex, pod: PodClass) -> tuple[_Constraint, ...]
             f"get constraints from pod: obtaining pod's hard topology spread constraints: {error}"
         )
     keys = frozenset(constraint.topology_key for constraint in hard)
-    return tuple(
-        _constraint(index, pod, constraint, selector, keys)
-        for constraint, selector in zip(hard, selectors, strict=True)
-    )
+    try:
+        return tuple(
+            _constraint(index, pod, constraint, selector, keys)
+            for constraint, selector in zip(hard, selectors, strict=True)
+        )
+    except TooManySelectorsError as error:
+        return str(error)
 
 
 def _constraint(
@@ -336,7 +351,9 @@ def _constraint(
         max_skew=constraint.max_skew,
         min_domains=1 if constraint.min_domains is None else constraint.min_domains,
         self_match_num=int(selector.matches(pod.labels)),
-        counts=index.counts(matching_pods(pod.namespace, selector), counting_topology(pod, constraint, keys)),
+        counts=index.counts(
+            matching_pods(pod.namespace, selector), counting_topology(pod, constraint, keys), pod.namespace
+        ),
     )
 
 

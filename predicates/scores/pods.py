@@ -4,7 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from predicates.indexes.terms import preferred_terms
 from predicates.indexes.topology import (
     AffinityWeights,
     PodSet,
+    TooManySelectorsError,
     TopologyIndex,
     counting_topology,
     default_selector,
@@ -29,6 +30,7 @@ from predicates.snapshot import Snapshot
 # InterPodAffinity: preferred terms of the pod and terms of placed pods (``interpodaffinity/scoring.go``).
 
 _Weighted: TypeAlias = tuple[DomainCounts, int]
+_T = TypeVar("_T")
 
 
 def inter_pod_affinity(request: ScoringRequest) -> Numbers | None:
@@ -52,16 +54,25 @@ def inter_pod_affinity(request: ScoringRequest) -> Numbers | None:
 
 def _preferred(index: TopologyIndex, pod: PodClass) -> tuple[_Weighted, ...]:
     """Return, for each preferred term of the class, the matching pods by domain and the weight of each pod."""
-    return tuple(
+    return _counted(
         (
             index.counts(
                 PodSet(frozenset((term.pod_selector(index.namespaces, index.version),)), terminating=True),
                 Topology(term.topology_key),
+                pod.namespace,
             ),
             weight,
         )
         for term, weight in preferred_terms(pod)
     )
+
+
+def _counted(preferences: Iterable[_T]) -> tuple[_T, ...]:
+    """Return the *preferences* of a class, or nothing if its namespace has too many of them to be counted."""
+    try:
+        return tuple(preferences)
+    except TooManySelectorsError:
+        return ()
 
 
 def _by_domains(weighted: Iterable[_Weighted]) -> dict[Domains, Numbers]:
@@ -171,11 +182,11 @@ def _normalized(scores: Numbers, scored: Flags) -> Numbers:
 def _constraints(index: TopologyIndex, pod: PodClass) -> tuple[_SoftConstraint, ...]:
     soft = [constraint for constraint in pod.spec.topology_spread_constraints if constraint.when_unsatisfiable == SOFT]
     keys = frozenset(constraint.topology_key for constraint in soft)
-    constraints = []
-    for constraint in soft:
-        selector = with_match_label_keys(compile_selector(constraint.label_selector), constraint, pod.labels)
-        constraints.append(_soft_constraint(index, pod, constraint, selector, keys))
-    return tuple(constraints)
+    selectors = (with_match_label_keys(compile_selector(each.label_selector), each, pod.labels) for each in soft)
+    return _counted(
+        _soft_constraint(index, pod, constraint, selector, keys)
+        for constraint, selector in zip(soft, selectors, strict=True)
+    )
 
 
 def _default_constraints(index: TopologyIndex, pod: PodClass) -> tuple[_SoftConstraint, ...]:
@@ -185,14 +196,16 @@ def _default_constraints(index: TopologyIndex, pod: PodClass) -> tuple[_SoftCons
         return ()
     configured = index.snapshot.scheduler.profile(pod.spec.scheduler_name).spread_defaults
     if configured is None:
-        return tuple(_soft_constraint(index, pod, constraint, selector, frozenset()) for constraint in SYSTEM_DEFAULTS)
+        return _counted(_soft_constraint(index, pod, each, selector, frozenset()) for each in SYSTEM_DEFAULTS)
     soft = [constraint for constraint in configured if constraint.when_unsatisfiable == SOFT]
     keys = frozenset(constraint.topology_key for constraint in soft)
-    return tuple(_soft_constraint(index, pod, constraint, selector, keys) for constraint in soft)
+    return _counted(_soft_constraint(index, pod, constraint, selector, keys) for constraint in soft)
 
 
 def _soft_constraint(
     index: TopologyIndex, pod: PodClass, constraint: TopologySpreadConstraint, selector: Selector, keys: frozenset[str]
 ) -> _SoftConstraint:
-    counts = index.counts(matching_pods(pod.namespace, selector), counting_topology(pod, constraint, keys))
+    counts = index.counts(
+        matching_pods(pod.namespace, selector), counting_topology(pod, constraint, keys), pod.namespace
+    )
     return _SoftConstraint(constraint.max_skew, constraint.topology_key == HOSTNAME, counts)

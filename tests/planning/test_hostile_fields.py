@@ -7,13 +7,15 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from predicates.indexes import topology
 from predicates.snapshot import Snapshot
 from predicates.texts import LONGEST_REASON
 from predicates.wire import FILE_KINDS, Decoder, Interner, WireError
+from rescheduler.planning.outcome import Plan, Reason, Rejected
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
 from tests.kube.samples import SAMPLES
-from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, Manifest, node, pod
+from tests.planning.builders import CIRCUMSTANCES, HOST, ON_DEMAND, Manifest, node, pod, short, snapshot
 
 #: Colors, a mark of direction, and more characters than any message may contain of a text from outside.
 HOSTILE: Final = "x\x1b[31m\u202e\r" + "y" * 5_000
@@ -90,3 +92,31 @@ def test_what_is_told_is_printable_and_short(sample: str) -> None:
         if texts:
             found[path[:-1] if path[-1] == HOSTILE else path] = texts
     assert not found
+
+
+@pytest.mark.parametrize("required", [True, False], ids=["required", "preferred"])
+def test_a_namespace_with_too_many_selectors_holds_back_only_itself(
+    monkeypatch: pytest.MonkeyPatch, *, required: bool
+) -> None:
+    """Each of its pods has a constraint that would be evaluated for all of them."""
+    monkeypatch.setattr(topology, "MOST_EVALUATIONS", 20)
+
+    def spread(*expressions: Manifest) -> list[Manifest]:
+        unsatisfiable = "DoNotSchedule" if required else "ScheduleAnyway"
+        constraint = {"maxSkew": 9, "topologyKey": HOST, "whenUnsatisfiable": unsatisfiable}
+        return [constraint | {"labelSelector": {"matchExpressions": list(expressions)}}]
+
+    broad = [spread({"key": f"k{n}", "operator": "DoesNotExist"}) for n in range(8)]
+    theirs = [pod(f"team/p{n}-0", "od-2", cpu="10m", topologySpreadConstraints=each) for n, each in enumerate(broad)]
+    own = pod("a-1", "od-1", topologySpreadConstraints=spread({"key": "app", "operator": "In", "values": ["a"]}))
+    nodes = [node(name, ON_DEMAND) for name in ("od-1", "od-2")]
+    planner = Planner(snapshot([*nodes, node("s-1"), own, *theirs]), Policy())
+    assert short(planner.plan_node("od-1", CIRCUMSTANCES)) == {"a-1": "s-1"}
+    verdict = planner.plan_node("od-2", CIRCUMSTANCES)
+    if required:
+        assert isinstance(verdict, Rejected)
+        [blocker, *_] = verdict.blockers
+        assert blocker.reason is Reason.NO_ROOM
+        assert "too many different affinity terms and topology spread constraints in namespace team" in blocker.detail
+    else:
+        assert isinstance(verdict, Plan)
