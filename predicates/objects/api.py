@@ -147,10 +147,6 @@ class ResourceRequirements(Wire, frozen=True):
     limits: dict[str, QuantityText] = {}
 
 
-class Empty(Wire, frozen=True):
-    """An object whose fields are not read; only its presence matters."""
-
-
 class PersistentVolumeClaimSpec(Wire, frozen=True):
     volume_name: str = ""
     storage_class_name: str | None = None
