@@ -40,8 +40,8 @@ from rescheduler.planning.rules.candidates import node_blockers, why_not_target
 from rescheduler.planning.rules.minimum import keeps_pods
 from rescheduler.planning.rules.pod_traits import ends_with_node, is_expendable
 
-#: The fewest and the most simulations of a loss that is not proved to be survived. A pod that has no place in one of
-#: many orders is found only by as many simulations. Between both, a loss is simulated with about so many pods together.
+#: The fewest and the most simulations of a loss that is not proved to be survived. An order of pods in which one
+#: has no place may be rare. So a loss of few pods is simulated more often: all simulations place about so many pods.
 _PLAYS: Final = 8
 _MOST_PLAYS: Final = 32
 _PODS_IN_PLAYS: Final = 4000

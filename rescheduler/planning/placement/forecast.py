@@ -64,7 +64,7 @@ class Forecast:
 
     @property
     def robust(self) -> bool:
-        """Return whether spot nodes accepted every pod in every play. The drain ends if the others do not fit them."""
+        """Return whether spot nodes accepted every pod in every play: a drain fails if they do not accept the rest."""
         return not self.stuck
 
 
