@@ -172,15 +172,12 @@ def command(
     """
     policy = replace(policy, budgets_in_steps=in_steps, judge_controllers=True, survive=enforced_survival())
     policy = with_profiles(policy, scheduling)
-    limited = bool(policy.survive is not Survive.OFF or policy.fallback_headroom)
-    with_tradeoff = output == "html" or (limited and output in ("json", "yaml"))
     view = view.listing_nodes(provider)
     from_daemon = of_the_named(named, from_daemon)
     _check(view, from_daemon, snapshot, output, what_if_texts, independent=independent)
     hypotheses, notes = parsed(what_if_texts, policy, scheduling)
-    source = ClusterSource(snapshot, connection, scheduling)
+    source, clock = ClusterSource(snapshot, connection, scheduling), SystemClock()
     provider = replace(provider, nodes=tuple(filter(None, provider.nodes)))
-    clock = SystemClock()
 
     def once() -> PlannedCluster:
         daemon = daemon_of(connection, from_daemon, clock, named) if snapshot is None else None
@@ -188,7 +185,7 @@ def command(
         known = cluster.priced(provider)
         levers = cluster.levers(known, timedelta() if independent or hypotheses else levers_timeout, clock)
         overview = cluster.overview(known, levers)
-        overview = cluster.certified(overview, Survive(survive), clock, with_tradeoff=with_tradeoff)
+        overview = cluster.certified(overview, Survive(survive), clock, with_tradeoff=_shows_tradeoff(output, policy))
         if view.watch:
             clear_screen()
         if hypotheses:
@@ -201,6 +198,12 @@ def command(
     source.warn(cluster.snapshot, policy, strict=strict)
     for note in notes:
         source.warn_once(note)
+
+
+def _shows_tradeoff(output: str, policy: Policy) -> bool:
+    """Return whether the output has the table of nodes freed by share of losses survived, which takes time."""
+    limited = policy.survive is not Survive.OFF or bool(policy.fallback_headroom)
+    return output == "html" or (limited and output in ("json", "yaml"))
 
 
 def _watched(once: Callable[[], PlannedCluster]) -> NoReturn:

@@ -1,5 +1,5 @@
 """Transitions of a drain after its node was planned again: count and record its future debts, then try the
-evictions.
+evictions. Separate from the table of transitions, as each phase of a drain has a module.
 """
 
 from dataclasses import replace

@@ -243,8 +243,6 @@ class DrainContext:
     )
 
 
-# Threads for requests and for Kubernetes Events, so that the loop does not block.
-
 # Threads for requests, so that the loop does not block.
 
 #: Maximum number of concurrent eviction requests.

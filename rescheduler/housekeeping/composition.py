@@ -123,9 +123,8 @@ def _assemble(
 
     The Lease is released after the last write, including the drain's requests and its Events.
     """
-    seat = parts.enter_context(contextlib.closing(Seat(f"{client.host}/{running.identity}")))
-    holder = identity(running.pod_name, seat.tag)
-    elector = run_state.elector = new_elector(client, holder, seat, running, clock)
+    holder = _candidacy(parts, client, run_state, running, clock)
+    elector = run_state.elector
     state = ClusterState(client, clock, scheduler=SchedulerWatch(client, clock, running.scheduling).current)
     rights = RightsReview(client, clock, needed_rights(running), lambda: is_refused(state, elector))
     run_state.health = new_health(state, rights, elector, running, clock)
@@ -139,21 +138,19 @@ def _assemble(
     report(Started(VERSION, holder, address, running.dry_run))
     history = new_history(writer, report, run_state, policy, running, clock)
     view = _view(state, client, policy, history, running, clock, holder)
-    cluster, controllers = KubeCluster(writer), Ownership(ControllerReader(client, clock))
-    access = _drain_context(writer, cluster, provider, controllers, run_state, running, clock, holder)
-    if policy.fallback_nodes_per_minute and not running.dry_run and provider.name != "none":
-        view.growth = GroupSizes(access, view).of_nodes
+    access = _drain_context(client, writer, provider, run_state, running, clock, holder)
+    _watch_growth(view, access, policy, running)
     records = DrainRecords(history, view, clock, report, returns_pause=not policy.allow_returning_plans)
     drainer = _drainer(parts, access, view, run_state, drain_limits(running, policy), report, records)
     _share_pool(parts, provider, client, running, clock)
     candidates = _candidates(view, access, history, drainer, client, policy, running)
     known = KnownPrices(pricing, clock)
     room = new_room(access, RoomView(state, policy, view), history, candidates, running, known, report)
-    actors = Actors(drainer, _soft_taint(cluster, view, running, report), NewNodes(access, report), records, room)
+    actors = Actors(drainer, _soft_taint(access, view, running, report), NewNodes(access, report), records, room)
     knowledge = Knowledge(
         history,
         candidates,
-        Landings(view, controllers, history, report, clock, running.timing.landing_timeout),
+        Landings(view, access.controllers, history, report, clock, running.timing.landing_timeout),
         SpotWatch(running.timing.spot_settle, policy.spot_pool_labels),
         lambda: rights.why() or lease_missing(elector) or lease_unread(run_state),
         new_bookkeeping(writer, view, pricing, report, run_state, running, clock),
@@ -162,6 +159,16 @@ def _assemble(
         pages.are_read,
     )
     return Loop(view, actors, knowledge, run_state, _mode(policy, running), clock, report)
+
+
+def _candidacy(
+    parts: contextlib.ExitStack, client: Client, run_state: DaemonState, running: Running, clock: Clock
+) -> str:
+    """Let this replica take part in the leader election. Return the name by which others know it."""
+    seat = parts.enter_context(contextlib.closing(Seat(f"{client.host}/{running.identity}")))
+    holder = identity(running.pod_name, seat.tag)
+    run_state.elector = new_elector(client, holder, seat, running, clock)
+    return holder
 
 
 def _candidates(
@@ -200,6 +207,12 @@ def _view(
     return view
 
 
+def _watch_growth(view: ClusterView, access: DrainContext, policy: Policy, running: Running) -> None:
+    """Let *view* ask the provider how far the groups of its nodes can grow, if *policy* counts on new nodes."""
+    if policy.fallback_nodes_per_minute and not running.dry_run and access.provider.name != "none":
+        view.growth = GroupSizes(access, view).of_nodes
+
+
 def _serve(
     parts: contextlib.ExitStack,
     provider: CloudProvider,
@@ -227,21 +240,20 @@ def _share_pool(
 
 
 def _drain_context(
+    client: Client,
     writer: Client,
-    cluster: KubeCluster,
     provider: CloudProvider,
-    controllers: Ownership,
     run_state: DaemonState,
     running: Running,
     clock: Clock,
     holder: str,
 ) -> DrainContext:
     return DrainContext(
-        cluster,
+        KubeCluster(writer),
         provider,
         clock,
         holder,
-        controllers,
+        Ownership(ControllerReader(client, clock)),
         running.identity,
         leads=lambda: run_state.leading,
         placeholders=PlaceholderPods(writer),
@@ -265,8 +277,8 @@ def _drainer(
     return Drainer(access, view, run_state, threads, limits, report, records)
 
 
-def _soft_taint(cluster: KubeCluster, view: ClusterView, running: Running, report: Report) -> SoftTaint:
-    return SoftTaint(cluster, report, view.is_on_demand, wanted=running.manage_soft_taint)
+def _soft_taint(access: DrainContext, view: ClusterView, running: Running, report: Report) -> SoftTaint:
+    return SoftTaint(access.cluster, report, view.is_on_demand, wanted=running.manage_soft_taint)
 
 
 def _mode(policy: Policy, running: Running) -> Mode:

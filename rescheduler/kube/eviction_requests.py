@@ -1,4 +1,5 @@
 """EvictionRequests (``lifecycle.k8s.io/v1alpha1``, KEP-4563): ask other components to evict a pod, and follow them.
+Separate from the daemon's assembly, because it is a client of the API server.
 
 The components in ``spec.evictionResponders`` of the pod handle its eviction one after the other, and the eviction API
 last. A controller observes EvictionRequests and records the progress in one Eviction for each pod. The deletion of a

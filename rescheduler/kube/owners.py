@@ -1,4 +1,6 @@
-"""Reads about owners of pods: owners that are not built in, and why pods could not be created."""
+"""Reads about owners of pods: owners that are not built in, and why pods could not be created. Separate from the
+reads of built-in controllers, because the resources of other owners must be discovered first.
+"""
 
 import threading
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,6 @@
-"""The cloud provider for Liqo's virtual nodes, through our node manager or Liqo's original one."""
+"""The cloud provider for Liqo's virtual nodes, through our node manager or Liqo's original one. It is
+imported by name when it is selected.
+"""
 
 import datetime as dt
 from collections.abc import Callable, Mapping

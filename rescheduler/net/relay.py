@@ -1,4 +1,5 @@
 """Connections that another server in this process handles, but that our accept loop counts and limits.
+Separate from the gRPC server: it knows sockets, and no calls.
 
 gRPC accepts connections itself, with a limit for all clients together only, so one of them could hold them all. It gets
 its connections from here, on a socket of Linux's abstract namespace, byte by byte: TLS is between it and the client.

@@ -1,4 +1,5 @@
 """Pod Security admission: why it rejects new pods in a namespace that enforces a level of the Pod Security Standards.
+Separate from the other reasons of admission, because the Standards are a list of rules of their own.
 
 Pods that ran before the namespace got its label are not evicted, but their replacements are rejected. Source:
 ``k8s.io/pod-security-admission/policy``. The hosts of probes are not checked. Defaults and exemptions of the API

@@ -1,4 +1,6 @@
-"""Select nodes for removal whose pods may go to any other node: the cheapest ones that can be removed one by one."""
+"""Select nodes for removal whose pods may go to any other node: the cheapest ones that can be removed one by one.
+Separate from the proxy, which asks for them: it decides, and does no I/O.
+"""
 
 from collections.abc import Iterable, Sequence
 

@@ -1,4 +1,5 @@
 """Convert YAML, as ``kubectl get -o yaml`` prints it, to JSON while it is being read. Each document becomes a line.
+It is imported when a file is not JSON.
 
 Plain scalars are numbers, booleans and nulls as in JSON, and otherwise strings, as in the YAML of Kubernetes. Aliases
 are expanded up to a limit, because a few lines of aliases of aliases stand for any amount of text. Objects that were

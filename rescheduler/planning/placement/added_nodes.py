@@ -1,4 +1,5 @@
-"""Nodes that an autoscaler adds after a loss, as places for pods that have no other. Pure.
+"""Nodes that an autoscaler adds after a loss, as places for pods that have no other. Pure. Separate
+from the losses, because it knows only nodes and their templates.
 
 A new node is like its template, an on-demand node: with its amounts, labels and taints, and its DaemonSets. Each group
 of nodes has a template, and adds no more nodes than its maximum allows. Only pods that each such node accepts by itself

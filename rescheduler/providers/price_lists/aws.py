@@ -1,4 +1,5 @@
-"""Prices of EC2: AWS Price List for on-demand instances, and the spot price history of the region.
+"""Prices of EC2: AWS Price List for on-demand instances, and the spot price history of the region. It is imported when
+its cloud is asked.
 
 Both are read with boto3, with the credentials that its chain finds. Permissions: ``pricing:GetProducts`` and
 ``ec2:DescribeSpotPriceHistory``.

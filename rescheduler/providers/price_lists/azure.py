@@ -1,4 +1,6 @@
-"""Prices of Azure's virtual machines: the Retail Prices API, which needs no account."""
+"""Prices of Azure's virtual machines: the Retail Prices API, which needs no account. It is imported when its
+cloud is asked.
+"""
 
 from collections.abc import Iterator
 from decimal import Decimal

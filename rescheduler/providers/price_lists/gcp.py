@@ -1,4 +1,4 @@
-"""Prices of Compute Engine: the Cloud Billing Catalog API, with an API key.
+"""Prices of Compute Engine: the Cloud Billing Catalog API, with an API key. It is imported when its cloud is asked.
 
 The catalog has a price for a vCPU and for a GiB of memory of each machine family, in each region. The price of a
 machine is their sum. Local SSDs, GPUs and licenses have prices of their own, which are not included.
