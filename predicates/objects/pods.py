@@ -380,6 +380,7 @@ class JobSpec(TemplateSpec, frozen=True):
     backoff_limit: int | None = None
     backoff_limit_per_index: int | None = None
     pod_failure_policy: FailurePolicy | None = None
+    managed_by: str = ""
     pod_replacement_policy: str = ""  #: "" in files without it: the API server sets it
 
 

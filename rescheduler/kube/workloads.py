@@ -154,6 +154,7 @@ class JobSpec(Wire, frozen=True):
     backoff_limit: int | None = None
     backoff_limit_per_index: int | None = None
     pod_failure_policy: FailurePolicy | None = None
+    managed_by: str = ""
     selector: JobSelector | None = None
     suspend: bool | None = None
     template: Raw = Raw(b"{}")

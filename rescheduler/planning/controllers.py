@@ -56,6 +56,7 @@ class JobFacts:
     backoff_limit_per_index: int | None = None  #: the same for each index of an Indexed Job
     failures: int = 0  #: pod failures so far, with container restarts where ``restartPolicy`` is OnFailure
     disruption: Disruption = Disruption.COUNTS
+    managed_by: str = ""  #: who manages the Job instead of the built-in controller
 
 
 class _Limits(Protocol):
@@ -69,6 +70,13 @@ class _Limits(Protocol):
 
     @property
     def pod_failure_policy(self) -> FailurePolicy | None: ...
+
+    @property
+    def managed_by(self) -> str: ...
+
+
+#: The value of ``spec.managedBy`` that stands for the built-in controller, as no value does.
+JOB_CONTROLLER: Final = "kubernetes.io/job-controller"
 
 
 #: Actions of a podFailurePolicy that fail the Job or one of its indexes regardless of the backoff limits.
@@ -90,6 +98,7 @@ def job_facts(limits: _Limits, counts: JobCounts, restarted: int) -> JobFacts:
         backoff_limit_per_index=limits.backoff_limit_per_index,
         failures=counts.failed + len(counts.uncounted.failed or ()) + restarted,
         disruption=_disruption(limits.pod_failure_policy),
+        managed_by="" if limits.managed_by == JOB_CONTROLLER else limits.managed_by,
     )
 
 

@@ -269,6 +269,7 @@ LIMIT_RANGES = "kubernetes documentation: limit ranges"
 AUTOSCALED = "kubernetes/autoscaler, VerticalPodAutoscaler"
 JOBS = "kubernetes/enhancements#3939"
 FAILING_JOBS = "kubernetes/enhancements#3329, kubernetes documentation: pod failure policies"
+MANAGED_JOBS = "kubernetes/enhancements#4368"
 DISRUPTED: dict[str, Any] = {"onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
 POD_SECURITY = "kubernetes/enhancements#2579, kubernetes documentation: Pod Security admission"
 LABEL_KEYS = "kubernetes/enhancements#3633"
@@ -821,6 +822,21 @@ CASES: dict[str, Case] = {
         cluster(pod("j-1", "od", owner="batch/v1/Job"), job(podReplacementPolicy="Failed"), full_quota()),
         {"j-1": "s-1"},
         JOBS,
+    ),
+    "a Job that another controller manages": Case(
+        cluster(job_pod("j-1"), job(managedBy="kueue.x-k8s.io/multikueue", **fails_on("Ignore", **DISRUPTED))),
+        ["job-would-fail"],
+        MANAGED_JOBS,
+        PLAN,
+    ),
+    "a Job that another controller manages, and all Jobs are moved": Case(
+        cluster(job_pod("j-1"), job(managedBy="kueue.x-k8s.io/multikueue")),
+        {"j-1": "s-1"},
+        MANAGED_JOBS,
+        Policy(judge_controllers=True, move_jobs=MoveJobs.ALWAYS),
+    ),
+    "a Job whose field names the built-in controller": Case(
+        cluster(job_pod("j-1"), job(managedBy="kubernetes.io/job-controller")), {"j-1": "s-1"}, MANAGED_JOBS, PLAN
     ),
     "a full quota, and a Job with a podFailurePolicy": Case(
         cluster(pod("j-1", "od", owner="batch/v1/Job"), job(podFailurePolicy={"rules": []}), full_quota()),

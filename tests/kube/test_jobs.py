@@ -75,6 +75,13 @@ FACTS: dict[str, tuple[Fields, Fields, int, JobFacts]] = {
         0,
         JobFacts(disruption=Disruption.IGNORED),
     ),
+    "managed by another controller": (
+        {"managedBy": "example.com/jobs"},
+        {},
+        0,
+        JobFacts(managed_by="example.com/jobs"),
+    ),
+    "managed by the built-in one": ({"managedBy": "kubernetes.io/job-controller"}, {}, 0, JobFacts()),
 }
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from predicates.snapshot import DRAIN_TAINT, PLACEHOLDER
 from predicates.wire import POD_ANNOTATIONS
+from rescheduler.planning.controllers import JOB_CONTROLLER
 from rescheduler.planning.pending import ACTIVE_CAPACITY
 from rescheduler.planning.rules.candidates import DELETION_CANDIDATE
 from rescheduler.planning.rules.interruptions import CONDITIONS, TAINTS
@@ -36,8 +37,8 @@ def keys() -> Iterator[str]:
 def test_each_key_is_on_the_page_once() -> None:
     listed = re.findall(r"^\| `([^`]+)` \| (?:annotation|label|taint|condition)", PAGE, re.MULTILINE)
     signals = {f"{signal.key}*" if signal.key.endswith("/") else signal.key for signal in (*TAINTS, *CONDITIONS)}
-    strategies = {ACTIVE_CAPACITY}  # a value of a field, in the form of a key
-    known = {*keys(), *signals, DELETION_CANDIDATE, DRAIN_TAINT.key, PLACEHOLDER} - strategies
+    values = {ACTIVE_CAPACITY, JOB_CONTROLLER}  # of fields, in the form of a key
+    known = {*keys(), *signals, DELETION_CANDIDATE, DRAIN_TAINT.key, PLACEHOLDER} - values
     assert sorted(listed) == sorted(known)
 
 

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
 from predicates.objects import Node, OwnerReference, Pod, PodClass, Volume
-from predicates.texts import quoted
+from predicates.texts import quoted, shown
 from rescheduler import durations
 from rescheduler.planning.controllers import Controller, ControllerState, Disruption, JobFacts
 from rescheduler.planning.forms import utc
@@ -259,7 +259,15 @@ def job_blocker(facts: JobFacts, pods: Sequence[Pod], move_jobs: MoveJobs) -> Bl
 
     :attr:`MoveJobs.NEVER` is handled by a rule in ``pod_rules``, because it does not depend on the Job's state.
     """
-    if not pods or move_jobs is not MoveJobs.TOLERANT or facts.disruption is Disruption.IGNORED:
+    if not pods or move_jobs is not MoveJobs.TOLERANT:
+        return None
+    if facts.managed_by:
+        detail = (
+            f"its Job is managed by {shown(facts.managed_by)} (spec.managedBy): it is not known whether that replaces "
+            "an evicted pod; --move-jobs=always allows eviction"
+        )
+        return Blocker(Reason.JOB_WOULD_FAIL, detail, pods[0].key)
+    if facts.disruption is Disruption.IGNORED:
         return None
     if facts.disruption is Disruption.FAILS:
         detail = "its Job has a podFailurePolicy with a FailJob or FailIndex rule that an eviction may match"
