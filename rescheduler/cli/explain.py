@@ -39,7 +39,7 @@ from rescheduler.planning.outcome import Reason, Rejected
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.pool_shares import ignored_annotation
-from rescheduler.planning.what_if.lifting import taint_text
+from rescheduler.planning.rules.pins import taint_text
 from rescheduler.settings import ApiServerConnection, Scheduling
 
 # Explanations as a page: the blockers of each node, and which spot nodes reject each pod and why.

@@ -3,13 +3,13 @@
 import sys
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from decimal import Decimal
 from typing import Any
 
 import msgspec
 
 from rescheduler.cli.console import Line
 from rescheduler.cli.glance import command_to_try
+from rescheduler.planning.forms import number
 from rescheduler.planning.losses import Homeless, PoolLoss
 from rescheduler.planning.money.worth import Worth
 from rescheduler.planning.outcome import Plan, Rejected, Verdict
@@ -132,7 +132,7 @@ def _tradeoff(tradeoff: Tradeoff) -> dict[str, Any]:
 def _point(point: Point) -> dict[str, Any]:
     return {
         "nodes": point.nodes,
-        "per_month": _number(point.per_month),
+        "per_month": number(point.per_month),
         "survived": point.survived,
         "homeless": point.homeless,
         "room": None if point.room is None else round(point.room, 4),
@@ -147,14 +147,10 @@ def _money(worth: Worth) -> dict[str, Any]:
     if worth.gross is None:
         return {}
     return {
-        "net_per_month": _number(worth.net_per_month),
-        "committed_per_month": _number(worth.committed_per_month),
-        "spot_share_per_month": _number(worth.spot_per_month),
+        "net_per_month": number(worth.net_per_month),
+        "committed_per_month": number(worth.committed_per_month),
+        "spot_share_per_month": number(worth.spot_per_month),
     }
-
-
-def _number(amount: Decimal | None) -> float | None:
-    return None if amount is None else float(amount)
 
 
 def _plan_json_lever(lever: Lever) -> dict[str, Any]:
@@ -169,9 +165,9 @@ def _plan_json_lever(lever: Lever) -> dict[str, Any]:
         "tried": lever.tried,
         "what_if": list(lever.to_try),
         "try": command_to_try(lever.to_try, typed=True) if lever.to_try else None,
-        "price_per_month": _number(lever.worth.gross_per_month),
+        "price_per_month": number(lever.worth.gross_per_month),
         **_money(lever.worth),
-        "net_per_month_together": _number(lever.worth_together.net_per_month),
+        "net_per_month_together": number(lever.worth_together.net_per_month),
     }
 
 

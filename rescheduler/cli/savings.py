@@ -4,7 +4,6 @@ import re
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from typing import Any, Final
 
 import click
@@ -14,7 +13,7 @@ from rescheduler.cli.console import BLANK, Line, show
 from rescheduler.cli.go_flags import GoCommand, Option, Parsed, parse_duration
 from rescheduler.cli.options import command_for, connection_options, found_savings_option, installation_options
 from rescheduler.clock import SystemClock
-from rescheduler.planning.forms import count, utc
+from rescheduler.planning.forms import count, number, stamp
 from rescheduler.planning.money.savings import KEPT, Receipt, Savings
 from rescheduler.planning.money.savings_form import ASSUMPTIONS, ReceiptShare, SavingsDay, SavingsReport, report
 from rescheduler.settings import SAVINGS_NAME, ApiServerConnection, NamedInstallation
@@ -100,13 +99,13 @@ def as_json(known: SavingsReport) -> dict[str, Any]:
     """Return the object for ``-o json`` and ``-o yaml``. Prices are per hour, times are in UTC."""
     return {
         "since": str(known.since),
-        "until": _stamp(known.until),
+        "until": stamp(known.until),
         "total": _sums(known.total) | {"machines_removed": known.removed},
         "days": [
             {"day": str(day.day), **_sums(day.savings), "receipts": [_receipt(share) for share in day.receipts]}
             for day in known.days
         ],
-        "waiting": [{"node": receipt.node, "drained_at": _stamp(receipt.drained_at)} for receipt in known.waiting],
+        "waiting": [{"node": receipt.node, "drained_at": stamp(receipt.drained_at)} for receipt in known.waiting],
         "assumptions": list(ASSUMPTIONS),
     }
 
@@ -118,13 +117,13 @@ def _receipt(share: ReceiptShare) -> dict[str, Any]:
         "uid": receipt.uid,
         "instance_type": receipt.instance_type,
         "zone": receipt.zone,
-        "drained_at": _stamp(receipt.drained_at),
-        "gone_at": _stamp(receipt.gone_at),
-        "ended_at": _stamp(receipt.ended_at),
+        "drained_at": stamp(receipt.drained_at),
+        "gone_at": stamp(receipt.gone_at),
+        "ended_at": stamp(receipt.ended_at),
         "ending": receipt.ending or None,
-        "price": _number(receipt.price),
-        "spot_cost": _number(receipt.spot_cost),
-        "committed": _number(receipt.committed),
+        "price": number(receipt.price),
+        "spot_cost": number(receipt.spot_cost),
+        "committed": number(receipt.committed),
         "currency": receipt.currency,
         **_sums(share.savings),
     }
@@ -137,14 +136,6 @@ def _sums(savings: Savings) -> dict[str, Any]:
         "gib_hours": round(savings.memory_seconds / 1024 / _HOUR, 4),
         "money": {currency: float(amount) for currency, amount in sorted(savings.money.items())},
     }
-
-
-def _number(amount: Decimal | None) -> float | None:
-    return None if amount is None else float(amount)
-
-
-def _stamp(moment: datetime | None) -> str | None:
-    return None if moment is None else utc(moment)
 
 
 def _parse_period(text: str) -> timedelta:

@@ -30,7 +30,7 @@ from rescheduler.kube.memory import MEMORY_KEY, Absent, MemoryStore, Stored, Unr
 from rescheduler.kube.state import read_cluster as state_read_cluster
 from rescheduler.kube.unwatched import PodGroups
 from rescheduler.observe.events import Waiting
-from rescheduler.planning.forms import utc
+from rescheduler.planning.forms import stamp, utc
 from rescheduler.planning.memory import Memory, OpenDebt, StoredSettings
 from rescheduler.planning.money.savings import SavingsLedger
 from rescheduler.planning.money.savings_form import load_ledger
@@ -236,7 +236,7 @@ class InstallationStatus:
             "leaseRenewed": self.lease.spec.renew_time if self.lease is not None else None,
             "paused": None
             if pause is None
-            else {"until": _time(pause.until), "reason": pause.reason or None, "unreadable": pause.unreadable or None},
+            else {"until": stamp(pause.until), "reason": pause.reason or None, "unreadable": pause.unreadable or None},
             "waiting": None if waiting is None else {"reason": waiting[0].value, "detail": waiting[1]},
             "draining": [_drain(node, mark) for node, mark in sorted((self.drains or {}).items())],
             "coolingDown": [
@@ -244,11 +244,11 @@ class InstallationStatus:
             ],
             "owed": [_owed(owed) for owed in memory.debts],
             "notRecovered": [
-                {"name": name, "until": _time(wait.until), "failures": wait.failures}
+                {"name": name, "until": stamp(wait.until), "failures": wait.failures}
                 for name, wait in sorted(memory.not_recovered.active(self.at).items())
             ],
             "spotPools": [pool.as_json() for pool in memory.pools.states({}, {}, self.at)],
-            "lastDrain": _time(memory.drained_at),
+            "lastDrain": stamp(memory.drained_at),
             "settings": self._settings(),
         }
 
@@ -334,22 +334,22 @@ def _waiting(memory: Memory, installation: Installation, now: datetime) -> tuple
         unknown = "; how long they delay drains is not known" if landing is None else ""
         return Waiting.LANDING_PENDING, f"replacement pods are owed to {owed}{unknown}"
     if memory.drained_at is not None and delay is not None and now < memory.drained_at + delay:
-        return Waiting.DRAIN_DELAY, f"the drain delay runs until {_time(memory.drained_at + delay)}"
+        return Waiting.DRAIN_DELAY, f"the drain delay runs until {stamp(memory.drained_at + delay)}"
     if (until := memory.returned.active(now)) is not None:
-        return Waiting.RETURNED_PODS, f"evicted pods returned to on-demand nodes; drains wait until {_time(until)}"
+        return Waiting.RETURNED_PODS, f"evicted pods returned to on-demand nodes; drains wait until {stamp(until)}"
     return None
 
 
 def _drain(node: str, mark: actions.Intent | None) -> dict[str, Any]:
     if mark is None:
         return {"node": node, "step": None, "since": None, "holder": None}
-    return {"node": node, "step": mark.step.value, "since": _time(mark.since), "holder": mark.holder}
+    return {"node": node, "step": mark.step.value, "since": stamp(mark.since), "holder": mark.holder}
 
 
 def _cooldown(node: str, cooldown: Cooldown) -> dict[str, Any]:
     return {
         "node": node,
-        "until": _time(cooldown.until),
+        "until": stamp(cooldown.until),
         "failures": cooldown.failures,
         "reason": cooldown.reason or "cooling-down",
         "detail": cooldown.detail,
@@ -362,9 +362,5 @@ def _owed(owed: OpenDebt) -> dict[str, Any]:
         "pods": owed.debt.bound,
         "ready": owed.debt.ready,
         "node": owed.node,
-        "since": _time(owed.since),
+        "since": stamp(owed.since),
     }
-
-
-def _time(moment: datetime | None) -> str | None:
-    return None if moment is None else utc(moment)

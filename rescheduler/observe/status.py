@@ -23,7 +23,7 @@ from rescheduler.observe.events import (
     Started,
     Surveyed,
 )
-from rescheduler.planning.forms import utc
+from rescheduler.planning.forms import number, utc
 from rescheduler.planning.money.prices import NodeFacts, PriceKey, PriceList
 from rescheduler.planning.money.savings import Savings
 from rescheduler.planning.money.worth import summed
@@ -205,8 +205,8 @@ def _in_sequence(overviewed: Overviewed) -> dict[str, Any]:
         "emptyNodes": planning.empty,
         "podsToMove": sum(len(plan.placements) for plan in planning.plans),
         "nodesByReason": _by_reason(planning),
-        "netPerMonth": _number(worth.net_per_month),
-        "grossPerMonth": _number(worth.gross_per_month),
+        "netPerMonth": number(worth.net_per_month),
+        "grossPerMonth": number(worth.gross_per_month),
         "currency": overview.prices.currency,
         "levers": [_lever(lever) for lever in overview.levers],
         "leversComplete": overview.levers_complete,
@@ -221,13 +221,9 @@ def _lever(lever: Lever) -> dict[str, Any]:
         "reason": str(lever.reason),
         "whatIf": list(lever.to_try),
         "frees": list(nodes),
-        "netPerMonth": _number(worth.net_per_month),
-        "grossPerMonth": _number(worth.gross_per_month),
+        "netPerMonth": number(worth.net_per_month),
+        "grossPerMonth": number(worth.gross_per_month),
     }
-
-
-def _number(amount: Decimal | None) -> float | None:
-    return None if amount is None else float(amount)
 
 
 def _potential(planned: Planned) -> dict[str, Any] | None:
@@ -236,8 +232,8 @@ def _potential(planned: Planned) -> dict[str, Any] | None:
     if worth.gross_per_month is None:
         return None
     return {
-        "netPerMonth": _number(worth.net_per_month),
-        "grossPerMonth": _number(worth.gross_per_month),
+        "netPerMonth": number(worth.net_per_month),
+        "grossPerMonth": number(worth.gross_per_month),
         "currency": planned.currency,
     }
 

@@ -43,6 +43,16 @@ _WHOLE_FROM: Final = 100
 _AGE_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"))
 
 
+def stamp(moment: datetime | None) -> str | None:
+    """Return *moment* for JSON, as :func:`utc` writes it; None if there is none."""
+    return None if moment is None else utc(moment)
+
+
+def number(amount: Decimal | None) -> float | None:
+    """Return *amount* for JSON; None if it is not known."""
+    return None if amount is None else float(amount)
+
+
 def cpu(millicores: int) -> str:
     """Return an amount of CPU in cores, without the unit: ``7.5``, ``0.25``, ``1,200``."""
     cores = millicores / 1000

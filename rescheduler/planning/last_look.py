@@ -13,8 +13,7 @@ from rescheduler.planning.debts import Debt, Replicas, paid, shortfall
 from rescheduler.planning.forms import count
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.rules.candidates import control_plane_label, node_blockers
-from rescheduler.planning.rules.interruptions import signals_on
-from rescheduler.planning.rules.minimum import DRAIN_ANNOTATION
+from rescheduler.planning.rules.minimum import remains_usable
 from rescheduler.planning.rules.pod_traits import belongs_to_node
 
 # Whether the machine of a drained node may end: the check before each single request that could end it.
@@ -149,24 +148,13 @@ def _below_minimum(before: Node, terms: OrderTerms, nodes: Iterable[Node]) -> Ob
     left = sum(
         policy.on_demand_label.matches(node.metadata.labels)
         and not policy.spot_label.matches(node.metadata.labels)
-        and _stays(node)
+        and remains_usable(node)
         for node in others
     )
     if left >= policy.min_on_demand_nodes:
         return None
     why = f"--min-on-demand-nodes={policy.min_on_demand_nodes}: {count(left, 'on-demand node')} would be left in use"
     return Objection(Ground.MINIMUM, why)
-
-
-def _stays(node: Node) -> bool:
-    """Return whether *node* is Ready, and neither drained nor about to be removed."""
-    return (
-        node.metadata.deletion_timestamp is None
-        and node.condition("Ready") in ("True", "")
-        and DRAIN_ANNOTATION not in node.metadata.annotations
-        and all(taint.key != DRAIN_TAINT.key for taint in node.spec.taints)
-        and not signals_on(node)
-    )
 
 
 def _owed(terms: OrderTerms, seen: Seen) -> Objection | None:

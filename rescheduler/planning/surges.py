@@ -6,7 +6,7 @@ pods of the Deployment, on all nodes.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -24,7 +24,14 @@ from rescheduler.planning.outcome import Blocker, PodRef, Reason, Surge
 from rescheduler.planning.policy import Policy, Surging
 from rescheduler.planning.replacements import Replacements
 from rescheduler.planning.rules.declared import PodRules
-from rescheduler.planning.rules.minimum import MIN_ON_DEMAND_REPLICAS, OwnerCounts, OwnerKey, owner_key, single_replica
+from rescheduler.planning.rules.minimum import (
+    MIN_ON_DEMAND_REPLICAS,
+    OwnerCounts,
+    OwnerKey,
+    owned_pods,
+    owner_key,
+    single_replica,
+)
 
 #: Annotation of a pod template or a Deployment: "true" asks drains to move its pods by a rolling update, "false"
 #: forbids it. That of the template counts first.
@@ -290,10 +297,7 @@ class Surges:
         """Return the pods of each controller; grouped again after any change, because pods are edited."""
         if self._by_owner[0] != self._snapshot.changes:
             by_owner: defaultdict[OwnerKey, list[Pod]] = defaultdict(list)
-            for pod in sorted(self._pods(), key=lambda pod: pod.key):
+            for pod in sorted(owned_pods(self._snapshot), key=lambda pod: pod.key):
                 by_owner[owner_key(pod)].append(pod)
             self._by_owner = self._snapshot.changes, by_owner
         return self._by_owner[1]
-
-    def _pods(self) -> Iterator[Pod]:
-        return (pod for pod in self._snapshot.pods.values() if pod.owner is not None and not pod.cls.terminating)

@@ -59,7 +59,7 @@ def minimum(snapshot: Snapshot, required: int, on_demand: Iterable[str], circums
     names = (name for name in on_demand if name not in leaving and keeps_pods(snapshot.pods_on[name].values()))
     rows = snapshot.nodes.row
     nodes = (node for name in names if (node := snapshot.nodes.nodes[rows[name]]) is not None)
-    return Minimum(required, frozenset(node.name for node in nodes if _remains_usable(node)))
+    return Minimum(required, frozenset(node.name for node in nodes if remains_usable(node)))
 
 
 def keeps_pods(pods: Iterable[Pod]) -> bool:
@@ -67,7 +67,7 @@ def keeps_pods(pods: Iterable[Pod]) -> bool:
     return any(not pod.cls.terminating and not belongs_to_node(pod) for pod in pods)
 
 
-def _remains_usable(node: Node) -> bool:
+def remains_usable(node: Node) -> bool:
     """Return whether *node* is Ready, is not being drained and has no signal that its machine will soon be removed."""
     return (
         node.metadata.deletion_timestamp is None
@@ -107,15 +107,13 @@ class OwnerCounts:
     @cached_property
     def all(self) -> Mapping[OwnerKey, int]:
         """The number of pods by controller."""
-        return Counter(owner_key(pod) for pod in self._pods())
+        return Counter(owner_key(pod) for pod in owned_pods(self._snapshot))
 
     @cached_property
     def staying(self) -> Mapping[OwnerKey, int]:
         """The number of pods on nodes that are not spot nodes, by controller."""
-        return Counter(owner_key(pod) for pod in self._pods() if pod.node_name and pod.node_name not in self.spot)
-
-    def _pods(self) -> Iterable[Pod]:
-        return (pod for pod in self._snapshot.pods.values() if pod.owner is not None and not pod.cls.terminating)
+        pods = (pod for pod in owned_pods(self._snapshot) if pod.node_name and pod.node_name not in self.spot)
+        return Counter(map(owner_key, pods))
 
 
 @dataclass(slots=True)
@@ -174,6 +172,11 @@ def floor_of(value: str, total: int) -> int | None:
     if not amount[2]:
         return number
     return -(-number * total // _WHOLE) if number <= _WHOLE else None
+
+
+def owned_pods(snapshot: Snapshot) -> Iterable[Pod]:
+    """Return the pods that a controller replaces."""
+    return (pod for pod in snapshot.pods.values() if pod.owner is not None and not pod.cls.terminating)
 
 
 def owner_key(pod: Pod) -> OwnerKey:

@@ -98,7 +98,7 @@ class Pins:
         selected = required is not None and matches.any()
         texts = [] if required is None or selected else [self._selector_text(*required)]
         if taints is not None:
-            texts.append(_taint_text(taints, len(rows), "matching spot nodes" if selected else "spot nodes"))
+            texts.append(_taints_text(taints, len(rows), "matching spot nodes" if selected else "spot nodes"))
         return "; ".join(texts)
 
     def _matches(self, required: nodes.Required | None) -> Flags:
@@ -165,16 +165,17 @@ def _rejects(taint: Taint, tolerations: tuple[Toleration, ...], starting: Collec
     return taint.effect in HARD_EFFECTS and not temporary and not tolerated(taint, tolerations)
 
 
-def _taint_text(taints: list[tuple[Taint, int]], total: int, nodes: str) -> str:
+def _taints_text(taints: list[tuple[Taint, int]], total: int, nodes: str) -> str:
     if len(taints) == 1:
         taint, count = taints[0]
-        return f"it does not tolerate the taint {_taint(taint)} of {count} of {total} {nodes}"
-    named = ", ".join(f"{_taint(taint)} (of {count})" for taint, count in taints[:_NAMED])
+        return f"it does not tolerate the taint {taint_text(taint)} of {count} of {total} {nodes}"
+    named = ", ".join(f"{taint_text(taint)} (of {count})" for taint, count in taints[:_NAMED])
     remainder = f" and {len(taints) - _NAMED} more" if len(taints) > _NAMED else ""
     return f"it does not tolerate the taints of {total} {nodes}: {named}{remainder}"
 
 
-def _taint(taint: Taint) -> str:
+def taint_text(taint: Taint) -> str:
+    """Return *taint* as kubectl prints it: ``pool=spot:NoSchedule``."""
     return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
 
 

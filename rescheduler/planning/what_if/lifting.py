@@ -20,6 +20,7 @@ from rescheduler.planning.pool_shares import MAX_SHARE, WHOLE
 from rescheduler.planning.rules.candidates import SCALE_DOWN_DISABLED
 from rescheduler.planning.rules.declared import Fate, PodRules
 from rescheduler.planning.rules.gangs import gangs_of
+from rescheduler.planning.rules.pins import taint_text
 from rescheduler.planning.rules.pod_rules import DO_NOT_DISRUPT, DO_NOT_EVICT_KARPENTER, SAFE_TO_EVICT
 from rescheduler.planning.rules.pod_traits import (
     DO_NOT_DRAIN,
@@ -318,11 +319,6 @@ def _taints(tolerations: tuple[Toleration, ...]) -> list[str]:
 
 def _required(spec: PodSpec) -> NodeSelector | None:
     return spec.affinity.node_affinity.required if spec.affinity and spec.affinity.node_affinity else None
-
-
-def taint_text(taint: Taint) -> str:
-    """Return *taint* as kubectl prints it: ``pool=spot:NoSchedule``."""
-    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
 
 
 def _terms(required: NodeSelector) -> str:
