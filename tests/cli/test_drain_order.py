@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rescheduler.cli import main
+from tests.cli.dumps import write_dump
 from tests.planning.builders import ON_DEMAND, SYSTEM_POD, budget, node, pod
 
 TYPE = "node.kubernetes.io/instance-type"
@@ -37,11 +38,11 @@ ORDERS: dict[str, tuple[list[str], dict[str, str], str]] = {
 
 
 def printed(capfdbinary: pytest.CaptureFixture[bytes], folder: Path, command: str, *flags: str) -> str:
-    (folder / "list.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*CLUSTER, SYSTEM_POD]}))
+    dump = write_dump(folder, [*CLUSTER, SYSTEM_POD])
     (folder / "prices.csv").write_text(PRICES)
     flags = tuple(flag.format(file=folder / "prices.csv") for flag in flags)
     with pytest.raises(SystemExit) as ended:
-        main([command, "--snapshot", f"{folder}/list.json", *flags])
+        main([command, "--snapshot", str(dump), *flags])
     out, err = capfdbinary.readouterr()
     assert (ended.value.code, err) == (0, b"")
     return out.decode()

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from rescheduler.cli import main
+from tests.cli.dumps import write_dump
 from tests.planning.builders import ON_DEMAND, SYSTEM_POD, Manifest, node, pod
 
 NO_BUDGETS = (
@@ -31,8 +32,7 @@ CLUSTER = [
 def explained(
     capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path, *arguments: str, cluster: list[Manifest] = CLUSTER
 ) -> str:
-    file = tmp_path / "list.json"
-    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*cluster, SYSTEM_POD]}))
+    file = write_dump(tmp_path, [*cluster, SYSTEM_POD])
     with pytest.raises(SystemExit) as ended:
         main(["explain", "--snapshot", str(file), *arguments])
     out, err = capfdbinary.readouterr()

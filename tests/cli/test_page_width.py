@@ -1,6 +1,5 @@
 """Pages of a cluster with long names fit the width of the terminal without truncating names."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import pytest
 from rescheduler.cli import main
 from rescheduler.cli.console import Line, rendered
 from rescheduler.cli.status import lines
+from tests.cli.dumps import write_dump
 from tests.planning.builders import ON_DEMAND, budget, node, pod
 
 
@@ -52,8 +52,7 @@ def test_no_line_is_wider_than_the_terminal(
     capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str, columns: int
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    file = tmp_path / "list.json"
-    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": CLUSTER}))
+    file = write_dump(tmp_path, CLUSTER)
     with pytest.raises(SystemExit) as ended:
         main([*PAGES[page], "--snapshot", str(file)])
     out = capfdbinary.readouterr().out.decode()

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from rescheduler.cli import main
+from tests.cli.dumps import write_dump
 from tests.planning.builders import ON_DEMAND, SYSTEM_POD, budget, node, pod
 
 CLUSTER = [
@@ -40,9 +41,7 @@ What would free more (try each with the flags of this command)
 
 @pytest.fixture
 def dump(tmp_path: Path) -> Path:
-    file = tmp_path / "list.json"
-    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*CLUSTER, SYSTEM_POD]}))
-    return file
+    return write_dump(tmp_path, [*CLUSTER, SYSTEM_POD])
 
 
 def planned(capfdbinary: pytest.CaptureFixture[bytes], dump: Path, *flags: str) -> dict[str, Any]:
@@ -78,11 +77,11 @@ def test_a_budget_allows_evictions_in_steps(
 
 
 def test_an_object_that_cannot_be_decoded_blocks_its_node_and_is_named_on_standard_error(
-    capfdbinary: pytest.CaptureFixture[bytes], dump: Path
+    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
 ) -> None:
     broken = pod("broken", "od2", cpu="lots")
     empty = [node("od2", ON_DEMAND), broken]
-    dump.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*CLUSTER, SYSTEM_POD, *empty]}))
+    dump = write_dump(tmp_path, [*CLUSTER, SYSTEM_POD, *empty])
     why = "Pod default/broken: cpu: quantity 'lots': expected a number such as 250m, 1.5Gi or 1e3"
     line = f"rescheduler: ignored, because it cannot be decoded: {why}\n"
     with pytest.raises(SystemExit) as ended:
@@ -176,8 +175,7 @@ def test_nodes_of_a_static_node_pool_would_be_bought_again(
     spec: Any, drainable: bool, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     pool = {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "base"}, "spec": spec}
-    file = tmp_path / "list.json"
-    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*STATIC, pool]}))
+    file = write_dump(tmp_path, [*STATIC, pool])
     verdicts = {verdict["node"]: verdict for verdict in planned(capfdbinary, file)["nodes"]}
     assert (verdicts["od"]["drainable"], verdicts["od-2"]["drainable"]) == (drainable, True)
     if not drainable:

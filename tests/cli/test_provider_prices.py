@@ -7,6 +7,7 @@ import pytest
 
 from rescheduler.cli import main
 from rescheduler.clock import SystemClock
+from tests.cli.dumps import write_dump
 from tests.planning.builders import ON_DEMAND, SYSTEM_POD, budget, node, pod
 from tests.providers.cherry import CLUSTER, ENVIRONMENT, POOL, add, serving
 
@@ -37,13 +38,11 @@ def test_nodes_that_the_file_does_not_contain_have_the_price_of_the_provider(
         rented["spec"]["providerID"] = f"cherryservers://{machine.id}"
         listed = node("listed", ON_DEMAND, labels={"node.kubernetes.io/instance-type": "listed"})
         objects = [rented, listed, node("unknown", ON_DEMAND), node("s"), pod("a", "s"), budget("b", "a", allowed=1)]
-        (tmp_path / "dump.json").write_text(
-            json.dumps({"apiVersion": "v1", "kind": "List", "items": [*objects, SYSTEM_POD]})
-        )
+        dump = write_dump(tmp_path, [*objects, SYSTEM_POD])
         provider = ["--cloud-provider=cherryservers", f"--cloud-config={tmp_path}/cloud.ini", f"--nodes=0:9:{POOL}"]
         prices = [f"--prices={tmp_path}/prices.csv", f"--cluster-name={CLUSTER}"]
         with pytest.raises(SystemExit) as ended:
-            main(["plan", "--snapshot", f"{tmp_path}/dump.json", "-o", "json", *provider, *prices, *order])
+            main(["plan", "--snapshot", str(dump), "-o", "json", *provider, *prices, *order])
     out, err = capfdbinary.readouterr()
     assert (ended.value.code, err) == (0, b"")
     nodes = {entry["node"]: entry["price_per_hour"] for entry in json.loads(out)["nodes"]}

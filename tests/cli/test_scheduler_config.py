@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from rescheduler.cli import main
+from tests.cli.dumps import write_dump
 from tests.planning.builders import HOST, ON_DEMAND, ZONE, node, pod, repels
 
 API = "kubescheduler.config.k8s.io/v1"
@@ -75,8 +76,7 @@ def planned(
     capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path, items: list[Any], file: Any, *flags: str
 ) -> tuple[dict[str, Any], str]:
     """Return the plan of node od with the configuration *file*, and the errors."""
-    snapshot, path = tmp_path / "list.json", tmp_path / "scheduler.yaml"
-    snapshot.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    snapshot, path = write_dump(tmp_path, items), tmp_path / "scheduler.yaml"
     path.write_text(yaml.safe_dump(file))
     with pytest.raises(SystemExit):
         main(["plan", "--snapshot", str(snapshot), "-o", "json", f"--scheduler-config={path}", *flags])
@@ -430,8 +430,7 @@ def test_assumed_plugins_need_a_file(capfdbinary: pytest.CaptureFixture[bytes]) 
 def test_a_rehearsal_of_a_configuration_lists_the_verdicts_that_it_changes(
     tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    snapshot, path = tmp_path / "list.json", tmp_path / "other.yaml"
-    snapshot.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*NODES, pod("w-1", "od")]}))
+    snapshot, path = write_dump(tmp_path, [*NODES, pod("w-1", "od")]), tmp_path / "other.yaml"
     path.write_text(yaml.safe_dump(config(profile(args=enforced("a")))))
     with pytest.raises(SystemExit) as ended:
         main(["plan", "--snapshot", str(snapshot), "-o", "json", "--what-if", f"scheduler {path}"])
@@ -450,8 +449,7 @@ def rehearsed(
 
     Those of *texts* that begin with a dash are flags.
     """
-    snapshot, path = tmp_path / "list.json", tmp_path / "an other.yaml"
-    snapshot.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    snapshot, path = write_dump(tmp_path, items), tmp_path / "an other.yaml"
     path.write_text(yaml.safe_dump(file))
     changes = [text if text[0] == "-" else f"--what-if={text.replace('FILE', str(path))}" for text in texts]
     with pytest.raises(SystemExit) as ended:

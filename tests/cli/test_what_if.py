@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rescheduler.cli import main
+from tests.cli.dumps import write_dump
 from tests.planning.builders import ON_DEMAND, SYSTEM_POD, budget, node, pod
 
 CACHE: dict[str, Any] = {"volumes": [{"name": "cache", "emptyDir": {}}]}
@@ -25,9 +26,7 @@ CLUSTER = [
 
 @pytest.fixture
 def dump(tmp_path: Path) -> Path:
-    file = tmp_path / "list.json"
-    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*CLUSTER, SYSTEM_POD]}))
-    return file
+    return write_dump(tmp_path, [*CLUSTER, SYSTEM_POD])
 
 
 def run(capfdbinary: pytest.CaptureFixture[bytes], dump: Path, *flags: str) -> tuple[int | str | None, str, str]:

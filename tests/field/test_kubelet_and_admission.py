@@ -16,6 +16,7 @@ from tests.field.test_plans import (
     controller,
     db_pod,
     disk,
+    limits,
     recommendation,
     revision,
     scratch,
@@ -138,11 +139,7 @@ CASES: dict[str, Case] = {
     "a LimitRange whose maximum the claim of an ephemeral volume exceeds": Case(
         cluster(
             *scratch("a-1", "a"),
-            {
-                "kind": "LimitRange",
-                "metadata": {"name": "limits", "namespace": "default"},
-                "spec": {"limits": [{"type": "PersistentVolumeClaim", "max": {"storage": "5Gi"}}]},
-            },
+            limits(type="PersistentVolumeClaim", max={"storage": "5Gi"}),
         ),
         ["admission-rejects-replacement"],
         LIMIT_RANGES,

@@ -330,56 +330,32 @@ CASES: dict[str, Case] = {
     ),
     "OnDelete with a template that fits no spot node": Case(
         cluster(
-            pod("db-0", "od", owner="apps/v1/StatefulSet", labels={"app": "db", "controller-revision-hash": "db-1"}),
-            controller(
-                "StatefulSet",
-                "db",
-                requests={"cpu": "32"},
-                updateStrategy={"type": "OnDelete"},
-                **revisions("db-1", "db-2"),
-            ),
+            db_pod("db-0"),
+            stateful(requests={"cpu": "32"}, **ON_DELETE),
         ),
         ["no-room-on-spot"],
         STATEFUL,
     ),
     "OnDelete with a template that selects no spot node": Case(
         cluster(
-            pod("db-0", "od", owner="apps/v1/StatefulSet", labels={"app": "db", "controller-revision-hash": "db-1"}),
-            controller(
-                "StatefulSet",
-                "db",
-                nodeSelector={"disk": "none"},
-                updateStrategy={"type": "OnDelete"},
-                **revisions("db-1", "db-2"),
-            ),
+            db_pod("db-0"),
+            stateful(nodeSelector={"disk": "none"}, **ON_DELETE),
         ),
         ["pinned-to-on-demand"],
         STATEFUL,
     ),
     "an ordinal from the partition on": Case(
         cluster(
-            pod("db-1", "od", owner="apps/v1/StatefulSet", labels={"app": "db", "controller-revision-hash": "db-1"}),
-            controller(
-                "StatefulSet",
-                "db",
-                requests={"cpu": "32"},
-                updateStrategy={"rollingUpdate": {"partition": 1}},
-                **revisions("db-1", "db-2"),
-            ),
+            db_pod("db-1"),
+            stateful(requests={"cpu": "32"}, **PARTITION, **revisions("db-1", "db-2")),
         ),
         ["no-room-on-spot"],
         STATEFUL,
     ),
     "an ordinal below the partition keeps its revision": Case(
         cluster(
-            pod("db-0", "od", owner="apps/v1/StatefulSet", labels={"app": "db", "controller-revision-hash": "db-1"}),
-            controller(
-                "StatefulSet",
-                "db",
-                requests={"cpu": "32"},
-                updateStrategy={"rollingUpdate": {"partition": 1}},
-                **revisions("db-1", "db-2"),
-            ),
+            db_pod("db-0"),
+            stateful(requests={"cpu": "32"}, **PARTITION, **revisions("db-1", "db-2")),
         ),
         {"db-0": "s-1"},
         STATEFUL,
@@ -404,19 +380,9 @@ CASES: dict[str, Case] = {
     ),
     "the default request of a LimitRange": Case(
         cluster(
-            pod(
-                "db-0",
-                "od",
-                owner="apps/v1/StatefulSet",
-                cpu="1",
-                labels={"app": "db", "controller-revision-hash": "1"},
-            ),
-            controller("StatefulSet", "db", requests={}, updateStrategy={"type": "OnDelete"}, **revisions("1", "2")),
-            {
-                "kind": "LimitRange",
-                "metadata": {"name": "defaults", "namespace": "default"},
-                "spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": "8"}}]},
-            },
+            db_pod("db-0", cpu="1"),
+            stateful(requests={}, **ON_DELETE),
+            limits(defaultRequest={"cpu": "8"}),
         ),
         ["no-room-on-spot"],
         RESIZED,
@@ -588,10 +554,8 @@ CASES: dict[str, Case] = {
     ),
     "nodeName in the new template of a StatefulSet, OnDelete": Case(
         cluster(
-            pod("db-0", "od", owner="apps/v1/StatefulSet", labels={"app": "db", "controller-revision-hash": "db-1"}),
-            controller(
-                "StatefulSet", "db", nodeName="od", updateStrategy={"type": "OnDelete"}, **revisions("db-1", "db-2")
-            ),
+            db_pod("db-0"),
+            stateful(nodeName="od", **ON_DELETE),
         ),
         ["node-name-in-template"],
         NODE_NAME,
@@ -795,7 +759,7 @@ CASES: dict[str, Case] = {
     "a quota of limits, and a LimitRange that sets the limit": Case(
         cluster(
             db_pod("db-0"),
-            stateful(updateStrategy={"type": "OnDelete"}, **revisions("db-1", "db-2")),
+            stateful(**ON_DELETE),
             limits(default={"cpu": "2"}),
             full_quota(hard={"limits.cpu": "4"}) | {"status": {"used": {"limits.cpu": "2"}}},
         ),
