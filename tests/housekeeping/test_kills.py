@@ -73,6 +73,7 @@ def lives(here: LoopWorld, provider: ScriptedProvider | None) -> None:
     here.loop(TIMING, provider=provider, holder="second").run()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True], ids=["before the write", "after the write"])
 @pytest.mark.parametrize("write", range(1, WRITES + 1))
 @pytest.mark.parametrize("provided", [False, True], ids=["no provider", "a provider"])

@@ -488,6 +488,7 @@ WITH_SOFT_TAINT: Final = frozenset({"a Deployment scaled between 0 and 50", "tin
 BLOCKING: Final = frozenset({"hostile texts", "groups with the names of others"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ATTACKS)
 def test_a_tenant_cannot_hold_back_the_nodes_of_others(name: str) -> None:
     hours = LONG if name in LONG_ATTACKS else SHORT

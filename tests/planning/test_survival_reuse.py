@@ -81,6 +81,7 @@ def test_most_is_proved_for_all_pools_at_once(monkeypatch: pytest.MonkeyPatch) -
     assert proved.count(False) > 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(30))
 def test_a_planner_that_has_seen_changes_finds_what_a_new_one_finds(seed: int) -> None:
     """Pods move, come, go, and are replaced by others of the same name; their owner goes, they terminate."""

@@ -179,6 +179,7 @@ def test_a_rule_alone_equals_a_planner_that_reuses_nothing(rule: Rule) -> None:
     run()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", RULES, ids=[rule.name for rule in RULES])
 def test_a_rule_with_each_other_one_equals_a_planner_that_reuses_nothing(first: Rule) -> None:
     @settings(max_examples=2)
