@@ -5,8 +5,7 @@ import json
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import cache
-from operator import attrgetter
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Raw, inspect
@@ -31,44 +30,24 @@ from predicates.quantity import QuantityError
 from predicates.requests import RESIZE_PENDING, parsed
 from predicates.texts import shown
 
-# The conditions of a pod, decoded from JSON or protobuf.
 
-
-class PodCondition(Protocol):
-    """The fields of a pod condition that are read, in either encoding."""
-
-    @property
-    def type(self) -> str: ...
-
-    @property
-    def status(self) -> str: ...
-
-    @property
-    def reason(self) -> str: ...
-
-
-C = TypeVar("C", bound=PodCondition)
-
-
-def conditions(
-    pod_conditions: Iterable[C], since_of: Callable[[C], str | None]
-) -> tuple[bool, str | None, str | None, str | None, bool]:
+def conditions(pod_conditions: Iterable[api.Condition]) -> tuple[bool, str | None, str | None, str | None, bool]:
     """Return (ready, ready since, unschedulable since, resize reason, preempted) of a pod.
 
     ``ready`` is False only if there is a Ready condition that is not True. The times are the last transitions of the
     Ready condition and of PodScheduled with reason Unschedulable, or None. The resize reason is that of
     PodResizePending, or None. ``preempted`` is whether DisruptionTarget has the reason PreemptionByScheduler
-    (``pkg/scheduler/framework/preemption/executor.go``). *since_of* returns the last transition time of a condition.
+    (``pkg/scheduler/framework/preemption/executor.go``).
     """
     ready, ready_since, unschedulable_since, resize, preempted = True, None, None, None, False
     for condition in pod_conditions:
         kind = condition.type
         if kind == "Ready":
             ready = condition.status == "True"
-            ready_since = since_of(condition) if ready else None
+            ready_since = condition.last_transition_time if ready else None
         elif kind == "PodScheduled":
             if condition.status == "False" and condition.reason == "Unschedulable":
-                unschedulable_since = since_of(condition) or ""
+                unschedulable_since = condition.last_transition_time or ""
         elif kind == RESIZE_PENDING and resize is None:
             resize = condition.reason
         elif kind == "DisruptionTarget":
@@ -190,8 +169,6 @@ FILE_KINDS: Final[Mapping[str, type[Object]]] = {
 }
 
 _NO_ANNOTATIONS: Final[Mapping[str, str]] = {}
-
-_LAST_TRANSITION: Final[Callable[[api.Condition], str | None]] = attrgetter("last_transition_time")
 
 _METADATA: Final = re.compile(r'"metadata"\s*:\s*')
 
@@ -320,7 +297,7 @@ class Decoder:
     def _pod(self, raw: bytes | Raw | memoryview) -> Pod:
         fields = RAW_PODS.decode(raw)
         meta, spec, status = fields.metadata, fields.spec, fields.status
-        ready, ready_since, unschedulable_since, resize, preempted = conditions(status.conditions, _LAST_TRANSITION)
+        ready, ready_since, unschedulable_since, resize, preempted = conditions(status.conditions)
         own = own_key(meta, status, resize)
         labels: bytes = bytes(meta.labels)
         added: LabelPairs = ()

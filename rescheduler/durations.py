@@ -26,7 +26,7 @@ UNITS: Final = {
 }
 _PART: Final = re.compile(rf"([0-9]++(?:\.[0-9]*+)?|\.[0-9]++)({'|'.join(UNITS)})")
 #: Go counts nanoseconds as a signed 64-bit integer.
-_INT64: Final = range(-(2**63), 2**63)
+INT64: Final = range(-(2**63), 2**63)
 #: More digits are not significant: an integer of 20 digits exceeds 64 bits, and a fraction is less than a nanosecond.
 _DIGITS: Final = 20
 
@@ -38,8 +38,8 @@ def nanoseconds(text: str) -> int:
     rejects, including durations of more than 292 years.
     """
     total = _total(text)
-    if total not in _INT64:
-        raise ValueError(f"expected a duration of at most {_INT64[-1] // UNITS['h']}h")
+    if total not in INT64:
+        raise ValueError(f"expected a duration of at most {INT64[-1] // UNITS['h']}h")
     return total
 
 

@@ -1,6 +1,6 @@
 """Objects as in the API, except pods and their controllers: metadata, selectors, nodes, storage and devices."""
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
@@ -123,6 +123,10 @@ class NodeStatus(Wire, frozen=True):
     addresses: tuple[NodeAddress, ...] = ()
     declared_features: tuple[str, ...] = ()
     node_info: NodeSystemInfo = NodeSystemInfo()
+
+
+#: Kubernetes sets the first on control-plane nodes; the second was used before 1.24.
+CONTROL_PLANE_LABELS: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 
 
 class Node(Wire, frozen=True):

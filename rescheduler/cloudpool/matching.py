@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from predicates.indexes.domains import HOSTNAME
 from rescheduler.providers.base import NodeRef, with_rivals
 
 # The messages of the cloudpool REST API, version 5, decoded leniently, as the API requires of clients.
@@ -254,8 +255,6 @@ def _lookup(holder: Mapping[str, object], key: str) -> object:
 # If one side has none, an internal address decides, then a name, but only among allocated machines that no stronger
 # evidence assigns to another node. A machine that two nodes claim by the same evidence matches neither.
 
-_HOSTNAME_LABEL = "kubernetes.io/hostname"
-
 
 @dataclass(frozen=True, slots=True)
 class Matching:
@@ -358,7 +357,7 @@ def _machine_ids(machine: Machine) -> set[str]:
 
 
 def _node_names(node: NodeRef) -> set[str]:
-    return {node.name.lower(), node.labels.get(_HOSTNAME_LABEL, node.name).lower()}
+    return {node.name.lower(), node.labels.get(HOSTNAME, node.name).lower()}
 
 
 _PROVIDER_ID = _Evidence("provider ID", _node_ids, _machine_ids)

@@ -58,8 +58,8 @@ from rescheduler.planning.outcome import Blocker
 
 # Requests in flight, and when failed requests, including evictions, are sent again.
 
-#: Back-off between eviction requests, unless the server sends Retry-After.
-_BACKOFF: Final = Backoff(timedelta(seconds=1), timedelta(seconds=10))
+#: Back-off between eviction requests, unless the server sends Retry-After, and between deletions of placeholders.
+BACKOFF: Final = Backoff(timedelta(seconds=1), timedelta(seconds=10))
 
 #: For all other requests of a drain: seconds between attempts, and from the first failure to the last attempt. If the
 #: API server fails for longer, the Lease is lost anyway.
@@ -83,7 +83,7 @@ def again_later(drain: Drain, uid: str, why: str, retry_after: float | None, now
     victim = drain.victims.get(uid)
     if victim is None or victim.accepted:
         return drain
-    wait = _BACKOFF.seconds_after(victim.refusals + 1) if retry_after is None else retry_after
+    wait = BACKOFF.seconds_after(victim.refusals + 1) if retry_after is None else retry_after
     victim = replace(victim, ask_at=now + wait, refusals=victim.refusals + 1, last_rejection=why, request=None)
     return with_victim(drain, victim)
 
@@ -107,7 +107,7 @@ def accept_requested(drain: Drain, event: Seen, now: float) -> Drain:
 
 def sooner(drain: Drain, now: float) -> Drain:
     """Shorten the back-off of rejected evictions, because a pod has left and a budget may now allow the next one."""
-    soon = now + _BACKOFF.seconds_after(1)
+    soon = now + BACKOFF.seconds_after(1)
     for victim in drain.victims.values():
         if victim.refusals and victim.ask_at is not None:
             drain = with_victim(drain, replace(victim, ask_at=min(victim.ask_at, soon), refusals=1))

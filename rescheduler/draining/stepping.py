@@ -2,10 +2,8 @@
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
 from itertools import chain
 from types import MappingProxyType
-from typing import Final
 
 from rescheduler.draining import exits, requests, surging
 from rescheduler.draining.actions import DeletePlaceholder
@@ -25,7 +23,6 @@ from rescheduler.draining.state import (
     with_victim,
     without,
 )
-from rescheduler.durations import Backoff
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt, Replicas, incur_at_eviction, paid, raised
 from rescheduler.planning.outcome import Blocker, Plan, Reason, Rejected, is_removal
@@ -34,8 +31,6 @@ from rescheduler.planning.outcome import Blocker, Plan, Reason, Rejected, is_rem
 #
 # A kubelet counts the requests of a placeholder until the placeholder is gone, and would reject a replacement pod that
 # needs the room earlier. Once all placeholders of a step are gone, the step is selected and planned again.
-
-_BACKOFF: Final = Backoff(timedelta(seconds=1), timedelta(seconds=10))
 
 
 def vacate(drain: Drain, step: Iterable[Victim], now: float) -> Result | None:
@@ -71,7 +66,7 @@ def not_deleted(drain: Drain, event: PlaceholderNotDeleted, now: float) -> Resul
     if not event.retryable:
         return exits.give_up(drain, Failure(Why.PLACEHOLDER_NOT_DELETED, event.why), now)
     errors = deletion.errors + 1
-    ask_at = now + _BACKOFF.seconds_after(errors)
+    ask_at = now + exits.BACKOFF.seconds_after(errors)
     return _with_deletion(drain, event.uid, ask_at=ask_at, errors=errors, last_error=event.why), ()
 
 

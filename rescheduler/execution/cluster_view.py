@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from predicates.objects import Object, Pod, ResourceQuota
+from predicates.scheduler import DEFAULT_NAME
 from predicates.snapshot import Snapshot, key_of
 from rescheduler.clock import Clock
 from rescheduler.draining.actions import read
@@ -32,7 +33,7 @@ from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.movements import OwnerWait, blockers_by_node
 from rescheduler.planning.outcome import Blocker, Plan, Planning, PodRef, Reason, Rejected, Verdict
 from rescheduler.planning.planner import Planner
-from rescheduler.planning.policy import DEFAULT_SCHEDULER, Circumstances, Destination, Policy
+from rescheduler.planning.policy import Circumstances, Destination, Policy
 from rescheduler.planning.replacements import ADMISSION, DERIVED_FROM
 from rescheduler.planning.room.placeholders import Placeholder, of_installation
 from rescheduler.planning.room.placeholders import read as read_placeholder
@@ -258,7 +259,7 @@ class ClusterView(WatchedNodes):
         settling = (pod for pod in self._state.snapshot().pods_on[""].values() if _is_settling(pod, oldest))
         waiting = stuck + sorted((pod for pod in settling if pod.key not in known), key=lambda pod: pod.key)
         names = self._policy.scheduler_names
-        return [pod for pod in waiting if not names or (pod.cls.spec.scheduler_name or DEFAULT_SCHEDULER) in names]
+        return [pod for pod in waiting if not names or (pod.cls.spec.scheduler_name or DEFAULT_NAME) in names]
 
     def with_order(self, states: Mapping[Controller, ControllerState]) -> dict[Controller, ControllerState]:
         """Return *states*, in which custom controllers replace pods that keep their identity one at a time."""

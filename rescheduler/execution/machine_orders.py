@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
+from predicates.indexes.domains import HOSTNAME
 from predicates.objects import Node, OwnerReference
 from rescheduler.clock import Clock
 from rescheduler.draining.actions import OrderRemoval
@@ -32,8 +33,6 @@ from rescheduler.providers import base
 from rescheduler.providers.base import NodeRef
 
 # Convert Nodes to the references that providers receive.
-
-_HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
 
 
 def ref(
@@ -72,7 +71,7 @@ def _identifiers(node: Node) -> set[tuple[str, str]]:
         *([("provider ID", instance)] if instance else ()),
         *(("address", address.address) for address in node.status.addresses if address.type == "InternalIP"),
         ("name", node.name.lower()),
-        ("name", node.metadata.labels.get(_HOSTNAME_LABEL, node.name).lower()),
+        ("name", node.metadata.labels.get(HOSTNAME, node.name).lower()),
     }
 
 

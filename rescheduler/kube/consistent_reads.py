@@ -30,7 +30,8 @@ from rescheduler.planning.last_look import Fresh, FreshPod, PreemptedPod
 #: one node costs as much as a list of all pods.
 MANY: Final = 10
 
-_LIVE: Final = "status.phase!=Succeeded,status.phase!=Failed"
+#: Selects the pods that have not finished.
+LIVE: Final = "status.phase!=Succeeded,status.phase!=Failed"
 _PENDING: Final = "spec.nodeName=,status.phase=Pending"
 
 
@@ -70,7 +71,7 @@ def read_fresh(
     many = len(asked - {node}) > MANY
     nodes = _nodes(client, asked) if many else [*filter(None, (_node_or_none(client, name) for name in sorted(asked)))]
     if many and target_pods:
-        pods = _pods(client, [_LIVE])
+        pods = _pods(client, [LIVE])
     else:
         pods = _pods(
             client, [_PENDING, *(f"spec.nodeName={name}" for name in sorted(asked if target_pods else {node}))]
@@ -108,12 +109,12 @@ def read_pods(client: Client, node: str, namespaces: Collection[str]) -> list[Po
 
     Raises the errors of requests, and InputError for a pod on *node* that cannot be decoded.
     """
-    resources = [Resource("Pod", "/api/v1/pods", fields=f"spec.nodeName={node},{_LIVE}")]
+    resources = [Resource("Pod", "/api/v1/pods", fields=f"spec.nodeName={node},{LIVE}")]
     if len(namespaces) > MANY:
-        resources.append(Resource("Pod", "/api/v1/pods", fields=_LIVE))
+        resources.append(Resource("Pod", "/api/v1/pods", fields=LIVE))
     else:
         paths = (f"/api/v1/namespaces/{quote(namespace, safe='')}/pods" for namespace in sorted(namespaces))
-        resources += [Resource("Pod", path, fields=_LIVE) for path in paths]
+        resources += [Resource("Pod", path, fields=LIVE) for path in paths]
     pods: dict[str, Pod] = {}
     for resource in resources:
         of_node = resource is resources[0]

@@ -16,6 +16,7 @@ from predicates.texts import one_line
 from rescheduler.clock import Clock
 from rescheduler.errors import Forbidden, InputError, NotFound, ReschedulerError
 from rescheduler.kube.client import Client
+from rescheduler.kube.consistent_reads import LIVE
 from rescheduler.kube.lister import Resource, read_structs
 from rescheduler.kube.owners import CustomOwners, latest_message
 from rescheduler.kube.responses import decoded
@@ -39,8 +40,6 @@ CACHED_REPLICA_SETS: Final = 20_000
 #: Controllers above a controller that are looked at: a LeaderWorkerSet is three levels above the pods of its workers.
 _LEVELS: Final = 4
 
-#: Selects the pods that have not finished.
-_LIVE: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
 S = TypeVar("S", WorkloadObject, Job)
 
@@ -347,7 +346,7 @@ class ControllerReader:
         unexplained = {owner: each for each, state in states.items() if not state.refusal for owner in state.owners}
         for namespace in sorted({namespace for namespace, _ in unexplained}):
             with contextlib.suppress(ReschedulerError):
-                for pod in read_structs(self._client, _pods(namespace, fields=_LIVE), StartingPod):
+                for pod in read_structs(self._client, _pods(namespace, fields=LIVE), StartingPod):
                     owner = controller_of(pod.metadata.owner_references)
                     controller = unexplained.get((namespace, owner.uid)) if owner is not None else None
                     leaving = pod.metadata.deletion_timestamp is not None

@@ -4,7 +4,7 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Protocol, TypeVar
 from urllib.parse import quote, urlsplit
 
 import msgspec
@@ -18,6 +18,7 @@ from rescheduler.net.config_files import Duration, Endpoint, Section, check_endp
 from rescheduler.net.http import JsonClient
 from rescheduler.net.http_errors import UNREADABLE, HttpResponse, InvalidResponse, Missing
 from rescheduler.providers.base import (
+    STATES_BY_NUMBER,
     InstanceError,
     InstanceState,
     NodeGroup,
@@ -33,9 +34,6 @@ from rescheduler.providers.fleet.provider import hours
 from rescheduler.settings import ListenAddress
 
 T = TypeVar("T")
-
-#: Cluster Autoscaler's numbers of states.
-_STATES: Final = {1: InstanceState.RUNNING, 2: InstanceState.CREATING, 3: InstanceState.DELETING}
 
 
 class NodeManager(Protocol):
@@ -192,7 +190,7 @@ def _machine(message: messages.FleetMachine) -> SystemMachine:
 
 def _first_machine(node: messages.GroupNode, group: str) -> SystemMachine:
     name = node.id.removeprefix(SCHEME)
-    state = _STATES.get(node.state.instance_state, InstanceState.UNKNOWN)
+    state = STATES_BY_NUMBER.get(node.state.instance_state, InstanceState.UNKNOWN)
     fault = node.state.instance_error_info
     error = InstanceError("node-manager", fault) if fault else None
     return SystemMachine(name, SCHEME + name, group, state, names=frozenset({name.lower()}), error=error)

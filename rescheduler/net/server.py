@@ -46,7 +46,7 @@ SECURED: Final = {
 MISDIRECTED: Final = "the Host header has none of the names of this service"
 
 _FROM_ELSEWHERE: Final = frozenset({"cross-site", "same-site"})
-_READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _JSON: Final = "application/json"
 
 
@@ -60,7 +60,7 @@ def refusal(method: str, headers: Headers, names: Collection[str]) -> tuple[HTTP
     sends = any(name == b"transfer-encoding" or (name == b"content-length" and value != "0") for name, value in fields)
     kinds = {value.partition(";")[0].rstrip() for name, value in fields if name == b"content-type"}
     # A page can also send a body without a type (a Blob), and old browsers send no Origin with it.
-    if method.upper() not in _READING and sends and kinds != {_JSON}:
+    if method.upper() not in READING and sends and kinds != {_JSON}:
         return HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"expected the header Content-Type: {_JSON}"
     return None
 

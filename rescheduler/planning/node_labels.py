@@ -10,7 +10,7 @@ from rescheduler.errors import UsageError
 
 #: The API server's rules for labels, so that a typo is reported instead of matching no node.
 _VALUE: Final = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
-_KEY: Final = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+LABEL_KEY: Final = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 _REQUIREMENT: Final = re.compile(r"(?P<absent>!?)(?P<key>[^=!,]*)(?:(?P<operator>==?|!=)(?P<value>.*))?", re.DOTALL)
 _SET: Final = re.compile(r"(?P<key>\S+)\s+(?P<operator>in|notin)\s*\((?P<values>[^()]*)\)")
@@ -97,7 +97,7 @@ class NodeLabels:
 
 def label_key(text: str) -> str:
     """Return *text* if it is the key of a label. Raises UsageError."""
-    if _KEY.fullmatch(text) is None:
+    if LABEL_KEY.fullmatch(text) is None:
         raise UsageError(f"label {text!r}: expected a key in label syntax, such as topology.kubernetes.io/zone")
     return text
 
@@ -105,11 +105,11 @@ def label_key(text: str) -> str:
 def _requirement(part: str, text: str) -> NodeLabel:
     if (listed := named_set(part)) is not None:
         key, negated, values = listed
-        if _KEY.fullmatch(key) and all(map(_VALUE.fullmatch, values)):
+        if LABEL_KEY.fullmatch(key) and all(map(_VALUE.fullmatch, values)):
             return NodeLabel(key, tuple(dict.fromkeys(values)), negated)
     elif (match := _REQUIREMENT.fullmatch(part)) is not None:
         key, operator, value = match["key"].strip(), match["operator"], (match["value"] or "").strip()
-        if _KEY.fullmatch(key) and _VALUE.fullmatch(value) and not (match["absent"] and operator):
+        if LABEL_KEY.fullmatch(key) and _VALUE.fullmatch(value) and not (match["absent"] and operator):
             return NodeLabel(key, (value,) if operator else (), negated=bool(match["absent"]) or operator == "!=")
     raise UsageError(
         f"node label {text!r}: expected key, key=value, key!=value or !key in label syntax, or several of them "
@@ -187,7 +187,7 @@ PRESETS: Final = {
     for preset, environment in (("eks", "EKS"), ("karpenter", "Karpenter"), ("gke", "GKE"), ("aks", "AKS"))
 }
 
-_KOPS_GROUP: Final = "kops.k8s.io/instancegroup"
+KOPS_GROUP: Final = "kops.k8s.io/instancegroup"
 _KOPS_NODE: Final = "node-role.kubernetes.io/node"
 
 
@@ -244,8 +244,8 @@ def _family(known: tuple[str, NodeLabels, NodeLabels], nodes: Sequence[Mapping[s
 
 def _kops_groups(nodes: Iterable[Mapping[str, str]]) -> Iterable[tuple[str, NodeLabels, NodeLabels]]:
     """Yield the labels for each instance group of kOps whose name contains ``spot``."""
-    groups = sorted({labels[_KOPS_GROUP] for labels in nodes if _KOPS_GROUP in labels and _KOPS_NODE in labels})
+    groups = sorted({labels[KOPS_GROUP] for labels in nodes if KOPS_GROUP in labels and _KOPS_NODE in labels})
     for group in groups:
         if "spot" in group.lower():
-            others = ",".join(f"{_KOPS_GROUP}!={name}" for name in groups if "spot" in name.lower())
-            yield "kOps", NodeLabels.parse(f"{_KOPS_NODE},{others}"), NodeLabels.parse(f"{_KOPS_GROUP}={group}")
+            others = ",".join(f"{KOPS_GROUP}!={name}" for name in groups if "spot" in name.lower())
+            yield "kOps", NodeLabels.parse(f"{_KOPS_NODE},{others}"), NodeLabels.parse(f"{KOPS_GROUP}={group}")

@@ -26,12 +26,13 @@ from predicates.objects import (
 )
 from predicates.pod_classes import pod_amounts, pod_class
 from predicates.quantity import QuantityError
+from predicates.scheduler import DEFAULT_NAME
 from predicates.snapshot import Snapshot, Trial
 from predicates.texts import LONGEST_NAME, shown
 from rescheduler.planning.controllers import controller_of
 from rescheduler.planning.forms import instant
 from rescheduler.planning.outcome import NO_ROOM_TAKEN, Blocker, Reason, TakenRoom
-from rescheduler.planning.policy import DEFAULT_SCHEDULER, Circumstances, Policy
+from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.rules.pod_traits import is_expendable
 
 #: The scheduler binds a pod that fits in milliseconds. One that is older, and fits by the rules, has been left pending.
@@ -60,7 +61,7 @@ def queue(snapshot: Snapshot, policy: Policy, circumstances: Circumstances) -> l
     pods = snapshot.pods_on.get("")
     if not pods:
         return []
-    schedulers = {DEFAULT_SCHEDULER, *policy.scheduler_names, *policy.profiles}
+    schedulers = {DEFAULT_NAME, *policy.scheduler_names, *policy.profiles}
     classes: Counter[str] = Counter()
     accepted: dict[PodClass, bool] = {}
     queued = []
@@ -82,7 +83,7 @@ def _may_be_scheduled(cls: PodClass, policy: Policy, schedulers: Collection[str]
 
 
 def _is_schedulable(cls: PodClass, policy: Policy, schedulers: Collection[str]) -> bool:
-    name = cls.spec.scheduler_name or DEFAULT_SCHEDULER
+    name = cls.spec.scheduler_name or DEFAULT_NAME
     return not (
         name not in schedulers
         or cls.spec.scheduling_gates
@@ -247,7 +248,7 @@ def buffered(snapshot: Snapshot, policy: Policy) -> tuple[QueuedClass, ...]:
     Only buffers count that their controller has accepted (condition ``ReadyForProvisioning``) and whose pod template is
     known.
     """
-    schedulers = {DEFAULT_SCHEDULER, *policy.scheduler_names, *policy.profiles}
+    schedulers = {DEFAULT_NAME, *policy.scheduler_names, *policy.profiles}
     left: Counter[str] = Counter()
     pods: list[QueuedClass] = []
     for key, buffer in sorted(snapshot.of("CapacityBuffer").items()):

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from predicates.objects import LabelSelector, Requirement
-from predicates.scheduler import UnknownPlugin
+from predicates.scheduler import DEFAULT_NAME, UnknownPlugin
 from predicates.selectors import EVERYTHING, Selector, compile_selector
 from predicates.texts import quoted
 from rescheduler.errors import UsageError
@@ -180,7 +180,6 @@ class Surging(enum.StrEnum):
 
 
 #: The scheduler of pods without ``schedulerName``.
-DEFAULT_SCHEDULER: Final = "default-scheduler"
 
 
 #: The default labels of k8s-spot-rescheduler.
@@ -250,7 +249,7 @@ class Policy:
     allow_returning_plans: bool = False  #: also execute plans that move most pods to nodes that are not spot
     allow_control_plane: bool = False  #: nodes with a control-plane label may be drained; their machines stay
     move_jobs: MoveJobs = MoveJobs.TOLERANT
-    scheduler_names: tuple[str, ...] = (DEFAULT_SCHEDULER,)  #: schedulers whose pods may be evicted; empty means all
+    scheduler_names: tuple[str, ...] = (DEFAULT_NAME,)  #: schedulers whose pods may be evicted; empty means all
     profiles: tuple[str, ...] = ()  #: schedulers whose profiles are known; their pods may be evicted as well
     unknown_plugins: tuple[UnknownPlugin, ...] = ()  #: pods that they concern are not evicted
     pod_eviction_timeout: float = 120.0  #: seconds for each step, if evictions under a budget are made in steps

@@ -32,6 +32,7 @@ from rescheduler.planning.rules.minimum import (
     owner_key,
     single_replica,
 )
+from rescheduler.planning.rules.volumes import MANY_NODES
 
 #: Annotation of a pod template or a Deployment: "true" asks drains to move its pods by a rolling update, "false"
 #: forbids it. That of the template counts first.
@@ -39,9 +40,6 @@ ANNOTATION: Final = "spot-rescheduler/surge"
 
 #: What keeps a pod from being evicted, but not from being moved by a rolling update.
 LIFTED: Final = frozenset({Reason.BUDGET, Reason.MANY_BUDGETS, Reason.SINGLE_REPLICA})
-
-#: The access modes with which several nodes can use a volume.
-_SHARED_MODES: Final = frozenset({"ReadWriteMany", "ReadOnlyMany"})
 
 #: The defaults of the API for a Deployment's maxSurge and maxUnavailable.
 _DEFAULT: Final = "25%"
@@ -240,7 +238,7 @@ class Surges:
         """Return which volume of *pod* two nodes cannot attach at the same time, or ""."""
         for claim in pod.cls.claims:
             found = None if claim.ephemeral else find_claim(self._snapshot, pod.namespace, claim.name)
-            if found is not None and _SHARED_MODES.isdisjoint(found.spec.access_modes):
+            if found is not None and MANY_NODES.isdisjoint(found.spec.access_modes):
                 modes = ", ".join(found.spec.access_modes) or "unknown"
                 return f"its PersistentVolumeClaim {claim.name} is {modes}: two nodes cannot attach its volume"
             if found is None and not claim.ephemeral:

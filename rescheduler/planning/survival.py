@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from predicates.csi import ZONE
 from predicates.objects import Pod
 from predicates.snapshot import Trial
 from rescheduler.planning.forms import count, cpu, memory
@@ -26,7 +27,6 @@ from rescheduler.planning.pools import spot_pools
 SIMULATION: Final = 10.0
 
 #: The label of zones.
-_ZONE: Final = "topology.kubernetes.io/zone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +247,6 @@ def _would_not_survive(pool: PoolLoss, survive: Survive, empty: int) -> Blocker:
 
 def pools_by_name(shared: PlanningRound, survive: Survive) -> dict[str, Rows]:
     """Return the rows of the spot nodes that are lost together, by name."""
-    keys = (_ZONE,) if survive is Survive.ZONE else shared.policy.spot_pool_labels
+    keys = (ZONE,) if survive is Survive.ZONE else shared.policy.spot_pool_labels
     pools = spot_pools(shared.snapshot.nodes, shared.groups.spot_rows, keys)
     return dict(zip(pools.names, pools.rows, strict=True))

@@ -10,12 +10,10 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import ClassVar, Final, Protocol, TypeAlias
 
+from predicates.objects.api import CONTROL_PLANE_LABELS
 from rescheduler import errors
 
 # The fields of a Node by which a cloud provider identifies its machine.
-
-#: Kubernetes sets the first on control-plane nodes; the second was used before 1.24.
-CONTROL_PLANE_LABELS = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 
 #: Cluster Autoscaler's names of templates begin with it.
 TEMPLATE_PREFIX = "template-node-for-"
@@ -89,6 +87,16 @@ class InstanceState(enum.StrEnum):
     RUNNING = "running"
     CREATING = "creating"
     DELETING = "deleting"
+
+
+#: Cluster Autoscaler's numbers of states, in its gRPC protocol and in the routes of Liqo's autoscaler.
+STATE_NUMBERS: Final = {
+    InstanceState.UNKNOWN: 0,
+    InstanceState.RUNNING: 1,
+    InstanceState.CREATING: 2,
+    InstanceState.DELETING: 3,
+}
+STATES_BY_NUMBER: Final = {number: state for state, number in STATE_NUMBERS.items()}
 
 
 @dataclass(frozen=True, slots=True)

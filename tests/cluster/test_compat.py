@@ -8,7 +8,7 @@ import pytest
 from devcluster.api import Json
 from devcluster.manifests import deployment
 from devcluster.plane import ControlPlane
-from rescheduler.planning.rules.candidates import CONTROL_PLANE
+from predicates.objects.api import CONTROL_PLANE_LABELS
 from tests.cluster.bad_days import FLAGS
 from tests.cluster.daemon import Daemon
 from tests.cluster.machines import machines
@@ -48,7 +48,7 @@ def test_control_plane_nodes_are_drained_on_request_and_their_machines_stay(
 ) -> None:
     with machines(observer, tmp_path, 1, 1) as pool:
         pool.fill(web=2)
-        cluster.api.patch("/api/v1/nodes/od-1", {"metadata": {"labels": {CONTROL_PLANE[0]: ""}}})
+        cluster.api.patch("/api/v1/nodes/od-1", {"metadata": {"labels": {CONTROL_PLANE_LABELS[0]: ""}}})
         observer.running(2)
         observer.open_all()
         with Daemon(cluster, *FLAGS, *pool.flags) as daemon:

@@ -19,6 +19,7 @@ from rescheduler.cloudpool.proxy.messages import (
 )
 from rescheduler.errors import AuthError
 from rescheduler.net.config_files import Credentials
+from rescheduler.net.server import READING
 from rescheduler.net.transport import proxy_of
 
 FAILED: Final = "failed to forward request to backend: failed to complete backend cloudpool request"
@@ -40,7 +41,6 @@ _QUALIFIERS: Final = frozenset(
 #: Maximum number of characters in a log line.
 _LONGEST_PATH: Final = 256
 _LONGEST_METHOD: Final = 16
-_REPEATABLE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class BrokenOff(Exception):
@@ -113,7 +113,7 @@ class Forwarder:
             await response.aclose()
 
     async def _sent(self, scope: Scope, client: RequestClient, body: bytes | None) -> httpx2.Response:
-        if client.sends or body is not None or scope["method"] not in _REPEATABLE:
+        if client.sends or body is not None or scope["method"] not in READING:
             return await self._fresh.handle_async_request(self._request(scope, client, body))
         try:
             return await self._kept.handle_async_request(self._request(scope, client, None))

@@ -11,6 +11,8 @@ from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from starlette.responses import Response
 
+from rescheduler.durations import INT64
+
 # The request bodies of removals, decoded as in the original (Go's encoding/json), and its error format.
 #
 # Keys are case-insensitive. The last of duplicate keys counts, unknown keys are ignored, and `null` leaves a field
@@ -18,7 +20,6 @@ from starlette.responses import Response
 
 T = TypeVar("T")
 
-_INT64 = range(-(2**63), 2**63)
 #: Non-ASCII letters that Go's case folding equates with ASCII ones.
 _FOLD = str.maketrans({"\u017f": "s", "\u212a": "k"})
 
@@ -127,7 +128,7 @@ def _field(fields: Mapping[str, Any], key: str, read: Callable[[Any], T], name: 
 
 
 def _integer(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value not in _INT64:
+    if not isinstance(value, int) or isinstance(value, bool) or value not in INT64:
         raise TypeError(f"expected an integer of 64 bits, got {_kind(value)}")
     return value
 
@@ -169,7 +170,7 @@ def _kind(value: Any) -> str:
         case _Decimal():
             return "a decimal number"
         case int():
-            return "a number" if value in _INT64 else "a number out of range"
+            return "a number" if value in INT64 else "a number out of range"
         case str():
             return "a string"
         case list():

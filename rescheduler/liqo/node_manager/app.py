@@ -40,11 +40,11 @@ from rescheduler.liqo.node_manager.service import NodeManagerService
 from rescheduler.liqo.serving import application, body, client_names, json_response, problem, status_of
 from rescheduler.net.config_files import Section
 from rescheduler.providers.base import (
+    STATE_NUMBERS,
     Accepted,
     AlreadyGone,
     DeleteOutcome,
     InstanceError,
-    InstanceState,
     Refusal,
     Refused,
     error_of,
@@ -56,13 +56,6 @@ from rescheduler.providers.fleet.provider import hours
 # They accept GET for changes, because the gRPC server of Liqo's cluster autoscaler sends GET requests. POST is
 # equivalent, and required with *post_only*.
 
-#: Cluster Autoscaler's numbers of states.
-_STATES: Final = {
-    InstanceState.UNKNOWN: 0,
-    InstanceState.RUNNING: 1,
-    InstanceState.CREATING: 2,
-    InstanceState.DELETING: 3,
-}
 _HOUR: Final = 1.0
 
 
@@ -129,7 +122,9 @@ def _nodes(service: NodeManagerService, name: str) -> list[GroupNode]:
 
 def _node(machine: VirtualMachine) -> GroupNode:
     error = f"{machine.error.code}: {machine.error.message}" if machine.error else ""
-    return GroupNode(id=machine.name, state=NodeState(instance_state=_STATES[machine.state], instance_error_info=error))
+    return GroupNode(
+        id=machine.name, state=NodeState(instance_state=STATE_NUMBERS[machine.state], instance_error_info=error)
+    )
 
 
 def _template(known: VirtualNodeGroup) -> GroupTemplate:

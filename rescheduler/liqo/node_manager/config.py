@@ -17,11 +17,11 @@ from rescheduler.liqo.node_manager.due_actions import MachineTimeouts
 from rescheduler.liqo.node_manager.groups import DEFAULT_GROUPS, Amounts, VirtualNodeGroup, amounts
 from rescheduler.liqo.node_manager.resources import DEFAULT_CLASS
 from rescheduler.net.config_files import Duration, Section, read
+from rescheduler.planning.node_labels import LABEL_KEY
 from rescheduler.providers.base import NodeTaint
 
 #: The format of label values: a group's ID is one.
 _LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-_LABEL_KEY: Final = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 Size = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 Cost = Annotated[float, msgspec.Meta(ge=0, le=messages.DEAREST)]
@@ -124,7 +124,7 @@ def check_group(section: GroupSection, where: str) -> None:
     taints = [(taint.key, taint.value) for taint in section.taints]
     for name, pairs in (("labels", section.labels.items()), ("taints", taints)):
         for key, value in pairs:
-            if not _LABEL_KEY.fullmatch(key) or (value and not _LABEL_VALUE.fullmatch(value)):
+            if not LABEL_KEY.fullmatch(key) or (value and not _LABEL_VALUE.fullmatch(value)):
                 raise ConfigError(f"{where}.{name}: expected Kubernetes {name}, got {key!r}: {value!r}")
     for key in section.labels:
         if key.startswith(("liqo.io/", "spot-rescheduler/")) or key in VIRTUAL_NODE_LABELS:

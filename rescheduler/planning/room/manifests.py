@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from predicates.csi import BETA_REGION, BETA_ZONE, REGION, ZONE, ZONES_DELIMITER
+from predicates.indexes.domains import HOSTNAME
 from predicates.objects import (
     Affinity,
     LabelSelector,
@@ -29,13 +30,11 @@ from predicates.snapshot import PLACEHOLDER, ROOM_NAMESPACE, Snapshot
 from predicates.storage import find_claim, find_volume
 from rescheduler.planning.node_labels import NodeLabel, NodeLabels
 from rescheduler.planning.room.placeholders import annotations_for, name_for
+from rescheduler.planning.rules.pod_rules import SAFE_TO_EVICT
 
 #: The PriorityClass of placeholders, and its value. Workloads with a lower priority are not served.
 PRIORITY_CLASS: Final = "spot-rescheduler-room"
 PRIORITY: Final = -5
-
-_HOSTNAME: Final = "kubernetes.io/hostname"
-_SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
 Manifest: TypeAlias = dict[str, Any]
 
@@ -83,7 +82,7 @@ def manifest(
             "name": name_for(pod),
             "namespace": ROOM_NAMESPACE,
             "labels": {**labels, PLACEHOLDER: "true"},
-            "annotations": {**notes, _SAFE_TO_EVICT: "true"},
+            "annotations": {**notes, SAFE_TO_EVICT: "true"},
             "ownerReferences": [{**owner, "controller": True}],
         },
         "spec": _spec(pod.cls, terms, volumes),
@@ -157,7 +156,7 @@ def _affinity(pod: PodClass, spot: NodeLabels, volumes: Iterable[tuple[NodeSelec
         )
     if anti_affinity_terms := _anti_affinity_terms(pod):
         affinity["podAntiAffinity"] = _required(
-            _term(term, pod.namespace, include_real_pods=term.topology_key == _HOSTNAME) for term in anti_affinity_terms
+            _term(term, pod.namespace, include_real_pods=term.topology_key == HOSTNAME) for term in anti_affinity_terms
         )
     return affinity
 

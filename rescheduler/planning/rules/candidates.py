@@ -15,10 +15,11 @@ import numpy.typing as npt
 from predicates.filters import Targets
 from predicates.nodes import CPU, Flags
 from predicates.objects import AutoscalerGroup, AutoscalerGroups, Node, NodePool, Pod
+from predicates.objects.api import CONTROL_PLANE_LABELS
 from predicates.snapshot import DRAIN_TAINT, Snapshot
 from predicates.texts import quoted, shown
 from rescheduler.planning.forms import count, instant, utc
-from rescheduler.planning.node_labels import NodeLabel, NodeLabels
+from rescheduler.planning.node_labels import KOPS_GROUP, NodeLabel, NodeLabels
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import Circumstances, Destination, Now, Policy
 from rescheduler.planning.pools import pool_of
@@ -28,7 +29,6 @@ from rescheduler.planning.rules.pod_rules import DO_NOT_DISRUPT
 from rescheduler.planning.rules.pod_traits import SYSTEM, node_opt_out
 
 SCALE_DOWN_DISABLED: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
-CONTROL_PLANE: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 
 #: Taints of nodes that are being drained or have not joined the cluster yet. Such nodes are not targets.
 _NO_TARGETS: Final = ("karpenter.sh/unregistered", DRAIN_TAINT.key)
@@ -185,7 +185,7 @@ def _opted_out(node: Node, _: NodeContext, now: Now) -> Blocker | None:
 
 def control_plane_label(node: Node) -> str:
     """Return the label that marks *node* as part of the control plane, or "" if it has none."""
-    return next((key for key in CONTROL_PLANE if key in node.metadata.labels), "")
+    return next((key for key in CONTROL_PLANE_LABELS if key in node.metadata.labels), "")
 
 
 @node_rule
@@ -319,7 +319,6 @@ _GROUP_LABELS: Final = (
     "hcloud/node-group",
 )
 _EKSCTL_GROUP: Final = "alpha.eksctl.io/nodegroup-name"
-_KOPS_GROUP: Final = "kops.k8s.io/instancegroup"
 
 #: What EKS adds to the name of a managed group for the name of its Auto Scaling group.
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -334,7 +333,7 @@ def _is_in(node: Node, group: AutoscalerGroup) -> bool:
         return _UUID.fullmatch(name.removeprefix(f"eks-{eks}-")) is not None
     if (eksctl := labels.get(_EKSCTL_GROUP)) and f"-nodegroup-{eksctl}-NodeGroup-" in name:
         return True
-    if (kops := labels.get(_KOPS_GROUP)) and name.startswith(f"{kops}."):
+    if (kops := labels.get(KOPS_GROUP)) and name.startswith(f"{kops}."):
         return True
     if name.endswith("-grp"):  # of GCE
         return node.name.startswith(f"{name.removesuffix('-grp')}-")

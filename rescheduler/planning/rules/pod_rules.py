@@ -9,12 +9,13 @@ from datetime import timedelta
 from typing import Final
 
 from predicates.objects import IMPERATIVE_EVICTION, Pod, PodClass
+from predicates.scheduler import DEFAULT_NAME
 from predicates.texts import shown
 from rescheduler import durations
 from rescheduler.planning.controllers import controller_of
 from rescheduler.planning.forms import instant, utc
 from rescheduler.planning.outcome import Blocker, Reason
-from rescheduler.planning.policy import DEFAULT_SCHEDULER, Destination, MoveJobs, Now, Policy
+from rescheduler.planning.policy import Destination, MoveJobs, Now, Policy
 from rescheduler.planning.rules.declared import Facts, Fate, Result, class_rule, declared_in, pod_rule, timed_rule
 from rescheduler.planning.rules.gangs import GANG_ANNOTATIONS, has_class_gang
 from rescheduler.planning.rules.minimum import single_replica
@@ -53,7 +54,7 @@ OVERDUE: Final = timedelta(seconds=30)
 
 def other_scheduler(cls: PodClass, policy: Policy) -> Blocker | None:
     """Block pods of other schedulers: plans predict placements by the default scheduler's rules only."""
-    names, name = policy.scheduler_names, shown(cls.spec.scheduler_name or DEFAULT_SCHEDULER)
+    names, name = policy.scheduler_names, shown(cls.spec.scheduler_name or DEFAULT_NAME)
     if not names:
         return None
     unknown = next((each.name for each in policy.unknown_plugins if each.concerns(cls, name)), None)

@@ -27,7 +27,7 @@ from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.replacements import Replacements
 
 #: Access modes with which pods on several nodes can use a volume.
-_MANY_NODES: Final = frozenset({"ReadWriteMany", "ReadOnlyMany"})
+MANY_NODES: Final = frozenset({"ReadWriteMany", "ReadOnlyMany"})
 
 
 def attached_once(snapshot: Snapshot, claim: str) -> str:
@@ -38,7 +38,7 @@ def attached_once(snapshot: Snapshot, claim: str) -> str:
         return ""
     volume = find_volume(snapshot, found.spec.volume_name)
     modes = (volume.spec.access_modes if volume is not None else ()) or found.spec.access_modes
-    once = bool(modes) and _MANY_NODES.isdisjoint(modes) and (volume is None or _is_attached(volume, snapshot))
+    once = bool(modes) and MANY_NODES.isdisjoint(modes) and (volume is None or _is_attached(volume, snapshot))
     return found.spec.volume_name if once else ""
 
 

@@ -8,7 +8,9 @@ from typing import Any, Final, TypeAlias
 
 from msgspec.structs import replace as replaced
 
+from predicates.csi import ZONE
 from predicates.filters import Filters
+from predicates.indexes.domains import HOSTNAME
 from predicates.objects import (
     CSINode,
     Node,
@@ -36,8 +38,6 @@ from rescheduler.planning.what_if.lifting import Unpinning, lifted, node_without
 
 # Hypothetical spot nodes, for plans that show the effect of additional nodes.
 
-_HOSTNAME: Final = "kubernetes.io/hostname"
-_ZONE: Final = "topology.kubernetes.io/zone"
 #: Labels that new spot nodes have in common with on-demand nodes, if there are no spot nodes yet.
 _OF_MACHINES: Final = ("kubernetes.io/os", "kubernetes.io/arch", "topology.kubernetes.io/region")
 
@@ -75,13 +75,11 @@ def add_spot(snapshot: Snapshot, policy: Policy, change: AddSpot) -> None:
         raise UsageError(
             f"add-spot: expected a spot node in the cluster, from which to copy the labels for {policy.spot_label}"
         )
-    zones = (
-        [] if change.like else sorted({zone for node in spot or others if (zone := node.metadata.labels.get(_ZONE))})
-    )
+    zones = [] if change.like else sorted({zone for node in spot or others if (zone := node.metadata.labels.get(ZONE))})
     allocatable = model.status.allocatable if change.like else _allocatable(change)
     status = NodeStatus(allocatable=allocatable, images=model.status.images)
     for number, name in enumerate(_free_names(snapshot, change.count)):
-        zone = {_ZONE: zones[number % len(zones)]} if zones else {}
+        zone = {ZONE: zones[number % len(zones)]} if zones else {}
         _add(snapshot, name, {**labels, **zone}, taints, status)
         _copy_node_pods(snapshot, model.name, name)
 
@@ -99,7 +97,7 @@ def add_like(snapshot: Snapshot, template: Node, count: int, model: str) -> None
 def _add(
     snapshot: Snapshot, name: str, labels: Mapping[str, str], taints: tuple[Taint, ...], status: NodeStatus
 ) -> None:
-    meta = ObjectMeta(name=name, labels={**labels, _HOSTNAME: name})
+    meta = ObjectMeta(name=name, labels={**labels, HOSTNAME: name})
     snapshot.upsert("Node", Node(metadata=meta, spec=NodeSpec(taints=taints), status=status))
 
 

@@ -11,11 +11,12 @@ from predicates.filters import Filters, Targets
 from predicates.node_selectors import HARD_EFFECTS, first_untolerated, tolerated
 from predicates.nodes import MISSING
 from predicates.objects import Node, NodeAffinity, NodeSelector, Pod, PodClass, PodSpec, Requirement, Taint, Toleration
+from predicates.scheduler import DEFAULT_NAME
 from predicates.snapshot import Snapshot
 from predicates.texts import shown
 from rescheduler.planning.controllers import ControllerName, controller_of
 from rescheduler.planning.outcome import Blocker, Reason
-from rescheduler.planning.policy import DEFAULT_SCHEDULER, Policy
+from rescheduler.planning.policy import Policy
 from rescheduler.planning.pool_shares import MAX_SHARE, WHOLE
 from rescheduler.planning.rules.candidates import SCALE_DOWN_DISABLED
 from rescheduler.planning.rules.declared import Fate, PodRules
@@ -111,7 +112,7 @@ def _local_storage(pod: Pod, policy: Policy) -> tuple[Pod, str]:
 def _other_scheduler(pod: Pod, policy: Policy) -> tuple[Pod, str]:
     spec = pod.cls.spec
     cls = replace(pod.cls, spec=replace(spec, scheduler_name=policy.scheduler_names[0]))
-    return replace(pod, cls=cls), f"schedulerName {spec.scheduler_name or DEFAULT_SCHEDULER}"
+    return replace(pod, cls=cls), f"schedulerName {spec.scheduler_name or DEFAULT_NAME}"
 
 
 def _without_share(pod: Pod, _: Policy) -> tuple[Pod, str]:

@@ -10,6 +10,8 @@ from google.protobuf.message import DecodeError
 
 from rescheduler import errors
 from rescheduler.providers.base import (
+    STATE_NUMBERS,
+    STATES_BY_NUMBER,
     GroupOptions,
     Instance,
     InstanceError,
@@ -39,14 +41,6 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 #: ``InstanceErrorClass`` of cluster-autoscaler/cloudprovider/cloud_provider.go.
 _OUT_OF_RESOURCES: Final = 1
 _OTHER: Final = 99
-
-_STATES: Final = {
-    InstanceState.UNKNOWN: 0,
-    InstanceState.RUNNING: 1,
-    InstanceState.CREATING: 2,
-    InstanceState.DELETING: 3,
-}
-_STATE_OF: Final = {number: state for state, number in _STATES.items()}
 
 
 def int32(number: int) -> int:
@@ -80,7 +74,7 @@ def node(message: wire.ExternalGrpcNode, ordered_at: dt.datetime | None = None) 
 
 def instance_message(instance: Instance) -> wire.Instance:
     status = wire.InstanceStatus(errorInfo=wire.InstanceErrorInfo())
-    status.instanceState = _STATES[instance.state]  # type: ignore[assignment]  # an enum is its number
+    status.instanceState = STATE_NUMBERS[instance.state]  # type: ignore[assignment]  # an enum is its number
     if instance.error is not None:
         status.errorInfo.errorCode = instance.error.code or "error"  # an empty code would mean no error
         status.errorInfo.errorMessage = instance.error.message
@@ -90,7 +84,7 @@ def instance_message(instance: Instance) -> wire.Instance:
 
 def instance_of(message: wire.Instance) -> Instance:
     """Convert an instance as upstream does: unknown states become UNKNOWN, and an error needs a code and a state."""
-    state = _STATE_OF.get(message.status.instanceState, InstanceState.UNKNOWN)
+    state = STATES_BY_NUMBER.get(message.status.instanceState, InstanceState.UNKNOWN)
     info, error = message.status.errorInfo, None
     if info.errorCode and state is not InstanceState.UNKNOWN:
         error = InstanceError(info.errorCode, info.errorMessage, info.instanceErrorClass == _OUT_OF_RESOURCES)
