@@ -1,28 +1,24 @@
-"""Replacement pods that earlier drains still owe, and the controllers that create them."""
+"""Replacement pods that earlier drains still owe.
 
-import contextlib
-from collections.abc import Collection, Iterable, Mapping
+No drain starts while a debt is younger than the landing timeout. After that, its owner is set aside, and nodes
+without its pods are drained. Only if pods of several namespaces are missing, all drains wait for longer: the cluster
+itself may be ill. A debt whose owner does not tell how many pods it wants ends after three landing timeouts.
+"""
+
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
-from predicates.objects import OwnerReference
 from rescheduler.clock import Clock
-from rescheduler.errors import InputError
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import Controllers
 from rescheduler.observe.events import DebtEnded, Held, OwedChanged, Report, Waiting
-from rescheduler.planning.controllers import Controller, ControllerReading, ControllerState
+from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, Replicas, Shortfall, paid, shortfall
 from rescheduler.planning.forms import utc
 from rescheduler.planning.memory import OpenDebt
 from rescheduler.planning.outcome import PodRef
-
-# Replacement pods that earlier drains still owe.
-#
-# No drain starts while a debt is younger than the landing timeout. After that, its owner is set aside, and nodes
-# without its pods are drained. Only if pods of several namespaces are missing, all drains wait for longer: the cluster
-# itself may be ill. A debt whose owner does not tell how many pods it wants ends after three landing timeouts.
 
 #: Maximum number of controllers in a message; the rest is counted.
 _NAMED: Final = 3
@@ -166,50 +162,3 @@ class Landings:
         ]
         rest = f" and {len(debts) - _NAMED} more controllers" if len(debts) > _NAMED else ""
         return f"{'; '.join(named)}{rest}"
-
-
-# Read the controllers of pods and their states from the API server.
-
-
-class Reader(Protocol):
-    """The methods of :class:`rescheduler.kube.controllers.ControllerReader` that are used here.
-
-    They are documented there.
-    """
-
-    def topmost_of(self, owners: Collection[tuple[str, OwnerReference]]) -> dict[tuple[str, str], Controller]: ...
-
-    def states(
-        self, controllers: Collection[Controller], *, read_refusals: bool = False
-    ) -> dict[Controller, ControllerState]: ...
-
-    def ending(self, owners: Collection[tuple[str, OwnerReference]]) -> Mapping[tuple[str, str], str]: ...
-
-
-class Ownership:
-    """An implementation of :class:`rescheduler.execution.context.Controllers` that reads from the API server."""
-
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-
-    def read(
-        self,
-        owners: Collection[tuple[str, OwnerReference]],
-        controllers: Collection[Controller] = (),
-        siblings: Collection[tuple[str, OwnerReference]] = (),
-        *,
-        read_refusals: bool = False,
-    ) -> ControllerReading:
-        topmost = self._reader.topmost_of(owners)
-        all_controllers = frozenset((*controllers, *topmost.values()))
-        # The name of a ReplicaSet starts with the name of its Deployment, and custom controllers do the same. The
-        # owner references decide; the name only limits how many ReplicaSets of the namespace are read.
-        names = {(controller.namespace, controller.name) for controller in all_controllers}
-        for namespace, sibling in siblings:
-            if (namespace, sibling.name.rpartition("-")[0]) in names:
-                with contextlib.suppress(InputError):  # a reference that a tenant wrote concerns its own pod only
-                    self._reader.topmost_of([(namespace, sibling)])
-        return ControllerReading(self._reader.states(all_controllers, read_refusals=read_refusals), topmost)
-
-    def ending(self, owners: Collection[tuple[str, OwnerReference]]) -> Mapping[tuple[str, str], str]:
-        return self._reader.ending(owners)

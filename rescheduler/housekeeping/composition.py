@@ -18,7 +18,7 @@ from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import DrainContext, recording
 from rescheduler.execution.context import running as running_threads
 from rescheduler.execution.drainer import Drainer
-from rescheduler.execution.landings import Landings, Ownership
+from rescheduler.execution.landings import Landings
 from rescheduler.execution.room import GroupSizes, RoomView
 from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.command_reads import load_provider
@@ -253,7 +253,7 @@ def _drain_context(
         provider,
         clock,
         holder,
-        Ownership(ControllerReader(client, clock)),
+        ControllerReader(client, clock),
         running.identity,
         leads=lambda: run_state.leading,
         placeholders=PlaceholderPods(writer),

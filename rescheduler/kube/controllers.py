@@ -4,7 +4,7 @@ import contextlib
 import logging
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 from urllib.parse import quote
@@ -30,7 +30,7 @@ from rescheduler.kube.workloads import (
     restarts,
     wanted,
 )
-from rescheduler.planning.controllers import Controller, ControllerState, job_facts
+from rescheduler.planning.controllers import Controller, ControllerReading, ControllerState, job_facts
 from rescheduler.planning.rules.pod_traits import named_controller
 
 #: Maximum number of ReplicaSets whose controller is cached. A controller changes only if its ReplicaSet is orphaned and
@@ -112,6 +112,26 @@ class ControllerReader:
                 del self._above[next(iter(self._above))]
             self._above[namespace, own.uid] = own, topmost
         return topmost
+
+    def read(
+        self,
+        owners: Collection[tuple[str, OwnerReference]],
+        controllers: Collection[Controller] = (),
+        siblings: Collection[tuple[str, OwnerReference]] = (),
+        *,
+        read_refusals: bool = False,
+    ) -> ControllerReading:
+        """Read as :class:`rescheduler.execution.context.Controllers` says."""
+        topmost = self.topmost_of(owners)
+        all_controllers = frozenset((*controllers, *topmost.values()))
+        # The name of a ReplicaSet starts with the name of its Deployment, and custom controllers do the same. The
+        # owner references decide; the name only limits how many ReplicaSets of the namespace are read.
+        names = {(controller.namespace, controller.name) for controller in all_controllers}
+        for namespace, sibling in siblings:
+            if (namespace, sibling.name.rpartition("-")[0]) in names:
+                with contextlib.suppress(InputError):  # a reference that a tenant wrote concerns its own pod only
+                    self.topmost(namespace, sibling)
+        return ControllerReading(self.states(all_controllers, read_refusals=read_refusals), topmost)
 
     def topmost_of(self, owners: Iterable[tuple[str, OwnerReference]]) -> dict[tuple[str, str], Controller]:
         """Return :meth:`topmost` of each owner, keyed by the owner's namespace and UID.

@@ -11,7 +11,6 @@ from msgspec import Raw
 
 from predicates.objects import OwnerReference
 from rescheduler.errors import Forbidden, InputError, ReschedulerError, Retryable
-from rescheduler.execution.landings import Ownership
 from rescheduler.kube import controllers
 from rescheduler.kube.client import Client
 from rescheduler.kube.controllers import ControllerReader
@@ -584,7 +583,7 @@ def test_a_reference_that_is_not_a_name_concerns_only_its_own_pod(
     """A tenant may write one that looks like a ReplicaSet of a Deployment that is owed pods."""
     edge.on("GET", PATHS[WEB], obj("web"))
     forged = ("ns", reference("ReplicaSet", "web-.")), ("ns", reference("ReplicaSet", "web-/../x"))
-    assert Ownership(reader).read((), [WEB], forged).states[WEB].wanted == 1
+    assert reader.read((), [WEB], forged).states[WEB].wanted == 1
     assert [request.path for request in edge.requests] == [PATHS[WEB]]
     with pytest.raises(InputError, match="owner of pods in ns: name"):
         reader.topmost(*forged[0])

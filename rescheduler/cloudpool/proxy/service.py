@@ -29,7 +29,6 @@ from rescheduler.execution.actions import NodeMarks
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import DrainContext, Threads
 from rescheduler.execution.drainer import Drainer, PendingRemoval
-from rescheduler.execution.landings import Ownership
 from rescheduler.execution.watched_nodes import State, why_unusable
 from rescheduler.kube.client import Client
 from rescheduler.kube.cluster import KubeCluster
@@ -281,7 +280,7 @@ class ProxyService:
         self._standing, self._threads, self._report = standing, threads, report
         self._clock: Clock = self.pool.clock
         self._cluster = KubeCluster(client)
-        self._controllers = Ownership(ControllerReader(client, self._clock))
+        self._controllers = ControllerReader(client, self._clock)
         # The same after a restart, and different for another pool.
         self.holder = f"{PROXIES}{hashlib.sha256(file.backend_url.encode()).hexdigest()[:8]}"
         limits = file.drain.limits()
