@@ -1,10 +1,13 @@
-"""The marker `cluster` for all tests in this folder, and the fixture `observer`."""
+"""The marker `cluster` for all tests in this folder, and the fixtures `observer` and `client`."""
 
 from pathlib import Path
 
 import pytest
 
 from devcluster.plane import ControlPlane
+from rescheduler.clock import SystemClock
+from rescheduler.kube.client import Client
+from rescheduler.kube.connection import Kubeconfig
 from tests.cluster.observer import Observer
 
 
@@ -20,3 +23,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def observer(cluster: ControlPlane) -> Observer:
     """An observer of the control plane from the start of the test."""
     return Observer(cluster)
+
+
+@pytest.fixture
+def client(cluster: ControlPlane) -> Client:
+    """A client with all rights."""
+    return Client(Kubeconfig(str(cluster.kubeconfig)), SystemClock())

@@ -45,12 +45,12 @@ def memory(rng: Random) -> str:
     return f"{rng.randrange(8, 64)}Mi"
 
 
-def _replica_set(name: str, **fields: Any) -> Json:
+def replica_set(name: str, **fields: Any) -> Json:
     return {**deployment(name, **fields), "kind": "ReplicaSet"}
 
 
-def _replication_controller(name: str, rng: Random) -> Json:
-    workload = deployment(name, **_fields(rng))
+def replication_controller(name: str, **fields: Any) -> Json:
+    workload = deployment(name, **fields)
     spec = workload["spec"]
     selector = spec["selector"]["matchLabels"]
     return {**workload, "apiVersion": "v1", "kind": "ReplicationController", "spec": {**spec, "selector": selector}}
@@ -110,7 +110,7 @@ def _with(workload: Json, **spec: Any) -> Json:
     return {**workload, "spec": {**workload["spec"], **spec}}
 
 
-def _without_requests(workload: Json) -> Json:
+def without_requests(workload: Json) -> Json:
     for container in workload["spec"]["template"]["spec"]["containers"]:
         container["resources"] = {}
     return workload
@@ -133,16 +133,16 @@ def _paused(name: str, rng: Random) -> Sample:
 
 
 def _bare(name: str, rng: Random) -> Sample:
-    return Sample("ReplicaSet", _replica_set(name, **_fields(rng)))
+    return Sample("ReplicaSet", replica_set(name, **_fields(rng)))
 
 
 def _bare_changed(name: str, rng: Random) -> Sample:
-    workload = _replica_set(name, **_fields(rng))
+    workload = replica_set(name, **_fields(rng))
     return Sample("ReplicaSet with a new template", workload, _changed(workload, rng))
 
 
 def _controller(name: str, rng: Random) -> Sample:
-    workload = _replication_controller(name, rng)
+    workload = replication_controller(name, **_fields(rng))
     return Sample("ReplicationController with a new template", workload, _changed(workload, rng))
 
 
@@ -181,14 +181,14 @@ def _resized_stateful(name: str, rng: Random) -> Sample:
 
 
 def _limited(name: str, rng: Random) -> Sample:
-    workload = _without_requests(deployment(name, namespace=LIMITED, **_fields(rng)))
+    workload = without_requests(deployment(name, namespace=LIMITED, **_fields(rng)))
     return Sample("Deployment with the requests of a LimitRange", workload)
 
 
 def _defaulted(name: str, rng: Random) -> Sample:
     workload = _on_delete(name, rng, namespace=LIMITED)
     change = _changed(workload, rng)
-    _without_requests(change)
+    without_requests(change)
     return Sample("StatefulSet, OnDelete, with the requests of a LimitRange from now on", workload, change)
 
 
@@ -226,7 +226,7 @@ def _overhead(name: str, rng: Random) -> Sample:
 
 def _selected(name: str, rng: Random) -> Sample:
     fields = _fields(rng) | {"nodeSelector": {}}
-    return Sample("ReplicaSet with a selector by admission", _replica_set(name, labels={"pool": "on"}, **fields))
+    return Sample("ReplicaSet with a selector by admission", replica_set(name, labels={"pool": "on"}, **fields))
 
 
 def _ephemeral(name: str, rng: Random) -> Sample:

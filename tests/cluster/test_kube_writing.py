@@ -25,11 +25,6 @@ LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases/spot-rescheduler
 
 
 @pytest.fixture
-def client(cluster: ControlPlane) -> Client:
-    return Client(Kubeconfig(str(cluster.kubeconfig)), SystemClock())
-
-
-@pytest.fixture
 def kube(client: Client) -> KubeCluster:
     return KubeCluster(client)
 

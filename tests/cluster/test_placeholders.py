@@ -11,7 +11,6 @@ from rescheduler.clock import SystemClock
 from rescheduler.errors import NotFound
 from rescheduler.kube.client import Client
 from rescheduler.kube.cluster import PlaceholderPods
-from rescheduler.kube.connection import Kubeconfig
 from rescheduler.kube.state import read_cluster
 from rescheduler.planning.outcome import PodRef
 from rescheduler.planning.policy import SPOT_LABEL
@@ -21,11 +20,6 @@ from tests.cluster.autoscaling import PODS, SETUP
 from tests.cluster.rich import RICH
 
 UNTIL = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-@pytest.fixture
-def client(cluster: ControlPlane) -> Client:
-    return Client(Kubeconfig(str(cluster.kubeconfig)), SystemClock())
 
 
 @pytest.fixture

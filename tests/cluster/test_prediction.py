@@ -30,6 +30,7 @@ from tests.cluster.bad_days import FLAGS
 from tests.cluster.daemon import Daemon
 from tests.cluster.machines import machines
 from tests.cluster.observer import Observer
+from tests.cluster.predicted_workloads import ON_DELETE, replica_set, replication_controller, without_requests
 
 STRATEGIC: Final = "application/strategic-merge-patch+json"
 LIMITED: Final = "limited"  #: a namespace with a LimitRange
@@ -99,12 +100,6 @@ def mesh(cluster: ControlPlane) -> Iterator[None]:
         cluster.api.delete(f"{path}/mesh")
 
 
-def without_requests(workload: Json) -> Json:
-    for container in workload["spec"]["template"]["spec"]["containers"]:
-        container["resources"] = {}
-    return workload
-
-
 def with_init(workload: Json, cpu: str, **fields: Any) -> Json:
     init = {"name": "init", "image": "init:1", "resources": {"requests": {"cpu": cpu}}, **fields}
     workload["spec"]["template"]["spec"]["initContainers"] = [init]
@@ -122,22 +117,6 @@ def with_limits(workload: Json) -> Json:
     return workload
 
 
-def replication_controller(name: str) -> Json:
-    workload = deployment(name)
-    spec = workload["spec"]
-    return {
-        **workload,
-        "apiVersion": "v1",
-        "kind": "ReplicationController",
-        "spec": {**spec, "selector": spec["selector"]["matchLabels"]},
-    }
-
-
-def replica_set(name: str, **fields: Any) -> Json:
-    return {**deployment(name, **fields), "kind": "ReplicaSet"}
-
-
-ON_DELETE: Final = {"type": "OnDelete"}
 FROM_1: Final = {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}
 MESH: Final[dict[str, Any]] = {"labels": {"mesh": "on"}}
 SPREAD: Final = [

@@ -8,7 +8,7 @@ import pytest
 from rescheduler.errors import Forbidden, InputError, Retryable
 from rescheduler.housekeeping.loop import Loop, RoundOutcome
 from rescheduler.housekeeping.round_plans import CANDIDATES
-from rescheduler.observe.events import CoolingDown, DrainEnded, DrainStarted, Held, Waiting
+from rescheduler.observe.events import CoolingDown, DrainEnded, Held, Waiting
 from rescheduler.planning.controllers import Controller, JobFacts
 from rescheduler.planning.memory import Memory, dump
 from rescheduler.planning.movements import ControllerMoves, Move, Movements
@@ -31,10 +31,6 @@ CLUSTER_KIND = "postgresql.cnpg.io/v1/Cluster"
 FRAGILE = {"wanted": 1, "job": JobFacts(backoff_limit=0)}
 UNREADY = {"conditions": [{"type": "Ready", "status": "False"}]}
 MOVED = ControllerMoves((Move(START - timedelta(hours=1), 1),), returns=1, until=START + timedelta(minutes=10))
-
-
-def drained(here: LoopWorld) -> list[str]:
-    return [event.node.name for event in here.of(DrainStarted)]
 
 
 @pytest.mark.parametrize(
@@ -108,7 +104,7 @@ def test_a_veto_has_a_reason_and_the_next_candidate_is_drained(
         [blocker] = blockers(here, "od-1")
         assert (blocker.reason, blocker.pod) == expected[:2]
         assert expected[2] in blocker.detail
-        assert drained(here) == ["od-2"]
+        assert here.drained == ["od-2"]
 
 
 @pytest.mark.parametrize(
@@ -139,7 +135,7 @@ def test_controllers_without_a_veto_do_not_prevent_a_drain(pods: list[Manifest],
     with world(*OTHERS, *pods) as here:
         here.controllers.update(states)
         assert here.loop().round() is RoundOutcome.DRAINED
-        assert drained(here) == ["od-1"]
+        assert here.drained == ["od-1"]
 
 
 def times_of_reads(here: LoopWorld, loop: Loop) -> list[float]:
@@ -183,7 +179,7 @@ def test_a_controller_that_cannot_be_decoded_blocks_its_node_only() -> None:
         here.controller_errors["web"] = InputError("get replicasets default/web: unexpected response")
         assert here.loop().round() is RoundOutcome.DRAINED
         detail = "get replicasets default/web: unexpected response"
-        assert (blockers(here, "od-1"), drained(here)) == ([Blocker(Reason.UNREADABLE_OBJECT, detail)], ["od-2"])
+        assert (blockers(here, "od-1"), here.drained) == ([Blocker(Reason.UNREADABLE_OBJECT, detail)], ["od-2"])
 
 
 #: Refusals of the provider, and the resulting blocker.
@@ -207,7 +203,7 @@ def test_a_machine_that_the_provider_would_not_remove_is_a_blocker_and_not_a_fai
     with world(*OTHERS, *pods) as here:
         loop = here.loop(provider=ScriptedProvider([Deleted()], refused={"od-1": refused}))
         assert loop.round() is RoundOutcome.DRAINED
-        assert (blockers(here, "od-1"), drained(here)) == ([expected], ["od-2"])
+        assert (blockers(here, "od-1"), here.drained) == ([expected], ["od-2"])
         assert (here.of(CoolingDown), [event.failure for event in here.of(DrainEnded)]) == ([], [None])
 
 
@@ -229,7 +225,7 @@ def test_a_provider_that_does_not_respond_holds_drains() -> None:
         pool.trouble = Retryable("no answer")
         assert here.loop(provider=pool).round() is RoundOutcome.BROKEN
         detail = "the provider does not respond: no answer"
-        assert (here.of(Held), drained(here)) == ([Held(Waiting.PROVIDER_SILENT, detail)], [])
+        assert (here.of(Held), here.drained) == ([Held(Waiting.PROVIDER_SILENT, detail)], [])
 
 
 def test_a_missing_right_holds_all_drains_and_is_reported() -> None:
@@ -237,7 +233,7 @@ def test_a_missing_right_holds_all_drains_and_is_reported() -> None:
         here.controller_errors["web"] = Forbidden("get replicasets default/web: not allowed (403)")
         assert here.loop().round() is RoundOutcome.UNFIT
         detail = Held(Waiting.NOT_SYNCED, "get replicasets default/web: not allowed (403)")
-        assert (here.of(Held), drained(here)) == ([detail], [])
+        assert (here.of(Held), here.drained) == ([detail], [])
 
 
 def test_a_round_reads_the_controllers_of_a_limited_number_of_nodes() -> None:
@@ -251,7 +247,7 @@ def test_a_round_reads_the_controllers_of_a_limited_number_of_nodes() -> None:
         assert here.reads == [f"batch{n}" for n in range(CANDIDATES)]
         here.pass_time(10)
         assert loop.round() is RoundOutcome.DRAINED
-        assert drained(here) == ["od-last"]
+        assert here.drained == ["od-last"]
 
 
 def test_returned_pods_are_stored() -> None:
@@ -286,4 +282,4 @@ def test_templates_that_keep_a_node_are_read_again_after_a_while() -> None:
             here.frozen.tick(timedelta(minutes=6))
             outcomes.append(loop.round())
         assert outcomes[-1] is RoundOutcome.DRAINED
-        assert drained(here) == ["od-1"]
+        assert here.drained == ["od-1"]

@@ -29,10 +29,6 @@ THREE = [pod(f"web-{n}", "od-1") for n in (1, 2, 3)]
 CLUSTER = (node("od-1", ON_DEMAND), node("spot-1"), *THREE)
 
 
-def why(here: LoopWorld) -> list[Why | None]:
-    return [event.failure.why if event.failure else None for event in here.of(DrainEnded)]
-
-
 def evictions(here: LoopWorld) -> list[str]:
     return [name for kind, name in here.writes if kind == "evict"]
 
@@ -69,7 +65,7 @@ class TestReads:
         with world(*CLUSTER, node("spot-2")) as here:
             here.on_evicted = lambda: setattr(here, "hidden", frozenset({"spot-1"}))
             here.loop().round()
-            assert (why(here), evictions(here), here.marked) == ([Why.API_ERROR], ["web-1"], [])
+            assert (here.failures, evictions(here), here.marked) == ([Why.API_ERROR], ["web-1"], [])
 
     @pytest.mark.parametrize(
         ("change", "stopped"),
@@ -87,7 +83,7 @@ class TestReads:
             here.answers["default/web-1"] = [EvictionRefused("", "budget", retry_after=30.0), EvictionAccepted("")]
             here.at(10, lambda: change(here))
             here.loop().round()
-            assert (why(here), evictions(here), here.marked) == ([stopped], ["web-1"], [])
+            assert (here.failures, evictions(here), here.marked) == ([stopped], ["web-1"], [])
 
     @pytest.mark.parametrize(("seconds", "sent"), [(4.0, 1), (6.0, 2)])
     def test_an_eviction_that_waited_behind_slow_requests_is_planned_again(
@@ -105,7 +101,7 @@ class TestReads:
 
             monkeypatch.setattr(Inline, "submit", slowly)
             here.loop().round()
-            assert why(here) == [None]
+            assert here.failures == [None]
             first = [asked for asked in here.asked_for_steps if asked == {"od-1", "spot-1"}]
             assert len(first) == len(THREE) + sent - 1
 
@@ -151,7 +147,7 @@ class TestReads:
             for app in ("web", "db"):
                 here.at(20, lambda app=app: here.recover(app))  # type: ignore[misc]
             here.loop().round()
-            assert why(here) == [None]
+            assert here.failures == [None]
             assert here.siblings[-1] == {"web", "web2", "db"}
 
     def test_a_plan_that_changes_with_each_read_is_not_executed(self) -> None:
@@ -164,7 +160,7 @@ class TestReads:
 
             here.on_read = fill
             here.loop().round()
-            assert (why(here), evictions(here), here.marked) == ([Why.API_ERROR], [], [])
+            assert (here.failures, evictions(here), here.marked) == ([Why.API_ERROR], [], [])
             assert len(here.asked) == READS
 
     def test_the_machine_is_removed_after_another_read_5_s_after_the_taint(self) -> None:
@@ -175,13 +171,13 @@ class TestReads:
             here.loop(provider=pool).round()
             assert here.asked == [{"od-1", "spot-1"}, {"od-1"}]
             assert ordered_at[-1] >= 5
-            assert why(here) == [None]
+            assert here.failures == [None]
 
     def test_a_pod_that_is_bound_within_5_s_is_evicted(self) -> None:
         with world(*CLUSTER) as here:
             here.at(4, lambda: here.add(pod("late-1", "od-1")))
             here.loop(provider=ScriptedProvider([Deleted()])).round()
-            assert (evictions(here)[-1], why(here)) == ("late-1", [None])
+            assert (evictions(here)[-1], here.failures) == ("late-1", [None])
             assert here.writes[-1] == ("delete", "od-1")
 
 
@@ -197,7 +193,7 @@ class TestJobsDuringADrain:
             here.controllers["batch"] |= {"wanted": 1, "job": FRAGILE}
             here.on_taint = lambda: here.add(JOB)
             here.loop().round()
-            assert (why(here), evictions(here), here.marked) == ([Why.PLAN_CHANGED], [], [])
+            assert (here.failures, evictions(here), here.marked) == ([Why.PLAN_CHANGED], [], [])
 
     def test_the_next_pod_is_kept_if_its_job_has_reached_its_backoff_limit(self) -> None:
         with world(*CLUSTER[:2], JOB, pod("batch-2", "od-1", owner="batch/v1/Job")) as here:
@@ -206,7 +202,7 @@ class TestJobsDuringADrain:
             here.at(20, lambda: here.controllers["batch"].update(job=JobFacts(backoff_limit=4, failures=4)))
             here.at(40, lambda: here.recover("batch"))
             here.loop().round()
-            assert (why(here), evictions(here), here.marked) == ([Why.PLAN_CHANGED], ["batch-1"], [])
+            assert (here.failures, evictions(here), here.marked) == ([Why.PLAN_CHANGED], ["batch-1"], [])
 
 
 TARGET_LOST: dict[str, Callable[[LoopWorld], object]] = {
@@ -225,7 +221,7 @@ class TestTargets:
             here.at(30, lambda: lose_target(here))
             here.at(40, lambda: here.recover("web"))
             here.loop().round()
-            assert (why(here), evictions(here), here.marked) == ([Why.TARGET_LOST], ["web-1"], [])
+            assert (here.failures, evictions(here), here.marked) == ([Why.TARGET_LOST], ["web-1"], [])
 
     def test_the_drain_continues_if_another_node_has_room(self, lose_target: Callable[[LoopWorld], object]) -> None:
         with world(*CLUSTER, node("spot-2")) as here:
@@ -233,14 +229,14 @@ class TestTargets:
             here.at(30, lambda: lose_target(here))
             here.at(40, lambda: here.recover("web"))
             here.loop().round()
-            assert (why(here), evictions(here)) == ([None], ["web-1", "web-2", "web-3"])
+            assert (here.failures, evictions(here)) == ([None], ["web-1", "web-2", "web-3"])
 
 
 def test_a_quota_costs_one_pod() -> None:
     with world(*CLUSTER, pod("db-1", "od-1"), node("spot-2")) as here:
         here.replacements.update({"web": Replacement.REFUSED, "db": Replacement.REFUSED})
         here.loop().round()
-        assert (why(here), len(evictions(here)), here.marked) == ([Why.REPLACEMENT_REFUSED], 1, [])
+        assert (here.failures, len(evictions(here)), here.marked) == ([Why.REPLACEMENT_REFUSED], 1, [])
 
 
 class TestSpotSettling:
@@ -322,7 +318,7 @@ def test_pods_that_were_preempted_before_a_kill_are_attributed_to_the_resumed_dr
         here.mark("od-1", before.dump(), taint("before"))
         here.at(5, lambda: here.cluster.delete("Pod", "default/low-1"))
         here.loop().round()
-        assert why(here) == [stopped]
+        assert here.failures == [stopped]
         assert ("low" in {each.debt.controller.name for each in here.memory.debts}) is (stopped is not None)
         assert ("web-2" in evictions(here)) is (stopped is None)
 
@@ -339,7 +335,7 @@ def test_a_resumed_drain_learns_from_events_of_preempted_pods_that_are_gone(by: 
         here.mark("od-1", before.dump(), taint("before"))
         here.preempted_pods.append(PreemptedPod("other/low-1", by))
         here.loop().round()
-        assert why(here) == [stopped]
+        assert here.failures == [stopped]
         assert ("web-2" in evictions(here)) is (stopped is None)
         assert here.marked == []
 
@@ -361,7 +357,7 @@ def test_pods_that_are_preempted_while_the_provider_refuses_keep_the_machine() -
 
         here.at(12, preempt)
         here.loop(provider=provider).round()
-        assert why(here) == [Why.REPLACEMENT_LOST]
+        assert here.failures == [Why.REPLACEMENT_LOST]
         assert {owed.debt.controller.name for owed in here.memory.debts} == {"web", "low"}
         assert here.marked == []
         assert len(provider.orders) == 1
@@ -383,7 +379,7 @@ def test_a_resumed_removal_learns_from_events_of_preempted_pods(by: str, stopped
         here.preempted_pods.append(PreemptedPod("other/low-1", by))
         provider = ScriptedProvider([Deleted()])
         here.loop(provider=provider).round()
-        assert (why(here), len(provider.orders)) == (([stopped], 0) if stopped else ([], 1))
+        assert (here.failures, len(provider.orders)) == (([stopped], 0) if stopped else ([], 1))
         assert here.marked == []
 
 
@@ -420,7 +416,7 @@ def test_a_pod_that_left_by_itself_and_is_lost_again_keeps_the_machine() -> None
         here.at(4, lambda: here.recover("db"))
         here.loop(provider=provider).round()
         assert evictions(here) == ["db-1"]
-        assert why(here) == [Why.REPLACEMENT_LOST]
+        assert here.failures == [Why.REPLACEMENT_LOST]
         assert (here.marked, len(provider.orders)) == ([], 1)
 
 
@@ -452,7 +448,7 @@ def test_what_is_written_to_the_node_while_the_provider_refuses_keeps_the_machin
     with world(node("od-1", ON_DEMAND), node("spot-1", cpu="16"), pod("web-1", "od-1")) as here:
         provider = ScriptedProvider([Retryable("503"), Deleted()], on_order=lambda: act(here))
         here.loop(provider=provider).round()
-        assert why(here) == [Why.PLAN_CHANGED]
+        assert here.failures == [Why.PLAN_CHANGED]
         assert len(provider.orders) == 1
         assert DRAIN_TAINT.key not in {taint.key for taint in here.node("od-1").spec.taints}
 
@@ -485,7 +481,7 @@ def test_no_order_is_sent_if_the_lease_is_lost_during_the_reads() -> None:
         provider = ScriptedProvider([Deleted()])
         provider.before_order = lambda: setattr(here, "pods", losing)
         here.loop(provider=provider).round()
-        assert (why(here), provider.orders) == ([Why.LEADERSHIP_LOST], [])
+        assert (here.failures, provider.orders) == ([Why.LEADERSHIP_LOST], [])
 
 
 def deleted_at(here: LoopWorld, key: str, *, preempted: bool) -> None:

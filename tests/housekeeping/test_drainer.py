@@ -297,7 +297,7 @@ def test_a_drain_that_another_tool_completes_is_not_a_failure_and_its_debts_are_
         assert (loop.round(), here.of(Held)[-1].waiting) == (RoundOutcome.HELD, Waiting.LANDING_PENDING)
         here.recover("web")
         assert loop.round() is RoundOutcome.DRAINED
-        assert [event.node.name for event in here.of(DrainStarted)] == ["od-1", "od-2"]
+        assert here.drained == ["od-1", "od-2"]
 
 
 @pytest.mark.parametrize(

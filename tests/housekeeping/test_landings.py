@@ -15,7 +15,6 @@ from rescheduler.observe.events import (
     CoolingDown,
     DebtEnded,
     DrainEnded,
-    DrainStarted,
     ErrorKind,
     Held,
     OwedChanged,
@@ -30,7 +29,7 @@ from rescheduler.planning.memory import Memory, OpenDebt, dump
 from rescheduler.planning.outcome import Reason
 from rescheduler.settings import Timing
 from tests.field.test_plans import claim, uses, volume
-from tests.housekeeping.world import START, LoopWorld, Replacement, blockers, world
+from tests.housekeeping.world import START, Replacement, blockers, world
 from tests.planning.builders import ON_DEMAND, node, pod
 from tests.predicates.volumes import attachment
 
@@ -55,20 +54,6 @@ FORBIDDEN = EvictionFailed("", "evict pod default/web-1: webhook says no (403)",
 IMPATIENT = Timing(node_drain_delay=timedelta(), pending_patience=timedelta())
 
 
-def failures(here: LoopWorld) -> list[Why | None]:
-    return [event.failure.why if event.failure else None for event in here.of(DrainEnded)]
-
-
-def drained(here: LoopWorld) -> list[str]:
-    return [event.node.name for event in here.of(DrainStarted)]
-
-
-def waits(here: LoopWorld) -> list[Waiting]:
-    """Return the held events without repetitions."""
-    waits = [event.waiting for event in here.of(Held)]
-    return [waiting for n, waiting in enumerate(waits) if waits[n - 1 : n] != [waiting]]
-
-
 @pytest.mark.parametrize(
     ("replacement", "why"),
     [
@@ -84,7 +69,7 @@ def test_no_drain_starts_before_the_replacement_pods_of_a_failed_drain_run(repla
         here.replacements["web"] = replacement
         loop = here.loop(IMPATIENT)
         assert loop.round() is RoundOutcome.FAILED
-        assert (failures(here), here.marked) == ([why], [])
+        assert (here.failures, here.marked) == ([why], [])
         [owed] = here.memory.debts
         while here.clock.now() < owed.since + LANDING_TIMEOUT:
             assert loop.round() is RoundOutcome.HELD
@@ -93,7 +78,7 @@ def test_no_drain_starts_before_the_replacement_pods_of_a_failed_drain_run(repla
         held = {(event.waiting, event.detail) for event in here.of(Held)}
         assert held <= {(Waiting.LANDING_PENDING, LACKS_ONE_POD)}
         assert loop.round() is RoundOutcome.DRAINED
-        assert drained(here) == ["od-1", "od-2"]
+        assert here.drained == ["od-1", "od-2"]
         here.add(pod("web-2", "spot-1"))
         loop.round()
         assert (here.memory.debts, here.of(OwedChanged)[-1]) == ((), OwedChanged(0))
@@ -134,9 +119,9 @@ def test_a_namespace_waits_after_its_second_owner_and_others_are_drained() -> No
         for _ in range(90):
             outcomes.append(loop.round())
             here.pass_time(20)
-            if "od-4" in drained(here):
+            if "od-4" in here.drained:
                 break
-        assert drained(here) == ["od-1", "od-2", "od-4"]
+        assert here.drained == ["od-1", "od-2", "od-4"]
         names = [*dict.fromkeys(event.name for event in here.of(OwnerSetAside))]
         assert names == ["a/ReplicaSet/x", "a", "a/ReplicaSet/y"]
         [blocker] = blockers(here, "od-3")
@@ -144,7 +129,7 @@ def test_a_namespace_waits_after_its_second_owner_and_others_are_drained() -> No
         assert "several owners in namespace a did not run in time" in blocker.detail
         here.config_map.waive(["a"])
         loop.round()
-        assert drained(here)[-1] == "od-3"
+        assert here.drained[-1] == "od-3"
 
 
 def test_all_drains_pause_only_while_pods_of_several_namespaces_are_missing() -> None:
@@ -209,7 +194,7 @@ def test_a_debt_expires(state: dict[str, Any]) -> None:
         assert here.loop().round() is RoundOutcome.HELD
         here.controllers["web"] = state
         assert here.loop().round() is RoundOutcome.DRAINED
-        assert (here.memory.debts, drained(here)) == ((), ["od-2"])
+        assert (here.memory.debts, here.drained) == ((), ["od-2"])
 
 
 def test_a_roll_out_does_not_end_a_debt() -> None:
@@ -259,7 +244,7 @@ def test_an_evicted_pod_that_is_still_watched_does_not_pay_a_debt() -> None:
         loop = here.loop(IMPATIENT)
         assert loop.round() is RoundOutcome.FAILED
         assert loop.round() is RoundOutcome.HELD
-        assert waits(here) == [Waiting.LANDING_PENDING]
+        assert here.waits == [Waiting.LANDING_PENDING]
         here.cluster.delete("Pod", "default/web-1")
         here.add(pod("web-2", "spot-1"))
         assert loop.round() is RoundOutcome.DRAINED
@@ -271,7 +256,7 @@ def test_an_api_server_that_does_not_respond_holds_drains() -> None:
         here.controller_errors["web"] = Retryable("get replicasets default/web: busy (503)")
         assert here.loop().round() is RoundOutcome.BROKEN
         assert here.of(Trouble) == [Trouble(ErrorKind.READ, "get replicasets default/web: busy (503)")]
-        assert (drained(here), len(here.memory.debts)) == ([], 1)
+        assert (here.drained, len(here.memory.debts)) == ([], 1)
 
 
 class TestRecords:
@@ -289,13 +274,13 @@ class TestRecords:
             here.replacements["db"] = Replacement.UNBOUND
             here.stop_at(5)
             here.loop().run()
-            assert (failures(here), here.marked) == ([Why.STOPPED], [])
+            assert (here.failures, here.marked) == ([Why.STOPPED], [])
             db = Controller("default", "ReplicaSet", "db", "uid-of-db")
             assert [owed.debt for owed in here.memory.debts] == [Debt(db, 1, 1, owner_uids=("uid-of-db",))]
             here.stopping = False
             here.pass_time(300)
             assert here.loop().round() is RoundOutcome.HELD
-            assert waits(here) == [Waiting.LANDING_PENDING]
+            assert here.waits == [Waiting.LANDING_PENDING]
 
     def test_a_failed_drain_that_evicted_a_pod_starts_the_drain_delay(self) -> None:
         with world(*CLUSTER) as here:
@@ -304,7 +289,7 @@ class TestRecords:
             assert loop.round() is RoundOutcome.FAILED
             here.recover("web")
             assert loop.round() is RoundOutcome.HELD
-            assert waits(here) == [Waiting.DRAIN_DELAY]
+            assert here.waits == [Waiting.DRAIN_DELAY]
 
     @pytest.mark.parametrize(
         ("tries", "answers", "reason"),
@@ -326,7 +311,7 @@ class TestRecords:
             assert here.memory.debts == ()
             [rejected] = here.of(Planned)[-1].planning.rejected
             assert (rejected.node, rejected.reason) == ("od-1", reason)
-            assert drained(here) == ["od-1", "od-2"]
+            assert here.drained == ["od-1", "od-2"]
 
     def test_a_node_whose_webhook_still_refuses_is_not_tainted_again(self) -> None:
         """Its eviction is tried after each cooldown, each time longer; the drain begins once it is allowed."""

@@ -17,8 +17,6 @@ from rescheduler.errors import Retryable
 from rescheduler.housekeeping.loop import RoundOutcome
 from rescheduler.kube.cluster import NodeEdit
 from rescheduler.observe.events import (
-    DrainEnded,
-    DrainStarted,
     Held,
     InvolvedNode,
     MachineGone,
@@ -71,10 +69,6 @@ def blockers(here: LoopWorld) -> tuple[Blocker, ...]:
     return verdict.blockers
 
 
-def why(here: LoopWorld) -> list[Why | None]:
-    return [event.failure.why if event.failure else None for event in here.of(DrainEnded)]
-
-
 class TestAnotherInstallation:
     @pytest.mark.parametrize(("step", "does"), [(Step.DRAINING, "drains it"), (Step.REMOVING, "removes its machine")])
     def test_marks_of_another_installation_are_kept_and_block_the_node(self, step: Step, does: str) -> None:
@@ -116,7 +110,7 @@ class TestAnotherInstallation:
             over = NodeEdit(annotate={ANNOTATION: FOREIGN.dump()})
             here.at(30, lambda: here.edit_node("od-1", "uid-od-1", over))
             here.loop().round()
-            assert (why(here), written_on(here)) == ([Why.MARK_LOST], FOREIGN)
+            assert (here.failures, written_on(here)) == ([Why.MARK_LOST], FOREIGN)
             assert here.now < 90
 
     def test_debts_are_kept_when_ours_is_lost(self) -> None:
@@ -133,7 +127,7 @@ class TestOurs:
             here.replacements["web"] = Replacement.UNREADY
             here.at(30, lambda: here.edit_node("od-1", "uid-od-1", NodeEdit(untaint=(DRAIN_TAINT.key,))))
             here.loop().round()
-            assert (why(here), here.marked) == ([Why.MARK_LOST], [])
+            assert (here.failures, here.marked) == ([Why.MARK_LOST], [])
             assert [name for kind, name in here.writes if kind == "evict"] == ["web-1"]
             assert here.now < 31
 
@@ -151,14 +145,14 @@ class TestOurs:
             here.at(30, move_on)
             here.loop().round()
             remaining = written_on(here)
-            assert (why(here), remaining and remaining.step) == ([Why.MARK_LOST], Step.REMOVING)
+            assert (here.failures, remaining and remaining.step) == ([Why.MARK_LOST], Step.REMOVING)
 
     def test_our_marks_are_renewed_each_minute(self) -> None:
         with world(*ONE_NODE) as here:
             here.replacements["web"] = Replacement.UNREADY
             here.at(200, lambda: here.recover("web"))
             here.loop().round()
-            assert why(here) == [None]
+            assert here.failures == [None]
             assert [round(at) for at, _ in here.intents] == [0, 0, 2, 60, 120, 180]
             begun = Intent("me", Step.DRAINING, START, ("uid-web-1",), identity=IDENTITY)
             written = {replace(each, until=None, debts=(), evicted=None, due=None) for _, each in here.intents}
@@ -182,9 +176,9 @@ class TestOurs:
             mark(here, BEFORE)
             loop = here.loop(Timing(node_drain_delay=timedelta()))
             assert loop.round() is RoundOutcome.HELD
-            assert [event.node.name for event in here.of(DrainStarted)] == ["od-1"]
+            assert here.drained == ["od-1"]
             assert loop.round() is RoundOutcome.DRAINED
-            assert [event.node.name for event in here.of(DrainStarted)] == ["od-1", "od-2"]
+            assert here.drained == ["od-1", "od-2"]
 
     def test_drains_wait_for_debts_of_an_earlier_process(self) -> None:
         with world(*EMPTY) as here:
@@ -193,7 +187,7 @@ class TestOurs:
             here.at(100, lambda: here.add(pod("web-2", "spot-1")))
             loop = here.loop()
             assert loop.round() is RoundOutcome.HELD
-            assert (why(here), [owed.debt for owed in here.memory.debts]) == ([Why.REPLACEMENT_REFUSED], [OWED])
+            assert (here.failures, [owed.debt for owed in here.memory.debts]) == ([Why.REPLACEMENT_REFUSED], [OWED])
             assert loop.round() is RoundOutcome.HELD
             assert [held.waiting for held in here.of(Held)] == [Waiting.CLEANING_UP, Waiting.LANDING_PENDING]
 
@@ -212,7 +206,7 @@ class TestOurs:
             here.mark("od-1", '{"holder":"old","step":"draining","since":"2026-01-01T11:59:00Z","pods":["uid-web-1"]}')
             here.loop().round()
             assert [swept.done for swept in here.of(Swept)] == [Sweep.RESUMED]
-            assert (why(here), here.marked) == ([None], [])
+            assert (here.failures, here.marked) == ([None], [])
 
 
 def changed(here: LoopWorld, labels: dict[str, str] | None = None, **spec: Any) -> None:
@@ -238,7 +232,7 @@ def test_no_order_leaves_if_the_node_has_changed_since_the_intent(change: str) -
         pool = ScriptedProvider([Deleted()])
         pool.before_order = lambda: happens(here)
         here.loop(provider=pool).round()
-        assert (pool.orders, why(here)) == ([], [expected])
+        assert (pool.orders, here.failures) == ([], [expected])
         assert ("delete", "od-1") not in here.writes
 
 
@@ -276,7 +270,7 @@ class TestRemoval:
                 pool.pending = ()
                 here.pass_time(10)
             assert loop.round() is RoundOutcome.HELD
-            assert (here.marked, pool.orders, why(here)) == ([], [], [Why.PLAN_CHANGED])
+            assert (here.marked, pool.orders, here.failures) == ([], [], [Why.PLAN_CHANGED])
 
     def test_other_new_pods_are_evicted_by_the_usual_rules(self) -> None:
         with world(*ONE_NODE) as here:

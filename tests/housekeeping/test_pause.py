@@ -35,10 +35,6 @@ def waits(here: LoopWorld) -> list[Held]:
     return here.of(Held)
 
 
-def causes(here: LoopWorld) -> list[Why | None]:
-    return [event.failure.why if event.failure else None for event in here.of(DrainEnded)]
-
-
 def test_no_drain_starts_while_drains_are_paused_and_nodes_are_still_planned() -> None:
     with world(*CLUSTER) as here:
         here.paused = PAUSE
@@ -95,7 +91,7 @@ def test_a_drain_that_another_replica_left_is_rolled_back_and_not_resumed() -> N
         assert here.marked == ["od-1"]
         here.leading, here.paused = True, PAUSE
         here.loop(holder="second").round()
-        assert (here.marked, causes(here)) == ([], [Why.LEADERSHIP_LOST, Why.PAUSED])
+        assert (here.marked, here.failures) == ([], [Why.LEADERSHIP_LOST, Why.PAUSED])
         assert [write for write in here.writes if write[0] == "evict"] == [("evict", "web-1")]
 
 
@@ -146,4 +142,4 @@ def test_a_drain_that_started_in_a_window_is_finished_after_it() -> None:
         here.at(3 * MINUTE, lambda: here.recover("web"))
         assert here.loop(windows=(parse_window("12:00-12:01"),)).round() is RoundOutcome.DRAINED
         assert here.now >= 3 * MINUTE
-        assert causes(here) == [None]
+        assert here.failures == [None]

@@ -152,7 +152,7 @@ def test_the_node_of_the_order_is_drained_first_although_another_is_emptier() ->
         here.add(pod("api-1", "od-2", cpu="500m"))
         arrive(here)
         rounds(here)
-        assert [event.node.name for event in here.of(DrainStarted)] == ["od-1", "od-2"]
+        assert here.drained == ["od-1", "od-2"]
 
 
 def test_an_empty_node_is_offered_to_its_provider_while_an_order_is_open() -> None:
@@ -161,7 +161,7 @@ def test_an_empty_node_is_offered_to_its_provider_while_an_order_is_open() -> No
         here.add(node("od-2", ON_DEMAND))
         loop = here.loop(TIMING, room=ROOM, provider=ScriptedProvider([Deleted()]))
         assert loop.round() is RoundOutcome.DRAINED
-        assert [event.node.name for event in here.of(DrainStarted)] == ["od-2"]
+        assert here.drained == ["od-2"]
         assert here.placeholders.names == BOTH
 
 

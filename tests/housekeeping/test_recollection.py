@@ -15,7 +15,6 @@ from rescheduler.housekeeping.loop import RoundOutcome
 from rescheduler.housekeeping.synced_memory import ATTEMPTS
 from rescheduler.observe.events import (
     DrainEnded,
-    DrainStarted,
     ErrorKind,
     Held,
     OwnerSetAside,
@@ -26,7 +25,7 @@ from rescheduler.observe.events import (
 )
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt
-from rescheduler.planning.memory import Memory, OpenDebt, StoredSettings, dump, load
+from rescheduler.planning.memory import Memory, OpenDebt, StoredSettings, dump
 from rescheduler.planning.movements import OwnerWait
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import Policy
@@ -54,31 +53,16 @@ def history(here: LoopWorld, *, dry_run: bool = False) -> DrainHistory:
     return DrainHistory(here.config_map, Timing(), here.clock, here.report, lambda: here.leading, dry_run=dry_run)
 
 
-def stored(here: LoopWorld) -> Memory:
-    assert here.config_map.stored is not None
-    return load(here.config_map.stored.content)
-
-
-def held(here: LoopWorld) -> list[Waiting]:
-    """Return why no drain started, without repetitions."""
-    waits = [event.waiting for event in here.of(Held)]
-    return [wait for n, wait in enumerate(waits) if waits[n - 1 : n] != [wait]]
-
-
-def drained(here: LoopWorld) -> list[str]:
-    return [event.node.name for event in here.of(DrainStarted)]
-
-
 def test_the_drain_delay_survives_a_restart() -> None:
     with world(*CLUSTER) as here:
         assert here.loop().round() is RoundOutcome.DRAINED
         for _ in range(9):
             here.pass_time(60)
             assert here.loop().round() is RoundOutcome.HELD
-        assert held(here) == [Waiting.DRAIN_DELAY]
+        assert here.waits == [Waiting.DRAIN_DELAY]
         here.pass_time(60)
         assert here.loop().round() is RoundOutcome.DRAINED
-        assert drained(here) == ["od-1", "od-2"]
+        assert here.drained == ["od-1", "od-2"]
 
 
 def test_a_cooldown_survives_a_restart_and_doubles_afterwards() -> None:
@@ -90,7 +74,7 @@ def test_a_cooldown_survives_a_restart_and_doubles_afterwards() -> None:
         assert here.loop().round() is RoundOutcome.FAILED
         here.pass_time(301)
         assert here.loop().round() is RoundOutcome.IDLE
-        assert stored(here).cooldowns.by_node["od-1"].failures == 2
+        assert here.memory.cooldowns.by_node["od-1"].failures == 2
 
 
 def test_another_node_of_the_same_name_does_not_cool_down() -> None:
@@ -109,14 +93,14 @@ class TestStart:
         with world(*CLUSTER) as here:
             assert here.loop().round() is RoundOutcome.DRAINED
             assert here.config_map.created
-            assert stored(here).drained_at == here.clock.now()
+            assert here.memory.drained_at == here.clock.now()
             assert "last drain: 2026-01-01T12:" in here.config_map.summary
 
     def test_an_empty_config_map_of_the_manifests_is_a_fresh_installation(self) -> None:
         with world(*CLUSTER) as here:
             here.config_map.empty()
             assert here.loop().round() is RoundOutcome.DRAINED
-            assert stored(here).drained_at == here.clock.now()
+            assert here.memory.drained_at == here.clock.now()
 
     def test_a_memory_emptied_while_no_process_ran_starts_the_drain_delay(self) -> None:
         """Its content may have forbidden a drain."""
@@ -124,15 +108,15 @@ class TestStart:
             here.config_map.empty()
             here.config_map.created = True
             assert here.loop().round() is RoundOutcome.HELD
-            assert held(here) == [Waiting.DRAIN_DELAY]
-            assert stored(here) == Memory(drained_at=START)
+            assert here.waits == [Waiting.DRAIN_DELAY]
+            assert here.memory == Memory(drained_at=START)
 
     def test_a_memory_deleted_while_no_process_ran_starts_the_drain_delay(self) -> None:
         with world(*CLUSTER) as here:
             here.config_map.created = True
             assert here.loop().round() is RoundOutcome.HELD
-            assert held(here) == [Waiting.DRAIN_DELAY]
-            assert stored(here) == Memory(drained_at=START)
+            assert here.waits == [Waiting.DRAIN_DELAY]
+            assert here.memory == Memory(drained_at=START)
             here.pass_time(600)
             assert here.loop().round() is RoundOutcome.DRAINED
 
@@ -159,7 +143,7 @@ class TestDeleted:
             here.config_map.delete()
             here.pass_time(10)
             assert loop.round() is RoundOutcome.HELD
-            assert stored(here) == Memory(drained_at=START + timedelta(seconds=here.now))
+            assert here.memory == Memory(drained_at=START + timedelta(seconds=here.now))
 
     @pytest.mark.parametrize("lose", [InMemoryConfigMap.delete, InMemoryConfigMap.empty])
     def test_debts_in_memory_are_kept(self, lose: Callable[[InMemoryConfigMap], None]) -> None:
@@ -170,7 +154,7 @@ class TestDeleted:
             assert ours.save()
             lose(here.config_map)
             ours.refresh()
-            assert stored(here) == Memory(drained_at=START, debts=(OpenDebt("od-1", START, Debt(WEB, 1, 1)),))
+            assert here.memory == Memory(drained_at=START, debts=(OpenDebt("od-1", START, Debt(WEB, 1, 1)),))
 
     def test_a_memory_deleted_between_read_and_write_is_created_with_a_drain_delay(self) -> None:
         with world() as here:
@@ -179,7 +163,7 @@ class TestDeleted:
             here.config_map.delete()
             ours.owe("od-1", [Debt(WEB, 1, 1)])
             assert ours.save()
-            assert stored(here) == Memory(drained_at=START, debts=(OpenDebt("od-1", START, Debt(WEB, 1, 1)),))
+            assert here.memory == Memory(drained_at=START, debts=(OpenDebt("od-1", START, Debt(WEB, 1, 1)),))
 
 
 class TestUnreadable:
@@ -198,9 +182,9 @@ class TestUnreadable:
                 here.config_map.put(content)
             here.stop_at(60)
             here.loop().run()
-            assert held(here) == [Waiting.MEMORY_UNREADABLE]
+            assert here.waits == [Waiting.MEMORY_UNREADABLE]
             assert detail in here.of(Held)[0].detail
-            assert (here.config_map.writes, drained(here)) == (0, [])
+            assert (here.config_map.writes, here.drained) == (0, [])
             here.config_map.unreadable, here.stopping = "", False
             here.config_map.put(dump(Memory()))
             assert here.loop().round() is RoundOutcome.DRAINED
@@ -216,7 +200,7 @@ class TestUnreadable:
             here.config_map.put(dump(Memory(drained_at=START - MINUTE, debts=(OpenDebt("od", START, Debt(DB, 1, 1)),))))
             ours.refresh()
             assert [debt.debt.controller for debt in ours.memory.debts] == [WEB, DB]
-            assert stored(here) == ours.memory
+            assert here.memory == ours.memory
             assert ours.memory.drained_at == START - MINUTE
 
     def test_a_missing_response_is_an_error_of_the_round(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,7 +261,7 @@ class TestRefusedWrites:
                 "the memory cannot be read or stored: patch configmap: modified (409) (tried 3 times)",
             )
             ours.refresh()
-            assert stored(here) == Memory(drained_at=START)
+            assert here.memory == Memory(drained_at=START)
 
     def test_a_later_successful_write_clears_the_error(self) -> None:
         with world() as here:
@@ -297,7 +281,7 @@ class TestRefusedWrites:
             here.leading = False
             ours.drained()
             assert not ours.save()
-            assert stored(here) == Memory()
+            assert here.memory == Memory()
 
 
 class TestOthers:
@@ -308,10 +292,10 @@ class TestOthers:
             ours.owe("od-1", [Debt(WEB, 1, 1)])
             ours.save()
             ours.owe("od-1", [])
-            foreign = (*stored(here).debts, OpenDebt("od-2", START, Debt(DB, 1, 1)))
+            foreign = (*here.memory.debts, OpenDebt("od-2", START, Debt(DB, 1, 1)))
             here.config_map.put(dump(Memory(debts=foreign)))
             assert ours.save()
-            assert stored(here) == Memory(debts=foreign[1:])
+            assert here.memory == Memory(debts=foreign[1:])
 
     def test_the_memory_of_another_leader_is_used_without_own_changes(self) -> None:
         with world() as here:
@@ -325,7 +309,7 @@ class TestOthers:
         with world() as here:
             here.config_map.put(dump(Memory(drained_at=START + 99 * MINUTE)))
             history(here).refresh()
-            assert stored(here) == Memory(drained_at=START)
+            assert here.memory == Memory(drained_at=START)
 
     def test_unsaved_changes_are_not_merged_with_those_of_another_leader(self) -> None:
         with world() as here:
@@ -339,7 +323,7 @@ class TestOthers:
             here.config_map.put(dump(Memory(drained_at=START - MINUTE)))
             here.leading = True
             ours.refresh()
-            assert ours.memory == stored(here) == Memory(drained_at=START - MINUTE)
+            assert ours.memory == here.memory == Memory(drained_at=START - MINUTE)
 
     def test_a_former_leader_discards_its_unsaved_changes(self) -> None:
         with world(*CLUSTER) as here:
@@ -363,7 +347,7 @@ class TestWaivers:
             ours.save()
             here.config_map.waive([str(WEB), "default/Deployment/unknown"])
             ours.refresh()
-            assert stored(here).debts == (OpenDebt("od-1", START, Debt(DB, 1, 1)),)
+            assert here.memory.debts == (OpenDebt("od-1", START, Debt(DB, 1, 1)),)
             assert here.config_map.stored is not None
             assert here.config_map.stored.waived == ()
             writes = here.config_map.writes
@@ -386,7 +370,7 @@ class TestWaivers:
             here.config_map.waive([str(WEB)])
             ours.drained()
             assert ours.save()
-            assert stored(here) == Memory(drained_at=START)
+            assert here.memory == Memory(drained_at=START)
 
 
 class TestDryRun:
@@ -394,7 +378,7 @@ class TestDryRun:
         with world(*CLUSTER) as here:
             here.config_map.put(dump(Memory(drained_at=START)), str(WEB))
             assert here.loop(dry_run=True).round() is RoundOutcome.HELD
-            assert held(here) == [Waiting.DRAIN_DELAY]
+            assert here.waits == [Waiting.DRAIN_DELAY]
             assert (here.config_map.writes, here.config_map.created) == (0, False)
 
     def test_a_dry_run_does_not_create_a_missing_config_map(self) -> None:
@@ -421,7 +405,7 @@ class TestNotes:
             drain = replace(drain, failure=Failure(Why.STOPPED, "told to stop"))
             view = ClusterView(here, Policy(), here.clock, "holder")
             DrainRecords(kept, view, here.clock, here.report).record_end(drain, START)
-            assert stored(here) == Memory(debts=(OpenDebt("od-1", START, debt),))
+            assert here.memory == Memory(debts=(OpenDebt("od-1", START, debt),))
 
     def test_an_owner_that_did_not_recover_waits_each_time_longer(self) -> None:
         with world(*CLUSTER) as here:
@@ -506,6 +490,6 @@ def test_the_settings_that_explain_waits_are_stored_once() -> None:
         for delay in (600.0, 600.0, 60.0):
             settings = StoredSettings(delay)
             DrainHistory(here.config_map, Timing(), here.clock, here.report, lambda: True, settings=settings).refresh()
-            assert stored(here).settings == settings
+            assert here.memory.settings == settings
             writes.append(here.config_map.writes)
     assert writes == [1, 1, 2]

@@ -8,6 +8,7 @@ Replacements of evicted pods run on a spot node, unless a test configures anothe
 import contextlib
 import datetime as dt
 import enum
+import itertools
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -35,7 +36,7 @@ from rescheduler.draining.events import (
     RequestSeen,
     RequestsUnserved,
 )
-from rescheduler.draining.state import Limits
+from rescheduler.draining.state import Limits, Why
 from rescheduler.errors import InputError, MarkLost, NotFound, ReschedulerError, Withheld
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import DrainContext, Threads
@@ -52,7 +53,7 @@ from rescheduler.housekeeping.node_writes import NewNodes, SoftTaint
 from rescheduler.housekeeping.order_finder import KnownPrices, OrderPrices
 from rescheduler.housekeeping.round_plans import Actors, Knowledge, Mode
 from rescheduler.kube.cluster import NodeEdit
-from rescheduler.observe.events import Event, InvolvedLease, Planned
+from rescheduler.observe.events import DrainEnded, DrainStarted, Event, Held, InvolvedLease, Planned, Waiting
 from rescheduler.planning.controllers import Controller, ControllerReading, ControllerState
 from rescheduler.planning.debts import is_ready
 from rescheduler.planning.last_look import Fresh, FreshPod, PreemptedPod
@@ -388,6 +389,21 @@ class LoopWorld:
             items: Any = list(built.nodes) if collection == "nodes" else list(built.pods.values())
             for item in items:
                 self.cluster.upsert(kind, item)
+
+    @property
+    def drained(self) -> list[str]:
+        """Return the nodes whose drains were started."""
+        return [event.node.name for event in self.of(DrainStarted)]
+
+    @property
+    def failures(self) -> list[Why | None]:
+        """Return why each drain failed; None for one that succeeded."""
+        return [event.failure.why if event.failure else None for event in self.of(DrainEnded)]
+
+    @property
+    def waits(self) -> list[Waiting]:
+        """Return why no drain was started, without repetitions."""
+        return [waiting for waiting, _ in itertools.groupby(event.waiting for event in self.of(Held))]
 
     @property
     def memory(self) -> Memory:

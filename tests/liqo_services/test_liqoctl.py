@@ -13,6 +13,7 @@ from rescheduler.liqo.node_manager.catalog import RemoteCluster
 from rescheduler.liqo.node_manager.liqoctl import Liqoctl, PeeringFailed, Tool
 from rescheduler.liqo.node_manager.service import NoCapacity
 from rescheduler.liqo.node_manager.upkeep import Peering
+from tests.cluster.waiting import alive
 from tests.liqo_services.builders import Bench, cluster
 from tests.liqo_services.kubeconfigs import kubeconfig
 
@@ -64,13 +65,6 @@ def script(tmp_path: Path) -> Script:
 def eventually(reached: Callable[[], object]) -> None:
     again = retry_if_result(lambda result: not result)
     Retrying(retry=again, stop=stop_after_delay(60), wait=wait_fixed(0.02))(reached)
-
-
-def runs(pid: str) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def test_a_peering_is_established_with_arguments_and_a_private_file(
@@ -154,7 +148,7 @@ def test_a_timeout_kills_the_process_and_its_children(script: Script, monkeypatc
     script.does(SLOW)
     with pytest.raises(PeeringFailed, match="liqoctl peer for cluster rome timed out"):
         script.tool(timeout=5).peer(ROME)
-    eventually(lambda: not [child for child in script.wrote("child") if runs(child)])
+    eventually(lambda: not any(alive(int(child)) for child in script.wrote("child")))
     assert script.left() == []
 
 
@@ -175,7 +169,7 @@ def test_running_commands_are_terminated_at_the_stop(script: Script) -> None:
     tool.close()
     thread.join(60)
     assert failures == ["liqoctl peer for cluster rome exited with -15"]
-    eventually(lambda: not runs(*script.wrote("child")))
+    eventually(lambda: not any(alive(int(child)) for child in script.wrote("child")))
     assert script.left() == []
     with pytest.raises(PeeringFailed, match="stopping"):
         tool.peer(ROME)

@@ -17,16 +17,9 @@ from rescheduler.cloudpool.proxy.app import ClientTimeouts
 from rescheduler.cloudpool.proxy.paths import ProxyMetrics
 from rescheduler.observe.logs import NOTICE
 from tests.cluster.waiting import eventually
-from tests.proxy.backend import JSON, Backend, RecordedUpdates, failing, proxying, running
+from tests.proxy.backend import JSON, Backend, RecordedUpdates, failing, proxying
 from tests.proxy.test_forward import line, raw
 from tests.proxy.test_metrics import counted
-
-
-@pytest.fixture
-def backend() -> Iterator[Backend]:
-    with running(Backend()) as started:
-        yield started
-
 
 MACHINE = b'{"machineId": "i-1", "decrementDesiredSize": true}'
 

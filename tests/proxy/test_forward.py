@@ -5,7 +5,6 @@ import http.client
 import json
 import socket
 import ssl
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,13 +16,7 @@ from rescheduler.cloudpool.proxy.app import ClientTimeouts
 from rescheduler.cloudpool.proxy.config import ServerSection, ServerTls
 from rescheduler.cloudpool.proxy.forward import FAILED
 from rescheduler.observe.logs import LEVELS
-from tests.proxy.backend import JSON, Backend, proxying, running
-
-
-@pytest.fixture
-def backend() -> Iterator[Backend]:
-    with running(Backend()) as started:
-        yield started
+from tests.proxy.backend import JSON, Backend, proxying
 
 
 def raw(url: str, request: bytes) -> bytes:

@@ -1,7 +1,7 @@
 """Metrics of the proxy."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx2
@@ -13,15 +13,9 @@ from rescheduler.cloudpool.proxy.paths import NAME, ProxyMetrics, UpdateResult
 from rescheduler.observe.events import Chosen, InvolvedNode
 from rescheduler.planning.outcome import Blocker, Plan, Reason, Rejected
 from tests.cluster.waiting import eventually
-from tests.proxy.backend import JSON, Backend, RecordedUpdates, failing, proxying, running
+from tests.proxy.backend import JSON, Backend, RecordedUpdates, failing, proxying
 
 SIZE = b'{"desiredSize": 1}'
-
-
-@pytest.fixture
-def backend() -> Iterator[Backend]:
-    with running(Backend()) as started:
-        yield started
 
 
 @pytest.fixture
