@@ -1,9 +1,7 @@
 """A small autoscaler for tests: it adds a spot node while a pod that must run on spot nodes is unschedulable."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from threading import Event, Thread
 from typing import Final
 
 from devcluster.api import Json
@@ -11,6 +9,7 @@ from devcluster.manifests import spot
 from devcluster.plane import ControlPlane
 from predicates.snapshot import PLACEHOLDER, ROOM_NAMESPACE
 from rescheduler.planning.room.manifests import PRIORITY, PRIORITY_CLASS
+from tests.cluster.waiting import repeating
 
 #: Steps, half a second apart, in which the scheduler may place pods on a new node before another one is added.
 SETTLE_STEPS: Final = 20
@@ -58,21 +57,8 @@ class SpotAutoscaler:
         nodes = [self.plane.api.get(f"/api/v1/nodes/{name}") for name in self.nodes]
         return all(not node["spec"].get("taints") for node in nodes)
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        ended = Event()
-
-        def run() -> None:
-            while not ended.wait(0.5):
-                self.step()
-
-        thread = Thread(target=run, name="autoscaler")
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
+    def running(self) -> AbstractContextManager[None]:
+        return repeating(self.step)
 
 
 def _unschedulable(pod: Json) -> bool:

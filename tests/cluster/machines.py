@@ -23,23 +23,28 @@ POOL: Final = "od"  #: the nodes are named od-1 …
 FOREVER: Final = Duration(86400)
 
 
+def cloud_flags(url: str, folder: Path, pool: str = POOL) -> tuple[str, ...]:
+    """Write the configuration of *pool* at *url*, which is read often, and return the flags of the daemon."""
+    entry: dict[str, Any] = {
+        "id": pool,
+        "backend": {"url": url, "timeout": "5s"},
+        "refreshInterval": "100ms",
+        "pollInterval": "200ms",
+        "cacheAge": "1s",
+        "orderTimeout": "2s",
+        "settleTime": "2s",
+    }
+    config = folder / "cloud.json"
+    config.write_text(json.dumps({"pools": [entry]}))
+    return "--cloud-provider=cloudpool", f"--cloud-config={config}"
+
+
 class PoolMachines:
     """The pool behind the on-demand nodes."""
 
     def __init__(self, observer: Observer, server: CloudpoolServer, folder: Path) -> None:
         self._observer, self._pool, self.faulty_app, self.server = observer, server.pool, server.faulty_app, server
-        pool: dict[str, Any] = {
-            "id": POOL,
-            "backend": {"url": server.url, "timeout": "5s"},
-            "refreshInterval": "100ms",
-            "pollInterval": "200ms",
-            "cacheAge": "1s",
-            "orderTimeout": "2s",
-            "settleTime": "2s",
-        }
-        config = folder / "cloud.json"
-        config.write_text(json.dumps({"pools": [pool]}))
-        self.flags = ("--cloud-provider=cloudpool", f"--cloud-config={config}")
+        self.flags = cloud_flags(server.url, folder)
 
     def fill(self, **pods: int) -> None:
         """Start the pods of one Deployment per node: `fill(web=2, api=3)` starts 2 pods on od-1 and 3 on od-2."""

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from threading import Event, Thread
 from typing import Any, Final
 
 import pytest
@@ -17,6 +16,7 @@ from devcluster.plane import ControlPlane
 from predicates.snapshot import DRAIN_TAINT
 from rescheduler.draining.actions import ANNOTATION
 from tests.cluster.daemon import ClusterQueries
+from tests.cluster.waiting import repeating
 
 #: Prefix of the daemon's user agent.
 AGENT: Final = "spot-rescheduler/"
@@ -154,20 +154,14 @@ class Observer(ClusterQueries):
     @contextmanager
     def least_ready(self, app: str) -> Iterator[Callable[[], int]]:
         """Yield a function that returns the lowest number of Ready pods of *app* observed in the block so far."""
-        least, ended = len(ready(self.pods(app))), Event()
+        least = len(ready(self.pods(app)))
 
-        def watch() -> None:
+        def look() -> None:
             nonlocal least
-            while not ended.wait(0.05):
-                least = min(least, len(ready(self.pods(app))))
+            least = min(least, len(ready(self.pods(app))))
 
-        thread = Thread(target=watch, name="availability")
-        thread.start()
-        try:
+        with repeating(look, every=0.05):
             yield lambda: least
-        finally:
-            ended.set()
-            thread.join()
 
 
 def ready(pods: list[Json]) -> list[Json]:

@@ -5,9 +5,9 @@ Jobs are real. Each kind has its own on-demand node, so that each verdict stands
 """
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ from tests.cluster.rendering import kustomization
 from tests.cluster.rights import Granted
 from tests.cluster.test_least_privilege import forget
 from tests.cluster.test_memory import memory
+from tests.cluster.waiting import repeating
 
 SAFE: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 DAEMONSET_POD: Final = "cluster-autoscaler.kubernetes.io/daemonset-pod"
@@ -242,30 +243,26 @@ def workers(leader: Json) -> Json:
     return manifest
 
 
-def play_group(cluster: ControlPlane, ended: threading.Event) -> None:
+def play_group(cluster: ControlPlane) -> None:
     """Recreate the whole group when one of its pods is lost, as its operator does."""
-    while not ended.wait(0.5):
-        pods = {item["metadata"]["name"]: item for item in cluster.api.items(PODS)}
-        leader, sets = pods.get("group-0"), {item["metadata"]["name"]: item for item in cluster.api.items(SETS)}
-        if leader is None or "deletionTimestamp" in leader["metadata"]:
-            continue
-        if "group-0" not in sets:
-            if ready([leader]):
-                cluster.apply([workers(leader)])
-        elif any("deletionTimestamp" in pods[name]["metadata"] for name in ("group-0-0", "group-0-1") if name in pods):
-            cluster.api.delete(f"{PODS}/group-0", propagationPolicy="Background")
+    pods = {item["metadata"]["name"]: item for item in cluster.api.items(PODS)}
+    leader, sets = pods.get("group-0"), {item["metadata"]["name"]: item for item in cluster.api.items(SETS)}
+    if leader is None or "deletionTimestamp" in leader["metadata"]:
+        return
+    if "group-0" not in sets:
+        if ready([leader]):
+            cluster.apply([workers(leader)])
+    elif any("deletionTimestamp" in pods[name]["metadata"] for name in ("group-0-0", "group-0-1") if name in pods):
+        cluster.api.delete(f"{PODS}/group-0", propagationPolicy="Background")
 
 
 def test_a_group_that_its_operator_recreates_is_followed(cluster: ControlPlane, observer: Observer) -> None:
     """The node is drained only when leader and workers run again. The StatefulSet of the workers is another one."""
     observer.nodes(1, 2)
-    ended = threading.Event()
     homes = {"group": "on-demand-1", "group-0": "on-demand-1"}
     with Operators(cluster, [GROUP], homes) as operators:
         cluster.apply([leaders(operators.uids["group"])])
-        thread = threading.Thread(target=play_group, args=(cluster, ended))
-        thread.start()
-        try:
+        with repeating(partial(play_group, cluster)):
             observer.running(3)
             operators.opened = True
             observer.open_spot()
@@ -276,9 +273,6 @@ def test_a_group_that_its_operator_recreates_is_followed(cluster: ControlPlane, 
                     seconds=300,
                     never=lambda: "NodeDrained" in observer.events("on-demand-1") and len(ready(observer.pods())) < 3,
                 )
-        finally:
-            ended.set()
-            thread.join()
     assert observer.kinds() == {"spot": 3}
     assert memory(cluster).debts == ()
 

@@ -4,9 +4,7 @@
 with real controllers, a real scheduler and the shipped permissions. All times are shorter by the same factor.
 """
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +20,7 @@ from tests.cluster.observer import Observer
 from tests.cluster.rendering import kustomization
 from tests.cluster.rights import Granted
 from tests.cluster.test_least_privilege import forget
+from tests.cluster.waiting import repeating
 
 SHOP: Final = "shop"
 SHOP_NODES: Final = 3
@@ -97,25 +96,6 @@ def shipped(cluster: ControlPlane) -> Iterator[Path]:
     forget(cluster)
 
 
-@contextmanager
-def attacking(tenant: Tenant, steps: list[Callable[[], object]]) -> Iterator[None]:
-    """Repeat what he does every half second."""
-    ended = threading.Event()
-
-    def run() -> None:
-        while not ended.wait(0.5):
-            for step in steps:
-                tenant.attempt(step)
-
-    thread = threading.Thread(target=run, name="tenant")
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-
-
 @pytest.mark.parametrize("scene", SCENES)
 def test_the_nodes_of_others_are_drained(cluster: ControlPlane, observer: Observer, shipped: Path, scene: str) -> None:
     attacks = SCENES[scene]
@@ -134,7 +114,12 @@ def test_the_nodes_of_others_are_drained(cluster: ControlPlane, observer: Observ
         tenant = Tenant(api, cluster.api, others)
         steps = [attack(tenant, homes[name]) for name, attack in attacks.items()]
         observer.open_spot()
-        with attacking(tenant, steps), Daemon(cluster, *FLAGS, kubeconfig=shipped) as daemon:
+
+        def attack_again() -> None:
+            for step in steps:
+                tenant.attempt(step)
+
+        with repeating(attack_again), Daemon(cluster, *FLAGS, kubeconfig=shipped) as daemon:
             observer.eventually(lambda: most_drained(observer, shop_nodes), "most drains", seconds=SECONDS)
             assert daemon.running
     assert tenant.denied == []

@@ -1,6 +1,8 @@
-"""Waiting for conditions with a deadline, and queries on processes."""
+"""Waiting for conditions with a deadline, repeated steps on a thread, and queries on processes."""
 
-from collections.abc import Callable
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,6 +17,24 @@ def eventually(condition: Callable[[], Value]) -> Value:
     """Return the first true result of *condition*. Raises tenacity.RetryError after the deadline."""
     retry = retry_if_result(lambda result: not result)
     return Retrying(retry=retry, stop=stop_after_delay(DEADLINE_SECONDS), wait=wait_fixed(0.02))(condition)
+
+
+@contextlib.contextmanager
+def repeating(step: Callable[[], object], every: float = 0.5) -> Iterator[None]:
+    """Call *step* on a thread during the block, with a pause of *every* seconds before each call."""
+    ended = threading.Event()
+
+    def run() -> None:
+        while not ended.wait(every):
+            step()
+
+    thread = threading.Thread(target=run, name="repeating")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def children(pid: int) -> list[int]:

@@ -2,18 +2,17 @@
 
 import datetime as dt
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from rescheduler.errors import Conflict, UsageError
 from rescheduler.liqo.node_manager.catalog import RemoteCluster
 from rescheduler.liqo.node_manager.liqoctl import Liqoctl, PeeringFailed, Tool
 from rescheduler.liqo.node_manager.service import NoCapacity
 from rescheduler.liqo.node_manager.upkeep import Peering
-from tests.cluster.waiting import alive
+from tests.cluster.waiting import alive, eventually
 from tests.liqo_services.builders import Bench, cluster
 from tests.liqo_services.kubeconfigs import kubeconfig
 
@@ -60,11 +59,6 @@ class Script:
 @pytest.fixture
 def script(tmp_path: Path) -> Script:
     return Script(tmp_path)
-
-
-def eventually(reached: Callable[[], object]) -> None:
-    again = retry_if_result(lambda result: not result)
-    Retrying(retry=again, stop=stop_after_delay(60), wait=wait_fixed(0.02))(reached)
 
 
 def test_a_peering_is_established_with_arguments_and_a_private_file(

@@ -12,16 +12,14 @@ from grpc_health.v1 import health_pb2
 from tenacity import (
     Retrying,
     retry_if_exception_type,
-    retry_if_result,
     stop_after_attempt,
-    stop_after_delay,
-    wait_fixed,
 )
 
 from devcluster.cloudpool.server import CloudpoolServer
 from devcluster.standin.faults import Fault
 from rescheduler.clock import SystemClock
 from rescheduler.providers.externalgrpc import codec, wire
+from tests.cluster.waiting import eventually
 from tests.providers.cloudpools import GROUP, node_of, settings
 from tests.providers.served import Service
 from tests.providers.shelf import Caller
@@ -68,14 +66,6 @@ def world(tmp_path: Path) -> Iterator[ServedWorld]:
             world = ServedWorld(server, service)
             with world.call.channel:
                 yield world
-
-
-def eventually(predicate: object, seconds: float = 60) -> None:
-    """Wait until the callable *predicate* returns true."""
-    assert callable(predicate)
-    Retrying(retry=retry_if_result(lambda reached: not reached), stop=stop_after_delay(seconds), wait=wait_fixed(0.1))(
-        predicate
-    )
 
 
 def test_a_slow_read_fails_before_the_callers_deadline(world: ServedWorld) -> None:

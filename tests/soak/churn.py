@@ -1,7 +1,6 @@
 """``make soak MINUTES=n SEED=s``: two replicas on a cluster under churn and faults, judged by the invariants."""
 
 import contextlib
-import json
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -9,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from threading import Event
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -24,6 +23,7 @@ from rescheduler.clock import SystemClock
 from rescheduler.net.config_files import Duration
 from tests.cluster.attacks import Tenant, client
 from tests.cluster.daemon import SOFT
+from tests.cluster.machines import cloud_flags
 from tests.cluster.replicas import NAMESPACE, ReplicatedInstallation, installed
 from tests.cluster.takeovers import rendered
 from tests.invariants.rules import Rules
@@ -135,21 +135,6 @@ def pool(plane: ControlPlane, folder: Path) -> Iterator[tuple[CloudpoolServer, F
             cluster.close()
 
 
-def _cloud_flags(url: str, folder: Path) -> tuple[str, ...]:
-    entry: dict[str, Any] = {
-        "id": POOL,
-        "backend": {"url": url, "timeout": "5s"},
-        "refreshInterval": "100ms",
-        "pollInterval": "200ms",
-        "cacheAge": "1s",
-        "orderTimeout": "2s",
-        "settleTime": "2s",
-    }
-    config = folder / "cloud.json"
-    config.write_text(json.dumps({"pools": [entry]}))
-    return "--cloud-provider=cloudpool", f"--cloud-config={config}"
-
-
 def soak(plane: ControlPlane, minutes: float, seed: int, folder: Path) -> Results:
     """Run the soak on an empty *plane*; write report, picture and logs to *folder*."""
     rng, journal = Random(seed), Journal(folder / "actions.log")
@@ -168,7 +153,7 @@ def soak(plane: ControlPlane, minutes: float, seed: int, folder: Path) -> Result
         fleet.cordon(closed=False)
         tenant = Tenant(opened.enter_context(client(plane)), plane.api, [])
         watchdog = opened.enter_context(Watchdog(plane, RULES, server))
-        flags = (*FLAGS, *_cloud_flags(proxy.url, plane.layout.folder))
+        flags = (*FLAGS, *cloud_flags(proxy.url, plane.layout.folder))
         running = opened.enter_context(replicas(installation, ("a", "b"), flags, folder))
         trouble = RandomTrouble(plane, Random(rng.random()), journal, workloads, fleet, running, proxy, tenant)
         Soak(plane, journal, fleet, trouble, running, minutes * 60, Random(rng.random())).run()
