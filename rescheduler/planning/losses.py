@@ -329,9 +329,11 @@ class Losses:
         Pods that the scheduler does not place need no simulation. The trial is unchanged afterwards.
         """
         judged, stuck, self._added = True, list[tuple[Pod, str]](), 0
-        if unproved:
+        few = [pod for pod in lost.pods if pod.cls in unproved]
+        if few and not self._can_simulate(len(few), lost.number):
+            judged = False
+        elif few:
             mark = self._trial.savepoint()
-            few = [pod for pod in lost.pods if pod.cls in unproved]
             apart = self._take_away(rows, few)
             if not (apart and self._fit_among_others(result.pool, few, ample)):
                 judged, stuck = self._stuck(result.pool, lost)
@@ -342,6 +344,11 @@ class Losses:
         needed = self._needed(rows, [pod for pod, _ in stuck]) if stuck else None
         added = 0 if stuck else self._added
         return replace(result, homeless=homeless, judged=judged or bool(stuck), needed=needed, added=added)
+
+    def _can_simulate(self, few: int, lost: int) -> bool:
+        """Return whether enough effort is left to place the *few* pods once, or all *lost* ones by first-fit."""
+        pending = len(self._pending)
+        return self._effort.affords(min(few + pending, (lost + pending) // _FIRST_FITS))
 
     def _take_away(self, rows: Rows, first: Sequence[Pod]) -> bool:
         """Take the nodes away. Return whether none of their other pods counts for the terms of the pods *first*."""
@@ -387,8 +394,9 @@ class Losses:
 
         waiting = self._waiting(pods)
         for number in range(_plays(waiting)):
-            if not self._effort.spend(len(waiting)):
-                return False
+            if not self._effort.affords(len(waiting)):
+                return False  # what is left may be enough for first-fit, or for a smaller pool
+            self._effort.spend(len(waiting))
             mark, must_run = self._trial.savepoint(), {pod.key for pod in pods}
             rng = np.random.default_rng([zlib.crc32(pool.encode()), number])
             scheduler = self._scheduler(rng)

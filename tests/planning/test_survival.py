@@ -496,3 +496,12 @@ def test_a_pool_with_more_pods_than_the_effort_allows_is_not_judged() -> None:
     short, whole = (next(pool for pool in each.worst if pool.pool == "a/m") for each in certificates)
     assert (short.judged, short.homeless_pods, short.survived) == (False, 0, False)
     assert (whole.judged, whole.homeless_pods, whole.survived) == (True, 6, False)
+
+
+def test_a_smaller_pool_is_judged_with_the_effort_that_a_larger_one_would_exceed() -> None:
+    crowded = [*TWO, *(pod(f"web-{number}", "s1", cpu="0.5") for number in range(8)), pod("x", "s2", cpu="3")]
+    certificate = Planner(snapshot(crowded), Policy()).certificate(CIRCUMSTANCES, Survive.POOL, seconds=1e-9)
+    assert {pool.pool: (pool.judged, pool.homeless_pods) for pool in certificate.worst} == {
+        "a/m": (False, 0),
+        "b/m": (True, 1),
+    }

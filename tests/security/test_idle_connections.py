@@ -45,6 +45,8 @@ MEASURED: Final = 240
 #: The same for a server whose connections are relayed, which takes three descriptors for each.
 RELAYED: Final = 76
 KILOBYTES: Final = 32.0
+#: A relayed connection is in two libraries, and so few of them show the granularity of the allocator: 7 to 44 KB.
+RELAYED_KILOBYTES: Final = 64.0
 
 
 class FloodedProcess(Protocol):
@@ -191,14 +193,14 @@ def test_probes_are_answered_while_clients_send_costly_requests(name: str, sent:
 def test_a_connection_costs_little_before_its_handshake(name: str, sent: str, tmp_path: Path) -> None:
     with few_descriptors(TARGETS[name](tmp_path)) as target:
         process = target.process
-        measured = RELAYED if name == "provider" else MEASURED
+        measured, limit = (RELAYED, RELAYED_KILOBYTES) if name == "provider" else (MEASURED, KILOBYTES)
         with flood(target.port, 4, SENT[sent]):
             before, descriptors = process.megabytes, process.descriptors
             with flood(target.port, measured, SENT[sent]):
                 eventually(lambda: process.descriptors > descriptors + measured // 2)
                 kilobytes = 1024 * (process.megabytes - before) / measured
         log.info("%s, %s: %.1f KB a connection", name, sent, kilobytes)
-        assert kilobytes < KILOBYTES
+        assert kilobytes < limit
 
 
 @pytest.mark.parametrize(("sent", "addresses"), [("nothing", 200), ("a record", 1), ("a record", 2)])

@@ -121,6 +121,10 @@ class Effort:
         self.left -= evaluations
         return self.left >= 0
 
+    def affords(self, evaluations: int) -> bool:
+        """Return whether so much effort is left."""
+        return self.left >= evaluations
+
     @property
     def exhausted(self) -> bool:
         """Return whether no effort is left."""
