@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from predicates.csi import ZONE
+from predicates.indexes.domains import HOSTNAME
+from predicates.objects.api import CONTROL_PLANE_LABELS
 from predicates.snapshot import DRAIN_TAINT, PLACEHOLDER
 from predicates.wire import POD_ANNOTATIONS
 from rescheduler.planning.controllers import JOB_CONTROLLER
@@ -38,7 +41,8 @@ def test_each_key_is_on_the_page_once() -> None:
     listed = re.findall(r"^\| `([^`]+)` \| (?:annotation|label|taint|condition)", PAGE, re.MULTILINE)
     signals = {f"{signal.key}*" if signal.key.endswith("/") else signal.key for signal in (*TAINTS, *CONDITIONS)}
     values = {ACTIVE_CAPACITY, JOB_CONTROLLER}  # of fields, in the form of a key
-    known = {*keys(), *signals, DELETION_CANDIDATE, DRAIN_TAINT.key, PLACEHOLDER} - values
+    shared = {HOSTNAME, ZONE, *CONTROL_PLANE_LABELS, DRAIN_TAINT.key, PLACEHOLDER}  # with the scheduler's rules
+    known = {*keys(), *signals, *shared, DELETION_CANDIDATE} - values
     assert sorted(listed) == sorted(known)
 
 
