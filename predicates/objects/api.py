@@ -49,6 +49,16 @@ class VersionedMeta(ObjectMeta, frozen=True):
     generation: Int64 = 0  #: the version of the spec
 
 
+class VersionedStatus(Wire, frozen=True):
+    """Base class of statuses that tell from which version of the spec the controller computed them."""
+
+    observed_generation: Int64 = 0
+
+    def has_observed(self, metadata: VersionedMeta) -> bool:
+        """Return whether the controller has seen the current spec of the object with *metadata*."""
+        return self.observed_generation >= metadata.generation
+
+
 # Label selectors and node selectors, as in the API.
 
 
@@ -341,12 +351,11 @@ class DisruptionCondition(Wire, frozen=True):
     message: str = ""
 
 
-class PodDisruptionBudgetStatus(Wire, frozen=True):
+class PodDisruptionBudgetStatus(VersionedStatus, frozen=True):
     disruptions_allowed: Int32 = 0
     current_healthy: Int32 = 0
     desired_healthy: Int32 = 0
     expected_pods: Int32 = 0
-    observed_generation: Int64 = 0
     disrupted_pods: dict[str, str] = {}
     conditions: tuple[DisruptionCondition, ...] = ()
 

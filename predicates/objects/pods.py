@@ -22,6 +22,7 @@ from predicates.objects.api import (
     QuantityText,
     ResourceRequirements,
     VersionedMeta,
+    VersionedStatus,
     Wire,
 )
 
@@ -413,8 +414,7 @@ class StatefulSetSpec(TemplateSpec, frozen=True):
     update_strategy: StatefulSetStrategy = StatefulSetStrategy()
 
 
-class StatefulSetStatus(Wire, frozen=True):
-    observed_generation: int = 0
+class StatefulSetStatus(VersionedStatus, frozen=True):
     current_revision: str = ""
     update_revision: str = ""
 
@@ -425,11 +425,6 @@ class StatefulSet(Wire, frozen=True):
     status: StatefulSetStatus = StatefulSetStatus()
     admitted: PodTemplate | None = None  #: as in :class:`Workload`
     rejected: str = ""
-
-    @property
-    def unobserved(self) -> bool:
-        """Whether the status, and so the revision of the pods to come, is older than the template."""
-        return self.status.observed_generation < self.metadata.generation
 
 
 class ControllerRevision(Wire, frozen=True):
@@ -484,8 +479,7 @@ class DeploymentSpec(Wire, frozen=True):
     strategy: DeploymentStrategy = DeploymentStrategy()
 
 
-class DeploymentStatus(Wire, frozen=True):
-    observed_generation: int = 0
+class DeploymentStatus(VersionedStatus, frozen=True):
     replicas: Int32 = 0
     updated_replicas: Int32 = 0
     available_replicas: Int32 = 0

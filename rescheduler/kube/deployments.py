@@ -105,7 +105,7 @@ def live(act: str, body: bytes) -> LiveDeployment:
     value, digest = _template(whole)
     seconds = rest.spec.progress_deadline_seconds
     status = deployment.status
-    observed = status is not None and status.observed_generation >= deployment.metadata.generation
+    observed = status is not None and status.has_observed(deployment.metadata)
     no_pods = _message(rest, "ReplicaFailure", "True") if observed else ""
     return LiveDeployment(
         deployment,

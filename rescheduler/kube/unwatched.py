@@ -131,7 +131,8 @@ def read_quotas(client: Client, namespaces: Collection[str]) -> list[ResourceQuo
 def has_old_pods(stateful_set: StatefulSet) -> bool:
     """Return whether pods of *stateful_set* may be of an older revision than its template."""
     status, by_hand = stateful_set.status, stateful_set.spec.update_strategy.type == "OnDelete"
-    return by_hand or stateful_set.unobserved or status.current_revision != status.update_revision
+    outdated = not status.has_observed(stateful_set.metadata)
+    return by_hand or outdated or status.current_revision != status.update_revision
 
 
 def _revisions(client: Client, namespace: str, stateful_set: bytes) -> list[Object]:

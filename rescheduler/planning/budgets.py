@@ -71,11 +71,6 @@ def rule_text(budget: PodDisruptionBudget) -> str:
     return "it" if spec.min_available is None else f"minAvailable {spec.min_available}"
 
 
-def is_outdated(budget: PodDisruptionBudget) -> bool:
-    """Return whether the status was computed for an older version of the budget: the eviction API waits for it."""
-    return budget.status.observed_generation < budget.metadata.generation
-
-
 _OUTDATED: Final = "it was changed, and the disruption controller has not computed its status for that yet"
 
 
@@ -303,10 +298,11 @@ class RemainingDisruptions:
         return blockers
 
     def _shortage(self, key: str, pods: list[Pod], allowed: int, spent: int) -> list[Blocker]:
-        if is_outdated(self.budgets.get(key)):
+        budget = self.budgets.get(key)
+        if not budget.status.has_observed(budget.metadata):
             detail = f"PodDisruptionBudget {key} allows 0 evictions now: {_OUTDATED}"
             return [Blocker(Reason.BUDGET, detail, pod.key) for pod in pods]
-        if not allowed and (never := why_never(key, self.budgets.get(key))) is not None:
+        if not allowed and (never := why_never(key, budget)) is not None:
             return [Blocker(Reason.BUDGET, never, pod.key) for pod in pods]
         return _shortage(key, pods, allowed, spent)
 
@@ -339,7 +335,8 @@ def _terms(budgets: Mapping[str, PodDisruptionBudget]) -> dict[str, BudgetTerms]
     terms = {}
     for key, budget in budgets.items():
         status, policy = budget.status, budget.spec.unhealthy_pod_eviction_policy
-        allowed = 0 if is_outdated(budget) else status.disruptions_allowed
+        # The eviction API waits until the status is computed for the current spec.
+        allowed = status.disruptions_allowed if status.has_observed(budget.metadata) else 0
         terms[key] = BudgetTerms(allowed, status.current_healthy, status.desired_healthy, policy)
     return terms
 

@@ -419,7 +419,7 @@ def _of_stateful_set(
         if current is None:
             return None
         template, revision = current, status.current_revision
-    elif workload.unobserved:
+    elif not status.has_observed(workload.metadata):
         old = revision_of(running) if running else None
         return _Template(template, revised=template != old, old=old)
     revised = not revision or revision != running

@@ -129,7 +129,7 @@ def is_settled(deployment: Deployment) -> bool:
     status, replicas = deployment.status, replicas_of(deployment)
     if status is None:  # only in files
         return True
-    observed = status.observed_generation >= deployment.metadata.generation
+    observed = status.has_observed(deployment.metadata)
     return observed and status.replicas == status.updated_replicas == status.available_replicas == replicas
 
 
