@@ -1,9 +1,9 @@
 """All filter plugins on one snapshot, with cached results, which follow the changes of nodes."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from predicates.indexes.terms import forget_terms
 from predicates.node_selectors import tolerated
 from predicates.nodes import ALL, Flags, Rows
 from predicates.objects import PodClass
+from predicates.scheduler import Profile
 from predicates.snapshot import DRAIN_TAINT, Snapshot
 from predicates.texts import LONGEST_REASON, shown
 
@@ -25,6 +26,9 @@ _LISTED: Final = 256
 #: Plugins and their states for a class (``pre_filter``), without plugins that do not apply to it.
 States: TypeAlias = tuple[tuple[Plugin, Any], ...]
 _NO_ROWS: Final = np.zeros(0, np.intp)
+_CLUSTER: Final = Scope.CLUSTER
+
+_T = TypeVar("_T")
 
 
 class Targets:
@@ -156,6 +160,17 @@ class LocalResult:
                         self._skipped += 1
                 position += 1
 
+    def first_fitting(self) -> int | None:
+        """Return the first row of :meth:`fitting_one_by_one`, or None. Saves most calls the cost of a generator."""
+        position, listed = self._known_filled(), self._listed
+        if position < len(listed):
+            row = listed[position]
+            if row not in self._snapshot.touched and self._revision == self._snapshot.revision:
+                return row
+            if not self.rejects_row(row):
+                return row
+        return next(self.fitting_one_by_one(), None)
+
     def update(self) -> None:
         """Make the result exact: evaluate the rows that changed, or all rows if many did."""
         if self.is_exact:
@@ -268,7 +283,7 @@ class _ClassFilter:
         if self._ties != self._snapshot.ties:
             self._choose()
         if (rejects := self._rejects_row) is None:
-            return next(local.fitting_one_by_one(), None)
+            return local.first_fitting()
         tries = _MAX_SINGLE_CHECKS
         for row in local.fitting_one_by_one():
             if not rejects(row):
@@ -300,6 +315,20 @@ def _readable(reasons: Callable[[int], Reasons]) -> Callable[[int], Reasons]:
     return lambda code: tuple(shown(reason, LONGEST_REASON) for reason in reasons(code))
 
 
+class _FactsByClass(dict[PodClass, _T]):
+    """Computes a fact on each class on first access."""
+
+    def __init__(self, filters: "Filters", compute: Callable[["Filters", PodClass], _T]) -> None:
+        super().__init__()
+        self._filters = filters
+        self._compute = compute
+
+    def __missing__(self, pod: PodClass) -> _T:
+        fact = self._compute(self._filters, pod)
+        self[pod] = fact
+        return fact
+
+
 class Filters:
     """Evaluates filter plugins on one snapshot. Results are cached, and updated from the snapshot's change logs."""
 
@@ -310,6 +339,29 @@ class Filters:
         self._generation = snapshot.generation
         self._classes: dict[PodClass, _ClassFilter] = {}
         self._local_results: dict[States, LocalResult] = {}
+        self._last_plugins: tuple[Profile | None, tuple[Plugin, ...]] = None, ()
+        self._facts: dict[Callable[..., object], _FactsByClass[Any]] = {}
+        self._facts_from = (-1, -1)  #: the generation and ties of the snapshot for which they are valid
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The snapshot on which the plugins are evaluated."""
+        return self._snapshot
+
+    def facts(self, compute: Callable[["Filters", PodClass], _T]) -> Mapping[PodClass, _T]:
+        """Return a mapping from class to ``compute(self, class)``, which is computed on first access.
+
+        The result of *compute* must stay the same while ``Snapshot.ties`` and ``Snapshot.generation`` do. Callers must
+        not keep the mapping.
+        """
+        valid_for = self._snapshot.generation, self._snapshot.ties
+        if self._facts_from != valid_for:
+            self._facts_from = valid_for
+            self._facts.clear()
+        facts: _FactsByClass[_T] | None = self._facts.get(compute)
+        if facts is None:
+            facts = self._facts[compute] = _FactsByClass(self, compute)
+        return facts
 
     def feasible(self, pod: PodClass) -> Flags:
         """Return which rows accept a pod of the class in the current trial, as a new array."""
@@ -338,10 +390,8 @@ class Filters:
 
     def refresh(self, pods: Iterable[PodClass]) -> None:
         """Update the cached results of these classes. This is cheapest when no trial has touched any rows."""
-        for pod in pods:
-            local = self._class_filter(pod).local
-            if not local.is_exact:
-                local.update()
+        for local in {self._class_filter(pod).local for pod in pods}:
+            local.update()
 
     def fits(self, pod: PodClass, row: int) -> bool:
         """Return whether *row* accepts a pod of the class in the current trial; evaluates all plugins."""
@@ -374,10 +424,16 @@ class Filters:
 
         Further placements cannot change that, nor can evictions from other nodes.
         """
-        local = self._class_filter(pod).local
-        if not local.is_selected(targets):
-            local.select(targets)
-        return not len(local.candidates)
+        return self.any_never_fits((pod,), targets)
+
+    def any_never_fits(self, pods: Iterable[PodClass], targets: Targets) -> bool:
+        """Return whether any of the classes never fits; see :meth:`never_fits`. Classes alike are evaluated once."""
+        for local in {self._class_filter(pod).local for pod in pods}:
+            if not local.is_selected(targets):
+                local.select(targets)
+            if not len(local.candidates):
+                return True
+        return False
 
     def local(self, pod: PodClass) -> LocalResult:
         """Return the current result of the plugins that evaluate each node by itself. Classes alike share it."""
@@ -414,13 +470,21 @@ class Filters:
     def _plugins(self, pod: PodClass) -> tuple[Plugin, ...]:
         if self._using is not None:
             return self._using
-        return plugins.of(self._snapshot.scheduler.profile(pod.spec.scheduler_name))
+        profile = self._snapshot.scheduler.profile(pod.spec.scheduler_name)
+        if profile is not self._last_plugins[0]:  # almost all pods have the same profile, and its hash is not cached
+            self._last_plugins = profile, plugins.of(profile)
+        return self._last_plugins[1]
 
     def _reject_draining(self, pod: PodClass, mask: Flags) -> None:
         draining_rows = self._snapshot.draining_rows
-        checked = self._snapshot.scheduler.profile(pod.spec.scheduler_name).has("TaintToleration")
-        if draining_rows and checked and not tolerated(DRAIN_TAINT, pod.spec.tolerations):
+        if draining_rows and not self.accepts_drained(pod):
             mask[list(draining_rows)] = False
+
+    def accepts_drained(self, pod: PodClass) -> bool:
+        """Return whether drained nodes accept the class: it tolerates their taint, or its profile checks no taints."""
+        if not self._snapshot.scheduler.profile(pod.spec.scheduler_name).has("TaintToleration"):
+            return True
+        return tolerated(DRAIN_TAINT, pod.spec.tolerations)
 
     def _class_filter(self, pod: PodClass) -> _ClassFilter:
         """Return the filter of the class, whose cached result may be out of date."""
@@ -435,8 +499,8 @@ class Filters:
 
     def _new_class_filter(self, pod: PodClass) -> _ClassFilter:
         states = _states(self._plugins(pod), pod)
-        cluster_states = tuple([state for state in states if state[0].scope is Scope.CLUSTER])
-        local_states = tuple([state for state in states if state[0].scope is not Scope.CLUSTER])
+        cluster_states = tuple([state for state in states if state[0].scope is _CLUSTER])
+        local_states = tuple([state for state in states if state[0].scope is not _CLUSTER])
         if (local := self._local_results.get(local_states)) is None:
             local = self._local_results[local_states] = LocalResult(local_states, self._snapshot)
         return _ClassFilter(local, cluster_states, self._snapshot)

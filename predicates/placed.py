@@ -1,6 +1,6 @@
 """The pods placed on each node, the resources they leave free, the indexes that follow, and trials that are undone."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar
@@ -50,7 +50,9 @@ class Effects:
         self.pod = pod
         self.watchers = watchers
         self.vector = vector  #: the requests of a pod of the class
-        self.rows: dict[int, int] = {}  #: the number of pods of the class on each row
+        #: The number of pods of the class on each row, without the changes of a trial that are not kept: most trials
+        #: end before anybody asks for them.
+        self.rows: dict[int, int] = {}
 
 
 class PlacementState:
@@ -216,21 +218,28 @@ class PlacementState:
         np.subtract.at(self.nodes.free, rows, counts[:, np.newaxis] * vectors[classes])
 
     def _shift(self, pods: Sequence[Effects], load: Numbers, row: int, delta: int) -> None:
-        """Add pods with a total request of *load* to *row* (delta = +1), or remove them from it (delta = -1)."""
+        """Add pods with a total request of *load* to *row* (delta = +1), or remove them from it (delta = -1).
+
+        They are not counted in their classes: :meth:`_count_by_class`.
+        """
         free = self.nodes.free_rows[row]
         if delta > 0:
             free -= load
         else:
             free += load
         for effects in pods:
+            for watchers in effects.watchers:
+                for callback in watchers.callbacks:
+                    callback(row, delta)
+
+    def _count_by_class(self, pods: Sequence[Effects], row: int, delta: int) -> None:
+        """Count pods that were added to *row* (delta = +1), or removed from it (delta = -1)."""
+        for effects in pods:
             rows = effects.rows
             if count := rows.get(row, 0) + delta:
                 rows[row] = count
             else:
                 rows.pop(row, None)
-            for watchers in effects.watchers:
-                for callback in watchers.callbacks:
-                    callback(row, delta)
 
 
 # Trials: placements and evictions that are undone when the trial ends.
@@ -277,6 +286,18 @@ class TrialState(PlacementState):
                 self._journal, self._kept = None, 0
                 self.touched.clear()
 
+    def rows_of(self, pod: PodClass) -> Mapping[int, int]:
+        """Return the number of pods of the class on each row; rows without such pods are left out."""
+        rows, effects = super().rows_of(pod), self._effects.get(pod)
+        unkept = self._journal[self._kept :] if self._journal else ()
+        changes = [(row, delta * pods.count(effects)) for pods, _, row, delta, _ in unkept if effects in pods]
+        if not changes:
+            return rows
+        changed = Counter(rows)
+        for row, count in changes:
+            changed[row] += count
+        return {row: count for row, count in changed.items() if count}
+
     def _savepoint(self) -> int:
         assert self._journal is not None
         return len(self._journal)
@@ -296,6 +317,7 @@ class TrialState(PlacementState):
             if has_claims:
                 self._assume(pods[0].pod, row, -delta)
             if len(journal) < self._kept:
+                self._count_by_class(pods, row, -delta)
                 kept_rows[row] = None
                 if delta > 0:
                     self.pod_removals.append(row)
@@ -314,7 +336,16 @@ class TrialState(PlacementState):
 
     def _evict(self, pods: Sequence[Pod], delta: int = -1) -> None:
         """Remove *pods*, which must all be on the same node, or put them back (delta = +1)."""
-        effects, loads = zip(*map(self._effects_and_load, pods), strict=True)
+        effects: list[Effects] = []
+        loads: list[Numbers] = []
+        for pod in pods:
+            found = None if pod.loads or pod.added_labels else self._effects.get(pod.cls)
+            if found is not None:
+                load = found.vector
+            else:
+                found, load = self._effects_and_load(pod)
+            effects.append(found)
+            loads.append(load)
         self._move(effects, np.add.reduce(loads), self.nodes.row[pods[0].node_name], delta, has_claims=False)
 
     def _move(self, pods: Sequence[Effects], load: Numbers, row: int, delta: int, *, has_claims: bool) -> None:
@@ -340,7 +371,10 @@ class TrialState(PlacementState):
 
     def _keep(self) -> None:
         assert self._journal is not None
-        self.pod_removals += [row for _, _, row, delta, _ in self._journal[self._kept :] if delta < 0]
+        for pods, _, row, delta, _ in self._journal[self._kept :]:
+            self._count_by_class(pods, row, delta)
+            if delta < 0:
+                self.pod_removals.append(row)
         self._log(self.pod_changes, self.touched)
         self._kept = len(self._journal)
         self.touched.clear()

@@ -393,6 +393,7 @@ class Snapshot(TrialState):
     def _account(self, pod: Pod, row: int, delta: int) -> None:
         effects, load = self._effects_and_load(pod)
         self._shift((effects,), load, row, delta)
+        self._count_by_class((effects,), row, delta)
         if delta < 0:
             self.pod_removals.append(row)
         self._log(self.pod_changes, (row,))

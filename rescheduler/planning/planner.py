@@ -187,7 +187,7 @@ class Planner:
             placed = pack(shared.room, trial, incoming, shared.effort())
             if isinstance(placed, Stuck):
                 return Rejected(node, (no_room(placed, shared),))
-            if not order_matters(incoming, self._snapshot):
+            if not order_matters(incoming, self._filters):
                 return new_plan(candidate, placed, shared)
             trial.revert(mark)
             trial.undrain(candidate.row)
@@ -294,7 +294,7 @@ class Planner:
             evictions = {node.candidate.node: node.evictions for node in drainable}
             search = Search(shared.room, trial, candidates, evictions, shared.remaining, shared.minimum.spare, effort)
             ahead = shared.forecaster.ahead()
-            in_order = any(order_matters(candidate.incoming, self._snapshot) for candidate in candidates)
+            in_order = any(order_matters(candidate.incoming, self._filters) for candidate in candidates)
             enforced = self._policy.survive is not Survive.OFF or bool(self._policy.fallback_headroom)
             limited = enforced or shared.forecaster.shares.limits(pod for node in candidates for pod in node.movers)
             victims = search.run(keep_placed=ahead.exhausted and not in_order and not limited)

@@ -237,7 +237,7 @@ def could_be_drained(examined: Examined, attempt: Attempt) -> bool:
 
 def _can_never_fit(pods: Iterable[Pod], room: Room) -> bool:
     """Return whether no target accepts one of *pods*, even if nothing else is placed."""
-    return any(room.filters.never_fits(pod.cls, room.targets) for pod in pods)
+    return room.filters.any_never_fits((pod.cls for pod in pods), room.targets)
 
 
 def before_placement(examined: Examined, attempt: Attempt) -> Rejected | None:
@@ -295,8 +295,8 @@ def _carried_out(candidate: Candidate, placed: Placed, attempt: Attempt, mark: i
     The trial contains the placements since *mark*. It contains those of the plan afterwards, or none.
     """
     shared = attempt.shared
-    if not may_return(candidate.incoming, shared.snapshot.scheduler):
-        if not order_matters(candidate.incoming, shared.snapshot):
+    if not may_return(candidate.incoming, shared.room.filters):
+        if not order_matters(candidate.incoming, shared.room.filters):
             return new_plan(candidate, placed, shared)
         if not candidate.surges and (in_order := keep_in_steps(shared.room, attempt.trial, placed)) is not None:
             return new_plan(candidate, in_order, shared)
@@ -310,11 +310,11 @@ def carry_out(candidate: Candidate, placed: Sequence[tuple[Pod, int]], attempt: 
     The pods must still be on their node in the trial, which contains the moves of the plan afterwards.
     """
     shared, trial = attempt.shared, attempt.trial
-    if may_return(candidate.incoming, shared.snapshot.scheduler):
+    if may_return(candidate.incoming, shared.room.filters):
         blocker = shared.forecaster.returning(new_plan(candidate, placed, shared))
         if blocker is not None:
             return Rejected(candidate.node, (blocker,))
-    if order_matters(candidate.incoming, shared.snapshot):
+    if order_matters(candidate.incoming, shared.room.filters):
         return moved_in_steps(candidate, placed, attempt)
     empty(trial, candidate.row, candidate.evicted)
     for pod, row in placed:

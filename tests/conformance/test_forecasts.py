@@ -2,6 +2,7 @@
 
 from copy import deepcopy
 
+from predicates.filters import Filters
 from predicates.snapshot import Snapshot
 from rescheduler.planning.outcome import Plan
 from rescheduler.planning.placement.forecast import may_return
@@ -45,7 +46,8 @@ def _evicted_together(table: Snapshot, plan: Plan) -> list[tuple[str, ...]]:
     pods = [table.pods[str(moved.pod)] for moved in plan.placements]
     if plan.one_by_one:
         return [(pod.key,) for pod in pods]
-    steps = eviction_steps(pods) if may_return(pods, table.scheduler) or order_matters(pods, table) else [tuple(pods)]
+    filters = Filters(table)
+    steps = eviction_steps(pods) if may_return(pods, filters) or order_matters(pods, filters) else [tuple(pods)]
     return [tuple(pod.key for pod in step) for step in steps]
 
 

@@ -9,7 +9,6 @@ only, so that the result is reproducible.
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -17,10 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from predicates.filters import Filters
-from predicates.node_selectors import tolerated
 from predicates.nodes import Flags
-from predicates.objects import Pod, Toleration
-from predicates.scheduler import Scheduler
+from predicates.objects import Pod
 from predicates.scores import totals
 from predicates.scores.frame import ScoringRequest
 from predicates.scores.pods import spreads_by_default
@@ -103,7 +100,7 @@ class Forecaster:
         surging = {pod.uid for surge in plan.surges for pod in surge.pods}
         pods += [pod for group in groups for pod in group if pod.uid not in surging]
         row = self._snapshot.nodes.row[plan.node]
-        in_steps = may_return(pods, self._snapshot.scheduler) or order_matters(pods, self._snapshot)
+        in_steps = may_return(pods, self._filters) or order_matters(pods, self._filters)
         with self._snapshot.trial() as trial:
             trial.drain(row)
             if not in_steps:
@@ -149,7 +146,7 @@ class Forecaster:
                 trial.place(pod.cls, names[placement.node])
             scheduler = SimulatedScheduler(self._snapshot, self._filters, self._order, np.random.default_rng(0))
             for pod, placement in zip(pods, plan.placements, strict=True):
-                if may_return([pod], self._snapshot.scheduler):
+                if may_return([pod], self._filters):
                     trial.unplace(pod.cls, names[placement.node])
                     if drained in scheduler.best(pod):
                         returning.append(pod.key)
@@ -343,22 +340,13 @@ def objection(plan: Plan, forecast: Forecast, *, allow_fragile: bool, allow_retu
     return None
 
 
-def may_return(pods: Iterable[Pod], scheduler: Scheduler) -> bool:
+def may_return(pods: Iterable[Pod], filters: Filters) -> bool:
     """Return whether any of *pods* may be bound to a drained node again.
 
     It tolerates the taint of drained nodes, or its profile does not check taints.
     """
-    classes = {pod.cls for pod in pods}
-    names = {cls.spec.scheduler_name for cls in classes}
-    return any(_tolerate_draining(cls.spec.tolerations) for cls in classes) or not all(
-        scheduler.profile(name).has("TaintToleration") for name in names
-    )
-
-
-@lru_cache(maxsize=4096)
-def _tolerate_draining(tolerations: tuple[Toleration, ...]) -> bool:
-    """Return whether *tolerations* match the taint. A key that is a class would keep the class in memory."""
-    return tolerated(DRAIN_TAINT, tolerations)
+    accepts = filters.facts(Filters.accepts_drained)
+    return any(map(accepts.__getitem__, {pod.cls for pod in pods}))
 
 
 def _returning(plan: Plan, pods: Sequence[str]) -> Blocker:

@@ -10,7 +10,7 @@ still a pod beside which the replacement pod must run, so that it is not the fir
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final
@@ -18,6 +18,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from predicates.filters import Filters
 from predicates.indexes.domains import PodCounter
 from predicates.indexes.topology import TopologyIndex
 from predicates.objects import Pod, PodClass
@@ -48,9 +49,14 @@ class StuckInSteps:
     unmoved: int
 
 
-def order_matters(pods: Iterable[Pod], snapshot: Snapshot) -> bool:
+def order_matters(pods: Iterable[Pod], filters: Filters) -> bool:
     """Return whether the place of any of *pods* may depend on which of the others have moved before it."""
-    return any(reaches_other_nodes(cls, snapshot) for cls in {pod.cls for pod in pods})
+    reaches = filters.facts(_reaches)
+    return any(map(reaches.__getitem__, {pod.cls for pod in pods}))
+
+
+def _reaches(filters: Filters, cls: PodClass) -> bool:
+    return reaches_other_nodes(cls, filters.snapshot)
 
 
 def move_in_steps(
@@ -97,20 +103,21 @@ def keep_in_steps(room: Room, trial: Trial, placed: Placed) -> Placed | None:
     they and those are moved back to the drained node, and from there step by step.
     """
     snapshot, filters = room.snapshot, room.filters
-    running = {pod.key: snapshot.pods[pod.key] for pod, _ in placed}
-    if (back := _dependent_on_each_other(placed, running, room)) is None:
+    if (back := _dependent_on_each_other(placed, room)) is None:
         return None
     row_of = {pod.key: row for pod, row in placed}
     for key, pod in back.items():
         trial.unplace(pod.cls, row_of[key])
-        trial.restore(running[key])
+        trial.restore(snapshot.pods[key])
+    reaches = filters.facts(_reaches)
     in_order: Placed = []
     for step in eviction_steps([pod for pod, _ in placed]):
         moving = [pod for pod in step if pod.key in back] if back else ()
-        trial.evict(*(running[pod.key] for pod in moving))
+        if moving:
+            trial.evict(*(snapshot.pods[pod.key] for pod in moving))
         for pod in moving:
             row = row_of[pod.key]
-            if reaches_other_nodes(pod.cls, snapshot) and not filters.still_fits(pod.cls, row):
+            if reaches[pod.cls] and not filters.still_fits(pod.cls, row):
                 return None
             if _must_stay_near(pod) and pods.may_be_first(pod.cls, snapshot):
                 return None
@@ -119,36 +126,49 @@ def keep_in_steps(room: Room, trial: Trial, placed: Placed) -> Placed | None:
     return in_order
 
 
-def _dependent_on_each_other(placed: Placed, running: Mapping[str, Pod], room: Room) -> dict[str, Pod] | None:
+def _dependent_on_each_other(placed: Placed, room: Room) -> dict[str, Pod] | None:
     """Return, by key, the pods of *placed* that depend on others of them, and those others; None if that is not known.
 
-    Of the others, the *running* pod counts and the new one. A pod on which nothing else depends, and that depends on
+    Of the others, the running pod counts and the new one. A pod on which nothing else depends, and that depends on
     none of the others, has the same places whenever its turn comes.
     """
-    snapshot = room.snapshot
-    dependent = {cls for cls in {pod.cls for pod, _ in placed} if reaches_other_nodes(cls, snapshot)}
-    counters = {cls: _counters_for(cls, room) for cls in dependent}
-    relevant = frozenset[PodCounter]().union(*filter(None, counters.values()))
-    counters_of, labeled = snapshot.index(TopologyIndex).counters_of, snapshot.labeled
-    counted: defaultdict[PodCounter, dict[str, Pod]] = defaultdict(dict)
-    for pod, row in placed:
-        before = running[pod.key]
-        old, new = labeled(before.cls, before.added_labels), labeled(pod.cls, snapshot.labels_added_on(row))
-        for cls in (old, new) if old is not new else (new,):
-            found = counters_of(cls)
-            for counter in relevant if found is None else relevant.intersection(found) if found else ():
-                counted[counter][pod.key] = pod
+    reaches, counters = room.filters.facts(_reaches), room.filters.facts(_counters_for)
+    dependent = [pod for pod, _ in placed if reaches[pod.cls]]
+    relevant: set[PodCounter] = set()
+    for pod in dependent:
+        if (own := counters[pod.cls]) is None:
+            return None
+        relevant |= own
+    counted = _counted(placed, relevant, room.snapshot)
     back: dict[str, Pod] = {}
-    for pod, _ in placed:
-        if pod.cls in dependent:
-            if (own := counters[pod.cls]) is None:
-                return None
-            others = [counted[counter] for counter in own if counted[counter].keys() - {pod.key}]
-            for group in others:
+    for pod in dependent:
+        for counter in counters[pod.cls] or ():
+            group = counted[counter]
+            if len(group) > 1 or (group and pod.key not in group):
                 back |= {**group, pod.key: pod}
-            if _must_stay_near(pod):  # it depends at least on its own predecessor, even if its terms do not match that
-                back[pod.key] = pod
+        if _must_stay_near(pod):  # it depends at least on its own predecessor, even if its terms do not match that
+            back[pod.key] = pod
     return back
+
+
+def _counted(
+    placed: Placed, relevant: Collection[PodCounter], snapshot: Snapshot
+) -> Mapping[PodCounter, dict[str, Pod]]:
+    """Return, by key, the pods of *placed* that each of the *relevant* counters counts, as they run or as new pods."""
+    counted: defaultdict[PodCounter, dict[str, Pod]] = defaultdict(dict)
+    counters_of = snapshot.index(TopologyIndex).counters_of
+    for pod, row in placed:
+        before, added = snapshot.pods[pod.key], snapshot.labels_added_on(row)
+        new = snapshot.labeled(pod.cls, added) if added else pod.cls
+        old = snapshot.labeled(before.cls, before.added_labels) if before.added_labels else before.cls
+        for cls in (new,) if old is new else (old, new):
+            found = counters_of(cls)
+            if found is None:
+                found = relevant
+            for counter in found:
+                if counter in relevant:
+                    counted[counter][pod.key] = pod
+    return counted
 
 
 #: The plugins whose verdict on a node, for a pod that fits it with all others, does not depend on fewer others, or
@@ -157,10 +177,10 @@ _IN_STEPS: Final = frozenset({"NodeResourcesFit", "NodePorts"})
 _BY_COUNTS: Final = (pods.INTER_POD_AFFINITY, pods.POD_TOPOLOGY_SPREAD)
 
 
-def _counters_for(cls: PodClass, room: Room) -> frozenset[PodCounter] | None:
+def _counters_for(filters: Filters, cls: PodClass) -> frozenset[PodCounter] | None:
     """Return the counters of the pods on which the class depends; None if it depends on anything else."""
-    ties = pods.ties_of(cls, room.snapshot)
-    plugins = room.filters.plugins_of(cls)
+    ties = pods.ties_of(cls, filters.snapshot)
+    plugins = filters.plugins_of(cls)
     if ties is None or not all(each.name in _IN_STEPS or each in _BY_COUNTS for each in plugins):
         return None
     return frozenset(counts.counter for counts in ties.all_counts)
@@ -173,25 +193,27 @@ def eviction_steps(pods: Sequence[Pod]) -> list[Step]:
     of each owner in steps of 1, 2, 4, … pods, or one at a time for a StatefulSet; last the pods without a controller.
     Among these, StatefulSets and Jobs come last.
     """
-    owned = sorted((pod for pod in pods if pod.owner is not None), key=lambda pod: is_evicted_late(pod.owner))
-    orphans = tuple(pod for pod in pods if pod.owner is None)
-    steps: list[Step] = [(owned[0],)] if owned else []
-    begun = {_owner(pod) for pod in owned[:1]}
-    namespaces = {pod.namespace for pod in owned[:1]}
-    elsewhere = _first_of_each((pod for pod in owned if pod.namespace not in namespaces), lambda pod: pod.namespace)
-    steps.append(tuple(elsewhere))
-    begun |= {_owner(pod) for pod in elsewhere}
-    firsts = _first_of_each((pod for pod in owned if _owner(pod) not in begun), _owner)
-    steps += _doubling(firsts)
-    moved = {pod.key for pod in chain.from_iterable(steps)}
-    by_owner: dict[Hashable, list[Pod]] = {}
+    late: list[Pod] = []
+    owned: list[Pod] = []
+    orphans: list[Pod] = []
+    for pod in pods:
+        (orphans if pod.owner is None else late if is_evicted_late(pod.owner) else owned).append(pod)
+    owned += late
+    steps: list[Step] = []
+    firsts: dict[Hashable, Pod] = {}  #: by owner
+    by_owner: dict[Hashable, list[Pod]] = {}  #: the other pods of each owner
     for pod in owned:
-        if pod.key not in moved:
-            by_owner.setdefault(_owner(pod), []).append(pod)
+        if firsts.setdefault(owner := _owner(pod), pod) is not pod:
+            by_owner.setdefault(owner, []).append(pod)
+    if owned:
+        in_namespaces = _first_of_each_namespace(owned)
+        begun = {id(pod) for pod in in_namespaces}
+        steps += [(owned[0],), tuple(in_namespaces[1:])]
+        steps += _doubling([pod for pod in firsts.values() if id(pod) not in begun])
     rests = [[(pod,) for pod in rest] if _is_ordered(rest[0]) else _doubling(rest) for rest in by_owner.values()]
     for number in range(max(map(len, rests), default=0)):
         steps.append(tuple(chain.from_iterable(rest[number] for rest in rests if number < len(rest))))
-    steps.append(orphans)
+    steps.append(tuple(orphans))
     return [step for step in steps if step]
 
 
@@ -203,7 +225,6 @@ class _Moves:
         self._trial = trial
         self._planned = planned
         self._row_of = {pod.key: row for pod, row in planned}
-        self._dependent: dict[PodClass, bool] = {}
         #: By pod: the targets beside its predecessor, if it must run there.
         self._near: dict[str, npt.NDArray[np.intp]] = {}
         self._moved_elsewhere = False  #: whether a pod was placed on another row than planned
@@ -261,11 +282,7 @@ class _Moves:
 
     def _depends(self, cls: PodClass) -> bool:
         """Return whether the class depends on other pods, or a pod was placed elsewhere than planned before it."""
-        if self._moved_elsewhere:
-            return True
-        if (depends := self._dependent.get(cls)) is None:
-            depends = self._dependent[cls] = reaches_other_nodes(cls, self._room.snapshot)
-        return depends
+        return self._moved_elsewhere or self._room.filters.facts(_reaches)[cls]
 
     def _evict(self, *replaced: Pod) -> None:
         """Evict the running pods that *replaced* replace."""
@@ -316,10 +333,10 @@ def _is_ordered(pod: Pod) -> bool:
     return pod.owner is not None and pod.owner.kind in _ORDERED
 
 
-def _first_of_each(pods: Iterable[Pod], key: Callable[[Pod], Hashable]) -> list[Pod]:
-    firsts: dict[Hashable, Pod] = {}
+def _first_of_each_namespace(pods: Iterable[Pod]) -> list[Pod]:
+    firsts: dict[str, Pod] = {}
     for pod in pods:
-        firsts.setdefault(key(pod), pod)
+        firsts.setdefault(pod.namespace, pod)
     return list(firsts.values())
 
 
