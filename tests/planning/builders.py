@@ -4,10 +4,12 @@ import datetime as dt
 from collections.abc import Iterable
 from typing import Any, Final
 
+import msgspec
+
 from predicates.snapshot import Snapshot
+from predicates.wire import Decoder, Interner
 from rescheduler.planning.outcome import Plan, Planning, Rejected
 from rescheduler.planning.policy import Circumstances, Policy
-from tests.predicates.asking import load
 
 NOW = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 CIRCUMSTANCES = Circumstances(NOW)
@@ -115,7 +117,10 @@ def seeks(app: str, key: str = HOST) -> Manifest:
 
 
 def snapshot(objects: Iterable[Manifest]) -> Snapshot:
-    return load(*objects)
+    result, decoder = Snapshot(), Decoder(Interner())
+    for manifest in objects:
+        result.upsert(manifest["kind"], decoder.decode(manifest["kind"], msgspec.json.encode(manifest)))
+    return result
 
 
 def summary(planning: Planning) -> dict[str, Any]:

@@ -1,21 +1,17 @@
 """Evaluates one plugin for a pod on every node of a small cluster."""
 
-import msgspec
 import numpy as np
 
 from predicates.framework import Plugin
 from predicates.objects import PodClass
 from predicates.snapshot import Snapshot
-from predicates.wire import Decoder, Interner
 from tests.conformance.generate.world import Json
+from tests.planning.builders import snapshot
 
 
 def load(*objects: Json) -> Snapshot:
     """Return a snapshot of *objects*."""
-    table, decoder = Snapshot(), Decoder(Interner())
-    for obj in objects:
-        table.upsert(obj["kind"], decoder.decode(obj["kind"], msgspec.json.encode(obj)))
-    return table
+    return snapshot(objects)
 
 
 def reasons(plugin: Plugin, pod: PodClass, table: Snapshot) -> dict[str, str]:
