@@ -144,9 +144,12 @@ def _path(resource: str, key: _Key) -> str:
 
 
 def _unless_gone(act: Callable[[str], object], path: str) -> None:
-    """Call *act* with *path*; ignore NotFound and Conflict, which the next call handles."""
+    """Call *act* with *path*; ignore NotFound and Conflict, which the next call handles.
+
+    For an object of a namespace that is gone, admission answers with an internal error instead of NotFound.
+    """
     try:
         act(path)
     except ApiError as error:
-        if error.status not in {404, 409}:
+        if error.status not in {404, 409} and "failed to lookup namespace" not in str(error):
             raise
