@@ -380,7 +380,8 @@ class Filters:
 
     def first(self, pod: PodClass, targets: Targets) -> int | None:
         """Return the first of *targets* that accepts a pod of the class in the current trial, or None."""
-        return self._class_filter(pod).first(targets)
+        cached = self._classes.get(pod) if self._generation == self._snapshot.generation else None
+        return (cached or self._class_filter(pod)).first(targets)
 
     def fitting(self, pod: PodClass, targets: Targets) -> Iterator[int]:
         """Yield the *targets* that accept a pod of the class in the current trial, in order."""

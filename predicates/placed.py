@@ -328,7 +328,9 @@ class TrialState(PlacementState):
 
     def _place(self, pod: PodClass, row: int, delta: int) -> None:
         """Add a new pod of the class to *row* (delta = +1), or remove it again (delta = -1)."""
-        effects = self._effects_of(pod, self.nodes.bound_labels[row] if self._bound_effects else ())
+        effects = None if self._bound_effects else self._effects.get(pod)
+        if effects is None:
+            effects = self._effects_of(pod, self.labels_added_on(row))
         has_claims = bool(pod.claims)
         if has_claims:
             self._assume(effects.pod, row, delta)

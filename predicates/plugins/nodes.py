@@ -234,8 +234,11 @@ def _started(spec: PodSpec) -> tuple[Container, ...]:
 
 
 def _restarts_all(spec: PodSpec) -> bool:
-    rules = (rule for container in _started(spec) for rule in container.restart_policy_rules)
-    return any(rule.action == "RestartAllContainers" for rule in rules)
+    for container in _started(spec):
+        for rule in container.restart_policy_rules:
+            if rule.action == "RestartAllContainers":
+                return True
+    return False
 
 
 def _node_declared_features_filter(required: frozenset[str], snapshot: Snapshot, rows: Rows) -> Rejections | None:

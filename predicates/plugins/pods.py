@@ -70,6 +70,8 @@ class _PreFilterState:
         self.all_anti_affinity_counts: list[DomainCounts] = []  #: both of the above, as one list
         self.reaches_other_nodes = False  #: whether any of the domains of all these counts is more than a node
         self.term_count = -1  #: the index's ``term_count`` when the existing terms were read
+        if not (terms.affinity or terms.anti_affinity):  # as for most classes
+            return
         try:
             self._count(index, pod, terms)
         except TooManySelectorsError as error:
@@ -136,9 +138,10 @@ def _state(pod: PodClass, index: TopologyIndex) -> _PreFilterState:
     if state.term_count != index.term_count:
         existing = list(index.existing_anti_affinity(pod))
         state.term_count = index.term_count
-        state.existing_anti_affinity_counts = _grouped(existing)
-        state.all_anti_affinity_counts = [*chain.from_iterable(state.anti_affinity_counts.values()), *existing]
-        others = (counts.domains.topology.key != HOSTNAME for counts in state.all_anti_affinity_counts)
+        if existing or state.all_anti_affinity_counts or state.anti_affinity_counts:
+            state.existing_anti_affinity_counts = _grouped(existing)
+            state.all_anti_affinity_counts = [*chain.from_iterable(state.anti_affinity_counts.values()), *existing]
+        others = [counts.domains.topology.key != HOSTNAME for counts in state.all_anti_affinity_counts]
         state.reaches_other_nodes = bool(state.affinity_counts) or any(others)
     return state
 
@@ -309,7 +312,12 @@ def _pod_topology_spread_row_filter(pod: PodClass, snapshot: Snapshot) -> Reject
 
     def rejects(row: int) -> bool:
         constraints = index.cached(_constraints)[pod]
-        return isinstance(constraints, str) or any(constraint.rejects(snapshot, row) for constraint in constraints)
+        if isinstance(constraints, str):
+            return True
+        for constraint in constraints:  # noqa: SIM110 - as in any_rejects
+            if constraint.rejects(snapshot, row):
+                return True
+        return False
 
     return rejects
 

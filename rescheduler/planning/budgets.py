@@ -192,12 +192,16 @@ class Budgets:
         """Return the keys of the budgets that select pods of the class whose API server labels are *added_labels*."""
         cache_key = (cls, added_labels) if self._select_added else cls
         if (keys := self._keys_by_class.get(cache_key)) is None:
-            labels = {**cls.labels, **dict(added_labels)}
-            pairs: tuple[Pair | None, ...] = (None, *labels.items())
-            entries = (entry for pair in pairs for entry in self._selectors_by_label.get((cls.namespace, pair), ()))
-            keys = self._keys_by_class[cache_key] = tuple(
-                sorted(key for key, selector in entries if selector.matches(labels))
-            )
+            keys = self._keys_by_class[cache_key] = tuple(sorted(self._selecting(cls, added_labels)))
+        return keys
+
+    def _selecting(self, cls: PodClass, added_labels: LabelPairs) -> list[str]:
+        labels = {**cls.labels, **dict(added_labels)} if added_labels else cls.labels
+        pairs: tuple[Pair | None, ...] = (None, *labels.items())
+        by_label, namespace = self._selectors_by_label, cls.namespace
+        keys = []
+        for pair in pairs:
+            keys += [key for key, selector in by_label.get((namespace, pair), ()) if selector.matches(labels)]
         return keys
 
     def guards(self, pod: Pod) -> bool:
