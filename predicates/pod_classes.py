@@ -148,7 +148,7 @@ class RawContainer(_RawObject, frozen=True):
     restart_policy: Raw = _ABSENT
     restart_policy_rules: Raw = _ABSENT
     security_context: Raw = _ABSENT
-    volume_mounts: Raw = _ABSENT  #: only those with options determine the class: see :func:`_of_container`
+    volume_mounts: Raw = _ABSENT  #: only those with options determine the class: see :func:`class_key`
 
 
 class RawVolume(_RawObject, frozen=True):
@@ -259,6 +259,10 @@ _ON_FAILURE: Final = b'"OnFailure"'
 BOUND_PREFIX: Final = b"topology.kubernetes.io"
 
 
+#: The types of the conditions that :func:`predicates.wire.conditions` and :mod:`predicates.requests` read.
+READ_CONDITIONS: Final = frozenset({"Ready", "PodScheduled", RESIZE_PENDING, "DisruptionTarget"})
+
+
 def reduced(pod: bytes) -> bytes:
     """Return the JSON of *pod* without the fields that no code reads. Raises msgspec.MsgspecError."""
     fields = RAW_PODS.decode(pod)
@@ -266,10 +270,11 @@ def reduced(pod: bytes) -> bytes:
         managed = _SETS_NODE_NAME if sets_node_name(fields.metadata) else _ABSENT
         fields = replace(fields, metadata=replace(fields.metadata, managed_fields=managed))
     for containers in (fields.spec.containers, fields.spec.init_containers):
-        containers[:] = [
-            container if _has_options(container) else replace(container, volume_mounts=_ABSENT)
-            for container in containers
-        ]
+        for index, container in enumerate(containers):
+            if container.volume_mounts is not _ABSENT and not _has_options(container):
+                containers[index] = replace(container, volume_mounts=_ABSENT)
+    conditions = fields.status.conditions
+    conditions[:] = [condition for condition in conditions if condition.type in READ_CONDITIONS]
     return msgspec.json.encode(fields)
 
 
@@ -278,7 +283,7 @@ def sets_node_name(meta: RawMeta) -> bool:
 
     The binding of a pod by a scheduler writes the field without managing it (``pkg/registry/core/pod/storage``).
     """
-    return _NODE_NAME in bytes(meta.managed_fields)
+    return meta.managed_fields is not _ABSENT and _NODE_NAME in bytes(meta.managed_fields)
 
 
 def split_labels(raw: bytes) -> tuple[bytes, LabelPairs]:
@@ -306,26 +311,20 @@ def class_key(meta: RawMeta, labels: bytes, spec: RawSpec) -> bytes:
         if volume.projected is volume.config_map is volume.secret is volume.downward_api is None:
             parts += astuple(volume)[:-4]
             needs_name = needs_name or volume.ephemeral is not _ABSENT
-    parts.append(_END)
-    for container in spec.containers:
-        parts += _of_container(container)
-    parts.append(_END)
-    for container in spec.init_containers:
-        parts += _of_container(container)
+    for containers in (spec.containers, spec.init_containers):
+        parts.append(_END)
+        for container in containers:
+            fields: tuple[Raw, ...] = astuple(container)
+            # The names of mounted volumes differ between equal pods.
+            parts += fields if _has_options(container) else fields[:-1]
     if needs_name:
         # The name of a generic ephemeral volume's claim contains the pod name, and so do reasons about resource claims.
         parts += (_END, msgspec.json.encode(meta.name))
     return b"\0".join(parts)
 
 
-def _of_container(container: RawContainer) -> tuple[Raw, ...]:
-    """Return the fields that determine the class. The names of mounted volumes differ between equal pods."""
-    fields: tuple[Raw, ...] = astuple(container)
-    return fields if _has_options(container) else fields[:-1]
-
-
 def _has_options(container: RawContainer) -> bool:
-    return _MOUNT_OPTIONS in bytes(container.volume_mounts)
+    return container.volume_mounts is not _ABSENT and _MOUNT_OPTIONS in bytes(container.volume_mounts)
 
 
 def restarts(spec: RawSpec, status: RawStatus) -> int:

@@ -166,6 +166,25 @@ def test_names_of_mounts_do_not_make_a_class_but_their_options_do() -> None:
     assert classes[0] is classes[1] is not classes[2]
 
 
+CONDITIONS: dict[str, tuple[Json, bool]] = {
+    "not ready": ({"type": "Ready", "status": "False"}, True),
+    "ready since": ({"type": "Ready", "status": "True", "lastTransitionTime": "2024-01-01T00:00:00Z"}, True),
+    "unschedulable": ({"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}, True),
+    "resize": ({"type": "PodResizePending", "status": "True", "reason": "Infeasible"}, True),
+    "preempted": ({"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}, True),
+    "not read": ({"type": "Initialized", "status": "False"}, False),
+}
+
+
+@pytest.mark.parametrize(("condition", "read"), CONDITIONS.values(), ids=CONDITIONS)
+def test_a_reduced_pod_has_the_conditions_that_are_read(condition: Json, read: bool) -> None:
+    raw = msgspec.json.encode(_with(POD, "status", {"conditions": [{"type": "ContainersReady"}, condition]}))
+    decoder = Decoder(Interner())
+    assert decoder.decode("Pod", reduced(raw)) == decoder.decode("Pod", raw)
+    kept = [each["type"] for each in msgspec.json.decode(reduced(raw))["status"].get("conditions", [])]
+    assert kept == ([condition["type"]] if read else [])
+
+
 def test_load_depends_on_the_status_of_each_pod() -> None:
     decoder, loads = Decoder(Interner()), []
     for actual in ("300m", "100m", None, "300m"):

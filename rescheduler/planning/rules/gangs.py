@@ -57,7 +57,7 @@ _VOLCANO_NAMES: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/
 #: Annotations in which pods name their group.
 GANG_ANNOTATIONS: Final = (*_VOLCANO_NAMES, _KOORDINATOR_NAME)
 
-_GANG_LABELS: Final = (_COSCHEDULING_LABEL, _OLD_COSCHEDULING_LABEL, _OLDEST_NAME, _KUEUE_LABEL, _LWS_NAME)
+_GANG_LABELS: Final = frozenset((_COSCHEDULING_LABEL, _OLD_COSCHEDULING_LABEL, _OLDEST_NAME, _KUEUE_LABEL, _LWS_NAME))
 
 #: The restartPolicy of a LeaderWorkerSet whose pods are restarted one by one. All others end the whole replica.
 _INDEPENDENT: Final = ("None", "NoneRestartPolicy")
@@ -109,7 +109,7 @@ def has_class_gang(cls: PodClass) -> bool:
     spec = cls.spec
     if spec.scheduling_group is not None or spec.workload_ref is not None:
         return True
-    return any(label in cls.labels for label in _GANG_LABELS)
+    return not _GANG_LABELS.isdisjoint(cls.labels)
 
 
 def gangs_of(pod: Pod) -> list[GangRef]:

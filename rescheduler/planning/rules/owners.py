@@ -125,8 +125,9 @@ class Owners:
                 self._states[key] = self._state(pod)
             if (state := self._states[key]) is not None:
                 topmost[pod.namespace, pod.owner.uid] = state.controller
-                same = states.get(state.controller, state)  # of another ReplicaSet of the Deployment
-                states[state.controller] = replace(state, owner_uids=state.owner_uids | same.owner_uids)
+                same = states.setdefault(state.controller, state)
+                if same is not state:  # of another ReplicaSet of the Deployment
+                    states[state.controller] = replace(state, owner_uids=state.owner_uids | same.owner_uids)
         return ControllerReading(states, topmost)
 
     def _state(self, pod: Pod) -> ControllerState | None:
