@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from rescheduler.clock import Clock
 from rescheduler.cloudpool import matching
@@ -33,6 +33,7 @@ from rescheduler.providers.base import (
     Refused,
 )
 from rescheduler.providers.deleting import Ledger, PolledSystem
+from rescheduler.providers.order_life import OrderResult, OrderTimeouts
 
 # Decide when to order a machine's termination, when to wait, and when the termination is confirmed. No I/O, no clock.
 #
@@ -56,21 +57,6 @@ class Ending(enum.StrEnum):
         return self is Ending.DISPOSE
 
 
-class OrderResult(enum.Enum):
-    """The result of an order."""
-
-    PENDING = enum.auto()  #: no response yet
-    DONE = enum.auto()  #: 2xx
-    MISSING = enum.auto()  #: 404: no allocated member has that id
-    FAULT = enum.auto()  #: the pool reports a failure
-    NONE = enum.auto()  #: sent, without a response
-    UNSENT = enum.auto()  #: never reached the pool
-
-
-#: Orders that may have an effect of which the pool has not told.
-UNANSWERED: Final = frozenset({OrderResult.NONE, OrderResult.PENDING})
-
-
 @dataclass(frozen=True, slots=True)
 class TerminationOrder:
     """The last order for a machine. An order of an earlier process has `result` NONE and the intent's time."""
@@ -88,12 +74,6 @@ class TerminationOrder:
     def decrement_lost(self) -> bool:
         """Whether the pool probably terminated the machine without lowering its desired size."""
         return self.ours and self.lowering and not self.lowered
-
-
-@dataclass(frozen=True, slots=True)
-class OrderTimeouts:
-    settle: dt.timedelta  #: how long an order without a response may take effect
-    backoff: Backoff  #: of orders that failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,16 +188,10 @@ def _gone_outcome(machine: Machine | None, order: TerminationOrder | None) -> De
 
 def _decide_repeat(machine: Machine, order: TerminationOrder, now: dt.datetime, limits: OrderTimeouts) -> Verdict:
     """Return the verdict on a machine that exists after an order: repeat the order once it can have no more effect."""
-    match order.result:
-        case OrderResult.PENDING:
-            return KeepWaiting()
-        case OrderResult.MISSING:
-            return _decide_unlisted(machine)
-        case OrderResult.DONE | OrderResult.NONE:
-            pause = limits.settle
-        case OrderResult.UNSENT | OrderResult.FAULT:
-            pause = limits.backoff.after(order.attempts)
-    return KeepWaiting() if now < order.at + pause else Send()
+    if order.result is OrderResult.MISSING:
+        return _decide_unlisted(machine)
+    waiting = order.result is OrderResult.PENDING or now < order.at + limits.pause(order.result, order.attempts)
+    return KeepWaiting() if waiting else Send()
 
 
 def _decide_unlisted(machine: Machine) -> Failed:
@@ -270,14 +244,17 @@ class CloudPool(PolledSystem):
 
     def in_doubt(self) -> bool:
         """Return whether a listed machine has an order without a response that may still lower the desired size."""
+        return self._view is not None and self.unsettled(self._view[1]) > 0
+
+    def unsettled(self, view: PoolObservation, without: str = "") -> int:
+        """Count the orders, except for machine *without*, that may still lower the desired size."""
         settled = self.clock.now() - dt.timedelta(seconds=self.config.settle_time)
         open_ = {
             machine
             for machine, order in self.ledger.orders().items()
-            if order.result in UNANSWERED and order.at > settled
+            if order.result is OrderResult.PENDING or (order.result is OrderResult.NONE and order.at > settled)
         }
-        machines = self._view[1].machines if self._view is not None else ()
-        return any(machine.active and machine.id in open_ for machine in machines)
+        return sum(machine.active and machine.id in open_ and machine.id != without for machine in view.machines)
 
     def view(self, *, deadline: float) -> PoolObservation:
         """Return the machines as observed no longer than one refresh interval ago."""

@@ -5,7 +5,6 @@ because its orders have a state of their own.
 import contextlib
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from rescheduler import errors
@@ -16,14 +15,11 @@ from rescheduler.cloudpool.pool import (
     CloudPool,
     Ending,
     KeepWaiting,
-    OrderResult,
-    OrderTimeouts,
     Send,
     TerminationOrder,
 )
 from rescheduler.durations import Backoff
-from rescheduler.errors import AuthError, DeadlineExceeded, NoTurn, RateLimited
-from rescheduler.net.http_errors import Missing, ServerFault, Unsent
+from rescheduler.errors import DeadlineExceeded, NoTurn
 from rescheduler.providers.base import (
     ON_CONTROL_PLANE,
     Accepted,
@@ -39,6 +35,7 @@ from rescheduler.providers.base import (
     below_minimum,
 )
 from rescheduler.providers.deleting import delete_until_confirmed
+from rescheduler.providers.order_life import LONGEST_BACKOFF, OrderResult, OrderTimeouts, result_of, without_answer
 
 # Send the orders that terminate machines of a pool, one at a time, and record their results.
 
@@ -56,15 +53,6 @@ class PoolOrders:
 
     def below_minimum(self, left: int) -> Refused | None:
         return below_minimum(self._pool.group.id, self._pool.group.min_size, left)
-
-    def unsettled(self, view: PoolObservation, without: AbstractSet[str] = frozenset()) -> int:
-        """Count the other orders that may still lower the desired size."""
-        orders = self._ledger.orders()
-        return sum(
-            machine.active and machine.id not in without and orders[machine.id].result in pool.UNANSWERED
-            for machine in view.machines
-            if machine.id in orders
-        )
 
     def order(
         self,
@@ -101,7 +89,7 @@ class PoolOrders:
             self._record_unsent(machine, order, node, error)
             return None
         decrement = bool(self.cost(machine)) and desired > 0 and pool.lowers(machine, last, desired)
-        left = desired - decrement - self.unsettled(view, {machine.id})
+        left = desired - decrement - self._pool.unsettled(view, without=machine.id)
         if decrement and (refusal := self.below_minimum(left)):
             return refusal
         try:
@@ -154,17 +142,9 @@ class PoolOrders:
                 self._dispose(node, machine, may_end, deadline)
             else:
                 self._pool.client.terminate(machine, decrement=decrement, deadline=deadline)
-        except Missing as error:
-            return OrderResult.MISSING, str(error), None
-        except ServerFault as error:
-            return (OrderResult.FAULT if from_pool(error) else OrderResult.NONE), str(error), None
-        except (Unsent, RateLimited, DeadlineExceeded) as error:
-            return OrderResult.UNSENT, str(error), None
-        except (errors.Permanent, AuthError) as error:
-            failed = Failed(str(error), retryable=isinstance(error, AuthError))
-            return OrderResult.UNSENT, str(error), failed
         except errors.ReschedulerError as error:
-            return OrderResult.NONE, str(error), None
+            result, failed = result_of(error, from_pool)
+            return result, str(error), failed
         return OrderResult.DONE, "", None
 
     def _dispose(self, node: NodeRef, machine: str, may_end: MayEnd, deadline: float) -> None:
@@ -180,9 +160,6 @@ def _next_attempt(last: TerminationOrder | None, now: dt.datetime) -> Terminatio
     if last is None:
         return TerminationOrder(now, OrderResult.UNSENT)
     return replace(last, attempts=last.attempts + 1, ours=True)
-
-
-_LONGEST_BACKOFF = dt.timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +183,7 @@ class PoolRemoval:
         self._orders = PoolOrders(pool, ending)
         self._began = pool.clock.now()
         settle = dt.timedelta(seconds=pool.config.settle_time)
-        backoff = Backoff(dt.timedelta(seconds=pool.config.poll_interval), _LONGEST_BACKOFF)
+        backoff = Backoff(dt.timedelta(seconds=pool.config.poll_interval), LONGEST_BACKOFF)
         self._limits = OrderTimeouts(settle, backoff)
         #: intent times in the future → when they were first seen
         self._ahead: dict[tuple[str, dt.datetime], dt.datetime] = {}
@@ -243,7 +220,7 @@ class PoolRemoval:
         """Return the nodes that would be refused. Each minimum check assumes that the earlier nodes were removed."""
         self._pool.turns.check()
         view = self._pool.view(deadline=deadline)
-        left = self._pool.desired_size(deadline=deadline) - self._orders.unsettled(view)
+        left = self._pool.desired_size(deadline=deadline) - self._pool.unsettled(view)
         refused: dict[str, Refused] = {}
         for node, target in self._targets(view, nodes):
             if isinstance(target, Refused):
@@ -353,7 +330,8 @@ class PoolRemoval:
         self, view: PoolObservation | None, nodes: Sequence[NodeRef], last_error: str
     ) -> dict[str, DeleteOutcome]:
         if view is None:
-            return {node.name: self._outcome_without_view(node, last_error) for node in nodes}
+            ordered = {node.name: node.ordered_at is not None or self.ordered(node) for node in nodes}
+            return {name: without_answer(last_error, ordered=may_go) for name, may_go in ordered.items()}
         return {
             node.name: target if isinstance(target, Refused | Accepted) else self._give_up_order(node, target, view)
             for node, target in self._targets(view, nodes)
@@ -365,8 +343,3 @@ class PoolRemoval:
         if isinstance(outcome, Failed) and target.machine is not None and target.order is not None:
             self._ledger.record(target.machine.id, replace(target.order, attempts=1), node)
         return outcome
-
-    def _outcome_without_view(self, node: NodeRef, last_error: str) -> DeleteOutcome:
-        if node.ordered_at is not None or self.ordered(node):
-            return Accepted(f"an earlier order may still take effect: {last_error}")
-        return Failed(last_error, retryable=True)

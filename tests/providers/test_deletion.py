@@ -11,8 +11,6 @@ from rescheduler.cloudpool.matching import Machine
 from rescheduler.cloudpool.pool import (
     Ending,
     KeepWaiting,
-    OrderResult,
-    OrderTimeouts,
     Send,
     TerminationOrder,
     Verdict,
@@ -22,6 +20,7 @@ from rescheduler.cloudpool.pool import (
 )
 from rescheduler.durations import Backoff
 from rescheduler.providers.base import Accepted, AlreadyGone, Deleted, Failed, Refusal, Refused
+from rescheduler.providers.order_life import OrderResult, OrderTimeouts
 from tests.providers.clocks import START
 
 LIMITS = OrderTimeouts(

@@ -89,6 +89,16 @@ def test_a_pending_order_counts_for_the_minimum() -> None:
         ]
 
 
+def test_an_order_that_cannot_take_effect_any_more_does_not_count_for_the_minimum() -> None:
+    with pool(minSize=2) as world:
+        world.inject("reset")
+        world.delete(world.node(0), within=20)
+        world.clock.advance(101)  # longer than settleTime
+        assert world.provider.refusals(GROUP, [world.node(1)], deadline=LATER) == {}
+        assert world.delete(world.node(1)) == [Deleted("TERMINATED")]
+        assert (len(world.orders()), world.desired) == (2, 2)
+
+
 def test_the_minimum_check_uses_the_size_after_the_previous_change() -> None:
     patient = {"timeout": "10m"}  # the clock advances for both threads when one waits
     with pool(settings(desired_size=5), minSize=4, backend=patient) as world:

@@ -15,7 +15,7 @@ from typing import Final
 
 from predicates.objects import Node
 from rescheduler.clock import Clock, SteadyClock, SystemClock
-from rescheduler.cloudpool.pool import CloudPool, Ending, OrderResult
+from rescheduler.cloudpool.pool import CloudPool, Ending
 from rescheduler.cloudpool.provider import CloudpoolProvider
 from rescheduler.cloudpool.proxy.config import ProxyFile
 from rescheduler.cloudpool.proxy.removal import FailedDrains, RemovalMethod, RemovalMethods
@@ -44,6 +44,7 @@ from rescheduler.planning.removals import plan_removals
 from rescheduler.planning.rules.candidates import PROXIES, control_plane_nodes
 from rescheduler.providers.base import CloudProvider, NodeRef
 from rescheduler.providers.none import NoProvider
+from rescheduler.providers.order_life import OrderResult
 
 # The view of the cluster that the proxy's drains and updates use.
 

@@ -13,7 +13,7 @@ from rescheduler import errors
 from rescheduler.cloudpool import matching
 from rescheduler.cloudpool.client import PoolObservation
 from rescheduler.cloudpool.matching import Machine, MachineIndex, MachineState, Membership, moment
-from rescheduler.cloudpool.pool import CloudPool, OrderResult
+from rescheduler.cloudpool.pool import CloudPool
 from rescheduler.cloudpool.proxy.messages import UpdateFailed
 from rescheduler.cloudpool.proxy.removal import (
     ORDERED,
@@ -27,6 +27,7 @@ from rescheduler.errors import DeadlineExceeded
 from rescheduler.net.http_errors import Missing
 from rescheduler.planning.outcome import Plan, Rejected
 from rescheduler.providers.base import NodeRef
+from rescheduler.providers.order_life import OrderResult
 
 # The active machines of a pool, matched to Nodes, and their order of removal. No I/O, no clock.
 

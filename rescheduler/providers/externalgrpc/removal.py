@@ -35,6 +35,7 @@ from rescheduler.providers.deleting import Ledger, delete_until_confirmed
 from rescheduler.providers.externalgrpc import channel, codec, wire
 from rescheduler.providers.externalgrpc.channel import CallResult, Channel
 from rescheduler.providers.externalgrpc.codec import Verbs
+from rescheduler.providers.order_life import OrderResult, OrderTimeouts, without_answer
 
 # Decide the outcome of a deletion order from the service's response and its list of instances.
 #
@@ -46,7 +47,7 @@ SETTLED: Final = dt.timedelta(minutes=5)
 
 #: Maximum number of failed orders per machine and process, each given after the machine was seen running.
 _ATTEMPTS: Final = 12
-_BACKOFF: Final = Backoff(dt.timedelta(seconds=2), dt.timedelta(seconds=60))
+_TIMEOUTS: Final = OrderTimeouts(SETTLED, Backoff(dt.timedelta(seconds=2), dt.timedelta(seconds=60)))
 
 #: Codes that a repeated order would get again, each with the reason to report if the service sends none. A service may
 #: use FAILED_PRECONDITION for any refusal; the message contains the reason.
@@ -67,6 +68,7 @@ class DeletionOrder:
     reported: bool = False  #: whether the service itself sent that outcome
     uncertain: bool = False  #: whether the service may not have received it
     attempts: int = 1
+    group: str = ""
 
     @property
     def may_take_effect(self) -> bool:
@@ -76,9 +78,8 @@ class DeletionOrder:
     @property
     def repeat_at(self) -> dt.datetime:
         """When the order may be repeated, if the machine still runs."""
-        if self.may_take_effect and not self.reported:
-            return self.at + SETTLED
-        return self.at + _BACKOFF.after(self.attempts)
+        settles = self.may_take_effect and not self.reported
+        return self.at + _TIMEOUTS.pause(OrderResult.DONE if settles else OrderResult.FAULT, self.attempts)
 
     @property
     def machine_kept(self) -> bool:
@@ -135,31 +136,7 @@ def give_up_order(node: NodeRef, order: DeletionOrder | None, before: DeletionOr
         return Accepted(f"the machine is still listed: {why}")
     if order is not None and order != before:
         return order.outcome
-    if node.ordered_at is not None:
-        return Accepted(f"an earlier process may have ordered it: {why}")
-    return Failed(why, retryable=True)
-
-
-class DeletionLedger:
-    """The deletion orders that this process has given, by provider ID, each with its group. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._ledger: Ledger[tuple[str, DeletionOrder]] = Ledger()
-
-    def order(self, node: NodeRef) -> DeletionOrder | None:
-        given = self._ledger.order(node.provider_id)
-        return given[1] if given is not None else None
-
-    def record(self, group: str, node: NodeRef, order: DeletionOrder) -> None:
-        self._ledger.record(node.provider_id, (group, order))
-
-    def count_uncertain(self, group: str, since: dt.datetime, excluded: NodeRef | None = None) -> int:
-        """Count the orders in *group* after *since* that may still lower its target size, except for *excluded*."""
-        return sum(
-            owner == group and order.uncertain and order.at > since
-            for provider_id, (owner, order) in self._ledger.orders().items()
-            if excluded is None or provider_id != excluded.provider_id
-        )
+    return without_answer(why, ordered=node.ordered_at is not None)
 
 
 # The calls have Cluster Autoscaler's order: Refresh, NodeGroups, NodeGroupForNode, NodeGroupTargetSize,
@@ -180,14 +157,14 @@ class GrpcRemoval:
 
     def __init__(self, channel: Channel, verbs: Verbs, clock: Clock, poll_interval: float) -> None:
         self._channel, self._verbs, self._clock, self._poll = channel, verbs, clock, poll_interval
-        self._ledger = DeletionLedger()
+        self._ledger: Ledger[DeletionOrder] = Ledger()  #: by provider ID
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def delete(
         self, group: str, nodes: Sequence[NodeRef], *, deadline: float, may_end: MayEnd = any_may_end
     ) -> Mapping[str, DeleteOutcome]:
         """Delete the nodes' machines. Errors other than UnknownGroup, and timeouts, become outcomes."""
-        before = {node.name: self._ledger.order(node) for node in nodes}
+        before = {node.name: self._ledger.order(node.provider_id) for node in nodes}
         owners: dict[str, NodeGroup | None] = {}
 
         def advance(done: dict[str, DeleteOutcome]) -> None:
@@ -200,15 +177,15 @@ class GrpcRemoval:
                     done[node.name] = outcome
 
         def give_up(last_error: str) -> dict[str, DeleteOutcome]:
-            last = self._ledger.order
-            return {node.name: give_up_order(node, last(node), before[node.name], last_error) for node in nodes}
+            last = {node.name: self._ledger.order(node.provider_id) for node in nodes}
+            return {node.name: give_up_order(node, last[node.name], before[node.name], last_error) for node in nodes}
 
         return delete_until_confirmed(
             nodes,
             advance,
             wait=lambda: self._wait(deadline),
             give_up=give_up,
-            is_ordered=lambda: any(self._ledger.order(node) != before[node.name] for node in nodes),
+            is_ordered=lambda: any(self._ledger.order(node.provider_id) != before[node.name] for node in nodes),
         )
 
     def refusals(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, Refused]:
@@ -217,7 +194,7 @@ class GrpcRemoval:
         left = self._verbs.target_size(group, deadline=deadline) - self._uncertain_orders(group)
         refused: dict[str, Refused] = {}
         for node in nodes:
-            order = self._ledger.order(node)
+            order = self._ledger.order(node.provider_id)
             if order is not None and order.may_take_effect:
                 continue
             why = _unidentified(node)
@@ -250,11 +227,11 @@ class GrpcRemoval:
         self, node: NodeRef, state: _GroupState, before: DeletionOrder | None, deadline: float, may_end: MayEnd
     ) -> DeleteOutcome | None:
         """Give an order if one is due; return `None` while the deletion is not confirmed."""
-        order = self._ledger.order(node)
+        order = self._ledger.order(node.provider_id)
         instance = state.listed.get(node.provider_id)
         if (outcome := outcome_of(node, instance, order, before=before)) is not None:
             if order is not None and order.uncertain and isinstance(outcome, Deleted | AlreadyGone):
-                self._ledger.record(state.limits.id, node, replace(order, uncertain=False))
+                self._ledger.record(node.provider_id, replace(order, uncertain=False))
             return outcome
         if not _due(order, before, self._clock):
             return None
@@ -262,7 +239,7 @@ class GrpcRemoval:
         if not lock.acquire(timeout=max(0.0, deadline - self._clock.monotonic())):
             return Failed("timed out while other orders were in progress", retryable=True)
         try:
-            if self._ledger.order(node) != order:
+            if self._ledger.order(node.provider_id) != order:
                 return None  # another thread has given an order in the meantime; decide again after the next read
             return self._order(node, state, order, deadline, may_end)
         finally:
@@ -283,17 +260,22 @@ class GrpcRemoval:
             may_end(node)
         except errors.Withheld as error:
             ordered = last.at if last is not None and last.may_take_effect else node.ordered_at
-            pending = ordered is not None and self._clock.now() < ordered + SETTLED
+            pending = _TIMEOUTS.pending(ordered, self._clock.now())
             return None if pending else Refused(Refusal.WITHHELD, str(error))
         order = self._send(node, group, deadline)
         attempts = last.attempts + 1 if last is not None and order.at - last.at < SETTLED else 1
-        self._ledger.record(group, node, replace(order, attempts=attempts))
+        self._ledger.record(node.provider_id, replace(order, group=group, attempts=attempts))
         # An unlisted machine is gone unless the service refused to delete it: the next read decides.
         return order.outcome if order.machine_kept or (order.final and node.provider_id in state.listed) else None
 
     def _uncertain_orders(self, group: str, *, excluded: NodeRef | None = None) -> int:
         """Return by how many machines unconfirmed orders may lower, or have lowered, the target size."""
-        return self._ledger.count_uncertain(group, self._clock.now() - SETTLED, excluded)
+        now = self._clock.now()
+        return sum(
+            order.group == group and order.uncertain and _TIMEOUTS.pending(order.at, now) is not None
+            for provider_id, order in self._ledger.orders().items()
+            if excluded is None or provider_id != excluded.provider_id
+        )
 
     def _send(self, node: NodeRef, group: str, deadline: float) -> DeletionOrder:
         rpc = "NodeGroupDeleteNodes"

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from rescheduler.clock import Clock
+from rescheduler.durations import Backoff
 from rescheduler.net.http_errors import Missing
 from rescheduler.providers import deleting
 from rescheduler.providers.base import (
@@ -23,6 +24,7 @@ from rescheduler.providers.base import (
 )
 from rescheduler.providers.deleting import PolledSystem
 from rescheduler.providers.fleet import MachineSystem, PollIntervals, SystemMachine, SystemView
+from rescheduler.providers.order_life import LONGEST_BACKOFF, OrderResult, OrderTimeouts
 
 # The deletion orders of this process, and the machines that it requested until the system lists them.
 
@@ -32,7 +34,7 @@ class FleetOrder:
     """The last order to delete a machine."""
 
     at: dt.datetime
-    accepted: bool  #: the system accepted it
+    result: OrderResult
     open_since: dt.datetime | None  #: when this order, or an earlier one that may still take effect, was given
     error_text: str = ""  #: the error
     attempts: int = 1
@@ -44,11 +46,6 @@ class FleetLedger(deleting.Ledger[FleetOrder]):
     def __init__(self) -> None:
         super().__init__()
         self._expected: OrderedDict[str, tuple[str, dt.datetime]] = OrderedDict()
-
-    def may_take_effect(self, key: str, since: dt.datetime) -> bool:
-        """Return whether the machine has an order, given at *since* or later, that may still take effect."""
-        order = self.order(key)
-        return order is not None and order.open_since is not None and order.open_since >= since
 
     def expect(self, key: str, group: str, now: dt.datetime) -> None:
         """Record that the system is creating the machine and may not list it yet."""
@@ -146,6 +143,8 @@ class MachineFleet(PolledSystem):
     def __init__(self, system: MachineSystem, clock: Clock, pace: PollIntervals) -> None:
         super().__init__(system.name, clock, pace.poll, pace.settle)
         self.system, self.pace = system, pace
+        backoff = Backoff(dt.timedelta(seconds=2 * pace.poll), LONGEST_BACKOFF)
+        self.timeouts = OrderTimeouts(dt.timedelta(seconds=pace.settle), backoff, idempotent=True)
         self.ledger = FleetLedger()
         self._last: FleetObservation | None = None
         self._seen: FleetObservation | None = None  #: the last view, also if a change has made it obsolete
@@ -211,7 +210,8 @@ class MachineFleet(PolledSystem):
 
     def leaving(self, machine: SystemMachine) -> bool:
         """Return whether an order to delete the machine may still take effect, even if it is listed as alive."""
-        return self.ledger.may_take_effect(machine.key, self.settled_before())
+        order = self.ledger.order(machine.key)
+        return order is not None and self.timeouts.pending(order.open_since, self.clock.now()) is not None
 
     def instances(self, observation: FleetObservation, group: str) -> Sequence[Instance]:
         return [machine.instance for machine in observation.view.members(group)]
@@ -244,7 +244,7 @@ class MachineFleet(PolledSystem):
                 with suppress(Missing):
                     self.system.delete(machine, deadline=deadline)
                 now = self.clock.now()
-                self.ledger.record(machine.key, FleetOrder(now, accepted=True, open_since=now))
+                self.ledger.record(machine.key, FleetOrder(now, OrderResult.DONE, now))
             if given_up < delta:
                 why = f"{size - delta} is less than the {floor} machines that are running or required"
                 raise BelowMinimum(f"{self.system.name}: group {name}: {why}; {given_up} of {delta} were canceled")

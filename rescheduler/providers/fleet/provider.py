@@ -2,13 +2,10 @@
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from rescheduler import errors
 from rescheduler.clock import Clock
-from rescheduler.durations import Backoff
-from rescheduler.errors import AuthError, DeadlineExceeded, RateLimited
-from rescheduler.net.http_errors import Missing, RequestRejected, ServerFault, Unsent
+from rescheduler.errors import AuthError
 from rescheduler.providers.base import (
     ON_CONTROL_PLANE,
     Accepted,
@@ -30,11 +27,11 @@ from rescheduler.providers.base import (
 from rescheduler.providers.deleting import delete_until_confirmed
 from rescheduler.providers.fleet import MachineSystem, PollIntervals, SystemMachine
 from rescheduler.providers.fleet.fleet import FleetObservation, FleetOrder, MachineFleet, Matches
+from rescheduler.providers.order_life import OrderResult, result_of, without_answer
 
 # Delete machines: list them, request the deletion, and list them again until it is confirmed.
 
 _NO_MACHINE = Refused(Refusal.NOT_IN_GROUP, "the group has no machine for this node")
-_LONGEST_BACKOFF = dt.timedelta(seconds=30)
 
 
 class FleetRemoval:
@@ -42,7 +39,6 @@ class FleetRemoval:
 
     def __init__(self, fleet: MachineFleet) -> None:
         self._fleet, self._system, self._clock = fleet, fleet.system, fleet.clock
-        self._backoff = Backoff(2 * dt.timedelta(seconds=fleet.pace.poll), _LONGEST_BACKOFF)
 
     def delete(
         self, group: str, nodes: Sequence[NodeRef], *, deadline: float, may_end: MayEnd = any_may_end
@@ -151,7 +147,7 @@ class FleetRemoval:
         if exists is None and not ordered and node.ordered_at is None:
             return _NO_MACHINE
         order = self._fleet.ledger.order(key)
-        return Deleted("no longer there") if order and order.accepted else AlreadyGone("no longer there")
+        return _gone(order, "no longer there")
 
     def _outcome_if_listed(
         self,
@@ -164,16 +160,17 @@ class FleetRemoval:
     ) -> DeleteOutcome | None:
         order = self._fleet.ledger.order(machine.key)
         if machine.gone or (not machine.alive and self._system.deletion_is_certain):
-            how = "gone" if machine.gone else "being deleted"
-            return Deleted(how) if order and order.accepted else AlreadyGone(how)
+            return _gone(order, "gone" if machine.gone else "being deleted")
         if not machine.alive:
             if order is None:
                 now = self._clock.now()
-                order = FleetOrder(now, accepted=False, open_since=now, error_text="it was already being deleted")
+                order = FleetOrder(now, OrderResult.NONE, now, "it was already being deleted")
                 self._fleet.ledger.record(machine.key, order, node)
             return None
-        if order is not None and self._clock.now() < order.at + self._repeat_delay(order):
-            return None
+        if order is not None:
+            pause = self._fleet.timeouts.pause(order.result, order.attempts)
+            if self._clock.now() < order.at + pause:
+                return None
         refusal = self._refusal(machine, self._remaining_size(observation, machine), minimum, deadline)
         return refusal or self._order_now(node, machine, order, minimum, deadline, may_end)
 
@@ -216,39 +213,24 @@ class FleetRemoval:
     ) -> DeleteOutcome | None:
         now = self._clock.now()
         earlier = self._pending_since(node, last)
-        order = FleetOrder(now, accepted=False, open_since=now, attempts=last.attempts + 1 if last else 1)
-        self._fleet.ledger.record(machine.key, order, node)
-        outcome: DeleteOutcome | None = None
+        attempts = last.attempts + 1 if last else 1
+        self._fleet.ledger.record(machine.key, FleetOrder(now, OrderResult.PENDING, now, attempts=attempts), node)
+        result, failed, error_text = OrderResult.DONE, None, ""
         try:
             self._system.delete(machine, deadline=deadline)
-        except Missing:
-            outcome = Deleted("gone") if last else AlreadyGone("the machine does not exist")
-        except (Unsent, RateLimited, DeadlineExceeded) as error:
-            order = replace(order, open_since=earlier, error_text=str(error))
-        except (RequestRejected, AuthError) as error:
-            order = replace(order, open_since=earlier, error_text=str(error))
-            outcome = None if earlier else Failed(str(error), retryable=isinstance(error, AuthError))
-        except ServerFault as error:
-            order = replace(order, open_since=earlier if error.of_the_system else now, error_text=str(error))
         except errors.ReschedulerError as error:
-            order = replace(order, error_text=str(error))
-        else:
-            order = replace(order, accepted=True)
+            result, failed = result_of(error, lambda fault: fault.of_the_system)
+            error_text = str(error)
         ended = self._clock.now()
-        since = ended if order.open_since == now else order.open_since
-        self._fleet.ledger.record(machine.key, replace(order, at=ended, open_since=since), node)
-        return outcome
+        since = earlier if result.without_effect else ended
+        self._fleet.ledger.record(machine.key, FleetOrder(ended, result, since, error_text, attempts), node)
+        if result is OrderResult.MISSING:
+            return Deleted("gone") if last else AlreadyGone("the machine does not exist")
+        return None if earlier else failed
 
     def _pending_since(self, node: NodeRef, last: FleetOrder | None) -> dt.datetime | None:
         """Return the time of an earlier order, of this or another process, that may still take effect."""
-        given = last.open_since if last else node.ordered_at
-        return given if given and given >= self._fleet.settled_before() else None
-
-    def _repeat_delay(self, order: FleetOrder) -> dt.timedelta:
-        """Return how long after an order a machine may still be listed as alive before the order is repeated."""
-        if order.accepted:
-            return dt.timedelta(seconds=self._fleet.pace.settle)
-        return self._backoff.after(order.attempts)
+        return self._fleet.timeouts.pending(last.open_since if last else node.ordered_at, self._clock.now())
 
     def _unconfirmed(self, node: NodeRef, observation: FleetObservation | None, last_error: str) -> DeleteOutcome:
         """Return the outcome for a machine whose deletion was not confirmed in time."""
@@ -259,13 +241,16 @@ class FleetRemoval:
             state = f"listed as {machine.state}" if machine else "not listed"
             response = (
                 "the system accepted the order"
-                if order.accepted
+                if order.result is OrderResult.DONE
                 else f"the order may still take effect: {order.error_text}"
             )
             return Accepted(f"{response}; {state}")
-        if node.ordered_at is not None and order is None:
-            return Accepted(f"an earlier order may still take effect: {last_error}")
-        return Failed((order.error_text if order else "") or last_error, retryable=True)
+        error_text = (order.error_text if order else "") or last_error
+        return without_answer(error_text, ordered=node.ordered_at is not None and order is None)
+
+
+def _gone(order: FleetOrder | None, how: str) -> Deleted | AlreadyGone:
+    return Deleted(how) if order and order.result is OrderResult.DONE else AlreadyGone(how)
 
 
 class FleetProvider(CloudProvider):
