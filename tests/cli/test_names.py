@@ -37,14 +37,14 @@ def run(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[object, str
 
 LINES = {
     "a node": ("explain", "{}"),
-    "a node of which more is like": ("plan", "--what-if=add-spot 2 like {}"),
-    "a node that may be drained": ("plan", "--what-if=allow node/{} scale-down-disabled"),
+    "a node of which more is like": ("plan", "--survive=off", "--what-if=add-spot 2 like {}"),
+    "a node that may be drained": ("plan", "--survive=off", "--what-if=allow node/{} scale-down-disabled"),
 }
 
 
 @pytest.mark.parametrize("line", LINES.values(), ids=LINES)
-def test_nodes_may_have_their_short_names(capfd: pytest.CaptureFixture[str], line: tuple[str, str]) -> None:
-    short, full = (run(capfd, line[0], line[1].format(name)) for name in (SHORT, SHORT + DOMAIN))
+def test_nodes_may_have_their_short_names(capfd: pytest.CaptureFixture[str], line: tuple[str, ...]) -> None:
+    short, full = (run(capfd, *(word.format(name) for word in line)) for name in (SHORT, SHORT + DOMAIN))
     assert short[0] == full[0] == 0
     texts = [" ".join(out.replace(DOMAIN, "").split()) for _, out, _ in (short, full)]
     assert texts[0] == texts[1]

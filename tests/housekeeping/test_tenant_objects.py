@@ -211,6 +211,7 @@ ATTACKS: Final[dict[str, Attack]] = {
 WITH_SOFT_TAINT: Final = frozenset({"pods that stay on spot nodes", "pending pods of the highest priority"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ATTACKS)
 def test_what_he_writes_keeps_only_his_nodes(name: str) -> None:
     outcome, here = played(ATTACKS[name], HOURS, soft_taint=name in WITH_SOFT_TAINT)

@@ -46,6 +46,7 @@ def wheel(dist: Path) -> zipfile.ZipFile:
     return zipfile.ZipFile(path)
 
 
+@pytest.mark.slow
 def test_a_second_build_is_identical(dist: Path, tmp_path: Path) -> None:
     first = {file.name: file.read_bytes() for file in dist.iterdir()}
     second = {file.name: file.read_bytes() for file in built(tmp_path / "elsewhere").iterdir()}
@@ -80,6 +81,7 @@ def test_no_module_of_the_wheel_imports_the_name_of_the_other_project(wheel: zip
     assert any("rescheduler._predicates.snapshot" in names for names in modules.values())
 
 
+@pytest.mark.slow
 def test_the_installed_program_plans_beside_a_package_of_that_name(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
     wheel.extractall(tmp_path / "installed")
     (tmp_path / "other" / "predicates").mkdir(parents=True)

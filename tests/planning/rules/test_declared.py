@@ -169,6 +169,7 @@ def assert_same_rounds(history: list[tuple[list[Change], float]], rules: tuple[R
             assert first == Planner(cluster.snapshot, STRICT).first_plan(now)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES, ids=[rule.name for rule in RULES])
 def test_a_rule_alone_equals_a_planner_that_reuses_nothing(rule: Rule) -> None:
     @settings(max_examples=20)
