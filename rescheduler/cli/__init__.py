@@ -142,7 +142,11 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, _, name = COMMANDS[cmd_name][0].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), name or "command")
+        gc.disable()  # what an import creates stays alive, so garbage collection would only cost time
+        try:
+            command: click.Command = getattr(importlib.import_module(module), name or "command")
+        finally:
+            gc.enable()
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002

@@ -200,6 +200,8 @@ class Gangs:
     def stuck_with(self, stuck: Iterable[Pod], lost: Iterable[Pod]) -> Iterator[tuple[Pod, str]]:
         """Yield those of the *lost* pods that fit, but that wait for pods of their group that are *stuck*."""
         without = {pod.key for pod in stuck}
+        if not without:
+            return
         by_gang: dict[GangRef, list[Pod]] = {}
         for pod in lost:
             for ref in _quick_gangs_of(pod):
