@@ -17,7 +17,7 @@ from rescheduler.clock import SteadyClock, SystemClock
 from rescheduler.grpc_service.server import CallReport, serving
 from rescheduler.grpc_service.service import ProviderService
 from rescheduler.kube.client import connect
-from rescheduler.kube.pool_lease import PoolLease
+from rescheduler.kube.elector import PoolLease
 from rescheduler.net.files import Certificates, of_listener
 from rescheduler.net.server import on_signals
 from rescheduler.net.server import serving as serving_pages

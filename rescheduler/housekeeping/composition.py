@@ -53,10 +53,9 @@ from rescheduler.kube.client import Client, connect
 from rescheduler.kube.cluster import KubeCluster, NodeConditions, PlaceholderPods
 from rescheduler.kube.controllers import ControllerReader
 from rescheduler.kube.deployments import Deployments, SurgeableDeployments
-from rescheduler.kube.elector import Elector, Seat, identity
+from rescheduler.kube.elector import Elector, PoolLease, Seat, identity
 from rescheduler.kube.eviction_requests import EvictionRequests
 from rescheduler.kube.lease import LeaseReader
-from rescheduler.kube.pool_lease import PoolLease
 from rescheduler.kube.state import ClusterState
 from rescheduler.kube.unwatched import PodGroups, read_quotas, read_templates
 from rescheduler.net.server import on_signals, serving

@@ -1,5 +1,5 @@
 """The life of an order to delete a machine, for all systems: what an error means, when the order is repeated, and what
-holds without an answer. Pure, and separate from `deleting`, whose loop sends the orders.
+holds without an answer. It sends nothing: separate from `deleting`, whose loop sends the orders.
 """
 
 import datetime as dt

@@ -9,7 +9,7 @@ import pytest
 
 from rescheduler.errors import NoTurn
 from rescheduler.kube.client import Client
-from rescheduler.kube.pool_lease import PoolLease
+from rescheduler.kube.elector import PoolLease
 from rescheduler.settings import PoolLeaseName
 from tests.kube.conftest import eventually
 from tests.kube.edge import ScriptedApiServer, status

@@ -33,7 +33,7 @@ from rescheduler.kube import connection
 from rescheduler.kube.api_server import SchedulerWatch
 from rescheduler.kube.client import Client
 from rescheduler.kube.connection import Source
-from rescheduler.kube.pool_lease import PoolLease
+from rescheduler.kube.elector import PoolLease
 from rescheduler.kube.state import ClusterState
 from rescheduler.net import files
 from rescheduler.net.accepting import BACKLOG
