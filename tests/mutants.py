@@ -213,7 +213,7 @@ MUTANTS: Final = (
     ),
     _of_api(
         "a turn at a pool needs its Lease",
-        "pool_lease.py",
+        "elector.py",
         "        if not elector.leading:\n",
         "        if False:\n",
         "test_pool_lease.py",
