@@ -95,16 +95,13 @@ class ProxyProgram(LoggedProgram):
         self._site.queries.eventually(lambda: self.logged("forwarding port "), "the proxy to listen")
         port = self.logged("forwarding port ")[0]["message"].partition("forwarding port ")[2].split()[0]
         url = f"http://127.0.0.1:{port}{path}"
-        self._site.queries.eventually(lambda: self._reads(url), "the proxy to read the cluster")
+        self._site.queries.eventually(self._is_ready, "the proxy to read the cluster")
         return self._client.submit(httpx2.post, url, json=body, timeout=SECONDS, trust_env=False)
 
     def post(self, path: str, body: Any) -> httpx2.Response:
         return self.send(path, body).result()
 
-    def _reads(self, url: str) -> bool:
-        """Return whether the proxy has read the cluster. Before that, the status for an unknown machine is not 404."""
-        unknown = {"machineId": "unknown"}
-        terminate = f"{url.partition('/pool/')[0]}/pool/terminate"
-        return (
-            httpx2.post(terminate, json=unknown, timeout=SECONDS, trust_env=False).status_code == httpx2.codes.NOT_FOUND
-        )
+    def _is_ready(self) -> bool:
+        """Return whether the proxy has read the cluster. Before that, it answers 503 to updates of listed machines."""
+        pages = self.logged("serving on ")[0]["message"].rpartition("serving on ")[2]
+        return httpx2.get(f"{pages}/readyz", timeout=SECONDS, trust_env=False).is_success
