@@ -4,7 +4,8 @@ The prediction is derived from templates, or the creation of a pod is tried in a
 """
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -354,15 +355,21 @@ def is_admitted(cluster: ControlPlane) -> bool:
 
 
 def replace_all(cluster: ControlPlane, observer: Observer, seconds: float = 120) -> None:
-    """Delete all pods, and wait until as many others run."""
-    old = {pod["metadata"]["uid"] for pod in observer.pods()}
-    for pod in observer.pods():
+    """Delete all pods, and wait until as many others of each app run: a controller may create one too many first."""
+    pods = observer.pods()
+    old, apps = {pod["metadata"]["uid"] for pod in pods}, by_app(pods)
+    for pod in pods:
         cluster.api.delete(f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}")
     observer.eventually(
-        lambda: len(all_running(observer)) == len(old) and not old & observer.uids(),
+        lambda: by_app(all_running(observer)) == apps and not old & observer.uids(),
         "all pods run again",
         seconds=seconds,
     )
+
+
+def by_app(pods: Iterable[Json]) -> Counter[str]:
+    """Return the number of *pods* of each app."""
+    return Counter(pod["metadata"]["labels"]["app"] for pod in pods)
 
 
 def rolled_out(observer: Observer) -> list[Json]:
