@@ -75,7 +75,7 @@ class _Limits(Protocol):
     def managed_by(self) -> str: ...
 
 
-#: The value of ``spec.managedBy`` that stands for the built-in controller, as no value does.
+#: The value of ``spec.managedBy`` for the built-in controller. No value means the same.
 JOB_CONTROLLER: Final = "kubernetes.io/job-controller"
 
 

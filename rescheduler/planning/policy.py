@@ -179,9 +179,6 @@ class Surging(enum.StrEnum):
     BLOCKED = "blocked"  #: also those that a budget, or the rule about single replicas, never lets go
 
 
-#: The scheduler of pods without ``schedulerName``.
-
-
 #: The default labels of k8s-spot-rescheduler.
 ON_DEMAND_LABEL: Final = NodeLabels.parse("node-role.kubernetes.io/worker")
 SPOT_LABEL: Final = NodeLabels.parse("node-role.kubernetes.io/spot-worker")

@@ -26,8 +26,6 @@ from rescheduler.planning.pools import spot_pools
 #: At most so many seconds of simulation for a certificate, at the assumed speed. Proofs are not limited.
 SIMULATION: Final = 10.0
 
-#: The label of zones.
-
 
 @dataclass(frozen=True, slots=True)
 class Certificate:

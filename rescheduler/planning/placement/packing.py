@@ -151,16 +151,9 @@ class Packing:
 
         Pods that do not fit are tried again after the others, because pod affinity may require one of the others.
         """
-        first, targets, place, placements = self._filters.first, self._targets, self._trial.place, self._placements
         waiting = list(pods)
         while waiting:
-            unplaced = []
-            for pod in waiting:
-                if (row := first(pod.cls, targets)) is None:
-                    unplaced.append(pod)
-                else:
-                    place(pod.cls, row)
-                    placements[pod.key] = pod, row
+            unplaced = [pod for pod in waiting if not self._insert(pod)]
             if len(unplaced) == len(waiting):
                 break
             waiting = unplaced
