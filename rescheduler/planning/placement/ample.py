@@ -5,9 +5,11 @@ together can take no more than they request. If rejecting the pod on every node 
 a place. So whole pools are judged with a few sums, and no pod is placed.
 
 For a node n and a resource d, let ``slack`` be what can be taken of d on n before the pod no longer fits, plus 1, and
-``others`` what all other pods request of d. The node is closed by at least the share ``min over d (slack / others)``
-of all that can be taken, and for D resources the shares of the closed nodes sum up to at most D. If the shares of all
-nodes sum up to more than D, one node is left.
+``others`` what all other pods request of d. To close n by d takes the part ``slack / others`` of it, and the parts of
+all nodes that are closed by d sum up to at most 1. So with weights of the resources that sum up to 1, the shares
+``min over d (weight * slack / others)`` of all closed nodes sum up to at most 1, by whichever resource each is closed.
+If the shares of all nodes sum up to more than 1, one node is left. Each choice of weights gives a proof; the more of a
+resource is free beside what is requested of it, the less it may weigh.
 
 Pods that may not be beside others, that must be in the domain of others, or that are spread over domains, are judged
 with the sums of the domains where they may be. Everything else is not provable.
@@ -57,7 +59,7 @@ class _Shape:
     """The shares of all nodes for the pods that every node judges alike, as if nothing was lost."""
 
     shares: Shares  #: by row; 0 where the pod is not accepted
-    resources: int  #: D: how many resources can reject the pod
+    closed: float  #: the most to which the shares of closed nodes sum up: 1, or 0 if no resource can reject the pod
     total: float
     largest: float
     most_lost: float  #: the sum of the shares of the pool with the most
@@ -135,12 +137,12 @@ class Ample:
         shape, ties = known
         left = shape.total - shape.most_lost
         if ties is None:
-            return left > shape.resources + _MARGIN
+            return left > shape.closed + _MARGIN
         blocked, siblings = self._kept_apart_always(ties.apart, pending)
         if blocked is None:
             return False
         siblings += with_ports if pod.ports else 0
-        reserve = shape.resources + siblings * shape.largest + _MARGIN
+        reserve = shape.closed + siblings * shape.largest + _MARGIN
         if not ties.beside and not ties.spread:
             return left - float(shape.shares[blocked].sum()) > reserve
         if len(ties.beside) + len(ties.spread) > 1 or pending:
@@ -213,13 +215,13 @@ class Ample:
             return False
         shape, ties = known
         if ties is None:
-            return shape.total - float(shape.shares[loss.rows].sum()) > shape.resources + _MARGIN
+            return shape.total - float(shape.shares[loss.rows].sum()) > shape.closed + _MARGIN
         return self._fits_with_ties(pod, shape, ties, loss)
 
     def leaves_one(self, pod: PodClass, feasible: Flags) -> bool:
         """Return whether the other pods cannot take the room of a pod of the class on all *feasible* nodes."""
         shape = self._shape(pod, self._filters.local(pod))
-        return float(shape.shares[feasible].sum()) > shape.resources + _MARGIN
+        return float(shape.shares[feasible].sum()) > shape.closed + _MARGIN
 
     def _known(self, pod: PodClass) -> tuple[_Shape, Ties | None] | None:
         if pod not in self._classes:
@@ -248,14 +250,13 @@ class Ample:
         columns = np.flatnonzero((request > 0) & (others > 0))
         shares = np.zeros(len(snapshot.nodes), np.float64)
         if len(columns):
-            slack = snapshot.nodes.free[np.ix_(rows, columns)] - request[columns] + 1
-            shares[rows] = (slack / others[columns]).min(axis=1)
+            slack = np.maximum(snapshot.nodes.free[np.ix_(rows, columns)] - request[columns] + 1, 0)
+            shares[rows] = _shares(slack / others[columns])
         else:
             shares[rows] = 1
         lost = np.bincount(self._pool_of, shares, self._pools + 1)[: self._pools]
-        return _Shape(
-            shares, len(columns), float(shares.sum()), float(shares.max(initial=0)), float(lost.max(initial=0))
-        )
+        closed = 1.0 if len(columns) else 0.0
+        return _Shape(shares, closed, float(shares.sum()), float(shares.max(initial=0)), float(lost.max(initial=0)))
 
     def _fits_with_ties(self, pod: PodClass, shape: _Shape, ties: Ties, loss: Loss) -> bool:
         """Return whether a pod finds a place in each domain that the scheduler may leave to it."""
@@ -263,7 +264,7 @@ class Ample:
         if blocked is None:
             return False
         siblings += loss.with_ports if pod.ports else 0
-        reserve = shape.resources + siblings * shape.largest + _MARGIN
+        reserve = shape.closed + siblings * shape.largest + _MARGIN
         gone = np.concatenate((loss.rows, np.fromiter(blocked, np.intp, len(blocked))))
         if not ties.beside and not ties.spread:
             return shape.total - float(shape.shares[gone].sum()) > reserve
@@ -296,6 +297,20 @@ class Ample:
         number = np.bincount(domains.counted[stays], minlength=domains.size + 1)[: domains.size]
         found = np.flatnonzero(number)
         return found if len(found) >= ties.min_domains else found[:0]
+
+
+def _shares(parts: Shares) -> Shares:
+    """Return the shares of nodes, from the *parts* of each resource (columns) that close them (rows).
+
+    The weights are even, or inverse to what is free of each resource, whichever gives the larger shares.
+    """
+    even: Shares = parts.min(axis=1) / parts.shape[1]
+    free = parts.sum(axis=0)
+    if not free.all():  # some resource closes all nodes at no cost
+        return even
+    weights = 1 / free
+    inverse: Shares = (parts * (weights / weights.sum())).min(axis=1)
+    return inverse if inverse.sum() > even.sum() else even
 
 
 def _kept_apart(apart: Collection[DomainCounts], loss: Loss) -> tuple[Mapping[int, None] | None, int]:
