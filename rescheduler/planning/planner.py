@@ -294,16 +294,14 @@ class Planner:
             evictions = {node.candidate.node: node.evictions for node in drainable}
             search = Search(shared.room, trial, candidates, evictions, shared.remaining, shared.minimum.spare, effort)
             ahead = shared.forecaster.ahead()
-            in_order = any(order_matters(candidate.incoming, self._filters) for candidate in candidates)
             enforced = self._policy.survive is not Survive.OFF or bool(self._policy.fallback_headroom)
             limited = enforced or shared.forecaster.shares.limits(pod for node in candidates for pod in node.movers)
-            victims = search.run(keep_placed=ahead.exhausted and not in_order and not limited)
+            victims, drained = search.run(keep_drained=ahead.exhausted and not limited)
             left, found = _Left(), victims
             if enforced:
                 victims, left = self._limited(victims, search, shared)
             possible = self._plans(found, shared) if left.by_node else ()
-            placed = search.is_placed(victims)
-            planning = shared.planning(self._place_victims(victims, examined, start, ahead, left, placed=placed))
+            planning = shared.planning(self._place_victims(victims, examined, start, ahead, left, drained))
         return replace(
             planning,
             timed_out=effort.exhausted and len(planning.plans) < search.upper_bound,
@@ -339,18 +337,21 @@ class Planner:
         attempt: Attempt,
         effort: Effort,
         left: "_Left",
-        *,
-        placed: bool,
+        drained: int,
     ) -> list[Verdict]:
-        """Move the pods of all *victims*, unless *placed* is true. Then compute why every other node is rejected.
+        """Move the pods of *victims*, of which the first are *drained* already. Then compute why others are rejected.
 
-        *effort* limits the forecasts, which need the state before each drain: none are possible if *placed* is true.
+        *effort* limits the forecasts, which need the state before each drain: there are none of nodes that are drained.
         Nodes whose pods fit are *left* if their drains would break the certificate or leave too little room.
         """
         verdicts: dict[str, Verdict] = {node: Rejected(node, (blocker,)) for node, blocker in left.by_node.items()}
         moved: Moved = {}
-        for victim in victims:
-            verdict = self._carry_out(victim, attempt, effort, moved, placed=placed)
+        for number, victim in enumerate(victims):
+            if number < drained:
+                plan = new_plan(victim.candidate, victim.in_drain or (), attempt.shared)
+                verdict = with_optional_forecast(plan, attempt.shared.forecaster, effort)
+            else:
+                verdict = self._carry_out(victim, attempt, effort, moved)
             verdicts[verdict.node] = verdict
             if isinstance(verdict, Plan):
                 attempt.remaining.spend(examined[verdict.node].evictions)
@@ -363,14 +364,10 @@ class Planner:
             others = [Rejected(each.node, (last,)) if isinstance(each, Plan) else each for each in others]
         return [*plans, *stay, *others]
 
-    def _carry_out(
-        self, victim: SelectedNode, attempt: Attempt, effort: Effort, moved: Moved, *, placed: bool
-    ) -> Verdict:
+    def _carry_out(self, victim: SelectedNode, attempt: Attempt, effort: Effort, moved: Moved) -> Verdict:
         """Return the verdict on a selected node. Its moves are in the trial afterwards if it is a plan."""
         candidate, forecaster = victim.candidate, attempt.shared.forecaster
         plan = with_optional_forecast(new_plan(candidate, victim.placed, attempt.shared), forecaster, effort)
-        if placed:
-            return plan
         if isinstance(plan, Plan) and isinstance(over := forecaster.within_shares(plan, moved), Rejected):
             return over
         verdict = carry_out(candidate, victim.placed, attempt)

@@ -15,9 +15,9 @@ from rescheduler.planning.budgets import Evictions, RemainingDisruptions
 from rescheduler.planning.forms import count, utc
 from rescheduler.planning.outcome import Blocker, Placement, Plan, PodRef, Reason, Rejected, Surge, Verdict
 from rescheduler.planning.placement.forecast import may_return
-from rescheduler.planning.placement.in_steps import StuckInSteps, keep_in_steps, move_in_steps, order_matters
+from rescheduler.planning.placement.in_steps import StuckInSteps, move_in_steps, order_matters
 from rescheduler.planning.placement.packing import Effort, Placed, Reasons, Room, Stuck, pack, place_or_explain
-from rescheduler.planning.placement.search import Candidate
+from rescheduler.planning.placement.search import Candidate, as_drained
 from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.policy import Destination, Policy
 from rescheduler.planning.rules.candidates import node_blockers
@@ -295,11 +295,8 @@ def _carried_out(candidate: Candidate, placed: Placed, attempt: Attempt, mark: i
     The trial contains the placements since *mark*. It contains those of the plan afterwards, or none.
     """
     shared = attempt.shared
-    if not may_return(candidate.incoming, shared.room.filters):
-        if not order_matters(candidate.incoming, shared.room.filters):
-            return new_plan(candidate, placed, shared)
-        if not candidate.surges and (in_order := keep_in_steps(shared.room, attempt.trial, placed)) is not None:
-            return new_plan(candidate, in_order, shared)
+    if (in_drain := as_drained(candidate, placed, shared.room, attempt.trial)) is not None:
+        return new_plan(candidate, in_drain, shared)
     undo(attempt.trial, candidate.row, mark)
     return carry_out(candidate, placed, attempt)
 

@@ -11,6 +11,8 @@ from predicates.objects import Pod
 from predicates.snapshot import Trial
 from rescheduler.planning.budgets import Evictions, RemainingDisruptions
 from rescheduler.planning.outcome import PodRef
+from rescheduler.planning.placement.forecast import may_return
+from rescheduler.planning.placement.in_steps import keep_in_steps, order_matters
 from rescheduler.planning.placement.packing import WAYS, Effort, Packing, Placed, Reasons, Room, Stuck, pack
 from rescheduler.planning.surges import NodeSurge
 
@@ -45,6 +47,8 @@ class SelectedNode:
 
     candidate: Candidate
     placed: tuple[tuple[Pod, int], ...]
+    #: The same in the order of the drain, if it was shown that the drain reaches them after those of the nodes before.
+    in_drain: Placed | None = None
 
 
 Selection: TypeAlias = tuple[SelectedNode, ...]
@@ -53,6 +57,23 @@ Selection: TypeAlias = tuple[SelectedNode, ...]
 def counting(victims: Iterable[SelectedNode]) -> int:
     """Return how many of *victims* count towards the minimum of on-demand nodes."""
     return sum(victim.candidate.counts for victim in victims)
+
+
+def as_drained(candidate: Candidate, placed: Placed, room: Room, trial: Trial) -> Placed | None:
+    """Return *placed* in the order in which the drain moves the pods, if it is shown that it can; None if it is not.
+
+    The node must be drained in *trial*, with all pods placed, and is so afterwards.
+    """
+    if may_return(candidate.incoming, room.filters):
+        return None
+    if not order_matters(candidate.incoming, room.filters):
+        return placed
+    if candidate.surges:
+        return None
+    mark = trial.savepoint()
+    if (in_order := keep_in_steps(room, trial, placed)) is None:
+        trial.revert(mark)
+    return in_order
 
 
 # The total requests of the pods of candidate nodes, compared with the free resources of the targets.
@@ -145,13 +166,16 @@ class Search:
         self._ways = WAYS
         self.upper_bound = self._loads.bound(self._candidates, limit)
         self._placed: Selection = ()  #: the nodes whose drains the trial contains, if they were selected in one pass
+        self._shown = 0  #: of these, how many of the first are known as :attr:`SelectedNode.in_drain`
+        self._after_shown = self._start  #: the savepoint after these
 
-    def run(self, *, keep_placed: bool = False) -> Selection:
+    def run(self, *, keep_drained: bool = False) -> tuple[Selection, int]:
         """Return the largest set of nodes that was found to be drainable together, in drain order.
 
-        Afterwards the trial is unchanged. With *keep_placed* it may already contain the drains; see :meth:`is_placed`.
+        Also return how many of the first of them are drained in the trial afterwards, as their ``in_drain`` says. There
+        are none without *keep_drained*.
         """
-        best = self._baseline()
+        best = self._baseline(in_drain=keep_drained)
         for order in self._orders():
             if len(best) >= self.upper_bound or self._effort.exhausted:
                 break
@@ -162,14 +186,18 @@ class Search:
             for self._ways in _PLACEMENTS_PER_CHOICE:  # every subset with few placements each, then with more
                 best = self._every_subset(best)
         best = self._in_drain_order(best)
-        if not (keep_placed and self.is_placed(best)):
+        if best is not self._placed or not self._shown:
             self._reset()
-        return best
+            return best, 0
+        self._trial.revert(self._after_shown)
+        for victim in best[self._shown :]:
+            self._trial.undrain(victim.candidate.row)
+        return best, self._shown
 
-    def _baseline(self) -> Selection:
+    def _baseline(self, *, in_drain: bool) -> Selection:
         """Return the result of first-fit in drain order, or by requested CPU if that frees more nodes."""
-        best = self._greedy(self._candidates, self._first_fit)
-        if self._candidates == self._by_request:
+        best = self._greedy(self._candidates, self._first_fit, in_drain=in_drain)
+        if self._candidates == self._by_request or len(best) >= self.upper_bound:
             return best
         return max(best, self._greedy(self._by_request, self._first_fit), key=len)
 
@@ -182,10 +210,6 @@ class Search:
         rows = {pod.key: row for victim in best for pod, row in victim.placed}
         return self._replay_in_order(ordered, rows) or best
 
-    def is_placed(self, victims: Selection) -> bool:
-        """Return whether the trial contains the drains of *victims*, in this order and kept, and nothing else."""
-        return bool(victims) and self._placed is victims
-
     def _orders(self) -> Iterable[Sequence[Candidate]]:
         yield self._candidates
         yield sorted(self._candidates, key=lambda candidate: (self._share(candidate), candidate.node))
@@ -194,7 +218,13 @@ class Search:
             key=lambda candidate: (len(candidate.movers), self._share(candidate), candidate.node),
         )
 
-    def _greedy(self, order: Sequence[Candidate], place: Callable[[Sequence[Pod]], Placed | None]) -> Selection:
+    def _greedy(
+        self, order: Sequence[Candidate], place: Callable[[Sequence[Pod]], Placed | None], *, in_drain: bool = False
+    ) -> Selection:
+        """Select the nodes of *order* whose pods *place* can place, each after the previous ones.
+
+        With *in_drain*, it is also tried to show that their drains reach the placements, up to the first that does not.
+        """
         self._reset()
         remaining = self._new_remaining()
         victims: list[SelectedNode] = []
@@ -208,11 +238,14 @@ class Search:
             if (placed := place(candidate.incoming)) is None:
                 self._undo_drain(candidate, mark)
                 continue
+            moves = as_drained(candidate, placed, self._room, self._trial) if in_drain else None
+            if in_drain := moves is not None:
+                self._shown, self._after_shown = len(victims) + 1, self._trial.savepoint()
             if len(self._room.snapshot.touched) >= _KEEP_AFTER:
                 self._trial.keep()
             remaining.spend(evictions)
             counted += candidate.counts
-            victims.append(SelectedNode(candidate, tuple(placed)))
+            victims.append(SelectedNode(candidate, tuple(placed), moves))
         self._trial.keep()
         self._placed = tuple(victims)
         return self._placed
@@ -323,7 +356,7 @@ class Search:
         self._trial.undrain(candidate.row)
 
     def _reset(self) -> None:
-        self._placed = ()
+        self._placed, self._shown = (), 0
         self._trial.revert(self._start)
         for candidate in self._candidates:
             self._trial.undrain(candidate.row)
