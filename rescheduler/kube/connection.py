@@ -8,7 +8,6 @@ import atexit
 import base64
 import datetime as dt
 import functools
-import hashlib
 import os
 import tempfile
 from collections.abc import Mapping
@@ -184,21 +183,24 @@ def _file(entry: Entry, key: str) -> str | None:
     """Return the path of the file *key*, or of a copy of its inline data: TLS contexts read files only."""
     if (data := entry.inline(key)) is None:
         return entry.path(key)
-    content = base64.standard_b64decode(data)
-    path = _inline_folder() / hashlib.sha256(content).hexdigest()
-    if not path.exists():  # not written yet, or deleted together with other temporary files
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as written:
-            written.write(content)
-        Path(written.name).replace(path)  # so that other threads never read a partial file
-    return str(path)
+    return _copied(base64.standard_b64decode(data))
 
 
 @functools.cache
-def _inline_folder() -> Path:
-    """Return a directory that only this user can read and that is deleted at the end of the process."""
-    folder = tempfile.TemporaryDirectory(prefix="rescheduler-")
-    atexit.register(folder.cleanup)
-    return Path(folder.name)
+def _copied(content: bytes) -> str:
+    """Return the path of a copy of *content* that is gone when this process has ended, also if it was killed.
+
+    Only Linux has files in memory. Elsewhere, the copy is deleted when the process exits.
+    """
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("rescheduler")  # stays open: the path is valid as long as it is
+        with open(descriptor, "wb", closefd=False) as written:
+            written.write(content)
+        return f"/proc/self/fd/{descriptor}"
+    with tempfile.NamedTemporaryFile(prefix="rescheduler-", delete=False) as file:
+        atexit.register(Path(file.name).unlink, missing_ok=True)
+        file.write(content)
+    return file.name
 
 
 def _login(

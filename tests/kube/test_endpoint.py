@@ -3,6 +3,7 @@
 import base64
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -228,3 +229,28 @@ def test_the_official_client_is_not_imported_in_a_pod(folder: Path) -> None:
     (folder / "ca.pem").rename(folder / "ca.crt")
     address = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
     assert not _imports_client(folder, address)
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_copies_of_inline_certificates_are_read_by_nobody_else_and_do_not_stay(
+    folder: Path, tmp_path: Path, *, in_memory: bool
+) -> None:
+    """A kill leaves no time to delete anything, so on Linux nothing is written to a disk."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    path = _kubeconfig(folder, *KUBECONFIGS["inline data and files"])
+    program = f"""
+import os, pathlib, signal, stat, tempfile
+if not {in_memory}:
+    del os.memfd_create
+from rescheduler.kube.connection import Kubeconfig
+login = Kubeconfig({str(path)!r}).login()
+login.pool.connection_from_url({URL!r})
+for file in pathlib.Path(tempfile.gettempdir()).iterdir():
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
+if {in_memory}:
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    ended = subprocess.run([sys.executable, "-c", program], env=environment, check=False)
+    assert (ended.returncode, list(temporary.iterdir())) == (-signal.SIGKILL if in_memory else 0, [])
