@@ -33,12 +33,16 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Final
 
 import msgspec
 
 from predicates.objects import Node, Pod
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.forms import instant
+
+#: The times of conditions have whole seconds, so a pod may have become Ready almost a second later than it says.
+_ROUNDED_OFF: Final = timedelta(seconds=1)
 
 
 class Debt(msgspec.Struct, frozen=True):
@@ -199,7 +203,7 @@ def count_replicas(
     ready_by: dict[Controller, datetime] = {}
     for state in states:
         if state.min_ready_seconds and now is not None:
-            ready_by[state.controller] = now - timedelta(seconds=state.min_ready_seconds)
+            ready_by[state.controller] = now - timedelta(seconds=state.min_ready_seconds) - _ROUNDED_OFF
         for owner in state.owners:
             controllers[owner].append(state.controller)
     tallies: defaultdict[Controller, _Tally] = defaultdict(_Tally)

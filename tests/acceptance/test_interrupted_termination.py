@@ -5,6 +5,7 @@ If the proxy is not restarted, another program finally removes its marks.
 
 import json
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -36,6 +37,18 @@ SUCCESSORS: Final[dict[str, Callable[[PoolSite], LoggedProgram]]] = {
 }
 
 
+def patient(site: PoolSite) -> ProxyProgram:
+    """Return a proxy that does not give up a termination because the pool responds late on a busy machine."""
+    backend = {"url": site.edge.url, "timeout": "30s", "settleTime": "2s", "pollInterval": "200ms"}
+    return ProxyProgram(site, backend=backend)
+
+
+def wait_for_write(name: str, fleet: ProxyFleet, proxy: ProxyProgram, call: "Future[httpx2.Response]") -> None:
+    """Wait until the write to be held has arrived. If the request ends before, fail with the log of the *proxy*."""
+    fleet.site.queries.eventually(lambda: fleet.edge.reached.is_set() or call.done(), name)
+    assert not call.done(), proxy.lines
+
+
 @pytest.fixture(scope="module")
 def fleet(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyFleet]:
     with proxies.fleet(
@@ -52,13 +65,13 @@ def test_after_a_kill_before_any_step_of_a_termination_a_repeated_request_finish
     queries, node = fleet.site.queries, fleet.take()
     terminate = {"machineId": fleet.site.machine(node), "decrementDesiredSize": False}
     fleet.edge.hold(step, "before")
-    with ProxyProgram(fleet.site) as killed:
+    with patient(fleet.site) as killed:
         call = killed.send("/pool/terminate", terminate)
-        queries.eventually(fleet.edge.reached.is_set, REPLACEMENT[step])
+        wait_for_write(REPLACEMENT[step], fleet, killed, call)
         killed.kill()
         with pytest.raises(httpx2.TransportError):
             call.result()
-    assert [name.partition(" ")[0] for name in fleet.edge.names()] == list(REPLACEMENT[: step + 1])
+    assert [name.partition(" ")[0] for name in fleet.edge.names()] == list(REPLACEMENT[: step + 1]), killed.lines
     fleet.edge.drop()
     with ProxyProgram(fleet.site) as proxy:
         # A termination request with an unknown result is repeated when it can no longer take effect.
@@ -76,13 +89,13 @@ def test_after_a_kill_while_a_protected_machine_is_made_disposable_the_next_prox
     site.pool.set_membership(machine, active=True, evictable=False)
     disposable = {"machineId": machine, "membershipStatus": {"active": False, "evictable": True}}
     fleet.edge.hold(step, "after")
-    with ProxyProgram(site) as killed:
+    with patient(site) as killed:
         call = killed.send("/pool/membershipStatus", disposable)
-        site.queries.eventually(fleet.edge.reached.is_set, DISPOSAL[step])
+        wait_for_write(DISPOSAL[step], fleet, killed, call)
         killed.kill()
         with pytest.raises(httpx2.TransportError):
             call.result()
-    assert [name.partition(" ")[0] for name in fleet.edge.names()] == list(DISPOSAL[: step + 1])
+    assert [name.partition(" ")[0] for name in fleet.edge.names()] == list(DISPOSAL[: step + 1]), killed.lines
     fleet.edge.drop()
     with ProxyProgram(site):
         fleet.wait_for_state(gone=True, replaced=True)

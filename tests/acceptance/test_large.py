@@ -16,6 +16,7 @@ from tests.acceptance import edge
 from tests.acceptance.edge import Edge
 from tests.acceptance.faults import Message, Receive, Send
 from tests.acceptance.scenes import watched
+from tests.proxy.world import ProxyWorld
 
 pytestmark = pytest.mark.cluster
 
@@ -47,6 +48,7 @@ def test_a_decision_about_a_hundred_nodes_makes_few_api_calls(
         assert isinstance(border, Counting)
         cluster.apply([manifests.deployment("web", 3 * NODES // 2, cpu="1")])
         cluster.wait_for(lambda: len(env.pods()) == 3 * NODES // 2, "the pods")
+        cluster.wait_for(lambda: is_each_in_use(env), "a pod on each node")
         assert env.post("/pool/terminate", {"machineId": "i-0"}).status_code == 404
         border.calls.clear()
         response = env.post("/pool/size", {"desiredSize": NODES - 1})
@@ -68,3 +70,13 @@ def test_a_decision_about_a_hundred_nodes_makes_few_api_calls(
         of_the_pool = {call for call in beside if "/leases" in call}
         assert {call.partition(" ")[0] for call in of_the_pool} == {"GET", "POST", "PATCH"}  # it is not installed here
         assert len(beside - of_the_pool) == 8
+
+
+def is_each_in_use(env: ProxyWorld) -> bool:
+    """Return whether each node has a pod. If not, scale up: the scheduler uses no node that was not Ready in time."""
+    pods = env.pods()
+    if unused := set(env.nodes()) - set(pods.values()):
+        env.plane.api.patch(
+            "/apis/apps/v1/namespaces/default/deployments/web", {"spec": {"replicas": len(pods) + len(unused)}}
+        )
+    return not unused

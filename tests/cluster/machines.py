@@ -3,6 +3,7 @@
 import contextlib
 import json
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -60,6 +61,12 @@ class PoolMachines:
     def ordered(self) -> list[str]:
         """Return the nodes whose machines are terminating or terminated."""
         return sorted(machine.name for machine in self._pool.machines() if machine.ending_at is not None)
+
+    def ordered_at(self, node: str) -> datetime:
+        """Return when the pool accepted the termination of the machine of *node*."""
+        (ordered,) = [machine.ending_at for machine in self._pool.machines() if machine.name == node]
+        assert ordered is not None
+        return ordered
 
     def end(self, node: str) -> None:
         """Terminate the machine of *node* without the daemon."""
