@@ -394,6 +394,7 @@ class Ties:
     apart: Sequence[DomainCounts]  #: pods in whose domains it must not be, by anti-affinity of either side
     spread: Sequence[DomainCounts]  #: pods over whose domains it must be spread evenly
     min_domains: int = 1  #: the spread needs at least this many domains
+    may_be_first: bool = False  #: whether *beside* allows any domain while there are no such pods: it is one itself
 
     @property
     def all_counts(self) -> Iterable[DomainCounts]:
@@ -427,6 +428,7 @@ def ties_of(pod: PodClass, snapshot: Snapshot) -> Ties | None:
         apart=state.all_anti_affinity_counts,
         spread=[constraint.counts for constraint in spread],
         min_domains=max((constraint.min_domains for constraint in spread), default=1),
+        may_be_first=state.matches_own_terms,
     )
 
 

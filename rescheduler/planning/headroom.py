@@ -18,7 +18,8 @@ from predicates.nodes import CPU, MEMORY, MISSING, PODS, Numbers
 from predicates.objects import PodClass
 from predicates.snapshot import Snapshot
 from rescheduler.planning.forms import count, cpu, memory
-from rescheduler.planning.losses import NodePods, places
+from rescheduler.planning.losses import places
+from rescheduler.planning.lost_pods import NodePods
 from rescheduler.planning.outcome import Blocker, Placement, Plan, Reason
 from rescheduler.planning.planning_round import Ground, PlanningRound
 from rescheduler.planning.policy import FallbackHeadroom

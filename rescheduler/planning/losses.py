@@ -11,34 +11,30 @@ with their node whatever is free; they are counted apart. Pods do not preempt ot
 """
 
 import zlib
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import chain
 from typing import Final
 
 import numpy as np
 
 from predicates.filters import Targets
 from predicates.indexes.terms import affinity_terms
-from predicates.nodes import CPU, MEMORY, Flags, Numbers
+from predicates.nodes import CPU, MEMORY, Flags
 from predicates.nodes import PODS as PODS_COLUMN
 from predicates.objects import Pod, PodClass
 from predicates.plugins.pods import ties_of
-from predicates.snapshot import Snapshot, Trial
+from predicates.snapshot import Trial
 from rescheduler.planning.controllers import ControllerName, controller_of
+from rescheduler.planning.lost_pods import Lost, NodePods
 from rescheduler.planning.pending import queue
 from rescheduler.planning.placement.added_nodes import AddedNodes, sources
-from rescheduler.planning.placement.ample import Ample, Loss, Provable, Rows
+from rescheduler.planning.placement.ample import Ample, Loss, Rows, requested_by
 from rescheduler.planning.placement.forecast import SimulatedScheduler
 from rescheduler.planning.placement.packing import Effort, Packing, Room, Sizes, shortage
 from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.pools import spot_pools
-from rescheduler.planning.replacements import ADMISSION, TEMPLATED
-from rescheduler.planning.rules.candidates import node_blockers, why_not_target
-from rescheduler.planning.rules.minimum import keeps_pods
-from rescheduler.planning.rules.pod_traits import ends_with_node, is_expendable
+from rescheduler.planning.rules.candidates import why_not_target
 
 #: The fewest and the most simulations of a loss that is not proved to be survived. An order of pods in which one
 #: has no place may be rare. So a loss of few pods is simulated more often: all simulations place about so many pods.
@@ -94,147 +90,6 @@ class PoolLoss:
         return sum(len(each.pods) for each in self.homeless)
 
 
-@dataclass(frozen=True, eq=False)
-class _Displaced:
-    """The pods of one node, or of all lost nodes."""
-
-    pods: tuple[Pod, ...]  #: those that must run again, as their controllers create them
-    not_recreated: tuple[str, ...]  #: keys of those without a controller
-    bound: tuple[tuple[Pod, str], ...]  #: those that the scheduler cannot place, and why
-    requested: Numbers  #: by the pods together, as a row of the node table; columns that were added later are 0
-    unlike: bool = False  #: whether any is created with other labels or rules about other pods
-    expendable: tuple[PodClass, ...] = ()  #: those of pods that the scheduler preempts for any of the others
-    sources: tuple[Pod, ...] = ()  #: the running pods that *pods* replace
-
-    @cached_property
-    def classes(self) -> frozenset[PodClass]:
-        """The classes of the pods."""
-        return frozenset([pod.cls for pod in self.pods])
-
-    @cached_property
-    def with_ports(self) -> int:
-        """The number of pods with host ports."""
-        return len([pod for pod in self.pods if pod.cls.ports])
-
-
-_NOTHING: Final = _Displaced((), (), (), np.zeros(0, np.int64))
-
-
-class NodePods:
-    """The pods that must run again if their node is lost, by node. They are kept while the pods of a node are equal."""
-
-    def __init__(self) -> None:
-        self.provable = Provable()
-        self._by_node: dict[str, tuple[int, _Displaced]] = {}
-        self._valid_for: object = None
-        self._empty: tuple[PlanningRound | None, frozenset[str]] = None, frozenset()
-
-    def missing_on(self, shared: PlanningRound) -> frozenset[str]:
-        """Return the on-demand nodes without pods that nothing keeps: an autoscaler may remove them at any time."""
-        if self._empty[0] is not shared:
-            self._empty = shared, frozenset(_empty_nodes(shared))
-        return self._empty[1]
-
-    def of(self, node: str, shared: PlanningRound) -> _Displaced:
-        """Return the pods of *node* in the snapshot of *shared*."""
-        snapshot = shared.snapshot
-        versions = tuple(snapshot.versions[kind] for kind in (*TEMPLATED, *ADMISSION, "PodGroup", "LeaderWorkerSet"))
-        valid_for = (*versions, snapshot.generation, shared.policy.expendable_pods_priority_cutoff)
-        if valid_for != self._valid_for:
-            self._valid_for = valid_for
-            self._by_node.clear()
-        changed = max(snapshot.placed_on.get(node, 0), snapshot.edited_on.get(node, 0))
-        known = self._by_node.get(node)
-        if known is None or known[0] < changed:
-            before = _NOTHING if known is None else known[1]
-            known = self._by_node[node] = snapshot.changes, _displaced(node, shared, before)
-        return known[1]
-
-
-def _empty_nodes(shared: PlanningRound) -> Iterator[str]:
-    table, pods_on = shared.snapshot.nodes, shared.snapshot.pods_on
-    for name in shared.groups.on_demand:
-        node = table.nodes[table.row[name]]
-        if node is not None and not keeps_pods(pods_on[name].values()):
-            control_plane = name in shared.groups.control_plane
-            if not node_blockers(node, shared.policy, shared.circumstances, empty=True, control_plane=control_plane):
-                yield name
-
-
-def _displaced(node: str, shared: PlanningRound, before: _Displaced) -> _Displaced:
-    """Return the pods of *node*. Those that it has had *before* are not looked at again."""
-    policy = shared.policy
-    known = dict(zip(map(id, before.sources), before.pods, strict=True))
-    sources, pods, fresh = list[Pod](), list[Pod](), list[Pod]()
-    expendable: list[PodClass] = []
-    not_recreated, unlike = list[str](), False
-    for pod in shared.snapshot.pods_on[node].values():
-        if (new := known.pop(id(pod), None)) is None:
-            if pod.cls.terminating:
-                continue
-            if ends_with_node(pod, policy):
-                if is_expendable(pod.cls, policy.expendable_pods_priority_cutoff):
-                    expendable.append(pod.cls)
-                continue
-            if pod.owner is None:
-                not_recreated.append(pod.key)
-                continue
-            new = shared.replacements.of(pod)
-            fresh.append(new)
-        unlike = unlike or (new is not pod and _is_unlike(pod, new))
-        sources.append(pod)
-        pods.append(new)
-    gone = frozenset(map(id, known.values()))  # what is left of it
-    bound = (*(each for each in before.bound if id(each[0]) not in gone), *_bound(fresh, shared))
-    requested = _requested(fresh, shared.snapshot)
-    requested += _sum([before.requested], len(requested)) - _sum(
-        (shared.snapshot.vector(pod.cls.requests) for pod in known.values()), len(requested)
-    )
-    return _Displaced(tuple(pods), tuple(not_recreated), bound, requested, unlike, tuple(expendable), tuple(sources))
-
-
-def _bound(pods: Sequence[Pod], shared: PlanningRound) -> Iterator[tuple[Pod, str]]:
-    """Yield the pods that the scheduler does not place, or not by the rules that are known, and why."""
-    by_key = {pod.key: pod for pod in pods}
-    for blocker in (*shared.replacements.blockers(pods), *shared.gangs.unbindable(pods)):
-        if blocker.pod is not None:
-            yield by_key[blocker.pod], blocker.detail
-
-
-class _Lost:
-    """The pods of the nodes that are lost together."""
-
-    def __init__(self, on_nodes: Sequence[_Displaced]) -> None:
-        self.on_nodes = on_nodes
-        self.number = sum(len(each.pods) for each in on_nodes)
-        self.not_recreated = tuple(sorted(chain.from_iterable(each.not_recreated for each in on_nodes)))
-        self.bound = tuple(chain.from_iterable(each.bound for each in on_nodes))
-        self.unlike = any(each.unlike for each in on_nodes)
-        self.with_ports = sum(each.with_ports for each in on_nodes)
-
-    @cached_property
-    def pods(self) -> tuple[Pod, ...]:
-        """All pods."""
-        return tuple(chain.from_iterable(each.pods for each in self.on_nodes))
-
-    @cached_property
-    def classes(self) -> frozenset[PodClass]:
-        """The classes of all pods."""
-        return frozenset[PodClass]().union(*(each.classes for each in self.on_nodes))
-
-
-def _requested(pods: Iterable[Pod], snapshot: Snapshot) -> Numbers:
-    vectors = [snapshot.vector(pod.cls.requests) for pod in pods]  # may add columns to the node table
-    return _sum(vectors, len(snapshot.nodes.resources))
-
-
-def _sum(vectors: Iterable[Numbers], width: int) -> Numbers:
-    """Sum up rows of the node table, the first columns of which were made before others were added."""
-    rows = [vector if len(vector) == width else np.pad(vector, (0, width - len(vector))) for vector in vectors]
-    total: Numbers = np.add.reduce(rows) if rows else np.zeros(width, np.int64)
-    return total
-
-
 class Losses:
     """Trials in which the nodes of one pool are lost, and their pods are scheduled again on what remains."""
 
@@ -269,60 +124,46 @@ class Losses:
         """
         pools = self._pools
         displaced = {name: self._displaced(rows) for name, rows in pools.items()}
-        most = self._most(displaced.values())
         leaving = np.flatnonzero(self._snapshot.nodes.alive & self._trusted & ~self._usable)
+        by_loss = [lost.by_class for lost in displaced.values()]
+        requested = requested_by(by_loss, Counter(pod.cls for pod in self._pending), self._snapshot)
         rows, provable = tuple(pools.values()), self._node_pods.provable
-        ample = Ample(self._snapshot, self._filters, self._usable, leaving, most, rows, provable)
+        ample = Ample(self._snapshot, self._filters, self._usable, leaving, requested, rows, provable)
         doubtful = self._doubtful(ample, displaced.values())
+        numbers = {name: number for number, name in enumerate(pools)}
         results = []
         for name in [name for name in decisive if name in displaced] or displaced:
             lost = displaced[name]
             result = PoolLoss(name, len(pools[name]), lost.number, not_recreated=lost.not_recreated)
-            unproved = self._unproved(ample, pools[name], lost, doubtful)
+            loss = Loss(numbers[name], pools[name], len(self._pending), lost.with_ports + self._pending_ports)
+            unproved = self._unproved(ample, loss, lost, doubtful)
             if unproved or lost.bound:
-                result = self._simulated(result, pools[name], lost, unproved, ample)
+                result = self._simulated(result, loss, lost, unproved, ample)
             results.append(result)
             if decisive and not result.survived:
                 break
         return tuple(results)
 
-    def _displaced(self, rows: Rows) -> _Lost:
-        names = self._snapshot.nodes.names
-        on_nodes = [self._node_pods.of(names[row], self._shared) for row in rows.tolist()]
-        moved = [pod for row in rows.tolist() for pod in self._moved.get(row, ())] if self._moved else []
-        owned = tuple(pod for pod in moved if pod.owner is not None)
-        if moved:
-            alone = tuple(pod.key for pod in moved if pod.owner is None)
-            bound, requested = tuple(_bound(owned, self._shared)), _requested(owned, self._snapshot)
-            on_nodes.append(_Displaced(owned, alone, bound, requested))
-        return _Lost(on_nodes)
+    def _displaced(self, rows: Rows) -> Lost:
+        names, shared, node_pods = self._snapshot.nodes.names, self._shared, self._node_pods
+        on_nodes = [node_pods.of(names[row], shared) for row in rows.tolist()]
+        on_nodes += [node_pods.moved(self._moved[row], shared) for row in rows.tolist() if row in self._moved]
+        return Lost(on_nodes, node_pods.classes)
 
-    def _most(self, displaced: Iterable[_Lost]) -> Numbers:
-        """Return at least what the pods of any pool request together, with the pending pods."""
-        vector = self._snapshot.vector
-        pending = [vector(pod.cls.requests) for pod in self._pending]
-        width = len(self._snapshot.nodes.resources)
-        by_pool = [_sum((each.requested for each in lost.on_nodes), width) for lost in displaced]
-        return np.max(by_pool, axis=0, initial=0) + _sum(pending, width) if by_pool else _sum(pending, width)
-
-    def _doubtful(self, ample: Ample, displaced: Iterable[_Lost]) -> frozenset[PodClass]:
+    def _doubtful(self, ample: Ample, displaced: Collection[Lost]) -> frozenset[PodClass]:
         """Return the classes of which it is not proved that they find a place whichever pool is lost."""
-        displaced = list(displaced)
-        classes = frozenset[PodClass]().union(*(each.classes for lost in displaced for each in lost.on_nodes))
+        classes = frozenset[PodClass]().union(*(lost.by_class for lost in displaced))
         ports = max((lost.with_ports for lost in displaced), default=0) + self._pending_ports
         return frozenset(cls for cls in classes if not ample.fits_always(cls, len(self._pending), ports))
 
-    def _unproved(self, ample: Ample, rows: Rows, lost: _Lost, doubtful: frozenset[PodClass]) -> frozenset[PodClass]:
+    def _unproved(self, ample: Ample, loss: Loss, lost: Lost, doubtful: frozenset[PodClass]) -> Collection[PodClass]:
         """Return the classes of lost pods of which it is not proved that they find a place."""
         if lost.unlike or any(affinity_terms(pod.cls).anti_affinity for pod in self._pending):
-            return lost.classes
-        if not (classes := lost.classes & doubtful if doubtful else doubtful):
-            return classes
-        loss = Loss(rows, frozenset(rows.tolist()), len(self._pending), lost.with_ports + self._pending_ports)
-        return frozenset(cls for cls in classes if not ample.fits(cls, loss))
+            return lost.by_class.keys()
+        return frozenset(cls for cls in lost.by_class if cls in doubtful and not ample.fits(cls, loss))
 
     def _simulated(
-        self, result: PoolLoss, rows: Rows, lost: _Lost, unproved: frozenset[PodClass], ample: Ample
+        self, result: PoolLoss, loss: Loss, lost: Lost, unproved: Collection[PodClass], ample: Ample
     ) -> PoolLoss:
         """Simulate the scheduler after the loss, if it is not proved that all pods find a place.
 
@@ -334,14 +175,14 @@ class Losses:
             judged = False
         elif few:
             mark = self._trial.savepoint()
-            apart = self._take_away(rows, few)
-            if not (apart and self._fit_among_others(result.pool, few, ample)):
+            apart = self._take_away(loss.rows, few)
+            if not (apart and self._fit_among_others(result.pool, few, ample, loss)):
                 judged, stuck = self._stuck(result.pool, lost)
             self._trial.revert(mark)
         stuck = list({pod.key: (pod, why) for pod, why in (*stuck, *lost.bound)}.values())
         stuck += self._shared.gangs.stuck_with([pod for pod, _ in stuck], lost.pods)
         homeless = _by_controller(stuck)
-        needed = self._needed(rows, [pod for pod, _ in stuck]) if stuck else None
+        needed = self._needed(loss.rows, [pod for pod, _ in stuck]) if stuck else None
         added = 0 if stuck else self._added
         return replace(result, homeless=homeless, judged=judged or bool(stuck), needed=needed, added=added)
 
@@ -376,7 +217,7 @@ class Losses:
             if (pod.key in keys) is members:
                 self._trial.unplace(pod.cls, row)
 
-    def _fit_among_others(self, pool: str, pods: Sequence[Pod], ample: Ample) -> bool:
+    def _fit_among_others(self, pool: str, pods: Sequence[Pod], ample: Ample, loss: Loss) -> bool:
         """Return whether *pods* have so many places, in each play, that the other lost pods cannot take all of them.
 
         The other pods are not placed. Pending pods are treated like *pods*, or fit nowhere: one that fits, and that the
@@ -386,7 +227,7 @@ class Losses:
 
         def has_place(pod: PodClass) -> bool:
             feasible = self._filters.feasible(pod)
-            if ample.leaves_one(pod, feasible):
+            if ample.leaves_one(pod, feasible, loss):
                 return True
             if (feasible & self._usable).any():
                 doubtful.append(pod)
@@ -407,7 +248,7 @@ class Losses:
                 return False
         return True
 
-    def _stuck(self, pool: str, lost: _Lost) -> tuple[bool, list[tuple[Pod, str]]]:
+    def _stuck(self, pool: str, lost: Lost) -> tuple[bool, list[tuple[Pod, str]]]:
         """Return whether the loss was judged, and the pods without a place, each with the reason.
 
         First-fit is tried first: it is fast, and if it finds no place for some pods, spreading them does not either.
@@ -542,13 +383,6 @@ def _autoscaler(shared: PlanningRound) -> AddedNodes | None:
     staying = [row for row, node in nodes if node is not None and why_not_target(node) is None]
     found = sources(snapshot, staying, shared.circumstances.growth)
     return AddedNodes(snapshot, shared.room.filters, found, number) if found else None
-
-
-def _is_unlike(pod: Pod, new: Pod) -> bool:
-    """Return whether the replacement differs from *pod* in what concerns other pods."""
-    spec, before = new.cls.spec, pod.cls.spec
-    rules = spec.affinity, spec.topology_spread_constraints
-    return new.cls.labels != pod.cls.labels or rules != (before.affinity, before.topology_spread_constraints)
 
 
 def _plays(waiting: Sequence[Pod]) -> int:

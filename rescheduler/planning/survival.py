@@ -14,7 +14,8 @@ from predicates.objects import Pod
 from predicates.snapshot import Trial
 from rescheduler.planning.forms import count, cpu, memory
 from rescheduler.planning.headroom import Headroom
-from rescheduler.planning.losses import Losses, NodePods, PoolLoss
+from rescheduler.planning.losses import Losses, PoolLoss
+from rescheduler.planning.lost_pods import NodePods
 from rescheduler.planning.outcome import Blocker, Plan, Reason
 from rescheduler.planning.placement.ample import Rows
 from rescheduler.planning.placement.packing import Effort

@@ -8,15 +8,20 @@ For a node n and a resource d, let ``slack`` be what can be taken of d on n befo
 ``others`` what all other pods request of d. To close n by d takes the part ``slack / others`` of it, and the parts of
 all nodes that are closed by d sum up to at most 1. So with weights of the resources that sum up to 1, the shares
 ``min over d (weight * slack / others)`` of all closed nodes sum up to at most 1, by whichever resource each is closed.
-If the shares of all nodes sum up to more than 1, one node is left. Each choice of weights gives a proof; the more of a
-resource is free beside what is requested of it, the less it may weigh.
+If the shares of all nodes sum up to more than 1, one node is left. The sum is even smaller, because another pod is on
+one node, where it counts for one resource only: it is at most the sum of ``max over d (weight * request / others)`` of
+all other pods. Each choice of weights gives a proof; the more of a resource is free beside what is requested of it, the
+less it may weigh.
 
 Pods that may not be beside others, that must be in the domain of others, or that are spread over domains, are judged
 with the sums of the domains where they may be. Everything else is not provable.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+from operator import itemgetter
 from typing import Final
 
 import numpy as np
@@ -26,7 +31,7 @@ from predicates.filters import Filters, LocalResult
 from predicates.indexes.domains import HOSTNAME, DomainCounts, Domains
 from predicates.indexes.topology import TopologyIndex
 from predicates.nodes import Flags, Numbers
-from predicates.objects import PodClass
+from predicates.objects import Amounts, PodClass
 from predicates.plugins.nodes import NODE_PORTS
 from predicates.plugins.pods import INTER_POD_AFFINITY, POD_TOPOLOGY_SPREAD, Ties, ties_of
 from predicates.snapshot import Snapshot
@@ -36,6 +41,9 @@ Rows = npt.NDArray[np.intp]
 
 #: Floating-point sums are compared with this margin.
 _MARGIN: Final = 1e-6
+
+#: What the other pods can close is summed up by loss and request for at most this many of them.
+_MOST_KINDS: Final = 1_000_000
 
 #: Sums by pool and domain are used for at most this many domains of all pools.
 _MOST_CELLS: Final = 20_000
@@ -48,10 +56,51 @@ _KNOWN: Final = (NODE_PORTS, INTER_POD_AFFINITY, POD_TOPOLOGY_SPREAD)
 class Loss:
     """The nodes that are lost together, and what their pods request."""
 
+    number: int  #: of the loss among all that are judged
     rows: Rows  #: of the lost nodes
-    lost: frozenset[int]  #: the same
     pending: int  #: number of pods that were pending before
     with_ports: int  #: number of lost and pending pods with host ports
+    lost: frozenset[int] = field(init=False)  #: the same as *rows*
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lost", frozenset(self.rows.tolist()))
+
+
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """What the pods of each loss request, with the pending pods."""
+
+    most: Numbers  #: at least what the pods of any loss request together, as a row of the node table
+    kinds: Numbers  #: the different requests of a pod, as rows of the node table
+    pods: Shares | None  #: by loss and kind: the number of pods; None if there are too many
+
+
+def requested_by(
+    losses: Iterable[Mapping[PodClass, int]], pending: Mapping[PodClass, int], snapshot: Snapshot
+) -> Requested:
+    """Return what the pods of each of *losses* request, with the *pending* ones. Both are counted by class."""
+    kind_of: dict[PodClass, int] = {}
+    kinds: dict[Amounts, int] = {}
+    by_loss: list[Counter[int]] = []
+    for loss in losses:
+        counts: Counter[int] = Counter()
+        for pod, number in chain(loss.items(), pending.items()):
+            if (kind := kind_of.get(pod)) is None:
+                kind = kind_of[pod] = kinds.setdefault(pod.requests, len(kinds))
+            counts[kind] += number
+        by_loss.append(counts)
+    for amounts in kinds:
+        snapshot.vector(amounts)  # adds the columns of its resources before any vector is used
+    width = len(snapshot.nodes.resources)
+    vectors = np.array([snapshot.vector(amounts) for amounts in kinds], np.int64).reshape(-1, width)
+    sums = [np.array([*counts.values()], np.int64) @ vectors[[*counts]] for counts in by_loss if counts]
+    most = np.max(sums, axis=0, initial=0) if sums else np.zeros(width, np.int64)
+    if len(by_loss) * len(kinds) > _MOST_KINDS:
+        return Requested(most, vectors, None)
+    pods = np.zeros((len(by_loss), len(kinds)))
+    for number, counts in enumerate(by_loss):
+        pods[number, [*counts]] = [*counts.values()]
+    return Requested(most, vectors, pods)
 
 
 @dataclass(slots=True)
@@ -59,7 +108,8 @@ class _Shape:
     """The shares of all nodes for the pods that every node judges alike, as if nothing was lost."""
 
     shares: Shares  #: by row; 0 where the pod is not accepted
-    closed: float  #: the most to which the shares of closed nodes sum up: 1, or 0 if no resource can reject the pod
+    closed_by: Shares  #: by loss: the most to which the shares of closed nodes sum up; at most 1
+    closed: float  #: the same for the worst loss
     total: float
     largest: float
     most_lost: float  #: the sum of the shares of the pool with the most
@@ -98,8 +148,8 @@ class Ample:
     """Proofs for the current state of *snapshot*, in which the nodes *usable* accept pods.
 
     The scheduler may also choose one of the rows *leaving*, whose nodes are about to go: nothing is provable for a
-    class that one of them accepts. *most* is at least what the pods of any loss that is judged request together, as a
-    row of the node table. *pools* are the rows of all pools that are lost, one at a time.
+    class that one of them accepts. *pools* are the rows of all pools that are lost, one at a time, and *requested* is
+    what the pods of each request.
     """
 
     def __init__(
@@ -108,7 +158,7 @@ class Ample:
         filters: Filters,
         usable: Flags,
         leaving: Rows,
-        most: Numbers,
+        requested: Requested,
         pools: Sequence[Rows],
         provable: Provable,
     ) -> None:
@@ -117,7 +167,7 @@ class Ample:
         self._filters = filters
         self._usable = usable
         self._leaving = leaving
-        self._most = most
+        self._requested = requested
         self._pools = len(pools)
         self._pool_of = np.full(len(snapshot.nodes), len(pools), np.intp)
         for number, rows in enumerate(pools):
@@ -215,13 +265,16 @@ class Ample:
             return False
         shape, ties = known
         if ties is None:
-            return shape.total - float(shape.shares[loss.rows].sum()) > shape.closed + _MARGIN
+            left = shape.total - float(shape.shares[loss.rows].sum())
+            return left > float(shape.closed_by[loss.number]) + _MARGIN
         return self._fits_with_ties(pod, shape, ties, loss)
 
-    def leaves_one(self, pod: PodClass, feasible: Flags) -> bool:
-        """Return whether the other pods cannot take the room of a pod of the class on all *feasible* nodes."""
+    def leaves_one(self, pod: PodClass, feasible: Flags, loss: Loss) -> bool:
+        """Return whether the others that wait after *loss* cannot take the room of a pod on all *feasible* nodes."""
+        if feasible[self._leaving].any():
+            return False  # where the others are may make such a node the best one
         shape = self._shape(pod, self._filters.local(pod))
-        return float(shape.shares[feasible].sum()) > shape.closed + _MARGIN
+        return float(shape.shares[feasible].sum()) > float(shape.closed_by[loss.number]) + _MARGIN
 
     def _known(self, pod: PodClass) -> tuple[_Shape, Ties | None] | None:
         if pod not in self._classes:
@@ -246,17 +299,47 @@ class Ample:
         snapshot = self._snapshot
         profile = snapshot.scheduler.profile(pod.spec.scheduler_name)
         request = snapshot.vector(profile.checked(pod.requests))
-        others = self._most - request
+        others = self._requested.most - request
         columns = np.flatnonzero((request > 0) & (others > 0))
         shares = np.zeros(len(snapshot.nodes), np.float64)
         if len(columns):
             slack = np.maximum(snapshot.nodes.free[np.ix_(rows, columns)] - request[columns] + 1, 0)
-            shares[rows] = _shares(slack / others[columns])
+            shares[rows], closed_by = self._priced(slack / others[columns], request, others, columns)
         else:
-            shares[rows] = 1
+            shares[rows], closed_by = 1, np.zeros(self._pools)
         lost = np.bincount(self._pool_of, shares, self._pools + 1)[: self._pools]
-        closed = 1.0 if len(columns) else 0.0
-        return _Shape(shares, closed, float(shares.sum()), float(shares.max(initial=0)), float(lost.max(initial=0)))
+        return _Shape(
+            shares,
+            closed_by,
+            float(closed_by.max(initial=0)),
+            float(shares.sum()),
+            float(shares.max(initial=0)),
+            float(lost.max(initial=0)),
+        )
+
+    def _priced(
+        self, parts: Shares, request: Numbers, others: Numbers, columns: npt.NDArray[np.intp]
+    ) -> tuple[Shares, Shares]:
+        """Return the shares of nodes, which *parts* of the others' requests close, and ``closed_by`` of a shape.
+
+        The weights are even, or inverse to what is free of each resource, whichever proves more.
+        """
+        found = []
+        for weights in _weights(parts):
+            shares = (parts * weights).min(axis=1)
+            closed_by = self._closed_by(request, columns, weights / others[columns])
+            found.append((float(shares.sum()) / (float(closed_by.max(initial=0)) + _MARGIN), shares, closed_by))
+        _, shares, closed_by = max(found, key=itemgetter(0))
+        return shares, closed_by
+
+    def _closed_by(self, request: Numbers, columns: npt.NDArray[np.intp], prices: Shares) -> Shares:
+        """Return what all pods but one with this *request* can close, by loss: what is taken of a resource costs."""
+        if self._requested.pods is None:
+            return np.ones(self._pools)
+        cost = (self._requested.kinds[:, columns] * prices).max(axis=1)
+        own = float((request[columns] * prices).max())
+        closed_by: Shares = np.clip(self._requested.pods @ cost - own, 0, 1)
+        return closed_by
 
     def _fits_with_ties(self, pod: PodClass, shape: _Shape, ties: Ties, loss: Loss) -> bool:
         """Return whether a pod finds a place in each domain that the scheduler may leave to it."""
@@ -264,7 +347,7 @@ class Ample:
         if blocked is None:
             return False
         siblings += loss.with_ports if pod.ports else 0
-        reserve = shape.closed + siblings * shape.largest + _MARGIN
+        reserve = float(shape.closed_by[loss.number]) + siblings * shape.largest + _MARGIN
         gone = np.concatenate((loss.rows, np.fromiter(blocked, np.intp, len(blocked))))
         if not ties.beside and not ties.spread:
             return shape.total - float(shape.shares[gone].sum()) > reserve
@@ -273,9 +356,12 @@ class Ample:
         counts = (*ties.beside, *ties.spread)[0]
         counts.current()  # brings the domains up to date
         sums = self._by_domain(shape, counts.domains, gone)
-        domains = self._beside(counts, loss) if ties.beside else self._spread(ties, counts, loss)
-        enough = (sums[domains] > reserve).all() if ties.spread else sums[domains].sum() > reserve
-        return bool(len(domains)) and bool(enough)
+        if ties.beside and len(domains := self._beside(counts, loss)):
+            return bool(sums[domains].sum() > reserve)
+        if ties.beside and not ties.may_be_first:
+            return False
+        domains = self._remaining(counts, loss)
+        return len(domains) >= max(1, ties.min_domains) and bool((sums[domains] > reserve).all())
 
     def _by_domain(self, shape: _Shape, domains: Domains, gone: Rows) -> Shares:
         if domains not in shape.by_domain:
@@ -289,28 +375,26 @@ class Ample:
         found = {int(slots[row]) for row in counts.counter.rows if row not in loss.lost}
         return np.array(sorted(found - {counts.domains.size}), np.intp)
 
-    def _spread(self, ties: Ties, counts: DomainCounts, loss: Loss) -> Rows:
-        """Return the domains of the nodes that stay; none if there are too few. The emptiest accepts the pod."""
+    def _remaining(self, counts: DomainCounts, loss: Loss) -> Rows:
+        """Return the domains of the nodes that stay.
+
+        The emptiest accepts a pod that is spread, and one of them, whichever, a pod that must be beside others of its
+        kind if all of those are lost: the domain of the first that is created again.
+        """
         domains = counts.domains
         stays = self._snapshot.nodes.alive.copy()
         stays[loss.rows] = False
-        number = np.bincount(domains.counted[stays], minlength=domains.size + 1)[: domains.size]
-        found = np.flatnonzero(number)
-        return found if len(found) >= ties.min_domains else found[:0]
+        return np.flatnonzero(np.bincount(domains.counted[stays], minlength=domains.size + 1)[: domains.size])
 
 
-def _shares(parts: Shares) -> Shares:
-    """Return the shares of nodes, from the *parts* of each resource (columns) that close them (rows).
-
-    The weights are even, or inverse to what is free of each resource, whichever gives the larger shares.
-    """
-    even: Shares = parts.min(axis=1) / parts.shape[1]
+def _weights(parts: Shares) -> Iterator[Shares]:
+    """Yield weights of the resources, of which *parts* close nodes (rows): even, and inverse to what is free."""
+    number = parts.shape[1]
+    yield np.full(number, 1 / number)
     free = parts.sum(axis=0)
-    if not free.all():  # some resource closes all nodes at no cost
-        return even
-    weights = 1 / free
-    inverse: Shares = (parts * (weights / weights.sum())).min(axis=1)
-    return inverse if inverse.sum() > even.sum() else even
+    if number > 1 and free.all():
+        weights: Shares = 1 / free
+        yield weights / weights.sum()
 
 
 def _kept_apart(apart: Collection[DomainCounts], loss: Loss) -> tuple[Mapping[int, None] | None, int]:

@@ -1,0 +1,199 @@
+"""The pods that must run again if their nodes are lost, by node and by class. Pure.
+
+Pods that are alike, of one class and one controller, have the same fate: it is found out once for all of them.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import chain
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from predicates.objects import OwnerReference, Pod, PodClass
+from rescheduler.planning.placement.ample import Provable
+from rescheduler.planning.planning_round import PlanningRound
+from rescheduler.planning.replacements import ADMISSION, TEMPLATED
+from rescheduler.planning.rules.candidates import node_blockers
+from rescheduler.planning.rules.minimum import keeps_pods
+from rescheduler.planning.rules.pod_traits import ends_with_node, is_expendable
+
+#: The kinds that decide which pods are created again, and whether the scheduler binds them.
+_DECIDING: Final = (*TEMPLATED, *ADMISSION, "PodGroup", "Workload", "LeaderWorkerSet")
+
+
+#: The number of no class.
+_NONE: Final = -1
+
+#: The generation of a pod whose spec was edited.
+_EDITED: Final = 2
+
+
+class _Fate(NamedTuple):
+    """What happens to pods that are alike if their node is lost."""
+
+    number: int = _NONE  #: of the class of the pods that must run again, in ``NodePods.classes``
+    unlike: bool = False  #: whether they are created with other labels or rules about other pods
+    unbound: str = ""  #: why the scheduler cannot place them, or not by the rules that are known
+    alone: bool = False  #: whether they have no controller, so that nothing creates them again
+    expendable: bool = False  #: whether the scheduler preempts them for any of the others
+
+
+#: Pods that are equal in this, and have no annotations, are alike.
+_Alike: TypeAlias = tuple[PodClass, OwnerReference | None, bool, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Displaced:
+    """The pods of one node."""
+
+    pods: Sequence[Pod]  #: those that must run again, as their controllers create them
+    numbers: Sequence[int]  #: of the classes of *pods*, in ``NodePods.classes``
+    not_recreated: Sequence[str]  #: keys of those without a controller
+    bound: Sequence[tuple[Pod, str]]  #: those of *pods* that the scheduler cannot place, and why
+    unlike: bool = False  #: whether any is created with other labels or rules about other pods
+    expendable: Sequence[PodClass] = ()  #: those of pods that the scheduler preempts for any of the others
+
+
+class NodePods:
+    """The pods that must run again if their node is lost, by node. They are kept while the pods of a node are equal."""
+
+    def __init__(self) -> None:
+        self.provable = Provable()
+        self.classes: list[PodClass] = []  #: of pods that are created again, by number
+        self._numbers: dict[PodClass, int] = {}
+        self._fates: dict[_Alike, _Fate] = {}
+        self._moved: dict[_Alike, _Fate] = {}  #: the same of replacement pods
+        self._by_node: dict[str, tuple[int, Displaced]] = {}
+        self._valid_for: object = None
+        self._empty: tuple[PlanningRound | None, frozenset[str]] = None, frozenset()
+
+    def missing_on(self, shared: PlanningRound) -> frozenset[str]:
+        """Return the on-demand nodes without pods that nothing keeps: an autoscaler may remove them at any time."""
+        if self._empty[0] is not shared:
+            self._empty = shared, frozenset(_empty_nodes(shared))
+        return self._empty[1]
+
+    def of(self, node: str, shared: PlanningRound) -> Displaced:
+        """Return the pods of *node* in the snapshot of *shared*."""
+        self._forget_old(shared)
+        snapshot = shared.snapshot
+        changed = max(snapshot.placed_on.get(node, 0), snapshot.edited_on.get(node, 0))
+        known = self._by_node.get(node)
+        if known is None or known[0] < changed:
+            known = self._by_node[node] = snapshot.changes, self._displaced(snapshot.pods_on[node].values(), shared)
+        return known[1]
+
+    def moved(self, pods: Sequence[Pod], shared: PlanningRound) -> Displaced:
+        """Return the replacement *pods* that run on a node after plans."""
+        self._forget_old(shared)
+        owned = [pod for pod in pods if pod.owner is not None]
+        judge = partial(self._again, shared=shared)
+        fates = [_remembered(pod, self._moved, judge) for pod in owned]
+        return Displaced(
+            owned,
+            [fate.number for fate in fates],
+            [pod.key for pod in pods if pod.owner is None],
+            [(pod, fate.unbound) for pod, fate in zip(owned, fates, strict=True) if fate.unbound],
+        )
+
+    def _forget_old(self, shared: PlanningRound) -> None:
+        snapshot = shared.snapshot
+        versions = tuple([snapshot.versions[kind] for kind in _DECIDING])
+        valid_for = (*versions, snapshot.generation, shared.policy.expendable_pods_priority_cutoff)
+        if valid_for != self._valid_for:
+            self._valid_for = valid_for
+            for known in (self.classes, self._numbers, self._fates, self._moved, self._by_node):
+                known.clear()
+
+    def _displaced(self, on_node: Iterable[Pod], shared: PlanningRound) -> Displaced:
+        judge, replacement = partial(self._fate, shared=shared), shared.replacements.of
+        pods, numbers, unlike = list[Pod](), list[int](), False
+        not_recreated, bound, expendable = list[str](), list[tuple[Pod, str]](), list[PodClass]()
+        for pod in on_node:
+            fate = _remembered(pod, self._fates, judge)
+            if fate.number == _NONE:
+                if fate.alone:
+                    not_recreated.append(pod.key)
+                if fate.expendable:
+                    expendable.append(pod.cls)
+                continue
+            new = pod if self.classes[fate.number] is pod.cls else replacement(pod)
+            pods.append(new)
+            numbers.append(fate.number)
+            unlike = unlike or fate.unlike
+            if fate.unbound:
+                bound.append((new, fate.unbound))
+        return Displaced(pods, numbers, not_recreated, bound, unlike, expendable)
+
+    def _fate(self, pod: Pod, shared: PlanningRound) -> _Fate:
+        policy = shared.policy
+        if pod.cls.terminating:
+            return _Fate()
+        if ends_with_node(pod, policy):
+            return _Fate(expendable=is_expendable(pod.cls, policy.expendable_pods_priority_cutoff))
+        if pod.owner is None:
+            return _Fate(alone=True)
+        new = shared.replacements.of(pod)
+        return self._again(new, shared)._replace(unlike=new is not pod and _is_unlike(pod, new))
+
+    def _again(self, new: Pod, shared: PlanningRound) -> _Fate:
+        """Return the fate of pods like *new*, which is the replacement of another one."""
+        number = self._numbers.setdefault(new.cls, len(self.classes))
+        if number == len(self.classes):
+            self.classes.append(new.cls)
+        blockers = (*shared.replacements.blockers((new,)), *shared.gangs.unbindable((new,)))
+        return _Fate(number, unbound=blockers[-1].detail if blockers else "")
+
+
+class Lost:
+    """The pods of the nodes that are lost together. Their *classes* have the numbers of the pods on each node."""
+
+    def __init__(self, on_nodes: Sequence[Displaced], classes: Sequence[PodClass]) -> None:
+        self._on_nodes = on_nodes
+        self.not_recreated = tuple(sorted(chain.from_iterable(each.not_recreated for each in on_nodes)))
+        self.bound = tuple(chain.from_iterable(each.bound for each in on_nodes))
+        self.unlike = any(each.unlike for each in on_nodes)
+        numbers = np.fromiter(chain.from_iterable(each.numbers for each in on_nodes), np.intp)
+        present, counts = np.unique(numbers, return_counts=True)
+        #: By class: the number of its pods.
+        self.by_class = dict(zip(map(classes.__getitem__, present.tolist()), counts.tolist(), strict=True))
+        self.number = len(numbers)
+        self.with_ports = sum(count for pod, count in self.by_class.items() if pod.ports)
+
+    @cached_property
+    def pods(self) -> tuple[Pod, ...]:
+        """All pods."""
+        return tuple(chain.from_iterable(each.pods for each in self._on_nodes))
+
+
+def _remembered(pod: Pod, known: dict[_Alike, _Fate], judge: Callable[[Pod], _Fate]) -> _Fate:
+    """Return the fate that is *known* of pods like *pod*, or else *judge* it.
+
+    Annotations, and the name of a pod of a StatefulSet, may matter for a single pod.
+    """
+    owner = pod.owner
+    if pod.annotations or (owner is not None and owner.kind == "StatefulSet"):
+        return judge(pod)
+    alike = pod.cls, owner, pod.assigned, min(pod.generation, _EDITED)
+    if (fate := known.get(alike)) is None:
+        fate = known[alike] = judge(pod)
+    return fate
+
+
+def _empty_nodes(shared: PlanningRound) -> Iterator[str]:
+    table, pods_on = shared.snapshot.nodes, shared.snapshot.pods_on
+    for name in shared.groups.on_demand:
+        node = table.nodes[table.row[name]]
+        if node is not None and not keeps_pods(pods_on[name].values()):
+            control_plane = name in shared.groups.control_plane
+            if not node_blockers(node, shared.policy, shared.circumstances, empty=True, control_plane=control_plane):
+                yield name
+
+
+def _is_unlike(pod: Pod, new: Pod) -> bool:
+    """Return whether the replacement differs from *pod* in what concerns other pods."""
+    spec, before = new.cls.spec, pod.cls.spec
+    rules = spec.affinity, spec.topology_spread_constraints
+    return new.cls.labels != pod.cls.labels or rules != (before.affinity, before.topology_spread_constraints)
