@@ -1,11 +1,11 @@
 """Pod classes: the properties that equally scheduled pods share, and the keys by which equal pods are found."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Raw
-from msgspec.structs import astuple, replace
+from msgspec.structs import astuple
 
 from predicates.objects import (
     Claim,
@@ -18,7 +18,6 @@ from predicates.objects import (
     PodObject,
     PodSpec,
     Volume,
-    Wire,
 )
 from predicates.requests import RESIZE_PENDING, loads, new_load
 
@@ -134,11 +133,11 @@ _TERMINATING: Final = Raw(b"true")
 _END: Final = Raw(b"]")  #: a separator: no JSON value starts like this
 
 
-class _RawObject(Wire, frozen=True, omit_defaults=True):
-    """Part of a pod. Fields that no code reads are left out."""
+class _RawObject(msgspec.Struct, gc=False, rename="camel", kw_only=True, omit_defaults=True):
+    """Part of a pod. Fields that no code reads are left out. Mutable: see :func:`split`."""
 
 
-class RawContainer(_RawObject, frozen=True):
+class RawContainer(_RawObject):
     """A container, without fields that cannot affect scheduling."""
 
     name: Raw = _ABSENT
@@ -151,7 +150,7 @@ class RawContainer(_RawObject, frozen=True):
     volume_mounts: Raw = _ABSENT  #: only those with options determine the class: see :func:`class_key`
 
 
-class RawVolume(_RawObject, frozen=True):
+class RawVolume(_RawObject):
     """A volume. The last four fields identify volumes of types that no code reads, which do not affect the class."""
 
     name: Raw = _ABSENT
@@ -174,7 +173,7 @@ class RawVolume(_RawObject, frozen=True):
     downward_api: Empty | None = msgspec.field(default=None, name="downwardAPI")
 
 
-class RawSpec(_RawObject, frozen=True):
+class RawSpec(_RawObject):
     node_name: str = ""
     containers: list[RawContainer] = []
     init_containers: list[RawContainer] = []
@@ -205,7 +204,7 @@ class RawSpec(_RawObject, frozen=True):
     host_ipc: Raw = msgspec.field(default=_ABSENT, name="hostIPC")
 
 
-class RawMeta(_RawObject, frozen=True):
+class RawMeta(_RawObject):
     name: str = ""
     namespace: Raw = _ABSENT
     uid: str = ""
@@ -218,14 +217,14 @@ class RawMeta(_RawObject, frozen=True):
     deletion_timestamp: str | None = None
 
 
-class RawContainerStatus(_RawObject, frozen=True):
+class RawContainerStatus(_RawObject):
     name: Raw = _ABSENT
     resources: Raw = _ABSENT
     allocated_resources: Raw = _ABSENT
     restart_count: int = 0
 
 
-class RawStatus(_RawObject, frozen=True):
+class RawStatus(_RawObject):
     phase: str = ""
     nominated_node_name: str = ""
     conditions: list[Condition] = []
@@ -236,10 +235,10 @@ class RawStatus(_RawObject, frozen=True):
     start_time: str | None = None
 
 
-class RawPod(_RawObject, frozen=True):
+class RawPod(_RawObject):
     metadata: RawMeta
-    spec: RawSpec = RawSpec()
-    status: RawStatus = RawStatus()
+    spec: RawSpec = msgspec.field(default_factory=RawSpec)
+    status: RawStatus = msgspec.field(default_factory=RawStatus)
 
 
 #: Created on import: concurrent first use of a msgspec type can crash the process.
@@ -248,7 +247,6 @@ _LABELS: Final = msgspec.json.Decoder(dict[str, str])
 
 #: In the managed fields of a pod: the field ``spec.nodeName``. Each field is a key with this prefix.
 _NODE_NAME: Final = b'"f:nodeName"'
-_SETS_NODE_NAME: Final = Raw(b'[{"fieldsV1":{"f:spec":{"f:nodeName":{}}}}]')
 
 #: Raw volume mounts without this text have no options.
 _MOUNT_OPTIONS: Final = b'"bindMountOptions"'
@@ -259,26 +257,59 @@ _ON_FAILURE: Final = b'"OnFailure"'
 BOUND_PREFIX: Final = b"topology.kubernetes.io"
 
 
-#: The types of the conditions that :func:`predicates.wire.conditions` and :mod:`predicates.requests` read.
-READ_CONDITIONS: Final = frozenset({"Ready", "PodScheduled", RESIZE_PENDING, "DisruptionTarget"})
+def conditions(pod_conditions: Iterable[Condition]) -> tuple[bool, str | None, str | None, str | None, bool]:
+    """Return (ready, ready since, unschedulable since, resize reason, preempted) of a pod.
+
+    ``ready`` is False only if there is a Ready condition that is not True. The times are the last transitions of the
+    Ready condition and of PodScheduled with reason Unschedulable, or None. The resize reason is that of
+    PodResizePending, or None. ``preempted`` is whether DisruptionTarget has the reason PreemptionByScheduler
+    (``pkg/scheduler/framework/preemption/executor.go``).
+    """
+    ready, ready_since, unschedulable_since, resize, preempted = True, None, None, None, False
+    for condition in pod_conditions:
+        kind = condition.type
+        if kind == "Ready":
+            ready = condition.status == "True"
+            ready_since = condition.last_transition_time if ready else None
+        elif kind == "PodScheduled":
+            if condition.status == "False" and condition.reason == "Unschedulable":
+                unschedulable_since = condition.last_transition_time or ""
+        elif kind == RESIZE_PENDING and resize is None:
+            resize = condition.reason
+        elif kind == "DisruptionTarget":
+            preempted = condition.status == "True" and condition.reason == "PreemptionByScheduler"
+    return ready, ready_since, unschedulable_since, resize, preempted
 
 
-def reduced(pod: bytes) -> bytes:
-    """Return the JSON of *pod* without the fields that no code reads. Raises msgspec.MsgspecError."""
-    fields = RAW_PODS.decode(pod)
-    if fields.metadata.managed_fields is not _ABSENT:
-        managed = _SETS_NODE_NAME if sets_node_name(fields.metadata) else _ABSENT
-        fields = replace(fields, metadata=replace(fields.metadata, managed_fields=managed))
-    for containers in (fields.spec.containers, fields.spec.init_containers):
-        for index, container in enumerate(containers):
-            if container.volume_mounts is not _ABSENT and not _has_options(container):
-                containers[index] = replace(container, volume_mounts=_ABSENT)
-    conditions = fields.status.conditions
-    conditions[:] = [condition for condition in conditions if condition.type in READ_CONDITIONS]
-    return msgspec.json.encode(fields)
+#: Prefixes of the pod annotations that are read; all others are dropped.
+POD_ANNOTATIONS: Final = (
+    "autoscaling.cast.ai/removal-disabled",
+    "cluster-autoscaler.kubernetes.io/",
+    "karpenter.sh/",
+    "batch.kubernetes.io/job-index-failure-count",
+    "controller.kubernetes.io/pod-deletion-cost",
+    "descheduler.alpha.kubernetes.io/prefer-no-eviction",
+    "gang.scheduling.koordinator.sh/",
+    "kueue.x-k8s.io/pod-group-",
+    "leaderworkerset.sigs.k8s.io/size",
+    "scheduling.k8s.io/group-name",
+    "scheduling.volcano.sh/group-name",
+    "kubernetes.io/config.mirror",
+    "spot-rescheduler/",
+    "vpaUpdates",
+)
+
+#: Shared by pods without annotations that are read.
+NO_ANNOTATIONS: Final[Mapping[str, str]] = {}
 
 
-def sets_node_name(meta: RawMeta) -> bool:
+def pod_annotations(annotations: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the pod *annotations* that are read. Pods without any share one empty mapping."""
+    read = {key: value for key, value in annotations.items() if key.startswith(POD_ANNOTATIONS)}
+    return read or NO_ANNOTATIONS
+
+
+def _sets_node_name(meta: RawMeta) -> bool:
     """Return whether a client manages the field ``spec.nodeName``: it created the pod for this node.
 
     The binding of a pod by a scheduler writes the field without managing it (``pkg/registry/core/pod/storage``).
@@ -298,51 +329,160 @@ def split_labels(raw: bytes) -> tuple[bytes, LabelPairs]:
     return (msgspec.json.encode(own) if own else b""), added
 
 
-def class_key(meta: RawMeta, labels: bytes, spec: RawSpec) -> bytes:
-    """Return the key of the class, which has these raw *labels*.
+def class_key(text: bytes) -> bytes:
+    """Return the key of the class of the pods with this shared *text*. It leaves out owners and the status.
 
     Parts are separated by NUL, which cannot occur in JSON.
     """
+    pod = RAW_PODS.decode(text)
+    meta, spec = pod.metadata, pod.spec
     terminating = _ABSENT if meta.deletion_timestamp is None else _TERMINATING
-    parts: list[Raw | bytes] = [meta.namespace, labels, terminating]
+    parts: list[Raw | bytes] = [meta.namespace, meta.labels, terminating]
     parts += astuple(spec)[4:]
-    needs_name = spec.resource_claims is not _ABSENT
-    for volume in spec.volumes:
-        if volume.projected is volume.config_map is volume.secret is volume.downward_api is None:
-            parts += astuple(volume)[:-4]
-            needs_name = needs_name or volume.ephemeral is not _ABSENT
+    for volume in filter(_is_read, spec.volumes):
+        parts += astuple(volume)[:-4]
     for containers in (spec.containers, spec.init_containers):
         parts.append(_END)
         for container in containers:
-            fields: tuple[Raw, ...] = astuple(container)
-            # The names of mounted volumes differ between equal pods.
-            parts += fields if _has_options(container) else fields[:-1]
-    if needs_name:
-        # The name of a generic ephemeral volume's claim contains the pod name, and so do reasons about resource claims.
+            parts += astuple(container)
+    if _needs_name(spec):
         parts += (_END, msgspec.json.encode(meta.name))
     return b"\0".join(parts)
+
+
+def _is_read(volume: RawVolume) -> bool:
+    """Return whether *volume* is not of a type that no code reads."""
+    return volume.projected is volume.config_map is volume.secret is volume.downward_api is None
 
 
 def _has_options(container: RawContainer) -> bool:
     return container.volume_mounts is not _ABSENT and _MOUNT_OPTIONS in bytes(container.volume_mounts)
 
 
-def restarts(spec: RawSpec, status: RawStatus) -> int:
-    """Return the restarts of the pod's containers that count as failures of a Job."""
-    if bytes(spec.restart_policy) != _ON_FAILURE:
-        return 0
-    return sum(container.restart_count for container in (*status.init_container_statuses, *status.container_statuses))
+# A pod is split into the fields of its own and the JSON of the others, which equal pods share. So the cost of a list of
+# 150,000 pods is one scan of its bytes and one decode for each of a few thousand texts.
+
+#: Stands for the name of any node in a shared text.
+_BOUND: Final = "-"
+#: Stands for any time of deletion in a shared text.
+_DELETED: Final = ""
+#: The start of the name of the volume that the API server adds for the ServiceAccount's token. Random letters follow.
+_TOKEN: Final = b'"kube-api-access-'
+_ANY_TOKEN: Final = Raw(_TOKEN + b'"')
+
+#: Splits the raw labels of a bound pod, as :func:`split_labels` does.
+LabelSplitter: TypeAlias = Callable[[bytes], tuple[bytes, LabelPairs]]
 
 
-def own_key(meta: RawMeta, status: RawStatus, resize: str | None) -> bytes:
-    """Return the key of the pod's owner and of the resources in its status. Parts are separated as in the class key."""
-    parts: list[Raw | bytes] = [meta.owner_references, status.resources, status.allocated_resources]
-    for container in status.container_statuses:
-        parts += (container.name, container.resources, container.allocated_resources)
-    if status.init_container_statuses:
-        parts.append(_END)
-        for container in status.init_container_statuses:
-            parts += (container.name, container.resources, container.allocated_resources)
-    if resize is not None:
-        parts += (_END, msgspec.json.encode(resize))
-    return b"\0".join(parts)
+class Own(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """The fields of a :class:`Pod` that differ between equal pods."""
+
+    name: str
+    uid: str
+    node_name: str
+    added_labels: LabelPairs
+    annotations: Mapping[str, str]
+    phase: str
+    deletion_timestamp: str | None
+    creation_timestamp: str | None
+    start_time: str | None
+    ready: bool
+    ready_since: str | None
+    unschedulable_since: str | None
+    nominated_node_name: str
+    restarts: int  #: 0 unless they count as failures of a Job
+    preempted: bool
+    assigned: bool
+    generation: int
+
+
+def split(raw: bytes | Raw | memoryview, labels_of: LabelSplitter) -> tuple[Own, bytes]:
+    """Split the JSON of a pod into its own fields, and the JSON of a pod with the fields that equal pods share.
+
+    Fields that no code reads are in neither. Raises msgspec.MsgspecError.
+    """
+    pod = RAW_PODS.decode(raw)
+    meta, spec, status = pod.metadata, pod.spec, pod.status
+    added: LabelPairs = ()
+    if spec.node_name and BOUND_PREFIX in bytes(meta.labels):
+        labels, added = labels_of(bytes(meta.labels))
+        meta.labels = Raw(labels) if labels else _ABSENT
+    ready, ready_since, unschedulable_since, resize, preempted = conditions(status.conditions)
+    restarts = _take_restarts(status)
+    own = Own(
+        meta.name,
+        meta.uid,
+        spec.node_name,
+        added,
+        pod_annotations(meta.annotations),
+        status.phase,
+        meta.deletion_timestamp,
+        meta.creation_timestamp,
+        status.start_time,
+        ready,
+        ready_since,
+        unschedulable_since,
+        "" if spec.node_name else status.nominated_node_name,
+        restarts if restarts and bytes(spec.restart_policy) == _ON_FAILURE else 0,
+        preempted,
+        _sets_node_name(meta),
+        meta.generation,
+    )
+    _blank_meta(meta, named=_needs_name(spec))
+    _blank_spec(spec)
+    _blank_status(status, resize)
+    return own, msgspec.json.encode(pod)
+
+
+def rejoined(own: Own, text: bytes) -> bytes:
+    """Return JSON of the pod that was split into *own* and *text*, with its name, node and phase, for an error."""
+    pod = RAW_PODS.decode(text)
+    pod.metadata.name, pod.spec.node_name, pod.status.phase = own.name, own.node_name, own.phase
+    return msgspec.json.encode(pod)
+
+
+def _needs_name(spec: RawSpec) -> bool:
+    """Return whether the class depends on the pod's name.
+
+    The name of a generic ephemeral volume's claim contains it, and so do reasons about resource claims.
+    """
+    return spec.resource_claims is not _ABSENT or any(volume.ephemeral is not _ABSENT for volume in spec.volumes)
+
+
+def _blank_meta(meta: RawMeta, *, named: bool) -> None:
+    if not named:
+        meta.name = ""
+    meta.uid, meta.annotations, meta.generation, meta.managed_fields = "", {}, 0, _ABSENT
+    meta.creation_timestamp = None
+    if meta.deletion_timestamp is not None:
+        meta.deletion_timestamp = _DELETED
+
+
+def _blank_spec(spec: RawSpec) -> None:
+    if spec.node_name:
+        spec.node_name = _BOUND
+    for volume in spec.volumes:
+        if volume.projected is not None and bytes(volume.name).startswith(_TOKEN):
+            volume.name = _ANY_TOKEN
+    for containers in (spec.containers, spec.init_containers):
+        for container in containers:
+            # The names of mounted volumes differ between equal pods.
+            if container.volume_mounts is not _ABSENT and not _has_options(container):
+                container.volume_mounts = _ABSENT
+
+
+def _blank_status(status: RawStatus, resize: str | None) -> None:
+    status.phase = status.nominated_node_name = ""
+    status.start_time = None
+    status.conditions = [] if resize is None else [Condition(type=RESIZE_PENDING, reason=resize)]
+
+
+def _take_restarts(status: RawStatus) -> int:
+    """Return the restarts of all containers, and remove them from *status*."""
+    restarts = 0
+    for containers in (status.container_statuses, status.init_container_statuses):
+        for container in containers:
+            if container.restart_count:
+                restarts += container.restart_count
+                container.restart_count = 0
+    return restarts

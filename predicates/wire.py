@@ -1,11 +1,12 @@
 """Decodes objects from the JSON of the API server or of ``kubectl get -o json``."""
 
 import contextlib
+import hashlib
 import json
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import Raw, inspect
@@ -13,47 +14,21 @@ from msgspec import Raw, inspect
 from predicates import objects as api
 from predicates.objects import Object, OwnerReference, Pod, PodClass, PodObject, Unreadable, pod_node_name
 from predicates.pod_classes import (
-    BOUND_PREFIX,
-    RAW_PODS,
+    NO_ANNOTATIONS,
     LabelPairs,
+    Own,
     PodAmounts,
     class_key,
-    own_key,
     pod_amounts,
     pod_class,
+    rejoined,
     resource_fields,
-    restarts,
-    sets_node_name,
+    split,
     split_labels,
 )
 from predicates.quantity import QuantityError
-from predicates.requests import RESIZE_PENDING, parsed
+from predicates.requests import parsed
 from predicates.texts import shown
-
-
-def conditions(pod_conditions: Iterable[api.Condition]) -> tuple[bool, str | None, str | None, str | None, bool]:
-    """Return (ready, ready since, unschedulable since, resize reason, preempted) of a pod.
-
-    ``ready`` is False only if there is a Ready condition that is not True. The times are the last transitions of the
-    Ready condition and of PodScheduled with reason Unschedulable, or None. The resize reason is that of
-    PodResizePending, or None. ``preempted`` is whether DisruptionTarget has the reason PreemptionByScheduler
-    (``pkg/scheduler/framework/preemption/executor.go``).
-    """
-    ready, ready_since, unschedulable_since, resize, preempted = True, None, None, None, False
-    for condition in pod_conditions:
-        kind = condition.type
-        if kind == "Ready":
-            ready = condition.status == "True"
-            ready_since = condition.last_transition_time if ready else None
-        elif kind == "PodScheduled":
-            if condition.status == "False" and condition.reason == "Unschedulable":
-                unschedulable_since = condition.last_transition_time or ""
-        elif kind == RESIZE_PENDING and resize is None:
-            resize = condition.reason
-        elif kind == "DisruptionTarget":
-            preempted = condition.status == "True" and condition.reason == "PreemptionByScheduler"
-    return ready, ready_since, unschedulable_since, resize, preempted
-
 
 # Removes nulls from JSON as Go decodes them: a null field is unset; a null list item or map value is a zero value.
 
@@ -103,28 +78,6 @@ def _matching_type(info: inspect.Type, value: Any) -> inspect.Type:
     return next((member for member in info.types if isinstance(member, parts)), info)
 
 
-# Pods are decoded in two steps. First, the raw bytes of the fields that determine the pod class are extracted and used
-# as its key. Only the first pod of each class is decoded completely. So the cost of a list of 150,000 pods is one scan
-# of its bytes and one decode for each of a few thousand classes, and pods of a class share one object.
-
-#: Prefixes of the pod annotations that are read; all others are dropped.
-POD_ANNOTATIONS: Final = (
-    "autoscaling.cast.ai/removal-disabled",
-    "cluster-autoscaler.kubernetes.io/",
-    "karpenter.sh/",
-    "batch.kubernetes.io/job-index-failure-count",
-    "controller.kubernetes.io/pod-deletion-cost",
-    "descheduler.alpha.kubernetes.io/prefer-no-eviction",
-    "gang.scheduling.koordinator.sh/",
-    "kueue.x-k8s.io/pod-group-",
-    "leaderworkerset.sigs.k8s.io/size",
-    "scheduling.k8s.io/group-name",
-    "scheduling.volcano.sh/group-name",
-    "kubernetes.io/config.mirror",
-    "spot-rescheduler/",
-    "vpaUpdates",
-)
-
 KINDS: Final[Mapping[str, type[Object]]] = {
     kind.__name__: kind
     for kind in (
@@ -168,8 +121,6 @@ FILE_KINDS: Final[Mapping[str, type[Object]]] = {
     "ServerVersion": api.ServerVersion,
 }
 
-_NO_ANNOTATIONS: Final[Mapping[str, str]] = {}
-
 _METADATA: Final = re.compile(r'"metadata"\s*:\s*')
 
 #: The quantities of each kind that filters parse later. They are validated on decoding, so errors name the object.
@@ -194,9 +145,6 @@ _DECODERS: Final = {name: msgspec.json.Decoder(kind) for name, kind in FILE_KIND
 _PODS: Final = msgspec.json.Decoder(PodObject)
 
 
-_Raw = TypeVar("_Raw", bound=Hashable)
-
-
 class Shared(NamedTuple):
     """The parts of a pod that are shared with other pods."""
 
@@ -213,26 +161,28 @@ class Interner:
     """
 
     def __init__(self) -> None:
-        self._classes: dict[Hashable, PodClass] = {}
-        self._shared: dict[Hashable, Shared] = {}
+        self._classes: dict[bytes, PodClass] = {}
+        self._shared: dict[bytes, Shared] = {}
         self._amounts: dict[bytes, PodAmounts] = {}
         self._strings: dict[str, str] = {}
-        self._labels: dict[Hashable, tuple[Any, LabelPairs]] = {}
+        self._labels: dict[bytes, tuple[bytes, LabelPairs]] = {}
 
-    def shared(self, key: Hashable, own: Hashable, decode: Callable[[], PodObject]) -> Shared:
-        """Return the shared parts of a pod.
+    def shared(self, text: bytes) -> Shared:
+        """Return what the pods with this shared *text* (see :func:`split`) have in common. It is decoded if it is new.
 
-        *key* identifies the class; *own* identifies owners and resources in the status. *decode* returns the complete
-        pod; it is called if this combination is new.
+        Raises the errors of decoding.
         """
-        if (shared := self._shared.get((key, own))) is None:
-            shared = self._shared[key, own] = self._intern(key, decode())
+        if (shared := self._shared.get(text)) is None:
+            shared = self._shared[text] = self._intern(text)
         return shared
 
-    def _intern(self, key: Hashable, pod: PodObject) -> Shared:
+    def _intern(self, text: bytes) -> Shared:
+        pod = _PODS.decode(text)
         fields = resource_fields(pod)
         if (amounts := self._amounts.get(fields)) is None:
             amounts = self._amounts[fields] = pod_amounts(pod)
+        # Keys are as long as the texts, and looked up once for each text, so only their digests are kept.
+        key = hashlib.sha256(class_key(text)).digest()
         if (cls := self._classes.get(key)) is None:
             cls = self._classes[key] = pod_class(pod, amounts)
         loads = amounts.loads if any(load != amounts.new for load in amounts.loads) else ()
@@ -244,13 +194,10 @@ class Interner:
         """Return the interned copy of *text*; used for node names and phases."""
         return self._strings.setdefault(text, text)
 
-    def labels(self, raw: _Raw, split: Callable[[_Raw], tuple[_Raw, LabelPairs]]) -> tuple[_Raw, LabelPairs]:
-        """Split the *raw* labels of a bound pod into its own labels and the labels that the API server added.
-
-        *split* computes the result; it is called if these labels are new.
-        """
+    def labels(self, raw: bytes) -> tuple[bytes, LabelPairs]:
+        """Split *raw* labels as :func:`split_labels` does. The result is kept."""
         if (labels := self._labels.get(raw)) is None:
-            labels = self._labels[raw] = split(raw)
+            labels = self._labels[raw] = split_labels(raw)
         return labels
 
     def forget(self, used: set[PodClass]) -> None:
@@ -263,6 +210,10 @@ class Interner:
 
     def __len__(self) -> int:
         return len(self._classes)
+
+
+#: Raised for an object that cannot be decoded.
+_ERRORS: Final = (msgspec.MsgspecError, QuantityError, UnicodeDecodeError, RecursionError)
 
 
 class Decoder:
@@ -279,7 +230,7 @@ class Decoder:
             except msgspec.ValidationError:
                 # The cause can be nulls where the API writes none. They are rare, so they are removed only now.
                 return self._decode(kind, self._without_nulls(kind, raw))
-        except (msgspec.MsgspecError, QuantityError, UnicodeDecodeError, RecursionError) as error:
+        except _ERRORS as error:
             raise WireError(unreadable(kind, raw, str(error))) from error
 
     def _without_nulls(self, kind: str, raw: bytes | Raw | memoryview) -> bytes:
@@ -295,46 +246,65 @@ class Decoder:
         return obj
 
     def _pod(self, raw: bytes | Raw | memoryview) -> Pod:
-        fields = RAW_PODS.decode(raw)
-        meta, spec, status = fields.metadata, fields.spec, fields.status
-        ready, ready_since, unschedulable_since, resize, preempted = conditions(status.conditions)
-        own = own_key(meta, status, resize)
-        labels: bytes = bytes(meta.labels)
-        added: LabelPairs = ()
-        if spec.node_name and BOUND_PREFIX in labels:
-            labels, added = self._interner.labels(labels, split_labels)
-        key = class_key(meta, labels, spec)
-        cls, loads, owner, owner_fault = self._interner.shared(key, own, lambda: _PODS.decode(raw))
+        own, text = split(raw, self._interner.labels)
+        return self.joined(own, self._interner.shared(text))
+
+    def shared(self, text: bytes) -> Shared:
+        """Return what the pods with this shared *text* have in common. Raises :data:`_ERRORS`."""
+        try:
+            return self._interner.shared(text)
+        except msgspec.ValidationError:
+            return self._interner.shared(self._without_nulls("Pod", text))
+
+    def joined(self, own: Own, shared: Shared) -> Pod:
+        """Return the pod that was split into *own* and *shared*."""
         return Pod(
-            namespace=cls.namespace,
-            name=meta.name,
-            uid=meta.uid,
-            node_name=self._interner.string(spec.node_name),
-            cls=cls,
-            added_labels=added,
-            loads=loads,
-            owner=owner,
-            owner_fault=owner_fault,
-            annotations=pod_annotations(meta.annotations),
-            phase=self._interner.string(status.phase),
-            deletion_timestamp=meta.deletion_timestamp,
-            creation_timestamp=meta.creation_timestamp,
-            start_time=status.start_time,
-            ready=ready,
-            ready_since=ready_since,
-            unschedulable_since=unschedulable_since,
-            nominated_node_name="" if spec.node_name else status.nominated_node_name,
-            restarts=restarts(spec, status),
-            preempted=preempted,
-            assigned=sets_node_name(meta),
-            generation=meta.generation,
+            namespace=shared.cls.namespace,
+            name=own.name,
+            uid=own.uid,
+            node_name=self._interner.string(own.node_name),
+            cls=shared.cls,
+            added_labels=own.added_labels,
+            loads=shared.loads,
+            owner=shared.owner,
+            owner_fault=shared.owner_fault,
+            annotations=own.annotations or NO_ANNOTATIONS,
+            phase=self._interner.string(own.phase),
+            deletion_timestamp=own.deletion_timestamp,
+            creation_timestamp=own.creation_timestamp,
+            start_time=own.start_time,
+            ready=own.ready,
+            ready_since=own.ready_since,
+            unschedulable_since=own.unschedulable_since,
+            nominated_node_name=own.nominated_node_name,
+            restarts=own.restarts,
+            preempted=own.preempted,
+            assigned=own.assigned,
+            generation=own.generation,
         )
 
 
-def pod_annotations(annotations: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the pod *annotations* that are read. Pods without any share one empty mapping."""
-    read = {key: value for key, value in annotations.items() if key.startswith(POD_ANNOTATIONS)}
-    return read or _NO_ANNOTATIONS
+class SplitPods:
+    """Decodes pods that another process has split. Each shared text is added once, and has a number from then on."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
+        self._groups: list[Shared | tuple[bytes, str]] = []  #: by number; the text and the error if it is invalid
+
+    def add(self, text: bytes) -> None:
+        """Give *text* the next number."""
+        try:
+            self._groups.append(self._decoder.shared(text))
+        except _ERRORS as error:
+            self._groups.append((text, str(error)))
+
+    def pod(self, own: Own, number: int) -> Pod:
+        """Return the pod that was split into *own* and the text with this *number*. Raises :class:`WireError`."""
+        group = self._groups[number]
+        if isinstance(group, Shared):
+            return self._decoder.joined(own, group)
+        text, error = group
+        raise WireError(unreadable("Pod", rejoined(own, text), error))
 
 
 def unreadable(kind: str, raw: bytes | Raw | memoryview, error: str) -> Unreadable:

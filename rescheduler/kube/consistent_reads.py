@@ -11,8 +11,8 @@ import msgspec
 from msgspec import Raw
 
 from predicates.objects import Node, Object, Pod, PodDisruptionBudget, Wire
-from predicates.pod_classes import RAW_PODS
-from predicates.wire import FILE_KINDS, Decoder, Interner, WireError, pod_annotations, unreadable, without_nulls
+from predicates.pod_classes import RAW_PODS, pod_annotations
+from predicates.wire import FILE_KINDS, Decoder, Interner, WireError, unreadable, without_nulls
 from rescheduler.clock import Clock
 from rescheduler.errors import Forbidden, InputError, NotFound
 from rescheduler.kube import unwatched

@@ -10,6 +10,7 @@ parsing it.
 """
 
 import re
+import sys
 from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Final, TypeAlias
 
@@ -65,18 +66,41 @@ def wrong_kind(kind: str) -> ListError:
     return ListError(f"expected kind List, as kubectl get -o json prints, got {kind or 'no kind'!r}")
 
 
+class PartEnd(Exception):
+    """The next item is the first one of another process's part."""
+
+
+class Part:
+    """The items of a text that one process passes on: all, unless a subclass says otherwise."""
+
+    asks_from = sys.maxsize  #: the position in bytes from which :meth:`at_item` is called
+
+    def at_item(self, position: int, inherited: str | None) -> int:  # noqa: ARG002
+        """Return the position from which the next item is searched; it starts at *position*.
+
+        It is in a list that is not in an array, and *inherited* is the kind of its items. Raises PartEnd.
+        """
+        return position
+
+    def begins(self, position: int, inherited: str | None) -> None:
+        """Note that an item seems to start at *position*, the first one after the position that was asked for."""
+
+
+_ALL: Final = Part()
+
+
 class _ItemKind(msgspec.Struct):
     kind: str = ""
 
 
-def each(chunks: Iterable[bytes], kinds: Container[str], on_item: OnItem, on_error: OnError) -> None:
+def each(chunks: Iterable[bytes], kinds: Container[str], on_item: OnItem, on_error: OnError, part: Part = _ALL) -> None:
     """Pass every item of one of *kinds* to *on_item*. *chunks* are the text in UTF-8, split at any position.
 
     An error that *on_item* raises is passed to *on_error*, and parsing continues with the next item. In a list as
     returned by the API (``PodList``), the kind of the items is derived from the kind of the list. Raises
-    :class:`ListError`, and whatever *on_error* raises.
+    :class:`ListError`, and whatever *on_error* raises; PartEnd if *part* does.
     """
-    _Lists(_Text(chunks), Items(kinds, on_item, on_error)).read()
+    _Lists(_Text(chunks, part), Items(kinds, on_item, on_error)).read()
 
 
 class Items:
@@ -147,6 +171,11 @@ class Items:
         if not kind.endswith("List"):
             self.take(item, kind)
 
+    @property
+    def has_waiting(self) -> bool:
+        """Whether there are items that wait for the kind of their list."""
+        return bool(self._waiting)
+
     def kind(self, item: bytes) -> str:
         """Return the kind that *item* states, or ""."""
         head, kind = self._head
@@ -174,8 +203,9 @@ class Items:
 class _Text:
     """The text that was read but not parsed yet."""
 
-    def __init__(self, chunks: Iterable[bytes]) -> None:
+    def __init__(self, chunks: Iterable[bytes], part: Part) -> None:
         self._chunks = iter(chunks)
+        self._part = part
         self._passed = 0  #: length of the text that was dropped, in bytes
         self._text = b""
         self._at = 0
@@ -205,8 +235,11 @@ class _Text:
         self._at += length
         return self._text[self._at - length : self._at].rstrip()
 
-    def cut(self, items: Items, inherited: str | None) -> bool:
-        """Pass on items that are separated like the first one for as long as possible. Return whether any were."""
+    def cut(self, items: Items, inherited: str | None, *, in_parts: bool) -> bool:
+        """Pass on items that are separated like the first one for as long as possible. Return whether any were.
+
+        *in_parts* is whether a part may begin and end here.
+        """
         if (first := _FIRST.match(self._text, self._at)) is None:
             return False
         self._at = first.start(2)
@@ -218,10 +251,29 @@ class _Text:
                 self._text[self._at : end + 1], inherited
             ):
                 self._at = searched = end + len(gap)
+                if in_parts and self._at >= self._part.asks_from - self._passed and not items.has_waiting:
+                    searched = self._ask(gap, separator, inherited)
             left = self._left
             if end >= 0 or left > LONGEST or not self._more(left // 2):
                 return items.number > before
             searched = max(0, left - len(separator) + 1)
+
+    def _ask(self, gap: bytes, separator: bytes, inherited: str | None) -> int:
+        """Ask the part where to go on, and go there. Return the position in the text that is kept."""
+        position = self._passed + self._at
+        if (onward := self._part.at_item(position, inherited)) > position:
+            while self._passed + len(self._text) < onward:
+                self._at = len(self._text)
+                if not self._more():
+                    raise self.error(_TRUNCATED)
+            self._at = onward - self._passed
+            while (end := self._text.find(separator, self._at)) < 0:
+                self._at = max(self._at, len(self._text) - len(separator) + 1)
+                if not self._more():
+                    raise self.error(_TRUNCATED)
+            self._at = end + len(gap)
+            self._part.begins(self._passed + self._at, inherited)
+        return self._at
 
     def error(self, reason: str) -> ListError:
         """Return the error for *reason*. The position in it, if any, is counted from here."""
@@ -280,14 +332,14 @@ class _Lists:
     def _value(self, depth: int) -> None:
         first = self._text.space()
         if first == b"{":
-            self._object()
+            self._object(in_parts=not depth)
         elif first == b"[" and depth < _DEEPEST:
             for _ in self._sequence(None):
                 self._value(depth + 1)
         else:
             raise self._text.unexpected("'{'")
 
-    def _object(self) -> None:
+    def _object(self, *, in_parts: bool) -> None:
         """Read a list or another object: the kind may follow the items."""
         kind: str | None = None
         members: list[bytes] = []
@@ -297,7 +349,7 @@ class _Lists:
                 if items:
                     raise ListError("expected a JSON object of kind List with one items field, got two")
                 items = True
-                self._list(kind)
+                self._list(kind, in_parts=in_parts)
                 continue
             value = self._text.value()
             no_array = no_array or (key == b'"items"' and value != b"null")
@@ -314,9 +366,9 @@ class _Lists:
         else:
             self._items.take_object(kind or "", b"{%b}" % b",".join(members))
 
-    def _list(self, kind: str | None) -> None:
+    def _list(self, kind: str | None, *, in_parts: bool) -> None:
         inherited = None if kind is None else kind.removesuffix("List")
-        for _ in self._sequence(inherited):
+        for _ in self._sequence(inherited, in_parts=in_parts):
             self._items.take(self._text.value(), inherited)
 
     def _keys(self) -> Iterator[bytes]:
@@ -338,14 +390,14 @@ class _Lists:
             if self._ends(b"}"):
                 return
 
-    def _sequence(self, inherited: str | None) -> Iterator[None]:
+    def _sequence(self, inherited: str | None, *, in_parts: bool = False) -> Iterator[None]:
         """Yield before each value of the array that starts here, except those that can be cut out, for the caller."""
         text = self._text
         text.skip()
         self._items.number, fruitless, first = 0, 0, True
         while True:
             if fruitless < _FRUITLESS:
-                fruitless += not text.cut(self._items, inherited)
+                fruitless += not text.cut(self._items, inherited, in_parts=in_parts)
             if text.space() == b"]" and first and not self._items.number:
                 text.skip()
                 return

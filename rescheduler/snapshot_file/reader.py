@@ -10,7 +10,7 @@ from typing import Final
 from predicates.objects import Object, Pod, PodClass, PodDisruptionBudget, ServerVersion, Unreadable
 from predicates.snapshot import Snapshot, key_of
 from predicates.versions import parse_minor
-from predicates.wire import FILE_KINDS, Decoder, Interner, WireError, unreadable
+from predicates.wire import FILE_KINDS, Decoder, Interner, SplitPods, WireError, unreadable
 from rescheduler.errors import InputError
 from rescheduler.settings import Scheduling
 from rescheduler.snapshot_file import items, reduction, text
@@ -30,13 +30,9 @@ def read(path: str, scheduling: Scheduling = _UNKNOWN) -> Snapshot:
     """
     if reduction.is_worthwhile(path):
         with contextlib.suppress(reduction.ReductionError):
-            return _read_reduced(path, scheduling)
-    name = text.name_of(path)
+            return _read_by_two(path, scheduling)
     objects = _Objects(path)
-    try:
-        items.each(text.chunks(path), FILE_KINDS, objects.add, objects.add_error)
-    except ValueError as error:
-        raise InputError(f"{name}: {error}; {_ADVICE}") from error
+    objects.read(items.Part())
     return objects.snapshot(scheduling)
 
 
@@ -48,13 +44,20 @@ def version_in(snapshot: Snapshot) -> str:
     return ""
 
 
-def _read_reduced(path: str, scheduling: Scheduling) -> Snapshot:
+def _read_by_two(path: str, scheduling: Scheduling) -> Snapshot:
     objects = _Objects(path)
-    for kind, item in reduction.each(path):
-        try:
-            objects.add(kind, item)
-        except ValueError as error:
-            objects.add_error(error)
+    with reduction.SecondProcess(path) as second:
+        if second.middle:
+            try:
+                objects.read(reduction.FirstPart(second))
+                return objects.snapshot(scheduling)
+            except items.PartEnd:
+                pass
+        for item in second.items():
+            try:
+                objects.add_item(item)
+            except ValueError as error:
+                objects.add_error(error)
     return objects.snapshot(scheduling)
 
 
@@ -109,18 +112,43 @@ class _Objects:
     """Collects the objects of a file."""
 
     def __init__(self, path: str) -> None:
+        self._path = path
         self._file = text.name_of(path)
         self._memory = _Memory(path)
         self._decoder = Decoder(Interner())
+        self._split = SplitPods(self._decoder)
         self._by_kind: dict[str, dict[str, Object]] = {kind: {} for kind in FILE_KINDS}
         self._unreadable: dict[Unreadable, None] = {}
 
+    def read(self, part: items.Part) -> None:
+        """Add the items of this *part* of the file. Raises InputError, and PartEnd if the part ends before the file."""
+        try:
+            items.each(text.chunks(self._path), FILE_KINDS, self.add, self.add_error, part)
+        except ValueError as error:
+            raise InputError(f"{self._file}: {error}; {_ADVICE}") from error
+
     def add(self, kind: str, item: bytes) -> None:
-        if self._memory.is_too_much(len(item)):
-            raise InputError(f"{self._file}: its objects take far more memory than those of a cluster; {_ADVICE}")
+        self._check_memory(len(item))
         decoded = self._decoder.decode(kind, item)
         if not (decoded.name if isinstance(decoded, Pod) else decoded.metadata.name):
             raise WireError(unreadable(kind, item, "expected metadata.name"))
+        self._put(kind, decoded)
+
+    def add_item(self, item: reduction.Item) -> None:
+        """Add an item that the second process has read."""
+        if item.own is None:
+            self.add(item.kind, item.text)
+            return
+        self._check_memory(item.length)
+        if item.text:
+            self._split.add(item.text)
+        self._put(item.kind, self._split.pod(item.own, item.number))
+
+    def _check_memory(self, length: int) -> None:
+        if self._memory.is_too_much(length):
+            raise InputError(f"{self._file}: its objects take far more memory than those of a cluster; {_ADVICE}")
+
+    def _put(self, kind: str, decoded: Object) -> None:
         existing = self._by_kind[kind].setdefault(key_of(decoded), decoded)
         if existing is not decoded and existing != decoded:
             raise InputError(f"{self._file}: {kind} {key_of(decoded)} occurs twice, with different content")
@@ -131,6 +159,8 @@ class _Objects:
         self._unreadable[error.unreadable] = None
 
     def snapshot(self, scheduling: Scheduling) -> Snapshot:
+        """Return the snapshot of these objects. No object can be added afterwards."""
+        del self._decoder, self._split  # The snapshot takes the memory of the texts of all classes.
         snapshot = Snapshot()
         snapshot.replace_by_key("ServerVersion", self._by_kind.pop("ServerVersion"))
         snapshot.scheduler = scheduling.scheduler(version_in(snapshot))

@@ -24,7 +24,7 @@ def test_after_a_cleanup_only_unknown_classes_are_decoded(monkeypatch: pytest.Mo
     class RecordingDecoder:
         def decode(self, raw: bytes) -> PodObject:
             whole = original.decode(raw)
-            decoded.append(whole.metadata.name)
+            decoded.append(str(whole.spec.containers[0].resources.requests["cpu"]))
             return whole
 
     original = wire._PODS
@@ -33,4 +33,4 @@ def test_after_a_cleanup_only_unknown_classes_are_decoded(monkeypatch: pytest.Mo
     assert isinstance(after, Pod)
     assert isinstance(again, Pod)
     assert after.cls is before.cls
-    assert decoded == ["dropped"]
+    assert decoded == ["2"]

@@ -9,8 +9,8 @@ from typing import Final
 from predicates.csi import ZONE
 from predicates.indexes.domains import HOSTNAME
 from predicates.objects.api import CONTROL_PLANE_LABELS
+from predicates.pod_classes import POD_ANNOTATIONS
 from predicates.snapshot import DRAIN_TAINT, PLACEHOLDER
-from predicates.wire import POD_ANNOTATIONS
 from rescheduler.planning.controllers import JOB_CONTROLLER
 from rescheduler.planning.pending import ACTIVE_CAPACITY
 from rescheduler.planning.rules.candidates import DELETION_CANDIDATE

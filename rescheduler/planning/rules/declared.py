@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, overload
 
 from predicates.objects import Node, Pod, PodClass
-from predicates.wire import POD_ANNOTATIONS
+from predicates.pod_classes import POD_ANNOTATIONS
 from rescheduler.planning.outcome import Blocker
 from rescheduler.planning.policy import Now, Policy
 from rescheduler.planning.rules.gangs import Gangs
