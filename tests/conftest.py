@@ -48,7 +48,7 @@ os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(filter(None, _direct)
 #: The files that take longest, in this order. A worker runs a whole file, so long ones must not come last.
 _LONGEST = (
     *("test_interrupted_proxy", "test_trials", "test_least_privilege", "test_provider_room", "test_bad_days_memory"),
-    *("test_surge_disturbed", "test_faults_daemon", "test_service", "test_faults_proxy", "test_interrupted_daemon"),
+    *("test_surge_disturbed", "test_writes", "test_service", "test_interrupted_daemon"),
     *("test_interrupted_termination", "test_bad_days_machines", "test_room", "test_bad_days_changes", "test_daemon"),
     *("test_victims_leave", "test_bad_days_replacements", "test_churn", "test_observed", "test_broken"),
     *("test_faults_scale_down", "test_leadership", "test_intact", "test_least_privilege_liqo"),

@@ -6,12 +6,18 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from rescheduler.draining.actions import ANNOTATION
+
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
 @dataclass(frozen=True, slots=True)
 class ApiCall:
-    """A kind of call. Its `str` is used in rules and tables, such as `create pods/eviction (dry run)`."""
+    """A kind of call. Its `str` is used in rules and tables, such as `create pods/eviction (dry run)`.
+
+    *step* is what the write of a drain's mark says: `draining`, `owing` (debts are stored), `surging` (a rolling update
+    is stored), `removing`, or `release` (the mark is removed).
+    """
 
     verb: str  #: get, list, watch, create, update, patch, delete, deletecollection; the HTTP method for other servers
     resource: (
@@ -19,10 +25,17 @@ class ApiCall:
     )
     dry_run: bool = False
     selected_by: tuple[str, ...] = ()  #: fields that restrict a list or watch, such as `spec.nodeName`
+    step: str = ""
 
     def __str__(self) -> str:
         selected = f" by {','.join(self.selected_by)}" if self.selected_by else ""
-        return f"{self.verb} {self.resource}{selected}{' (dry run)' if self.dry_run else ''}"
+        step = "dry run" if self.dry_run else self.step
+        return f"{self.verb} {self.resource}{selected}{f' ({step})' if step else ''}"
+
+    @property
+    def of_pool(self) -> bool:
+        """Whether this is a call of a server other than kube-apiserver, whose verbs are HTTP methods."""
+        return self.verb.isupper()
 
     @property
     def writes(self) -> bool:
@@ -44,7 +57,8 @@ def kubernetes_call(method: str, target: str, body: bytes = b"") -> ApiCall:
         return ApiCall(method.lower(), split.path)
     if method != "GET":
         verb = "deletecollection" if method == "DELETE" and not name else _VERBS.get(method, method.lower())
-        return ApiCall(verb, resource, dry_run="dryRun" in query or _dry_run(resource, body))
+        dry_run = "dryRun" in query or _dry_run(resource, body)
+        return ApiCall(verb, resource, dry_run, step=_step(body) if (verb, resource) == ("patch", "nodes") else "")
     if query.get("watch", ["false"])[0] in ("true", "1"):
         verb = "watch"
     elif name:
@@ -95,3 +109,14 @@ def _dry_run(resource: str, body: bytes) -> bool:
     except (ValueError, AttributeError):
         return False
     return bool(options.get("dryRun"))
+
+
+def _step(patch: bytes) -> str:
+    """Return the step of a drain whose mark a merge patch of a Node sets or removes; "" if it does neither."""
+    try:
+        mark = json.loads(json.loads(patch)["metadata"]["annotations"][ANNOTATION] or "{}")
+    except (ValueError, KeyError, TypeError):
+        return ""
+    if mark.get("step") != "draining":
+        return str(mark.get("step", "release"))
+    return "surging" if "surge" in mark else "owing" if "debts" in mark else "draining"

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from devcluster.faults.injected import (
+    BUDGET,
     ChangedEvents,
     ExpiredToken,
     HalfBody,
@@ -36,14 +37,23 @@ def all_faults(
 ) -> dict[str, InjectedFault]:
     """Return all faults by their name in tables and on the command line; *stale* and *expired* belong to a proxy."""
     return {
+        "204-after": InjectedError(204, arrived=True),
+        "400": InjectedError(400),
         "401": InjectedError(401),
         "403": InjectedError(403),
+        "404": InjectedError(404),
         "409": InjectedError(409),
         "410": InjectedError(410),
         "429": InjectedError(429),
         "429-retry-after": InjectedError(429, seconds.retry_after),
+        "429-budget": InjectedError(429, cause=BUDGET),
         "500": InjectedError(500),
+        "500-after": InjectedError(500, arrived=True),
+        "502": InjectedError(502),
+        "502-after": InjectedError(502, arrived=True),
         "503": InjectedError(503),
+        "504": InjectedError(504),
+        "504-after": InjectedError(504, arrived=True),
         "reset-before": Reset(arrived=False),
         "reset-after": Reset(arrived=True),
         "half-body": HalfBody(),

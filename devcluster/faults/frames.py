@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 _REASONS: Final = {
+    400: "BadRequest",
     401: "Unauthorized",
     403: "Forbidden",
     404: "NotFound",
@@ -26,9 +27,11 @@ def whole_frames(chunks: Iterable[bytes]) -> Iterator[bytes]:
             buffer = buffer[end:]
 
 
-def status(code: int, message: str, retry_after: int | None = None) -> dict[str, Any]:
-    """Return the Status object of an error response."""
-    details = {"retryAfterSeconds": retry_after} if retry_after is not None else {}
+def status(code: int, message: str, retry_after: int | None = None, cause: str = "") -> dict[str, Any]:
+    """Return the Status object of an error response; *cause* is the reason of its only cause."""
+    details: dict[str, Any] = {"retryAfterSeconds": retry_after} if retry_after is not None else {}
+    if cause:
+        details["causes"] = [{"reason": cause, "message": message}]
     return {
         "kind": "Status",
         "apiVersion": "v1",

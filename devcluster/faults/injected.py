@@ -7,6 +7,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from http import HTTPStatus
 from http.client import HTTPException
 from typing import Final, Literal, Protocol
 
@@ -17,6 +18,8 @@ from devcluster.faults.upstream import UpstreamAnswer
 from rescheduler.clock import SystemClock
 
 INJECTED: Final = "injected fault"
+BUDGET: Final = "DisruptionBudget"  #: cause of a 429 response to an eviction that a budget does not allow
+GATEWAY: Final = b"<html>Gateway Time-out</html>"  #: body of a 504 response
 _PIECES: Final = 20  #: number of pieces of a body that is sent slowly
 
 
@@ -42,23 +45,35 @@ class _ToWatches:
 
 @dataclass(frozen=True, slots=True)
 class InjectedError(_ToAny):
-    """A response with *code* and a Status object; the request is not forwarded."""
+    """A response with *code* and a Status object. The request is forwarded only if *arrived* is true."""
 
     code: int
     retry_after: int | None = None  #: seconds
+    arrived: bool = False
+    cause: str = ""  #: reason of a cause in the Status object
 
     def applies(self, call: ApiCall) -> bool:
-        if self.code == 409:  # noqa: PLR2004
-            return call.writes
-        if self.code == 410:  # noqa: PLR2004
-            return call.verb in ("list", "watch")
-        return True
+        if self.cause == BUDGET:
+            return call.resource == "pods/eviction"
+        match self.code:
+            case 204 | 502 | 504 if not call.of_pool:
+                return False
+            case 400 | 404 | 409:
+                return call.writes
+            case 410:
+                return call.verb in ("list", "watch")
+        return call.writes or not self.arrived
 
     def play(self, request: ProxiedRequest) -> None:
-        body = json.dumps(status(self.code, INJECTED, self.retry_after)).encode()
+        if self.arrived:
+            request.forward().read()
+        body, kind = json.dumps(status(self.code, INJECTED, self.retry_after, self.cause)).encode(), "application/json"
+        if self.code == HTTPStatus.NO_CONTENT:
+            body = b""
+        elif self.code == HTTPStatus.GATEWAY_TIMEOUT:
+            body, kind = GATEWAY, "text/html"
         again = [] if self.retry_after is None else [("Retry-After", str(self.retry_after))]
-        headers = [("Content-Type", "application/json"), *again]
-        request.pass_on(UpstreamAnswer(self.code, headers, (body,), len(body)))
+        request.pass_on(UpstreamAnswer(self.code, [("Content-Type", kind), *again], (body,), len(body)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,14 +14,15 @@ from devcluster.faults.injected import InjectedFault
 class FaultRule:
     """A fault for requests of *call* (`str` of an ApiCall; "" for all calls).
 
-    It applies to the *occurrence*-th request since `FaultRules.forget` (1 is the first), or to all if None. With
-    *seconds* it also applies to all requests within that time after the first match.
+    It applies to *times* requests from the *occurrence*-th since `FaultRules.forget` (1 is the first), or to all if
+    *occurrence* is None. With *seconds* it also applies to all requests within that time after the first match.
     """
 
     call: str
     fault: InjectedFault
     occurrence: int | None = 1
     seconds: float = 0.0
+    times: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class FaultRules:
         if started is not None:
             return self._monotonic() - started < rule.seconds
         count = self._seen[name] if rule.call else self._seen.total()
-        if rule.occurrence not in (None, count):
+        if rule.occurrence is not None and not 0 <= count - rule.occurrence < rule.times:
             return False
         if rule.seconds:
             self._since[rule] = self._monotonic()

@@ -8,10 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
 
+import httpx2
+
 from rescheduler import cli
 from tests import forking
 
 EXIT_SECONDS: Final = 120.0
+ANSWER_SECONDS: Final = 120.0  #: timeout of a response
 
 
 class LoggedProgram:
@@ -64,6 +67,19 @@ class LoggedProgram:
             with contextlib.suppress(ValueError):
                 entries.append(json.loads(line))
         return entries
+
+    def proxy_url(self) -> str:
+        """Return the URL of a proxy that has read the cluster, or "". Before that, it rejects removals with 503.
+
+        Raises httpx2.TransportError.
+        """
+        serving, forwarding = self.logged("serving on "), self.logged("forwarding port ")
+        if not (serving and forwarding):
+            return ""
+        pages = serving[0]["message"].rpartition("serving on ")[2]
+        port = forwarding[0]["message"].partition("forwarding port ")[2].split()[0]
+        ready = httpx2.get(f"{pages}/readyz", timeout=ANSWER_SECONDS, trust_env=False).is_success
+        return f"http://127.0.0.1:{port}" if ready else ""
 
     def logged(self, text: str, **fields: str) -> list[dict[str, Any]]:
         """Return the log lines so far whose message contains *text* and that have the given fields."""

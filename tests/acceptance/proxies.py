@@ -11,7 +11,7 @@ import httpx2
 
 from devcluster.manifests import deployment
 from devcluster.plane import ControlPlane
-from tests.acceptance.program import LoggedProgram
+from tests.acceptance.program import ANSWER_SECONDS, LoggedProgram
 from tests.acceptance.site import PoolSite, building
 from tests.cluster.daemon import prefers
 
@@ -19,7 +19,6 @@ from tests.cluster.daemon import prefers
 PODS: Final = {"od-1": 3, "od-2": 3, "od-3": 1, "od-4": 2}
 ALL: Final = tuple(PODS)
 TOTAL: Final = sum(PODS.values())
-SECONDS: Final = 120.0  #: response timeout
 
 
 @contextlib.contextmanager
@@ -92,16 +91,9 @@ class ProxyProgram(LoggedProgram):
 
     def send(self, path: str, body: Any) -> "Future[httpx2.Response]":
         """Wait until the proxy has read the cluster and send a request; return the future response."""
-        self._site.queries.eventually(lambda: self.logged("forwarding port "), "the proxy to listen")
-        port = self.logged("forwarding port ")[0]["message"].partition("forwarding port ")[2].split()[0]
-        url = f"http://127.0.0.1:{port}{path}"
-        self._site.queries.eventually(self._is_ready, "the proxy to read the cluster")
-        return self._client.submit(httpx2.post, url, json=body, timeout=SECONDS, trust_env=False)
+        self._site.queries.eventually(self.proxy_url, "the proxy to read the cluster")
+        url = f"{self.proxy_url()}{path}"
+        return self._client.submit(httpx2.post, url, json=body, timeout=ANSWER_SECONDS, trust_env=False)
 
     def post(self, path: str, body: Any) -> httpx2.Response:
         return self.send(path, body).result()
-
-    def _is_ready(self) -> bool:
-        """Return whether the proxy has read the cluster. Before that, it answers 503 to updates of listed machines."""
-        pages = self.logged("serving on ")[0]["message"].rpartition("serving on ")[2]
-        return httpx2.get(f"{pages}/readyz", timeout=SECONDS, trust_env=False).is_success

@@ -23,9 +23,9 @@ NEW_IMAGE: Final[Json] = {"containers": [{"name": "main", "image": NEW}]}
 
 #: The request of the daemon before which another client changes the image, and whether the roll-out would fail.
 MOMENTS: Final[dict[str, tuple[str, int, bool]]] = {
-    "before the intent": ("patch nodes", 3, False),
+    "before the intent": ("patch nodes (surging)", 1, False),
     "before the change": ("patch deployments", 1, False),
-    "after it is complete": ("patch nodes", 4, False),
+    "after it is complete": ("patch nodes (owing)", 2, False),
     "before it is undone": ("patch deployments", 2, True),
 }
 

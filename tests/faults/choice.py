@@ -22,10 +22,10 @@ _FEWER: Final[tuple[Meanwhile, ...]] = ("late pod", "", "")
 #: The calls of a rolling update: the intent on the node, the change, a look at its progress, and the change of the mark
 #: after it. And what undoes it.
 _STEPS: Final = (
-    CallOfDrain("patch nodes", 3, writes=True),
+    CallOfDrain("patch nodes (surging)", writes=True),
     CallOfDrain(CHANGE, writes=True),
     CallOfDrain("get deployments", 6),
-    CallOfDrain("patch nodes", 4, writes=True),
+    CallOfDrain("patch nodes (owing)", 2, writes=True),
 )
 _UNDONE: Final = (CallOfDrain(CHANGE, 2, writes=True),)
 

@@ -1,4 +1,4 @@
-"""The programs that drain a scene's node: the daemon, and the cloudpool proxy with a client that shrinks the pool."""
+"""The programs that drain a scene's node: the daemon, and the cloudpool proxy with a client."""
 
 import contextlib
 import json
@@ -17,8 +17,15 @@ from tests.faults.scene import Scene
 from tests.faults.sites import KEY, account
 from tests.invariants.broken import SAFEGUARDS
 
-#: "surge" is the daemon where a budget allows nothing, so that a rolling update has to move its pods.
-ProgramName = Literal["daemon", "proxy", "surge"]
+#: "surge" is the daemon where a budget allows nothing, so that a rolling update has to move its pods. The client of
+#: "proxy" requests an empty pool, that of "termination" the termination of the machine.
+ProgramName = Literal["daemon", "proxy", "termination", "surge"]
+
+#: The requests to the cloudpool proxy, for a machine.
+REQUESTS: Final[dict[ProgramName, Callable[[str], tuple[str, dict[str, Any]]]]] = {
+    "proxy": lambda _: ("/pool/size", {"desiredSize": 0}),
+    "termination": lambda machine: ("/pool/terminate", {"machineId": machine, "decrementDesiredSize": True}),
+}
 
 #: Retry a failed drain within a second.
 LANDING_SECONDS: Final = 20.0
@@ -35,7 +42,7 @@ DAEMON_FLAGS: Final = (
 )
 
 #: Number of pods that the budget allows to be missing. The proxy removes a node only if all its pods can be evicted.
-MAY_BE_MISSING: Final[dict[ProgramName, int]] = {"daemon": 1, "proxy": 2, "surge": 0}
+MAY_BE_MISSING: Final[dict[ProgramName, int]] = {"daemon": 1, "proxy": 2, "termination": 2, "surge": 0}
 
 _POOL_PACE: Final = {"settleTime": "1s", "pollInterval": "200ms"}
 _RETRY_SECONDS: Final = 0.5
@@ -53,15 +60,20 @@ class DrainingProgram(Protocol):
 
     def kill(self) -> None: ...
 
+    def answers(self) -> list[str]:
+        """Return the reasons of failed drains in their Events, or the statuses of the responses of the proxy.
+
+        A drain must have ended. A response that is still expected is awaited.
+        """
+        ...
+
 
 def started(name: ProgramName, of: Scene, broken: str = "") -> DrainingProgram:
     """Start the program and wait until it runs. *broken*: the safeguard to disable in the daemon, if any."""
-    if name == "proxy":
-        return CloudpoolProxy(of)
+    if name in REQUESTS:
+        return CloudpoolProxy(of, name)
     surge = ("--surge=blocked",) if name == "surge" else ()
-    program = LoggedProgram(
-        of.log, *daemon_command(of), *surge, main=partial(_without, broken, _main(of)) if broken else _main(of)
-    )
+    program = DrainingDaemon(of, surge, partial(_without, broken, _main(of)) if broken else _main(of))
     program.__enter__()
     return program
 
@@ -103,10 +115,24 @@ def daemon_command(of: Scene) -> tuple[str, ...]:
     )
 
 
-class CloudpoolProxy:
-    """The proxy, and a client that requests an empty pool until the proxy reports success."""
+class DrainingDaemon(LoggedProgram):
+    """The daemon."""
 
-    def __init__(self, of: Scene) -> None:
+    def __init__(self, of: Scene, flags: Sequence[str], main: Callable[[Sequence[str]], None]) -> None:
+        super().__init__(of.log, *daemon_command(of), *flags, main=main)
+        self._scene = of
+
+    def answers(self) -> list[str]:
+        """Return the reasons of failed drains of the node."""
+        selector = f"involvedObject.name={self._scene.node},reason=DrainFailed"
+        events = self._scene.plane.api.items("/api/v1/events", fieldSelector=selector)
+        return [event["message"].partition(":")[0] for event in events for _ in range(event.get("count", 1))]
+
+
+class CloudpoolProxy:
+    """The proxy, and a client that repeats a request until the proxy reports success, or that the machine is gone."""
+
+    def __init__(self, of: Scene, name: ProgramName) -> None:
         auth = {"kubeConfigPath": str(of.kubeconfig)}
         document = {
             "apiServer": {"url": of.proxy.url, "auth": auth, "timeout": "5s"},
@@ -117,6 +143,8 @@ class CloudpoolProxy:
         config.write_text(json.dumps(document))
         addresses = (f"--namespace={of.site.name}", "--host=127.0.0.1", "--port=0", "--listen-address=127.0.0.1:0")
         self._program = LoggedProgram(of.log, "proxy", f"--config-file={config}", *addresses, "-v=3", main=_main(of))
+        self._request = REQUESTS[name](of.machine)
+        self._answers: list[str] = []
         self._ended = threading.Event()
         self._clock = SystemClock()
         self._program.__enter__()
@@ -136,16 +164,20 @@ class CloudpoolProxy:
         self._program.kill()
         self._ended.set()
 
+    def answers(self) -> list[str]:
+        """Return the statuses of the responses."""
+        self._client.join(_ANSWER_SECONDS)
+        return list(self._answers)
+
     def _ask(self) -> None:
+        path, body = self._request
         while not self._clock.wait(_RETRY_SECONDS, self._ended):
-            listening = self._program.logged("forwarding port ")
-            if not listening:
-                continue
-            port = listening[0]["message"].partition("forwarding port ")[2].split()[0]
-            url = f"http://127.0.0.1:{port}/pool/size"
             with contextlib.suppress(httpx2.TransportError):
-                response = httpx2.post(url, json={"desiredSize": 0}, timeout=_ANSWER_SECONDS, trust_env=False)
-                if response.is_success:
+                if not (url := self._program.proxy_url()):
+                    continue
+                response = httpx2.post(f"{url}{path}", json=body, timeout=_ANSWER_SECONDS, trust_env=False)
+                self._answers.append(str(response.status_code))
+                if response.is_success or response.status_code == httpx2.codes.NOT_FOUND:
                     return
 
 

@@ -40,6 +40,7 @@ class Scene:
         self.may_be_missing = may_be_missing
         self.wanted: dict[str, int] = dict(PODS)
         self.web_annotations: dict[str, str] = {}  #: of its template
+        self.machine = ""  #: id of the machine of the node to drain
         self.relabeled = False  #: whether the node to drain has the label of spot nodes
         self.ordered_relabeled = 0  #: requests to terminate its machine in that time
         self.ordered_with_pods: list[str] = []  #: pods still on the node when its machine's termination was requested
@@ -154,6 +155,7 @@ class Scene:
         labels = {**self.site.labels, f"{KEY}-spot": name}
         self.plane.apply(spot(node, labels=labels, unschedulable=True) for node in spots)
         wait(lambda: {*self.nodes()} == {self.node, *spots}, "the nodes of the scene")
+        self.machine = self.pool.machines()[0].id(SystemClock().now())
         before_pods(self)
         self.plane.apply([pdb(WEB, namespace=name, max_unavailable=self.may_be_missing)])
         self.plane.apply([self.web, self._deployment(WORKER, PODS[WORKER])])

@@ -1,8 +1,11 @@
 """Names of calls, derived from requests."""
 
+import json
+
 import pytest
 
 from devcluster.faults.calls import http_call, kubernetes_call, object_name
+from rescheduler.draining.actions import ANNOTATION
 
 EVICTION = "/api/v1/namespaces/a/pods/p/eviction"
 
@@ -32,6 +35,10 @@ KUBERNETES = {
 }
 
 
+def mark(written: str | None) -> bytes:
+    return json.dumps({"metadata": {"annotations": {ANNOTATION: written}}}).encode()
+
+
 @pytest.mark.parametrize(("method", "target"), KUBERNETES)
 def test_calls_of_the_api_server(method: str, target: str) -> None:
     assert str(kubernetes_call(method, target)) == KUBERNETES[method, target]
@@ -49,6 +56,24 @@ def test_calls_of_the_api_server(method: str, target: str) -> None:
 )
 def test_dry_run_in_an_eviction_body_is_named(body: bytes, name: str) -> None:
     assert str(kubernetes_call("POST", EVICTION, body)) == name
+
+
+@pytest.mark.parametrize(
+    ("body", "name"),
+    [
+        (mark('{"step": "draining"}'), "patch nodes (draining)"),
+        (mark('{"step": "draining", "debts": []}'), "patch nodes (owing)"),
+        (mark('{"step": "draining", "debts": [], "surge": {}}'), "patch nodes (surging)"),
+        (mark('{"step": "removing", "debts": []}'), "patch nodes (removing)"),
+        (mark(None), "patch nodes (release)"),
+        (b'{"metadata": {"annotations": {"a": "b"}}}', "patch nodes"),
+        (b'{"spec": {}}', "patch nodes"),
+        (b"no JSON", "patch nodes"),
+        (b"[]", "patch nodes"),
+    ],
+)
+def test_the_step_of_a_mark_is_named(body: bytes, name: str) -> None:
+    assert str(kubernetes_call("PATCH", "/api/v1/nodes/n", body)) == name
 
 
 def test_calls_of_other_servers() -> None:

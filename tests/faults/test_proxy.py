@@ -21,7 +21,7 @@ from devcluster.faults.injected import (
     SlowBytes,
     Stall,
 )
-from devcluster.faults.proxy import FaultProxy
+from devcluster.faults.proxy import FaultProxy, before_cloudpool
 from devcluster.faults.rules import FaultRule, RandomFaults
 from devcluster.faults.upstream import Upstream
 
@@ -137,6 +137,28 @@ def test_refusals_do_not_reach_the_server(
     assert (response.json()["kind"], response.json()["reason"], response.json()["code"]) == ("Status", reason, status)
     assert backend.requests == []
     assert client.get(NODES).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("fault", "arrives", "body"),
+    [
+        (InjectedError(204, arrived=True), True, b""),
+        (InjectedError(502), False, b'"code": 502'),
+        (InjectedError(502, arrived=True), True, b'"code": 502'),
+        (InjectedError(504), False, b"<html>"),
+        (InjectedError(429, cause="Quota"), False, b'"causes": [{"reason": "Quota"'),
+    ],
+)
+def test_a_write_gets_another_response_and_takes_effect_if_it_arrives(
+    backend: NumberingBackend, fault: InjectedError, arrives: bool, body: bytes
+) -> None:
+    with before_cloudpool(backend.url) as pool:
+        pool.rules.add(FaultRule("PATCH /pool", fault))
+        response = httpx2.patch(f"{pool.url}/pool", content=b"body", trust_env=False)
+    assert response.status_code == fault.code
+    assert body in response.content
+    assert bool(response.content) is bool(body)
+    assert bool(backend.requests) is arrives
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from tests.cluster.ready_watch import ReadyWatch
 from tests.faults import jumping_clock
 from tests.faults.beside import BESIDE, CHANGE, Beside, BesideName
 from tests.faults.outcome import Ended, ended, too_many_missing, violations
-from tests.faults.programs import LANDING_SECONDS, MAY_BE_MISSING, ProgramName, started
+from tests.faults.programs import LANDING_SECONDS, MAY_BE_MISSING, REQUESTS, ProgramName, started
 from tests.faults.recording import CallOfDrain
 from tests.faults.scene import PODS, WEB, Scene, scene
 from tests.faults.sites import KEY, Site
@@ -45,16 +45,18 @@ JUMPS: Final = tuple(_JUMPS)
 class Disturbance:
     """A disturbance at *call*: a fault of `all_faults` or `JUMPS` by name, or a kill of the daemon.
 
-    With *seconds* the fault lasts this long after its first occurrence.
+    With *seconds* the fault lasts this long after its first occurrence; it affects *times* calls in a row.
     """
 
     call: CallOfDrain
     kind: str
     seconds: float = 0.0
+    times: int = 1
 
     def __str__(self) -> str:
         lasting = f" for {self.seconds:g} s" if self.seconds else ""
-        return f"{self.call} × {self.kind}{lasting}"
+        again = f", {self.times} times" if self.times > 1 else ""
+        return f"{self.call} × {self.kind}{lasting}{again}"
 
 
 KILLS: Final = ("killed-before", "killed-after")
@@ -109,6 +111,7 @@ class TrialResult:
     seconds: float
     reached: tuple[Disturbance, ...]  #: the faults and kills that took effect
     exits: int  #: number of unprompted exits of the program
+    answers: list[str]  #: see `DrainingProgram.answers`; of the last process
     log: list[str] = field(default_factory=list)  #: log of the programs if the trial failed or did not finish
 
     @property
@@ -170,7 +173,7 @@ def _rules(env: Scene, trial: FaultTrial) -> Rules:
         spot=f"{KEY}-spot={name}",
         nodes=f"{KEY}={name}",
         namespace=name,
-        lease="" if trial.program == "proxy" else LEASE,
+        lease="" if trial.program in REQUESTS else LEASE,
         user=env.site.user,
         abandoned=_ABANDONED_SECONDS + max(behind, 0.0),
     )
@@ -201,7 +204,7 @@ class _TrialRun:
         for trouble in trial.troubles:
             call, proxy = trouble.call, env.pool_proxy if trouble.call.of_pool else env.proxy
             fault = self._fault(trouble, proxy, seconds)
-            proxy.rules.add(FaultRule(call.name, fault, call.occurrence, trouble.seconds))
+            proxy.rules.add(FaultRule(call.name, fault, call.occurrence, trouble.seconds, trouble.times))
             self._faults.append(fault)
         env.proxy.watcher = self._watch
         self._program = started(trial.program, env, trial.broken)
@@ -226,7 +229,8 @@ class _TrialRun:
         if self._beside.lasts and self._scene.web_now() != self._before:
             self._wrong.append(f"{WEB} is not as before: {self._before}, {self._scene.web_now()}")
         wrong = sorted({*self._wrong, *violations(self._scene)})
-        return TrialResult(self._trial, now, wrong, spent, self._reached(), self._exits)
+        answers = self._program.answers()
+        return TrialResult(self._trial, now, wrong, spent, self._reached(), self._exits, answers)
 
     def end(self) -> None:
         self._program.kill()
@@ -297,5 +301,5 @@ class _TrialRun:
         return tuple(
             trouble
             for trouble, fault in zip(self._trial.troubles, self._faults, strict=True)
-            if any(request.fault is fault for request in seen)
+            if sum(request.fault is fault for request in seen) >= trouble.times
         )

@@ -20,9 +20,9 @@ WARM_SECONDS: Final = 600.0
 
 TOKEN_SECONDS: Final = 24 * 3600
 
-#: Excluded faults, which no API server shows for long and no client could detect: a LIST as old as the soak,
-#: events in a different order than the writes, and a token that is rejected forever.
-_UNFAIR: Final = frozenset({"stale-list", "reordered-events", "expired-token"})
+#: Excluded faults, which no API server shows for long and no client could detect: an object that exists but is not
+#: found, a LIST as old as the soak, events in a different order than the writes, and a token that is rejected forever.
+_UNFAIR: Final = frozenset({"404", "stale-list", "reordered-events", "expired-token"})
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
