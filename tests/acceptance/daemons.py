@@ -93,7 +93,7 @@ def daemon(site: PoolSite, *flags: str, settle: str = "2s") -> DaemonProgram:
     """Return a daemon that uses the site's edge."""
     pool: dict[str, Any] = {
         "id": "od",
-        "backend": {"url": site.edge.url, "timeout": "5s"},
+        "backend": {"url": site.edge.pool.url, "timeout": "5s"},
         "refreshInterval": "100ms",
         "pollInterval": "200ms",
         "cacheAge": "1s",

@@ -1,39 +1,31 @@
-"""An intercepting proxy for all requests of the program under test to the API server and to the cloudpool.
+"""A pair of fault proxies between the program under test and its servers: the API server and the cloudpool.
 
-Both are served at one URL, because their paths are disjoint. The edge records writes in order of arrival. It can hold a
-write before it is forwarded or before its response is returned, and inject faults.
+The edge records the writes to both in order of arrival. It can hold a write before it is forwarded or before its
+response is returned, and inject the faults of the catalog by the names of writes.
 """
 
 import contextlib
 import json
-import re
-import ssl
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
 from typing import Any, Final, Literal
 
-import httpx2
-import uvicorn
-from starlette.concurrency import run_in_threadpool
-
+from devcluster.faults.calls import ApiCall, object_name
+from devcluster.faults.exchange import ConnectionEnded, ProxiedRequest
+from devcluster.faults.injected import InjectedFault
+from devcluster.faults.proxy import FaultProxy, before_api_server, before_cloudpool, redirected
+from devcluster.faults.rules import FaultRule
 from devcluster.plane import ControlPlane
-from devcluster.standin.faults import body_of
-from devcluster.standin.server import listen
 from rescheduler.draining.actions import ANNOTATION
-from rescheduler.net.connection import HttpConnection
-from rescheduler.net.server import running
-from tests.acceptance import faults
-from tests.acceptance.faults import Message, Receive, Send, WriteFault
 
 Moment = Literal["before", "after"]
 
-SECONDS: Final = 300.0  #: timeout of responses, and between two parts of a watch response
 LEASE: Final = "lease"
 MEMORY: Final = "memory"
 DRY_RUN: Final = "dry-run"  #: a dry run of an eviction
-
-_NODE: Final = re.compile(r"/api/v1/nodes/([^/]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,57 +35,48 @@ class Write:
     body: Any
 
 
-def name_of(method: str, path: str, query: bytes, body: Any) -> str:
-    """Return a short name of the purpose of a write; "" for reads, Events and access reviews."""
-    if method == "GET" or path.endswith(("/events", "/selfsubjectaccessreviews")):
-        return ""
-    if node := _NODE.fullmatch(path):
-        return f"{_on_node(method, body)} {node[1]}"
-    if path == "/pool/size":
-        return f"size {body['desiredSize']}"
-    if path.endswith("/eviction"):
-        return DRY_RUN if b"dryRun=All" in query else "evict"
-    if "/leases" in path:
-        return LEASE if "spec" in body else MEMORY  # the annotation that records the memory's creation
-    return MEMORY if "/configmaps" in path else path.rpartition("/")[2]
+def name_of(call: ApiCall, target: str, body: Any) -> str:
+    """Return a short name of the purpose of a write, with the node or the size; "" for Events."""
+    match call.resource:
+        case "events":
+            return ""
+        case "nodes":
+            return f"{call.step or call.verb} {object_name(target)}"
+        case "pods/eviction":
+            return DRY_RUN if call.dry_run else "evict"
+        case "leases":
+            return LEASE if "spec" in body else MEMORY  # the annotation that records the memory's creation
+        case "configmaps":
+            return MEMORY
+        case "/pool/size":
+            return f"size {body['desiredSize']}"
+    return call.resource.rpartition("/")[2]
 
 
 def _of_a_drain(name: str) -> bool:
     return name not in (LEASE, MEMORY, DRY_RUN)
 
 
-def _intent(body: Any) -> Any:
-    """Return the mark that a write sets on a Node, or None."""
-    written = body.get("metadata", {}).get("annotations", {}).get(ANNOTATION)
-    return None if written is None else json.loads(written)
-
-
-def _on_node(method: str, body: Any) -> str:
-    """Return `delete`, `release` (marks removed), `owing` (debts written), or the step that is written."""
-    if method == "DELETE":
-        return "delete"
-    if (intent := _intent(body)) is None:
-        return "release"
-    return "owing" if intent["step"] == "draining" and "debts" in intent else str(intent["step"])
-
-
 class Edge:
-    """The intercepting proxy, an ASGI application. Its methods are thread-safe."""
+    """The fault of all writes of both proxies. Its methods are thread-safe."""
 
-    def __init__(self, plane: ControlPlane, pool: str) -> None:
-        trusted = ssl.create_default_context(cafile=plane.ca)
-        self._api = httpx2.AsyncClient(base_url=plane.server, verify=trusted, timeout=SECONDS, trust_env=False)
-        self._pool = httpx2.AsyncClient(base_url=pool, timeout=SECONDS, trust_env=False)
+    def __init__(self, plane: ControlPlane, api: FaultProxy, pool: FaultProxy) -> None:
+        self.api, self.pool, self._plane = api, pool, plane
         self._lock = threading.Lock()
-        self._faults: list[WriteFault] = []
+        self._faults: list[tuple[str, InjectedFault]] = []
         self._counted: Callable[[str], bool] = _of_a_drain
         self._hold: tuple[int, Moment] | None = None
         self._others = _Barrier()
         self._held = _Barrier()
         self.reached = threading.Event()  #: the write to be held has arrived
         self.writes: list[Write] = []  #: all writes, in order of arrival
-        self.answers: list[tuple[Write, int]] = []  #: the forwarded writes and their response statuses
-        self.url = ""
+        self.answers: list[tuple[Write, int]] = []  #: the writes without a fault, and their response statuses
+        for proxy in (api, pool):
+            proxy.rules.add(FaultRule("", self, occurrence=None))
+
+    def kubeconfig(self, target: Path) -> Path:
+        """Write a kubeconfig for the API server behind the edge to *target* and return it."""
+        return redirected(self._plane.kubeconfig, self.api, target)
 
     def names(self) -> list[str]:
         """Return the names of all writes except those of the memory and dry runs."""
@@ -140,91 +123,72 @@ class Edge:
         self._others.open(passing=True)
         self._held.open(passing=True)
 
-    def inject(self, *faults: WriteFault) -> None:
+    def inject(self, name: str, kind: str, times: int = 1) -> None:
+        """Let the next *times* writes with that *name* fail with the fault *kind* of the catalog."""
         with self._lock:
-            self._faults += [fault for fault in faults for _ in range(fault.times)]
+            self._faults += [(name, self.api.all_faults()[kind])] * times
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self._live(receive, send)
+    # -- called by the threads of the proxies
+
+    def applies(self, call: ApiCall) -> bool:
+        return call.writes or call.dry_run
+
+    def play(self, request: ProxiedRequest) -> None:
+        """Record the write, hold it and let it fail, each if that is due. Raises ConnectionEnded if it is dropped."""
+        body = _parsed(request.body)
+        write = Write(name_of(request.call, request.target, body), request.target.partition("?")[0], body)
+        if self._only_times(write):
+            write = Write(MEMORY, write.path, body)
+        if not write.name or (write.name == LEASE and not self._counted(LEASE)):
+            request.pass_on(request.forward())
             return
-        body = await body_of(receive)
-        upstream = self._pool if scope["path"].startswith("/pool") else self._api
-        parsed = _parsed(body)
-        name = name_of(scope["method"], scope["path"], scope["query_string"], parsed)
-        if self._only_times(name, parsed):
-            name = MEMORY
-        passing = faults.passing(upstream, scope, body)
-        if name and (name != LEASE or self._counted(LEASE)):
-            await self._write(Write(name, scope["path"], parsed), passing, receive, send)
-        else:
-            await faults.while_there(receive, passing(send))
+        self._others.pass_through()
+        moment, fault = self._noted(write)
+        if moment == "before":
+            self._hold_back()
+        if fault is not None:
+            fault.play(request)
+            return
+        response = request.forward().read()
+        self.answers.append((write, response.status))
+        if response.status == HTTPStatus.CONFLICT:
+            self._unnoted(write, moment)
+        elif moment == "after":
+            self._hold_back()
+        request.pass_on(response)
 
-    def _only_times(self, name: str, body: Any) -> bool:
+    def _hold_back(self) -> None:
+        self.reached.set()
+        self._held.pass_through()
+
+    def _only_times(self, write: Write) -> bool:
         """Return whether a drain that waits for its pods stores its times again, with unchanged debts."""
-        if not name.startswith("owing "):
+        if not write.name.startswith("owing "):
             return False
         with self._lock:
-            earlier = [_intent(write.body) for write in self.writes if write.name == name]
-        if not earlier or earlier[-1] == (intent := _intent(body)):
+            earlier = [_intent(each) for each in self.writes if each.name == write.name]
+        if not earlier or earlier[-1] == (intent := _intent(write)):
             return False
         return all(earlier[-1][key] == intent[key] for key in ("holder", "debts"))
 
-    async def _live(self, receive: Receive, send: Send) -> None:
-        """Handle the ASGI lifespan protocol."""
-        while (message := await receive())["type"] != "lifespan.shutdown":
-            await send({"type": f"{message['type']}.complete"})
-        await self._api.aclose()
-        await self._pool.aclose()
-        await send({"type": "lifespan.shutdown.complete"})
-
-    async def _write(
-        self, write: Write, passing: Callable[[Send], Awaitable[None]], receive: Receive, send: Send
-    ) -> None:
-        if not await self._others.passed():
-            return
-        moment, fault = self._noted(write)
-        if moment == "before":
-            self.reached.set()
-            if not await self._held.passed():
-                return
-        response: list[Message] = []
-        if fault is None or fault.acted:
-            await passing(faults.keeping(response))
-            self.answers.append((write, int(response[0]["status"])))
-            if self.answers[-1][1] == httpx2.codes.CONFLICT:
-                self._unnoted(write, moment, fault)
-                moment = fault = None
-        if moment == "after":
-            self.reached.set()
-            if not await self._held.passed():
-                return
-        if fault is None:
-            for message in response:
-                await send(message)
-        else:
-            await faults.misbehave(fault, receive, send)
-
-    def _noted(self, write: Write) -> tuple[Moment | None, WriteFault | None]:
+    def _noted(self, write: Write) -> tuple[Moment | None, InjectedFault | None]:
         with self._lock:
             self.writes.append(write)
-            fault = next((fault for fault in self._faults if fault.name == write.name), None)
-            if fault is not None:
-                self._faults.remove(fault)
+            due = next((due for due in self._faults if due[0] == write.name), None)
+            if due is not None:
+                self._faults.remove(due)
             counted = sum(self._counted(earlier.name) for earlier in self.writes)
             if self._hold is None or not self._counted(write.name) or counted - 1 != self._hold[0]:
-                return None, fault
+                return None, due and due[1]
             self._others.close()
             self._held.close()
-            return self._hold[1], fault
+            return self._hold[1], due and due[1]
 
-    def _unnoted(self, write: Write, moment: Moment | None, fault: WriteFault | None) -> None:
-        """Undo the record of a write that failed with a conflict; its retry gets its position and its *fault*."""
+    def _unnoted(self, write: Write, moment: Moment | None) -> None:
+        """Undo the record of a write that failed with a conflict; its retry gets its position."""
         with self._lock:
             if write in self.writes:
                 self.writes.remove(write)
-            if fault is not None:
-                self._faults.insert(0, fault)
         if moment == "after":
             self._others.open(passing=True)
             self._held.open(passing=True)
@@ -245,11 +209,12 @@ class _Barrier:
         self._passing = passing
         self._opened.set()
 
-    async def passed(self) -> bool:
-        if self._opened.is_set():
-            return True
-        await run_in_threadpool(self._opened.wait)
-        return self._passing
+    def pass_through(self) -> None:
+        """Wait until the barrier is open. Raises ConnectionEnded if the write is dropped."""
+        if not self._opened.is_set():
+            self._opened.wait()
+            if not self._passing:
+                raise ConnectionEnded
 
 
 def _parsed(body: bytes) -> Any:
@@ -259,24 +224,16 @@ def _parsed(body: bytes) -> Any:
         return {}
 
 
+def _intent(write: Write) -> Any:
+    """Return the mark that a write sets on a Node."""
+    return json.loads(write.body["metadata"]["annotations"][ANNOTATION])
+
+
 @contextlib.contextmanager
 def serving(plane: ControlPlane, pool: str) -> Iterator[Edge]:
     """Run an edge in front of the API server and the *pool* for the duration of the block."""
-    edge = Edge(plane, pool)
-    config = uvicorn.Config(
-        edge,
-        http=HttpConnection,
-        ws="none",
-        lifespan="on",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        date_header=False,  # the pool's header is forwarded
-        proxy_headers=False,
-        timeout_graceful_shutdown=30,  # requests usually end immediately with their client
-    )
-    with running(config, listen(0), "edge") as port:
-        edge.url = f"http://127.0.0.1:{port}"
+    with before_api_server(plane) as api, before_cloudpool(pool) as machines:
+        edge = Edge(plane, api, machines)
         try:
             yield edge
         finally:

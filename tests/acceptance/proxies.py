@@ -74,8 +74,8 @@ class ProxyProgram(LoggedProgram):
 
     def __init__(self, site: PoolSite, **sections: Any) -> None:
         document = {
-            "apiServer": {"url": site.edge.url, "auth": {"kubeConfigPath": str(site.kubeconfig)}, "timeout": "5s"},
-            "backend": {"url": site.edge.url, "timeout": "2s", "settleTime": "2s", "pollInterval": "200ms"},
+            "apiServer": {"url": site.edge.api.url, "auth": {"kubeConfigPath": str(site.kubeconfig)}, "timeout": "5s"},
+            "backend": {"url": site.edge.pool.url, "timeout": "2s", "settleTime": "2s", "pollInterval": "200ms"},
             "drain": {"evictionTimeout": "15s", "maxGracefulTermination": "2s"},
         }
         config = site.folder / "proxy.json"

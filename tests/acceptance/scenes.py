@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from devcluster import kubeconfig
 from devcluster.api import Json
 from devcluster.plane import ControlPlane
 from tests.acceptance import edge
@@ -32,10 +31,8 @@ def watched(plane: ControlPlane, folder: Path, machines: int, **fields: Any) -> 
 
         def stand_between(env: ProxyWorld) -> None:
             border = until.enter_context(edge.serving(plane, env.server.url))
-            env.config = {**env.config, "backend": {**env.config["backend"], "url": border.url}}
-            env.kubeconfig = kubeconfig.write(
-                folder / "edge", server=border.url, ca=plane.ca, token=plane.token, user="edge"
-            )
+            env.config = {**env.config, "backend": {**env.config["backend"], "url": border.pool.url}}
+            env.kubeconfig = border.kubeconfig(folder / "edge")
             borders.append(border)
 
         with scene(plane, folder, machines, before=stand_between, **fields) as env:

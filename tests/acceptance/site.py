@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from devcluster import kubeconfig
 from devcluster.cloudpool.cluster import Cluster
 from devcluster.cloudpool.pool import ReferencePool
 from devcluster.cloudpool.server import CloudpoolServer
@@ -38,9 +37,7 @@ class PoolSite:
             folder,
         )
         self.queries = ClusterQueries(plane)
-        self.kubeconfig = kubeconfig.write(
-            folder / "kubeconfig", server=border.url, ca=plane.ca, token=plane.token, user="edge"
-        )
+        self.kubeconfig = border.kubeconfig(folder / "kubeconfig")
         self._logs = 0
 
     def log(self) -> Path:

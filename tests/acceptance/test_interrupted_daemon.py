@@ -10,7 +10,6 @@ from devcluster.plane import ControlPlane
 from tests.acceptance import daemons
 from tests.acceptance.daemons import DaemonFleet, daemon
 from tests.acceptance.edge import DRY_RUN, LEASE, Moment
-from tests.acceptance.faults import WriteFault
 from tests.cluster.daemon import LEASE_PATH
 
 pytestmark = pytest.mark.cluster
@@ -123,7 +122,7 @@ def test_after_a_kill_during_a_lease_write_another_daemon_takes_over(
     fleet.site.plane.api.delete(LEASE_PATH)
     fleet.take()
     fleet.edge.hold(position, moment, lambda name: name == LEASE)
-    fleet.edge.inject(WriteFault("evict", 429, times=99))  # so that the drain does not end before the renewal
+    fleet.edge.inject("evict", "429", times=99)  # so that the drain does not end before the renewal
     with daemon(fleet.site) as killed:
         fleet.site.queries.eventually(fleet.edge.reached.is_set, "the write")
         killed.kill(keep_lease=True)

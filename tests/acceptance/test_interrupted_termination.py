@@ -33,13 +33,13 @@ DOOMED: Final = (4, 5, 6)
 #: Programs that run instead of the proxy: a daemon without a pool, a proxy with another identity.
 SUCCESSORS: Final[dict[str, Callable[[PoolSite], LoggedProgram]]] = {
     "a daemon": without_pool,
-    "a proxy with another URL": lambda site: ProxyProgram(site, backend={"url": f"{site.edge.url}/pool/.."}),
+    "a proxy with another URL": lambda site: ProxyProgram(site, backend={"url": f"{site.edge.pool.url}/pool/.."}),
 }
 
 
 def patient(site: PoolSite) -> ProxyProgram:
     """Return a proxy that does not give up a termination because the pool responds late on a busy machine."""
-    backend = {"url": site.edge.url, "timeout": "30s", "settleTime": "2s", "pollInterval": "200ms"}
+    backend = {"url": site.edge.pool.url, "timeout": "30s", "settleTime": "2s", "pollInterval": "200ms"}
     return ProxyProgram(site, backend=backend)
 
 

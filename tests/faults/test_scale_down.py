@@ -7,7 +7,6 @@ import pytest
 
 from devcluster.plane import ControlPlane
 from devcluster.stages import NEVER, TERMINATE_AFTER
-from tests.acceptance.faults import WriteFault
 from tests.acceptance.proxies import ALL, PODS, TOTAL, ProxyProgram, pool_of_four
 
 pytestmark = pytest.mark.cluster
@@ -17,7 +16,7 @@ OK: Final = 200
 
 def test_a_failure_of_the_second_victim_keeps_the_removal_of_the_first(cluster: ControlPlane, tmp_path: Path) -> None:
     with pool_of_four(cluster, tmp_path) as site, ProxyProgram(site) as proxy:
-        site.edge.inject(WriteFault("removing od-4", 500, acted=True, times=100))
+        site.edge.inject("removing od-4", "500-after", times=100)
         response = proxy.post("/pool/size", {"desiredSize": 2})
         assert response.status_code == OK
         assert response.json()["detail"].startswith("1 of 2 machines were removed: node od-4: ")
@@ -32,7 +31,7 @@ def test_a_failure_of_the_second_victim_keeps_the_removal_of_the_first(cluster: 
 def test_machines_and_nodes_are_kept_if_terminations_fail(cluster: ControlPlane, tmp_path: Path) -> None:
     """The failure is the pool's, so no other node is drained instead of the one that is rolled back."""
     with pool_of_four(cluster, tmp_path) as site, ProxyProgram(site) as proxy:
-        site.edge.inject(WriteFault("terminate", 502, times=1000))
+        site.edge.inject("terminate", "502", times=1000)
         response = proxy.post("/pool/size", {"desiredSize": 3})
         assert (response.status_code, response.json()["detail"].partition(": ")[0]) == (502, "node od-3")
         assert "injected" in response.json()["detail"]
@@ -51,7 +50,7 @@ def test_machines_and_nodes_are_kept_if_terminations_fail(cluster: ControlPlane,
 def test_no_machine_is_lost_if_setting_the_size_fails(cluster: ControlPlane, tmp_path: Path) -> None:
     """The desired size exceeds the actual size, so it must be lowered before any drain."""
     with pool_of_four(cluster, tmp_path, wanted=5) as site, ProxyProgram(site) as proxy:
-        site.edge.inject(WriteFault("size 4", 500, times=4))
+        site.edge.inject("size 4", "500", times=4)
         assert proxy.post("/pool/size", {"desiredSize": 3}).status_code == 502
         assert site.edge.names() == ["size 4"] * 4
         response = proxy.post("/pool/size", {"desiredSize": 3})
