@@ -19,7 +19,7 @@ from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy, Survive
 from rescheduler.snapshot_file import reader
 from tests.bench.big import big, firstfit_request
-from tests.bench.result import Result, faster
+from tests.bench.result import Result, cost, faster
 from tests.bench.shapes import Json
 from tests.conformance.oracle import Oracle
 
@@ -65,8 +65,8 @@ def _compared_to_the_peer(path: Path) -> Iterator[Result]:
 def _large(path: Path) -> Iterator[Result]:
     whole, _, peak = process(path, "--independent")
     size = "5,000 nodes, 150,000 pods: whole process"
-    yield Result(size, f"{whole:.2f} s", "", whole, "s", 5, 3)
-    yield Result(f"{size}, peak memory", f"{peak:.2f} GB", "", peak, "GB", 0.5, 0.35)
+    yield cost(size, whole, "s", 5, 3)
+    yield cost(f"{size}, peak memory", peak, "GB", 0.5, 0.35)
 
 
 def _cumulative(path: Path) -> Iterator[Result]:
@@ -74,9 +74,9 @@ def _cumulative(path: Path) -> Iterator[Result]:
     freed, moved = (printed["summary"][name] for name in ("drainable_nodes", "pods_to_move"))
     size = f"plan, 2,000 + 3,000 nodes, 150,000 pods, {moved:,} of them placed"
     seconds = printed["summary"]["seconds"]
-    yield Result(f"{size}: planning alone", f"{seconds:.2f} s", "", seconds, "s", 4, 2)
-    yield Result("the same: whole process", f"{whole:.2f} s", "", whole, "s", 6, 4)
-    yield Result("the same: peak memory", f"{peak:.2f} GB", "", peak, "GB", 0.5, 0.265)
+    yield cost(f"{size}: planning alone", seconds, "s", 4, 2)
+    yield cost("the same: whole process", whole, "s", 6, 4)
+    yield cost("the same: peak memory", peak, "GB", 0.5, 0.265)
     yield Result("the same: drainable nodes", str(freed), "2000", freed / 2000, "×", 1, 1)
 
 
@@ -103,7 +103,7 @@ def _one_percent(snapshot: Snapshot) -> Result:
     _replace(snapshot, list(snapshot.pods.values())[::100])
     planner.first_plan(NOW)
     seconds = time.perf_counter() - start
-    return Result("a round when 1 % of the pods changed, same size", f"{seconds:.3f} s", "", seconds, "s", 0.2, 0.1)
+    return cost("a round when 1 % of the pods changed, same size", seconds, "s", 0.2, 0.1)
 
 
 def certificate(path: Path) -> Iterator[Result]:

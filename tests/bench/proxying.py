@@ -29,7 +29,7 @@ from rescheduler.cloudpool.proxy.forward import Forwarder
 from rescheduler.net.config_files import Credentials, Endpoint
 from tests.bench import shapes
 from tests.bench.reading import seed
-from tests.bench.result import Result
+from tests.bench.result import Result, cost
 from tests.bench.shapes import Json
 
 NODES: Final = 100
@@ -149,7 +149,7 @@ def _decision(scene: _ProxiedScene) -> Iterator[Result]:
     row = f"scale-down by {FEWER} of {NODES} nodes with {PODS:,} pods"
     at_start = f"{before} at its start"
     yield Result(f"{row}: API calls until the decision", f"{needed}", at_start, needed, "calls", 6, 1)
-    yield Result(f"{row}: from the request to the first mark", f"{seconds:.2f} s", "", seconds, "s", 10, 2)
+    yield cost(f"{row}: from the request to the first mark", seconds, "s", 10, 2)
 
 
 def _marked(calls: Sequence[LoggedRequest]) -> set[str]:

@@ -1,6 +1,6 @@
-"""Rows of the benchmark's table, and the table."""
+"""Measured figures with their limits, and the table of them: of ``make bench`` and of ``make scale``."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -12,19 +12,19 @@ SCALE_HEADING: Final = "## Large clusters, live"
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A figure with its required value (*at_least*) and its goal (*aim*), in the same unit."""
+    """A figure with its *limit* and its goal (*aim*), in the same unit. It compares *ours* with *peer*, if any."""
 
     label: str
     ours: str
     peer: str
     figure: float
-    unit: str  #: "×" or "%": larger is better; otherwise a cost
-    at_least: float
+    unit: str  #: "×" or "%": larger is better, and the limit is the least; otherwise a cost, and the limit is the most
+    limit: float
     aim: float
 
     @property
     def held(self) -> bool:
-        return self._meets(self.at_least)
+        return self._meets(self.limit)
 
     @property
     def aimed(self) -> bool:
@@ -34,20 +34,30 @@ class Result:
         return self.figure >= bound if self.unit in ("×", "%") else self.figure <= bound
 
 
-def faster(label: str, ours: float, peer: float, at_least: float, aim: float) -> Result:
-    """Return how many times faster we are than the peer; arguments in seconds."""
-    return Result(label, f"{ours:.2f} s", f"{peer:.2f} s", peer / ours, "×", at_least, aim)
+def faster(label: str, ours: float, peer: float, limit: float, aim: float) -> Result:
+    """Return how many times faster we are than the peer; *ours* and *peer* in seconds."""
+    return Result(label, f"{ours:.2f} s", f"{peer:.2f} s", peer / ours, "×", limit, aim)
+
+
+def cost(label: str, figure: float, unit: str, limit: float, aim: float) -> Result:
+    """Return a cost that is compared with nothing. The unit must not be one in which larger is better."""
+    return Result(label, "", "", figure, unit, limit, aim)
 
 
 def markdown(results: Iterable[Result]) -> str:
-    """Return the table in Markdown."""
-    lines = ["| what | ours | peer | figure | at least | aim | |", "|---|---|---|---|---|---|---|"]
-    for row in results:
-        verdict = "aim reached" if row.aimed else "held" if row.held else "**missed**"
-        figures = (f"{number:g} {row.unit}" for number in (row.at_least, row.aim))
-        cells = (row.label, row.ours, row.peer, f"{row.figure:.3g} {row.unit}", *figures, verdict)
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+    """Return the table of the results in Markdown."""
+    return table(("what", "ours", "peer", "figure", "limit", "aim", ""), map(_cells, results))
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows))
+
+
+def _cells(row: Result) -> Sequence[str]:
+    verdict = "aim reached" if row.aimed else "held" if row.held else "**missed**"
+    bounds = (f"{number:g} {row.unit}" for number in (row.limit, row.aim))
+    return row.label, row.ours, row.peer, f"{row.figure:.3g} {row.unit}", *bounds, verdict
 
 
 def keep(bench: str | None = None, scale: str | None = None) -> None:

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from tests.bench.big import big
-from tests.bench.result import Result
+from tests.bench.result import Result, cost
 
 _TIMES: Final = 10
 _ROLES: Final = {"on-demand": "worker", "spot": "spot-worker"}
@@ -31,9 +31,9 @@ def run() -> Iterator[Result]:
 
     The daemon imports that client only for kubeconfigs with plugins, and for proxies.
     """
-    version, plan = short_commands()
-    yield Result("rescheduler version: CPU time of the process", f"{version:.3f} s", "", version, "s", 0.1, 0.05)
-    yield Result("plan on ten nodes: CPU time of the process", f"{plan:.3f} s", "", plan, "s", 0.4, 0.3)
+    version, plan = _short_commands()
+    yield cost("rescheduler version: CPU time of the process", version, "s", 0.1, 0.05)
+    yield cost("plan on ten nodes: CPU time of the process", plan, "s", 0.4, 0.3)
     daemon, client = _best("rescheduler.housekeeping.composition"), _best("kubernetes.client")
     for index, (label, unit) in enumerate((("CPU time", "s"), ("memory", "MiB"))):
         both = daemon[index] + client[index]
@@ -48,7 +48,7 @@ def run() -> Iterator[Result]:
         )
 
 
-def short_commands() -> tuple[float, float]:
+def _short_commands() -> tuple[float, float]:
     """Return the CPU seconds of ``version``, and of ``plan`` on ten nodes."""
     with TemporaryDirectory() as folder:
         cluster = Path(folder) / "cluster.json"

@@ -1,10 +1,18 @@
-"""The file with the results has two parts, and each program replaces its own."""
+"""The table of the results, and the file with two parts, of which each program replaces its own."""
 
 from pathlib import Path
 
 import pytest
 
 from tests.bench import result
+
+
+def test_the_table_shows_missed_limits() -> None:
+    costs = [result.cost("a", figure, "s", limit=2.0, aim=1.0) for figure in (0.5, 2.0, 2.1)]
+    ratios = [result.faster("a", 1.0, peer, limit=2.0, aim=3.0) for peer in (3.0, 2.0, 1.9)]
+    rows = result.markdown([*costs, *ratios]).splitlines()
+    assert rows[2] == "| a |  |  | 0.5 s | 2 s | 1 s | aim reached |"
+    assert [row.split(" | ")[-1].strip(" |") for row in rows[2:]] == ["aim reached", "held", "**missed**"] * 2
 
 
 def test_each_program_replaces_only_its_part_of_the_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,9 @@ import httpx2
 from devcluster import build
 from devcluster.errors import LocalError
 from devcluster.signals import exit_on_sigterm
-from tests.bench.result import keep
-from tests.scale.bars import Limit, limits_of, table
+from tests.bench import result
+from tests.bench.result import Result, keep
+from tests.scale.bars import limits_of
 from tests.scale.extras import extras
 from tests.scale.figures import ScaleFigures, markdown
 from tests.scale.growth import growth
@@ -79,7 +80,7 @@ class ScaleResults:
     def __init__(self, phases: Phases, limited: tuple[int, int], commit: str) -> None:
         self._phases, self._limited, self._commit = phases, limited, commit
         self._runs: list[ScaleFigures] = []
-        self._once: list[Limit] = []
+        self._once: list[Result] = []
 
     def run(self, server: str, nodes: int, pods: int) -> None:
         """Measure all programs at one size, and print the figures."""
@@ -90,14 +91,14 @@ class ScaleResults:
         self._runs += runs
         print(markdown(runs), end="\n\n", flush=True)  # noqa: T201
 
-    def _add(self, limit: Limit) -> None:
+    def _add(self, limit: Result) -> None:
         self._once.append(limit)
         print(limit, file=sys.stderr, flush=True)  # noqa: T201
 
     @property
     def limits(self) -> str:
         """The table of limits."""
-        return table([*limits_of(self._runs, *self._limited), *self._once])
+        return result.markdown([*limits_of(self._runs, *self._limited), *self._once])
 
     def save(self) -> None:
         """Save the results so far: a run of all sizes takes most of an hour."""
@@ -108,7 +109,7 @@ class ScaleResults:
 
 
 def _on_standin(
-    folder: Path, nodes: int, pods: int, phases: Phases, once: Callable[[Limit], None] | None
+    folder: Path, nodes: int, pods: int, phases: Phases, once: Callable[[Result], None] | None
 ) -> list[ScaleFigures]:
     with standin(folder, nodes, pods) as server:
         runs = [measure(name, server, folder, nodes, pods, phases) for name in SUBJECTS]

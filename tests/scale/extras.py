@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from tests.bench.starting import short_commands
+from tests.bench.result import Result, cost
 from tests.forking import ROOT, environment
-from tests.scale.bars import Limit
 from tests.scale.measuring import ACTING, Phases, cpu_of, wait
 from tests.scale.rounds import requested, slowest, watched
 from tests.scale.server import StandIn, eventually
@@ -24,12 +23,9 @@ _QUIET_ROUND: Final = 0.2  #: seconds; a shorter round has computed nothing
 _TIMEOUT: Final = 240.0
 
 
-def extras(server: StandIn, folder: Path, size: str, phases: Phases) -> Iterator[Limit]:
+def extras(server: StandIn, folder: Path, size: str, phases: Phases) -> Iterator[Result]:
     """Yield the figures that are not those of :mod:`tests.scale.figures`. This changes the cluster of *server*."""
-    version, plan = short_commands()
-    yield Limit("rescheduler version: CPU of the process", 1000 * version, "ms", 100, 50)
-    yield Limit("plan on ten nodes: CPU of the process", 1000 * plan, "ms", 400, 300)
-    yield Limit(f"{size}: rescheduler plan on the API server", _live_plan(server), "s", 6, 4)
+    yield cost(f"{size}: rescheduler plan on the API server", _live_plan(server), "s", 6, 4)
     yield from _changed_rounds(server, folder, size, phases)
     avoid_spot(server)
     yield from _limited_rounds(server, folder, size)
@@ -44,7 +40,7 @@ def _live_plan(server: StandIn) -> float:
     return time.monotonic() - before  # noqa: TID251
 
 
-def _changed_rounds(server: StandIn, folder: Path, size: str, phases: Phases) -> Iterator[Limit]:
+def _changed_rounds(server: StandIn, folder: Path, size: str, phases: Phases) -> Iterator[Result]:
     """Replace 1 % of the pods between two rounds, with forecasts and without them."""
     for flags, kind, at_most, aim in (
         ((), "with forecasts", 1.0, 0.5),
@@ -55,7 +51,7 @@ def _changed_rounds(server: StandIn, folder: Path, size: str, phases: Phases) ->
             wait(subject, phases.settle)
             with watched(subject) as rounds:
                 server.churn("turnover", phases.rate, phases.events)
-        yield Limit(
+        yield cost(
             f"{size}: longest round with 1 % of the pods replaced, {kind}", rounds.longest or 0.0, "s", at_most, aim
         )
 
@@ -70,7 +66,7 @@ def avoid_spot(server: StandIn) -> None:
             server.patch_node(name, {"spec": {"taints": taints}})
 
 
-def _limited_rounds(server: StandIn, folder: Path, size: str) -> Iterator[Limit]:
+def _limited_rounds(server: StandIn, folder: Path, size: str) -> Iterator[Result]:
     """Compute forecasts in each round, as many as the time allows, and request pages at the same time."""
     flags = ("--housekeeping-interval=1s", *ACTING)
     with daemon(server.kubeconfig, folder, *flags) as subject, watched(subject) as rounds:
@@ -78,14 +74,14 @@ def _limited_rounds(server: StandIn, folder: Path, size: str) -> Iterator[Limit]
         with requested(subject, _PAGES[0]) as metrics, requested(subject, _PAGES[1]) as status:
             wait(subject, _WAIT_FOR_PLANS)
     bound = 1.1 * PLANNING_TIMEOUT
-    yield Limit(
+    yield cost(
         f"{size}: longest round with forecasts for all plans", rounds.longest or 0.0, "s", bound, PLANNING_TIMEOUT
     )
     for path, seconds in zip(_PAGES, (metrics, status), strict=True):
-        yield Limit(f"{size}: {path} while it plans, p99", 1000 * slowest(seconds), "ms", 20, 10)
+        yield cost(f"{size}: {path} while it plans, p99", 1000 * slowest(seconds), "ms", 20, 10)
 
 
-def _acting_idle(server: StandIn, folder: Path, size: str, phases: Phases) -> Limit:
+def _acting_idle(server: StandIn, folder: Path, size: str, phases: Phases) -> Result:
     """Measure a daemon that is not a dry run, and that has found that no node can be drained."""
     with daemon(server.kubeconfig, folder, f"--planning-timeout={_WAIT_FOR_PLANS}s", *ACTING) as subject:
         eventually(subject.ready, subject.process)
@@ -93,7 +89,7 @@ def _acting_idle(server: StandIn, folder: Path, size: str, phases: Phases) -> Li
         while not _is_quiet(server, subject) and time.monotonic() < end:  # noqa: TID251
             pass
         idle = cpu_of(subject, lambda: wait(subject, phases.idle)) / phases.idle
-    return Limit(f"{size}, not a dry run: CPU when nothing changes", 100 * idle, "%", 1.0, 0.5)
+    return cost(f"{size}, not a dry run: CPU when nothing changes", 100 * idle, "% of a core", 1.0, 0.5)
 
 
 def _is_quiet(server: StandIn, subject: MeasuredSubject) -> bool:

@@ -1,8 +1,10 @@
 """The measurements of a program at one size of the cluster, and their tables."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Final
+
+from tests.bench.result import table
 
 #: By field of ScaleFigures: its row in the table, and its format.
 ROWS: Final = {
@@ -57,13 +59,9 @@ def _size(run: ScaleFigures) -> str:
 
 
 def _table(runs: Sequence[ScaleFigures]) -> str:
-    lines = [_line([_size(runs[0]), *(run.subject for run in runs)]), _line(["---"] * (len(runs) + 1))]
+    rows = []
     for name, (title, form) in ROWS.items():
         values = [getattr(run, name) for run in runs]
         if any(value is not None for value in values):
-            lines.append(_line([title, *("" if value is None else format(value, form) for value in values)]))
-    return "\n".join(lines)
-
-
-def _line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+            rows.append([title, *("" if value is None else format(value, form) for value in values)])
+    return table([_size(runs[0]), *(run.subject for run in runs)], rows)

@@ -13,7 +13,7 @@ from rescheduler.observe.events import RoundEnded
 from rescheduler.observe.metrics import Metrics
 from tests.kube.conftest import eventually
 from tests.observe.builders import NOW
-from tests.scale.bars import Limit, limits_of, table
+from tests.scale.bars import limits_of
 from tests.scale.figures import ScaleFigures
 from tests.scale.measured import MeasuredProcess, UnreadData, percentile
 from tests.scale.rounds import Rounds
@@ -94,15 +94,6 @@ def test_durations_are_read_from_metrics() -> None:
     metrics(RoundEnded(NOW, 2.0, succeeded=True))
     metrics(RoundEnded(NOW, 3.0, succeeded=True))
     assert durations_in(generate_latest(registry).decode()) == Durations(2, 5.0)
-
-
-def limit(name: str, figure: float) -> Limit:
-    return Limit(name, figure, "s", at_most=2.0, aim=1.0)
-
-
-def test_the_table_shows_missed_limits() -> None:
-    rows = table([limit("a", 0.5), limit("b", 2.0), limit("c", 2.1)]).splitlines()
-    assert [row.split(" | ")[-1].strip(" |") for row in rows[2:]] == ["aim reached", "held", "**missed**"]
 
 
 def figures(subject: str, nodes: int, idle: float, round_idle: float | None) -> ScaleFigures:
