@@ -14,14 +14,20 @@ from predicates.indexes.terms import forget_terms
 from predicates.node_selectors import tolerated
 from predicates.nodes import ALL, Flags, Rows
 from predicates.objects import PodClass
+from predicates.placed import Filling, FreeAmounts, Needs
 from predicates.scheduler import Profile
-from predicates.snapshot import DRAIN_TAINT, Snapshot
+from predicates.snapshot import DRAIN_TAINT, Snapshot, Trial
 from predicates.texts import LONGEST_REASON, shown
 
 # Cached results of the plugins that evaluate each node by itself, updated from the change logs.
 
 #: This many candidates are listed at a time to be evaluated one by one.
 _LISTED: Final = 256
+
+#: After this many candidates were rejected because of other nodes, the remaining ones are evaluated together. Which of
+#: them accepts a pod is then not known yet.
+_MAX_SINGLE_CHECKS: Final = 12
+_UNKNOWN: Final = -1
 
 #: Plugins and their states for a class (``pre_filter``), without plugins that do not apply to it.
 States: TypeAlias = tuple[tuple[Plugin, Any], ...]
@@ -66,6 +72,7 @@ class LocalResult:
         "_touched_at",
         "candidates",
         "mask",
+        "needs",
         "rejects_row",
         "states",
     )
@@ -76,6 +83,7 @@ class LocalResult:
         #: Of plugins with scope PODS only: a trial cannot change the results of those with scope NODE.
         of_pods = tuple([each for each in states if each[0].scope is Scope.PODS])
         self.rejects_row = _any_of(of_pods, snapshot) or _never
+        self.needs = _needs_of(of_pods, snapshot)  #: the amounts that decide alone about rows that the mask accepts
         self._revision = self._epoch = -1
         self._node_changes = self._pod_changes = self._removals = 0  #: how much of each change log is included
         self._dirty: frozenset[int] = frozenset()  #: rows that were evaluated while a trial had touched them
@@ -144,32 +152,42 @@ class LocalResult:
         """The selected candidates of which it is not known that they reject the pod in the current trial."""
         return self.candidates[self._known_filled() :]
 
-    def fitting_one_by_one(self) -> Iterator[int]:
-        """Yield the selected candidates that accept the pod in the current trial, in order."""
-        touched, stale, rejects = self._snapshot.touched, self._revision != self._snapshot.revision, self.rejects_row
-        position = self._known_filled()
-        while position < len(self.candidates):
-            if position >= len(self._listed):
-                self._listed += self.candidates[len(self._listed) :][:_LISTED].tolist()
-            for row in islice(self._listed, position, None):
-                if not (stale or row in touched) or not rejects(row):
-                    yield row
-                elif position == self._filled:
-                    self._filled += 1
-                    if position == self._skipped and row not in touched:
-                        self._skipped += 1
-                position += 1
+    def first_fitting(self, free: FreeAmounts, rejects: RejectsRow | None) -> int | None:
+        """Return the first selected candidate that accepts the pod in the current trial, or None.
 
-    def first_fitting(self) -> int | None:
-        """Return the first row of :meth:`fitting_one_by_one`, or None. Saves most calls the cost of a generator."""
-        position, listed = self._known_filled(), self._listed
-        if position < len(listed):
-            row = listed[position]
-            if row not in self._snapshot.touched and self._revision == self._snapshot.revision:
-                return row
-            if not self.rejects_row(row):
-                return row
-        return next(self.fitting_one_by_one(), None)
+        *free* has what is free in the current trial. *rejects* evaluates the plugins that depend on other nodes: after
+        it has rejected :data:`_MAX_SINGLE_CHECKS` candidates, the result is :data:`_UNKNOWN`.
+        """
+        stale = self._revision != self._snapshot.revision
+        position, tries = self._known_filled(), 0
+        while position < len(self._listed) or self._list_more():
+            for row in islice(self._listed, position, None):
+                if self._is_filled(row, free, stale=stale):
+                    if position == self._filled:
+                        self._filled += 1
+                        if position == self._skipped and row not in self._snapshot.touched:
+                            self._skipped += 1
+                elif rejects is None or not rejects(row):
+                    return row
+                elif (tries := tries + 1) == _MAX_SINGLE_CHECKS:
+                    return _UNKNOWN
+                position += 1
+        return None
+
+    def _is_filled(self, row: int, free: FreeAmounts, *, stale: bool) -> bool:
+        if self.needs is None:
+            return (stale or row in self._snapshot.touched) and self.rejects_row(row)
+        left = free[row]
+        for column, amount in self.needs:  # noqa: SIM110 - as in any_rejects
+            if left[column] < amount:
+                return True
+        return False
+
+    def _list_more(self) -> bool:
+        """List more of the candidates. Return whether there are any."""
+        more = self.candidates[len(self._listed) :][:_LISTED].tolist()
+        self._listed += more
+        return bool(more)
 
     def update(self) -> None:
         """Make the result exact: evaluate the rows that changed, or all rows if many did."""
@@ -227,6 +245,16 @@ def _any_of(states: States, snapshot: Snapshot) -> RejectsRow | None:
     return partial(any_rejects, tuple(checks))
 
 
+def _needs_of(states: States, snapshot: Snapshot) -> Needs | None:
+    """Return the amounts that decide whether the plugins accept a row; None if they depend on more than that."""
+    needs: list[tuple[int, int]] = []
+    for plugin, state in states:
+        if plugin.needs is None or (amounts := plugin.needs(state, snapshot)) is None:
+            return None
+        needs += amounts
+    return tuple(needs)
+
+
 def any_rejects(row_checks: Iterable[RejectsRow], row: int) -> bool:
     """Return whether any of the checks rejects *row*."""
     for rejects in row_checks:  # noqa: SIM110 - called for many pods: a generator costs more than most checks
@@ -243,17 +271,17 @@ def remaining(states: States, snapshot: Snapshot, rows: npt.NDArray[np.intp]) ->
     return rows
 
 
-#: After this many candidates were rejected because of other nodes, the remaining ones are evaluated together.
-_MAX_SINGLE_CHECKS: Final = 12
-
-
 class _ClassFilter:
     """The filter for the pods of one class: the cached result, and the plugins that depend on the whole cluster."""
 
-    __slots__ = ("_cluster_states", "_concerning", "_rejects_row", "_snapshot", "_ties", "local")
+    __slots__ = ("_cluster_states", "_concerning", "_rejects_row", "_snapshot", "_ties", "fills", "local")
 
-    def __init__(self, local: LocalResult, cluster_states: States, snapshot: Snapshot) -> None:
+    def __init__(self, pod: PodClass, local: LocalResult, cluster_states: States, snapshot: Snapshot) -> None:
         self.local = local
+        all_checked = local.needs is not None and len(local.needs) == 1 + len(pod.requests)  # one is for the pod itself
+        self.fills = (
+            local.needs if all_checked and not pod.claims else None
+        )  #: what a pod takes, if that is all it needs
         self._cluster_states = cluster_states
         self._snapshot = snapshot
         self._ties = -1  #: ``snapshot.ties`` when the following were chosen
@@ -275,24 +303,20 @@ class _ClassFilter:
         self._rejects_row = _any_of(self._concerning, snapshot)
         self._ties = snapshot.ties
 
-    def first(self, targets: Targets) -> int | None:
-        """Return the first of *targets* that accepts a pod in the current trial, or None."""
+    def first(self, targets: Targets, filling: Filling) -> int | None:
+        """Return the first of *targets* that accepts a pod after those of *filling*, or None."""
         local = self.local
+        if local.needs is None:
+            filling.finish()
         if not local.is_sufficient_for(targets):
+            filling.finish()
             local.select(targets)
         if self._ties != self._snapshot.ties:
             self._choose()
-        if (rejects := self._rejects_row) is None:
-            return local.first_fitting()
-        tries = _MAX_SINGLE_CHECKS
-        for row in local.fitting_one_by_one():
-            if not rejects(row):
-                return row
-            tries -= 1
-            if not tries:
-                break
-        else:
-            return None
+        row = local.first_fitting(filling.free, self._rejects_row)
+        if row != _UNKNOWN:
+            return row
+        filling.finish()
         local.select(targets)
         return next(self.fitting(), None)
 
@@ -380,8 +404,28 @@ class Filters:
 
     def first(self, pod: PodClass, targets: Targets) -> int | None:
         """Return the first of *targets* that accepts a pod of the class in the current trial, or None."""
-        cached = self._classes.get(pod) if self._generation == self._snapshot.generation else None
-        return (cached or self._class_filter(pod)).first(targets)
+        return self._class_filter(pod).first(targets, Filling(self._snapshot))
+
+    def first_fit(self, pods: Iterable[PodClass], targets: Targets, trial: Trial) -> list[int | None]:
+        """Place pods of these classes in *trial*, each on the first of *targets* that accepts it after the others.
+
+        Return their rows, with None for pods that no target accepts.
+        """
+        rows: list[int | None] = []
+        filling = trial.filling()
+        for pod in pods:
+            cached = self._class_filter(pod)
+            row = cached.first(targets, filling)
+            rows.append(row)
+            if row is None:
+                continue
+            if cached.fills is not None:
+                filling.place(pod, row, cached.fills)
+            else:
+                filling.finish()
+                trial.place(pod, row)
+        filling.finish()
+        return rows
 
     def fitting(self, pod: PodClass, targets: Targets) -> Iterator[int]:
         """Yield the *targets* that accept a pod of the class in the current trial, in order."""
@@ -504,7 +548,7 @@ class Filters:
         local_states = tuple([state for state in states if state[0].scope is not _CLUSTER])
         if (local := self._local_results.get(local_states)) is None:
             local = self._local_results[local_states] = LocalResult(local_states, self._snapshot)
-        return _ClassFilter(local, cluster_states, self._snapshot)
+        return _ClassFilter(pod, local, cluster_states, self._snapshot)
 
 
 def _states(plugins: Iterable[Plugin], pod: PodClass) -> States:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from predicates.nodes import Rows
 from predicates.objects import PodClass
+from predicates.placed import Needs
 from predicates.snapshot import Snapshot
 
 Codes: TypeAlias = npt.NDArray[np.int64]
@@ -56,6 +57,7 @@ class Plugin:
     if it rejects none of them. ``row_filter`` is an optional faster path for single rows: it takes the state and
     returns a function that evaluates one row at the time of the call. ``concerns`` returns whether the plugin can
     reject any node for pods with this state, as long as ``Snapshot.ties`` stays the same; without it, it may.
+    ``needs`` returns the amounts that a row must have free for the plugin to accept it, if nothing else matters.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Plugin:
     filter: Callable[[Any, Snapshot, Rows], Rejections | None]
     row_filter: Callable[[Any, Snapshot], RejectsRow] | None = None
     concerns: Callable[[Any, Snapshot], bool] | None = None
+    needs: Callable[[Any, Snapshot], Needs | None] | None = None
 
     def rejects_row(self, state: Any, snapshot: Snapshot) -> RejectsRow:
         """Return a function that evaluates single rows of *snapshot* for pods with this *state*."""

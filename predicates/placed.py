@@ -267,6 +267,9 @@ class TrialState(PlacementState):
         self.releases = 0  #: number of times that a trial has removed pods, also by undoing their placement
         self._journal: list[JournalEntry] | None = None
         self._kept = 0
+        self._filled: defaultdict[int, list[Effects]] = defaultdict(
+            list
+        )  #: by row: pods that are not in the journal yet
         self._lost: dict[int, Node] = {}  #: by row: the nodes that the current trial has taken away
 
     @contextmanager
@@ -291,6 +294,7 @@ class TrialState(PlacementState):
         rows, effects = super().rows_of(pod), self._effects.get(pod)
         unkept = self._journal[self._kept :] if self._journal else ()
         changes = [(row, delta * pods.count(effects)) for pods, _, row, delta, _ in unkept if effects in pods]
+        changes += [(row, pods.count(effects)) for row, pods in self._filled.items() if effects in pods]
         if not changes:
             return rows
         changed = Counter(rows)
@@ -326,11 +330,14 @@ class TrialState(PlacementState):
         self._kept = min(self._kept, start)
         self.touched = dict.fromkeys(row for pods, _, row, _, _ in journal[self._kept :] if pods)
 
+    def _effects_on(self, pod: PodClass, row: int) -> Effects:
+        """Return the effects of a new pod of the class on *row*."""
+        effects = None if self._bound_effects else self._effects.get(pod)
+        return effects or self._effects_of(pod, self.labels_added_on(row))
+
     def _place(self, pod: PodClass, row: int, delta: int) -> None:
         """Add a new pod of the class to *row* (delta = +1), or remove it again (delta = -1)."""
-        effects = None if self._bound_effects else self._effects.get(pod)
-        if effects is None:
-            effects = self._effects_of(pod, self.labels_added_on(row))
+        effects = self._effects_on(pod, row)
         has_claims = bool(pod.claims)
         if has_claims:
             self._assume(effects.pod, row, delta)
@@ -356,6 +363,24 @@ class TrialState(PlacementState):
         self._shift(pods, load, row, delta)
         self._journal.append((pods, load, row, delta, has_claims))
         self.touched[row] = None
+
+    def _fill(self, pod: PodClass, row: int) -> None:
+        """Add a new pod of the class to *row*, as far as indexes are concerned."""
+        effects = self._effects_on(pod, row)
+        for watchers in effects.watchers:
+            for callback in watchers.callbacks:
+                callback(row, 1)
+        self._filled[row].append(effects)
+        self.touched[row] = None
+
+    def _finish_filling(self, free: Mapping[int, Sequence[int]]) -> None:
+        """Complete the placement of the pods that were added to the indexes. They leave *free* on their rows."""
+        for row, pods in self._filled.items():
+            assert self._journal is not None
+            before, after = self.nodes.free_rows[row], np.array(free[row])
+            self._journal.append((pods, before - after, row, +1, False))
+            before[:] = after
+        self._filled.clear()
 
     def _lose(self, row: int) -> None:
         """Take the node in *row* away. The entry in the journal has no pods."""
@@ -399,6 +424,10 @@ class Trial:
         """Undo one call of :meth:`place`, regardless of later placements."""
         self._state._place(pod, row, -1)  # noqa: SLF001
 
+    def filling(self) -> "Filling":
+        """Return an object that places many pods at a lower cost each."""
+        return Filling(self._state)
+
     def evict(self, *pods: Pod) -> None:
         """Remove *pods*, which must all be on the same node."""
         if pods:
@@ -441,3 +470,48 @@ class Trial:
         Cached results are then updated once to include them, instead of being corrected at every call.
         """
         self._state._keep()  # noqa: SLF001
+
+
+#: What a pod takes of a node: columns of the node table, and positive amounts.
+Needs: TypeAlias = tuple[tuple[int, int], ...]
+
+
+class FreeAmounts(dict[int, list[int]]):
+    """What is free on each row in the current trial, as plain numbers. Rows are read on first access."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self, rows: Sequence[Numbers]) -> None:
+        super().__init__()
+        self._rows = rows
+
+    def __missing__(self, row: int) -> list[int]:
+        free: list[int] = self._rows[row].tolist()
+        self[row] = free
+        return free
+
+
+class Filling:
+    """Places pods in a trial, row by row: there is one change of the node table for all pods of a row.
+
+    The indexes follow every placement. The node table and the journal do so when :meth:`finish` is called, which must
+    be done before anything else reads or changes them. What is free on a row meanwhile is in ``free``.
+    """
+
+    __slots__ = ("_state", "free")
+
+    def __init__(self, state: TrialState) -> None:
+        self._state = state
+        self.free = FreeAmounts(state.nodes.free_rows)
+
+    def place(self, pod: PodClass, row: int, needs: Needs) -> None:
+        """Place a new pod of the class, which has no claims, on *row*, which has what the pod *needs*."""
+        free = self.free[row]
+        for column, amount in needs:
+            free[column] -= amount
+        self._state._fill(pod, row)  # noqa: SLF001
+
+    def finish(self) -> None:
+        """Complete the placements so far. Pods may be placed by other means, and then here again."""
+        self._state._finish_filling(self.free)  # noqa: SLF001
+        self.free.clear()

@@ -11,6 +11,7 @@ from predicates.framework import Codes, Plugin, Reasons, Rejections, RejectsRow,
 from predicates.node_selectors import all_terms_valid, node_selector_mask
 from predicates.nodes import PODS, Rows
 from predicates.objects import Amounts, DeviceClass, PodClass, PodResourceClaim, ResourceClaim
+from predicates.placed import Needs
 from predicates.requests import is_extended
 from predicates.scheduler import Profile
 from predicates.snapshot import Snapshot
@@ -95,12 +96,20 @@ def _row_filter(requests: Amounts, snapshot: Snapshot) -> RejectsRow:
     return rejects
 
 
+def _needs(requests: Amounts, snapshot: Snapshot) -> Needs | None:
+    """Return the amounts of the requested resources; None if there are others than those that every node has."""
+    columns = snapshot.nodes.resources
+    if not all(resource in _ORDER for resource, _ in requests):
+        return None
+    return ((PODS, 1), *((columns[resource], amount) for resource, amount in requests))
+
+
 def _reasons(code: int, requests: Amounts) -> Reasons:
     reasons = (TOO_MANY_PODS, *(f"Insufficient {resource}" for resource, _ in requests))
     return tuple(reason for bit, reason in enumerate(reasons) if code >> min(bit, _BITS) & 1)
 
 
-NODE_RESOURCES_FIT: Final = Plugin("NodeResourcesFit", Scope.PODS, _pre_filter, _filter, _row_filter)
+NODE_RESOURCES_FIT: Final = Plugin("NodeResourcesFit", Scope.PODS, _pre_filter, _filter, _row_filter, needs=_needs)
 
 
 def plugin(profile: Profile) -> Plugin:
@@ -111,7 +120,7 @@ def plugin(profile: Profile) -> Plugin:
     def checked(pod: PodClass) -> Amounts:
         return _in_report_order(profile.checked(pod.requests))
 
-    return Plugin("NodeResourcesFit", Scope.PODS, checked, _filter, _row_filter)
+    return Plugin("NodeResourcesFit", Scope.PODS, checked, _filter, _row_filter, needs=_needs)
 
 
 # DynamicResources: the devices of the pod's resource claims (``dynamicresources/dynamicresources.go``).

@@ -11,7 +11,7 @@ from predicates import filters as filters_module
 from predicates.filters import Filters, Targets
 from predicates.objects import PodClass
 from predicates.plugins import DEFAULT
-from predicates.snapshot import Snapshot
+from predicates.snapshot import Snapshot, Trial
 from tests.planning.builders import node, pod, repels, snapshot
 
 NODES: Final = 6
@@ -19,6 +19,7 @@ KINDS: Final = {
     "small-1": pod("small-1", cpu="1"),
     "large-1": pod("large-1", cpu="2"),
     "apart-1": pod("apart-1", cpu="1", affinity=repels("apart")),
+    "alone-1": pod("alone-1", cpu="1", affinity=repels("small")),
     "port-1": pod(
         "port-1", containers=[{"name": "main", "image": "app:1", "ports": [{"containerPort": 80, "hostPort": 80}]}]
     ),
@@ -98,6 +99,37 @@ def test_no_earlier_target_accepts_the_pod(steps: list[tuple[str, str]]) -> None
             table.delete("Pod", f"default/{part[-1][1]}")
     for cls in classes.values():
         assert filters.first(cls, targets) == _first_by_row(filters, targets, cls)
+
+
+@settings(max_examples=200)
+@given(st.lists(st.sampled_from(sorted(KINDS)), max_size=20), st.sampled_from(sorted(KINDS)))
+def test_pods_that_are_placed_together_have_the_places_of_one_after_the_other(names: list[str], last: str) -> None:
+    """Also if an index is created in between, as by the first pod that repels others."""
+    placed = []
+    for together in (True, False):
+        table = snapshot([*(node(f"n{number}", cpu="4") for number in range(NODES)), *KINDS.values()])
+        filters, targets = Filters(table, DEFAULT), Targets(range(NODES))
+        pods = [table.pods[f"default/{name}"].cls for name in names]
+        free = table.nodes.free.copy()
+        with table.trial() as trial:
+            start = trial.savepoint()
+            if together:
+                rows = filters.first_fit(pods, targets, trial)
+            else:
+                rows = [_placed(pod, filters, targets, trial) for pod in pods]
+            after = table.nodes.free.tolist(), filters.first(table.pods[f"default/{last}"].cls, targets)
+            counts = [dict(table.rows_of(table.pods[f"default/{name}"].cls)) for name in sorted(KINDS)]
+            trial.revert(start)
+            assert (table.nodes.free == free).all()
+            assert [filters.first(pod, targets) for pod in pods] == [0] * len(pods)
+            placed.append((rows, after, counts))
+    assert placed[0] == placed[1]
+
+
+def _placed(pod: PodClass, filters: Filters, targets: Targets, trial: Trial) -> int | None:
+    if (row := filters.first(pod, targets)) is not None:
+        trial.place(pod, row)
+    return row
 
 
 def _by_trial(steps: list[tuple[str, str]]) -> list[list[tuple[str, str]]]:

@@ -153,7 +153,11 @@ class Packing:
         """
         waiting = list(pods)
         while waiting:
-            unplaced = [pod for pod in waiting if not self._insert(pod)]
+            rows = self._filters.first_fit([pod.cls for pod in waiting], self._targets, self._trial)
+            self._placements.update(
+                {pod.key: (pod, row) for pod, row in zip(waiting, rows, strict=True) if row is not None}
+            )
+            unplaced = [pod for pod, row in zip(waiting, rows, strict=True) if row is None]
             if len(unplaced) == len(waiting):
                 break
             waiting = unplaced

@@ -71,8 +71,8 @@ def as_drained(candidate: Candidate, placed: Placed, room: Room, trial: Trial) -
     if candidate.surges:
         return None
     mark = trial.savepoint()
-    if (in_order := keep_in_steps(room, trial, placed)) is None:
-        trial.revert(mark)
+    in_order = keep_in_steps(room, trial, placed)
+    trial.revert(mark)  # to the same placements: otherwise, cached results would have to consider pods as removed
     return in_order
 
 
