@@ -26,8 +26,7 @@ from rescheduler.cli.go_flags import GoCommand
 from rescheduler.cli.options import connection_options, scheduling_options
 from rescheduler.cli.output import lines_as_html, print_yaml
 from rescheduler.cli.plan_data import known_circumstances
-from rescheduler.cli.policy_options import policy_options, price_options
-from rescheduler.cli.scheduler_config import with_profiles
+from rescheduler.cli.policy_options import policy_options, price_options, with_profiles
 from rescheduler.clock import SystemClock
 from rescheduler.errors import UsageError
 from rescheduler.planning.controllers import controller_of

@@ -8,14 +8,14 @@
 import functools
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import click
 
 from rescheduler.cli.go_flags import ARGUMENTS, FILE, FILE_TEXT, Bool, Option, OptionalValue, Parsed
-from rescheduler.cli.scheduler_config import scheduling
 from rescheduler.errors import UsageError
 from rescheduler.providers import BACKENDS
 from rescheduler.settings import (
@@ -29,6 +29,7 @@ from rescheduler.settings import (
     Logging,
     NamedInstallation,
     Provider,
+    Scheduling,
     object_name,
     scheduler_minor,
 )
@@ -66,6 +67,22 @@ soft_taint_option: Final = Option(
     help="Maintain a PreferNoSchedule taint on the on-demand nodes, so that moved pods do not return to them "
     "while spot nodes have room. If false, the taint is removed from nodes where this program added it.",
 )
+
+
+def scheduling(minor: int | None, scheduler_config: Path | None, assumed: Collection[str]) -> Scheduling:
+    """Return what is known about the scheduler. Raises ConfigError if the file is not a valid configuration."""
+    if scheduler_config is None:
+        if assumed:
+            raise UsageError("--assume-plugins: expected --scheduler-config, which names the plugins")
+        return Scheduling(minor)
+    from rescheduler.cli.scheduler_config import configured  # noqa: PLC0415 - imported on demand
+
+    result = configured(minor, scheduler_config, assumed)
+    idle = (
+        f"--assume-plugins={name} has no effect: no unknown plugin or extender has this name"
+        for name in sorted(set(assumed) - result.assumed)
+    )
+    return replace(result, notes=(*result.notes, *idle))
 
 
 #: Passes ``scheduling: Scheduling`` to the command.

@@ -39,8 +39,7 @@ from rescheduler.cli.plan_data import (
     survive_option,
 )
 from rescheduler.cli.plan_page import glance, lever_line, nodes_page, page
-from rescheduler.cli.policy_options import policy_options, price_options
-from rescheduler.cli.scheduler_config import with_profiles
+from rescheduler.cli.policy_options import policy_options, price_options, with_profiles
 from rescheduler.cli.what_if import comparison, parsed, what_if_json, what_if_option
 from rescheduler.clock import Clock, SystemClock, pause
 from rescheduler.errors import UsageError

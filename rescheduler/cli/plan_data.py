@@ -16,8 +16,6 @@ from rescheduler.cli.go_flags import DurationType, Option, OptionalValue
 from rescheduler.cli.options import group, provider_options
 from rescheduler.clock import Clock
 from rescheduler.errors import NotFound, UsageError
-from rescheduler.execution.watched_nodes import intents, removing, vetoes_of_others
-from rescheduler.planning.memory import Memory
 from rescheduler.planning.money.commitments import idle
 from rescheduler.planning.money.prices import NodeFacts, PriceList, node_facts
 from rescheduler.planning.movements import blockers_by_node
@@ -25,6 +23,7 @@ from rescheduler.planning.outcome import Blocker, Planning
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, DrainOrder, MoveJobs, Policy, Survive
 from rescheduler.planning.rules.candidates import groups, static_capacity
+from rescheduler.planning.rules.minimum import DRAIN_ANNOTATION
 from rescheduler.planning.rules.owners import Owners, all_pods
 from rescheduler.planning.rules.pod_traits import belongs_to_node, is_job
 from rescheduler.planning.waits import Waits
@@ -34,6 +33,7 @@ from rescheduler.settings import ApiServerConnection, NamedInstallation, Provide
 
 if TYPE_CHECKING:
     from rescheduler.housekeeping.command_reads import InstallationStatus
+    from rescheduler.planning.memory import Memory
 
 levers_option: Final = Option(
     "--levers-timeout",
@@ -286,9 +286,8 @@ def known_circumstances(
     snapshot: Snapshot, policy: Policy, prices: PriceList, clock: Clock, daemon: "InstallationStatus | None" = None
 ) -> Circumstances:
     """Return what plans know besides the objects: marks of drains, fixed groups, what the *daemon* remembers."""
-    now, written = clock.now(), intents(snapshot.nodes)
-    identity = daemon.installation.identity if daemon is not None else ""
-    others, ordered, static = vetoes_of_others(written, identity, now), removing(written), static_capacity(snapshot)
+    now, static = clock.now(), static_capacity(snapshot)
+    others, ordered = _of_marks(snapshot, daemon.installation.identity if daemon is not None else "", now)
     if daemon is None or daemon.memory is None:
         return Circumstances(now, ordered=ordered, vetoes={**static, **others}, prices=prices)
     on_demand = frozenset(groups(snapshot, policy).on_demand)
@@ -305,8 +304,21 @@ def known_circumstances(
     )
 
 
+def _of_marks(
+    snapshot: Snapshot, identity: str, now: datetime
+) -> tuple[Mapping[str, tuple[Blocker, ...]], frozenset[str]]:
+    """Return blockers for the nodes that other installations drain, and the nodes whose machines were ordered away."""
+    marked = [node for node in snapshot.nodes if DRAIN_ANNOTATION in node.metadata.annotations]
+    if not marked:
+        return {}, frozenset()
+    from rescheduler.execution.watched_nodes import intents, removing, vetoes_of_others  # noqa: PLC0415 - on demand
+
+    written = intents(marked)
+    return vetoes_of_others(written, identity, now), removing(written)
+
+
 def _moved_recently(
-    snapshot: Snapshot, policy: Policy, on_demand: Iterable[str], memory: Memory, now: datetime
+    snapshot: Snapshot, policy: Policy, on_demand: Iterable[str], memory: "Memory", now: datetime
 ) -> Mapping[str, tuple[Blocker, ...]]:
     """Return the *on_demand* nodes with pods of controllers that the daemon has moved so often that it waits."""
     if not memory.movements.by_uid:

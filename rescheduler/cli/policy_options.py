@@ -1,6 +1,7 @@
 """``@policy_options``: which nodes may be drained and which pods evicted; and the options for prices."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from itertools import chain
@@ -29,6 +30,7 @@ from rescheduler.planning.policy import (
     parse_names,
 )
 from rescheduler.planning.pool_shares import parse_share
+from rescheduler.settings import Scheduling
 
 _POLICY: Final = Policy()
 _NAMES: Final = Parsed(parse_names, "names", UsageError)
@@ -446,3 +448,9 @@ price_options = group(
         ),
     ),
 )
+
+
+def with_profiles(policy: Policy, scheduling: Scheduling) -> Policy:
+    """Return *policy* with the profiles of the scheduler, whose pods may be evicted."""
+    names = tuple(profile.name for profile in scheduling.profiles)
+    return replace(policy, profiles=names, unknown_plugins=scheduling.unknown)

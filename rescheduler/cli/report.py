@@ -17,8 +17,7 @@ from rescheduler.cli.plan_data import (
     read_and_plan,
     survive_option,
 )
-from rescheduler.cli.policy_options import policy_options, price_options
-from rescheduler.cli.scheduler_config import with_profiles
+from rescheduler.cli.policy_options import policy_options, price_options, with_profiles
 from rescheduler.clock import SystemClock
 from rescheduler.errors import UsageError
 from rescheduler.pages.report import as_html

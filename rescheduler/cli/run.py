@@ -26,8 +26,7 @@ from rescheduler.cli.options import (
     scheduling_options,
     soft_taint_option,
 )
-from rescheduler.cli.policy_options import policy_options, price_options
-from rescheduler.cli.scheduler_config import with_profiles
+from rescheduler.cli.policy_options import policy_options, price_options, with_profiles
 from rescheduler.errors import UsageError
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.pauses import DrainWindow, parse_window

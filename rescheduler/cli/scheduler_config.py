@@ -23,10 +23,9 @@ from predicates.scheduler import (
 from predicates.selectors import key_errors
 from predicates.texts import shown
 from predicates.versions import NEWEST, VERSIONS, WEIGHTS
-from rescheduler.errors import ConfigError, UsageError
+from rescheduler.errors import ConfigError
 from rescheduler.net import config_files
 from rescheduler.net.config_files import Section
-from rescheduler.planning.policy import Policy
 from rescheduler.settings import Scheduling
 
 API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
@@ -202,20 +201,6 @@ _USED: Final[Mapping[str, frozenset[str] | None]] = {
 }
 
 
-def scheduling(minor: int | None, scheduler_config: Path | None, assumed: Collection[str]) -> Scheduling:
-    """Return what is known about the scheduler. Raises ConfigError if the file is not a valid configuration."""
-    if scheduler_config is None:
-        if assumed:
-            raise UsageError("--assume-plugins: expected --scheduler-config, which names the plugins")
-        return Scheduling(minor)
-    result = configured(minor, scheduler_config, assumed)
-    idle = (
-        f"--assume-plugins={name} has no effect: no unknown plugin or extender has this name"
-        for name in sorted(set(assumed) - result.assumed)
-    )
-    return replace(result, notes=(*result.notes, *idle))
-
-
 def configured(minor: int | None, path: Path, assumed: Collection[str]) -> Scheduling:
     """Return what the configuration at *path* says. The plugins *assumed* never reject a node. Raises ConfigError."""
     file = config_files.read(path, _File, "scheduler configuration", may_be_empty=False)
@@ -234,12 +219,6 @@ def configured(minor: int | None, path: Path, assumed: Collection[str]) -> Sched
     unknown = tuple(plugin for plugin in found if plugin.name not in assumed)
     never_reject = frozenset(plugin.name for plugin in found).intersection(assumed)
     return Scheduling(minor, read, unknown, never_reject, (*_named(unknown), *dict.fromkeys(notes)))
-
-
-def with_profiles(policy: Policy, scheduling: Scheduling) -> Policy:
-    """Return *policy* with the profiles of the scheduler, whose pods may be evicted."""
-    names = tuple(profile.name for profile in scheduling.profiles)
-    return replace(policy, profiles=names, unknown_plugins=scheduling.unknown)
 
 
 def _named_profile(profile: _Profile) -> _Profile:

@@ -24,7 +24,6 @@ from rescheduler.cli.go_flags import Option
 from rescheduler.cli.output import survival_json
 from rescheduler.cli.plan_page import survival_lines
 from rescheduler.cli.policy_options import ANY_SCHEDULER, NODE_LABELS
-from rescheduler.cli.scheduler_config import configured
 from rescheduler.errors import UsageError
 from rescheduler.planning.controllers import ControllerName
 from rescheduler.planning.forms import count
@@ -278,6 +277,8 @@ def _scheduler(text: str, known: Scheduling) -> tuple[Scheduling, tuple[str, ...
         return other, tuple(filter(None, [other.assumption("")]))
     if not _is_file(name):
         raise UsageError(f"--what-if {text!r}: expected {_SCHEDULER}")
+    from rescheduler.cli.scheduler_config import configured  # noqa: PLC0415 - imported on demand
+
     other = configured(known.minor, Path(name), known.assumed)
     return other, other.notes
 

@@ -1,16 +1,17 @@
 """Files that users name in flags or configurations: regular files only, and certificates and keys in PEM files."""
 
 import errno
-import logging
 import os
-import ssl
 import stat
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final, TypeAlias
+from typing import TYPE_CHECKING, BinaryIO, Final, TypeAlias
 
 from rescheduler.errors import ConfigError, UsageError
+
+if TYPE_CHECKING:
+    import ssl
 
 # Read files that users name in flags or configurations. Only regular files are read, so that reading never blocks.
 #
@@ -78,6 +79,8 @@ def _check_kind(status: os.stat_result) -> None:
 
 
 # Load certificates and keys from PEM files into a TLS context. Errors name the file.
+#
+# The module ssl is imported on demand: most commands only read other files, and the import takes time.
 
 _OF_ANOTHER: Final = "KEY_VALUES_MISMATCH"
 
@@ -101,16 +104,16 @@ class PemFile:
             raise ConfigError(f"{self}: cannot be read: {reason(error)}") from error
 
 
-def trust(context: ssl.SSLContext, authority: PemFile) -> None:
+def trust(context: "ssl.SSLContext", authority: PemFile) -> None:
     """Make *context* trust certificates issued by *authority*. Raises ConfigError with the name of the file."""
     _check(authority)
     try:
         context.load_verify_locations(cafile=authority.path)
-    except (OSError, ssl.SSLError) as error:
+    except OSError as error:
         raise ConfigError(f"{authority}: no usable PEM certificate: {reason(error)}") from error
 
 
-def present(context: ssl.SSLContext, certificate: PemFile, key: PemFile | None = None) -> None:
+def present(context: "ssl.SSLContext", certificate: PemFile, key: PemFile | None = None) -> None:
     """Make *context* present *certificate* with *key*, or with the key in the certificate's own file.
 
     Raises ConfigError with the name of the wrong file, or of both if they do not match.
@@ -120,7 +123,7 @@ def present(context: ssl.SSLContext, certificate: PemFile, key: PemFile | None =
     try:
         # An empty password: without this callable, OpenSSL would prompt at the terminal.
         context.load_cert_chain(certificate.path, key.path if key else None, password=lambda: b"")
-    except (OSError, ssl.SSLError) as error:
+    except OSError as error:
         raise ConfigError(_invalid_file_message(certificate, key, error)) from error
 
 
@@ -133,9 +136,11 @@ def _check(file: PemFile) -> None:
 
 def _invalid_file_message(certificate: PemFile, key: PemFile | None, error: OSError) -> str:
     """Return a message that names the invalid file, because OpenSSL's error does not."""
+    import ssl  # noqa: PLC0415 - imported on demand
+
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cafile=certificate.path)
-    except (OSError, ssl.SSLError) as own:
+    except OSError as own:
         return f"{certificate}: no usable PEM certificate: {reason(own)}"
     if getattr(error, "reason", None) == _OF_ANOTHER:
         holder = f"{certificate}, {key}" if key else f"{certificate}"
@@ -147,6 +152,8 @@ def _invalid_file_message(certificate: PemFile, key: PemFile | None, error: OSEr
 
 def reason(error: Exception) -> str:
     """Return a short description of *error*."""
+    import ssl  # noqa: PLC0415 - imported on demand
+
     match error:
         case ssl.SSLError(reason=str() as text):
             return text.replace("_", " ").lower()
@@ -160,8 +167,6 @@ def reason(error: Exception) -> str:
 
 
 # The PEM files of mutual TLS, reloaded when they change.
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +216,9 @@ class Certificates:
 
     def renewed(self) -> Pems | None:
         """Return the files' contents if they have changed and are valid. Invalid files are logged once and ignored."""
+        import logging  # noqa: PLC0415 - imported on demand
+
+        log = logging.getLogger(__name__)
         with self._lock:
             try:
                 pems = self._read()
@@ -233,7 +241,9 @@ class Certificates:
     def _read(self) -> Pems:
         return Pems(self._key.read(), self._cert.read(), self._ca.read())
 
-    def _check(self) -> ssl.SSLContext:
+    def _check(self) -> "ssl.SSLContext":
+        import ssl  # noqa: PLC0415 - imported on demand
+
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.verify_mode = ssl.CERT_REQUIRED

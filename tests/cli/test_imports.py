@@ -31,7 +31,10 @@ print(*{name.partition(".")[0] for name in sys.modules}, file=sys.stderr)
             {"kubernetes", "numpy", "msgspec", "yaml", "uvicorn", "httpx2", "grpc", "email", "traceback"},
         ),
         (("run", "--help"), {"kubernetes", "uvicorn", "httpx2", "grpc", "google"}),
-        (("plan", f"--snapshot={SAMPLE}", *LABELS), {"kubernetes", "uvicorn", "httpx2", "grpc", "google"}),
+        (
+            ("plan", f"--snapshot={SAMPLE}", *LABELS),
+            {"kubernetes", "uvicorn", "httpx2", "grpc", "google", "ssl", "yaml", "logging"},
+        ),
     ],
     ids=["version", "help", "plan on a snapshot"],
 )

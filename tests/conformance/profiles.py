@@ -5,7 +5,7 @@ from pathlib import Path
 from random import Random
 
 from predicates.scheduler import Scheduler
-from rescheduler.cli.scheduler_config import scheduling
+from rescheduler.cli.options import scheduling
 from tests.conformance import ours
 from tests.conformance.compare import FamilyCounts
 from tests.conformance.generate import cluster
