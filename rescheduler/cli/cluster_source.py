@@ -2,7 +2,7 @@
 
 import gc
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -96,18 +96,20 @@ class ClusterSource:
         unknown = without_templates(snapshot) if self.snapshot is not None else None
         return (unknown,) if unknown is not None else ()
 
-    def warn(self, snapshot: Snapshot, policy: Policy, *, strict: bool = False) -> None:
+    def warn(
+        self, snapshot: Snapshot, policy: Policy, assumed: Iterable[str], incomplete: str, *, strict: bool = False
+    ) -> None:
         """Print a warning for each assumption, and one if nodes match both labels. Call this after printing the result.
 
-        Raises NoNodesError if no node matches one of the labels, and IncompleteError if *strict* and the file is
-        incomplete.
+        *assumed* and *incomplete* are the results of :meth:`assumptions` and :meth:`incomplete`. Raises NoNodesError if
+        no node matches one of the labels, and IncompleteError if *strict* and the file is incomplete.
         """
         findings = label_findings(snapshot, policy, node_infos(snapshot, policy))
         if findings.no_nodes:
             raise NoNodesError(findings.no_nodes)
-        for text in (*self.assumptions(snapshot, policy), *filter(None, [findings.both])):
+        for text in (*assumed, *filter(None, [findings.both])):
             self.warn_once(text)
-        if incomplete := self.incomplete(snapshot):
+        if incomplete:
             if strict:
                 raise IncompleteError(incomplete)
             self.warn_once(incomplete)

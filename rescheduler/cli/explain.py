@@ -200,7 +200,8 @@ def command(
         nodes = (page.node(name) for name in known if name in cluster.nodes.row)
         nothing = () if pods or names else (page.nothing(),)
         _show(chain(nodes, map(page.pod, explanations), nothing), html=output == "html")
-    source.warn(cluster, policy, strict=strict)
+    assumed, incomplete = source.assumptions(cluster, policy), source.incomplete(cluster)
+    source.warn(cluster, policy, assumed, incomplete, strict=strict)
 
 
 def _selected_pods(

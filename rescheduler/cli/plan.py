@@ -194,7 +194,7 @@ def command(
         return cluster
 
     cluster = _watched(once) if view.watch else once()
-    source.warn(cluster.snapshot, policy, strict=strict)
+    source.warn(cluster.snapshot, policy, cluster.assumed, cluster.incomplete, strict=strict)
     for note in notes:
         source.warn_once(note)
 

@@ -163,6 +163,7 @@ class PlannedCluster:
     planning: Planning
     seconds: float  #: duration of planning alone
     assumptions: tuple[str, ...]
+    assumed: tuple[str, ...] = ()  #: those of them that :meth:`ClusterSource.assumptions` makes
     incomplete: str = ""  #: what the snapshot file lacks; see :meth:`ClusterSource.incomplete`
     daemon: "InstallationStatus | None" = None  #: the state of the cluster's daemon, if it is known
     independent: bool = False  #: whether each node was planned by itself
@@ -251,8 +252,9 @@ def read_and_plan(
         began = clock.monotonic()
         planning = planner.plan_each(circumstances) if independent else planner.plan_all(circumstances)
         seconds = clock.monotonic() - began
+    assumed = source.assumptions(snapshot, policy)
     notes = [
-        *source.assumptions(snapshot, policy),
+        *assumed,
         *source.of_replacements(snapshot),
         *([_INDEPENDENT] if independent else []),
         *_idle_commitments(snapshot, policy, prices, circumstances),
@@ -267,6 +269,7 @@ def read_and_plan(
         planning,
         seconds,
         tuple(notes),
+        assumed,
         source.incomplete(snapshot),
         daemon,
         independent,

@@ -67,7 +67,7 @@ def command(
     overview = cluster.overview(prices, cluster.levers(prices, levers_timeout, clock))
     overview = cluster.certified(overview, Survive(survive), clock, with_tradeoff=True)
     _write(as_html(overview, cluster.circumstances.now), output_file)
-    source.warn(cluster.snapshot, policy, strict=strict)
+    source.warn(cluster.snapshot, policy, cluster.assumed, cluster.incomplete, strict=strict)
 
 
 def _write(page: str, file: str) -> None:
