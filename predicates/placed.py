@@ -50,8 +50,8 @@ class Effects:
         self.pod = pod
         self.watchers = watchers
         self.vector = vector  #: the requests of a pod of the class
-        #: The number of pods of the class on each row, without the changes of a trial that are not kept: most trials
-        #: end before anybody asks for them.
+        #: The number of pods of the class on each row, without the changes of a trial that are not counted yet: most
+        #: trials end before anybody asks for them.
         self.rows: dict[int, int] = {}
 
 
@@ -130,8 +130,9 @@ class PlacementState:
 
     def replay_placements(self, watchers: Watchers, pod: PodClass) -> None:
         """Notify *watchers* of the pods of the class that are placed."""
+        rows = self.rows_of(pod) if watchers.callbacks else {}
         for callback in watchers.callbacks:
-            for row, count in self.rows_of(pod).items():
+            for row, count in rows.items():
                 callback(row, count)
 
     def vector(self, amounts: Amounts) -> Numbers:
@@ -266,7 +267,8 @@ class TrialState(PlacementState):
         self.assumed_claims: dict[tuple[PodClass, int], int] = {}
         self.releases = 0  #: number of times that a trial has removed pods, also by undoing their placement
         self._journal: list[JournalEntry] | None = None
-        self._kept = 0
+        self._kept = 0  #: how many entries of the journal are kept
+        self._counted = 0  #: how many of these are counted in their classes, which is done when somebody asks
         self._filled: defaultdict[int, list[Effects]] = defaultdict(
             list
         )  #: by row: pods that are not in the journal yet
@@ -286,11 +288,12 @@ class TrialState(PlacementState):
             self._undo(trial.start)
             self.draining_rows = draining_rows
             if outermost:
-                self._journal, self._kept = None, 0
+                self._journal, self._kept, self._counted = None, 0, 0
                 self.touched.clear()
 
     def rows_of(self, pod: PodClass) -> Mapping[int, int]:
         """Return the number of pods of the class on each row; rows without such pods are left out."""
+        self._count_kept()
         rows, effects = super().rows_of(pod), self._effects.get(pod)
         unkept = self._journal[self._kept :] if self._journal else ()
         changes = [(row, delta * pods.count(effects)) for pods, _, row, delta, _ in unkept if effects in pods]
@@ -320,14 +323,15 @@ class TrialState(PlacementState):
             self._shift(pods, load, row, -delta)
             if has_claims:
                 self._assume(pods[0].pod, row, -delta)
-            if len(journal) < self._kept:
+            if len(journal) < self._counted:
                 self._count_by_class(pods, row, -delta)
+            if len(journal) < self._kept:
                 kept_rows[row] = None
                 if delta > 0:
                     self.pod_removals.append(row)
         if kept_rows:
             self._log(self.pod_changes, kept_rows)
-        self._kept = min(self._kept, start)
+        self._kept, self._counted = min(self._kept, start), min(self._counted, start)
         self.touched = dict.fromkeys(row for pods, _, row, _, _ in journal[self._kept :] if pods)
 
     def _effects_on(self, pod: PodClass, row: int) -> Effects:
@@ -398,13 +402,17 @@ class TrialState(PlacementState):
 
     def _keep(self) -> None:
         assert self._journal is not None
-        for pods, _, row, delta, _ in self._journal[self._kept :]:
-            self._count_by_class(pods, row, delta)
-            if delta < 0:
-                self.pod_removals.append(row)
+        self.pod_removals += [row for _, _, row, delta, _ in self._journal[self._kept :] if delta < 0]
         self._log(self.pod_changes, self.touched)
         self._kept = len(self._journal)
         self.touched.clear()
+
+    def _count_kept(self) -> None:
+        """Count the pods of the changes that are kept in their classes, if this was not done yet."""
+        if self._journal is not None and self._counted < self._kept:
+            for pods, _, row, delta, _ in self._journal[self._counted : self._kept]:
+                self._count_by_class(pods, row, delta)
+            self._counted = self._kept
 
 
 class Trial:

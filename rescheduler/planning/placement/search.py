@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from predicates.nodes import CPU, Numbers
-from predicates.objects import Pod
+from predicates.objects import Pod, PodClass
 from predicates.snapshot import Trial
 from rescheduler.planning.budgets import Evictions, RemainingDisruptions
 from rescheduler.planning.outcome import PodRef
@@ -85,6 +85,7 @@ class Loads:
     def __init__(self, room: Room, candidates: Iterable[Candidate]) -> None:
         self._room = room
         self._free: Numbers = np.maximum(room.snapshot.nodes.free[room.targets.rows], 0).sum(axis=0)
+        self._by_class: dict[PodClass, Numbers] = {}
         self._by_node = {candidate.node: self._load(candidate) for candidate in candidates}
 
     def share(self, candidate: Candidate) -> float:
@@ -105,14 +106,17 @@ class Loads:
         return min(limit, int((loads <= free).sum(axis=0).min()))
 
     def _load(self, candidate: Candidate) -> Numbers:
+        by_class = self._by_class
+        for cls in {pod.cls for pod in candidate.incoming} - by_class.keys():
+            by_class[cls] = self._checked(cls)
+        none = np.zeros(len(self._room.snapshot.nodes.resources), np.int64)
+        load: Numbers = np.add.reduce([by_class[pod.cls] for pod in candidate.incoming] or [none])
+        return load
+
+    def _checked(self, cls: PodClass) -> Numbers:
+        """Return the requests of the class that its scheduler profile checks."""
         snapshot = self._room.snapshot
-        profile_of = snapshot.scheduler.profile
-        vectors = [
-            snapshot.vector(profile_of(pod.cls.spec.scheduler_name).checked(pod.cls.requests))
-            for pod in candidate.incoming
-        ]
-        width = len(self._room.snapshot.nodes.resources)
-        return np.sum(vectors, axis=0) if vectors else np.zeros(width, np.int64)
+        return snapshot.vector(snapshot.scheduler.profile(cls.spec.scheduler_name).checked(cls.requests))
 
 
 # The baseline is the original spot rescheduler's method: nodes in order of requested CPU, least first, each pod on the
