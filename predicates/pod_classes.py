@@ -446,7 +446,12 @@ def _needs_name(spec: RawSpec) -> bool:
 
     The name of a generic ephemeral volume's claim contains it, and so do reasons about resource claims.
     """
-    return spec.resource_claims is not _ABSENT or any(volume.ephemeral is not _ABSENT for volume in spec.volumes)
+    if spec.resource_claims is not _ABSENT:
+        return True
+    for volume in spec.volumes:  # noqa: SIM110 - any() takes four times as long, and this is done for each pod
+        if volume.ephemeral is not _ABSENT:
+            return True
+    return False
 
 
 def _blank_meta(meta: RawMeta, *, named: bool) -> None:
