@@ -42,10 +42,13 @@ _REPEATED: Final = {
 
 def faults_by_call(calls: Sequence[CallOfDrain]) -> dict[CallOfDrain, list[str]]:
     """Return the faults that apply to each call."""
-    return {
-        call: [*(name for name, fault in UNBOUND_FAULTS.items() if fault.applies(_api_call(call))), *JUMPS]
-        for call in calls
-    }
+    return {call: [*applicable(call), *JUMPS] for call in calls}
+
+
+def applicable(call: CallOfDrain) -> list[str]:
+    """Return the faults of the catalog that apply to *call*."""
+    verb, _, resource = call.name.partition(" ")
+    return [name for name, fault in UNBOUND_FAULTS.items() if fault.applies(ApiCall(verb, resource))]
 
 
 def every_fault(calls: Sequence[CallOfDrain], *, every_occurrence: bool = False) -> list[FaultTrial]:
@@ -109,8 +112,3 @@ def _troubles(call: CallOfDrain, kinds: Sequence[str]) -> Iterator[Disturbance]:
 
 def _worthwhile(calls: Sequence[CallOfDrain]) -> list[CallOfDrain]:
     return [call for call in calls if call.occurrence <= _REPEATED.get(call.name, call.occurrence)]
-
-
-def _api_call(call: CallOfDrain) -> ApiCall:
-    verb, _, resource = call.name.partition(" ")
-    return ApiCall(verb, resource)

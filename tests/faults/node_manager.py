@@ -4,19 +4,14 @@ import contextlib
 import sys
 import tempfile
 import threading
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import click
 
 from devcluster.errors import PlaneError
-from devcluster.faults.calls import ApiCall
-from devcluster.faults.catalog import UNBOUND_FAULTS
-from devcluster.faults.exchange import ProxiedRequest
-from devcluster.faults.injected import Hook, InjectedFault
+from devcluster.faults.injected import InjectedFault
 from devcluster.faults.proxy import FaultProxy, before_api_server, redirected
 from devcluster.faults.rules import FaultRule
 from devcluster.plane import ControlPlane
@@ -25,41 +20,22 @@ from rescheduler.errors import ReschedulerError
 from rescheduler.liqo.provider import LiqoProvider
 from rescheduler.providers.base import InstanceState, NodeRef
 from tests.cluster.virtual import VirtualSite, site
+from tests.faults.choice import applicable
+from tests.faults.recording import CallOfDrain, numbered
+from tests.faults.trials import KILLS, kill_by
 
 GROUP: Final = "STANDARD"
 _PATIENCE_SECONDS: Final = 90.0
 _CALL_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.2
 
-Moment = Literal["before", "after"]
-MOMENTS: Final[tuple[Moment, ...]] = ("before", "after")
-
 #: Number of occurrences of each read to test; the node manager repeats its reads all the time.
 _READS: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
-class ManagerCall:
-    """The *occurrence*-th call named *name*, counted from the start of a visit."""
-
-    call: ApiCall
-    occurrence: int
-
-    @property
-    def name(self) -> str:
-        return str(self.call)
-
-    @property
-    def writes(self) -> bool:
-        return self.call.writes
-
-    def __str__(self) -> str:
-        return f"{self.name} #{self.occurrence}"
-
-
-def faults_of(call: ManagerCall) -> list[str]:
+def faults_of(call: CallOfDrain) -> list[str]:
     """Return the faults that apply to *call*. Expired tokens do not: the kubelet replaces them."""
-    return [name for name, fault in UNBOUND_FAULTS.items() if fault.applies(call.call) and name != "expired-token"]
+    return [name for name in applicable(call) if name != "expired-token"]
 
 
 class Visit:
@@ -70,24 +46,17 @@ class Visit:
         self._clock = SystemClock()
         self._lock = threading.Lock()
 
-    def calls(self) -> list[ManagerCall]:
+    def calls(self) -> list[CallOfDrain]:
         """Return the calls of a visit without faults."""
         self.play()
-        counts: Counter[str] = Counter()
-        calls = []
-        for seen in self._proxy.seen:
-            name = str(seen.call)
-            counts[name] += 1
-            if seen.call.writes or counts[name] <= _READS:
-                calls.append(ManagerCall(seen.call, counts[name]))
-        return calls
+        return [call for call in numbered(self._proxy.seen, {}) if call.writes or call.occurrence <= _READS]
 
-    def hit(self, call: ManagerCall, trouble: str) -> bool:
+    def hit(self, call: CallOfDrain, trouble: str) -> bool:
         """Play a visit in which *call* fails or the node manager is killed at it; return whether the call occurred.
 
-        *trouble* is one of MOMENTS for a kill, or the name of a fault.
+        *trouble* is one of KILLS, or the name of a fault.
         """
-        kills: dict[str, InjectedFault] = {moment: Hook(moment, self._kill) for moment in MOMENTS}
+        kills: dict[str, InjectedFault] = {kind: kill_by(kind, self._kill) for kind in KILLS}
         fault = (self._proxy.all_faults() | kills)[trouble]
         return self.play(FaultRule(call.name, fault, call.occurrence))
 
@@ -136,9 +105,8 @@ class Visit:
             with contextlib.suppress(AssertionError):  # killed during its start
                 self._here.start()
 
-    def _kill(self, _: ProxiedRequest) -> bool:
+    def _kill(self) -> None:
         self._here.manager.kill()
-        return False
 
 
 @click.command()
@@ -154,7 +122,7 @@ def main(*, kills: bool, writes: bool) -> None:
         with site(plane, Path(folder), {"rome": 1}, own=own) as here:
             visit = Visit(here, proxy)
             calls = [each for each in visit.calls() if each.writes or not writes]
-            pairs = [(call, trouble) for call in calls for trouble in (MOMENTS if kills else faults_of(call))]
+            pairs = [(call, trouble) for call in calls for trouble in (KILLS if kills else faults_of(call))]
             for call, trouble in pairs:
                 runs += 1
                 try:

@@ -2,6 +2,7 @@
 
 import threading
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +20,7 @@ _SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class CallOfDrain:
-    """The *occurrence*-th call of its name, counted from the start of the daemon."""
+    """The *occurrence*-th call of its name, counted from the start of the program."""
 
     name: str  #: `str` of its ApiCall
     occurrence: int = 1
@@ -44,18 +45,18 @@ def record(at: Site, program: ProgramName) -> list[CallOfDrain]:
             if clock.monotonic() > until:
                 raise TimeoutError(f"a drain without faults took longer than {_SECONDS:g} s: {seen.why}")
             clock.wait(0.2, threading.Event())
-        return [
-            *_numbered(env.proxy.seen, env, of_pool=False),
-            *_numbered(env.pool_proxy.seen, env, of_pool=True),
-        ]
+        names = {env.name: _SCENE, env.site.name: _SITE}
+        return [*numbered(env.proxy.seen, names), *numbered(env.pool_proxy.seen, names)]
 
 
-def _numbered(seen: list[SeenRequest], env: Scene, *, of_pool: bool) -> list[CallOfDrain]:
+def numbered(seen: Iterable[SeenRequest], names: Mapping[str, str]) -> list[CallOfDrain]:
+    """Return the calls of a run, with placeholders instead of *names* in their targets."""
     counts: Counter[str] = Counter()
     calls = []
     for request in seen:
-        name = str(request.call)
-        counts[name] += 1
-        target = request.target.replace(env.name, _SCENE).replace(env.site.name, _SITE)
-        calls.append(CallOfDrain(name, counts[name], of_pool, request.call.writes, target, request.accept))
+        call, target = request.call, request.target
+        counts[str(call)] += 1
+        for name, placeholder in names.items():
+            target = target.replace(name, placeholder)
+        calls.append(CallOfDrain(str(call), counts[str(call)], call.of_pool, call.writes, target, request.accept))
     return calls

@@ -8,7 +8,8 @@ import pytest
 from devcluster.faults.proxy import FaultProxy, before_api_server, redirected
 from devcluster.plane import ControlPlane
 from tests.cluster.virtual import VirtualSite, site
-from tests.faults.node_manager import MOMENTS, Visit
+from tests.faults.node_manager import Visit
+from tests.faults.trials import KILLS
 
 pytestmark = pytest.mark.cluster
 
@@ -34,5 +35,5 @@ def test_killed_before_and_after_each_write(here: VirtualSite, proxy: FaultProxy
     visit = Visit(here, proxy)
     writes = [call for call in visit.calls() if call.writes]
     assert {call.name for call in writes} == {"create resourceslices", "patch nodes", "delete resourceslices"}
-    missed = [(call, moment) for call in writes for moment in MOMENTS if not visit.hit(call, moment)]
-    assert [(str(call), moment) for call, moment in missed if call.occurrence == 1] == []
+    missed = [(call, kind) for call in writes for kind in KILLS if not visit.hit(call, kind)]
+    assert [(str(call), kind) for call, kind in missed if call.occurrence == 1] == []

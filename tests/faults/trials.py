@@ -62,6 +62,16 @@ class Disturbance:
 KILLS: Final = ("killed-before", "killed-after")
 
 
+def kill_by(kind: str, kill: Callable[[], None]) -> Hook:
+    """Return the fault of a call at which *kill* ends the program; *kind* is one of KILLS."""
+
+    def act(_: ProxiedRequest) -> bool:
+        kill()
+        return False
+
+    return Hook("before" if kind == "killed-before" else "after", act)
+
+
 #: What changes while the killed program is not running: a pod arrives on the node, the templates of all owners are
 #: edited, or the node is labeled as a spot node until it takes pods again.
 Meanwhile = Literal["", "late pod", "edit", "relabel"]
@@ -278,18 +288,17 @@ class _TrialRun:
         self._programs.append(self._program)
 
     def _fault(self, trouble: Disturbance, proxy: FaultProxy, seconds: FaultSeconds) -> InjectedFault:
-        def kill(_: ProxiedRequest) -> bool:
+        def kill() -> None:
             with self._lock:
                 self._program.kill()
                 self._killed = True
-            return False
 
         def jump(_: ProxiedRequest) -> bool:
             jumping_clock.jump(self._scene.clock_offset, _JUMPS[trouble.kind])
             return True
 
         if trouble.kind in KILLS:
-            return Hook("before" if trouble.kind == "killed-before" else "after", kill)
+            return kill_by(trouble.kind, kill)
         if trouble.kind in _JUMPS:
             return Hook("before", jump)
         return proxy.all_faults(seconds)[trouble.kind]
