@@ -359,6 +359,9 @@ class Filters:
         self._generation = snapshot.generation
         self._classes: dict[PodClass, _ClassFilter] = {}
         self._local_results: dict[States, LocalResult] = {}
+        #: Classes whose results include all changes until this revision of the snapshot, and no changes of a trial.
+        self._refreshed: set[PodClass] = set()
+        self._refreshed_at = -1
         self._last_plugins: tuple[Profile | None, tuple[Plugin, ...]] = None, ()
         self._facts: dict[Callable[..., object], _FactsByClass[Any]] = {}
         self._facts_from = (-1, -1)  #: the generation and ties of the snapshot for which they are valid
@@ -431,8 +434,14 @@ class Filters:
 
     def refresh(self, pods: Iterable[PodClass]) -> None:
         """Update the cached results of these classes. This is cheapest when no trial has touched any rows."""
-        for local in {self._class_filter(pod).local for pod in pods}:
+        snapshot = self._snapshot
+        if self._refreshed_at != snapshot.revision or snapshot.touched:
+            self._refreshed_at, self._refreshed = snapshot.revision, set()
+        new = set(pods) - self._refreshed
+        for local in {self._class_filter(pod).local for pod in new}:
             local.update()
+        if not snapshot.touched:
+            self._refreshed |= new
 
     def fits(self, pod: PodClass, row: int) -> bool:
         """Return whether *row* accepts a pod of the class in the current trial; evaluates all plugins."""
