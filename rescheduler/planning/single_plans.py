@@ -2,7 +2,7 @@
 works the same when nothing is reused.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
@@ -77,14 +77,21 @@ class Inputs:
 
 @dataclass(slots=True)
 class JudgedNode:
-    """A verdict, and the inputs that it was derived from."""
+    """A verdict on a node, and what is known about it besides."""
 
     verdict: Verdict
     final: bool  #: False if a later round may reach a different verdict although nothing changes
-    findings: Findings
-    inputs: Inputs
     forecast: Verdict | None = None  #: the verdict with a forecast, if there is one
     within_shares: bool = False  #: whether the verdict keeps the limits on pools of spot nodes
+
+
+@dataclass(slots=True)
+class KeptNode:
+    """A verdict, and what it was derived from."""
+
+    judged: JudgedNode
+    findings: Findings
+    inputs: Inputs
 
 
 class KeptVerdicts:
@@ -93,7 +100,7 @@ class KeptVerdicts:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._ground: tuple[Ground, Minimum] | None = None
-        self._by_node: dict[str, JudgedNode] = {}
+        self._by_node: dict[str, KeptNode] = {}
         self._edited: tuple[int, Mapping[str, int]] = -1, {}
 
     def of(self, node: str, shared: PlanningRound, judge: Judge) -> JudgedNode:
@@ -101,16 +108,16 @@ class KeptVerdicts:
         self._drop_if_outdated(shared)
         stored = self._by_node.get(node)
         if stored is not None and self._has_inputs(node, stored.inputs, shared):
-            return stored
+            return stored.judged
         examined, findings, inputs = _apply_rules(node, shared)
         same_pods = stored is not None and self._snapshot.placed_on.get(node, 0) <= stored.inputs.changes
         if stored is not None and same_pods and stored.findings == findings:
             stored.inputs = inputs
-            return stored
+            return stored.judged
         self._by_node.pop(node, None)
-        judged = JudgedNode(*judge(examined), findings, inputs)
+        judged = JudgedNode(*judge(examined))
         if judged.final:
-            self._by_node[node] = judged
+            self._by_node[node] = KeptNode(judged, findings, inputs)
         return judged
 
     def _drop_if_outdated(self, shared: PlanningRound) -> None:
@@ -191,6 +198,17 @@ def _apply_rules(node: str, shared: PlanningRound) -> tuple[Examined, Findings, 
 #: Takes the name of an empty node; returns whether the node would be removed.
 TakeEmpty: TypeAlias = Callable[[str], bool]
 
+#: Judges nodes, each by itself.
+JudgeNodes: TypeAlias = Callable[[Sequence[str]], list[JudgedNode]]
+
+#: Returns what the function returns for the nodes, in their order. It may call it for parts, in several processes.
+Divide: TypeAlias = Callable[[JudgeNodes, Sequence[str]], list[JudgedNode]]
+
+
+def undivided(judge: JudgeNodes, nodes: Sequence[str]) -> list[JudgedNode]:
+    """Judge all nodes in this process."""
+    return judge(nodes)
+
 
 class SinglePlans:
     """Judges on-demand nodes one by one. No trial may be open on *snapshot*."""
@@ -207,10 +225,12 @@ class SinglePlans:
         self._last_each: Planning | None = None
         self._last_first: Planning | None = None
 
-    def each(self, shared: PlanningRound, seconds_left: SecondsLeft = unlimited) -> Planning:
+    def each(
+        self, shared: PlanningRound, seconds_left: SecondsLeft = unlimited, divide: Divide = undivided
+    ) -> Planning:
         """Return a verdict for each on-demand node, with all obstacles."""
         with shared.pending.trial_if_needed(self._snapshot) as begin:
-            judged = self._judge_each(shared, seconds_left, begin)
+            judged = self._judge_each(shared, seconds_left, begin, divide)
         planning = self._last_each = _last_if_equal(judged, self._last_each)
         return planning
 
@@ -258,7 +278,9 @@ class SinglePlans:
         blocker = survival.headroom.objection(shared, plans) or survival.objection(shared, plans)
         return verdict if blocker is None else Rejected(verdict.node, (blocker,))
 
-    def _judge_each(self, shared: PlanningRound, seconds_left: SecondsLeft, begin: Callable[[], None]) -> Planning:
+    def _judge_each(
+        self, shared: PlanningRound, seconds_left: SecondsLeft, begin: Callable[[], None], divide: Divide
+    ) -> Planning:
         never_fitting: dict[PodClass, str] = {}
         time = self._search_time(shared, seconds_left)
 
@@ -267,10 +289,14 @@ class SinglePlans:
             verdict, final = self._search_verdict(examined, shared, all_obstacles, time, never_fitting)
             return self._surviving(verdict, shared), final
 
-        judged = []
-        for node in shared.groups.on_demand:
-            time.next_node()
-            judged.append(self._complete.of(node, shared, judge))
+        def judge_nodes(nodes: Sequence[str]) -> list[JudgedNode]:
+            judged = []
+            for node in nodes:
+                time.next_node()
+                judged.append(self._complete.of(node, shared, judge))
+            return judged
+
+        judged = divide(judge_nodes, shared.groups.on_demand)
         allowance = self._checks.ahead(shared.forecaster, seconds_left)
         return shared.planning([_with_forecast(each, shared, allowance, begin) for each in judged])
 
