@@ -37,7 +37,7 @@ _LENGTH_BYTES: Final = 8
 _MOST: Final = 1 << 28  #: maximum length of a batch with its last item, in bytes
 
 #: The part of a file that the first process reads. It also decodes what the second one passes on.
-_SHARE: Final = 0.3
+_SHARE: Final = 0.25
 
 #: The start of a list: its first array are the items. Other texts are not read in parts.
 _LIST: Final = re.compile(rb'\s*\{[^\[]*"items"\s*:\s*\[')
