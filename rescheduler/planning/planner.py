@@ -39,7 +39,7 @@ from rescheduler.planning.pool_shares import Moved
 from rescheduler.planning.replacements import Replacements
 from rescheduler.planning.rules.candidates import groups_at_minimum
 from rescheduler.planning.rules.declared import Fate
-from rescheduler.planning.single_plans import Divide, SinglePlans, TakeEmpty, undivided
+from rescheduler.planning.single_plans import Divide, SinglePlans, TakeEmpty
 from rescheduler.planning.survival import SIMULATION, Certificate, Objection, Survival, longest_surviving
 from rescheduler.planning.verdicts import (
     Attempt,
@@ -82,12 +82,12 @@ class Planner:
         return self.round(circumstances).groups.on_demand
 
     def plan_each(
-        self, circumstances: Circumstances, *, seconds_left: SecondsLeft = unlimited, divide: Divide = undivided
+        self, circumstances: Circumstances, *, seconds_left: SecondsLeft = unlimited, divide: Divide | None = None
     ) -> Planning:
         """Return a separate verdict for each on-demand node in the current state, with all obstacles.
 
         *seconds_left* limits forecasts, and the search for places beyond first-fit. *divide* may judge some of the
-        nodes in another process.
+        nodes in another process; nothing is kept for later rounds then.
         """
         return self._single.each(self.round(circumstances), seconds_left, divide)
 

@@ -205,11 +205,6 @@ JudgeNodes: TypeAlias = Callable[[Sequence[str]], list[JudgedNode]]
 Divide: TypeAlias = Callable[[JudgeNodes, Sequence[str]], list[JudgedNode]]
 
 
-def undivided(judge: JudgeNodes, nodes: Sequence[str]) -> list[JudgedNode]:
-    """Judge all nodes in this process."""
-    return judge(nodes)
-
-
 class SinglePlans:
     """Judges on-demand nodes one by one. No trial may be open on *snapshot*."""
 
@@ -226,9 +221,9 @@ class SinglePlans:
         self._last_first: Planning | None = None
 
     def each(
-        self, shared: PlanningRound, seconds_left: SecondsLeft = unlimited, divide: Divide = undivided
+        self, shared: PlanningRound, seconds_left: SecondsLeft = unlimited, divide: Divide | None = None
     ) -> Planning:
-        """Return a verdict for each on-demand node, with all obstacles."""
+        """Return a verdict for each on-demand node, with all obstacles. With *divide*, no later round reuses them."""
         with shared.pending.trial_if_needed(self._snapshot) as begin:
             judged = self._judge_each(shared, seconds_left, begin, divide)
         planning = self._last_each = _last_if_equal(judged, self._last_each)
@@ -279,7 +274,7 @@ class SinglePlans:
         return verdict if blocker is None else Rejected(verdict.node, (blocker,))
 
     def _judge_each(
-        self, shared: PlanningRound, seconds_left: SecondsLeft, begin: Callable[[], None], divide: Divide
+        self, shared: PlanningRound, seconds_left: SecondsLeft, begin: Callable[[], None], divide: Divide | None
     ) -> Planning:
         never_fitting: dict[PodClass, str] = {}
         time = self._search_time(shared, seconds_left)
@@ -289,14 +284,17 @@ class SinglePlans:
             verdict, final = self._search_verdict(examined, shared, all_obstacles, time, never_fitting)
             return self._surviving(verdict, shared), final
 
-        def judge_nodes(nodes: Sequence[str]) -> list[JudgedNode]:
-            judged = []
-            for node in nodes:
-                time.next_node()
-                judged.append(self._complete.of(node, shared, judge))
-            return judged
+        def judge_node(node: str) -> JudgedNode:
+            time.next_node()
+            if divide is None:
+                return self._complete.of(node, shared, judge)
+            return JudgedNode(*judge(examine(node, shared)))
 
-        judged = divide(judge_nodes, shared.groups.on_demand)
+        def judge_nodes(nodes: Sequence[str]) -> list[JudgedNode]:
+            return [judge_node(node) for node in nodes]
+
+        nodes = shared.groups.on_demand
+        judged = judge_nodes(nodes) if divide is None else divide(judge_nodes, nodes)
         allowance = self._checks.ahead(shared.forecaster, seconds_left)
         return shared.planning([_with_forecast(each, shared, allowance, begin) for each in judged])
 
