@@ -6,15 +6,16 @@ position. The second process splits pods into what is their own and what equal p
 once. After any error, this process reads the whole file again by itself and reports the exact error.
 """
 
+import contextlib
 import gc
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, BinaryIO, Final, Self, TypeAlias
+from typing import BinaryIO, Final, Self, TypeAlias
 
 import msgspec
 
@@ -32,6 +33,8 @@ _OWN_BYTES: Final = 256  #: about as long are the own fields of a pod
 
 #: Size of the pipe in bytes: several batches, so that no process waits for the other. Linux allows it to any user.
 _PIPE: Final = 1 << 20
+#: Items of the first part, about 3 ms, after which the pipe is emptied. It takes some 20 ms to fill it.
+_TAKEN_AFTER: Final = 256
 
 _LENGTH_BYTES: Final = 8
 _MOST: Final = 1 << 28  #: maximum length of a batch with its last item, in bytes
@@ -93,6 +96,8 @@ class SecondProcess:
             )
         except OSError as error:
             raise ReductionError(str(error)) from error
+        assert self._process.stdout is not None
+        self._pipe = _Pipe(self._process.stdout.fileno())
 
     def __enter__(self) -> Self:
         return self
@@ -101,23 +106,48 @@ class SecondProcess:
         self._process.kill()  # It has already exited, unless the caller stops early.
         self._process.__exit__(None, None, None)
 
+    def take(self) -> None:
+        """Take what the second process has written so far, so that it need not wait."""
+        self._pipe.take()
+
     def border(self) -> _Border | None:
         """Return where its part begins, or None if it has failed. Call this once, before :meth:`items`."""
         try:
-            border: _Border = _BORDERS.decode(_message(self._stream))
+            border: _Border = _BORDERS.decode(_message(self._pipe.read))
         except (ReductionError, msgspec.MsgspecError):
             return None
         return border
 
     def items(self) -> Iterator[Item]:
         """Yield each item of its part. Raises :class:`ReductionError`, possibly after some items."""
-        while batch := _received(self._stream):
+        while batch := _received(self._pipe.read):
             yield from batch
 
-    @property
-    def _stream(self) -> IO[bytes]:
-        assert self._process.stdout is not None
-        return self._process.stdout
+
+class _Pipe:
+    """The output of the second process. It may be more than the pipe can hold."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._taken = bytearray()
+
+    def take(self) -> None:
+        """Take what can be read without waiting. It is kept."""
+        if sys.platform == "win32":
+            return
+        os.set_blocking(self._descriptor, False)
+        with contextlib.suppress(BlockingIOError):
+            while chunk := os.read(self._descriptor, _BATCH):
+                self._taken += chunk
+        os.set_blocking(self._descriptor, True)
+
+    def read(self, length: int) -> bytes:
+        """Return the next *length* bytes, or fewer at the end."""
+        while len(self._taken) < length and (chunk := os.read(self._descriptor, _BATCH)):
+            self._taken += chunk
+        content = bytes(self._taken[:length])
+        del self._taken[:length]
+        return content
 
 
 def _has_parts(path: str) -> bool:
@@ -135,9 +165,15 @@ class FirstPart(items.Part):
     def __init__(self, second: SecondProcess) -> None:
         self._second = second
         self._border: _Border | None = None
-        self.asks_from = second.middle
+        self._number = 0
+        self.asks_from = 0
 
     def at_item(self, position: int, inherited: str | None) -> int:
+        if position < self._second.middle:
+            self._number += 1
+            if self._number % _TAKEN_AFTER == 0:
+                self._second.take()
+            return position
         if self._border is None:
             self._border = self._second.border() or (0, None)
         if self._border == (position, inherited):
@@ -167,18 +203,18 @@ class _SecondPart(items.Part):
         _send(self._stream, (position, inherited))
 
 
-def _received(stream: IO[bytes]) -> list[Item]:
+def _received(read: Callable[[int], bytes]) -> list[Item]:
     """Return the next batch; an empty batch follows the last item."""
     try:
-        return _BATCHES.decode(_message(stream))
+        return _BATCHES.decode(_message(read))
     except msgspec.MsgspecError as error:
         raise ReductionError(f"the second process wrote an invalid batch: {error}") from error
 
 
-def _message(stream: IO[bytes]) -> bytes:
-    header = stream.read(_LENGTH_BYTES)
+def _message(read: Callable[[int], bytes]) -> bytes:
+    header = read(_LENGTH_BYTES)
     length = int.from_bytes(header, "little")
-    message = stream.read(length) if length <= _MOST else b""
+    message = read(length) if length <= _MOST else b""
     if len(header) < _LENGTH_BYTES or len(message) < length:
         raise ReductionError("the second process ended early")
     return message

@@ -177,7 +177,7 @@ def test_split_pods_are_the_same_pods(cluster: Path, monkeypatch: pytest.MonkeyP
         batches.add("Pod", each)
     batches.finish()
     stream.seek(0)
-    received = list(chain.from_iterable(iter(lambda: reduction._received(stream), [])))
+    received = list(chain.from_iterable(iter(lambda: reduction._received(stream.read), [])))
     assert 0 < sum(bool(item.text) for item in received) < len(raw) // 2
     decoder, read = Decoder(Interner()), Decoder(Interner())
     split = SplitPods(decoder)
