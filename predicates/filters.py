@@ -289,12 +289,14 @@ class _ClassFilter:
     @property
     def cluster_states(self) -> States:
         """The plugins that depend on the whole cluster, as far as they can reject a node."""
-        if self._ties != self._snapshot.ties:
-            self._choose()
+        self.choose()
         return self._concerning
 
-    def _choose(self) -> None:
+    def choose(self) -> None:
+        """Choose the plugins that depend on the whole cluster, if they may have changed."""
         snapshot = self._snapshot
+        if self._ties == snapshot.ties:
+            return
         self._concerning = tuple(
             [each for each in self._cluster_states if (may := each[0].concerns) is None or may(each[1], snapshot)]
         )
@@ -309,8 +311,7 @@ class _ClassFilter:
         if not local.is_sufficient_for(targets):
             filling.finish()
             local.select(targets)
-        if self._ties != self._snapshot.ties:
-            self._choose()
+        self.choose()
         row = local.first_fitting(filling.free, self._rejects_row)
         if row != _UNKNOWN:
             return row
@@ -319,8 +320,7 @@ class _ClassFilter:
 
     def still_fits(self, row: int) -> bool:
         """Return whether *row*, which accepted the class before, accepts it in the current trial."""
-        if self._ties != self._snapshot.ties:
-            self._choose()
+        self.choose()
         rejects = self._rejects_row
         return not self.local.rejects_row(row) and (rejects is None or not rejects(row))
 
@@ -438,7 +438,10 @@ class Filters:
         if self._refreshed_at != snapshot.revision or snapshot.touched:
             self._refreshed_at, self._refreshed = snapshot.revision, set()
         new = set(pods) - self._refreshed
-        for local in {self._class_filter(pod).local for pod in new}:
+        filters = [self._class_filter(pod) for pod in new]
+        for each in filters:
+            each.choose()  # creates indexes, for which a trial would have to count its pods
+        for local in {each.local for each in filters}:
             local.update()
         if not snapshot.touched:
             self._refreshed |= new

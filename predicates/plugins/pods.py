@@ -322,6 +322,11 @@ def _pod_topology_spread_row_filter(pod: PodClass, snapshot: Snapshot) -> Reject
     return rejects
 
 
+def _has_constraints(pod: PodClass, snapshot: Snapshot) -> bool:
+    """Return whether the class has hard constraints, or one that is invalid."""
+    return bool(snapshot.index(TopologyIndex).cached(_constraints)[pod])
+
+
 def _constraints(index: TopologyIndex, pod: PodClass) -> tuple[_Constraint, ...] | str:
     """Return the hard constraints of the class, or the scheduler's message if one of them is invalid.
 
@@ -383,6 +388,7 @@ POD_TOPOLOGY_SPREAD: Final = Plugin(
     _pod_topology_spread_pre_filter,
     _pod_topology_spread_filter,
     _pod_topology_spread_row_filter,
+    _has_constraints,
 )
 
 

@@ -107,8 +107,9 @@ class Loads:
 
     def _load(self, candidate: Candidate) -> Numbers:
         by_class = self._by_class
-        for cls in {pod.cls for pod in candidate.incoming} - by_class.keys():
-            by_class[cls] = self._checked(cls)
+        for pod in candidate.incoming:
+            if pod.cls not in by_class:
+                by_class[pod.cls] = self._checked(pod.cls)
         none = np.zeros(len(self._room.snapshot.nodes.resources), np.int64)
         load: Numbers = np.add.reduce([by_class[pod.cls] for pod in candidate.incoming] or [none])
         return load
