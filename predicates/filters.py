@@ -73,7 +73,6 @@ class LocalResult:
         "candidates",
         "mask",
         "needs",
-        "of_pods",
         "rejects_row",
         "states",
     )
@@ -82,11 +81,9 @@ class LocalResult:
         self._snapshot = snapshot
         self.states = states
         #: Of plugins with scope PODS only: a trial cannot change the results of those with scope NODE.
-        self.of_pods = tuple([each for each in states if each[0].scope is Scope.PODS])
-        self.rejects_row = _any_of(self.of_pods, snapshot) or _never
-        self.needs = _needs_of(
-            self.of_pods, snapshot
-        )  #: the amounts that decide alone about rows that the mask accepts
+        of_pods = tuple([each for each in states if each[0].scope is Scope.PODS])
+        self.rejects_row = _any_of(of_pods, snapshot) or _never
+        self.needs = _needs_of(of_pods, snapshot)  #: the amounts that decide alone about rows that the mask accepts
         self._revision = self._epoch = -1
         self._node_changes = self._pod_changes = self._removals = 0  #: how much of each change log is included
         self._dirty: frozenset[int] = frozenset()  #: rows that were evaluated while a trial had touched them
@@ -230,6 +227,11 @@ class LocalResult:
                 mask &= rejected.codes == 0
         return mask
 
+    def rejects(self, row: int) -> bool:
+        """Return whether *row*, which the mask accepts, rejects a pod in the current trial."""
+        changed = row in self._snapshot.touched or self._revision != self._snapshot.revision
+        return changed and self.rejects_row(row)
+
 
 def _never(_: int) -> bool:
     return False
@@ -325,9 +327,10 @@ class _ClassFilter:
         return not self.local.rejects_row(row) and (rejects is None or not rejects(row))
 
     def fitting(self) -> Iterator[int]:
-        """Return the selected targets that accept a pod in the current trial, in order."""
-        states = (*self.local.of_pods, *self.cluster_states)
-        return iter(remaining(states, self._snapshot, self.local.unfilled).tolist())
+        """Yield the selected targets that accept a pod in the current trial, in order."""
+        for row in remaining(self.cluster_states, self._snapshot, self.local.unfilled).tolist():
+            if not self.local.rejects(row):
+                yield row
 
 
 def _readable(reasons: Callable[[int], Reasons]) -> Callable[[int], Reasons]:
@@ -427,7 +430,7 @@ class Filters:
         return rows
 
     def fitting(self, pod: PodClass, targets: Targets) -> Iterator[int]:
-        """Return the *targets* that accept a pod of the class in the current trial, in order."""
+        """Yield the *targets* that accept a pod of the class in the current trial, in order."""
         cached = self._class_filter(pod)
         cached.local.select(targets)
         return cached.fitting()
