@@ -4,7 +4,8 @@ A plan is made for this pod. It follows from the controller's template with its 
 of a VerticalPodAutoscaler, from LimitRanges and the classes of priorities and runtimes, and from what admission added
 to the running pod: containers, volumes and tolerations that the template does not have. What the older template of the
 running pod has, admission did not add: it is gone if the new template dropped it. An in-place resize changes only the
-running pod. If no template is known, the replacement pod is assumed to be like the running one.
+running pod. If no template is known, the replacement pod is assumed to be like the running one, with the requests that
+a VerticalPodAutoscaler of its owner recommends.
 """
 
 import contextlib
@@ -201,13 +202,18 @@ class Replacements:
         Returns *pod* itself if the new pod will be like it, or if its controller's template is not known.
         """
         found = self._template(pod)
-        if found is None and not self._pod_classes.known and not any(claim.ephemeral for claim in pod.cls.claims):
+        if found is None and not self._may_change(pod):
             return pod
         vpa = _VPA_UPDATES in pod.annotations
         key = pod.cls, pod.owner and pod.owner.uid, min(pod.generation, 2), vpa, found and found.revision
         if (cls := self._classes.get(key)) is None:
             cls = self._classes[key] = _with_new_claims(self._class_or_running(pod, found, vpa=vpa))
         return pod if cls is pod.cls else replace(pod, cls=cls, loads=())
+
+    def _may_change(self, pod: Pod) -> bool:
+        """Return whether the replacement of *pod* may differ from it although no template is known."""
+        changed = self._pod_classes.known or pod.namespace in self._vpas
+        return changed or any(claim.ephemeral for claim in pod.cls.claims)
 
     def blockers(self, pods: Iterable[Pod]) -> Iterator[Blocker]:
         """Yield a blocker for each of *pods* whose replacement is rejected, or bound by its template."""
@@ -333,7 +339,7 @@ class Replacements:
         running = pod.cls
         labels = running.labels
         if found is None:
-            spec = self._pod_classes.applied(running.spec, running.spec)
+            spec = self._pod_classes.applied(self._recommended(pod), running.spec)
         elif found.admitted:
             spec = _as_admitted(found, running.spec)
         else:
@@ -351,6 +357,16 @@ class Replacements:
         created = PodObject(metadata=meta, spec=spec)
         return pod_class(created, pod_amounts(created))
 
+    def _recommended(self, pod: Pod) -> PodSpec:
+        """Return the spec of *pod*, whose template is not known, with the requests that new pods get today."""
+        vpa = min(self._vpas_of(pod), key=stronger, default=None)
+        if vpa is None:
+            return pod.cls.spec
+        bounds = self._limits.bounds(pod.namespace)
+        amounts = [recommended(vpa, each.name, each.resources, bounds) for each in pod.cls.spec.containers]
+        containers = zip(pod.cls.spec.containers, amounts, strict=True)
+        return replace(pod.cls.spec, containers=tuple(replace(each, resources=new) for each, new in containers))
+
     def _admission(self, pod: Pod, found: _Template, *, vpa: bool) -> _Admission:
         vpas = list(self._vpas_of(pod))
         unresized = pod.generation <= 1 and not (vpa or vpas)
@@ -366,8 +382,9 @@ class Replacements:
 
     def _vpas_of(self, pod: Pod) -> Iterator[VerticalPodAutoscaler]:
         """Yield the VerticalPodAutoscalers of the workload of *pod* that change new pods."""
-        targets = self._workloads_of(pod)
-        for vpa in self._vpas.get(pod.namespace, ()):
+        vpas = self._vpas.get(pod.namespace, ())
+        targets = self._workloads_of(pod) if vpas and pod.owner is not None else ()
+        for vpa in vpas:
             target = vpa.spec.target_ref
             if (target.kind, target.name) in targets and changes_new_pods(vpa):
                 yield vpa

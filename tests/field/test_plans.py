@@ -201,12 +201,12 @@ def deployment(app: str) -> Manifest:
     return {"kind": "Deployment", "metadata": {"name": app, "namespace": "default", "uid": "d"}}
 
 
-def recommendation(app: str, cpu: str, **policy: Any) -> Manifest:
+def recommendation(app: str, cpu: str, *, kind: str = "StatefulSet", **policy: Any) -> Manifest:
     return {
         "kind": "VerticalPodAutoscaler",
         "metadata": {"name": app, "namespace": "default"},
         "spec": {
-            "targetRef": {"kind": "StatefulSet", "name": app},
+            "targetRef": {"kind": kind, "name": app},
             "resourcePolicy": {"containerPolicies": [{"containerName": "*", **policy}] if policy else []},
         },
         "status": {"recommendation": {"containerRecommendations": [{"containerName": "main", "target": {"cpu": cpu}}]}},
@@ -377,6 +377,21 @@ CASES: dict[str, Case] = {
         ),
         ["no-room-on-spot"],
         "kubernetes/autoscaler, VerticalPodAutoscaler",
+    ),
+    "a recommendation for the pods of an operator, whose template is not known": Case(
+        cluster(pod("a-x", "od", owner="apps.kruise.io/v1alpha1/CloneSet"), recommendation("a", "6", kind="CloneSet")),
+        ["no-room-on-spot"],
+        "kubernetes/autoscaler, controller_fetcher.go: targets with a scale subresource",
+    ),
+    "a recommendation for another object of the operator": Case(
+        cluster(pod("a-x", "od", owner="apps.kruise.io/v1alpha1/CloneSet"), recommendation("b", "6", kind="CloneSet")),
+        {"a-x": "s-1"},
+        "kubernetes/autoscaler, controller_fetcher.go: targets with a scale subresource",
+    ),
+    "a TaskManager of Flink, which names a Deployment as its owner": Case(
+        cluster(pod("a-1", "od", owner="apps/v1/Deployment", restartPolicy="Never")),
+        ["runs-to-completion"],
+        "apache/flink, Fabric8FlinkKubeClient.createTaskManagerPod",
     ),
     "the default request of a LimitRange": Case(
         cluster(

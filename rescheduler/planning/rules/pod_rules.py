@@ -246,10 +246,10 @@ def _no_controller(pod: Pod, facts: Facts) -> Result:
 
 @pod_rule(when=ends_by_itself)
 def _runs_to_completion(pod: Pod, _: Facts) -> Result:
-    """Block pods that are not restarted, of owners that are not built in: an eviction ends their run.
+    """Block pods that are not restarted, of other owners than Jobs: an eviction ends their run.
 
-    Workflows, CI runners, Spark and virtual machines do not repeat it, or not without being told to. The rules of Jobs
-    are built in.
+    Workflows, CI runners, Spark and virtual machines do not repeat it, or not without being told to. Jobs have rules of
+    their own.
     """
     if not runs_to_completion(pod):
         return None

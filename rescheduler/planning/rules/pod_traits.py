@@ -115,8 +115,12 @@ def ends_by_itself(cls: PodClass) -> bool:
 
 
 def runs_to_completion(pod: Pod) -> bool:
-    """Return whether *pod* is not restarted and its owner is not built in: an eviction ends its run."""
-    return ends_by_itself(pod.cls) and pod.owner is not None and not is_built_in(pod.owner)
+    """Return whether *pod* is not restarted and its owner is no Job: an eviction ends its run.
+
+    The other built-in controllers create only pods that are restarted. A program may still name one as the owner of its
+    own pods, so that they end with it: Flink's TaskManagers name a Deployment.
+    """
+    return ends_by_itself(pod.cls) and pod.owner is not None and not is_job(pod.owner)
 
 
 def keeps_its_identity(pod: Pod) -> bool:
