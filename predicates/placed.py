@@ -347,6 +347,17 @@ class TrialState(PlacementState):
             self._assume(effects.pod, row, delta)
         self._move((effects,), effects.vector, row, delta, has_claims=has_claims)
 
+    def _place_all(self, pods: Sequence[PodClass], row: int) -> None:
+        """Add new pods of these classes to *row*: all at once, except for those whose claims are counted one by one."""
+        labels, plain = self.labels_added_on(row), list[Effects]()
+        for pod in pods:
+            if pod.claims:
+                self._place(pod, row, +1)
+            else:
+                plain.append(self._effects_of(pod, labels))
+        if plain:
+            self._move(plain, np.add.reduce([effects.vector for effects in plain]), row, +1, has_claims=False)
+
     def _evict(self, pods: Sequence[Pod], delta: int = -1) -> None:
         """Remove *pods*, which must all be on the same node, or put them back (delta = +1)."""
         effects: list[Effects] = []
@@ -427,6 +438,10 @@ class Trial:
     def place(self, pod: PodClass, row: int) -> None:
         """Place a new pod of the class, as its controller would create it, on *row*."""
         self._state._place(pod, row, +1)  # noqa: SLF001
+
+    def place_all(self, pods: Sequence[PodClass], row: int) -> None:
+        """Place new pods of these classes on *row*, as :meth:`place` one after the other, but faster."""
+        self._state._place_all(pods, row)  # noqa: SLF001
 
     def unplace(self, pod: PodClass, row: int) -> None:
         """Undo one call of :meth:`place`, regardless of later placements."""

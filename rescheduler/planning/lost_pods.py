@@ -3,9 +3,9 @@
 Pods that are alike, of one class and one controller, have the same fate: it is found out once for all of them.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain
 from typing import Final, NamedTuple, TypeAlias
 
@@ -25,9 +25,6 @@ _DECIDING: Final = (*TEMPLATED, *ADMISSION, "PodGroup", "Workload", "LeaderWorke
 
 #: The number of no class.
 _NONE: Final = -1
-
-#: The generation of a pod whose spec was edited.
-_EDITED: Final = 2
 
 
 class _Fate(NamedTuple):
@@ -63,10 +60,16 @@ class NodePods:
         self.provable = Provable()
         self.classes: list[PodClass] = []  #: of pods that are created again, by number
         self._numbers: dict[PodClass, int] = {}
+        #: The number of the class of pods that are created again as they are, or _NONE of those that count for nothing:
+        #: nearly all pods. Then the fates of all.
+        self._plain: dict[_Alike, int] = {}
         self._fates: dict[_Alike, _Fate] = {}
-        self._moved: dict[_Alike, _Fate] = {}  #: the same of replacement pods
         self._by_node: dict[str, tuple[int, Displaced]] = {}
         self._valid_for: object = None
+        self._checked: tuple[PlanningRound | None, int] = (
+            None,
+            -1,
+        )  #: for whom, and at which change, all of this was valid
         self._empty: tuple[PlanningRound | None, frozenset[str]] = None, frozenset()
 
     def missing_on(self, shared: PlanningRound) -> frozenset[str]:
@@ -88,44 +91,74 @@ class NodePods:
     def moved(self, pods: Sequence[Pod], shared: PlanningRound) -> Displaced:
         """Return the replacement *pods* that run on a node after plans."""
         self._forget_old(shared)
-        owned = [pod for pod in pods if pod.owner is not None]
-        judge = partial(self._again, shared=shared)
-        fates = [_remembered(pod, self._moved, judge) for pod in owned]
-        return Displaced(
-            owned,
-            [fate.number for fate in fates],
-            [pod.key for pod in pods if pod.owner is None],
-            [(pod, fate.unbound) for pod, fate in zip(owned, fates, strict=True) if fate.unbound],
-        )
+        plain = self._plain
+        owned, numbers, not_recreated, bound = list[Pod](), list[int](), list[str](), list[tuple[Pod, str]]()
+        for pod in pods:
+            number = None if pod.annotations else plain.get((pod.cls, pod.owner, pod.assigned, pod.generation))
+            if pod.owner is None:
+                not_recreated.append(pod.key)
+                continue
+            if number is None or number == _NONE:
+                fate = self._again(pod, shared)
+                number = fate.number
+                if fate.unbound:
+                    bound.append((pod, fate.unbound))
+            owned.append(pod)
+            numbers.append(number)
+        return Displaced(owned, numbers, not_recreated, bound)
 
     def _forget_old(self, shared: PlanningRound) -> None:
         snapshot = shared.snapshot
-        versions = tuple([snapshot.versions[kind] for kind in _DECIDING])
+        if self._checked[0] is shared and self._checked[1] == snapshot.changes:
+            return
+        self._checked = shared, snapshot.changes
+        versions = [snapshot.versions[kind] for kind in _DECIDING]
         valid_for = (*versions, snapshot.generation, shared.policy.expendable_pods_priority_cutoff)
         if valid_for != self._valid_for:
             self._valid_for = valid_for
-            for known in (self.classes, self._numbers, self._fates, self._moved, self._by_node):
+            for known in (self.classes, self._numbers, self._plain, self._fates, self._by_node):
                 known.clear()
 
     def _displaced(self, on_node: Iterable[Pod], shared: PlanningRound) -> Displaced:
-        judge, replacement = partial(self._fate, shared=shared), shared.replacements.of
+        plain = self._plain
         pods, numbers, unlike = list[Pod](), list[int](), False
         not_recreated, bound, expendable = list[str](), list[tuple[Pod, str]](), list[PodClass]()
         for pod in on_node:
-            fate = _remembered(pod, self._fates, judge)
-            if fate.number == _NONE:
-                if fate.alone:
-                    not_recreated.append(pod.key)
-                if fate.expendable:
-                    expendable.append(pod.cls)
+            # Inline, because this is called for all pods on spot nodes.
+            number = None if pod.annotations else plain.get((pod.cls, pod.owner, pod.assigned, pod.generation))
+            if number is not None:
+                if number != _NONE:
+                    pods.append(pod)
+                    numbers.append(number)
                 continue
-            new = pod if self.classes[fate.number] is pod.cls else replacement(pod)
-            pods.append(new)
-            numbers.append(fate.number)
-            unlike = unlike or fate.unlike
-            if fate.unbound:
-                bound.append((new, fate.unbound))
+            fate = self._fate_of(pod, shared)
+            if fate.alone:
+                not_recreated.append(pod.key)
+            elif fate.expendable:
+                expendable.append(pod.cls)
+            elif fate.number != _NONE:
+                new = shared.replacements.of(pod)
+                pods.append(new)
+                numbers.append(fate.number)
+                unlike = unlike or fate.unlike
+                if fate.unbound:
+                    bound.append((new, fate.unbound))
         return Displaced(pods, numbers, not_recreated, bound, unlike, expendable)
+
+    def _fate_of(self, pod: Pod, shared: PlanningRound) -> _Fate:
+        """Return the fate of *pod*: that of a pod that is alike, if one is known.
+
+        Annotations, and the name of a pod of a StatefulSet, may matter for a single pod.
+        """
+        alike = pod.cls, pod.owner, pod.assigned, pod.generation
+        if pod.annotations or (pod.owner is not None and pod.owner.kind == "StatefulSet"):
+            return self._fate(pod, shared)
+        if (fate := self._fates.get(alike)) is None:
+            fate = self._fates[alike] = self._fate(pod, shared)
+            as_it_is = fate.number == _NONE or self.classes[fate.number] is pod.cls
+            if as_it_is and fate == _Fate(fate.number):
+                self._plain[alike] = fate.number
+        return fate
 
     def _fate(self, pod: Pod, shared: PlanningRound) -> _Fate:
         policy = shared.policy
@@ -166,20 +199,6 @@ class Lost:
     def pods(self) -> tuple[Pod, ...]:
         """All pods."""
         return tuple(chain.from_iterable(each.pods for each in self._on_nodes))
-
-
-def _remembered(pod: Pod, known: dict[_Alike, _Fate], judge: Callable[[Pod], _Fate]) -> _Fate:
-    """Return the fate that is *known* of pods like *pod*, or else *judge* it.
-
-    Annotations, and the name of a pod of a StatefulSet, may matter for a single pod.
-    """
-    owner = pod.owner
-    if pod.annotations or (owner is not None and owner.kind == "StatefulSet"):
-        return judge(pod)
-    alike = pod.cls, owner, pod.assigned, min(pod.generation, _EDITED)
-    if (fate := known.get(alike)) is None:
-        fate = known[alike] = judge(pod)
-    return fate
 
 
 def _empty_nodes(shared: PlanningRound) -> Iterator[str]:

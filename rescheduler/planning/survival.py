@@ -74,9 +74,9 @@ class State:
             self._take_away(plan.node)
             for placement in plan.placements:
                 pod = self._shared.replacements.of(snapshot.pods[str(placement.pod)])
-                row = row_of[placement.node]
-                trial.place(pod.cls, row)
-                self._moved.setdefault(row, []).append(pod)
+                self._moved.setdefault(row_of[placement.node], []).append(pod)
+        for row, pods in self._moved.items():
+            trial.place_all([pod.cls for pod in pods], row)
         trial.keep()
 
     def _take_away(self, node: str) -> None:

@@ -133,3 +133,24 @@ def test_lost_nodes_are_as_if_they_were_deleted(seed: int) -> None:
         for cls in classes:
             accepted = {snapshot.nodes.names[row] for row in filters.feasible(cls).nonzero()[0]}
             assert accepted == {without.nodes.names[row] for row in expected.feasible(cls).nonzero()[0]}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_pods_placed_at_once_or_one_by_one_are_the_same_to_all_filters(seed: int) -> None:
+    snapshot = Snapshot()
+    for kind, some in _objects(cluster(seed, "all")["items"]).items():
+        snapshot.replace(kind, some.values())
+    classes = [*dict.fromkeys(each.cls for each in snapshot.pods.values())]
+    row, before = next(iter(snapshot.nodes.row.values())), snapshot.nodes.free.tolist()
+    results = []
+    for at_once in (True, False):
+        with snapshot.trial() as trial:
+            if at_once:
+                trial.place_all(classes, row)
+            for cls in () if at_once else classes:
+                trial.place(cls, row)
+            filters = Filters(snapshot)
+            accepted = [filters.feasible(cls).tolist() for cls in classes]
+            results.append((snapshot.nodes.free.tolist(), dict(snapshot.assumed_claims), accepted))
+        assert (snapshot.nodes.free.tolist(), snapshot.assumed_claims) == (before, {})
+    assert results[0] == results[1]
