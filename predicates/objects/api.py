@@ -18,6 +18,10 @@ class Wire(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     """Base class of structs with the JSON shape of the Kubernetes API."""
 
 
+class Empty(Wire, frozen=True):
+    """An object whose fields are not read; only its presence matters."""
+
+
 class OwnerReference(Wire, frozen=True):
     """A reference to an owner. The API server does not check its texts."""
 
@@ -234,6 +238,7 @@ class PersistentVolumeSpec(Wire, frozen=True):
     azure_disk: AzureDisk | None = None
     cinder: CinderVolume | None = None
     portworx_volume: PortworxVolume | None = None
+    nfs: Empty | None = None
 
 
 class PersistentVolumeStatus(Wire, frozen=True):

@@ -11,6 +11,7 @@ from predicates.objects.api import (
     AzureDisk,
     CinderVolume,
     Condition,
+    Empty,
     GCEPersistentDisk,
     Int32,
     Int64,
@@ -180,10 +181,6 @@ class InlineCSI(Wire, frozen=True):
 
 class EmptyDir(Wire, frozen=True):
     medium: str = ""
-
-
-class Empty(Wire, frozen=True):
-    """An object whose fields are not read; only its presence matters."""
 
 
 class ImageVolume(Wire, frozen=True):

@@ -483,7 +483,9 @@ def _merged(found: _Template, running: PodSpec, admission: _Admission) -> PodSpe
     init_containers = _containers(template.init_containers, kept, without_vpa, revised=found.revised)
     if not found.revised:
         resources = admission.of_pod(template.resources, running.resources)
-        return replace(running, containers=containers, init_containers=init_containers, resources=resources)
+        gates = template.scheduling_gates  # the running pod has none any more
+        spec = replace(running, containers=containers, init_containers=init_containers, resources=resources)
+        return spec if spec.scheduling_gates == gates else replace(spec, scheduling_gates=gates)
     if template.host_network:
         containers, init_containers = _with_host_ports(containers), _with_host_ports(init_containers)
     volumes = {volume.name for volume in (*template.volumes, *(old.volumes if old is not None else ()))}

@@ -627,6 +627,20 @@ CASES: dict[str, Case] = {
         ["shared-volume"],
         MULTI_ATTACH,
     ),
+    "two pods that share a ReadWriteOnce claim of an NFS export, which is not attached": Case(
+        cluster(
+            *(pod(f"a-{n}", "od", **uses("data")) for n in (1, 2)),
+            claim("data", "pv"),
+            volume("pv", "data", nfs={"server": "nfs", "path": "/"}),
+        ),
+        {"a-1": "s-1", "a-2": "s-1"},
+        "kubernetes, pkg/volume/nfs: no attachable plugin",
+    ),
+    "a scheduling gate in the template, which was removed from the running pod": Case(
+        cluster(db_pod("db-0"), stateful(schedulingGates=[{"name": "example.com/ready"}])),
+        ["no-room-on-spot"],
+        "kubernetes documentation: pod scheduling readiness",
+    ),
     "a ReadWriteOncePod claim": Case(
         cluster(pod("a-1", "od", **uses("data")), *disk(accessModes=["ReadWriteOncePod"])), {"a-1": "s-1"}, MULTI_ATTACH
     ),

@@ -43,9 +43,12 @@ def attached_once(snapshot: Snapshot, claim: str) -> str:
 
 
 def _is_attached(volume: PersistentVolume, snapshot: Snapshot) -> bool:
-    """Return whether the volume must be attached to a node before it is mounted."""
+    """Return whether the volume must be attached to a node before it is mounted.
+
+    NFS is mounted only, so its access modes stop no node: ReadWriteOnce is often written there all the same.
+    """
     if volume.spec.csi is None:
-        return True
+        return volume.spec.nfs is None
     driver = snapshot.of("CSIDriver").get(volume.spec.csi.driver)
     return not isinstance(driver, CSIDriver) or driver.spec.attach_required
 
