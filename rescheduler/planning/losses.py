@@ -234,9 +234,10 @@ class Losses:
             return False
 
         waiting = self._waiting(pods)
-        for number in range(_plays(waiting)):
-            if not self._effort.affords(len(waiting)):
-                return False  # what is left may be enough for first-fit, or for a smaller pool
+        plays = _plays(waiting)
+        if not self._effort.affords(plays * len(waiting)):
+            return False  # what is left may be enough for first-fit, or for a smaller pool
+        for number in range(plays):
             self._effort.spend(len(waiting))
             mark, must_run = self._trial.savepoint(), {pod.key for pod in pods}
             rng = np.random.default_rng([zlib.crc32(pool.encode()), number])
@@ -256,8 +257,9 @@ class Losses:
         room = self._room()
         waiting = self._waiting(lost.pods)
         must_run = {pod.key for pod in lost.pods}
-        if not self._effort.spend(len(waiting) // _FIRST_FITS):
-            return False, []
+        if not self._effort.affords(len(waiting) // _FIRST_FITS):
+            return False, []  # what is left may be enough for a smaller pool
+        self._effort.spend(len(waiting) // _FIRST_FITS)
         mark = self._trial.savepoint()
         left: Sequence[Pod] = Packing(room, self._trial).first_fit(waiting)
         stuck = [(pod, shortage(room, pod.cls)) for pod in left if pod.key in must_run]
@@ -265,8 +267,9 @@ class Losses:
         if self._are_homeless(stuck):
             return True, stuck
         for number in range(_plays(waiting)):
-            if not self._effort.spend(len(waiting)):
+            if not self._effort.affords(len(waiting)):
                 return False, []
+            self._effort.spend(len(waiting))
             rng = np.random.default_rng([zlib.crc32(pool.encode()), number])
             left = self._play(self._arriving(waiting, number, rng, room.sizes), self._scheduler(rng))
             stuck = [(pod, shortage(room, pod.cls)) for pod in left if pod.key in must_run]
