@@ -1,13 +1,10 @@
 """The plan that ``plan`` and ``report`` show: read the cluster, plan it, and try the levers."""
 
-import contextlib
 import enum
-import os
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import chain, zip_longest
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -29,15 +26,12 @@ from rescheduler.planning.rules.candidates import groups, static_capacity
 from rescheduler.planning.rules.minimum import DRAIN_ANNOTATION
 from rescheduler.planning.rules.owners import Owners, all_pods
 from rescheduler.planning.rules.pod_traits import belongs_to_node, is_job
-from rescheduler.planning.single_plans import JudgedNode, JudgeNodes
 from rescheduler.planning.waits import Waits
 from rescheduler.planning.what_if.comparison import levers_of
 from rescheduler.planning.what_if.overview import NO_LEVERS, Overview, RankedLevers, overview, tradeoff
 from rescheduler.settings import ApiServerConnection, NamedInstallation, Provider
 
 if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
-
     from rescheduler.housekeeping.command_reads import InstallationStatus
     from rescheduler.planning.memory import Memory
 
@@ -256,10 +250,7 @@ def read_and_plan(
     with progress("planning"):
         planner, circumstances = Planner(snapshot, policy), known_circumstances(snapshot, policy, prices, clock, daemon)
         began = clock.monotonic()
-        if independent:
-            planning = planner.plan_each(circumstances, divide=in_two_processes)
-        else:
-            planning = planner.plan_all(circumstances)
+        planning = planner.plan_each(circumstances) if independent else planner.plan_all(circumstances)
         seconds = clock.monotonic() - began
     assumed = source.assumptions(snapshot, policy)
     notes = [
@@ -283,41 +274,6 @@ def read_and_plan(
         daemon,
         independent,
     )
-
-
-#: With fewer nodes, starting a process takes longer than judging half of them.
-_WORTH_A_PROCESS: Final = 200
-
-
-def in_two_processes(judge: JudgeNodes, nodes: Sequence[str]) -> list[JudgedNode]:
-    """Return what *judge* returns for *nodes*, every second one of them judged by a copy of this process.
-
-    Each node is judged by itself, so the results are the same. If the copy fails, all nodes are judged here.
-    """
-    if len(nodes) < _WORTH_A_PROCESS or os.cpu_count() in (None, 1) or sys.platform != "linux":
-        return judge(nodes)
-    import multiprocessing  # noqa: PLC0415 - only large clusters need it
-
-    forking = multiprocessing.get_context("fork")
-    receiving, sending = forking.Pipe(duplex=False)
-    copy = forking.Process(target=_judge_for, args=(sending, judge, nodes[1::2]), daemon=True)
-    copy.start()
-    sending.close()  # the copy has the only other end, so that receiving ends with it
-    try:
-        here = judge(nodes[::2])
-        with contextlib.suppress(EOFError):
-            there = receiving.recv()
-            return [each for pair in zip_longest(here, there) for each in pair if each is not None]
-        return judge(nodes)
-    finally:
-        copy.kill()
-        copy.join()
-
-
-def _judge_for(sending: "Connection", judge: JudgeNodes, nodes: Sequence[str]) -> None:
-    """Send what *judge* returns for *nodes*. After an error, send nothing: the first process meets it, too."""
-    with contextlib.suppress(Exception, KeyboardInterrupt):
-        sending.send(judge(nodes))
 
 
 def _idle_commitments(

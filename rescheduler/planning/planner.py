@@ -39,7 +39,7 @@ from rescheduler.planning.pool_shares import Moved
 from rescheduler.planning.replacements import Replacements
 from rescheduler.planning.rules.candidates import groups_at_minimum
 from rescheduler.planning.rules.declared import Fate
-from rescheduler.planning.single_plans import Divide, SinglePlans, TakeEmpty
+from rescheduler.planning.single_plans import SinglePlans, TakeEmpty
 from rescheduler.planning.survival import SIMULATION, Certificate, Objection, Survival, longest_surviving
 from rescheduler.planning.verdicts import (
     Attempt,
@@ -81,15 +81,12 @@ class Planner:
         """Return the on-demand nodes in drain order."""
         return self.round(circumstances).groups.on_demand
 
-    def plan_each(
-        self, circumstances: Circumstances, *, seconds_left: SecondsLeft = unlimited, divide: Divide | None = None
-    ) -> Planning:
+    def plan_each(self, circumstances: Circumstances, *, seconds_left: SecondsLeft = unlimited) -> Planning:
         """Return a separate verdict for each on-demand node in the current state, with all obstacles.
 
-        *seconds_left* limits forecasts, and the search for places beyond first-fit. *divide* may judge some of the
-        nodes in another process; nothing is kept for later rounds then.
+        *seconds_left* limits forecasts, and the search for places beyond first-fit.
         """
-        return self._single.each(self.round(circumstances), seconds_left, divide)
+        return self._single.each(self.round(circumstances), seconds_left)
 
     def first_plan(
         self,

@@ -2,7 +2,7 @@
 works the same when nothing is reused.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
@@ -77,21 +77,14 @@ class Inputs:
 
 @dataclass(slots=True)
 class JudgedNode:
-    """A verdict on a node, and what is known about it besides."""
+    """A verdict, and the inputs that it was derived from."""
 
     verdict: Verdict
     final: bool  #: False if a later round may reach a different verdict although nothing changes
-    forecast: Verdict | None = None  #: the verdict with a forecast, if there is one
-    within_shares: bool = False  #: whether the verdict keeps the limits on pools of spot nodes
-
-
-@dataclass(slots=True)
-class KeptNode:
-    """A verdict, and what it was derived from."""
-
-    judged: JudgedNode
     findings: Findings
     inputs: Inputs
+    forecast: Verdict | None = None  #: the verdict with a forecast, if there is one
+    within_shares: bool = False  #: whether the verdict keeps the limits on pools of spot nodes
 
 
 class KeptVerdicts:
@@ -100,7 +93,7 @@ class KeptVerdicts:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._ground: tuple[Ground, Minimum] | None = None
-        self._by_node: dict[str, KeptNode] = {}
+        self._by_node: dict[str, JudgedNode] = {}
         self._edited: tuple[int, Mapping[str, int]] = -1, {}
 
     def of(self, node: str, shared: PlanningRound, judge: Judge) -> JudgedNode:
@@ -108,16 +101,16 @@ class KeptVerdicts:
         self._drop_if_outdated(shared)
         stored = self._by_node.get(node)
         if stored is not None and self._has_inputs(node, stored.inputs, shared):
-            return stored.judged
+            return stored
         examined, findings, inputs = _apply_rules(node, shared)
         same_pods = stored is not None and self._snapshot.placed_on.get(node, 0) <= stored.inputs.changes
         if stored is not None and same_pods and stored.findings == findings:
             stored.inputs = inputs
-            return stored.judged
+            return stored
         self._by_node.pop(node, None)
-        judged = JudgedNode(*judge(examined))
+        judged = JudgedNode(*judge(examined), findings, inputs)
         if judged.final:
-            self._by_node[node] = KeptNode(judged, findings, inputs)
+            self._by_node[node] = judged
         return judged
 
     def _drop_if_outdated(self, shared: PlanningRound) -> None:
@@ -198,12 +191,6 @@ def _apply_rules(node: str, shared: PlanningRound) -> tuple[Examined, Findings, 
 #: Takes the name of an empty node; returns whether the node would be removed.
 TakeEmpty: TypeAlias = Callable[[str], bool]
 
-#: Judges nodes, each by itself.
-JudgeNodes: TypeAlias = Callable[[Sequence[str]], list[JudgedNode]]
-
-#: Returns what the function returns for the nodes, in their order. It may call it for parts, in several processes.
-Divide: TypeAlias = Callable[[JudgeNodes, Sequence[str]], list[JudgedNode]]
-
 
 class SinglePlans:
     """Judges on-demand nodes one by one. No trial may be open on *snapshot*."""
@@ -220,12 +207,10 @@ class SinglePlans:
         self._last_each: Planning | None = None
         self._last_first: Planning | None = None
 
-    def each(
-        self, shared: PlanningRound, seconds_left: SecondsLeft = unlimited, divide: Divide | None = None
-    ) -> Planning:
-        """Return a verdict for each on-demand node, with all obstacles. With *divide*, no later round reuses them."""
+    def each(self, shared: PlanningRound, seconds_left: SecondsLeft = unlimited) -> Planning:
+        """Return a verdict for each on-demand node, with all obstacles."""
         with shared.pending.trial_if_needed(self._snapshot) as begin:
-            judged = self._judge_each(shared, seconds_left, begin, divide)
+            judged = self._judge_each(shared, seconds_left, begin)
         planning = self._last_each = _last_if_equal(judged, self._last_each)
         return planning
 
@@ -273,9 +258,7 @@ class SinglePlans:
         blocker = survival.headroom.objection(shared, plans) or survival.objection(shared, plans)
         return verdict if blocker is None else Rejected(verdict.node, (blocker,))
 
-    def _judge_each(
-        self, shared: PlanningRound, seconds_left: SecondsLeft, begin: Callable[[], None], divide: Divide | None
-    ) -> Planning:
+    def _judge_each(self, shared: PlanningRound, seconds_left: SecondsLeft, begin: Callable[[], None]) -> Planning:
         never_fitting: dict[PodClass, str] = {}
         time = self._search_time(shared, seconds_left)
 
@@ -284,17 +267,10 @@ class SinglePlans:
             verdict, final = self._search_verdict(examined, shared, all_obstacles, time, never_fitting)
             return self._surviving(verdict, shared), final
 
-        def judge_node(node: str) -> JudgedNode:
+        judged = []
+        for node in shared.groups.on_demand:
             time.next_node()
-            if divide is None:
-                return self._complete.of(node, shared, judge)
-            return JudgedNode(*judge(examine(node, shared)))
-
-        def judge_nodes(nodes: Sequence[str]) -> list[JudgedNode]:
-            return [judge_node(node) for node in nodes]
-
-        nodes = shared.groups.on_demand
-        judged = judge_nodes(nodes) if divide is None else divide(judge_nodes, nodes)
+            judged.append(self._complete.of(node, shared, judge))
         allowance = self._checks.ahead(shared.forecaster, seconds_left)
         return shared.planning([_with_forecast(each, shared, allowance, begin) for each in judged])
 
