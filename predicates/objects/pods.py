@@ -680,6 +680,7 @@ class CapacityBuffer(Wire, frozen=True):
 
 
 class ScaleTarget(Wire, frozen=True):
+    api_version: str = ""
     kind: str = ""
     name: str = ""
 

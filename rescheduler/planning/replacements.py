@@ -34,6 +34,7 @@ from predicates.objects import (
     QuantityText,
     ResourceRequirements,
     RevisionData,
+    ScaleTarget,
     StatefulSet,
     VerticalPodAutoscaler,
     Workload,
@@ -383,18 +384,18 @@ class Replacements:
     def _vpas_of(self, pod: Pod) -> Iterator[VerticalPodAutoscaler]:
         """Yield the VerticalPodAutoscalers of the workload of *pod* that change new pods."""
         vpas = self._vpas.get(pod.namespace, ())
-        targets = self._workloads_of(pod) if vpas and pod.owner is not None else ()
+        controllers = self._controllers(pod) if vpas else ()
         for vpa in vpas:
-            target = vpa.spec.target_ref
-            if (target.kind, target.name) in targets and changes_new_pods(vpa):
+            if changes_new_pods(vpa) and any(_names(vpa.spec.target_ref, each) for each in controllers):
                 yield vpa
 
-    def _workloads_of(self, pod: Pod) -> set[tuple[str, str]]:
-        """Return the kinds and names of the controllers of *pod*: its own, and the one above it."""
-        assert pod.owner is not None
-        workload = self._snapshot.of(pod.owner.kind).get(f"{pod.namespace}/{pod.owner.name}")
-        above = workload.metadata.owner_references if isinstance(workload, Workload | StatefulSet) else ()
-        return {(pod.owner.kind, pod.owner.name), *((each.kind, each.name) for each in above if each.controller)}
+    def _controllers(self, pod: Pod) -> Sequence[OwnerReference]:
+        """Return the references to the controllers of *pod*: its own, and the one above it."""
+        if pod.owner is None:
+            return ()
+        workload = self._workload(pod)
+        above = () if workload is None else workload.metadata.owner_references
+        return [pod.owner, *(each for each in above if each.controller)]
 
 
 def _with_new_claims(cls: PodClass) -> PodClass:
@@ -411,6 +412,13 @@ def _vpas(snapshot: Snapshot) -> Mapping[str, Sequence[VerticalPodAutoscaler]]:
         if isinstance(vpa, VerticalPodAutoscaler):
             by_namespace[key.partition("/")[0]].append(vpa)
     return by_namespace
+
+
+def _names(target: ScaleTarget, controller: OwnerReference) -> bool:
+    """Return whether *target* is the *controller*. A kind of another API group can have the same name."""
+    groups = target.api_version.rpartition("/")[0], controller.api_version.rpartition("/")[0]
+    same_group = groups[0] == groups[1] or not (target.api_version and controller.api_version)
+    return same_group and (target.kind, target.name) == (controller.kind, controller.name)
 
 
 def _is(meta: ObjectMeta, uid: str) -> bool:

@@ -201,12 +201,12 @@ def deployment(app: str) -> Manifest:
     return {"kind": "Deployment", "metadata": {"name": app, "namespace": "default", "uid": "d"}}
 
 
-def recommendation(app: str, cpu: str, *, kind: str = "StatefulSet", **policy: Any) -> Manifest:
+def recommendation(app: str, cpu: str, *, kind: str = "StatefulSet", of: str = "", **policy: Any) -> Manifest:
     return {
         "kind": "VerticalPodAutoscaler",
         "metadata": {"name": app, "namespace": "default"},
         "spec": {
-            "targetRef": {"kind": kind, "name": app},
+            "targetRef": {"apiVersion": of, "kind": kind, "name": app},
             "resourcePolicy": {"containerPolicies": [{"containerName": "*", **policy}] if policy else []},
         },
         "status": {"recommendation": {"containerRecommendations": [{"containerName": "main", "target": {"cpu": cpu}}]}},
@@ -386,6 +386,19 @@ CASES: dict[str, Case] = {
     "a recommendation for another object of the operator": Case(
         cluster(pod("a-x", "od", owner="apps.kruise.io/v1alpha1/CloneSet"), recommendation("b", "6", kind="CloneSet")),
         {"a-x": "s-1"},
+        "kubernetes/autoscaler, controller_fetcher.go: targets with a scale subresource",
+    ),
+    "a recommendation for an object of another API group with the same kind and name": Case(
+        cluster(pod("a-x", "od", owner="apps.kruise.io/v1beta1/StatefulSet"), recommendation("a", "6", of="apps/v1")),
+        {"a-x": "s-1"},
+        "kubernetes/autoscaler, controller_fetcher.go: targets with a scale subresource",
+    ),
+    "a recommendation for the operator's own object, in another version of its API": Case(
+        cluster(
+            pod("a-x", "od", owner="apps.kruise.io/v1beta1/StatefulSet"),
+            recommendation("a", "6", of="apps.kruise.io/v1alpha1"),
+        ),
+        ["no-room-on-spot"],
         "kubernetes/autoscaler, controller_fetcher.go: targets with a scale subresource",
     ),
     "a TaskManager of Flink, which names a Deployment as its owner": Case(
