@@ -279,9 +279,8 @@ class _ClassFilter:
     def __init__(self, pod: PodClass, local: LocalResult, cluster_states: States, snapshot: Snapshot) -> None:
         self.local = local
         all_checked = local.needs is not None and len(local.needs) == 1 + len(pod.requests)  # one is for the pod itself
-        self.fills = (
-            local.needs if all_checked and not pod.claims else None
-        )  #: what a pod takes, if that is all it needs
+        #: What a pod takes, if that is all it needs.
+        self.fills = local.needs if all_checked and not pod.claims else None
         self._cluster_states = cluster_states
         self._snapshot = snapshot
         self._ties = -1  #: ``snapshot.ties`` when the following were chosen

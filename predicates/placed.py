@@ -269,9 +269,7 @@ class TrialState(PlacementState):
         self._journal: list[JournalEntry] | None = None
         self._kept = 0  #: how many entries of the journal are kept
         self._counted = 0  #: how many of these are counted in their classes, which is done when somebody asks
-        self._filled: defaultdict[int, list[Effects]] = defaultdict(
-            list
-        )  #: by row: pods that are not in the journal yet
+        self._filled = defaultdict[int, list[Effects]](list)  #: by row: pods that are not in the journal yet
         self._lost: dict[int, Node] = {}  #: by row: the nodes that the current trial has taken away
 
     @contextmanager

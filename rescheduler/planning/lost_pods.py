@@ -22,7 +22,6 @@ from rescheduler.planning.rules.pod_traits import ends_with_node, is_expendable
 #: The kinds that decide which pods are created again, and whether the scheduler binds them.
 _DECIDING: Final = (*TEMPLATED, *ADMISSION, "PodGroup", "Workload", "LeaderWorkerSet")
 
-
 #: The number of no class.
 _NONE: Final = -1
 
@@ -66,10 +65,8 @@ class NodePods:
         self._fates: dict[_Alike, _Fate] = {}
         self._by_node: dict[str, tuple[int, Displaced]] = {}
         self._valid_for: object = None
-        self._checked: tuple[PlanningRound | None, int] = (
-            None,
-            -1,
-        )  #: for whom, and at which change, all of this was valid
+        #: For whom, and at which change of the snapshot, all of this was valid.
+        self._checked: tuple[PlanningRound | None, int] = None, -1
         self._empty: tuple[PlanningRound | None, frozenset[str]] = None, frozenset()
 
     def missing_on(self, shared: PlanningRound) -> frozenset[str]:
