@@ -37,7 +37,8 @@ from rescheduler.planning.pools import spot_pools
 from rescheduler.planning.rules.candidates import why_not_target
 
 #: The fewest and the most simulations of a loss that is not proved to be survived. An order of pods in which one
-#: has no place may be rare. So a loss of few pods is simulated more often: all simulations place about so many pods.
+#: has no place may be rare. So a loss of few pods is simulated more often: all simulations place about so many pods,
+#: or fewer if the other losses would lack effort then.
 _PLAYS: Final = 8
 _MOST_PLAYS: Final = 32
 _PODS_IN_PLAYS: Final = 4000
@@ -116,6 +117,7 @@ class Losses:
         self._autoscaler = _autoscaler(shared)
         self._added = 0  #: nodes that it has to add for the loss that is judged
         self._pending_ports = sum(bool(pod.cls.ports) for pod in self._pending)
+        self._unproved_pools = 0  #: how many have to be simulated: the one that is judged, and those after it
 
     def run(self, decisive: Sequence[str]) -> tuple[PoolLoss, ...]:
         """Judge each pool: by proof, or else by simulation.
@@ -130,15 +132,20 @@ class Losses:
         rows, provable = tuple(pools.values()), self._node_pods.provable
         ample = Ample(self._snapshot, self._filters, self._usable, leaving, requested, rows, provable)
         doubtful = self._doubtful(ample, displaced.values())
-        numbers = {name: number for number, name in enumerate(pools)}
+        losses = {
+            name: Loss(number, rows, len(self._pending), displaced[name].with_ports + self._pending_ports)
+            for number, (name, rows) in enumerate(pools.items())
+        }
+        judged = [name for name in decisive if name in displaced] or list(displaced)
+        unproved = {name: self._unproved(ample, losses[name], displaced[name], doubtful) for name in judged}
+        self._unproved_pools = sum(map(bool, unproved.values()))
         results = []
-        for name in [name for name in decisive if name in displaced] or displaced:
+        for name in judged:
             lost = displaced[name]
             result = PoolLoss(name, len(pools[name]), lost.number, not_recreated=lost.not_recreated)
-            loss = Loss(numbers[name], pools[name], len(self._pending), lost.with_ports + self._pending_ports)
-            unproved = self._unproved(ample, loss, lost, doubtful)
-            if unproved or lost.bound:
-                result = self._simulated(result, loss, lost, unproved, ample)
+            if unproved[name] or lost.bound:
+                result = self._simulated(result, losses[name], lost, unproved[name], ample)
+                self._unproved_pools -= bool(unproved[name])
             results.append(result)
             if decisive and not result.survived:
                 break
@@ -234,7 +241,7 @@ class Losses:
             return False
 
         waiting = self._waiting(pods)
-        plays = _plays(waiting)
+        plays = self._plays(waiting)
         if not self._effort.affords(plays * len(waiting)):
             return False  # what is left may be enough for first-fit, or for a smaller pool
         for number in range(plays):
@@ -266,7 +273,7 @@ class Losses:
         self._trial.revert(mark)
         if self._are_homeless(stuck):
             return True, stuck
-        for number in range(_plays(waiting)):
+        for number in range(self._plays(waiting)):
             if not self._effort.affords(len(waiting)):
                 return False, []
             self._effort.spend(len(waiting))
@@ -277,6 +284,11 @@ class Losses:
             if self._are_homeless(stuck):
                 return True, stuck
         return True, []
+
+    def _plays(self, waiting: Sequence[Pod]) -> int:
+        """Return the number of simulations of a loss after which these pods wait for places."""
+        pods = min(_PODS_IN_PLAYS, self._effort.left // max(1, self._unproved_pools))
+        return max(_PLAYS, min(_MOST_PLAYS, pods // max(1, len(waiting))))
 
     def _waiting(self, lost: Iterable[Pod]) -> list[Pod]:
         """Return the pending pods and the *lost* ones in the order of the scheduler's queue.
@@ -386,11 +398,6 @@ def _autoscaler(shared: PlanningRound) -> AddedNodes | None:
     staying = [row for row, node in nodes if node is not None and why_not_target(node) is None]
     found = sources(snapshot, staying, shared.circumstances.growth)
     return AddedNodes(snapshot, shared.room.filters, found, number) if found else None
-
-
-def _plays(waiting: Sequence[Pod]) -> int:
-    """Return the number of simulations of a loss after which these pods wait for places."""
-    return max(_PLAYS, min(_MOST_PLAYS, _PODS_IN_PLAYS // max(1, len(waiting))))
 
 
 def _priority(pod: Pod) -> int:

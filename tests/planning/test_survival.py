@@ -505,3 +505,21 @@ def test_a_smaller_pool_is_judged_with_the_effort_that_a_larger_one_would_exceed
         "a/m": (False, 0),
         "b/m": (True, 1),
     }
+
+
+def test_the_effort_suffices_for_each_of_many_losses() -> None:
+    """A loss of few pods is simulated more often only if the losses after it can be judged as well."""
+    full = [
+        each
+        for zone in "abcd"
+        for each in (spot(f"s-{zone}", zone), *(pod(f"{zone}-{n}", f"s-{zone}", cpu="1.9") for n in range(2)))
+    ]
+    reserve = [each for n in range(2) for each in (node(f"o{n}", ON_DEMAND), pod(f"x-{n}", f"o{n}", cpu="2"))]
+    planner = Planner(snapshot([*full, *reserve]), Policy())
+    pods = 4 * (1 + 8) * 2  # one attempt to place only pods in doubt, and the fewest simulations
+    seconds = (pods + 0.5) / planner.round(CIRCUMSTANCES).forecaster.effort(1).left
+    certificate = planner.certificate(CIRCUMSTANCES, Survive.POOL, seconds=seconds)
+    assert [pool.judged for pool in certificate.pools] == [True] * 4
+    assert certificate.holds
+    short = planner.certificate(CIRCUMSTANCES, Survive.POOL, seconds=seconds / 2)
+    assert [pool.judged for pool in short.pools] == [True, True, False, False]

@@ -254,8 +254,8 @@ def _runs_to_completion(pod: Pod, _: Facts) -> Result:
     if not runs_to_completion(pod):
         return None
     detail = (
-        f"it runs to completion (restartPolicy {pod.cls.spec.restart_policy}), and its eviction would end this run of "
-        f'{controller_of(pod)}; {SAFE_TO_EVICT}: "true" allows eviction'
+        f"it runs to completion (restartPolicy {shown(pod.cls.spec.restart_policy)}), and its eviction would end this "
+        f'run of {controller_of(pod)}; {SAFE_TO_EVICT}: "true" allows eviction'
     )
     return Blocker(Reason.RUNS_TO_COMPLETION, detail)
 
