@@ -183,7 +183,11 @@ def _file(entry: Entry, key: str) -> str | None:
     """Return the path of the file *key*, or of a copy of its inline data: TLS contexts read files only."""
     if (data := entry.inline(key)) is None:
         return entry.path(key)
-    return _copied(base64.standard_b64decode(data))
+    content = base64.standard_b64decode(data)
+    if not Path(path := _copied(content)).exists():  # deleted together with other temporary files
+        _copied.cache_clear()
+        path = _copied(content)
+    return path
 
 
 @functools.cache

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from kubernetes.client.rest import RESTClientObject
 from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
 
 from rescheduler.errors import UsageError
+from rescheduler.kube import connection
 from rescheduler.kube.connection import Kubeconfig, ServiceAccount
 from rescheduler.kube.endpoint import POOL_SIZE
 from tests.providers import pki
@@ -254,3 +256,17 @@ if {in_memory}:
     environment = {**os.environ, "TMPDIR": str(temporary)}
     ended = subprocess.run([sys.executable, "-c", program], env=environment, check=False)
     assert (ended.returncode, list(temporary.iterdir())) == (-signal.SIGKILL if in_memory else 0, [])
+
+
+def test_a_copy_that_was_deleted_with_other_temporary_files_is_written_again(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "memfd_create", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    connection._copied.cache_clear()
+    source = Kubeconfig(str(_kubeconfig(folder, *KUBECONFIGS["inline data and files"])))
+    copied = _options(source.login().pool)
+    for file in tmp_path.glob("rescheduler-*"):
+        file.unlink()
+    assert _options(source.login().pool) == copied
+    connection._copied.cache_clear()
