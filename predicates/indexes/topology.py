@@ -7,7 +7,7 @@ with equal constraints share counters.
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -68,6 +68,21 @@ class _ClassCache(dict[PodClass, _T]):
         return value
 
 
+class _Counted(Watchers):
+    """The counters that count the pods of a class."""
+
+    __slots__ = ("counters",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counters: tuple[PodCounter, ...] | None = ()  #: None if they are not known, after the class was dropped
+
+    def add(self, *counters: PodCounter) -> None:
+        """Let these *counters*, too, count the pods of the class."""
+        self.counters = (*(self.counters or ()), *counters)
+        self.callbacks = (*self.callbacks, *[counter.shift for counter in counters])
+
+
 class TopologyIndex:
     """Counters of pod sets, and for each anti-affinity term a counter of the placed pods that have it.
 
@@ -90,7 +105,7 @@ class TopologyIndex:
 
     def _clear(self) -> None:
         self.term_count = 0  #: the number of distinct anti-affinity terms so far
-        self._watchers: dict[PodClass, Watchers] = {}  #: as registered with the snapshot
+        self._watchers: dict[PodClass, _Counted] = {}  #: as registered with the snapshot
         self._classes = ClassDirectory()
         self._pod_sets: SelectorRegistry[tuple[PodSet, PodCounter]] = SelectorRegistry()
         self._existing_terms: SelectorRegistry[AffinityTerm] = SelectorRegistry()
@@ -104,7 +119,7 @@ class TopologyIndex:
     def watch(self, pod: PodClass) -> Watchers:
         """Return the counters of the class, even if there are none yet: a later selector may add a counter."""
         if (watchers := self._watchers.get(pod)) is None:
-            watchers = Watchers()
+            watchers = _Counted()
             self._add_class(pod, watchers)
         return watchers
 
@@ -146,13 +161,8 @@ class TopologyIndex:
 
     def counters_of(self, pod: PodClass) -> Collection[PodCounter] | None:
         """Return the counters that count pods of the class, or None if that is not known."""
-        if (watchers := self._watchers.get(pod)) is None:
-            return None
-        if not watchers.callbacks:
-            return ()
-        # The callbacks are methods of counters, except for those of a dropped class.
-        counters = [getattr(each, "__self__", None) for each in watchers.callbacks]
-        return None if None in counters else cast("list[PodCounter]", counters)
+        watchers = self._watchers.get(pod)
+        return None if watchers is None else watchers.counters
 
     def existing_anti_affinity(self, pod: PodClass) -> Iterator[DomainCounts]:
         """Yield, for each anti-affinity term that matches the class, the counts of placed pods that have the term."""
@@ -166,7 +176,7 @@ class TopologyIndex:
 
     # Maintenance
 
-    def _add_class(self, pod: PodClass, watchers: Watchers) -> None:
+    def _add_class(self, pod: PodClass, watchers: _Counted) -> None:
         """Add a new class, and set *watchers* to the counters that include it."""
         self._classes.add(pod)
         self._watchers[pod] = watchers
@@ -174,9 +184,10 @@ class TopologyIndex:
         if terms := affinity_terms(pod).anti_affinity:
             # A term that is listed twice counts once.
             counters += [self._term_counter(term) for term in dict.fromkeys(terms)]
-        watchers.callbacks = tuple([counter.shift for counter in counters])
+        watchers.counters, watchers.callbacks = (), ()
+        watchers.add(*counters)
 
-    def _add_dropped_class(self, pod: PodClass, watchers: Watchers, row: int, delta: int) -> None:
+    def _add_dropped_class(self, pod: PodClass, watchers: _Counted, row: int, delta: int) -> None:
         """Add a dropped class again when one of its pods is placed."""
         self._add_class(pod, watchers)
         for callback in watchers.callbacks:
@@ -200,7 +211,7 @@ class TopologyIndex:
         self._pod_sets.add((pods, counter), narrowest)
         for pod in self._classes.matching(narrowest):
             if pods.matches(pod):
-                self._watchers[pod].callbacks += (counter.shift,)
+                self._watchers[pod].add(counter)
                 counter.add(self._snapshot.rows_of(pod))
         return counter
 
@@ -234,7 +245,7 @@ class TopologyIndex:
                 self._add_class(pod, watchers)
                 self._snapshot.replay_placements(watchers, pod)
             else:
-                watchers.callbacks = (partial(self._add_dropped_class, pod, watchers),)
+                watchers.counters, watchers.callbacks = None, (partial(self._add_dropped_class, pod, watchers),)
 
 
 # Weights of the affinity terms of placed pods, summed by topology domain, for scoring.

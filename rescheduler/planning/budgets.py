@@ -188,6 +188,18 @@ class Budgets:
         keys = None if self._select_added else self._keys_by_class.get(pod.cls)
         return self.of_class(pod.cls, pod.added_labels) if keys is None else keys
 
+    def selecting(self, pods: Iterable[Pod]) -> list[tuple[Pod, tuple[str, ...]]]:
+        """Return those of *pods* that budgets select, each with the keys of these budgets."""
+        known = {} if self._select_added else self._keys_by_class
+        found = []
+        for pod in pods:  # inline, because this is called for all pods on on-demand nodes
+            keys = known.get(pod.cls)
+            if keys is None:
+                keys = self.of(pod)
+            if keys:
+                found.append((pod, keys))
+        return found
+
     def of_class(self, cls: PodClass, added_labels: LabelPairs) -> tuple[str, ...]:
         """Return the keys of the budgets that select pods of the class whose API server labels are *added_labels*."""
         cache_key = (cls, added_labels) if self._select_added else cls
@@ -260,10 +272,9 @@ class RemainingDisruptions:
         """
         by_budget: dict[str, list[Pod]] = {}
         impossible = []
-        keys_of = self.budgets.of
-        for pod in pods:
-            keys = () if without_budgets and pod.key in without_budgets else keys_of(pod)
-            if not keys or pod.phase == "Pending":  # The eviction API ignores budgets for pods that have never run.
+        for pod, keys in self.budgets.selecting(pods):
+            # The eviction API ignores budgets for pods that have never run.
+            if pod.phase == "Pending" or (without_budgets and pod.key in without_budgets):
                 continue
             if len(keys) > 1:
                 impossible.append(_several_budgets(pod, keys))

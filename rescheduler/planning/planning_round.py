@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Final, TypeAlias
@@ -21,6 +21,7 @@ from rescheduler.planning.outcome import Blocker, Planning, Reason, Verdict
 from rescheduler.planning.pending import PendingRoom, QueuedClass, pending_room
 from rescheduler.planning.placement.forecast import Forecaster
 from rescheduler.planning.placement.packing import EVALUATIONS_PER_SECOND, Effort, Room, Sizes
+from rescheduler.planning.plain_pods import PlainPods
 from rescheduler.planning.policy import Circumstances, Destination, DrainOrder, Now, Policy, Surging
 from rescheduler.planning.pool_shares import PoolShares
 from rescheduler.planning.quotas import Quotas
@@ -294,6 +295,11 @@ class PlanningRound:
     surges: Surges | None  #: None: no pods are moved by rolling updates
     order_until: datetime | None  #: the instant at which the drain order changes
     pending: PendingRoom
+    plain: PlainPods = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        plain = PlainPods(self.pod_rules, self.owners, self.replacements, self.volumes, self.pins)
+        object.__setattr__(self, "plain", plain)
 
     def trial(self) -> AbstractContextManager[Trial]:
         """Start a trial in which the pending pods have taken their room. No other trial may be open."""

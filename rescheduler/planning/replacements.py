@@ -211,6 +211,14 @@ class Replacements:
             cls = self._classes[key] = _with_new_claims(self._class_or_running(pod, found, vpa=vpa))
         return pod if cls is pod.cls else replace(pod, cls=cls, loads=())
 
+    def like_running(self, pod: Pod) -> bool:
+        """Return whether all replacements of pods of the class, controller and generation of *pod* are like these.
+
+        Only pods without annotations count. The pods of a StatefulSet differ by ordinal, so they never are.
+        """
+        stateful = pod.owner is not None and pod.owner.kind == "StatefulSet"
+        return not stateful and self.of(pod) is pod and not any(self.blockers([pod]))
+
     def _may_change(self, pod: Pod) -> bool:
         """Return whether the replacement of *pod* may differ from it although no template is known."""
         changed = self._pod_classes.known or pod.namespace in self._vpas

@@ -5,7 +5,6 @@ works the same when nothing is reused.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import chain
 from typing import TypeAlias
 
 from predicates.filters import Filters
@@ -69,7 +68,7 @@ class Inputs:
     until: datetime | None  #: the findings are not valid from this instant on
     cooldown: Cooldown | None
     vetoes: tuple[Blocker, ...]
-    budgets: Mapping[str, BudgetTerms]  #: those that select pods of the node
+    budgets: Mapping[str, BudgetTerms]  #: those that select pods that must move
     budgets_version: object  #: of the snapshot
     estimated: frozenset[str]  #: budgets whose pods' time until Ready was estimated
     surging: bool  #: the rules were applied to pods of other nodes as well, which a rolling update would replace
@@ -161,20 +160,21 @@ def _apply_rules(node: str, shared: PlanningRound) -> tuple[Examined, Findings, 
     candidate = examined.candidate
     all_move = len(candidate.movers) == len(examined.must_move)
     must_move = tuple([pod.key for pod in examined.must_move])
-    of_budgets = tuple(map(examined.surges.explained, shared.remaining().blockers(examined.evictions)))
+    remaining = shared.remaining()
+    of_budgets = tuple(map(examined.surges.explained, remaining.blockers(examined.evictions)))
     findings = Findings(
         blockers=examined.blockers,
         movers=must_move if all_move else tuple([pod.key for pod in candidate.movers]),
         must_move=must_move,
-        responders=tuple([pod.key for pod in examined.must_move if is_left_to_responders(pod)]),
+        responders=tuple([pod.key for pod in examined.special if is_left_to_responders(pod)]),
         leaving=candidate.leaving,
         counts=candidate.counts,
         of_budgets=of_budgets,
-        of_movers=of_budgets if all_move else tuple(shared.remaining().lacking(candidate.evicted)),
+        of_movers=of_budgets if all_move else tuple(remaining.lacking(candidate.evicted)),
         surging=examined.surges.keys,
         shares=shared.forecaster.shares.facts(candidate.movers),
     )
-    selecting = set(chain.from_iterable(map(shared.budgets.of, shared.snapshot.pods_on[node].values())))
+    selecting = {key for _, keys in shared.budgets.selecting(examined.must_move) for key in keys}
     inputs = Inputs(
         changes=shared.snapshot.changes,
         until=deadlines.take(),

@@ -33,6 +33,8 @@ class Examined:
 
     candidate: Candidate
     must_move: tuple[Pod, ...]  #: the candidate's pods, then the pods that must move but may not be evicted
+    special: tuple[Pod, ...]  #: those of ``must_move`` that are not plain
+    of_special: tuple[Pod, ...]  #: those of ``incoming`` that do not replace plain pods
     incoming: tuple[Pod, ...]  #: the replacement pods of ``must_move``, in the same order, then those of roll-outs
     evictions: Evictions  #: of the pods of ``must_move``
     blockers: tuple[Blocker, ...]  #: the blockers found by the rules
@@ -66,8 +68,12 @@ class _NodeAndPods:
     pods: Collection[Pod]
     movers: tuple[Pod, ...]  #: may be evicted and must move, by name
     blocked: tuple[Pod, ...]  #: must move or terminate, but block the node, by name
+    leaving: tuple[Pod, ...]  #: are being deleted, by name
+    must_move: tuple[Pod, ...]  #: ``movers``, then those of ``blocked`` that are not being deleted
+    incoming: tuple[Pod, ...]  #: the replacement pods of ``must_move``, in the same order
+    special: tuple[Pod, ...]  #: those of ``movers`` that are not plain
+    of_special: tuple[Pod, ...]  #: their replacement pods, in the same order
     surges: NodeSurges
-    incoming: tuple[Pod, ...]  #: the replacement pods of ``movers``, in the same order
 
 
 def _of_the_node(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
@@ -83,20 +89,20 @@ def _of_its_pods(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Block
 
 
 def _of_replacements(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
-    return of_replacements(subject.movers, subject.incoming, shared.policy)
+    return of_replacements(subject.special, subject.of_special, shared.policy)
 
 
 def _controllers(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
-    return shared.owners.blockers(subject.movers) if shared.owners is not None else ()
+    return shared.owners.blockers(subject.special) if shared.owners is not None else ()
 
 
 def _bound_by_template(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
-    return shared.replacements.blockers(subject.movers)
+    return shared.replacements.blockers(subject.special)
 
 
 def _volumes(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
-    yield from shared.volumes.blockers(subject.node.name, subject.movers, subject.incoming)
-    yield from _not_together(subject.movers, shared)
+    yield from shared.volumes.blockers(subject.node.name, subject.special, subject.of_special)
+    yield from _not_together(subject.special, shared)
 
 
 def _not_together(movers: Sequence[Pod], shared: PlanningRound) -> Iterator[Blocker]:
@@ -119,7 +125,8 @@ def _surges(subject: _NodeAndPods, _: PlanningRound) -> Iterable[Blocker]:
 
 
 def _quotas(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
-    return shared.quotas.blockers(subject.movers, subject.incoming, surges=subject.surges.surges)
+    movers = subject.movers
+    return shared.quotas.blockers(movers, subject.incoming[: len(movers)], surges=subject.surges.surges)
 
 
 def _unreadable_objects(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
@@ -158,7 +165,7 @@ def _budgets(examined: Examined, attempt: Attempt) -> Iterable[Blocker]:
 
 
 def _pinned(examined: Examined, attempt: Attempt) -> Iterable[Blocker]:
-    return attempt.shared.pins.blockers(examined.incoming)
+    return attempt.shared.pins.blockers(examined.of_special)
 
 
 #: The steps that depend on the node and its pods only, in order. All blockers are reported.
@@ -196,24 +203,60 @@ def examine(node: str, shared: PlanningRound) -> Examined:
     row = shared.snapshot.nodes.row[node]
     node_object = shared.snapshot.nodes.nodes[row]
     assert node_object is not None
-    pods = shared.snapshot.pods_on[node]
-    fate = shared.pod_rules.fate
-    fates = [(pods[key], fate(pods[key])) for key in sorted(pods)]
-    surges = _surges_on([pod for pod, result in fates if result is Fate.MOVES or isinstance(result, Blocker)], shared)
-    lifted = surges.keys
-    movers = tuple(pod for pod, result in fates if result is Fate.MOVES or pod.key in lifted)
-    blocked = tuple(pod for pod, result in fates if isinstance(result, Blocker) and pod.key not in lifted)
-    must_move = (*movers, *(pod for pod in blocked if not pod.cls.terminating))
-    incoming = tuple(map(shared.replacements.of, must_move))
-    subject = _NodeAndPods(node_object, pods.values(), movers, blocked, surges, incoming[: len(movers)])
-    blockers = tuple(surges.explained(blocker) for rule in RULES for blocker in rule(subject, shared))
-    leaving = tuple(_ref(pod) for pod, result in fates if result is Fate.LEAVES)
-    counts = node in shared.minimum.counted
-    restarted = tuple(pod for surge in surges.surges for pod in surge.restarted)
-    of_candidate = (*subject.incoming, *restarted)
+    subject = _with_fates(node_object, shared)
+    surges, movers, incoming = subject.surges, subject.movers, subject.incoming
+    blockers = tuple([surges.explained(blocker) for rule in RULES for blocker in rule(subject, shared)])
+    counts, leaving = node in shared.minimum.counted, tuple(map(_ref, subject.leaving))
+    restarted = tuple([pod for surge in surges.surges for pod in surge.restarted])
+    of_candidate = (*incoming[: len(movers)], *restarted)
     candidate = Candidate(node, row, movers, of_candidate, leaving, counts, surges.surges)
-    evictions = shared.remaining().evictions(must_move, without_budgets=lifted)
-    return Examined(candidate, must_move, (*incoming, *restarted), evictions, blockers, surges)
+    return Examined(
+        candidate=candidate,
+        must_move=subject.must_move,
+        incoming=(*incoming, *restarted),
+        special=(*subject.special, *subject.must_move[len(movers) :]),
+        of_special=(*subject.of_special, *incoming[len(movers) :], *restarted),
+        evictions=shared.remaining().evictions(subject.must_move, without_budgets=surges.keys),
+        blockers=blockers,
+        surges=surges,
+    )
+
+
+def _with_fates(node: Node, shared: PlanningRound) -> _NodeAndPods:
+    """Apply the rules for pods to those of *node*. Plain pods move."""
+    pods, replacement = shared.snapshot.pods_on[node.name], shared.replacements.of
+    ordered = [pods[key] for key in sorted(pods)]
+    special, fates, surges = _judged(ordered, shared)
+    lifted = surges.keys
+    kept = {key for key, result in fates.items() if result is not Fate.MOVES and key not in lifted}
+    movers = tuple([pod for pod in ordered if pod.key not in kept] if kept else ordered)
+    blocked = tuple([pod for pod in special if pod.key in kept and isinstance(fates[pod.key], Blocker)])
+    staying = tuple([pod for pod in blocked if not pod.cls.terminating])
+    moving = tuple([pod for pod in special if pod.key not in kept])
+    new = {pod.key: replacement(pod) for pod in moving}
+    return _NodeAndPods(
+        node=node,
+        pods=pods.values(),
+        movers=movers,
+        blocked=blocked,
+        leaving=tuple([pod for pod in special if fates[pod.key] is Fate.LEAVES]),
+        must_move=(*movers, *staying),
+        incoming=(*([new.get(pod.key, pod) for pod in movers] if new else movers), *map(replacement, staying)),
+        special=moving,
+        of_special=tuple(new.values()),
+        surges=surges,
+    )
+
+
+def _judged(pods: list[Pod], shared: PlanningRound) -> tuple[list[Pod], Mapping[str, Fate | Blocker], NodeSurges]:
+    """Return those of the *pods* of a node that are not plain, their fates, and which of them rolling updates move."""
+    special = shared.plain.others(pods)
+    if shared.surges is not None and shared.surges.may_be_wanted(special):
+        special = pods  # all pods of a Deployment are replaced
+    fates = {pod.key: shared.pod_rules.fate(pod) for pod in special}
+    staying = Fate.STAYS, Fate.LEAVES
+    wanted = [pod for pod in special if fates[pod.key] not in staying] if shared.surges is not None else []
+    return special, fates, _surges_on(wanted, shared)
 
 
 def _surges_on(pods: Sequence[Pod], shared: PlanningRound) -> NodeSurges:

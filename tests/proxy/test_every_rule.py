@@ -170,6 +170,7 @@ WITHOUT_A_CASE = {
     "_minimum": "a flag of the daemon",
     "_minimum_after_plans": "a flag of the daemon",
     "_pinned": "the proxy moves pods to any node",
+    "_annotated_as_of_node": "it blocks nothing",
     "_node_owned": "it blocks nothing",
     "_expendable": "no pod is expendable there",
     "_safe_to_evict": "it blocks nothing",

@@ -14,11 +14,11 @@ pods without annotations. A declaration that cannot work raises :class:`TypeErro
 """
 
 import enum
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, overload
 
-from predicates.objects import Node, Pod, PodClass
+from predicates.objects import Node, OwnerReference, Pod, PodClass
 from predicates.pod_classes import POD_ANNOTATIONS
 from rescheduler.planning.outcome import Blocker
 from rescheduler.planning.policy import Now, Policy
@@ -69,9 +69,10 @@ PodFunction: TypeAlias = Callable[[Pod, Facts], Result]
 TimedFunction: TypeAlias = Callable[[Pod, Facts, Now], Result]
 NodeFunction: TypeAlias = Callable[[Node, NodeContext], Blocker | None]
 TimedNodeFunction: TypeAlias = Callable[[Node, NodeContext, Now], Blocker | None]
-#: Whether a rule applies under a policy, and whether it can apply to the pods of a class.
+#: Whether a rule applies under a policy, and whether it can apply to the pods of a class, and of a controller.
 Enabled: TypeAlias = Callable[[Policy], bool]
 When: TypeAlias = Callable[[PodClass], bool]
+Owned: TypeAlias = Callable[[OwnerReference | None], bool]
 
 _Function = TypeVar("_Function", bound=Callable[..., Result])
 
@@ -98,6 +99,7 @@ class Rule:
     function: Callable[..., Result]
     annotations: frozenset[str] = frozenset()  #: it applies only to pods with one of them; empty: to all pods
     when: When | None = None  #: it applies only to the pods of these classes; None: to all pods
+    owned: Owned | None = None  #: it applies only to pods with these controllers, or without one; None: to all pods
     enabled: Enabled | None = None  #: it applies only under these policies; None: under all
 
     def __post_init__(self) -> None:
@@ -141,7 +143,11 @@ def pod_rule(function: PodFunction) -> Rule: ...
 
 @overload
 def pod_rule(
-    *, annotations: Iterable[str] = (), when: When | None = None, enabled: Enabled | None = None
+    *,
+    annotations: Iterable[str] = (),
+    when: When | None = None,
+    owned: Owned | None = None,
+    enabled: Enabled | None = None,
 ) -> Callable[[PodFunction], Rule]: ...
 
 
@@ -150,14 +156,16 @@ def pod_rule(
     *,
     annotations: Iterable[str] = (),
     when: When | None = None,
+    owned: Owned | None = None,
     enabled: Enabled | None = None,
 ) -> Rule | Callable[[PodFunction], Rule]:
     """Declare a rule that reads the pod, its annotations or its owner, but not the time.
 
     With *annotations*, it applies only to pods that have one of them; with *when*, only to classes for which it is
-    true; with *enabled*, only under policies for which it is true.
+    true; with *owned*, only to pods for whose controller it is true (None: they have none); with *enabled*, only under
+    policies for which it is true.
     """
-    return _of_pods(Kind.POD, function, annotations, when, enabled)
+    return _of_pods(Kind.POD, function, annotations, when, enabled, owned)
 
 
 @overload
@@ -182,10 +190,15 @@ def timed_rule(
 
 
 def _of_pods(
-    kind: Kind, function: _Function | None, annotations: Iterable[str], when: When | None, enabled: Enabled | None
+    kind: Kind,
+    function: _Function | None,
+    annotations: Iterable[str],
+    when: When | None,
+    enabled: Enabled | None,
+    owned: Owned | None = None,
 ) -> Rule | Callable[[_Function], Rule]:
     def declare(function: _Function) -> Rule:
-        return Rule(kind, function, frozenset(annotations), when, enabled)
+        return Rule(kind, function, frozenset(annotations), when, owned, enabled)
 
     return declare if function is None else declare(function)
 
@@ -202,11 +215,38 @@ class _Step(NamedTuple):
     result: Result = None  #: of a class rule; the functions of all others are called for each pod
 
 
-class _Steps(NamedTuple):
-    """The steps for the pods of a class."""
+class _Steps:
+    """The steps for the pods of a class. They are found out one by one: the first ones often decide."""
 
-    all: tuple[_Step, ...]
-    without_annotations: tuple[_Step, ...]
+    __slots__ = ("_cls", "_found", "_next", "_policy", "_rules")
+
+    def __init__(self, cls: PodClass, rules: Sequence[Rule], policy: Policy) -> None:
+        self._cls = cls
+        self._rules = rules
+        self._policy = policy
+        self._found: list[_Step] = []
+        self._next = 0  #: the index of the first of the rules that was not looked at yet
+
+    def __iter__(self) -> Iterator[_Step]:
+        position, found = 0, self._found
+        while position < len(found) or self._find_next():
+            yield found[position]
+            position += 1
+
+    def _find_next(self) -> bool:
+        while self._next < len(self._rules):
+            step = self._step(self._rules[self._next])
+            self._next += 1
+            if step is not None:
+                self._found.append(step)
+                return True
+        return False
+
+    def _step(self, rule: Rule) -> _Step | None:
+        if rule.kind is Kind.CLASS:
+            result = rule.function(self._cls, self._policy)
+            return None if result is None else _Step(rule, result)
+        return _Step(rule) if rule.when is None or rule.when(self._cls) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +258,7 @@ class PodRules:
 
     facts: Facts
     now: Now = field(compare=False)
-    enabled: tuple[_Step, ...]
+    enabled: tuple[Rule, ...]
     by_class: dict[PodClass, _Steps] = field(default_factory=dict, repr=False, compare=False)  #: cache
 
     def at(self, now: Now) -> "PodRules":
@@ -253,28 +293,32 @@ class PodRules:
                 break
         return tuple(blockers)
 
-    def _steps(self, pod: Pod) -> tuple[_Step, ...]:
-        if (steps := self.by_class.get(pod.cls)) is None:
-            applicable = tuple(self._of_class(pod.cls))
-            steps = _Steps(applicable, tuple([step for step in applicable if not step.rule.annotations]))
-            self.by_class[pod.cls] = steps
-        return steps.all if pod.annotations else steps.without_annotations
-
-    def _of_class(self, cls: PodClass) -> Iterator[_Step]:
-        for step in self.enabled:
-            rule = step.rule
+    def all_move(self, pod: Pod) -> bool:
+        """Return whether no rule can apply to pods of the class and the controller of *pod* without annotations."""
+        cls, owner, policy = pod.cls, pod.owner, self.facts.policy
+        for rule in self.enabled:
+            if rule.annotations:
+                continue
             if rule.kind is Kind.CLASS:
-                if (result := rule.function(cls, self.facts.policy)) is not None:
-                    yield _Step(rule, result)
-            elif rule.when is None or rule.when(cls):
-                yield step
+                if rule.function(cls, policy) is not None:
+                    return False
+            elif (rule.owned is None or rule.owned(owner)) and (rule.when is None or rule.when(cls)):
+                return False
+        return True
+
+    def _steps(self, cls: PodClass) -> _Steps:
+        if (steps := self.by_class.get(cls)) is None:
+            steps = self.by_class[cls] = _Steps(cls, self.enabled, self.facts.policy)
+        return steps
 
     def _decisions(self, pod: Pod) -> Iterator[Fate | Blocker]:
         """Yield the results of the rules that have one, in the order of the rules."""
         facts, now = self.facts, self.now
-        for rule, result in self._steps(pod):
+        for rule, result in self._steps(pod.cls):
             if result is not None:
                 yield result
+            elif rule.owned is not None and not rule.owned(pod.owner):
+                continue
             elif not rule.annotations or not rule.annotations.isdisjoint(pod.annotations):
                 found = rule.function(pod, facts) if rule.kind is Kind.POD else rule.function(pod, facts, now)
                 if found is not None:
@@ -283,8 +327,8 @@ class PodRules:
 
 def pod_rules(rules: Iterable[Rule], facts: Facts, now: Now) -> PodRules:
     """Return the *rules* that the policy of *facts* enables."""
-    enabled = (rule for rule in rules if rule.enabled is None or rule.enabled(facts.policy))
-    return PodRules(facts, now, tuple(map(_Step, enabled)))
+    enabled = tuple([rule for rule in rules if rule.enabled is None or rule.enabled(facts.policy)])
+    return PodRules(facts, now, enabled)
 
 
 def _about(pod: Pod, blocker: Blocker) -> Blocker:

@@ -113,22 +113,30 @@ class Owners:
         """Yield why *movers*, all from one node, must not be evicted because of their controllers."""
         return controller_blockers(self.reading(movers), movers, self._others, self._policy)
 
+    def concern(self, pod: Pod) -> bool:
+        """Return whether the controller of *pod* may keep it, or some of its pods, from being evicted."""
+        state = self._known_state(pod)
+        return state is not None and (not state.recreates or state.ordered or state.job is not None)
+
     def reading(self, pods: Iterable[Pod]) -> ControllerReading:
         """Return the topmost controllers of *pods* that are known."""
         states: dict[Controller, ControllerState] = {}
         topmost: dict[OwnerKey, Controller] = {}
         for pod in pods:
-            if pod.owner is None:
-                continue
-            key = pod.namespace, pod.owner
-            if key not in self._states:
-                self._states[key] = self._state(pod)
-            if (state := self._states[key]) is not None:
+            if pod.owner is not None and (state := self._known_state(pod)) is not None:
                 topmost[pod.namespace, pod.owner.uid] = state.controller
                 same = states.setdefault(state.controller, state)
                 if same is not state:  # of another ReplicaSet of the Deployment
                     states[state.controller] = replace(state, owner_uids=state.owner_uids | same.owner_uids)
         return ControllerReading(states, topmost)
+
+    def _known_state(self, pod: Pod) -> ControllerState | None:
+        if pod.owner is None:
+            return None
+        key = pod.namespace, pod.owner
+        if key not in self._states:
+            self._states[key] = self._state(pod)
+        return self._states[key]
 
     def _state(self, pod: Pod) -> ControllerState | None:
         """Return the state of the topmost controller of *pod*, or None if it is not known."""
@@ -142,7 +150,7 @@ class Owners:
             case Job() as job:
                 return self._of_job(_state_of(own, job.metadata, own.uid), job)
             case StatefulSet():
-                return replace(_state_of(own, found.metadata, own.uid), wanted=found.spec.replicas)
+                return _state_of(own, found.metadata, own.uid, found.spec.replicas)
             case Workload():
                 return self._of_replica_set(own, found)
         # How many pods it wants is not known, so those that there are count.
@@ -153,12 +161,12 @@ class Owners:
         """Return the state of the Deployment of a ReplicaSet, or that of the ReplicaSet itself if it has no owner."""
         above = next((each for each in found.metadata.owner_references if each.controller), None)
         if above is None:
-            return replace(_state_of(own, found.metadata, own.uid), wanted=found.spec.replicas)
+            return _state_of(own, found.metadata, own.uid, found.spec.replicas)
         deployment = self._snapshot.of("Deployment").get(f"{own.namespace}/{above.name}")
         if above.kind != "Deployment" or not is_built_in(above) or not isinstance(deployment, Deployment):
             return None
-        state = _state_of(named_controller(own.namespace, above), deployment.metadata, own.uid)
-        return replace(state, wanted=deployment.spec.replicas)
+        topmost = named_controller(own.namespace, above)
+        return _state_of(topmost, deployment.metadata, own.uid, deployment.spec.replicas)
 
     def _of_job(self, state: ControllerState, job: Job) -> ControllerState:
         counts_restarts = job.spec.template.spec.restart_policy == "OnFailure"
@@ -188,8 +196,8 @@ def pod_status(snapshot: Snapshot) -> Mapping[str, tuple[bool, int]]:
     return {pod.key: (pod.ready, pod.restarts) for pod in changed}
 
 
-def _state_of(controller: Controller, meta: ObjectMeta, owner: str) -> ControllerState:
+def _state_of(controller: Controller, meta: ObjectMeta, owner: str, wanted: int | None = None) -> ControllerState:
     """Return the state of *controller* from the object *meta* with its name; its pods name *owner* (a UID)."""
     exists = not (meta.uid and controller.uid) or meta.uid == controller.uid
     deleting = meta.deletion_timestamp is not None
-    return ControllerState(controller, frozenset({owner}), exists=exists, deleting=exists and deleting)
+    return ControllerState(controller, frozenset({owner}), wanted, exists=exists, deleting=exists and deleting)

@@ -21,19 +21,22 @@ from rescheduler.planning.rules.gangs import GANG_ANNOTATIONS, has_class_gang
 from rescheduler.planning.rules.minimum import single_replica
 from rescheduler.planning.rules.pod_traits import (
     DO_NOT_EVICT,
+    OF_NODE_ANNOTATIONS,
     PREFER_NO_EVICTION,
     REMOVAL_DISABLED,
     SAFE_LOCAL_VOLUMES,
     SYSTEM,
     annotated_opt_out,
-    belongs_to_node,
     ends_by_itself,
     expendable_volumes,
-    is_built_in,
+    is_annotated_as_of_node,
+    is_custom,
     is_expendable,
     is_job,
+    is_owned_by_node,
     labeled_opt_out,
     local_volumes,
+    may_be_of_node,
     needed_volumes,
     runs_to_completion,
 )
@@ -75,7 +78,7 @@ def _system_pod(cls: PodClass, policy: Policy) -> Result:
     return Fate.STAYS if policy.system_pods_stay and cls.namespace == SYSTEM else None
 
 
-@pod_rule
+@pod_rule(owned=lambda owner: owner is None)
 def _unreadable_owner(pod: Pod, _: Facts) -> Result:
     """Block pods whose owner cannot be read: whether they come back cannot be known. Its texts reach no request."""
     if not pod.owner_fault:
@@ -83,9 +86,14 @@ def _unreadable_owner(pod: Pod, _: Facts) -> Result:
     return Blocker(Reason.UNREADABLE_OBJECT, f"its owner cannot be read: ownerReferences: {pod.owner_fault}")
 
 
-@pod_rule
+@pod_rule(annotations=OF_NODE_ANNOTATIONS)
+def _annotated_as_of_node(pod: Pod, _: Facts) -> Result:
+    return Fate.STAYS if is_annotated_as_of_node(pod) else None
+
+
+@pod_rule(owned=may_be_of_node)
 def _node_owned(pod: Pod, _: Facts) -> Result:
-    return Fate.STAYS if belongs_to_node(pod) else None
+    return Fate.STAYS if is_owned_by_node(pod) else None
 
 
 @timed_rule(when=lambda cls: cls.terminating)
@@ -171,10 +179,8 @@ def _other_scheduler(cls: PodClass, policy: Policy) -> Result:
     return other_scheduler(cls, policy)
 
 
-@pod_rule(enabled=lambda policy: policy.move_jobs is MoveJobs.NEVER)
-def _job(pod: Pod, _: Facts) -> Result:
-    if not is_job(pod.owner):
-        return None
+@pod_rule(owned=is_job, enabled=lambda policy: policy.move_jobs is MoveJobs.NEVER)
+def _job(_: Pod, __: Facts) -> Result:
     detail = "it belongs to a Job; --move-jobs=tolerant allows eviction if that cannot fail the Job"
     return Blocker(Reason.JOB_WOULD_FAIL, detail)
 
@@ -235,10 +241,8 @@ def _annotated_gang_member(pod: Pod, facts: Facts) -> Result:
     return facts.gangs.broken_up(pod)
 
 
-@pod_rule(enabled=lambda policy: not policy.delete_non_replicated_pods)
-def _no_controller(pod: Pod, facts: Facts) -> Result:
-    if pod.owner is not None:
-        return None
+@pod_rule(owned=lambda owner: owner is None, enabled=lambda policy: not policy.delete_non_replicated_pods)
+def _no_controller(_: Pod, facts: Facts) -> Result:
     has_flag = facts.policy.destination is Destination.SPOT  # the proxy has no flag for it
     way = f'{"--delete-non-replicated-pods or " if has_flag else ""}{SAFE_TO_EVICT}: "true"'
     return Blocker(Reason.NO_CONTROLLER, f"{NOT_RECREATED}; {way} allows eviction")
@@ -260,10 +264,8 @@ def _runs_to_completion(pod: Pod, _: Facts) -> Result:
     return Blocker(Reason.RUNS_TO_COMPLETION, detail)
 
 
-@pod_rule(enabled=lambda policy: policy.skip_nodes_with_custom_controller_pods)
+@pod_rule(owned=is_custom, enabled=lambda policy: policy.skip_nodes_with_custom_controller_pods)
 def _custom_controller(pod: Pod, _: Facts) -> Result:
-    if pod.owner is None or is_built_in(pod.owner):
-        return None
     detail = (
         f"its owner {controller_of(pod)} is not a built-in controller; --skip-nodes-with-custom-controller-pods=false "
         f'or {SAFE_TO_EVICT}: "true" allows eviction'

@@ -19,6 +19,8 @@ SYSTEM: Final = "kube-system"  #: the namespace of the system's pods
 MIRROR: Final = "kubernetes.io/config.mirror"
 #: Cluster Autoscaler (``utils/pod/pod.go``): the pod is treated like the pod of a DaemonSet.
 DAEMONSET_POD: Final = "cluster-autoscaler.kubernetes.io/daemonset-pod"
+#: The annotations of pods that belong to their node whatever their owner is.
+OF_NODE_ANNOTATIONS: Final = (MIRROR, DAEMONSET_POD)
 SAFE_LOCAL_VOLUMES: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
 
 
@@ -46,12 +48,25 @@ def belongs_to_node(pod: Pod) -> bool:
     It is a mirror pod, it belongs to a DaemonSet or to a kind like it, or to the Node itself, it says so in an
     annotation, or an operator created it for this node, without a scheduler: its owner is a custom resource.
     """
-    if pod.annotations and (MIRROR in pod.annotations or pod.annotations.get(DAEMONSET_POD) == "true"):
-        return True
+    return bool(pod.annotations and is_annotated_as_of_node(pod)) or is_owned_by_node(pod)
+
+
+def is_annotated_as_of_node(pod: Pod) -> bool:
+    """Return whether annotations say that *pod* belongs to its node."""
+    return MIRROR in pod.annotations or pod.annotations.get(DAEMONSET_POD) == "true"
+
+
+def is_owned_by_node(pod: Pod) -> bool:
+    """Return whether *pod* belongs to its node because of its owner."""
     owner = pod.owner
     if owner is None:
         return False
-    return owner.kind in _OF_NODES or _is_node(owner) or (pod.assigned and _is_custom(owner))
+    return owner.kind in _OF_NODES or _is_node(owner) or (pod.assigned and _is_custom_resource(owner))
+
+
+def may_be_of_node(owner: OwnerReference | None) -> bool:
+    """Return whether pods of *owner* may belong to their node because of it; see :func:`is_owned_by_node`."""
+    return owner is not None and (owner.kind in _OF_NODES or not is_built_in(owner))
 
 
 def is_expendable(cls: PodClass, cutoff: int) -> bool:
@@ -77,6 +92,11 @@ def is_built_in(owner: OwnerReference) -> bool:
     return owner.kind in _BUILT_IN and group in ("", _BUILT_IN[owner.kind], _FORMER_GROUP)
 
 
+def is_custom(owner: OwnerReference | None) -> bool:
+    """Return whether *owner* is not a controller of Kubernetes. A pod without an owner has none."""
+    return owner is not None and not is_built_in(owner)
+
+
 #: The kinds of Kubernetes whose pods are followed after their eviction.
 _FOLLOWED: Final = frozenset({"Deployment", "ReplicaSet", "StatefulSet", "ReplicationController", "Job"})
 
@@ -90,7 +110,7 @@ def named_controller(namespace: str, reference: OwnerReference) -> Controller:
     return Controller(namespace, kind, reference.name, reference.uid, reference.api_version)
 
 
-def _is_custom(owner: OwnerReference) -> bool:
+def _is_custom_resource(owner: OwnerReference) -> bool:
     """Return whether *owner* is a custom resource: their API groups have a dot, which those of Kubernetes need not."""
     return "." in owner.api_version.rpartition("/")[0] and not is_built_in(owner)
 

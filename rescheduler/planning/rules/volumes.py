@@ -95,6 +95,10 @@ class Volumes:
         self._rows = rows
         self._drivers_of: dict[PodClass, tuple[_Driver, ...]] = {}
 
+    def concern(self, cls: PodClass) -> bool:
+        """Return whether pods of the class have volumes that may keep them, or that need a CSI driver."""
+        return bool(cls.claims) or bool(self._drivers(cls))
+
     def blockers(self, node: str, pods: Sequence[Pod], incoming: Sequence[Pod]) -> Iterator[Blocker]:
         """Yield a blocker for each of *pods*, which would leave *node*, whose volume could not follow it.
 
@@ -114,8 +118,9 @@ class Volumes:
         """
         users: defaultdict[str, list[str]] = defaultdict(list)
         for pod in pods:
-            for claim in own_claims(pod.cls):
-                users[claim].append(pod.key)
+            if pod.cls.claims:
+                for claim in own_claims(pod.cls):
+                    users[claim].append(pod.key)
         group: dict[str, str] = {}
         for claim in sorted(users):
             if len(users[claim]) == 1 or not attached_once(self._snapshot, claim):

@@ -124,8 +124,10 @@ class Independent(PodRules):
         return tuple(results)
 
     def _results(self, pod: Pod) -> Iterator[Result]:
-        for rule, _ in self.enabled:
+        for rule in self.enabled:
             if rule.when is not None and not rule.when(pod.cls):
+                continue
+            if rule.owned is not None and not rule.owned(pod.owner):
                 continue
             inputs: dict[type, Any] = {
                 PodClass: pod.cls,
@@ -217,7 +219,13 @@ def _by_age(pod: Pod, _: Facts, now: Now) -> Result:
     return Blocker(Reason.FRAGILE, "it is young")
 
 
+@pod_rule(owned=lambda owner: owner is not None and owner.name == "young")
+def _by_owner(_: Pod, __: Facts) -> Result:
+    return Blocker(Reason.FRAGILE, "it is young")
+
+
 ADDED: dict[str, tuple[Rule, Manifest, Manifest]] = {
+    "a rule about owners": (_by_owner, {}, {}),
     "a rule about classes": (_by_label, {"labels": {"age": "young"}}, {}),
     "a rule about pods": (_by_name, {}, {}),
     "a rule about the age of pods": (_by_age, {"created": stamp(-60)}, {"created": stamp(-7200)}),
