@@ -95,6 +95,11 @@ class PodRef(msgspec.Struct, frozen=True, gc=False):
     name: str
     uid: str
 
+    @classmethod
+    def of(cls, pod: Pod) -> "PodRef":
+        """Return the reference to *pod*."""
+        return cls(pod.namespace, pod.name, pod.uid)
+
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
 

@@ -15,6 +15,7 @@ from predicates.filters import Filters
 from predicates.objects import Pod, ResourceQuota
 from predicates.snapshot import Snapshot
 from rescheduler.planning.budgets import Budgets
+from rescheduler.planning.examined import Examined, eviction_blockers, examine
 from rescheduler.planning.explain import Explanation, explain
 from rescheduler.planning.forms import instant
 from rescheduler.planning.headroom import FallbackRoom
@@ -43,13 +44,10 @@ from rescheduler.planning.single_plans import SinglePlans, TakeEmpty
 from rescheduler.planning.survival import SIMULATION, Certificate, Objection, Survival, longest_surviving
 from rescheduler.planning.verdicts import (
     Attempt,
-    Examined,
     all_obstacles,
     carry_out,
     could_be_drained,
     empty,
-    eviction_blockers,
-    examine,
     first_obstacles,
     moved_in_steps,
     new_plan,

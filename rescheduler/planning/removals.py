@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from predicates.nodes import CPU, MEMORY
 from rescheduler.planning.budgets import RemainingDisruptions
+from rescheduler.planning.examined import examine
 from rescheduler.planning.outcome import Plan, Planning, Rejected, Verdict
 from rescheduler.planning.placement.packing import Stuck, pack
 from rescheduler.planning.placement.search import Candidate
@@ -15,7 +16,6 @@ from rescheduler.planning.verdicts import (
     before_placement,
     carry_out,
     empty,
-    examine,
     no_room,
     rejection,
     undo,

@@ -11,6 +11,7 @@ from predicates.filters import Filters
 from predicates.objects import PodClass
 from predicates.snapshot import Snapshot
 from rescheduler.planning.budgets import BudgetTerms
+from rescheduler.planning.examined import Examined, examine
 from rescheduler.planning.outcome import Blocker, Plan, Planning, PodRef, Reason, Rejected, Verdict
 from rescheduler.planning.placement.forecast import PLAYS
 from rescheduler.planning.placement.forecast_checks import (
@@ -29,7 +30,7 @@ from rescheduler.planning.rules.minimum import Minimum
 from rescheduler.planning.rules.pod_rules import is_left_to_responders
 from rescheduler.planning.surges import NO_SURGES
 from rescheduler.planning.survival import Survival
-from rescheduler.planning.verdicts import Attempt, Examined, all_obstacles, examine, first_obstacles, rejection
+from rescheduler.planning.verdicts import Attempt, all_obstacles, first_obstacles, rejection
 from rescheduler.planning.waits import Cooldown
 
 # The verdicts of earlier rounds that are still valid.

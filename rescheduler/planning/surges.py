@@ -63,7 +63,7 @@ class NodeSurge:
     def surge(self) -> Surge:
         """Return the part of the plan."""
         meta = self.deployment.metadata
-        pods = tuple(PodRef(pod.namespace, pod.name, pod.uid) for pod in self.pods)
+        pods = tuple(map(PodRef.of, self.pods))
         return Surge(meta.namespace, meta.name, meta.uid, len(self.pods) + len(self.restarted), pods)
 
     @property

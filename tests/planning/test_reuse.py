@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predicates.objects import Unreadable
+from rescheduler.planning.examined import Examined
 from rescheduler.planning.outcome import Blocker, Reason, Verdict
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.rules.pod_rules import SAFE_TO_EVICT
-from rescheduler.planning.verdicts import Attempt, Examined, all_obstacles
+from rescheduler.planning.verdicts import Attempt, all_obstacles
 from rescheduler.planning.waits import Cooldown
 from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, budget, node, pod
 from tests.planning.changing import (

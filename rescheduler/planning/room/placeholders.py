@@ -65,7 +65,7 @@ def read(pod: Pod) -> Placeholder:
     """Return the placeholder *pod*. Missing annotations are empty."""
     annotations: Mapping[str, str] = pod.annotations
     return Placeholder(
-        PodRef(pod.namespace, pod.name, pod.uid),
+        PodRef.of(pod),
         annotations.get(FOR_NODE, ""),
         annotations.get(FOR_NODE_UID, ""),
         annotations.get(FOR_POD, ""),
