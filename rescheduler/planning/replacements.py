@@ -9,18 +9,15 @@ a VerticalPodAutoscaler of its owner recommends.
 """
 
 import contextlib
-import dataclasses
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
 from predicates.objects import (
-    Container,
     ControllerRevision,
     Job,
     Namespace,
@@ -31,8 +28,6 @@ from predicates.objects import (
     PodObject,
     PodSpec,
     PodTemplate,
-    QuantityText,
-    ResourceRequirements,
     RevisionData,
     ScaleTarget,
     StatefulSet,
@@ -40,20 +35,29 @@ from predicates.objects import (
     Workload,
 )
 from predicates.pod_classes import pod_amounts, pod_class
-from predicates.quantity import QuantityError, parse
+from predicates.quantity import QuantityError
 from predicates.snapshot import Snapshot
 from predicates.storage import find_claim
 from predicates.wire import without_nulls
 from rescheduler.planning.admission import (
     CLASSES,
-    Amounts,
-    Bounds,
     LimitRanges,
     PodClasses,
     changes_new_pods,
     recommended,
     stronger,
     with_label_keys,
+)
+from rescheduler.planning.new_specs import (
+    REVISION_HASH,
+    Admission,
+    Template,
+    added_selectors,
+    as_admitted,
+    is_of_old_template,
+    merged,
+    new_labels,
+    old_containers,
 )
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.pod_security import enforces, security_rejection
@@ -73,113 +77,12 @@ DERIVED_FROM: Final = (*TEMPLATED, *ADMISSION, *CLASSES, _REVISIONS)
 #: The annotation that the VPA's admission controller sets on pods whose requests it has changed.
 _VPA_UPDATES: Final = "vpaUpdates"
 
-#: Labels that controllers add to the labels of their template.
-_REVISION_HASH: Final = "controller-revision-hash"
-_ADDED_LABELS: Final = frozenset(
-    {
-        _REVISION_HASH,
-        "pod-template-hash",
-        "rollouts-pod-template-hash",
-        "statefulset.kubernetes.io/pod-name",
-        "apps.kubernetes.io/pod-index",
-        "batch.kubernetes.io/job-completion-index",
-    }
-)
-
-_NOTHING: Final = ResourceRequirements()
-
-#: The resources of a container that a resize can change.
-_RESIZABLE: Final = ("cpu", "memory")
-
 _ENDING: Final = "its namespace is being deleted: the API server rejects new objects in it"
 _UNKNOWN: Final = ObjectMeta()
 
 
-class _Template(NamedTuple):
-    """The template that the replacement pod is created from."""
-
-    template: PodTemplate
-    revised: bool  #: whether the running pod was created from another version of it
-    revision: str = ""  #: the revision of a StatefulSet's pods
-    old: PodTemplate | None = None  #: the version that the running pod was created from, if it is known and another
-    rejected: str = ""  #: why admission rejected a pod of it in a dry run
-    admitted: bool = False  #: whether the template is what a dry run returned, with everything that admission adds
-
-
 #: Stands for a template that was not looked for yet.
-_UNREAD: Final = _Template(PodTemplate(), revised=False)
-
-
-@dataclass(frozen=True, slots=True)
-class _Admission:
-    """What decides about the resources of a new pod, besides its template."""
-
-    vpa: VerticalPodAutoscaler | None
-    defaults: ResourceRequirements  #: what LimitRanges set
-    bounds: Bounds
-    #: Whether amounts of the running pod that differ from the template come from admission, and will again.
-    running_counts: bool
-    unknown: bool  #: whether the running pod may be resized, or of another template: the larger amount counts
-    #: The containers of the template that the running pod was created from, by name; None if it is not known.
-    old: Mapping[str, Container] | None
-
-    def container(self, template: Container, running: Container | None) -> ResourceRequirements:
-        """Return the resources that the container will have; those of *running* if they are equal."""
-        own, current = template.resources, running.resources if running is not None else _NOTHING
-        kept = self._kept(template.name, current)
-        given = ResourceRequirements(
-            requests=self._amounts({**own.limits, **own.requests}, kept.requests, self.defaults.requests),
-            limits=self._amounts(own.limits, kept.limits, self.defaults.limits),
-        )
-        if self.vpa is not None:
-            given = recommended(self.vpa, template.name, given, self.bounds)
-        return current if given == current else given
-
-    def of_pod(
-        self, template: ResourceRequirements | None, running: ResourceRequirements | None
-    ) -> ResourceRequirements | None:
-        """Return the resources of the new pod as a whole. The API server derives some that the template lacks."""
-        if template is None or running is None:
-            return running if self.running_counts or self.unknown else template
-        kept = running if self.running_counts or self.unknown else _NOTHING
-        given = ResourceRequirements(
-            requests=self._amounts(template.requests, kept.requests, running.requests),
-            limits=self._amounts(template.limits, kept.limits, running.limits),
-        )
-        return running if given == running else given
-
-    def _kept(self, container: str, running: ResourceRequirements) -> ResourceRequirements:
-        """Return what counts of the amounts of a *running* container.
-
-        A resize, or a VerticalPodAutoscaler, changed only cpu and memory. Other resources that its template does not
-        have were added by admission, and will be again: such as network interfaces and devices.
-        """
-        if self.running_counts or self.unknown:
-            return running
-        if self.old is None or container not in self.old:
-            return _NOTHING
-        own = self.old[container].resources
-        named = {*own.requests, *own.limits, *_RESIZABLE}
-        return ResourceRequirements(
-            requests={name: amount for name, amount in running.requests.items() if name not in named},
-            limits={name: amount for name, amount in running.limits.items() if name not in named},
-        )
-
-    def _amounts(self, declared: Amounts, kept: Amounts, defaults: Amounts) -> dict[str, QuantityText]:
-        amounts: dict[str, QuantityText] = {}
-        for name in sorted({*declared, *kept, *defaults}):
-            if name in declared:
-                amounts[name] = self._amount(declared[name], kept.get(name))
-            else:
-                amounts[name] = defaults[name] if name in defaults else kept[name]
-        return amounts
-
-    def _amount(self, declared: QuantityText, current: QuantityText | None) -> QuantityText:
-        if current is None:
-            return declared
-        if self.unknown:
-            return current if parse(declared) < parse(current) else declared
-        return current if self.running_counts else declared
+_UNREAD: Final = Template(PodTemplate(), revised=False)
 
 
 class Replacements:
@@ -190,7 +93,7 @@ class Replacements:
         self._version: tuple[int, ...] = ()
         self._classes: dict[tuple[object, ...], PodClass] = {}
         #: By namespace and owner; without StatefulSets, whose pods differ by ordinal.
-        self._templates: dict[tuple[str, OwnerReference | None], _Template | None] = {}
+        self._templates: dict[tuple[str, OwnerReference | None], Template | None] = {}
         self._limits = LimitRanges(snapshot)
         self._pod_classes = PodClasses(snapshot)
         self._insecure: dict[tuple[str, PodClass], str] = {}  #: what :meth:`_security` returned
@@ -267,7 +170,7 @@ class Replacements:
         found = self._snapshot.of(owner.kind).get(f"{pod.namespace}/{owner.name}")
         return found if isinstance(found, Workload | StatefulSet) and _is(found.metadata, owner.uid) else None
 
-    def _template(self, pod: Pod) -> _Template | None:
+    def _template(self, pod: Pod) -> Template | None:
         if self._changes != self._snapshot.changes:
             self._forget_old()
         key = pod.namespace, pod.owner
@@ -279,7 +182,7 @@ class Replacements:
             self._templates[key] = found
         return found
 
-    def _template_of(self, workload: Workload | StatefulSet, pod: Pod) -> _Template | None:
+    def _template_of(self, workload: Workload | StatefulSet, pod: Pod) -> Template | None:
         if not workload.spec.template.spec.containers:  # only in files: the API requires one
             return None
         if isinstance(workload, StatefulSet):
@@ -287,7 +190,7 @@ class Replacements:
         else:
             # The template of a Deployment's ReplicaSet never changes, and that of a running Job cannot.
             above = any(each.controller for each in workload.metadata.owner_references)
-            found = _Template(workload.spec.template, revised=not (above or isinstance(workload, Job)))
+            found = Template(workload.spec.template, revised=not (above or isinstance(workload, Job)))
         tried = workload.admitted is not None or workload.rejected
         if not tried or found is None or found.template is not workload.spec.template:
             return found
@@ -306,7 +209,7 @@ class Replacements:
             return None
         return template if template.spec.containers else None
 
-    def _rejected(self, found: _Template | None) -> str:
+    def _rejected(self, found: Template | None) -> str:
         """Return why the API server rejects new pods that are created from the template *found*, or ""."""
         return "" if found is None else found.rejected or self._pod_classes.missing(found.template.spec)
 
@@ -329,7 +232,7 @@ class Replacements:
         namespace = self._snapshot.of("Namespace").get(name)
         return namespace.metadata if isinstance(namespace, Namespace) else _UNKNOWN
 
-    def _security(self, pod: Pod, found: _Template | None, labels: Mapping[str, str]) -> str:
+    def _security(self, pod: Pod, found: Template | None, labels: Mapping[str, str]) -> str:
         """Return why Pod Security admission rejects the replacement of *pod*, or "". A dry run has tried it."""
         if not enforces(labels) or (found is not None and found.admitted):
             return ""
@@ -338,26 +241,26 @@ class Replacements:
             why = self._insecure[pod.namespace, new] = security_rejection(labels, new.spec)
         return why
 
-    def _class_or_running(self, pod: Pod, found: _Template | None, *, vpa: bool) -> PodClass:
+    def _class_or_running(self, pod: Pod, found: Template | None, *, vpa: bool) -> PodClass:
         """Return the class of the new pod; that of the running pod if an amount in another object is not a quantity."""
         with contextlib.suppress(QuantityError):
             return self._class(pod, found, vpa=vpa)
         return pod.cls
 
-    def _class(self, pod: Pod, found: _Template | None, *, vpa: bool) -> PodClass:
+    def _class(self, pod: Pod, found: Template | None, *, vpa: bool) -> PodClass:
         running = pod.cls
         labels = running.labels
         if found is None:
             spec = self._pod_classes.applied(self._recommended(pod), running.spec)
         elif found.admitted:
-            spec = _as_admitted(found, running.spec)
+            spec = as_admitted(found, running.spec)
         else:
-            spec = _merged(found, running.spec, self._admission(pod, found, vpa=vpa))
-            if found.old is not None or (found.revised and not _is_of_old_template(pod, found)):
-                spec = replace(spec, node_selector={**_added_selectors(found, running.spec), **spec.node_selector})
+            spec = merged(found, running.spec, self._admission(pod, found, vpa=vpa))
+            if found.old is not None or (found.revised and not is_of_old_template(pod, found)):
+                spec = replace(spec, node_selector={**added_selectors(found, running.spec), **spec.node_selector})
             spec = self._pod_classes.applied(spec, running.spec, found.template.spec, revised=found.revised)
         if found is not None and (found.revised or found.admitted):
-            labels = _labels(found, running.labels)
+            labels = new_labels(found, running.labels)
         if found is not None and found.revised and not found.admitted and spec.affinity is not None:
             spec = replace(spec, affinity=with_label_keys(spec.affinity, labels))
         if spec == running.spec and labels == running.labels:
@@ -376,17 +279,17 @@ class Replacements:
         containers = zip(pod.cls.spec.containers, amounts, strict=True)
         return replace(pod.cls.spec, containers=tuple(replace(each, resources=new) for each, new in containers))
 
-    def _admission(self, pod: Pod, found: _Template, *, vpa: bool) -> _Admission:
+    def _admission(self, pod: Pod, found: Template, *, vpa: bool) -> Admission:
         vpas = list(self._vpas_of(pod))
         unresized = pod.generation <= 1 and not (vpa or vpas)
         running_counts = unresized and pod.generation == 1 and not found.revised
-        return _Admission(
+        return Admission(
             vpa=min(vpas, key=stronger, default=None),
             defaults=self._limits.defaults(pod.namespace),
             bounds=self._limits.bounds(pod.namespace),
             running_counts=running_counts,
-            unknown=unresized and not running_counts and not _is_of_old_template(pod, found),
-            old=_old_containers(found),
+            unknown=unresized and not running_counts and not is_of_old_template(pod, found),
+            old=old_containers(found),
         )
 
     def _vpas_of(self, pod: Pod) -> Iterator[VerticalPodAutoscaler]:
@@ -436,7 +339,7 @@ def _is(meta: ObjectMeta, uid: str) -> bool:
 
 def _of_stateful_set(
     workload: StatefulSet, pod: Pod, revision_of: Callable[[str], PodTemplate | None]
-) -> _Template | None:
+) -> Template | None:
     """Return the template of the pod with the ordinal of *pod* (``newVersionedStatefulSetPod``).
 
     Below the partition of a rolling update, the current revision is kept. If its template is not known, the result is
@@ -446,7 +349,7 @@ def _of_stateful_set(
     """
     strategy, status = workload.spec.update_strategy, workload.status
     partition = strategy.rolling_update.partition if strategy.rolling_update is not None else 0
-    running, template, revision = pod.cls.labels.get(_REVISION_HASH, ""), workload.spec.template, status.update_revision
+    running, template, revision = pod.cls.labels.get(REVISION_HASH, ""), workload.spec.template, status.update_revision
     if strategy.type != "OnDelete" and _ordinal(pod.name) < workload.spec.ordinals.start + partition:
         current = revision_of(status.current_revision)
         if current is None:
@@ -454,24 +357,9 @@ def _of_stateful_set(
         template, revision = current, status.current_revision
     elif not status.has_observed(workload.metadata):
         old = revision_of(running) if running else None
-        return _Template(template, revised=template != old, old=old)
+        return Template(template, revised=template != old, old=old)
     revised = not revision or revision != running
-    return _Template(template, revised, revision, old=revision_of(running) if revised and running else None)
-
-
-def _is_of_old_template(pod: Pod, found: _Template) -> bool:
-    """Return whether *pod* was certainly created from another version of the template.
-
-    A StatefulSet records the revision. A bare ReplicaSet does not: labels, and names and images of containers tell,
-    because admission only adds to them.
-    """
-    if not found.revised or (pod.owner is not None and pod.owner.kind == "StatefulSet"):
-        return found.revised
-    template, running = found.template, pod.cls
-    images = {container.name: container.image for container in running.spec.containers}
-    return not template.metadata.labels.items() <= running.labels.items() or any(
-        images.get(container.name) != container.image for container in template.spec.containers
-    )
+    return Template(template, revised, revision, old=revision_of(running) if revised and running else None)
 
 
 def _ordinal(name: str) -> int:
@@ -481,120 +369,3 @@ def _ordinal(name: str) -> int:
 
 #: The most digits of an ordinal that are read: it is a 32-bit number.
 _DIGITS: Final = 10
-
-
-def _labels(found: _Template, running: Mapping[str, str]) -> Mapping[str, str]:
-    added = {key: value for key, value in running.items() if key in _ADDED_LABELS}
-    revision = {_REVISION_HASH: found.revision} if found.revision else {}
-    return {**found.template.metadata.labels, **added, **revision}
-
-
-def _merged(found: _Template, running: PodSpec, admission: _Admission) -> PodSpec:
-    """Return the spec of the new pod: the template, and what admission added to the running pod."""
-    template, old = found.template.spec, found.old.spec if found.old is not None else None
-    without_vpa = dataclasses.replace(admission, vpa=None)  # it ignores init containers
-    kept = _not_dropped(template.containers, running.containers, old.containers if old is not None else ())
-    containers = _containers(template.containers, kept, admission, revised=found.revised)
-    kept = _not_dropped(template.init_containers, running.init_containers, old.init_containers if old else ())
-    init_containers = _containers(template.init_containers, kept, without_vpa, revised=found.revised)
-    if not found.revised:
-        resources = admission.of_pod(template.resources, running.resources)
-        gates = template.scheduling_gates  # the running pod has none any more
-        spec = replace(running, containers=containers, init_containers=init_containers, resources=resources)
-        return spec if spec.scheduling_gates == gates else replace(spec, scheduling_gates=gates)
-    if template.host_network:
-        containers, init_containers = _with_host_ports(containers), _with_host_ports(init_containers)
-    volumes = {volume.name for volume in (*template.volumes, *(old.volumes if old is not None else ()))}
-    dropped = old.tolerations if old is not None else ()
-    tolerations = (*template.tolerations, *(each for each in running.tolerations if each not in dropped))
-    return replace(
-        template,
-        node_name="",
-        containers=containers,
-        init_containers=init_containers,
-        volumes=(*template.volumes, *(volume for volume in running.volumes if volume.name not in volumes)),
-        tolerations=tuple(dict.fromkeys(tolerations)),
-        overhead=template.overhead or (running.overhead if _same_runtime(template, running) else {}),
-        scheduler_name=template.scheduler_name or running.scheduler_name,
-    )
-
-
-def _same_runtime(template: PodSpec, running: PodSpec) -> bool:
-    return template.runtime_class_name == running.runtime_class_name
-
-
-def _added_selectors(found: _Template, running: PodSpec) -> dict[str, str]:
-    """Return what admission added to the node selector of the running pod, as far as is known."""
-    own = found.old.spec.node_selector.items() if found.old is not None else frozenset[tuple[str, str]]()
-    return dict(running.node_selector.items() - own)
-
-
-def _as_admitted(found: _Template, running: PodSpec) -> PodSpec:
-    """Return the spec that a dry run returned, with the volumes that each pod has under another name or claim.
-
-    These are the claims of a StatefulSet's ordinal and the volume of the ServiceAccount's token. Volumes are in the
-    order of the running pod, so that equal pods have equal specs.
-    """
-    own = (volume for volume in running.volumes if volume.persistent_volume_claim or is_token(volume.name))
-    volumes = {volume.name: volume for volume in own if found.revision or is_token(volume.name)}
-    volumes |= {volume.name: volume for volume in found.template.spec.volumes}
-    order = {volume.name: index for index, volume in enumerate(running.volumes)}
-    return replace(
-        found.template.spec,
-        node_name="",
-        volumes=tuple(sorted(volumes.values(), key=lambda volume: order.get(volume.name, len(order)))),
-    )
-
-
-def is_token(volume: str) -> bool:
-    """Return whether a *volume* of this name is the one that the API server adds for the ServiceAccount's token."""
-    return volume.startswith("kube-api-access-")
-
-
-def _old_containers(found: _Template) -> Mapping[str, Container] | None:
-    """Return the containers of the template that the running pod was created from, by name; None if not known."""
-    old = found.old if found.revised else found.template
-    if old is None:
-        return None
-    return {container.name: container for container in (*old.spec.containers, *old.spec.init_containers)}
-
-
-def _not_dropped(
-    template: tuple[Container, ...], running: tuple[Container, ...], old: tuple[Container, ...]
-) -> tuple[Container, ...]:
-    """Return the *running* containers without those of the *old* template that the new one does not have."""
-    dropped = {container.name for container in old} - {container.name for container in template}
-    return tuple(container for container in running if container.name not in dropped) if dropped else running
-
-
-def _containers(
-    template: tuple[Container, ...], running: tuple[Container, ...], admission: _Admission, *, revised: bool
-) -> tuple[Container, ...]:
-    declared = {container.name: container for container in template}
-    current = {container.name: container for container in running}
-    containers = [
-        _container(declared.get(name, container), container, admission, revised=revised)
-        for name, container in current.items()
-    ]
-    added = (container for name, container in declared.items() if name not in current)
-    containers += [replace(container, resources=admission.container(container, None)) for container in added]
-    return tuple(containers)
-
-
-def _with_host_ports(containers: tuple[Container, ...]) -> tuple[Container, ...]:
-    """Return the *containers* of a pod on its node's network: the API server sets their host ports, in pods only."""
-    return tuple(
-        replace(
-            each, ports=tuple(replace(port, host_port=port.host_port or port.container_port) for port in each.ports)
-        )
-        if any(not port.host_port for port in each.ports)
-        else each
-        for each in containers
-    )
-
-
-def _container(template: Container, running: Container, admission: _Admission, *, revised: bool) -> Container:
-    """Return the container of the new pod; *running* itself if nothing changes."""
-    resources = admission.container(template, running)
-    base = template if revised else running
-    return base if base.resources == resources else replace(base, resources=resources)
