@@ -18,8 +18,8 @@ from typing import Final
 
 import numpy as np
 
-from predicates.filters import Targets
 from predicates.indexes.terms import affinity_terms
+from predicates.local_results import Targets
 from predicates.nodes import CPU, MEMORY, Flags
 from predicates.nodes import PODS as PODS_COLUMN
 from predicates.objects import Pod, PodClass

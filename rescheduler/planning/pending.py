@@ -11,7 +11,8 @@ from typing import Final
 import numpy as np
 from msgspec.structs import replace
 
-from predicates.filters import Filters, Targets
+from predicates.filters import Filters
+from predicates.local_results import Targets
 from predicates.nodes import CPU, MEMORY
 from predicates.objects import (
     CapacityBuffer,

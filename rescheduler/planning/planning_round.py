@@ -10,7 +10,8 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from predicates.filters import Filters, Targets
+from predicates.filters import Filters
+from predicates.local_results import Targets
 from predicates.objects import Namespace, Pod, Unreadable
 from predicates.snapshot import Snapshot, Trial
 from rescheduler.planning.budgets import Budgets, RemainingDisruptions

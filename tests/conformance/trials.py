@@ -12,7 +12,8 @@ from random import Random
 import msgspec
 import numpy as np
 
-from predicates.filters import Filters, Targets
+from predicates.filters import Filters
+from predicates.local_results import Targets
 from predicates.objects import Pod
 from predicates.scheduler import Scheduler
 from predicates.snapshot import DRAIN_TAINT, Snapshot, Trial, key_of

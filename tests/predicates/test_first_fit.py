@@ -7,8 +7,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from predicates import filters as filters_module
-from predicates.filters import Filters, Targets
+from predicates import local_results
+from predicates.filters import Filters
+from predicates.local_results import Targets
 from predicates.objects import PodClass
 from predicates.plugins import DEFAULT
 from predicates.snapshot import Snapshot, Trial
@@ -45,7 +46,7 @@ _ASK: Final = [("ask", "small-1")]
 @pytest.fixture(autouse=True, scope="module")
 def _short_lists() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(filters_module, "_LISTED", 2)
+        patch.setattr(local_results, "_LISTED", 2)
         yield
 
 

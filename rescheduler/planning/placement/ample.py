@@ -27,9 +27,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from predicates.filters import Filters, LocalResult
+from predicates.filters import Filters
 from predicates.indexes.domains import HOSTNAME, DomainCounts, Domains
 from predicates.indexes.topology import TopologyIndex
+from predicates.local_results import LocalResult
 from predicates.nodes import Flags, Numbers
 from predicates.objects import Amounts, PodClass
 from predicates.plugins.nodes import NODE_PORTS

@@ -11,7 +11,8 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from predicates.filters import Filters, Targets
+from predicates.filters import Filters
+from predicates.local_results import Targets
 from predicates.objects import Pod, PodClass
 from predicates.snapshot import Snapshot, Trial
 

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from predicates.filters import Targets
+from predicates.local_results import Targets
 from predicates.nodes import CPU, Flags
 from predicates.objects import AutoscalerGroup, AutoscalerGroups, Node, NodePool, Pod
 from predicates.objects.api import CONTROL_PLANE_LABELS

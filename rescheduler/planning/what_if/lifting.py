@@ -7,7 +7,8 @@ from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
-from predicates.filters import Filters, Targets
+from predicates.filters import Filters
+from predicates.local_results import Targets
 from predicates.node_selectors import HARD_EFFECTS, first_untolerated, tolerated
 from predicates.nodes import MISSING
 from predicates.objects import Node, NodeAffinity, NodeSelector, Pod, PodClass, PodSpec, Requirement, Taint, Toleration
