@@ -63,10 +63,14 @@ def test_a_decision_about_a_hundred_nodes_makes_few_api_calls(cluster: ControlPl
 
 
 def is_each_in_use(env: ProxyWorld) -> bool:
-    """Return whether each node has a pod. If not, scale up: the scheduler uses no node that was not Ready in time."""
-    pods = env.pods()
-    if unused := set(env.nodes()) - set(pods.values()):
-        env.plane.api.patch(
-            "/apis/apps/v1/namespaces/default/deployments/web", {"spec": {"replicas": len(pods) + len(unused)}}
-        )
+    """Return whether each node has a pod. If not, scale up: the scheduler uses no node that was not Ready in time.
+
+    It is scaled up only when all pods run: otherwise, the next call could scale down, which may empty a node later.
+    """
+    path, pods = "/apis/apps/v1/namespaces/default/deployments/web", env.pods()
+    unused = set(env.nodes()) - set(pods.values())
+    if len(pods) != env.plane.api.get(path)["spec"]["replicas"]:
+        return False
+    if unused:
+        env.plane.api.patch(path, {"spec": {"replicas": len(pods) + len(unused)}})
     return not unused
