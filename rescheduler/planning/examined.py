@@ -207,8 +207,7 @@ def _judged(pods: list[Pod], shared: PlanningRound) -> tuple[list[Pod], Mapping[
         special = pods  # all pods of a Deployment are replaced
     fates = {pod.key: shared.pod_rules.fate(pod) for pod in special}
     staying = Fate.STAYS, Fate.LEAVES
-    wanted = [pod for pod in special if fates[pod.key] not in staying] if shared.surges is not None else []
-    return special, fates, _surges_on(wanted, shared)
+    return special, fates, _surges_on([pod for pod in special if fates[pod.key] not in staying], shared)
 
 
 def _surges_on(pods: Sequence[Pod], shared: PlanningRound) -> NodeSurges:
