@@ -16,10 +16,10 @@ from predicates.snapshot import Snapshot
 #: This many candidates are listed at a time to be evaluated one by one.
 _LISTED: Final = 256
 
-#: After this many candidates were rejected because of other nodes, the remaining ones are evaluated together. Which of
-#: them accepts a pod is then not known yet.
+#: After this many candidates were rejected because of other nodes, the remaining ones are evaluated together.
 _MAX_SINGLE_CHECKS: Final = 12
-UNKNOWN: Final = -1  #: the result of :meth:`LocalResult.first_fitting` then
+#: What :meth:`LocalResult.first_fitting` returns in this case: it is not known yet which candidate accepts the pod.
+UNKNOWN: Final = -1
 
 #: Plugins and their states for a class (``pre_filter``), without plugins that do not apply to it.
 States: TypeAlias = tuple[tuple[Plugin, Any], ...]

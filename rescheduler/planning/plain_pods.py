@@ -50,7 +50,7 @@ class PlainPods:
     def _is_plain(self, pod: Pod) -> bool:
         cls = pod.cls
         return (
-            self.pod_rules.all_move(pod)
+            self.pod_rules.none_applies(pod)
             and not cls.spec.resource_claims
             and not responders(cls)
             and not self.volumes.concern(cls)

@@ -115,9 +115,9 @@ class Replacements:
         return pod if cls is pod.cls else replace(pod, cls=cls, loads=())
 
     def like_running(self, pod: Pod) -> bool:
-        """Return whether all replacements of pods of the class, controller and generation of *pod* are like these.
+        """Return whether pods without annotations of this class, controller and generation are replaced by equal ones.
 
-        Only pods without annotations count. The pods of a StatefulSet differ by ordinal, so they never are.
+        This is never said of the pods of a StatefulSet, whose templates depend on the ordinal.
         """
         stateful = pod.owner is not None and pod.owner.kind == "StatefulSet"
         return not stateful and self.of(pod) is pod and not any(self.blockers([pod]))

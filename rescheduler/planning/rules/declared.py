@@ -293,7 +293,7 @@ class PodRules:
                 break
         return tuple(blockers)
 
-    def all_move(self, pod: Pod) -> bool:
+    def none_applies(self, pod: Pod) -> bool:
         """Return whether no rule can apply to pods of the class and the controller of *pod* without annotations."""
         cls, owner, policy = pod.cls, pod.owner, self.facts.policy
         for rule in self.enabled:
