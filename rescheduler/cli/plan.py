@@ -45,7 +45,7 @@ from rescheduler.clock import Clock, SystemClock, pause
 from rescheduler.errors import UsageError
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.policy import Policy, Survive
-from rescheduler.planning.what_if.comparison import Hypothesis, HypotheticalPlan, what_if
+from rescheduler.planning.what_if.comparison import Hypothesis, HypotheticalPlan, added_nodes, what_if
 from rescheduler.planning.what_if.lifting import Unpinning
 from rescheduler.planning.what_if.overview import SETTING, Lever, Overview
 from rescheduler.planning.what_if.remedies import change_for, patches_for
@@ -300,12 +300,13 @@ def _show_comparison(
     with progress("planning with the changes"):
         outcome: HypotheticalPlan = what_if(cluster.snapshot, cluster.policy, cluster.circumstances, hypotheses)
     seconds = clock.monotonic() - began
-    after = replace(cluster, snapshot=outcome.snapshot, planning=outcome.planning, seconds=seconds)
+    prices, added = added_nodes(cluster.snapshot, cluster.policy, outcome, before.prices)
+    changed = replace(cluster, snapshot=outcome.snapshot, planning=outcome.planning, seconds=seconds)
+    after = changed.overview(prices)
     if output in ("json", "yaml"):
         result = as_json(before, cluster.seconds)
-        summaries = result["summary"], as_json(after.overview(before.prices), seconds)["summary"]
-        result["what_if"] = what_if_json(changes, cluster.planning, outcome, summaries)
+        summaries = result["summary"], as_json(after, seconds)["summary"]
+        result["what_if"] = what_if_json(changes, (before, after), outcome, summaries, added)
         (print_json if output == "json" else print_yaml)(result)
     else:
-        overview = after.overview(before.prices)
-        show(comparison(changes, before, overview, outcome.lost, outcome.rehearsal, outcome.each_pool))
+        show(comparison(changes, before, after, outcome, added))

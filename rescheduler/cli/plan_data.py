@@ -180,6 +180,7 @@ class PlannedCluster:
             incomplete=self.incomplete,
             held=self.daemon.why_nothing_is_drained() if self.daemon is not None else "",
             now=self.circumstances.now,
+            allow_returning=self.policy.allow_returning_plans,
         )
 
     def certified(self, overview: Overview, survive: Survive, clock: Clock, *, with_tradeoff: bool = False) -> Overview:

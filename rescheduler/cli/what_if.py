@@ -26,11 +26,11 @@ from rescheduler.cli.plan_page import survival_lines
 from rescheduler.cli.policy_options import ANY_SCHEDULER, NODE_LABELS
 from rescheduler.errors import UsageError
 from rescheduler.planning.controllers import ControllerName
-from rescheduler.planning.forms import count
+from rescheduler.planning.forms import count, number
+from rescheduler.planning.money.worth import AddedSpot
 from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.outcome import Planning, Reason
 from rescheduler.planning.policy import NamespaceScope, Policy, namespace_scope, parse_names
-from rescheduler.planning.survival import Certificate
 from rescheduler.planning.what_if.changes import (
     AddSpot,
     BudgetChange,
@@ -333,16 +333,28 @@ _FORMS: Final[Mapping[str, tuple[str, _Parse]]] = {
 
 def what_if_json(
     changes: Sequence[str],
-    planning: Planning,
+    overviews: tuple[Overview, Overview],
     outcome: HypotheticalPlan,
     summaries: tuple[dict[str, Any], dict[str, Any]],
+    added: AddedSpot | None,
 ) -> dict[str, Any]:
-    """Return the object of the field ``what_if``. *summaries* are the summaries before and after the changes."""
+    """Return the object of the field ``what_if``.
+
+    *overviews* and *summaries* are those before and after the changes, which add the spot nodes *added*.
+    """
     before, after = (
-        {**summary, "drainable": [plan.node for plan in planned.plans]}
-        for summary, planned in zip(summaries, (planning, outcome.planning), strict=True)
+        {**summary, "drainable": [plan.node for plan in each.planning.plans]}
+        for summary, each in zip(summaries, overviews, strict=True)
     )
     result: dict[str, Any] = {"changes": list(changes), "before": before, "after": after}
+    if added is not None and not overviews[0].prices.empty:
+        result["added_spot"] = {
+            "nodes": added.nodes,
+            "cost_per_month": number(added.cost_per_month),
+            "counted_per_month": number(added.counted_per_month),
+        }
+        change = added.net_change_per_month(*(each.freed.saved_per_month for each in overviews))
+        result["net_change_per_month"] = number(change)
     if outcome.lost is not None:
         result["lost"] = {
             "nodes": outcome.lost.nodes,
@@ -399,11 +411,10 @@ def comparison(
     changes: Sequence[str],
     before: Overview,
     after: Overview,
-    lost: LostSpot | None,
-    rehearsal: Rehearsal | None = None,
-    each_pool: tuple[Certificate, Certificate] | None = None,
+    outcome: HypotheticalPlan,
+    added: AddedSpot | None,
 ) -> Iterator[Line]:
-    """Yield the lines of the page that compares the plans *before* and *after* the *changes*."""
+    """Yield the lines of the page that compares the plans *before* and *after* the *changes*, which add *added*."""
     yield styled(f"What if: {'; '.join(changes)}", HEADING)
     yield BLANK
     yield styled(_row("", ("before", "after", "difference")), HEADING)
@@ -411,13 +422,15 @@ def comparison(
         difference = "" if old is None or new is None or old == new else f"{new - old:+,.{places}f}"
         amounts = ("" if amount is None else f"{amount:,.{places}f}" for amount in (old, new))
         yield Line(_row(title, (*amounts, difference)))
+    if added is not None and not before.prices.empty:
+        yield from _added_lines(added, before, after)
     for title, names in _differences(before.planning, after.planning):
         yield from _listed(title, names)
-    if rehearsal is not None:
-        yield from _rehearsal_lines(rehearsal)
-    if lost is not None:
-        yield from _lost_spot_lines(lost)
-    for when, certificate in zip(("now", "after the plan's drains"), each_pool or (), strict=False):
+    if outcome.rehearsal is not None:
+        yield from _rehearsal_lines(outcome.rehearsal)
+    if outcome.lost is not None:
+        yield from _lost_spot_lines(outcome.lost)
+    for when, certificate in zip(("now", "after the plan's drains"), outcome.each_pool or (), strict=False):
         yield BLANK
         yield Line(f"With each pool of spot nodes lost {when}:")
         yield from survival_lines(certificate, wide=True)
@@ -443,9 +456,26 @@ def _rows(before: Overview, after: Overview) -> Iterator[tuple[str, Decimal | No
     if not before.prices.empty:
         currency = f" ({before.prices.currency})" if before.prices.currency else ""
         yield f"freed per month{currency}", _price(before.freed), _price(after.freed), 2
-        net = before.freed.worth.net_per_month, after.freed.worth.net_per_month
-        if net != (None, None):
+        net = before.freed.saved_per_month, after.freed.saved_per_month
+        if any(totals.worth.net is not None for totals in (before.freed, after.freed)):
             yield f"saved per month{currency}", *net, 2
+
+
+def _added_lines(added: AddedSpot, before: Overview, after: Overview) -> Iterator[Line]:
+    """Yield what the spot nodes *added* cost, and what remains of the savings after it."""
+    currency = f" ({before.prices.currency})" if before.prices.currency else ""
+
+    def amount(title: str, value: Decimal | None, form: str = ",.2f") -> Line:
+        text = "not known" if value is None else f"{value:{form}}"
+        return Line(f"{title + currency:{_TITLE + 2 * _AMOUNT}}{text:>{_AMOUNT}}")
+
+    yield amount("cost of added spot nodes per month", added.cost_per_month)
+    if added.counted_per_month:
+        yield amount("of which pods' share, counted above", added.counted_per_month)
+    change = added.net_change_per_month(before.freed.saved_per_month, after.freed.saved_per_month)
+    yield amount("net change per month", change, "+,.2f")
+    if after.prices is not before.prices:
+        yield Line("Added nodes without a price have that of the cheapest spot node, by size.")
 
 
 def _price(freed: Totals) -> Decimal | None:

@@ -207,7 +207,13 @@ class ClusterView(WatchedNodes):
         snapshot, planning = self._state.snapshot(), planner.plan_all(circumstances)
         levers = levers_of(planning, planner, snapshot, self._policy, circumstances, prices, time_is_up)
         return overview(
-            planning, snapshot, prices, levers.levers, levers_complete=levers.complete, now=circumstances.now
+            planning,
+            snapshot,
+            prices,
+            levers.levers,
+            levers_complete=levers.complete,
+            now=circumstances.now,
+            allow_returning=self._policy.allow_returning_plans,
         )
 
     def order_terms(self, node: str) -> OrderTerms:

@@ -380,3 +380,82 @@ def test_each_pool_is_lost_now_and_after_the_drains(capfdbinary: pytest.CaptureF
     _, out, _ = run(capfdbinary, dump, *(flag for change in changes for flag in ("--what-if", change)))
     assert "With each pool of spot nodes lost now:\nSurvives the loss of any one pool of spot nodes (2 pools)." in out
     assert "With each pool of spot nodes lost after the plan's drains:" in out
+
+
+#: The changes, and the prices as flags → the added nodes with their money, and the net change per month.
+ADDED: dict[str, tuple[list[str], list[str], dict[str, float | None], float | None]] = {
+    "nodes of a size, by vCPU": (
+        ["add-spot 4 cpu=2,memory=4Gi"],
+        ["--price-per-vcpu=0.1", "--spot-price-per-vcpu=0.05"],
+        {"nodes": 4, "cost_per_month": 292.0, "counted_per_month": 0.0},
+        -292.0,
+    ),
+    "nodes like an existing one": (
+        ["add-spot 1 like s-b", "add-spot 1 cpu=4,memory=4Gi"],
+        ["--price-per-vcpu=0.1", "--spot-price-per-vcpu=0.05"],
+        {"nodes": 2, "cost_per_month": 219.0, "counted_per_month": 0.0},
+        -219.0,
+    ),
+    "they pay when they free more than they cost": (
+        ["unpin default/replicaset/cache", "lose-spot zone=a", "add-spot 1 like s-b"],
+        ["--price-per-vcpu=0.1", "--spot-price-per-vcpu=0.05"],
+        {"nodes": 1, "cost_per_month": 73.0, "counted_per_month": 54.75},
+        146.0,
+    ),
+    "no price of spot nodes": (
+        ["add-spot 1 like s-b"],
+        ["--price-per-vcpu=0.1"],
+        {"nodes": 1, "cost_per_month": None, "counted_per_month": 0.0},
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "flags", "added", "net"), ADDED.values(), ids=ADDED)
+def test_spot_nodes_that_are_added_cost_money(
+    capfdbinary: pytest.CaptureFixture[bytes],
+    dump: Path,
+    changes: list[str],
+    flags: list[str],
+    added: dict[str, float | None],
+    net: float | None,
+) -> None:
+    texts = [flag for change in changes for flag in ("--what-if", change)]
+    _, out, _ = run(capfdbinary, dump, "-o", "json", *flags, *texts)
+    result = json.loads(out)["what_if"]
+    assert (result["added_spot"], result["net_change_per_month"]) == (added, net)
+    _, out, _ = run(capfdbinary, dump, *flags, *texts)
+    rows = [line.split()[-1] for line in out.splitlines() if line.startswith(("cost of added", "net change"))]
+    cost = added["cost_per_month"]
+    assert rows == ["known" if cost is None else f"{cost:,.2f}", "known" if net is None else f"{net:+,.2f}"]
+
+
+def test_a_size_without_a_price_costs_what_the_cheapest_spot_node_costs_by_size(
+    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
+) -> None:
+    kind = "node.kubernetes.io/instance-type"
+    nodes = [
+        node("od", ON_DEMAND, cpu="4", labels={kind: "m"}),
+        node("s-1", cpu="2", memory="8Gi", labels={kind: "m"}),
+        node("s-2", cpu="4", memory="8Gi", labels={kind: "c"}),
+        SYSTEM_POD,
+    ]
+    prices = tmp_path / "prices.csv"
+    rows = ["instance_type,capacity_type,price", "m,on-demand,0.4", "m,spot,0.1", "c,spot,0.16"]
+    prices.write_text("\n".join(rows))
+    texts = ["--prices", str(prices), "--what-if", "add-spot 10 cpu=8,memory=8Gi"]
+    _, out, _ = run(capfdbinary, write_dump(tmp_path, nodes), *texts)
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert [line for line in lines if "added" in line.lower()] == [
+        "What if: add-spot 10 cpu=8,memory=8Gi",
+        "cost of added spot nodes per month 2,336.00",
+        "Added nodes without a price have that of the cheapest spot node, by size.",
+    ][1:]
+
+
+def test_nodes_that_are_added_without_any_prices_have_no_rows(
+    capfdbinary: pytest.CaptureFixture[bytes], dump: Path
+) -> None:
+    _, out, _ = run(capfdbinary, dump, "--what-if", "add-spot 1 like s-b")
+    assert "cost of added" not in out
+    assert "added_spot" not in answer(capfdbinary, dump, "add-spot 1 like s-b")

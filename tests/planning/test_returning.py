@@ -38,3 +38,14 @@ def test_a_plan_names_the_missing_soft_taint(
     assert (text.startswith(said), bool(text)) == (True, bool(said))
     missing = any(all(taint["effect"] != "PreferNoSchedule" for taint in each) for each in taints)
     assert ("--manage-soft-taint" in text) == (bool(said) and missing)
+
+
+@pytest.mark.parametrize("taints", [[[], []], [SOFT, SOFT]])
+@pytest.mark.parametrize("allowed", [False, True])
+def test_only_a_daemon_that_rejects_such_plans_is_said_to_reject_them(
+    taints: list[list[dict[str, str]]], *, allowed: bool
+) -> None:
+    cluster = snapshot([*(node(f"od-{i}", ON_DEMAND, taints=each) for i, each in enumerate(taints)), node("spot")])
+    planning = Planning((Plan("od-0", (), landing=Landing(0, 2)), Plan("od-1", ())), 2, 1)
+    text = overview(planning, cluster, PriceList(), allow_returning=allowed).returning
+    assert text.endswith("The daemon drains no node of which most pods would return") is not allowed

@@ -4,7 +4,7 @@ import csv
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, Final, TypeAlias
 
@@ -135,6 +135,28 @@ def cost_on(node: NodeFacts, cpu: int, memory: int, prices: PriceList) -> Decima
         return None
     shares = [Decimal(asked) / total for asked, total in ((cpu, node.cpu), (memory, node.memory)) if total > 0]
     return price * min(max(shares, default=Decimal(0)), Decimal(1))
+
+
+def with_added(prices: PriceList, added: Iterable[NodeFacts], spot: Iterable[NodeFacts]) -> PriceList:
+    """Return *prices* with one for each of the spot nodes *added*, which do not exist, where one can be found.
+
+    A node without a price of its own gets that of a spot node of the same instance type. Otherwise its size gets the
+    lowest price of the existing nodes *spot*: the larger of its ratios of CPU and memory counts.
+    """
+    known = [(node, price) for node in spot if (price := prices.per_hour(node)) is not None]
+    found: dict[str, Decimal] = {}
+    for new in added:
+        if (price := prices.per_hour(new)) is None:
+            alike = [price for node, price in known if node.instance_type == new.instance_type]
+            price = min(alike or [price * _times(new, node) for node, price in known], default=None)
+            found |= {} if price is None else {new.name: price}
+    return replace(prices, by_node={**prices.by_node, **found}) if found else prices
+
+
+def _times(node: NodeFacts, unit: NodeFacts) -> Decimal:
+    """Return how many nodes like *unit* have the CPU and the memory of *node*."""
+    sizes = ((node.cpu, unit.cpu), (node.memory, unit.memory))
+    return max((Decimal(size) / of for size, of in sizes if of > 0), default=Decimal(1))
 
 
 def _label(node: Node, keys: tuple[str, ...]) -> str:

@@ -173,6 +173,43 @@ def _part(node: NodeFacts, price: Decimal | None, left: Iterable[_Left], today: 
     return min(part, Decimal(1))
 
 
+@dataclass(frozen=True, slots=True)
+class AddedSpot:
+    """Spot nodes that do not exist yet, and what they cost per hour. Amounts are None if they are not known."""
+
+    nodes: int
+    cost: Decimal | None  #: of all of them
+    counted: Decimal | None  #: the part of *cost* that is already in the moved pods' share of the spot nodes
+
+    @property
+    def cost_per_month(self) -> Decimal | None:
+        return _month(self.cost)
+
+    @property
+    def counted_per_month(self) -> Decimal | None:
+        return _month(self.counted)
+
+    def net_change_per_month(self, before: Decimal | None, after: Decimal | None) -> Decimal | None:
+        """Return what the plans save more per month with these nodes than *before*, less what the nodes cost.
+
+        *before* and *after* are what the plans without and with them save per month.
+        """
+        cost, counted = self.cost_per_month, self.counted_per_month
+        if before is None or after is None or cost is None or counted is None:
+            return None
+        return after - before - cost + counted
+
+
+def added_spot(
+    added: Mapping[str, NodeFacts], planning: Planning, pod_of: Callable[[str], Pod | None], prices: PriceList
+) -> AddedSpot:
+    """Return what the nodes *added* (by name) cost, and the share of the pods that *planning* moves to them."""
+    known = [prices.per_hour(node) for node in added.values()]
+    cost = sum((price for price in known if price is not None), _ZERO) if None not in known else None
+    moves = (placement for plan in planning.plans for placement in plan.placements if placement.node in added)
+    return AddedSpot(len(added), cost, spot_share(moves, pod_of, added.get, prices))
+
+
 def saves(worth: Worth, currency: str, *, at_least: bool = False) -> str:
     """Return what *worth* saves, for a headline: ``saves 273 $/month: nodes 518, their share of spot 245``.
 

@@ -6,6 +6,7 @@ a plan is simulated several times with different orders and random tie-breaking.
 only, so that the result is reproducible.
 """
 
+import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -53,8 +54,8 @@ class Forecast:
     """The results of all plays. In the first play pods arrive in plan order, higher priorities first."""
 
     nodes: Mapping[str, str]  #: by pod key: its node in the first play, in the order of scheduling
-    landing: Landing  #: of the first play
-    returning: int  #: number of pods that returned to nodes that are not spot, in the play with the fewest
+    landing: Landing  #: of all plays on average, in whole pods; half a pod counts as one on a spot node
+    returning: float  #: pods that returned to nodes that are not spot, on average of all plays
     stuck: Mapping[str, int]  #: by pod key: in how many plays no spot node accepted it
     returned: Mapping[str, int]  #: by pod key: in how many plays it returned to the drained node
     plays: int
@@ -221,20 +222,17 @@ class Forecaster:
     def _summed_up(self, pods: Sequence[Pod], plays: Sequence[_Play], drained: int) -> Forecast:
         returned = {pod.key: sum(play.rows.get(pod.key) == drained for play in plays) for pod in pods}
         stuck = {pod.key: sum(play.is_stuck(pod) for play in plays) for pod in pods}
-        landings = [self._landing(play.rows) for play in plays]
+        returning = sum(not self._spot[row] for play in plays for row in play.rows.values()) / len(plays)
+        scheduled, others = len(plays[0].rows), math.ceil(returning - 0.5)
         names = self._snapshot.nodes.names
         return Forecast(
             nodes={key: names[row] for key, row in plays[0].rows.items()},
-            landing=landings[0],
-            returning=min(landing.on_demand for landing in landings),
+            landing=Landing(max(scheduled - others, 0), min(others, scheduled)),
+            returning=returning,
             stuck={key: times for key, times in stuck.items() if times},
             returned={key: times for key, times in returned.items() if times},
             plays=len(plays),
         )
-
-    def _landing(self, rows: Mapping[str, int]) -> Landing:
-        spot = sum(bool(self._spot[row]) for row in rows.values())
-        return Landing(spot, len(rows) - spot)
 
 
 class SimulatedScheduler:
@@ -333,7 +331,8 @@ def objection(plan: Plan, forecast: Forecast, *, allow_fragile: bool, allow_retu
         return Blocker(Reason.FRAGILE, detail)
     if 2 * forecast.returning > pods and not allow_returning:
         detail = (
-            f"at least {forecast.returning} of {pods} pods would return to nodes that are not spot; "
+            f"{round(forecast.returning, 1):g} of {pods} pods would return to nodes that are not spot, on average of "
+            f"{forecast.plays} simulations; "
             "a PreferNoSchedule taint on on-demand nodes (--manage-soft-taint) keeps them away"
         )
         return Blocker(Reason.RETURNS_TO_ON_DEMAND, detail)

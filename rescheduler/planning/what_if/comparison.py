@@ -18,8 +18,8 @@ from rescheduler.planning.controllers import ControllerName, controller_of
 from rescheduler.planning.explain import Explanation
 from rescheduler.planning.forms import count
 from rescheduler.planning.losses import PoolLoss
-from rescheduler.planning.money.prices import PriceList, node_facts, zone_of
-from rescheduler.planning.money.worth import summed, worth_by_node
+from rescheduler.planning.money.prices import PriceList, node_facts, with_added, zone_of
+from rescheduler.planning.money.worth import AddedSpot, added_spot, summed, worth_by_node
 from rescheduler.planning.node_info import full_name
 from rescheduler.planning.outcome import Blocker, Planning, Rejected
 from rescheduler.planning.placement.packing import Packing, Room, Sizes
@@ -285,6 +285,19 @@ def what_if(
     lose(after, settings, names)
     planning = Planner(after, settings).plan_all(circumstances)
     return HypotheticalPlan(planning, after, settings, lost, rehearsal, each_pool)
+
+
+def added_nodes(
+    snapshot: Snapshot, policy: Policy, outcome: HypotheticalPlan, prices: PriceList
+) -> tuple[PriceList, AddedSpot | None]:
+    """Return *prices* with those of the spot nodes that *outcome* adds to *snapshot*, and what these cost, if any."""
+    names = [name for name in outcome.snapshot.nodes.row if name not in snapshot.nodes.row]
+    if not names:
+        return prices, None
+    added = {name: node_facts(outcome.snapshot, name, spot=True) for name in names}
+    spot = (snapshot.nodes.names[row] for row in groups(snapshot, policy).spot_rows)
+    known = with_added(prices, added.values(), [node_facts(snapshot, name, spot=True) for name in spot])
+    return known, added_spot(added, outcome.planning, outcome.snapshot.pods.get, known)
 
 
 # The nodes that a plan would also free if Deployments rolled out where evictions are never allowed.

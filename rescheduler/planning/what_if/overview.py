@@ -42,6 +42,11 @@ class Totals:
         """The price per month of 730 hours, or None if no price is known."""
         return None if self.per_hour is None else self.per_hour * HOURS_PER_MONTH
 
+    @property
+    def saved_per_month(self) -> Decimal | None:
+        """What the nodes save per month if they are freed; 0 if there are none, None if it is not known."""
+        return self.worth.net_per_month if self.nodes else Decimal(0)
+
 
 @dataclass(frozen=True, slots=True)
 class Lever:
@@ -176,10 +181,12 @@ def overview(
     incomplete: str = "",
     held: str = "",
     now: datetime | None = None,
+    allow_returning: bool = False,
 ) -> Overview:
     """Summarize *planning*. *snapshot* must be the one that was used for planning.
 
-    *now* decides which commitments have ended; without it, none has.
+    *allow_returning* is the policy's ``allow_returning_plans``. *now* decides which commitments have ended; without it,
+    none has.
     """
     facts = {verdict.node: node_facts(snapshot, verdict.node, spot=False) for verdict in planning.verdicts}
     freed = [facts[plan.node] for plan in planning.plans]
@@ -204,7 +211,7 @@ def overview(
         levers=tuple(levers),
         levers_complete=levers_complete,
         assumptions=tuple(assumptions),
-        returning=_returning(planning, snapshot),
+        returning=_returning(planning, snapshot, allowed=allow_returning),
         held=held,
         incomplete=incomplete,
         added=_added(planning, snapshot),
@@ -229,7 +236,7 @@ def _worths_of_possible(
     return worth_by_node(without, {**facts, **spot}, snapshot.pods.get, prices, today)
 
 
-def _returning(planning: Planning, snapshot: Snapshot) -> str:
+def _returning(planning: Planning, snapshot: Snapshot, *, allowed: bool) -> str:
     """Return a sentence about the pods that the forecast sees on nodes that are not spot, and about a missing taint."""
     landings = [plan.landing for plan in planning.plans if plan.landing is not None]
     back = sum(landing.on_demand for landing in landings)
@@ -240,13 +247,13 @@ def _returning(planning: Planning, snapshot: Snapshot) -> str:
     nodes = [table.nodes[table.row[verdict.node]] for verdict in planning.verdicts]
     bare = sum(all(taint.effect != _SOFT for taint in node.spec.taints) for node in nodes if node is not None)
     text = f"the scheduler would return {back} of {count(moved, 'pod')} to nodes that are not spot"
-    if not bare:
-        return text
     have = "has" if bare == 1 else "have"
-    return (
-        f"{text}: {count(bare, 'on-demand node')} {have} no {_SOFT} taint, which keeps pods away while spot nodes have "
-        "room; add it, or run with --manage-soft-taint. The daemon drains no node of which most pods would return"
-    )
+    if bare:
+        text += (
+            f": {count(bare, 'on-demand node')} {have} no {_SOFT} taint, which keeps pods away while spot nodes have "
+            "room; add it, or run with --manage-soft-taint"
+        )
+    return text if allowed else f"{text}. The daemon drains no node of which most pods would return"
 
 
 def _added(planning: Planning, snapshot: Snapshot) -> dict[str, AddedRequests]:
