@@ -18,7 +18,7 @@ from rescheduler.clock import Clock
 from rescheduler.errors import NotFound, UsageError
 from rescheduler.planning.money.commitments import idle
 from rescheduler.planning.money.prices import NodeFacts, PriceList, node_facts
-from rescheduler.planning.movements import blockers_by_node
+from rescheduler.planning.movements import blockers_by_node, moved_recently
 from rescheduler.planning.outcome import Blocker, Planning
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, DrainOrder, MoveJobs, Policy, Survive
@@ -334,14 +334,7 @@ def _moved_recently(
     read = Owners(snapshot, policy).reading(chain.from_iterable(movers.values()))
     owned = all_pods(read.states.values(), snapshot.pods.values())
     limits = Waits(moves_per_pod=memory.settings.moves_per_pod or 0)
-    found: dict[str, tuple[Blocker, ...]] = {}
-    for node, pods in movers.items():
-        keys = {(pod.namespace, pod.owner.uid) for pod in pods if pod.owner is not None}
-        here = {read.states[read.topmost[key]] for key in keys & read.topmost.keys()}
-        _, blockers = memory.movements.judge(node, {state: owned[state] for state in here}, now, limits)
-        if blockers:
-            found[node] = blockers
-    return found
+    return moved_recently(movers, read, owned, memory.movements, now, limits)
 
 
 def _moves_unknown_jobs(planning: Planning, snapshot: Snapshot) -> bool:

@@ -4,21 +4,23 @@ If a check rejects the drain, the node gets a veto, and the next candidate is pl
 duration doubles each time the check fails again, so that many nodes that cannot be drained cost few requests.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from itertools import chain
 from typing import Final, TypeAlias
 
 from predicates.objects import Object, OwnerReference, Pod, ResourceQuota
 from rescheduler.clock import Clock
 from rescheduler.durations import Backoff, Pauses
-from rescheduler.errors import InputError
+from rescheduler.errors import InputError, ReschedulerError
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import Controllers
 from rescheduler.housekeeping.drain_history import DrainHistory
 from rescheduler.planning.controllers import ControllerReading
 from rescheduler.planning.outcome import Blocker, Plan, PodRef, Reason, Rejected
 from rescheduler.planning.policy import Policy
+from rescheduler.planning.rules.pod_traits import belongs_to_node
 
 #: Reads the controllers among owners that have a pod template, each with its kind. Raises ReschedulerError.
 Templates: TypeAlias = Callable[[Collection[tuple[str, OwnerReference]]], list[tuple[str, Object]]]
@@ -28,6 +30,9 @@ QuotasOf: TypeAlias = Callable[[Collection[str]], list[ResourceQuota]]
 
 #: How long a veto lasts before the node is checked again. It doubles each time the check fails again.
 VETOES: Final = Backoff(timedelta(minutes=1), timedelta(minutes=10))
+
+#: At most this many owners are read for the display of all nodes.
+_OWNERS_READ: Final = 500
 
 
 def _owners(pods: Iterable[Pod]) -> frozenset[tuple[str, OwnerReference]]:
@@ -96,6 +101,29 @@ class Candidates:
         blockers = blockers or self._of_quotas(plan)
         self._veto(plan.node, blockers)
         return blockers
+
+    def of_owners(self, nodes: Sequence[str], closely: int) -> Mapping[str, tuple[Blocker, ...]]:
+        """Return those of *nodes* that the controllers of their pods keep, for plans that are only displayed.
+
+        For the first nodes, as many as *closely* says, all controllers are read. For the others, only those in
+        namespaces with recorded moves, and at most :data:`_OWNERS_READ` together. Nothing is recorded. If they cannot
+        be read, the result is empty: the checks before a drain decide.
+        """
+        moved = {key.partition("/")[0] for key in self._history.memory.movements.controllers}
+        movers: dict[str, list[Pod]] = {}
+        for number, node in enumerate(nodes if moved else nodes[:closely]):
+            pods = [pod for pod in self._view.pods_of(node) if not pod.cls.terminating and not belongs_to_node(pod)]
+            movers[node] = pods if number < closely else [pod for pod in pods if pod.namespace in moved]
+        owners = list(dict.fromkeys(chain.from_iterable(_owners(pods) for pods in movers.values())))
+        try:
+            read = self._read(owners[:_OWNERS_READ]) if owners else ControllerReading({}, {})
+        except ReschedulerError:
+            return {}
+        owned = self._view.all_pods(read)
+        waiting = self._history.moved_recently(movers, read, owned)
+        kept = {node: self._view.controller_blockers(read.of(movers[node]), owned, movers[node]) for node in movers}
+        found = {node: (*kept[node], *waiting.get(node, ())) for node in movers}
+        return {node: blockers for node, blockers in found.items() if blockers}
 
     def learn_templates(self, plan: Plan) -> bool:
         """Read the pod templates that the pods of *plan* will be created from. Return whether any is new or changed."""

@@ -14,11 +14,11 @@ from rescheduler.durations import Backoff
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.housekeeping.synced_memory import MemoryStorage, SyncedMemory
 from rescheduler.observe.events import Compared, CoolingDown, Held, InvolvedNode, OwnerSetAside, Report, Waiting
-from rescheduler.planning.controllers import Controller, ControllerState
+from rescheduler.planning.controllers import Controller, ControllerReading, ControllerState
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.forms import utc
 from rescheduler.planning.memory import Memory, OpenDebt, StoredSettings, owing
-from rescheduler.planning.movements import OwnerWait, blocker
+from rescheduler.planning.movements import OwnerWait, blocker, moved_recently
 from rescheduler.planning.outcome import Blocker, Landed, Reason
 from rescheduler.planning.pools import PoolState
 from rescheduler.planning.room.increase import SpotOrders
@@ -137,6 +137,15 @@ class DrainHistory:
         movements, blockers = self.memory.movements.judge(node, pods, self._clock.now(), self._waits)
         self._note(movements=movements)
         return blockers + self._not_recovered_on(node, pods)
+
+    def moved_recently(
+        self,
+        movers: Mapping[str, Sequence[Pod]],
+        read: ControllerReading,
+        owned: Mapping[ControllerState, Sequence[Pod]],
+    ) -> Mapping[str, tuple[Blocker, ...]]:
+        """Return why pods of nodes are not moved again so soon; see :func:`.movements.moved_recently`."""
+        return moved_recently(movers, read, owned, self.memory.movements, self._clock.now(), self._waits)
 
     def _not_recovered_on(self, node: str, pods: Mapping[ControllerState, Sequence[Pod]]) -> tuple[Blocker, ...]:
         waits, first = self.not_recovered(), {}

@@ -19,7 +19,7 @@ from rescheduler.housekeeping.placeholder_room import NoRoomOrders
 from rescheduler.observe.events import InvolvedLease, InvolvedNode, Overviewed, Planned, Report, Surveyed
 from rescheduler.planning.money.prices import NodeFacts, PriceList
 from rescheduler.planning.money.worth import Worth, worth_by_node
-from rescheduler.planning.outcome import Plan, Planning, Verdict
+from rescheduler.planning.outcome import Blocker, Plan, Planning, Verdict
 from rescheduler.planning.pauses import DrainWindow
 from rescheduler.planning.room.placeholders import OrderState
 from rescheduler.planning.rules.candidates import control_plane_label
@@ -162,6 +162,9 @@ class RoundPlans:
         self._judged_at: float | None = None  # when all nodes were last planned
         #: The last report, and the revision of the nodes and the prices at that time.
         self._last: tuple[int, PriceList, Planned] | None = None
+        self._kept: Mapping[str, tuple[Blocker, ...]] = {}  #: nodes that the controllers of their pods keep
+        #: The planning of all nodes for which that was last checked, and when.
+        self._owners_checked: tuple[Planning | None, float] = None, 0.0
         #: What the last overview was made from, and when.
         self._overviewed: tuple[Planning, PriceList, float] | None = None
 
@@ -260,7 +263,7 @@ class RoundPlans:
         def is_offered(name: str) -> bool:
             return self._is_offered(before.get(name))
 
-        planning = self._view.plan_each() if complete else self._view.first_plan(take_empty=is_offered)
+        planning = self._plan_each() if complete else self._view.first_plan(take_empty=is_offered)
         planning = self._room.explained(planning)
         seconds, revision, prices = self._clock.monotonic() - started, self._view.revision, self._prices()
         if self._last is not None and self._last[:2] == (revision, prices) and self._last[2].planning is planning:
@@ -268,6 +271,22 @@ class RoundPlans:
         planned = self._with_nodes(planning, before, prices, seconds)
         self._last = revision, prices, planned
         return planned
+
+    def _plan_each(self) -> Planning:
+        """Plan all nodes, without those that the controllers of their pods keep."""
+        vetoes, now = self._view.vetoes, self._clock.monotonic()
+        self._view.vetoes = {**self._kept, **vetoes}
+        planning = self._view.plan_each()
+        known, checked_at = self._owners_checked
+        if planning is known and now - checked_at < SURVEY.total_seconds():
+            return planning
+        nodes = [*self._kept, *(plan.node for plan in planning.plans)]
+        kept = self._candidates.of_owners(nodes, len(self._kept) + CANDIDATES)
+        if kept != self._kept:
+            self._kept, self._view.vetoes = kept, {**kept, **vetoes}
+            planning = self._view.plan_each()
+        self._owners_checked = planning, now
+        return planning
 
     def _with_nodes(self, planning: Planning, before: Mapping[str, Node], prices: PriceList, seconds: float) -> Planned:
         """Return the report of *planning*. Nodes may have been added or deleted since *before*."""

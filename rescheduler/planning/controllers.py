@@ -5,7 +5,7 @@ pods per topmost controller, because roll-outs and scale-downs happen there.
 """
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -179,6 +179,12 @@ class ControllerReading:
 
     states: Mapping[Controller, ControllerState]
     topmost: Mapping[tuple[str, str], Controller]  #: by namespace and UID of a pod's owner
+
+    def of(self, pods: Iterable[Pod]) -> "ControllerReading":
+        """Return the part about the controllers of *pods*."""
+        keys = {(pod.namespace, pod.owner.uid) for pod in pods if pod.owner is not None}
+        topmost = {key: self.topmost[key] for key in keys & self.topmost.keys()}
+        return ControllerReading({each: self.states[each] for each in topmost.values()}, topmost)
 
 
 # Names of the controllers of pods, in the form that users see and write.

@@ -9,7 +9,7 @@ import msgspec
 
 from predicates.objects import Pod
 from rescheduler.durations import Backoff
-from rescheduler.planning.controllers import Controller, ControllerState, controller_of
+from rescheduler.planning.controllers import Controller, ControllerReading, ControllerState, controller_of
 from rescheduler.planning.forms import instant, utc
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.rules.pod_traits import belongs_to_node
@@ -173,6 +173,28 @@ class Movements(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return the movements without times that come from a wrong clock."""
         by_uid_now = {uid: moves.bounded(now, wait) for uid, moves in self.by_uid.items()}
         return self if all(by_uid_now[uid] is moves for uid, moves in self.by_uid.items()) else Movements(by_uid_now)
+
+
+def moved_recently(
+    movers: Mapping[str, Sequence[Pod]],
+    read: ControllerReading,
+    owned: Mapping[ControllerState, Sequence[Pod]],
+    movements: Movements,
+    now: datetime,
+    waits: Waits,
+) -> dict[str, tuple[Blocker, ...]]:
+    """Return the blockers of the nodes whose pods were moved too often, or have returned. Nothing is recorded.
+
+    *movers* are the pods that would move, by node; *read* are their controllers, and *owned* the pods of these on any
+    node. Pods whose controllers were not read do not count.
+    """
+    found: dict[str, tuple[Blocker, ...]] = {}
+    for node, pods in movers.items():
+        here = read.of(pods).states.values()
+        _, blockers = movements.judge(node, {state: owned[state] for state in here}, now, waits)
+        if blockers:
+            found[node] = blockers
+    return found
 
 
 def _key(controller: Controller) -> str:
