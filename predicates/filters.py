@@ -9,6 +9,7 @@ import numpy.typing as npt
 from predicates import plugins
 from predicates.framework import Plugin, PluginRejections, Reasons, RejectsRow, Scope
 from predicates.indexes.terms import forget_terms
+from predicates.kubelet import KUBELET
 from predicates.local_results import UNKNOWN, LocalResult, States, Targets, any_of, any_rejects, remaining
 from predicates.node_selectors import tolerated
 from predicates.nodes import Flags
@@ -106,10 +107,15 @@ class _FactsByClass(dict[PodClass, _T]):
 class Filters:
     """Evaluates filter plugins on one snapshot. Results are cached, and updated from the snapshot's change logs."""
 
-    def __init__(self, snapshot: Snapshot, using: Sequence[Plugin] | None = None) -> None:
-        """Evaluate the plugins of each pod's profile of ``snapshot.scheduler``, or only those in *using*."""
+    def __init__(self, snapshot: Snapshot, using: Sequence[Plugin] | None = None, *, kubelets: bool = False) -> None:
+        """Evaluate the plugins of each pod's profile of ``snapshot.scheduler``, or only those in *using*.
+
+        With *kubelets*, nodes whose kubelet would refuse the pod reject it, too. The scheduler may still choose them.
+        """
         self._snapshot = snapshot
         self._using = None if using is None else tuple(using)
+        self._kubelets = (KUBELET,) if kubelets else ()
+        self._schedulers: Filters | None = None  #: those of the scheduler alone, if some class needs them
         self._generation = snapshot.generation
         self._classes: dict[PodClass, _ClassFilter] = {}
         self._local_results: dict[States, LocalResult] = {}
@@ -154,6 +160,18 @@ class Filters:
             if (rejections := plugin.filter(state, snapshot, rows)) is not None:
                 mask[rows[rejections.codes != 0]] = False
         return mask
+
+    def refusable(self, pod: PodClass) -> bool:
+        """Return whether the kubelets of some nodes may refuse pods of the class that the scheduler places there."""
+        return bool(self._kubelets) and KUBELET.pre_filter(pod) is not None
+
+    def of_scheduler(self, pod: PodClass) -> "Filters":
+        """Return the filters by which the scheduler chooses a node for the class, whatever its kubelet says."""
+        if not self.facts(Filters.refusable)[pod]:
+            return self
+        if self._schedulers is None:
+            self._schedulers = Filters(self._snapshot, self._using)
+        return self._schedulers
 
     def first(self, pod: PodClass, targets: Targets) -> int | None:
         """Return the first of *targets* that accepts a pod of the class in the current trial, or None."""
@@ -279,7 +297,7 @@ class Filters:
             return self._using
         profile = self._snapshot.scheduler.profile(pod.spec.scheduler_name)
         if profile is not self._last_plugins[0]:  # almost all pods have the same profile, and its hash is not cached
-            self._last_plugins = profile, plugins.of(profile)
+            self._last_plugins = profile, plugins.of(profile) + self._kubelets
         return self._last_plugins[1]
 
     def _reject_draining(self, pod: PodClass, mask: Flags) -> None:

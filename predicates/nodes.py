@@ -1,13 +1,13 @@
 """The nodes as columns: one row per node, one NumPy array per property."""
 
 from collections.abc import Iterator, Mapping
-from typing import Final, TypeAlias
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from predicates.objects import Amounts, Node, Requirement, Taint
+from predicates.objects import Amounts, Node, NodeFeatures, Requirement, RuntimeHandler, Taint
 from predicates.pod_classes import LabelPairs, bound_labels
 from predicates.requests import allocatable
 
@@ -44,9 +44,8 @@ class NodeTable:
         #: ``allocatable`` minus the requests of the placed pods, in 64-bit arithmetic as in the scheduler.
         self.free: Numbers = np.zeros((0, len(_FIXED)), np.int64)
         self.free_rows: list[Numbers] = []  #: a view of each row of ``free``: faster for access to single rows
-        self.taint_set: Ids = np.zeros(0, np.int32)
-        self.taint_sets: list[tuple[Taint, ...]] = [()]
-        self._taint_ids: dict[tuple[Taint, ...], int] = {(): 0}
+        self._taints: DistinctColumn[tuple[Taint, ...]] = DistinctColumn(())
+        self.kubelets: DistinctColumn[Kubelet] = DistinctColumn(Kubelet())  #: what each reports
         self._labels: dict[str, LabelColumn] = {}
         self.bound_labels: list[LabelPairs] = []  #: by row: the labels that the API server copies to bound pods
         self._unused: list[int] = []
@@ -68,7 +67,8 @@ class NodeTable:
         self.alive[row], self.unschedulable[row] = True, node.spec.unschedulable
         self._set_allocatable(row, amounts)
         self.bound_labels[row] = bound_labels(node.metadata.labels)
-        self.taint_set[row] = self._taint_id(node.spec.taints)
+        self._taints.put(row, _timeless(node.spec.taints))
+        self.kubelets.put(row, Kubelet.of(node))
         for column in self._labels.values():
             column.put(row, node.metadata.labels)
         return row
@@ -79,7 +79,7 @@ class NodeTable:
         self.nodes[row], self.names[row] = None, ""
         self.alive[row] = self.unschedulable[row] = False
         self.allocatable[row] = self.free[row] = 0
-        self.taint_set[row] = 0
+        self._taints.ids[row] = self.kubelets.ids[row] = 0
         self.bound_labels[row] = ()
         for column in self._labels.values():
             column.put(row, {})
@@ -101,6 +101,16 @@ class NodeTable:
         self.alive[row], self.unschedulable[row] = True, node.spec.unschedulable
         for column in self._labels.values():
             column.put(row, node.metadata.labels)
+
+    @property
+    def taint_set(self) -> Ids:
+        """The number of each row's taints in ``taint_sets``."""
+        return self._taints.ids
+
+    @property
+    def taint_sets(self) -> list[tuple[Taint, ...]]:
+        """The distinct sets of taints. No filter reads when a taint was added, so they have no times."""
+        return self._taints.values
 
     @property
     def requested(self) -> Numbers:
@@ -145,23 +155,6 @@ class NodeTable:
         self.free = np.pad(self.free, ((0, rows), (0, columns)))
         self.free_rows = list(self.free)
 
-    def _taint_id(self, taints: tuple[Taint, ...]) -> int:
-        # No filter reads when a taint was added; including the time would make almost every taint set distinct.
-        taints = tuple(taint if taint.time_added is None else replace(taint, time_added=None) for taint in taints)
-        if (number := self._taint_ids.get(taints)) is None:
-            if len(self.taint_sets) > 2 * len(self):
-                self._drop_unused_taint_sets()
-            number = self._taint_ids[taints] = len(self.taint_sets)
-            self.taint_sets.append(taints)
-        return number
-
-    def _drop_unused_taint_sets(self) -> None:
-        """Drop taint sets that no node has, and renumber the others."""
-        used = sorted({0, *self.taint_set.tolist()})
-        self.taint_set = np.searchsorted(used, self.taint_set).astype(np.int32)
-        self.taint_sets = [self.taint_sets[number] for number in used]
-        self._taint_ids = {taints: number for number, taints in enumerate(self.taint_sets)}
-
     def _grow(self) -> int:
         """Add unused rows, half of the current number but at least 8, and return the first of them."""
         first, count = len(self), max(8, len(self) // 2)
@@ -171,11 +164,73 @@ class NodeTable:
         self.alive = np.pad(self.alive, (0, count))
         self.unschedulable = np.pad(self.unschedulable, (0, count))
         self._pad_amounts(count, 0)
-        self.taint_set = np.pad(self.taint_set, (0, count))
+        self._taints.grow(count)
+        self.kubelets.grow(count)
         for column in self._labels.values():
             column.grow(count)
         self._unused = list(range(first + count - 1, first, -1))
         return first
+
+
+_T = TypeVar("_T")
+
+
+class DistinctColumn(Generic[_T]):
+    """Values of which few are distinct. ``ids`` has the number of each row's value in ``values``."""
+
+    def __init__(self, absent: _T) -> None:
+        """Give unused rows the value *absent*, whose number is 0."""
+        self.ids: Ids = np.zeros(0, np.int32)
+        self.values: list[_T] = [absent]
+        self._numbers: dict[_T, int] = {absent: 0}
+
+    def put(self, row: int, value: _T) -> None:
+        """Set the value of *row*."""
+        if (number := self._numbers.get(value)) is None:
+            if len(self.values) > 2 * len(self.ids):
+                self._drop_unused()
+            number = self._numbers[value] = len(self.values)
+            self.values.append(value)
+        self.ids[row] = number
+
+    def grow(self, count: int) -> None:
+        """Add *count* unused rows."""
+        self.ids = np.pad(self.ids, (0, count))
+
+    def _drop_unused(self) -> None:
+        """Drop the values that no row has, and renumber the others."""
+        used = sorted({0, *self.ids.tolist()})
+        self.ids = np.searchsorted(used, self.ids).astype(np.int32)
+        self.values = [self.values[number] for number in used]
+        self._numbers = {value: number for number, value in enumerate(self.values)}
+
+
+class Kubelet(NamedTuple):
+    """What a node reports about its kubelet and container runtime. Empty fields are not reported."""
+
+    os: str = ""
+    version: str = ""
+    handlers: tuple[RuntimeHandler, ...] = ()
+    features: NodeFeatures = NodeFeatures()
+    declared: tuple[str, ...] = ()  #: features (KEP-5328)
+
+    @classmethod
+    def of(cls, node: Node) -> "Kubelet":
+        """Return what *node* reports."""
+        status = node.status
+        info = status.node_info
+        return cls(
+            info.operating_system,
+            info.kubelet_version,
+            status.runtime_handlers,
+            status.features,
+            status.declared_features,
+        )
+
+
+def _timeless(taints: tuple[Taint, ...]) -> tuple[Taint, ...]:
+    """Return *taints* without the times at which they were added, which would make almost every set distinct."""
+    return tuple(taint if taint.time_added is None else replace(taint, time_added=None) for taint in taints)
 
 
 class LabelColumn:

@@ -248,8 +248,9 @@ _LABELS: Final = msgspec.json.Decoder(dict[str, str])
 #: In the managed fields of a pod: the field ``spec.nodeName``. Each field is a key with this prefix.
 _NODE_NAME: Final = b'"f:nodeName"'
 
-#: Raw volume mounts without this text have no options.
+#: Raw volume mounts without these texts have no options.
 _MOUNT_OPTIONS: Final = b'"bindMountOptions"'
+_RECURSIVE: Final = b'"recursiveReadOnly"'
 
 _ON_FAILURE: Final = b'"OnFailure"'
 
@@ -356,7 +357,10 @@ def _is_read(volume: RawVolume) -> bool:
 
 
 def _has_options(container: RawContainer) -> bool:
-    return container.volume_mounts is not _ABSENT and _MOUNT_OPTIONS in bytes(container.volume_mounts)
+    if container.volume_mounts is _ABSENT:
+        return False
+    mounts = bytes(container.volume_mounts)
+    return _MOUNT_OPTIONS in mounts or _RECURSIVE in mounts
 
 
 # A pod is split into the fields of its own and the JSON of the others, which equal pods share. So the cost of a list of

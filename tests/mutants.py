@@ -254,6 +254,13 @@ MUTANTS: Final = (
         "rules/test_drainability.py",
     ),
     Mutant(
+        "a drain begins only if the scheduler cannot choose a node whose kubelet refuses the pod",
+        "rescheduler/planning/placement/forecast.py",
+        "                if refusable[pod.cls] and not self._filters.fits(pod.cls, row):\n",
+        "                if False:\n",
+        ("tests/field/test_node_says.py",),
+    ),
+    Mutant(
         "do-not-drain keeps its node",
         "rescheduler/planning/rules/pod_traits.py",
         "    if value is not None and (why := _own_opt_out(DO_NOT_DRAIN, value, since, reached)):\n",

@@ -127,6 +127,21 @@ class NodeSpec(Wire, frozen=True):
 
 class NodeSystemInfo(Wire, frozen=True):
     kubelet_version: str = ""
+    operating_system: str = ""
+
+
+class RuntimeHandlerFeatures(Wire, frozen=True):
+    recursive_read_only_mounts: bool | None = None
+    user_namespaces: bool | None = None
+
+
+class RuntimeHandler(Wire, frozen=True):
+    name: str = ""  #: "" is the default handler
+    features: RuntimeHandlerFeatures = RuntimeHandlerFeatures()
+
+
+class NodeFeatures(Wire, frozen=True):
+    supplemental_groups_policy: bool | None = None
 
 
 class NodeStatus(Wire, frozen=True):
@@ -137,6 +152,8 @@ class NodeStatus(Wire, frozen=True):
     addresses: tuple[NodeAddress, ...] = ()
     declared_features: tuple[str, ...] = ()
     node_info: NodeSystemInfo = NodeSystemInfo()
+    runtime_handlers: tuple[RuntimeHandler, ...] = ()
+    features: NodeFeatures = NodeFeatures()
 
 
 #: Kubernetes sets the first on control-plane nodes; the second was used before 1.24.

@@ -50,6 +50,7 @@ class ContainerRestartRule(Wire, frozen=True):
 
 class VolumeMount(Wire, frozen=True):
     bind_mount_options: tuple[str, ...] = ()
+    recursive_read_only: str = ""
 
 
 class Capabilities(Wire, frozen=True):
@@ -78,7 +79,7 @@ class Sysctl(Wire, frozen=True):
 
 
 class SecurityContext(Wire, frozen=True):
-    """The value of ``securityContext`` of a pod or a container: what Pod Security admission reads."""
+    """The value of ``securityContext`` of a pod or a container: what Pod Security admission and kubelets read."""
 
     privileged: bool | None = None
     allow_privilege_escalation: bool | None = None
@@ -91,6 +92,7 @@ class SecurityContext(Wire, frozen=True):
     se_linux_options: SELinuxOptions | None = None
     windows_options: WindowsOptions | None = None
     sysctls: tuple[Sysctl, ...] = ()
+    supplemental_groups_policy: str = ""
 
 
 class Container(Wire, frozen=True):
@@ -454,6 +456,7 @@ class RuntimeScheduling(Wire, frozen=True):
 
 class RuntimeClass(Wire, frozen=True):
     metadata: ObjectMeta
+    handler: str = ""
     overhead: RuntimeOverhead = RuntimeOverhead()
     scheduling: RuntimeScheduling = RuntimeScheduling()
 

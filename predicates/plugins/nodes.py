@@ -218,23 +218,25 @@ _KNOWN_37: Final = (
 )
 
 
-def _node_declared_features_pre_filter(pod: PodClass) -> frozenset[str] | None:
+def required_features(pod: PodClass) -> frozenset[str] | None:
+    """Return the features of a kubelet that pods of this class need, or None."""
     required = []
     if _restarts_all(pod.spec):
         required.append(RESTART_ALL)
     if pod.spec.host_network and pod.spec.host_users is False:
         required.append(USER_NAMESPACES)
-    if any(mount.bind_mount_options for container in _started(pod.spec) for mount in container.volume_mounts):
+    if any(mount.bind_mount_options for container in started(pod.spec) for mount in container.volume_mounts):
         required.append(MOUNT_OPTIONS)
     return frozenset(required) or None
 
 
-def _started(spec: PodSpec) -> tuple[Container, ...]:
+def started(spec: PodSpec) -> tuple[Container, ...]:
+    """Return all containers of a pod."""
     return *spec.containers, *spec.init_containers
 
 
 def _restarts_all(spec: PodSpec) -> bool:
-    for container in _started(spec):
+    for container in started(spec):
         for rule in container.restart_policy_rules:
             if rule.action == "RestartAllContainers":
                 return True
@@ -267,7 +269,7 @@ def _recognized(declared: tuple[str, ...], known: tuple[str, ...]) -> frozenset[
 
 
 NODE_DECLARED_FEATURES: Final = Plugin(
-    "NodeDeclaredFeatures", Scope.NODE, _node_declared_features_pre_filter, _node_declared_features_filter
+    "NodeDeclaredFeatures", Scope.NODE, required_features, _node_declared_features_filter
 )
 
 

@@ -110,6 +110,7 @@ _LIFTS: Final = {
     "NodePorts": "another host port, or a spot node where it is free",
     "NodeVolumeLimits": "one fewer volume on {node}",
     "PodTopologySpread": "a larger maxSkew, or a spot node in a different domain than {node}",
+    "kubelet": "a spot node whose kubelet can run it, which that of {node} cannot",
     "InterPodAffinity": "a spot node that satisfies its pod affinity and anti-affinity, which {node} does not",
 }
 

@@ -54,6 +54,7 @@ class Reason(enum.StrEnum):
     SPOT_POOL_SETTLING = "spot-pool-settling"
     NO_SPOT_CAPACITY = "no-spot-capacity"  # placeholders did not run on spot nodes in time
     PINNED = "pinned-to-on-demand"
+    KUBELET = "kubelet-refuses"  # a pod that the scheduler would place
     RESOURCE_CLAIM = "resource-claim"
     BUDGET_TOO_SLOW = "budget-too-slow"
     JOB_WOULD_FAIL = "job-would-fail"

@@ -54,7 +54,7 @@ class PlainPods:
             and not cls.spec.resource_claims
             and not responders(cls)
             and not self.volumes.concern(cls)
-            and self.pins.why(cls) is None
+            and self.pins.of(cls) is None
             and self.replacements.like_running(pod)
             and (self.owners is None or not self.owners.concern(pod))
         )

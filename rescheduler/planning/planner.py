@@ -62,7 +62,7 @@ class Planner:
     def __init__(self, snapshot: Snapshot, policy: Policy) -> None:
         self._snapshot = snapshot
         self._policy = policy
-        self._filters = Filters(snapshot)
+        self._filters = Filters(snapshot, kubelets=True)
         self._budgets = Budgets(snapshot)
         self._survival = Survival()
         self._single = SinglePlans(snapshot, policy, self._filters, self._survival)

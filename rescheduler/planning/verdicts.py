@@ -63,7 +63,7 @@ SHARED: Final[tuple[Callable[[Examined, Attempt], Iterable[Blocker]], ...]] = (
 _POOLS_NAMED: Final = 3
 
 #: Pods with these blockers are not placed in a trial: the result is already known, or cannot be known.
-_NOT_PLACED: Final = (Reason.PINNED, Reason.RESOURCE_CLAIM, Reason.NODE_NAME_IN_TEMPLATE)
+_NOT_PLACED: Final = (Reason.PINNED, Reason.KUBELET, Reason.RESOURCE_CLAIM, Reason.NODE_NAME_IN_TEMPLATE)
 
 
 def could_be_drained(examined: Examined, attempt: Attempt) -> bool:

@@ -58,6 +58,7 @@ class Forecast:
     returning: float  #: pods that returned to nodes that are not spot, on average of all plays
     stuck: Mapping[str, int]  #: by pod key: in how many plays no spot node accepted it
     returned: Mapping[str, int]  #: by pod key: in how many plays it returned to the drained node
+    refused: Mapping[str, str]  #: by pod key, of those that are stuck: a node whose kubelet refused it in some play
     plays: int
 
     @property
@@ -72,6 +73,7 @@ class _Play:
 
     rows: dict[str, int] = field(default_factory=dict)
     without_spot: set[str] = field(default_factory=set)  #: of these, pods that no spot node accepted
+    refused: dict[str, int] = field(default_factory=dict)  #: the rows of pods whose kubelet refused them, by key
 
     def is_stuck(self, pod: Pod) -> bool:
         return pod.key not in self.rows or pod.key in self.without_spot
@@ -205,11 +207,15 @@ class Forecaster:
 
     def _schedule(self, waiting: list[Pod], scheduler: "SimulatedScheduler", trial: Trial, play: _Play) -> None:
         """Bind the *waiting* pods. Pods that do not fit are tried again after the others, until no more of them fit."""
+        refusable = self._filters.facts(Filters.refusable)
         while waiting:
             left = []
             for pod in waiting:
                 if (row := scheduler.choose(pod)) is None:
                     left.append(pod)
+                    continue
+                if refusable[pod.cls] and not self._filters.fits(pod.cls, row):
+                    play.refused[pod.key] = row  # its controller creates the pod again, for the same node
                     continue
                 if not self._spot[row] and not (self._filters.feasible(pod.cls) & self._spot).any():
                     play.without_spot.add(pod.key)
@@ -231,6 +237,7 @@ class Forecaster:
             returning=returning,
             stuck={key: times for key, times in stuck.items() if times},
             returned={key: times for key, times in returned.items() if times},
+            refused={key: names[row] for play in plays for key, row in play.refused.items()},
             plays=len(plays),
         )
 
@@ -251,15 +258,18 @@ class SimulatedScheduler:
 
     def choose(self, pod: Pod) -> int | None:
         """Return the row to which the scheduler would bind *pod* now, or None if no node is feasible."""
-        best = self._best(pod, self._sample(self._filters.feasible(pod.cls)))
+        best = self._best(pod, self._sample(self._feasible(pod)))
         if not len(best):
             return None
         return int(best[0] if len(best) == 1 else best[self._rng.integers(len(best))])
 
     def best(self, pod: Pod) -> list[int]:
         """Return the rows with the best score for *pod* among all feasible nodes."""
-        rows: list[int] = self._best(pod, np.flatnonzero(self._filters.feasible(pod.cls))).tolist()
+        rows: list[int] = self._best(pod, np.flatnonzero(self._feasible(pod))).tolist()
         return rows
+
+    def _feasible(self, pod: Pod) -> Flags:
+        return self._filters.of_scheduler(pod.cls).feasible(pod.cls)
 
     def _best(self, pod: Pod, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
         if len(rows) <= 1:
@@ -322,6 +332,13 @@ def objection(plan: Plan, forecast: Forecast, *, allow_fragile: bool, allow_retu
     pods = len(plan.placements)
     if forecast.returned:
         return _returning(plan, list(forecast.returned))
+    if forecast.refused and not allow_fragile:
+        key, node = min(forecast.refused.items())
+        detail = (
+            f"the scheduler could place {len(forecast.refused)} of {pods} pods ({_named(forecast.stuck)}) on nodes "
+            f"whose kubelet refuses them, such as {node}; a nodeSelector for nodes that can run them keeps them away"
+        )
+        return Blocker(Reason.FRAGILE, detail, key)
     if forecast.stuck and not allow_fragile:
         worst = max(forecast.stuck.values())
         detail = (

@@ -8,6 +8,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from predicates.kubelet import KUBELET
 from predicates.node_selectors import HARD_EFFECTS, node_labels_mask, node_selector_mask, tolerated
 from predicates.nodes import Flags
 from predicates.objects import (
@@ -24,6 +25,7 @@ from predicates.plugins import nodes
 from predicates.snapshot import DRAIN_TAINT, Snapshot
 from predicates.storage import find_claim, find_volume, volume_affinity
 from predicates.texts import shown
+from rescheduler.planning.forms import count
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.rules.interruptions import is_start_up_taint, signal_of_taint
 
@@ -56,29 +58,51 @@ class Pins:
         self._starting = starting
         self._snapshot = snapshot
         self._rows = rows
-        self._by_class: dict[PodClass, str | None] = {}
+        self._by_class: dict[PodClass, tuple[Reason, str] | None] = {}
         self._by_rules: dict[_Rules, str | None] = {}
 
     def blockers(self, pods: Iterable[Pod]) -> Iterator[Blocker]:
         """Yield a blocker for each of *pods* that is pinned."""
         for pod in pods:
-            if (why := self.why(pod.cls)) is not None:
-                yield Blocker(Reason.PINNED, why, pod.key)
+            if (found := self.of(pod.cls)) is not None:
+                yield Blocker(*found, pod.key)
 
-    def why(self, pod: PodClass) -> str | None:
-        """Return the rules of the class that reject all spot nodes, or None if they accept one of them."""
-        if pod in self._by_class:
-            return self._by_class[pod]
-        if pod.claims and (why := self._local_volume(pod)) is not None:
-            self._by_class[pod] = why
-        else:
-            profile = self._snapshot.scheduler.profile(pod.spec.scheduler_name)
-            required = nodes.required_by(pod) if profile.has("NodeAffinity") else None
-            rules = required, pod.spec.tolerations if profile.has("TaintToleration") else _ANY_TAINT
-            if rules not in self._by_rules:
-                self._by_rules[rules] = self._evaluate(*rules)
-            self._by_class[pod] = self._by_rules[rules]
+    def of(self, pod: PodClass) -> tuple[Reason, str] | None:
+        """Return why all spot nodes reject the class, with details, or None if one of them may accept it."""
+        if pod not in self._by_class:
+            self._by_class[pod] = self._found(pod)
         return self._by_class[pod]
+
+    def _found(self, pod: PodClass) -> tuple[Reason, str] | None:
+        if pod.claims and (why := self._local_volume(pod)) is not None:
+            return Reason.PINNED, why
+        profile = self._snapshot.scheduler.profile(pod.spec.scheduler_name)
+        required = nodes.required_by(pod) if profile.has("NodeAffinity") else None
+        rules = required, pod.spec.tolerations if profile.has("TaintToleration") else _ANY_TAINT
+        if rules not in self._by_rules:
+            self._by_rules[rules] = self._evaluate(*rules)
+        if (why := self._by_rules[rules]) is not None:
+            return Reason.PINNED, why
+        refused = self._refused(pod, rules)
+        return None if refused is None else (Reason.KUBELET, refused)
+
+    def _refused(self, pod: PodClass, rules: _Rules) -> str | None:
+        """Return why the kubelets of all spot nodes that the scheduler could choose refuse the class, or None."""
+        if (demands := KUBELET.pre_filter(pod)) is None:
+            return None
+        required, tolerations = rules
+        rows = self._rows[self._matches(required)]
+        table = self._snapshot.nodes
+        repelled = [
+            any(_rejects(taint, tolerations, self._starting) for taint in taints) for taints in table.taint_sets
+        ]
+        rows = rows[~np.array(repelled)[table.taint_set[rows]]]
+        rejections = KUBELET.filter(demands, self._snapshot, rows)
+        if rejections is None or not len(rows) or not rejections.codes.all():
+            return None
+        counts = Counter(reason for code in rejections.codes.tolist() for reason in rejections.reasons(code))
+        texts = ", ".join(f"{number} {shown(reason)}" for reason, number in sorted(counts.items()))
+        return f"the scheduler could place it on {count(len(rows), 'spot node')}, and no kubelet there runs it: {texts}"
 
     def _local_volume(self, pod: PodClass) -> str | None:
         """Return that a bound volume of the class exists on nodes that are not spot, or None."""
@@ -112,11 +136,11 @@ class Pins:
         """Return the untolerated taints, each with its number of nodes, or None if a node has no such taint."""
         table = self._snapshot.nodes
         nodes: Counter[Taint] = Counter()
-        for number, count in zip(*np.unique(table.taint_set[rows], return_counts=True), strict=True):
+        for number, rows_with in zip(*np.unique(table.taint_set[rows], return_counts=True), strict=True):
             taints = [taint for taint in table.taint_sets[number] if _rejects(taint, tolerations, self._starting)]
             if not taints:
                 return None
-            nodes.update(dict.fromkeys(taints, int(count)))
+            nodes.update(dict.fromkeys(taints, int(rows_with)))
         return sorted(nodes.items(), key=lambda item: (-item[1], item[0].key))
 
     def _selector_text(self, pairs: tuple[tuple[str, str], ...], affinity: NodeSelector | None) -> str:
@@ -167,9 +191,9 @@ def _rejects(taint: Taint, tolerations: tuple[Toleration, ...], starting: Collec
 
 def _taints_text(taints: list[tuple[Taint, int]], total: int, nodes: str) -> str:
     if len(taints) == 1:
-        taint, count = taints[0]
-        return f"it does not tolerate the taint {taint_text(taint)} of {count} of {total} {nodes}"
-    named = ", ".join(f"{taint_text(taint)} (of {count})" for taint, count in taints[:_NAMED])
+        taint, number = taints[0]
+        return f"it does not tolerate the taint {taint_text(taint)} of {number} of {total} {nodes}"
+    named = ", ".join(f"{taint_text(taint)} (of {number})" for taint, number in taints[:_NAMED])
     remainder = f" and {len(taints) - _NAMED} more" if len(taints) > _NAMED else ""
     return f"it does not tolerate the taints of {total} {nodes}: {named}{remainder}"
 

@@ -284,7 +284,7 @@ def _node_named(snapshot: Snapshot, name: str) -> Node:
 
 def _unpin(snapshot: Snapshot, policy: Policy, controller: ControllerName) -> None:
     pods = _pods_of(snapshot, controller)
-    unpinning = Unpinning(snapshot, Filters(snapshot), groups(snapshot, policy).spot)
+    unpinning = Unpinning(snapshot, Filters(snapshot, kubelets=True), groups(snapshot, policy).spot)
     classes = {pod.cls: unpinning.freed(pod.cls) for pod in pods}
     for pod in pods:
         snapshot.upsert("Pod", replaced(pod, cls=classes[pod.cls]))

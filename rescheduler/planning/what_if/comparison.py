@@ -139,7 +139,7 @@ def _room(snapshot: Snapshot, policy: Policy) -> Room:
     on_demand = (table.nodes[table.row[name]] for name in node_groups.on_demand)
     rows = [table.row[node.name] for node in on_demand if node is not None and why_not_target(node) is None]
     targets = Targets([*node_groups.spot.rows.tolist(), *rows])
-    return Room(snapshot, Filters(snapshot), targets, Sizes(snapshot, targets), "remaining nodes")
+    return Room(snapshot, Filters(snapshot, kubelets=True), targets, Sizes(snapshot, targets), "remaining nodes")
 
 
 # The rehearsal of another scheduler: the pods and nodes whose verdict it changes, and why.

@@ -1,0 +1,113 @@
+"""What the kubelet of a node refuses, or cannot start, although the scheduler places it there.
+
+This is no plugin of the scheduler. A node is judged only by what it reports: its operating system, the version of its
+kubelet, and the features of its container runtime. Sources in ``pkg/kubelet`` of k8s.io/kubernetes: admission
+(``lifecycle/predicate.go``, ``lifecycle/features_*.go``, ``nodedeclaredfeatures``), ``userns/userns_manager.go``,
+``kubelet_pods.go`` (recursive read-only mounts), ``runtimeclass``.
+"""
+
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from predicates.framework import Plugin, Rejections, Scope
+from predicates.nodes import Kubelet, Rows
+from predicates.objects import PodClass, RuntimeClass, RuntimeHandlerFeatures
+from predicates.plugins.nodes import required_features, started
+from predicates.snapshot import Snapshot
+from predicates.versions import parse_minor
+
+NAME: Final = "kubelet"
+
+#: The field of a pod, and the label by mistake, that the kubelet compares with its own operating system.
+_OS_LABEL: Final = "kubernetes.io/os"
+
+#: The first minor version of 1.x whose kubelets admit pods with pod-level resources by default.
+_POD_LEVEL_SINCE: Final = 34
+
+
+class Demands(NamedTuple):
+    """What pods of a class need from the kubelet of their node."""
+
+    systems: tuple[str, ...] = ()  #: operating systems
+    runtime_class: str = ""
+    user_namespaces: bool = False
+    recursive_read_only: bool = False
+    strict_groups: bool = False
+    pod_level_resources: bool = False
+    features: frozenset[str] = frozenset()
+
+
+_NOTHING: Final = Demands()
+
+#: One bit of a code for each demand, in their order.
+_REASONS: Final = (
+    "node(s) do not run the pod's operating system {systems}",
+    "node(s) have no runtime handler {handler}",
+    "node(s) have a runtime without user namespaces (hostUsers: false)",
+    "node(s) have a runtime without recursive read-only mounts (recursiveReadOnly: Enabled)",
+    "node(s) have a runtime without supplementalGroupsPolicy: Strict",
+    "node(s) have a kubelet without pod-level resources",
+    "node(s) have a kubelet without the features {features}",
+)
+
+
+def _pre_filter(pod: PodClass) -> Demands | None:
+    spec = pod.spec
+    systems = spec.os.name if spec.os is not None else "", pod.labels.get(_OS_LABEL, "")
+    demands = Demands(
+        tuple(dict.fromkeys(filter(None, systems))),
+        spec.runtime_class_name,
+        spec.host_users is False,
+        any(mount.recursive_read_only == "Enabled" for each in started(spec) for mount in each.volume_mounts),
+        spec.security_context is not None and spec.security_context.supplemental_groups_policy == "Strict",
+        spec.resources is not None and bool(spec.resources.requests or spec.resources.limits),
+        required_features(pod) or frozenset(),
+    )
+    return None if demands == _NOTHING else demands
+
+
+def _filter(demands: Demands, snapshot: Snapshot, rows: Rows) -> Rejections | None:
+    """Evaluate each distinct report once, regardless of the number of nodes that have it."""
+    handler = ""
+    if demands.runtime_class:
+        runtime = snapshot.of("RuntimeClass").get(demands.runtime_class)
+        if isinstance(runtime, RuntimeClass) and runtime.handler:
+            handler = runtime.handler
+    kubelets = snapshot.nodes.kubelets
+    codes = np.array([_refused(demands, handler, kubelet) for kubelet in kubelets.values], np.int64)
+    if not codes.any():
+        return None
+
+    def reasons(code: int) -> tuple[str, ...]:
+        texts = {
+            "systems": " and ".join(demands.systems),
+            "handler": handler,
+            "features": ", ".join(sorted(demands.features)),
+        }
+        return tuple(text.format(**texts) for bit, text in enumerate(_REASONS) if code >> bit & 1)
+
+    return Rejections(codes[kubelets.ids[rows]], reasons)
+
+
+@lru_cache(maxsize=4096)
+def _refused(demands: Demands, handler: str, kubelet: Kubelet) -> int:
+    """Return a code with a bit for each demand that a node with this *kubelet* does not meet; 0 if it meets them."""
+    runtime = next((each for each in kubelet.handlers if each.name == handler), None)
+    unnamed = demands.runtime_class and not handler  # the RuntimeClass is not known
+    features = RuntimeHandlerFeatures() if runtime is None or unnamed else runtime.features
+    minor = parse_minor(kubelet.version)
+    unmet = (
+        bool(kubelet.os) and any(system != kubelet.os for system in demands.systems),
+        bool(handler and kubelet.handlers) and runtime is None,
+        demands.user_namespaces and features.user_namespaces is False,
+        demands.recursive_read_only and features.recursive_read_only_mounts is False,
+        demands.strict_groups and kubelet.features.supplemental_groups_policy is False,
+        demands.pod_level_resources and (kubelet.os == "windows" or (minor is not None and minor < _POD_LEVEL_SINCE)),
+        bool(kubelet.declared) and not demands.features <= set(kubelet.declared),
+    )
+    return sum(1 << bit for bit, missing in enumerate(unmet) if missing)
+
+
+KUBELET: Final = Plugin(NAME, Scope.NODE, _pre_filter, _filter)
