@@ -81,8 +81,8 @@ MUTANTS: Final = (
     _of_plan(
         "the last look counts the nodes of the minimum",
         "last_look.py",
-        "    if left >= policy.min_on_demand_nodes:\n",
-        "    if True:\n",
+        "        or _below_minimum(before, terms, seen.nodes)\n",
+        "",
         "test_last_look.py",
     ),
     _of_plan(
@@ -221,7 +221,7 @@ MUTANTS: Final = (
     _of_plan(
         "the minimum of on-demand nodes",
         "rules/minimum.py",
-        "        if others >= self.required or not keeps_pods(pods):\n",
+        "        if others >= self.required or not in_use:\n",
         "        if True:\n",
         "rules/test_minimum.py",
     ),

@@ -38,7 +38,7 @@ from rescheduler.planning.replacements import ADMISSION, DERIVED_FROM
 from rescheduler.planning.room.placeholders import Placeholder, of_installation
 from rescheduler.planning.room.placeholders import read as read_placeholder
 from rescheduler.planning.rules.candidates import removal, static_capacity, why_not_target
-from rescheduler.planning.rules.minimum import keeps_pods
+from rescheduler.planning.rules.minimum import keeping
 from rescheduler.planning.rules.owners import Others, all_pods, controller_blockers, may_be_lost
 from rescheduler.planning.rules.pod_traits import ends_with_node, job_blockers, keeps_its_identity
 from rescheduler.planning.rules.volumes import attachments, waits_for_detach
@@ -216,18 +216,15 @@ class ClusterView(WatchedNodes):
             allow_returning=self._policy.allow_returning_plans,
         )
 
-    def order_terms(self, node: str) -> OrderTerms:
-        """Return today's settings for the removal of *node*, and the other on-demand nodes that keep pods.
+    def order_terms(self) -> OrderTerms:
+        """Return today's settings for the removal of a machine, and the on-demand nodes that keep pods.
 
         If pods may go to any node, the pool defines which nodes it has.
         """
         if self._policy.destination is Destination.OTHERS:
             return OrderTerms(stays=self._ends_with_node)
-        others = (name for name in self.node_infos().on_demand if name != node)
-        keeping = frozenset(name for name in others if keeps_pods(self.pods_of(name)))
-        return OrderTerms(
-            self._policy, stays=self._ends_with_node, keeping=keeping, ordered=self._circumstances().ordered - {node}
-        )
+        kept = keeping(self._state.snapshot(), self.node_infos().on_demand, self._circumstances())
+        return OrderTerms(self._policy, stays=self._ends_with_node, keeping=kept)
 
     def follow(
         self, node: str, due: Sequence[Pod], evicted: Collection[str] = (), step: Collection[str] = ()

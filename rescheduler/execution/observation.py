@@ -88,7 +88,8 @@ class Observation:
     def order_terms(self, drain: Drain) -> OrderTerms:
         """Return what the order for the machine is compared with."""
         return replace(
-            self._view.order_terms(self._node.name),
+            self._view.order_terms(),
+            in_use=drain.resumed or bool(drain.debts or drain.evicted),
             debts=tuple(drain.debts.values()),
             preempted=lambda: tuple(self._owed.values()),
             evicted=evicted(drain),

@@ -15,7 +15,7 @@ from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.policy import Destination, Policy
 from rescheduler.planning.rules.candidates import node_blockers
 from rescheduler.planning.rules.declared import Fate
-from rescheduler.planning.rules.minimum import owner_key
+from rescheduler.planning.rules.minimum import keeps_pods, owner_key
 from rescheduler.planning.rules.pod_rules import other_scheduler
 from rescheduler.planning.surges import LIFTED, NO_SURGES, NodeSurges
 
@@ -130,7 +130,7 @@ def _last_node(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker
 
 
 def _minimum(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
-    return filter(None, [shared.minimum.blocker(subject.node.name, subject.pods)])
+    return filter(None, [shared.minimum.blocker(subject.node.name, in_use=keeps_pods(subject.pods))])
 
 
 #: The steps that depend on the node and its pods only, in order. All blockers are reported.

@@ -11,9 +11,10 @@ from predicates.snapshot import DRAIN_TAINT, Snapshot
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, Replicas, paid, shortfall
 from rescheduler.planning.forms import count
+from rescheduler.planning.node_info import label_of
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.rules.candidates import control_plane_label, node_blockers
-from rescheduler.planning.rules.minimum import remains_usable
+from rescheduler.planning.rules.minimum import minimum
 from rescheduler.planning.rules.pod_traits import belongs_to_node
 
 # Whether the machine of a drained node may end: the check before each single request that could end it.
@@ -57,8 +58,9 @@ class OrderTerms:
     evicted: frozenset[str] = frozenset()  #: UIDs of the evicted pods
     stays: Callable[[Pod], bool] = belongs_to_node  #: whether a pod ends with its node
     ready: bool = True  #: whether replacement pods must be Ready; otherwise it is enough that they are bound
-    keeping: frozenset[str] = frozenset()  #: the other on-demand nodes that keep pods, as last watched
-    ordered: frozenset[str] = frozenset()  #: nodes whose machines may have been ordered away already
+    #: The on-demand nodes that keep pods and whose machines are not about to end, as last watched.
+    keeping: frozenset[str] = frozenset()
+    in_use: bool = True  #: whether the node had pods that the drain moved, or may have had some
     doubt: str = ""  #: why the drain itself objects, or ""
     #: Returns the debts to controllers whose pods were preempted, also since the order began. Thread-safe.
     preempted: Callable[[], tuple[Debt, ...]] = tuple
@@ -144,17 +146,10 @@ def _below_minimum(before: Node, terms: OrderTerms, nodes: Iterable[Node]) -> Ob
     policy = terms.policy
     if policy is None or not policy.min_on_demand_nodes:
         return None
-    others = (node for node in nodes if node.name in terms.keeping - terms.ordered - {before.name})
-    left = sum(
-        policy.on_demand_label.matches(node.metadata.labels)
-        and not policy.spot_label.matches(node.metadata.labels)
-        and remains_usable(node)
-        for node in others
-    )
-    if left >= policy.min_on_demand_nodes:
-        return None
-    why = f"--min-on-demand-nodes={policy.min_on_demand_nodes}: {count(left, 'on-demand node')} would be left in use"
-    return Objection(Ground.MINIMUM, why)
+    on_demand = (node for node in nodes if label_of(node, policy) == policy.on_demand_label)
+    held = minimum(policy.min_on_demand_nodes, on_demand, terms.keeping)
+    blocker = held.blocker(before.name, in_use=terms.in_use)
+    return Objection(Ground.MINIMUM, blocker.detail) if blocker is not None else None
 
 
 def _owed(terms: OrderTerms, seen: Seen) -> Objection | None:

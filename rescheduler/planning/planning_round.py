@@ -34,7 +34,7 @@ from rescheduler.planning.rules.minimum import (
     Minimum,
     OwnerCounts,
     RemainingReplicas,
-    minimum,
+    watched_minimum,
 )
 from rescheduler.planning.rules.owners import Owners, pod_status
 from rescheduler.planning.rules.pins import Pins, UnreadableObjects
@@ -365,7 +365,9 @@ class PlanningRound:
 
     def after_changes(self, budgets: Budgets) -> "PlanningRound":
         """Return the inputs after changes of pods and *budgets* that do not change the ground."""
-        counted = minimum(self.snapshot, self.policy.min_on_demand_nodes, self.groups.on_demand, self.circumstances)
+        counted = watched_minimum(
+            self.snapshot, self.policy.min_on_demand_nodes, self.groups.on_demand, self.circumstances
+        )
         steps = Steps(self.snapshot, budgets, self.policy)
         owners = None if self.owners is None else Owners(self.snapshot, self.policy)
         return replace(
@@ -410,7 +412,7 @@ def new_round(
         forecaster=Forecaster(
             snapshot, filters, spot, replacements, PoolShares(snapshot, node_groups.spot_rows, policy)
         ),
-        minimum=minimum(snapshot, policy.min_on_demand_nodes, node_groups.on_demand, circumstances),
+        minimum=watched_minimum(snapshot, policy.min_on_demand_nodes, node_groups.on_demand, circumstances),
         budgets=budgets,
         steps=Steps(snapshot, budgets, policy),
         unreadable=unreadable,

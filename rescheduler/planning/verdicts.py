@@ -21,6 +21,7 @@ from rescheduler.planning.placement.packing import Effort, Placed, Reasons, Room
 from rescheduler.planning.placement.search import Candidate, as_drained
 from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.policy import Destination
+from rescheduler.planning.rules.minimum import keeps_pods
 from rescheduler.planning.rules.pod_rules import is_left_to_responders, is_requestable
 
 
@@ -40,8 +41,8 @@ class Attempt:
 def _minimum_after_plans(examined: Examined, attempt: Attempt) -> Iterable[Blocker]:
     if not attempt.emptied or any(blocker.reason is Reason.MIN_ON_DEMAND_NODES for blocker in examined.blockers):
         return ()
-    node, pods = examined.candidate.node, examined.must_move
-    return filter(None, [attempt.shared.minimum.blocker(node, pods, attempt.emptied)])
+    node, in_use = examined.candidate.node, keeps_pods(examined.must_move)
+    return filter(None, [attempt.shared.minimum.blocker(node, in_use=in_use, emptied=attempt.emptied)])
 
 
 def _budgets(examined: Examined, attempt: Attempt) -> Iterable[Blocker]:

@@ -438,6 +438,7 @@ class LoopWorld:
         drain_order: DrainOrder = DrainOrder.LEAST_REQUESTED,
         room: RoomSettings | None = None,
         report_conditions: bool = False,
+        minimum: int = 0,
     ) -> Loop:
         """Return a daemon. It keeps a ledger of savings, and has the prices of nodes, if *prices* is given."""
         timing = timing or Timing()
@@ -456,7 +457,7 @@ class LoopWorld:
             dry_run=dry_run,
             settings=settings if self.page_is_read else None,
         )
-        policy = Policy(budgets_in_steps=True, drain_order=drain_order)
+        policy = Policy(budgets_in_steps=True, drain_order=drain_order, min_on_demand_nodes=minimum)
         view = ClusterView(self, policy, self.clock, holder, cooling=history.cooling, identity=IDENTITY)
         access = DrainContext(
             self,
@@ -502,7 +503,8 @@ class LoopWorld:
             page_is_read=lambda: self.page_is_read,
         )
         actors = Actors(drainer, soft, NewNodes(access, self.report), records, rooms)
-        return Loop(view, actors, knowledge, self, Mode(timing, dry_run, windows=windows), self.clock, self.report)
+        mode = Mode(timing, dry_run, windows=windows, minimum=minimum)
+        return Loop(view, actors, knowledge, self, mode, self.clock, self.report)
 
 
 class RequestsInMemory:

@@ -36,13 +36,14 @@ class Minimum:
         """Return how many of the counted nodes may be drained, one after the other."""
         return max(0, len(self.counted) - self.required)
 
-    def blocker(self, node: str, pods: Iterable[Pod], emptied: int = 0) -> Blocker | None:
-        """Return a blocker if *node*, with its *pods*, may not be drained after *emptied* other counted nodes, or None.
+    def blocker(self, node: str, *, in_use: bool, emptied: int = 0) -> Blocker | None:
+        """Return a blocker if *node* may not be drained or removed after *emptied* other counted nodes, or None.
 
-        A node without pods to move may always be drained: it does not count towards the minimum.
+        A node that is not *in_use*, because it has no pods and no drain has moved any of them, may always go: it does
+        not count towards the minimum.
         """
         others = len(self.counted) - emptied - (node in self.counted)
-        if others >= self.required or not keeps_pods(pods):
+        if others >= self.required or not in_use:
             return None
         detail = (
             f"--min-on-demand-nodes={self.required}: the drain would leave {count(max(others, 0), 'on-demand node')} "
@@ -51,15 +52,27 @@ class Minimum:
         return Blocker(Reason.MIN_ON_DEMAND_NODES, detail)
 
 
-def minimum(snapshot: Snapshot, required: int, on_demand: Iterable[str], circumstances: Circumstances) -> Minimum:
+def watched_minimum(
+    snapshot: Snapshot, required: int, on_demand: Iterable[str], circumstances: Circumstances
+) -> Minimum:
     """Return the minimum and the *on_demand* nodes that count towards it. Nothing is computed if *required* is 0."""
     if not required:
         return Minimum(0)
+    names, rows = keeping(snapshot, on_demand, circumstances), snapshot.nodes.row
+    return minimum(required, (node for name in names if (node := snapshot.nodes.nodes[rows[name]]) is not None), names)
+
+
+def minimum(required: int, on_demand: Iterable[Node], names: Collection[str]) -> Minimum:
+    """Return the minimum and the *on_demand* nodes that count towards it, of which *names* keep pods."""
+    counted = (node.name for node in on_demand if node.name in names and remains_usable(node))
+    return Minimum(required, frozenset(counted))
+
+
+def keeping(snapshot: Snapshot, on_demand: Iterable[str], circumstances: Circumstances) -> frozenset[str]:
+    """Return the *on_demand* nodes that keep pods, and whose machines are not about to end."""
     leaving = circumstances.ordered | circumstances.ending
-    names = (name for name in on_demand if name not in leaving and keeps_pods(snapshot.pods_on[name].values()))
-    rows = snapshot.nodes.row
-    nodes = (node for name in names if (node := snapshot.nodes.nodes[rows[name]]) is not None)
-    return Minimum(required, frozenset(node.name for node in nodes if remains_usable(node)))
+    names = (name for name in on_demand if name not in leaving)
+    return frozenset(name for name in names if keeps_pods(snapshot.pods_on[name].values()))
 
 
 def keeps_pods(pods: Iterable[Pod]) -> bool:
