@@ -142,7 +142,6 @@ class Timing:
     housekeeping_interval: timedelta = timedelta(seconds=10)
     node_drain_delay: timedelta = timedelta(minutes=10)  #: after a drain; zero: none
     pod_eviction_timeout: timedelta = timedelta(minutes=2)  #: for the API server to accept all evictions
-    max_graceful_termination: timedelta = timedelta(minutes=2)  #: upper limit of a pod's grace period
     #: how long pods of a namespace that the scheduler leaves pending where they fit take room, or delay drains
     pending_patience: timedelta = timedelta(minutes=10)
     wait_for_pending_pods: bool = False  #: pods that are pending delay drains

@@ -165,6 +165,7 @@ DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "allow_fragile_plans": "true",
         "allow_returning_plans": "true",
         "move_jobs": "always",
+        "shorten_grace_periods": "true",
         "scheduler_names": ("*",),
         "wait_for_pending_pods": "true",
         "return_wait": "0",
@@ -184,9 +185,9 @@ compat_option: Final = Option(
     is_eager=True,
     expose_value=False,
     callback=_set_defaults,
-    help=f"Use the defaults of this tool. {ORIGINAL} changes the defaults of nine flags: "
+    help=f"Use the defaults of this tool. {ORIGINAL} changes the defaults of ten flags: "
     "--skip-nodes-with-local-storage=false, --skip-nodes-with-system-pods=false, --allow-fragile-plans, "
-    "--allow-returning-plans, --move-jobs=always, --scheduler-name='*', --wait-for-pending-pods, --return-wait=0 "
-    "and --max-moves-per-pod-per-day=0. Explicit flags take precedence. Drains still wait until the moved pods "
-    "run again.",
+    "--allow-returning-plans, --move-jobs=always, --shorten-grace-periods, --scheduler-name='*', "
+    "--wait-for-pending-pods, --return-wait=0 and --max-moves-per-pod-per-day=0. Explicit flags take precedence. "
+    "Drains still wait until the moved pods run again.",
 )

@@ -56,6 +56,7 @@ def _policy(
     spot_label: tuple[NodeLabels, ...],
     planning_timeout: timedelta,
     max_node_age: timedelta,
+    max_graceful_termination: timedelta,
     drain_order: str,
     move_jobs: str,
     surge: str,
@@ -77,6 +78,7 @@ def _policy(
         spot_label=spot,
         planning_timeout=planning_timeout.total_seconds(),
         max_node_age=max_node_age.total_seconds(),
+        max_graceful_termination=max_graceful_termination.total_seconds(),
         drain_order=DrainOrder(drain_order),
         move_jobs=MoveJobs(move_jobs),
         surge=Surging(surge),
@@ -175,6 +177,20 @@ policy_options = group(
             default=False,
             help="Do not drain nodes with a pod that is its controller's only replica, because the workload would be "
             "interrupted until the replacement runs.",
+        ),
+        Option(
+            "--max-graceful-termination",
+            DurationType(least=timedelta(seconds=1)),
+            default="2m",
+            help="Do not drain nodes with a pod that asks for more time to terminate. If a pod still exists half a "
+            "minute after its grace period, the drain fails.",
+        ),
+        Option(
+            "--shorten-grace-periods",
+            Bool(),
+            default=False,
+            help="Evict such pods all the same, with --max-graceful-termination as their grace period: they are killed "
+            "before they have finished.",
         ),
         Option(
             "--surge",

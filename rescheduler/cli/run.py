@@ -94,13 +94,6 @@ timing_options = group(
             "this time.",
         ),
         Option(
-            "--max-graceful-termination",
-            DurationType(least=_SECOND),
-            default="2m",
-            help="Maximum grace period of evicted pods; a pod's own grace period applies if it is shorter. If a "
-            "pod still exists half a minute after its grace period, the drain fails.",
-        ),
-        Option(
             "--pending-patience",
             DurationType(),
             default="10m",

@@ -306,5 +306,4 @@ def daemon_policy(policy: Policy, timing: Timing) -> Policy:
         policy,
         budgets_in_steps=True,
         pod_eviction_timeout=timing.pod_eviction_timeout.total_seconds(),
-        max_graceful_termination=timing.max_graceful_termination.total_seconds(),
     )

@@ -307,7 +307,7 @@ def drain_limits(running: Running, policy: Policy) -> Limits:
     return Limits(
         removal=ONCE_REMOVAL_SECONDS if running.once else REMOVAL_SECONDS,
         eviction=timing.pod_eviction_timeout.total_seconds(),
-        grace=timing.max_graceful_termination.total_seconds(),
+        grace=policy.max_graceful_termination,
         landing=timing.landing_timeout.total_seconds(),
         migrations=running.migrating_webhooks == "wait",
         requests=policy.eviction_requests,

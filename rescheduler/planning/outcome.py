@@ -58,6 +58,7 @@ class Reason(enum.StrEnum):
     RESOURCE_CLAIM = "resource-claim"
     BUDGET_TOO_SLOW = "budget-too-slow"
     JOB_WOULD_FAIL = "job-would-fail"
+    GRACE_PERIOD = "grace-period"
     OTHER_SCHEDULER = "other-scheduler"
     MOVED_RECENTLY = "moved-recently"
     NOT_RECOVERED = "not-recovered"

@@ -250,7 +250,8 @@ class Policy:
     profiles: tuple[str, ...] = ()  #: schedulers whose profiles are known; their pods may be evicted as well
     unknown_plugins: tuple[UnknownPlugin, ...] = ()  #: pods that they concern are not evicted
     pod_eviction_timeout: float = 120.0  #: seconds for each step, if evictions under a budget are made in steps
-    max_graceful_termination: float = 120.0  #: upper limit of a pod's grace period, in seconds
+    max_graceful_termination: float = 120.0  #: seconds; a pod that asks for more to terminate stays
+    shorten_grace_periods: bool = False  #: it is evicted with this limit instead
     namespaces: NamespaceScope = ALL_NAMESPACES  #: whose pods may be evicted
     #: Pods with a lower priority do not keep their node: they end with it.
     expendable_pods_priority_cutoff: int = -10

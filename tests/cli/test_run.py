@@ -67,7 +67,6 @@ def test_the_defaults_are_the_documented_ones(started_with: list[Given]) -> None
         housekeeping_interval=timedelta(seconds=10),
         node_drain_delay=timedelta(minutes=10),
         pod_eviction_timeout=timedelta(minutes=2),
-        max_graceful_termination=timedelta(minutes=2),
         pending_patience=timedelta(minutes=10),
         spot_settle=timedelta(minutes=10),
         spot_pool_cooldown=timedelta(minutes=10),
@@ -149,6 +148,11 @@ CASES: dict[str, tuple[str, int, Any]] = {
         Policy(spot_pool_labels=("example.com/pool", "zone")),
     ),
     "single replicas": ("--skip-single-replicas", 1, Policy(skip_single_replicas=True)),
+    "grace periods": (
+        "--max-graceful-termination=1h --shorten-grace-periods",
+        1,
+        Policy(max_graceful_termination=3600, shorten_grace_periods=True),
+    ),
     "rolling updates": (
         "--surge=blocked --surge-max-replicas=5",
         1,
@@ -242,12 +246,11 @@ def test_an_installation_is_identified_by_namespace_and_lease() -> None:
 
 
 def test_the_daemon_plans_with_its_timeouts() -> None:
-    timing = Timing(pod_eviction_timeout=timedelta(minutes=5), max_graceful_termination=timedelta(seconds=45))
+    timing = Timing(pod_eviction_timeout=timedelta(minutes=5))
     assert composition.daemon_policy(Policy(min_on_demand_nodes=3), timing) == Policy(
         min_on_demand_nodes=3,
         budgets_in_steps=True,
         pod_eviction_timeout=300,
-        max_graceful_termination=45,
     )
 
 
@@ -398,6 +401,7 @@ COMPAT = Policy(
     allow_fragile_plans=True,
     allow_returning_plans=True,
     move_jobs=MoveJobs.ALWAYS,
+    shorten_grace_periods=True,
     scheduler_names=(),
 )
 COMPAT_TIMING = Timing(wait_for_pending_pods=True, return_wait=timedelta(), max_moves_per_pod_per_day=0)

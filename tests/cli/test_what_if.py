@@ -196,8 +196,9 @@ def test_the_error_for_an_unknown_setting_lists_all_settings(
     settings = (
         "budgets-at-once, survive, on-demand-node-label, spot-node-label, delete-non-replicated-pods, "
         "skip-nodes-with-local-storage, ignore-local-volumes, skip-nodes-with-system-pods, "
-        "skip-nodes-with-custom-controller-pods, skip-single-replicas, surge, surge-max-replicas, "
-        "expendable-pods-priority-cutoff, namespaces, exclude-namespaces, namespace-selector, "
+        "skip-nodes-with-custom-controller-pods, skip-single-replicas, max-graceful-termination, "
+        "shorten-grace-periods, surge, surge-max-replicas, expendable-pods-priority-cutoff, namespaces, "
+        "exclude-namespaces, namespace-selector, "
         "min-on-demand-nodes, drain-order, max-node-age, move-jobs, scheduler-name, startup-taint, spot-pool-label, "
         "max-share-per-spot-pool, fallback-headroom, fallback-nodes-per-minute, planning-timeout, "
         "allow-fragile-plans, allow-returning-plans, "

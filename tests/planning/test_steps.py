@@ -37,7 +37,12 @@ def here(seconds: float = 0, count: int = 2, **fields: Any) -> list[Manifest]:
 
 
 def policy(timeout: float, grace: float = 120, *, in_steps: bool = True) -> Policy:
-    return Policy(budgets_in_steps=in_steps, pod_eviction_timeout=timeout, max_graceful_termination=grace)
+    return Policy(
+        budgets_in_steps=in_steps,
+        pod_eviction_timeout=timeout,
+        max_graceful_termination=grace,
+        shorten_grace_periods=True,
+    )
 
 
 #: With a budget "b" for the pods "w": objects, policy → the plan, or the reasons.

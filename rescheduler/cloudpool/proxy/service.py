@@ -51,7 +51,8 @@ from rescheduler.providers.order_life import OrderResult
 #: How the removal of a pool's node differs from a drain of the daemon. By the rules of kubeaware-cloudpool-proxy, pods
 #: may go to any other node that is Ready and not of the control plane, pods of kube-system end with their node, local
 #: storage of any kind keeps it, and only the first reason for each pod is told. It has no options for pods of other
-#: schedulers and of Jobs, and no priorities: it moves them all. Plans are not rejected because of forecasts.
+#: schedulers and of Jobs, and no priorities: it moves them all. It shortens long grace periods. Plans are not rejected
+#: because of forecasts.
 POLICY: Final = Policy(
     destination=Destination.OTHERS,
     system_pods_stay=True,
@@ -63,6 +64,7 @@ POLICY: Final = Policy(
     scheduler_names=(),
     expendable_pods_priority_cutoff=-(2**31),
     move_jobs=MoveJobs.ALWAYS,
+    shorten_grace_periods=True,
     surge=Surging.OFF,
     planning_timeout=1.0,
     allow_fragile_plans=True,

@@ -179,6 +179,19 @@ def _other_scheduler(cls: PodClass, policy: Policy) -> Result:
     return other_scheduler(cls, policy)
 
 
+@class_rule
+def _grace_period(cls: PodClass, policy: Policy) -> Result:
+    """Block pods that would be killed before the time that they ask for: they may lose data, or replicas of it."""
+    seconds, longest = cls.spec.termination_grace_period_seconds or 0, policy.max_graceful_termination
+    if seconds <= longest or policy.shorten_grace_periods:
+        return None
+    detail = (
+        f"it asks for {seconds} s to terminate (terminationGracePeriodSeconds), more than --max-graceful-termination, "
+        f"which is {longest:.0f} s; a higher limit allows eviction, --shorten-grace-periods allows it with this limit"
+    )
+    return Blocker(Reason.GRACE_PERIOD, detail)
+
+
 @pod_rule(owned=is_job, enabled=lambda policy: policy.move_jobs is MoveJobs.NEVER)
 def _job(_: Pod, __: Facts) -> Result:
     detail = "it belongs to a Job; --move-jobs=tolerant allows eviction if that cannot fail the Job"

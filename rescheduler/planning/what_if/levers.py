@@ -358,8 +358,14 @@ class _Ranking:
         named = frozenset(obstacle for obstacle in of_volumes if common.issuperset(obstacle.volumes))
         groups = {f"--ignore-local-volumes={','.join(sorted({n for each in named for n in each.volumes}))}": named}
         for reason, flag in _FLAGS.items():
-            groups[flag] = frozenset(obstacle for obstacle in self._with if obstacle.reason is reason)
+            groups[flag] = self._because_of(reason)
+        graces = self._because_of(Reason.GRACE_PERIOD)
+        longest = max((int(obstacle.description.rpartition(" ")[2]) for obstacle in graces), default=0)
+        groups[f"--max-graceful-termination={longest}s"] = graces
         return {flag: obstacles for flag, obstacles in groups.items() if len(obstacles) > 1}
+
+    def _because_of(self, reason: Reason) -> Obstacles:
+        return frozenset(obstacle for obstacle in self._with if obstacle.reason is reason)
 
     def _taints(self) -> dict[str, Obstacles]:
         """Return the obstacles of several controllers that lack only a toleration of the same taints."""

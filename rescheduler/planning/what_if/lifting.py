@@ -35,6 +35,9 @@ from rescheduler.planning.rules.pod_traits import (
     needed_volumes,
 )
 
+#: The field of a pod.
+GRACE: Final = "terminationGracePeriodSeconds"
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Obstacle:
@@ -116,6 +119,14 @@ def _other_scheduler(pod: Pod, policy: Policy) -> tuple[Pod, str]:
     return replace(pod, cls=cls), f"schedulerName {spec.scheduler_name or DEFAULT_NAME}"
 
 
+def _with_shorter_grace(pod: Pod, policy: Policy) -> tuple[Pod, str]:
+    seconds, longest = pod.cls.spec.termination_grace_period_seconds, int(policy.max_graceful_termination)
+    if seconds is None or seconds <= longest:
+        return pod, ""
+    spec = replace(pod.cls.spec, termination_grace_period_seconds=longest)
+    return replace(pod, cls=replace(pod.cls, spec=spec)), f"{GRACE}: {seconds}"
+
+
 def _without_share(pod: Pod, _: Policy) -> tuple[Pod, str]:
     """Return the pod whose controller may have all replicas on one pool of spot nodes."""
     return replace(pod, annotations={**pod.annotations, MAX_SHARE: f"{WHOLE}%"}), MAX_SHARE
@@ -137,6 +148,7 @@ _LIFTS: Final[Mapping[Reason, _Lift]] = {
     Reason.LIQO_COMPONENT: _allow_eviction("Liqo component"),
     Reason.LOCAL_STORAGE: _local_storage,
     Reason.OTHER_SCHEDULER: _other_scheduler,
+    Reason.GRACE_PERIOD: _with_shorter_grace,
     Reason.SPOT_POOL_SHARE: _without_share,
 }
 

@@ -9,7 +9,7 @@ from rescheduler.planning.budgets import Budgets, sync_failure
 from rescheduler.planning.controllers import controller_of
 from rescheduler.planning.outcome import Reason
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.what_if.lifting import LIFTABLE, Obstacle, Unpinning, lifted
+from rescheduler.planning.what_if.lifting import GRACE, LIFTABLE, Obstacle, Unpinning, lifted
 
 #: Kinds whose pods come from ``spec.template``, which can be edited.
 _TEMPLATED: Final = frozenset(
@@ -103,8 +103,10 @@ def _edit(pod: Pod, reason: Reason, policy: Policy, unpinning: Unpinning) -> dic
         )
         if edit
     }
-    scheduler = after.cls.spec.scheduler_name
-    spec = {"schedulerName": scheduler} if scheduler != pod.cls.spec.scheduler_name else {}
+    old, new = pod.cls.spec, after.cls.spec
+    spec: dict[str, Any] = {"schedulerName": new.scheduler_name} if new.scheduler_name != old.scheduler_name else {}
+    if new.termination_grace_period_seconds != old.termination_grace_period_seconds:
+        spec[GRACE] = new.termination_grace_period_seconds
     return {name: edit for name, edit in (("metadata", metadata), ("spec", spec)) if edit}
 
 

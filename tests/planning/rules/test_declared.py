@@ -56,6 +56,7 @@ CLASSES: dict[str, Manifest] = {
     "of another scheduler": {"schedulerName": "volcano"},
     "labeled": {"labels": {"app": "web", "spotinst.io/restrict-scale-down": "true"}},
     "expendable": {"priority": -11},
+    "with a long grace period": {"terminationGracePeriodSeconds": 3600},
     "with a responder": {"evictionResponders": [{"name": "acme.io/migrator"}]},
     "of Liqo": {"labels": {"app": "web", LIQO_COMPONENT: "virtual-kubelet"}},
 }

@@ -333,6 +333,29 @@ PODS: dict[str, tuple[dict[str, Any], Policy, Any]] = {
         Policy(namespaces=namespace_scope((), (), "kubernetes.io/metadata.name!=default")),
         ["namespace-excluded"],
     ),
+    "a longer grace period": ({"terminationGracePeriodSeconds": 121}, Policy(), ["grace-period"]),
+    "a longer grace period, and annotated as safe to evict": (
+        {"terminationGracePeriodSeconds": 604800, "annotations": {SAFE: "true"}},
+        Policy(),
+        ["grace-period"],
+    ),
+    "a longer grace period, of an expendable pod": (
+        {"terminationGracePeriodSeconds": 3600, "priority": -11},
+        Policy(),
+        {},
+    ),
+    "a grace period of the maximum": ({"terminationGracePeriodSeconds": 120}, Policy(), {"p": "s"}),
+    "a longer maximum": (
+        {"terminationGracePeriodSeconds": 3600},
+        Policy(max_graceful_termination=3600),
+        {"p": "s"},
+    ),
+    "a shorter maximum": ({"terminationGracePeriodSeconds": 30}, Policy(max_graceful_termination=10), ["grace-period"]),
+    "grace periods are shortened": (
+        {"terminationGracePeriodSeconds": 3600},
+        Policy(shorten_grace_periods=True),
+        {"p": "s"},
+    ),
     "a single replica": ({}, Policy(skip_single_replicas=True), ["single-replica"]),
     "a single replica, guard off": ({}, Policy(), {"p": "s"}),
     "a single replica that is annotated as safe to evict": (

@@ -471,13 +471,16 @@ OBSTACLES: dict[Reason | None, dict[str, Any]] = {
     Reason.PINNED: {"nodeSelector": {ON_DEMAND: ""}},
     Reason.LOCAL_STORAGE: CACHE,
     Reason.DO_NOT_DISRUPT: {"annotations": {DO_NOT_DISRUPT: "true"}},
+    Reason.GRACE_PERIOD: {"terminationGracePeriodSeconds": 3600},
 }
 
 ALL_VOLUMES = "Setting --skip-nodes-with-local-storage=false"
 CACHES = "Setting --ignore-local-volumes=cache"
+GRACES = "Setting --max-graceful-termination=3600s"
 SETTINGS = {
     ALL_VOLUMES: SettingChange("skip_nodes_with_local_storage", value=False),
     CACHES: SettingChange("ignore_local_volumes", ("cache",)),
+    GRACES: SettingChange("max_graceful_termination", 3600.0),
 }
 
 PODS = st.tuples(
