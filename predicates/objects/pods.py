@@ -614,10 +614,23 @@ class PoolNodes(Wire, frozen=True):
     spec: PoolNodeSpec = PoolNodeSpec()
 
 
+class DisruptionBudget(Wire, frozen=True):
+    nodes: str = "10%"
+    reasons: tuple[str, ...] | None = None  #: None: all of them
+    schedule: str | None = None
+    duration: str | None = None
+
+
+class Disruption(Wire, frozen=True):
+    consolidate_after: str | None = None
+    budgets: tuple[DisruptionBudget, ...] | None = None
+
+
 class NodePoolSpec(Wire, frozen=True):
     replicas: int | None = None  #: the number of nodes of a pool with static capacity; None: as many as pods need
     limits: dict[str, QuantityText] = {}  #: of what all of its nodes have together; ``nodes`` is their number
     template: PoolNodes = PoolNodes()
+    disruption: Disruption = Disruption()
 
 
 class NodePool(Wire, frozen=True):

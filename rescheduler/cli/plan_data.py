@@ -22,7 +22,7 @@ from rescheduler.planning.movements import blockers_by_node, moved_recently
 from rescheduler.planning.outcome import Blocker, Planning
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, DrainOrder, MoveJobs, Policy, Survive
-from rescheduler.planning.rules.candidates import groups, static_capacity
+from rescheduler.planning.rules.candidates import groups, never_removed, static_capacity
 from rescheduler.planning.rules.minimum import DRAIN_ANNOTATION
 from rescheduler.planning.rules.owners import Owners, all_pods
 from rescheduler.planning.rules.pod_traits import belongs_to_node, is_job
@@ -290,7 +290,8 @@ def known_circumstances(
     snapshot: Snapshot, policy: Policy, prices: PriceList, clock: Clock, daemon: "InstallationStatus | None" = None
 ) -> Circumstances:
     """Return what plans know besides the objects: marks of drains, fixed groups, what the *daemon* remembers."""
-    now, static = clock.now(), static_capacity(snapshot)
+    now = clock.now()
+    static = {**never_removed(snapshot, now), **static_capacity(snapshot)}
     others, ordered = _of_marks(snapshot, daemon.installation.identity if daemon is not None else "", now)
     if daemon is None or daemon.memory is None:
         return Circumstances(now, ordered=ordered, vetoes={**static, **others}, prices=prices)

@@ -37,7 +37,7 @@ from rescheduler.planning.policy import Circumstances, Destination, Policy
 from rescheduler.planning.replacements import ADMISSION, DERIVED_FROM
 from rescheduler.planning.room.placeholders import Placeholder, of_installation
 from rescheduler.planning.room.placeholders import read as read_placeholder
-from rescheduler.planning.rules.candidates import removal, static_capacity, why_not_target
+from rescheduler.planning.rules.candidates import never_removed, removal, static_capacity, why_not_target
 from rescheduler.planning.rules.minimum import keeping
 from rescheduler.planning.rules.owners import Others, all_pods, controller_blockers, may_be_lost
 from rescheduler.planning.rules.pod_traits import ends_with_node, job_blockers, keeps_its_identity
@@ -84,6 +84,7 @@ class ClusterView(WatchedNodes):
         self.removed: frozenset[str] = frozenset()  #: nodes whose machines are terminating or gone
         self.ending: frozenset[str] = frozenset()  #: nodes that will be reclaimed soon
         self.left_pending: frozenset[str] = frozenset()  #: namespaces whose pending pods take no room
+        self.ends_machines = False  #: whether the provider ends the machines of drained nodes; else an autoscaler does
         self.prices = PriceList()  #: for the drain order ``cost``
         #: Returns the owners and namespaces whose pods are not moved at present.
         self.not_recovered: Callable[[], Mapping[str, OwnerWait]] = dict
@@ -374,9 +375,10 @@ class ClusterView(WatchedNodes):
         now = self._clock.now()
         written = self.written()
         ordered = self.removed | removing(written)
-        static = static_capacity(self._state.snapshot())
+        snapshot = self._state.snapshot()
         vetoes = {
-            **static,
+            **({} if self.ends_machines else never_removed(snapshot, now)),
+            **static_capacity(snapshot),
             **self._blocked_by_owners(),
             **self.vetoes,
             **vetoes_of_others(written, self._identity, now),

@@ -138,6 +138,7 @@ def _assemble(
     history = new_history(writer, report, run_state, policy, running, clock)
     view = _view(state, client, policy, history, running, clock, holder)
     access = _drain_context(client, writer, provider, run_state, running, clock, holder)
+    view.ends_machines = provider.name != "none"
     _watch_growth(view, access, policy, running)
     records = DrainRecords(history, view, clock, report, returns_pause=not policy.allow_returning_plans)
     drainer = _drainer(parts, access, view, run_state, drain_limits(running, policy), report, records)

@@ -24,6 +24,7 @@ from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import Circumstances, Destination, Now, Policy
 from rescheduler.planning.pools import pool_of
 from rescheduler.planning.rules.declared import NodeContext, declared_in, node_results, node_rule, timed_node_rule
+from rescheduler.planning.rules.disruption_budgets import why_not_removed
 from rescheduler.planning.rules.interruptions import signals_on, start_up_taint
 from rescheduler.planning.rules.pod_rules import DO_NOT_DISRUPT
 from rescheduler.planning.rules.pod_traits import SYSTEM, node_opt_out
@@ -284,6 +285,20 @@ def static_capacity(snapshot: Snapshot) -> dict[str, tuple[Blocker, ...]]:
         text = f"NodePool {quoted(pool)} keeps {count(replicas, 'node')} (spec.replicas)"
         blockers[pool] = (Blocker(Reason.STATIC_CAPACITY, f"it would be bought again: {text}"),)
     return groups | {name: blockers[pool] for name, pool in pools.items() if size[pool] <= kept[pool]}
+
+
+def never_removed(snapshot: Snapshot, now: datetime) -> dict[str, tuple[Blocker, ...]]:
+    """Return a blocker for each node of a NodePool whose empty nodes Karpenter does not remove at *now*."""
+    pools = {pool.metadata.name: pool for pool in snapshot.of("NodePool").values() if isinstance(pool, NodePool)}
+    kept = {name: why for name, pool in pools.items() if (why := why_not_removed(pool, now))}
+    if not kept:
+        return {}
+    blockers = {
+        pool: (Blocker(Reason.NEVER_REMOVED, f"Karpenter removes no empty node of NodePool {quoted(pool)}: {why}"),)
+        for pool, why in kept.items()
+    }
+    labeled = ((node.name, node.metadata.labels.get(NODE_POOL, "")) for node in snapshot.nodes)
+    return {name: blockers[pool] for name, pool in labeled if pool in blockers}
 
 
 def groups_at_minimum(snapshot: Snapshot, freed: Sequence[str]) -> dict[str, tuple[Blocker, ...]]:
