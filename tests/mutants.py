@@ -136,6 +136,27 @@ MUTANTS: Final = (
         "test_following.py",
     ),
     _of_drain(
+        "pods may be missing during a rolling update for as long as after an eviction",
+        "surging.py",
+        "    if rollout.short_at is not None and now >=",
+        "    if False and now >=",
+        "test_surging.py",
+    ),
+    _of_drain(
+        "a rolling update stops if its limits would let old pods go first",
+        "surging.py",
+        "    if rollout.downtime and untouched and",
+        "    if False and",
+        "test_surging.py",
+    ),
+    _of_drain(
+        "what a rolling update leaves missing is owed",
+        "surging.py",
+        "paid=others if short else others | {controller})",
+        "paid=others | {controller})",
+        "test_surging.py",
+    ),
+    _of_drain(
         "requests are repeated for a limited time",
         "exits.py",
         "    return None if now >= until else replace(drain, failing_until=until, retry_at=now + REQUEST_INTERVAL)",

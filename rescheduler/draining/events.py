@@ -274,6 +274,7 @@ class SurgeSeen:
     complete: bool = False  #: all pods are of the new template and available
     fault: str = ""  #: why it will not complete, or ""
     refusal: str = ""  #: why new pods cannot be created, or ""
+    downtime: str = ""  #: why old pods may end before the new ones are available now, or ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -251,15 +251,16 @@ def _timers(drain: Drain, controller: Controller, now: float) -> Timers:
     delay, creation = _job_delay(drain, controller), drain.limits.creation
     began = min(now, drain.due_at - creation - delay), min(now, drain.due_at - creation)
     return Timers(
-        uncreated=_missing_since(before.uncreated, began[0], runs=missing.created > leaving),
-        unschedulable=_missing_since(before.unschedulable, began[1], runs=unschedulable),
-        unbound=_missing_since(
+        uncreated=missing_since(before.uncreated, began[0], runs=missing.created > leaving),
+        unschedulable=missing_since(before.unschedulable, began[1], runs=unschedulable),
+        unbound=missing_since(
             before.unbound, min(now, drain.due_at - drain.limits.binding - delay), runs=unbound > leaving
         ),
     )
 
 
-def _missing_since(before: float | None, now: float, *, runs: bool) -> float | None:
+def missing_since(before: float | None, now: float, *, runs: bool) -> float | None:
+    """Return since when a timer runs that started at *before*; None if it does not run now."""
     if not runs:
         return None
     return now if before is None else before

@@ -251,6 +251,8 @@ class Rollout:
     refusal: str = ""  #: why new pods cannot be created
     refused_at: float | None = None  #: since when
     unschedulable_at: float | None = None  #: since when the scheduler cannot place a new pod
+    downtime: str = ""  #: why old pods may end before the new ones are available now, or ""
+    short_at: float | None = None  #: since when fewer pods are Ready than are owed
 
 
 @dataclass(frozen=True, slots=True)

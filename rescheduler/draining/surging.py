@@ -3,6 +3,9 @@
 The intent is on the node before the template is changed. A roll-out that fails is undone: the template gets its old
 annotation back, so the Deployment returns to its old ReplicaSet, whose pods never stopped. A template that somebody
 else has changed meanwhile is left alone.
+
+From the change of the template on, the Deployment is owed its Ready pods. The roll-out may take as long as its own
+deadlines allow while they are Ready, and the landing timeout while any of them is missing.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,10 +28,10 @@ from rescheduler.draining.events import (
     Template,
 )
 from rescheduler.draining.exits import requesting, try_later
-from rescheduler.draining.following import READ_INTERVAL, controllers_of, follow, waited
+from rescheduler.draining.following import READ_INTERVAL, controllers_of, follow, missing_since, waited
 from rescheduler.draining.state import RENEW_INTERVAL, Drain, Failure, Phase, Result, Rollout, Victim, Why
 from rescheduler.planning.controllers import Controller
-from rescheduler.planning.debts import Replicas
+from rescheduler.planning.debts import Replicas, paid
 
 # Begin
 
@@ -69,8 +72,9 @@ def read_tick(drain: Drain, event: Seen, now: float) -> Result:
 def noted(drain: Drain, _: Marked, now: float) -> Result:
     """Roll the Deployment out, now that the intent is on the node."""
     assert drain.rollout is not None
-    mark = drain.rollout.mark
-    return replace(requesting(drain, Phase.SURGING), renew_at=now + RENEW_INTERVAL), (AskSurge(mark),)
+    mark, controller = drain.rollout.mark, _controller(drain)
+    begun = drain.begun | ({controller} if controller is not None else set())
+    return replace(requesting(drain, Phase.SURGING), renew_at=now + RENEW_INTERVAL, begun=begun), (AskSurge(mark),)
 
 
 def resume(drain: Drain, now: float) -> Result:
@@ -108,9 +112,9 @@ def seen(drain: Drain, event: SurgeSeen, now: float) -> Result:
         return _looking(replace(drain, rollout=None))
     if event.template is not Template.OURS:
         return exits.give_up(replace(drain, rollout=None), _theirs(rollout, event.template), now)
-    refused_at = None if not event.refusal else now if rollout.refused_at is None else rollout.refused_at
+    refused_at = missing_since(rollout.refused_at, now, runs=bool(event.refusal))
     rollout = replace(rollout, asked=True, read_at=now, complete=event.complete, refused_at=refused_at)
-    rollout = replace(rollout, refusal=event.refusal)
+    rollout = replace(rollout, refusal=event.refusal, downtime=event.downtime)
     drain = replace(drain, rollout=rollout, failing_until=None, retry_at=None)
     if event.fault:
         return exits.give_up(drain, Failure(Why.SURGE_FAILED, f"Deployment {rollout.mark}: {event.fault}"), now)
@@ -128,7 +132,7 @@ def tick(drain: Drain, event: Seen, now: float) -> Result:
         return exits.mark_lost(drain, now)
     if event.preemption is not None:
         return exits.preempted(drain, event.preemption, now)
-    return _continued(replace(drain, replicas=event.replicas), event.present, now)
+    return _continued(replace(drain, replicas=event.replicas), event.present, now, event.terminating)
 
 
 def gone(drain: Drain, event: NodeGone, now: float) -> Result:
@@ -139,30 +143,32 @@ def gone(drain: Drain, event: NodeGone, now: float) -> Result:
     return _continued(drain, (), now)
 
 
-def _continued(drain: Drain, present: Iterable[str], now: float) -> Result:
+def _continued(drain: Drain, present: Iterable[str], now: float, terminating: frozenset[str] = frozenset()) -> Result:
     rollout = drain.rollout
     if rollout is None:
         return drain, ()
+    left = frozenset(rollout.mark.pods) & frozenset(present)
     if rollout.complete:
-        left = frozenset(rollout.mark.pods) & frozenset(present)
         if not left:
             return _done(drain, now)
         rollout = replace(rollout, leaves_by=rollout.leaves_by or now + drain.limits.grace + drain.limits.headroom)
-    drain, fault = _checked(replace(drain, rollout=rollout), now)
+    untouched = len(left - terminating) == len(rollout.mark.pods)
+    drain, fault = _checked(replace(drain, rollout=rollout), now, untouched=untouched)
     if fault is not None:
         return exits.give_up(drain, fault, now)
     return _requests(drain, now)
 
 
-def _checked(drain: Drain, now: float) -> tuple[Drain, Failure | None]:
-    """Update the timers of the roll-out, and return a failure if it cannot succeed or takes too long."""
+def _checked(drain: Drain, now: float, *, untouched: bool) -> tuple[Drain, Failure | None]:
+    """Update the timers of the roll-out, and return a failure if it cannot succeed or takes too long.
+
+    *untouched* is whether none of its pods has begun to leave the drained node.
+    """
+    drain, controller = _timed(drain, now)
     rollout, limits = drain.rollout, drain.limits
     assert rollout is not None
-    controller = _controller(drain)
     replicas = drain.replicas.get(controller, Replicas()) if controller is not None else Replicas()
-    stuck = bool(replicas.unschedulable) and not rollout.complete
-    since = None if not stuck else now if rollout.unschedulable_at is None else rollout.unschedulable_at
-    drain = replace(drain, rollout=replace(rollout, unschedulable_at=since))
+    since = rollout.unschedulable_at
     owners = () if controller is None else (controller,)
     new_pod = f"new pod of Deployment {rollout.mark}"
     if replicas.returned:
@@ -178,9 +184,34 @@ def _checked(drain: Drain, now: float) -> tuple[Drain, Failure | None]:
     if rollout.leaves_by is not None and now >= rollout.leaves_by:
         why = f"old pods of Deployment {rollout.mark} did not terminate in time"
         return drain, Failure(Why.TERMINATION_TIMEOUT, why)
+    if rollout.downtime and untouched and rollout.short_at is None and not rollout.complete:
+        # Once old pods have gone, to return to them would end the new ones, which may be about to run.
+        return drain, Failure(Why.SURGE_FAILED, f"it changed during its roll-out: {rollout.downtime}")
+    if rollout.short_at is not None and now >= rollout.short_at + (limits.landing or limits.eviction):
+        why = f"{new_pod}: it is not Ready {now - rollout.short_at:.0f} s after an old pod stopped"
+        why += f"; {rollout.downtime}" if rollout.downtime else ""
+        return drain, Failure(Why.LANDING_TIMEOUT, why, owners=owners)
     if now >= rollout.until and not rollout.complete:
         return drain, Failure(Why.LANDING_TIMEOUT, f"{new_pod}: it is not available in time", owners=owners)
     return drain, None
+
+
+def _timed(drain: Drain, now: float) -> tuple[Drain, Controller | None]:
+    """Return *drain* with the timers of the roll-out, and whether its Deployment is owed pods, up to date."""
+    rollout, controller = drain.rollout, _controller(drain)
+    assert rollout is not None
+    if controller is None or controller not in drain.states:  # after a resumption, it has not been read yet
+        return drain, controller
+    replicas = drain.replicas.get(controller, Replicas())
+    short = not paid(drain.shortfall(controller, full=True))
+    stuck = bool(replicas.unschedulable) and not rollout.complete
+    rollout = replace(
+        rollout,
+        unschedulable_at=missing_since(rollout.unschedulable_at, now, runs=stuck),
+        short_at=missing_since(rollout.short_at, now, runs=short),
+    )
+    others = drain.paid - {controller}
+    return replace(drain, rollout=rollout, paid=others if short else others | {controller}), controller
 
 
 def _requests(drain: Drain, now: float) -> Result:

@@ -26,7 +26,7 @@ from rescheduler.observe import events
 from rescheduler.observe.events import InvolvedNode, SurgeResult
 from rescheduler.planning.forms import utc
 from rescheduler.planning.outcome import Surge
-from rescheduler.planning.surges import is_settled, limits_of, replicas_of, why_no_surge
+from rescheduler.planning.surges import is_settled, limits_of, replicas_of, why_downtime, why_no_surge
 
 #: Errors after which the same request may succeed.
 _TRANSIENT: Final = (Retryable, Unauthorized, Conflict)
@@ -105,7 +105,7 @@ class Rollouts:
         if is_settled(read.deployment):
             return SurgeSeen(template, complete=True)
         fault = "it was paused during its roll-out" if read.deployment.spec.paused else read.fault
-        return SurgeSeen(template, fault=fault, refusal=read.refusal)
+        return SurgeSeen(template, fault=fault, refusal=read.refusal, downtime=why_downtime(read.deployment))
 
     def _revert(self, mark: SurgeMark) -> ActionResult:
         try:

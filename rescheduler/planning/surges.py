@@ -113,15 +113,22 @@ def why_no_surge(deployment: Deployment) -> str:
     """Return why a rolling update of *deployment*, begun now, would not keep all of its pods available, or ""."""
     if deployment.metadata.deletion_timestamp is not None:
         return f"{_name(deployment)} is being deleted"
-    if deployment.spec.strategy.type != "RollingUpdate":
-        return f"the strategy of {_name(deployment)} is {deployment.spec.strategy.type}, which ends old pods first"
+    if why := why_downtime(deployment):
+        return why
     if deployment.spec.paused:
         return f"{_name(deployment)} is paused"
+    return "" if is_settled(deployment) else f"{_name(deployment)} is rolling out, or not all of its pods are available"
+
+
+def why_downtime(deployment: Deployment) -> str:
+    """Return why the strategy of *deployment* may end old pods before the new ones are available, or ""."""
+    if deployment.spec.strategy.type != "RollingUpdate":
+        return f"the strategy of {_name(deployment)} is {deployment.spec.strategy.type}, which ends old pods first"
     surge, unavailable = limits_of(deployment)
     if unavailable or not surge:
         of = count(replicas_of(deployment), "replica")
         return f"for {of}, {_name(deployment)} has maxSurge {surge} and maxUnavailable {unavailable} after rounding"
-    return "" if is_settled(deployment) else f"{_name(deployment)} is rolling out, or not all of its pods are available"
+    return ""
 
 
 def is_settled(deployment: Deployment) -> bool:

@@ -19,6 +19,9 @@ from tests.cluster.observer import Observer
 
 DEPLOYMENTS: Final = "/apis/apps/v1/namespaces/default/deployments"
 WEB: Final = f"{DEPLOYMENTS}/web"
+GATE: Final = "example.org/in-service"
+STRATEGIC: Final = "application/strategic-merge-patch+json"
+_SET: Final[Json] = {"type": GATE, "status": "True"}
 SURGE: Final = (*FLAGS, "--surge=blocked", "--node-cooldown=1h", "--node-cooldown-max=1h")
 
 
@@ -87,6 +90,37 @@ def disturbed(
         proxy.rules.add(FaultRule(call, Hook(when, perform), occurrence))
         with Daemon(plane, *SURGE, kubeconfig=redirected(plane.kubeconfig, proxy, folder / "kubeconfig")) as daemon:
             yield daemon
+
+
+def gated(observer: Observer, annotations: Json | None = None, **spec: Any) -> str:
+    """Create a node with a pod of `web` whose readiness gate was set, and spot nodes. Return the pod's name."""
+    observer.nodes(1, 2)
+    web = deployment("web", cpu="100m", readinessGates=[{"conditionType": GATE}], annotations=annotations or {})
+    web["spec"] |= spec
+    observer.start_on(NODE_1, web, pods=1)
+    observer.plane.apply([budget("web")])
+    [old] = observer.pods("web")
+    set_gate(observer, old)
+    observer.running(1)
+    observer.open_all()
+    name: str = old["metadata"]["name"]
+    return name
+
+
+def set_gate(observer: Observer, pod: Json, *, off: bool = False) -> None:
+    """Set the condition of the readiness gate, as the controller of a load balancer does; *off*: the pod fails."""
+    path = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}/status"
+    conditions = [{"type": kind, "status": "False"} for kind in (GATE, "Ready")] if off else [_SET]
+    observer.plane.api.patch(path, {"status": {"conditions": conditions}}, STRATEGIC)
+
+
+def started(observer: Observer) -> Json | None:
+    """Return the pod of `web` on a spot node, once its containers are ready."""
+    for pod in observer.pods("web"):
+        ready = {each["type"] for each in pod["status"].get("conditions", ()) if each["status"] == "True"}
+        if pod["spec"].get("nodeName", "").startswith("spot") and "ContainersReady" in ready:
+            return pod
+    return None
 
 
 def template(observer: Observer, app: str) -> Json:

@@ -1,10 +1,9 @@
 """Rolling updates keep the limits of a Deployment: readiness gates, deadlines, its history and its percentages."""
 
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
-from devcluster.api import Json
 from devcluster.manifests import deployment, pdb
 from devcluster.plane import ControlPlane
 from devcluster.stages import READY_ON, START_AFTER
@@ -13,40 +12,7 @@ from tests.cluster.bad_days import NODE_1
 from tests.cluster.daemon import Daemon
 from tests.cluster.observer import Observer
 from tests.cluster.ready_watch import never_down
-from tests.cluster.surge_scenes import SURGE, WEB, budget, restarted, scene, template, wait_drained
-
-GATE: Final = "example.org/in-service"
-STRATEGIC: Final = "application/strategic-merge-patch+json"
-
-
-def gated(observer: Observer, **spec: Any) -> str:
-    """Create a node with a pod of `web` whose readiness gate was set, and spot nodes. Return the pod's name."""
-    observer.nodes(1, 2)
-    web = deployment("web", cpu="100m", readinessGates=[{"conditionType": GATE}])
-    web["spec"] |= spec
-    observer.start_on(NODE_1, web, pods=1)
-    observer.plane.apply([budget("web")])
-    [old] = observer.pods("web")
-    set_gate(observer, old)
-    observer.running(1)
-    observer.open_all()
-    name: str = old["metadata"]["name"]
-    return name
-
-
-def set_gate(observer: Observer, pod: Json) -> None:
-    """Set the condition of the readiness gate, as the controller of a load balancer does."""
-    path = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}/status"
-    observer.plane.api.patch(path, {"status": {"conditions": [{"type": GATE, "status": "True"}]}}, STRATEGIC)
-
-
-def started(observer: Observer) -> Json | None:
-    """Return the pod of `web` on a spot node, once its containers are ready."""
-    for pod in observer.pods("web"):
-        ready = {each["type"] for each in pod["status"].get("conditions", ()) if each["status"] == "True"}
-        if pod["spec"].get("nodeName", "").startswith("spot") and "ContainersReady" in ready:
-            return pod
-    return None
+from tests.cluster.surge_scenes import SURGE, WEB, gated, restarted, scene, set_gate, started, template, wait_drained
 
 
 def test_the_old_pod_stays_until_the_readiness_gate_of_the_new_one_is_set(

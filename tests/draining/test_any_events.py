@@ -259,7 +259,7 @@ class Events:
     def surge_seen(self) -> SurgeSeen:
         template = Template.OURS if self.often() else self.random.choice(list(Template))
         fault, refusal = self.random.choice(["", "", "", "", "deadline"]), self.random.choice(["", "", "quota"])
-        return SurgeSeen(template, self.often(), fault, refusal)
+        return SurgeSeen(template, self.often(), fault, refusal, "Recreate" if self.rarely() else "")
 
     def seen(self) -> Seen:
         replicas = {each.controller: self.replicas() for each in WORKLOADS if self.often()}

@@ -219,6 +219,33 @@ def test_a_pause_ends_a_roll_out_that_is_not_complete() -> None:
     assert api.rollouts.perform(FollowSurge(mark)).event == SurgeSeen(Template.OURS, complete=True)
 
 
+@pytest.mark.parametrize(
+    ("strategy", "why"),
+    [
+        ({"type": "Recreate"}, "the strategy of Deployment shop/web is Recreate, which ends old pods first"),
+        (
+            {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1}},
+            "for 1 replica, Deployment shop/web has maxSurge 1 and maxUnavailable 1 after rounding",
+        ),
+        (
+            {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": "10%"}},
+            "for 1 replica, Deployment shop/web has maxSurge 0 and maxUnavailable 1 after rounding",
+        ),
+        ({"rollingUpdate": {"maxSurge": "50%", "maxUnavailable": 0}}, ""),
+    ],
+    ids=["Recreate", "maxUnavailable", "no maxSurge", "more at once"],
+)
+def test_limits_that_change_during_a_roll_out_are_seen(strategy: dict[str, Any], why: str) -> None:
+    api = FakeApi()
+    mark = begun(api)
+    api.stored["spec"]["strategy"] = strategy
+    api.stored["status"] |= {"updatedReplicas": 0}
+    assert api.rollouts.perform(FollowSurge(mark)).event == SurgeSeen(Template.OURS, downtime=why)
+    api.complete()
+    api.stored["status"] |= {"updatedReplicas": 1}
+    assert api.rollouts.perform(FollowSurge(mark)).event == SurgeSeen(Template.OURS, complete=True)
+
+
 def test_errors_become_events() -> None:
     def failing(*errors: ReschedulerError) -> Rollouts:
         return FakeApi(errors=list(errors)).rollouts
