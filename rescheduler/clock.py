@@ -3,7 +3,23 @@
 import datetime as dt
 import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Protocol
+
+
+class Thread(Protocol):
+    """A thread that waits on a clock."""
+
+    def start(self) -> None: ...
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until the thread has ended, or for at most *timeout* seconds."""
+        ...
+
+    def is_alive(self) -> bool:
+        """Return whether the thread was started and has not ended."""
+        ...
 
 
 class Clock(Protocol):
@@ -21,6 +37,17 @@ class Clock(Protocol):
         """Wait for *seconds* or until *until* is set. Return whether it is set."""
         ...
 
+    def thread(self, name: str, run: Callable[[], object]) -> Thread:
+        """Return a thread that is not started yet. It does not keep the process alive.
+
+        It waits only by this clock and by the threads and executors of this clock, so that simulated time can pass.
+        """
+        ...
+
+    def executor(self, name: str, workers: int) -> Executor:
+        """Return an executor whose *workers* are such threads."""
+        ...
+
 
 class SystemClock:
     """The clock of the operating system.
@@ -36,6 +63,12 @@ class SystemClock:
 
     def wait(self, seconds: float, until: threading.Event) -> bool:
         return until.wait(seconds)
+
+    def thread(self, name: str, run: Callable[[], object]) -> Thread:
+        return threading.Thread(target=run, name=name, daemon=True)
+
+    def executor(self, name: str, workers: int) -> Executor:
+        return ThreadPoolExecutor(workers, name)
 
 
 class SteadyClock:
@@ -57,6 +90,12 @@ class SteadyClock:
 
     def wait(self, seconds: float, until: threading.Event) -> bool:
         return self._clock.wait(seconds, until)
+
+    def thread(self, name: str, run: Callable[[], object]) -> Thread:
+        return self._clock.thread(name, run)
+
+    def executor(self, name: str, workers: int) -> Executor:
+        return self._clock.executor(name, workers)
 
 
 def pause(seconds: float) -> None:

@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "plan": ("rescheduler.cli.plan", "Show which on-demand nodes can be drained now, and what blocks the others."),
     "explain": ("rescheduler.cli.explain", "Explain which spot nodes reject each pod, and why."),
     "report": ("rescheduler.cli.report", "Write the plan as an HTML file with totals, diagrams and nodes."),
+    "simulate": ("rescheduler.cli.simulate", "Show what the daemon would do to a copy of the cluster in memory."),
     "savings": ("rescheduler.cli.savings", "Show what drains have saved, with receipts for each day."),
     "prices": ("rescheduler.cli.prices", "Print the prices of a cloud for the cluster's instance types."),
     "pause": ("rescheduler.cli.pause", "Pause drains, for a given time or until resumed."),

@@ -12,6 +12,7 @@ from rescheduler.cli.cluster_source import compat_option
 from rescheduler.cli.go_flags import Bool, DurationType, GoCommand, Option, Parsed, format_duration
 from rescheduler.cli.options import (
     ADDRESS,
+    Command,
     connection_options,
     group,
     ignored_options,
@@ -264,54 +265,67 @@ def _check_room(room: RoomSettings, provider: Provider, *, once: bool) -> None:
         raise UsageError(f"--once --make-room={room.mode}: expected a daemon, which later removes what is not used")
 
 
+#: How drains go on, beside the options of policy and timing.
+_DRAINING: Final = (
+    Option(
+        "--predict",
+        click.Choice(["template", "dry-run"]),
+        default="template",
+        help="How the replacements of a candidate's pods are predicted. template: from the pod template, what "
+        "admission added to the running pod, LimitRanges, VerticalPodAutoscalers and the classes of priorities and "
+        "runtimes. dry-run: a pod of each controller is created in a dry run, which runs all admission webhooks and "
+        "policies. Needs deploy/components/predict.",
+    ),
+    Option(
+        "--migrating-webhooks",
+        click.Choice(["block", "wait"]),
+        default="block",
+        help="What to do if an admission webhook denies an eviction with 429, which KubeVirt does while it moves the "
+        "virtual machine by itself. block: the node is not drained (eviction-refused). wait: the eviction is "
+        "requested, and the pod has until --landing-timeout to leave.",
+    ),
+    Option(
+        "--survive",
+        click.Choice([value.value for value in Survive]),
+        default=Survive.OFF.value,
+        help="Leave a node (would-not-survive) if after its drain the loss of any one pool of spot nodes (zone and "
+        "instance type, see --spot-pool-label), or of all spot nodes of any one zone, would leave pods without a "
+        "place, although it would not now.",
+    ),
+    Option(
+        "--report-node-conditions",
+        Bool(),
+        default=False,
+        help="Write the condition DrainInProgress to the status of the node that is drained, and remove it when the "
+        "drain ends. Requires permission to patch nodes/status.",
+    ),
+    Option(
+        "--drain-window",
+        WindowType(),
+        to="drain_windows",
+        multiple=True,
+        metavar="WINDOW",
+        help="When drains may start: [DAYS] HH:MM-HH:MM [ZONE], such as 'Mon-Fri 09:00-17:00 Europe/Stockholm', or "
+        "'22:00-06:00' (every day, UTC). Repeatable; in the environment separated by semicolons. A drain that has "
+        "started is finished. Default: always.",
+    ),
+)
+
+
+def drain_options(command: Command) -> Command:
+    """Add the options of drains to *command*."""
+    for option in reversed(_DRAINING):
+        command = option(command)
+    return command
+
+
 @click.command("run", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @compat_option
 @policy_options
 @timing_options
 @soft_taint_option
 @provider_options("Cloud provider that removes empty nodes. none: they stay schedulable for an autoscaler to remove.")
-@Option(
-    "--predict",
-    click.Choice(["template", "dry-run"]),
-    default="template",
-    help="How the replacements of a candidate's pods are predicted. template: from the pod template, what admission "
-    "added to the running pod, LimitRanges, VerticalPodAutoscalers and the classes of priorities and runtimes. "
-    "dry-run: a pod of each controller is created in a dry run, which runs all admission webhooks and policies. "
-    "Needs deploy/components/predict.",
-)
-@Option(
-    "--migrating-webhooks",
-    click.Choice(["block", "wait"]),
-    default="block",
-    help="What to do if an admission webhook denies an eviction with 429, which KubeVirt does while it moves the "
-    "virtual machine by itself. block: the node is not drained (eviction-refused). wait: the eviction is requested, "
-    "and the pod has until --landing-timeout to leave.",
-)
-@Option(
-    "--survive",
-    click.Choice([value.value for value in Survive]),
-    default=Survive.OFF.value,
-    help="Leave a node (would-not-survive) if after its drain the loss of any one pool of spot nodes (zone and "
-    "instance type, see --spot-pool-label), or of all spot nodes of any one zone, would leave pods without a place, "
-    "although it would not now.",
-)
-@Option(
-    "--report-node-conditions",
-    Bool(),
-    default=False,
-    help="Write the condition DrainInProgress to the status of the node that is drained, and remove it when the drain "
-    "ends. Requires permission to patch nodes/status.",
-)
-@Option(
-    "--drain-window",
-    WindowType(),
-    to="drain_windows",
-    multiple=True,
-    metavar="WINDOW",
-    help="When drains may start: [DAYS] HH:MM-HH:MM [ZONE], such as 'Mon-Fri 09:00-17:00 Europe/Stockholm', or "
-    "'22:00-06:00' (every day, UTC). Repeatable; in the environment separated by semicolons. A drain that has started "
-    "is finished. Default: always.",
-)
+@drain_options
 @price_options
 @scheduling_options
 @room_options

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
@@ -258,12 +258,12 @@ class Threads:
 
 
 @contextlib.contextmanager
-def running() -> Iterator[Threads]:
+def running(clock: Clock) -> Iterator[Threads]:
     """Run the threads within the block. At its end, queued requests are dropped.
 
     Requests in progress are completed: the Lease must not be released while a write may still be in flight.
     """
-    evictions, others = ThreadPoolExecutor(EVICTIONS, "evict"), ThreadPoolExecutor(1, "write")
+    evictions, others = clock.executor("evict", EVICTIONS), clock.executor("write", 1)
     try:
         yield Threads(evictions, others)
     finally:
@@ -273,9 +273,9 @@ def running() -> Iterator[Threads]:
 
 
 @contextlib.contextmanager
-def querying() -> Iterator[Executor]:
+def querying(clock: Clock) -> Iterator[Executor]:
     """Run a thread for queries whose results are not awaited, not even at the end of the block."""
-    pool = ThreadPoolExecutor(1, "query")
+    pool = clock.executor("query", 1)
     try:
         yield pool
     finally:
@@ -286,9 +286,11 @@ def querying() -> Iterator[Executor]:
 
 
 @contextlib.contextmanager
-def recording(client: Client, clock: Clock, component: str = COMPONENT) -> Iterator[RecordEvent]:
+def recording(
+    client: Client, clock: Clock, component: str = COMPONENT, new_recorder: Callable[..., Recorder] = Recorder
+) -> Iterator[RecordEvent]:
     """Start a thread that writes Events as *component*. Queued Events are written when the block ends."""
-    recorder = Recorder(client, clock, component)
+    recorder = new_recorder(client, clock, component)
     recorder.start()
 
     def record(

@@ -53,9 +53,10 @@ from rescheduler.kube.client import Client, connect
 from rescheduler.kube.cluster import KubeCluster, NodeConditions, PlaceholderPods
 from rescheduler.kube.controllers import ControllerReader
 from rescheduler.kube.deployments import Deployments, SurgeableDeployments
-from rescheduler.kube.elector import Elector, PoolLease, Seat, identity
+from rescheduler.kube.elector import Elector, PoolLease, Seat
 from rescheduler.kube.eviction_requests import EvictionRequests
 from rescheduler.kube.lease import LeaseReader
+from rescheduler.kube.recorder import Recorder
 from rescheduler.kube.state import ClusterState
 from rescheduler.kube.unwatched import PodGroups, read_quotas, read_templates
 from rescheduler.net.server import on_signals, serving
@@ -63,14 +64,32 @@ from rescheduler.observe.events import Report, Started, tee
 from rescheduler.observe.kube_events import KubeEvents
 from rescheduler.observe.logs import Logs, configure
 from rescheduler.observe.metrics import Metrics
-from rescheduler.observe.pages import Health, application
+from rescheduler.observe.pages import Health, ServedPages, application
 from rescheduler.observe.prepared_pages import PreparedPages
 from rescheduler.observe.status import Status
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.rules.interruptions import SpotWatch
 from rescheduler.providers.base import CloudProvider
-from rescheduler.settings import ApiServerConnection, Logging, PoolLeaseName, Running, Timing
+from rescheduler.settings import ApiServerConnection, ListenAddress, Logging, PoolLeaseName, Running, Timing
+
+
+class Host:
+    """What a process gets from its machine: the clock, places in the election, and ports. A simulation has its own."""
+
+    def __init__(self) -> None:
+        self.clock: Clock = SystemClock()
+
+    def seat(self, lease: str) -> Seat:
+        return Seat(lease)
+
+    def recorder(self, client: Client, clock: Clock, component: str) -> Recorder:
+        return Recorder(client, clock, component)
+
+    def serve(self, pages: ServedPages, address: ListenAddress) -> contextlib.AbstractContextManager[object]:
+        """Serve *pages* during the block. The block gets the address, with the actual port."""
+        return serving(pages, address)
+
 
 #: How long ``--once`` waits for the caches to sync and for the Lease.
 ONCE_PATIENCE: Final = timedelta(minutes=2)
@@ -79,7 +98,8 @@ ONCE_PATIENCE: Final = timedelta(minutes=2)
 def run(connection: ApiServerConnection, policy: Policy, running: Running, logs: Logging, prices: PriceList) -> int:
     """Run the daemon and return its exit code. Raises UsageError or ReschedulerError if it cannot start."""
     configure(logs)
-    clock = SystemClock()
+    host = Host()
+    clock = host.clock
     run_state = DaemonState(clock, running)
     with contextlib.ExitStack() as parts:
         parts.enter_context(on_signals(run_state.on_stop_signal))
@@ -87,7 +107,7 @@ def run(connection: ApiServerConnection, policy: Policy, running: Running, logs:
         parts.callback(provider.close)
         policy = daemon_policy(policy, running.timing)
         client = connect(connection, clock)
-        loop = _assemble(parts, client, provider, run_state, policy, prices, running, clock)
+        loop = assemble(parts, client, provider, run_state, policy, prices, running, host)
         if not running.once:
             loop.run(after_first=exclude_from_collection)
             return 0
@@ -108,7 +128,7 @@ def _why_gave_up(run_state: DaemonState, running: Running) -> str:
     return f"gave up: lease {running.identity} was not acquired within {ONCE_PATIENCE}{why}"
 
 
-def _assemble(
+def assemble(
     parts: contextlib.ExitStack,
     client: Client,
     provider: CloudProvider,
@@ -116,23 +136,24 @@ def _assemble(
     policy: Policy,
     prices: PriceList,
     running: Running,
-    clock: Clock,
+    host: Host,
 ) -> Loop:
     """Create and start all parts. *parts* stops them in reverse order.
 
     The Lease is released after the last write, including the drain's requests and its Events.
     """
-    holder = _candidacy(parts, client, run_state, running, clock)
+    clock = host.clock
+    holder = _candidacy(parts, client, run_state, running, host)
     elector = run_state.elector
     state = ClusterState(client, clock, scheduler=SchedulerWatch(client, clock, running.scheduling).current)
     rights = RightsReview(client, clock, needed_rights(running), lambda: is_refused(state, elector))
     run_state.health = new_health(state, rights, elector, running, clock)
-    metrics, status, pages, address = _serve(parts, provider, prices, run_state.health, running, clock)
+    metrics, status, pages, address = _serve(parts, provider, prices, run_state.health, running, host)
     _start(parts, state, elector or new_lease_reader(client, run_state, running, clock))
     writer = new_writer(client, elector, running)
     pricing = new_pricing(prices, provider, running, clock)
     node_prices = new_node_prices(parts, state, pricing, status, run_state, running, clock)
-    written = _events(parts, writer, run_state, running, clock)
+    written = _events(parts, writer, run_state, running, host)
     report = tee(run_state.observe, Logs(), metrics, status, *node_prices, *written, pages)
     report(Started(VERSION, holder, address, running.dry_run))
     history = new_history(writer, report, run_state, policy, running, clock)
@@ -142,7 +163,7 @@ def _assemble(
     _watch_growth(view, access, policy, running)
     records = DrainRecords(history, view, clock, report, returns_pause=not policy.allow_returning_plans)
     drainer = _drainer(parts, access, view, run_state, drain_limits(running, policy), report, records)
-    _share_pool(parts, provider, client, running, clock)
+    _share_pool(parts, provider, client, running, host)
     candidates = _candidates(view, access, history, drainer, client, policy, running)
     known = KnownPrices(pricing, clock)
     room = new_room(access, RoomView(state, policy, view), history, candidates, running, known, report)
@@ -162,12 +183,12 @@ def _assemble(
 
 
 def _candidacy(
-    parts: contextlib.ExitStack, client: Client, run_state: DaemonState, running: Running, clock: Clock
+    parts: contextlib.ExitStack, client: Client, run_state: DaemonState, running: Running, host: Host
 ) -> str:
     """Let this replica take part in the leader election. Return the name by which others know it."""
-    seat = parts.enter_context(contextlib.closing(Seat(f"{client.host}/{running.identity}")))
-    holder = identity(running.pod_name, seat.tag)
-    run_state.elector = new_elector(client, holder, seat, running, clock)
+    seat = parts.enter_context(contextlib.closing(host.seat(f"{client.host}/{running.identity}")))
+    holder = seat.identity(running.pod_name)
+    run_state.elector = new_elector(client, holder, seat, running, host.clock)
     return holder
 
 
@@ -219,23 +240,24 @@ def _serve(
     prices: PriceList,
     health: Health,
     running: Running,
-    clock: Clock,
+    host: Host,
 ) -> tuple[Metrics, Status, PreparedPages, str]:
     """Serve metrics, status page and health checks. Return the listeners that feed the pages, and the address."""
     registry, status = CollectorRegistry(), Status(prices)
     metrics = Metrics(registry, provider.name, prices.currency)  # before the first scrape
-    pages = PreparedPages(registry, status, clock)
-    address = parts.enter_context(serving(application(registry, health, status, pages), running.listen))
+    pages = PreparedPages(registry, status, host.clock)
+    address = parts.enter_context(host.serve(application(registry, health, status, pages), running.listen))
     return metrics, status, pages, str(address)
 
 
 def _share_pool(
-    parts: contextlib.ExitStack, provider: CloudProvider, client: Client, running: Running, clock: Clock
+    parts: contextlib.ExitStack, provider: CloudProvider, client: Client, running: Running, host: Host
 ) -> None:
     """Let the provider order machines only while it holds the Lease of their pool."""
     if running.dry_run or running.provider.name == "none":
         return
-    lease = PoolLease(client, clock, PoolLeaseName(running.namespace, running.pool_lease), running.pod_name)
+    name = PoolLeaseName(running.namespace, running.pool_lease)
+    lease = PoolLease(client, host.clock, name, running.pod_name, host.seat)
     provider.take_turns(parts.enter_context(contextlib.closing(lease)))
 
 
@@ -273,7 +295,7 @@ def _drainer(
     report: Report,
     records: DrainRecords,
 ) -> Drainer:
-    threads = parts.enter_context(running_threads())
+    threads = parts.enter_context(running_threads(access.clock))
     return Drainer(access, view, run_state, threads, limits, report, records)
 
 
@@ -294,11 +316,12 @@ def _start(parts: contextlib.ExitStack, state: ClusterState, lease: Elector | Le
 
 
 def _events(
-    parts: contextlib.ExitStack, writer: Client, run_state: DaemonState, running: Running, clock: Clock
+    parts: contextlib.ExitStack, writer: Client, run_state: DaemonState, running: Running, host: Host
 ) -> list[Report]:
     if running.dry_run:
         return []
-    return [KubeEvents(parts.enter_context(recording(writer, clock)), lease=lambda: run_state.lease)]
+    record = parts.enter_context(recording(writer, host.clock, new_recorder=host.recorder))
+    return [KubeEvents(record, lease=lambda: run_state.lease)]
 
 
 def daemon_policy(policy: Policy, timing: Timing) -> Policy:

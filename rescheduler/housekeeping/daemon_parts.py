@@ -60,13 +60,15 @@ log = logging.getLogger(__name__)
 class DaemonState:
     """Whether the daemon may act: it is the leader (if leader election is on) and was not told to stop."""
 
-    def __init__(self, clock: Clock, running: Running) -> None:
+    def __init__(self, clock: Clock, running: Running, observer: Report = lambda _: None) -> None:
+        """Create the state. *observer* receives all events, too."""
         self.elector: Elector | None = None
         self.lease_reader: LeaseReader | None = None  #: used if there is no elector
         self._clock = clock
         self._running = running
         self._stop = threading.Event()
         self._draining = ""  # the node whose drain runs
+        self._observer = observer
         self.health: Health | None = None
 
     @property
@@ -113,6 +115,7 @@ class DaemonState:
 
     def observe(self, event: Event) -> None:
         """Record which node is being drained (a listener)."""
+        self._observer(event)
         if isinstance(event, DrainStarted):
             self._draining = event.node.name
         elif isinstance(event, DrainEnded | RoundEnded):
@@ -225,7 +228,7 @@ def new_node_prices(
         table = state.snapshot().nodes
         return table.nodes[table.row[name]] if name in table.row else None
 
-    queries = parts.enter_context(querying())
+    queries = parts.enter_context(querying(clock))
     return [NodePrices(pricing, node, queries, clock, lambda: run_state.stopping, status.show_prices)]
 
 

@@ -219,6 +219,7 @@ class SchedulerWatch:
         self._clock = clock
         self._scheduling = scheduling
         self._server = ""
+        self._rules = scheduling.scheduler("")
         self._next = 0.0
         self._noted: set[str] = set()
         for note in scheduling.notes:
@@ -235,10 +236,10 @@ class SchedulerWatch:
             except ReschedulerError as error:
                 self._note(f"the version of the API server cannot be read: {error}")
             self._next = self._clock.monotonic() + (_REREAD_SECONDS if self._server else _RETRY_SECONDS)
-            self._next = self._clock.monotonic() + (_REREAD_SECONDS if self._server else _RETRY_SECONDS)
+            self._rules = self._scheduling.scheduler(self._server)
             if (assumption := self._scheduling.assumption(self._server)) is not None:
                 self._note(assumption)
-        return self._scheduling.scheduler(self._server)
+        return self._rules
 
     def _note(self, text: str) -> None:
         """Log *text* unless it was logged before."""

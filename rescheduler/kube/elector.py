@@ -9,12 +9,13 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from rescheduler.clock import Clock
+from rescheduler.clock import Clock, Thread
 from rescheduler.errors import Conflict, Forbidden, NotFound, NotLeading, NoTurn, ReschedulerError
 from rescheduler.kube.client import JSON, MERGE_PATCH, Client
 from rescheduler.kube.lease import (
@@ -83,6 +84,10 @@ class Seat:
         """Return whether *holder* had this seat before. Then its process has ended."""
         return bool(self.tag) and holder.rpartition("_")[2].startswith(f"{self.tag}.")
 
+    def identity(self, pod_name: str = "") -> str:
+        """Return a new holder identity with this seat; see :func:`identity`."""
+        return identity(pod_name, self.tag)
+
     def close(self) -> None:
         self._socket.close()
 
@@ -136,7 +141,8 @@ class Elector:
         self._complained: float | None = None
         self.trouble = ""  #: the error of the last step, or ""
         self._stepped = threading.Event()  #: set after each step
-        self._thread = self._new_thread()
+        self._stopping = threading.Event()
+        self._thread: Thread | None = None
 
     @property
     def leading(self) -> bool:
@@ -171,23 +177,20 @@ class Elector:
     def fence_may_lag(self) -> bool:
         return self.leading and self._clock.monotonic() < self._acquired_at + FENCE_SECONDS
 
-    def _new_thread(self) -> threading.Thread:
-        self._stopping = threading.Event()
-        return threading.Thread(target=self._run, args=[self._stopping], name="elector", daemon=True)
-
     def start(self) -> None:
         """Acquire the Lease, and renew it until :meth:`stop`. May be called again after that."""
-        if self._thread.ident is not None:
-            self._thread = self._new_thread()
+        self._stopping = threading.Event()
+        self._thread = self._clock.thread("elector", partial(self._run, self._stopping))
         self._thread.start()
 
     def stop(self, seconds: float = _REQUEST_SECONDS, *, release: bool = True) -> None:
         """Stop leading. With *release*, release the Lease, so that another replica can lead at once."""
         self._stopping.set()
-        if self._thread.ident is not None:
+        if self._thread is not None:
             self._thread.join(seconds)
         # The thread may have acquired or renewed the Lease while it stopped.
-        if self._clock.monotonic() < self._renewed_at + RENEW_SECONDS and not self._thread.is_alive():
+        ended = self._thread is None or not self._thread.is_alive()
+        if ended and self._clock.monotonic() < self._renewed_at + RENEW_SECONDS:
             self._renewed_at = _NEVER
             if release:
                 self._release()
@@ -347,10 +350,17 @@ class PoolLease:
     on Nodes, or repeats none; the others wait until the end.
     """
 
-    def __init__(self, client: Client, clock: Clock, lease: PoolLeaseName, pod_name: str = "") -> None:
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        lease: PoolLeaseName,
+        pod_name: str = "",
+        new_seat: Callable[[str], Seat] = Seat,
+    ) -> None:
         self._client, self._clock, self._lease = client, clock, lease
-        self._seat = Seat(f"{client.host}/{lease.namespace}/{lease.name}")
-        self._identity = identity(pod_name, self._seat.tag)
+        self._seat = new_seat(f"{client.host}/{lease.namespace}/{lease.name}")
+        self._identity = self._seat.identity(pod_name)
         self._elector: Elector | None = None
         self._lock = threading.Lock()
         self._exists = False

@@ -168,7 +168,7 @@ class LeaseReader:
         self._path = lease_path(namespace, name)
         self._warned = False
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="lease-reader", daemon=True)
+        self._thread = clock.thread("lease-reader", self._run)
 
     def start(self) -> None:
         """Read the Lease once, then start the thread."""

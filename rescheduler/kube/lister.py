@@ -210,17 +210,17 @@ class Lister:
         """Start the request for the page with the continue token *following*; "" is the first page."""
         act, path = f"list {self._resource.plural}", self._resource.path
         query = {"limit": str(self._page_size)} | ({"continue": following} if following else {}) | self._resource.query
-        return _PageRequest(lambda: self._client.request(act, "GET", path, query=query))
+        return _PageRequest(self._clock, lambda: self._client.request(act, "GET", path, query=query))
 
 
 class _PageRequest:
     """A request that runs in a separate thread."""
 
-    def __init__(self, send: Callable[[], ApiResponse]) -> None:
+    def __init__(self, clock: Clock, send: Callable[[], ApiResponse]) -> None:
         self._send = send
         self._answer: ApiResponse | None = None
         self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="list-page", daemon=True)
+        self._thread = clock.thread("list-page", self._run)
         self._thread.start()
 
     def result(self) -> ApiResponse:

@@ -2,12 +2,14 @@
 Separate from its user, because it is a client of the API server.
 """
 
+import contextlib
 import datetime as dt
 import logging
 import queue
 import socket
 import threading
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import quote
@@ -161,6 +163,9 @@ COMPONENT: Final = "rescheduler"
 #: Maximum length of the queue; further Events are dropped and a warning is logged.
 QUEUE_LENGTH: Final = 1000
 
+#: How often the thread looks for occurrences without having been told of any.
+IDLE_SECONDS: Final = 3600.0
+
 _ATTEMPTS: Final = 3
 _LONGEST_MESSAGE: Final = 1024  #: characters; the API server's limit
 _LONGEST_NAME: Final = 253
@@ -171,18 +176,28 @@ log = logging.getLogger(__name__)
 class Recorder:
     """Records Events. :meth:`record` may be called by any thread; it returns at once and raises nothing."""
 
-    def __init__(self, client: Client, clock: Clock, component: str = COMPONENT) -> None:
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        component: str = COMPONENT,
+        unique: Callable[[], str] = lambda: uuid.uuid4().hex[:16],
+        host: str = "",
+    ) -> None:
+        """Create the recorder. *unique* returns the end of the name of a new Event; *host* is by default this one."""
         self._component = component
+        self._unique = unique
         self._client = client
         self._clock = clock
-        self._queue: queue.Queue[Occurrence | None] = queue.Queue(QUEUE_LENGTH)
+        self._queue: queue.Queue[Occurrence] = queue.Queue(QUEUE_LENGTH)
+        self._queued = threading.Event()
         self._correlator = Correlator()
         self._bucket = Bucket()
-        self._host = socket.gethostname()
+        self._host = host or socket.gethostname()
         self._closing = threading.Event()
         self._failing = False
         self._dropping = False
-        self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
+        self._thread = clock.thread("recorder", self._run)
 
     def start(self) -> None:
         self._thread.start()
@@ -197,19 +212,17 @@ class Recorder:
             if not self._dropping:
                 log.warning("events: more than %d are queued, some are dropped", QUEUE_LENGTH)
             self._dropping = True
+        self._queued.set()
 
     def close(self, seconds: float = 5.0) -> None:
         """Write the queued Events for at most *seconds*, then drop the rest."""
         self._closing.set()
-        try:
-            self._queue.put(None, timeout=seconds)
-        except queue.Full:
-            return
-        if self._thread.ident is not None:
+        self._queued.set()
+        if self._thread.is_alive():
             self._thread.join(seconds)
 
     def _run(self) -> None:
-        while (occurrence := self._queue.get()) is not None:
+        while (occurrence := self._next()) is not None:
             self._dropping = self._dropping and not self._queue.empty()
             match self._correlator.judge(occurrence, self._clock.monotonic()):
                 case CreateEvent():
@@ -218,6 +231,17 @@ class Recorder:
                     self._write(occurrence, update)
                 case None:
                     pass
+
+    def _next(self) -> Occurrence | None:
+        """Wait for the next occurrence. Return None once the recorder is closing and all are written."""
+        while True:
+            self._queued.clear()
+            closing = self._closing.is_set()
+            with contextlib.suppress(queue.Empty):
+                return self._queue.get_nowait()
+            if closing:
+                return None
+            self._clock.wait(IDLE_SECONDS, self._queued)
 
     def _write(self, occurrence: Occurrence, update: UpdateEvent | None) -> None:
         """Write one Event, with a few retries."""
@@ -251,7 +275,7 @@ class Recorder:
                 "patch event", "PATCH", path, body=_repetition_patch(occurrence, update), content_type=MERGE_PATCH
             )
             return
-        event = _event(occurrence, namespace, self._component, self._host)
+        event = _event(occurrence, namespace, self._component, self._host, self._unique())
         self._client.request("create event", "POST", collection, body=event)
         self._correlator.created(occurrence, event["metadata"]["name"])
 
@@ -262,10 +286,9 @@ class Recorder:
         self._failing = True
 
 
-def _event(occurrence: Occurrence, namespace: str, component: str, host: str) -> dict[str, Any]:
+def _event(occurrence: Occurrence, namespace: str, component: str, host: str, suffix: str) -> dict[str, Any]:
     subject = occurrence.subject
     time = occurrence.at.strftime("%Y-%m-%dT%H:%M:%SZ")
-    suffix = uuid.uuid4().hex[:16]
     about = {
         "apiVersion": subject.api_version,
         "kind": subject.kind,

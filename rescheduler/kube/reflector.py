@@ -85,7 +85,7 @@ class Reflector:
         self._cut = False  #: the last watch that opened broke before the first event
         self._heard: float | None = None  #: time of the last event, bookmark or list; None: never listed
         self._stream: ResponseStream | None = None
-        self._thread = threading.Thread(target=self._run, name=f"reflect-{resource.plural}", daemon=True)
+        self._thread = clock.thread(f"reflect-{resource.plural}", self._run)
 
     @property
     def age(self) -> float | None:
@@ -111,7 +111,7 @@ class Reflector:
 
     def join(self, seconds: float) -> None:
         """Wait for the thread to end after :meth:`stop`."""
-        if self._thread.ident is not None:
+        if self._thread.is_alive():
             self._thread.join(seconds)
 
     def _run(self) -> None:

@@ -249,12 +249,15 @@ class _HTTPS(HTTPSConnection):
 
 
 def _check_before_send(connection: HTTPConnection) -> None:
-    check = _CHECK.get()
-    if check is None:
-        return
-    if connection.is_closed:
+    if _CHECK.get() is not None and connection.is_closed:
         connection.connect()
-    check()
+    check_before_send()
+
+
+def check_before_send() -> None:
+    """Run the check of the request that is about to be sent by this thread, if there is one."""
+    if (check := _CHECK.get()) is not None:
+        check()
 
 
 class _HTTPPool(urllib3.HTTPConnectionPool):

@@ -140,6 +140,11 @@ class Inbox:
             self._departed.clear()
             return departed
 
+    @property
+    def idle(self) -> bool:
+        """Whether there are no changes to take. An update that arrives meanwhile is taken by the next call."""
+        return not self._pending and not self._preempted
+
     def take(self) -> Taken:
         """Return the changes since the last call by kind, and the objects that cannot be decoded at that moment."""
         with self._lock:
@@ -173,6 +178,7 @@ class ClusterState:
         self._resources = resources
         self._scheduler = scheduler
         self._snapshot = Snapshot()
+        self._rules = self._snapshot.scheduler
         self._inbox = Inbox(frozenset(resource.kind for resource in resources), clock)
         self._classes = _Classes()
         self._reflectors = [
@@ -236,8 +242,13 @@ class ClusterState:
 
         The cost depends on the number of changes since the last call.
         """
-        if (scheduler := self._scheduler()) != self._snapshot.scheduler:
-            self._snapshot.use(scheduler)
+        scheduler = self._scheduler()
+        if scheduler is not self._rules:
+            self._rules = scheduler
+            if scheduler != self._snapshot.scheduler:
+                self._snapshot.use(scheduler)
+        if self._inbox.idle:
+            return self._snapshot
         taken = self._inbox.take()
         for kind in (resource.kind for resource in self._resources):
             if (pending := taken.pending.get(kind)) is None:

@@ -65,6 +65,10 @@ _METRICS_THREADS: Final = 2
 Page: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
+#: Pages that a server can serve.
+ServedPages: TypeAlias = Starlette
+
+
 def application(
     registry: CollectorRegistry,
     health: Health,

@@ -4,8 +4,11 @@ the command: it has no options and prints nothing.
 
 import contextlib
 import sys
+from collections.abc import Container
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from predicates.objects import Object, Pod, PodClass, PodDisruptionBudget, ServerVersion, Unreadable
 from predicates.snapshot import Snapshot, key_of
@@ -34,6 +37,24 @@ def read(path: str, scheduling: Scheduling = _UNKNOWN) -> Snapshot:
     objects = _Objects(path)
     objects.read(items.Part())
     return objects.snapshot(scheduling)
+
+
+def raw_items(path: str, kinds: Container[str]) -> list[bytes]:
+    """Return the objects of *kinds* in the file *path* as JSON. Raises the errors of :func:`read`."""
+    found: list[bytes] = []
+
+    def add(kind: str, item: bytes) -> None:
+        value = msgspec.json.decode(item)
+        found.append(item if value.get("kind") else msgspec.json.encode({**value, "kind": kind}))
+
+    def add_error(error: ValueError) -> None:
+        raise error
+
+    try:
+        items.each(text.chunks(path), kinds, add, add_error)
+    except ValueError as error:
+        raise InputError(f"{text.name_of(path)}: {error}; {_ADVICE}") from error
+    return found
 
 
 def version_in(snapshot: Snapshot) -> str:

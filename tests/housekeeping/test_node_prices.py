@@ -158,7 +158,7 @@ def test_a_plan_of_some_nodes_changes_nothing() -> None:
 
 def test_prices_of_a_cloud_are_shown() -> None:
     clock = StepClock()
-    with cherry.serving(clock) as server, cherry.providing(server, clock) as provider, querying() as queries:
+    with cherry.serving(clock) as server, cherry.providing(server, clock) as provider, querying(clock) as queries:
         machine, status = cherry.add(server), Status(PriceList(currency="EUR"))
         rented = Node(
             metadata=ObjectMeta(name=machine.hostname), spec=NodeSpec(provider_id=f"cherryservers://{machine.id}")

@@ -3,10 +3,12 @@
 import datetime as dt
 import threading
 
+from rescheduler.clock import SystemClock
+
 START = dt.datetime(2024, 5, 1, 12, 0, tzinfo=dt.UTC)
 
 
-class StepClock:
+class StepClock(SystemClock):
     """Waiting returns immediately and advances both clocks. Thread-safe."""
 
     def __init__(self, start: dt.datetime = START) -> None:

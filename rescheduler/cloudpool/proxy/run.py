@@ -245,7 +245,7 @@ def run(
         report = tee(Logs(), Metrics(registry), metrics, status, kube_events)
         content = application(registry, standing.health, status)
         address = parts.enter_context(_pages(content, pages, other_port=other_port))
-        threads = parts.enter_context(running_threads())
+        threads = parts.enter_context(running_threads(clock))
         with keys_as(lambda key: _BACKEND_KEYS[key]):
             service = ProxyService(file, state, client, standing, threads, report, own_node)
         parts.callback(service.pool.close)

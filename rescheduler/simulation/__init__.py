@@ -1,0 +1,1 @@
+"""A cluster in memory, in which the daemon runs in virtual time: one event queue, one seed, no sleeping."""

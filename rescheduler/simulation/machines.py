@@ -1,0 +1,254 @@
+"""The machines of the cluster's nodes, and the cloud that has them: orders to end and start machines, spot losses."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from rescheduler.clock import Clock
+from rescheduler.errors import BackendUnavailable, ReschedulerError, Withheld
+from rescheduler.providers.base import (
+    Accepted,
+    AlreadyGone,
+    Deleted,
+    DeleteOutcome,
+    Failed,
+    MayEnd,
+    NodeGroup,
+    NodeRef,
+    Refusal,
+    Refused,
+    any_may_end,
+    below_minimum,
+)
+from rescheduler.providers.none import NoProvider
+from rescheduler.simulation.kubelet import Kubelets
+from rescheduler.simulation.store import Json, Store, merged
+
+_INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
+_ZONE: Final = "topology.kubernetes.io/zone"
+
+#: Seconds from an order until a machine is gone, and until a new one has joined the cluster.
+_END_SECONDS, _JOIN_SECONDS = 20.0, 90.0
+
+
+@dataclass(frozen=True, slots=True)
+class Termination:
+    """A machine that was ended: when, and on whose order."""
+
+    at: float
+    node: str
+    machine: str
+    by: str  #: ``daemon``, ``autoscaler`` or ``cloud``
+
+
+@dataclass(slots=True)
+class Machines:
+    """All machines. One that ends takes its kubelet along, and later its Node."""
+
+    store: Store
+    kubelets: Kubelets
+    ended: dict[str, float] = field(default_factory=dict)  #: by provider ID: when its end was ordered
+    terminations: list[Termination] = field(default_factory=list)
+    on_end: list[Callable[[Termination], object]] = field(default_factory=list)
+    _number: int = 0
+
+    def end(self, node: Json, by: str) -> None:
+        """End the machine of *node*."""
+        name, machine = node["metadata"]["name"], node["spec"].get("providerID", "")
+        if machine in self.ended:
+            return
+        now = self.ended[machine] = self.store.engine.now
+        termination = Termination(now, name, machine, by)
+        self.terminations.append(termination)
+        for listener in self.on_end:
+            listener(termination)
+        self.store.engine.after(_END_SECONDS if by != "cloud" else 0.0, lambda: self.kubelets.stop(name))
+
+    def join(self, like: Json, seconds: float = _JOIN_SECONDS) -> str:
+        """Start a machine with a Node like *like*, which joins after *seconds*. Return its name."""
+        self._number += 1
+        meta = like["metadata"]
+        name = f"{meta['name'].partition('.')[0].partition('-new-')[0]}-new-{self._number}"
+        labels = {**(meta.get("labels") or {}), "kubernetes.io/hostname": name}
+        zone = labels.get(_ZONE, "zone")
+        spec = {"providerID": f"simulated:///{zone}/i-{self._number:08x}"}
+        ready = [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]
+        status = {
+            "allocatable": like["status"]["allocatable"],
+            "capacity": like["status"].get("capacity", {}),
+            "conditions": ready,
+        }
+        item = {"metadata": {"name": name, "labels": labels, "annotations": {}}, "spec": spec, "status": status}
+        driver = self.store.get("csinodes", meta["name"])
+
+        def joined() -> None:
+            self.store.create("nodes", item)
+            if driver is not None:
+                self.store.create("csinodes", {"metadata": {"name": name}, "spec": driver["spec"]})
+
+        self.store.engine.after(seconds, joined)
+        return name
+
+
+@dataclass(frozen=True, slots=True)
+class PoolFaults:
+    """What the cloud's API does wrong: shares of calls."""
+
+    unavailable: float = 0.0
+    slow: float = 0.0  #: an order is accepted, and carried out minutes later
+    failed: float = 0.0
+
+
+class SimulatedPool(NoProvider):
+    """The provider of a pool of on-demand machines: one group with all of them."""
+
+    name = "simulated"
+
+    def __init__(
+        self, machines: Machines, clock: Clock, is_on_demand: Callable[[Json], bool], faults: PoolFaults, least: int = 0
+    ) -> None:
+        self._machines = machines
+        self._clock = clock
+        self._is_on_demand = is_on_demand
+        self._faults = faults
+        self._least = least
+        self._random = machines.store.engine.random("pool")
+
+    def refresh(self, *, deadline: float) -> None:  # noqa: ARG002 - the protocol's
+        if self._random.random() < self._faults.unavailable:
+            raise BackendUnavailable("the pool does not respond")
+
+    def group_for(self, node: NodeRef, *, deadline: float) -> NodeGroup | None:  # noqa: ARG002 - the protocol's
+        if node.on_control_plane or not node.provider_id:
+            return None
+        return NodeGroup("on-demand", self._least, 1000)
+
+    def refusals(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, Refused]:  # noqa: ARG002
+        found = {}
+        for place, node in enumerate(nodes, 1):
+            if (refused := below_minimum(group, self._least, self._size() - place)) is not None:
+                found[node.name] = refused
+        return found
+
+    def _size(self) -> int:
+        alive = (node for node in self._machines.store.all("nodes") if self._is_on_demand(node))
+        return sum(node["spec"].get("providerID", "") not in self._machines.ended for node in alive)
+
+    def delete_nodes(
+        self,
+        group: str,
+        nodes: Sequence[NodeRef],
+        *,
+        deadline: float,  # noqa: ARG002
+        may_end: MayEnd = any_may_end,
+    ) -> Mapping[str, DeleteOutcome]:
+        return {node.name: self._delete(group, node, may_end) for node in nodes}
+
+    def _delete(self, group: str, node: NodeRef, may_end: MayEnd) -> DeleteOutcome:
+        engine = self._machines.store.engine
+        since = self._machines.ended.get(node.provider_id)
+        if since is not None:
+            return Deleted() if engine.now - since >= _END_SECONDS else Accepted("the machine is being terminated")
+        item = self._machines.store.get("nodes", node.name)
+        if item is None or item["spec"].get("providerID") != node.provider_id:
+            return AlreadyGone()
+        if (refused := below_minimum(group, self._least, self._size() - 1)) is not None:
+            return refused
+        if self._random.random() < self._faults.failed:
+            return Failed("the pool failed", retryable=True)
+        try:
+            may_end(node)
+        except Withheld as error:
+            return Refused(Refusal.WITHHELD, str(error))
+        except ReschedulerError as error:
+            return Failed(str(error), retryable=True)
+        slow = self._random.random() < self._faults.slow
+        if slow:
+            engine.after(self._random.uniform(60, 300), lambda: self._machines.end(item, "daemon"))
+            return Accepted("the order is in progress")
+        self._machines.end(item, "daemon")
+        return Accepted("the machine is being terminated")
+
+
+@dataclass(slots=True)
+class SpotMarket:
+    """Interruptions of spot machines, and capacity that comes back.
+
+    *losses_per_node_day* is the rate at which a node is lost. A share of *correlated* losses takes the node's pool
+    along: each other node of the same zone and type is lost with a probability of one half, within three minutes.
+    """
+
+    machines: Machines
+    is_spot: Callable[[Json], bool]
+    losses_per_node_day: float = 0.0
+    correlated: float = 0.1
+    notice_seconds: float = 120.0
+    noticed: float = 0.9  #: the share of interruptions with a notice
+    back_after: tuple[float, float] = (300.0, 3600.0)  #: seconds until a lost machine is replaced
+    lost: int = 0
+
+    def start(self) -> None:
+        """Draw the losses of all spot nodes, and of those that join later."""
+        store = self.machines.store
+        store.listen("nodes", lambda change: self._watch(change.after.object) if change.type == "ADDED" else None)
+        for node in store.all("nodes"):
+            self._watch(node)
+
+    def _watch(self, node: Json) -> None:
+        if not self.losses_per_node_day or not self.is_spot(node):
+            return
+        engine, name = self.machines.store.engine, node["metadata"]["name"]
+        # Its own source, so that a node is lost at the same time whatever happens to the others.
+        seconds = engine.random(f"loss of {name}").expovariate(self.losses_per_node_day / 86400.0)
+        uid = node["metadata"]["uid"]
+        engine.after(seconds, lambda: self._due(name, uid))
+
+    def _due(self, name: str, uid: str) -> None:
+        engine = self.machines.store.engine
+        source = engine.random(f"kind of loss of {name}")
+        node = self._node(name, uid)
+        if node is None:
+            return
+        self.interrupt(name, with_notice=source.random() < self.noticed)
+        if source.random() < self.correlated:
+            pool = _pool(node)
+            for other in self.machines.store.all("nodes"):
+                if self.is_spot(other) and _pool(other) == pool and source.random() < 1 / 2:
+                    other_name = other["metadata"]["name"]
+                    engine.after(source.uniform(0, 180), partial(self.interrupt, other_name))
+
+    def interrupt(self, name: str, *, with_notice: bool = True) -> None:
+        """Let the cloud take the machine of spot node *name*, with a notice two minutes before or without."""
+        node = self.machines.store.get("nodes", name)
+        if node is None or node["spec"].get("providerID", "") in self.machines.ended:
+            return
+        uid, engine = node["metadata"]["uid"], self.machines.store.engine
+        if with_notice:
+            taint = {
+                "key": "aws-node-termination-handler/spot-itn",
+                "value": f"simulated-{int(engine.now)}",
+                "effect": "NoSchedule",
+            }
+            taints = [*(node["spec"].get("taints") or ()), taint]
+            self.machines.store.patch("nodes", name, {"spec": {"unschedulable": True, "taints": taints}})
+        engine.after(self.notice_seconds if with_notice else 0.0, lambda: self._take(name, uid))
+
+    def _take(self, name: str, uid: str) -> None:
+        node = self._node(name, uid)
+        if node is None or node["spec"].get("providerID", "") in self.machines.ended:
+            return
+        self.lost += 1
+        self.machines.end(node, "cloud")
+        clean = merged(node, {"spec": {"taints": None, "unschedulable": None}})
+        seconds = self.machines.store.engine.random(f"return of {name}").uniform(*self.back_after)
+        self.machines.join(clean, seconds)
+
+    def _node(self, name: str, uid: str) -> Json | None:
+        node = self.machines.store.get("nodes", name)
+        return node if node is not None and node["metadata"]["uid"] == uid else None
+
+
+def _pool(node: Json) -> tuple[str | None, str | None]:
+    labels = node["metadata"].get("labels") or {}
+    return labels.get(_ZONE), labels.get(_INSTANCE_TYPE)

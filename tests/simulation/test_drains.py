@@ -1,0 +1,103 @@
+"""The daemon in the simulated cluster: drains end to end, and the same course for the same seed."""
+
+import gzip
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rescheduler.draining.state import Why
+from rescheduler.planning.money.prices import PriceList
+from rescheduler.planning.policy import Policy
+from rescheduler.settings import Provider, Running
+from rescheduler.simulation.daemon import DaemonSettings
+from rescheduler.simulation.run import Plan, as_of, simulate
+from rescheduler.simulation.store import Json
+from rescheduler.simulation.world import WorldSettings
+from tests.simulation.worlds import START, Scene, budget, node, workload
+
+_SAMPLE = Path(__file__).parents[2] / "docs" / "sample.json.gz"
+
+
+def _sample() -> list[Json]:
+    items: list[Json] = json.loads(gzip.decompress(_SAMPLE.read_bytes()))["items"]
+    return items
+
+
+def test_a_node_is_drained_and_its_machine_ends() -> None:
+    here = Scene([node("od-1"), node("spot-1", spot=True), node("spot-2", spot=True)])
+    here.world.store.create("deployments", workload("Deployment", "web", 3))
+    here.run(1)  # the pods are spread; some are on the on-demand node
+    here.begin().run(300)
+    assert [(drain.node.name, drain.failure, drain.removed) for drain in here.drains] == [("od-1", None, True)]
+    assert here.nodes == ["spot-1", "spot-2"]
+    assert [pod["status"]["phase"] for pod in here.pods(app="web")] == ["Running"] * 3
+    here.world.close()
+
+
+def test_a_replacement_that_is_never_ready_reopens_the_node() -> None:
+    here = Scene([node("od-1"), node("spot-1", spot=True)])
+    here.world.store.create("deployments", workload("Deployment", "web", 4))
+    here.run(60)
+    here.world.kubelets.start_seconds = lambda _: float("inf")
+    here.begin().run(1200)
+    assert [(drain.failure.why if drain.failure else None, len(drain.evicted)) for drain in here.drains] == [
+        (Why.LANDING_TIMEOUT, 1)
+    ]
+    reopened = here.world.store.get("nodes", "od-1")
+    assert reopened is not None
+    assert not [taint for taint in reopened["spec"].get("taints") or () if taint["effect"] == "NoSchedule"]
+    here.world.close()
+
+
+def test_a_budget_is_kept() -> None:
+    here = Scene([node("od-1"), node("spot-1", spot=True), budget("web", minAvailable=3)])
+    here.world.store.create("deployments", workload("Deployment", "web", 4))
+    seen = []
+    here.world.store.listen(
+        "poddisruptionbudgets", lambda change: seen.append(change.after.object["status"]["currentHealthy"])
+    )
+    here.run(60)
+    settled = len(seen)
+    here.begin().run(600)
+    assert [drain.failure for drain in here.drains] == [None]
+    assert min(seen[settled:]) == 3
+    here.world.close()
+
+
+@pytest.mark.parametrize("losses", [0.0, 2.0])
+def test_the_same_seed_has_the_same_course(losses: float) -> None:
+    items = _sample()
+    running = Running(provider=Provider("simulated"), manage_soft_taint=True)
+    plan = Plan(items, WorldSettings(as_of(items), 7, losses), 2 * 3600)
+    daemon = DaemonSettings(Policy(), running, PriceList())
+    first, second = (json.dumps(simulate(plan, daemon).to_json()) for _ in range(2))
+    assert first == second
+    assert json.loads(first)["drains"]["done"] > 5
+    other = simulate(replace(plan, world=replace(plan.world, seed=8)), daemon)
+    assert json.dumps(other.to_json()) != first
+
+
+def test_a_killed_daemon_goes_on_with_its_drain() -> None:
+    here = Scene([node("od-1"), node("spot-1", spot=True), node("spot-2", spot=True)])
+    here.world.store.create("deployments", workload("Deployment", "web", 6))
+    here.begin().run(12)
+    here.world.daemons[0].kill()
+    here.run(400)
+    assert here.nodes == ["spot-1", "spot-2"]
+    assert here.world.engine.crashes == []
+    here.world.close()
+
+
+def test_one_of_two_replicas_drains() -> None:
+    here = Scene(
+        [node("od-1"), node("od-2"), node("spot-1", spot=True), node("spot-2", spot=True)],
+        WorldSettings(START, replicas=2),
+    )
+    here.world.store.create("deployments", workload("Deployment", "web", 6))
+    here.begin().run(1500)
+    drained = {replica for _, replica, event in here.reported if event in here.drains}
+    assert len(drained) == 1
+    assert here.nodes == ["spot-1", "spot-2"]
+    here.world.close()
