@@ -52,6 +52,7 @@ from rescheduler.planning.verdicts import (
     moved_in_steps,
     new_plan,
     no_room,
+    one_after_the_other,
     rejection,
 )
 
@@ -184,7 +185,13 @@ class Planner:
             incoming = [*(shared.replacements.of(pod) for pod in (*due, *remaining_pods)), *restarted]
             placed = pack(shared.room, trial, incoming, shared.effort())
             if isinstance(placed, Stuck):
-                return Rejected(node, (no_room(placed, shared),))
+                trial.revert(mark)
+                trial.undrain(candidate.row)
+                attempt = Attempt(shared, shared.remaining(), trial, Effort(0))
+                gone_before = [shared.replacements.of(pod) for pod in due]
+                left_behind = [shared.replacements.of(pod) for pod in remaining_pods]
+                moved = one_after_the_other(candidate, left_behind, attempt, gone_before)
+                return moved or Rejected(node, (no_room(placed, shared),))
             if not order_matters(incoming, self._filters):
                 return new_plan(candidate, placed, shared)
             trial.revert(mark)

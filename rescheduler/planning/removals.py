@@ -17,6 +17,7 @@ from rescheduler.planning.verdicts import (
     carry_out,
     empty,
     no_room,
+    one_after_the_other,
     rejection,
     undo,
 )
@@ -73,10 +74,11 @@ def _together(candidates: Sequence[Candidate], before: PlanningRound) -> tuple[P
             empty(trial, candidate.row, candidate.evicted)
         incoming = [pod for candidate in candidates for pod in candidate.incoming]
         placed = pack(shared.room, trial, incoming, attempt.effort)
-        if isinstance(placed, Stuck):
-            return Rejected(last, (no_room(placed, shared),))
         for candidate in candidates:
             undo(trial, candidate.row, mark)
+        if isinstance(placed, Stuck):
+            alone = one_after_the_other(candidates[0], incoming, attempt) if not candidates[1:] else None
+            return Rejected(last, (no_room(placed, shared),)) if alone is None else (alone,)
         plans = []
         for candidate in candidates:
             own = {pod.key for pod in candidate.incoming}

@@ -16,7 +16,7 @@ from rescheduler.planning.examined import Examined
 from rescheduler.planning.forms import count, utc
 from rescheduler.planning.outcome import Blocker, Placement, Plan, PodRef, Reason, Rejected, Verdict
 from rescheduler.planning.placement.forecast import may_return
-from rescheduler.planning.placement.in_steps import StuckInSteps, move_in_steps, order_matters
+from rescheduler.planning.placement.in_steps import StuckInSteps, move_in_steps, must_be_beside, order_matters
 from rescheduler.planning.placement.packing import Effort, Placed, Reasons, Room, Stuck, pack, place_or_explain
 from rescheduler.planning.placement.search import Candidate, as_drained
 from rescheduler.planning.planning_round import PlanningRound
@@ -100,6 +100,8 @@ def first_obstacles(examined: Examined, attempt: Attempt) -> Verdict:
     placed = pack(shared.room, trial, candidate.incoming, attempt.effort)
     if isinstance(placed, Stuck):
         undo(trial, candidate.row, mark)
+        if (moved := one_after_the_other(candidate, candidate.incoming, attempt)) is not None:
+            return moved
         return Rejected(candidate.node, tuple(_without_room(placed, shared)))
     return _carried_out(candidate, placed, attempt, mark)
 
@@ -119,12 +121,20 @@ def all_obstacles(examined: Examined, attempt: Attempt) -> Verdict:
         placed = place_or_explain(shared.room, trial, pods, attempt.never_fitting)
     else:
         placed = pack(shared.room, trial, pods, attempt.effort, reasons=Reasons.ALL)
+    verdict: Verdict | None = None
     if isinstance(placed, Stuck):
-        blockers += [blocker for stuck in (placed, *placed.others) for blocker in _without_room(stuck, shared)]
-    if blockers or isinstance(placed, Stuck):
+        undo(trial, candidate.row, mark)
+        stuck = [placed, *placed.others]
+        alone = {each.pod.key: each for each in stuck if not must_be_beside(each.pod)}
+        verdict = one_after_the_other(candidate, [pod for pod in pods if pod.key not in alone], attempt)
+        stuck = stuck if verdict is None else list(alone.values())
+        blockers += [blocker for each in stuck for blocker in _without_room(each, shared)]
+    if blockers:
         undo(trial, candidate.row, mark)
         return Rejected(candidate.node, tuple(blockers))
-    verdict = _carried_out(candidate, placed, attempt, mark)
+    if not isinstance(placed, Stuck):
+        verdict = _carried_out(candidate, placed, attempt, mark)
+    assert verdict is not None
     if isinstance(verdict, Plan):
         attempt.remaining.spend(examined.evictions)
         attempt.emptied += candidate.counts
@@ -174,6 +184,35 @@ def moved_in_steps(
     if isinstance(moved, StuckInSteps):
         return Rejected(candidate.node, (_cannot_move(moved),))
     return replace(new_plan(candidate, moved.placed, attempt.shared), one_by_one=moved.one_by_one)
+
+
+def one_after_the_other(
+    candidate: Candidate, pods: Sequence[Pod], attempt: Attempt, due: Sequence[Pod] = ()
+) -> Plan | None:
+    """Return the plan that moves *pods* in steps, although they do not fit if all of them leave at once, or None.
+
+    Some must be beside others of them, such as two workloads that must share a zone: what has not moved yet counts
+    where it is. *due* have left the node, and are placed first. The pods must be on their node in the trial, which
+    contains the moves of the plan afterwards, and is unchanged without a plan.
+    """
+    shared, trial = attempt.shared, attempt.trial
+    filters, incoming = shared.room.filters, (*due, *pods)
+    if candidate.surges or not any(map(must_be_beside, incoming)) or may_return(incoming, filters):
+        return None
+    mark = trial.savepoint()
+    arrived = []
+    for pod in due:
+        if (row := filters.first(pod.cls, shared.room.targets)) is None:
+            trial.revert(mark)
+            return None
+        trial.place(pod.cls, row)
+        arrived.append((pod, row))
+    by_size = sorted(pods, key=lambda pod: (-shared.room.sizes.of(pod.cls), pod.key))
+    moved = move_in_steps(shared.room, trial, candidate.row, [(pod, None) for pod in by_size])
+    if isinstance(moved, StuckInSteps):
+        trial.revert(mark)
+        return None
+    return replace(new_plan(candidate, [*arrived, *moved.placed], shared), one_by_one=moved.one_by_one)
 
 
 def _cannot_move(stuck: StuckInSteps) -> Blocker:

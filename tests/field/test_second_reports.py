@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 
+from rescheduler.planning.outcome import Plan
 from rescheduler.planning.planner import Planner
-from tests.field.test_plans import ON_DELETE, PLAN, Case, cluster, db_pod, job_pod, stateful
-from tests.planning.builders import CIRCUMSTANCES, pod, short, snapshot
+from tests.field.test_plans import ON_DELETE, PLAN, Case, cluster, db_pod, disk, job_pod, stateful, uses
+from tests.planning.builders import CIRCUMSTANCES, HOST, ON_DEMAND, ZONE, Manifest, node, pod, seeks, short, snapshot
 
+MUTUAL = "aws/karpenter-provider-aws#8914"
 GRACE = "rabbitmq/cluster-operator#419, kubernetes/autoscaler#147, kubernetes/kubernetes#94435"
 
 
@@ -15,7 +17,70 @@ def grace(seconds: int) -> dict[str, Any]:
     return {"terminationGracePeriodSeconds": seconds}
 
 
+def beside(*apps: str, key: str = ZONE) -> dict[str, Any]:
+    """Return the affinity of a pod that must be in a domain with a pod of each of *apps*."""
+    name = "requiredDuringSchedulingIgnoredDuringExecution"
+    return {"affinity": {"podAffinity": {name: [seeks(app, key)["podAffinity"][name][0] for app in apps]}}}
+
+
+def pair(*, key: str = ZONE, owner: str = "apps/v1/ReplicaSet", number: int = 1) -> list[Manifest]:
+    """Return pods of two workloads of which each must be in a domain with the other."""
+    return [
+        pod(f"{app}-{n}", "od", owner=owner, **beside(other, key=key))
+        for n in range(1, number + 1)
+        for app, other in ("ab", "ba")
+    ]
+
+
+def ring(*, key: str = ZONE) -> list[Manifest]:
+    return [pod(f"{app}-1", "od", **beside(other, key=key)) for app, other in ("ab", "bc", "ca")]
+
+
+def zonal_disk(zone: str) -> list[Manifest]:
+    """Return a pod with a volume of *zone* that must be in a zone with ``b``, and its claim and volume."""
+    nodes = {
+        "required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]}]}
+    }
+    return [
+        pod("a-0", "od", owner="apps/v1/StatefulSet", **beside("b"), **uses("data")),
+        *disk(nodeAffinity=nodes),
+    ]
+
+
 CASES: dict[str, Case] = {
+    "two workloads that must share a zone": Case(cluster(*pair()), {"a-1": "s-1", "b-1": "s-1"}, MUTUAL),
+    "two StatefulSets that must share a zone": Case(
+        cluster(*pair(owner="apps/v1/StatefulSet")), {"a-1": "s-1", "b-1": "s-1"}, MUTUAL
+    ),
+    "two of each": Case(cluster(*pair(number=2)), {"a-1": "s-1", "a-2": "s-1", "b-1": "s-1", "b-2": "s-1"}, MUTUAL),
+    "a ring of three": Case(cluster(*ring()), {"a-1": "s-1", "b-1": "s-1", "c-1": "s-1"}, MUTUAL),
+    "a ring of three by hostname": Case(cluster(*ring(key=HOST)), ["no-room-on-spot"] * 3, MUTUAL),
+    "two workloads that must share a node": Case(cluster(*pair(key=HOST)), ["no-room-on-spot"] * 2, MUTUAL),
+    "two workloads that must share a zone, with spot in another zone": Case(
+        cluster(*pair(), zone="b"), ["no-room-on-spot"] * 2, MUTUAL
+    ),
+    "with spot in two zones": Case(
+        [node("od", ON_DEMAND), node("s-0", zone="b"), node("s-1"), *pair()], {"a-1": "s-1", "b-1": "s-1"}, MUTUAL
+    ),
+    "with a volume of the zone": Case(
+        [node("od", ON_DEMAND), node("s-0", zone="b"), node("s-1"), *zonal_disk("a"), pod("b-1", "od", **beside("a"))],
+        {"a-0": "s-1", "b-1": "s-1"},
+        MUTUAL,
+    ),
+    "with a volume of a zone without spot": Case(
+        [node("od", ON_DEMAND), node("s-0", zone="b"), *zonal_disk("a"), pod("b-1", "od", **beside("a"))],
+        ["no-room-on-spot"] * 2,
+        MUTUAL,
+    ),
+    "with a third pod that does not fit": Case(
+        cluster(*pair(), pod("c-1", "od", cpu="9")), ["no-room-on-spot"], MUTUAL
+    ),
+    "with room for one of them": Case(
+        [node("od", ON_DEMAND), node("s-1", cpu="1"), *pair()], ["no-room-on-spot"] * 2, MUTUAL
+    ),
+    "with another pod that keeps the node": Case(
+        cluster(*pair(), pod("c-1", "od", owner=None)), ["no-controller"], MUTUAL
+    ),
     **{
         f"a grace period of {seconds} s, of a {owner}": Case(
             cluster(pod("a-0", "od", owner=owner, **grace(seconds))), ["grace-period"], GRACE
@@ -54,3 +119,14 @@ def test_the_verdict_is_the_right_one(case: Case) -> None:
     assert short(planner.plan_node("od", CIRCUMSTANCES)) == case.right
     [found] = [each for each in planner.plan_all(CIRCUMSTANCES).verdicts if each.node == "od"]
     assert short(found) == case.right, "all nodes in sequence"
+
+
+def test_a_drain_follows_pods_that_must_share_a_zone() -> None:
+    """One has been evicted, and its replacement is not bound yet: it goes beside the one that has not moved."""
+    planner = Planner(snapshot(cluster(*pair())), PLAN)
+    [verdict] = planner.first_plan(CIRCUMSTANCES).verdicts
+    assert isinstance(verdict, Plan)
+    assert (short(verdict), verdict.robust) == ({"a-1": "s-1", "b-1": "s-1"}, True)
+    first = verdict.placements[0].pod
+    gone = planner.filters.snapshot.pods[str(first)]
+    assert short(planner.follow("od", CIRCUMSTANCES, [gone], [gone.uid])) == {"a-1": "s-1", "b-1": "s-1"}

@@ -9,6 +9,7 @@ does not try again when that is gone (``isSchedulableAfterAssignedPodChange`` of
 still a pod beside which the replacement pod must run, so that it is not the first of its kind.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -59,20 +60,26 @@ def _reaches(filters: Filters, cls: PodClass) -> bool:
     return reaches_other_nodes(cls, filters.snapshot)
 
 
+def must_be_beside(pod: Pod) -> bool:
+    """Return whether *pod* must run beside others, or in a topology domain with others."""
+    affinity = pod.cls.spec.affinity
+    return affinity is not None and affinity.pod_affinity is not None and bool(affinity.pod_affinity.required)
+
+
 def move_in_steps(
     room: Room,
     trial: Trial,
     row: int,
-    placed: Sequence[tuple[Pod, int]],
+    placed: Sequence[tuple[Pod, int | None]],
     surges: Sequence[Sequence[str]] = (),
     first: Collection[str] = (),
 ) -> Moved | StuckInSteps:
     """Move the pods of the node in *row* to the rows of *placed*, or to other targets, as the drain would.
 
-    *surges* are the keys of pods that are moved together before the others, and stay until all of them have a place.
-    *first* are the keys of the pods of the next step, if that is known.
-    All pods must still be on the node in *trial*. Afterwards the node is drained in *trial*, or, if a pod is stuck,
-    *trial* is unchanged.
+    Without a row, a pod goes to the first target that accepts it when its turn comes. *surges* are the keys of pods
+    that are moved together before the others, and stay until all of them have a place. *first* are the keys of the pods
+    of the next step, if that is known. All pods must still be on the node in *trial*. Afterwards the node is drained in
+    *trial*, or, if a pod is stuck, *trial* is unchanged.
     """
     mark = trial.savepoint()
     trial.drain(row)
@@ -220,7 +227,7 @@ def eviction_steps(pods: Sequence[Pod]) -> list[Step]:
 class _Moves:
     """The moves of one drain in *trial*. *planned* are the placements that are tried first."""
 
-    def __init__(self, room: Room, trial: Trial, planned: Sequence[tuple[Pod, int]]) -> None:
+    def __init__(self, room: Room, trial: Trial, planned: Sequence[tuple[Pod, int | None]]) -> None:
         self._room = room
         self._trial = trial
         self._planned = planned
@@ -265,8 +272,17 @@ class _Moves:
         placed = {pod.key for pod, _ in self.placed}
         waiting = [pod for pod, _ in self._planned if pod.key not in placed]
         waiting.sort(key=lambda pod: (pod.owner is None, is_evicted_late(pod.owner)))
+        unplanned = None in self._row_of.values()
+        tries = 2 * len(waiting) if unplanned else math.inf  # what has no place by any method is not worth more
         while waiting:
-            movable = next((pod for pod in waiting if self._moves(pod)), None)
+            movable = None
+            for pod in waiting:
+                tries -= 1
+                if tries < 0:
+                    return False
+                if self._moves(pod):
+                    movable = pod
+                    break
             if movable is None:
                 return False
             waiting.remove(movable)
@@ -299,7 +315,7 @@ class _Moves:
             fitting = [each for each in near.tolist() if filters.still_fits(pod.cls, each)]
             row = row if row in fitting else next(iter(fitting), None)
             self._moved_elsewhere = True
-        elif self._depends(pod.cls) and not filters.still_fits(pod.cls, self._row_of[pod.key]):
+        elif row is None or (self._depends(pod.cls) and not filters.still_fits(pod.cls, row)):
             row = filters.first(pod.cls, self._room.targets)
             self._moved_elsewhere = True
         if row is None:
@@ -311,10 +327,7 @@ class _Moves:
 
 def _must_stay_near(pod: Pod) -> bool:
     """Return whether *pod* must run beside others, and is created while its predecessor is still terminating."""
-    affinity = pod.cls.spec.affinity
-    if affinity is None or affinity.pod_affinity is None or pod.owner is None:
-        return False
-    return pod.owner.kind in _EARLY and bool(affinity.pod_affinity.required)
+    return pod.owner is not None and pod.owner.kind in _EARLY and must_be_beside(pod)
 
 
 def _owner(pod: Pod) -> Hashable:
