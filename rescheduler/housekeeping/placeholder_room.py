@@ -269,7 +269,7 @@ class RoomOrders(NoRoomOrders):
         with contextlib.suppress(ReschedulerError):  # the next round creates the missing ones
             self._writes.create(pods[1:], order.node, until)
         self._finder.begun()
-        self._report(RoomOrdered(involved, len(pods), order.count, order.template, str(order.worth), until))
+        self._report(RoomOrdered(involved, len(pods), order.count, order.template, str(order.exchange), until))
         return Held(Waiting.MAKING_ROOM, f"placeholders for the {len(pods)} pods of node {order.node} were created")
 
     def _end(self, node: str, placeholders: Collection[Placeholder], ending: RoomEnding, detail: str) -> None:

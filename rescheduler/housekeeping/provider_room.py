@@ -176,7 +176,7 @@ class ProviderRoomOrders(NoRoomOrders):
         until = now + self._settings.timeout
         pods = len(room_order.plan.placements)
         self._report(
-            RoomOrdered(node, pods, room_order.count, room_order.template, str(room_order.worth), until, size.group)
+            RoomOrdered(node, pods, room_order.count, room_order.template, str(room_order.exchange), until, size.group)
         )
         return Held(
             Waiting.MAKING_ROOM, f"{room_order.count} spot nodes were ordered for the pods of node {room_order.node}"

@@ -475,7 +475,7 @@ def test_plans_tell_what_rolling_updates_would_free() -> None:
     assert lever is not None
     assert (lever.controller, lever.nodes, lever.frees) == ("Setting --surge=blocked", ("od-1",), ("od-1",))
     assert surge_lever(planning, cluster, BLOCKED, CIRCUMSTANCES) is None
-    ranked = with_lever(NO_LEVERS, lever, cluster, PriceList())
+    ranked = with_lever(NO_LEVERS, lever)
     assert ranked.levers == (lever,)
 
 

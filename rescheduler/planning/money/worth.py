@@ -40,6 +40,11 @@ class Worth:
         return cls(price, committed, spot, net_per_hour(price, committed, spot))
 
     @property
+    def unpaid(self) -> Decimal:
+        """The part of :attr:`gross` that ends with the nodes; 0 if no price is known."""
+        return (self.gross or _ZERO) - self.committed
+
+    @property
     def net_per_month(self) -> Decimal | None:
         return _month(self.net)
 

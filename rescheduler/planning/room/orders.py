@@ -1,9 +1,9 @@
 """Orders of spot room: how many new spot nodes would accept all pods of an on-demand node, and whether that pays."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Final, TypeAlias
 
@@ -11,6 +11,7 @@ from predicates.objects import Node, Pod, Taint
 from predicates.snapshot import Snapshot
 from rescheduler.planning.forms import count
 from rescheduler.planning.money.prices import NodeFacts, PriceList, instance_type, node_facts, zone_of
+from rescheduler.planning.money.worth import NO_WORTH, Worth, covered
 from rescheduler.planning.outcome import Blocker, Plan, Planning, Reason, Rejected, Verdict
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
@@ -55,13 +56,13 @@ def kind(node: Node) -> Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Worth:
-    """The nodes that an order frees and those that it adds."""
+class Exchange:
+    """The nodes that an order frees for those that it adds, in money and in vCPU."""
 
     freed_cpu: int  #: allocatable, in millicores
     added_cpu: int
-    freed_money: Decimal | None = None  #: per hour; None if a price is not known
-    added_money: Decimal | None = None
+    committed_cpu: int = 0  #: the part of *freed_cpu* that commitments pay anyway
+    worth: Worth = NO_WORTH  #: with the price of the added nodes as :attr:`Worth.spot`; no worth if a price is unknown
 
     @property
     def pays(self) -> bool:
@@ -69,31 +70,48 @@ class Worth:
 
         Without prices, the numbers of vCPU are compared. They may be equal, because spot capacity costs less.
         """
-        if self.freed_money is not None and self.added_money is not None:
-            return self.freed_money > self.added_money
-        return 0 < self.added_cpu <= self.freed_cpu
+        if self.worth.net is not None:
+            return self.worth.net > 0
+        return 0 < self.added_cpu <= self.freed_cpu - self.committed_cpu
 
     def __str__(self) -> str:
-        if self.freed_money is not None and self.added_money is not None:
-            return f"frees {self.freed_money:.4f} and adds {self.added_money:.4f} per hour"
-        return f"frees {self.freed_cpu / 1000:g} vCPU and adds {self.added_cpu / 1000:g}"
+        value = self.worth
+        if value.gross is not None and value.spot is not None:
+            paid = f" ({value.committed:.4f} of it paid by commitments anyway)" if value.committed else ""
+            return f"frees {value.gross:.4f}{paid} and adds {value.spot:.4f} per hour"
+        paid = f" ({self.committed_cpu / 1000:g} of it paid by commitments anyway)" if self.committed_cpu else ""
+        return f"frees {self.freed_cpu / 1000:g} vCPU{paid} and adds {self.added_cpu / 1000:g}"
 
 
-def worth(freed: Collection[NodeFacts], added: Collection[NodeFacts], prices: PriceList) -> Worth:
-    """Compare the nodes *freed* with the nodes *added*: by money if all prices are known."""
-    return Worth(
-        sum(node.cpu for node in freed), sum(node.cpu for node in added), _sum(freed, prices), _sum(added, prices)
+def exchange(
+    freed: Sequence[NodeFacts], added: Sequence[NodeFacts], staying: Iterable[NodeFacts], prices: PriceList, today: date
+) -> Exchange:
+    """Compare the nodes *freed* with the nodes *added*: by money if all prices are known.
+
+    *staying* are the other on-demand nodes: commitments pay for them first.
+    """
+    parts = covered([*staying, *freed], prices, today)
+    return Exchange(
+        sum(node.cpu for node in freed),
+        sum(node.cpu for node in added),
+        sum(int(node.cpu * parts.get(node.name, 0)) for node in freed),
+        _worth(freed, added, parts, prices),
     )
 
 
+def _worth(
+    freed: Iterable[NodeFacts], added: Iterable[NodeFacts], parts: Mapping[str, Decimal], prices: PriceList
+) -> Worth:
+    gross, spot = _sum(freed, prices), _sum(added, prices)
+    if gross is None or spot is None:
+        return NO_WORTH
+    committed = sum(((prices.per_hour(node) or Decimal(0)) * parts.get(node.name, 0) for node in freed), Decimal(0))
+    return Worth.of(gross, committed, spot)
+
+
 def _sum(nodes: Iterable[NodeFacts], prices: PriceList) -> Decimal | None:
-    total = Decimal(0)
-    for node in nodes:
-        price = prices.per_hour(node)
-        if price is None:
-            return None
-        total += price
-    return total
+    known = [prices.per_hour(node) for node in nodes]
+    return None if None in known else sum(filter(None, known), Decimal(0))
 
 
 # The rules are applied to a copy of the snapshot with additional empty nodes. The nodes that the autoscaler adds later
@@ -118,7 +136,7 @@ class RoomOrder:
     count: int  #: number of new nodes
     plan: Plan  #: for *node*, with the new nodes
     freed: tuple[str, ...]  #: the on-demand nodes that could be drained with the new nodes
-    worth: Worth
+    exchange: Exchange
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +217,9 @@ class RoomSearch:
             used = added & {placement.node for placement in verdict.placements}
             if not used:
                 return NotOrdered(node, "its pods fit on the existing spot nodes")
-            value = self._worth((), used, template)
-            return _SpotOffer((value.added_money or Decimal(0), value.added_cpu, template), len(used))
+            facts = self._added_facts(used, template)
+            price = _sum(facts, self._prices) or Decimal(0)
+            return _SpotOffer((price, sum(each.cpu for each in facts), template), len(used))
 
     def _order_of(self, node: str, offer: _SpotOffer) -> RoomOrder | NotOrdered:
         """Return the order for *node* with the new nodes of *offer*. Other nodes that become drainable also count."""
@@ -211,21 +230,26 @@ class RoomSearch:
             if isinstance(verdict, Rejected):
                 return NotOrdered(node, f"{new} would not help: {verdict.blockers[0].text}")
             freed: tuple[str, ...] = (node,)
-            if not (value := self._worth(freed, added, template)).pays:
+            if not (value := self._exchange(freed, added, template)).pays:
                 freed = tuple(
                     plan.node for plan in self._planner.plan_all(self._circumstances).plans if plan.placements
                 )
-                value = self._worth(freed, added, template)
+                value = self._exchange(freed, added, template)
         if not value.pays or node not in freed:
             return NotOrdered(node, f"{new} would not pay off: an order {value}")
         return RoomOrder(node, template, offer.count, verdict, freed, value)
 
-    def _worth(self, freed: Iterable[str], added: Iterable[str], template: str) -> Worth:
-        """Compare *freed* and *added* nodes. The provider prices *template*, unless it is the on-demand node."""
+    def _exchange(self, freed: Collection[str], added: Iterable[str], template: str) -> Exchange:
+        """Compare *freed* and *added* nodes, with what commitments pay for the other on-demand nodes first."""
+        others = [name for name in self._planner.on_demand(self._circumstances) if name not in freed]
+        staying, leaving = ([node_facts(self._copy, name, spot=False) for name in names] for names in (others, freed))
+        today = self._circumstances.now.date()
+        return exchange(leaving, self._added_facts(added, template), staying, self._prices, today)
+
+    def _added_facts(self, added: Iterable[str], template: str) -> list[NodeFacts]:
+        """Return the facts of *added* nodes. The provider prices *template*, unless it is the on-demand node."""
         facts = [node_facts(self._copy, name, spot=True) for name in added]
-        if template in self._templates:
-            facts = [replace(facts_of_node, name=template) for facts_of_node in facts]
-        return worth([node_facts(self._copy, name, spot=False) for name in freed], facts, self._prices)
+        return [replace(each, name=template) for each in facts] if template in self._templates else facts
 
     @contextmanager
     def _added(self, node: str, template: str, count: int) -> Iterator[frozenset[str]]:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as settings_replaced
-from decimal import Decimal
 from typing import TypeAlias
 
 from msgspec.structs import replace
@@ -318,7 +317,7 @@ def levers_of(
     """
     ranked = rank_levers(planning, planner.round(circumstances), prices, time_is_up)
     surge = surge_lever(planning, snapshot, policy, settings_replaced(circumstances, prices=prices))
-    return ranked if surge is None else with_lever(ranked, surge, snapshot, prices)
+    return ranked if surge is None else with_lever(ranked, surge)
 
 
 def surge_lever(planning: Planning, snapshot: Snapshot, policy: Policy, circumstances: Circumstances) -> Lever | None:
@@ -354,13 +353,9 @@ def _targets(planning: Planning) -> set[str]:
     return {placement.node for plan in planning.plans for placement in plan.placements}
 
 
-def with_lever(ranked: RankedLevers, lever: Lever, snapshot: Snapshot, prices: PriceList) -> RankedLevers:
+def with_lever(ranked: RankedLevers, lever: Lever) -> RankedLevers:
     """Return *ranked* with *lever* before the first one that frees less."""
-
-    def worth(of: Lever) -> tuple[Decimal, int]:
-        facts = [node_facts(snapshot, name, spot=False) for name in of.frees]
-        return sum((prices.per_hour(node) or Decimal(0) for node in facts), Decimal(0)), len(facts)
-
-    before = [each for each in ranked.levers if worth(each) > worth(lever)]
-    after = [each for each in ranked.levers if worth(each) <= worth(lever)]
+    own = lever.worth.unpaid, len(lever.frees)
+    before = [each for each in ranked.levers if (each.worth.unpaid, len(each.frees)) > own]
+    after = [each for each in ranked.levers if (each.worth.unpaid, len(each.frees)) <= own]
     return RankedLevers((*before, lever, *after), ranked.complete)

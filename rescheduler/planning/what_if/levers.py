@@ -502,7 +502,11 @@ class _Ranking:
         return money, len(worths), sum(cpu for *_, cpu in worths)
 
     def _usefulness(self, lever: Lever) -> tuple[_Worth, _Worth, _Worth]:
-        return self._sum(lever.frees), self._sum(lever.frees_together), self._sum(lever.nodes)
+        """Return what *lever* frees alone and together, without what commitments pay anyway, and what it concerns."""
+        _, nodes, cpu = self._sum(lever.frees)
+        _, nodes_together, cpu_together = self._sum(lever.frees_together)
+        alone, together = lever.worth.unpaid, lever.worth_together.unpaid
+        return (alone, nodes, cpu), (together, nodes_together, cpu_together), self._sum(lever.nodes)
 
 
 def _of_subsets(nodes: Mapping[Obstacles, Sequence[str]], obstacles: Obstacles) -> Iterator[str]:

@@ -1,20 +1,25 @@
 """Tests of orders of spot room: for which nodes, how many new nodes, and whether the order pays off."""
 
+from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rescheduler.planning.money.commitments import Commitment
 from rescheduler.planning.money.prices import PriceList
+from rescheduler.planning.money.worth import Worth
 from rescheduler.planning.outcome import Rejected
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.room.orders import NotOrdered, RoomOrder, RoomSearch, Worth, candidates, templates
+from rescheduler.planning.room.orders import Exchange, NotOrdered, RoomOrder, RoomSearch, candidates, templates
 from tests.planning.builders import (
     CIRCUMSTANCES,
     HOST,
+    NOW,
     ON_DEMAND,
     ZONE,
     Manifest,
@@ -42,7 +47,7 @@ def ordered(*objects: Manifest, name: str = "od", prices: PriceList | None = Non
     assert (dict(cluster.pods), list(cluster.nodes.row)) == before
     if isinstance(order, NotOrdered):
         return order.why
-    return order.template, order.count, order.freed, str(order.worth)
+    return order.template, order.count, order.freed, str(order.exchange)
 
 
 CASES: dict[str, tuple[list[Manifest], Any]] = {
@@ -110,19 +115,61 @@ def test_prices_decide_if_all_are_known() -> None:
     assert ordered(OD, *FULL, *pods("2"), prices=dear) == equal
 
 
-WORTHS: dict[str, tuple[Worth, bool]] = {
-    "as many vCPU": (Worth(4000, 4000), True),
-    "more vCPU": (Worth(4000, 4001), False),
-    "nothing added": (Worth(4000, 0), False),
-    "less money, more vCPU": (Worth(4000, 8000, Decimal(2), Decimal(1)), True),
-    "as much money": (Worth(4000, 1000, Decimal(1), Decimal(1)), False),
-    "one price is not known": (Worth(4000, 4000, Decimal(1), None), True),
+def money(gross: int, committed: int, spot: int) -> Worth:
+    return Worth.of(Decimal(gross), Decimal(committed), Decimal(spot))
+
+
+EXCHANGES: dict[str, tuple[Exchange, bool, str]] = {
+    "as many vCPU": (Exchange(4000, 4000), True, "frees 4 vCPU and adds 4"),
+    "more vCPU": (Exchange(4000, 4001), False, "frees 4 vCPU and adds 4.001"),
+    "nothing added": (Exchange(4000, 0), False, "frees 4 vCPU and adds 0"),
+    "a part of the vCPU is paid anyway": (
+        Exchange(4000, 3000, 2000), False, "frees 4 vCPU (2 of it paid by commitments anyway) and adds 3",
+    ),
+    "less money, more vCPU": (Exchange(4000, 8000, 0, money(2, 0, 1)), True, "frees 2.0000 and adds 1.0000 per hour"),
+    "as much money": (Exchange(4000, 1000, 0, money(1, 0, 1)), False, "frees 1.0000 and adds 1.0000 per hour"),
+    "the rest is more": (
+        Exchange(4000, 1000, 1000, money(4, 2, 1)), True,
+        "frees 4.0000 (2.0000 of it paid by commitments anyway) and adds 1.0000 per hour",
+    ),
+    "the rest is as much": (
+        Exchange(4000, 1000, 1000, money(4, 3, 1)), False,
+        "frees 4.0000 (3.0000 of it paid by commitments anyway) and adds 1.0000 per hour",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "pays", "text"), EXCHANGES.values(), ids=EXCHANGES)
+def test_an_order_pays_off_if_it_frees_more_than_it_adds(value: Exchange, pays: bool, text: str) -> None:
+    assert (value.pays, str(value)) == (pays, text)
+
+
+BY_VCPU: Final = PriceList()
+TWO: Final = [OD, node("od-2", ON_DEMAND), *FULL, *pods("2"), pod("api-0", on="od-2", cpu="4")]
+ENDED: Final = Commitment(nodes=9, until=NOW.date() - timedelta(days=1))
+
+#: Orders for the node od: the commitments, the nodes and prices, and whether there is an order.
+COMMITTED: dict[str, tuple[list[Commitment], list[Manifest], PriceList, bool]] = {
+    "none": ([], [OD, *FULL, *pods("2")], SPOT_PRICES, True),
+    "the node is paid anyway": ([Commitment(nodes=1, of_each_type=True)], [OD, *FULL, *pods("2")], SPOT_PRICES, False),
+    "an amount pays for a part": ([Commitment(per_hour=Decimal("0.05"))], [OD, *FULL, *pods("2")], SPOT_PRICES, True),
+    "an amount pays for most": ([Commitment(per_hour=Decimal("0.13"))], [OD, *FULL, *pods("2")], SPOT_PRICES, False),
+    "another type": ([Commitment("m5", nodes=1)], [OD, *FULL, *pods("2")], SPOT_PRICES, True),
+    "it has ended": ([ENDED], [OD, *FULL, *pods("2")], SPOT_PRICES, True),
+    "it pays for the node that stays": ([Commitment(nodes=1)], TWO, SPOT_PRICES, True),
+    "it pays for both": ([Commitment(nodes=2)], TWO, SPOT_PRICES, False),
+    "no prices, no commitment": ([], [OD, *FULL, *pods("2")], BY_VCPU, True),
+    "no prices, the node is paid anyway": ([Commitment(nodes=1)], [OD, *FULL, *pods("2")], BY_VCPU, False),
+    "no prices, it pays for the node that stays": ([Commitment(nodes=1)], TWO, BY_VCPU, True),
 }
 
 
-@pytest.mark.parametrize(("value", "pays"), WORTHS.values(), ids=WORTHS)
-def test_an_order_pays_off_if_it_frees_more_than_it_adds(value: Worth, pays: bool) -> None:
-    assert value.pays is pays
+@pytest.mark.parametrize(("known", "objects", "prices", "is_ordered"), COMMITTED.values(), ids=COMMITTED)
+def test_no_room_is_ordered_for_a_node_that_a_commitment_pays_anyway(
+    known: list[Commitment], objects: list[Manifest], prices: PriceList, is_ordered: bool
+) -> None:
+    found = ordered(*objects, prices=replace(prices, commitments=tuple(known)))
+    assert found[:3] == ("s", 1, ("od",)) if is_ordered else "would not pay off" in found and "paid by" in found
 
 
 def test_templates_are_one_node_of_each_group() -> None:
@@ -175,7 +222,7 @@ def test_an_order_adds_exactly_the_needed_nodes(cpus: list[str], spot: str, on_d
         return Planner(snapshot([*objects, *added]), Policy()).look_again("od", CIRCUMSTANCES)
 
     assert isinstance(order, RoomOrder)
-    assert order.worth.pays
+    assert order.exchange.pays
     assert {placement.pod.uid for placement in order.plan.placements} == {f"uid-web-{n}" for n in range(len(cpus))}
     assert not isinstance(verdict(order.count), Rejected)
     assert isinstance(verdict(0), Rejected)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescheduler.planning.controllers import ControllerName
+from rescheduler.planning.money.commitments import Commitment
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.outcome import Reason
 from rescheduler.planning.planner import Planner
@@ -118,6 +119,22 @@ def test_pods_lack_only_the_tolerations_for_the_spot_nodes_with_the_fewest_taint
         ("Deployment shop/cart", ("od-0",)),
         ("Deployment shop/search", ("od-1",)),
     ]
+
+
+@pytest.mark.parametrize(
+    ("known", "first"),
+    [([], "a"), ([Commitment("m5.2xlarge", nodes=1)], "b"), ([Commitment("m5.large", nodes=1)], "a")],
+)
+def test_nodes_that_commitments_pay_anyway_count_for_nothing(known: list[Commitment], first: str) -> None:
+    prices = PriceList(
+        {("m5.2xlarge", "", False): Decimal("0.4"), ("m5.large", "", False): Decimal("0.1")}, commitments=tuple(known)
+    )
+    nodes = [
+        node(f"od-{name}", ON_DEMAND, labels={TYPE: kind}) for name, kind in (("a", "m5.2xlarge"), ("b", "m5.large"))
+    ]
+    pinned = [deployed(f"shop/{name}", f"od-{name}", nodeSelector={"only": name}) for name in ("a", "b")]
+    levers = ranked([*nodes, node("spot"), *pinned], prices=prices).levers
+    assert levers[0].frees == (f"od-{first}",)
 
 
 def test_the_biggest_lever_is_named_with_the_one_that_completes_it() -> None:
