@@ -22,6 +22,8 @@ _GLUE: Final = "\0"
 _WITHIN_WORD: Final = re.compile(r"(?<=[/=])(?=\S)")
 _BREAK: Final = "\1"
 _UNBROKEN: Final = re.compile(rf"(?<=[/=]) {_BREAK}")
+#: How a shell continues a command in the next line.
+_CONTINUED: Final = " \\"
 #: The minimum width: narrower terminals are treated as if they had this width.
 _NARROWEST: Final = 40
 
@@ -38,6 +40,8 @@ class Line:
     text: str
     level: int = 0  #: level of indentation
     style: tuple[tuple[str, Any], ...] = ()
+    hang: int = 0  #: columns by which the rest of a line that is too long is indented; 0: two more than its start
+    command: bool = False  #: whether the line is a command, whose rest stays a part of it when both are pasted
 
     def wrapped(self, width: int) -> list[str]:
         """Split the line into pieces of at most *width* columns.
@@ -48,16 +52,34 @@ class Line:
         indent = " " * (_INDENT * self.level)
         if len(indent) + len(text) <= width:
             return [indent + text if text else ""]
-        room = width - len(indent) - _INDENT
+        rest = " " * min(self.hang, width // 2) if self.hang else indent + " " * _INDENT
+        room = width - len(rest) - (len(_CONTINUED) if self.command else 0)
         words = (_WITHIN_WORD.sub(f" {_BREAK}", word) if len(word) > room else word for word in text.split(" "))
         pieces = textwrap.wrap(
             _AFTER_NUMBER.sub(_GLUE, " ".join(words)),
-            width,
+            width - (len(_CONTINUED) if self.command else 0),
             initial_indent=indent,
-            subsequent_indent=indent + " " * _INDENT,
+            subsequent_indent=rest,
             break_on_hyphens=False,
         )
-        return [_UNBROKEN.sub("", piece).replace(_BREAK, "").replace(_GLUE, " ") for piece in pieces]
+        pieces = [_UNBROKEN.sub("", piece) for piece in pieces]
+        pieces = _continued(pieces) if self.command else pieces
+        return [piece.replace(_BREAK, "").replace(_GLUE, " ") for piece in pieces]
+
+
+def _continued(lines: list[str]) -> list[str]:
+    """Return the *lines* of a command, each of which continues in the next one: within quotes by itself.
+
+    The rest of a divided word outside of quotes begins its line without a space.
+    """
+    result, quoted = lines[:1], lines[0].count("'") % 2 == 1
+    for line in lines[1:]:
+        divided = line.lstrip().startswith(_BREAK)
+        if not quoted:
+            result[-1] += _CONTINUED.strip() if divided else _CONTINUED
+        result.append(line.lstrip() if divided and not quoted else line)
+        quoted ^= line.count("'") % 2 == 1
+    return result
 
 
 BLANK: Final = Line("")

@@ -1,25 +1,20 @@
 """A plan at a glance: at most 40 lines for any cluster; and the same plan with one line for each node."""
 
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-import click
-
 from rescheduler.cli.blockers import NodeNames
 from rescheduler.cli.console import BLANK, GOOD, HEADING, Line, rendered, styled
-from rescheduler.cli.go_flags import ARGUMENTS
-from rescheduler.planning.forms import age, count, money, percent
+from rescheduler.planning.forms import age, count, money, per_month, percent
 from rescheduler.planning.money.prices import HOURS_PER_MONTH, NodeFacts
+from rescheduler.planning.money.worth import Worth
 from rescheduler.planning.outcome import Rejected, Verdict
-from rescheduler.planning.what_if.overview import Lever, Overview
+from rescheduler.planning.what_if.overview import NOT_ALL_TRIED, Lever, Overview, tried, what_if_flags
 
 #: Maximum number of lines of the page, after long lines are wrapped.
 LINES: Final = 40
-
-_DEFAULT: Final = "rescheduler plan"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,79 +62,96 @@ def _height(lines: Sequence[Line], width: int) -> int:
     return len(rendered(lines, width).splitlines())
 
 
-def command_to_try(changes: Sequence[str], *, typed: bool) -> str:
-    """Return the command that tries *changes*; with the flags that the user *typed*, except those of this command."""
-    context = click.get_current_context(silent=True)
-    program = context.command_path if context is not None else _DEFAULT
-    given = context.meta.get(ARGUMENTS, ()) if context is not None and typed else ()
-    return " ".join([program, *map(shlex.quote, _kept(given)), *(f"--what-if {_quoted(text)}" for text in changes)])
-
-
-def _quoted(text: str) -> str:
-    return f"'{text}'" if "'" not in text else shlex.quote(text)
-
-
-#: Flags that choose the output of a plan, and whether each takes a value.
-_OF_THE_OUTPUT: Final = {
-    "-o": True, "--output": True, "--lever": True, "--sort-by": True, "--patch": False, "--watch": False,
-    "--nodes": False, "--strict": False,
-}  # fmt: skip
-
-
-def _kept(given: Sequence[str]) -> Iterator[str]:
-    rest = iter(given)
-    for word in rest:
-        name, equals, value = word.partition("=")
-        if name not in _OF_THE_OUTPUT or (name == "--nodes" and value):
-            yield word
-        elif _OF_THE_OUTPUT[name] and not equals:
-            next(rest, None)
-
-
-def first_step(overview: Overview, names: NodeNames) -> Line | None:
-    """Return the line with what to do first, or None if no change frees a node."""
+def first_step(overview: Overview) -> Iterator[Line]:
+    """Yield what to do first, and what comes of it; nothing if no change frees a node."""
     lever = next((lever for lever in overview.levers if lever.to_try and lever.gain[0]), None)
     if lever is None:
-        return None
-    nodes, worth = lever.gain
-    month = worth.net_per_month if worth.net_per_month is not None else worth.gross_per_month
-    amount = "" if month is None else f", {money(month, overview.prices.currency)}/month"
-    command = names.shorten_in(command_to_try(lever.to_try, typed=False))
-    return Line(f"First: {command} (frees {len(nodes)} more{amount})")
-
-
-def lever_table(overview: Overview, names: NodeNames, shown: int, width: int) -> Iterator[Line]:
-    """Yield the levers, ranked: what each is, what it frees and saves, and the command that tries it.
-
-    The part to change is left out where the line would be longer than *width*.
-    """
-    if not overview.levers or not shown:
         return
-    yield BLANK
-    yield styled("What would free more (try each with the flags of this command)", HEADING)
-    priced = not overview.prices.empty
-    listed = overview.levers[:shown]
-    yield Line(f"  #  {'frees':>5}  " + (f"{'$/month':>8}  " if priced else "") + "what, and how to try it")
-    for number, lever in enumerate(listed, start=1):
-        yield from _lever_rows(number, lever, names, width, priced=priced)
-    if len(listed) < len(overview.levers):
-        yield Line(f"{len(overview.levers) - len(listed)} more with -o wide.", 1)
-    if not overview.levers_complete:
-        yield Line("Some levers were not tried before --levers-timeout.", 1)
-
-
-def _lever_rows(number: int, lever: Lever, names: NodeNames, width: int, *, priced: bool) -> Iterator[Line]:
     nodes, worth = lever.gain
-    month = worth.net_per_month if worth.net_per_month is not None else worth.gross_per_month
-    amount = f"{'' if month is None else money(month, ''):>8}  " if priced else ""
-    frees = str(len(nodes)) if nodes or lever.tried else "?"
-    together = f" with {len(lever.together_with)} more" if lever.together_with and not lever.frees else ""
-    start = f"{number:>3}  {frees:>5}  {amount}{names.shorten_in(lever.controller)}"
-    text = f"{start}: {lever.obstacle}{together}"
-    shorter = (text, f"{start}: {lever.reason}{together}", f"{start}{together}")
-    yield Line(next((each for each in shorter if len(each) <= width), start))
-    if lever.to_try:
-        yield Line(names.shorten_in(command_to_try(lever.to_try, typed=False)), 3)
+    month = worth.saved_per_month
+    amount = "" if month is None else f", {money(month, overview.prices.currency)}/month"
+    risk = "" if lever.risk is None else f"; {lever.risk.text}"
+    yield Line(f"First: {tried(overview.command, lever.to_try)}", command=True)
+    yield Line(f"frees {len(nodes)} more{amount}{risk}", 1)
+
+
+def lever_table(overview: Overview, names: NodeNames, shown: int, *, details: bool = False) -> Iterator[Line]:
+    """Yield the levers, ranked: what each is, what it frees and saves, its risk, and the command that tries it.
+
+    With *details*, also the nodes that each concerns, and what it frees alone and together with others.
+    """
+    listed = overview.levers[:shown]
+    if listed:
+        yield BLANK
+        yield styled("What would free more (to try one, add its --what-if to this command)", HEADING)
+        risks = {lever.risk: lever.risk.text for lever in overview.levers if lever.risk is not None}
+        columns = _Columns(overview, names, risks=bool(risks))
+        yield Line(columns.row("#", "frees", columns.unit, "risk", "what"))
+        for number, lever in enumerate(listed, start=1):
+            yield from columns.lever(number, lever)
+            if details:
+                yield Line(names.shorten_in(lever_details(lever, overview, names)), 3)
+        if risks:
+            yield Line(f"Risk: {'; '.join(f'{risk} = {text}' for risk, text in risks.items())}.", 1)
+        if len(listed) < len(overview.levers):
+            yield Line(f"{len(overview.levers) - len(listed)} more with -o wide.", 1)
+    if not overview.levers_complete:
+        yield Line(NOT_ALL_TRIED, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """The columns of the table of levers. Those of money and risk are left out if they would be empty."""
+
+    overview: Overview
+    names: NodeNames
+    risks: bool
+
+    @property
+    def unit(self) -> str:
+        return month_of(self.overview.prices.currency)
+
+    def row(self, number: str, frees: str, month: str, risk: str, what: str) -> str:
+        amount = "" if self.overview.prices.empty else f"{month:>{max(8, len(self.unit))}}  "
+        return f"{number:>3}  {frees:>5}  {amount}{f'{risk:<4}  ' if self.risks else ''}{what}"
+
+    def lever(self, number: int, lever: Lever) -> Iterator[Line]:
+        nodes, worth = lever.gain
+        month = "" if worth.saved_per_month is None else money(worth.saved_per_month, "")
+        frees = str(len(nodes)) if nodes or lever.tried else "?"
+        start = self.row(str(number), frees, month, str(lever.risk or ""), "")
+        yield Line(start + self.names.shorten_in(lever.what), hang=len(start))
+        if lever.to_try:
+            yield Line(self.names.shorten_in(what_if_flags(lever.to_try)), 3, command=True)
+
+
+def lever_details(lever: Lever, overview: Overview, names: NodeNames) -> str:
+    """Return a sentence part about *lever*: the nodes it concerns, and what it frees, alone and with others."""
+    keeps = f"{lever.reason} keeps {count(len(lever.nodes), 'node')}"
+    alone = f"alone it frees {'' if lever.tried else 'at least '}{_gain(lever.frees, lever.worth, overview, names)}"
+    if not lever.tried and not lever.frees:
+        alone = "not tried"
+    if not lever.together_with:
+        return f"{keeps}; {alone}"
+    together = f"with {'; '.join(lever.together_with)} it frees"
+    return f"{keeps}; {alone}; {together} {_gain(lever.frees_together, lever.worth_together, overview, names)}"
+
+
+def _gain(nodes: tuple[str, ...], worth: Worth, overview: Overview, names: NodeNames) -> str:
+    """Return the number of nodes with their type and what they save: ``1 (m5.2xlarge, 280 $/month)``."""
+    if not nodes:
+        return "none"
+    price = worth.saved_per_month
+    kinds = sorted({overview.nodes[name].instance_type for name in nodes} - {""})
+    parts = [", ".join(kinds) if kinds else names.short(nodes[0]) if len(nodes) == 1 else ""]
+    parts += [per_month(price, overview.prices.currency)] if price is not None else []
+    text = ", ".join(filter(None, parts))
+    return f"{len(nodes)} ({text})" if text else str(len(nodes))
+
+
+def month_of(currency: str) -> str:
+    """Return the head of a column with monthly amounts."""
+    return f"{currency}/month" if currency else "a month"
 
 
 # One line for each node.
@@ -156,7 +168,7 @@ SORT_KEYS: Final[dict[str, Callable[[NodeFacts, float], Any]]] = {
 }
 
 
-_HEAD: Final = ("node", "type", "zone", "age", "cpu", "memory", "$/month", "verdict")
+_HEAD: Final = ("node", "type", "zone", "age", "cpu", "memory", "month", "verdict")
 _SPACE: Final = "  "
 #: The columns that are left out on a narrow page, the first one first.
 _OPTIONAL: Final = ("zone", "age", "memory", "type")
@@ -173,7 +185,8 @@ def node_table(
     if sort_by:
         key = SORT_KEYS[sort_by]
         verdicts.sort(key=lambda verdict: key(overview.nodes[verdict.node], _month(overview, verdict.node) or 0.0))
-    rows = [_HEAD, *(_node_row(verdict, overview, names, now) for verdict in verdicts)]
+    head = tuple(month_of(overview.prices.currency) if name == "month" else name for name in _HEAD)
+    rows = [head, *(_node_row(verdict, overview, names, now) for verdict in verdicts)]
     columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
     for name in _OPTIONAL:
         if sum(max(map(len, column)) + len(_SPACE) for column in columns) - len(_SPACE) > width:

@@ -17,6 +17,7 @@ import click
 
 from rescheduler.cli.go_flags import ARGUMENTS, FILE, FILE_TEXT, Bool, Option, OptionalValue, Parsed
 from rescheduler.errors import UsageError
+from rescheduler.planning.what_if.overview import PLAN_COMMAND
 from rescheduler.providers import BACKENDS
 from rescheduler.settings import (
     LEASE,
@@ -264,15 +265,59 @@ found_savings_option: Final = Option(
 def command_for(namespace: str, lease_name: str) -> str:
     """Return the command line that was typed, with another installation."""
     context = click.get_current_context()
-    own, flags = [], iter(context.meta.get(ARGUMENTS, ()))
-    for flag in flags:
-        name, equals, _ = flag.partition("=")
-        if name not in ("-n", "--namespace", "--lease-name"):
-            own.append(flag)
-        elif not equals:
-            next(flags, None)
+    own = typed(context, lambda name, _: name not in ("--namespace", "--lease-name"))
     lease = [] if lease_name == LEASE else [f"--lease-name={lease_name}"]
     return f"{context.command_path} {shlex.join([*own, '-n', namespace, *lease])}"
+
+
+def typed(context: click.Context, kept: Callable[[str, click.Option], bool]) -> list[str]:
+    """Return the options that were typed after the command of *context*, with their values.
+
+    *kept* decides with the long name of an option and the option itself. Arguments that are no options are left out.
+    """
+    options = {name: each for each in context.command.params if isinstance(each, click.Option) for name in each.opts}
+    found, words = list[str](), iter(context.meta.get(ARGUMENTS, ()))
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if (option := options.get(name)) is None:
+            continue
+        alone = bool(equals) or option.is_flag
+        whole = [word] if alone else [word, *([value] if (value := next(words, None)) is not None else [])]
+        found += whole if kept(max(option.opts, key=len), option) else []
+    return found
+
+
+#: Options of ``plan`` that choose its output.
+_OF_THE_OUTPUT: Final = frozenset(
+    {"--output", "--lever", "--sort-by", "--patch", "--watch", "--strict", "--what-if", "--independent"}
+)
+
+
+#: Options of ``run`` that mean something else, or nothing, on another machine.
+_OF_THE_MACHINE: Final = frozenset(
+    {"--context", "--running-in-cluster", "--namespace", "--lease-name", "--cloud-provider", "--nodes"}
+)
+
+
+def plan_command(*, elsewhere: bool = False) -> str:
+    """Return the command line of ``plan`` with the options of the running command that affect a plan.
+
+    *elsewhere* means that it is run on another machine: the files and the connection of this one are left out.
+    """
+    context = click.get_current_context(silent=True)
+    if context is None or context.parent is None or not isinstance(commands := context.parent.command, click.Group):
+        return PLAN_COMMAND
+    plan = commands.get_command(context.parent, PLAN_COMMAND.rpartition(" ")[2])
+    assert plan is not None
+    known = {name for param in plan.params for name in param.opts} - _OF_THE_OUTPUT
+
+    def kept(name: str, option: click.Option) -> bool:
+        local = name in _OF_THE_MACHINE or option.type in (FILE, FILE_TEXT)
+        return name in known and not (elsewhere and local)
+
+    program = PLAN_COMMAND.partition(" ")[0] if elsewhere else context.parent.command_path
+    words = [word for word in typed(context, kept) if word != "--nodes="]
+    return " ".join([program, "plan", *map(shlex.quote, words)])
 
 
 connection_options = group(

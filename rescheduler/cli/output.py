@@ -8,13 +8,12 @@ from typing import Any
 import msgspec
 
 from rescheduler.cli.console import Line
-from rescheduler.cli.glance import command_to_try
 from rescheduler.planning.forms import number
 from rescheduler.planning.losses import Homeless, PoolLoss
 from rescheduler.planning.money.worth import Worth
 from rescheduler.planning.outcome import Plan, Rejected, Verdict
 from rescheduler.planning.survival import Certificate
-from rescheduler.planning.what_if.overview import Lever, Overview, Point, Totals, Tradeoff
+from rescheduler.planning.what_if.overview import Lever, Overview, Point, Totals, Tradeoff, tried
 
 
 def print_json(value: Any) -> None:
@@ -68,7 +67,7 @@ def as_json(overview: Overview, seconds: float) -> dict[str, Any]:
             },
             "on_demand": _totals(overview.on_demand),
             "currency": overview.prices.currency,
-            "levers": [_plan_json_lever(lever) for lever in overview.levers],
+            "levers": [_plan_json_lever(lever, overview.command) for lever in overview.levers],
             "levers_complete": overview.levers_complete,
             "assumptions": list(overview.assumptions),
             "incomplete": overview.incomplete or None,
@@ -153,7 +152,7 @@ def _money(worth: Worth) -> dict[str, Any]:
     }
 
 
-def _plan_json_lever(lever: Lever) -> dict[str, Any]:
+def _plan_json_lever(lever: Lever, command: str) -> dict[str, Any]:
     return {
         "controller": lever.controller,
         "reason": str(lever.reason),
@@ -164,7 +163,8 @@ def _plan_json_lever(lever: Lever) -> dict[str, Any]:
         "frees_together": list(lever.frees_together),
         "tried": lever.tried,
         "what_if": list(lever.to_try),
-        "try": command_to_try(lever.to_try, typed=True) if lever.to_try else None,
+        "try": tried(command, lever.to_try) if lever.to_try else None,
+        "risk": lever.risk,
         "price_per_month": number(lever.worth.gross_per_month),
         **_money(lever.worth),
         "net_per_month_together": number(lever.worth_together.net_per_month),

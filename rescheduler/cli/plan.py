@@ -21,7 +21,7 @@ from rescheduler.cli.cluster_source import (
 from rescheduler.cli.console import Line, clear_screen, page_width, say, show
 from rescheduler.cli.glance import (
     SORT_KEYS,
-    command_to_try,
+    lever_details,
 )
 from rescheduler.cli.go_flags import Bool, GoCommand, Option
 from rescheduler.cli.options import connection_options, group, installation_options, scheduling_options
@@ -38,7 +38,7 @@ from rescheduler.cli.plan_data import (
     read_and_plan,
     survive_option,
 )
-from rescheduler.cli.plan_page import glance, lever_line, nodes_page, page
+from rescheduler.cli.plan_page import glance, nodes_page, page
 from rescheduler.cli.policy_options import policy_options, price_options, with_profiles
 from rescheduler.cli.what_if import comparison, parsed, what_if_json, what_if_option
 from rescheduler.clock import Clock, SystemClock, pause
@@ -47,7 +47,7 @@ from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.policy import Policy, Survive
 from rescheduler.planning.what_if.comparison import Hypothesis, HypotheticalPlan, added_nodes, what_if
 from rescheduler.planning.what_if.lifting import Unpinning
-from rescheduler.planning.what_if.overview import SETTING, Lever, Overview
+from rescheduler.planning.what_if.overview import SETTING, Lever, Overview, tried
 from rescheduler.planning.what_if.remedies import change_for, patches_for
 from rescheduler.settings import ApiServerConnection, NamedInstallation, Provider, Scheduling
 
@@ -173,7 +173,7 @@ def command(
     policy = with_profiles(policy, scheduling)
     view = view.listing_nodes(provider)
     from_daemon = of_the_named(named, from_daemon)
-    _check(view, from_daemon, snapshot, output, what_if_texts, independent=independent)
+    _check(view, from_daemon, snapshot, output, what_if_texts, levers_timeout, independent=independent)
     hypotheses, notes = parsed(what_if_texts, policy, scheduling)
     source, clock = ClusterSource(snapshot, connection, scheduling), SystemClock()
     provider = replace(provider, nodes=tuple(filter(None, provider.nodes)))
@@ -218,6 +218,7 @@ def _check(
     snapshot: str | None,
     output: str,
     what_if_texts: tuple[str, ...],
+    levers_timeout: timedelta,
     *,
     independent: bool,
 ) -> None:
@@ -232,6 +233,8 @@ def _check(
         raise UsageError("--patch: expected --lever, the number of the change to make")
     if view.lever is not None and (what_if_texts or independent):
         raise UsageError("--lever: expected no --what-if and no --independent, because they compute no levers")
+    if view.lever is not None and not levers_timeout:
+        raise UsageError("--lever: expected a --levers-timeout above 0, because without it no levers are tried")
 
 
 def _show_lever(cluster: PlannedCluster, overview: Overview, view: View) -> None:
@@ -239,25 +242,33 @@ def _show_lever(cluster: PlannedCluster, overview: Overview, view: View) -> None
     number, levers = view.lever or 0, overview.levers
     if not 1 <= number <= len(levers):
         known = f"expected 1 to {len(levers)}" if levers else "no change would free more nodes"
+        if not overview.levers_complete:
+            known = f"{known if levers else 'none was tried'}; the --levers-timeout ended the trials"
         raise UsageError(f"--lever={number}: no such lever: {known}")
     lever, names = levers[number - 1], NodeNames()
     if view.patch:
         for command_line in patch_commands(lever, cluster):
             say(command_line)
-    else:
-        show([Line(lever_line(lever, overview, names))])
-        say(command_to_try(lever.to_try, typed=True))
+        return
+    risk = "" if lever.risk is None else f"; {lever.risk.text}"
+    show([Line(lever.what), Line(f"{lever_details(lever, overview, names)}{risk}", 1)])
+    say(tried(overview.command, lever.to_try))
 
 
 def patch_commands(lever: Lever, cluster: PlannedCluster) -> Iterator[str]:
-    """Yield the command lines that make the change of *lever* in the cluster."""
+    """Yield the command lines that make the changes in the cluster that ``lever.to_try`` tries."""
+    if lever.risk is not None:
+        yield f"# {lever.risk.text}"
+    edits = list(zip(lever.partners, lever.changes_together, strict=True)) if not lever.frees else []
     if lever.controller.startswith(f"{SETTING} "):
         yield f"# not a change in the cluster: add --{lever.changes[0]} to the flags of rescheduler run"
-        return
+    else:
+        alone = len(lever.obstacles) == 1
+        own = ((each, lever.changes[0] if alone else change_for(each, cluster.snapshot)) for each in lever.obstacles)
+        edits = [*own, *edits]
     shared = cluster.planner.round(cluster.circumstances)
     unpinning = Unpinning(cluster.snapshot, shared.room.filters, shared.groups.spot)
-    for obstacle in lever.obstacles:
-        change = change_for(obstacle, cluster.snapshot) if len(lever.obstacles) > 1 else lever.changes[0]
+    for obstacle, change in edits:
         found = list(patches_for(obstacle, change, cluster.snapshot, cluster.policy, unpinning))
         for target, patch in found:
             text = msgspec.json.encode(patch).decode()

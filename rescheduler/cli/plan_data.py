@@ -13,7 +13,7 @@ from click.core import ParameterSource
 from predicates.snapshot import Snapshot
 from rescheduler.cli.cluster_source import ClusterSource, progress
 from rescheduler.cli.go_flags import DurationType, Option, OptionalValue
-from rescheduler.cli.options import group, provider_options
+from rescheduler.cli.options import group, plan_command, provider_options
 from rescheduler.clock import Clock
 from rescheduler.errors import NotFound, UsageError
 from rescheduler.planning.money.commitments import idle
@@ -181,6 +181,7 @@ class PlannedCluster:
             held=self.daemon.why_nothing_is_drained() if self.daemon is not None else "",
             now=self.circumstances.now,
             allow_returning=self.policy.allow_returning_plans,
+            command=plan_command(),
         )
 
     def certified(self, overview: Overview, survive: Survive, clock: Clock, *, with_tradeoff: bool = False) -> Overview:

@@ -20,11 +20,11 @@ from rescheduler.cli.glance import (
 )
 from rescheduler.planning.forms import count, cpu, memory, per_month
 from rescheduler.planning.losses import Homeless, PoolLoss
-from rescheduler.planning.money.worth import Worth, saves
+from rescheduler.planning.money.worth import saves
 from rescheduler.planning.outcome import Reason, nodes_by_reason
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.survival import Certificate
-from rescheduler.planning.what_if.overview import NO_PRICE, SETTING, Lever, Overview, Totals
+from rescheduler.planning.what_if.overview import NO_PRICE, SETTING, Overview, Totals
 
 # A plan as a page: a summary sentence, the freed nodes, the obstacles to freeing more, and each node.
 
@@ -47,9 +47,7 @@ def page(overview: Overview, cluster: Snapshot, policy: Policy, now: datetime, *
     if overview.survival is not None and overview.survival.pools:
         yield BLANK
         yield from survival_lines(overview.survival, wide=wide)
-    if overview.levers:
-        yield BLANK
-        yield from _levers(overview, names, wide=wide)
+    yield from lever_table(overview, names, len(overview.levers) if wide else _LEVERS_SHOWN, details=True)
     if overview.planning.verdicts:
         yield BLANK
         yield styled("Nodes in drain order", HEADING)
@@ -69,7 +67,7 @@ def glance(overview: Overview, cluster: Snapshot, policy: Policy, width: int) ->
         if overview.survival is not None and overview.survival.pools and shown.notes:
             yield BLANK
             yield from islice(survival_lines(overview.survival), _SURVIVAL_SHOWN)
-        yield from lever_table(overview, names, shown.levers, width)
+        yield from lever_table(overview, names, shown.levers)
 
     return fitted(page_of, width)
 
@@ -100,8 +98,7 @@ class _Summary:
         if self.overview.incomplete:
             yield styled(_sentence(self.overview.incomplete), BAD)
         yield styled(self.headline(), GOOD if self.overview.planning.plans else HEADING)
-        if (step := first_step(self.overview, self.names)) is not None:
-            yield step
+        yield from first_step(self.overview)
 
     def headline(self) -> str:
         """Summarize the plan in one sentence."""
@@ -237,43 +234,6 @@ def _sentence(text: str) -> str:
 def _rounded(amount: int, unit: int) -> int:
     """Round *amount* to a multiple of *unit*, unless it is small."""
     return amount if amount < 10 * unit else round(amount / unit) * unit
-
-
-def _levers(overview: Overview, names: NodeNames, *, wide: bool) -> Iterator[Line]:
-    yield styled("What would free more, the most useful first", HEADING)
-    listed = overview.levers if wide else overview.levers[:_LEVERS_SHOWN]
-    for lever in listed:
-        yield Line(names.shorten_in(lever_line(lever, overview, names)), 1)
-    if len(listed) < len(overview.levers):
-        yield Line(f"{len(overview.levers) - len(listed)} more with -o wide.", 1)
-    if not overview.levers_complete:
-        yield Line("Some levers were not tried before --levers-timeout.", 1)
-
-
-def lever_line(lever: Lever, overview: Overview, names: NodeNames) -> str:
-    """Return a sentence about *lever*: what it changes, and which nodes it would free, alone and with others."""
-    lever_text = f"{lever.controller}: {lever.obstacle} ({lever.reason}) keeps {count(len(lever.nodes), 'node')}"
-    alone = (
-        f"alone it would free {'' if lever.tried else 'at least '}{_gain(lever.frees, lever.worth, overview, names)}"
-    )
-    if not lever.tried and not lever.frees:
-        alone = "not tried"
-    if not lever.together_with:
-        return f"{lever_text}; {alone}"
-    together = f"together with {', '.join(lever.together_with)} it would free"
-    return f"{lever_text}; {alone}; {together} {_gain(lever.frees_together, lever.worth_together, overview, names)}"
-
-
-def _gain(nodes: tuple[str, ...], worth: Worth, overview: Overview, names: NodeNames) -> str:
-    """Return the number of nodes with their type and price: ``1 (m5.2xlarge, 280 $/month)``."""
-    if not nodes:
-        return "none"
-    price = overview.per_month(nodes) if worth.net_per_month is None else worth.net_per_month
-    kinds = sorted({overview.nodes[name].instance_type for name in nodes} - {""})
-    parts = [", ".join(kinds) if kinds else names.short(nodes[0]) if len(nodes) == 1 else ""]
-    parts += [per_month(price, overview.prices.currency)] if price is not None else []
-    text = ", ".join(filter(None, parts))
-    return f"{len(nodes)} ({text})" if text else str(len(nodes))
 
 
 def _table(rows: list[tuple[str, ...]]) -> Iterator[Line]:

@@ -39,6 +39,7 @@ from rescheduler.planning.what_if.changes import (
     OtherScheduler,
     SettingChange,
     Unpin,
+    UnpinSelector,
     Untaint,
 )
 from rescheduler.planning.what_if.comparison import (
@@ -127,6 +128,11 @@ class ChangeText(click.types.StringParamType):
 
     envvar_list_splitter = ";"
 
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Remove the line breaks of a command that was pasted from a page."""
+        text: str = super().convert(value, param, ctx)
+        return re.sub(r"\s*\n\s*", " ", re.sub(r"(?<=[/=])\s*\n\s*", "", text))
+
 
 what_if_option: Final = Option(
     "--what-if",
@@ -137,7 +143,8 @@ what_if_option: Final = Option(
     help="Show the plan before and after a change. Repeatable: all changes are applied together, lost spot nodes last. "
     "SETTING=VALUE (a setting of planning, such as skip-nodes-with-local-storage=false); "
     "allow NAMESPACE/KIND/NAME REASON (data/deployment/etl local-storage) or allow node/NAME REASON; "
-    "unpin NAMESPACE/KIND/NAME (ci/deployment/cache); untaint KEY (a taint of the spot nodes); "
+    "unpin NAMESPACE/KIND/NAME (ci/deployment/cache); unpin selector KEY=VALUE (of all pods); "
+    "untaint KEY (a taint of the spot nodes); "
     "budget NAMESPACE/NAME maxUnavailable=N (or minAvailable); "
     "add-spot N like NODE; add-spot N cpu=8,memory=32Gi; "
     "scheduler VERSION or scheduler FILE (another kube-scheduler: lists the pods and nodes whose verdict changes); "
@@ -209,6 +216,9 @@ def _setting(text: str, policy: Policy, params: Sequence[click.Parameter]) -> Se
 
 
 def _unpin(words: Sequence[str]) -> Hypothesis | None:
+    if len(words) == 2 and words[0] == "selector":  # noqa: PLR2004
+        key, equals, value = words[1].partition("=")
+        return UnpinSelector(key, value) if key and equals else None
     parts = words[0].split("/") if len(words) == 1 else ()
     if len(parts) != 3 or not all(parts):  # noqa: PLR2004
         return None
@@ -317,7 +327,7 @@ def _lose_spot(words: Sequence[str]) -> Hypothesis | None:
 
 _FORMS: Final[Mapping[str, tuple[str, _Parse]]] = {
     "allow": ("allow NAMESPACE/KIND/NAME REASON or allow node/NAME REASON, with a reason that the plan states", _allow),
-    "unpin": ("unpin NAMESPACE/KIND/NAME", _unpin),
+    "unpin": ("unpin NAMESPACE/KIND/NAME or unpin selector KEY=VALUE", _unpin),
     "untaint": ("untaint KEY", _untaint),
     "budget": ("budget NAMESPACE/NAME maxUnavailable=N or minAvailable=N", _budget),
     "add-spot": (

@@ -26,7 +26,7 @@ from rescheduler.observe.events import (
 from rescheduler.observe.status import Board, Status, StatusJson, unjudged
 from rescheduler.pages.element import Markup, document, element, joined, table
 from rescheduler.pages.nodes import NodeEntry, node_list, search_tools
-from rescheduler.pages.report import by_type, headline, levers, reasons, steps_picture
+from rescheduler.pages.report import by_type, headline, levers, reasons
 from rescheduler.planning.forms import age, money, utc
 from rescheduler.planning.money.worth import saves, summed
 from rescheduler.planning.outcome import Planning
@@ -258,9 +258,8 @@ _NO_OVERVIEW: Final = (
 def _levers(board: Board) -> Markup:
     if board.overviewed is None:
         return element("p", _NO_OVERVIEW)
-    steps, drawn = steps_picture(board.overviewed.overview)
-    found = [part for part in (steps, levers(board.overviewed.overview, drawn)) if part is not None]
-    return joined(found) if found else element("p", "No change would free more nodes.")
+    found = levers(board.overviewed.overview)
+    return element("p", "No change would free more nodes.") if found is None else found
 
 
 def _running(board: Board) -> Iterator[Markup]:

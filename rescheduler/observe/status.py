@@ -223,6 +223,7 @@ def _lever(lever: Lever) -> dict[str, Any]:
         "frees": list(nodes),
         "netPerMonth": number(worth.net_per_month),
         "grossPerMonth": number(worth.gross_per_month),
+        "risk": lever.risk,
     }
 
 

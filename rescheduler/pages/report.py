@@ -1,10 +1,7 @@
 """The report: a plan as one self-contained HTML file."""
 
-import shlex
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from decimal import Decimal
 from itertools import chain
 from typing import Final
 
@@ -12,9 +9,18 @@ from rescheduler.pages.element import Markup, document, element, joined, table
 from rescheduler.pages.nodes import NodeBox, NodeEntry, node_list, picture, search_tools
 from rescheduler.planning.forms import count, cpu, memory, money, per_month, percent
 from rescheduler.planning.money.prices import NodeFacts, PriceList
-from rescheduler.planning.money.worth import NO_WORTH, Worth, saves, summed
+from rescheduler.planning.money.worth import Worth, saves
 from rescheduler.planning.outcome import Planning, nodes_by_reason
-from rescheduler.planning.what_if.overview import NO_PRICE, Lever, Overview, Point, Totals, Tradeoff
+from rescheduler.planning.what_if.overview import (
+    NO_PRICE,
+    NOT_ALL_TRIED,
+    Lever,
+    Overview,
+    Point,
+    Totals,
+    Tradeoff,
+    tried,
+)
 
 # The curve of what drains save against the losses of spot nodes that are survived after them, as SVG and table.
 
@@ -166,119 +172,63 @@ def _row(name: str, totals: Totals, prices: PriceList) -> tuple[str, ...]:
     return name, f"{totals.nodes:,}", f"{cpu(totals.cpu)} vCPU", memory(totals.memory), price
 
 
-def levers(overview: Overview, drawn: Collection[Lever] = ()) -> Markup | None:
-    """Return the changes that would free more nodes, the most useful first, except those in *drawn*."""
-    head = ("Change", "Nodes with this obstacle", "Frees alone", "Frees in combination")
-    rows = [_lever(lever, overview) for lever in overview.levers if lever not in drawn]
-    caption = "Further changes that would free nodes" if drawn else "Changes that would free more nodes"
-    listed = table(caption, head, rows, frozenset({1})) if rows else None
-    if overview.levers_complete:
-        return listed
-    note = element("p", "The time limit ended the search for levers. There may be more.", class_="notice")
-    return element("div", note, listed)
+def levers(overview: Overview) -> Markup | None:
+    """Return the changes that would free more nodes in their order, each with its bar, its risk and its command.
 
-
-#: At most this many levers are drawn.
-_DRAWN: Final = 8
-
-
-def steps_picture(overview: Overview) -> tuple[Markup | None, list[Lever]]:
-    """Return bars of what is freed one lever after the other, each with the command that tries it, and these levers.
-
-    The first bar is the plan. A node that an earlier bar frees counts there only. Bars show what is saved, net of the
-    pods' share of spot nodes, if that is known of all nodes; otherwise the prices of the nodes if all have one, and
-    otherwise numbers of nodes.
+    Each is shown by itself, with the amounts of ``plan``. Bars show what is saved if that is known of all, otherwise
+    the number of freed nodes. The first bar is the plan.
     """
-    freed, steps = {plan.node for plan in overview.planning.plans}, list[tuple[Lever, _Amount]]()
-    start = _Amount(len(freed), overview.freed.worth, overview.freed.unpriced)
-    for lever in overview.levers:
-        nodes = set(lever.gain[0]) - freed
-        if nodes and len(steps) < _DRAWN:
-            worths = [lever.worths.get(name, NO_WORTH) for name in nodes]
-            steps.append((lever, _Amount(len(nodes), summed(worths), sum(each.gross is None for each in worths))))
-            freed |= nodes
-    if not steps:
-        return None, []
-    amounts = [start, *(amount for _, amount in steps)]
-    net = all(each.net is not None for each in amounts)
-    gross = all(each.gross is not None for each in amounts)
+    gains = [lever.gain for lever in overview.levers]
+    priced = all(worth.saved is not None for nodes, worth in gains if nodes)
+    priced = priced and overview.freed.worth.saved is not None
 
-    def length(of: _Amount) -> float:
-        known = of.net if net else of.gross if gross else None
-        return float(of.nodes if known is None else known)
+    def length(nodes: int, worth: Worth) -> float:
+        return float(worth.saved or 0) if priced else nodes
 
-    def text_of(amount: _Amount) -> str:
-        return f"{count(amount.nodes, 'node')}{amount.money(overview.prices.currency, net=net) if gross else ''}"
-
-    total = sum(map(length, amounts)) or 1.0
-    plan = _step(0, length(start), total, start.price(overview.prices.currency))
-    rows = [element("li", element("b", "This plan"), f": {text_of(start)}", plan)]
-    done = length(start)
-    for lever, amount in steps:
-        together = f", with {'; '.join(lever.together_with)}" if lever.together_with and not lever.frees else ""
-        text = f"{lever.controller}: {lever.obstacle}{together}: {text_of(amount)} more"
-        bar = _step(done, length(amount), total, amount.price(overview.prices.currency))
-        rows.append(element("li", text, bar, element("code", _command(lever))))
-        done += length(amount)
-    priced = "what is saved, net of spot" if net else "the prices of the freed nodes"
-    what = priced if gross else "the number of freed nodes"
-    legend = element("p", f"One change after the other, by {what}:", class_="legend soft")
-    picture = element("figure", legend, element("ol", rows, class_="steps"))
-    return picture, [lever for lever, _ in steps]
+    plan = length(overview.freed.nodes, overview.freed.worth)
+    lengths = [length(len(nodes), worth) for nodes, worth in gains]
+    total = max([plan, *lengths], default=0) or 1.0
+    rows = [
+        element("li", _lever(lever, overview), _bar(amount, total), _trial(lever, overview))
+        for lever, amount in zip(overview.levers, lengths, strict=True)
+    ]
+    note = None if overview.levers_complete else element("p", NOT_ALL_TRIED, class_="notice")
+    if not rows:
+        return note
+    what = "what is saved" if priced else "the number of freed nodes"
+    legend = element("p", f"Each change by itself, by {what}:", class_="legend soft")
+    this = element("b", "This plan"), f": {_gain(overview.freed.nodes, overview.freed.worth, overview)}"
+    drawn = element("div", element("p", this), _bar(plan, total), class_="step")
+    return element("div", note, element("figure", legend, drawn, element("ol", rows, class_="steps")))
 
 
-@dataclass(frozen=True, slots=True)
-class _Amount:
-    """What one bar shows."""
-
-    nodes: int
-    worth: Worth
-    unpriced: int  #: number of nodes without a price
-
-    @property
-    def gross(self) -> Decimal | None:
-        """The monthly price of the nodes; None if it is not known for all of them."""
-        if self.unpriced:
-            return None
-        return self.worth.gross_per_month if self.nodes else Decimal(0)
-
-    @property
-    def net(self) -> Decimal | None:
-        """What is saved per month; None if it is not known for all nodes."""
-        if self.unpriced:
-            return None
-        return self.worth.net_per_month if self.nodes else Decimal(0)
-
-    def money(self, currency: str, *, net: bool) -> str:
-        """Return the net amount if all amounts are *net*, otherwise the price of the nodes."""
-        amount = self.net if net else self.gross
-        return f", {per_month(amount or Decimal(0), currency)}"
-
-    def price(self, currency: str) -> str:
-        """Return the price of the nodes, which a bar shows when the pointer is over it."""
-        return "" if self.gross is None else f"price of the nodes: {per_month(self.gross, currency)}"
+def _lever(lever: Lever, overview: Overview) -> Markup:
+    nodes, worth = lever.gain
+    frees = f"frees {_gain(len(nodes), worth, overview)}" if nodes else "frees no node" if lever.tried else "not tried"
+    others = f", with {'; '.join(lever.together_with)}" if lever.together_with and not lever.frees else ""
+    keeps = f": {frees}; keeps {count(len(lever.nodes), 'node')}. "
+    risk = element("span", f"Risk: {lever.risk.text}.", class_="no") if lever.risk is not None else None
+    what = element("b", lever.controller), f": {lever.obstacle}{others} "
+    return element("p", what, element("code", lever.reason), keeps, risk)
 
 
-def _step(before: float, amount: float, total: float, title: str) -> Markup:
-    """Return the bar of one step: it begins where the bars before it end."""
+def _trial(lever: Lever, overview: Overview) -> Markup | None:
+    return element("code", tried(overview.command, lever.to_try)) if lever.to_try else None
+
+
+def _gain(nodes: int, worth: Worth, overview: Overview) -> str:
+    month = worth.saved_per_month
+    amount = "" if month is None else f", {per_month(month, overview.prices.currency)}"
+    return f"{count(nodes, 'node')}{amount}"
+
+
+def _bar(amount: float, total: float) -> Markup:
+    """Return a bar of the length *amount*, beside the longest, which is *total*."""
     whole = element("rect", width=100, height=10, class_="whole")
-    part = element(
-        "rect", x=f"{100 * before / total:.1f}", width=f"{100 * amount / total:.1f}", height=10, class_="part"
-    )
+    part = element("rect", width=f"{100 * amount / total:.1f}", height=10, class_="part")
     return element(
-        "svg",
-        element("title", title) if title else None,
-        whole,
-        part,
-        viewBox="0 0 100 10",
-        class_="fill",
-        aria_hidden="true",
-        preserveAspectRatio="none",
+        "svg", whole, part, viewBox="0 0 100 10", class_="fill", aria_hidden="true", preserveAspectRatio="none"
     )
-
-
-def _command(lever: Lever) -> str:
-    return " ".join(["rescheduler plan", *(f"--what-if {shlex.quote(change)}" for change in lever.to_try)])
 
 
 def reasons(planning: Planning) -> Markup:
@@ -286,22 +236,6 @@ def reasons(planning: Planning) -> Markup:
     found = nodes_by_reason(planning)
     rows = [(reason, f"{number:,}") for reason, number in sorted(found.items(), key=lambda pair: (-pair[1], pair[0]))]
     return table("Nodes that stay (a node can have several reasons)", ("Reason", "Nodes"), rows, frozenset({1}))
-
-
-def _lever(lever: Lever, overview: Overview) -> tuple[Markup | str, ...]:
-    change = element("span", element("b", lever.controller), f": {lever.obstacle} ", element("code", lever.reason))
-    combined = f"with {'; '.join(lever.together_with)}: {_freed(lever.frees_together, lever.worth_together, overview)}"
-    together = combined if lever.together_with else ""
-    alone = _freed(lever.frees, lever.worth, overview) if lever.tried or lever.frees else "not tried"
-    return change, str(len(lever.nodes)), alone, together
-
-
-def _freed(nodes: tuple[str, ...], worth: Worth, overview: Overview) -> str:
-    if not nodes:
-        return "none"
-    price = overview.per_month(nodes) if worth.net_per_month is None else worth.net_per_month
-    amount = f", {money(price, overview.prices.currency)} per month" if price is not None else ""
-    return f"{count(len(nodes), 'node')}{amount} ({', '.join(nodes)})"
 
 
 def as_html(overview: Overview, at: datetime | None = None) -> str:
@@ -316,14 +250,14 @@ def as_html(overview: Overview, at: datetime | None = None) -> str:
         element("p", f"Plan of {time}. Nothing was changed." if time else "Nothing was changed.", class_="soft"),
     )
     entries = [NodeEntry(verdict, overview.nodes.get(verdict.node)) for verdict in overview.planning.verdicts]
-    steps, drawn = steps_picture(overview)
+    found = levers(overview)
     main = element(
         "main",
         _section("sums", "Summary", by_type(overview), _notes(overview)),
         _section("reasons", "What stands in the way", reasons(overview.planning))
         if overview.planning.rejected
         else None,
-        _section("levers", "Levers", steps, levers(overview, drawn)) if overview.levers else None,
+        _section("levers", "Levers", found) if found is not None else None,
         _survival(overview),
         _section("picture", "Nodes before and after", before_and_after(overview)),
         _section("nodes", "On-demand nodes", search_tools(), node_list(entries, overview.prices, at)),

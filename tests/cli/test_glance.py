@@ -1,7 +1,11 @@
 """Tests of a plan at a glance: 40 lines for any cluster, levers with commands, one line for each node."""
 
 import json
+import re
+import subprocess
 from decimal import Decimal
+from html import escape
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -98,15 +102,16 @@ def test_lines_are_sorted(capfd: pytest.CaptureFixture[str], monkeypatch: Any, k
 
 
 def test_a_group_of_the_provider_is_no_list_of_nodes(capfd: pytest.CaptureFixture[str]) -> None:
-    page = printed(capfd, "--survive=off", "--nodes", "1:10:pool")
-    assert page == printed(capfd, "--survive=off")
+    page = printed(capfd, "--survive=off", "--levers-timeout=0", "--nodes", "1:10:pool")
+    assert page == printed(capfd, "--survive=off", "--levers-timeout=0")
     assert not any(line.startswith("node ") for line in page)
 
 
 def test_a_lever_is_shown_in_full_and_as_a_patch(capfd: pytest.CaptureFixture[str]) -> None:
     page = printed(capfd, "--lever=1")
     assert page[-1].endswith("--what-if 'allow data/deployment/spark-worker local-storage'")
-    [patch] = printed(capfd, "--lever", "1", "--patch")
+    risk, patch = printed(capfd, "--lever", "1", "--patch")
+    assert risk == "# what the pods keep in local volumes is lost"
     assert patch == (
         "kubectl patch -n data deployment spark-worker --type=merge -p "
         '\'{"spec":{"template":{"metadata":{"annotations":'
@@ -118,6 +123,7 @@ WRONG = {
     "--lever=99": "--lever=99: no such lever: expected 1 to 11",
     "--patch": "--patch: expected --lever",
     "--watch": "--watch: expected a live cluster",
+    "--lever=9 --levers-timeout=0s": "--lever: expected a --levers-timeout above 0",
     "--lever=1 --independent": "--lever: expected no --what-if and no --independent",
 }
 
@@ -133,3 +139,98 @@ def test_the_first_lever_can_be_tried(capfd: pytest.CaptureFixture[str]) -> None
     text = json.loads("".join(printed(capfd, "-o", "json")))["summary"]["levers"][0]["what_if"][0]
     result = json.loads("".join(printed(capfd, "-o", "json", "--what-if", text)))["what_if"]
     assert result["after"]["drainable_nodes"] == result["before"]["drainable_nodes"] + 3
+
+
+def test_the_patches_of_a_lever_that_frees_nothing_alone_are_complete(capfd: pytest.CaptureFixture[str]) -> None:
+    """Each change that the lever tries has its command, or a comment that says why there is none."""
+    levers = json.loads("".join(printed(capfd, "-o", "json")))["summary"]["levers"]
+    combined = [number for number, lever in enumerate(levers, 1) if not lever["frees"]]
+    assert combined
+    for number in combined:
+        lever = levers[number - 1]
+        printed_lines = printed(capfd, f"--lever={number}", "--patch")
+        commands = [line for line in printed_lines if not line.startswith("#") or "running pods cannot" in line]
+        assert len(commands) == len(lever["what_if"]) == 1 + len(lever["together_with"])
+
+
+def test_levers_are_in_the_order_of_what_they_save(capfd: pytest.CaptureFixture[str]) -> None:
+    levers = json.loads("".join(printed(capfd, "-o", "json")))["summary"]["levers"]
+    alone = [lever["net_per_month"] for lever in levers if lever["frees"]]
+    together = [lever["net_per_month_together"] for lever in levers if not lever["frees"]]
+    assert alone == sorted(alone, reverse=True)
+    assert together == sorted(together, reverse=True)
+    assert [bool(lever["frees"]) for lever in levers] == [True] * len(alone) + [False] * len(together)
+
+
+def test_all_pages_have_the_same_levers_with_the_same_numbers(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("COLUMNS", "240")
+    levers = json.loads("".join(printed(capfd, "-o", "json")))["summary"]["levers"]
+    amounts = [lever["net_per_month"] if lever["frees"] else lever["net_per_month_together"] for lever in levers]
+    expected = [
+        (str(number), str(len(lever["frees"] or lever["frees_together"])), f"{amount:,.0f}", lever["risk"] or "")
+        for number, (lever, amount) in enumerate(zip(levers, amounts, strict=True), 1)
+    ]
+    for flags in ([], ["-o", "details"], ["-o", "wide"]):
+        page = printed(capfd, *flags)
+        rows = [line for line in page if re.match(r" {1,2}[0-9]+ +[0-9?]+ ", line)]
+        found = [(row[:3].strip(), row[5:10].strip(), row[12:20].strip(), row[22:26].strip()) for row in rows]
+        assert found == expected[: len(found)]
+        assert len(found) == len(expected) or "more with -o wide" in "".join(page)
+        offered = [line.strip() for line in page if line.strip().startswith("--what-if")]
+        tried = [lever["try"].partition("'--currency=$' ")[2] for lever in levers[: len(found)]]
+        assert offered == [text.replace(".eu-west-1.compute.internal", "") for text in tried]
+    html = "".join(printed(capfd, "-o", "html"))
+    [steps] = re.findall(r'<ol class="steps">.*?</ol>', html)
+    found_html = re.findall(r": frees ([0-9]+) nodes?, ([0-9,]+) \$/month", steps)
+    assert found_html == [(frees, month) for _, frees, month, _ in expected]
+    assert re.findall(r"<code>(rescheduler plan .*?)</code>", steps) == [
+        escape(lever["try"], quote=False) for lever in levers
+    ]
+
+
+def test_a_lever_that_loses_something_for_good_says_what(capfd: pytest.CaptureFixture[str]) -> None:
+    levers = json.loads("".join(printed(capfd, "-o", "json")))["summary"]["levers"]
+    found = {text: lever["risk"] for lever in levers if lever["frees"] for text in lever["what_if"]}
+    assert found["allow data/deployment/spark-worker local-storage"] == "data"
+    assert found["allow ci/pod/release-build-7rhh2 no-controller"] == "pod"
+    assert found["unpin ci/deployment/ci-cache"] is None
+
+
+def test_the_page_says_that_not_all_levers_were_tried_even_if_none_was(capfd: pytest.CaptureFixture[str]) -> None:
+    for flags in ([], ["-o", "wide"]):
+        assert "The time limit ended" in "".join(printed(capfd, "--levers-timeout=1us", *flags))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["allow data/deployment/spark-worker\n  local-storage", "allow data/\n deployment/\n spark-worker  local-storage"],
+)
+def test_a_change_that_was_pasted_with_a_line_break_is_the_same(capfd: pytest.CaptureFixture[str], text: str) -> None:
+    result = json.loads("".join(printed(capfd, "-o", "json", "--what-if", text)))["what_if"]
+    assert result["after"]["drainable_nodes"] == result["before"]["drainable_nodes"] + 3
+
+
+def as_a_shell(command: str) -> list[str]:
+    """Return the words of *command* as a shell reads them."""
+    script = "\n".join(["words() { printf '%s\\0' \"$@\"; }", f"words {command}"])
+    done = subprocess.run(["bash", "-c", script], check=True, capture_output=True)
+    return done.stdout.decode().split("\0")[:-1]
+
+
+@pytest.mark.parametrize("columns", [40, 64, 80, 200])
+def test_the_first_command_of_the_page_can_be_pasted(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    page = printed(capfd)
+    assert max(map(len, page)) <= columns
+    start = next(number for number, line in enumerate(page) if line.startswith("First: "))
+    end = next(number for number, line in enumerate(page) if line.startswith("  frees "))
+    words = as_a_shell("\n".join(page[start:end]).removeprefix("First: "))
+    assert words[:2] == ["rescheduler", "plan"]
+    with pytest.raises(SystemExit) as ended:
+        main(words[1:])
+    out, err = capfd.readouterr()
+    assert (ended.value.code, err, "Can also be drained" in out) == (0, "", True)

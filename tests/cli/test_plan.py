@@ -24,18 +24,19 @@ CLUSTER = [
 
 PAGE = """\
 0 of 1 on-demand node drainable; default/b blocks 1.
-First: rescheduler plan --what-if 'budget default/b maxUnavailable=3' (frees
-  1 more)
+First: rescheduler plan --snapshot dump.json --budgets-at-once=true --what-if \\
+  'budget default/b maxUnavailable=3'
+  frees 1 more
 
 1 node stays (a node can have several reasons)
   pod-disruption-budget  1 node
 
 Survives the loss of any one pool of spot nodes (1 pool).
 
-What would free more (try each with the flags of this command)
-  #  frees  what, and how to try it
+What would free more (to try one, add its --what-if to this command)
+  #  frees  what
   1      1  PodDisruptionBudget default/b: it allows 1 eviction now
-      rescheduler plan --what-if 'budget default/b maxUnavailable=3'
+      --what-if 'budget default/b maxUnavailable=3'
 """
 
 
@@ -105,11 +106,13 @@ def test_a_pipe_gets_no_colors_and_no_animation_even_if_they_are_forced(
 ) -> None:
     def printed() -> tuple[str, bytes]:
         with pytest.raises(SystemExit):
-            main(["plan", "--snapshot", str(dump), "--budgets-at-once"])
+            main(["plan", "--snapshot", "dump.json", "--budgets-at-once"])
         output = capfdbinary.readouterr()
         return output.out.decode(), output.err
 
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.chdir(dump.parent)
+    dump.rename("dump.json")
     plain = printed()
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert printed() == plain

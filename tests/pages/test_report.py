@@ -13,7 +13,7 @@ import pytest
 from rescheduler.cli import main
 from rescheduler.pages.report import as_html, headline
 from rescheduler.planning.money.prices import PriceList
-from rescheduler.planning.money.worth import Worth
+from rescheduler.planning.money.worth import Worth, summed
 from rescheduler.planning.outcome import Blocker, Planning, Reason, Rejected
 from rescheduler.planning.what_if.overview import AddedRequests, Lever
 from tests.pages.clusters import manifests, planned
@@ -45,60 +45,55 @@ def test_requests_of_the_moved_pods_are_added_to_their_targets() -> None:
     assert all(isinstance(added, AddedRequests) and added.memory == 0 for added in overview.added.values())
 
 
-def test_a_lever_is_shown_with_its_nodes_and_price() -> None:
+def test_a_lever_is_shown_with_its_gain_its_risk_and_its_command() -> None:
     overview = planned(6, 6)
     first, second = [verdict.node for verdict in overview.planning.verdicts[:2]]
-    lever = Lever("Deployment ci/cache", Reason.NO_ROOM, "nodeSelector pool=ci", (first, second), (first,))
-    page = as_html(replace(overview, levers=(lever,), levers_complete=False), NOW)
-    assert "<b>Deployment ci/cache</b>: nodeSelector pool=ci <code>no-room-on-spot</code>" in page
-    assert f"1 node, 140 $ per month ({first})" in page
-    assert "The time limit ended the search for levers. There may be more." in page
+    worth = Worth.of(Decimal("0.192"), Decimal(0), Decimal("0.1"))
+    lever = Lever(
+        "Pod ci/job", Reason.NO_CONTROLLER, "no controller", (first, second), (first,), changes=("x",), worth=worth
+    )
+    page = as_html(replace(overview, levers=(lever,), levers_complete=False, command="rescheduler plan --a"), NOW)
+    assert (
+        "<b>Pod ci/job</b>: no controller <code>no-controller</code>: frees 1 node, 67.16 $/month; keeps 2 nodes."
+        in page
+    )
+    assert "Risk: nothing creates the pod again." in page
+    assert "<code>rescheduler plan --a --what-if 'x'</code>" in page
+    assert "The time limit ended the trials of levers: there may be more" in page
 
 
-def bars(page: str) -> list[tuple[str, str]]:
-    """Return the start and the width of each bar."""
-    [steps] = re.findall(r'<ol class="steps">.*?</ol>', page)
-    return re.findall(r'<rect x="([0-9.]+)" width="([0-9.]+)" height="10" class="part">', steps)
+def bars(page: str) -> list[str]:
+    """Return the width of each bar, that of the plan first."""
+    [levers] = re.findall(r'<section id="levers".*?</section>', page)
+    return re.findall(r'<rect width="([0-9.]+)" height="10" class="part">', levers)
 
 
-def test_levers_are_drawn_one_after_the_other_with_their_commands() -> None:
-    """A node that an earlier bar frees counts there only. Bars are net of the share of spot nodes if that is known."""
+def test_each_lever_has_a_bar_with_its_own_amount() -> None:
+    """Bars are what is saved if that is known of all levers, otherwise numbers of nodes."""
     overview = planned(6, 6)
     rest = [verdict.node for verdict in overview.planning.rejected]
     assert (len(overview.planning.plans), len(rest)) == (3, 3)
 
-    def levers(price: str, spot: str | None) -> tuple[Lever, ...]:
-        worth = Worth.of(Decimal(price), Decimal(0), None if spot is None else Decimal(spot))
+    def levers(price: str | None) -> tuple[Lever, ...]:
         names = {"a": rest[:2], "b": rest[1:2], "c": rest[2:]}
+        amount = None if price is None else Decimal(price)
+        worths = [summed([Worth.of(amount, Decimal(0), Decimal(0))] * len(frees)) for frees in names.values()]
         return tuple(
-            Lever(
-                name,
-                Reason.NO_ROOM,
-                "x",
-                tuple(frees),
-                tuple(frees),
-                changes=(f"unpin {name}'s",),
-                worths=dict.fromkeys(frees, worth),
-            )
-            for name, frees in names.items()
+            Lever(name, Reason.NO_ROOM, "x", tuple(frees), tuple(frees), changes=(f"unpin {name}'s",), worth=worth)
+            for (name, frees), worth in zip(names.items(), worths, strict=True)
         )
 
-    shown = replace(overview, levers=levers("0.192", None))
-    page = as_html(shown, NOW)
-    assert bars(page) == [("0.0", "50.0"), ("50.0", "33.3"), ("83.3", "16.7")]
-    assert "a: x: 2 nodes, 280 $/month more" in page
-    net = as_html(replace(shown, levers=levers("0.192", "0.1")), NOW)
-    assert "This plan</b>: 3 nodes, 396 $/month<svg" in net
-    assert "a: x: 2 nodes, 134 $/month more" in net
-    assert "<title>price of the nodes: 280 $/month</title>" in net
-    assert "by what is saved, net of spot:" in net
-    assert bars(net) == [("0.0", "66.3"), ("66.3", "22.5"), ("88.8", "11.2")]
+    page = as_html(replace(overview, levers=levers(None)), NOW)
+    assert bars(page) == ["100.0", "66.7", "33.3", "33.3"]
+    assert "Each change by itself, by the number of freed nodes" in page
+    assert "<b>a</b>: x <code>no-room-on-spot</code>: frees 2 nodes; keeps 2 nodes." in page
     assert "rescheduler plan --what-if 'unpin a'\"'\"'s'" in page
-    assert "b: x: " not in re.findall(r'<ol class="steps">.*?</ol>', page)[0]
-    unpriced = as_html(replace(shown, freed=replace(shown.freed, unpriced=1)), NOW)
-    assert bars(unpriced) == bars(page)
-    assert "a: x: 2 nodes more" in unpriced
-    assert "steps" not in re.sub("<style>.*?</style>", "", as_html(overview, NOW), flags=re.DOTALL)
+    net = as_html(replace(overview, levers=levers("0.3")), NOW)
+    assert "<b>This plan</b>: 3 nodes, 396 $/month" in net
+    assert ": frees 2 nodes, 438 $/month; keeps 2 nodes." in net
+    assert bars(net) == ["90.4", "100.0", "50.0", "50.0"]
+    assert "by what is saved" in net
+    assert "levers-heading" not in as_html(overview, NOW)
 
 
 def test_the_parts_have_the_order_of_plan() -> None:

@@ -78,7 +78,7 @@ def _overview(objects: Snapshot, planner: Planner) -> Overview:
     ranked = rank_levers(planning, planner.round(_CIRCUMSTANCES), prices(), lambda: False)
     surge = surge_lever(planning, objects, _POLICY, replace(_CIRCUMSTANCES, prices=prices()))
     if surge is not None:
-        ranked = with_lever(ranked, surge, objects, prices())
+        ranked = with_lever(ranked, surge)
     certificate = planner.certificate(_CIRCUMSTANCES, Survive.POOL, planning.plans)
     return replace(overview(planning, objects, prices(), ranked.levers), survival=certificate)
 

@@ -40,9 +40,15 @@ class Worth:
         return cls(price, committed, spot, net_per_hour(price, committed, spot))
 
     @property
-    def unpaid(self) -> Decimal:
-        """The part of :attr:`gross` that ends with the nodes; 0 if no price is known."""
-        return (self.gross or _ZERO) - self.committed
+    def saved(self) -> Decimal | None:
+        """What is saved, as far as it is known: without the pods' share of the spot nodes if that is not known."""
+        if self.net is not None or self.gross is None:
+            return self.net
+        return self.gross - self.committed
+
+    @property
+    def saved_per_month(self) -> Decimal | None:
+        return _month(self.saved)
 
     @property
     def net_per_month(self) -> Decimal | None:

@@ -34,7 +34,7 @@ from rescheduler.planning.policy import Policy
 from rescheduler.planning.rules.candidates import groups, starting_taints, why_not_target
 from rescheduler.planning.rules.interruptions import is_start_up_taint
 from rescheduler.planning.rules.pod_traits import belongs_to_node
-from rescheduler.planning.what_if.lifting import Unpinning, lifted, node_without
+from rescheduler.planning.what_if.lifting import Unpinning, lifted, node_without, without_label
 
 # Hypothetical spot nodes, for plans that show the effect of additional nodes.
 
@@ -173,6 +173,14 @@ class Unpin:
 
 
 @dataclass(frozen=True, slots=True)
+class UnpinSelector:
+    """Let all pods run without a label that they demand of a node, by node selector or by required node affinity."""
+
+    key: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
 class Lift:
     """Allow the eviction of the pods of a controller despite *reason*, one of ``lifting.LIFTABLE``."""
 
@@ -222,7 +230,9 @@ class OtherScheduler:
 
 
 #: The changes that :func:`changed` applies.
-Change: TypeAlias = Unpin | Untaint | Lift | LiftNode | BudgetChange | SettingChange | AddSpot | OtherScheduler
+Change: TypeAlias = (
+    Unpin | UnpinSelector | Untaint | Lift | LiftNode | BudgetChange | SettingChange | AddSpot | OtherScheduler
+)
 
 
 def copied(snapshot: Snapshot) -> Snapshot:
@@ -246,6 +256,8 @@ def changed(snapshot: Snapshot, policy: Policy, changes: Iterable[Change]) -> tu
         match change:
             case Unpin():
                 _unpin(copy, policy, change.controller)
+            case UnpinSelector():
+                _unpin_selector(copy, change)
             case Untaint(key):
                 _untaint(copy, policy, key)
             case Lift():
@@ -288,6 +300,15 @@ def _unpin(snapshot: Snapshot, policy: Policy, controller: ControllerName) -> No
     classes = {pod.cls: unpinning.freed(pod.cls) for pod in pods}
     for pod in pods:
         snapshot.upsert("Pod", replaced(pod, cls=classes[pod.cls]))
+
+
+def _unpin_selector(snapshot: Snapshot, change: UnpinSelector) -> None:
+    pods = [(pod, without_label(pod.cls, change.key, change.value)) for pod in snapshot.pods.values()]
+    unpinned = [(pod, cls) for pod, cls in pods if cls is not pod.cls]
+    if not unpinned:
+        raise UsageError(f"unpin selector: no pod demands the label {change.key}={change.value} of a node")
+    for pod, cls in unpinned:
+        snapshot.upsert("Pod", replaced(pod, cls=cls))
 
 
 def _untaint(snapshot: Snapshot, policy: Policy, key: str) -> None:

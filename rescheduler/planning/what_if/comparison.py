@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as settings_replaced
+from decimal import Decimal
 from typing import TypeAlias
 
 from msgspec.structs import replace
@@ -355,7 +356,10 @@ def _targets(planning: Planning) -> set[str]:
 
 def with_lever(ranked: RankedLevers, lever: Lever) -> RankedLevers:
     """Return *ranked* with *lever* before the first one that frees less."""
-    own = lever.worth.unpaid, len(lever.frees)
-    before = [each for each in ranked.levers if (each.worth.unpaid, len(each.frees)) > own]
-    after = [each for each in ranked.levers if (each.worth.unpaid, len(each.frees)) <= own]
+
+    def saved(of: Lever) -> tuple[Decimal, int]:
+        return of.worth.saved or Decimal(0), len(of.frees)
+
+    before = [each for each in ranked.levers if saved(each) > saved(lever)]
+    after = [each for each in ranked.levers if saved(each) <= saved(lever)]
     return RankedLevers((*before, lever, *after), ranked.complete)

@@ -26,7 +26,7 @@ from rescheduler.planning.pool_shares import with_constraint
 from rescheduler.planning.rules.declared import Fate
 from rescheduler.planning.rules.pins import local_volume
 from rescheduler.planning.what_if.lifting import LIFTABLE, NODE_OBSTACLES, Obstacle, Unpinning, lift_all
-from rescheduler.planning.what_if.overview import NO_LEVERS, SETTING, Lever, RankedLevers
+from rescheduler.planning.what_if.overview import NO_LEVERS, SELECTOR, SETTING, Lever, RankedLevers
 from rescheduler.planning.what_if.remedies import change_for
 
 # The nodes that a plan does not free because of removable obstacles, and these obstacles.
@@ -127,7 +127,15 @@ class KeptNodes:
                 stays = stays or local_volume(pod.cls, self.snapshot, self._spot_rows) is not None
                 if (pinned := self._unpinning.of(pod.cls)) is not None:
                     pod = replace(pod, cls=pinned.cls)
-                    obstacles.add(Obstacle(controller_of(pod), Reason.PINNED, shown(pinned.obstacle), pinned.taints))
+                    obstacles.add(
+                        Obstacle(
+                            controller_of(pod),
+                            Reason.PINNED,
+                            shown(pinned.obstacle),
+                            pinned.taints,
+                            selector=shown(pinned.selector),
+                        )
+                    )
                 if controller_of(original) in too_many:
                     obstacles.add(
                         Obstacle(controller_of(original), Reason.SPOT_POOL_SHARE, self._shares.remedy(original))
@@ -196,6 +204,12 @@ _FLAGS: Final = {
     Reason.CUSTOM_CONTROLLER: "--skip-nodes-with-custom-controller-pods=false",
     Reason.KUBE_SYSTEM: "--skip-nodes-with-system-pods=false",
     Reason.LOCAL_STORAGE: "--skip-nodes-with-local-storage=false",
+}
+
+#: What several controllers share, as the first word of a lever, and what the lever says about them.
+_SHARED: Final = {
+    "Taint": "pods of {} controllers do not tolerate it",
+    SELECTOR: "pods of {} controllers demand this label of a node",
 }
 
 Obstacles: TypeAlias = frozenset[Obstacle]
@@ -315,10 +329,10 @@ class _Ranking:
 
         What concerns several controllers is tried first: settings, and taints that their pods do not tolerate. A
         setting is a lever if it frees more than a change of any single controller. It stands for the obstacles that it
-        removes and that free nothing alone.
+        removes and that free nothing alone, and a label that pods demand for all obstacles that free no other node.
         """
-        settings, taints = self._settings(), self._taints()
-        frees = {name: self._freed_without(obstacles) for name, obstacles in (settings | taints).items()}
+        settings, shared = self._settings(), self._shared()
+        frees = {name: self._freed_without(obstacles) for name, obstacles in (settings | shared).items()}
         frees_alone = {
             obstacle: self._freed_without(frozenset({obstacle}))
             for obstacle in self._sorted(lambda obstacle: self._only(frozenset({obstacle})))
@@ -328,16 +342,17 @@ class _Ranking:
             for flag, obstacles in settings.items()
             if self._sum(frees[flag]) > max(self._sum(frees_alone[each]) for each in obstacles)
         }
-        intolerant = "pods of {} controllers do not tolerate it".format
         levers = [
             self._lever(obstacles, f"{SETTING} {flag}", f"{len(obstacles)} controllers", frees[flag])
             for flag, obstacles in settings.items()
         ]
         levers += [
-            self._lever(obstacles, f"Taint {taint}", intolerant(len(obstacles)), frees[taint])
-            for taint, obstacles in taints.items()
+            self._lever(obstacles, name, _SHARED[name.partition(" ")[0]].format(len(obstacles)), frees[name])
+            for name, obstacles in shared.items()
         ]
         covered = {each for obstacles in settings.values() for each in obstacles}
+        selectors = {name: obstacles for name, obstacles in shared.items() if name.startswith(f"{SELECTOR} ")}
+        alike = {each: frozenset(frees[name]) for name, obstacles in selectors.items() for each in obstacles}
         alone = (
             (
                 obstacle,
@@ -347,7 +362,12 @@ class _Ranking:
             )
             for obstacle in self._sorted(self._with.__getitem__)
         )
-        levers += [lever for obstacle, lever in alone if lever.frees or obstacle not in covered]
+        levers += [
+            lever
+            for obstacle, lever in alone
+            if not alike.get(obstacle, frozenset()).issuperset(lever.frees or lever.nodes)
+            and (lever.frees or obstacle not in covered)
+        ]
         return RankedLevers(tuple(sorted(levers, key=self._usefulness, reverse=True)), self._complete)
 
     def _settings(self) -> dict[str, Obstacles]:
@@ -367,13 +387,18 @@ class _Ranking:
     def _because_of(self, reason: Reason) -> Obstacles:
         return frozenset(obstacle for obstacle in self._with if obstacle.reason is reason)
 
-    def _taints(self) -> dict[str, Obstacles]:
-        """Return the obstacles of several controllers that lack only a toleration of the same taints."""
+    def _shared(self) -> dict[str, Obstacles]:
+        """Return the obstacles of several controllers that one change removes, by the name of the lever.
+
+        Their pods lack only a toleration of the same taints, or demand only the same label of a node.
+        """
         groups: defaultdict[str, set[Obstacle]] = defaultdict(set)
         for obstacle in self._with:
             if obstacle.taints:
-                groups[obstacle.taints].add(obstacle)
-        return {taints: frozenset(group) for taints, group in sorted(groups.items()) if len(group) > 1}
+                groups[f"Taint {obstacle.taints}"].add(obstacle)
+            if obstacle.selector:
+                groups[f"{SELECTOR} {obstacle.selector}"].add(obstacle)
+        return {name: frozenset(group) for name, group in sorted(groups.items()) if len(group) > 1}
 
     def _sorted(self, nodes: Callable[[Obstacle], Iterable[KeptNode]]) -> list[Obstacle]:
         by_name = sorted(self._with)
@@ -405,18 +430,21 @@ class _Ranking:
             changes=self._changes(obstacles, controller),
             changes_together=tuple(map(self._change, partners)),
             obstacles=tuple(sorted(obstacles)),
+            partners=partners,
             worth=summed(worths.values()),
             worth_together=summed(worths_together.values()),
             worths=worths if frees else worths_together,
         )
 
     def _changes(self, obstacles: Obstacles, controller: str) -> tuple[str, ...]:
-        """Return the texts of ``--what-if`` for a lever, which may be a setting, a taint or one controller."""
+        """Return the texts of ``--what-if`` for a lever: of a setting, a taint, a selector or one controller."""
         if controller.startswith(f"{SETTING} "):
             return (controller.partition(" ")[2].removeprefix("--"),)
         if controller.startswith("Taint "):
             taints = min(obstacles).taints.split(",")
             return tuple(f"untaint {taint.partition(':')[0].partition('=')[0]}" for taint in taints)
+        if controller.startswith(f"{SELECTOR} "):
+            return (f"unpin selector {min(obstacles).selector}",)
         return tuple(map(self._change, sorted(obstacles)))
 
     def _change(self, obstacle: Obstacle) -> str:
@@ -502,10 +530,10 @@ class _Ranking:
         return money, len(worths), sum(cpu for *_, cpu in worths)
 
     def _usefulness(self, lever: Lever) -> tuple[_Worth, _Worth, _Worth]:
-        """Return what *lever* frees alone and together, without what commitments pay anyway, and what it concerns."""
+        """Return what *lever* frees alone and together, by what is saved, and what it concerns."""
         _, nodes, cpu = self._sum(lever.frees)
         _, nodes_together, cpu_together = self._sum(lever.frees_together)
-        alone, together = lever.worth.unpaid, lever.worth_together.unpaid
+        alone, together = lever.worth.saved or Decimal(0), lever.worth_together.saved or Decimal(0)
         return (alone, nodes, cpu), (together, nodes_together, cpu_together), self._sum(lever.nodes)
 
 

@@ -1,5 +1,6 @@
 """Obstacles that the owners of pods can remove, and copies of pods without them."""
 
+import enum
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -48,6 +49,7 @@ class Obstacle:
     description: str  #: the part to change, such as ``emptyDir cache``
     taints: str = ""  #: the taints of the spot nodes, if the pods lack only a toleration of them
     volumes: tuple[str, ...] = ()  #: the names of the local volumes that would be lost
+    selector: str = ""  #: the only label that the pods demand of a node and spot nodes lack, as ``KEY=VALUE``
 
     def __str__(self) -> str:
         return f"{self.controller}: {self.description}"
@@ -170,6 +172,35 @@ NODE_OBSTACLES: Final[Mapping[Reason, str]] = {
 LIFTABLE: Final = frozenset(_LIFTS)
 
 
+class Risk(enum.StrEnum):
+    """What is lost for good when an obstacle is lifted and the pods are evicted, the worst first."""
+
+    DATA = "data"
+    POD = "pod"
+    WORK = "work"
+
+    @property
+    def text(self) -> str:
+        """Return the meaning, as a sentence part."""
+        return _RISK_TEXTS[self]
+
+
+_RISK_TEXTS: Final[Mapping[Risk, str]] = {
+    Risk.DATA: "what the pods keep in local volumes is lost",
+    Risk.POD: "nothing creates the pod again",
+    Risk.WORK: "the pods start their work again, or never",
+}
+
+#: The risk of lifting each reason; none for all others.
+RISKS: Final[Mapping[Reason, Risk]] = {
+    Reason.LOCAL_STORAGE: Risk.DATA,
+    Reason.NO_CONTROLLER: Risk.POD,
+    Reason.CUSTOM_CONTROLLER: Risk.POD,
+    Reason.RUNS_TO_COMPLETION: Risk.WORK,
+    Reason.GANG_MEMBER: Risk.WORK,
+}
+
+
 def lifted(pod: Pod, reason: Reason, policy: Policy) -> Pod:
     """Return *pod* without the obstacle *reason*, which must be one of :data:`LIFTABLE`."""
     return _LIFTS[reason](pod, policy)[0]
@@ -211,6 +242,7 @@ class Unpinned:
     cls: PodClass
     obstacle: str  #: the rules that were removed, such as ``nodeSelector pool=ci``
     taints: str = ""  #: the taints that are tolerated now, if nothing else was changed
+    selector: str = ""  #: the label that is not demanded any more, as ``KEY=VALUE``, if nothing else was changed
 
 
 class Unpinning:
@@ -278,8 +310,9 @@ class Unpinning:
                 for selector in (spec.node_selector, matched, {}):
                     texts = _describe_changes(spec, selector, added, affinity=affinity)
                     if texts:
+                        edited = _edited(cls, selector, added, affinity=affinity)
                         taints = ",".join(_taints(added)) if len(texts) == bool(added) else ""
-                        yield Unpinned(_edited(cls, selector, added, affinity=affinity), ", ".join(texts), taints)
+                        yield Unpinned(edited, ", ".join(texts), taints, _only_label(cls.spec, edited.spec))
 
     def _has_target_label(self, key: str, value: str) -> bool:
         column = self._snapshot.nodes.label(key)
@@ -325,6 +358,37 @@ def _describe_changes(
     if added:
         texts.append(f"no toleration of {', '.join(_taints(added))}")
     return texts
+
+
+def demanded_label(required: NodeSelector | None) -> tuple[str, str] | None:
+    """Return the label (key, value) if *required* demands exactly this one and nothing else, otherwise None."""
+    terms = required.node_selector_terms if required is not None else ()
+    if len(terms) != 1 or terms[0].match_fields or len(terms[0].match_expressions) != 1:
+        return None
+    [rule] = terms[0].match_expressions
+    return (rule.key, rule.values[0]) if rule.operator == "In" and len(rule.values) == 1 else None
+
+
+def _only_label(before: PodSpec, after: PodSpec) -> str:
+    """Return ``KEY=VALUE`` if the specs differ in no rule but the one that demands this label, otherwise ""."""
+    dropped = before.node_selector.items() - after.node_selector.items()
+    if _required(before) != _required(after):
+        if (label := demanded_label(_required(before))) is None:
+            return ""
+        dropped = {*dropped, label}
+    if before.tolerations != after.tolerations or len(dropped) != 1:
+        return ""
+    [(key, value)] = dropped
+    return f"{key}={value}"
+
+
+def without_label(cls: PodClass, key: str, value: str) -> PodClass:
+    """Return the class of pods that do not demand the label of a node, by node selector or required affinity."""
+    selector = {name: wanted for name, wanted in cls.spec.node_selector.items() if (name, wanted) != (key, value)}
+    keeps = demanded_label(_required(cls.spec)) != (key, value)
+    if keeps and len(selector) == len(cls.spec.node_selector):
+        return cls
+    return _edited(cls, selector, (), affinity=keeps)
 
 
 def _taints(tolerations: tuple[Toleration, ...]) -> list[str]:

@@ -1,5 +1,6 @@
 """A summary of a plan: the machines that it frees, their size and price, and the obstacles to freeing more."""
 
+import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,11 +16,17 @@ from rescheduler.planning.outcome import Plan, Planning, Reason
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Survive
 from rescheduler.planning.survival import SIMULATION, Certificate
-from rescheduler.planning.what_if.lifting import Obstacle
+from rescheduler.planning.what_if.lifting import RISKS, Obstacle, Risk
 
 #: The note for readers if :attr:`Overview.unpriced` is true.
 NO_PRICE: Final = "No on-demand node has a price: the prices are for other instance types, zones or capacity types."
 
+
+#: The note for readers if :attr:`Overview.levers_complete` is false.
+NOT_ALL_TRIED: Final = "The time limit ended the trials of levers: there may be more (--levers-timeout)."
+
+#: The command that makes plans.
+PLAN_COMMAND: Final = "rescheduler plan"
 
 _SOFT: Final = "PreferNoSchedule"
 
@@ -65,6 +72,7 @@ class Lever:
     changes: tuple[str, ...] = field(default=(), compare=False)  #: as texts of ``--what-if``
     changes_together: tuple[str, ...] = field(default=(), compare=False)  #: of ``together_with``
     obstacles: tuple[Obstacle, ...] = field(default=(), compare=False)  #: that :attr:`changes` remove
+    partners: tuple[Obstacle, ...] = field(default=(), compare=False)  #: those of ``together_with``
     worth: Worth = field(default=NO_WORTH, compare=False)  #: of :attr:`frees`
     worth_together: Worth = field(default=NO_WORTH, compare=False)  #: of :attr:`frees_together`
     #: Of each node of :attr:`gain`.
@@ -76,9 +84,36 @@ class Lever:
         return self.changes if self.frees else self.changes + self.changes_together
 
     @property
+    def edits(self) -> tuple[Obstacle, ...]:
+        """The obstacles that :attr:`to_try` removes."""
+        return self.obstacles if self.frees else self.obstacles + self.partners
+
+    @property
+    def risk(self) -> Risk | None:
+        """The worst that is lost for good if :attr:`to_try` is done and the pods are evicted; None if nothing is."""
+        found = {RISKS.get(each) for each in (self.reason, *(obstacle.reason for obstacle in self.edits))}
+        return next((risk for risk in Risk if risk in found), None)
+
+    @property
+    def what(self) -> str:
+        """What to change: of whom, which part, and what else if that alone frees nothing."""
+        others = f", with {'; '.join(self.together_with)}" if self.together_with and not self.frees else ""
+        return f"{self.controller}: {self.obstacle}{others}"
+
+    @property
     def gain(self) -> tuple[tuple[str, ...], Worth]:
         """The nodes that :attr:`to_try` frees, and what they are worth."""
         return (self.frees, self.worth) if self.frees else (self.frees_together, self.worth_together)
+
+
+def what_if_flags(changes: Iterable[str]) -> str:
+    """Return the flags that try *changes*, quoted for a shell."""
+    return " ".join(f"--what-if '{text}'" if "'" not in text else f"--what-if {shlex.quote(text)}" for text in changes)
+
+
+def tried(command: str, changes: Iterable[str]) -> str:
+    """Return the *command* line that plans as :attr:`Overview.command` does, with *changes*."""
+    return f"{command} {what_if_flags(changes)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +126,9 @@ class RankedLevers:
 
 #: The first word of a lever that is a setting of this program; the flag with its value follows.
 SETTING: Final = "Setting"
+
+#: The first word of a lever that is a label of nodes, which pods of several controllers demand; ``KEY=VALUE`` follows.
+SELECTOR: Final = "Selector"
 
 NO_LEVERS: Final = RankedLevers((), complete=True)
 
@@ -146,6 +184,7 @@ class Overview:
     survival: Certificate | None = None  #: of the state after the plan; None if it was not computed
     survival_seconds: float = 0.0  #: duration of its computation
     tradeoff: Tradeoff | None = None  #: None if it was not computed
+    command: str = PLAN_COMMAND  #: the command line that makes this plan, to which ``--what-if`` can be added
 
     @property
     def unpriced(self) -> bool:
@@ -182,6 +221,7 @@ def overview(
     held: str = "",
     now: datetime | None = None,
     allow_returning: bool = False,
+    command: str = PLAN_COMMAND,
 ) -> Overview:
     """Summarize *planning*. *snapshot* must be the one that was used for planning.
 
@@ -215,6 +255,7 @@ def overview(
         held=held,
         incomplete=incomplete,
         added=_added(planning, snapshot),
+        command=command,
     )
 
 

@@ -14,7 +14,7 @@ from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.outcome import Reason
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.what_if.changes import Lift, SettingChange, Unpin
+from rescheduler.planning.what_if.changes import Lift, SettingChange, Unpin, UnpinSelector
 from rescheduler.planning.what_if.comparison import what_if
 from rescheduler.planning.what_if.levers import rank_levers
 from rescheduler.planning.what_if.overview import Lever, RankedLevers
@@ -528,7 +528,11 @@ def test_a_plan_with_the_change_frees_at_least_the_nodes_of_the_lever(
         kind, _, path = lever.controller.partition(" ")
         namespace, _, name = path.partition("/")
         controller = ControllerName(namespace, kind, name)
-        change = Unpin(controller) if lever.reason is Reason.PINNED else Lift(controller, lever.reason)
+        change: Unpin | UnpinSelector | Lift = Lift(controller, lever.reason)
+        if lever.reason is Reason.PINNED:
+            change = Unpin(controller)
+        if kind == "Selector":
+            change = UnpinSelector(*lever.controller.partition(" ")[2].split("=", 1))
         setting = SETTINGS.get(lever.controller)
         after = what_if(cluster, policy, CIRCUMSTANCES, [setting or change]).planning
         assert len(after.plans) >= len(planning.plans) + len(lever.frees)
@@ -591,3 +595,88 @@ def test_settings_for_owners_and_system_pods_are_levers() -> None:
         ranked([*cluster, *custom], strict).levers[0].controller,
         ranked([*cluster, *system]).levers[0].controller,
     ] == ["Setting --skip-nodes-with-custom-controller-pods=false", "Setting --skip-nodes-with-system-pods=false"]
+
+
+ON_DEMAND_ONLY: dict[str, Any] = {"nodeSelector": {"capacity-type": "on-demand"}}
+
+
+def _affinity(value: str, operator: str = "In") -> dict[str, Any]:
+    rule = {"key": "capacity-type", "operator": operator, "values": [value]}
+    required = {"nodeSelectorTerms": [{"matchExpressions": [rule]}]}
+    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}
+
+
+def _nodes(number: int) -> list[Manifest]:
+    nodes = [node(f"od-{n}", ON_DEMAND, labels={"capacity-type": "on-demand", TYPE: "m"}) for n in range(number)]
+    return [*nodes, node("spot-1", cpu="32")]
+
+
+def test_a_label_that_pods_of_several_controllers_demand_is_one_lever() -> None:
+    pods = [deployed(f"shop/web{n}", f"od-{n}", **ON_DEMAND_ONLY) for n in range(3)]
+    pods += [
+        deployed("ci/runner", "od-3", **_affinity("on-demand")),
+        deployed("ci/cache", "od-4", nodeSelector={"x": "y"}),
+    ]
+    levers = ranked([*_nodes(5), *pods]).levers
+    assert [(lever.controller, lever.obstacle, lever.frees, lever.changes) for lever in levers] == [
+        (
+            "Selector capacity-type=on-demand",
+            "pods of 4 controllers demand this label of a node",
+            ("od-0", "od-1", "od-2", "od-3"),
+            ("unpin selector capacity-type=on-demand",),
+        ),
+        ("Deployment ci/cache", "nodeSelector x=y", ("od-4",), ("unpin ci/deployment/cache",)),
+    ]
+
+
+def test_the_change_of_such_a_lever_frees_its_nodes_and_no_other_rule_is_lifted() -> None:
+    pods = [deployed(f"shop/web{n}", f"od-{n}", **ON_DEMAND_ONLY) for n in range(2)]
+    pods += [
+        deployed("ci/runner", "od-2", **_affinity("on-demand")),
+        deployed("ci/other", "od-3", **_affinity("spot", "NotIn")),
+        deployed("ci/both", "od-4", nodeSelector={"capacity-type": "on-demand", "disk": "ssd"}),
+    ]
+    cluster = snapshot([*_nodes(5), *pods])
+    change = UnpinSelector("capacity-type", "on-demand")
+    plans = what_if(cluster, Policy(), CIRCUMSTANCES, [change]).planning.plans
+    assert {plan.node for plan in plans} == {"od-0", "od-1", "od-2", "od-3"} - {"od-3"} | {
+        plan.node for plan in Planner(cluster, Policy()).plan_all(CIRCUMSTANCES).plans
+    }
+
+
+def test_a_label_that_only_one_controller_demands_is_a_lever_of_the_controller() -> None:
+    pods = [deployed("shop/web", f"od-{n}", **ON_DEMAND_ONLY) for n in range(2)]
+    [lever] = ranked([*_nodes(2), *pods]).levers
+    assert (lever.controller, lever.changes) == ("Deployment shop/web", ("unpin shop/deployment/web",))
+
+
+@pytest.mark.parametrize(
+    ("fields", "owner", "risk"),
+    [
+        (CACHE, "apps/v1/ReplicaSet", "data"),
+        ({}, None, "pod"),
+        (ON_DEMAND_ONLY, "apps/v1/ReplicaSet", None),
+        ({"annotations": {SAFE_TO_EVICT: "false"}}, "apps/v1/ReplicaSet", None),
+        ({}, "argoproj.io/v1alpha1/Workflow", "work"),
+    ],
+    ids=["emptyDir", "no controller", "selector", "opt-out", "runs to completion"],
+)
+def test_the_risk_of_a_lever_is_what_is_lost_for_good(
+    fields: dict[str, Any], owner: str | None, risk: str | None
+) -> None:
+    more = {"restartPolicy": "Never"} if owner and "argo" in owner else {}
+    [lever] = ranked([*_nodes(1), pod("shop/a", "od-0", owner=owner, **fields, **more)]).levers
+    assert (lever.risk, lever.frees) == (risk, ("od-0",))
+
+
+def test_a_lever_with_others_has_the_worst_of_their_risks() -> None:
+    pods = [
+        deployed("shop/a", "od-0", **ON_DEMAND_ONLY),
+        pod("ci/b", "od-0", owner=None),
+        deployed("c/c", "od-0", **CACHE),
+    ]
+    assert {lever.controller: (lever.frees, lever.risk) for lever in ranked([*_nodes(1), *pods]).levers} == {
+        "Deployment shop/a": ((), "data"),
+        "Pod ci/b": ((), "data"),
+        "Deployment c/c": ((), "data"),
+    }
