@@ -16,13 +16,14 @@ from rescheduler.cli.go_flags import DurationType, Option, OptionalValue
 from rescheduler.cli.options import group, plan_command, provider_options
 from rescheduler.clock import Clock
 from rescheduler.errors import NotFound, UsageError
+from rescheduler.planning.facts import FactsReader, RoundFacts
 from rescheduler.planning.money.commitments import idle
 from rescheduler.planning.money.prices import NodeFacts, PriceList, node_facts
-from rescheduler.planning.movements import blockers_by_node, moved_recently
+from rescheduler.planning.movements import moved_recently
 from rescheduler.planning.outcome import Blocker, Planning
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, DrainOrder, MoveJobs, Policy, Survive
-from rescheduler.planning.rules.candidates import groups, never_removed, static_capacity
+from rescheduler.planning.rules.candidates import groups
 from rescheduler.planning.rules.minimum import DRAIN_ANNOTATION
 from rescheduler.planning.rules.owners import Owners, all_pods
 from rescheduler.planning.rules.pod_traits import belongs_to_node, is_job
@@ -290,24 +291,13 @@ def _idle_commitments(
 def known_circumstances(
     snapshot: Snapshot, policy: Policy, prices: PriceList, clock: Clock, daemon: "InstallationStatus | None" = None
 ) -> Circumstances:
-    """Return what plans know besides the objects: marks of drains, fixed groups, what the *daemon* remembers."""
-    now = clock.now()
-    static = {**never_removed(snapshot, now), **static_capacity(snapshot)}
-    others, ordered = _of_marks(snapshot, daemon.installation.identity if daemon is not None else "", now)
-    if daemon is None or daemon.memory is None:
-        return Circumstances(now, ordered=ordered, vetoes={**static, **others}, prices=prices)
-    on_demand = frozenset(groups(snapshot, policy).on_demand)
-    memory, waits = daemon.memory, daemon.memory.not_recovered.active(now)
-    aside = blockers_by_node(snapshot.pods.values(), waits, on_demand.__contains__)
-    moved = _moved_recently(snapshot, policy, on_demand, memory, now)
-    return Circumstances(
-        now,
-        memory.cooldowns.active(now),
-        ordered=ordered,
-        vetoes={**static, **moved, **aside, **others},
-        prices=prices,
-        settling=memory.pools.settling(now),
-    )
+    """Return what plans know besides the objects: marks of drains, fixed groups, what the *daemon* knows."""
+    now, memory = clock.now(), daemon.memory if daemon is not None else None
+    foreign, ordered = _of_marks(snapshot, daemon.installation.identity if daemon is not None else "", now)
+    facts = RoundFacts(now=now, memory=memory, ordered=ordered, foreign=foreign, prices=prices)
+    if memory is not None:
+        facts = replace(facts, leader=memory.leader, checked=_moved_recently(snapshot, policy, memory, now))
+    return FactsReader(policy).circumstances(snapshot, facts)
 
 
 def _of_marks(
@@ -324,14 +314,14 @@ def _of_marks(
 
 
 def _moved_recently(
-    snapshot: Snapshot, policy: Policy, on_demand: Iterable[str], memory: "Memory", now: datetime
+    snapshot: Snapshot, policy: Policy, memory: "Memory", now: datetime
 ) -> Mapping[str, tuple[Blocker, ...]]:
-    """Return the *on_demand* nodes with pods of controllers that the daemon has moved so often that it waits."""
+    """Return the on-demand nodes with pods of controllers that the daemon has moved so often that it waits."""
     if not memory.movements.by_uid:
         return {}
     movers = {
         node: [pod for pod in snapshot.pods_on[node].values() if not pod.cls.terminating and not belongs_to_node(pod)]
-        for node in on_demand
+        for node in groups(snapshot, policy).on_demand
     }
     read = Owners(snapshot, policy).reading(chain.from_iterable(movers.values()))
     owned = all_pods(read.states.values(), snapshot.pods.values())

@@ -4,7 +4,6 @@ Not thread-safe. Results are valid until the next call.
 """
 
 import math
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -27,22 +26,22 @@ from rescheduler.execution.watched_nodes import (
 from rescheduler.planning.admission import CLASSES
 from rescheduler.planning.controllers import Controller, ControllerReading, ControllerState
 from rescheduler.planning.debts import Replicas, count_replicas
+from rescheduler.planning.facts import FactsReader, RoundFacts
 from rescheduler.planning.forms import instant
 from rescheduler.planning.last_look import Fresh, OrderTerms, is_closed, lag
+from rescheduler.planning.memory import Memory
 from rescheduler.planning.money.prices import PriceList
-from rescheduler.planning.movements import OwnerWait, blockers_by_node
 from rescheduler.planning.outcome import Blocker, Plan, Planning, PodRef, Reason, Rejected, Verdict
 from rescheduler.planning.planner import Planner
-from rescheduler.planning.policy import Circumstances, Destination, Policy
+from rescheduler.planning.policy import Circumstances, Destination, LeaderFacts, Policy
 from rescheduler.planning.replacements import ADMISSION, DERIVED_FROM
 from rescheduler.planning.room.placeholders import Placeholder, of_installation
 from rescheduler.planning.room.placeholders import read as read_placeholder
-from rescheduler.planning.rules.candidates import never_removed, removal, static_capacity, why_not_target
+from rescheduler.planning.rules.candidates import removal, why_not_target
 from rescheduler.planning.rules.minimum import keeping
 from rescheduler.planning.rules.owners import Others, all_pods, controller_blockers, may_be_lost
 from rescheduler.planning.rules.pod_traits import ends_with_node, job_blockers, keeps_its_identity
 from rescheduler.planning.rules.volumes import attachments, waits_for_detach
-from rescheduler.planning.waits import Cooldown
 from rescheduler.planning.what_if.comparison import levers_of
 from rescheduler.planning.what_if.overview import Overview, overview
 
@@ -69,12 +68,12 @@ class ClusterView(WatchedNodes):
         clock: Clock,
         holder: str,
         own_node: str = "",
-        cooling: Callable[[], Mapping[str, Cooldown]] = dict,
+        memory: Callable[[], Memory] = Memory,
         identity: str = "",
     ) -> None:
         """Create a view of *state*. *own_node* is the node of this process.
 
-        *cooling* returns the nodes that are cooling down. *identity* is the identity of this installation; marks with
+        *memory* returns what is remembered of earlier drains. *identity* is that of this installation; marks with
         another one belong to other installations.
         """
         super().__init__(state, policy)
@@ -86,23 +85,16 @@ class ClusterView(WatchedNodes):
         self.left_pending: frozenset[str] = frozenset()  #: namespaces whose pending pods take no room
         self.ends_machines = False  #: whether the provider ends the machines of drained nodes; else an autoscaler does
         self.prices = PriceList()  #: for the drain order ``cost``
-        #: Returns the owners and namespaces whose pods are not moved at present.
-        self.not_recovered: Callable[[], Mapping[str, OwnerWait]] = dict
-        #: Returns the namespaces whose nodes come last in the drain order, with a count of pods by namespace.
-        self.restless: Callable[[Callable[[], Mapping[str, int]]], Mapping[str, int]] = lambda _: {}
-        #: Returns the pools of spot nodes that are not trusted, and until when.
-        self.settling: Callable[[], Mapping[str, datetime]] = dict
-        #: Returns the groups of on-demand nodes, and how many more nodes they may get.
+        self.memory = memory
+        #: Returns the groups of on-demand nodes, and how many more nodes they may get; see :class:`LeaderFacts`.
         self.growth: Callable[[], Mapping[str, tuple[str, int]]] = dict
         #: Add to the snapshot what is not watched: groups of pods, and Deployments that may roll out.
         self.unwatched: tuple[Callable[[Snapshot], None], ...] = ()
         self._clock = clock
         self._holder = holder
         self._own_node = own_node
-        self._cooling = cooling
         self._identity = identity
-        self._counted: tuple[object, Mapping[str, int]] = None, {}  # what it depends on, pods by namespace
-        self._set_aside: tuple[object, dict[str, tuple[Blocker, ...]]] = None, {}  # what it depends on, by node
+        self._facts_reader = FactsReader(policy)
         self._cached_planner: Planner | None = None
         self._planning_end = math.inf
         self._learned_at = math.inf  #: when the last templates were learned; infinite if there are none
@@ -371,32 +363,30 @@ class ClusterView(WatchedNodes):
             self._cached_planner = Planner(snapshot, self._policy)
         return self._cached_planner
 
-    def _circumstances(self) -> Circumstances:
-        now = self._clock.now()
-        written = self.written()
-        ordered = self.removed | removing(written)
-        snapshot = self._state.snapshot()
-        vetoes = {
-            **({} if self.ends_machines else never_removed(snapshot, now)),
-            **static_capacity(snapshot),
-            **self._blocked_by_owners(),
-            **self.vetoes,
-            **vetoes_of_others(written, self._identity, now),
-        }
-        circumstances = Circumstances(
-            now,
-            self._cooling(),
-            self._holder,
-            self._own_node,
-            ordered,
-            self.ending,
-            vetoes,
-            prices=self.prices,
-            last=self.restless(self._count_by_namespace),
-            settling=self.settling(),
+    def leader_facts(self) -> LeaderFacts:
+        """Return what this process knows that is not in the cluster."""
+        return LeaderFacts(
+            own=self._own_node,
+            ends_machines=self.ends_machines,
+            ending=tuple(sorted(self.ending)),
+            ended=tuple(sorted(self.removed)),
             growth=self.growth(),
-            left_pending=self.left_pending,
+            left_pending=tuple(sorted(self.left_pending)),
         )
+
+    def _circumstances(self) -> Circumstances:
+        now, written = self._clock.now(), self.written()
+        facts = RoundFacts(
+            now=now,
+            holder=self._holder,
+            leader=self.leader_facts(),
+            memory=self.memory(),
+            ordered=removing(written),
+            foreign=vetoes_of_others(written, self._identity, now),
+            checked=self.vetoes,
+            prices=self.prices,
+        )
+        circumstances = self._facts_reader.circumstances(self._state.snapshot(), facts)
         if self._policy.destination is Destination.OTHERS:
             return replace(circumstances, left_pending=self._namespaces_left_pending(circumstances))
         return circumstances
@@ -405,26 +395,6 @@ class ClusterView(WatchedNodes):
         """Return the namespaces of the pods that the scheduler leaves pending where they fit: they take no room."""
         pending = self._state.snapshot().pods_on.get("")
         return frozenset(pod.namespace for pod in self._planner.left_pending(circumstances)) if pending else frozenset()
-
-    def _count_by_namespace(self) -> Mapping[str, int]:
-        """Return the numbers of pods by namespace; the same object while nothing changes."""
-        snapshot = self._state.snapshot()
-        key = snapshot, snapshot.revision, snapshot.unplaced
-        if self._counted[0] != key:
-            self._counted = key, Counter(pod.namespace for pod in snapshot.pods.values())
-        return self._counted[1]
-
-    def _blocked_by_owners(self) -> dict[str, tuple[Blocker, ...]]:
-        """Return the nodes with pods of owners that are set aside; the same object while nothing changes."""
-        if not (waits := self.not_recovered()):
-            return {}
-        snapshot = self._state.snapshot()
-        key = snapshot, snapshot.revision, snapshot.unplaced, dict(waits)
-        if self._set_aside[0] != key:
-            to_spot = self._policy.destination is Destination.SPOT
-            candidates = self.node_infos().on_demand if to_spot else self.nodes()
-            self._set_aside = key, blockers_by_node(snapshot.pods.values(), waits, candidates.__contains__)
-        return self._set_aside[1]
 
 
 def _is_settling(pod: Pod, oldest: datetime) -> bool:

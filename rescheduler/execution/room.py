@@ -18,12 +18,12 @@ from rescheduler.execution.context import DrainContext
 from rescheduler.execution.watched_nodes import State
 from rescheduler.kube.cluster import NodeEdit
 from rescheduler.planning.forms import instant
-from rescheduler.planning.money.prices import NodeFacts, PriceList
+from rescheduler.planning.money.prices import NodeFacts, NodeKind, PriceList, kind
 from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.room.increase import GroupSize, SpotOrder, surplus
 from rescheduler.planning.room.manifests import volume_terms
-from rescheduler.planning.room.orders import MOST_GROUPS, Kind, RoomSearch, kind, templates
+from rescheduler.planning.room.orders import MOST_GROUPS, RoomSearch, templates
 from rescheduler.planning.room.placeholders import Placeholder
 from rescheduler.planning.rules.pod_traits import belongs_to_node
 from rescheduler.providers.base import (
@@ -165,28 +165,28 @@ class GroupSizes:
         self._access = access
         self._view = view
         self._next = 0.0
-        self._by_kind: dict[Kind, tuple[str, int]] = {}
+        self._by_kind: dict[NodeKind, tuple[str, int]] = {}
 
-    def of_nodes(self) -> Mapping[str, tuple[str, int]]:
-        """Return, by on-demand node, its group and how many more nodes the group may get: none if it is not known.
+    def of_samples(self) -> Mapping[str, tuple[str, int]]:
+        """Return, by one on-demand node of each kind, its group and how many more nodes the group may get.
 
-        The sizes are those of the last minute, or the last known ones while the provider does not respond.
+        None if it is not known. The sizes are those of the last minute, or the last known ones while the provider does
+        not respond.
         """
-        nodes = {name: kind(info.node) for name, info in self._view.node_infos().on_demand.items()}
+        nodes = self._view.node_infos().on_demand
+        first = {kind(info.node): info.node for _, info in sorted(nodes.items(), reverse=True)}
         now = self._access.clock.monotonic()
         if now >= self._next:
             self._next = now + REREAD_SECONDS
-            first = {each: name for name, each in sorted(nodes.items(), reverse=True)}
             with contextlib.suppress(ReschedulerError):
                 self._by_kind = dict(self._read(list(first.items())[:MOST_GROUPS]))
-        return {name: self._by_kind.get(each, ("", 0)) for name, each in nodes.items()}
+        return {node.name: self._by_kind.get(each, ("", 0)) for each, node in first.items()}
 
-    def _read(self, nodes: Iterable[tuple[Kind, str]]) -> Iterator[tuple[Kind, tuple[str, int]]]:
+    def _read(self, nodes: Iterable[tuple[NodeKind, Node]]) -> Iterator[tuple[NodeKind, tuple[str, int]]]:
         provider, deadline = self._access.provider, self._access.clock.monotonic() + self._access.provider_seconds
         provider.refresh(deadline=deadline)
-        for each, name in nodes:
-            node = self._view.node(name)
-            group = None if node is None else provider.group_for(machine_orders.ref(node), deadline=deadline)
+        for each, node in nodes:
+            group = provider.group_for(machine_orders.ref(node), deadline=deadline)
             if group is not None:
                 yield each, (group.id, max(0, group.max_size - provider.target_size(group.id, deadline=deadline)))
 

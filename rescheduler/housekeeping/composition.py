@@ -219,10 +219,7 @@ def _view(
     holder: str,
 ) -> ClusterView:
     """Create the view of the cluster, with what the history says about nodes, owners and namespaces."""
-    view = ClusterView(state, policy, clock, holder, running.node_name, history.cooling, running.identity)
-    view.not_recovered = history.not_recovered
-    view.restless = history.restless
-    view.settling = history.settling
+    view = ClusterView(state, policy, clock, holder, running.node_name, lambda: history.memory, running.identity)
     deployments = SurgeableDeployments(client, clock, policy.surge)
     view.unwatched = PodGroups(client, clock).refresh, deployments.refresh
     return view
@@ -231,7 +228,7 @@ def _view(
 def _watch_growth(view: ClusterView, access: DrainContext, policy: Policy, running: Running) -> None:
     """Let *view* ask the provider how far the groups of its nodes can grow, if *policy* counts on new nodes."""
     if policy.fallback_nodes_per_minute and not running.dry_run and access.provider.name != "none":
-        view.growth = GroupSizes(access, view).of_nodes
+        view.growth = GroupSizes(access, view).of_samples
 
 
 def _serve(

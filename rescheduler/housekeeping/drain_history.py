@@ -20,6 +20,7 @@ from rescheduler.planning.forms import utc
 from rescheduler.planning.memory import Memory, OpenDebt, StoredSettings, owing
 from rescheduler.planning.movements import OwnerWait, blocker, moved_recently
 from rescheduler.planning.outcome import Blocker, Landed, Reason
+from rescheduler.planning.policy import LeaderFacts
 from rescheduler.planning.pools import PoolState
 from rescheduler.planning.room.increase import SpotOrders
 from rescheduler.planning.waits import Cooldown, Pause, Waits
@@ -30,6 +31,9 @@ _LONGEST_PAUSE: Final = timedelta(hours=4)
 
 #: Maximum time for which a pool that lost nodes is not trusted, unless the first wait is longer.
 _LONGEST_SETTLING: Final = timedelta(hours=6)
+
+#: The most nodes and namespaces that are stored of each kind of facts of the leader.
+_NAMES_STORED: Final = 200
 
 #: How often the hours that spot nodes ran are recorded. A restart loses the hours since the last time.
 _HOURS_RECORDED: Final = timedelta(hours=1)
@@ -125,10 +129,6 @@ class DrainHistory:
         """Return the pools of spot nodes that are not trusted, because they lost nodes, and until when."""
         return self.memory.pools.settling(self._clock.now())
 
-    def restless(self, count: Callable[[], Mapping[str, int]]) -> Mapping[str, int]:
-        """Return the namespaces whose nodes come last in the drain order; see :meth:`Movements.restless`."""
-        return self.memory.movements.restless(self._clock.now(), self._waits.moves_per_pod, count)
-
     def vetoes(self, node: str, pods: Mapping[ControllerState, Sequence[Pod]]) -> tuple[Blocker, ...]:
         """Return why *node* must not be drained at present, and record the pods that returned to it.
 
@@ -174,6 +174,13 @@ class DrainHistory:
         cooldowns = cooldowns.failed(node, uid, self._clock.now(), self._waits.cooldown, reason, detail, pod)
         self._note(cooldowns=cooldowns)
         return cooldowns.by_node[node]
+
+    def planned(self, leader: LeaderFacts) -> None:
+        """Record what this process knew when it planned all nodes, for commands that plan like it."""
+        known = {name: size for name, size in leader.growth.items() if size[0]} or dict(list(leader.growth.items())[:1])
+        shortened = {"ending": leader.ending, "ended": leader.ended, "left_pending": leader.left_pending}
+        bounded = {name: names[:_NAMES_STORED] for name, names in shortened.items()}
+        self._note(leader=msgspec.structs.replace(leader, growth=known, **bounded))
 
     def node_succeeded(self, node: str) -> None:
         self._note(cooldowns=self.memory.cooldowns.succeeded(node))

@@ -264,6 +264,8 @@ class RoundPlans:
             return self._is_offered(before.get(name))
 
         planning = self._plan_each() if complete else self._view.first_plan(take_empty=is_offered)
+        if complete:
+            self._history.planned(self._view.leader_facts())
         planning = self._room.explained(planning)
         seconds, revision, prices = self._clock.monotonic() - started, self._view.revision, self._prices()
         if self._last is not None and self._last[:2] == (revision, prices) and self._last[2].planning is planning:

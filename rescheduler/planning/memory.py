@@ -13,6 +13,7 @@ from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.forms import LIMIT, count, pack, packed_within, unpack, utc
 from rescheduler.planning.movements import Movements, NotRecovered
+from rescheduler.planning.policy import LeaderFacts
 from rescheduler.planning.pools import PoolLosses
 from rescheduler.planning.room.increase import SpotOrders
 from rescheduler.planning.waits import Cooldowns, Moment, Pause, Waits
@@ -79,6 +80,7 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     spot_orders: SpotOrders = SpotOrders()  #: from the cloud provider
     pools: PoolLosses = PoolLosses()  #: of spot nodes
     settings: StoredSettings = StoredSettings()  #: of the daemon that wrote the memory last
+    leader: LeaderFacts = LeaderFacts()  #: what this daemon knew when it last planned all nodes
 
     def waived(self, names: Collection[str]) -> "Memory":
         """Return the same memory without debts to owners in *names*, which do not wait any more either.

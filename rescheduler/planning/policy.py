@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
+import msgspec
+
 from predicates.objects import LabelSelector, Requirement
 from predicates.scheduler import DEFAULT_NAME, UnknownPlugin
 from predicates.selectors import EVERYTHING, Selector, compile_selector
@@ -279,6 +281,18 @@ class Policy:
     #: drain.
     judge_controllers: bool = False
     one_reason_per_pod: bool = False  #: only the first reason against the eviction of each pod is reported
+
+
+class LeaderFacts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What the leader knows from its own pod, its provider and its waits. It stores this for the commands."""
+
+    own: str = ""  #: the node that its pod runs on; "" outside of a cluster
+    ends_machines: bool = False  #: whether its provider ends the machines of drained nodes; else an autoscaler does
+    ending: tuple[str, ...] = ()  #: nodes whose machines the cloud will soon reclaim
+    ended: tuple[str, ...] = ()  #: nodes whose machines are terminating or gone
+    #: The group of the cloud provider and how many more nodes it may have, by one on-demand node of each kind.
+    growth: Mapping[str, tuple[str, int]] = {}
+    left_pending: tuple[str, ...] = ()  #: namespaces whose pending pods take no room
 
 
 @dataclass(frozen=True, slots=True)

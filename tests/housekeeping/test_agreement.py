@@ -3,9 +3,10 @@
 The daemon's rounds run in memory; the commands get the same snapshot and what the daemon has stored.
 """
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -14,7 +15,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from rescheduler.cli.output import as_json as plan_json
-from rescheduler.cli.plan_data import PlannedCluster, read_and_plan
+from rescheduler.cli.plan_data import PlannedCluster, known_circumstances, read_and_plan
+from rescheduler.draining.actions import Intent, Step
 from rescheduler.housekeeping.command_reads import Installation, InstallationStatus
 from rescheduler.housekeeping.loop import RoundOutcome
 from rescheduler.kube.lease import LeaseObject
@@ -23,15 +25,17 @@ from rescheduler.observe.metrics import Metrics
 from rescheduler.observe.prepared_pages import StatusPage
 from rescheduler.observe.status import Status, as_json
 from rescheduler.pages.report import as_html
-from rescheduler.planning.memory import load
+from rescheduler.planning.controllers import Controller
+from rescheduler.planning.memory import Memory, StoredSettings, dump, load
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.money.worth import summed
+from rescheduler.planning.movements import ControllerMoves, Move, Movements
 from rescheduler.planning.outcome import nodes_by_reason
 from rescheduler.planning.pauses import PAUSE_REASON, PAUSED, parse_window
-from rescheduler.planning.policy import Policy
+from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.settings import Provider, Timing
 from tests.cli.test_from_daemon import Source
-from tests.housekeeping.world import LoopWorld, Replacement, world
+from tests.housekeeping.world import IDENTITY, LoopWorld, Replacement, world
 from tests.planning.builders import ON_DEMAND, Manifest, budget, node, pod
 
 PRICES = PriceList(
@@ -41,6 +45,9 @@ PRICES = PriceList(
     spot_per_gib=Decimal(0),
     currency="$",
 )
+SINCE = datetime(2026, 1, 1, 11, tzinfo=UTC)
+FOREIGN = Intent("other-1", Step.DRAINING, SINCE, identity="other/lease")
+ORDERED = Intent("me", Step.REMOVING, SINCE, identity=IDENTITY)
 TIMING = Timing(node_drain_delay=timedelta(minutes=10))
 
 CLUSTER: tuple[Manifest, ...] = (
@@ -67,6 +74,7 @@ class Case:
     dry_run: bool = False
     paused: bool = False
     waiting: str = ""  #: why nothing is drained
+    own: str = ""  #: the node that the daemon runs on
 
 
 def refused(here: LoopWorld) -> None:
@@ -81,13 +89,17 @@ CASES = {
     "a budget": Case(more=(budget("web", "web", allowed=0),), dry_run=True),
     "the delay after a drain": Case(waiting="drain-delay"),
     "a failed drain, with its cooldown and debts": Case(before=refused),
+    "the daemon's own node": Case(own="od-1"),
+    "the daemon's own node, which has no pods to move": Case(own="od-empty"),
+    "another installation drains a node": Case(before=lambda here: here.mark("od-2", FOREIGN.dump())),
+    "the machine of a node was ordered away": Case(before=lambda here: here.mark("od-2", ORDERED.dump())),
 }
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_plan_and_daemon_count_alike(case: Case) -> None:
     with world(*CLUSTER, *case.more) as here:
-        here.page_is_read = True
+        here.page_is_read, here.own_node = True, case.own
         here.paused = "drains are paused: an upgrade" if case.paused else ""
         case.before(here)
         windows = tuple(map(parse_window, case.windows))
@@ -169,6 +181,54 @@ def from_daemon(here: LoopWorld, daemon: InstallationStatus, *, independent: boo
     source: Any = Source(here.cluster)
     policy = Policy(budgets_in_steps=True)
     return read_and_plan(source, policy, PRICES, Provider(), here.clock, independent=independent, daemon=daemon)
+
+
+def moved_often(here: LoopWorld) -> Memory:
+    moves = ControllerMoves((Move(here.clock.now(), 20),), namespace="default")
+    return Memory(movements=Movements({"default/x": moves}), settings=StoredSettings(moves_per_pod=1.0))
+
+
+#: By field of the circumstances: what the daemon remembers, sees or hears from its provider so that it is not empty.
+KNOWN: dict[str, Callable[[LoopWorld], object]] = {
+    "cooling": lambda here: here.history.node_failed("od-1", "uid-od-1"),
+    "own": lambda here: setattr(here.view, "_own_node", "od-1"),
+    "ordered": lambda here: setattr(here.view, "removed", frozenset({"od-2", "od-1"})),
+    "ordered by a mark": lambda here: here.mark("od-2", ORDERED.dump()),
+    "ending": lambda here: setattr(here.view, "ending", frozenset({"spot-1"})),
+    "vetoes of marks": lambda here: here.mark("od-2", FOREIGN.dump()),
+    "vetoes of owners": lambda here: here.history.set_aside(Controller("default", "ReplicaSet", "db", "")),
+    "prices": lambda _: None,
+    "last": lambda here: setattr(here.view, "memory", lambda: moved_often(here)),
+    "settling": lambda here: here.history.observe_pools({"a": 1}, {"a": 1}),
+    "growth": lambda here: setattr(here.view, "growth", lambda: {"od-1": ("workers", 3)}),
+    "no growth is known": lambda here: setattr(here.view, "growth", lambda: {"od-1": ("", 0)}),
+    "left_pending": lambda here: setattr(here.view, "left_pending", frozenset({"shop", "default"})),
+}
+#: Fields that are the same for every plan, that only a drain sets, and what is written in the marks of this process.
+_OF_NO_PLAN = {"now", "emptied", "deadlines", "holder"}
+
+
+def test_each_field_of_the_circumstances_is_compared() -> None:
+    fields = {field.name for field in dataclasses.fields(Circumstances)}
+    assert {name.partition(" ")[0] for name in KNOWN} - {"no"} == fields - _OF_NO_PLAN
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_commands_plan_in_the_circumstances_of_the_daemon(name: str) -> None:
+    with world(*CLUSTER) as here:
+        here.loop(TIMING, prices=PRICES).round()
+        here.view.prices, nothing = PRICES, Circumstances(here.clock.now())
+        KNOWN[name](here)
+        here.history.planned(here.view.leader_facts())
+        lease = msgspec.convert({"metadata": {"name": "lease"}}, LeaseObject)
+        memory = msgspec.structs.replace(here.view.memory(), leader=here.history.memory.leader)
+        place = Installation(*IDENTITY.split("/"), "memory")
+        status = InstallationStatus(here.clock.now(), place, lease, load(dump(memory)))
+        of_daemon = here.view.planning()[1]
+        found = known_circumstances(here.cluster, Policy(), PRICES, here.clock, status)
+        assert dataclasses.replace(of_daemon, holder="") == found
+        field = name.partition(" ")[0]
+        assert field == "no" or getattr(found, field) != getattr(nothing, field)
 
 
 def test_an_overview_is_made_only_for_readers_and_for_changes() -> None:

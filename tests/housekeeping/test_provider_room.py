@@ -480,9 +480,14 @@ class OnDemandGroup(SpotGroup):
         return NodeGroup("workers", 0, self.most) if node.name.startswith("od") else None
 
 
-def group_sizes(here: LoopWorld, pool: SpotGroup) -> GroupSizes:
-    access = DrainContext(here, pool, here.clock, "me", here, IDENTITY)
-    return GroupSizes(access, ClusterView(here, Policy(), here.clock, "me"))
+def group_sizes(here: LoopWorld, pool: SpotGroup) -> Callable[[], Mapping[str, tuple[str, int]]]:
+    """Return what plans know of the growth of groups, by node."""
+    access, view = (
+        DrainContext(here, pool, here.clock, "me", here, IDENTITY),
+        ClusterView(here, Policy(), here.clock, "me"),
+    )
+    view.growth = GroupSizes(access, view).of_samples
+    return lambda: view.planning()[1].growth
 
 
 def test_nodes_that_are_alike_are_of_one_group_which_is_asked_for_once_a_minute() -> None:
@@ -491,11 +496,11 @@ def test_nodes_that_are_alike_are_of_one_group_which_is_asked_for_once_a_minute(
         pool = OnDemandGroup(target=2, most=5)
         sizes = group_sizes(here, pool)
         expected = {"od-1": ("workers", 3), "od-2": ("workers", 3), "other": ("", 0)}
-        assert (sizes.of_nodes(), pool.asked) == (expected, 2)
+        assert (sizes(), pool.asked) == (expected, 2)
         pool.target = 6  # more than the maximum, which was lowered
-        assert (sizes.of_nodes(), pool.asked) == (expected, 2)
+        assert (sizes(), pool.asked) == (expected, 2)
         here.pass_time(REREAD_SECONDS)
-        assert (sizes.of_nodes(), pool.asked) == ({**expected, "od-1": ("workers", 0), "od-2": ("workers", 0)}, 4)
+        assert (sizes(), pool.asked) == ({**expected, "od-1": ("workers", 0), "od-2": ("workers", 0)}, 4)
 
 
 def test_sizes_of_groups_stay_while_the_provider_does_not_respond() -> None:
@@ -503,10 +508,10 @@ def test_sizes_of_groups_stay_while_the_provider_does_not_respond() -> None:
         pool = OnDemandGroup(target=2, most=5)
         pool.trouble = Retryable("away")
         sizes = group_sizes(here, pool)
-        assert sizes.of_nodes() == {"od-1": ("", 0)}
+        assert sizes() == {"od-1": ("", 0)}
         here.pass_time(REREAD_SECONDS)
         pool.trouble = None
-        assert sizes.of_nodes() == {"od-1": ("workers", 3)}
+        assert sizes() == {"od-1": ("workers", 3)}
         here.pass_time(REREAD_SECONDS)
         pool.trouble = Retryable("away")
-        assert sizes.of_nodes() == {"od-1": ("workers", 3)}
+        assert sizes() == {"od-1": ("workers", 3)}

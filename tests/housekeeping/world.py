@@ -131,7 +131,8 @@ class LoopWorld:
         self.unreported: dict[str, Node] = {}  # nodes that have changed, which the watch has not reported
         self.on_evicted: Callable[[], object] = lambda: None  # called after each eviction
         self.preempted_pods: list[PreemptedPod] = []  # of which Events tell
-        self.page_is_read = False  # somebody looks at the status page; settings are stored for ``plan``, too
+        self.page_is_read = False  # somebody looks at the status page
+        self.own_node = ""  # the node that the daemon runs on
         self.templates: list[Manifest] = []  # controllers with pod templates that the API server would return
         self.ended: dict[str, str] = {}  # by owner name: why it does not replace its pods
         self.reads: list[str] = []  # names of the controllers that were read
@@ -455,10 +456,11 @@ class LoopWorld:
             self.report,
             lambda: self.leading,
             dry_run=dry_run,
-            settings=settings if self.page_is_read else None,
+            settings=settings,
         )
         policy = Policy(budgets_in_steps=True, drain_order=drain_order, min_on_demand_nodes=minimum)
-        view = ClusterView(self, policy, self.clock, holder, cooling=history.cooling, identity=IDENTITY)
+        view = ClusterView(self, policy, self.clock, holder, self.own_node, lambda: history.memory, IDENTITY)
+        self.view, self.history = view, history
         access = DrainContext(
             self,
             provider or NoProvider(),
@@ -474,9 +476,6 @@ class LoopWorld:
         )
         records = DrainRecords(history, view, self.clock, self.report)
         threads = Threads(Inline(), Inline())
-        view.not_recovered = history.not_recovered
-        view.restless = history.restless
-        view.settling = history.settling
         drainer = Drainer(access, view, self, threads, limits, self.report, records)
         soft = SoftTaint(self, self.report, view.is_on_demand, wanted=soft_taint)
         savings = NoBookkeeping()

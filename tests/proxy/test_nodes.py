@@ -14,7 +14,8 @@ from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import DrainContext, Threads
 from rescheduler.execution.drainer import Drainer, PendingRemoval
 from rescheduler.kube.cluster import NodeEdit
-from rescheduler.planning.movements import OwnerWait
+from rescheduler.planning.memory import Memory
+from rescheduler.planning.movements import NotRecovered, OwnerWait
 from rescheduler.planning.outcome import Reason
 from rescheduler.providers.base import CloudProvider, Deleted
 from rescheduler.providers.none import NoProvider
@@ -71,7 +72,7 @@ def test_nodes_with_pods_of_an_owner_that_is_set_aside_are_no_victims() -> None:
         proxy = view(here)
         assert [plan.node for plan in choose(proxy, ["od-1"], 1).plans] == ["od-1"]
         wait = OwnerWait(until=START + timedelta(minutes=10), failures=1)
-        proxy.not_recovered = lambda: {"default/ReplicaSet/web": wait}
+        proxy.memory = lambda: Memory(not_recovered=NotRecovered({"default/ReplicaSet/web": wait}))
         planning = choose(proxy, ["od-1", "od-2"], 2)
         assert [plan.node for plan in planning.plans] == ["od-2"]
         assert [blocker.reason for verdict in planning.rejected for blocker in verdict.blockers] == [

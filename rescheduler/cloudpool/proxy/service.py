@@ -38,6 +38,8 @@ from rescheduler.kube.unwatched import PodGroups
 from rescheduler.observe import events
 from rescheduler.observe.events import ErrorKind, Report, Trouble, WatchAges
 from rescheduler.observe.pages import Health
+from rescheduler.planning.memory import Memory
+from rescheduler.planning.movements import NotRecovered
 from rescheduler.planning.outcome import Plan, Planning
 from rescheduler.planning.policy import Destination, MoveJobs, Policy, Surging
 from rescheduler.planning.removals import plan_removals
@@ -293,7 +295,8 @@ class ProxyService:
         patience = timedelta(seconds=limits.landing or limits.eviction)
         ready, groups = limits.landing > 0, PodGroups(client, self._clock, buffers=False)
         self._failed = FailedDrains(self._view, self._controllers, self._clock, report, patience, ready=ready)
-        self._view.not_recovered, self._view.unwatched = self._failed.not_recovered, (groups.refresh,)
+        self._view.memory = lambda: Memory(not_recovered=NotRecovered(dict(self._failed.not_recovered())))
+        self._view.unwatched = (groups.refresh,)
         self._drainers: dict[Ending, Drainer] = {}
         methods = self._methods(limits)
         access = self._access(NoProvider())

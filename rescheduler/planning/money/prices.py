@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any, Final, TypeAlias
 
 from predicates.nodes import CPU, MEMORY
-from predicates.objects import Node
+from predicates.objects import Node, Taint
 from predicates.requests import allocatable
 from predicates.snapshot import Snapshot
 from predicates.texts import shown
@@ -123,6 +123,15 @@ def zone_of(node: Node) -> str:
 def instance_type(node: Node) -> str:
     """Return the instance type of *node*, or "" if no label states it."""
     return _label(node, INSTANCE_TYPE_LABELS)
+
+
+NodeKind: TypeAlias = tuple[str, str, tuple[tuple[str, str], ...], frozenset[Taint]]
+
+
+def kind(node: Node) -> NodeKind:
+    """Return the properties that nodes of one group share, regardless of the autoscaler that defines the groups."""
+    sizes = tuple(sorted((name, str(amount)) for name, amount in node.status.allocatable.items()))
+    return instance_type(node), zone_of(node), sizes, frozenset(node.spec.taints)
 
 
 def cost_on(node: NodeFacts, cpu: int, memory: int, prices: PriceList) -> Decimal | None:

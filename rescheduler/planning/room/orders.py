@@ -5,12 +5,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Final, TypeAlias
+from typing import Final
 
-from predicates.objects import Node, Pod, Taint
+from predicates.objects import Node, Pod
 from predicates.snapshot import Snapshot
 from rescheduler.planning.forms import count
-from rescheduler.planning.money.prices import NodeFacts, PriceList, instance_type, node_facts, zone_of
+from rescheduler.planning.money.prices import NodeFacts, NodeKind, PriceList, kind, node_facts
 from rescheduler.planning.money.worth import NO_WORTH, Worth, covered
 from rescheduler.planning.outcome import Blocker, Plan, Planning, Reason, Rejected, Verdict
 from rescheduler.planning.planner import Planner
@@ -23,8 +23,6 @@ from rescheduler.planning.what_if.changes import AddSpot, add_like, add_spot, co
 
 #: At most this many groups are tried.
 MOST_GROUPS: Final = 8
-
-Kind: TypeAlias = tuple[str, str, tuple[tuple[str, str], ...], frozenset[Taint]]
 
 
 def templates(snapshot: Snapshot, policy: Policy) -> list[str]:
@@ -40,16 +38,10 @@ def templates(snapshot: Snapshot, policy: Policy) -> list[str]:
 
 
 def _first_of_each(nodes: Iterable[Node]) -> list[str]:
-    first_by_group: dict[Kind, str] = {}
+    first_by_group: dict[NodeKind, str] = {}
     for node in nodes:
         first_by_group.setdefault(kind(node), node.name)
     return list(first_by_group.values())
-
-
-def kind(node: Node) -> Kind:
-    """Return the properties that nodes of one group share, regardless of the autoscaler that defines the groups."""
-    sizes = tuple(sorted((name, str(amount)) for name, amount in node.status.allocatable.items()))
-    return instance_type(node), zone_of(node), sizes, frozenset(node.spec.taints)
 
 
 # Comparison of the cost of new spot nodes with the cost of the on-demand nodes that they free.
