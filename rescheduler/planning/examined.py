@@ -5,9 +5,9 @@ Plain pods move, and no rule about pods concerns them (:mod:`rescheduler.plannin
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
-from predicates.objects import Node, Pod
+from predicates.objects import Node, ObjectMeta, Pod
 from rescheduler.planning.budgets import Evictions, RemainingDisruptions
 from rescheduler.planning.outcome import Blocker, PodRef, Reason, Surge
 from rescheduler.planning.placement.search import Candidate
@@ -42,7 +42,7 @@ class Examined:
 
 @dataclass(frozen=True, slots=True)
 class _NodeAndPods:
-    """A node and its pods, after the rules for pods were applied."""
+    """A node and its pods, after the rules for pods were applied; or a node and one pod that is evicted alone."""
 
     node: Node
     pods: Collection[Pod]
@@ -53,6 +53,7 @@ class _NodeAndPods:
     incoming: tuple[Pod, ...]  #: the replacement pods of ``must_move``, in the same order
     special: tuple[Pod, ...]  #: those of ``movers`` that are not plain
     of_special: tuple[Pod, ...]  #: their replacement pods, in the same order
+    with_volumes: tuple[Pod, ...]  #: ``special``, and the pods that leave with them because they share a volume
     surges: NodeSurges
 
 
@@ -81,18 +82,21 @@ def _bound_by_template(subject: _NodeAndPods, shared: PlanningRound) -> Iterable
 
 
 def _volumes(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
-    yield from shared.volumes.blockers(subject.node.name, subject.special, subject.of_special)
-    yield from _not_together(subject.special, shared)
+    pods = subject.with_volumes
+    incoming = subject.of_special if pods is subject.special else tuple(map(shared.replacements.of, pods))
+    found = shared.volumes.blockers(subject.node.name, pods, incoming)
+    keys = {pod.key for pod in subject.special}
+    return (blocker for blocker in found if blocker.pod in keys)
 
 
-def _not_together(movers: Sequence[Pod], shared: PlanningRound) -> Iterator[Blocker]:
+def _not_together(subject: _NodeAndPods, shared: PlanningRound) -> Iterator[Blocker]:
     """Yield the blockers of budgets that allow one eviction, but not of all pods that share a volume in one step."""
     if not shared.policy.budgets_in_steps:  # then all movers count in one step
         return
     remaining = RemainingDisruptions(shared.budgets)
     groups: dict[str, list[Pod]] = {}
-    together = shared.volumes.together(movers)
-    for pod in movers:
+    together = shared.volumes.together(subject.with_volumes)
+    for pod in subject.with_volumes:
         if pod.key in together:
             groups.setdefault(together[pod.key], []).append(pod)
     for group in groups.values():
@@ -133,20 +137,31 @@ def _minimum(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
     return filter(None, [shared.minimum.blocker(subject.node.name, in_use=keeps_pods(subject.pods))])
 
 
-#: The steps that depend on the node and its pods only, in order. All blockers are reported.
-RULES: Final[tuple[Callable[[_NodeAndPods, PlanningRound], Iterable[Blocker]], ...]] = (
-    _of_the_node,
-    _of_its_pods,
-    _controllers,
-    _of_replacements,
-    _bound_by_template,
-    _volumes,
-    _surges,
-    _quotas,
-    _unreadable_objects,
-    _pending,
-    _last_node,
-    _minimum,
+_Find: TypeAlias = Callable[[_NodeAndPods, PlanningRound], Iterable[Blocker]]
+
+
+class NodeRule(NamedTuple):
+    """A rule about a node and the pods that have to leave it."""
+
+    find: _Find
+    of_pods: bool = True  #: what it finds also stands in the way of one of its pods; otherwise it is about the node
+
+
+#: The steps that depend on the node and its pods only, in order. All blockers are reported, for the node and for pods.
+RULES: Final = (
+    NodeRule(_of_the_node, of_pods=False),
+    NodeRule(_of_its_pods),
+    NodeRule(_controllers),
+    NodeRule(_of_replacements),
+    NodeRule(_bound_by_template),
+    NodeRule(_volumes),
+    NodeRule(_not_together),
+    NodeRule(_surges),
+    NodeRule(_quotas),
+    NodeRule(_unreadable_objects),
+    NodeRule(_pending, of_pods=False),
+    NodeRule(_last_node, of_pods=False),
+    NodeRule(_minimum, of_pods=False),
 )
 
 
@@ -157,7 +172,7 @@ def examine(node: str, shared: PlanningRound) -> Examined:
     assert node_object is not None
     subject = _with_fates(node_object, shared)
     surges, movers, incoming = subject.surges, subject.movers, subject.incoming
-    blockers = tuple([surges.explained(blocker) for rule in RULES for blocker in rule(subject, shared)])
+    blockers = tuple([surges.explained(blocker) for rule in RULES for blocker in rule.find(subject, shared)])
     counts, leaving = node in shared.minimum.counted, tuple(map(PodRef.of, subject.leaving))
     restarted = tuple([pod for surge in surges.surges for pod in surge.restarted])
     of_candidate = (*incoming[: len(movers)], *restarted)
@@ -196,6 +211,7 @@ def _with_fates(node: Node, shared: PlanningRound) -> _NodeAndPods:
         incoming=(*([new.get(pod.key, pod) for pod in movers] if new else movers), *map(replacement, staying)),
         special=moving,
         of_special=tuple(new.values()),
+        with_volumes=moving,
         surges=surges,
     )
 
@@ -226,21 +242,45 @@ def eviction_blockers(pod: Pod, shared: PlanningRound) -> tuple[list[Blocker], S
     """
     if not pod.node_name:
         return [], None
-    surges, incoming = _surges_of(pod, shared), shared.replacements.of(pod)
-    blockers = [
-        *shared.pod_rules.blockers(pod),
-        *(shared.owners.blockers([pod]) if shared.owners is not None else ()),
-        *of_replacements([pod], [incoming], shared.policy),
-        *shared.replacements.blockers([pod]),
-        *shared.quotas.blockers([pod], [incoming]),
-        *shared.volumes.blockers(pod.node_name, [pod], [incoming]),
-        *(blocker for blocker in surges.refused if blocker.pod == pod.key),
-        *shared.remaining().lacking([pod]),
-    ]
+    surges = _surges_of(pod, shared)
+    subject = _alone(pod, surges, shared)
+    blockers = [blocker for rule in RULES if rule.of_pods for blocker in rule.find(subject, shared)]
+    blockers += shared.remaining().lacking([pod])
+    vetoes = shared.circumstances.vetoes.get(pod.node_name, ())
+    blockers += [blocker for blocker in vetoes if blocker.pod == pod.key]
     surge = next((each.surge for each in surges.surges if pod in each.pods), None)
     if surge is None:
         return [surges.explained(blocker) for blocker in blockers], None
     return [blocker for blocker in blockers if blocker.reason not in LIFTED], surge
+
+
+def _alone(pod: Pod, surges: NodeSurges, shared: PlanningRound) -> _NodeAndPods:
+    """Return *pod* with its node, from which it is evicted alone, or with the pods that share its volumes."""
+    table, beside = shared.snapshot.nodes, shared.snapshot.pods_on[pod.node_name]
+    row = table.row.get(pod.node_name)
+    node = table.nodes[row] if row is not None else None
+    own, new = (pod,), (shared.replacements.of(pod),)
+    return _NodeAndPods(
+        node=node or Node(metadata=ObjectMeta(name=pod.node_name)),
+        pods=beside.values(),
+        movers=own,
+        blocked=own,
+        leaving=(),
+        must_move=own,
+        incoming=new,
+        special=own,
+        of_special=new,
+        with_volumes=_sharing(pod, shared) if pod.cls.claims else own,
+        surges=NodeSurges(refused=tuple([blocker for blocker in surges.refused if blocker.pod == pod.key])),
+    )
+
+
+def _sharing(pod: Pod, shared: PlanningRound) -> tuple[Pod, ...]:
+    """Return *pod* and the pods that leave its node with it, because a volume stays until all its users left."""
+    beside, fate = shared.snapshot.pods_on[pod.node_name], shared.pod_rules.fate
+    movers = [each for key, each in sorted(beside.items()) if key == pod.key or fate(each) is Fate.MOVES]
+    group = shared.volumes.together(movers)
+    return tuple([each for each in movers if each.key == pod.key or group.get(each.key, "") == group.get(pod.key)])
 
 
 def _surges_of(pod: Pod, shared: PlanningRound) -> NodeSurges:

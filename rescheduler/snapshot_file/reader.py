@@ -210,10 +210,11 @@ def omissions(snapshot: Snapshot) -> tuple[str, ...]:
     """
     if not len(snapshot.nodes):
         return ()
-    if not snapshot.pods:
+    namespaces = _with_pods(snapshot)
+    if not namespaces:
         return ("no pods",)
     found = []
-    if not any(pod.namespace == _SYSTEM for pod in snapshot.pods.values()):
+    if _SYSTEM not in namespaces:
         found.append(f"no pods of {_SYSTEM}")
     if not any(pod.owner is not None and pod.owner.kind == "DaemonSet" for pod in snapshot.pods.values()):
         found.append("no pods of DaemonSets")
@@ -232,7 +233,18 @@ def _without_pods(snapshot: Snapshot) -> list[str]:
             namespaces.add(budget.metadata.namespace)
     if not version_in(snapshot):
         namespaces |= snapshot.of("Namespace").keys() - _OFTEN_EMPTY
-    return sorted(namespaces - {pod.namespace for pod in snapshot.pods.values()} - {_SYSTEM})
+    return sorted(namespaces - _with_pods(snapshot) - {_SYSTEM})
+
+
+def _with_pods(snapshot: Snapshot) -> set[str]:
+    """Return the namespaces of the pods in the file, also of those that cannot be decoded."""
+    unreadable = {each.key.partition("/")[0] for each in snapshot.unreadable if each.kind == "Pod"}
+    return unreadable.union(pod.namespace for pod in snapshot.pods.values())
+
+
+def _has(snapshot: Snapshot, kind: str) -> bool:
+    """Return whether the file has objects of *kind*, perhaps only some that cannot be decoded."""
+    return bool(snapshot.of(kind)) or any(each.kind == kind for each in snapshot.unreadable)
 
 
 # The assumptions about kinds that a snapshot file does not contain.
@@ -279,7 +291,7 @@ _TEMPLATES: Final = ("ReplicaSet", "StatefulSet", "ReplicationController")
 def without_templates(snapshot: Snapshot) -> str | None:
     """Return the sentence for pods whose controllers are not in the file, or None if there are none."""
     kinds = {pod.owner.kind for pod in snapshot.pods.values() if pod.owner is not None}
-    missing = [kind for kind in _TEMPLATES if kind in kinds and not snapshot.of(kind)]
+    missing = [kind for kind in _TEMPLATES if kind in kinds and not _has(snapshot, kind)]
     if not missing:
         return None
     return f"no {' and no '.join(missing)} in the file: assuming that replacement pods are like the running pods"
@@ -301,7 +313,7 @@ def assumptions(snapshot: Snapshot, scheduling: Scheduling, *, by_namespace_labe
         texts |= _WITH_NAMESPACE_SELECTORS
     if by_namespace_labels:
         texts |= _WITH_NAMESPACE_LABELS
-    missing = (text for kind, text in texts.items() if not snapshot.of(kind))
+    missing = (text for kind, text in texts.items() if not _has(snapshot, kind))
     return (*missing, *filter(None, [_of_version(snapshot, scheduling)]))
 
 

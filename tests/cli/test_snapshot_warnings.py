@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from rescheduler.cli import main
+from rescheduler.settings import Scheduling
+from rescheduler.snapshot_file import reader
+from rescheduler.snapshot_file.reader import omissions
 from tests.planning.builders import ON_DEMAND, SPOT, SYSTEM_POD, budget, node, pod
 
 CAPACITY = "eks.amazonaws.com/capacityType"
@@ -131,6 +134,44 @@ def test_a_namespace_selector_without_namespaces_is_reported(ended: Any) -> None
     )
     templates = "no ReplicaSet in the file: assuming that replacement pods are like the running pods"
     assert (code, err, json.loads(out)["summary"]["assumptions"]) == (0, f"{WARNING}{text}\n", [text, templates])
+
+
+#: Kinds whose absence a plan for these pods notes.
+CLAIMING: dict[str, Any] = {
+    "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+    "affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"topologyKey": "zone", "labelSelector": {}, "namespaceSelector": {"matchLabels": {"a": "b"}}},
+    ]}},
+}  # fmt: skip
+NOTED = (
+    "PodDisruptionBudget", "PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode", "Namespace",
+    "ReplicaSet",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", NOTED)
+def test_an_object_that_cannot_be_decoded_is_in_the_file(ended: Any, kind: str) -> None:
+    broken = {"kind": kind, "metadata": {"name": "x", "namespace": "shop", "labels": {"a": 5}}}
+    objects = [node("od", ON_DEMAND), node("s"), pod("a", "od", **CLAIMING)]
+    notes = []
+    for more in ([], [broken]):
+        _, out, err = ended([*objects, *more], "plan", "-o", "json")
+        assumptions = [*json.loads(out)["summary"]["assumptions"], err]
+        notes.append([f"no {kind} in the file" in text for text in assumptions])
+    assert [any(noted) for noted in notes] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("namespace", "lacking"),
+    [("kube-system", "it has no pods of namespace shop"), ("shop", "it has no pods of kube-system")],
+)
+def test_a_pod_that_cannot_be_decoded_is_a_pod_of_its_namespace(tmp_path: Path, namespace: str, lacking: str) -> None:
+    broken = {"kind": "Pod", "metadata": {"name": "x", "namespace": namespace, "labels": {"a": 5}}}
+    daemon = pod("default/d", "od", owner="DaemonSet")
+    others = [node("od", ON_DEMAND), node("s"), {"kind": "Namespace", "metadata": {"name": "shop"}}, daemon, broken]
+    file = tmp_path / "list.json"
+    file.write_text(json.dumps({"kind": "List", "items": others}))
+    assert f"it has {' and '.join(omissions(reader.read(str(file), Scheduling())))}" == lacking
 
 
 @pytest.mark.parametrize(("flag", "noted"), [("tolerant", 1), ("always", 0), ("never", 0)])

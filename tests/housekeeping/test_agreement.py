@@ -222,7 +222,8 @@ def test_commands_plan_in_the_circumstances_of_the_daemon(name: str) -> None:
         here.history.planned(here.view.leader_facts())
         lease = msgspec.convert({"metadata": {"name": "lease"}}, LeaseObject)
         memory = msgspec.structs.replace(here.view.memory(), leader=here.history.memory.leader)
-        place = Installation(*IDENTITY.split("/"), "memory")
+        namespace, _, lease_name = IDENTITY.partition("/")
+        place = Installation(namespace, lease_name, "memory")
         status = InstallationStatus(here.clock.now(), place, lease, load(dump(memory)))
         of_daemon = here.view.planning()[1]
         found = known_circumstances(here.cluster, Policy(), PRICES, here.clock, status)

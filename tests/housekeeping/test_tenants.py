@@ -116,6 +116,7 @@ def played(attack: Attack, hours: int, *, soft_taint: bool = False) -> tuple[Out
         here.at(0, lambda: attack(Tenant(here)))
         here.stop_at(hours * HOUR)
         here.pass_time(0)
+        here.stores_settings = True
         here.loop(TIMING, soft_taint=soft_taint).run()
         ended = here.of(DrainEnded)
         evicted = [name for act, name in here.writes if act == "evict"]

@@ -132,7 +132,7 @@ class LoopWorld:
         self.on_evicted: Callable[[], object] = lambda: None  # called after each eviction
         self.preempted_pods: list[PreemptedPod] = []  # of which Events tell
         self.page_is_read = False  # somebody looks at the status page
-        self.own_node = ""  # the node that the daemon runs on
+        self.stores_settings, self.own_node = False, ""  # its flags are stored; its node
         self.templates: list[Manifest] = []  # controllers with pod templates that the API server would return
         self.ended: dict[str, str] = {}  # by owner name: why it does not replace its pods
         self.reads: list[str] = []  # names of the controllers that were read
@@ -456,7 +456,7 @@ class LoopWorld:
             self.report,
             lambda: self.leading,
             dry_run=dry_run,
-            settings=settings,
+            settings=settings if self.page_is_read or self.stores_settings else None,
         )
         policy = Policy(budgets_in_steps=True, drain_order=drain_order, min_on_demand_nodes=minimum)
         view = ClusterView(self, policy, self.clock, holder, self.own_node, lambda: history.memory, IDENTITY)

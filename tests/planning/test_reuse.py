@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from predicates.objects import Unreadable
 from rescheduler.planning.examined import Examined
-from rescheduler.planning.outcome import Blocker, Reason, Verdict
+from rescheduler.planning.outcome import Reason, Verdict
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.rules.pod_rules import SAFE_TO_EVICT
@@ -28,41 +28,18 @@ from tests.planning.changing import (
     stamp,
     unreadable,
 )
-
-VETO = (Blocker(Reason.JOB_WOULD_FAIL, "its Job would fail", "default/job-1"),)
-
-
-@st.composite
-def circumstances(draw: st.DrawFn) -> dict[str, Any]:
-    """Return the fields of Circumstances, without the time. Most of them are empty."""
-    usually_none = st.sampled_from((False, False, True))
-    name = draw(st.sampled_from(ON_DEMAND_NODES))
-    return {
-        "cooling": {name: Cooldown("uid", 1, at(draw(clock_steps)))} if draw(usually_none) else {},
-        "vetoes": {name: VETO} if draw(usually_none) else {},
-        "ordered": frozenset({name} if draw(usually_none) else ()),
-        "ending": frozenset({draw(st.sampled_from(SPOT_NODES))} if draw(usually_none) else ()),
-    }
-
+from tests.planning.policies import VETO, circumstances, policies
 
 #: What happens between two rounds: changes, a step of the clock, and new circumstances or None.
 ROUNDS = st.lists(
-    st.tuples(st.lists(changes, max_size=2), clock_steps, st.none() | circumstances(), st.booleans()),
+    st.tuples(st.lists(changes, max_size=2), clock_steps, st.none() | circumstances, st.booleans()),
     min_size=1,
     max_size=8,
-)
-POLICIES = st.builds(
-    Policy,
-    min_on_demand_nodes=st.integers(0, 1),
-    budgets_in_steps=st.booleans(),
-    skip_single_replicas=st.booleans(),
-    pod_eviction_timeout=st.sampled_from((60.0, 120.0)),
-    planning_timeout=st.just(1000.0),  # no forecast is left out
 )
 
 
 @settings(max_examples=250)
-@given(first_pods, ROUNDS, POLICIES)
+@given(first_pods, ROUNDS, policies)
 def test_each_round_equals_a_round_from_scratch(
     pods: list[Change], rounds: list[tuple[list[Change], float, dict[str, Any] | None, bool]], policy: Policy
 ) -> None:
@@ -83,6 +60,7 @@ def test_each_round_equals_a_round_from_scratch(
         scratch = Planner(cluster.snapshot, policy)
         assert reusing.plan_each(now) == scratch.plan_each(now)
         assert reusing.first_plan(now, take_empty=take) == scratch.first_plan(now, take_empty=take)
+        assert reusing.plan_all(now) == scratch.plan_all(now)
 
 
 def cluster_of(*manifests: dict[str, Any]) -> ChangingCluster:

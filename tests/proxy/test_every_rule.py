@@ -164,6 +164,7 @@ WITHOUT_A_CASE = {
     "_of_its_pods": "the pod rules",
     "_unreadable_objects": "see test_victims.py",
     "_surges": "the proxy evicts all pods",
+    "_not_together": "the proxy evicts all pods in one step",
     "_last_node": "see test_victims.py; the daemon has no such rule",
     "_system_pod": "it blocks nothing",
     "_any_local_volume": "a rule of the proxy; the daemon's is _local_storage",
@@ -226,6 +227,6 @@ def test_an_annotation_for_four_hours_ends_in_both() -> None:
 
 def test_each_rule_has_a_case() -> None:
     names = {rule.name for rule in (*candidates.NODE_RULES, *pod_rules.RULES)}
-    names |= {step.__name__ for step in (*examined.RULES, *verdicts.SHARED)}
+    names |= {step.__name__ for step in (*(rule.find for rule in examined.RULES), *verdicts.SHARED)}
     cases = {name for name, _ in NODES | PODS | OTHERS} - {"steps", "replacement"}
     assert cases | WITHOUT_A_CASE.keys() == names
