@@ -181,6 +181,7 @@ WITHOUT_A_CASE = {
     "_custom_controller": "a flag of the daemon",
     "_job": "a flag of the daemon",
     "_other_scheduler": "a flag of the daemon",
+    "_grace_period": "a flag of the daemon; the limits of the proxy are those of its drains",
     "_kube_system": "the proxy does not move pods of kube-system",
     "_hosts_this_process": "see below",
     "_cooling": "the proxy remembers no failed drains of nodes, but see test_nodes.py about their owners",

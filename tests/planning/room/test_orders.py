@@ -91,8 +91,8 @@ CASES: dict[str, tuple[list[Manifest], Any]] = {
     ),
     "a node that would be filled again": (
         [OD, node("od-2", ON_DEMAND, cpu="64"), *FULL, *pods("1", "1", "1"), *[pod("x", on="od-2", cpu="1m")]],
-        ("1 new spot node like s would not help: at least 2 of 3 pods would return to nodes that are not spot; "
-        "a PreferNoSchedule taint on on-demand nodes (--manage-soft-taint) keeps them away"),
+        ("1 new spot node like s would not help: 2 of 3 pods would return to nodes that are not spot, on average of 5 "
+        "simulations; a PreferNoSchedule taint on on-demand nodes (--manage-soft-taint) keeps them away"),
     ),
 }  # fmt: skip
 
