@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Iterator
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 import click
@@ -12,7 +13,7 @@ from rescheduler.cli.console import Line, show, warn
 from rescheduler.cli.go_flags import DurationType, GoCommand, Option, format_duration
 from rescheduler.cli.options import command_for, connection_options, found_memory_option, installation_options
 from rescheduler.clock import SystemClock
-from rescheduler.planning.forms import count
+from rescheduler.planning.forms import age, count, instant
 from rescheduler.settings import MEMORY_NAME, ApiServerConnection, NamedInstallation
 
 
@@ -83,8 +84,8 @@ def command(
 
 def lines(status: dict[str, Any]) -> Iterator[str]:
     """Return *status*, the object printed by ``-o json``, as lines for people."""
-    waiting, paused = status["waiting"], status["paused"]
-    renewed = f", renewed {status['leaseRenewed']}" if status["leader"] and status["leaseRenewed"] else ""
+    waiting, paused, ago = status["waiting"], status["paused"], _Ages(instant(status["at"]))
+    renewed = f", renewed {ago.of(status['leaseRenewed'])}" if status["leader"] and status["leaseRenewed"] else ""
     yield f"Installation  {status['installation']}"
     yield f"Leader        {status['leader'] or 'none'}{renewed}"
     for pod in status["dryRuns"]:
@@ -94,7 +95,8 @@ def lines(status: dict[str, Any]) -> Iterator[str]:
     yield f"Paused        {_pause(paused) if paused else 'no'}"
     yield f"Waiting       {waiting['reason'] + ': ' + waiting['detail'] if waiting else 'no reason stored'}"
     settings = status["settings"]
-    yield f"Last drain    {status['lastDrain'] or 'none'}"
+    last = ", ".join(filter(None, [status["lastDrainNode"], ago.of(status["lastDrain"])]))
+    yield f"Last drain    {last or 'none'}"
     yield f"Drain delay   {_delay(settings['nodeDrainDelaySeconds'])}"
     yield from (f"Drain window  {window}" for window in settings["drainWindows"])
     for title, key, row in (
@@ -104,7 +106,7 @@ def lines(status: dict[str, Any]) -> Iterator[str]:
         ("Not recovered", "notRecovered", _not_recovered_row),
         ("Spot pools", "spotPools", _pool_row),
     ):
-        rows = [row(entry) for entry in status[key]]
+        rows = [row(entry, ago) for entry in status[key]]
         yield f"{title:<13} {rows[0] if rows else 'none'}"
         yield from (f"{'':<13} {text}" for text in rows[1:])
 
@@ -119,27 +121,40 @@ def _pause(paused: dict[str, Any]) -> str:
     return until + (f": {paused['reason']}" if paused["reason"] else "") + unreadable
 
 
-def _drain_row(drain: dict[str, Any]) -> str:
+@dataclass(frozen=True, slots=True)
+class _Ages:
+    """Writes moments of the past as people read them."""
+
+    now: datetime | None
+
+    def of(self, moment: str | None) -> str:
+        """Return how long ago *moment* was; the moment itself if that is not known, and "" if there is none."""
+        old = age(moment, self.now) if self.now is not None else ""
+        return f"{old} ago" if old else moment or ""
+
+
+def _drain_row(drain: dict[str, Any], ago: _Ages) -> str:
     if drain["step"] is None:
         return f"{drain['node']}: its mark cannot be read"
-    return f"{drain['node']}: {drain['step']} since {drain['since']} by {drain['holder']}"
+    return f"{drain['node']}: {drain['step']}, begun {ago.of(drain['since'])} by {drain['holder']}"
 
 
-def _cooldown_row(cooldown: dict[str, Any]) -> str:
+def _cooldown_row(cooldown: dict[str, Any], _: _Ages) -> str:
     detail = f": {cooldown['detail']}" if cooldown["detail"] else ""
     return f"{cooldown['node']}: until {cooldown['until']} after {count(cooldown['failures'], 'failure')}{detail}"
 
 
-def _not_recovered_row(wait: dict[str, Any]) -> str:
+def _not_recovered_row(wait: dict[str, Any], _: _Ages) -> str:
     return f"{wait['name']}: not moved before {wait['until']}, after {count(wait['failures'], 'failure')}"
 
 
-def _pool_row(pool: dict[str, Any]) -> str:
-    last = f", the last one {pool['lastLoss']}" if pool["lastLoss"] else ""
+def _pool_row(pool: dict[str, Any], ago: _Ages) -> str:
+    last = f", the last one {ago.of(pool['lastLoss'])}" if pool["lastLoss"] else ""
     settling = f"; not trusted before {pool['settlingUntil']}" if pool["settlingUntil"] else ""
     rate = f"{pool['lossesPerNodeHour']:.4f} per node-hour"
     return f"{pool['pool']}: {count(pool['losses'], 'lost node')}{last}, {rate}{settling}"
 
 
-def _owed_row(owed: dict[str, Any]) -> str:
-    return f"{owed['controller']}: {count(owed['pods'], 'pod')}, {owed['ready']} of them Ready, since {owed['since']}"
+def _owed_row(owed: dict[str, Any], ago: _Ages) -> str:
+    must = f"must have {count(owed['pods'], 'pod')} again, {owed['ready']} of them Ready"
+    return f"{owed['controller']}: {must}; from {owed['node']}, {ago.of(owed['since'])}"

@@ -230,6 +230,7 @@ class InstallationStatus:
         """Return the state as JSON values. Times are in UTC."""
         memory, waiting, pause = self.memory or Memory(), self.waiting(), self.pause
         return {
+            "at": stamp(self.at),
             "installation": self.installation.identity,
             "leader": self.leader or None,
             "dryRuns": list(self.dry_runs),
@@ -249,6 +250,7 @@ class InstallationStatus:
             ],
             "spotPools": [pool.as_json() for pool in memory.pools.states({}, {}, self.at)],
             "lastDrain": stamp(memory.drained_at),
+            "lastDrainNode": memory.drained_node or None,
             "settings": self._settings(),
         }
 

@@ -156,9 +156,9 @@ class DrainHistory:
 
     # Changes
 
-    def drained(self) -> None:
-        """Start the drain delay."""
-        self._note(drained_at=self._clock.now())
+    def drained(self, node: str) -> None:
+        """Start the drain delay, after a drain of *node*."""
+        self._note(drained_at=self._clock.now(), drained_node=node)
 
     def refused_pod(self, node: str, uid: str) -> str:
         """Return the pod (``namespace/name``) because of whose refused eviction *node* was last not drained, or ""."""
@@ -347,7 +347,7 @@ class DrainRecords:
             self._history.owe(drain.node, debts, self._last_eviction(drain))
         ordered = drain.ordered or drain.phase is Phase.ORDERING
         if (earlier and debts) or drain.evicted or (ordered and drain.ordered_at is None):
-            self._history.drained()
+            self._history.drained(drain.node)
 
     def _last_eviction(self, drain: Drain) -> datetime | None:
         """Return when the last pod of *drain* was evicted; None if it is not known. Its debts are open since then."""

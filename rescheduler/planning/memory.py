@@ -71,6 +71,7 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The state that must survive restarts and leader changes. Times are wall-clock times in UTC."""
 
     drained_at: Moment | None = None  #: end of the last drain that started the drain delay
+    drained_node: str = ""  #: the node of that drain; "" if it is not known
     cooldowns: Cooldowns = Cooldowns()
     not_recovered: NotRecovered = NotRecovered()  #: owners whose pods were not running in time after drains
     room: Pause = Pause()  #: of orders of spot room, after orders for which no spot nodes were added
@@ -93,12 +94,14 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     def merged(self, remote: "Memory", base: "Memory") -> "Memory":
         """Return the same memory with the debts that *remote* added to *base*, and the later end of the last drain."""
         existing = {*base.debts, *self.debts}
-        ends = [memory.drained_at for memory in (self, remote) if memory.drained_at is not None]
+        ends = [(memory.drained_at, memory.drained_node) for memory in (self, remote) if memory.drained_at is not None]
+        drained_at, drained_node = max(ends, default=(None, ""))
         return msgspec.structs.replace(
             self,
             debts=self.debts + tuple(owed for owed in remote.debts if owed not in existing),
             spot_orders=self.spot_orders.merged(remote.spot_orders, base.spot_orders),
-            drained_at=max(ends, default=None),
+            drained_at=drained_at,
+            drained_node=drained_node,
         )
 
     def current(self, now: datetime, waits: Waits) -> "Memory":
@@ -129,8 +132,8 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         """Return a few lines for a person who reads the ConfigMap."""
         lines = [f"replacement pods are owed to {count(len(self.debts), 'controller')}"]
         lines += [
-            f"  {owed.debt.controller}: {owed.debt.bound} pods, {owed.debt.ready} of them Ready, "
-            f"since {_text(owed.since)} by the drain of {owed.node}"
+            f"  {owed.debt.controller}: must have {count(owed.debt.bound, 'pod')} again, {owed.debt.ready} of them "
+            f"Ready, since {_text(owed.since)} by the drain of {owed.node}"
             for owed in self.debts[:_NAMED]
         ]
         lines += [f"  … and {len(self.debts) - _NAMED} more"] if len(self.debts) > _NAMED else []
@@ -139,7 +142,7 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         moved = self.movements.controllers
         waiting = sum(moves.until is not None and moves.until > now for moves in moved.values())
         lines += [
-            f"last drain: {_text(self.drained_at)}",
+            f"last drain: {_text(self.drained_at)}{f' of {self.drained_node}' if self.drained_node else ''}",
             f"owners and namespaces that wait, because their pods did not run in time: {', '.join(aside) or 'none'}",
             f"pause after returned pods until: {_text(self.returned.active(now))}",
             f"nodes cooling down: {len(self.cooldowns.active(now))}",

@@ -64,6 +64,7 @@ def test_no_line_is_wider_than_the_terminal(
 
 
 STATUS: dict[str, Any] = {
+    "at": "2026-01-01T12:03:00Z",
     "installation": f"{SPACE}/{named('lease')}",
     "leader": named("pod"),
     "dryRuns": [named("pod")],
@@ -76,10 +77,19 @@ STATUS: dict[str, Any] = {
         "drainWindows": ["Mon-Fri 09:00-17:00 America/Argentina/ComodRivadavia"],
     },
     "lastDrain": None,
+    "lastDrainNode": None,
     "draining": [{"node": NODES[0], "step": "draining", "since": "2026-01-01T12:00:00Z", "holder": named("pod")}],
     "coolingDown": [{"node": NODES[1], "until": "2026-01-01T12:00:00Z", "failures": 2, "detail": "no " * 40}],
     "notRecovered": [{"name": f"{SPACE}/Deployment/{named('web')}", "until": "2026-01-01T12:00:00Z", "failures": 2}],
-    "owed": [{"controller": f"{SPACE}/Deployment/web", "pods": 2, "ready": 1, "since": "2026-01-01T12:00:00Z"}],
+    "owed": [
+        {
+            "controller": f"{SPACE}/Deployment/web",
+            "pods": 2,
+            "ready": 1,
+            "node": NODES[0],
+            "since": "2026-01-01T12:00:00Z",
+        }
+    ],
     "spotPools": [
         {
             "pool": f"{named('zone')}/{named('type')}",

@@ -39,6 +39,7 @@ BUSY = status(
     lease=lease("pod-a_1", **{PAUSED: "2026-01-01T14:00:00Z", PAUSE_REASON: "a release"}),
     memory=Memory(
         drained_at=EARLIER,
+        drained_node="od-3",
         debts=(OpenDebt("od-3", EARLIER, WEB),),
         cooldowns=Cooldowns({"od-2": Cooldown("uid-od-2", 2, IN_FIVE_MINUTES), "old": Cooldown("uid", 1, EARLIER)}),
         not_recovered=NotRecovered(
@@ -51,6 +52,7 @@ BUSY = status(
 )
 
 AS_JSON = {
+    "at": "2026-01-01T12:00:00Z",
     "installation": "kube-system/k8s-spot-rescheduler",
     "leader": "pod-a_1",
     "dryRuns": [],
@@ -85,6 +87,7 @@ AS_JSON = {
         {"pool": "b/m5.large", "losses": 0, "lossesPerNodeHour": 0.0, "lastLoss": None, "settlingUntil": None},
     ],
     "lastDrain": "2026-01-01T11:56:00Z",
+    "lastDrainNode": "od-3",
     "settings": {
         "nodeDrainDelaySeconds": 600.0,
         "landingTimeoutSeconds": 600.0,
@@ -94,18 +97,18 @@ AS_JSON = {
 
 TEXT = """\
 Installation  kube-system/k8s-spot-rescheduler
-Leader        pod-a_1, renewed 2026-01-01T11:59:58.000000Z
+Leader        pod-a_1, renewed 2s ago
 Paused        until 2026-01-01T14:00:00Z: a release
 Waiting       paused: drains are paused until 2026-01-01T14:00:00Z: a release
-Last drain    2026-01-01T11:56:00Z
+Last drain    od-3, 4m ago
 Drain delay   10m
 Drain window  Mon-Fri 09:00-17:00
-Draining      od-1: draining since 2026-01-01T11:56:00Z by pod-a_1
+Draining      od-1: draining, begun 4m ago by pod-a_1
               od-9: its mark cannot be read
 Cooling down  od-2: until 2026-01-01T12:05:00Z after 2 failures
-Owed          default/Deployment/web: 3 pods, 2 of them Ready, since 2026-01-01T11:56:00Z
+Owed          default/Deployment/web: must have 3 pods again, 2 of them Ready; from od-3, 4m ago
 Not recovered default/Deployment/api: not moved before 2026-01-01T12:05:00Z, after 1 failure
-Spot pools    a/m5.large: 1 lost node, the last one 2026-01-01T12:00:00Z, 0.1000 per node-hour; not trusted before \
+Spot pools    a/m5.large: 1 lost node, the last one 0s ago, 0.1000 per node-hour; not trusted before \
 2026-01-01T12:10:00Z
               b/m5.large: 0 lost nodes, 0.0000 per node-hour"""
 
@@ -182,13 +185,13 @@ def test_the_reason_why_drains_wait_is_derived_from_the_state(
 def test_counts_of_one_are_singular() -> None:
     load = status().as_json()
     load["coolingDown"] = [{"node": "od-2", "until": "later", "failures": 1, "detail": ""}]
-    load["owed"] = [{"controller": "default/Deployment/web", "pods": 1, "ready": 0, "since": "now"}]
+    load["owed"] = [{"controller": "default/Deployment/web", "pods": 1, "ready": 0, "node": "od-3", "since": "now"}]
     load["notRecovered"] = [{"name": "default/Deployment/web", "until": "later", "failures": 1}]
     pool = {"pool": "a/x", "losses": 1, "lossesPerNodeHour": 0.5, "lastLoss": None, "settlingUntil": None}
     load["spotPools"] = [pool]
     assert list(lines(load))[-4:] == [
         "Cooling down  od-2: until later after 1 failure",
-        "Owed          default/Deployment/web: 1 pod, 0 of them Ready, since now",
+        "Owed          default/Deployment/web: must have 1 pod again, 0 of them Ready; from od-3, now",
         "Not recovered default/Deployment/web: not moved before later, after 1 failure",
         "Spot pools    a/x: 1 lost node, 0.5000 per node-hour",
     ]

@@ -249,7 +249,7 @@ class TestRefusedWrites:
         with world() as here:
             ours = history(here)
             ours.refresh()
-            ours.drained()
+            ours.drained("od-1")
             here.config_map.refusals = [Conflict("patch configmap: modified (409)")] * ATTEMPTS
             assert not ours.save()
             [trouble] = here.of(Trouble)
@@ -261,7 +261,7 @@ class TestRefusedWrites:
                 "the memory cannot be read or stored: patch configmap: modified (409) (tried 3 times)",
             )
             ours.refresh()
-            assert here.memory == Memory(drained_at=START)
+            assert here.memory == Memory(drained_at=START, drained_node="od-1")
 
     def test_a_later_successful_write_clears_the_error(self) -> None:
         with world() as here:
@@ -279,7 +279,7 @@ class TestRefusedWrites:
             ours = history(here)
             ours.refresh()
             here.leading = False
-            ours.drained()
+            ours.drained("od-1")
             assert not ours.save()
             assert here.memory == Memory()
 
@@ -316,7 +316,7 @@ class TestOthers:
             ours = history(here)
             ours.refresh()
             here.leading = False
-            ours.drained()
+            ours.drained("od-1")
             ours.owe("od-1", [Debt(WEB, 1, 1)])
             assert not ours.save()
             ours.forget()
@@ -368,9 +368,9 @@ class TestWaivers:
             ours.owe("od-1", [Debt(WEB, 1, 1)])
             ours.save()
             here.config_map.waive([str(WEB)])
-            ours.drained()
+            ours.drained("od-1")
             assert ours.save()
-            assert here.memory == Memory(drained_at=START)
+            assert here.memory == Memory(drained_at=START, drained_node="od-1")
 
 
 class TestDryRun:

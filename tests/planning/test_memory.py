@@ -307,8 +307,10 @@ def test_waits_are_limited_to_the_flags() -> None:
 def test_the_summary_is_readable_text() -> None:
     assert FULL.summary(NOW) == (
         "replacement pods are owed to 2 controllers\n"
-        "  default/Deployment/web: 3 pods, 2 of them Ready, since 2026-01-01T12:00:00Z by the drain of od-1\n"
-        "  default/Deployment/db: 3 pods, 2 of them Ready, since 2026-01-01T12:00:00Z by the drain of od-1\n"
+        "  default/Deployment/web: must have 3 pods again, 2 of them Ready, "
+        "since 2026-01-01T12:00:00Z by the drain of od-1\n"
+        "  default/Deployment/db: must have 3 pods again, 2 of them Ready, "
+        "since 2026-01-01T12:00:00Z by the drain of od-1\n"
         "last drain: 2026-01-01T12:00:00Z\n"
         "owners and namespaces that wait, because their pods did not run in time: default/Deployment/web\n"
         "pause after returned pods until: 2026-01-01T14:00:00Z\n"
