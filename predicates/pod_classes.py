@@ -187,6 +187,7 @@ class RawSpec(_RawObject):
     scheduling_gates: Raw = _ABSENT
     resource_claims: Raw = _ABSENT
     priority: Raw = _ABSENT
+    preemption_policy: Raw = _ABSENT
     scheduler_name: Raw = _ABSENT
     termination_grace_period_seconds: Raw = _ABSENT
     host_network: Raw = _ABSENT

@@ -260,6 +260,7 @@ class PodSpec(Wire, frozen=True):
     scheduling_gates: tuple[SchedulingGate, ...] = ()
     resource_claims: tuple[PodResourceClaim, ...] = ()
     priority: Int32 | None = None
+    preemption_policy: str = ""
     scheduler_name: str = ""
     termination_grace_period_seconds: Int64 | None = None
     host_network: bool = False

@@ -129,6 +129,8 @@ class NodeBlocks:
         for surge in plan.surges:
             if surge.restarts > len(surge.pods):
                 yield Line(f"restarts {count(surge.restarts, 'pod')} of {surge} to move {len(surge.pods)}", 1)
+        if plan.preempts:
+            yield Line(f"the scheduler preempts {plan.preempted_text}", 1)
         if plan.robust is False:
             yield Line("fragile: the pods fit only if the scheduler chooses these nodes", 1)
         if not plan.placements:

@@ -94,6 +94,7 @@ def _node(verdict: Verdict, overview: Overview) -> dict[str, Any]:
         "drainable": plan is not None,
         "placements": [{"pod": str(item.pod), "node": item.node} for item in plan.placements] if plan else [],
         "surges": [surge.form() for surge in plan.surges] if plan else [],
+        "preempts": [str(pod) for pod in plan.preempts] if plan else [],
         "blockers": [{"pod": item.pod, "reason": item.reason, "detail": item.detail} for item in blockers],
         "robust": plan.robust if plan else None,
         "landing": {"spot": landing.spot, "on_demand": landing.on_demand} if landing else None,

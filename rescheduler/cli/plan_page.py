@@ -198,6 +198,11 @@ class _Summary:
             yield Line(_sentence(self.overview.returning))
         if self.overview.fallback_text:
             yield Line(_sentence(self.overview.fallback_text))
+        for plan in planning.plans:
+            if plan.preempts:
+                yield Line(
+                    f"For the pods of {self.names.short(plan.node)}, the scheduler preempts {plan.preempted_text}."
+                )
         if planning.timed_out:
             yield Line(f"The search timed out; at most {count(planning.upper_bound or 0, 'node')} can be drained.")
         if str(planning.pending):

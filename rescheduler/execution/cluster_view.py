@@ -40,7 +40,7 @@ from rescheduler.planning.room.placeholders import read as read_placeholder
 from rescheduler.planning.rules.candidates import removal, why_not_target
 from rescheduler.planning.rules.minimum import keeping
 from rescheduler.planning.rules.owners import Others, all_pods, controller_blockers, may_be_lost
-from rescheduler.planning.rules.pod_traits import ends_with_node, job_blockers, keeps_its_identity
+from rescheduler.planning.rules.pod_traits import ends_with_node, job_blockers, keeps_its_identity, yields_room
 from rescheduler.planning.rules.volumes import attachments, waits_for_detach
 from rescheduler.planning.what_if.comparison import levers_of
 from rescheduler.planning.what_if.overview import Overview, overview
@@ -355,6 +355,11 @@ class ClusterView(WatchedNodes):
     def preempted(self) -> Mapping[str, Pod]:
         """Return the last pods that the scheduler has preempted, also after they are gone, by UID."""
         return dict(self._state.snapshot().preempted)
+
+    def yields_room(self, pod: Pod) -> bool:
+        """Return whether *pod* gives its room to pods with a higher priority: nothing is owed if it is taken."""
+        cutoff = self._policy.expendable_pods_priority_cutoff
+        return self._policy.destination is Destination.SPOT and yields_room(pod.cls, cutoff)
 
     @property
     def _planner(self) -> Planner:

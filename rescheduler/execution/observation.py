@@ -147,6 +147,7 @@ class Observation:
             pod
             for pod in others
             if pod.node_name != self._node.name
+            and not self._view.yields_room(pod)
             and pod.uid not in self._preempted
             and pod.uid not in self._before
             and any(_makes_room_for(pod, each) for each in moved)

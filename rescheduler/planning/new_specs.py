@@ -170,6 +170,7 @@ def merged(found: Template, running: PodSpec, admission: Admission) -> PodSpec:
         tolerations=tuple(dict.fromkeys(tolerations)),
         overhead=template.overhead or (running.overhead if _same_runtime(template, running) else {}),
         scheduler_name=template.scheduler_name or running.scheduler_name,
+        preemption_policy=template.preemption_policy or running.preemption_policy,
     )
 
 

@@ -175,6 +175,10 @@ class Landing:
     on_demand: int
 
 
+#: A text names at most this many preempted pods.
+_NAMED: Final = 3
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A plan to drain *node*: all its pods may be evicted and fit on spot nodes together.
@@ -191,6 +195,14 @@ class Plan:
     one_by_one: bool = False
     forecast: tuple[Placement, ...] = ()  #: where the scheduler's scoring places the pods, in order of arrival
     surges: tuple[Surge, ...] = ()  #: Deployments that roll out instead of an eviction of their pods, in this order
+    preempts: tuple[PodRef, ...] = ()  #: pods that yield their room on spot nodes: the scheduler preempts them
+
+    @property
+    def preempted_text(self) -> str:
+        """The pods that yield their room: ``a/pause-1, a/pause-2, a/pause-3 and 3 more``."""
+        named = ", ".join(map(str, self.preempts[:_NAMED]))
+        rest = f" and {len(self.preempts) - _NAMED} more" if len(self.preempts) > _NAMED else ""
+        return f"{named}{rest}"
 
     @property
     def with_surge(self) -> str:

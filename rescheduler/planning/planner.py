@@ -49,6 +49,7 @@ from rescheduler.planning.verdicts import (
     could_be_drained,
     empty,
     first_obstacles,
+    in_yielded_room,
     moved_in_steps,
     new_plan,
     no_room,
@@ -191,6 +192,7 @@ class Planner:
                 gone_before = [shared.replacements.of(pod) for pod in due]
                 left_behind = [shared.replacements.of(pod) for pod in remaining_pods]
                 moved = one_after_the_other(candidate, left_behind, attempt, gone_before)
+                moved = moved or in_yielded_room(candidate, left_behind, attempt, gone_before)
                 return moved or Rejected(node, (no_room(placed, shared),))
             if not order_matters(incoming, self._filters):
                 return new_plan(candidate, placed, shared)

@@ -22,6 +22,7 @@ from rescheduler.planning.outcome import Blocker, Planning, Reason, Verdict
 from rescheduler.planning.pending import PendingRoom, QueuedClass, pending_room
 from rescheduler.planning.placement.forecast import Forecaster
 from rescheduler.planning.placement.packing import EVALUATIONS_PER_SECOND, Effort, Room, Sizes
+from rescheduler.planning.placement.preemption import YieldingPods
 from rescheduler.planning.plain_pods import PlainPods
 from rescheduler.planning.policy import Circumstances, Destination, DrainOrder, Now, Policy, Surging
 from rescheduler.planning.pool_shares import PoolShares
@@ -399,7 +400,10 @@ def new_round(
     gangs = Gangs(snapshot)
     to_spot = policy.destination is Destination.SPOT
     targets = node_groups.spot_rows if to_spot else node_groups.spot.rows
-    room = Room(snapshot, filters, node_groups.spot, Sizes(snapshot, node_groups.spot))
+    yielding = YieldingPods(snapshot, node_groups.spot.rows.tolist(), policy.expendable_pods_priority_cutoff)
+    room = Room(
+        snapshot, filters, node_groups.spot, Sizes(snapshot, node_groups.spot), yielding=yielding if to_spot else None
+    )
     shared = PlanningRound(
         ground=ground,
         changes=snapshot.changes,
@@ -410,7 +414,7 @@ def new_round(
         pod_rules=_pod_rules(snapshot, policy, budgets, counts, gangs, circumstances),
         circumstances=circumstances,
         forecaster=Forecaster(
-            snapshot, filters, spot, replacements, PoolShares(snapshot, node_groups.spot_rows, policy)
+            snapshot, filters, spot, replacements, PoolShares(snapshot, node_groups.spot_rows, policy), room.yielding
         ),
         minimum=watched_minimum(snapshot, policy.min_on_demand_nodes, node_groups.on_demand, circumstances),
         budgets=budgets,

@@ -4,6 +4,7 @@ The rules depend on the node and its pods only (:mod:`rescheduler.planning.exami
 plans made before. The last step places the pods in a trial.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -18,6 +19,7 @@ from rescheduler.planning.outcome import Blocker, Placement, Plan, PodRef, Reaso
 from rescheduler.planning.placement.forecast import may_return
 from rescheduler.planning.placement.in_steps import StuckInSteps, move_in_steps, must_be_beside, order_matters
 from rescheduler.planning.placement.packing import Effort, Placed, Reasons, Room, Stuck, pack, place_or_explain
+from rescheduler.planning.placement.preemption import preempts, priority_of, restored
 from rescheduler.planning.placement.search import Candidate, as_drained
 from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.policy import Destination
@@ -33,6 +35,7 @@ class Attempt:
     remaining: RemainingDisruptions
     trial: Trial
     effort: Effort
+    preempted: frozenset[str] = frozenset()  #: UIDs of the pods that yield their room to earlier plans
     emptied: int = 0  #: number of nodes drained by earlier plans that count towards the minimum
     #: The reasons why no target accepts a class, as in :func:`.first_fit.place_or_explain`.
     never_fitting: dict[PodClass, str] = field(default_factory=dict)
@@ -102,6 +105,8 @@ def first_obstacles(examined: Examined, attempt: Attempt) -> Verdict:
         undo(trial, candidate.row, mark)
         if (moved := one_after_the_other(candidate, candidate.incoming, attempt)) is not None:
             return moved
+        if (moved := in_yielded_room(candidate, candidate.incoming, attempt)) is not None:
+            return moved
         return Rejected(candidate.node, tuple(_without_room(placed, shared)))
     return _carried_out(candidate, placed, attempt, mark)
 
@@ -127,6 +132,8 @@ def all_obstacles(examined: Examined, attempt: Attempt) -> Verdict:
         stuck = [placed, *placed.others]
         alone = {each.pod.key: each for each in stuck if not must_be_beside(each.pod)}
         verdict = one_after_the_other(candidate, [pod for pod in pods if pod.key not in alone], attempt)
+        if verdict is None and (verdict := in_yielded_room(candidate, pods, attempt)) is not None:
+            alone = {}
         stuck = stuck if verdict is None else list(alone.values())
         blockers += [blocker for each in stuck for blocker in _without_room(each, shared)]
     if blockers:
@@ -138,6 +145,7 @@ def all_obstacles(examined: Examined, attempt: Attempt) -> Verdict:
     if isinstance(verdict, Plan):
         attempt.remaining.spend(examined.evictions)
         attempt.emptied += candidate.counts
+        attempt.preempted |= {pod.uid for pod in verdict.preempts}
     return verdict
 
 
@@ -215,6 +223,73 @@ def one_after_the_other(
     return replace(new_plan(candidate, [*arrived, *moved.placed], shared), one_by_one=moved.one_by_one)
 
 
+def in_yielded_room(
+    candidate: Candidate, pods: Sequence[Pod], attempt: Attempt, due: Sequence[Pod] = ()
+) -> Plan | None:
+    """Return the plan in which some of *pods* take room that others yield, because they do not fit otherwise, or None.
+
+    *due* and the trial are as in :func:`one_after_the_other`.
+    """
+    shared, trial, yielding = attempt.shared, attempt.trial, attempt.shared.room.yielding
+    if candidate.surges or yielding is None or not (listed := yielding.by_row()):
+        return None
+    lowest = min(priority_of(pod) for on_node in listed.values() for pod in on_node)
+    takers = [pod for pod in (*due, *pods) if preempts(pod.cls) and priority_of(pod) > lowest]
+    if not takers:
+        return None
+    victims = yielding.below(min(map(priority_of, takers)), attempt.preempted)
+    mark = trial.savepoint()
+    placed = _packed_in(victims, takers, candidate, pods, attempt, due)
+    undo(trial, candidate.row, mark)
+    if placed is None:
+        return None
+    for on_node in victims.values():
+        trial.evict(*on_node)
+    own = {pod.key for pod in pods}
+    arrived = [each for each in placed if each[0].key not in own]
+    for pod, row in arrived:
+        trial.place(pod.cls, row)
+    verdict = carry_out(candidate, [each for each in placed if each[0].key in own], attempt)
+    if isinstance(verdict, Rejected):
+        undo(trial, candidate.row, mark)
+        return None
+    plan = replace(verdict, placements=(*new_plan(candidate, arrived, shared).placements, *verdict.placements))
+    classes: defaultdict[int, list[PodClass]] = defaultdict(list)
+    by_key = {pod.key: pod.cls for pod, _ in placed}
+    for placement in plan.placements:
+        classes[shared.snapshot.nodes.row[placement.node]].append(by_key[str(placement.pod)])
+    gone = restored(victims, classes, shared.room.filters, trial)
+    return replace(plan, preempts=tuple(map(PodRef.of, gone)))
+
+
+def _packed_in(
+    victims: Mapping[int, Sequence[Pod]],
+    takers: Sequence[Pod],
+    candidate: Candidate,
+    pods: Sequence[Pod],
+    attempt: Attempt,
+    due: Sequence[Pod],
+) -> Placed | None:
+    """Place *pods* and those that are *due*: *takers* without the *victims*, others with them. The trial changes."""
+    shared, trial = attempt.shared, attempt.trial
+    empty(trial, candidate.row, [shared.snapshot.pods[pod.key] for pod in pods])
+    taking = {pod.key for pod in takers}
+    others = [pod for pod in (*due, *pods) if pod.key not in taking]
+    placed = pack(shared.room, trial, others, Effort(0), reasons=Reasons.NONE)
+    if isinstance(placed, Stuck):
+        return None
+    for on_node in victims.values():
+        trial.evict(*on_node)
+    for pod in sorted(takers, key=lambda pod: (-shared.room.sizes.of(pod.cls), pod.key)):
+        feasible = shared.room.filters.feasible(pod.cls)  # packing would not look at targets that were full before
+        rows = shared.room.targets.rows[feasible[shared.room.targets.rows]].tolist()
+        if not rows:
+            return None
+        trial.place(pod.cls, rows[0])
+        placed.append((pod, rows[0]))
+    return placed
+
+
 def _cannot_move(stuck: StuckInSteps) -> Blocker:
     others = count(stuck.unmoved, "pod")
     detail = f"its replacement pod would have no place while {others} of this node have not moved yet: {stuck.why}"
@@ -276,7 +351,20 @@ def no_room(stuck: Stuck, shared: PlanningRound) -> Blocker:
         feasible = shared.room.filters.feasible(stuck.pod.cls)
         if any(feasible[rows].any() for rows in groups.settling.values()):
             return Blocker(Reason.SPOT_POOL_SETTLING, stuck.why + suffix, stuck.pod.key)
-    return Blocker(Reason.NO_ROOM, stuck.why + suffix, stuck.pod.key)
+    return Blocker(Reason.NO_ROOM, f"{stuck.why}{suffix}{_not_yielded(stuck.pod, shared)}", stuck.pod.key)
+
+
+def _not_yielded(pod: Pod, shared: PlanningRound) -> str:
+    """Name the pods that yield their room to others, but not to *pod*, as the end of a sentence; "" if none does."""
+    listed = {} if shared.room.yielding is None else shared.room.yielding.by_row()
+    kept = [each for on_node in listed.values() for each in on_node]
+    if preempts(pod.cls):
+        kept = [each for each in kept if priority_of(each) >= priority_of(pod)]
+    if not kept:
+        return ""
+    first = max(kept, key=priority_of)
+    rest = f" and {len(kept) - 1} more" if len(kept) > 1 else ""
+    return f"; {first.key} (priority {priority_of(first)}){rest} would yield only to a higher priority that preempts"
 
 
 def _settling_text(nodes: Mapping[str, int], until: Mapping[str, datetime]) -> str:

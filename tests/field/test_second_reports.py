@@ -1,15 +1,18 @@
 """Further failures that were reported in public: the verdict on a node, and its source."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from rescheduler.planning.outcome import Plan
 from rescheduler.planning.planner import Planner
+from rescheduler.planning.policy import Policy
 from tests.field.test_plans import ON_DELETE, PLAN, Case, cluster, db_pod, disk, job_pod, stateful, uses
 from tests.planning.builders import CIRCUMSTANCES, HOST, ON_DEMAND, ZONE, Manifest, node, pod, seeks, short, snapshot
 
 MUTUAL = "aws/karpenter-provider-aws#8914"
+PAUSE = "pusher/k8s-spot-rescheduler#73"
 GRACE = "rabbitmq/cluster-operator#419, kubernetes/autoscaler#147, kubernetes/kubernetes#94435"
 
 
@@ -47,7 +50,32 @@ def zonal_disk(zone: str) -> list[Manifest]:
     ]
 
 
+def paused(priority: int | None, *, here: int = 0, **web: Any) -> list[Manifest]:
+    """Return two spot nodes that are full of pods of this priority, and a pod that has to move."""
+    low = {} if priority is None else {"priority": priority}
+    return cluster(
+        *(pod(f"ops/pause-{n}", f"s-{n}", cpu="4", owner="apps/v1/ReplicaSet", **low) for n in (1, 2)),
+        pod("a-1", "od", cpu="2", priority=here, **web),
+    )
+
+
 CASES: dict[str, Case] = {
+    **{
+        f"pause pods of priority {priority} on spot": Case(paused(priority), {"a-1": "s-1"}, PAUSE)
+        for priority in (-1, -10, -11)
+    },
+    "pause pods of the same priority": Case(paused(0), ["no-room-on-spot"], PAUSE),
+    "pause pods without a priority": Case(paused(None), ["no-room-on-spot"], PAUSE),
+    "a cutoff above the pause pods": Case(
+        paused(0, here=100), {"a-1": "s-1"}, PAUSE, replace(PLAN, expendable_pods_priority_cutoff=1)
+    ),
+    "pods of a lower priority that do not yield": Case(paused(0, here=100), ["no-room-on-spot"], PAUSE),
+    "a pod of a lower priority than the pause pods": Case(paused(-1, here=-2), ["no-room-on-spot"], PAUSE),
+    "a pod that preempts nothing": Case(paused(-1, preemptionPolicy="Never"), ["no-room-on-spot"], PAUSE),
+    "a pause pod beside room": Case(
+        cluster(pod("pause-1", "s-1", cpu="4", priority=-1), pod("a-1", "od", cpu="2")), {"a-1": "s-2"}, PAUSE
+    ),
+    "pause pods that would not suffice": Case([*paused(-1), pod("b-1", "od", cpu="9")], ["no-room-on-spot"] * 2, PAUSE),
     "two workloads that must share a zone": Case(cluster(*pair()), {"a-1": "s-1", "b-1": "s-1"}, MUTUAL),
     "two StatefulSets that must share a zone": Case(
         cluster(*pair(owner="apps/v1/StatefulSet")), {"a-1": "s-1", "b-1": "s-1"}, MUTUAL
@@ -115,7 +143,7 @@ CASES: dict[str, Case] = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_the_verdict_is_the_right_one(case: Case) -> None:
-    planner = Planner(snapshot(case.objects), PLAN)
+    planner = Planner(snapshot(case.objects), PLAN if case.policy == Policy() else case.policy)
     assert short(planner.plan_node("od", CIRCUMSTANCES)) == case.right
     [found] = [each for each in planner.plan_all(CIRCUMSTANCES).verdicts if each.node == "od"]
     assert short(found) == case.right, "all nodes in sequence"
@@ -130,3 +158,14 @@ def test_a_drain_follows_pods_that_must_share_a_zone() -> None:
     first = verdict.placements[0].pod
     gone = planner.filters.snapshot.pods[str(first)]
     assert short(planner.follow("od", CIRCUMSTANCES, [gone], [gone.uid])) == {"a-1": "s-1", "b-1": "s-1"}
+
+
+def test_pods_that_yield_their_room_are_told_and_only_as_many_as_necessary() -> None:
+    small = [pod(f"ops/pause-{n}", "s-1", cpu="1", priority=-n, owner="apps/v1/ReplicaSet") for n in (1, 2, 3, 4)]
+    planner = Planner(snapshot([node("od", ON_DEMAND), node("s-1"), *small, pod("a-1", "od", cpu="2")]), PLAN)
+    [verdict] = planner.first_plan(CIRCUMSTANCES).verdicts
+    assert isinstance(verdict, Plan)
+    assert (short(verdict), verdict.robust) == ({"a-1": "s-1"}, True)
+    assert [str(each) for each in verdict.preempts] == ["ops/pause-3", "ops/pause-4"]
+    gone = planner.filters.snapshot.pods["default/a-1"]
+    assert short(planner.follow("od", CIRCUMSTANCES, [gone], [gone.uid])) == {"a-1": "s-1"}

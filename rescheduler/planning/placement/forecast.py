@@ -26,6 +26,7 @@ from predicates.snapshot import DRAIN_TAINT, Snapshot, Trial
 from rescheduler.planning.outcome import Blocker, Landing, Plan, Reason, Rejected, Verdict
 from rescheduler.planning.placement.in_steps import Step, eviction_steps, order_matters
 from rescheduler.planning.placement.packing import Effort
+from rescheduler.planning.placement.preemption import YieldingPods, preempt_for
 from rescheduler.planning.pool_shares import Moved, PoolShares
 from rescheduler.planning.replacements import Replacements
 
@@ -74,6 +75,7 @@ class _Play:
     rows: dict[str, int] = field(default_factory=dict)
     without_spot: set[str] = field(default_factory=set)  #: of these, pods that no spot node accepted
     refused: dict[str, int] = field(default_factory=dict)  #: the rows of pods whose kubelet refused them, by key
+    preempted: set[str] = field(default_factory=set)  #: UIDs of pods that were preempted
 
     def is_stuck(self, pod: Pod) -> bool:
         return pod.key not in self.rows or pod.key in self.without_spot
@@ -83,9 +85,16 @@ class Forecaster:
     """Simulates plans on *snapshot*. *spot* has one flag per row. Open trials are not changed."""
 
     def __init__(
-        self, snapshot: Snapshot, filters: Filters, spot: Flags, replacements: Replacements, shares: PoolShares
+        self,
+        snapshot: Snapshot,
+        filters: Filters,
+        spot: Flags,
+        replacements: Replacements,
+        shares: PoolShares,
+        yielding: YieldingPods | None = None,
     ) -> None:
         self.shares = shares
+        self._yielding = yielding
         self._snapshot = snapshot
         self._filters = filters
         self._spot = spot
@@ -211,7 +220,7 @@ class Forecaster:
         while waiting:
             left = []
             for pod in waiting:
-                if (row := scheduler.choose(pod)) is None:
+                if (row := scheduler.choose(pod)) is None and (row := self._preempt(pod, trial, play)) is None:
                     left.append(pod)
                     continue
                 if refusable[pod.cls] and not self._filters.fits(pod.cls, row):
@@ -224,6 +233,17 @@ class Forecaster:
             if len(left) == len(waiting):
                 break
             waiting = left
+
+    def _preempt(self, pod: Pod, trial: Trial, play: _Play) -> int | None:
+        """Return the row for which the scheduler preempts pods that yield their room, or None. They leave it."""
+        if self._yielding is None:
+            return None
+        found = preempt_for(pod, self._yielding, play.preempted, self._filters, trial)
+        if found is None:
+            return None
+        row, victims = found
+        play.preempted |= {victim.uid for victim in victims}
+        return row
 
     def _summed_up(self, pods: Sequence[Pod], plays: Sequence[_Play], drained: int) -> Forecast:
         returned = {pod.key: sum(play.rows.get(pod.key) == drained for play in plays) for pod in pods}

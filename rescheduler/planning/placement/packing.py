@@ -15,6 +15,7 @@ from predicates.filters import Filters
 from predicates.local_results import Targets
 from predicates.objects import Pod, PodClass
 from predicates.snapshot import Snapshot, Trial
+from rescheduler.planning.placement.preemption import YieldingPods
 
 # The targets where pods may be placed, and the reasons why pods do not fit on them.
 
@@ -48,6 +49,7 @@ class Room:
     targets: Targets
     sizes: Sizes
     targets_name: str = "spot nodes"  #: how messages name the targets
+    yielding: YieldingPods | None = None  #: the pods on the targets that yield their room; None: none does
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,11 @@ def is_expendable(cls: PodClass, cutoff: int) -> bool:
     return cls.spec.priority is not None and cls.spec.priority < cutoff
 
 
+def yields_room(cls: PodClass, cutoff: int) -> bool:
+    """Return whether pods of this class give their room to others: they are expendable, or have a negative priority."""
+    return is_expendable(cls, max(cutoff, 0))
+
+
 def ends_with_node(pod: Pod, policy: Policy) -> bool:
     """Return whether *pod* belongs to its node, is expendable, or is a pod of the system that stays."""
     return (
