@@ -11,6 +11,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 DOCS_READY := $(VENV)/docs-ready
+DEMO_READY := build/demo/ready
 LOCAL := $(BIN)/python -m devcluster
 
 # Python 3.11 first: it is the oldest supported version, and mypy checks against it.
@@ -45,7 +46,7 @@ PROJECT = $(if $(OWNER),--owner '$(OWNER)') $(if $(REGISTRY),--registry '$(REGIS
 
 GRPC := rescheduler/providers/externalgrpc
 
-.PHONY: help test unit coverage mutants lint format demo demo-proxy bench fuzz soak scale faults conformance survival losses predictions landings autoscaler karpenter proto build up down clean \
+.PHONY: help test unit coverage mutants lint format demo demo-cluster demo-proxy bench fuzz soak scale faults conformance survival losses predictions landings autoscaler karpenter proto build up down clean \
 	lock bases audit release rendered docs screenshots
 
 help: ## list the targets
@@ -77,7 +78,13 @@ format: $(READY) ## format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-demo: $(READY) ## drain on-demand nodes of a local control plane; ARGS="--keep" leaves the cluster running
+# Only what the program needs is installed, unless the development environment is there.
+demo: $(if $(wildcard $(READY)),,$(DEMO_READY)) ## simulate a day of the sample cluster: drains, lost spot nodes and a failed drain, in two minutes
+	@$(if $(wildcard $(READY)),$(BIN),build/demo/bin)/rescheduler simulate --snapshot docs/sample.json.gz \
+		--prices docs/sample-prices.csv --currency '$$' --events docs/sample-events.yaml --for 24h $(ARGS)
+	@echo "The figures, and how to simulate your own cluster: docs/simulating.md"
+
+demo-cluster: $(READY) ## drain on-demand nodes of a local control plane; ARGS="--keep" leaves the cluster running
 	@$(LOCAL) build
 	@$(BIN)/python -m devcluster.demo $(ARGS)
 
@@ -181,6 +188,14 @@ $(READY): setup.cfg pyproject.toml
 		{ echo "make: $(PYTHON) cannot create a virtual environment; on Debian: apt-get install python3-venv" >&2; exit 1; }
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[grpc,dev]' >&2 || \
 		{ echo "make: pip could not install the dependencies into $(VENV); see above" >&2; exit 1; }
+	@touch $@
+
+$(DEMO_READY): setup.cfg
+	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or newer on PATH; install one, or set it: make PYTHON=…" >&2; exit 1; }
+	@echo "installing the program into build/demo (once)" >&2
+	@$(PYTHON) -m venv --clear build/demo >&2 || \
+		{ echo "make: $(PYTHON) cannot create a virtual environment; on Debian: apt-get install python3-venv" >&2; exit 1; }
+	@build/demo/bin/python -m pip install --quiet --disable-pip-version-check --editable . >&2
 	@touch $@
 
 $(DOCS_READY): $(READY)

@@ -1,6 +1,7 @@
 """``rescheduler simulate``: its output, comparisons, and wrong usage."""
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,14 @@ def test_wrong_usage(dump: str) -> None:
         simulated("--snapshot", dump, "--spot-node-label=none")
 
 
-def test_the_sample_events_are_valid() -> None:
-    text = simulated("--snapshot", str(DOCS / "sample.json.gz"), "--events", str(DOCS / "sample-events.yaml"))
+def test_the_demo_has_drains_lost_spot_nodes_and_a_failed_drain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The demo of the Makefile, for the first hours."""
+    monkeypatch.chdir(DOCS.parent)
+    recipe = (DOCS.parent / "Makefile").read_text().partition("/rescheduler simulate ")[2].partition(" $(ARGS)")[0]
+    words = shlex.split(recipe.replace("$$", "$").replace("\\\n", ""))
+    text = simulated(*words, "--for=150m")
     assert "shop/images: its new pods do not become Ready" in text
+    assert "drains failed                   1 landing-timeout\n" in text
+    assert "spot nodes lost                 10\n" in text
+    assert int(text.partition("drains done")[2].split()[0]) >= 8
+    assert "money saved, net                $" in text

@@ -1,4 +1,4 @@
-"""Tests of ``make demo`` and ``make demo-proxy``."""
+"""Tests of ``make demo-cluster`` and ``make demo-proxy``."""
 
 import subprocess
 import sys
