@@ -51,11 +51,11 @@ class _ClassFilter:
         snapshot = self._snapshot
         if self._ties == snapshot.ties:
             return
+        self._ties = snapshot.ties  # before the plugins are asked: their indexes may give a namespace up
         self._concerning = tuple(
             [each for each in self._cluster_states if (may := each[0].concerns) is None or may(each[1], snapshot)]
         )
         self._rejects_row = any_of(self._concerning, snapshot)
-        self._ties = snapshot.ties
 
     def first(self, targets: Targets, filling: Filling) -> int | None:
         """Return the first of *targets* that accepts a pod after those of *filling*, or None."""

@@ -150,6 +150,11 @@ class Selector:
         )
 
     @property
+    def units(self) -> int:
+        """The units of work (:mod:`predicates.work`) of one evaluation."""
+        return 1 + (len(self.pairs) + len(self.tests)) // 4
+
+    @property
     def everything(self) -> bool:
         """Whether the selector matches all labels."""
         return not (self.pairs or self.tests or self.nothing)

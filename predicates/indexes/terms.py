@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
-from predicates.objects import PodAffinityTerm, PodClass, WeightedPodAffinityTerm
-from predicates.selectors import Pair, Selector, compile_selector, forget_selectors, joined
+from predicates.objects import LabelSelector, PodAffinityTerm, PodClass, WeightedPodAffinityTerm
+from predicates.selectors import EVERYTHING, Pair, Selector, compile_selector, forget_selectors, joined
 from predicates.versions import Rule, SchedulerVersion
 
 # Pod selectors with namespaces, and lookups in both directions: from selector to classes and from class to selectors.
@@ -98,6 +98,11 @@ class SelectorRegistry(Generic[_T]):
         for key in min(choices, key=lambda keys: sum(len(self._items.get(key, ())) for key in keys)):
             self._items[key].append(item)
 
+    def discard(self, dropped: Callable[[_T], bool]) -> None:
+        """Remove the items that are *dropped*."""
+        kept = {key: [item for item in items if not dropped(item)] for key, items in self._items.items()}
+        self._items = defaultdict(list, {key: items for key, items in kept.items() if items})
+
     def candidates(self, pod: PodClass) -> Iterator[_T]:
         """Yield the items that may select the class, each once. Callers must check whether they do."""
         items, namespace = self._items, pod.namespace
@@ -138,6 +143,15 @@ class AffinityTerm(NamedTuple):
             pod.namespace in self.namespaces or self.namespace_selector.matches(labels_of(pod.namespace))
         ) and self.selector.matches(pod.labels)
 
+    def may_concern(self, namespace: str) -> bool:
+        """Return whether the term may match pods of *namespace*, regardless of its labels."""
+        return namespace in self.namespaces or not self.namespace_selector.nothing
+
+    @property
+    def units(self) -> int:
+        """The units of work of one evaluation."""
+        return self.selector.units + self.namespace_selector.units
+
     @property
     def broadest_selector(self) -> PodSelector:
         """A selector of every pod that the term can match, regardless of namespace labels."""
@@ -173,6 +187,51 @@ def affinity_terms(pod: PodClass) -> AffinityTerms:
     if (affinity := pod.spec.affinity) is None or affinity.pod_affinity is affinity.pod_anti_affinity is None:
         return _NO_TERMS
     return _parse_terms(pod)
+
+
+#: The units of work to read a term, a requirement, and a value.
+_TERM, _REQUIREMENT, _VALUE = 20, 20, 2
+
+
+def reading_units(pod: PodClass) -> int:
+    """Return the units of work to read the terms of the class, required and preferred ones."""
+    return sum(_TERM + len(term.namespaces) + sum(map(_selector_units, _selectors(term))) for term in _all_terms(pod))
+
+
+def _all_terms(pod: PodClass) -> Iterator[PodAffinityTerm]:
+    if (affinity := pod.spec.affinity) is not None:
+        for kind in (affinity.pod_affinity, affinity.pod_anti_affinity):
+            if kind is not None:
+                yield from kind.required
+                yield from (each.pod_affinity_term for each in kind.preferred)
+
+
+def _selectors(term: PodAffinityTerm) -> Iterator[LabelSelector]:
+    return filter(None, (term.label_selector, term.namespace_selector))
+
+
+def _selector_units(selector: LabelSelector) -> int:
+    values = sum(len(each.values) for each in selector.match_expressions)
+    return _REQUIREMENT * (len(selector.match_labels) + len(selector.match_expressions)) + _VALUE * values
+
+
+def keys_repelling_others(pod: PodClass) -> frozenset[str]:
+    """Return the topology keys of the anti-affinity terms of the class that may match pods of other namespaces."""
+    affinity = pod.spec.affinity
+    repel = affinity.pod_anti_affinity if affinity is not None else None
+    if repel is None:
+        return frozenset()
+    own = (pod.namespace,)
+    return frozenset(
+        term.topology_key
+        for term in repel.required
+        if term.namespace_selector is not None or (term.namespaces and tuple(term.namespaces) != own)
+    )
+
+
+def repelling_all(key: str) -> AffinityTerm:
+    """Return an anti-affinity term that matches every pod."""
+    return AffinityTerm(frozenset(), EVERYTHING, EVERYTHING, key)
 
 
 def forget_terms() -> None:

@@ -1,12 +1,20 @@
 """Placed pods counted and weighted by topology domain, for topology spread, pod affinity and pod anti-affinity.
 
 Both plugins share the index. A counter is created on first use and updated by every placement from then on; classes
-with equal constraints share counters.
+of a namespace with equal constraints share counters.
+
+A namespace whose terms and selectors are too many to judge is given up. All of its pods are then rejected by all nodes,
+so they keep the nodes that they run on, and take no room while they are pending. Its terms decide about its own pods
+only, with one exception: an anti-affinity term that names other namespaces. The scheduler keeps pods away from such
+terms, so a plan must not ignore them. Without reading their selectors, each is taken for one that repels every pod: a
+node is no target if a pod with such a term runs in its domain. That may reject more nodes than the scheduler does, and
+never fewer. A single term with an empty selector has the same effect in the scheduler, so nobody gains power by this.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from functools import partial
+from itertools import chain
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -18,6 +26,9 @@ from predicates.indexes.terms import (
     PodSelector,
     SelectorRegistry,
     affinity_terms,
+    keys_repelling_others,
+    reading_units,
+    repelling_all,
     terms_scoring_others,
 )
 from predicates.objects import Namespace, PodClass, TopologySpreadConstraint
@@ -25,20 +36,20 @@ from predicates.placed import Watchers
 from predicates.selectors import NOTHING, Selector
 from predicates.snapshot import Snapshot
 from predicates.versions import SchedulerVersion
+from predicates.work import MOST_TERMS, NamespaceWork
 
 _T = TypeVar("_T")
 
-#: At most this many evaluations of selectors, each for a class of pods, are made for the pods of a namespace. Selectors
-#: that require a label, as those of most workloads do, are evaluated for few classes. So a namespace with thousands of
-#: selectors that match everything cannot make each plan take minutes.
-MOST_EVALUATIONS: Final = 200_000
+#: The units of a new counter, and of new domains: they are read again whenever a node changes.
+_NEW_COUNTER: Final = 20
+_NEW_DOMAINS: Final = 200
 
 #: The number of unused classes and counters that may accumulate before the index is rebuilt.
 _SPARE = 1000
 
 
 class TooManySelectorsError(Exception):
-    """The pods of a namespace have more selectors of other pods than are evaluated."""
+    """The pods of a namespace have more selectors of other pods than are judged."""
 
     def __init__(self, namespace: str) -> None:
         super().__init__(f"too many different affinity terms and topology spread constraints in namespace {namespace}")
@@ -53,6 +64,32 @@ class PodSet(NamedTuple):
     def matches(self, pod: PodClass) -> bool:
         """Return whether pods of the class belong to the set."""
         return (self.terminating or not pod.terminating) and all(selector.matches(pod) for selector in self.selectors)
+
+    @property
+    def narrowest(self) -> PodSelector:
+        """The selector that is likely to select the fewest pods."""
+        return min(self.selectors, key=lambda each: (each.namespaces is None, not each.selector.pairs))
+
+    @property
+    def units(self) -> int:
+        """The units of work of one evaluation."""
+        return sum(each.selector.units for each in self.selectors)
+
+
+class _CountedSet(NamedTuple):
+    """A pod set that pods of a namespace depend on."""
+
+    namespace: str
+    pods: PodSet
+    counter: PodCounter
+
+
+class _ExistingTerm(NamedTuple):
+    """An anti-affinity term of pods of a namespace."""
+
+    namespace: str
+    term: AffinityTerm
+    counter: PodCounter
 
 
 class _ClassCache(dict[PodClass, _T]):
@@ -82,6 +119,12 @@ class _Counted(Watchers):
         self.counters = (*(self.counters or ()), *counters)
         self.callbacks = (*self.callbacks, *[counter.shift for counter in counters])
 
+    def remove(self, counters: Collection[PodCounter]) -> None:
+        """Let *counters* no longer count the pods of the class."""
+        left = [counter for counter in self.counters or () if counter not in counters]
+        self.counters, self.callbacks = (), ()
+        self.add(*left)
+
 
 class TopologyIndex:
     """Counters of pod sets, and for each anti-affinity term a counter of the placed pods that have it.
@@ -104,17 +147,23 @@ class TopologyIndex:
         return self._snapshot
 
     def _clear(self) -> None:
-        self.term_count = 0  #: the number of distinct anti-affinity terms so far
+        self.term_count = 0  #: changes with each distinct anti-affinity term, and with each namespace that is given up
         self._watchers: dict[PodClass, _Counted] = {}  #: as registered with the snapshot
         self._classes = ClassDirectory()
-        self._pod_sets: SelectorRegistry[tuple[PodSet, PodCounter]] = SelectorRegistry()
-        self._existing_terms: SelectorRegistry[AffinityTerm] = SelectorRegistry()
-        self._counters: dict[Hashable, PodCounter] = {}
-        self._counts: dict[tuple[Hashable, Topology], DomainCounts] = {}
+        self._pod_sets: SelectorRegistry[_CountedSet] = SelectorRegistry()
+        self._existing_terms: SelectorRegistry[_ExistingTerm] = SelectorRegistry()
+        self._new_terms: list[_ExistingTerm] = []  #: in the order in which they were added
+        self._counters: dict[tuple[str, Hashable], PodCounter] = {}  #: by namespace, and term or pod set
+        self._counts: dict[tuple[PodCounter, Topology], DomainCounts] = {}
         self._domains: dict[Topology, Domains] = {}
-        self._evaluations: Counter[str] = Counter()  #: by the namespace whose pods needed them
+        self._given_up: dict[str, frozenset[str]] = {}  #: namespaces, with the labels of nodes at that time
+        self._work = NamespaceWork(len(self._snapshot.nodes))  #: to register selectors
         self._initial_size = 0  #: classes and counters after the first epoch, to detect growth
+        self._drop_caches()
+
+    def _drop_caches(self) -> None:
         self._caches.clear()
+        self._evaluations = NamespaceWork(len(self._snapshot.nodes))  #: of existing terms, for the classes in caches
 
     def watch(self, pod: PodClass) -> Watchers:
         """Return the counters of the class, even if there are none yet: a later selector may add a counter."""
@@ -149,43 +198,117 @@ class TopologyIndex:
         """The labels of all known namespaces, by name."""
         return self._namespaces
 
-    def counts(self, pods: PodSet, topology: Topology, namespace: str) -> DomainCounts:
+    def counts(self, pods: PodSet, topology: Topology, namespace: str, *, required: bool = True) -> DomainCounts:
         """Return the number of *pods* in each domain of *topology*, for pods of *namespace*.
 
-        Raises TooManySelectorsError beyond :data:`MOST_EVALUATIONS`.
+        Raises TooManySelectorsError if there are too many to judge. If it is *required*, the namespace is given up.
         """
-        if (counts := self._counts.get((pods, topology))) is None:
-            counter = self._counters.get(pods) or self._add_pod_set(pods, namespace)
-            counts = self._counts[pods, topology] = DomainCounts(counter, self._domains_of(topology))
-        return counts
+        counter = self._counters.get((namespace, pods))
+        counts = self._counts.get((counter, topology)) if counter is not None else None
+        if counts is not None:
+            return counts
+        if self.is_given_up(namespace) or not self._work.take(namespace, self._units(pods, topology, counter)):
+            if required:
+                self.give_up(namespace)
+            raise TooManySelectorsError(namespace)
+        return self._counts_of(counter or self._add_pod_set(pods, namespace), topology)
+
+    def is_given_up(self, namespace: str) -> bool:
+        """Return whether the terms and selectors of *namespace* are too many to judge."""
+        return namespace in self._given_up
+
+    def give_up(self, namespace: str) -> None:
+        """Judge nothing any more that depends on the selectors of *namespace*. See the top of this module."""
+        if namespace in self._given_up:
+            return
+        keys = (node.metadata.labels for node in self._snapshot.nodes)
+        self._given_up[namespace] = frozenset(chain.from_iterable(keys))
+        dropped = {counter for (owner, _), counter in self._counters.items() if owner == namespace}
+        self._counters = {key: counter for key, counter in self._counters.items() if key[0] != namespace}
+        self._counts = {key: counts for key, counts in self._counts.items() if key[0] not in dropped}
+        self._pod_sets.discard(lambda each: each.namespace == namespace)
+        self._existing_terms.discard(lambda each: each.namespace == namespace)
+        self._new_terms = []
+        for pod, watchers in self._watchers.items():
+            if pod.namespace == namespace:
+                watchers.remove(dropped)
+                for counter in (coarse := self._coarse_counters(pod)):
+                    counter.add(self._snapshot.rows_of(pod))
+                watchers.add(*coarse)
+        self._drop_caches()
+        self.term_count += 1
+        self._snapshot.ties += 1
 
     def counters_of(self, pod: PodClass) -> Collection[PodCounter] | None:
         """Return the counters that count pods of the class, or None if that is not known."""
         watchers = self._watchers.get(pod)
         return None if watchers is None else watchers.counters
 
-    def existing_anti_affinity(self, pod: PodClass) -> Iterator[DomainCounts]:
-        """Yield, for each anti-affinity term that matches the class, the counts of placed pods that have the term."""
-        for term in self._existing_terms.candidates(pod):
-            if term.matches(pod, self._labels_of):
-                topology = Topology(term.topology_key)
-                if (counts := self._counts.get((term, topology))) is None:
-                    counts = DomainCounts(self._counters[term], self._domains_of(topology))
-                    self._counts[term, topology] = counts
-                yield counts
+    @property
+    def new_terms(self) -> int:
+        """The number of anti-affinity terms that were added since a namespace was given up."""
+        return len(self._new_terms)
+
+    def existing_anti_affinity(self, pod: PodClass, start: int | None) -> list[DomainCounts]:
+        """Return, for each anti-affinity term that matches the class, the counts of placed pods that have the term.
+
+        *start* is the value of :attr:`new_terms` from which on they are asked for; None for all. Namespaces of which too
+        many terms match are given up, which changes :attr:`term_count`: then the result is of no use.
+        """
+        candidates = self._existing_terms.candidates(pod) if start is None else self._new_terms[start:]
+        evaluated: Counter[str] = Counter()
+        found: list[_ExistingTerm] = []
+        for each in candidates:
+            if each.term.may_concern(pod.namespace):
+                evaluated[each.namespace] += each.term.units
+                if each.term.matches(pod, self._labels_of):
+                    found.append(each)
+        too_many = [name for name, number in Counter(each.namespace for each in found).items() if number > MOST_TERMS]
+        domains = {(each.namespace, Topology(each.term.topology_key)) for each in found}
+        too_many += [name for name, units in evaluated.items() if not self._evaluations.take(name, units)]
+        too_many += [name for name, topology in domains if not self._may_read(topology, name)]
+        for name in too_many:
+            self.give_up(name)
+        return [] if too_many else [self._counts_of(each.counter, Topology(each.term.topology_key)) for each in found]
 
     # Maintenance
 
     def _add_class(self, pod: PodClass, watchers: _Counted) -> None:
         """Add a new class, and set *watchers* to the counters that include it."""
         self._classes.add(pod)
+        counters = [each.counter for each in self._sets_with(pod)]
+        counters += self._term_counters(pod)
         self._watchers[pod] = watchers
-        counters = [counter for pods, counter in self._pod_sets.candidates(pod) if pods.matches(pod)]
-        if terms := affinity_terms(pod).anti_affinity:
-            # A term that is listed twice counts once.
-            counters += [self._term_counter(term) for term in dict.fromkeys(terms)]
         watchers.counters, watchers.callbacks = (), ()
         watchers.add(*counters)
+
+    def _sets_with(self, pod: PodClass) -> list[_CountedSet]:
+        """Return the pod sets that include the class."""
+        evaluated: Counter[str] = Counter()
+        found = []
+        for each in self._pod_sets.candidates(pod):
+            evaluated[each.namespace] += each.pods.units
+            if each.pods.matches(pod):
+                found.append(each)
+        for name, units in evaluated.items():
+            if not self._work.take(name, units):
+                self.give_up(name)
+        return [each for each in found if each.namespace not in self._given_up]
+
+    def _term_counters(self, pod: PodClass) -> list[PodCounter]:
+        """Return the counters of the anti-affinity terms of the class."""
+        name = pod.namespace
+        if name not in self._given_up and not self._work.take(name, reading_units(pod)):
+            self.give_up(name)
+        if name in self._given_up:
+            return self._coarse_counters(pod)
+        # A term that is listed twice counts once.
+        return [self._term_counter(name, term) for term in dict.fromkeys(affinity_terms(pod).anti_affinity)]
+
+    def _coarse_counters(self, pod: PodClass) -> list[PodCounter]:
+        """Return the counters of a class of a namespace that is given up: of the terms that may repel other pods."""
+        known = self._given_up[pod.namespace]
+        return [self._term_counter(pod.namespace, repelling_all(key)) for key in keys_repelling_others(pod) & known]
 
     def _add_dropped_class(self, pod: PodClass, watchers: _Counted, row: int, delta: int) -> None:
         """Add a dropped class again when one of its pods is placed."""
@@ -193,23 +316,34 @@ class TopologyIndex:
         for callback in watchers.callbacks:
             callback(row, delta)
 
-    def _term_counter(self, term: AffinityTerm) -> PodCounter:
-        if (counter := self._counters.get(term)) is None:
-            counter = self._counters[term] = PodCounter()
-            self._existing_terms.add(term, term.broadest_selector)
+    def _term_counter(self, namespace: str, term: AffinityTerm) -> PodCounter:
+        if (counter := self._counters.get((namespace, term))) is None:
+            counter = self._counters[namespace, term] = PodCounter()
+            added = _ExistingTerm(namespace, term, counter)
+            self._existing_terms.add(added, term.broadest_selector)
+            self._new_terms.append(added)
             self.term_count += 1
             self._snapshot.ties += 1
         return counter
 
+    def _units(self, pods: PodSet, topology: Topology, counter: PodCounter | None) -> int:
+        """Return the units of work to count *pods*, which have this *counter* if it exists, by *topology*."""
+        units = 0 if topology in self._domains else _NEW_DOMAINS
+        return units if counter is not None else units + _NEW_COUNTER + pods.units * self._classes.count(pods.narrowest)
+
+    def _may_read(self, topology: Topology, namespace: str) -> bool:
+        """Return whether the domains of *topology* may be read for pods of *namespace*, or are read already."""
+        return topology in self._domains or self._work.take(namespace, _NEW_DOMAINS)
+
+    def _counts_of(self, counter: PodCounter, topology: Topology) -> DomainCounts:
+        if (counts := self._counts.get((counter, topology))) is None:
+            counts = self._counts[counter, topology] = DomainCounts(counter, self._domains_of(topology))
+        return counts
+
     def _add_pod_set(self, pods: PodSet, namespace: str) -> PodCounter:
-        narrowest = min(pods.selectors, key=lambda each: (each.namespaces is None, not each.selector.pairs))
-        evaluations = self._evaluations[namespace] + self._classes.count(narrowest)
-        if evaluations > MOST_EVALUATIONS:
-            raise TooManySelectorsError(namespace)
-        self._evaluations[namespace] = evaluations
-        counter = self._counters[pods] = PodCounter()
-        self._pod_sets.add((pods, counter), narrowest)
-        for pod in self._classes.matching(narrowest):
+        counter = self._counters[namespace, pods] = PodCounter()
+        self._pod_sets.add(_CountedSet(namespace, pods, counter), pods.narrowest)
+        for pod in self._classes.matching(pods.narrowest):
             if pods.matches(pod):
                 self._watchers[pod].add(counter)
                 counter.add(self._snapshot.rows_of(pod))
@@ -229,7 +363,7 @@ class TopologyIndex:
         namespaces = {name: obj.metadata.labels for name, obj in objects.items() if isinstance(obj, Namespace)}
         if namespaces != self._namespaces:
             self._namespaces = namespaces
-            self._caches.clear()
+            self._drop_caches()
         size = len(self._watchers) + len(self._counters)
         self._initial_size = self._initial_size or size
         if self._generation != self._snapshot.generation or size > 2 * self._initial_size + _SPARE:
@@ -265,13 +399,20 @@ class AffinityWeights:
 
     def _clear(self) -> None:
         self._counters: dict[PodClass, list[tuple[PodCounter, int]]] = {}
-        self._sums: dict[AffinityTerm, DomainCounts] = {}
-        self._terms: SelectorRegistry[AffinityTerm] = SelectorRegistry()
+        self._sums: dict[tuple[str, AffinityTerm], DomainCounts] = {}
+        self._terms: SelectorRegistry[tuple[str, AffinityTerm]] = SelectorRegistry()
         self._cache: dict[PodClass, tuple[DomainCounts, ...]] = {}
         self._namespaces: Mapping[str, Mapping[str, str]] | None = None
+        self._work = NamespaceWork(len(self._snapshot.nodes))
+        self._evaluations = NamespaceWork(len(self._snapshot.nodes))  #: of the terms, for the classes in the cache
 
     def watch(self, pod: PodClass) -> Watchers | None:
-        """Return the callbacks for pods of the class, or None if it has no terms that affect scores."""
+        """Return the callbacks for pods of the class, or None if it has no terms that affect scores.
+
+        Terms that are too many to judge affect none: scores only tell where pods are likely to go.
+        """
+        if not self._work.take(pod.namespace, units := reading_units(pod)) or not units:
+            return None
         return Watchers(partial(self._shift, pod)) if terms_scoring_others(pod) else None
 
     def _shift(self, pod: PodClass, row: int, delta: int) -> None:
@@ -289,29 +430,41 @@ class AffinityWeights:
             self._rebuild()
         if self._namespaces is not namespaces:
             self._namespaces = namespaces
-            self._cache.clear()
+            self._drop_cache()
         if (sums := self._cache.get(pod)) is None:
-            terms = (
-                term for term in self._terms.candidates(pod) if term.matches(pod, lambda name: namespaces.get(name, {}))
-            )
-            sums = self._cache[pod] = tuple(self._sums[term] for term in terms)
+            sums = self._cache[pod] = tuple(self._matching(pod, namespaces))
         return sums
+
+    def _matching(self, pod: PodClass, namespaces: Mapping[str, Mapping[str, str]]) -> Iterator[DomainCounts]:
+        found: Counter[str] = Counter()
+        for key in self._terms.candidates(pod):
+            name, term = key
+            if found[name] < MOST_TERMS and self._evaluations.take(name, term.units):
+                if term.matches(pod, lambda name: namespaces.get(name, {})):
+                    found[name] += 1
+                    yield self._sums[key]
+
+    def _drop_cache(self) -> None:
+        self._cache.clear()
+        self._evaluations = NamespaceWork(len(self._snapshot.nodes))
 
     def _counters_for(self, pod: PodClass) -> list[tuple[PodCounter, int]]:
         weights: defaultdict[AffinityTerm, int] = defaultdict(int)
         for term, weight in terms_scoring_others(pod):
             weights[term] += weight
-        counters = self._counters[pod] = [(self._sums_of(term).counter, weight) for term, weight in weights.items()]
+        sums = ((self._sums_of((pod.namespace, term)), weight) for term, weight in weights.items())
+        counters = self._counters[pod] = [(each.counter, weight) for each, weight in sums]
         return counters
 
-    def _sums_of(self, term: AffinityTerm) -> DomainCounts:
-        if (sums := self._sums.get(term)) is None:
+    def _sums_of(self, key: tuple[str, AffinityTerm]) -> DomainCounts:
+        if (sums := self._sums.get(key)) is None:
+            term = key[1]
             topology = Topology(term.topology_key)
             if (domains := self._domains.get(topology)) is None:
                 domains = self._domains[topology] = Domains(topology, self._snapshot)
-            sums = self._sums[term] = DomainCounts(PodCounter(), domains)
-            self._terms.add(term, term.broadest_selector)
-            self._cache.clear()
+            sums = self._sums[key] = DomainCounts(PodCounter(), domains)
+            self._terms.add(key, term.broadest_selector)
+            self._drop_cache()
         return sums
 
     def _rebuild(self) -> None:

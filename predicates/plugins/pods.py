@@ -25,6 +25,7 @@ from predicates.nodes import Rows
 from predicates.objects import PodClass, TopologySpreadConstraint
 from predicates.selectors import Selector, compile_selector
 from predicates.snapshot import Snapshot
+from predicates.work import MOST_TERMS
 
 # InterPodAffinity: required affinity and anti-affinity between pods (``interpodaffinity/filtering.go``).
 #
@@ -55,14 +56,14 @@ class _PreFilterState:
         "anti_affinity_counts",
         "error",
         "existing_anti_affinity_counts",
+        "known_terms",
         "matches_own_terms",
         "reaches_other_nodes",
         "term_count",
     )
 
     def __init__(self, index: TopologyIndex, pod: PodClass) -> None:
-        terms = affinity_terms(pod)
-        self.error = f"parsing pod: {terms.error}" if terms.error else ""
+        self.error = ""
         self.affinity_counts: list[DomainCounts] = []
         self.anti_affinity_counts: _Grouped = {}
         self.matches_own_terms = False
@@ -70,14 +71,34 @@ class _PreFilterState:
         self.all_anti_affinity_counts: list[DomainCounts] = []  #: both of the above, as one list
         self.reaches_other_nodes = False  #: whether any of the domains of all these counts is more than a node
         self.term_count = -1  #: the index's ``term_count`` when the existing terms were read
-        if not (terms.affinity or terms.anti_affinity):  # as for most classes
-            return
+        self.known_terms: int | None = None  #: how many of them were read; None if none were
         try:
-            self._count(index, pod, terms)
+            if index.is_given_up(pod.namespace):
+                raise TooManySelectorsError(pod.namespace)
+            terms = affinity_terms(pod)
+            self.error = f"parsing pod: {terms.error}" if terms.error else ""
+            if terms.affinity or terms.anti_affinity:  # most classes have none
+                self._count(index, pod, terms)
         except TooManySelectorsError as error:
             self.error = str(error)
 
+    def read_existing(self, index: TopologyIndex, pod: PodClass) -> None:
+        """Read the terms of placed pods that were added since the last call."""
+        self.term_count, start = index.term_count, self.known_terms
+        self.known_terms = index.new_terms
+        existing = () if self.error else index.existing_anti_affinity(pod, start)
+        if existing or (start is None and self.anti_affinity_counts):
+            known = chain.from_iterable(self.existing_anti_affinity_counts.values())
+            self.existing_anti_affinity_counts = _grouped([*known, *existing])
+            own = () if start is not None else chain.from_iterable(self.anti_affinity_counts.values())
+            self.all_anti_affinity_counts += [*own, *existing]
+        others = [counts.domains.topology.key != HOSTNAME for counts in self.all_anti_affinity_counts]
+        self.reaches_other_nodes = bool(self.affinity_counts) or any(others)
+
     def _count(self, index: TopologyIndex, pod: PodClass, terms: AffinityTerms) -> None:
+        if len(terms.affinity) + len(terms.anti_affinity) > MOST_TERMS:
+            index.give_up(pod.namespace)
+            raise TooManySelectorsError(pod.namespace)
         selectors = frozenset([term.pod_selector(index.namespaces, index.version) for term in terms.affinity])
         keys = dict.fromkeys([term.topology_key for term in terms.affinity])
         #: Only pods that match all affinity terms count, in the domains of each term.
@@ -135,14 +156,9 @@ def _row_filter(pod: PodClass, snapshot: Snapshot) -> RejectsRow:
 
 def _state(pod: PodClass, index: TopologyIndex) -> _PreFilterState:
     state = index.cached(_PreFilterState)[pod]
-    if state.term_count != index.term_count:
-        existing = list(index.existing_anti_affinity(pod))
-        state.term_count = index.term_count
-        if existing or state.all_anti_affinity_counts or state.anti_affinity_counts:
-            state.existing_anti_affinity_counts = _grouped(existing)
-            state.all_anti_affinity_counts = [*chain.from_iterable(state.anti_affinity_counts.values()), *existing]
-        others = [counts.domains.topology.key != HOSTNAME for counts in state.all_anti_affinity_counts]
-        state.reaches_other_nodes = bool(state.affinity_counts) or any(others)
+    while state.term_count != index.term_count:  # once, unless a namespace is given up, which drops all states
+        state = index.cached(_PreFilterState)[pod]
+        state.read_existing(index, pod)
     return state
 
 
@@ -335,6 +351,9 @@ def _constraints(index: TopologyIndex, pod: PodClass) -> tuple[_Constraint, ...]
     revision.
     """
     hard = _hard(pod, index.snapshot)
+    if hard and (index.is_given_up(pod.namespace) or len(hard) > MOST_TERMS):
+        index.give_up(pod.namespace)
+        return str(TooManySelectorsError(pod.namespace))
     if pod.spec.topology_spread_constraints:
         selectors = [compile_selector(constraint.label_selector) for constraint in hard]
     elif (selector := default_selector(pod)).everything:

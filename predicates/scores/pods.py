@@ -60,6 +60,7 @@ def _preferred(index: TopologyIndex, pod: PodClass) -> tuple[_Weighted, ...]:
                 PodSet(frozenset((term.pod_selector(index.namespaces, index.version),)), terminating=True),
                 Topology(term.topology_key),
                 pod.namespace,
+                required=False,
             ),
             weight,
         )
@@ -206,6 +207,9 @@ def _soft_constraint(
     index: TopologyIndex, pod: PodClass, constraint: TopologySpreadConstraint, selector: Selector, keys: frozenset[str]
 ) -> _SoftConstraint:
     counts = index.counts(
-        matching_pods(pod.namespace, selector), counting_topology(pod, constraint, keys), pod.namespace
+        matching_pods(pod.namespace, selector),
+        counting_topology(pod, constraint, keys),
+        pod.namespace,
+        required=False,
     )
     return _SoftConstraint(constraint.max_skew, constraint.topology_key == HOSTNAME, counts)

@@ -1,0 +1,36 @@
+"""Limits of the work that one namespace may cause, counted in units: planning reads no clock.
+
+Everybody who may create objects in a namespace can fill an index, or a list, that is read for each plan. So each of
+them counts its work by the namespace that causes it. What a namespace cannot pay for is not done: its pods are judged
+as too many to judge, which keeps the nodes that they run on, and costs the others nothing.
+"""
+
+from collections import Counter
+from typing import Final
+
+#: The units of a namespace. A unit is about a quarter of a microsecond, the time of one evaluation of a selector.
+UNITS: Final = 100_000
+
+#: What each node of the cluster adds to them: plans of larger clusters take longer anyway, and their teams are larger.
+UNITS_PER_NODE: Final = 100
+
+#: At most this many terms of one namespace decide about the nodes of a class: each is evaluated for each node.
+MOST_TERMS: Final = 100
+
+
+class NamespaceWork:
+    """The work of each namespace so far, in a cluster with this number of *nodes*."""
+
+    __slots__ = ("_limit", "_units")
+
+    def __init__(self, nodes: int) -> None:
+        self._limit = UNITS + UNITS_PER_NODE * nodes
+        self._units: Counter[str] = Counter()
+
+    def take(self, namespace: str, units: int) -> bool:
+        """Count *units* for work of *namespace*. Return False, and count nothing, if it has not as many left."""
+        total = self._units[namespace] + units
+        if total > self._limit:
+            return False
+        self._units[namespace] = total
+        return True
