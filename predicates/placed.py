@@ -271,6 +271,8 @@ class TrialState(PlacementState):
         self._counted = 0  #: how many of these are counted in their classes, which is done when somebody asks
         self._filled = defaultdict[int, list[Effects]](list)  #: by row: pods that are not in the journal yet
         self._lost: dict[int, Node] = {}  #: by row: the nodes that the current trial has taken away
+        self._changes_at: tuple[int, ...] = ()  #: the state of the journal for which the next is valid
+        self._changes_by_class: Mapping[Effects, Sequence[tuple[int, int]]] = {}
 
     @contextmanager
     def trial(self) -> Iterator["Trial"]:
@@ -293,15 +295,30 @@ class TrialState(PlacementState):
         """Return the number of pods of the class on each row; rows without such pods are left out."""
         self._count_kept()
         rows, effects = super().rows_of(pod), self._effects.get(pod)
-        unkept = self._journal[self._kept :] if self._journal else ()
-        changes = [(row, delta * pods.count(effects)) for pods, _, row, delta, _ in unkept if effects in pods]
-        changes += [(row, pods.count(effects)) for row, pods in self._filled.items() if effects in pods]
-        if not changes:
+        if effects is None or self._journal is None or not (changes := self._changes().get(effects)):
             return rows
         changed = Counter(rows)
         for row, count in changes:
             changed[row] += count
         return {row: count for row, count in changed.items() if count}
+
+    def _changes(self) -> Mapping[Effects, Sequence[tuple[int, int]]]:
+        """Return the changes of the trial that are not kept: rows and numbers of pods by class.
+
+        They are the same until the next change. Many classes are asked for one after the other when an index is added.
+        """
+        assert self._journal is not None
+        state = len(self._journal), self._kept, self.releases, sum(map(len, self._filled.values()))
+        if self._changes_at != state:
+            changes = defaultdict[Effects, list[tuple[int, int]]](list)
+            for pods, _, row, delta, _ in self._journal[self._kept :]:
+                for effects in pods:
+                    changes[effects].append((row, delta))
+            for row, pods in self._filled.items():
+                for effects in pods:
+                    changes[effects].append((row, 1))
+            self._changes_at, self._changes_by_class = state, changes
+        return self._changes_by_class
 
     def _savepoint(self) -> int:
         assert self._journal is not None

@@ -8,14 +8,15 @@ as too many to judge, which keeps the nodes that they run on, and costs the othe
 from collections import Counter
 from typing import Final
 
-#: The units of a namespace. A unit is about a quarter of a microsecond, the time of one evaluation of a selector.
-UNITS: Final = 100_000
+#: The units of a namespace. A unit is about half a microsecond, the time of one evaluation of a selector.
+UNITS: Final = 50_000
 
 #: What each node of the cluster adds to them: plans of larger clusters take longer anyway, and their teams are larger.
 UNITS_PER_NODE: Final = 100
 
-#: At most this many terms of one namespace decide about the nodes of a class: each is evaluated for each node.
-MOST_TERMS: Final = 100
+#: At most this many terms of one namespace decide about the nodes of a class, which evaluates each of them for each
+#: node, and at most this many count the pods of a class, which changes each of them with each placement.
+MOST_TERMS: Final = 50
 
 
 class NamespaceWork:
@@ -34,3 +35,9 @@ class NamespaceWork:
             return False
         self._units[namespace] = total
         return True
+
+    def take_many(self, namespace: str, units: int, number: int) -> int:
+        """Count *units* for each of *number* equal pieces of work, as many as it has left. Return how many."""
+        number = min(number, (self._limit - self._units[namespace]) // units)
+        self._units[namespace] += units * number
+        return number

@@ -119,9 +119,10 @@ Counts = npt.NDArray[np.int32]
 class PodCounter:
     """Counts the pods of one set by row. ``shift`` costs O(topologies by which the set is counted)."""
 
-    __slots__ = ("domain_counts", "rows")
+    __slots__ = ("domain_counts", "namespace", "rows")
 
-    def __init__(self) -> None:
+    def __init__(self, namespace: str = "") -> None:
+        self.namespace = namespace  #: whose pods need the counter
         self.rows: dict[int, int] = {}  #: pods by row; rows without such pods are left out
         self.domain_counts: list[DomainCounts] = []
 

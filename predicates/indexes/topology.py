@@ -12,7 +12,7 @@ never fewer. A single term with an empty selector has the same effect in the sch
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
 from typing import Any, Final, NamedTuple, TypeVar
@@ -41,8 +41,11 @@ from predicates.work import MOST_TERMS, NamespaceWork
 _T = TypeVar("_T")
 
 #: The units of a new counter, and of new domains: they are read again whenever a node changes.
-_NEW_COUNTER: Final = 20
+_NEW_COUNTER: Final = 80
 _NEW_DOMAINS: Final = 200
+
+#: The units to count the pods of a class in a pod set.
+_PAIR: Final = 4
 
 #: The number of unused classes and counters that may accumulate before the index is rebuilt.
 _SPARE = 1000
@@ -77,17 +80,15 @@ class PodSet(NamedTuple):
 
 
 class _CountedSet(NamedTuple):
-    """A pod set that pods of a namespace depend on."""
+    """A pod set that pods of the counter's namespace depend on."""
 
-    namespace: str
     pods: PodSet
     counter: PodCounter
 
 
 class _ExistingTerm(NamedTuple):
-    """An anti-affinity term of pods of a namespace."""
+    """An anti-affinity term of pods of the counter's namespace."""
 
-    namespace: str
     term: AffinityTerm
     counter: PodCounter
 
@@ -119,11 +120,15 @@ class _Counted(Watchers):
         self.counters = (*(self.counters or ()), *counters)
         self.callbacks = (*self.callbacks, *[counter.shift for counter in counters])
 
-    def remove(self, counters: Collection[PodCounter]) -> None:
-        """Let *counters* no longer count the pods of the class."""
-        left = [counter for counter in self.counters or () if counter not in counters]
+    def remove(self, namespace: str) -> None:
+        """Let the counters of *namespace* no longer count the pods of the class."""
+        left = [counter for counter in self.counters or () if counter.namespace != namespace]
         self.counters, self.callbacks = (), ()
         self.add(*left)
+
+    def number(self, namespace: str) -> int:
+        """Return the number of counters of *namespace*."""
+        return sum(counter.namespace == namespace for counter in self.counters or ())
 
 
 class TopologyIndex:
@@ -207,7 +212,7 @@ class TopologyIndex:
         counts = self._counts.get((counter, topology)) if counter is not None else None
         if counts is not None:
             return counts
-        if self.is_given_up(namespace) or not self._work.take(namespace, self._units(pods, topology, counter)):
+        if namespace in self._given_up or not self._may_count(pods, topology, namespace):
             if required:
                 self.give_up(namespace)
             raise TooManySelectorsError(namespace)
@@ -217,21 +222,27 @@ class TopologyIndex:
         """Return whether the terms and selectors of *namespace* are too many to judge."""
         return namespace in self._given_up
 
+    def require(self, pod: PodClass, terms: int = 0) -> None:
+        """Raise TooManySelectorsError if pods of the class, which has this many *terms*, are too many to judge."""
+        if terms > MOST_TERMS:
+            self.give_up(pod.namespace)
+        if self.is_given_up(pod.namespace):
+            raise TooManySelectorsError(pod.namespace)
+
     def give_up(self, namespace: str) -> None:
         """Judge nothing any more that depends on the selectors of *namespace*. See the top of this module."""
         if namespace in self._given_up:
             return
         keys = (node.metadata.labels for node in self._snapshot.nodes)
         self._given_up[namespace] = frozenset(chain.from_iterable(keys))
-        dropped = {counter for (owner, _), counter in self._counters.items() if owner == namespace}
         self._counters = {key: counter for key, counter in self._counters.items() if key[0] != namespace}
-        self._counts = {key: counts for key, counts in self._counts.items() if key[0] not in dropped}
-        self._pod_sets.discard(lambda each: each.namespace == namespace)
-        self._existing_terms.discard(lambda each: each.namespace == namespace)
+        self._counts = {key: counts for key, counts in self._counts.items() if key[0].namespace != namespace}
+        self._pod_sets.discard(lambda each: each.counter.namespace == namespace)
+        self._existing_terms.discard(lambda each: each.counter.namespace == namespace)
         self._new_terms = []
         for pod, watchers in self._watchers.items():
             if pod.namespace == namespace:
-                watchers.remove(dropped)
+                watchers.remove(namespace)
                 for counter in (coarse := self._coarse_counters(pod)):
                     counter.add(self._snapshot.rows_of(pod))
                 watchers.add(*coarse)
@@ -252,21 +263,23 @@ class TopologyIndex:
     def existing_anti_affinity(self, pod: PodClass, start: int | None) -> list[DomainCounts]:
         """Return, for each anti-affinity term that matches the class, the counts of placed pods that have the term.
 
-        *start* is the value of :attr:`new_terms` from which on they are asked for; None for all. Namespaces of which too
-        many terms match are given up, which changes :attr:`term_count`: then the result is of no use.
+        *start* is the value of :attr:`new_terms` from which on they are asked for; None for all. Namespaces of which
+        too many terms match are given up, which changes :attr:`term_count`: then the result is of no use.
         """
         candidates = self._existing_terms.candidates(pod) if start is None else self._new_terms[start:]
         evaluated: Counter[str] = Counter()
         found: list[_ExistingTerm] = []
         for each in candidates:
             if each.term.may_concern(pod.namespace):
-                evaluated[each.namespace] += each.term.units
+                evaluated[each.counter.namespace] += each.term.units
                 if each.term.matches(pod, self._labels_of):
                     found.append(each)
-        too_many = [name for name, number in Counter(each.namespace for each in found).items() if number > MOST_TERMS]
-        domains = {(each.namespace, Topology(each.term.topology_key)) for each in found}
+        too_many = _beyond_most(each.counter for each in found)
+        domains = {(each.counter.namespace, Topology(each.term.topology_key)) for each in found}
         too_many += [name for name, units in evaluated.items() if not self._evaluations.take(name, units)]
         too_many += [name for name, topology in domains if not self._may_read(topology, name)]
+        # The terms of namespaces that are given up are few: at most one for each label of nodes.
+        too_many = [name for name in too_many if name not in self._given_up]
         for name in too_many:
             self.give_up(name)
         return [] if too_many else [self._counts_of(each.counter, Topology(each.term.topology_key)) for each in found]
@@ -276,24 +289,23 @@ class TopologyIndex:
     def _add_class(self, pod: PodClass, watchers: _Counted) -> None:
         """Add a new class, and set *watchers* to the counters that include it."""
         self._classes.add(pod)
-        counters = [each.counter for each in self._sets_with(pod)]
-        counters += self._term_counters(pod)
+        counters = [*self._set_counters(pod), *self._term_counters(pod)]
         self._watchers[pod] = watchers
         watchers.counters, watchers.callbacks = (), ()
         watchers.add(*counters)
 
-    def _sets_with(self, pod: PodClass) -> list[_CountedSet]:
-        """Return the pod sets that include the class."""
+    def _set_counters(self, pod: PodClass) -> list[PodCounter]:
+        """Return the counters of the pod sets that include the class."""
         evaluated: Counter[str] = Counter()
-        found = []
+        found: list[PodCounter] = []
         for each in self._pod_sets.candidates(pod):
-            evaluated[each.namespace] += each.pods.units
+            evaluated[each.counter.namespace] += _PAIR * each.pods.units
             if each.pods.matches(pod):
-                found.append(each)
-        for name, units in evaluated.items():
-            if not self._work.take(name, units):
-                self.give_up(name)
-        return [each for each in found if each.namespace not in self._given_up]
+                found.append(each.counter)
+        too_many = [name for name, units in evaluated.items() if not self._work.take(name, units)]
+        for name in (*too_many, *_beyond_most(found)):
+            self.give_up(name)
+        return [counter for counter in found if counter.namespace not in self._given_up]
 
     def _term_counters(self, pod: PodClass) -> list[PodCounter]:
         """Return the counters of the anti-affinity terms of the class."""
@@ -302,8 +314,12 @@ class TopologyIndex:
             self.give_up(name)
         if name in self._given_up:
             return self._coarse_counters(pod)
+        terms = affinity_terms(pod)
+        if len(terms.affinity) + len(terms.anti_affinity) > MOST_TERMS:
+            self.give_up(name)
+            return self._coarse_counters(pod)
         # A term that is listed twice counts once.
-        return [self._term_counter(name, term) for term in dict.fromkeys(affinity_terms(pod).anti_affinity)]
+        return [self._term_counter(name, term) for term in dict.fromkeys(terms.anti_affinity)]
 
     def _coarse_counters(self, pod: PodClass) -> list[PodCounter]:
         """Return the counters of a class of a namespace that is given up: of the terms that may repel other pods."""
@@ -318,18 +334,27 @@ class TopologyIndex:
 
     def _term_counter(self, namespace: str, term: AffinityTerm) -> PodCounter:
         if (counter := self._counters.get((namespace, term))) is None:
-            counter = self._counters[namespace, term] = PodCounter()
-            added = _ExistingTerm(namespace, term, counter)
+            counter = self._counters[namespace, term] = PodCounter(namespace)
+            added = _ExistingTerm(term, counter)
             self._existing_terms.add(added, term.broadest_selector)
             self._new_terms.append(added)
             self.term_count += 1
             self._snapshot.ties += 1
         return counter
 
-    def _units(self, pods: PodSet, topology: Topology, counter: PodCounter | None) -> int:
-        """Return the units of work to count *pods*, which have this *counter* if it exists, by *topology*."""
-        units = 0 if topology in self._domains else _NEW_DOMAINS
-        return units if counter is not None else units + _NEW_COUNTER + pods.units * self._classes.count(pods.narrowest)
+    def _may_count(self, pods: PodSet, topology: Topology, namespace: str) -> bool:
+        """Return whether *pods* may be counted by *topology* for pods of *namespace*."""
+        if not self._may_read(topology, namespace):
+            return False
+        if (namespace, pods) in self._counters:
+            return True
+        if not self._work.take(namespace, _NEW_COUNTER * pods.units):
+            return False
+        evaluations = _PAIR * pods.units * self._classes.count(pods.narrowest)
+        if not self._work.take(namespace, evaluations):
+            return False
+        classes = self._classes.matching(pods.narrowest)
+        return all(self._watchers[pod].number(namespace) < MOST_TERMS for pod in classes if pods.matches(pod))
 
     def _may_read(self, topology: Topology, namespace: str) -> bool:
         """Return whether the domains of *topology* may be read for pods of *namespace*, or are read already."""
@@ -341,8 +366,8 @@ class TopologyIndex:
         return counts
 
     def _add_pod_set(self, pods: PodSet, namespace: str) -> PodCounter:
-        counter = self._counters[namespace, pods] = PodCounter()
-        self._pod_sets.add(_CountedSet(namespace, pods, counter), pods.narrowest)
+        counter = self._counters[namespace, pods] = PodCounter(namespace)
+        self._pod_sets.add(_CountedSet(pods, counter), pods.narrowest)
         for pod in self._classes.matching(pods.narrowest):
             if pods.matches(pod):
                 self._watchers[pod].add(counter)
@@ -380,6 +405,12 @@ class TopologyIndex:
                 self._snapshot.replay_placements(watchers, pod)
             else:
                 watchers.counters, watchers.callbacks = None, (partial(self._add_dropped_class, pod, watchers),)
+
+
+def _beyond_most(counters: Iterable[PodCounter]) -> list[str]:
+    """Return the namespaces that need more than :data:`MOST_TERMS` of the *counters* of one class."""
+    numbers = Counter(counter.namespace for counter in counters)
+    return [name for name, number in numbers.items() if number > MOST_TERMS]
 
 
 # Weights of the affinity terms of placed pods, summed by topology domain, for scoring.
@@ -439,10 +470,10 @@ class AffinityWeights:
         found: Counter[str] = Counter()
         for key in self._terms.candidates(pod):
             name, term = key
-            if found[name] < MOST_TERMS and self._evaluations.take(name, term.units):
-                if term.matches(pod, lambda name: namespaces.get(name, {})):
-                    found[name] += 1
-                    yield self._sums[key]
+            judged = found[name] < MOST_TERMS and self._evaluations.take(name, term.units)
+            if judged and term.matches(pod, lambda name: namespaces.get(name, {})):
+                found[name] += 1
+                yield self._sums[key]
 
     def _drop_cache(self) -> None:
         self._cache.clear()

@@ -25,7 +25,6 @@ from predicates.nodes import Rows
 from predicates.objects import PodClass, TopologySpreadConstraint
 from predicates.selectors import Selector, compile_selector
 from predicates.snapshot import Snapshot
-from predicates.work import MOST_TERMS
 
 # InterPodAffinity: required affinity and anti-affinity between pods (``interpodaffinity/filtering.go``).
 #
@@ -73,8 +72,7 @@ class _PreFilterState:
         self.term_count = -1  #: the index's ``term_count`` when the existing terms were read
         self.known_terms: int | None = None  #: how many of them were read; None if none were
         try:
-            if index.is_given_up(pod.namespace):
-                raise TooManySelectorsError(pod.namespace)
+            index.require(pod)
             terms = affinity_terms(pod)
             self.error = f"parsing pod: {terms.error}" if terms.error else ""
             if terms.affinity or terms.anti_affinity:  # most classes have none
@@ -96,9 +94,7 @@ class _PreFilterState:
         self.reaches_other_nodes = bool(self.affinity_counts) or any(others)
 
     def _count(self, index: TopologyIndex, pod: PodClass, terms: AffinityTerms) -> None:
-        if len(terms.affinity) + len(terms.anti_affinity) > MOST_TERMS:
-            index.give_up(pod.namespace)
-            raise TooManySelectorsError(pod.namespace)
+        index.require(pod, len(terms.affinity) + len(terms.anti_affinity))
         selectors = frozenset([term.pod_selector(index.namespaces, index.version) for term in terms.affinity])
         keys = dict.fromkeys([term.topology_key for term in terms.affinity])
         #: Only pods that match all affinity terms count, in the domains of each term.
@@ -351,9 +347,19 @@ def _constraints(index: TopologyIndex, pod: PodClass) -> tuple[_Constraint, ...]
     revision.
     """
     hard = _hard(pod, index.snapshot)
-    if hard and (index.is_given_up(pod.namespace) or len(hard) > MOST_TERMS):
-        index.give_up(pod.namespace)
-        return str(TooManySelectorsError(pod.namespace))
+    if not hard:
+        return ()
+    try:
+        index.require(pod, len(hard))
+        return _judged(index, pod, hard)
+    except TooManySelectorsError as error:
+        return str(error)
+
+
+def _judged(
+    index: TopologyIndex, pod: PodClass, hard: Sequence[TopologySpreadConstraint]
+) -> tuple[_Constraint, ...] | str:
+    """Return the *hard* constraints of the class, or a message. Raises TooManySelectorsError."""
     if pod.spec.topology_spread_constraints:
         selectors = [compile_selector(constraint.label_selector) for constraint in hard]
     elif (selector := default_selector(pod)).everything:
@@ -366,13 +372,8 @@ def _constraints(index: TopologyIndex, pod: PodClass) -> tuple[_Constraint, ...]
             f"get constraints from pod: obtaining pod's hard topology spread constraints: {error}"
         )
     keys = frozenset(constraint.topology_key for constraint in hard)
-    try:
-        return tuple(
-            _constraint(index, pod, constraint, selector, keys)
-            for constraint, selector in zip(hard, selectors, strict=True)
-        )
-    except TooManySelectorsError as error:
-        return str(error)
+    pairs = zip(hard, selectors, strict=True)
+    return tuple(_constraint(index, pod, constraint, selector, keys) for constraint, selector in pairs)
 
 
 def _constraint(
@@ -420,6 +421,11 @@ class Ties:
     spread: Sequence[DomainCounts]  #: pods over whose domains it must be spread evenly
     min_domains: int = 1  #: the spread needs at least this many domains
     may_be_first: bool = False  #: whether *beside* allows any domain while there are no such pods: it is one itself
+
+    @property
+    def number(self) -> int:
+        """The number of these counts."""
+        return len(self.beside) + len(self.apart) + len(self.spread)
 
     @property
     def all_counts(self) -> Iterable[DomainCounts]:

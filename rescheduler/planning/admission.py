@@ -37,12 +37,20 @@ from predicates.quantity import ZERO, Quantity, parse
 from predicates.requests import total_limits, total_requests
 from predicates.snapshot import Snapshot
 from predicates.texts import shown
+from predicates.work import NamespaceWork
 
 Amounts = Mapping[str, QuantityText]
 
 _CONTAINER: Final = "Container"
 _POD: Final = "Pod"
 _CLAIM: Final = "PersistentVolumeClaim"
+
+
+#: So many limits are compared with each container, without being counted as work of the namespace.
+_FEW: Final = 8
+
+#: The units of work to compare a container with one limit.
+_JUDGED: Final = 8
 
 
 class _Usage(NamedTuple):
@@ -65,6 +73,9 @@ class LimitRanges:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._items: defaultdict[str, list[tuple[str, LimitRangeItem]]] = defaultdict(list)
+        self._defaults: dict[str, ResourceRequirements] = {}
+        self._bounds: dict[str, Bounds] = {}
+        self._work = NamespaceWork(len(snapshot.nodes))
         for key, limits in sorted(snapshot.of("LimitRange").items()):
             if isinstance(limits, LimitRange):
                 self._items[key.partition("/")[0]] += [(key, item) for item in limits.spec.limits]
@@ -75,6 +86,11 @@ class LimitRanges:
 
     def defaults(self, namespace: str) -> ResourceRequirements:
         """Return the requests and limits that are set for containers without them."""
+        if (defaults := self._defaults.get(namespace)) is None:
+            defaults = self._defaults[namespace] = self._merged_defaults(namespace)
+        return defaults
+
+    def _merged_defaults(self, namespace: str) -> ResourceRequirements:
         requests: dict[str, QuantityText] = {}
         limits: dict[str, QuantityText] = {}
         for item in self._of_containers(namespace):
@@ -85,17 +101,21 @@ class LimitRanges:
 
     def bounds(self, namespace: str) -> Bounds:
         """Return the highest minimum and the lowest maximum of containers. Raises QuantityError."""
-        items = list(self._of_containers(namespace))
-        return Bounds(
-            reduce(lambda a, b: _merged(a, b, lambda x, y: y < x), (item.min for item in items), {}),
-            reduce(lambda a, b: _merged(a, b, lambda x, y: x < y), (item.max for item in items), {}),
-        )
+        if (bounds := self._bounds.get(namespace)) is None:
+            items = list(self._of_containers(namespace))
+            bounds = self._bounds[namespace] = Bounds(
+                reduce(lambda a, b: _merged(a, b, lambda x, y: y < x), (item.min for item in items), {}),
+                reduce(lambda a, b: _merged(a, b, lambda x, y: x < y), (item.max for item in items), {}),
+            )
+        return bounds
 
     def rejection(self, namespace: str, spec: PodSpec) -> str:
         """Return why a new pod with *spec* would be rejected, or "". Raises QuantityError."""
         items = self._items.get(namespace, ())
         if not items:
             return ""
+        if not self._may_judge(namespace, len(spec.containers) + len(spec.init_containers)):
+            return f"namespace {namespace} has too many LimitRanges to judge"
         defaults = self.defaults(namespace)
         spec = replace(
             spec,
@@ -119,6 +139,10 @@ class LimitRanges:
             if item.type == _CLAIM and (why := next(_violations(item, usage), "")):
                 return shown(f"LimitRange {key}: {why}")
         return ""
+
+    def _may_judge(self, namespace: str, containers: int) -> bool:
+        """Return whether this many *containers* can be judged; more than a few limits count as work of *namespace*."""
+        return self._work.take(namespace, _JUDGED * containers * max(0, len(self._items[namespace]) - _FEW))
 
     def _of_containers(self, namespace: str) -> Iterator[LimitRangeItem]:
         return (item for _, item in self._items.get(namespace, ()) if item.type == _CONTAINER)

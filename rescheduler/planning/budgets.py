@@ -13,6 +13,7 @@ from predicates.pod_classes import BOUND_LABELS, LabelPairs
 from predicates.selectors import Selector, compile_selector
 from predicates.snapshot import Snapshot
 from predicates.texts import shown
+from predicates.work import NamespaceWork
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.rules.minimum import OwnerKey, RemainingReplicas
 
@@ -130,6 +131,13 @@ Pair: TypeAlias = tuple[str, str]
 TooSlow: TypeAlias = Callable[[str, Sequence[Pod], int], Blocker | None]
 
 
+#: So many budgets are evaluated for any class of pods, without being counted as work of its namespace.
+_FEW: Final = 4
+
+#: A message names at most this many budgets.
+_NAMED: Final = 5
+
+
 class BudgetTerms(NamedTuple):
     """The fields that decide which evictions a budget allows."""
 
@@ -158,6 +166,8 @@ class Budgets:
         for key, namespace, selector in selectors:
             rarest = min(selector.pairs, key=lambda pair: common[namespace, pair], default=None)
             self._selectors_by_label[namespace, rarest].append((key, selector))
+        self._work = NamespaceWork(len(snapshot.nodes))
+        self._too_many: dict[str, tuple[str, ...]] = {}  #: two budgets of each namespace that has too many to judge
         self._select_added = any(_selects_added(selector) for _, _, selector in selectors)
         self._keys_by_class: dict[PodClass | tuple[PodClass, LabelPairs], tuple[str, ...]] = {}
 
@@ -207,14 +217,22 @@ class Budgets:
             keys = self._keys_by_class[cache_key] = tuple(sorted(self._selecting(cls, added_labels)))
         return keys
 
-    def _selecting(self, cls: PodClass, added_labels: LabelPairs) -> list[str]:
+    def _selecting(self, cls: PodClass, added_labels: LabelPairs) -> Sequence[str]:
         labels = {**cls.labels, **dict(added_labels)} if added_labels else cls.labels
         pairs: tuple[Pair | None, ...] = (None, *labels.items())
         by_label, namespace = self._selectors_by_label, cls.namespace
-        keys = []
-        for pair in pairs:
-            keys += [key for key, selector in by_label.get((namespace, pair), ()) if selector.matches(labels)]
-        return keys
+        if namespace in self._too_many:
+            return self._too_many[namespace]
+        candidates = [each for pair in pairs for each in by_label.get((namespace, pair), ())]
+        if not self._work.take(namespace, sum(selector.units for _, selector in candidates[_FEW:])):
+            self._keys_by_class = {}
+            self._too_many[namespace] = tuple(key for key, _ in candidates[:2])
+            return self._too_many[namespace]
+        return [key for key, selector in candidates if selector.matches(labels)]
+
+    def has_too_many(self, namespace: str) -> bool:
+        """Return whether *namespace* has too many budgets to judge: then two of them count as selecting each pod."""
+        return namespace in self._too_many
 
     def guards(self, pod: Pod) -> bool:
         """Return whether any budget selects *pod*."""
@@ -277,7 +295,8 @@ class RemainingDisruptions:
             if pod.phase == "Pending" or (without_budgets and pod.key in without_budgets):
                 continue
             if len(keys) > 1:
-                impossible.append(_several_budgets(pod, keys))
+                too_many = self.budgets.has_too_many(pod.namespace)
+                impossible.append(_too_many_budgets(pod) if too_many else _several_budgets(pod, keys))
             elif pod.ready or not self._is_free(keys[0]):
                 by_budget.setdefault(keys[0], []).append(pod)
         by_controller = self.replicas.groups(pods) if self.replicas is not None else {}
@@ -379,6 +398,12 @@ def _shortage(key: str, pods: list[Pod], allowed: int, spent: int) -> list[Block
     return [Blocker(Reason.BUDGET, detail, pod.key) for pod in pods[remaining:]]
 
 
+def _too_many_budgets(pod: Pod) -> Blocker:
+    detail = f"namespace {pod.namespace} has too many PodDisruptionBudgets to judge which of them select it"
+    return Blocker(Reason.MANY_BUDGETS, detail, pod.key)
+
+
 def _several_budgets(pod: Pod, keys: tuple[str, ...]) -> Blocker:
-    detail = f"PodDisruptionBudgets {', '.join(keys)} select it; the eviction API rejects pods with more than one"
+    named = ", ".join(keys[:_NAMED]) + (f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else "")
+    detail = f"PodDisruptionBudgets {named} select it; the eviction API rejects pods with more than one"
     return Blocker(Reason.MANY_BUDGETS, detail, pod.key)

@@ -25,11 +25,13 @@ from predicates.objects import (
     ReplicaSet,
     StatefulSet,
 )
+from predicates.plugins.pods import ties_of
 from predicates.pod_classes import pod_amounts, pod_class
 from predicates.quantity import QuantityError
 from predicates.scheduler import DEFAULT_NAME
 from predicates.snapshot import Snapshot, Trial
 from predicates.texts import LONGEST_NAME, shown
+from predicates.work import NamespaceWork
 from rescheduler.planning.controllers import controller_of
 from rescheduler.planning.forms import instant
 from rescheduler.planning.outcome import NO_ROOM_TAKEN, Blocker, Reason, TakenRoom
@@ -39,8 +41,14 @@ from rescheduler.planning.rules.pod_traits import is_expendable
 #: The scheduler binds a pod that fits in milliseconds. One that is older, and fits by the rules, has been left pending.
 LEFT_PENDING: Final = timedelta(minutes=1)
 
-#: At most this many kinds of pods of a namespace take room: a tenant cannot make each plan expensive.
-_MOST_CLASSES: Final = 500
+#: The units of work for a pending pod, for each attempt to place it, and for each of the other pods that it depends on.
+_POD: Final = 5
+_ATTEMPT: Final = 20
+_TIE: Final = 12
+
+#: The units of work for a class, and for each value in its spec that is compared with nodes.
+_CLASS: Final = 100
+_VALUE: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,26 +64,35 @@ def queue(snapshot: Snapshot, policy: Policy, circumstances: Circumstances) -> l
     """Return the pending pods that may take room, in the order of the scheduler's queue.
 
     Higher priorities come first, among them nominated pods, then older ones. Left out are pods that no known scheduler
-    schedules, those with scheduling gates or devices, expendable ones, and those of the namespaces `left_pending` of
-    *circumstances*, unless room is being made for them.
+    schedules, those with scheduling gates or devices, expendable ones, those of the namespaces `left_pending` of
+    *circumstances*, unless room is being made for them, and those of a namespace that are too many to judge.
     """
     pods = snapshot.pods_on.get("")
     if not pods:
         return []
     schedulers = {DEFAULT_NAME, *policy.scheduler_names, *policy.profiles}
-    classes: Counter[str] = Counter()
+    work = NamespaceWork(len(snapshot.nodes))
     accepted: dict[PodClass, bool] = {}
     queued = []
     for pod in pods.values():
         if pod.deletion_timestamp is not None:
             continue
         if (accepts := accepted.get(pod.cls)) is None:
-            classes[pod.namespace] += 1
-            accepts = classes[pod.namespace] <= _MOST_CLASSES and _may_be_scheduled(pod.cls, policy, schedulers)
-            accepted[pod.cls] = accepts
-        if accepts and not _ignored(pod, circumstances):
+            paid = work.take(pod.namespace, _class_units(pod.cls))
+            accepts = accepted[pod.cls] = paid and _may_be_scheduled(pod.cls, policy, schedulers)
+        if accepts and not _ignored(pod, circumstances) and work.take(pod.namespace, _POD):
             queued.append(pod)
     return sorted(queued, key=_position)
+
+
+def _class_units(cls: PodClass) -> int:
+    """Return the units of work to judge each node by itself for pods of the class."""
+    spec = cls.spec
+    values = len(spec.tolerations) + len(spec.node_selector) + 4 * (len(cls.claims) + len(cls.ports))
+    affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+    for term in affinity.required.node_selector_terms if affinity is not None and affinity.required is not None else ():
+        values += sum(1 + len(each.values) for each in (*term.match_expressions, *term.match_fields))
+    return _CLASS + _VALUE * values
 
 
 def _may_be_scheduled(cls: PodClass, policy: Policy, schedulers: Collection[str]) -> bool:
@@ -172,6 +189,7 @@ def pending_room(
     """
     if not queued:
         return PendingRoom()
+    filters.refresh({pod.cls for pod in queued})
     with snapshot.trial() as trial:
         placed = _Queue(snapshot, filters, trial, (spot, Targets(others))).run(queued)
     return PendingRoom(
@@ -190,10 +208,14 @@ class _Queue:
         self._filters = filters
         self._trial = trial
         self._targets = targets
-        self._full: set[PodClass] = set()  #: classes that fit nowhere, whatever else is placed
+        self._work = NamespaceWork(len(snapshot.nodes))
+        self._full: set[PodClass] = set()  #: classes that fit nowhere, whatever else is placed, or are not judged
 
     def run(self, queued: Sequence[QueuedClass]) -> list[tuple[QueuedClass, int]]:
-        """Place the pods. Pods that do not fit are tried again after the others: they may depend on one of them."""
+        """Place the pods. Pods that do not fit are tried again after the others: they may depend on one of them.
+
+        Those of a namespace that are too many to judge are left out.
+        """
         placed: list[tuple[QueuedClass, int]] = []
         waiting: Sequence[QueuedClass] = queued
         while waiting:
@@ -214,12 +236,20 @@ class _Queue:
             return nominated
         if pod.cls in self._full:
             return None
+        if not self._work.take(pod.cls.namespace, self._units(pod.cls)):
+            self._full.add(pod.cls)
+            return None
         for targets in self._targets:
             if len(targets.rows) and (row := self._filters.first(pod.cls, targets)) is not None:
                 return row
         if not self._filters.depends_on_cluster(pod.cls):
             self._full.add(pod.cls)
         return None
+
+    def _units(self, cls: PodClass) -> int:
+        """Return the units of work of an attempt to place a pod of the class."""
+        ties = ties_of(cls, self._snapshot) if self._filters.depends_on_cluster(cls) else None
+        return _ATTEMPT + _TIE * (ties.number if ties is not None else 0)
 
 
 def _taken(placed: Iterable[tuple[QueuedClass, int]], snapshot: Snapshot, spot: Targets) -> TakenRoom:
@@ -236,8 +266,11 @@ def _taken(placed: Iterable[tuple[QueuedClass, int]], snapshot: Snapshot, spot: 
 #: The strategy of buffers whose room is on nodes that run. Other strategies keep nodes that are stopped.
 ACTIVE_CAPACITY: Final = "buffer.x-k8s.io/active-capacity"
 
-#: At most this many pods of the CapacityBuffers of a namespace keep room: a tenant cannot make each plan expensive.
-_MOST_BUFFERED: Final = 500
+#: The units of work to read the template of a buffer.
+_BUFFER: Final = 1_000
+
+#: Each pod of a buffer is placed, however many there are.
+_BUFFERED: Final = 100
 
 #: Every pod takes the room of a buffer: it is what the buffer is for.
 _LOWEST_PRIORITY: Final = -(2**31)
@@ -250,16 +283,16 @@ def buffered(snapshot: Snapshot, policy: Policy) -> tuple[QueuedClass, ...]:
     known.
     """
     schedulers = {DEFAULT_NAME, *policy.scheduler_names, *policy.profiles}
-    left: Counter[str] = Counter()
+    work = NamespaceWork(len(snapshot.nodes))
     pods: list[QueuedClass] = []
     for key, buffer in sorted(snapshot.of("CapacityBuffer").items()):
         assert isinstance(buffer, CapacityBuffer)
         namespace = buffer.metadata.namespace
-        number = min(buffer.status.replicas, _MOST_BUFFERED - left[namespace])
-        if number <= 0 or not keeps_room(buffer) or (cls := _buffer_class(buffer, snapshot)) is None:
+        if not keeps_room(buffer) or not work.take(namespace, _BUFFER):
             continue
-        if _is_schedulable(cls, policy, schedulers):
-            left[namespace] += number
+        cls = _buffer_class(buffer, snapshot)
+        if cls is not None and _is_schedulable(cls, policy, schedulers):
+            number = work.take_many(namespace, _BUFFERED, buffer.status.replicas)
             pods += [QueuedClass(cls, buffer=shown(key, 2 * LONGEST_NAME))] * number
     return tuple(pods)
 

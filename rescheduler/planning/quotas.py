@@ -8,9 +8,11 @@ replace are gone by then.
 """
 
 import contextlib
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Final, TypeAlias
 
 from predicates.objects import (
@@ -28,6 +30,7 @@ from predicates.quantity import Quantity, QuantityError, parse
 from predicates.requests import is_extended, total_limits, total_requests
 from predicates.snapshot import Snapshot
 from predicates.storage import claim_key, find_claim
+from predicates.work import NamespaceWork
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.placement.in_steps import eviction_steps
 from rescheduler.planning.surges import NodeSurge
@@ -66,12 +69,34 @@ class _Account:
         return ""
 
 
+#: So many quotas of a namespace are judged for each of its pods, without being counted as its work.
+_FEW: Final = 4
+
+#: The units of work to judge a pod by one quota, and to count a class of pods in one.
+_JUDGED: Final = 20
+_COUNTED: Final = 8
+
+
 class Quotas:
-    """The quotas of *snapshot*, and what pods take from them."""
+    """The quotas of *snapshot*, and what pods take from them. Valid until the snapshot changes."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._usages: dict[PodClass, Usage] = {}
+        self._work = NamespaceWork(len(snapshot.nodes))
+
+    @cached_property
+    def _by_namespace(self) -> Mapping[str, Sequence[ResourceQuota]]:
+        quotas = self._snapshot.of("ResourceQuota").values()
+        return _by_namespace(each for each in quotas if isinstance(each, ResourceQuota))
+
+    @cached_property
+    def _pods(self) -> Mapping[str, Counter[PodClass]]:
+        """The numbers of pods by namespace and class."""
+        numbers = defaultdict[str, Counter[PodClass]](Counter)
+        for pod in self._snapshot.pods.values():
+            numbers[pod.namespace][pod.cls] += 1
+        return numbers
 
     def blockers(
         self,
@@ -85,21 +110,21 @@ class Quotas:
         *pods* of one node would be evicted, and *incoming* are their replacements, in the same order. *quotas* are
         those that apply; None means those of the snapshot. The pods of *surges* stay until their replacements run.
         """
-        if quotas is None:
-            quotas = (each for each in self._snapshot.of("ResourceQuota").values() if isinstance(each, ResourceQuota))
-        by_namespace: dict[str, list[ResourceQuota]] = {}
-        for quota in quotas:
-            by_namespace.setdefault(quota.metadata.namespace, []).append(quota)
-        if not by_namespace:
+        by_namespace = self._by_namespace if quotas is None else _by_namespace(quotas)
+        if by_namespace.keys().isdisjoint({pod.namespace for pod in pods}):
             return
         created = {pod.key: new for pod, new in zip(pods, incoming, strict=True)}
         surging = {pod.key for surge in surges for pod in surge.pods}
         steps = eviction_steps([pod for pod in pods if pod.key not in surging])
-        for namespace, of_namespace in sorted(by_namespace.items()):
+        for namespace in sorted({pod.namespace for pod in pods} & by_namespace.keys()):
             moved = [step for each in steps if (step := tuple(pod for pod in each if pod.namespace == namespace))]
             added = [surge for surge in surges if surge.pods[0].namespace == namespace]
             if moved or added:
-                accounts = [self._account(quota) for quota in of_namespace]
+                first = moved[0][0] if moved else added[0].pods[0]
+                if (accounts := self._accounts(by_namespace[namespace], sum(map(len, moved)) + len(added))) is None:
+                    detail = f"namespace {namespace} has too many ResourceQuotas to judge"
+                    yield Blocker(Reason.QUOTA_EXCEEDED, detail, first.key)
+                    continue
                 yield from self._added(added, created, accounts)
                 yield from self._played_through(moved, created, accounts)
 
@@ -177,20 +202,40 @@ class Quotas:
                 usage[resource] = usage.get(resource, Fraction(0)) + amount
         return usage
 
-    def _account(self, quota: ResourceQuota) -> _Account:
-        """Return the account of *quota*. What its controller has not counted yet is counted here."""
+    def _accounts(self, quotas: Sequence[ResourceQuota], pods: int) -> list[_Account] | None:
+        """Return the accounts of the *quotas* of a namespace, to judge this many *pods*; None if they are too many."""
+        namespace = quotas[0].metadata.namespace
+        if not self._work.take(namespace, _JUDGED * (pods + 1) * max(0, len(quotas) - _FEW)):
+            return None
+        accounts = [self._account(quota) for quota in quotas]
+        return None if None in accounts else [account for account in accounts if account is not None]
+
+    def _account(self, quota: ResourceQuota) -> _Account | None:
+        """Return the account of *quota*; None if there are too many to judge.
+
+        What its controller has not counted yet is counted here.
+        """
         hard = _amounts(quota.spec.hard or quota.status.hard)
         used = {name: amount for name, amount in _amounts(quota.status.used).items() if name in hard}
         namespace = quota.metadata.namespace
         if lacking := hard.keys() - used.keys():
+            if not self._work.take(namespace, _COUNTED * len(self._pods[namespace])):
+                return None
             counted = dict.fromkeys(lacking, Fraction(0))
-            for pod in self._snapshot.pods.values():
-                if pod.namespace == namespace and applies(quota, pod.cls.spec):
-                    for name, amount in self._usage(pod.cls).items():
+            for cls, number in self._pods[namespace].items():
+                if applies(quota, cls.spec):
+                    for name, amount in self._usage(cls).items():
                         if name in counted:
-                            counted[name] += amount
+                            counted[name] += number * amount
             used |= counted
         return _Account(claim_key(namespace, quota.metadata.name), quota, hard, used)
+
+
+def _by_namespace(quotas: Iterable[ResourceQuota]) -> Mapping[str, Sequence[ResourceQuota]]:
+    by_namespace = defaultdict[str, list[ResourceQuota]](list)
+    for quota in quotas:
+        by_namespace[quota.metadata.namespace].append(quota)
+    return by_namespace
 
 
 def pod_usage(spec: PodSpec) -> Usage:

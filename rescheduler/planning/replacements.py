@@ -12,7 +12,7 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -29,7 +29,6 @@ from predicates.objects import (
     PodSpec,
     PodTemplate,
     RevisionData,
-    ScaleTarget,
     StatefulSet,
     VerticalPodAutoscaler,
     Workload,
@@ -85,6 +84,15 @@ _UNKNOWN: Final = ObjectMeta()
 _UNREAD: Final = Template(PodTemplate(), revised=False)
 
 
+#: The API group, kind and name of a target, and the autoscalers by target.
+_Target: TypeAlias = tuple[str, str, str]
+_ByTarget: TypeAlias = Mapping[_Target, VerticalPodAutoscaler]
+
+#: Stand for the group of a target without a version, and for any group.
+_NO_VERSION: Final = "?"
+_ANY_GROUP: Final = "*"
+
+
 class Replacements:
     """The replacement pods of the running pods in *snapshot*. Results are kept while templates do not change."""
 
@@ -97,8 +105,9 @@ class Replacements:
         self._limits = LimitRanges(snapshot)
         self._pod_classes = PodClasses(snapshot)
         self._insecure: dict[tuple[str, PodClass], str] = {}  #: what :meth:`_security` returned
+        self._beyond: dict[tuple[str, PodClass], str] = {}  #: by namespace and new class: which LimitRange rejects it
         self._changes = -1  #: of the snapshot, when all of this was last valid
-        self._vpas: Mapping[str, Sequence[VerticalPodAutoscaler]] = {}  #: by namespace
+        self._vpas: Mapping[str, _ByTarget] = {}  #: by namespace
 
     def of(self, pod: Pod) -> Pod:
         """Return the replacement of *pod*: a pod with the same name, owner and node, and the class of the new pod.
@@ -159,7 +168,8 @@ class Replacements:
         )
         if version != self._version:
             self._version, self._classes, self._limits = version, {}, LimitRanges(self._snapshot)
-            self._pod_classes, self._templates, self._insecure = PodClasses(self._snapshot), {}, {}
+            self._pod_classes, self._templates = PodClasses(self._snapshot), {}
+            self._insecure, self._beyond = {}, {}
             self._vpas = _vpas(self._snapshot)
 
     def _workload(self, pod: Pod) -> Workload | StatefulSet | None:
@@ -218,7 +228,9 @@ class Replacements:
         if not self._limits.concern(pod.namespace):
             return ""
         with contextlib.suppress(QuantityError):
-            why = self._limits.rejection(pod.namespace, self.of(pod).cls.spec)
+            key = pod.namespace, self.of(pod).cls
+            if (why := self._beyond.get(key)) is None:
+                why = self._beyond[key] = self._limits.rejection(pod.namespace, key[1].spec)
             new_claims = (claim.name for claim in pod.cls.claims if claim.ephemeral)
             of_claims = (self._claim_out_of_range(pod.namespace, name) for name in new_claims)
             return why or next(filter(None, of_claims), "")
@@ -271,7 +283,7 @@ class Replacements:
 
     def _recommended(self, pod: Pod) -> PodSpec:
         """Return the spec of *pod*, whose template is not known, with the requests that new pods get today."""
-        vpa = min(self._vpas_of(pod), key=stronger, default=None)
+        vpa = self._vpa_of(pod)
         if vpa is None:
             return pod.cls.spec
         bounds = self._limits.bounds(pod.namespace)
@@ -280,11 +292,11 @@ class Replacements:
         return replace(pod.cls.spec, containers=tuple(replace(each, resources=new) for each, new in containers))
 
     def _admission(self, pod: Pod, found: Template, *, vpa: bool) -> Admission:
-        vpas = list(self._vpas_of(pod))
-        unresized = pod.generation <= 1 and not (vpa or vpas)
+        stronger_vpa = self._vpa_of(pod)
+        unresized = pod.generation <= 1 and not vpa and stronger_vpa is None
         running_counts = unresized and pod.generation == 1 and not found.revised
         return Admission(
-            vpa=min(vpas, key=stronger, default=None),
+            vpa=stronger_vpa,
             defaults=self._limits.defaults(pod.namespace),
             bounds=self._limits.bounds(pod.namespace),
             running_counts=running_counts,
@@ -292,13 +304,13 @@ class Replacements:
             old=old_containers(found),
         )
 
-    def _vpas_of(self, pod: Pod) -> Iterator[VerticalPodAutoscaler]:
-        """Yield the VerticalPodAutoscalers of the workload of *pod* that change new pods."""
-        vpas = self._vpas.get(pod.namespace, ())
-        controllers = self._controllers(pod) if vpas else ()
-        for vpa in vpas:
-            if changes_new_pods(vpa) and any(_names(vpa.spec.target_ref, each) for each in controllers):
-                yield vpa
+    def _vpa_of(self, pod: Pod) -> VerticalPodAutoscaler | None:
+        """Return the VerticalPodAutoscaler of the workload of *pod* that changes new pods, if there is one."""
+        vpas = self._vpas.get(pod.namespace)
+        if not vpas:
+            return None
+        keys = (key for each in self._controllers(pod) for key in _targeting(each))
+        return min(filter(None, map(vpas.get, keys)), key=stronger, default=None)
 
     def _controllers(self, pod: Pod) -> Sequence[OwnerReference]:
         """Return the references to the controllers of *pod*: its own, and the one above it."""
@@ -316,20 +328,26 @@ def _with_new_claims(cls: PodClass) -> PodClass:
     return replace(cls, claims=tuple(replace(claim, renewed=claim.ephemeral) for claim in cls.claims))
 
 
-def _vpas(snapshot: Snapshot) -> Mapping[str, Sequence[VerticalPodAutoscaler]]:
-    """Return the VerticalPodAutoscalers by namespace, so that those of one do not make plans of others slow."""
-    by_namespace = defaultdict[str, list[VerticalPodAutoscaler]](list)
+def _vpas(snapshot: Snapshot) -> Mapping[str, _ByTarget]:
+    """Return the VerticalPodAutoscalers that change new pods by namespace: the strongest of each target."""
+    by_namespace = defaultdict[str, dict[_Target, VerticalPodAutoscaler]](dict)
     for key, vpa in snapshot.of("VerticalPodAutoscaler").items():
-        if isinstance(vpa, VerticalPodAutoscaler):
-            by_namespace[key.partition("/")[0]].append(vpa)
+        if isinstance(vpa, VerticalPodAutoscaler) and changes_new_pods(vpa):
+            of_namespace, target = by_namespace[key.partition("/")[0]], vpa.spec.target_ref
+            for group in (_group(target.api_version), _ANY_GROUP):
+                known = of_namespace.setdefault((group, target.kind, target.name), vpa)
+                of_namespace[group, target.kind, target.name] = min(known, vpa, key=stronger)
     return by_namespace
 
 
-def _names(target: ScaleTarget, controller: OwnerReference) -> bool:
-    """Return whether *target* is the *controller*. A kind of another API group can have the same name."""
-    groups = target.api_version.rpartition("/")[0], controller.api_version.rpartition("/")[0]
-    same_group = groups[0] == groups[1] or not (target.api_version and controller.api_version)
-    return same_group and (target.kind, target.name) == (controller.kind, controller.name)
+def _targeting(controller: OwnerReference) -> Sequence[_Target]:
+    """Return the targets that are *controller*. A kind of another API group can have the same name."""
+    groups = (_group(controller.api_version), _NO_VERSION) if controller.api_version else (_ANY_GROUP,)
+    return [(group, controller.kind, controller.name) for group in groups]
+
+
+def _group(api_version: str) -> str:
+    return api_version.rpartition("/")[0] if api_version else _NO_VERSION
 
 
 def _is(meta: ObjectMeta, uid: str) -> bool:

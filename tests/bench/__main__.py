@@ -7,13 +7,27 @@ from typing import Final
 import click
 
 from devcluster.signals import exit_on_sigterm
-from tests.bench import freed, hostile, idle, pages, planning, plugins, proxying, reading, room, starting, topology
+from tests.bench import (
+    freed,
+    hostile,
+    idle,
+    pages,
+    planning,
+    plugins,
+    proxying,
+    reading,
+    room,
+    starting,
+    tenants,
+    topology,
+)
 from tests.bench.result import Result, keep, markdown
 
 PARTS: Final[dict[str, Callable[[], Iterable[Result]]]] = {
     "planning": planning.run,
     "reading": lambda: reading.run(times=1),
     "hostile": hostile.run,
+    "tenants": tenants.run,
     "freed": freed.run,
     "surging": freed.surging,
     "room": room.run,

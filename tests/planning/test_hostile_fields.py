@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from predicates.indexes import topology
+from predicates import work
 from predicates.snapshot import Snapshot
 from predicates.texts import LONGEST_REASON
 from predicates.wire import FILE_KINDS, Decoder, Interner, WireError
@@ -99,7 +99,8 @@ def test_a_namespace_with_too_many_selectors_holds_back_only_itself(
     monkeypatch: pytest.MonkeyPatch, *, required: bool
 ) -> None:
     """Each of its pods has a constraint that would be evaluated for all of them."""
-    monkeypatch.setattr(topology, "MOST_EVALUATIONS", 20)
+    monkeypatch.setattr(work, "UNITS", 600)
+    monkeypatch.setattr(work, "UNITS_PER_NODE", 0)
 
     def spread(*expressions: Manifest) -> list[Manifest]:
         unsatisfiable = "DoNotSchedule" if required else "ScheduleAnyway"

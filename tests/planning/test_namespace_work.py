@@ -1,0 +1,234 @@
+"""Namespaces with too many terms, budgets, quotas and limits to judge: they keep their own nodes, and no others.
+
+Whatever is not judged must not permit a node that the scheduler rejects.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from predicates import work
+from predicates.filters import Filters
+from predicates.indexes.topology import TopologyIndex
+from predicates.snapshot import Snapshot
+from rescheduler.planning.outcome import Rejected
+from rescheduler.planning.planner import Planner
+from rescheduler.planning.policy import Policy
+from tests.planning.builders import CIRCUMSTANCES, HOST, ON_DEMAND, ZONE, Manifest, budget, node, pod, short, snapshot
+
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+TOO_MANY: Final = "too many different affinity terms and topology spread constraints in namespace team"
+ALL: Final = 10**9
+
+
+@pytest.fixture
+def _few_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    _limit(monkeypatch, 600)
+
+
+def _limit(monkeypatch: pytest.MonkeyPatch, units: int) -> None:
+    monkeypatch.setattr(work, "UNITS", units)
+    monkeypatch.setattr(work, "UNITS_PER_NODE", 0)
+
+
+def term(key: str = HOST, **fields: object) -> Manifest:
+    return {"topologyKey": key, "labelSelector": {"matchLabels": {"app": "none"}}} | fields
+
+
+def anti(*terms: Manifest) -> Manifest:
+    return {"podAntiAffinity": {REQUIRED: list(terms)}}
+
+
+def crowd(*terms: Manifest, on: str = "s-1") -> Iterator[Manifest]:
+    """Yield pods of the namespace `team` with more terms than are judged; the last pod has *terms* as well."""
+    own = [term(labelSelector={"matchExpressions": [{"key": f"k{n}", "operator": "Exists"}]}) for n in range(40)]
+    yield pod("team/many-1", on, cpu="1m", affinity=anti(*own))
+    yield pod("team/last-1", on, cpu="1m", affinity=anti(*terms))
+
+
+NODES: Final = (
+    *(node(name, ON_DEMAND) for name in ("od-1", "od-2")),
+    *(node("s-1", zone="a"), node("s-2", zone="a"), node("s-3", zone="b")),
+)
+
+#: Terms of the namespace that is given up, and the node of a pod of another namespace.
+TERMS: Final[dict[str, tuple[list[Manifest], str]]] = {
+    "none": ([], "s-1"),
+    "of its own namespace": ([term(ZONE)], "s-1"),
+    "that names its own namespace": ([term(ZONE, namespaces=["team"])], "s-1"),
+    "of another namespace, by node": ([term(namespaces=["default"])], "s-2"),
+    "of two namespaces, by node": ([term(namespaces=["team", "default"])], "s-2"),
+    "of selected namespaces, by node": ([term(namespaceSelector={"matchLabels": {"a": "b"}})], "s-2"),
+    "of all namespaces, by zone": ([term(ZONE, namespaceSelector={})], "s-3"),
+    "of all namespaces, by a label that no node has": ([term("example.com/none", namespaceSelector={})], "s-1"),
+}
+
+
+@pytest.mark.usefixtures("_few_units")
+@pytest.mark.parametrize("case", TERMS)
+def test_a_namespace_that_is_given_up_repels_others_where_it_may(case: str) -> None:
+    terms, where = TERMS[case]
+    planner = Planner(snapshot([*NODES, pod("a-1", "od-1"), *crowd(*terms)]), Policy())
+    assert short(planner.plan_node("od-1", CIRCUMSTANCES)) == {"a-1": where}
+
+
+@pytest.mark.usefixtures("_few_units")
+def test_its_pods_keep_the_nodes_that_they_run_on() -> None:
+    plain = pod("team/plain-1", "od-2")
+    planner = Planner(snapshot([*NODES, pod("a-1", "od-1"), plain, *crowd(on="s-3")]), Policy())
+    assert short(planner.plan_node("od-1", CIRCUMSTANCES)) == {"a-1": "s-3"}
+    verdict = planner.plan_node("od-2", CIRCUMSTANCES)
+    assert isinstance(verdict, Rejected)
+    assert TOO_MANY in verdict.blockers[0].detail
+
+
+@pytest.mark.usefixtures("_few_units")
+def test_its_pending_pods_take_no_room() -> None:
+    waiting = pod("team/waiting-1", cpu="4")
+    planner = Planner(snapshot([*NODES, waiting, *crowd()]), Policy())
+    assert planner.pending(CIRCUMSTANCES).pods == 0
+    assert Planner(snapshot([*NODES, waiting]), Policy()).pending(CIRCUMSTANCES).pods == 1
+
+
+@pytest.mark.usefixtures("_few_units")
+def test_a_term_that_another_namespace_has_as_well_still_counts() -> None:
+    """The namespace that is given up was the first with the term."""
+    shared = term(namespaces=["default"], labelSelector={"matchLabels": {"app": "a"}})
+    other = pod("other/o-1", "s-2", cpu="1m", affinity=anti(shared))
+    planner = Planner(snapshot([*NODES, pod("a-1", "od-1"), *crowd(shared), other]), Policy())
+    assert short(planner.plan_node("od-1", CIRCUMSTANCES)) == {"a-1": "s-3"}
+
+
+@pytest.mark.usefixtures("_few_units")
+def test_its_pods_come_and_go() -> None:
+    """Pods that are placed after it was given up repel others, and no longer do when they are gone."""
+    repelling = anti(term(namespaceSelector={}))
+    cluster = snapshot([*NODES, pod("a-1", "od-1"), *crowd()])
+    planner = Planner(cluster, Policy())
+    assert short(planner.plan_node("od-1", CIRCUMSTANCES)) == {"a-1": "s-1"}
+    late = snapshot([pod("team/late-1", "s-1", cpu="1m", affinity=repelling)])
+    cluster.upsert("Pod", late.pods["team/late-1"])
+    assert short(planner.plan_node("od-1", CIRCUMSTANCES)) == {"a-1": "s-2"}
+    cluster.delete("Pod", "team/late-1")
+    assert short(planner.plan_node("od-1", CIRCUMSTANCES)) == {"a-1": "s-1"}
+
+
+def test_it_is_judged_again_when_its_pods_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    _limit(monkeypatch, 1500)
+    cluster = snapshot([*NODES, pod("team/plain-1", "od-2"), *crowd(on="s-3")])
+    planner = Planner(cluster, Policy())
+    assert isinstance(planner.plan_node("od-2", CIRCUMSTANCES), Rejected)
+    for name in ("many-1", "last-1"):
+        cluster.delete("Pod", f"team/{name}")
+    cluster.compact()
+    assert short(planner.plan_node("od-2", CIRCUMSTANCES)) == {"plain-1": "s-1"}
+
+
+# The law: what is not judged is rejected.
+
+NAMESPACES: Final = ("a", "b", "team")
+KEYS: Final = (HOST, ZONE)
+
+
+@st.composite
+def _terms(draw: st.DrawFn) -> Manifest:
+    expression = {"key": draw(st.sampled_from("xyz")), "operator": draw(st.sampled_from(["Exists", "DoesNotExist"]))}
+    fields: Manifest = {"labelSelector": {"matchExpressions": [expression]}}
+    match draw(st.integers(0, 3)):
+        case 0:
+            fields["namespaces"] = draw(st.lists(st.sampled_from(NAMESPACES), min_size=1, max_size=2, unique=True))
+        case 1:
+            fields["namespaceSelector"] = {}
+    return {"topologyKey": draw(st.sampled_from(KEYS))} | fields
+
+
+@st.composite
+def _pods(draw: st.DrawFn) -> list[Manifest]:
+    pods = []
+    for number in range(draw(st.integers(1, 12))):
+        kind = draw(st.sampled_from(["podAntiAffinity", "podAntiAffinity", "podAffinity"]))
+        affinity = {kind: {REQUIRED: draw(st.lists(_terms(), max_size=3))}}
+        labels = dict.fromkeys(draw(st.sets(st.sampled_from("xyz"))), "")
+        on = draw(st.sampled_from(["", "s-1", "s-2", "s-3"]))
+        name = f"{draw(st.sampled_from(NAMESPACES))}/p{number}-1"
+        pods.append(pod(name, on, cpu="10m", labels=labels, affinity=affinity))
+    return pods
+
+
+def _accepting(cluster: Snapshot) -> list[set[str]]:
+    """Return the nodes that accept each pod, asked twice: a namespace may be given up for a later pod."""
+    filters = Filters(cluster)
+    for each in cluster.pods.values():
+        filters.feasible(each.cls)
+    accepted = [filters.feasible(each.cls) for each in cluster.pods.values()]
+    return [{cluster.nodes.names[row] for row in each.nonzero()[0]} for each in accepted]
+
+
+@settings(max_examples=150)
+@given(_pods(), st.integers(20, 800))
+def test_nodes_are_accepted_only_if_all_terms_were_judged(pods: list[Manifest], units: int) -> None:
+    objects = [*NODES, *pods]
+    with pytest.MonkeyPatch.context() as patch:
+        _limit(patch, ALL)
+        everything = snapshot(objects)
+        expected = _accepting(everything)
+        _limit(patch, units)
+        limited = snapshot(objects)
+        found = _accepting(limited)
+        index = limited.index(TopologyIndex)
+        for each, all_accepting, accepting in zip(limited.pods.values(), expected, found, strict=True):
+            assert accepting <= all_accepting
+            assert not (accepting and index.is_given_up(each.namespace))
+
+
+# Objects other than pods
+
+
+@pytest.mark.usefixtures("_few_units")
+def test_too_many_budgets_keep_the_pods_of_their_namespace() -> None:
+    selectors = [{"matchExpressions": [{"key": f"k{n}", "operator": "Exists"}]} for n in range(700)]
+    many = [budget(f"b-{n}", "", allowed=1, selector=each, namespace="team") for n, each in enumerate(selectors)]
+    own = budget("a", "a", allowed=1)
+    planner = Planner(snapshot([*NODES, pod("a-1", "od-1"), pod("team/b-1", "od-2"), own, *many]), Policy())
+    assert short(planner.plan_node("od-1", CIRCUMSTANCES)) == {"a-1": "s-1"}
+    verdict = planner.plan_node("od-2", CIRCUMSTANCES)
+    assert isinstance(verdict, Rejected)
+    [detail] = [blocker.detail for blocker in verdict.blockers]
+    assert detail == "namespace team has too many PodDisruptionBudgets to judge which of them select it"
+
+
+def quota(number: int, namespace: str) -> Manifest:
+    meta = {"name": f"q-{number}", "namespace": namespace}
+    amounts = {"hard": {"pods": "100"}, "used": {"pods": "1"}}
+    return {
+        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta,
+        "spec": {"hard": {"pods": "100"}}, "status": amounts,
+    }  # fmt: skip
+
+
+def limits(number: int, namespace: str) -> Manifest:
+    spec = {"limits": [{"type": "Container", "min": {"cpu": "1m"}}]}
+    return {
+        "apiVersion": "v1", "kind": "LimitRange",
+        "metadata": {"name": f"l-{number}", "namespace": namespace}, "spec": spec,
+    }  # fmt: skip
+
+
+@pytest.mark.usefixtures("_few_units")
+@pytest.mark.parametrize(
+    ("make", "what"), [(quota, "ResourceQuotas"), (limits, "LimitRanges")], ids=["quotas", "limit ranges"]
+)
+def test_too_many_quotas_and_limits_keep_the_pods_of_their_namespace(
+    make: Callable[[int, str], Manifest], what: str
+) -> None:
+    many = [make(number, "team") for number in range(100)]
+    few = [make(number, "default") for number in range(4)]
+    pods = [pod("a-1", "od-1"), pod("team/b-1", "od-2")]
+    planner = Planner(snapshot([*NODES, *pods, *few, *many]), Policy())
+    assert short(planner.plan_node("od-1", CIRCUMSTANCES)) == {"a-1": "s-1"}
+    verdict = planner.plan_node("od-2", CIRCUMSTANCES)
+    assert isinstance(verdict, Rejected)
+    assert [blocker.detail for blocker in verdict.blockers] == [f"namespace team has too many {what} to judge"]
