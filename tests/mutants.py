@@ -64,6 +64,13 @@ def _of_api(safeguard: str, file: str, before: str, after: str, *tests: str) -> 
 
 
 MUTANTS: Final = (
+    Mutant(
+        "the proxy plans with steps, as the daemon does",
+        "rescheduler/cloudpool/proxy/service.py",
+        "max_graceful_termination=limits.grace).of_drains(limits.eviction)\n",
+        "max_graceful_termination=limits.grace)\n",
+        ("tests/proxy/test_victims.py",),
+    ),
     _of_loop(
         "the last look stands before each request that ends a machine",
         "execution/machine_orders.py",

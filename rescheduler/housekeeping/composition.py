@@ -3,7 +3,6 @@ command is called.
 """
 
 import contextlib
-from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Final
@@ -323,8 +322,4 @@ def _events(
 
 def daemon_policy(policy: Policy, timing: Timing) -> Policy:
     """Return *policy* for the daemon, which retries rejected evictions for as long as *timing* allows."""
-    return replace(
-        policy,
-        budgets_in_steps=True,
-        pod_eviction_timeout=timing.pod_eviction_timeout.total_seconds(),
-    )
+    return policy.of_drains(timing.pod_eviction_timeout.total_seconds())

@@ -223,10 +223,11 @@ class Steps:
         ready = self.ready_seconds(key)
         if grace + ready <= policy.pod_eviction_timeout:
             return None
+        setting = "--pod-eviction-timeout" if policy.destination is Destination.SPOT else "drain.evictionTimeout"
         detail = (
             f"PodDisruptionBudget {key} allows {allowed} evictions at a time, {len(pods)} of its pods are on this "
             f"node, and a step takes {grace + ready:.0f} s ({grace:.0f} s to terminate, {ready:.0f} s until the "
-            f"replacement pod is Ready); --pod-eviction-timeout is {policy.pod_eviction_timeout:.0f} s"
+            f"replacement pod is Ready); {setting} is {policy.pod_eviction_timeout:.0f} s"
         )
         return Blocker(Reason.BUDGET_TOO_SLOW, detail, pods[0].key)
 

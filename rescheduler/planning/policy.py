@@ -3,7 +3,7 @@
 import enum
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
@@ -281,6 +281,13 @@ class Policy:
     #: drain.
     judge_controllers: bool = False
     one_reason_per_pod: bool = False  #: only the first reason against the eviction of each pod is reported
+
+    def of_drains(self, eviction: float) -> "Policy":
+        """Return the policy of a process that carries out its plans: a drain evicts the pods of a budget in steps.
+
+        The evictions of a step are retried for *eviction* seconds.
+        """
+        return replace(self, budgets_in_steps=True, pod_eviction_timeout=eviction)
 
 
 class LeaderFacts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -9,7 +9,7 @@ from msgspec.structs import replace as structs_replace
 
 from predicates.objects import Node, Pod
 from predicates.snapshot import DRAIN_TAINT
-from rescheduler.cloudpool.proxy.service import POLICY
+from tests.proxy.planning import POLICY
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, Replicas
 from rescheduler.planning.last_look import Ground, OrderTerms, Seen, objection

@@ -4,12 +4,15 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from predicates.snapshot import Snapshot
-from rescheduler.cloudpool.proxy.service import POLICY
+from rescheduler.cloudpool.proxy.config import DrainSection
+from rescheduler.cloudpool.proxy.service import policy
 from rescheduler.planning.outcome import Planning, Verdict
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances
 from rescheduler.planning.removals import plan_removals
 from tests.planning.builders import NOW
+
+POLICY = policy(DrainSection())
 
 
 def choose(cluster: Snapshot, nodes: Iterable[str], limit: int, **circumstances: Any) -> Planning:

@@ -6,7 +6,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from rescheduler.cloudpool.proxy.service import POLICY, ClusterNodes, choose
+from rescheduler.cloudpool.proxy.service import ClusterNodes, choose
 from rescheduler.draining.actions import ANNOTATION, Intent, Step, is_marked, read, taint
 from rescheduler.draining.state import Drain, Why
 from rescheduler.errors import MarkLost, NotFound, Retryable
@@ -21,6 +21,7 @@ from rescheduler.providers.base import CloudProvider, Deleted
 from rescheduler.providers.none import NoProvider
 from tests.housekeeping.world import LIMITS, START, Inline, LoopWorld, ScriptedProvider, world
 from tests.planning.builders import ON_DEMAND, node, pod
+from tests.proxy.planning import POLICY
 
 HOLDER = "cloudpool-proxy.1"
 

@@ -1,13 +1,16 @@
 """The proxy as a process, between a real control plane and the reference cloudpool."""
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
 
+from devcluster.api import Json
+from devcluster.manifests import deployment, pdb, statefulset
 from devcluster.plane import ControlPlane
 from devcluster.stages import TERMINATE_AFTER
 from devcluster.standin.faults import Fault
@@ -141,6 +144,51 @@ def test_a_budget_that_allows_no_eviction_keeps_the_node(cluster: ControlPlane, 
         assert response.status_code == 500
         assert "PodDisruptionBudget" in response.json()["detail"]
         assert (env.running(), env.tainted()) == (["od-1", "od-2"], [])
+
+
+def replica_set(name: str, replicas: int, **fields: Any) -> Json:
+    return deployment(name, replicas, **fields) | {"kind": "ReplicaSet"}
+
+
+#: budget that allows fewer evictions at once than a node has pods: (kind of the controllers, their pods, the budgets)
+IN_STEPS: dict[str, tuple[Callable[..., Json], Mapping[str, int], list[Json]]] = {
+    "maxUnavailable": (deployment, {"a": 4}, [pdb("a", max_unavailable=3)]),
+    "minAvailable": (deployment, {"a": 4}, [pdb("a", min_available=3)]),
+    "minAvailable in percent": (deployment, {"a": 4}, [pdb("a", min_available="70%")]),
+    "a StatefulSet": (statefulset, {"a": 3}, [pdb("a", max_unavailable=1)]),
+    "a bare ReplicaSet": (replica_set, {"a": 3}, [pdb("a", min_available="50%")]),
+    "two budgets": (deployment, {"a": 3, "b": 3}, [pdb("a", max_unavailable=1), pdb("b", min_available=1)]),
+}
+
+
+@pytest.mark.parametrize("case", IN_STEPS)
+def test_pods_of_one_budget_are_moved_in_steps(case: str, cluster: ControlPlane, tmp_path: Path) -> None:
+    build, pods, budgets = IN_STEPS[case]
+    with world(cluster, tmp_path, 2) as env:
+        for name, replicas in pods.items():
+            env.deploy(name, replicas, on="od-1", build=build)
+        cluster.apply(budgets)
+        body = {"machineId": env.id("od-1"), "decrementDesiredSize": True}
+        response = env.post("/pool/terminate", body)
+        assert (response.status_code, response.text) == (200, "")
+        assert (env.running(), env.desired, env.tainted()) == (["od-2"], 1, [])
+        assert sorted(env.pods().values()) == ["od-2"] * sum(pods.values())
+
+
+@pytest.mark.parametrize("size", [3, 1])
+def test_a_pool_shrinks_by_nodes_with_more_pods_than_their_budget_allows_at_once(
+    size: int, cluster: ControlPlane, tmp_path: Path
+) -> None:
+    with world(cluster, tmp_path, 4) as env:
+        for node in env.nodes():
+            env.deploy(f"web-{node}", 4, on=node, labels={"of": "web"})
+        budget = pdb("web", max_unavailable=3)
+        budget["spec"]["selector"] = {"matchLabels": {"of": "web"}}
+        cluster.apply([budget])
+        response = env.post("/pool/size", {"desiredSize": size}, timeout=300)
+        assert (response.status_code, response.text) == (200, "")
+        assert (len(env.running()), env.desired, env.tainted()) == (size, size, [])
+        cluster.wait_for(lambda: len(env.pods()) == 16, "the pods to run")
 
 
 #: when the process is killed: (faults of the pool, condition for the kill, final nodes, final desired size)

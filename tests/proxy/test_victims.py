@@ -192,7 +192,27 @@ JUDGED: dict[str, tuple[list[Manifest], list[str] | dict[str, str]]] = {
     ),
     "a budget that allows one of two": (
         [node("v"), node("w"), pod("a-1", "v"), pod("a-2", "v"), budget("a", "a", allowed=1)],
-        [Reason.BUDGET],
+        {"a-1": "w", "a-2": "w"},
+    ),
+    "a budget that allows none of two": (
+        [node("v"), node("w"), pod("a-1", "v"), pod("a-2", "v"), budget("a", "a", allowed=0)],
+        [Reason.BUDGET, Reason.BUDGET],
+    ),
+    "two budgets that each allow one of two": (
+        [
+            *(node("v"), node("w")),
+            *(pod(name, "v", cpu="100m") for name in ("a-1", "a-2", "b-1", "b-2")),
+            *(budget(app, app, allowed=1) for app in "ab"),
+        ],
+        {"a-1": "w", "a-2": "w", "b-1": "w", "b-2": "w"},
+    ),
+    "a budget that allows one of two pods, which terminate slowly": (
+        [
+            *(node("v"), node("w")),
+            *(pod(f"a-{n}", "v", terminationGracePeriodSeconds=100) for n in (1, 2)),
+            budget("a", "a", allowed=1),
+        ],
+        [Reason.BUDGET_TOO_SLOW],
     ),
     "a budget that allows both": (
         [node("v"), node("w"), pod("a-1", "v"), pod("a-2", "v"), budget("a", "a", allowed=2)],
@@ -296,6 +316,12 @@ CHOSEN: dict[str, tuple[list[Manifest], list[str], int, list[str]]] = {
         2,
         ["a", "b"],
     ),
+    "a shared budget allows one of two on each, in steps": (
+        [*ABC, *(pod(f"x-{n}", "aabb"[n], cpu="500m") for n in range(4)), budget("x", "x", allowed=1)],
+        ["a", "b"],
+        2,
+        ["a", "b"],
+    ),
     "a pending pod keeps the last node that accepts it": (
         [*(node(name, labels={"for": "p"}) for name in "ab"), node("c"), pod("p-1", nodeSelector={"for": "p"})],
         ["a", "b"],
@@ -395,3 +421,10 @@ def test_the_snapshot_is_unchanged() -> None:
     choose(made_, ["a", "b"], 2)
     assert (made_.nodes.requested == before[0]).all()
     assert dict(made_.draining_rows) == before[1]
+
+
+def test_a_removal_that_is_too_slow_names_the_setting_of_the_proxy() -> None:
+    slow = [pod(f"a-{n}", "v", terminationGracePeriodSeconds=100) for n in (1, 2)]
+    verdict = judge(snapshot([node("v"), node("w"), *slow, budget("a", "a", allowed=1)]), "v")
+    assert isinstance(verdict, Rejected)
+    assert [each.detail.rpartition("; ")[2] for each in verdict.blockers] == ["drain.evictionTimeout is 120 s"]

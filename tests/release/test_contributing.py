@@ -65,17 +65,18 @@ _ASK = """
 from datetime import timedelta
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
-from rescheduler.cloudpool.proxy.service import POLICY
+from rescheduler.cloudpool.proxy.config import DrainSection
+from rescheduler.cloudpool.proxy.service import policy
 from tests.planning.builders import NOW, ON_DEMAND, node, pod, snapshot
 
 pods = [pod("a-1", "v", created="2026-01-01T11:59:00Z"), pod("a-2", "u", created="2026-01-01T08:00:00Z")]
 cluster = snapshot([node("v", ON_DEMAND), node("u", ON_DEMAND), node("w"), *pods])
 planner, now = Planner(cluster, Policy()), Circumstances(NOW)
-found = [*planner.plan_each(now).rejected, Planner(cluster, POLICY).look_again("v", now)]
+found = [*planner.plan_each(now).rejected, Planner(cluster, policy(DrainSection())).look_again("v", now)]
 print(*(f"{verdict.node} {blocker}" for verdict in found for blocker in verdict.blockers), sep="\\n")
 print(*(f"explained {blocker}" for blocker in planner.explain(cluster.pods["default/a-1"], now).blockers), sep="\\n")
 later = Circumstances(NOW + timedelta(minutes=59))
-proxy = Planner(cluster, POLICY).look_again("v", later)
+proxy = Planner(cluster, policy(DrainSection())).look_again("v", later)
 print(*sorted(plan.node for plan in planner.plan_each(later).plans), type(proxy))
 """
 

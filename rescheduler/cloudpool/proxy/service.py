@@ -17,7 +17,7 @@ from predicates.objects import Node
 from rescheduler.clock import Clock, SteadyClock, SystemClock
 from rescheduler.cloudpool.pool import CloudPool, Ending
 from rescheduler.cloudpool.provider import CloudpoolProvider
-from rescheduler.cloudpool.proxy.config import ProxyFile
+from rescheduler.cloudpool.proxy.config import DrainSection, ProxyFile
 from rescheduler.cloudpool.proxy.removal import FailedDrains, RemovalMethod, RemovalMethods
 from rescheduler.cloudpool.proxy.updates import PoolUpdates
 from rescheduler.draining import actions
@@ -55,7 +55,7 @@ from rescheduler.providers.order_life import OrderResult
 #: storage of any kind keeps it, and only the first reason for each pod is told. It has no options for pods of other
 #: schedulers and of Jobs, and no priorities: it moves them all. It shortens long grace periods. Plans are not rejected
 #: because of forecasts.
-POLICY: Final = Policy(
+_POLICY: Final = Policy(
     destination=Destination.OTHERS,
     system_pods_stay=True,
     keep_any_local_volume=True,
@@ -72,6 +72,13 @@ POLICY: Final = Policy(
     allow_fragile_plans=True,
     allow_returning_plans=True,
 )
+
+
+def policy(drain: DrainSection) -> Policy:
+    """Return the policy of a proxy whose drains have these limits."""
+    limits = drain.limits()
+    return replace(_POLICY, max_graceful_termination=limits.grace).of_drains(limits.eviction)
+
 
 #: The maximum wait until the watched state shows released nodes, and the wait between two checks, in seconds.
 RELEASE_SECONDS: Final = 3.0
@@ -291,7 +298,7 @@ class ProxyService:
         limits = file.drain.limits()
         # Victims stay marked while earlier ones are drained. No drain starts after the deadline of the update.
         self._mark_validity = timedelta(seconds=file.server.update_timeout + limits.longest)
-        self._view = ClusterView(state, POLICY, self._clock, self.holder, own_node)
+        self._view = ClusterView(state, policy(file.drain), self._clock, self.holder, own_node)
         patience = timedelta(seconds=limits.landing or limits.eviction)
         ready, groups = limits.landing > 0, PodGroups(client, self._clock, buffers=False)
         self._failed = FailedDrains(self._view, self._controllers, self._clock, report, patience, ready=ready)

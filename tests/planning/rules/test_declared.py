@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predicates.objects import Node, Pod, PodClass
-from rescheduler.cloudpool.proxy.service import POLICY
+from tests.proxy.planning import POLICY
 from rescheduler.planning import planning_round
 from rescheduler.planning.forms import instant
 from rescheduler.planning.money.prices import PriceList
