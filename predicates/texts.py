@@ -4,6 +4,7 @@ The API server checks the names of objects, but not the references to owners nor
 create a pod writes them.
 """
 
+import json
 import re
 from typing import Final
 
@@ -22,6 +23,9 @@ _LONGEST_LABEL: Final = 63
 
 #: Joins emoji, and letters of some scripts.
 _JOINER: Final = "\u200d"
+
+#: What encoders of JSON may leave as it is: anything but ASCII, and DEL.
+_NOT_ASCII: Final = re.compile(r"[^\x00-\x7e]+")
 
 _LABEL: Final = "[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _NAME: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
@@ -67,6 +71,11 @@ def printable(text: str) -> str:
 def shown(text: str, longest: int = LONGEST_SHOWN) -> str:
     """Return *text*, which somebody else wrote, printable and with at most *longest* characters."""
     return printable(text if len(text) <= longest else f"{text[: longest - 1]}…")
+
+
+def escaped(json_text: str) -> str:
+    """Return *json_text* with escapes for all characters that are not printable. It decodes to the same value."""
+    return _NOT_ASCII.sub(lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], json_text)
 
 
 def one_line(text: str) -> str:

@@ -26,6 +26,7 @@ POOL_LEASE: Final = "spot-rescheduler-pool"
 
 _PORT: Final = re.compile("[0-9]{1,9}")
 _LARGEST_PORT: Final = 65535
+_HOST: Final = re.compile("[a-z0-9_]([-a-z0-9_]*[a-z0-9_])?([.][a-z0-9_]([-a-z0-9_]*[a-z0-9_])?)*")
 
 
 def object_name(text: str) -> str:
@@ -131,8 +132,37 @@ class ListenAddress:
         except ValueError:
             return self.host == "localhost"
 
+    @property
+    def every_interface(self) -> bool:
+        """Whether the address stands for all addresses of this machine."""
+        return self.host in {"", "0.0.0.0", "::"}  # noqa: S104 - it is compared, not used
+
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class PageHosts:
+    """The hosts by which the pages may be addressed, in addition to the address that they listen on."""
+
+    allowed: tuple[str, ...] = ()  #: names and IP addresses
+    namespace: str = ""  #: its Services may lead to the pages; "" if it is not known
+
+
+OWN_ADDRESS: Final = PageHosts()
+
+
+def host_name(text: str) -> str:
+    """Return a host as it is compared: a name in lower case, or an IP address. Raises UsageError."""
+    bare = text.strip().lower().removeprefix("[").removesuffix("]").rstrip(".")
+    try:
+        return str(ipaddress.ip_address(bare))
+    except ValueError:
+        if _HOST.fullmatch(bare) is None:
+            raise UsageError(
+                f"host {text!r}: expected a name or an IP address, without a port, such as rescheduler.example.com"
+            ) from None
+    return bare
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +238,7 @@ class Running:
     pod_name: str = ""  #: the pod of this process; "" if unknown
     node_name: str = ""  #: the node of this process; "" if unknown
     listen: ListenAddress = ListenAddress("localhost", 9235)
+    allowed_hosts: tuple[str, ...] = ()  #: see `PageHosts`
     dry_run: bool = False
     once: bool = False
     leader_elect: bool = True

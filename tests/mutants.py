@@ -65,6 +65,20 @@ def _of_api(safeguard: str, file: str, before: str, after: str, *tests: str) -> 
 
 MUTANTS: Final = (
     Mutant(
+        "pages answer no foreign names",
+        "rescheduler/net/server.py",
+        '        if not all(map(self._answered, _hosts(scope["headers"]))):\n',
+        "        if False:\n",
+        ("tests/security/test_browsers.py",),
+    ),
+    Mutant(
+        "JSON has escapes for what is not printable",
+        "rescheduler/cli/output.py",
+        "else escaped(encoded.decode()).encode()\n",
+        "else encoded\n",
+        ("tests/security/test_hostile_texts.py",),
+    ),
+    Mutant(
         "the proxy plans with steps, as the daemon does",
         "rescheduler/cloudpool/proxy/service.py",
         "max_graceful_termination=limits.grace).of_drains(limits.eviction)\n",

@@ -39,6 +39,8 @@ _LISTED: Final = rf" *{_VALUE} *(, *{_VALUE} *)*"
 _REQUIREMENT: Final = rf" *(!? *{_KEY}|{_KEY} *(=|==|!=) *{_VALUE}|{_KEY} +(in|notin) *\({_LISTED}\)) *"
 _NAMESPACE: Final = r" *[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])? *"
 _SUBDOMAIN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_HEX: Final = "[0-9a-fA-F]{1,4}"
+_HOST_LABEL: Final = "[A-Za-z0-9_]([-A-Za-z0-9_]*[A-Za-z0-9_])?"
 _DAY: Final = f"(?i:{'|'.join(DAYS)})"
 _DAYS: Final = f"{_DAY}(-{_DAY})?(,{_DAY}(-{_DAY})?)*"
 _TIME: Final = "([01][0-9]|2[0-3]):[0-5][0-9]"
@@ -88,6 +90,10 @@ _FORMS: Final[dict[str, Json]] = {
     "name": {"type": "string", "maxLength": 253, "pattern": f"^{_SUBDOMAIN}$"},
     # The names of time zones are those of the image, and whether a window is empty cannot be said by a pattern.
     "window": {"type": "string", "pattern": rf"^ *({_DAYS} +)?{_TIME}-({_TIME}|24:00)( +[A-Za-z0-9_+/-]+)? *$"},
+    "host": {
+        "type": "string",
+        "pattern": rf"^({_HOST_LABEL}(\.{_HOST_LABEL})*\.?|{_HEX}(:{_HEX}){{7}}|::{_HEX})$",
+    },
     "host:port": {"type": "string", "pattern": rf"^([^:\[\]]*|\[[^\[\]]*\]):{up_to(65535)}$"},
     "version": {"type": "string", "pattern": r"^v?1\.[0-9]{1,4}([.+-].*)?$"},
     "integer": {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": r"^[-+]?[0-9]{1,18}$"}]},

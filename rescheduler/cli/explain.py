@@ -7,7 +7,6 @@ from itertools import chain
 from typing import Any, Final
 
 import click
-import msgspec
 
 from predicates.node_selectors import first_untolerated
 from predicates.objects import Pod
@@ -24,7 +23,7 @@ from rescheduler.cli.cluster_source import (
 from rescheduler.cli.console import BAD, BLANK, GOOD, HEADING, Line, show, styled
 from rescheduler.cli.go_flags import GoCommand
 from rescheduler.cli.options import connection_options, scheduling_options
-from rescheduler.cli.output import lines_as_html, print_yaml
+from rescheduler.cli.output import json_bytes, lines_as_html, print_yaml
 from rescheduler.cli.plan_data import known_circumstances
 from rescheduler.cli.policy_options import policy_options, price_options, with_profiles
 from rescheduler.clock import SystemClock
@@ -291,7 +290,7 @@ def _blockers(explanation: Explanation) -> list[dict[str, str]]:
 
 def _print_json(explanations: Iterable[Explanation]) -> None:
     """Print one line per pod. Identical refusals are encoded only once."""
-    out, encode = sys.stdout.buffer, msgspec.json.encode
+    out, encode = sys.stdout.buffer, json_bytes
     for explanation in explanations:
         texts = [
             encode([{"plugin": plugin, "reasons": reasons} for plugin, reasons in refusals])

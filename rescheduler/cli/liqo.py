@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rescheduler.cli.go_flags import FILE, FILE_TEXT, Bool, DurationType, GoCommand, Option
-from rescheduler.cli.options import ADDRESS, Decorator, connection_options, group, ignored_options, logging_options
+from rescheduler.cli.options import (
+    ADDRESS,
+    Decorator,
+    allowed_host_option,
+    connection_options,
+    group,
+    ignored_options,
+    logging_options,
+)
 from rescheduler.settings import ApiServerConnection, ListenAddress, Logging
 
 if TYPE_CHECKING:
@@ -123,6 +131,7 @@ def command() -> None:
     "update every cluster.",
 )
 @health_option
+@allowed_host_option
 @connection_options
 @logging_options
 @ignored_options
@@ -215,6 +224,7 @@ def discovery(
 )
 @Option("--liqo-namespace", default="liqo", help="Namespace of the Liqo installation, for liqoctl.")
 @health_option
+@allowed_host_option
 @connection_options
 @logging_options
 @ignored_options
@@ -231,6 +241,7 @@ def node_manager(
     liqoctl_arguments: tuple[str, ...],
     liqo_namespace: str,
     health_address: ListenAddress,
+    allowed_hosts: tuple[str, ...],
     connection: ApiServerConnection,
     logs: Logging,
 ) -> int:
@@ -243,6 +254,7 @@ def node_manager(
     settings = NodeManagerSettings(
         listener=listener,
         pages=health_address,
+        allowed_hosts=allowed_hosts,
         discovery_url=discovery_url,
         discovery_ca=discovery_ca,
         connection=connection,

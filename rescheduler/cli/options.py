@@ -31,6 +31,7 @@ from rescheduler.settings import (
     NamedInstallation,
     Provider,
     Scheduling,
+    host_name,
     object_name,
     scheduler_minor,
 )
@@ -39,6 +40,17 @@ Command: TypeAlias = Callable[..., Any]
 Decorator: TypeAlias = Callable[[Command], Command]
 
 ADDRESS: Final = Parsed(ListenAddress.parse, "host:port", UsageError)
+
+allowed_host_option: Final = Option(
+    "--allowed-host",
+    Parsed(host_name, "host", UsageError),
+    to="allowed_hosts",
+    multiple=True,
+    metavar="HOST",
+    help="Name or IP address, in the Host header, by which /metrics and the other pages may be addressed, such as that "
+    "of an ingress. Repeatable. Always answered: the address that they listen on and, unless that is a loopback "
+    "address, IP addresses and the names of Services in the own namespace.",
+)
 
 
 def group(name: str, make: Callable[..., Any], options: Sequence[Option]) -> Decorator:

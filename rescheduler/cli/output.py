@@ -1,12 +1,15 @@
 """Results on standard output as JSON, YAML or HTML, and a plan as an object for programs."""
 
+import json
 import sys
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import msgspec
 
+from predicates.texts import escaped
 from rescheduler.cli.console import Line
 from rescheduler.planning.forms import number
 from rescheduler.planning.losses import Homeless, PoolLoss
@@ -16,18 +19,33 @@ from rescheduler.planning.survival import Certificate
 from rescheduler.planning.what_if.overview import Lever, Overview, Point, Totals, Tradeoff, tried
 
 
+def json_bytes(value: Any) -> bytes:
+    """Return *value* as one line of JSON, in which characters that are not printable are escapes."""
+    try:
+        encoded = msgspec.json.encode(value)
+    except UnicodeEncodeError:  # a surrogate without its pair
+        return json.dumps(msgspec.to_builtins(value), separators=(",", ":")).encode()
+    return encoded if encoded.isascii() and b"\x7f" not in encoded else escaped(encoded.decode()).encode()
+
+
 def print_json(value: Any) -> None:
     """Print *value* as one line of JSON."""
-    sys.stdout.buffer.write(msgspec.json.encode(value) + b"\n")
+    sys.stdout.buffer.write(json_bytes(value) + b"\n")
 
 
 def print_yaml(value: Any) -> None:
-    """Print *value* as a YAML document that begins with ``---``."""
+    """Print *value* as a YAML document that begins with ``---``.
+
+    If it contains characters that are not printable, they are escapes, and so are all others that are not ASCII.
+    """
     import yaml  # noqa: PLC0415 - imported on demand
 
-    plain = msgspec.to_builtins(value)
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    text = yaml.dump(plain, Dumper=dumper, sort_keys=False, allow_unicode=True, explicit_start=True, width=120)
+    plain = msgspec.to_builtins(value)
+    dump = partial(yaml.dump, plain, Dumper=dumper, sort_keys=False, explicit_start=True, width=120)
+    text = str(dump(allow_unicode=True))
+    if not text.replace("\n", "").isprintable():
+        text = str(dump(allow_unicode=False))
     sys.stdout.buffer.write(text.encode())
 
 

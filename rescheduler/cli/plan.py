@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Final, NoReturn
 
 import click
-import msgspec
 
 from rescheduler.cli.blockers import NodeNames
 from rescheduler.cli.cluster_source import (
@@ -25,7 +24,7 @@ from rescheduler.cli.glance import (
 )
 from rescheduler.cli.go_flags import Bool, GoCommand, Option
 from rescheduler.cli.options import connection_options, group, installation_options, scheduling_options
-from rescheduler.cli.output import as_json, print_html, print_json, print_yaml
+from rescheduler.cli.output import as_json, json_bytes, print_html, print_json, print_yaml
 from rescheduler.cli.plan_data import (
     FromDaemon,
     PlannedCluster,
@@ -271,7 +270,7 @@ def patch_commands(lever: Lever, cluster: PlannedCluster) -> Iterator[str]:
     for obstacle, change in edits:
         found = list(patches_for(obstacle, change, cluster.snapshot, cluster.policy, unpinning))
         for target, patch in found:
-            text = msgspec.json.encode(patch).decode()
+            text = json_bytes(patch).decode()
             yield f"kubectl patch {shlex.join(target)} --type=merge -p {shlex.quote(text)}"
         if not found:
             yield f"# {obstacle}: change it where these pods are created; running pods cannot be changed"

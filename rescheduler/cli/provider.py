@@ -9,6 +9,7 @@ import click
 from rescheduler.cli.go_flags import FILE, Bool, GoCommand, Option
 from rescheduler.cli.options import (
     ADDRESS,
+    allowed_host_option,
     connection_options,
     ignored_options,
     logging_options,
@@ -61,6 +62,7 @@ def command() -> None:
     metavar="HOST:PORT",
     help="Address of /metrics, /healthz and /readyz, in plain text. Default: not served.",
 )
+@allowed_host_option
 @Option(
     "--node-group-auto-discovery",
     multiple=True,
@@ -88,6 +90,7 @@ def serve(
     ca_cert: Path | None,
     plaintext: bool,  # noqa: FBT001 - passed by keyword
     listen_address: ListenAddress | None,
+    allowed_hosts: tuple[str, ...],
     connection: ApiServerConnection,
     running_in_cluster: bool,  # noqa: FBT001 - passed by keyword
     namespace: str,
@@ -114,5 +117,16 @@ def serve(
     cluster = None
     if named or running_in_cluster:
         cluster = replace(connection, in_cluster=not named)
-    lease = PoolLeaseName(namespace, pool_lease)
-    return run(Serving(address, provider, key_cert, cert, ca_cert, plaintext, listen_address, cluster, lease), logs)
+    serving = Serving(
+        address,
+        provider,
+        key_cert,
+        cert,
+        ca_cert,
+        plaintext,
+        listen_address,
+        allowed_hosts,
+        cluster=cluster,
+        lease=PoolLeaseName(namespace, pool_lease),
+    )
+    return run(serving, logs)

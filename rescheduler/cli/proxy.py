@@ -9,13 +9,14 @@ from rescheduler import VERSION
 from rescheduler.cli.go_flags import FILE, GoCommand, Option
 from rescheduler.cli.options import (
     ADDRESS,
+    allowed_host_option,
     ignored_options,
     logging_options,
     node_name_option,
     pool_lease_option,
     pool_namespace_option,
 )
-from rescheduler.settings import ListenAddress, Logging, PoolLeaseName
+from rescheduler.settings import ListenAddress, Logging, PageHosts, PoolLeaseName
 
 _PORTS = click.IntRange(0, 65535)
 
@@ -49,6 +50,7 @@ _PORTS = click.IntRange(0, 65535)
     help="Address of /metrics, /healthz and /readyz. Use 0.0.0.0:9235 for a Prometheus outside of the pod. If "
     "this flag is not set and the default port is in use, another port is used.",
 )
+@allowed_host_option
 @node_name_option
 @pool_namespace_option
 @pool_lease_option
@@ -60,6 +62,7 @@ def command(
     port: int,
     host: str,
     listen_address: ListenAddress,
+    allowed_hosts: tuple[str, ...],
     node_name: str,
     namespace: str,
     pool_lease: str,
@@ -79,5 +82,5 @@ def command(
     configuration.check_files(file, config_file)
     source = click.get_current_context().get_parameter_source("listen_address")
     other_port = source is ParameterSource.DEFAULT
-    lease = PoolLeaseName(namespace, pool_lease)
-    return run(file, host, port, listen_address, node_name, other_port=other_port, lease=lease)
+    lease, hosts = PoolLeaseName(namespace, pool_lease), PageHosts(allowed_hosts, namespace)
+    return run(file, host, port, listen_address, node_name, other_port=other_port, lease=lease, hosts=hosts)

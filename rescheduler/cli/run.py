@@ -13,6 +13,7 @@ from rescheduler.cli.go_flags import Bool, DurationType, GoCommand, Option, Pars
 from rescheduler.cli.options import (
     ADDRESS,
     Command,
+    allowed_host_option,
     connection_options,
     group,
     ignored_options,
@@ -372,6 +373,7 @@ def drain_options(command: Command) -> Command:
     default="localhost:9235",
     help="Address of /metrics, /healthz, /readyz and /statusz. Use 0.0.0.0:9235 for a Prometheus outside of the pod.",
 )
+@allowed_host_option
 @logging_options
 @ignored_options
 def command(

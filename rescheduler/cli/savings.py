@@ -1,17 +1,16 @@
 """``rescheduler savings``: receipts of what drains have saved."""
 
 import re
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import click
-import msgspec
 
 from rescheduler.cli.console import BLANK, Line, show
 from rescheduler.cli.go_flags import GoCommand, Option, Parsed, parse_duration
 from rescheduler.cli.options import command_for, connection_options, found_savings_option, installation_options
+from rescheduler.cli.output import print_json, print_yaml
 from rescheduler.clock import SystemClock
 from rescheduler.planning.forms import count, number, stamp
 from rescheduler.planning.money.savings import KEPT, Receipt, Savings
@@ -186,8 +185,8 @@ def command(
     store = find_config_map(finder, named, savings_name, SAVINGS_NAME, SAVINGS_KEY)
     known = report(command_reads.stored_ledger(store), since, clock.now().replace(microsecond=0))
     if output == "json":
-        sys.stdout.buffer.write(msgspec.json.encode(as_json(known)) + b"\n")
+        print_json(as_json(known))
     elif output == "yaml":
-        sys.stdout.buffer.write(msgspec.yaml.encode(as_json(known)))
+        print_yaml(as_json(known))
     else:
         show(page(known))

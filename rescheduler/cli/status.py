@@ -7,11 +7,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import click
-import yaml
 
+from predicates.texts import escaped
 from rescheduler.cli.console import Line, show, warn
 from rescheduler.cli.go_flags import DurationType, GoCommand, Option, format_duration
 from rescheduler.cli.options import command_for, connection_options, found_memory_option, installation_options
+from rescheduler.cli.output import print_yaml
 from rescheduler.clock import SystemClock
 from rescheduler.planning.forms import age, count, instant
 from rescheduler.settings import MEMORY_NAME, ApiServerConnection, NamedInstallation
@@ -68,9 +69,9 @@ def command(
     status = read_status(finder.client, clock, installation).as_json()
     match output:
         case "json":
-            click.echo(json.dumps(status, ensure_ascii=False, indent=2))
+            click.echo(escaped(json.dumps(status, ensure_ascii=False, indent=2)))
         case "yaml":
-            click.echo(yaml.safe_dump(status, sort_keys=False, allow_unicode=True), nl=False)
+            print_yaml(status)
         case _:
             show(map(Line, lines(status)))
     if holder(lease, finder.now) or status["dryRuns"]:

@@ -24,7 +24,7 @@ from rescheduler.net.server import serving as serving_pages
 from rescheduler.observe.logs import NOTICE, configure
 from rescheduler.observe.pages import Health, application
 from rescheduler.providers.base import GroupFlags
-from rescheduler.settings import ApiServerConnection, ListenAddress, Logging, PoolLeaseName, Provider
+from rescheduler.settings import ApiServerConnection, ListenAddress, Logging, PageHosts, PoolLeaseName, Provider
 
 #: Seconds between two heartbeats for /healthz.
 BEAT_SECONDS: Final = 10.0
@@ -46,6 +46,7 @@ class Serving:
     ca_cert: Path | None = None
     plaintext: bool = False
     listen: ListenAddress | None = None  #: address of /metrics and the probes; None: not served
+    allowed_hosts: tuple[str, ...] = ()  #: by which these pages may be addressed
     cluster: ApiServerConnection | None = None  #: the cluster with *lease*; None: no Lease is held
     lease: PoolLeaseName = field(default_factory=PoolLeaseName)
 
@@ -66,7 +67,8 @@ def run(settings: Serving, logs: Logging) -> int:
         stop = parts.enter_context(_stopping())
         registry, health = CollectorRegistry(), Health(clock, BEAT_SECONDS, lambda: True)
         if settings.listen is not None:
-            pages = parts.enter_context(serving_pages(application(registry, health), settings.listen))
+            hosts = PageHosts(settings.allowed_hosts, settings.lease.namespace)
+            pages = parts.enter_context(serving_pages(application(registry, health), settings.listen, hosts=hosts))
             log.log(NOTICE, "metrics on http://%s/metrics", pages)
         report = CallReport(registry)
         port = parts.enter_context(

@@ -70,7 +70,7 @@ from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.rules.interruptions import SpotWatch
 from rescheduler.providers.base import CloudProvider
-from rescheduler.settings import ApiServerConnection, ListenAddress, Logging, PoolLeaseName, Running, Timing
+from rescheduler.settings import ApiServerConnection, ListenAddress, Logging, PageHosts, PoolLeaseName, Running, Timing
 
 
 class Host:
@@ -85,9 +85,11 @@ class Host:
     def recorder(self, client: Client, clock: Clock, component: str) -> Recorder:
         return Recorder(client, clock, component)
 
-    def serve(self, pages: ServedPages, address: ListenAddress) -> contextlib.AbstractContextManager[object]:
-        """Serve *pages* during the block. The block gets the address, with the actual port."""
-        return serving(pages, address)
+    def serve(
+        self, pages: ServedPages, address: ListenAddress, hosts: PageHosts
+    ) -> contextlib.AbstractContextManager[object]:
+        """Serve *pages* for *hosts* during the block. The block gets the address, with the actual port."""
+        return serving(pages, address, hosts=hosts)
 
 
 #: How long ``--once`` waits for the caches to sync and for the Lease.
@@ -242,7 +244,8 @@ def _serve(
     registry, status = CollectorRegistry(), Status(prices)
     metrics = Metrics(registry, provider.name, prices.currency)  # before the first scrape
     pages = PreparedPages(registry, status, host.clock)
-    address = parts.enter_context(host.serve(application(registry, health, status, pages), running.listen))
+    hosts = PageHosts(running.allowed_hosts, running.namespace)
+    address = parts.enter_context(host.serve(application(registry, health, status, pages), running.listen, hosts))
     return metrics, status, pages, str(address)
 
 

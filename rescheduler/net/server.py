@@ -22,7 +22,7 @@ from uvicorn.config import STARTUP_FAILURE
 from rescheduler.errors import ReschedulerError
 from rescheduler.net.accepting import BACKLOG, AcceptLoop
 from rescheduler.net.connection import MAX_PAGE_HEAD, HttpConnection
-from rescheduler.settings import ListenAddress
+from rescheduler.settings import OWN_ADDRESS, ListenAddress, PageHosts
 
 # Requests that a web page can make a browser send, to services that only programs call.
 #
@@ -70,8 +70,7 @@ def misdirected(headers: Headers, names: Collection[str]) -> bool:
 
     IP addresses are always accepted, because a page cannot be loaded by the address of somebody else.
     """
-    hosts = [value.decode("latin-1").strip() for name, value in headers if name == b"host"]
-    return bool(names) and not all(_is_ours(host, names) for host in hosts)
+    return bool(names) and not all(host in names or _is_address(host) for host in _hosts(headers))
 
 
 def host_names(listen_host: str, configured: Iterable[str] = ()) -> frozenset[str]:
@@ -82,10 +81,41 @@ def host_names(listen_host: str, configured: Iterable[str] = ()) -> frozenset[st
     return frozenset(name.lower().rstrip(".") for name in (*configured, *own))
 
 
-def _is_ours(host: str, names: Collection[str]) -> bool:
-    name = host.rpartition("]")[0].removeprefix("[") or host.partition(":")[0]
-    name = name.lower().rstrip(".")
-    return name in names or _is_address(name)
+def page_hosts(address: ListenAddress, hosts: PageHosts) -> Callable[[str], bool]:
+    """Return whether pages that are served on *address* answer a host (a name in lower case, or an IP address).
+
+    On a loopback address, nothing but this machine and *hosts* leads to them. Elsewhere, any IP address may: that of a
+    pod, of its Service or of a load balancer.
+    """
+    names = host_names(address.host, hosts.allowed)
+    if address.loopback or address.every_interface:  # kubectl port-forward leads to the loopback address
+        names |= {"localhost"}
+    services = () if address.loopback else _service_domains(hosts.namespace)
+
+    def answered(host: str) -> bool:
+        if _is_address(host):
+            return host in names or not address.loopback or ListenAddress(host, address.port).loopback
+        name, dot, domain = host.partition(".")
+        return host in names or (name != "" and dot + domain in services)
+
+    return answered
+
+
+def _service_domains(namespace: str) -> tuple[str, ...]:
+    """Return what follows the name of a Service of *namespace* in its DNS names.
+
+    A namespace can have the name of a top-level domain, in which anybody may register a name, unless it has a hyphen.
+    """
+    if not namespace:
+        return ()
+    short = (f".{namespace}",) if "-" in namespace and not namespace.startswith("xn--") else ()
+    return (f".{namespace}.svc", f".{namespace}.svc.cluster.local", *short)
+
+
+def _hosts(headers: Headers) -> list[str]:
+    """Return the names and addresses in the Host headers, in lower case and without their ports."""
+    values = [value.decode("latin-1").strip().lower() for name, value in headers if name == b"host"]
+    return [(v.rpartition("]")[0].removeprefix("[") or v.partition(":")[0]).rstrip(".") for v in values]
 
 
 def _is_address(host: str) -> bool:
@@ -146,8 +176,10 @@ class QuietServer(uvicorn.Server):
 class SecuredPages:
     """An ASGI middleware that checks the Host header, and adds headers that limit what browsers do with the pages."""
 
-    def __init__(self, application: ASGIApp, names: frozenset[str]) -> None:
-        self._application, self._names = application, names
+    _MISDIRECTED: Final = f"{MISDIRECTED}; --allowed-host adds one\n"
+
+    def __init__(self, application: ASGIApp, answered: Callable[[str], bool]) -> None:
+        self._application, self._answered = application, answered
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def secured(message: Message) -> None:
@@ -158,18 +190,21 @@ class SecuredPages:
             await send(message)
 
         application = self._application
-        if misdirected(scope["headers"], self._names):
-            application = PlainTextResponse(f"{MISDIRECTED}\n", HTTPStatus.MISDIRECTED_REQUEST)
+        if not all(map(self._answered, _hosts(scope["headers"]))):
+            application = PlainTextResponse(self._MISDIRECTED, HTTPStatus.MISDIRECTED_REQUEST)
         await application(scope, receive, secured)
 
 
 @contextlib.contextmanager
-def serving(application: Starlette, address: ListenAddress, flag: str = "--listen-address") -> Iterator[ListenAddress]:
+def serving(
+    application: Starlette, address: ListenAddress, flag: str = "--listen-address", hosts: PageHosts = OWN_ADDRESS
+) -> Iterator[ListenAddress]:
     """Serve *application* in a separate thread while the block runs. Yield the address with the actual port.
 
+    Requests for other hosts than the address and *hosts* are refused (421), see `page_hosts`.
     Raises ReschedulerError naming the *flag* if the address cannot be used.
     """
-    pages = SecuredPages(application, host_names(address.host))
+    pages = SecuredPages(application, page_hosts(address, hosts))
     protocol: Any = partial(HttpConnection, max_head=MAX_PAGE_HEAD)
     settings = uvicorn.Config(pages, log_config=None, access_log=False, lifespan="off", ws="none", http=protocol)
     sys.setswitchinterval(min(_SWITCH_SECONDS, sys.getswitchinterval()))

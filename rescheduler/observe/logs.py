@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final, TextIO, assert_never
 
-from predicates.texts import one_line, printable, shown
+from predicates.texts import escaped, one_line, printable, shown
 from rescheduler.draining.events import EvictionResult
 from rescheduler.observe.events import (
     Chosen,
@@ -100,7 +100,7 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         line = {"time": _time(record), "level": _level(record), "message": _message(record), **_fields(record)}
-        return json.dumps(line, ensure_ascii=False)
+        return escaped(json.dumps(line, ensure_ascii=False))
 
 
 def _time(record: logging.LogRecord) -> str:

@@ -8,6 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
 
+from predicates.texts import escaped
 from rescheduler.observe.events import (
     Compared,
     DrainEnded,
@@ -244,7 +245,7 @@ def _member(name: str, value: bytes) -> bytes:
 
 
 def _dump(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    return escaped(json.dumps(value, ensure_ascii=False, separators=(",", ":"))).encode()
 
 
 def _pending(taken: TakenRoom) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from rescheduler.errors import InputError
 from rescheduler.planning.money import prices
 from rescheduler.planning.node_labels import PRESETS
 from rescheduler.planning.policy import Policy
-from rescheduler.settings import LEASE, MEMORY_NAME, POOL_LEASE, SAVINGS_NAME
+from rescheduler.settings import LEASE, MEMORY_NAME, PAUSE_IMAGE, POOL_LEASE, SAVINGS_NAME
 from tests.cluster.rendering import CHART, DEPLOY, RenderingError, chart, composed, kustomization, notes, only_of_kind
 
 #: Environment variables with the names of ConfigMaps, which depend on the release.
@@ -250,6 +250,14 @@ def test_placeholders_get_a_namespace_and_the_daemon_rights_in_it() -> None:
     room = [each for each in ours if each["metadata"]["name"].endswith("-room")]
     assert [without_labels(each) for each in room] == [without_labels(each) for each in component]
     assert {"--make-room=placeholders", "--max-placeholders=50"} <= set(container(ours)["args"])
+
+
+@pytest.mark.parametrize("values", [{}, {"options": {"placeholder-image": "mirror.local/pause:1"}}])
+def test_the_policy_permits_the_image_of_placeholders(values: Json) -> None:
+    objects = chart(values | {"makeRoom": {"mode": "placeholders"}})
+    policy = next(each for each in objects if each["kind"] == "ValidatingAdmissionPolicy")
+    [image] = [each["expression"] for each in policy["spec"]["variables"] if each["name"] == "placeholderImage"]
+    assert json.loads(image) == values.get("options", {}).get("placeholder-image", PAUSE_IMAGE)
 
 
 def test_a_second_release_uses_the_namespace_of_the_first() -> None:

@@ -1,16 +1,19 @@
 """The manifests for placeholders: the daemon's rights in their namespace, and the pods that are rejected there."""
 
+import re
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from devcluster.api import Json
 from devcluster.errors import ApiError
 from devcluster.plane import ControlPlane
-from tests.cluster.rendering import composed, only_of_kind
+from rescheduler.settings import PAUSE_IMAGE
+from tests.cluster.rendering import DEPLOY, composed, only_of_kind
 from tests.cluster.rights import is_allowed, user
 
 ROOM = "spot-rescheduler-room"
@@ -66,6 +69,22 @@ def test_names_of_another_installation(tmp_path: Path) -> None:
     ] * 2
     binding = only_of_kind([each for each in objects if each["metadata"].get("namespace") == ROOM], "RoleBinding")
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "spot-rescheduler-eu", "namespace": "ops"}]
+
+
+def test_another_image_is_named_in_the_policy_as_documented(tmp_path: Path) -> None:
+    page = (DEPLOY.parent / "docs" / "make-room.md").read_text(encoding="utf-8")
+    patches = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(patches:.*?)```", page, re.DOTALL)]
+    [patch] = [each for each in patches if "mirror.example.com/pause" in str(each)]
+    specs = []
+    for name, layer in (("shipped", COMPONENT), ("patched", COMPONENT | patch)):
+        (tmp_path / name).mkdir()
+        specs.append(only_of_kind(composed(tmp_path / name, ours=layer), "ValidatingAdmissionPolicy")["spec"])
+    variables = [{each["name"]: each["expression"] for each in spec.pop("variables")} for spec in specs]
+    assert [each.pop("placeholderImage") for each in variables] == [
+        f'"{PAUSE_IMAGE}"',
+        '"mirror.example.com/pause:3.10"',
+    ]
+    assert (specs[0], variables[0]) == (specs[1], variables[1])
 
 
 @pytest.mark.cluster

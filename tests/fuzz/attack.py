@@ -100,7 +100,7 @@ def http_attack(target: AttackTarget, tally: AttackTally, examples: int, seed: i
 @contextlib.contextmanager
 def _idle_clients(target: AttackTarget) -> Iterator[None]:
     """Open connections with no request or only part of one, and keep them idle."""
-    begun = (b"", b"GET ", b"POST /pool/size HTTP/1.1\r\nHost: x\r\n", b"\x16\x03\x01")
+    begun = (b"", b"GET ", b"POST /pool/size HTTP/1.1\r\nHost: localhost\r\n", b"\x16\x03\x01")
     with contextlib.ExitStack() as opened:
         for number in range(_IDLE_CLIENTS):
             connection = opened.enter_context(connect(target.port))

@@ -168,7 +168,7 @@ def _raw() -> st.SearchStrategy[Exchange]:
         ),
     )
     stream = st.lists(damaged, max_size=5).map(lambda frames: _PREFACE + opened + b"".join(frames))
-    whole = stream | st.binary(max_size=80) | st.just(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    whole = stream | st.binary(max_size=80) | st.just(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
     return st.builds(
         lambda data, cut, pause, end: Exchange((data[:cut], data[cut:]), pause, end),
         whole,

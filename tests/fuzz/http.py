@@ -123,7 +123,7 @@ def _chunked(body: bytes, size: int) -> bytes:
 
 
 def _request(method: bytes, target: bytes, headers: Sequence[bytes], body: bytes, framing: str) -> bytes:
-    lines = [b"%b %b HTTP/1.1" % (method, target), b"Host: fuzz", *headers]
+    lines = [b"%b %b HTTP/1.1" % (method, target), b"Host: localhost", *headers]
     match framing:
         case "length":
             lines.append(b"Content-Length: %d" % len(body))

@@ -61,7 +61,7 @@ class Pages:
 
 
 @contextlib.contextmanager
-def pages(folder: Path) -> Iterator[Pages]:
+def pages(folder: Path, *more: str) -> Iterator[Pages]:
     token = f"secret-{secrets.token_hex(8)}"
     with ApiServer().running() as api:
         flags = (
@@ -70,6 +70,7 @@ def pages(folder: Path) -> Iterator[Pages]:
             f"--kubeconfig={kubeconfig(folder, api, token)}",
             "--listen-address=127.0.0.1:0",
             "--housekeeping-interval=1s",
+            *more,
         )
         with watched(flags, {}, [token]) as process:
             port = int(process.wait_for(r"127\.0\.0\.1:([1-9]\d*)")[1])

@@ -70,7 +70,7 @@ def after(address: ListenAddress, *sent: bytes) -> bytes:
         return received
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: x\r\n"])
+@pytest.mark.parametrize("sent", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: localhost\r\n"])
 def test_incomplete_headers_time_out(sent: bytes, address: ListenAddress, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "HEAD_SECONDS", 0.2)
     assert after(address, sent) == b""
@@ -79,7 +79,7 @@ def test_incomplete_headers_time_out(sent: bytes, address: ListenAddress, monkey
 @pytest.mark.parametrize("path", [b"/", b"/whole"])
 def test_an_incomplete_body_times_out(path: bytes, address: ListenAddress, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "BODY_SECONDS", 0.2)
-    head = b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n12345" % path
+    head = b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n12345" % path
     assert after(address, head).startswith(b"HTTP/1.1 200 OK" if path == b"/" else b"")
 
 
@@ -97,7 +97,7 @@ def test_a_response_that_is_not_received_times_out(monkeypatch: pytest.MonkeyPat
         server.serving(APPLICATION, ListenAddress("127.0.0.1", 0)) as where,
         socket.create_connection((where.host, where.port), timeout=60) as client,
     ):
-        client.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+        client.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert lost.wait(60)
         received = 0
         with contextlib.suppress(ConnectionError):
@@ -106,7 +106,7 @@ def test_a_response_that_is_not_received_times_out(monkeypatch: pytest.MonkeyPat
     assert received < LARGE
 
 
-REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 def limited(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
@@ -213,41 +213,43 @@ def test_errors_of_accept_are_logged_once_a_minute(caplog: pytest.LogCaptureFixt
 #: data after a valid beginning: status codes of the responses
 DAMAGED = {
     b"what is this\r\n\r\n": [400],
-    b"GET / HTTP/1.1\r\nHost: x\r\n\r\nwhat is this\r\n\r\n": [200, 400],
-    b"POST /whole HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcdefg": [400],
-    b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n": [400],
-    b"HEAD / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n": [],
-    b"HEAD / HTTP/1.1\r\nHost: x\r\n\r\nwhat is this\r\n\r\n": [200, 400],
-    b"GET / HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\nwhat\r\n\r\n": [200, 400],
+    b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\nwhat is this\r\n\r\n": [200, 400],
+    b"POST /whole HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcdefg": [400],
+    b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n": [400],
+    b"HEAD / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n": [],
+    b"HEAD / HTTP/1.1\r\nHost: localhost\r\n\r\nwhat is this\r\n\r\n": [200, 400],
+    b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\nwhat\r\n\r\n": [200, 400],
 }
 
 
-CHUNKED = b"POST /whole HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+CHUNKED = b"POST /whole HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
 #: Requests in which another server might see other requests, and which are therefore the last of their connection.
 SMUGGLED = {
     "both lengths": (
-        b"POST /whole HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n"
+        b"POST /whole HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n"
     ),
     "both lengths, in the other order": (
-        b"POST /whole HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\ntransfer-ENCODING: chunked\r\n\r\n0\r\n\r\n"
+        b"POST /whole HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\ntransfer-ENCODING: chunked\r\n\r\n0\r\n\r\n"
     ),
     "chunks in HTTP/1.0": (
         b"POST /whole HTTP/1.0\r\nTransfer-Encoding: chunked\r\nConnection: keep-alive\r\n\r\n0\r\n\r\n"
     ),
-    "a bare line feed after the first line": b"GET / HTTP/1.1\nHost: x\r\n\r\n",
-    "a bare line feed after a header": b"GET / HTTP/1.1\r\nHost: x\nA: b\r\n\r\n",
-    "only bare line feeds": b"GET / HTTP/1.1\nHost: x\n\n",
-    "a folded header": b"GET / HTTP/1.1\r\nHost: x\r\nA: b\r\n c\r\n\r\n",
-    "a header that is folded with a tab": b"GET / HTTP/1.1\r\nHost: x\r\nA: b\r\n\tTransfer-Encoding: chunked\r\n\r\n",
-    "two equal lengths": b"POST /whole HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\ncontent-length: 1\r\n\r\nx",
-    "a list of lengths": b"POST /whole HTTP/1.1\r\nHost: x\r\nContent-Length: 1, 1\r\n\r\nx",
-    "an unknown version": b"GET / HTTP/2.0\r\nHost: x\r\n\r\n",
+    "a bare line feed after the first line": b"GET / HTTP/1.1\nHost: localhost\r\n\r\n",
+    "a bare line feed after a header": b"GET / HTTP/1.1\r\nHost: localhost\nA: b\r\n\r\n",
+    "only bare line feeds": b"GET / HTTP/1.1\nHost: localhost\n\n",
+    "a folded header": b"GET / HTTP/1.1\r\nHost: localhost\r\nA: b\r\n c\r\n\r\n",
+    "a header that is folded with a tab": b"GET / HTTP/1.1\r\nHost: localhost\r\n"
+    b"A: b\r\n\tTransfer-Encoding: chunked\r\n\r\n",
+    "two equal lengths": b"POST /whole HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\ncontent-length: 1\r\n\r\nx",
+    "a list of lengths": b"POST /whole HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1, 1\r\n\r\nx",
+    "an unknown version": b"GET / HTTP/2.0\r\nHost: localhost\r\n\r\n",
     "a bare line feed in a chunk": CHUNKED + b"1\nx\r\n0\r\n\r\n",
     "a bare line feed in the extension of a chunk": CHUNKED + b"1;\nxx\r\n0\r\n\r\n",
     "a bare line feed after the last chunk": CHUNKED + b"0\r\n\n",
     "a bare line feed in the trailers": CHUNKED + b"1\r\nx\r\n0\r\nA: b\n\r\n",
     "folded trailers": CHUNKED + b"0\r\nA: b\r\n c\r\n\r\n",
-    "a bare line feed at the end of the headers": b"GET / HTTP/1.1\r\nHost: x\r\n\nGET / HTTP/1.1\r\nHost: x\r\n\r\n",
+    "a bare line feed at the end of the headers": b"GET / HTTP/1.1\r\nHost: localhost\r\n\n"
+    b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
 }
 
 
@@ -278,8 +280,8 @@ def test_an_ambiguous_request_is_rejected_however_it_is_cut(name: str) -> None:
 FIELD = b"A: b\r\n"
 #: Requests that would take a hundred times the time of others: fields and chunks of one byte, in 60 KB and more.
 COSTLY: dict[str, bytes] = {
-    "fields": b"GET / HTTP/1.1\r\nHost: x\r\n" + FIELD * 10_000 + b"\r\n",
-    "fields, of which the last is missing": b"GET / HTTP/1.1\r\nHost: x\r\n" + FIELD * 10_000,
+    "fields": b"GET / HTTP/1.1\r\nHost: localhost\r\n" + FIELD * 10_000 + b"\r\n",
+    "fields, of which the last is missing": b"GET / HTTP/1.1\r\nHost: localhost\r\n" + FIELD * 10_000,
     "chunks": CHUNKED + b"1\r\nx\r\n" * 40_000,
     "chunks after a large one": CHUNKED + b"1000\r\n%b\r\n" % (b"x" * 0x1000) + b"1\r\nx\r\n" * 40_000,
     "trailers": CHUNKED + b"0\r\n" + FIELD * 10_000 + b"\r\n",
@@ -304,11 +306,11 @@ def test_a_request_that_costs_much_is_rejected_early(name: str, size: int) -> No
 
 
 USUAL: dict[str, bytes] = {
-    "many fields": b"GET / HTTP/1.1\r\nHost: x\r\n" + FIELD * (connection.MAX_FIELDS - 2) + b"\r\n",
+    "many fields": b"GET / HTTP/1.1\r\nHost: localhost\r\n" + FIELD * (connection.MAX_FIELDS - 2) + b"\r\n",
     "small chunks": CHUNKED + b"1\r\nx\r\n" * connection.FREE_CHUNKS + b"0\r\n\r\n",
     "chunks": CHUNKED + b"40\r\n%b\r\n" % (b"x" * 0x40) * 1000 + b"0\r\n\r\n",
     "trailers": CHUNKED + b"0\r\n" + FIELD * (connection.MAX_FIELDS - 1) + b"\r\n",
-    "a body of lines": b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n\r\n" + b"\n" * 9000,
+    "a body of lines": b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9000\r\n\r\n" + b"\n" * 9000,
 }
 
 
@@ -328,7 +330,7 @@ def test_no_client_keeps_others_waiting_while_its_data_is_read(monkeypatch: pyte
 
     monkeypatch.setattr(server, "HttpConnection", WatchedConnection)
     with server.serving(APPLICATION, ListenAddress("127.0.0.1", 0)) as address:
-        body = b"POST /whole HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n" + b"x" * 1_000_000
+        body = b"POST /whole HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n" + b"x" * 1_000_000
         assert after(address, body, b"x\r\n\r\n").count(b"HTTP/1.1 200") == 1
     assert max(received) == connection.MAX_RECEIVED
 
@@ -340,7 +342,7 @@ def test_line_feeds_in_chunks_are_data(trailers: bytes, address: ListenAddress) 
 
 
 def test_line_feeds_in_a_body_are_data(address: ListenAddress) -> None:
-    sent = b"POST /whole HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n\n \n\t" + REQUEST
+    sent = b"POST /whole HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\n\n \n\t" + REQUEST
     assert after(address, sent + b"x\r\n\r\n").count(b"HTTP/1.1 200") == 2
 
 
@@ -356,7 +358,7 @@ def test_invalid_http_gets_a_400_response(
 def test_invalid_data_after_the_start_of_a_response_closes_the_connection(
     address: ListenAddress, caplog: pytest.LogCaptureFixture
 ) -> None:
-    head = b"POST /parted HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    head = b"POST /parted HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
     with socket.create_connection((address.host, address.port), timeout=60) as client:
         client.sendall(head)
         received = b""

@@ -17,9 +17,9 @@ HELD = 1000
 BEGUN = (
     b"",
     b"GET ",
-    b"GET /healthz HTTP/1.1\r\nHost: x\r\n",
-    b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n",
-    b"GET /statusz HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n",
+    b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n",
+    b"GET /statusz HTTP/1.1\r\nHost: localhost\r\n\r\n",
 )
 
 

@@ -9,13 +9,13 @@ from msgspec.structs import replace as structs_replace
 
 from predicates.objects import Node, Pod
 from predicates.snapshot import DRAIN_TAINT
-from tests.proxy.planning import POLICY
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, Replicas
 from rescheduler.planning.last_look import Ground, OrderTerms, Seen, objection
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.rules.pod_traits import ends_with_node
 from tests.planning.builders import ON_DEMAND, SPOT, Manifest, node, pod, snapshot
+from tests.proxy.planning import POLICY
 
 TAINT: Final = {"key": DRAIN_TAINT.key, "effect": "NoSchedule"}
 WEB: Final = Controller("default", "Deployment", "web", "u")

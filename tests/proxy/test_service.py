@@ -211,7 +211,7 @@ def test_after_a_kill_at_any_step_the_update_is_completed_or_rolled_back(
 ) -> None:
     faults, seen, nodes, desired = KILLED[when]
     with world(cluster, tmp_path, 2, second_termination="ok", nodes_stay=True) as env, ThreadPoolExecutor(1) as client:
-        slow = {} if faults else {"annotations": {TERMINATE_AFTER: "never"}}
+        slow: dict[str, Any] = {} if faults else {"annotations": {TERMINATE_AFTER: "never"}}
         env.deploy("web", 1, on="od-1", **slow)
         body = {"machineId": env.id("od-1"), "decrementDesiredSize": True}
         env.post("/pool/terminate", {"machineId": "i-0"})  # the cluster has been read

@@ -155,6 +155,7 @@ class ProxyWorld:
         name: str,
         replicas: int,
         on: str = "",
+        *,
         build: Callable[..., Json] = manifests.deployment,
         **spec: Any,
     ) -> None:

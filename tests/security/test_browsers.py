@@ -1,18 +1,20 @@
 """A web page in an administrator's browser cannot change anything: the requests that browsers send are refused."""
 
+import asyncio
 import http.client
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import httpx2
 import pytest
 
-from rescheduler.net.server import host_names, misdirected, refusal
+from rescheduler.net.server import SecuredPages, host_names, misdirected, page_hosts, refusal
 from rescheduler.providers.externalgrpc import wire
 from rescheduler.providers.externalgrpc.channel import SERVICE
+from rescheduler.settings import ListenAddress, PageHosts
 from tests.fuzz import targets
 from tests.fuzz.calls import frame, literal
 from tests.fuzz.providers import MACHINES, cloudpool
@@ -164,6 +166,88 @@ def test_the_host_is_checked_where_a_name_is_configured(host: str) -> None:
 def test_the_name_to_listen_on_is_configured() -> None:
     assert host_names("localhost") == {"localhost"}
     assert host_names("") == host_names("::") == host_names("127.0.0.1") == frozenset()
+
+
+ON_LOOPBACK = ("localhost:9235", "LOCALHOST.", "127.0.0.1:9235", "127.9.9.9", "[::1]:9235")
+ELSEWHERE = ("10.1.2.3:9235", "[2001:db8::1]:9235", "169.254.169.254", "[::ffff:127.0.0.1]")
+SERVICES = ("any.spot-room:9235", "any.spot-room.svc", "any.spot-room.svc.cluster.local:9235")
+FOREIGN = (
+    *("evil.example", "evil.example:9235", "localhost.evil.example", "127.0.0.1.evil.example", "any.other.svc", "any"),
+    *("a.any.spot-room.svc", ".spot-room.svc", "spot-room.svc", "any.spot-room.svc.evil.example", "2130706433", "x@y"),
+    *("", ":9235", "[evil]", "xn--e1afmkfd.example", "localhost\tx", "pages.example.com.evil.example"),
+)
+ALLOWED = ("pages.example.com", "PAGES.example.com.:443", "fd00::7", "[fd00::7]:9235")
+
+#: The address that pages listen on → the hosts that they answer, apart from those of --allowed-host.
+ANSWERED = {
+    "localhost": ON_LOOPBACK,
+    "127.0.0.1": ON_LOOPBACK,
+    "::1": ON_LOOPBACK,
+    "0.0.0.0": (*ON_LOOPBACK, *ELSEWHERE, *SERVICES),
+    "": (*ON_LOOPBACK, *ELSEWHERE, *SERVICES),
+    "::": (*ON_LOOPBACK, *ELSEWHERE, *SERVICES),
+    "10.1.2.3": (*ELSEWHERE, *SERVICES, *ON_LOOPBACK[2:]),
+    "node-1.example.com": ("node-1.example.com:9235", *ELSEWHERE, *SERVICES, *ON_LOOPBACK[2:]),
+}
+EVERY_HOST = {*ON_LOOPBACK, *ELSEWHERE, *SERVICES, *FOREIGN, *ALLOWED, "node-1.example.com:9235"}
+
+
+class Sent(Exception):
+    """The request was answered."""
+
+
+def answered(host: str, address: str, hosts: PageHosts) -> bool:
+    async def application(*_: Any) -> None:
+        raise Sent
+
+    async def nothing(*_: Any) -> Any:
+        pass
+
+    pages = SecuredPages(application, page_hosts(ListenAddress(address, 9235), hosts))
+    scope = {"type": "http", "method": "GET", "path": "/statusz", "headers": [(b"host", host.encode())]}
+    try:
+        asyncio.run(pages(scope, nothing, nothing))
+    except Sent:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("address", ANSWERED)
+def test_pages_answer_their_own_hosts_only(address: str) -> None:
+    hosts = PageHosts(namespace="spot-room")
+    assert {host for host in EVERY_HOST if answered(host, address, hosts)} == set(ANSWERED[address]) | (
+        set() if address in {"localhost", "127.0.0.1", "::1"} else {"[fd00::7]:9235"}
+    )
+
+
+def test_pages_answer_the_hosts_of_the_flag() -> None:
+    hosts = PageHosts(("pages.example.com", "fd00::7"))
+    assert {host for host in EVERY_HOST if answered(host, "127.0.0.1", hosts)} == {*ON_LOOPBACK, *ALLOWED} - {"fd00::7"}
+
+
+@pytest.mark.parametrize(
+    ("namespace", "short"), [("spot-room", True), ("dev", False), ("xn--p1ai", False), ("", False)]
+)
+def test_a_namespace_may_have_the_name_of_a_public_domain(namespace: str, short: bool) -> None:
+    assert answered(f"any.{namespace}", "0.0.0.0", PageHosts(namespace=namespace)) == short
+    assert answered(f"any.{namespace}.svc", "0.0.0.0", PageHosts(namespace=namespace)) == bool(namespace)
+
+
+def test_a_name_that_points_to_the_status_page_is_refused(tmp_path: Path) -> None:
+    with targets.pages(tmp_path, "--allowed-host=Pages.example.com", "--allowed-host=b.example") as target:
+        for path in ("/", "/statusz", "/statusz?format=json", "/metrics", "/healthz", "/readyz", "/nothing"):
+            for host in ("evil.example", f"evil.example:{target.port}", "localhost.evil.example"):
+                assert sent(target, "GET", path, {"Host": host}) == 421
+        for host in ("localhost", f"127.0.0.1:{target.port}", "pages.example.com", "b.example:80"):
+            assert sent(target, "GET", "/statusz", {"Host": host}) == 200
+
+
+def test_two_hosts_are_not_answered(tmp_path: Path) -> None:
+    with targets.pages(tmp_path) as target:
+        request = b"GET /statusz HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\nConnection: close\r\n\r\n"
+        assert exchange(target.port, Exchange([request], end=End.READ)).split()[1] in {b"400", b"421"}
+        request = b"GET http://evil.example/statusz HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n"
+        assert exchange(target.port, Exchange([request], end=End.READ)).split()[1] == b"421"
 
 
 def test_a_name_that_points_to_the_proxy_is_refused(proxy_with_name: Proxy) -> None:

@@ -17,13 +17,15 @@ from typing import Any, Final
 
 import msgspec
 import pytest
+import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 
-from predicates.texts import LONGEST_REASON, LONGEST_SHOWN
+from predicates.texts import LONGEST_REASON, LONGEST_SHOWN, escaped
 from predicates.wire import FILE_KINDS, Decoder, Interner, WireError
+from rescheduler.cli.output import json_bytes, print_yaml
 from rescheduler.observe.events import DrainEnded
 from rescheduler.observe.kube_events import KubeEvents
-from rescheduler.observe.logs import Logs, TextLines
+from rescheduler.observe.logs import JsonLines, Logs, TextLines
 from rescheduler.observe.metrics import Metrics
 from rescheduler.observe.prepared_pages import StatusPage
 from rescheduler.observe.status import Status, as_json
@@ -133,6 +135,59 @@ def test_json_of_commands(file: Path, command: str) -> None:
     assert len(texts) > 100
     # The reasons of scheduler plugins are those of kube-scheduler, which quote several texts.
     assert [fault for text in texts for fault in faults(text, LONGEST_REASON)] == []
+
+
+#: What a name in a file can contain: controls of C0 and C1, marks of direction, invisible characters; some characters
+#: that are printed as they are.
+NAMES: Final[dict[str, str]] = {
+    "a mark of direction": "x\u202ecba",
+    "isolates": "x\u2066y\u2069",
+    "C1": "x\x9b31my\x85",
+    "DEL": "x\x7fy",
+    "colors": "x\x1b[31m",
+    "a byte order mark": "x\ufeffy",
+    "no width": "x\u200by\u00ad",
+    "a separator of lines": "x\u2028y\u2029",
+    "tags beyond the first plane": "x\U000e0041",
+    "an unassigned character": "x\u0378",
+    "private use": "x\ue000\U0010fffd",
+    "umlauts and emoji": "größe–\U0001f600",
+}
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+@pytest.mark.parametrize("command", ["plan", "explain"])
+def test_names_are_escapes_and_are_decoded_as_they_are(command: str, output: str, tmp_path: Path) -> None:
+    names = list(NAMES.values())
+    objects = [node("s"), *(node(name, ON_DEMAND) for name in names), *(pod(f"p{name}", name) for name in names)]
+    (tmp_path / "c.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+    done = forking.run(command, f"--snapshot={tmp_path / 'c.json'}", "-o", output, check=True)
+    assert faults(done.stdout) == []
+    values = yaml.safe_load_all(done.stdout) if output == "yaml" else map(json.loads, done.stdout.splitlines())
+    found = {text.removeprefix("default/") for value in values for text in strings(value)}
+    assert {f"p{name}" for name in names} <= found
+    assert command == "explain" or set(names) <= found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_json_has_escapes_for_what_is_not_printable(name: str, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    value = {NAMES[name]: [NAMES[name]]}
+    printed = json_bytes(value).decode()
+    assert (printed.isprintable(), json.loads(printed)) == (True, value)
+    print_yaml(value)
+    document = capsysbinary.readouterr().out.decode()
+    assert (faults(document), yaml.safe_load(document)) == ([], value)
+    assert escaped(json.dumps(value, ensure_ascii=False)) == json.dumps(value, ensure_ascii=NAMES[name][0] != "g")
+
+
+def test_json_of_a_surrogate_without_its_pair() -> None:
+    printed = json_bytes({"x": "a\ud800b"})
+    assert (printed, json.loads(printed)) == (b'{"x":"a\\ud800b"}', {"x": "a\ud800b"})
+
+
+def test_json_lines_of_the_log() -> None:
+    line = JsonLines().format(logging.LogRecord("rescheduler", logging.INFO, "", 0, "node %s", ("x\u202e",), None))
+    assert (line.isprintable(), json.loads(line)["message"]) == (True, "node x?")
 
 
 def test_outputs_of_the_daemon() -> None:

@@ -24,8 +24,10 @@ from tests.security.thief import (
     EVICTION,
     FOREIGN,
     HELD,
+    LEASE_CHANGES,
     LEASES,
     LIMITED,
+    LONG,
     MEMORY,
     METADATA,
     NO_RIGHT,
@@ -195,6 +197,17 @@ def test_the_lease_of_a_pool_is_taken_only_after_it_expired(plane: ControlPlane)
         assert thief.attempt(merge(POOL, spec=held("b_1", "02:15", 8))) == ""
 
 
+@pytest.mark.parametrize("account", [PROXY, SERVICE])
+def test_the_lease_of_a_pool_does_not_outlast_the_theft(account: str, plane: ControlPlane) -> None:
+    with robbed(plane, account) as thief:
+        thief.plane.api.patch(POOL, {"spec": held("a_1", "02:00", 7, "00:00")})
+        thief.plane.wait_for(lambda: LONG in thief.attempt(merge(POOL, spec={"leaseDurationSeconds": 2**31 - 1})), LONG)
+        for name, (spec, why) in LEASE_CHANGES.items():
+            thief.plane.api.patch(POOL, {"spec": held("a_1", "02:00", 7, "00:00")})
+            actual = thief.attempt(merge(POOL, spec=spec))
+            assert (why in actual) if why else actual == "", (name, actual)
+
+
 def test_the_token_of_the_node_manager_changes_only_virtual_nodes(plane: ControlPlane) -> None:
     with robbed(plane, MANAGER, LIQO) as thief:
         check(thief, MANAGER_LIMITS, MANAGER_MAY)
@@ -213,7 +226,7 @@ def forbidden(thief: Thief, table: dict[str, Try], account: str) -> None:
     assert {name: text for name, text in found.items() if f'User "{account}" cannot ' not in text} == {}
 
 
-@pytest.mark.parametrize("policy", ["cloudpool-proxy-limits", "node-manager-limits"])
+@pytest.mark.parametrize("policy", ["cloudpool-proxy-limits", "provider-service-limits", "node-manager-limits"])
 def test_the_policies_pass_type_checking(policy: str, plane: ControlPlane) -> None:
     path = f"{ADMISSION}/validatingadmissionpolicies/{policy}"
     status = plane.wait_for(lambda: plane.api.get(path).get("status"), "the types checked")

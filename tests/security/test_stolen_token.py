@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 import yaml
@@ -9,15 +10,27 @@ import yaml
 from devcluster import cleaning
 from devcluster.api import Api
 from devcluster.errors import ApiError
-from devcluster.manifests import namespace, node, pod
+from devcluster.manifests import deployment, namespace, node, pdb, pod
 from devcluster.plane import INSTALLATION, ControlPlane
-from tests.cluster.rendering import composed, kustomization
+from rescheduler.clock import SystemClock
+from tests.cluster.rendering import composed
 from tests.cluster.rights import ACCESS, user
+from tests.security.forged_placeholders import (
+    FORGED,
+    MOVERS,
+    ON_PLACEHOLDER,
+    POLICY_ON_ROOM,
+    ROOM,
+    creating,
+    placeholder,
+)
 from tests.security.thief import (
     ACCOUNT,
     ADMISSION,
     ALLOWED,
     FOREIGN,
+    FORGED_WRITERS,
+    FUTURE,
     LEASE_CHANGES,
     LIMITED,
     MERGE,
@@ -36,10 +49,15 @@ from tests.security.thief import (
 pytestmark = pytest.mark.cluster
 
 
+WITH_ROOM: Final = {"resources": ["../base"], "components": ["../components/make-room"]}
+
+
 @pytest.fixture(scope="module")
-def thief(control_plane: ControlPlane) -> Iterator[Thief]:
-    """The shipped manifests are installed, and the thief has a token of their ServiceAccount."""
-    objects = [each for each in kustomization("base") if each["kind"] in ACCESS or "Admission" in each["kind"]]
+def thief(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Thief]:
+    """The shipped manifests, also for placeholders, are installed. The thief has a token of their ServiceAccount."""
+    shipped = composed(tmp_path_factory.mktemp("room"), ours=WITH_ROOM)
+    kinds = ACCESS | {"Namespace", "ResourceQuota", "PriorityClass"}
+    objects = [each for each in shipped if each["kind"] in kinds or "Admission" in each["kind"]]
     target = node("n1", taints=[FOREIGN], annotations={"example.org/x": "1", "spot-rescheduler/old": "1"})
     control_plane.apply([namespace(INSTALLATION), *objects, target, pod("p1", nodeName="n1")])
     token = control_plane.service_account_kubeconfig(INSTALLATION, ACCOUNT)
@@ -98,6 +116,97 @@ def test_the_policy_holds_for_an_account_with_more_rights(thief: Thief) -> None:
     for name, (request, why) in WITH_MORE_RIGHTS.items():
         actual = thief.attempt(request)
         assert (why in actual) if why else actual == "", (name, actual)
+
+
+@pytest.fixture(scope="module")
+def room(thief: Thief) -> str:
+    """The namespace of placeholders is ready for them. Return its UID."""
+    uid = str(thief.plane.api.get(ROOM)["metadata"]["uid"])
+    usable = creating(placeholder(MOVERS["a plain pod"], uid))
+    thief.plane.wait_for(lambda: thief.attempt(usable) == "", "the ServiceAccount and the quota of the namespace")
+    return uid
+
+
+@pytest.mark.parametrize("mover", MOVERS)
+def test_the_placeholders_of_the_daemon_are_allowed(mover: str, thief: Thief, room: str) -> None:
+    assert thief.attempt(creating(placeholder(MOVERS[mover], room))) == ""
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_placeholder_has_only_what_it_needs(name: str, thief: Thief, room: str) -> None:
+    """Pod Security admission, the quota or the validation of pods may reject it before the policy does."""
+    path, value, rule = FORGED[name]
+    made = placeholder(MOVERS["a plain pod"], room, path, value)
+    if rule == "priority":
+        del made["spec"]["preemptionPolicy"]  # that of the PriorityClass
+    answer = thief.attempt(creating(made))
+    other = ("violates PodSecurity", "is invalid: ", "no PriorityClass with name")
+    assert f"denied request: spot-rescheduler limits: {POLICY_ON_ROOM[rule]}" in answer or any(
+        each in answer for each in other
+    ), answer
+
+
+@pytest.mark.parametrize("name", ON_PLACEHOLDER)
+def test_a_placeholder_is_not_changed(name: str, thief: Thief, room: str) -> None:
+    thief.plane.apply([placeholder(MOVERS["a plain pod"], room, ("metadata", "name"), "room-1")])
+    assert f'User "{user(INSTALLATION, ACCOUNT)}" cannot ' in thief.attempt(ON_PLACEHOLDER[name])
+
+
+def test_no_pod_behind_a_budget_is_preempted_by_a_thief(thief: Thief, room: str) -> None:
+    """13 pods fill a node, and their budget allows no eviction."""
+    plane = thief.plane
+    full = node("full", labels={"full": ""}, allocatable={"cpu": "1300m"})
+    plane.apply([full, deployment("web", 13, nodeSelector={"full": ""}), pdb("web", max_unavailable=0)])
+    pods = "/api/v1/namespaces/default/pods"
+
+    def running() -> set[str]:
+        found = [each for each in plane.api.items(pods) if each["metadata"]["name"].startswith("web-")]
+        return {each["metadata"]["uid"] for each in found if each["status"]["phase"] == "Running"}
+
+    plane.wait_for(lambda: len(running()) == 13, "the pods")
+    before = running()
+    for number in range(50):
+        made = placeholder(MOVERS["a plain pod"], room, ("spec", "nodeSelector"), {"full": ""})
+        made["metadata"]["name"] = f"room-{number}"
+        for name in ("system-node-critical", "system-cluster-critical"):
+            made["spec"] |= {"priorityClassName": name, "preemptionPolicy": "PreemptLowerPriority"}
+            with pytest.raises(ApiError, match="has the PriorityClass spot-rescheduler-room"):
+                thief.api.post(f"{ROOM}/pods", made)
+    honest = placeholder(MOVERS["a plain pod"], room, ("spec", "nodeSelector"), {"full": ""})
+    created = thief.api.post(f"{ROOM}/pods", honest)
+    path = f"{ROOM}/pods/{created['metadata']['name']}"
+
+    def refused() -> bool:
+        conditions = plane.api.get(path)["status"].get("conditions", [])
+        return any(each.get("reason") == "Unschedulable" for each in conditions)
+
+    plane.wait_for(refused, "the scheduler to find no room for it")
+    assert running() == before
+    thief.api.delete(path)
+
+
+@pytest.mark.parametrize("name", FORGED_WRITERS)
+def test_the_times_of_a_lease_are_compared_with_those_of_the_api_server(name: str, thief: Thief) -> None:
+    """They are in its managed fields, which a client may write, too."""
+    thief.plane.api.patch(OURS, {"spec": held("a_1", "02:00", 7, "00:00")})
+    forged, why = FORGED_WRITERS[name]
+    lease = thief.plane.api.get(OURS)
+    entry = {"manager": "x", "operation": "Update", "apiVersion": "coordination.k8s.io/v1", "fieldsType": "FieldsV1"}
+    fields = {"fieldsV1": {"f:spec": {"f:leaseTransitions": {}}}}
+    lease["metadata"]["managedFields"] = [{**entry, **fields, **each} for each in forged] or [{}]
+    lease["spec"] |= {"renewTime": "2094-01-01T00:00:00.000000Z"}
+    assert why in thief.attempt(
+        merge(OURS, metadata={"managedFields": lease["metadata"]["managedFields"]}, spec=lease["spec"])
+    )
+
+
+def test_the_times_of_a_lease_hold_for_two_requests_in_a_second(thief: Thief) -> None:
+    for number in range(20):
+        now = f"{SystemClock().now():%Y-%m-%dT%H:%M:%S.%fZ}"
+        thief.api.patch(OURS, {"spec": {"holderIdentity": "", "renewTime": now}})
+        future = {"spec": {"renewTime": f"20{number + 60}-01-01T00:00:00.000000Z"}}
+        with pytest.raises(ApiError, match=FUTURE):
+            thief.api.patch(OURS, future)
 
 
 def test_other_accounts_are_not_limited(thief: Thief) -> None:

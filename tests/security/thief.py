@@ -414,6 +414,11 @@ LIMITED: Final[dict[str, tuple[Try, str]]] = {
 HELD: Final = "another replica holds the Lease; it can be taken after it was released or has expired"
 
 
+LONG: Final = "a Lease may be held for an hour at most after its last renewal"
+FUTURE: Final = "the times of a Lease may not be in the future"
+COUNTED: Final = "the transitions of a Lease may only be counted one by one"
+
+
 def held(holder: str, renewed: str, transitions: int, acquired: str = "") -> Json:
     moments = {
         "renewTime": f"2026-05-04T03:{renewed}.000000Z",
@@ -435,6 +440,32 @@ LEASE_CHANGES: Final[dict[str, tuple[Json, str]]] = {
         {"holderIdentity": "b_1", "renewTime": None, "acquireTime": None},
         HELD,
     ),
+    "its holder renews it with a time of settling": (
+        {**held("a_1", "02:02", 7, "00:00"), "leaseDurationSeconds": 3600},
+        "",
+    ),
+    "its holder renews it for 68 years": ({**held("a_1", "02:02", 7), "leaseDurationSeconds": 2**31 - 1}, LONG),
+    "its holder renews it for more than an hour": ({"leaseDurationSeconds": 3601}, LONG),
+    "another replica takes it for 68 years": ({**held("b_1", "02:15", 8), "leaseDurationSeconds": 2**31 - 1}, LONG),
+    "it is released for 68 years": ({"holderIdentity": "", "leaseDurationSeconds": 2**31 - 1}, LONG),
+    "its holder renews it in the future": ({"renewTime": "2094-01-01T00:00:00.000000Z"}, FUTURE),
+    "its holder has acquired it in the future": ({"acquireTime": "2094-01-01T00:00:00.000000Z"}, FUTURE),
+    "it is released in the future": ({"holderIdentity": "", "renewTime": "2094-01-01T00:00:00.000000Z"}, FUTURE),
+    "another replica takes it in the future": (
+        {**held("b_1", "02:15", 8), "renewTime": "2094-01-01T00:00:00.000000Z"},
+        FUTURE,
+    ),
+    "its holder counts to the end": ({"leaseTransitions": 2**31 - 1}, COUNTED),
+    "its holder counts two": ({"leaseTransitions": 9}, COUNTED),
+    "its holder counts back": ({"leaseTransitions": 6}, COUNTED),
+    "its holder removes the count": ({"leaseTransitions": None}, COUNTED),
+}
+
+#: Who manages the fields of the Lease is written by the API server, with the time. What a thief may add to it.
+FORGED_WRITERS: Final[dict[str, tuple[list[Json], str]]] = {
+    "a later writer": ([{"time": "2094-01-01T00:00:00Z"}], FUTURE),
+    "a writer without a time": ([{}], FUTURE),
+    "no writer": ([], "the managed fields of a Lease may not be removed"),
 }
 
 #: With all rights to Nodes, as an administrator may grant them: only the policy decides.

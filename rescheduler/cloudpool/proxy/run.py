@@ -47,7 +47,7 @@ from rescheduler.observe.logs import NOTICE, Logs
 from rescheduler.observe.metrics import Metrics
 from rescheduler.observe.pages import application
 from rescheduler.observe.status import Status
-from rescheduler.settings import ListenAddress, PoolLeaseName, Scheduling
+from rescheduler.settings import OWN_ADDRESS, ListenAddress, PageHosts, PoolLeaseName, Scheduling
 
 # The proxy's HTTP server.
 
@@ -226,6 +226,7 @@ def run(
     *,
     other_port: bool = False,
     lease: PoolLeaseName | None = None,
+    hosts: PageHosts = OWN_ADDRESS,
 ) -> int:
     """Run the proxy until it is stopped; *own_node* is the node on which it runs.
 
@@ -244,7 +245,7 @@ def run(
         kube_events = KubeEvents(parts.enter_context(recording(client, clock, NAME)), WORDS)
         report = tee(Logs(), Metrics(registry), metrics, status, kube_events)
         content = application(registry, standing.health, status)
-        address = parts.enter_context(_pages(content, pages, other_port=other_port))
+        address = parts.enter_context(_pages(content, pages, hosts, other_port=other_port))
         threads = parts.enter_context(running_threads(clock))
         with keys_as(lambda key: _BACKEND_KEYS[key]):
             service = ProxyService(file, state, client, standing, threads, report, own_node)
@@ -269,15 +270,15 @@ def _sweep_until_stopped(service: ProxyService, standing: AlwaysLeading, clock: 
 
 
 @contextlib.contextmanager
-def _pages(content: Starlette, pages: ListenAddress, *, other_port: bool) -> Iterator[ListenAddress]:
+def _pages(content: Starlette, pages: ListenAddress, hosts: PageHosts, *, other_port: bool) -> Iterator[ListenAddress]:
     """Serve the pages. The original proxy had none, so a port in use must not prevent the start."""
     with contextlib.ExitStack() as parts:
         try:
-            address = parts.enter_context(serving_pages(content, pages))
+            address = parts.enter_context(serving_pages(content, pages, hosts=hosts))
         except ReschedulerError as failure:
             if not other_port:
                 raise
-            address = parts.enter_context(serving_pages(content, ListenAddress(pages.host, 0)))
+            address = parts.enter_context(serving_pages(content, ListenAddress(pages.host, 0), hosts=hosts))
             log.log(NOTICE, "%s; /metrics, /healthz and /readyz are served on %s", failure, address)
         yield address
 

@@ -29,7 +29,7 @@ from rescheduler.net.server import on_signals
 from rescheduler.net.server import serving as serving_pages
 from rescheduler.observe.logs import NOTICE, configure
 from rescheduler.observe.pages import Health, application
-from rescheduler.settings import ApiServerConnection, ListenAddress, Logging
+from rescheduler.settings import ApiServerConnection, ListenAddress, Logging, PageHosts
 
 # Discovery's metrics for Prometheus.
 
@@ -199,6 +199,7 @@ class DiscoverySettings:
     selector: str
     expire_after: dt.timedelta
     access: ClientAccess
+    allowed_hosts: tuple[str, ...] = ()  #: by which the pages may be addressed
 
 
 def run(settings: DiscoverySettings, logs: Logging) -> int:
@@ -215,7 +216,8 @@ def run(settings: DiscoverySettings, logs: Logging) -> int:
         registry = CollectorRegistry()
         rounds = DiscoveryLoop(store, secrets, DiscoveryMetrics(registry), clock)
         parts.enter_context(on_signals(rounds.stop_on))
-        parts.enter_context(serving_pages(application(registry, rounds.health), settings.pages, HEALTH_FLAG))
+        hosts = PageHosts(settings.allowed_hosts)
+        parts.enter_context(serving_pages(application(registry, rounds.health), settings.pages, HEALTH_FLAG, hosts))
         updates = AgentUpdates(store, clock, settings.expire_after)
         app = discovery(store, updates, settings.access, clock)
         address = parts.enter_context(serving(app, settings.listener, "discovery"))

@@ -32,7 +32,7 @@ from rescheduler.net.server import on_signals
 from rescheduler.net.server import serving as serving_pages
 from rescheduler.observe.logs import NOTICE, configure
 from rescheduler.observe.pages import Health, application
-from rescheduler.settings import ApiServerConnection, ListenAddress, Logging
+from rescheduler.settings import ApiServerConnection, ListenAddress, Logging, PageHosts
 
 #: Seconds between two steps of upkeep, unless a request triggers a step.
 STEP_SECONDS: Final = 2.0
@@ -56,6 +56,7 @@ class NodeManagerSettings:
     liqoctl_timeout: float = 600.0  #: seconds
     liqoctl_arguments: tuple[str, ...] = ()
     post_only: bool = False
+    allowed_hosts: tuple[str, ...] = ()  #: by which the pages may be addressed
     clients: frozenset[str] = frozenset()  #: names in client certificates; empty: every client of the CA is allowed
 
 
@@ -78,7 +79,7 @@ def run(settings: NodeManagerSettings, logs: Logging) -> int:
         rounds = NodeManagerLoop(service, upkeep, peering, clock)
         pages = application(registry, rounds.health)
         parts.enter_context(on_signals(rounds.stop_on))
-        parts.enter_context(serving_pages(pages, settings.pages, HEALTH_FLAG))
+        parts.enter_context(serving_pages(pages, settings.pages, HEALTH_FLAG, PageHosts(settings.allowed_hosts)))
         app: ASGIApp = node_manager(service, post_only=settings.post_only)
         if settings.clients:
             app = Clients(app, settings.clients)

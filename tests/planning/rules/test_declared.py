@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predicates.objects import Node, Pod, PodClass
-from tests.proxy.planning import POLICY
 from rescheduler.planning import planning_round
 from rescheduler.planning.forms import instant
 from rescheduler.planning.money.prices import PriceList
@@ -38,6 +37,7 @@ from rescheduler.planning.rules.pod_rules import DO_NOT_DISRUPT, LIQO_COMPONENT,
 from rescheduler.planning.what_if.levers import rank_levers
 from tests.planning.builders import ON_DEMAND, Manifest, node, pod, snapshot
 from tests.planning.changing import ON_DEMAND_NODES, Change, ChangingCluster, at, clock_steps, stamp
+from tests.proxy.planning import POLICY
 
 #: All rules apply under it.
 STRICT = Policy(
