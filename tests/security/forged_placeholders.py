@@ -200,7 +200,7 @@ FORGED: Final[dict[str, tuple[tuple[str | int, ...], Any, str]]] = {
 def placeholder(mover: Json, namespace_uid: str, path: Sequence[str | int] = (), value: Any = None) -> Json:
     """Return the daemon's placeholder for the pod *mover*, with *value* in the field *path*."""
     [pod] = builders.snapshot([mover]).pods.values()
-    made = manifest(pod, replace(TERMS, namespace_uid=namespace_uid), (), label_keys_of([pod.cls]))
+    made: Json = manifest(pod, replace(TERMS, namespace_uid=namespace_uid), (), label_keys_of([pod.cls]))
     made = json.loads(json.dumps(made))
     place: Any = made
     for step in path[:-1]:

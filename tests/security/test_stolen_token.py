@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from devcluster import cleaning
-from devcluster.api import Api
+from devcluster.api import Api, Json
 from devcluster.errors import ApiError
 from devcluster.manifests import deployment, namespace, node, pdb, pod
 from devcluster.plane import INSTALLATION, ControlPlane
@@ -192,7 +192,7 @@ def test_the_times_of_a_lease_are_compared_with_those_of_the_api_server(name: st
     forged, why = FORGED_WRITERS[name]
     lease = thief.plane.api.get(OURS)
     entry = {"manager": "x", "operation": "Update", "apiVersion": "coordination.k8s.io/v1", "fieldsType": "FieldsV1"}
-    fields = {"fieldsV1": {"f:spec": {"f:leaseTransitions": {}}}}
+    fields: Json = {"fieldsV1": {"f:spec": {"f:leaseTransitions": {}}}}
     lease["metadata"]["managedFields"] = [{**entry, **fields, **each} for each in forged] or [{}]
     lease["spec"] |= {"renewTime": "2094-01-01T00:00:00.000000Z"}
     assert why in thief.attempt(
