@@ -19,7 +19,7 @@ from rescheduler.observe.pages import ServedPages
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.policy import Policy
 from rescheduler.providers.base import CloudProvider
-from rescheduler.settings import ListenAddress, Running
+from rescheduler.settings import ListenAddress, PageHosts, Running
 from rescheduler.simulation.api import ApiServer
 from rescheduler.simulation.engine import Engine, Process
 from rescheduler.simulation.transport import Network, SimulatedPool, SimulatedSource
@@ -56,7 +56,12 @@ class SimulatedHost(Host):
     def recorder(self, client: Client, clock: Clock, component: str) -> Recorder:
         return Recorder(client, clock, component, self._names, self._pod)
 
-    def serve(self, pages: ServedPages, address: ListenAddress) -> contextlib.AbstractContextManager[object]:  # noqa: ARG002
+    def serve(
+        self,
+        pages: ServedPages,  # noqa: ARG002
+        address: ListenAddress,  # noqa: ARG002
+        hosts: PageHosts,  # noqa: ARG002
+    ) -> contextlib.AbstractContextManager[object]:
         return contextlib.nullcontext("simulated")
 
 
