@@ -1,6 +1,7 @@
 """Leader election with a Lease: a thread acquires, renews and releases it."""
 
 import contextlib
+import datetime as dt
 import hashlib
 import json
 import logging
@@ -183,8 +184,13 @@ class Elector:
         self._thread = self._clock.thread("elector", partial(self._run, self._stopping))
         self._thread.start()
 
-    def stop(self, seconds: float = _REQUEST_SECONDS, *, release: bool = True) -> None:
-        """Stop leading. With *release*, release the Lease, so that another replica can lead at once."""
+    @property
+    def record(self) -> LeaseRecord:
+        """The Lease as of the last read or renewal."""
+        return self._observed.record if self._observed is not None else LeaseRecord()
+
+    def stop(self, seconds: float = _REQUEST_SECONDS, *, keep: float = 0.0) -> None:
+        """Stop leading. The Lease is released, so that another replica can lead at once, or ends in *keep* seconds."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(seconds)
@@ -192,8 +198,7 @@ class Elector:
         ended = self._thread is None or not self._thread.is_alive()
         if ended and self._clock.monotonic() < self._renewed_at + RENEW_SECONDS:
             self._renewed_at = _NEVER
-            if release:
-                self._release()
+            self.release(keep)
 
     def wait_until_leading(self, seconds: float) -> bool:
         """Wait for at most *seconds*. Return whether this process leads."""
@@ -289,23 +294,25 @@ class Elector:
             self.missing = f"lease {self._namespace}/{self._name} is missing; create it with: {command}"
             raise Forbidden(f"{error}; {self.missing}") from error
 
-    def _release(self) -> None:
+    def release(self, keep: float = 0.0) -> None:
+        """Release the Lease, or let it end in *keep* seconds. For a process that does not lead any more."""
         try:
             try:
-                self._give_back(self.identity)
+                self._give_back(self.identity, keep)
             except Conflict:  # it was modified concurrently, for example its annotations
                 self._read_lease()
-                self._give_back(self.identity)
+                self._give_back(self.identity, keep)
         except ReschedulerError as error:
             log.info("lease %s/%s not released, it will expire: %s", *self._named[:2], error)
 
-    def _give_back(self, holder: str) -> None:
-        """Release the Lease if it is held by *holder*."""
+    def _give_back(self, holder: str, keep: float = 0.0) -> None:
+        """Release the Lease if it is held by *holder*, or let it end in *keep* seconds."""
         if not self._version:
             self._read_lease()
         if self._observed is None or self._observed.record.holder_identity != holder:
             return  # another replica holds it
-        self._note(self._patch(_spec(released(self._observed.record, self._clock.now()))))
+        record, now = self._observed.record, self._clock.now()
+        self._note(self._patch(_spec(held(record, holder, now, keep) if keep else released(record, now))))
 
     def _patch(self, spec: dict[str, Any]) -> bytes:
         change = {"metadata": {"resourceVersion": self._version}, "spec": spec}
@@ -347,7 +354,8 @@ class PoolLease:
 
     A Lease that is not released expires when orders of its last holder cannot take effect any more. A process that is
     started again in the same network namespace continues its turn at once, because it knows these orders by the intents
-    on Nodes, or repeats none; the others wait until the end.
+    on Nodes, or repeats none. The others wait until the Lease of the process before it would have ended, and no longer:
+    after a turn, the Lease lasts for the rest of that time only.
     """
 
     def __init__(
@@ -366,8 +374,12 @@ class PoolLease:
         self._exists = False
         self._unsettled = float("-inf")  #: until then, an order of the process before this one may take effect
         self._settle = 0.0
+        self._in_doubt: Callable[[], bool] | None = None  #: of a turn after which the Lease was kept
 
     def close(self) -> None:
+        """Release the Lease if it was kept after the last turn and no order may take effect any more."""
+        if self._in_doubt is not None and self._elector is not None and not self._seconds_kept(self._in_doubt):
+            self._elector.release()
         self._seat.close()
 
     def check(self) -> None:
@@ -394,13 +406,20 @@ class PoolLease:
                     raise NoTurn(f"{self}: {elector.trouble or self._held_by(elector)}")
                 yield lambda: self._confirm(elector)
             finally:
-                elector.stop(release=not in_doubt() and self._clock.monotonic() >= self._unsettled)
+                keep = self._seconds_kept(in_doubt)
+                elector.stop(keep=keep)
+                self._in_doubt = in_doubt if keep else None
         finally:
             self._lock.release()
 
     def _confirm(self, elector: Elector) -> None:
         if not elector.leading:
             raise NoTurn(f"{self}: {elector.trouble or 'it could not be renewed'}")
+
+    def _seconds_kept(self, in_doubt: Callable[[], bool]) -> float:
+        """Return how long others get no turn after one of this process; 0: they get it at once."""
+        own = LEASE_SECONDS + self._settle if in_doubt() else 0.0
+        return max(own, self._unsettled - self._clock.monotonic(), 0.0)
 
     def _electing(self) -> Elector:
         """Return the elector. It remembers since when it observes the Lease of another holder."""
@@ -413,7 +432,13 @@ class PoolLease:
     def _is_dead(self, holder: str) -> bool:
         if not self._seat.is_dead(holder):
             return False
-        self._unsettled = self._clock.monotonic() + LEASE_SECONDS + self._settle
+        # Its last request may take effect until its Lease ends. The clock is that of the same machine.
+        record = self._electing().record
+        left = float(record.lease_duration_seconds or LEASE_SECONDS)
+        with contextlib.suppress(TypeError, ValueError):
+            renewed = dt.datetime.fromisoformat(record.renew_time)  # type: ignore[arg-type]
+            left = min(left, left - (self._clock.now() - renewed).total_seconds())
+        self._unsettled = max(self._unsettled, self._clock.monotonic() + left)
         return True
 
     def _held_by(self, elector: Elector) -> str:

@@ -1,6 +1,7 @@
 """The Lease of a pool: one process has a turn at a time, also if a process ends or its orders are in doubt."""
 
 import contextlib
+import datetime as dt
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -118,6 +119,50 @@ def test_a_process_started_again_has_a_turn_at_once_and_others_wait(edge: Script
         clock.seconds += 80
         assert has_turn(again)
         assert has_turn(other)
+
+
+class WallClock(PassingClock):
+    """A clock whose wall time passes, too."""
+
+    def now(self) -> dt.datetime:
+        return dt.datetime(2026, 1, 1, tzinfo=dt.UTC) + dt.timedelta(seconds=self.seconds)
+
+
+#: Seconds from the end of a process to the start of the next one → how long others then wait, of 75 s.
+LATER = {0: 75, 10: 65, 40: 35, 74: 1, 75: 0, 500: 0}
+
+
+@pytest.mark.parametrize("later", LATER)
+def test_a_lease_that_was_taken_over_is_held_no_longer_than_needed(
+    later: int, edge: ScriptedApiServer, client: Client
+) -> None:
+    server, clock = LeaseServer(edge), WallClock()
+    with process(client, clock) as killed, killed.hold(5.0, SETTLE, in_doubt):
+        pass
+    clock.seconds += later
+    with process(client, clock) as again:
+        assert has_turn(again)
+        assert server.spec is not None
+        left = server.spec["leaseDurationSeconds"] if server.holder else 0
+        assert LATER[later] - 2 <= left <= LATER[later]
+        clock.seconds += 30
+        assert has_turn(again)  # a later turn does not make the others wait longer
+        assert server.holder == "" or server.spec["leaseDurationSeconds"] <= max(0, LATER[later] - 29)
+        clock.seconds += left
+    assert server.holder == "" or LATER[later] == 0
+
+
+@pytest.mark.parametrize("over", [True, False])
+def test_a_process_that_ends_releases_the_lease_unless_an_order_is_in_doubt(
+    over: bool, edge: ScriptedApiServer, client: Client
+) -> None:
+    server, clock, doubts = LeaseServer(edge), WallClock(), [True]
+    with process(client, clock) as lease:
+        with lease.hold(5.0, SETTLE, lambda: doubts[0]):
+            pass
+        assert server.holder
+        doubts[0] = not over
+    assert (server.holder == "") is over
 
 
 def test_a_lease_that_cannot_be_renewed_allows_no_request(edge: ScriptedApiServer, client: Client) -> None:
