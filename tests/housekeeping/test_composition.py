@@ -15,7 +15,7 @@ from rescheduler.net.server import serving
 from rescheduler.observe.events import DrainStarted, Event, RoundEnded
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.policy import Policy
-from rescheduler.settings import ApiServerConnection, ListenAddress, Logging, Running
+from rescheduler.settings import ApiServerConnection, ListenAddress, Logging, PageHosts, Running
 from tests.observe.builders import NOW, OD, PLAN, ended
 
 KUBECONFIG = """
@@ -30,8 +30,8 @@ def test_the_first_scrape_has_the_metrics(monkeypatch: pytest.MonkeyPatch, tmp_p
     """The pages are scraped as soon as their address accepts connections, before the other parts are started."""
     pages: list[str] = []
 
-    def scraped(application: Starlette, listen: ListenAddress) -> NoReturn:
-        with serving(application, listen) as address:
+    def scraped(application: Starlette, listen: ListenAddress, hosts: PageHosts) -> NoReturn:
+        with serving(application, listen, hosts=hosts) as address:
             pages.append(httpx2.get(f"http://{address}/metrics", timeout=60).text)
         raise ReschedulerError("scraped")
 
