@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from predicates.snapshot import Snapshot
-from rescheduler.cli.console import warn
+from rescheduler.cli.console import Line, is_one_terminal, warn
 from rescheduler.cli.go_flags import FILE_TEXT, Bool, Option
 from rescheduler.errors import IncompleteError, NoNodesError
 from rescheduler.planning.node_info import label_findings, node_infos
@@ -68,6 +68,7 @@ class ClusterSource:
     connection: ApiServerConnection
     scheduling: Scheduling
     _said: set[str] = field(default_factory=set)  #: warnings that were printed
+    _on_page: list[str] = field(default_factory=list)  #: the lines of a page beside which a person sees warnings
 
     def read(self) -> Snapshot:
         """Read the cluster. Raises the errors of :mod:`rescheduler.snapshot_file.reader` or of the API server.
@@ -96,6 +97,11 @@ class ClusterSource:
         unknown = without_templates(snapshot) if self.snapshot is not None else None
         return (unknown,) if unknown is not None else ()
 
+    def shown(self, lines: Iterable[Line]) -> None:
+        """Record what a page says: on a terminal, no warning repeats it."""
+        if is_one_terminal():
+            self._on_page.extend(line.text.casefold() for line in lines)
+
     def warn(
         self, snapshot: Snapshot, policy: Policy, assumed: Iterable[str], incomplete: str, *, strict: bool = False
     ) -> None:
@@ -118,6 +124,8 @@ class ClusterSource:
         """Print a warning, unless it was printed before."""
         if text not in self._said:
             self._said.add(text)
+            if any(text.casefold() in line for line in self._on_page):
+                return
             warn(f"warning: {text}")
 
     def _read(self) -> Snapshot:

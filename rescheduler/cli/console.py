@@ -114,6 +114,11 @@ def rendered(lines: Iterable[Line], width: int, *, colors: bool = False) -> str:
     )
 
 
+def is_one_terminal() -> bool:
+    """Return whether standard output and standard error are both terminals: a person sees what either gets."""
+    return sys.stdout.isatty() and sys.stderr.isatty()
+
+
 def show(lines: Iterable[Line]) -> None:
     """Print *lines* on standard output, with colors if it is a terminal and ``NO_COLOR`` is not set."""
     colors = _has_colors()

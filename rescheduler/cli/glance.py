@@ -65,6 +65,10 @@ def _height(lines: Sequence[Line], width: int) -> int:
 def first_step(overview: Overview) -> Iterator[Line]:
     """Yield what to do first, and what comes of it; nothing if no change frees a node."""
     lever = next((lever for lever in overview.levers if lever.to_try and lever.gain[0]), None)
+    if not overview.planning.spot_nodes and overview.planning.verdicts:
+        node = min(verdict.node for verdict in overview.planning.verdicts)
+        yield Line(f"First: {tried(overview.command, [f'add-spot 3 like {node}'])}", command=True)
+        return
     if lever is None:
         return
     nodes, worth = lever.gain

@@ -89,6 +89,7 @@ def as_json(overview: Overview, seconds: float) -> dict[str, Any]:
             "levers_complete": overview.levers_complete,
             "assumptions": list(overview.assumptions),
             "incomplete": overview.incomplete or None,
+            "without_claims": overview.without_claims or None,
             "survival": overview.survival
             and {**survival_json(overview.survival), "seconds": round(overview.survival_seconds, 6)},
             "fallback": _totals(overview.fallback) | _money(overview.fallback.worth)

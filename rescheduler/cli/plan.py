@@ -42,6 +42,7 @@ from rescheduler.cli.policy_options import policy_options, price_options, with_p
 from rescheduler.cli.what_if import comparison, parsed, what_if_json, what_if_option
 from rescheduler.clock import Clock, SystemClock, pause
 from rescheduler.errors import UsageError
+from rescheduler.planning.forms import utc
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.policy import Policy, Survive
 from rescheduler.planning.what_if.comparison import Hypothesis, HypotheticalPlan, added_nodes, what_if
@@ -189,7 +190,7 @@ def command(
         if hypotheses:
             _show_comparison(cluster, overview, what_if_texts, hypotheses, output, clock)
         else:
-            _show_plan(cluster, overview, output, view)
+            source.shown(_show_plan(cluster, overview, output, view))
         return cluster
 
     cluster = _watched(once) if view.watch else once()
@@ -276,24 +277,32 @@ def patch_commands(lever: Lever, cluster: PlannedCluster) -> Iterator[str]:
             yield f"# {obstacle}: change it where these pods are created; running pods cannot be changed"
 
 
-def _show_plan(cluster: PlannedCluster, overview: Overview, output: str, view: View) -> None:
+def _show_plan(cluster: PlannedCluster, overview: Overview, output: str, view: View) -> list[Line]:
+    """Print the plan. Return the lines of its page; none in the other formats."""
     if view.lever is not None:
         _show_lever(cluster, overview, view)
-        return
-    now = cluster.circumstances.now
+        return []
+    now, given = cluster.circumstances.now, (overview, cluster.snapshot, cluster.policy)
     match output:
         case "json":
             print_json(as_json(overview, cluster.seconds))
+            return []
         case "yaml":
             print_yaml(as_json(overview, cluster.seconds))
+            return []
         case "html":
             print_html(overview, now)
+            return []
         case "wide" | "details":
-            show(page(overview, cluster.snapshot, cluster.policy, now, wide=output == "wide"))
+            lines = list(page(*given, now, wide=output == "wide"))
         case _ if view.nodes or view.sort_by:
-            show(nodes_page(overview, cluster.snapshot, cluster.policy, now, page_width(), view.sort_by))
+            lines = list(nodes_page(*given, now, page_width(), view.sort_by))
         case _:
-            show(glance(overview, cluster.snapshot, cluster.policy, page_width()))
+            lines = list(glance(*given, page_width()))
+    if view.watch:
+        lines.insert(0, Line(f"Every {WATCHED_EVERY.total_seconds():.0f} s, now {utc(now)}"))
+    show(lines)
+    return lines
 
 
 def _show_comparison(

@@ -18,7 +18,7 @@ from rescheduler.cli.glance import (
     lever_table,
     node_table,
 )
-from rescheduler.planning.forms import count, cpu, memory, per_month
+from rescheduler.planning.forms import count, cpu, memory, per_month, sentence
 from rescheduler.planning.losses import Homeless, PoolLoss
 from rescheduler.planning.money.worth import saves
 from rescheduler.planning.outcome import Reason, nodes_by_reason
@@ -96,7 +96,9 @@ class _Summary:
         if self.overview.held:
             yield styled(f"Nothing is drained now: {self.overview.held}.", BAD)
         if self.overview.incomplete:
-            yield styled(_sentence(self.overview.incomplete), BAD)
+            yield styled(sentence(self.overview.incomplete), BAD)
+        if self.overview.without_claims:
+            yield styled(sentence(self.overview.without_claims), BAD)
         yield styled(self.headline(), GOOD if self.overview.planning.plans else HEADING)
         yield from first_step(self.overview)
 
@@ -114,6 +116,8 @@ class _Summary:
 
     def _main_obstacle(self) -> str:
         """Return the last part of the sentence: the most useful lever, otherwise the most frequent obstacle."""
+        if self.overview.planning.verdicts and not self.overview.planning.spot_nodes:
+            return "; there is no spot node: try add-spot"
         if self.overview.levers and (setting := self.overview.levers[0]).controller.startswith(SETTING):
             return f"; {setting.controller.rpartition(' ')[2]} would free {len(setting.frees)} more"
         if self.overview.levers:
@@ -195,9 +199,9 @@ class _Summary:
     def _notes(self) -> Iterator[Line]:
         planning = self.overview.planning
         if self.overview.returning:
-            yield Line(_sentence(self.overview.returning))
+            yield Line(sentence(self.overview.returning))
         if self.overview.fallback_text:
-            yield Line(_sentence(self.overview.fallback_text))
+            yield Line(sentence(self.overview.fallback_text))
         for plan in planning.plans:
             if plan.preempts:
                 yield Line(
@@ -211,9 +215,6 @@ class _Summary:
             yield Line(f"No node has the label {self.policy.on_demand_label} (--on-demand-node-label).")
         if not planning.spot_nodes:
             yield Line(f"No node has the label {self.policy.spot_label} (--spot-node-label).")
-            nodes = sorted([plan.node for plan in planning.plans] + [verdict.node for verdict in planning.rejected])
-            if nodes:
-                yield Line(f"To see what spot nodes would free: --what-if 'add-spot 3 like {nodes[0]}'")
         if self.overview.unpriced:
             yield Line(NO_PRICE)
         for assumption in self.overview.assumptions:
@@ -230,10 +231,6 @@ _EVERYTHING: Final = Shown(*[1 << 30] * 4)
 def _more(number: int, noun: str, level: int = 0) -> Iterator[Line]:
     if number > 0:
         yield Line(f"{number} more {noun}{'' if number == 1 else 's'} with -o wide.", level)
-
-
-def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}."
 
 
 def _rounded(amount: int, unit: int) -> int:

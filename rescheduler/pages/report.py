@@ -7,7 +7,7 @@ from typing import Final
 
 from rescheduler.pages.element import Markup, document, element, joined, table
 from rescheduler.pages.nodes import NodeBox, NodeEntry, node_list, picture, search_tools
-from rescheduler.planning.forms import count, cpu, memory, money, per_month, percent
+from rescheduler.planning.forms import count, cpu, memory, money, per_month, percent, sentence
 from rescheduler.planning.money.prices import NodeFacts, PriceList
 from rescheduler.planning.money.worth import Worth, saves
 from rescheduler.planning.outcome import Planning, nodes_by_reason
@@ -246,6 +246,7 @@ def as_html(overview: Overview, at: datetime | None = None) -> str:
         element("a", "Skip to the nodes", href="#nodes", class_="skip"),
         element("h1", "On-demand nodes that spot nodes can replace"),
         element("p", overview.incomplete, class_="notice") if overview.incomplete else None,
+        element("p", sentence(overview.without_claims), class_="notice") if overview.without_claims else None,
         element("p", headline(overview), class_="first"),
         element("p", f"Plan of {time}. Nothing was changed." if time else "Nothing was changed.", class_="soft"),
     )
@@ -300,7 +301,7 @@ def _notes(overview: Overview) -> Markup:
 def _limitation_texts(overview: Overview) -> Iterator[str]:
     planning = overview.planning
     if overview.returning:
-        yield f"{overview.returning[0].upper()}{overview.returning[1:]}."
+        yield sentence(overview.returning)
     if not planning.spot_nodes:
         yield "The cluster has no spot node that accepts pods."
     if str(planning.pending):
@@ -308,7 +309,7 @@ def _limitation_texts(overview: Overview) -> Iterator[str]:
     if planning.timed_out:
         yield f"The search timed out. At most {count(planning.upper_bound or 0, 'node')} can be freed."
     if overview.fallback_text:
-        yield f"{overview.fallback_text[0].upper()}{overview.fallback_text[1:]}."
+        yield sentence(overview.fallback_text)
     if overview.unpriced:
         yield NO_PRICE
     yield from overview.assumptions

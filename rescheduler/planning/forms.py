@@ -102,6 +102,11 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
+def sentence(text: str) -> str:
+    """Return *text* as a sentence."""
+    return f"{text[:1].upper()}{text[1:]}."
+
+
 #: Longer percentages are not valid.
 _PERCENT_DIGITS: Final = 9
 

@@ -57,9 +57,11 @@ def test_the_suggested_flags_work(ended: Any) -> None:
 def test_a_cluster_without_spot_nodes_is_told_what_to_try(ended: Any) -> None:
     objects = [node("b", ON_DEMAND, zone="z"), node("a", ON_DEMAND), pod("w-1", "b"), budget("b", "w", allowed=1)]
     code, out, _ = ended(objects, "plan")
-    [hint] = [line for line in out.splitlines() if "add-spot" in line]
-    assert (code, hint) == (3, "To see what spot nodes would free: --what-if 'add-spot 3 like a'")
-    _, out, _ = ended(objects, "plan", "--what-if", hint.partition("'")[2].rstrip("'"))
+    head, _, hint = " ".join(out.partition("\n\n")[0].split()).partition(" First: ")
+    assert (code, head.partition("; ")[2]) == (3, "there is no spot node: try add-spot.")
+    assert hint.endswith("--what-if 'add-spot 3 like a'")
+    assert "What would free more" not in out
+    _, out, _ = ended(objects, "plan", "--what-if", "add-spot 3 like a")
     [spot] = [line.split() for line in out.splitlines() if line.startswith("spot nodes ")]
     assert spot == ["spot", "nodes", "0", "3", "+3"]
 
@@ -296,3 +298,55 @@ def test_a_complete_file_has_money(strictly: Any, objects: list[Any]) -> None:
     summary = json.loads(out)["summary"]
     assert (code, summary["incomplete"], "incomplete" in err) == (0, None, False)
     assert summary["on_demand"]["price_per_month"] == 2920
+
+
+CLAIM = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
+BOUND = [
+    {
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data", "namespace": "default"},
+        "spec": {"volumeName": "v"},
+    },
+    {"kind": "PersistentVolume", "metadata": {"name": "v"}, "spec": {}},
+]
+
+
+@pytest.mark.parametrize(
+    ("read", "said"),
+    [
+        (
+            [],
+            "There is no PersistentVolumeClaim and no PersistentVolume, and 2 nodes have pods that use one, which are ",
+        ),
+        (BOUND[:1], "There is no PersistentVolume, and 2 nodes have pods that use one, which are "),
+        (BOUND, ""),
+    ],
+    ids=["no claims", "no volumes", "both"],
+)
+def test_nodes_that_stay_because_a_file_has_no_claims_are_told_first(
+    ended: Any, monkeypatch: pytest.MonkeyPatch, read: list[Any], said: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    nodes = [node("a", ON_DEMAND), node("b", ON_DEMAND), node("c", ON_DEMAND), node("s")]
+    objects = [*nodes, pod("w-1", "a", **CLAIM), pod("w-2", "b", **CLAIM), pod("x-1", "c"), *read]
+    for output in ("table", "wide"):
+        _, out, _ = ended(objects, "plan", "-o", output)
+        assert out.startswith(said)
+        assert out.startswith("There is no") is bool(said)
+    _, out, _ = ended(objects, "plan", "-o", "json")
+    assert bool(json.loads(out)["summary"]["without_claims"]) is bool(said)
+    _, out, _ = ended(objects, "report")
+    assert said in out
+
+
+@pytest.mark.parametrize(("terminal", "repeated"), [(True, False), (False, True)])
+@pytest.mark.parametrize("output", ["wide", "table"])
+def test_a_person_at_a_terminal_reads_each_warning_once(
+    ended: Any, monkeypatch: pytest.MonkeyPatch, output: str, *, terminal: bool, repeated: bool
+) -> None:
+    monkeypatch.setattr("rescheduler.cli.cluster_source.is_one_terminal", lambda: terminal)
+    monkeypatch.setenv("COLUMNS", "300")
+    _, out, err = ended([node("a", ON_DEMAND), node("s"), pod("w-1", "a")], "plan", "-o", output)
+    warnings = [line.removeprefix("rescheduler: warning: ") for line in err.splitlines()]
+    assert any(text in out for text in warnings) is repeated
+    assert (out + err).count("no PodDisruptionBudget in the file") == 1 + repeated

@@ -229,7 +229,7 @@ def rank_levers(
     *planning* must be a plan of all nodes in sequence, made with the inputs *shared*. *time_is_up* is called before
     each node of a trial. Once it returns True, the result contains the findings so far. The snapshot is not changed.
     """
-    if not planning.rejected:
+    if not planning.rejected or not len(shared.groups.spot.rows):  # without spot nodes, no change frees a node
         return NO_LEVERS
     snapshot, filters = shared.snapshot, shared.room.filters
     nodes = KeptNodes(shared, planning.plans)

@@ -180,6 +180,7 @@ class Overview:
     returning: str = ""  #: a sentence about pods that the scheduler would return to on-demand nodes; "" if none
     held: str = ""  #: why the cluster's daemon drains nothing now; "" if that is not known
     incomplete: str = ""  #: a sentence that states what a snapshot file lacks; "" if nothing
+    without_claims: str = ""  #: a sentence about nodes that stay because a file lacks objects of volumes; "" if none
     added: Mapping[str, AddedRequests] = field(default_factory=dict)  #: by target node: requests of the moved pods
     survival: Certificate | None = None  #: of the state after the plan; None if it was not computed
     survival_seconds: float = 0.0  #: duration of its computation
@@ -254,6 +255,7 @@ def overview(
         returning=_returning(planning, snapshot, allowed=allow_returning),
         held=held,
         incomplete=incomplete,
+        without_claims=_without_claims(planning, snapshot),
         added=_added(planning, snapshot),
         command=command,
     )
@@ -275,6 +277,20 @@ def _worths_of_possible(
     spot = {name: node_facts(snapshot, name, spot=True) for name in targets}
     without = replace(planning, verdicts=(*planning.possible, *others))
     return worth_by_node(without, {**facts, **spot}, snapshot.pods.get, prices, today)
+
+
+def _without_claims(planning: Planning, snapshot: Snapshot) -> str:
+    """Return a sentence about the nodes that stay because the objects of their pods' volumes were not read."""
+    kinds = [kind for kind in ("PersistentVolumeClaim", "PersistentVolume") if not snapshot.of(kind)]
+    full = [each.node for each in planning.rejected if any(item.reason is Reason.NO_ROOM for item in each.blockers)]
+    nodes = [node for node in full if any(pod.cls.claims for pod in snapshot.pods_on[node].values())] if kinds else []
+    if not nodes:
+        return ""
+    have = "has" if len(nodes) == 1 else "have"
+    return (
+        f"there is no {' and no '.join(kinds)}, and {count(len(nodes), 'node')} {have} pods that use one, which are "
+        "assumed to fit on no spot node"
+    )
 
 
 def _returning(planning: Planning, snapshot: Snapshot, *, allowed: bool) -> str:
