@@ -62,6 +62,7 @@ from rescheduler.execution.observation import FreshPlanning, Observation
 from rescheduler.observe.events import (
     DrainEnded,
     DrainProgressed,
+    DrainWaits,
     ErrorKind,
     EvictionAnswered,
     InvolvedNode,
@@ -80,6 +81,10 @@ from rescheduler.planning.outcome import PodRef
 # The progress of a drain, pod by pod.
 
 
+#: Seconds between two reports about the pods that a drain waits for.
+WAITS_SECONDS: Final = 30.0
+
+
 def progress(drain: Drain, node: InvolvedNode) -> DrainProgressed:
     """Return the progress of *drain* for each pod. The replicas must have been counted after the last eviction.
 
@@ -88,7 +93,8 @@ def progress(drain: Drain, node: InvolvedNode) -> DrainProgressed:
     """
     replaced = _replaced(drain)
     pods = tuple((placement.pod, _of_pod(drain, placement.pod, replaced)) for placement in drain.placements)
-    return DrainProgressed(node, drain.phase.name.lower(), pods)
+    targets = {str(placement.pod): placement.node for placement in drain.placements}
+    return DrainProgressed(node, drain.phase.name.lower(), pods, targets)
 
 
 def _of_pod(drain: Drain, pod: PodRef, replaced: Mapping[str, PodProgress]) -> PodProgress:
@@ -165,6 +171,7 @@ class DrainExecution:
         self._planning = FreshPlanning(node, view, self._observation, clock, self._submit)
         self._drain: Drain
         self._progress: DrainProgressed | None = None  # as last reported
+        self._waits_at = 0.0  # when the pods that it waits for are reported again
 
     def run(self, initial: Result) -> Drain:
         """Run the state machine until the drain is done. Unexpected exceptions of requests are re-raised."""
@@ -200,10 +207,18 @@ class DrainExecution:
             self._report(SurgeEnded(InvolvedNode.of(self._node), name, result))
 
     def _report_progress(self) -> None:
+        now, before = self._clock.monotonic(), self._progress
         current = progress(self._drain, InvolvedNode.of(self._node))
-        if current != self._progress:
-            self._progress = current
+        states = dict(before.pods) if before is not None else {}
+        since = {} if before is None else before.since
+        at = {str(pod): since.get(str(pod)) if states.get(pod) is state else None for pod, state in current.pods}
+        current = replace(current, since={pod: moment or self._clock.now() for pod, moment in at.items()})
+        if current != before:
+            self._progress, self._waits_at = current, now + WAITS_SECONDS
             self._report(current)
+        elif now >= self._waits_at:
+            self._waits_at = now + WAITS_SECONDS
+            self._report(DrainWaits(self._clock.now(), current))
 
     def _report_evicted(self, before: Drain) -> None:
         """Report the pods whose EvictionRequest was successful, which the watched state shows."""

@@ -135,7 +135,7 @@ class LastLook:
     def _check_leadership(self) -> None:
         if not self._access.leads():
             self.leadership_lost = True
-            raise Withheld("another replica leads")
+            raise Withheld("this replica does not lead any more")
 
     def _check_age(self, seconds: float) -> None:
         """Raise Retryable if what was read first may have changed before the last read ended."""
@@ -260,7 +260,7 @@ class MachineOrders:
         except ReschedulerError as error:
             return ActionResult(RemovalFailed(f"{provider.name}: {error}"), self._provider_error(error))
         if look.leadership_lost:
-            raise NotLeading("request termination of the machine: another replica leads")
+            raise NotLeading("request termination of the machine: this replica does not lead any more")
         outcome = outcomes[node.name]
         return self._withheld(action, outcome, look) or self._answer(action, outcome)
 
@@ -320,7 +320,7 @@ class MachineOrders:
         if why := not_ours(node.metadata.annotations):
             return ActionResult(MarkFailed(why, lost=True))
         if not self._access.leads():
-            raise NotLeading("request termination of the machine: another replica leads")
+            raise NotLeading("request termination of the machine: this replica does not lead any more")
         return None
 
     def _node_gone(self, action: OrderRemoval, why: str) -> ActionResult:

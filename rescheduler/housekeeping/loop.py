@@ -121,7 +121,7 @@ class Holds:
             return Held(Waiting.NOT_SYNCED, missing_rights)
         if not leading:
             rival = self._run_state.rival
-            detail = f"another replica leads: {rival}" if rival else "another replica leads"
+            detail = f"another replica leads: {rival}" if rival else "this replica does not hold the Lease yet"
             paused = self._run_state.paused  # for the status page: the leader reports the pause
             return Held(Waiting.NOT_LEADING, f"{detail}; {paused}" if paused else detail, rival)
         if why := self._view.why_unusable():

@@ -270,6 +270,16 @@ class DrainProgressed:
     node: InvolvedNode
     phase: str  #: the phase of the drain, in lower case
     pods: tuple[tuple[PodRef, PodProgress], ...]  #: all pods to move
+    targets: Mapping[str, str] = field(default_factory=dict)  #: the node of the plan, by pod (``namespace/name``)
+    since: Mapping[str, datetime] = field(default_factory=dict)  #: when each pod got its state, by pod
+
+
+@dataclass(frozen=True, slots=True)
+class DrainWaits:
+    """A drain still waits for pods; reported every half a minute while it does."""
+
+    at: datetime
+    progress: DrainProgressed
 
 
 @dataclass(frozen=True, slots=True)
@@ -498,8 +508,8 @@ NodeEvent: TypeAlias = (
     | RoomOrdered
     | RoomEnded
 )
-#: Events that only the status page shows.
-PageEvent: TypeAlias = Surveyed | Overviewed | DrainProgressed
+#: Events that only the status page and the log show.
+PageEvent: TypeAlias = Surveyed | Overviewed | DrainProgressed | DrainWaits
 Event: TypeAlias = RoundEvent | NodeEvent | PageEvent
 Report: TypeAlias = Callable[[Event], None]
 

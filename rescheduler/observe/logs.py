@@ -18,6 +18,7 @@ from rescheduler.observe.events import (
     DrainEnded,
     DrainProgressed,
     DrainStarted,
+    DrainWaits,
     Event,
     EvictionAnswered,
     Held,
@@ -36,6 +37,7 @@ from rescheduler.observe.events import (
     PauseChanged,
     PlaceholdersObserved,
     Planned,
+    PodProgress,
     ProcessEvent,
     RemovalPostponed,
     RoomEnded,
@@ -54,7 +56,7 @@ from rescheduler.observe.events import (
     Waiting,
     WatchAges,
 )
-from rescheduler.planning.forms import count, utc
+from rescheduler.planning.forms import age, count, utc
 from rescheduler.planning.node_info import both_labels
 from rescheduler.planning.outcome import Plan, Planning, Reason, Rejected, Verdict
 from rescheduler.settings import LogFormat, Logging
@@ -223,6 +225,25 @@ def _drain_ended(event: DrainEnded) -> None:
         write(logging.WARNING if event.returned else NOTICE, f"drained {after}, {moved}; {end}", node=event.node)
 
 
+#: What a drain waits for, by the state of a pod.
+_WAITS_FOR: Final = {
+    PodProgress.EVICTING: "its eviction",
+    PodProgress.EVICTED: "its replacement to be bound to a node",
+    PodProgress.BOUND: "its replacement to be Ready",
+}
+
+
+def _waits(event: DrainWaits) -> None:
+    """Log one line for each pod that the drain waits for."""
+    progress = event.progress
+    for pod, state in progress.pods:
+        if (what := _WAITS_FOR.get(state)) is not None:
+            since, target = progress.since.get(str(pod)), progress.targets.get(str(pod))
+            long = f" for {age(utc(since), event.at)}" if since is not None else ""
+            planned = f"; planned to {target}" if target else ""
+            write(logging.INFO, f"waiting{long} for {what}{planned}", node=progress.node, pod=pod)
+
+
 def _moved(event: DrainEnded) -> str:
     pods, returned = len(event.evicted), event.returned
     if not returned:
@@ -268,6 +289,8 @@ class Logs:
                 _of_history(event)
             case OwedChanged() | PlaceholdersObserved() | Surveyed() | Overviewed() | DrainProgressed():
                 pass  # included in other events
+            case DrainWaits():
+                _waits(event)
             case RoundEnded(seconds=seconds, succeeded=succeeded):
                 write(logging.DEBUG, f"round {'ended' if succeeded else 'aborted'} after {seconds:.3f} s")
             case _:

@@ -16,6 +16,7 @@ from rescheduler.observe.events import (
     DrainEnded,
     DrainProgressed,
     DrainStarted,
+    DrainWaits,
     Event,
     EvictionAnswered,
     Held,
@@ -75,7 +76,7 @@ class Metrics(MetricFamilies):
                 self._waits(waiting)
             case Planned():
                 self._planned(event)
-            case Chosen() | Surveyed() | Overviewed() | DrainProgressed():
+            case Chosen() | Surveyed() | Overviewed() | DrainProgressed() | DrainWaits():
                 pass  # counted by the proxy's own metrics, by the leader, and by later events
             case OwedChanged() | PlaceholdersObserved():
                 self._of_pods(event)

@@ -136,11 +136,11 @@ class StatusPage:
             element("a", "Skip to the nodes", href="#nodes", class_="skip"),
             element("h1", "spot-rescheduler"),
             element("p", id="connection", role="status", aria_live="polite", class_="no"),
+            _part("drain", joined(_running(board))),
             _part("state", joined(_state(board))),
         )
         main = element(
             "main",
-            _part("drain", joined(_running(board))),
             element("section", _heading("sums", "Summary"), _part("sums", _sums(board))),
             element("section", _heading("reasons", "What stands in the way"), _part("reasons", _reasons(board))),
             element("section", _heading("levers", "Levers"), _part("levers", _levers(board))),
@@ -155,7 +155,8 @@ class StatusPage:
             return _part("nodes", element("p", "No plan yet."))
         cooling = board.observed.cooling if board.observed else {}
         ages = [age(facts.created, planned.at) for facts in planned.facts.values()]
-        rendered_from = planned.planning, planned.facts, cooling, board.prices, ages, unjudged(board)
+        draining = board.draining.node.name if board.draining else ""
+        rendered_from = planned.planning, planned.facts, cooling, board.prices, ages, unjudged(board), draining
         if self._shown is None or self._shown[0] is not planned.planning or self._shown[1:] != rendered_from[1:]:
             self._nodes, self._shown = _part("nodes", _nodes(board, planned)), rendered_from
         return self._nodes
@@ -269,8 +270,16 @@ def _running(board: Board) -> Iterator[Markup]:
     states = Counter(state.value for _, state in progress.pods)
     counts = ", ".join(f"{number} {state}" for state, number in states.most_common()) or "no pods"
     yield element("p", f"Phase: {progress.phase}. Pods: {counts}.")
-    rows = [(str(pod), state.value) for pod, state in progress.pods]
-    yield table("Pods of the drain", ("Pod", "State"), rows, frozenset())
+    rows = [
+        (
+            str(pod),
+            state.value,
+            progress.targets.get(str(pod), ""),
+            _moment(progress.since[str(pod)]) if str(pod) in progress.since else "",
+        )
+        for pod, state in progress.pods
+    ]
+    yield table("Pods of the drain", ("Pod", "State", "Planned to", "Since"), rows, frozenset())
 
 
 def _nodes(board: Board, planned: Planned) -> Markup:
@@ -280,6 +289,7 @@ def _nodes(board: Board, planned: Planned) -> Markup:
             verdict,
             planned.facts.get(verdict.node),
             f"Cools down until {cooling[verdict.node]:{_TIME}}." if verdict.node in cooling else "",
+            draining=board.draining is not None and board.draining.node.name == verdict.node,
         )
         for verdict in planned.planning.verdicts
     ]

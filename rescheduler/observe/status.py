@@ -24,7 +24,7 @@ from rescheduler.observe.events import (
     Started,
     Surveyed,
 )
-from rescheduler.planning.forms import number, utc
+from rescheduler.planning.forms import number, stamp, utc
 from rescheduler.planning.money.prices import NodeFacts, PriceKey, PriceList
 from rescheduler.planning.money.savings import Savings
 from rescheduler.planning.money.worth import summed
@@ -259,7 +259,15 @@ def _leader(board: Board) -> str | None:
 
 
 def _progress(progress: DrainProgressed) -> dict[str, Any]:
-    pods = [{"pod": str(pod), "state": state.value} for pod, state in progress.pods]
+    pods = [
+        {
+            "pod": str(pod),
+            "state": state.value,
+            "target": progress.targets.get(str(pod)),
+            "since": stamp(progress.since.get(str(pod))),
+        }
+        for pod, state in progress.pods
+    ]
     return {"node": progress.node.name, "phase": progress.phase, "pods": pods}
 
 

@@ -96,6 +96,7 @@ class NodeEntry:
     verdict: Verdict
     facts: NodeFacts | None = None  #: None if they are not known
     note: str = ""  #: a further sentence, for example that the node cools down
+    draining: bool = False  #: whether it is being drained now
 
 
 def search_tools() -> Markup:
@@ -146,7 +147,7 @@ def _unjudged(name: str) -> Markup:
 
 def _line(entry: NodeEntry, prices: PriceList, now: datetime | None) -> Iterator[Markup]:
     yield element("span", entry.verdict.node, class_="name")
-    yield _verdict(entry.verdict)
+    yield element("span", "being drained", class_="yes") if entry.draining else _verdict(entry.verdict)
     if (facts := entry.facts) is None:
         return
     node_age = age(facts.created, now) if now else ""

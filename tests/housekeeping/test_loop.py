@@ -374,7 +374,7 @@ def test_a_replica_that_does_not_lead_only_watches() -> None:
         here.stop_at(2 * MINUTE)
         here.loop().run()
         assert [event.leading for event in here.of(LeadershipChanged)] == [False, True]
-        assert here.of(Held)[0].waiting is Waiting.NOT_LEADING
+        assert here.of(Held)[0] == Held(Waiting.NOT_LEADING, "this replica does not hold the Lease yet")
         assert MINUTE <= drains(here)[0][0] <= MINUTE + 2
 
 

@@ -1,9 +1,14 @@
 """Tests of the progress that drains report, on the in-memory cluster."""
 
 import itertools
+import logging
+import re
+
+import pytest
 
 from rescheduler.housekeeping.loop import RoundOutcome
-from rescheduler.observe.events import DrainProgressed
+from rescheduler.observe.events import DrainProgressed, DrainWaits
+from rescheduler.observe.logs import Logs
 from tests.housekeeping.world import LoopWorld, Replacement, world
 from tests.planning.builders import ON_DEMAND, node, pod
 
@@ -49,3 +54,29 @@ def test_progress_is_reported_only_when_it_changes() -> None:
         here.loop().round()
         events = here.of(DrainProgressed)
         assert [first for first, second in itertools.pairwise(events) if first == second] == []
+
+
+def test_a_drain_that_waits_says_every_half_minute_for_which_pods_and_since_when(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with world(*NODE) as here, caplog.at_level(logging.INFO):
+        here.replacements["web"] = Replacement.UNREADY
+        assert here.loop().round() is RoundOutcome.FAILED
+        waits = here.of(DrainWaits)
+        assert len(waits) > 2
+        times = [event.at.timestamp() for event in waits]
+        assert min(later - earlier for earlier, later in itertools.pairwise(times)) >= 30
+        last = waits[-1]
+        assert last.progress.targets == {"default/web-1": "spot-1", "default/db-1": "spot-1"}
+        [since] = {event.progress.since["default/web-1"] for event in waits if _state(event, "web-1") == "bound"}
+        assert since < waits[-1].at
+        listener = Logs()
+        for event in waits:
+            listener(event)
+        lines = [record.message for record in caplog.records if record.message.startswith("waiting")]
+        assert len(lines) >= len(waits)
+        assert re.fullmatch(r"waiting for [0-9]+[sm] for its replacement to be Ready; planned to spot-1", lines[-1])
+
+
+def _state(event: DrainWaits, name: str) -> str:
+    return next(state.value for pod, state in event.progress.pods if pod.name == name)

@@ -1,6 +1,7 @@
 """Tests of the content of the status page, without a browser."""
 
 import dataclasses
+import re
 from datetime import timedelta
 from decimal import Decimal
 
@@ -73,12 +74,20 @@ def test_the_status_shows_a_cooldown_and_its_end() -> None:
 def test_the_status_shows_each_pod_of_a_running_drain() -> None:
     status = Status()
     status(DrainStarted(OD, PLAN))
-    status(DrainProgressed(OD, "evicting", ((WEB, PodProgress.BOUND),)))
-    assert "Phase: evicting. Pods: 1 bound." in page(status.board)
+    status(planned(PLAN, BLOCKED))
+    targets, since = {"default/web-1": "spot-1"}, {"default/web-1": NOW}
+    status(DrainProgressed(OD, "evicting", ((WEB, PodProgress.BOUND),), targets, since))
+    text = page(status.board)
+    assert "Phase: evicting. Pods: 1 bound." in text
+    assert text.index("Drain of") < text.index("Verdicts of")
+    assert ">spot-1</td>" in text.partition("Pods of the drain")[2].partition("</table>")[0]
+    assert f'datetime="{NOW:%Y-%m-%dT%H:%M:%SZ}"' in text.partition("Pods of the drain")[2].partition("</table>")[0]
+    [entry] = re.findall(r'<details id="node-od-1".*?</summary>', text)
+    assert ("being drained" in entry, "can be drained" in entry) == (True, False)
     assert as_json(status.board)["drain"] == {
         "node": "od-1",
         "phase": "evicting",
-        "pods": [{"pod": "default/web-1", "state": "bound"}],
+        "pods": [{"pod": "default/web-1", "state": "bound", "target": "spot-1", "since": "2026-01-01T12:00:00Z"}],
     }
     status(ended())
     assert (as_json(status.board)["drain"], as_json(status.board)["draining"]) == (None, None)
