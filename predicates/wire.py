@@ -108,7 +108,7 @@ KINDS: Final[Mapping[str, type[Object]]] = {
     )
 }
 
-#: The kinds of items in a snapshot file. Groups of pods are not read like other kinds: see ``kube/pod_groups.py``.
+#: The kinds of items in a snapshot file. Groups of pods are not read like other kinds: see ``kube/unwatched.py``.
 FILE_KINDS: Final[Mapping[str, type[Object]]] = {
     **KINDS,
     "PodGroup": api.PodGroup,

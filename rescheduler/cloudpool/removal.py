@@ -94,7 +94,7 @@ class PoolOrders:
             return refusal
         try:
             self._pool.ask(may_end, node)
-        except errors.Withheld as error:  # no earlier order can take effect any more: see `deletion.judge`
+        except errors.Withheld as error:  # no earlier order can take effect any more: see `pool.judge`
             return Refused(Refusal.WITHHELD, str(error))
         except errors.ReschedulerError as error:
             self._record_unsent(machine, order, node, error)

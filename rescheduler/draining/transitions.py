@@ -333,7 +333,7 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
     DONE: _ignored(*get_args(Event)),
 }
 
-#: The functions of ``machine.py`` that start or continue a drain, each with the first phase.
+#: The functions that start or continue a drain, each with the first phase.
 STARTS: Final[Mapping[str, Phase]] = {
     "start": ASKING,
     "resume": ASKING,

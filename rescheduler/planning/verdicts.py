@@ -37,7 +37,7 @@ class Attempt:
     effort: Effort
     preempted: frozenset[str] = frozenset()  #: UIDs of the pods that yield their room to earlier plans
     emptied: int = 0  #: number of nodes drained by earlier plans that count towards the minimum
-    #: The reasons why no target accepts a class, as in :func:`.first_fit.place_or_explain`.
+    #: The reasons why no target accepts a class, as in :func:`.packing.place_or_explain`.
     never_fitting: dict[PodClass, str] = field(default_factory=dict)
 
 

@@ -29,6 +29,7 @@ from rescheduler.observe.events import (
     Waiting,
     WatchAges,
 )
+from rescheduler.planning.memory import Memory
 from rescheduler.planning.outcome import Planning, Reason, TakenRoom
 from rescheduler.providers.base import Deleted, NodeGroup, NodeRef
 from rescheduler.settings import Timing
@@ -427,6 +428,31 @@ def test_nothing_is_decided_while_a_kind_cannot_be_read() -> None:
         assert not any(event.succeeded for event in here.of(RoundEnded))
         here.errors = {}
         assert loop.round() is RoundOutcome.DRAINED
+
+
+def test_nothing_is_decided_without_the_rights_for_it() -> None:
+    with world(*TWO_NODES) as here:
+        loop = here.loop()
+        here.missing_rights = "may not create pods/eviction"
+        assert loop.round() is RoundOutcome.UNFIT
+        assert (here.of(Held), here.drained) == ([Held(Waiting.NOT_SYNCED, "may not create pods/eviction")], [])
+        here.missing_rights = ""
+        assert loop.round() is RoundOutcome.DRAINED
+
+
+@pytest.mark.parametrize("watching", [True, False])
+def test_a_replica_that_does_not_lead_any_more_forgets_what_it_knew_and_did_not_store(watching: bool) -> None:
+    """Also if it cannot plan for its status page, because its watches have failed."""
+    with world(*TWO_NODES) as here:
+        loop = here.loop()
+        assert loop.round() is RoundOutcome.DRAINED
+        here.history.node_failed("od-2", "uid-od-2")
+        here.leading, here.synced = False, watching
+        loop.round()
+        assert here.history.memory == Memory()
+        here.leading = here.synced = True
+        loop.round()
+        assert "od-2" not in here.memory.cooldowns.by_node
 
 
 def test_missing_rights_are_reported_before_temporary_errors() -> None:

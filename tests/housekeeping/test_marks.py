@@ -216,8 +216,46 @@ def changed(here: LoopWorld, labels: dict[str, str] | None = None, **spec: Any) 
     here.cluster.upsert("Node", node)
 
 
+def marked_again(here: LoopWorld, holder: str) -> None:
+    """Replace the mark by that of another *holder* of this installation, or remove it. Our taint stays."""
+    node = here.node("od-1")
+    written = actions.read(node)
+    assert written is not None
+    notes = {actions.ANNOTATION: replace(written, holder=holder).dump()} if holder else {}
+    metadata = msgspec.structs.replace(node.metadata, annotations=notes)
+    here.cluster.upsert("Node", msgspec.structs.replace(node, metadata=metadata))
+
+
+def test_no_order_leaves_for_another_node_of_the_same_name() -> None:
+    """The node was deleted and has joined again, with our mark and taint; its machine may be in use."""
+
+    def joins_again(here: LoopWorld) -> None:
+        node = here.node("od-1")
+        metadata = msgspec.structs.replace(node.metadata, uid="uid-of-another")
+        here.cluster.upsert("Node", msgspec.structs.replace(node, metadata=metadata))
+
+    with world(*EMPTY) as here:
+        pool = ScriptedProvider([Deleted()])
+        pool.before_order = lambda: joins_again(here)
+        here.loop(provider=pool).round()
+        assert (pool.orders, ("delete", "od-1") in here.writes) == ([], False)
+
+
+def test_pods_of_an_owner_that_only_the_mark_names_pay_its_debt_before_an_order() -> None:
+    """After a restart, the state of the Deployment does not name the ReplicaSet of its replacement pods."""
+    shop = Controller("default", "Deployment", "shop", "uid-of-shop")
+    for uids, orders in ((("uid-of-web",), ["od-1"]), ((), [])):
+        with world(*EMPTY, pod("web-2", "spot-1")) as here:
+            mark(here, replace(ORDERED, debts=(Debt(shop, ready=1, bound=1, owner_uids=uids),)))
+            pool = ScriptedProvider([Deleted()])
+            here.loop(provider=pool).round()
+            assert [ordered.name for ordered in pool.orders] == orders
+
+
 #: What happens between the intent and the request that would end the machine, and why the drain fails.
 OVERTAKEN: dict[str, tuple[Callable[[LoopWorld], object], Why]] = {
+    "another process has marked the node": (lambda here: marked_again(here, "them"), Why.MARK_LOST),
+    "the mark is removed": (lambda here: marked_again(here, ""), Why.MARK_LOST),
     "a pod that may not move": (lambda here: here.add(PROTECTED), Why.PLAN_CHANGED),
     "the taint is removed": (lambda here: changed(here, taints=()), Why.MARK_LOST),
     "the node becomes a spot node": (lambda here: changed(here, labels={SPOT: ""}), Why.NOT_ON_DEMAND),

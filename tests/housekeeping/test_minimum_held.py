@@ -1,5 +1,6 @@
 """`--min-on-demand-nodes` through whole drains: the last look does not refuse what the plan allows."""
 
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
@@ -9,7 +10,7 @@ from rescheduler.draining import actions
 from rescheduler.draining.actions import Intent, Step
 from rescheduler.draining.state import Why
 from rescheduler.housekeeping.loop import RoundOutcome
-from rescheduler.providers.base import Deleted
+from rescheduler.providers.base import Deleted, NodeRef
 from rescheduler.settings import Timing
 from tests.housekeeping.world import IDENTITY, START, LoopWorld, ScriptedProvider, world
 from tests.planning.builders import ON_DEMAND, Manifest, node, pod
@@ -67,6 +68,16 @@ CLUSTERS: dict[str, tuple[tuple[Manifest, ...], int, list[str]]] = {
 }
 
 
+@dataclass
+class Ending(ScriptedProvider):
+    """A provider whose machines of the nodes *ended* are being terminated."""
+
+    ended: tuple[str, ...] = ()
+
+    def has_instance(self, node: NodeRef, *, deadline: float) -> bool | None:  # noqa: ARG002
+        return node.name not in self.ended
+
+
 def run(here: LoopWorld, minimum: int) -> list[str]:
     """Run rounds until nothing changes. Return the machines that were ordered away."""
     pool = ScriptedProvider([Deleted()])
@@ -83,6 +94,15 @@ def test_the_last_look_agrees_with_the_plan(objects: tuple[Manifest, ...], minim
     with world(SPOT_NODE, *objects) as here:
         assert run(here, minimum) == ordered
         assert here.failures == [None] * len(ordered)
+
+
+@pytest.mark.parametrize(("ended", "drained"), [((), ["od-1"]), (("od-2",), [])])
+def test_a_node_whose_machine_ends_does_not_count(ended: tuple[str, ...], drained: list[str]) -> None:
+    """The Node of the other machine still looks as if it were in use; only the provider knows better."""
+    with world(SPOT_NODE, od("od-1"), pod("web-1", "od-1", cpu="100m"), *USED) as here:
+        loop = here.loop(SOON, provider=Ending([Deleted()], ended=ended), minimum=1)
+        loop.round()
+        assert here.drained == drained
 
 
 def test_a_node_whose_pods_have_moved_counts_as_in_use_until_the_order() -> None:

@@ -131,7 +131,7 @@ class LoopWorld:
         self.unreported: dict[str, Node] = {}  # nodes that have changed, which the watch has not reported
         self.on_evicted: Callable[[], object] = lambda: None  # called after each eviction
         self.preempted_pods: list[PreemptedPod] = []  # of which Events tell
-        self.page_is_read = False  # somebody looks at the status page
+        self.page_is_read, self.missing_rights = False, ""  # whether somebody looks at the status page; a message
         self.stores_settings, self.own_node = False, ""  # its flags are stored; its node
         self.templates: list[Manifest] = []  # controllers with pod templates that the API server would return
         self.ended: dict[str, str] = {}  # by owner name: why it does not replace its pods
@@ -499,6 +499,7 @@ class LoopWorld:
             savings=savings,
             refresh_prices=refresh_prices,
             prices=lambda: pricing.prices,
+            missing_rights=lambda: self.missing_rights,
             page_is_read=lambda: self.page_is_read,
         )
         actors = Actors(drainer, soft, NewNodes(access, self.report), records, rooms)

@@ -163,6 +163,15 @@ def test_requests_of_the_replacement(objects: list[Manifest], cpu: int) -> None:
     assert dict(replacement.cls.requests)["cpu"] == cpu
 
 
+@pytest.mark.parametrize(("uid", "cpu"), [("uid-of-a", 4000), ("x", 1000), ("", 4000)], ids=["own", "other", "unknown"])
+def test_a_template_is_that_of_the_owner_with_the_uid(uid: str, cpu: int) -> None:
+    """A ReplicaSet that was created again under the same name does not replace the pods of the old one."""
+    controller = workload("ReplicaSet", container(cpu="4"))
+    controller["metadata"]["uid"] = uid
+    _, replacement = replaced(running(), controller)
+    assert dict(replacement.cls.requests)["cpu"] == cpu
+
+
 def test_a_replacement_like_the_running_pod_is_the_same_object() -> None:
     cluster, replacement = replaced(running(), replica_set(container(cpu="1")))
     assert replacement is cluster.pods["default/a-1"]

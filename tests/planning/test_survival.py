@@ -523,3 +523,13 @@ def test_the_effort_suffices_for_each_of_many_losses() -> None:
     assert certificate.holds
     short = planner.certificate(CIRCUMSTANCES, Survive.POOL, seconds=seconds / 2)
     assert [pool.judged for pool in short.pools] == [True, True, False, False]
+
+
+def test_what_holds_now_is_found_again_after_a_change() -> None:
+    """The loss of s1 is survived on o0 at first. Once o0 takes no pods, it is not, and so holds o0 no longer back."""
+    table = snapshot(CHOICE)
+    planner = Planner(table, Policy(survive=Survive.POOL, allow_returning_plans=True))
+    assert summary(planner.plan_each(CIRCUMSTANCES))["o0"] == ["would-not-survive"]
+    [cordoned] = snapshot([node("o0", ON_DEMAND, cpu="12", unschedulable=True)]).nodes
+    table.upsert("Node", cordoned)
+    assert summary(planner.plan_each(CIRCUMSTANCES))["o0"] == {"tiny": "s1"}
