@@ -226,6 +226,13 @@ MUTANTS: Final = (
         "test_waves.py",
     ),
     _of_drain(
+        "within a step, a namespace loses its next pod when the one before has a bound replacement",
+        "stepping.py",
+        "    return not asking and all(drain.shortfall(controller).bound <= 0 for controller in taken)\n",
+        "    return True or not (asking or taken)\n",
+        "test_waves.py",
+    ),
+    _of_drain(
         "the first wave is one pod",
         "stepping.py",
         "    if not proven:\n        return tuple(unbegun[:1])\n",
@@ -235,8 +242,8 @@ MUTANTS: Final = (
     _of_drain(
         "no pod is evicted while pods that replaced evicted ones are lost",
         "stepping.py",
-        '    """Return the pods to evict now; empty if the drain has to wait."""\n    if drain.lost_again:\n',
-        '    """Return the pods to evict now; empty if the drain has to wait."""\n    if False:\n',
+        "    return _paced(drain, _window(drain)) if not drain.lost_again else ()\n",
+        "    return _paced(drain, _window(drain))\n",
         "test_waves.py",
         "test_following.py",
     ),

@@ -286,7 +286,8 @@ class Drain:
     unproven: frozenset[Controller] = frozenset()
     step_size: Mapping[Controller, int] = field(default_factory=dict)  #: number of pods in a controller's next step
     owners_in_step: int = 0  #: number of controllers in the last step of first pods; 0 before the first of these steps
-    step: tuple[Victim, ...] = ()  #: the next step, while it is planned again
+    rest: frozenset[str] = frozenset()  #: UIDs of pods of the steps that have begun, which have not been evicted yet
+    step: tuple[Victim, ...] = ()  #: the next pods, while they are planned again
     planning_at: float | None = None  #: when the step was planned again; None if no plan is in flight
     losable: frozenset[str] = frozenset()  #: see :class:`ControllersRead`
     unowned: str = ""  #: which pod of the last step has no controller that replaces it, and why

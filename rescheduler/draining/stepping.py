@@ -1,5 +1,6 @@
 """Transitions of a drain after its remaining pods were planned again: select the next wave, and free its room."""
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -99,12 +100,46 @@ def _with_deletion(drain: Drain, uid: str, **changes: object) -> Drain:
 # recreated, so they are evicted last. No pod is evicted while pods that had replaced evicted ones are lost.
 #
 # If a pod would have no place before another one has moved, the plan says so, and one pod moves at a time in its order.
+#
+# The pods of a step leave one after the other in each namespace: the next one when the replacement pods of those before
+# it are bound. What rejects replacement pods, or leaves them unscheduled, may begin at any time, and then costs one pod
+# of its namespace. Pods that share a volume leave together.
 
 
 def next_step(drain: Drain) -> tuple[Victim, ...]:
     """Return the pods to evict now; empty if the drain has to wait."""
-    if drain.lost_again:
-        return ()
+    return _paced(drain, _window(drain)) if not drain.lost_again else ()
+
+
+def _paced(drain: Drain, pods: Sequence[Victim]) -> tuple[Victim, ...]:
+    """Return the first of *pods* in each namespace that lacks no bound pod, with those that share a volume with it.
+
+    Pods that roll out, and those that nothing replaces, are returned as well.
+    """
+    clear = {name for name in {victim.pod.namespace for victim in pods} if _is_clear(drain, name)}
+    free = {victim.pod.uid for victim in pods if victim.controller is None or victim.surge is not None}
+    replaced = (victim for victim in pods if victim.pod.uid not in free and victim.pod.namespace in clear)
+    firsts = _first_of_each(replaced, lambda victim: victim.pod.namespace)
+    uids, groups = free | {victim.pod.uid for victim in firsts}, {victim.together for victim in firsts} - {""}
+    return tuple(victim for victim in pods if victim.pod.uid in uids or victim.together in groups)
+
+
+def _is_clear(drain: Drain, namespace: str) -> bool:
+    """Return whether each pod that left *namespace* has a bound replacement, and no eviction in it is under way."""
+    asking = any(not each.accepted and each.pod.namespace == namespace for each in drain.victims.values())
+    taken = (each for each in drain.debts if each.namespace == namespace and drain.has_taken_from(each))
+    return not asking and all(drain.shortfall(controller).bound <= 0 for controller in taken)
+
+
+def _window(drain: Drain) -> tuple[Victim, ...]:
+    """Return the pods of all steps that have begun or may begin now."""
+    rest = tuple(victim for victim in drain.waiting if victim.pod.uid in drain.rest)
+    begun = {victim.controller for victim in rest}
+    return (*rest, *(victim for victim in _next_steps(drain) if victim.controller not in begun))
+
+
+def _next_steps(drain: Drain) -> tuple[Victim, ...]:
+    """Return the pods of the steps that may begin now."""
     if any(victim.surge is not None for victim in drain.waiting):
         return _rolled_out(drain)
     controlled = [victim for victim in drain.waiting if victim.controller is not None]
@@ -113,7 +148,8 @@ def next_step(drain: Drain) -> tuple[Victim, ...]:
     if not controlled:
         return drain.waiting if _everything_runs(drain) else ()
     if unbegun := _first_victims(drain, controlled):
-        return _whole_groups(drain, _wave(drain, unbegun)) if _all_bound(drain) else ()
+        begun = any(victim.pod.uid in drain.rest for victim in unbegun)
+        return _whole_groups(drain, _wave(drain, unbegun)) if _all_bound(drain) and not begun else ()
     if _first_eviction_pending(drain):
         return ()
     steps = (_next_of_controller(drain, controller, controlled) for controller in sorted(_proven(drain)))
@@ -157,7 +193,7 @@ def still_allowed(drain: Drain, step: Sequence[Victim]) -> list[Victim]:
     """Return the pods of *step* that may be evicted after the pods of their controllers were counted again."""
     if drain.lost_again:
         return []
-    allowed = [victim for victim in step if victim.controller is None or _may_evict(drain, victim)]
+    allowed = [victim for victim in step if victim.controller is None or _may_still(drain, victim)]
     torn_apart = {victim.together for victim in step if victim not in allowed} - {""}
     return [victim for victim in allowed if victim.together not in torn_apart]
 
@@ -248,6 +284,13 @@ def _may_evict(drain: Drain, victim: Victim) -> bool:
     return not _is_ordered(drain, controller) or _others_ready(drain, controller, victim)
 
 
+def _may_still(drain: Drain, victim: Victim) -> bool:
+    """Return whether the pod may be evicted, or belongs to a step that has begun: its other pods need not be Ready."""
+    assert victim.controller is not None
+    begun = victim.pod.uid in drain.rest and not _is_ordered(drain, victim.controller)
+    return (begun and drain.shortfall(victim.controller, full=True).bound <= 0) or _may_evict(drain, victim)
+
+
 def _others_ready(drain: Drain, controller: Controller, victim: Victim) -> bool:
     replicas, wanted = drain.replicas.get(controller, Replicas()), drain.states[controller].wanted
     unready = set(replicas.unready) - {victim.pod.uid}
@@ -292,7 +335,7 @@ def planned_again(drain: Drain, event: PlannedAgain, now: float) -> Result:
     drain = replace(drain, unowned_at=None)
     if again:
         return _evict_again(drain, again, moving, planned_at)
-    allowed = still_allowed(drain, [victim for victim in remaining if victim.pod.uid in moving])
+    allowed = _paced(drain, still_allowed(drain, [victim for victim in remaining if victim.pod.uid in moving]))
     if (waiting := vacate(drain, allowed, now)) is not None:
         return waiting
     if allowed and (surge := allowed[0].surge) is not None:
@@ -392,13 +435,13 @@ def _no_longer_fits(rejected: Rejected) -> Failure:
     return Failure(why, str(blocker))
 
 
-def _evict(drain: Drain, step: list[Victim], planned_at: float, now: float) -> Result:
-    sizes, begun = dict(drain.step_size), set(drain.begun - drain.unproven)
+def _evict(drain: Drain, step: Sequence[Victim], planned_at: float, now: float) -> Result:
+    window = {victim.pod.uid: victim for victim in (*_window(drain), *step)}
+    new = [victim for uid, victim in window.items() if uid not in drain.rest]
+    sizes, proven = dict(drain.step_size), _proven(drain)
+    for controller, taken in Counter(victim.controller for victim in new if victim.controller is not None).items():
+        sizes[controller] = 2 * taken if controller in proven else 1
     controllers = {victim.controller for victim in step if victim.controller is not None}
-    for controller in controllers:
-        taken = sum(victim.controller == controller for victim in step)
-        sizes[controller] = 2 * taken if controller in begun else 1
-        begun.add(controller)
     before = {controller: BeforeStep(now, drain.replicas.get(controller, Replicas())) for controller in controllers}
     until = now + drain.limits.eviction
     requested = {victim.pod.uid: replace(victim, ask_until=until, planned_at=planned_at) for victim in step}
@@ -407,12 +450,13 @@ def _evict(drain: Drain, step: list[Victim], planned_at: float, now: float) -> R
         debts=_debts(drain, step),
         waiting=tuple(victim for victim in drain.waiting if victim.pod.uid not in requested),
         victims={**drain.victims, **requested},
-        begun=drain.begun | begun,
+        begun=drain.begun | controllers,
+        rest=frozenset(window.keys() - requested.keys()),
         unproven=drain.unproven - controllers,
         paid=drain.paid - controllers,
         settled=drain.settled - controllers,
         step_size=sizes,
-        owners_in_step=owners_in(drain, step),
+        owners_in_step=owners_in(drain, new),
         before_step={**drain.before_step, **before},
     )
     return requests.evictions(drain, step)

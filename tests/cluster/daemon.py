@@ -31,6 +31,7 @@ QUICK = (
     "--node-drain-delay=1h",
     "--pod-eviction-timeout=20s",
     "--max-graceful-termination=2s",
+    "--shorten-grace-periods",  # the API server defaults to 30 s
     "--listen-address=127.0.0.1:0",
     "--namespace=default",  # the Lease there is deleted between tests
     "--log-format=json",

@@ -123,8 +123,17 @@ def no_pod_is_evicted_until_earlier_pods_are_known_to_run(run: Run) -> None:
             assert all(drain.shortfall(controller).bound <= 0 for controller in drain.debts)
         for pod in pods:
             controller = drain.controllers.get(pod.uid)
-            assert controller is None or paid(drain.shortfall(controller))
+            assert controller is None or pod.uid in drain.rest or paid(drain.shortfall(controller))
             assert controller is not None or all(paid(drain.shortfall(each)) for each in drain.debts)
+
+
+def a_namespace_with_unbound_replacements_loses_no_pod(run: Run) -> None:
+    for moment, pods in run.steps():
+        drain = moment.before
+        namespaces = [pod.namespace for pod in pods if drain.controllers.get(pod.uid) is not None]
+        assert max(Counter(namespaces).values(), default=1) == 1
+        taken = [each for each in drain.debts if each.namespace in namespaces and drain.has_taken_from(each)]
+        assert all(drain.shortfall(controller).bound <= 0 for controller in taken)
 
 
 def a_stateful_set_pod_is_evicted_only_while_all_others_are_ready(run: Run) -> None:
@@ -263,6 +272,7 @@ LAWS = (
     rejected_replacements_cost_one_pod_of_an_owner_or_namespace,
     waves_grow_from_one_pod_over_namespaces_and_owners,
     no_pod_is_evicted_until_earlier_pods_are_known_to_run,
+    a_namespace_with_unbound_replacements_loses_no_pod,
     a_stateful_set_pod_is_evicted_only_while_all_others_are_ready,
     no_pod_is_evicted_while_a_node_of_the_plan_is_lost,
     no_pod_is_evicted_before_its_placeholder_is_gone,

@@ -1,5 +1,9 @@
-"""Tests of the order of evictions: one pod, one per namespace, one per controller, then growing steps."""
+"""Tests of the order of evictions: one pod, one per namespace, one per controller, then growing steps.
 
+The pods of a step leave one after the other in each namespace, when the replacement pods of those before are bound.
+"""
+
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
@@ -61,7 +65,7 @@ TABLE: dict[str, tuple[tuple[Workload, ...], str, list[str]]] = {
     "one controller: one pod, then steps that double": (
         (workload("web", *pods("a", 9)),),
         "",
-        ["a1", "a2", "a3 a4", "a5 a6 a7 a8", "a9"],
+        pods("a", 9),
     ),
     "one pod; one per namespace; one per controller; the rest": (
         (
@@ -72,12 +76,12 @@ TABLE: dict[str, tuple[tuple[Workload, ...], str, list[str]]] = {
             workload("api", *pods("e", 1), namespace="three"),
         ),
         "",
-        ["a1", "c1 e1", "b1", "d1", "a2 b2 c2", "a3 c3"],
+        ["a1", "c1 e1", "b1", "d1", "a2 c2", "b2 c3", "a3"],
     ),
     "one pod; one per controller, in steps that double": (
         tuple(workload(f"w{number:02}", f"p{number}") for number in range(1, 13)),
         "",
-        ["p1", "p2", "p3 p4", "p5 p6 p7 p8", "p9 p10 p11 p12"],
+        pods("p", 12),
     ),
     "the controllers of all namespaces are in the same steps": (
         tuple(
@@ -86,12 +90,12 @@ TABLE: dict[str, tuple[tuple[Workload, ...], str, list[str]]] = {
             for number in range(1, 5)
         ),
         "",
-        ["o1", "t1", "o2", "o3 o4", "t2 t3 t4"],
+        ["o1", "t1", "o2", "o3", "o4", "t2", "t3", "t4"],
     ),
     "the rest of a controller starts with one pod": (
         (workload("api", *pods("a", 1)), workload("web", *pods("b", 8))),
         "",
-        ["a1", "b1", "b2", "b3 b4", "b5 b6 b7 b8"],
+        ["a1", *pods("b", 8)],
     ),
     "controllers with similar names are distinct": (
         (workload("web", "a", "b"), workload("web-2", "c")),
@@ -107,12 +111,12 @@ TABLE: dict[str, tuple[tuple[Workload, ...], str, list[str]]] = {
     "pods of a StatefulSet are evicted one at a time, not first": (
         (workload("db", *pods("a", 4), kind="StatefulSet"), workload("web", *pods("b", 2))),
         "",
-        ["b1", "a1", "b2 a2", "a3", "a4"],
+        ["b1", "a1", "b2", "a2", "a3", "a4"],
     ),
     "pods of a Job are not evicted first": (
         (workload("job", *pods("a", 4), kind="Job"), workload("web", *pods("b", 4))),
         "",
-        ["b1", "a1", "b2 a2", "b3 b4 a3 a4"],
+        ["b1", "a1", "b2", "a2", "b3", "b4", "a3", "a4"],
     ),
 }
 
@@ -120,6 +124,75 @@ TABLE: dict[str, tuple[tuple[Workload, ...], str, list[str]]] = {
 @pytest.mark.parametrize(("workloads", "bare", "expected"), TABLE.values(), ids=TABLE)
 def test_pods_are_evicted_in_these_steps(workloads: tuple[Workload, ...], bare: str, expected: list[str]) -> None:
     assert steps(plan(*workloads, bare=bare), *workloads) == expected
+
+
+def steps_until_ready(drain_plan: Plan, *workloads: Workload) -> list[str]:
+    """Return the pods that leave before the drain waits until all are Ready. Replacement pods are bound at once."""
+    drain, done, now = begun(drain_plan, *workloads), [""], 5.0
+    while drain.phase is Phase.EVICTING and now < 60:
+        gone = Counter(drain.controllers[pod.uid] for pod in drain.evicted if pod.name in done[-1].split())
+        replicas = {each: running(each.total - gone[each.controller], bound=each.total) for each in workloads}
+        present = " ".join(victim.pod.uid for victim in drain.waiting)
+        drain, actions = transitions.step(drain, seen(present, replicas), now)
+        if any(isinstance(action, PlanAgain) for action in actions):
+            drain, evictions = transitions.step(drain, PlannedAgain(EMPTY), now)
+            for pod in (action.pod for action in evictions if isinstance(action, Evict)):
+                drain, _ = transitions.step(drain, EvictionAccepted(pod.uid), now)
+                done[-1] = f"{done[-1]} {pod.name}".strip()
+        else:
+            done.append("")
+        now += 1
+    return [each for each in done if each]
+
+
+SLOW: dict[str, tuple[tuple[Workload, ...], list[str]]] = {
+    "one controller": ((workload("web", *pods("a", 9)),), ["a1", "a2", "a3 a4", "a5 a6 a7 a8", "a9"]),
+    "many controllers": (
+        tuple(workload(f"w{number:02}", f"p{number}") for number in range(1, 13)),
+        ["p1", "p2", "p3 p4", "p5 p6 p7 p8", "p9 p10 p11 p12"],
+    ),
+    "the rest of each controller": (
+        (workload("api", *pods("a", 4)), workload("web", *pods("b", 4))),
+        ["a1", "b1 a2", "a3 a4 b2", "b3 b4"],
+    ),
+    "a StatefulSet beside others": (
+        (workload("db", *pods("a", 3), kind="StatefulSet"), workload("web", *pods("b", 4))),
+        ["b1", "a1 b2", "b3 b4 a2", "a3"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("workloads", "expected"), SLOW.values(), ids=SLOW)
+def test_the_pods_of_a_step_need_not_be_ready_for_the_next_pod_of_it(
+    workloads: tuple[Workload, ...], expected: list[str]
+) -> None:
+    assert steps_until_ready(plan(*workloads), *workloads) == expected
+
+
+#: What replacement pods lack after an obstacle has begun: created, or bound.
+LACKING: dict[str, Replicas] = {
+    "rejected, as by a quota or a webhook": running(2, bound=3),
+    "pending, as without a scheduler": running(2, bound=3, live=4),
+}
+
+
+@pytest.mark.parametrize("lacking", LACKING.values(), ids=LACKING)
+@pytest.mark.parametrize("moment", range(6))
+def test_an_obstacle_costs_one_pod_of_its_namespace_whenever_it_begins(lacking: Replicas, moment: int) -> None:
+    """Two controllers of four pods. From the eviction number *moment* on, replacement pods are not bound."""
+    both = (workload("api", *pods("a", 4)), workload("web", *pods("b", 4)))
+    drain, now, evicted = begun(plan(*both), *both), 5.0, list[str]()
+    while drain.phase is Phase.EVICTING and now < 60:
+        lost = drain.controllers[evicted[moment]] if len(evicted) > moment else None
+        replicas = {each: lacking if each.controller == lost else each.running for each in both}
+        drain, actions = transitions.step(drain, seen(" ".join(v.pod.uid for v in drain.waiting), replicas), now)
+        if any(isinstance(action, PlanAgain) for action in actions):
+            drain, evictions = transitions.step(drain, PlannedAgain(EMPTY), now)
+            for pod in (action.pod for action in evictions if isinstance(action, Evict)):
+                drain, _ = transitions.step(drain, EvictionAccepted(pod.uid), now)
+                evicted.append(pod.uid)
+        now += 1
+    assert len(evicted) == moment + 1
 
 
 def test_pods_that_have_a_place_in_one_order_only_move_in_it() -> None:
@@ -150,7 +223,7 @@ SHARING: dict[str, tuple[tuple[Workload, ...], str, list[str]]] = {
     "pods of two controllers": (
         (workload("api", "a", "b"), workload("web", "c", "d"), workload("xyz", "x")),
         "a d",
-        ["a d", "x", "b c"],
+        ["a d", "x", "b", "c"],
     ),
     "pods of a StatefulSet": ((workload("db", *pods("a", 3), kind="StatefulSet"),), "a1 a2", ["a1 a2", "a3"]),
     "the group of a later step": ((workload("web", *pods("a", 4)),), "a2 a4", ["a1", "a2 a4", "a3"]),
@@ -217,7 +290,10 @@ class TestTheFirstWaves:
             (7, seen("p3 p4", {**run, each[1]: running(0, bound=1)}), ()),
             (8, seen("p3 p4", {**run, each[0]: running(0, bound=1)}), ()),
             (9, seen("p3 p4", run), (planning(),)),
-            *step(9, "p3 p4"),
+            *step(9, "p3"),
+            (10, seen("p4", {**run, each[2]: running(0, live=1)}), ()),
+            (11, seen("p4", {**run, each[2]: running(0, bound=1)}), (planning(),)),
+            *step(11, "p4"),
         ]
         play(replace(begun(plan(*each), *each), renew_at=1e9, read_at=1e9), story)
 
@@ -275,10 +351,13 @@ class TestLaterStepsWaitForReadyReplacements:
             (6, seen("b x y z", well), (planning(),)),
             *step(6, "x"),
             (7, seen("b y z", well), (planning(),)),
-            *step(7, "b y"),
-            (8, seen("z", {slow: running(1, bound=2), fast: running(2)}), ()),
-            (9, seen("z", {slow: running(1, bound=2), fast: running(3)}), (planning(),)),
-            *step(9, "z"),
+            *step(7, "b"),
+            (8, seen("y z", {slow: running(1), fast: running(3)}), ()),
+            (9, seen("y z", {slow: running(1, bound=2), fast: running(3)}), (planning(),)),
+            *step(9, "y"),
+            (10, seen("z", {slow: running(1, bound=2), fast: running(2)}), ()),
+            (11, seen("z", {slow: running(1, bound=2), fast: running(3)}), (planning(),)),
+            *step(11, "z"),
         ]
         play(replace(begun(plan(slow, fast), slow, fast), renew_at=1e9, read_at=1e9), story)
 
@@ -394,10 +473,12 @@ def test_a_step_is_planned_together_with_due_replacement_pods() -> None:
         (7, seen("b x y z", run), (planning(),)),
         *step(7, "x"),
         (8, seen("b y z", run), (planning(),)),
-        *step(8, "b y"),
-        (9, seen("z", {first: running(1), second: running(2)}, lost=lost), (planning("b y"),)),
+        *step(8, "b"),
+        (9, seen("y z", {first: running(1), second: running(3)}, lost=lost), (planning("b"),)),
         (9, PlannedAgain(EMPTY), ()),
-        (10, seen("z", {first: running(1, bound=2), second: running(2)}, lost=lost), (planning("y"),)),
+        (10, seen("y z", {first: running(1, bound=2), second: running(3)}), (planning(),)),
+        *step(10, "y"),
+        (11, seen("z", {first: running(1, bound=2), second: running(2)}, lost=lost), (planning("y"),)),
     ]
     play(begun(plan(first, second), first, second), story)
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from rescheduler import cli
 from rescheduler.cloudpool.client import CloudPoolClient
-from rescheduler.draining import evicting, removing, transitions
+from rescheduler.draining import evicting, removing, stepping, transitions
 from rescheduler.draining.actions import Action, LookAgain, PlanAgain
 from rescheduler.draining.events import EvictionAccepted, Looked, PlannedAgain, Seen
 from rescheduler.draining.state import Drain, Phase, Result
@@ -32,6 +32,7 @@ from rescheduler.planning.rules.minimum import Minimum
 def without_waves() -> None:
     """Evict all pods at once."""
     _patch(evicting, "next_step", lambda drain: drain.waiting)
+    _patch(stepping, "_paced", lambda _, pods: tuple(pods))
 
 
 def without_landing() -> None:

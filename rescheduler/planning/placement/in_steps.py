@@ -13,7 +13,7 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import Final
 
 import numpy as np
@@ -198,7 +198,7 @@ def eviction_steps(pods: Sequence[Pod]) -> list[Step]:
 
     One pod; one pod of each other namespace; one pod of each other owner, in steps of 1, 2, 4, … owners; then the rest
     of each owner in steps of 1, 2, 4, … pods, or one at a time for a StatefulSet; last the pods without a controller.
-    Among these, StatefulSets and Jobs come last.
+    Among these, StatefulSets and Jobs come last. The pods of one namespace in a step leave one after the other.
     """
     late: list[Pod] = []
     owned: list[Pod] = []
@@ -220,8 +220,15 @@ def eviction_steps(pods: Sequence[Pod]) -> list[Step]:
     rests = [[(pod,) for pod in rest] if _is_ordered(rest[0]) else _doubling(rest) for rest in by_owner.values()]
     for number in range(max(map(len, rests), default=0)):
         steps.append(tuple(chain.from_iterable(rest[number] for rest in rests if number < len(rest))))
-    steps.append(tuple(orphans))
-    return [step for step in steps if step]
+    return [*chain.from_iterable(map(_by_turns, steps)), *((tuple(orphans),) if orphans else ())]
+
+
+def _by_turns(step: Step) -> Iterable[Step]:
+    """Split *step* so that each part has one pod of each namespace."""
+    turns: defaultdict[str, list[Pod]] = defaultdict(list)
+    for pod in step:
+        turns[pod.namespace].append(pod)
+    return (tuple(filter(None, pods)) for pods in zip_longest(*turns.values()))
 
 
 class _Moves:

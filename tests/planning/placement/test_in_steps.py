@@ -243,7 +243,10 @@ def test_a_pod_that_tolerates_the_taint_but_selects_spot_nodes_moves() -> None:
 
 
 def test_steps_of_an_eviction() -> None:
-    """One pod, one of each other namespace, then owners in steps of 1, 2, …, then the rest of each owner."""
+    """One pod, one of each other namespace, then owners in steps of 1, 2, …, then the rest of each owner.
+
+    In each step, the pods of a namespace leave one after the other.
+    """
     pods = [
         *(pod(f"a-{number}", "od") for number in range(8)),
         *(pod(f"{name}-0", "od") for name in "bcd"),
@@ -257,11 +260,11 @@ def test_steps_of_an_eviction() -> None:
         ["a-0"],
         ["x-0"],
         ["b-0"],
-        ["c-0", "d-0"],
+        *(["c-0"], ["d-0"]),
         ["db-0"],
-        ["a-1", "db-1"],
-        ["a-2", "a-3", "db-2"],
-        ["a-4", "a-5", "a-6", "a-7"],
+        *(["a-1"], ["db-1"]),
+        *(["a-2"], ["a-3"], ["db-2"]),
+        *(["a-4"], ["a-5"], ["a-6"], ["a-7"]),
         ["bare"],
     ]
 
