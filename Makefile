@@ -52,11 +52,9 @@ GRPC := rescheduler/providers/externalgrpc
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-# Tests that fail are run once more with little beside them: a defect fails again, and a test that depends on the speed
-# of the machine stays in the output of the first run.
+# A failed test fails the run, unless it is in tests/second_try.txt: those are run once more with little beside them.
 test: $(if $(ARGS),$(READY),build) ## run all tests; ARGS are passed to pytest: make test ARGS="tests/planning -x" WORKERS=0
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS) || { [ $$? = 1 ] && \
-		echo "running the tests that failed once more" && $(BIN)/python -m pytest -n 2 --last-failed --last-failed-no-failures none $(ARGS); }
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -p tests.second_try $(ARGS)
 
 unit: $(READY) ## run the quick tests that need no control plane, in less than a minute
 	$(BIN)/python -m pytest -q -n auto --dist loadfile -m "not cluster and not slow" $(UNIT) $(ARGS)
