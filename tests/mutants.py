@@ -64,6 +64,13 @@ def _of_api(safeguard: str, file: str, before: str, after: str, *tests: str) -> 
 
 
 MUTANTS: Final = (
+    _of_api(
+        "a Lease that was taken over is kept for the rest of its time only",
+        "elector.py",
+        "            left = min(left, left - (self._clock.now() - renewed).total_seconds())\n",
+        "            left = left + 0 * (self._clock.now() - renewed).total_seconds()\n",
+        "test_pool_lease.py",
+    ),
     Mutant(
         "pages answer no foreign names",
         "rescheduler/net/server.py",

@@ -73,9 +73,9 @@ def command() -> None:
 @Option(
     "--running-in-cluster",
     Bool(),
-    default=False,
-    help="Use the ServiceAccount of the pod that this program runs in, to hold --pool-lease. Without this flag, "
-    "--kubeconfig and --context, no Lease is held: then only one process may order machines of a pool.",
+    help="Use the ServiceAccount of the pod that this program runs in, to hold --pool-lease; false: a kubeconfig. "
+    "Default: as for --kubeconfig. Without a cluster, no Lease is held: then only one process may order machines of a "
+    "pool.",
 )
 @pool_namespace_option
 @pool_lease_option
@@ -92,7 +92,7 @@ def serve(
     listen_address: ListenAddress | None,
     allowed_hosts: tuple[str, ...],
     connection: ApiServerConnection,
-    running_in_cluster: bool,  # noqa: FBT001 - passed by keyword
+    running_in_cluster: bool | None,  # noqa: FBT001 - passed by keyword
     namespace: str,
     pool_lease: str,
     logs: Logging,
@@ -114,9 +114,6 @@ def serve(
     from rescheduler.grpc_service.serve import Serving, run  # noqa: PLC0415 - the extra is imported on demand
 
     named = connection.kubeconfig is not None or connection.context is not None
-    cluster = None
-    if named or running_in_cluster:
-        cluster = replace(connection, in_cluster=not named)
     serving = Serving(
         address,
         provider,
@@ -126,7 +123,8 @@ def serve(
         plaintext,
         listen_address,
         allowed_hosts,
-        cluster=cluster,
+        cluster=replace(connection, in_cluster=False if named else running_in_cluster),
+        named=named or running_in_cluster is True,
         lease=PoolLeaseName(namespace, pool_lease),
     )
     return run(serving, logs)

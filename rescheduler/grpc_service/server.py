@@ -77,7 +77,8 @@ class CallReport:
 
 def log_line(call: AnsweredCall) -> str:
     """Return the log line of a call."""
-    response = call.code.name + (f": {_short(call.error_text)}" if call.error_text else "")
+    # The error of a deletion repeats the outcomes of its nodes.
+    response = call.code.name + (f": {_short(call.error_text)}" if call.error_text and not call.outcomes else "")
     ends = "".join(f"; {_short(node)}: {_end(outcome)}" for node, outcome in list(call.outcomes.items())[:_NODES_NAMED])
     return f"{call.method} by {call.caller}{_request_text(call.request)}: {response}{ends}"
 

@@ -65,10 +65,20 @@ def source(kubeconfig: str | None = None, context: str | None = None, in_cluster
     ``~/.kube/config``.
     """
     if in_cluster is None:
-        in_cluster = bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and SERVICE_ACCOUNT.exists()
+        in_cluster = in_pod()
     if in_cluster and not kubeconfig and not context:
         return ServiceAccount()
     return Kubeconfig(kubeconfig or os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG, context)
+
+
+def in_pod() -> bool:
+    """Return whether this process runs in a pod with a ServiceAccount."""
+    return bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and SERVICE_ACCOUNT.exists()
+
+
+def has_default_kubeconfig() -> bool:
+    """Return whether the kubeconfig exists that is used if none is named."""
+    return Path(DEFAULT_KUBECONFIG).expanduser().exists()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,11 @@
 """Processes that order machines of one pool at the same moment: the minimum holds, by a Lease of the cluster."""
 
+import json
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, Event
 from typing import Any, Final
 
 import httpx2
@@ -51,13 +52,15 @@ def slow_sizes(server: CloudpoolServer) -> None:
 
 
 @contextmanager
-def two_services(cluster: ControlPlane, server: CloudpoolServer, folder: Path, *flags: str) -> Iterator[list[Any]]:
+def two_services(
+    server: CloudpoolServer, folder: Path, *flags: str, environ: Mapping[str, str] | None = None
+) -> Iterator[list[Any]]:
     """Start two services for the pool, with a minimum of one, and connect to both."""
     section = {"id": POOL, "backend": {"url": server.url}, "minSize": 1, "settleTime": "2s"}
     paces = {"pollInterval": "200ms", "refreshInterval": "100ms", "cacheAge": "1s"}
     (folder / "cloud.json").write_text(msgspec.json.encode({"pools": [section | paces]}).decode())
     named = ("--cloud-provider=cloudpool", "--cloud-config=cloud.json", "-v=2", *flags)
-    first, second = Service(folder, *named), Service(folder, *named)
+    first, second = Service(folder, *named, environ=environ), Service(folder, *named, environ=environ)
     with services(first, second), ExitStack() as clients:
         yield [clients.enter_context(connected(each.address, CLOCK)) for each in (first, second)]
 
@@ -85,7 +88,7 @@ def left(server: CloudpoolServer) -> int:
 
 
 def test_two_services_keep_the_minimum(cluster: ControlPlane, pool: CloudpoolServer, tmp_path: Path) -> None:
-    with two_services(cluster, pool, tmp_path, *in_cluster(cluster)) as providers:
+    with two_services(pool, tmp_path, *in_cluster(cluster)) as providers:
         slow_sizes(pool)
         outcomes = at_once(providers, pool)
         assert left(pool) == 1
@@ -94,11 +97,68 @@ def test_two_services_keep_the_minimum(cluster: ControlPlane, pool: CloudpoolSer
     assert not cluster.api.get(LEASE)["spec"].get("holderIdentity")
 
 
-def test_without_a_cluster_two_services_can_go_below_the_minimum(
-    cluster: ControlPlane, pool: CloudpoolServer, tmp_path: Path
+@pytest.mark.parametrize("where", ["$KUBECONFIG", "~/.kube/config"])
+def test_two_services_keep_the_minimum_with_the_default_kubeconfig(
+    where: str, cluster: ControlPlane, pool: CloudpoolServer, tmp_path: Path
 ) -> None:
+    """As --help of --kubeconfig says."""
+    environ = {"KUBECONFIG": str(cluster.kubeconfig)} if where == "$KUBECONFIG" else {}
+    if not environ:
+        (tmp_path / ".kube").mkdir()
+        (tmp_path / ".kube" / "config").write_bytes(cluster.kubeconfig.read_bytes())
+    with two_services(pool, tmp_path, "--namespace=default", environ=environ) as providers:
+        slow_sizes(pool)
+        at_once(providers, pool)
+        assert left(pool) == 1
+    assert not cluster.api.get(LEASE)["spec"].get("holderIdentity")
+
+
+#: Kubeconfigs that nobody named: none, one of a cluster that is gone, one that is not readable.
+NO_CLUSTER: Final = {
+    "none": "",
+    "gone": json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "x", "cluster": {"server": "http://127.0.0.1:9"}}],
+            "contexts": [{"name": "x", "context": {"cluster": "x"}}],
+            "current-context": "x",
+        }
+    ),
+    "unreadable": "{",
+}
+
+
+@pytest.mark.parametrize("home", NO_CLUSTER)
+def test_without_a_cluster_a_service_says_once_that_nothing_is_coordinated(
+    home: str, pool: CloudpoolServer, tmp_path: Path
+) -> None:
+    if NO_CLUSTER[home]:
+        (tmp_path / ".kube").mkdir()
+        (tmp_path / ".kube" / "config").write_text(NO_CLUSTER[home])
+    section = {"id": POOL, "backend": {"url": pool.url}, "minSize": 1, "settleTime": "2s", "cacheAge": "0s"}
+    (tmp_path / "cloud.json").write_text(msgspec.json.encode({"pools": [section]}).decode())
+    service = Service(tmp_path, "--cloud-provider=cloudpool", "--cloud-config=cloud.json", "-v=2")
+    with service, connected(service.address, CLOCK) as provider:
+        at_once([provider], pool)
+        assert left(pool) == 1
+        assert len([line for line in service.lines if "nothing coordinates this process" in line]) == 1
+
+
+def test_a_cluster_that_was_named_must_answer(pool: CloudpoolServer, tmp_path: Path) -> None:
+    (tmp_path / "gone").write_text(NO_CLUSTER["gone"])
+    section = {"id": POOL, "backend": {"url": pool.url}, "minSize": 1, "settleTime": "2s"}
+    (tmp_path / "cloud.json").write_text(msgspec.json.encode({"pools": [section]}).decode())
+    named = ("--cloud-provider=cloudpool", "--cloud-config=cloud.json", "-v=2", f"--kubeconfig={tmp_path}/gone")
+    with Service(tmp_path, *named) as service, connected(service.address, CLOCK) as provider:
+        at_once([provider], pool)
+        assert left(pool) == 2
+        assert [line for line in service.lines if "no machine is ordered until the Lease can be held" in line]
+
+
+def test_without_a_cluster_two_services_can_go_below_the_minimum(pool: CloudpoolServer, tmp_path: Path) -> None:
     """The documented limit, which shows that the other tests are sharp."""
-    with two_services(cluster, pool, tmp_path) as providers:
+    with two_services(pool, tmp_path) as providers:
         slow_sizes(pool)
         at_once(providers, pool)
         assert left(pool) == 0
@@ -163,3 +223,34 @@ def test_the_proxy_and_a_service_keep_the_minimum(cluster: ControlPlane, observe
             answered = answer.result().status_code
             assert left(pool.server) == 1, (outcome, answered)
             assert isinstance(outcome, Refused) is (answered == httpx2.codes.OK), (outcome, answered)
+
+
+def test_a_service_that_is_started_again_holds_the_lease_no_longer_than_the_killed_one_would_have(
+    cluster: ControlPlane, pool: CloudpoolServer, tmp_path: Path
+) -> None:
+    """The killed one had sent an order. With the settle time, its Lease lasts 35 s from its last renewal."""
+    section = {"id": POOL, "backend": {"url": pool.url, "timeout": "20s"}, "minSize": 0, "settleTime": "20s"}
+    (tmp_path / "cloud.json").write_text(msgspec.json.encode({"pools": [section]}).decode())
+    named = ("--cloud-provider=cloudpool", "--cloud-config=cloud.json", "-v=2", *in_cluster(cluster))
+    first, second = [node_of(machine) for machine in pool.pool.machines()]
+    pool.faulty_app.inject(Fault(path="/pool/terminate", kind="hang", times=1))
+    with (
+        Service(tmp_path, *named) as killed,
+        connected(killed.address, CLOCK) as provider,
+        ThreadPoolExecutor(1) as one,
+    ):
+        call = one.submit(provider.delete_nodes, POOL, [first], deadline=CLOCK.monotonic() + 30)
+        cluster.wait_for(lambda: "/pool/terminate" in {each.path for each in pool.faulty_app.requests}, "the order")
+        assert cluster.api.get(LEASE)["spec"]["leaseDurationSeconds"] == 35
+        killed.process.kill()
+        call.exception()
+    at = CLOCK.monotonic()
+    CLOCK.wait(8.0, Event())
+    with Service(tmp_path, *named) as again, connected(again.address, CLOCK) as provider:
+        provider.delete_nodes(POOL, [second], deadline=CLOCK.monotonic() + 30)
+        spec = cluster.api.get(LEASE)["spec"]
+        assert not spec["holderIdentity"] or spec["leaseDurationSeconds"] <= 35 - (CLOCK.monotonic() - at) + 10
+    cluster.wait_for(lambda: CLOCK.monotonic() > at + 36, "the end of the Lease")
+    with Service(tmp_path, *named) as last, connected(last.address, CLOCK) as provider:
+        provider.delete_nodes(POOL, [second], deadline=CLOCK.monotonic() + 30)
+    assert not cluster.api.get(LEASE)["spec"].get("holderIdentity")

@@ -25,7 +25,8 @@ class Service:
 
     def __init__(self, folder: Path, *flags: str, environ: Mapping[str, str] | None = None) -> None:
         self._command = [sys.executable, "-m", "rescheduler", "provider", "serve", "--address=127.0.0.1:0", *flags]
-        self._folder, self._environ = folder, {**_environment(), **(environ or {})}
+        own = {"HOME": str(folder), "KUBECONFIG": ""}  # no cluster is found by default
+        self._folder, self._environ = folder, {**_environment(), **own, **(environ or {})}
         self.lines: list[str] = []
         self._up = threading.Event()
 

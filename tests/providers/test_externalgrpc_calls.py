@@ -64,7 +64,7 @@ LINES: dict[str, tuple[AnsweredCall, str]] = {
             outcomes={"a": AlreadyGone(), "x://2": BELOW},
         ),
         (
-            "NodeGroupDeleteNodes by me, group g, nodes a (x://1), x://2: FAILED_PRECONDITION: 1 stays; "
+            "NodeGroupDeleteNodes by me, group g, nodes a (x://1), x://2: FAILED_PRECONDITION; "
             f"a: already gone; x://2: refused: below-minimum: {BELOW.detail}"
         ),
     ),
@@ -77,7 +77,7 @@ LINES: dict[str, tuple[AnsweredCall, str]] = {
             "no answer",
             outcomes={"a": Failed("no answer", retryable=True)},
         ),
-        "NodeGroupDeleteNodes by me, group g, nodes a (x://1): UNAVAILABLE: no answer; a: failed: no answer",
+        "NodeGroupDeleteNodes by me, group g, nodes a (x://1): UNAVAILABLE; a: failed: no answer",
     ),
     "no nodes": (
         AnsweredCall("NodeGroupDeleteNodes", wire.NodeGroupDeleteNodesRequest(id="g"), "me", StatusCode.OK),
@@ -215,8 +215,8 @@ def test_every_order_is_logged_and_every_call_is_counted(process: Process) -> No
         ),
     ]
     assert statuses == ["OK", "FAILED_PRECONDITION", "FAILED_PRECONDITION", "NOT_FOUND", "OK", "FAILED_PRECONDITION"]
-    suffix, refused = f"by client (ADDRESS), group {GROUP}", f"group {GROUP} must keep 2, 1 would be left"
-    stays = f"1 of 1 nodes are not deleted: node {second.name}: {refused}; {second.name}: refused: below-minimum"
+    suffix = f"by client (ADDRESS), group {GROUP}"
+    refused = f"below-minimum: group {GROUP} must keep 2, 1 would be left"
     unknown = f"NOT_FOUND: cloudpool: no group 'nowhere'; the groups are {GROUP}"
     short = "2 is less than the 3 machines that are running or required; 0 of 1 were canceled"
     running = f"FAILED_PRECONDITION: cloudpool {GROUP}: {short}"
@@ -226,7 +226,7 @@ def test_every_order_is_logged_and_every_call_is_counted(process: Process) -> No
         f"NodeGroupIncreaseSize {suffix}, by +9: FAILED_PRECONDITION: cloudpool {GROUP}: 12 is above 4",
         f"NodeGroupIncreaseSize by client (ADDRESS), group nowhere, by +1: {unknown}",
         f"NodeGroupDeleteNodes {suffix}, {nodes[0]}: OK; {first.name}: deleted: TERMINATED",
-        f"NodeGroupDeleteNodes {suffix}, {nodes[1]}: FAILED_PRECONDITION: {stays}: {refused}",
+        f"NodeGroupDeleteNodes {suffix}, {nodes[1]}: FAILED_PRECONDITION; {second.name}: refused: {refused}",
     ]
     assert process.counted() == {
         ("NodeGroups", "OK"): 1,
