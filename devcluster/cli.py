@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from devcluster import background, build, debian, manifests
+from devcluster.demo import scene
 from devcluster.errors import SetupError
 from devcluster.plane import ControlPlane
 
@@ -18,6 +19,9 @@ _FOLDER = click.option(
 )
 
 _COUNT = click.IntRange(min=0)
+
+#: The fewest on-demand nodes on which the pods of the demo fit: one in each zone.
+_LEAST_OCCUPIED = 3
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -53,12 +57,13 @@ def build_all(*, prometheus: bool, chromium: bool) -> None:
 @_FOLDER
 @click.option("--on-demand", type=_COUNT, default=0, show_default=True, help="Number of on-demand nodes.")
 @click.option("--spot", type=_COUNT, default=0, show_default=True, help="Number of spot nodes.")
+@click.option("--workloads", is_flag=True, help="Also run the pods of the demo on the on-demand nodes, at least 3.")
 @click.option("--foreground", is_flag=True, help="Run in the foreground until Ctrl-C or SIGTERM.")
-def up(folder: Path | None, on_demand: int, spot: int, *, foreground: bool) -> None:
+def up(folder: Path | None, on_demand: int, spot: int, *, workloads: bool, foreground: bool) -> None:
     """Start a control plane and print its KUBECONFIG.
 
     \b
-    eval "$(python -m devcluster up --on-demand 5 --spot 8)"
+    eval "$(python -m devcluster up --on-demand 5 --spot 8 --workloads)"
     rescheduler plan
     python -m devcluster down
 
@@ -68,25 +73,30 @@ def up(folder: Path | None, on_demand: int, spot: int, *, foreground: bool) -> N
     folder = (folder or background.default_folder()).absolute()
     kubeconfig = background.plane_folder(folder) / "kubeconfig"
     ready = background.plane_folder(folder) / "ready"
+    if workloads and on_demand < _LEAST_OCCUPIED:
+        raise click.UsageError(f"--workloads: expected --on-demand={_LEAST_OCCUPIED} or more")
     if foreground:
-        _run_in_foreground(folder, on_demand, spot, ready)
+        _run_in_foreground(folder, on_demand, spot, ready, workloads=workloads)
         return
     if background.owner(folder) is None:
         build.binaries()  # in this process, so that the user sees the progress
         click.echo(f"starting a control plane in {folder}", err=True)
         nodes = ["--on-demand", str(on_demand), "--spot", str(spot)]
-        background.start(folder, ["up", "--foreground", "--dir", str(folder), *nodes], ready)
+        more = ["--workloads"] if workloads else []
+        background.start(folder, ["up", "--foreground", "--dir", str(folder), *nodes, *more], ready)
     else:
         click.echo(f"a control plane already runs in {folder}", err=True)
     click.echo(f"export KUBECONFIG={kubeconfig}")
 
 
-def _run_in_foreground(folder: Path, on_demand: int, spot: int, ready: Path) -> None:
+def _run_in_foreground(folder: Path, on_demand: int, spot: int, ready: Path, *, workloads: bool) -> None:
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: stopped.set())
     with background.owned(folder) as inside, ControlPlane(inside) as plane:
         plane.apply(manifests.mixed_nodes(on_demand, spot))
+        if workloads:
+            scene.occupy(plane, on_demand + spot)
         ready.touch()
         click.echo(f"export KUBECONFIG={plane.kubeconfig}")
         plane.wait_until(stopped)

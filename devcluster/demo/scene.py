@@ -86,12 +86,17 @@ def begin(plane: ControlPlane) -> None:
         labels = {ZONE: ZONES[number % len(ZONES)]}
         plane.api.patch(f"/api/v1/nodes/on-demand-{number + 1}", {"metadata": {"labels": labels}})
     plane.apply(spot(f"spot-{number + 1}", labels={ZONE: ZONES[number % len(ZONES)]}) for number in range(SPOT_NODES))
-    plane.wait_for(lambda: len(usable(plane)) == ON_DEMAND_NODES + SPOT_NODES, "Ready nodes")
+    occupy(plane, ON_DEMAND_NODES + SPOT_NODES)
+
+
+def occupy(plane: ControlPlane, nodes: int) -> None:
+    """Create the workloads on the on-demand nodes, as during a shortage of spot nodes; the cluster has *nodes*."""
+    plane.wait_for(lambda: len(usable(plane)) == nodes, "Ready nodes")
     _cordon_spot(plane, unschedulable=True)
     plane.apply(workloads())
     plane.wait_for(lambda: len(running(plane)) == PODS, "all pods running on on-demand nodes")
     _cordon_spot(plane, unschedulable=None)
-    plane.wait_for(lambda: len(usable(plane)) == ON_DEMAND_NODES + SPOT_NODES, "schedulable spot nodes")
+    plane.wait_for(lambda: len(usable(plane)) == nodes, "schedulable spot nodes")
 
 
 def running(plane: ControlPlane) -> dict[str, str]:

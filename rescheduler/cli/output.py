@@ -1,16 +1,20 @@
 """Results on standard output as JSON, YAML or HTML, and a plan as an object for programs."""
 
+import contextlib
 import json
 import sys
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 
 from predicates.texts import escaped
 from rescheduler.cli.console import Line
+from rescheduler.cli.go_flags import Option
+from rescheduler.errors import UsageError
 from rescheduler.planning.forms import number
 from rescheduler.planning.losses import Homeless, PoolLoss
 from rescheduler.planning.money.worth import Worth
@@ -54,6 +58,38 @@ def print_html(overview: Overview, at: datetime) -> None:
     from rescheduler.pages.report import as_html  # noqa: PLC0415 - imported on demand
 
     sys.stdout.buffer.write(as_html(overview, at).encode())
+
+
+output_file_option: Final = Option(
+    "--output-file",
+    metavar="FILE",
+    default="-",
+    help="Write the result to FILE, replacing an existing file once it is complete; - is standard output.",
+)
+
+
+def write_output(text: str, file: str) -> None:
+    """Write *text* to *file*, which keeps its content if that fails. Raises UsageError if *file* cannot be written.
+
+    A regular file is replaced by a complete one, so that nobody reads half of it.
+    """
+    if file == "-":
+        sys.stdout.buffer.write(text.encode())
+        return
+    if not file:
+        raise UsageError("--output-file: expected a file, or - for standard output")
+    path = Path(file)
+    new = path.with_name(f".{path.name}.new")
+    try:
+        if path.exists() and not path.is_file():  # a device or a pipe
+            path.write_text(text, encoding="utf-8")
+            return
+        new.write_text(text, encoding="utf-8")
+        new.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            new.unlink(missing_ok=True)
+        raise UsageError(f"--output-file {file}: cannot write there: {error.strerror}") from error
 
 
 # A plan as an object for programs: ``plan -o json`` and ``plan -o yaml``.

@@ -1,7 +1,7 @@
 """``rescheduler prices``: the price file of a cloud, for the instance types of the cluster."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -11,10 +11,13 @@ from rescheduler.cli.cluster_source import progress, snapshot_option
 from rescheduler.cli.console import say, warn
 from rescheduler.cli.go_flags import FILE, GoCommand, Option, Parsed
 from rescheduler.cli.options import NAME, connection_options
+from rescheduler.cli.output import output_file_option, write_output
+from rescheduler.cli.policy_options import NODE_LABELS
 from rescheduler.clock import SteadyClock, SystemClock
 from rescheduler.errors import InputError, NoNodesError, UsageError
 from rescheduler.net import files
 from rescheduler.planning.money.prices import instance_type, zone_of
+from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.providers.price_lists import Price, Query, csv_lines
 from rescheduler.settings import ApiServerConnection
 
@@ -78,6 +81,15 @@ def _currency(text: str) -> str:
     metavar="NAME",
     help="The namespace of --config-map.",
 )
+@output_file_option
+@Option(
+    "--on-demand-node-label",
+    NODE_LABELS,
+    to="on_demand_label",
+    multiple=True,
+    help="Only the instance types of nodes with this label, or with --spot-node-label; as for plan.",
+)
+@Option("--spot-node-label", NODE_LABELS, to="spot_label", multiple=True, help="The same for spot nodes.")
 @snapshot_option
 @connection_options
 def command(
@@ -88,13 +100,16 @@ def command(
     api_key_file: Path | None,
     config_map: str | None,
     namespace: str,
+    output_file: str,
+    on_demand_label: tuple[NodeLabels, ...],
+    spot_label: tuple[NodeLabels, ...],
     snapshot: str | None,
     connection: ApiServerConnection,
 ) -> None:
     """Print the prices of the cluster's instance types as a price file, for --prices.
 
     \b
-    rescheduler prices aws --region=eu-central-1 > prices.csv
+    rescheduler prices aws --region=eu-central-1 --output-file=prices.csv
     rescheduler plan --prices=prices.csv --currency=USD
 
     They are list prices of machines with Linux, on-demand and spot, without discounts. aws: boto3 reads them with the
@@ -105,7 +120,7 @@ def command(
         raise UsageError("prices aws: --currency: AWS Price List has no other currency for a region")
     zones: frozenset[str] = frozenset()
     if not types:
-        types, zones = _of_cluster(snapshot, connection)
+        types, zones = _of_cluster(snapshot, connection, (*on_demand_label, *spot_label))
     clock = SteadyClock(SystemClock())
     query = Query(region, types, clock.now(), currency, zones)
     with progress(f"reading prices of {len(types)} instance types"):
@@ -115,7 +130,7 @@ def command(
     if config_map is not None:
         _store(text, connection, namespace, config_map)
     else:
-        click.echo(text, nl=False)
+        write_output(text, output_file)
 
 
 def _key(file: Path | None) -> str:
@@ -131,8 +146,10 @@ def _key(file: Path | None) -> str:
     return key
 
 
-def _of_cluster(snapshot: str | None, connection: ApiServerConnection) -> tuple[tuple[str, ...], frozenset[str]]:
-    """Return the instance types and the zones of the nodes."""
+def _of_cluster(
+    snapshot: str | None, connection: ApiServerConnection, labels: Collection[NodeLabels]
+) -> tuple[tuple[str, ...], frozenset[str]]:
+    """Return the instance types and the zones of the nodes with any of *labels*; of all nodes if there are none."""
     if snapshot is not None:
         from rescheduler.snapshot_file import reader  # noqa: PLC0415 - imported on demand
 
@@ -141,6 +158,7 @@ def _of_cluster(snapshot: str | None, connection: ApiServerConnection) -> tuple[
         from rescheduler.housekeeping.command_reads import read_nodes  # noqa: PLC0415 - the client on demand
 
         nodes = read_nodes(connection)
+    nodes = [node for node in nodes if not labels or any(each.matches(node.metadata.labels) for each in labels)]
     types = tuple(sorted({name for node in nodes if _TEXT.fullmatch(name := instance_type(node))}))
     if not types:
         raise NoNodesError(

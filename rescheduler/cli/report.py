@@ -1,15 +1,14 @@
 """``rescheduler report``: the plan as one HTML file."""
 
-import sys
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 
 import click
 
 from rescheduler.cli.cluster_source import ClusterSource, compat_option, snapshot_option, strict_option
-from rescheduler.cli.go_flags import GoCommand, Option
+from rescheduler.cli.go_flags import GoCommand
 from rescheduler.cli.options import connection_options, scheduling_options
+from rescheduler.cli.output import output_file_option, write_output
 from rescheduler.cli.plan_data import (
     enforced_survival,
     levers_option,
@@ -19,7 +18,6 @@ from rescheduler.cli.plan_data import (
 )
 from rescheduler.cli.policy_options import policy_options, price_options, with_profiles
 from rescheduler.clock import SystemClock
-from rescheduler.errors import UsageError
 from rescheduler.pages.report import as_html
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.policy import Policy, Survive
@@ -29,12 +27,7 @@ from rescheduler.settings import ApiServerConnection, Provider, Scheduling
 @click.command("report", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @snapshot_option
 @strict_option
-@Option(
-    "--output-file",
-    metavar="FILE",
-    default="-",
-    help="Write the report to FILE, replacing an existing file; - is standard output.",
-)
+@output_file_option
 @survive_option
 @levers_option
 @compat_option
@@ -66,18 +59,5 @@ def command(
     prices = cluster.priced(provider)
     overview = cluster.overview(prices, cluster.levers(prices, levers_timeout, clock))
     overview = cluster.certified(overview, Survive(survive), clock, with_tradeoff=True)
-    _write(as_html(overview, cluster.circumstances.now), output_file)
+    write_output(as_html(overview, cluster.circumstances.now), output_file)
     source.warn(cluster.snapshot, policy, cluster.assumed, cluster.incomplete, strict=strict)
-
-
-def _write(page: str, file: str) -> None:
-    """Write *page* to *file*. Raises UsageError if *file* cannot be written."""
-    if file == "-":
-        sys.stdout.buffer.write(page.encode())
-        return
-    if not file:
-        raise UsageError("--output-file: expected a file, or - for standard output")
-    try:
-        Path(file).write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"--output-file {file}: cannot write there: {error.strerror}") from error

@@ -1,6 +1,7 @@
 """``rescheduler prices``: EC2 by moto, and stand-ins whose answers have the documented form, over real connections."""
 
 import json
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -138,10 +139,55 @@ def test_azure_pages_are_read_at_one_address_with_retries(
     assert [each.get("$skip") for each in asked] == [None, None, None, "100"]
 
 
+def test_an_output_file_is_replaced_only_by_complete_prices(
+    ended: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, flags = (
+        tmp_path / "prices.csv",
+        ("azure", "--region=westeurope", "--currency=EUR", "--instance-type=Standard_D4s_v3"),
+    )
+    with standin(lambda asked: azure_page(asked, [])) as (address, _):
+        monkeypatch.setattr(azure, "URL", address)
+        assert ended(*flags, f"--output-file={file}") == (0, "", "")
+    written = file.read_text()
+    assert prices.parse(written)
+    with standin(lambda _: (503, {"error": "down"})) as (address, _):
+        monkeypatch.setattr(azure, "URL", address)
+        assert ended(*flags, f"--output-file={file}")[0] == 1
+    assert (file.read_text(), list(tmp_path.iterdir())) == (written, [file])
+
+
+def test_without_boto3_no_file_is_written(ended: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    file = tmp_path / "prices.csv"
+    code, _, err = ended("aws", "--region=eu-central-1", "--instance-type=m5.large", f"--output-file={file}")
+    assert (code, "pip install '.[aws]'" in err, file.exists()) == (2, True, False)
+
+
+@pytest.mark.parametrize(
+    ("flags", "types"),
+    [
+        ([], ["a", "b", "c"]),
+        (["--on-demand-node-label=topology.kubernetes.io/zone=1"], ["a"]),
+        (
+            ["--on-demand-node-label=topology.kubernetes.io/zone=1", "--spot-node-label=topology.kubernetes.io/zone=3"],
+            ["a", "c"],
+        ),
+    ],
+)
+def test_labels_limit_the_instance_types(
+    ended: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str], types: list[str]
+) -> None:
+    with standin(lambda _: (200, {"Items": [], "NextPageLink": None})) as (address, asked):
+        monkeypatch.setattr(azure, "URL", address)
+        ended("azure", "--region=x", nodes_file(tmp_path, {"1": "a", "2": "b", "3": "c"}), *flags)
+    assert [name for name in "abc" if f"armSkuName eq '{name}'" in asked[0]["$filter"]] == types
+
+
 def test_retries_have_a_limit(ended: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with standin(lambda _: (503, {"error": "down"})) as (address, asked):
         monkeypatch.setattr(azure, "URL", address)
-        code, out, err = ended("azure", "--region=westeurope", "--instance-type=Standard_D4s_v3")
+        code, out, err = ended("azure", "--region=westeurope", "--currency=EUR", "--instance-type=Standard_D4s_v3")
     assert (code, out, len(err.splitlines())) == (1, "", 1)
     assert "Azure Retail Prices" in err
     assert 1 < len(asked) < 6
@@ -151,7 +197,7 @@ def test_pages_have_a_limit(ended: Any, monkeypatch: pytest.MonkeyPatch) -> None
     page = {"Items": [], "NextPageLink": "https://prices.azure.com/api/retail/prices?$skip=1"}
     with standin(lambda _: (200, page)) as (address, asked):
         monkeypatch.setattr(azure, "URL", address)
-        code, _, err = ended("azure", "--region=westeurope", "--instance-type=Standard_D4s_v3")
+        code, _, err = ended("azure", "--region=westeurope", "--currency=EUR", "--instance-type=Standard_D4s_v3")
     assert (code, err) == (1, "rescheduler: Azure Retail Prices: more than 100 pages for 1 machine types\n")
     assert len(asked) == 100
 
