@@ -218,11 +218,20 @@ class RawMeta(_RawObject):
     deletion_timestamp: str | None = None
 
 
+class RawRunning(_RawObject):
+    started_at: str | None = None
+
+
+class RawContainerState(_RawObject):
+    running: RawRunning | None = None
+
+
 class RawContainerStatus(_RawObject):
     name: Raw = _ABSENT
     resources: Raw = _ABSENT
     allocated_resources: Raw = _ABSENT
     restart_count: int = 0
+    state: RawContainerState | None = None
 
 
 class RawStatus(_RawObject):
@@ -413,7 +422,9 @@ def split(raw: bytes | Raw | memoryview, labels_of: LabelSplitter) -> tuple[Own,
         labels, added = labels_of(bytes(meta.labels))
         meta.labels = Raw(labels) if labels else _ABSENT
     ready, ready_since, unschedulable_since, resize, preempted = conditions(status.conditions)
-    restarts = _take_restarts(status)
+    restarts, started = _take_restarts(status)
+    if ready_since is not None and started > ready_since:
+        ready_since = started  # a kubelet may restart a container so fast that the condition stays True
     own = Own(
         meta.name,
         meta.uid,
@@ -487,12 +498,16 @@ def _blank_status(status: RawStatus, resize: str | None) -> None:
     status.conditions = [] if resize is None else [Condition(type=RESIZE_PENDING, reason=resize)]
 
 
-def _take_restarts(status: RawStatus) -> int:
-    """Return the restarts of all containers, and remove them from *status*."""
-    restarts = 0
+def _take_restarts(status: RawStatus) -> tuple[int, str]:
+    """Return the restarts of all containers and the time of the last start, or "", and remove them from *status*."""
+    restarts, started = 0, ""
     for containers in (status.container_statuses, status.init_container_statuses):
         for container in containers:
             if container.restart_count:
                 restarts += container.restart_count
                 container.restart_count = 0
-    return restarts
+            if (state := container.state) is not None:
+                if state.running is not None and (at := state.running.started_at) is not None and at > started:
+                    started = at
+                container.state = None
+    return restarts, started

@@ -355,7 +355,8 @@ class Pod(msgspec.Struct, frozen=True, eq=True, kw_only=True):
     creation_timestamp: str | None = None
     start_time: str | None = None
     ready: bool = True  #: False if the pod has a Ready condition that is not True
-    ready_since: str | None = None  #: when the Ready condition became True; None if it is not True or if unknown
+    #: Since when it has been Ready without a restart of a container; None if it is not Ready, or if unknown.
+    ready_since: str | None = None
     generation: int = (
         0  #: number of the version of its spec: more than 1 after an edit, such as an in-place resize; 0 if unknown
     )

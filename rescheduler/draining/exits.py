@@ -52,8 +52,7 @@ from rescheduler.draining.state import (
     without,
 )
 from rescheduler.durations import Backoff
-from rescheduler.planning.controllers import Controller
-from rescheduler.planning.debts import Debt
+from rescheduler.planning.debts import paid
 from rescheduler.planning.outcome import Blocker
 
 # Requests in flight, and when failed requests, including evictions, are sent again.
@@ -175,21 +174,32 @@ def owing_preempted(drain: Drain, preemption: Preemption | None) -> Drain:
 
 
 def reopen(drain: Drain, failure: Failure, now: float) -> Result:
-    """Remove the marks, so that the node accepts pods again. Drop debts that are paid, and those without a loss."""
+    """Remove the marks, so that the node accepts pods again."""
     requested = drain.victims if drain.phase is Phase.EVICTING else {}  # earlier requests were dry runs
-    drain = replace(drain, failure=failure, debts=_owed(drain), victims=requested)
+    drain = _with_owed(replace(drain, failure=failure, victims=requested))
     if not drain.marked:
         return replace(drain, phase=Phase.DONE, released=True), ()
     return release(drain, now)
 
 
-def _owed(drain: Drain) -> dict[Controller, Debt]:
-    return {controller: debt for controller, debt in drain.owed.items() if drain.has_taken_from(controller)}
+def _with_owed(drain: Drain) -> Drain:
+    """Return *drain* with what it leaves behind as its unpaid debts.
+
+    Debts without a loss are not owed. Debts that are paid by pods which may not stay are: later rounds count them.
+    """
+    ready = drain.limits.landing > 0
+    owed = {
+        controller
+        for controller in drain.debts
+        if drain.has_taken_from(controller)
+        and (controller not in drain.paid or not paid(drain.shortfall(controller, staying=True), ready=ready))
+    }
+    return replace(drain, paid=frozenset(drain.debts.keys() - owed))
 
 
 def hand_over(drain: Drain, removed_by: str, now: float) -> Result:
     """Release a node whose pods were all evicted, because another tool is removing it."""
-    return release(replace(drain, debts=_owed(drain), removed_by=removed_by), now)
+    return release(replace(_with_owed(drain), removed_by=removed_by), now)
 
 
 def plan_changed(drain: Drain, blockers: tuple[Blocker, ...], now: float) -> Result:
@@ -303,7 +313,7 @@ def mark_lost(drain: Drain, now: float) -> Result:
 def node_gone(drain: Drain, why: str) -> Result:
     """End the drain. If all pods were already evicted, the deletion of the Node completed the drain."""
     if drain.evicted_all:
-        drain = replace(drain, debts=_owed(drain), removed_by=why)
+        drain = replace(_with_owed(drain), removed_by=why)
     else:
         drain = replace(drain, failure=Failure(Why.NODE_GONE, why))
     return replace(drain, phase=Phase.DONE, released=True), ()

@@ -10,7 +10,7 @@ from rescheduler.draining.events import ControllersRead
 from rescheduler.draining.state import NEVER, Drain, Failure, Timers, Victim, Why
 from rescheduler.durations import Backoff
 from rescheduler.planning.controllers import Controller, ControllerState
-from rescheduler.planning.debts import Debt, Replicas, paid
+from rescheduler.planning.debts import STAYING, Debt, Replicas, paid
 
 #: Seconds between reads of the controllers, while replacement pods are missing, and otherwise.
 READ_INTERVAL: Final = 2.0
@@ -47,6 +47,8 @@ def failure(drain: Drain, now: float, removed_by: str = "") -> Failure | None:
 
     Controllers from which this drain evicted no pod may also lack pods; the drain only waits for these.
     """
+    if (lost := _place_lost(drain)) is not None:
+        return lost
     for controller, timers in sorted(drain.timers.items()):
         if not drain.has_taken_from(controller):
             continue
@@ -60,6 +62,15 @@ def failure(drain: Drain, now: float, removed_by: str = "") -> Failure | None:
         if _is_over(timers.unbound, drain.limits.binding + delay, now):
             return _not_bound(drain, controller, drain.limits.binding + delay)
     return _landing_timeout(drain, now, removed_by)
+
+
+def _place_lost(drain: Drain) -> Failure | None:
+    """Return a failure if the node of a moved pod is about to go, and the pod has no other place but the old node."""
+    for controller in sorted(drain.debts):
+        doomed = drain.replicas.get(controller, Replicas()).doomed
+        if doomed and drain.has_taken_from(controller) and not paid(drain.shortfall(controller, staying=True)):
+            return Failure(Why.TARGET_LOST, f"{controller}: {doomed}")
+    return None
 
 
 def waited(drain: Drain, now: float, namespaces: Collection[str] = ()) -> Drain:
@@ -160,7 +171,8 @@ def _landing_timeout(drain: Drain, now: float, removed_by: str) -> Failure | Non
     asking = any(not victim.accepted for victim in drain.victims.values())
     if asking or drain.last_eviction_at is None or now < drain.last_eviction_at + patience:
         return None
-    unpaid = [controller for controller in sorted(drain.debts) if not paid(drain.shortfall(controller))]
+    staying = drain.moved_all and now >= drain.last_eviction_at + patience + STAYING.total_seconds()
+    unpaid = [each for each in sorted(drain.debts) if not paid(drain.shortfall(each, staying=staying))]
     missing = [controller for controller in unpaid if drain.has_taken_from(controller)]
     uncreated = [controller for controller in missing if drain.timers.get(controller, Timers()).uncreated is not None]
     if refused := [controller for controller in uncreated if drain.states[controller].refusal]:
@@ -171,7 +183,8 @@ def _landing_timeout(drain: Drain, now: float, removed_by: str) -> Failure | Non
     if not drain.limits.landing and any(drain.shortfall(controller).bound > 0 for controller in missing):
         return None  # unbound pods have separate timers
     if missing:
-        why = f"replacement pods are not Ready {patience:g} s after the last eviction: {_named(drain, missing)}"
+        what = "do not stay Ready" if staying else "are not Ready"
+        why = f"replacement pods {what} {patience:g} s after the last eviction: {_named(drain, missing)}"
         why += "".join(
             f"; {drain.detaching[controller]}" for controller in missing[:3] if controller in drain.detaching
         )
@@ -221,8 +234,9 @@ def _not_bound(drain: Drain, controller: Controller, seconds: float) -> Failure:
 
 
 def _is_paid(drain: Drain, controller: Controller, now: float) -> bool:
+    """Return whether the debt is paid: between steps by Ready pods, at the end by pods that stay."""
     debt = drain.debts[controller]
-    enough = paid(drain.shortfall(controller), ready=drain.limits.landing > 0)
+    enough = paid(drain.shortfall(controller, staying=drain.moved_all), ready=drain.limits.landing > 0)
     return enough and not _may_want_more(drain, debt, now)
 
 

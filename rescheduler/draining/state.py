@@ -377,6 +377,11 @@ class Drain:
         return bool(self.evicted) and not self.waiting and not asking
 
     @property
+    def moved_all(self) -> bool:
+        """Whether no pod is left that must move: what is owed must then run for good."""
+        return not (self.waiting or self.victims)
+
+    @property
     def unanswered(self) -> bool:
         """Whether an eviction request is in flight."""
         return any(victim.unanswered for victim in self.victims.values())
@@ -418,12 +423,13 @@ class Drain:
         """The controllers that lost pods which had already replaced the evicted ones."""
         return tuple(sorted(self.settled & self.debts.keys() - self.paid))
 
-    def shortfall(self, controller: Controller, *, full: bool = False) -> Shortfall:
-        """Return how many pods *controller* still lacks; zero if nothing is owed to it. *full*: see `shortfall`."""
+    def shortfall(self, controller: Controller, *, full: bool = False, staying: bool = False) -> Shortfall:
+        """Return how many pods *controller* still lacks, as `debts.shortfall`; zero if nothing is owed to it."""
         debt = self.debts.get(controller)
         if debt is None:
             return Shortfall(0, 0, 0)
-        return shortfall(debt, self.states[controller], self.replicas.get(controller, Replicas()), full=full)
+        state, replicas = self.states[controller], self.replicas.get(controller, Replicas())
+        return shortfall(debt, state, replicas, full=full, staying=staying)
 
 
 #: The drain after an event, and the actions to perform.

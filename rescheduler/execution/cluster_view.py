@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from predicates.objects import Object, Pod, ResourceQuota
+from predicates.objects import Node, Object, Pod, ResourceQuota
 from predicates.scheduler import DEFAULT_NAME
 from predicates.snapshot import Snapshot, key_of
 from rescheduler.clock import Clock
@@ -28,7 +28,7 @@ from rescheduler.planning.controllers import Controller, ControllerReading, Cont
 from rescheduler.planning.debts import Replicas, count_replicas
 from rescheduler.planning.facts import FactsReader, RoundFacts
 from rescheduler.planning.forms import instant
-from rescheduler.planning.last_look import Fresh, OrderTerms, is_closed, lag
+from rescheduler.planning.last_look import Fresh, OrderTerms, ReadLeases, is_closed, lag
 from rescheduler.planning.memory import Memory
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.outcome import Blocker, Plan, Planning, PodRef, Reason, Rejected, Verdict
@@ -53,6 +53,9 @@ KNOWN: Final = timedelta(minutes=10)
 
 #: The share of the planning time-out that is used for planning. The rest is a reserve: a step may take longer.
 _PLANNED_SHARE: Final = 0.9
+
+#: For how many seconds it is known which pods have a place if their nodes go.
+_PROVED_SECONDS: Final = 2.0
 
 #: The blockers of a node whose machine is terminated, and with it the kubelet.
 _WITHOUT_KUBELET: Final = frozenset({Reason.NODE_NOT_READY, Reason.POD_TERMINATING, Reason.POD_STUCK_TERMINATING})
@@ -95,6 +98,8 @@ class ClusterView(WatchedNodes):
         self._own_node = own_node
         self._identity = identity
         self._facts_reader = FactsReader(policy)
+        #: Which nodes are lost, and which ones pods have left; when that was simulated; the pods without a place then.
+        self._lost: tuple[object, float, frozenset[str]] = None, -math.inf, frozenset()
         self._cached_planner: Planner | None = None
         self._planning_end = math.inf
         self._learned_at = math.inf  #: when the last templates were learned; infinite if there are none
@@ -209,15 +214,22 @@ class ClusterView(WatchedNodes):
             allow_returning=self._policy.allow_returning_plans,
         )
 
-    def order_terms(self) -> OrderTerms:
-        """Return today's settings for the removal of a machine, and the on-demand nodes that keep pods.
+    def order_terms(self, node: str, states: Iterable[ControllerState] = ()) -> OrderTerms:
+        """Return today's settings for the removal of *node*, and the other on-demand nodes that keep pods.
 
-        If pods may go to any node, the pool defines which nodes it has.
+        The debts are those of earlier drains of *node*. *states* are of the controllers whose pods have moved. If pods
+        may go to any node, the pool defines which nodes it has.
         """
+        terms = OrderTerms(
+            debts=tuple(owed.debt for owed in self.memory().debts if owed.node == node),
+            stays=self._ends_with_node,
+            with_other_places=self._with_other_places(states, node),
+            proved_at=self._clock.monotonic(),
+        )
         if self._policy.destination is Destination.OTHERS:
-            return OrderTerms(stays=self._ends_with_node)
+            return terms
         kept = keeping(self._state.snapshot(), self.node_infos().on_demand, self._circumstances())
-        return OrderTerms(self._policy, stays=self._ends_with_node, keeping=kept)
+        return replace(terms, policy=self._policy, keeping=kept)
 
     def follow(
         self, node: str, due: Sequence[Pod], evicted: Collection[str] = (), step: Collection[str] = ()
@@ -310,10 +322,65 @@ class ClusterView(WatchedNodes):
         node: str = "",
         staying: Collection[str] = (),
         evicted: Collection[str] = (),
+        left: Collection[str] = (),
+        read_leases: ReadLeases = lambda _: {},
     ) -> dict[Controller, Replicas]:
-        """Count the pods of each controller; see :func:`~rescheduler.planning.debts.count_replicas`."""
+        """Count the pods of each controller; see :func:`~rescheduler.planning.debts.count_replicas`.
+
+        If the node of a pod is about to go, the nodes that pods have *left* are no other places for it. *read_leases*
+        reads the Leases of Nodes: a pod does not stay if the kubelet of its node is dead.
+        """
+        states = list(states)
+        left = frozenset({*left, node} - {""})
+        hosts = self._hosts(states) - left
+        going, leases, now = self._about_to_go(hosts), read_leases(hosts), self._clock.now()
+
+        def doomed(pod: Pod, node: Node) -> str:
+            if node.name in leases and (dead := leases[node.name].expired(now)):
+                return f"node {node.name} of pod {pod.key}: {dead}"
+            if node.name not in going or pod.key not in self._without_place(frozenset(going), left):
+                return ""
+            return f"node {node.name} of pod {pod.key}: {going[node.name]}; no other node has room for the pod"
+
         pods = self.pods().values()
-        return count_replicas(pods, states, node, staying, evicted, self._clock.now(), self.node)
+        return count_replicas(pods, states, node, staying, evicted, now, self.node, doomed)
+
+    def _with_other_places(self, states: Iterable[ControllerState], left: str) -> frozenset[str]:
+        """Return the nodes with pods of *states* that are about to go, and whose pods all have another place then.
+
+        The node that the pods have *left* is none.
+        """
+        going = frozenset(self._about_to_go(self._hosts(states))) - {left}
+        without = self._without_place(going, frozenset({left})) if going else frozenset[str]()
+        return frozenset(name for name in going if not any(pod.key in without for pod in self.pods_of(name)))
+
+    def _hosts(self, states: Iterable[ControllerState]) -> frozenset[str]:
+        """Return the nodes with pods of *states*."""
+        owned = self.owned_by({owner for state in states for owner in state.owners})
+        return frozenset(pod.node_name for pods in owned.values() for pod in pods if pod.node_name)
+
+    def _about_to_go(self, names: Iterable[str]) -> dict[str, str]:
+        """Return which of the nodes *names* are about to go, and why."""
+        nodes = map(self.node, names)
+        signs = {node.name: self._sign(node) for node in nodes if node is not None}
+        return {name: why for name, why in signs.items() if why}
+
+    def _sign(self, node: Node) -> str:
+        return why_not_target(node) or ("the provider will reclaim it soon" if node.name in self.ending else "")
+
+    def _without_place(self, going: frozenset[str], left: frozenset[str]) -> frozenset[str]:
+        """Return the pods (``namespace/name``) that have no place if the nodes *going* are lost together.
+
+        The nodes that pods have *left* are no places: their machines may end.
+        """
+        now = self._clock.monotonic()
+        if self._lost[0] != (going, left) or now >= self._lost[1] + _PROVED_SECONDS:
+            loss = self._planner.loss(self._circumstances(), going, gone=left)
+            homeless = frozenset(pod for each in loss.homeless for pod in each.pods)
+            if not loss.judged:
+                homeless = frozenset(pod.key for name in going for pod in self.pods_of(name))
+            self._lost = (going, left), now, homeless
+        return self._lost[2]
 
     def job_blockers(self, states: Iterable[ControllerState], pods: Iterable[Pod]) -> tuple[Blocker, ...]:
         """Return why *pods* of one node must not be evicted, because of Jobs among *states*."""

@@ -26,7 +26,7 @@ from rescheduler.observe import events
 from rescheduler.observe.events import InvolvedLease, InvolvedNode
 from rescheduler.observe.kube_events import RecordEvent
 from rescheduler.planning.controllers import Controller, ControllerReading
-from rescheduler.planning.last_look import Fresh, PreemptedPod
+from rescheduler.planning.last_look import Fresh, NodeLease, PreemptedPod
 from rescheduler.planning.outcome import PodRef
 from rescheduler.providers.base import CloudProvider
 
@@ -99,6 +99,8 @@ class ClusterApi(Protocol):
     def nodes(self) -> list[Node]: ...
 
     def pods(self, node: str, namespaces: Collection[str]) -> list[Pod]: ...
+
+    def node_leases(self, names: Collection[str]) -> Mapping[str, NodeLease]: ...
 
     def preempted(self) -> list[PreemptedPod]: ...
 

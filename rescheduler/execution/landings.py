@@ -1,11 +1,12 @@
 """Replacement pods that earlier drains still owe.
 
 No drain starts while a debt is younger than the landing timeout. After that, its owner is set aside, and nodes
-without its pods are drained. Only if pods of several namespaces are missing, all drains wait for longer: the cluster
-itself may be ill. A debt whose owner does not tell how many pods it wants ends after three landing timeouts.
+without its pods are drained, except for the node that the owed pods left. Only if pods of several namespaces are
+missing, all drains wait for longer: the cluster itself may be ill. A debt whose owner does not tell how many pods it
+wants ends after three landing timeouts.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final, Protocol
@@ -15,9 +16,9 @@ from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import Controllers
 from rescheduler.observe.events import DebtEnded, Held, OwedChanged, Report, Waiting
 from rescheduler.planning.controllers import Controller, ControllerState
-from rescheduler.planning.debts import Debt, Replicas, Shortfall, paid, shortfall
+from rescheduler.planning.debts import OpenDebt, Replicas, Shortfall, paid, shortfall
 from rescheduler.planning.forms import utc
-from rescheduler.planning.memory import OpenDebt
+from rescheduler.planning.last_look import ReadLeases
 from rescheduler.planning.outcome import PodRef
 
 #: Maximum number of controllers in a message; the rest is counted.
@@ -38,8 +39,8 @@ class Debts(Protocol):
     @property
     def debts(self) -> tuple[OpenDebt, ...]: ...
 
-    def owe(self, node: str, debts: Iterable[Debt]) -> None:
-        """Set the debts of the drain of *node*. An empty list means that all are paid."""
+    def end_debts(self, ended: Collection[OpenDebt]) -> None:
+        """Take the debts that have *ended* out of the ledger."""
         ...
 
     def set_aside(self, owner: Controller) -> None:
@@ -58,14 +59,16 @@ class Landings:
         report: Report,
         clock: Clock,
         patience: timedelta,
+        read_leases: ReadLeases,
         *,
         ready: bool = True,
         waive: str = _WAIVE,
     ) -> None:
         """Create the checks. *patience* is the landing timeout. Without *ready*, pods only have to be bound.
 
-        *waive* is advice on waiving a debt.
+        *read_leases* reads the Leases of the Nodes of owed pods. *waive* is advice on waiving a debt.
         """
+        self._read_leases = read_leases
         self._view = view
         self._controllers = controllers
         self._store = store
@@ -74,6 +77,7 @@ class Landings:
         self._patience = patience
         self._ready = ready
         self._waive = waive
+        self._doomed: Mapping[Controller, str] = {}  # why Ready pods may not stay, when they were last counted
         self._evicted: frozenset[str] = frozenset()  # UIDs of evicted pods that are still in the watched state
 
     def evicted(self, pods: Iterable[PodRef]) -> None:
@@ -93,12 +97,14 @@ class Landings:
             self._report(OwedChanged(0))
             return None
         states = self._states(debts)
-        replicas = self._view.replicas(states.values(), evicted=self._evicted)
+        left = {owed.node for owed in debts}
+        replicas = self._view.replicas(states.values(), evicted=self._evicted, left=left, read_leases=self._read_leases)
+        self._doomed = {controller: each.doomed for controller, each in replicas.items() if each.doomed}
         shortfalls = {owed: self._missing_pods(owed, states, replicas) for owed in debts}
         open_debts = {owed: missing for owed, missing in shortfalls.items() if missing is not None}
         self._give_up(open_debts, states)
-        for node in {owed.node for owed in debts}:
-            self._store.owe(node, [owed.debt for owed in open_debts if owed.node == node])
+        if ended := [owed for owed in debts if owed not in open_debts]:
+            self._store.end_debts(ended)
         self._report(OwedChanged(sum(map(self._pods, open_debts.values()))))
         for owed in open_debts:
             if self._age(owed) >= self._patience:
@@ -131,7 +137,7 @@ class Landings:
     ) -> Shortfall | None:
         """Return how many pods are still missing, or None if the debt is paid or nothing is wanted any more."""
         state = states[owed.debt.controller]
-        missing = shortfall(owed.debt, state, replicas.get(state.controller, Replicas()))
+        missing = shortfall(owed.debt, state, replicas.get(state.controller, Replicas()), staying=True)
         return None if paid(missing, ready=self._ready) else missing
 
     def _pods(self, missing: Shortfall) -> int:
@@ -155,9 +161,14 @@ class Landings:
         )
         return Held(Waiting.FAILURE_PAUSE, why + self._waive)
 
+    def _why(self, owed: OpenDebt) -> str:
+        """Return why Ready pods of an owner may not stay, in brackets, or ""."""
+        doomed = self._doomed.get(owed.debt.controller)
+        return f" ({doomed})" if doomed else ""
+
     def _named(self, debts: Mapping[OpenDebt, Shortfall]) -> str:
         named = [
-            f"{owed.debt.controller} lacks {self._pods(missing)} since the drain of {owed.node}"
+            f"{owed.debt.controller} lacks {self._pods(missing)} since the drain of {owed.node}{self._why(owed)}"
             for owed, missing in list(debts.items())[:_NAMED]
         ]
         rest = f" and {len(debts) - _NAMED} more controllers" if len(debts) > _NAMED else ""

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 from predicates.indexes.domains import HOSTNAME
@@ -27,7 +28,7 @@ from rescheduler.observe import events
 from rescheduler.observe.events import ErrorKind, InvolvedNode, Trouble
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, count_replicas
-from rescheduler.planning.last_look import Ground, Objection, OrderTerms, Seen, objection
+from rescheduler.planning.last_look import Ground, Objection, OrderTerms, Seen, objection, why_doomed
 from rescheduler.planning.rules.candidates import control_plane_label
 from rescheduler.providers import base
 from rescheduler.providers.base import NodeRef
@@ -163,7 +164,10 @@ class LastLook:
         owners = {owner for state in states.values() for owner in state.owners}
         hosts = {pod.node_name for pod in pods if pod.owner and (pod.namespace, pod.owner.uid) in owners} - {""}
         nodes = {each.name: each for each in self._nodes(hosts, everything=minimum)}
-        now = self._access.clock.now()
+        leases, now = cluster.node_leases(hosts), self._access.clock.now()
+        if self._access.clock.monotonic() > terms.proved_at + _OLDEST_FACT:
+            terms = replace(terms, with_other_places=frozenset())
+        doomed = partial(why_doomed, terms, leases, now)
         return objection(
             self._node,
             terms,
@@ -173,7 +177,7 @@ class LastLook:
                 pods=[pod for pod in pods if pod.node_name == name],
                 nodes=list(nodes.values()),
                 states=states,
-                replicas=count_replicas(pods, states.values(), name, (), terms.evicted, now, nodes.get),
+                replicas=count_replicas(pods, states.values(), name, (), terms.evicted, now, nodes.get, doomed),
             ),
         )
 

@@ -87,10 +87,12 @@ class Observation:
 
     def order_terms(self, drain: Drain) -> OrderTerms:
         """Return what the order for the machine is compared with."""
+        states = [drain.states[controller] for controller in drain.debts if controller in drain.states]
+        terms = self._view.order_terms(self._node.name, states)
         return replace(
-            self._view.order_terms(),
+            terms,
             in_use=drain.resumed or bool(drain.debts or drain.evicted),
-            debts=tuple(drain.debts.values()),
+            debts=(*drain.debts.values(), *terms.debts),
             preempted=lambda: tuple(self._owed.values()),
             evicted=evicted(drain),
             ready=drain.limits.landing > 0,

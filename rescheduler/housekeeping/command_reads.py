@@ -30,8 +30,9 @@ from rescheduler.kube.memory import MEMORY_KEY, Absent, MemoryStore, Stored, Unr
 from rescheduler.kube.state import read_cluster as state_read_cluster
 from rescheduler.kube.unwatched import PodGroups
 from rescheduler.observe.events import Waiting
+from rescheduler.planning.debts import OpenDebt
 from rescheduler.planning.forms import stamp, utc
-from rescheduler.planning.memory import Memory, OpenDebt, StoredSettings
+from rescheduler.planning.memory import Memory, StoredSettings
 from rescheduler.planning.money.savings import SavingsLedger
 from rescheduler.planning.money.savings_form import load_ledger
 from rescheduler.planning.pauses import ManualPause, closed_until, manual_pause, parse_window

@@ -172,7 +172,15 @@ def assemble(
     knowledge = Knowledge(
         history,
         candidates,
-        Landings(view, access.controllers, history, report, clock, running.timing.landing_timeout),
+        Landings(
+            view,
+            access.controllers,
+            history,
+            report,
+            clock,
+            running.timing.landing_timeout,
+            access.cluster.node_leases,
+        ),
         SpotWatch(running.timing.spot_settle, policy.spot_pool_labels),
         lambda: rights.why() or lease_missing(elector) or lease_unread(run_state),
         new_bookkeeping(writer, view, pricing, report, run_state, running, clock),

@@ -15,9 +15,9 @@ from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.housekeeping.synced_memory import MemoryStorage, SyncedMemory
 from rescheduler.observe.events import Compared, CoolingDown, Held, InvolvedNode, OwnerSetAside, Report, Waiting
 from rescheduler.planning.controllers import Controller, ControllerReading, ControllerState
-from rescheduler.planning.debts import Debt
+from rescheduler.planning.debts import Debt, OpenDebt, owing, without_paid
 from rescheduler.planning.forms import utc
-from rescheduler.planning.memory import Memory, OpenDebt, StoredSettings, owing
+from rescheduler.planning.memory import Memory, StoredSettings
 from rescheduler.planning.movements import OwnerWait, blocker, moved_recently
 from rescheduler.planning.outcome import Blocker, Landed, Reason
 from rescheduler.planning.policy import LeaderFacts
@@ -258,9 +258,14 @@ class DrainHistory:
     def debts(self) -> tuple[OpenDebt, ...]:
         return self.memory.debts
 
-    def owe(self, node: str, debts: Iterable[Debt], since: datetime | None = None) -> None:
-        """Set the debts of the drain of *node*, open since *since* as in :func:`owing`. An empty list: all are paid."""
-        self._note(debts=owing(self.memory.debts, node, debts, self._clock.now(), since))
+    def owe(self, node: str, debts: Iterable[Debt], since: datetime | None = None, paid: Iterable[Debt] = ()) -> None:
+        """Add the *debts* of a drain of *node* to the ledger, open since *since*, and take out what it has *paid*."""
+        ledger = without_paid(self.memory.debts, node, paid)
+        self._note(debts=owing(ledger, node, debts, self._clock.now(), since))
+
+    def end_debts(self, ended: Collection[OpenDebt]) -> None:
+        """Take the debts that have *ended* out of the ledger."""
+        self._note(debts=tuple(owed for owed in self.memory.debts if owed not in ended))
 
     def moved(self, controller: Controller, pods: int, at: datetime) -> None:
         """Record that a drain evicted *pods* pods of *controller*, in evictions that began at the time *at*."""
@@ -343,8 +348,8 @@ class DrainRecords:
         """
         earlier = drain.resumed or drain.rolled_back  # the pods that another process evicted are not known
         debts = [debt for controller, debt in drain.owed.items() if earlier or controller in drain.begun]
-        if debts or not earlier:
-            self._history.owe(drain.node, debts, self._last_eviction(drain))
+        paid = [debt for controller, debt in drain.debts.items() if controller in drain.paid]
+        self._history.owe(drain.node, debts, self._last_eviction(drain), paid)
         ordered = drain.ordered or drain.phase is Phase.ORDERING
         if (earlier and debts) or drain.evicted or (ordered and drain.ordered_at is None):
             self._history.drained(drain.node)

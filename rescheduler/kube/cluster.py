@@ -2,6 +2,7 @@
 
 import contextlib
 import http
+import logging
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -16,13 +17,15 @@ from predicates.objects import Node, ObjectMeta, Pod, Taint
 from predicates.snapshot import ROOM_NAMESPACE
 from predicates.texts import one_line
 from rescheduler.draining.events import EvictionAccepted, EvictionFailed, EvictionOutcome, EvictionRefused, PodGone
-from rescheduler.errors import Conflict, MarkLost, NotFound, NotLeading, ReschedulerError, Retryable
+from rescheduler.errors import Conflict, Forbidden, MarkLost, NotFound, NotLeading, ReschedulerError, Retryable
 from rescheduler.kube import consistent_reads
 from rescheduler.kube.client import MERGE_PATCH, STRATEGIC_PATCH, Client, retry_on_conflict
 from rescheduler.kube.responses import ApiResponse, ApiStatus, decoded, refusal, retry_after_seconds
-from rescheduler.planning.last_look import Fresh, PreemptedPod
+from rescheduler.planning.last_look import Fresh, NodeLease, PreemptedPod
 from rescheduler.planning.outcome import PodRef
 from rescheduler.planning.rules.interruptions import DRAIN_CONDITION, OUR_REASON
+
+log = logging.getLogger(__name__)
 
 # Eviction requests and their outcomes.
 #
@@ -206,6 +209,7 @@ class KubeCluster:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self._leases_forbidden = False
 
     def edit_node(self, name: str, uid: str, edit: NodeEdit) -> None:
         """Apply *edit* to the node *name* if its UID is still *uid*.
@@ -248,6 +252,19 @@ class KubeCluster:
     def pods(self, node: str, namespaces: Collection[str]) -> list[Pod]:
         """Read the pods on *node* and in *namespaces* consistently; see :func:`.consistent_reads.read_pods`."""
         return consistent_reads.read_pods(self._client, node, namespaces)
+
+    def node_leases(self, names: Collection[str]) -> dict[str, NodeLease]:
+        """Read the Leases of the Nodes *names*; see :func:`.consistent_reads.read_node_leases`.
+
+        If they may not be read, log it once and return none.
+        """
+        try:
+            return consistent_reads.read_node_leases(self._client, names)
+        except Forbidden as error:
+            if not self._leases_forbidden:
+                log.warning("%s; a dead node is noticed only when its Node is not Ready", error)
+            self._leases_forbidden = True
+            return {}
 
     def preempted(self) -> list[PreemptedPod]:
         """Read which pods were preempted in the last hour; see :func:`.consistent_reads.read_preempted`."""

@@ -3,6 +3,7 @@
 import itertools
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final, cast
 from urllib.parse import quote
@@ -13,6 +14,7 @@ from msgspec import Raw
 from predicates.objects import Node, Object, Pod, PodDisruptionBudget, Wire
 from predicates.pod_classes import RAW_PODS, pod_annotations
 from predicates.wire import FILE_KINDS, Decoder, Interner, WireError, unreadable, without_nulls
+from rescheduler import decoding
 from rescheduler.clock import Clock
 from rescheduler.errors import Forbidden, InputError, NotFound
 from rescheduler.kube import unwatched
@@ -20,7 +22,8 @@ from rescheduler.kube.client import Client
 from rescheduler.kube.codec import JsonCodec
 from rescheduler.kube.lister import ALL_RESOURCES, Lister, Resource, StructCodec, list_patiently, read_all, read_structs
 from rescheduler.kube.state import read_optional
-from rescheduler.planning.last_look import Fresh, FreshPod, PreemptedPod
+from rescheduler.planning.forms import instant
+from rescheduler.planning.last_look import Fresh, FreshPod, NodeLease, PreemptedPod
 
 # Consistent reads of lists and objects, not from a cache or a watch.
 #
@@ -121,6 +124,45 @@ def read_pods(client: Client, node: str, namespaces: Collection[str]) -> list[Po
         listed = read_all(client, resource, JsonCodec("Pod", Interner()), _everything if of_node else _nothing)
         pods |= {pod.uid: pod for pod in cast("list[Pod]", listed)}
     return list(pods.values())
+
+
+#: The namespace of the Leases that kubelets renew, one for each Node, of the same name.
+_NODE_LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+
+
+class _LeaseSpec(Wire, frozen=True):
+    renew_time: str | None = None
+    lease_duration_seconds: int | None = None
+
+
+class _Lease(Wire, frozen=True):
+    metadata: PodMeta
+    spec: _LeaseSpec = _LeaseSpec()
+
+
+def read_node_leases(client: Client, names: Collection[str]) -> dict[str, NodeLease]:
+    """Read the Leases of the Nodes *names*. A Node without a kubelet that renews one has none.
+
+    Raises the errors of requests, and Forbidden if the Leases may not be read.
+    """
+    if len(names) > MANY:
+        leases = read_structs(client, Resource("Lease", _NODE_LEASES), _Lease)
+    else:
+        leases = [*filter(None, (_lease_or_none(client, name) for name in sorted(names)))]
+    found = {}
+    for lease in leases:
+        renewed, seconds = instant(lease.spec.renew_time), lease.spec.lease_duration_seconds
+        if lease.metadata.name in names and renewed is not None and seconds:
+            found[lease.metadata.name] = NodeLease(renewed, timedelta(seconds=seconds))
+    return found
+
+
+def _lease_or_none(client: Client, name: str) -> _Lease | None:
+    act = f"get the Lease of node {name}"
+    try:
+        return decoding.decode(client.request(act, "GET", f"{_NODE_LEASES}/{quote(name, safe='')}").body, _Lease)
+    except NotFound:
+        return None
 
 
 class _PodReference(Wire, frozen=True):

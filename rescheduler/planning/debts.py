@@ -27,6 +27,9 @@ deleted                    any                   nothing, unless it is created a
 created again              any                   what the new controller of the same name wants
 cannot be read             others                as before
 =========================  ====================  ===================================================================
+
+The ledger contains what drains owe after their end, with the node that the pods left (:class:`OpenDebt`). Drains add to
+it, and only evidence takes a debt out of it.
 """
 
 from collections import defaultdict
@@ -40,6 +43,11 @@ import msgspec
 from predicates.objects import Node, Pod
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.forms import instant
+from rescheduler.planning.waits import Moment
+
+#: A pod counts as running for good after it has been Ready for this time without a restart, or for the
+#: `minReadySeconds` of its controller if they are longer. A container that ends again and again is Ready in between.
+STAYING: Final = timedelta(seconds=10)
 
 #: The times of conditions have whole seconds, so a pod may have become Ready almost a second later than it says.
 _ROUNDED_OFF: Final = timedelta(seconds=1)
@@ -67,6 +75,9 @@ class Replicas:
     unready: tuple[str, ...] = ()  #: UIDs of pods that are not Ready
     returned: int = 0  #: replacement pods that were bound to the drained node: they count as created, not as bound
     unavailable: int = 0  #: Ready pods that have not been Ready for the `minReadySeconds` of their controller
+    #: Ready pods that may not stay: they have not been Ready for STAYING, or their node is about to go.
+    unsettled: int = 0
+    doomed: str = ""  #: the first of them that has no other place if its node goes, and why its node may go; "" if none
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,22 +130,67 @@ def converted(debt: Debt, state: ControllerState) -> Debt:
     return msgspec.structs.replace(debt, ready=min(debt.ready, wanted, available), bound=min(debt.bound, wanted))
 
 
-def shortfall(debt: Debt, state: ControllerState, replicas: Replicas, *, full: bool = False) -> Shortfall:
+def shortfall(
+    debt: Debt, state: ControllerState, replicas: Replicas, *, full: bool = False, staying: bool = False
+) -> Shortfall:
     """Return how many pods the controller still lacks.
 
     Pods that succeeded since the debt was incurred count as replaced. With *full*, what a roll-out may make unavailable
-    is missing as well.
+    is missing as well. With *staying*, pods that may not stay are missing: no machine ends because of them.
     """
     owed = converted(debt, replace(state, least_available=None) if full else state)
     ended = max(0, state.succeeded - debt.succeeded)
     bound, ready = owed.bound - ended, owed.ready - ended
-    available = replicas.ready - replicas.unavailable
-    return Shortfall(created=bound - replicas.live, bound=bound - replicas.bound, ready=ready - available)
+    lacking = max(replicas.unavailable, replicas.unsettled) if staying else replicas.unavailable
+    return Shortfall(
+        created=bound - replicas.live, bound=bound - replicas.bound, ready=ready - (replicas.ready - lacking)
+    )
 
 
 def paid(missing: Shortfall, *, ready: bool = True) -> bool:
     """Return whether no pods are missing. If *ready* is false, bound pods are enough."""
     return missing.bound <= 0 and (missing.ready <= 0 or not ready)
+
+
+# The ledger: what drains owe after their end.
+
+
+class OpenDebt(msgspec.Struct, frozen=True):
+    """A debt of an earlier drain."""
+
+    node: str  #: the drained node, which the pods left
+    since: Moment
+    debt: Debt
+
+
+def owing(
+    ledger: tuple[OpenDebt, ...], node: str, debts: Iterable[Debt], now: datetime, since: datetime | None = None
+) -> tuple[OpenDebt, ...]:
+    """Return the *ledger* with the *debts* of a drain of *node*, open since *since* (by default *now*).
+
+    What an earlier drain of the node owes to the same controller stays owed: the larger numbers count.
+    """
+    added = {debt.controller: debt for debt in debts}
+
+    def merged(owed: OpenDebt) -> OpenDebt:
+        debt = added.pop(owed.debt.controller, None) if owed.node == node else None
+        if debt is None:
+            return owed
+        return OpenDebt(node, max(since or owed.since, owed.since), raised(debt, owed.debt))
+
+    known = tuple(map(merged, ledger))
+    return (*known, *(OpenDebt(node, since or now, debt) for debt in added.values()))
+
+
+def without_paid(ledger: tuple[OpenDebt, ...], node: str, paid_debts: Iterable[Debt]) -> tuple[OpenDebt, ...]:
+    """Return the *ledger* without what a drain of *node* owed and has *paid*; more than it owed stays."""
+    paid_by = {debt.controller: debt for debt in paid_debts}
+
+    def covered(owed: OpenDebt) -> bool:
+        debt = paid_by.get(owed.debt.controller) if owed.node == node else None
+        return debt is not None and debt == raised(debt, owed.debt)
+
+    return tuple(owed for owed in ledger if not covered(owed))
 
 
 @dataclass(slots=True)
@@ -144,22 +200,22 @@ class _Tally:
     ready: int = 0
     returned: int = 0
     unavailable: int = 0
+    unsettled: int = 0
+    doomed: str = ""
     unschedulable: list[str] = field(default_factory=list)
     unready: list[str] = field(default_factory=list)
 
-    def add(self, pod: Pod, ready_by: datetime | None, *, returned: bool, runs: bool) -> None:
-        """Count *pod*. It is available if it has been Ready since *ready_by*; None means that Ready is enough.
-
-        *runs* is whether its node is Ready.
-        """
+    def add(self, pod: Pod, since: "_ReadySince", *, returned: bool, runs: bool, doomed: str) -> None:
+        """Count *pod*. *runs* is whether its node is Ready. *doomed* is why it has no place for long, or ""."""
         # A pod that no kubelet has reported on has no Ready condition yet, which counts as Ready elsewhere.
         ready = bool(pod.node_name) and pod.ready and pod.phase != "Pending" and runs and not returned
         self.live += 1
         self.bound += bool(pod.node_name) and not returned
         self.ready += ready
         self.returned += returned
-        since = instant(pod.ready_since)
-        self.unavailable += ready and ready_by is not None and since is not None and since > ready_by
+        self.unavailable += ready and not since.available(pod)
+        self.unsettled += ready and (bool(doomed) or not since.stays(pod))
+        self.doomed = self.doomed or (doomed if ready else "")
         if not ready:
             self.unready.append(pod.uid)
         if not pod.node_name and pod.unschedulable_since is not None:
@@ -168,8 +224,35 @@ class _Tally:
     @property
     def replicas(self) -> Replicas:
         """Return the collected counts as an immutable value."""
-        unschedulable, unready = tuple(sorted(self.unschedulable)), tuple(sorted(self.unready))
-        return Replicas(self.live, self.bound, self.ready, unschedulable, unready, self.returned, self.unavailable)
+        return Replicas(
+            live=self.live,
+            bound=self.bound,
+            ready=self.ready,
+            unschedulable=tuple(sorted(self.unschedulable)),
+            unready=tuple(sorted(self.unready)),
+            returned=self.returned,
+            unavailable=self.unavailable,
+            unsettled=self.unsettled,
+            doomed=self.doomed,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadySince:
+    """Since when the pods of a controller must have been Ready. Without a time, Ready is enough."""
+
+    now: datetime | None
+    min_ready: timedelta
+
+    def available(self, pod: Pod) -> bool:
+        return not self.min_ready or self._before(pod, self.min_ready)
+
+    def stays(self, pod: Pod) -> bool:
+        return self._before(pod, max(self.min_ready, STAYING))
+
+    def _before(self, pod: Pod, duration: timedelta) -> bool:
+        since = instant(pod.ready_since) if self.now is not None else None
+        return self.now is None or since is None or since <= self.now - duration - _ROUNDED_OFF
 
 
 def is_ready(node: Node) -> bool:
@@ -185,6 +268,7 @@ def count_replicas(
     evicted: Collection[str] = (),
     now: datetime | None = None,
     node_of: Callable[[str], Node | None] | None = None,
+    doomed: Callable[[Pod, Node], str] = lambda _, __: "",
 ) -> dict[Controller, Replicas]:
     """Count the *pods* of each controller. Pods of an orphaned ReplicaSet count for it and for its former Deployment.
 
@@ -192,18 +276,17 @@ def count_replicas(
 
     On *node*, which is being drained, only pods in *staying* (UIDs) count as bound: a replacement pod that was bound to
     the drained node would have to move again. Pods in *evicted* (UIDs) never count, even before their deletion is
-    observed. *now* is the time at which pods must have been Ready for their `minReadySeconds`; without
-    it, Ready is enough.
+    observed. *now* is the time at which pods must have been Ready for their `minReadySeconds`, and for STAYING
+    to stay; without it, Ready is enough.
 
     *node_of* returns the Node with a name. Pods whose Node is gone do not count, although they look as if they ran
     until the pod garbage collector deletes them, and pods on a Node that is not Ready are not Ready. Without it, all
-    Nodes are assumed to be Ready.
+    Nodes are assumed to be Ready. *doomed* returns why a pod may soon have no place, or "".
     """
     controllers: defaultdict[tuple[str, str], list[Controller]] = defaultdict(list)
-    ready_by: dict[Controller, datetime] = {}
+    since: dict[Controller, _ReadySince] = {}
     for state in states:
-        if state.min_ready_seconds and now is not None:
-            ready_by[state.controller] = now - timedelta(seconds=state.min_ready_seconds) - _ROUNDED_OFF
+        since[state.controller] = _ReadySince(now, timedelta(seconds=state.min_ready_seconds or 0))
         for owner in state.owners:
             controllers[owner].append(state.controller)
     tallies: defaultdict[Controller, _Tally] = defaultdict(_Tally)
@@ -216,6 +299,7 @@ def count_replicas(
             continue
         returned = bool(node) and pod.node_name == node and pod.uid not in staying
         runs = known is None or is_ready(known)
+        why = doomed(pod, known) if runs and known is not None else ""
         for controller in counted_for:
-            tallies[controller].add(pod, ready_by.get(controller), returned=returned, runs=runs)
+            tallies[controller].add(pod, since[controller], returned=returned, runs=runs, doomed=why)
     return {controller: tally.replicas for controller, tally in tallies.items()}

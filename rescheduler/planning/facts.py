@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from predicates.snapshot import Snapshot
+from rescheduler.planning.debts import OpenDebt
 from rescheduler.planning.money.prices import PriceList, kind
 from rescheduler.planning.movements import OwnerWait, blockers_by_node
 from rescheduler.planning.outcome import Blocker
@@ -48,7 +49,7 @@ class FactsReader:
         now, memory, leader = facts.now, facts.memory, facts.leader
         waits = {} if memory is None else memory.not_recovered.active(now)
         never = {} if leader.ends_machines else never_removed(snapshot, now)
-        static, aside = static_capacity(snapshot), self._aside(snapshot, waits)
+        static, aside = static_capacity(snapshot), self._aside(snapshot, waits, () if memory is None else memory.debts)
         return Circumstances(
             now,
             cooling={} if memory is None else memory.cooldowns.active(now),
@@ -75,14 +76,16 @@ class FactsReader:
             self._counted = key, Counter(pod.namespace for pod in snapshot.pods.values())
         return self._counted[1]
 
-    def _aside(self, snapshot: Snapshot, waits: Mapping[str, OwnerWait]) -> Mapping[str, tuple[Blocker, ...]]:
-        """Return the nodes with pods of owners that are set aside; the same object while nothing changes."""
-        if not waits:
+    def _aside(
+        self, snapshot: Snapshot, waits: Mapping[str, OwnerWait], ledger: tuple[OpenDebt, ...]
+    ) -> Mapping[str, tuple[Blocker, ...]]:
+        """Return the nodes that are kept because pods did not run in time; the same object while nothing changes."""
+        if not (waits or ledger):
             return {}
-        key = snapshot, snapshot.revision, snapshot.unplaced, dict(waits)
+        key = snapshot, snapshot.revision, snapshot.unplaced, dict(waits), ledger
         if self._set_aside[0] != key:
             nodes = self._drained_nodes(snapshot)
-            self._set_aside = key, blockers_by_node(snapshot.pods.values(), waits, nodes.__contains__)
+            self._set_aside = key, blockers_by_node(snapshot.pods.values(), waits, ledger, nodes.__contains__)
         return self._set_aside[1]
 
     def _growth(self, snapshot: Snapshot, by_sample: Mapping[str, tuple[str, int]]) -> Mapping[str, tuple[str, int]]:

@@ -1,10 +1,11 @@
 """Checks by fresh reads: whether the watched state has caught up, and whether the machine of a drained node may end."""
 
 import enum
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from typing import Final
+from datetime import UTC, datetime, timedelta
+from typing import Final, TypeAlias
 
 from predicates.objects import Node, Pod, PodDisruptionBudget
 from predicates.snapshot import DRAIN_TAINT, Snapshot
@@ -13,7 +14,7 @@ from rescheduler.planning.debts import Debt, Replicas, paid, shortfall
 from rescheduler.planning.forms import count
 from rescheduler.planning.node_info import label_of
 from rescheduler.planning.policy import Circumstances, Policy
-from rescheduler.planning.rules.candidates import control_plane_label, node_blockers
+from rescheduler.planning.rules.candidates import control_plane_label, node_blockers, why_not_target
 from rescheduler.planning.rules.minimum import minimum
 from rescheduler.planning.rules.pod_traits import belongs_to_node
 
@@ -54,7 +55,7 @@ class OrderTerms:
     """What a drain knows about its order. It is compared with the current state of the cluster."""
 
     policy: Policy | None = None  #: today's settings; None for a proxy, whose pool defines the nodes
-    debts: tuple[Debt, ...] = ()  #: to all controllers whose pods left the node, including the paid ones
+    debts: tuple[Debt, ...] = ()  #: to all controllers whose pods left the node in any drain, including the paid ones
     evicted: frozenset[str] = frozenset()  #: UIDs of the evicted pods
     stays: Callable[[Pod], bool] = belongs_to_node  #: whether a pod ends with its node
     ready: bool = True  #: whether replacement pods must be Ready; otherwise it is enough that they are bound
@@ -62,6 +63,8 @@ class OrderTerms:
     keeping: frozenset[str] = frozenset()
     in_use: bool = True  #: whether the node had pods that the drain moved, or may have had some
     doubt: str = ""  #: why the drain itself objects, or ""
+    with_other_places: frozenset[str] = frozenset()  #: nodes whose pods all have another place if the node goes
+    proved_at: float = -math.inf  #: when that was found out, in monotonic seconds
     #: Returns the debts to controllers whose pods were preempted, also since the order began. Thread-safe.
     preempted: Callable[[], tuple[Debt, ...]] = tuple
 
@@ -158,12 +161,49 @@ def _owed(terms: OrderTerms, seen: Seen) -> Objection | None:
         state = seen.states.get(debt.controller)
         if state is None:
             continue
-        missing = shortfall(debt, state, seen.replicas.get(debt.controller, Replicas()))
+        replicas = seen.replicas.get(debt.controller, Replicas())
+        missing = shortfall(debt, state, replicas, staying=True)
         if not paid(missing, ready=terms.ready):
-            lacking.append(f"{debt.controller} ({max(missing.ready, missing.bound)} missing)")
+            why = f"; {replicas.doomed}" if replicas.doomed else ""
+            lacking.append(f"{debt.controller} ({max(missing.ready, missing.bound)} missing{why})")
     if not lacking:
         return None
-    return Objection(Ground.OWED, f"pods that the drain moved do not run any more: {_named(lacking)}")
+    return Objection(Ground.OWED, f"pods that left the node do not run elsewhere, or may not stay: {_named(lacking)}")
+
+
+#: A kubelet renews the Lease of its Node four times in this Lease's duration. Twice in a row it may fail.
+_RENEWALS_MISSED: Final = 2
+
+#: The longest time without a renewal, whatever the duration of the Lease: then a Node counts as lost.
+_LEASE_AGE: Final = timedelta(seconds=40)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLease:
+    """The Lease of a Node, which its kubelet renews."""
+
+    renewed: datetime
+    duration: timedelta
+
+    def expired(self, now: datetime) -> str:
+        """Return that the kubelet does not renew the Lease any more, or ""."""
+        age = now - self.renewed
+        if age < min(self.duration * _RENEWALS_MISSED / 4, _LEASE_AGE):
+            return ""
+        return f"its kubelet last renewed its Lease {age.total_seconds():.0f} s ago"
+
+
+#: Reads the Leases of Nodes by their names.
+ReadLeases: TypeAlias = Callable[[Collection[str]], Mapping[str, NodeLease]]
+
+
+def why_doomed(terms: OrderTerms, leases: Mapping[str, NodeLease], now: datetime, pod: Pod, node: Node) -> str:
+    """Return why *pod*, which runs on *node*, may soon have no place, or "". *leases* are those of the nodes."""
+    lease = leases.get(node.name)
+    dead = "" if lease is None else lease.expired(now)
+    sign = "" if node.name in terms.with_other_places else why_not_target(node) or ""
+    why = dead or sign
+    return f"node {node.name} of pod {pod.key}: {why}" if why else ""
 
 
 def _named(names: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ import msgspec
 
 from rescheduler.errors import InputError
 from rescheduler.planning.controllers import Controller
-from rescheduler.planning.debts import Debt
+from rescheduler.planning.debts import OpenDebt
 from rescheduler.planning.forms import LIMIT, count, pack, packed_within, unpack, utc
 from rescheduler.planning.movements import Movements, NotRecovered
 from rescheduler.planning.policy import LeaderFacts
@@ -35,27 +35,6 @@ _OWNER_UIDS: Final = 8
 
 #: The kinds of entries; a metric label.
 ENTRY_KINDS: Final = ("cooldown", "moves", "not-recovered", "pool", "debt")
-
-
-class OpenDebt(msgspec.Struct, frozen=True):
-    """A debt of an earlier drain."""
-
-    node: str  #: the drained node
-    since: Moment
-    debt: Debt
-
-
-def owing(
-    before: tuple[OpenDebt, ...], node: str, debts: Iterable[Debt], now: datetime, since: datetime | None = None
-) -> tuple[OpenDebt, ...]:
-    """Return the open debts *before*, but with *debts* as the debts of *node*.
-
-    They are open since *since*; if it is None, known ones since the same time as before, and new ones since *now*.
-    """
-    known = {owed.debt.controller: since or owed.since for owed in before if owed.node == node}
-    now = since or now
-    others = tuple(owed for owed in before if owed.node != node)
-    return others + tuple(OpenDebt(node, known.get(debt.controller, now), debt) for debt in debts)
 
 
 class StoredSettings(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -10,7 +10,8 @@ import msgspec
 from predicates.objects import Pod
 from rescheduler.durations import Backoff
 from rescheduler.planning.controllers import Controller, ControllerReading, ControllerState, controller_of
-from rescheduler.planning.forms import instant, utc
+from rescheduler.planning.debts import OpenDebt
+from rescheduler.planning.forms import count, instant, utc
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.rules.pod_traits import belongs_to_node
 from rescheduler.planning.waits import Count, Moment, Waits
@@ -316,13 +317,23 @@ def blocker(owner: Controller, pod: str, waits: Mapping[str, OwnerWait]) -> Bloc
 
 
 def blockers_by_node(
-    pods: Iterable[Pod], waits: Mapping[str, OwnerWait], is_candidate: Callable[[str], bool]
+    pods: Iterable[Pod],
+    waits: Mapping[str, OwnerWait],
+    debts: Iterable[OpenDebt],
+    is_candidate: Callable[[str], bool],
 ) -> dict[str, tuple[Blocker, ...]]:
-    """Return one blocker for each candidate node with *pods* that must not be moved because of *waits*."""
-    if not waits:
-        return {}
+    """Return one blocker for each candidate node that must be kept because pods did not run in time.
+
+    These are the nodes with *pods* that must not be moved because of *waits*, and the nodes that pods left which are
+    owed by *debts*: a machine whose pods do not run elsewhere may be their only place.
+    """
     namespaces = {name.partition("/")[0] for name in waits}
     blockers: dict[str, tuple[Blocker, ...]] = {}
+    for owed in debts:
+        if is_candidate(owed.node):
+            blockers[owed.node] = (*blockers.get(owed.node, ()), _owed(owed))
+    if not waits:
+        return blockers
     for pod in pods:
         if pod.namespace not in namespaces or not pod.node_name or pod.node_name in blockers:
             continue
@@ -335,6 +346,15 @@ def blockers_by_node(
 def _of_pod(pod: Pod, waits: Mapping[str, OwnerWait]) -> Blocker | None:
     name = controller_of(pod)
     return blocker(Controller(pod.namespace, name.kind, name.name, ""), pod.key, waits)
+
+
+def _owed(owed: OpenDebt) -> Blocker:
+    pods = count(max(owed.debt.ready, owed.debt.bound), "pod")
+    detail = (
+        f"a drain moved pods of {owed.debt.controller} away from this node, and not all {pods} that it must have run "
+        f"since {utc(owed.since)}; they may also run on this node, which accepts pods again"
+    )
+    return Blocker(Reason.NOT_RECOVERED, detail)
 
 
 def _detail(name: str, wait: OwnerWait) -> str:

@@ -394,11 +394,21 @@ class Planner:
         with shared.trial():
             return self._survival.certificate(shared, survive, plans, seconds=seconds)
 
-    def loss(self, circumstances: Circumstances, nodes: Iterable[str], plans: Iterable[Plan] = ()) -> PoolLoss:
-        """Return which pods would have no place if all *nodes* were lost together, as in :meth:`certificate`."""
+    def loss(
+        self,
+        circumstances: Circumstances,
+        nodes: Iterable[str],
+        plans: Iterable[Plan] = (),
+        gone: Collection[str] = (),
+    ) -> PoolLoss:
+        """Return which pods would have no place if all *nodes* were lost together, as in :meth:`certificate`.
+
+        The nodes *gone* are no places.
+        """
         shared, row_of = self.round(circumstances), self._snapshot.nodes.row
         with shared.trial():
-            return self._survival.loss(shared, np.array([row_of[name] for name in nodes], np.intp), plans)
+            rows = np.array([row_of[name] for name in nodes], np.intp)
+            return self._survival.loss(shared, rows, plans, [name for name in gone if name in row_of])
 
     def fallback_room(self, circumstances: Circumstances, plans: Iterable[Plan] = ()) -> FallbackRoom:
         """Return what is free for the pods on spot nodes after *plans*, and what these request."""

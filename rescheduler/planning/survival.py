@@ -127,9 +127,9 @@ class Survival:
         with self._after(shared, plans, gone) as state:
             return state.certificate(survive, shared.forecaster.effort(seconds), decisive)
 
-    def loss(self, shared: PlanningRound, rows: Rows, plans: Iterable[Plan]) -> PoolLoss:
-        """Return the result of losing the nodes in *rows* together after *plans*. The trial is as for a certificate."""
-        with self._after(shared, plans) as state:
+    def loss(self, shared: PlanningRound, rows: Rows, plans: Iterable[Plan], gone: Collection[str] = ()) -> PoolLoss:
+        """Return the result of losing the nodes in *rows* together after *plans*. The rest is as for a certificate."""
+        with self._after(shared, plans, gone) as state:
             (result,) = state.losses({"": rows}, shared.forecaster.effort(SIMULATION))
             return result
 

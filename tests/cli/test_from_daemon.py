@@ -16,8 +16,8 @@ from rescheduler.clock import SystemClock
 from rescheduler.draining.actions import ANNOTATION, Intent, Step
 from rescheduler.errors import NotFound
 from rescheduler.housekeeping.command_reads import Installation, InstallationStatus
-from rescheduler.planning.debts import Debt
-from rescheduler.planning.memory import Memory, OpenDebt, StoredSettings
+from rescheduler.planning.debts import Debt, OpenDebt
+from rescheduler.planning.memory import Memory, StoredSettings
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.movements import ControllerMoves, Move, Movements, NotRecovered, OwnerWait
 from rescheduler.planning.pauses import PAUSE_REASON, PAUSED

@@ -16,8 +16,8 @@ from rescheduler.kube.client import Client
 from rescheduler.kube.connection import Kubeconfig
 from rescheduler.kube.memory import ANNOTATION, Absent, MemoryStore, Stored, UnreadableMemory
 from rescheduler.planning.controllers import Controller
-from rescheduler.planning.debts import Debt
-from rescheduler.planning.memory import Memory, OpenDebt, dump, load
+from rescheduler.planning.debts import Debt, OpenDebt
+from rescheduler.planning.memory import Memory, dump, load
 from rescheduler.settings import MEMORY_NAME
 from tests import forking
 from tests.cluster.daemon import ClusterQueries, Daemon, prefers

@@ -216,7 +216,7 @@ def test_a_failed_drain_owes_only_controllers_that_lost_pods() -> None:
         (6, Stop(Cause.TERMINATED), REOPENED),
     ]
     drain = play(begun(plan(WEB, api), WEB, api), story)
-    assert drain.debts == {WEB.controller: WEB.debt}
+    assert drain.owed == {WEB.controller: WEB.debt}
 
 
 def test_a_taint_that_cannot_be_removed_is_reported() -> None:

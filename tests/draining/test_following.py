@@ -8,7 +8,7 @@ import pytest
 
 from rescheduler.draining import transitions
 from rescheduler.draining.actions import Evict, LookAgain, PlanAgain, Release
-from rescheduler.draining.events import ControllersUnread, EvictionAccepted, EvictionRefused, PlannedAgain
+from rescheduler.draining.events import Cause, ControllersUnread, EvictionAccepted, EvictionRefused, PlannedAgain, Stop
 from rescheduler.draining.state import Drain, Failure, Limits, Phase, Why
 from rescheduler.planning.controllers import JobFacts
 from rescheduler.planning.debts import Replicas
@@ -126,7 +126,7 @@ def test_a_replacement_fails(phases: list[tuple[float, str, Replicas]], when: fl
         drain, actions = transitions.step(drain, seen(pods, {ONE_POD: replicas}), since)
     assert actions == REOPENED
     assert drain.failure == Failure(why, f"replacement pod of Deployment ns/web: {message}")
-    assert drain.debts == {ONE_POD.controller: ONE_POD.debt}
+    assert drain.owed == {ONE_POD.controller: ONE_POD.debt}
 
 
 HINDERED: Final = "pod ns/a2: container app waits: ImagePullBackOff: Back-off pulling image app:2"
@@ -244,7 +244,7 @@ class TestSlowPods:
         why = "pods of namespace ns run again too slowly: the drain waited 1755 s for them, 1 of them remains, and "
         assert drain.failure == Failure(Why.LANDING_TIMEOUT, why + "other nodes wait")
         assert drain.failure.owners == (self.SLOW.controller,)
-        assert drain.debts == {}
+        assert drain.owed == {}
         assert ended < 3 * LONG_LIMITS.landing
 
     def test_pods_of_other_namespaces_are_not_blamed(self) -> None:
@@ -495,7 +495,7 @@ class TestPodsThatAreLostAgain:
         drain = play(self.drain(), story)
         assert drain.failure is not None
         assert drain.failure.why is Why.REPLACEMENT_UNSCHEDULABLE
-        assert drain.debts == {self.FIRST.controller: self.FIRST.debt}
+        assert drain.owed == {self.FIRST.controller: self.FIRST.debt}
 
     def test_the_machine_is_not_ordered(self) -> None:
         lost = {**self.WELL, self.FIRST: running(0, live=1)}
@@ -523,7 +523,7 @@ def test_a_debt_is_not_paid_while_pods_of_the_controller_remain() -> None:
         (8, seen("b", {WEB: running(2)}), ()),
         (9, seen("b", {WEB: running(1)}), ()),
     ]
-    assert play(begun(PLAN, WEB), story).debts == {WEB.controller: WEB.debt}
+    assert play(begun(PLAN, WEB), story).owed == {WEB.controller: WEB.debt}
 
 
 class TestWithoutLanding:
@@ -604,7 +604,7 @@ class TestControllerWithMissingPods:
         drain = play(drain, story)
         why = f"2 pods could not be evicted: other pods of {self.SICK.controller} are missing or not Ready"
         assert drain.failure == Failure(Why.EVICTION_TIMEOUT, why, (*self.SICK.pods, *self.WEB.pods))
-        assert drain.debts == {}
+        assert drain.owed == {}
 
 
 class TestAPodThatBecomesReadyAfterTheMark:
@@ -617,4 +617,53 @@ class TestAPodThatBecomesReadyAfterTheMark:
         story: Story = [(5, seen("a", {self.STARTING: replicas}), (planning(),)), *step(5, "a")]
         drain = play(begun(plan(self.STARTING), self.STARTING), story)
         debt = self.STARTING.debt
-        assert drain.debts == {self.STARTING.controller: msgspec.structs.replace(debt, ready=ready)}
+        assert drain.owed == {self.STARTING.controller: msgspec.structs.replace(debt, ready=ready)}
+
+
+class TestStaying:
+    """Pods that run, but may not stay: once all pods have moved, they are not enough."""
+
+    READY: ClassVar = running(1)
+    UNSETTLED: ClassVar = replace(READY, unsettled=1)
+    DOOMED: ClassVar = replace(UNSETTLED, doomed="node s of pod ns/a2: taken; no other node has room for the pod")
+
+    def test_the_drain_goes_on_once_they_have_been_ready_for_a_while(self) -> None:
+        drain = evicted()
+        for at, replicas in ((6, self.UNSETTLED), (15, self.UNSETTLED), (16, self.READY)):
+            drain, actions = transitions.step(drain, seen("", {ONE_POD: replicas}), at)
+        assert actions == (LookAgain(),)
+        assert drain.landed_at == 16
+
+    def test_between_steps_ready_pods_are_enough(self) -> None:
+        drain = play(begun(PLAN, WEB), [(5, seen("a b", {WEB: WEB.running}), (planning(),)), *step(5, "a")])
+        _, actions = transitions.step(drain, seen("b", {WEB: replace(WEB.running, unsettled=1)}), 6)
+        assert [type(action) for action in actions] == [PlanAgain]
+
+    def test_pods_that_never_stay_are_not_waited_for_for_ever(self) -> None:
+        assert watch(evicted(), ONE_POD, (6, "", self.UNSETTLED)) == 615
+
+    def test_pods_that_stop_being_ready_fail_at_the_landing_timeout(self) -> None:
+        down = running(0, live=1, bound=1)
+        phases = [(at, "", self.UNSETTLED if at % 15 < 3 else down) for at in range(6, 700)]
+        assert 605 <= watch(evicted(), ONE_POD, *phases) <= 620
+
+    @pytest.mark.parametrize("at", [6, 300])
+    def test_the_node_is_reopened_as_soon_as_a_pod_has_no_other_place(self, at: float) -> None:
+        drain = evicted()
+        drain, _ = transitions.step(drain, seen("", {ONE_POD: self.UNSETTLED}), 6)
+        drain, actions = transitions.step(drain, seen("", {ONE_POD: self.DOOMED}), at)
+        assert actions == REOPENED
+        assert drain.failure == Failure(Why.TARGET_LOST, f"ns/Deployment/web: {self.DOOMED.doomed}")
+        assert drain.owed == {ONE_POD.controller: ONE_POD.debt}
+
+    def test_enough_other_pods_pay_the_debt(self) -> None:
+        more = replace(self.DOOMED, live=2, bound=2, ready=2)
+        _, actions = transitions.step(evicted(), seen("", {ONE_POD: more}), 6)
+        assert actions == (LookAgain(),)
+
+    def test_a_failed_drain_owes_what_is_paid_by_pods_that_may_not_stay(self) -> None:
+        drain = play(begun(PLAN, WEB), [(5, seen("a b", {WEB: WEB.running}), (planning(),)), *step(5, "a")])
+        drain, _ = transitions.step(drain, seen("b", {WEB: replace(WEB.running, unsettled=1)}), 6)
+        assert (set(drain.paid), list(drain.owed)) == ({WEB.controller}, [])
+        drain, _ = transitions.step(drain, Stop(Cause.TERMINATED), 7)
+        assert drain.owed == {WEB.controller: WEB.debt}

@@ -137,7 +137,7 @@ def test_the_drain_is_handed_over(drain_plan: Plan, story: Story, owed: tuple[De
     drain = play(transitions.start(drain_plan, LIMITS), story)
     assert (drain.phase, drain.failure, drain.released, drain.removed_by) == (Phase.DONE, None, True, removed_by)
     assert (drain.succeeded, drain.handed_over, drain.ordered) == (False, False, False)
-    assert tuple(drain.debts.values()) == owed
+    assert tuple(drain.owed.values()) == owed
 
 
 def test_controllers_that_lost_no_pod_to_this_drain_are_owed_nothing() -> None:
@@ -150,7 +150,7 @@ def test_controllers_that_lost_no_pod_to_this_drain_are_owed_nothing() -> None:
         (6, seen("", {WEB: running(1), other: running(0)}, removed_by=AUTOSCALER), REOPENED),
         (7, Released(), ()),
     ]
-    assert tuple(play(transitions.start(drain_plan, LIMITS), story).debts.values()) == (WEB.debt,)
+    assert tuple(play(transitions.start(drain_plan, LIMITS), story).owed.values()) == (WEB.debt,)
 
 
 def test_the_drain_continues_if_the_other_tool_gives_up() -> None:

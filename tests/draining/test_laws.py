@@ -212,7 +212,7 @@ def termination_is_requested_only_with_the_mark_and_after_a_late_check(run: Run)
     marked_at, looked_at, empty, marked = 0.0, 0.0, False, False
     for moment in run.moments:
         if moment.before.phase is Phase.MARKING and isinstance(moment.event, Marked):
-            marked_at, empty = moment.at, False
+            marked_at, empty = moment.after.tainted_at, False  # pods that came late do not remove the taint
         if isinstance(moment.event, Looked):
             empty = isinstance(moment.event.verdict, Plan) and not moment.event.verdict.placements
         marked = marked or (moment.before.phase is Phase.ORDERING and isinstance(moment.event, Marked))
@@ -254,10 +254,10 @@ def a_failed_drain_records_its_debts(run: Run) -> None:
     for owner in run.steady():
         bound, _ = run.cluster.recovered.get(owner, (0, 0))
         if run.cluster.evicted[owner] and bound < owner.here + owner.elsewhere:
-            assert owner.controller in run.end.debts
+            assert owner.controller in run.end.owed
     known = not run.scenario.failing  # otherwise a controller that is scaled down may seem to lack pods
     slow = {victim.controller for victim in run.end.waiting}  # no further pod of theirs was evicted
-    assert not known or slow.issuperset(run.end.failure.owners) or run.end.debts
+    assert not known or slow.issuperset(run.end.failure.owners) or run.end.owed
 
 
 def every_drain_ends_in_time(run: Run) -> None:

@@ -177,7 +177,7 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
 def test_a_failure_before_evictions_owes_nothing(story: Story, failure: Failure) -> None:
     """Nothing was evicted, so nothing is owed. The taint is removed if it may be set."""
     drain = play(transitions.start(PLAN, LIMITS), story)
-    assert (drain.phase, drain.failure, drain.released, drain.debts) == (Phase.DONE, failure, True, {})
+    assert (drain.phase, drain.failure, drain.released, drain.owed) == (Phase.DONE, failure, True, {})
 
 
 class TestReadingControllers:

@@ -145,7 +145,7 @@ class TestResumedDrains:
     def test_a_failed_resumption_is_rolled_back_and_keeps_the_debts(self, story: Story, failure: Failure) -> None:
         drain = play(transitions.resume("od", LIMITS, ("a",), (self.GONE.debt,)), [*story, *OFF])
         assert (drain.failure, drain.released) == (failure, True)
-        assert drain.debts == {self.GONE.controller: self.GONE.debt}
+        assert drain.owed == {self.GONE.controller: self.GONE.debt}
 
 
 PROTECTED = Rejected("od", (Blocker(Reason.NOT_SAFE_TO_EVICT, "annotated", "ns/guard"),))

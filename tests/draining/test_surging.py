@@ -191,7 +191,7 @@ def test_the_pods_that_a_roll_out_leaves_missing_are_owed(story: Story, end: Eve
     drain, _ = follow(rolling_out(), [*story, (13, end)])
     if drain.phase is Phase.SURGE_REVERTING:
         drain, _ = transitions.step(drain, SurgeReverted(), 14)
-    assert (drain.phase, drain.debts) == (Phase.RELEASING, owed)
+    assert (drain.phase, drain.owed) == (Phase.RELEASING, owed)
 
 
 def test_a_complete_roll_out_whose_new_pod_fails_afterwards_fails_like_an_eviction() -> None:

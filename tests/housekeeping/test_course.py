@@ -18,9 +18,9 @@ from rescheduler.execution.observation import READS
 from rescheduler.housekeeping.loop import RoundOutcome
 from rescheduler.observe.events import DrainEnded, DrainStarted, Held, Waiting
 from rescheduler.planning.controllers import Controller, JobFacts
-from rescheduler.planning.debts import Debt
+from rescheduler.planning.debts import Debt, OpenDebt
 from rescheduler.planning.last_look import PreemptedPod
-from rescheduler.planning.memory import Memory, OpenDebt, dump
+from rescheduler.planning.memory import Memory, dump
 from rescheduler.providers.base import Deleted
 from tests.housekeeping.world import IDENTITY, START, Inline, LoopWorld, Replacement, ScriptedProvider, world
 from tests.planning.builders import ON_DEMAND, node, pod

@@ -10,8 +10,8 @@ from rescheduler.draining.actions import Intent, Step
 from rescheduler.housekeeping.command_reads import Installation, InstallationStatus
 from rescheduler.kube.lease import lease_of
 from rescheduler.planning.controllers import Controller
-from rescheduler.planning.debts import Debt
-from rescheduler.planning.memory import Memory, OpenDebt, StoredSettings
+from rescheduler.planning.debts import Debt, OpenDebt
+from rescheduler.planning.memory import Memory, StoredSettings
 from rescheduler.planning.movements import NotRecovered, OwnerWait
 from rescheduler.planning.pauses import PAUSE_REASON, PAUSED
 from rescheduler.planning.pools import PoolLosses

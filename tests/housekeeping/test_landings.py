@@ -24,8 +24,8 @@ from rescheduler.observe.events import (
     Waiting,
 )
 from rescheduler.planning.controllers import Controller
-from rescheduler.planning.debts import Debt
-from rescheduler.planning.memory import Memory, OpenDebt, dump
+from rescheduler.planning.debts import Debt, OpenDebt
+from rescheduler.planning.memory import Memory, dump
 from rescheduler.planning.outcome import Reason
 from rescheduler.settings import Timing
 from tests.field.test_plans import claim, uses, volume

@@ -27,8 +27,7 @@ from rescheduler.observe.events import (
     Waiting,
 )
 from rescheduler.planning.controllers import Controller
-from rescheduler.planning.debts import Debt
-from rescheduler.planning.memory import OpenDebt
+from rescheduler.planning.debts import Debt, OpenDebt
 from rescheduler.planning.outcome import Blocker, Reason, Rejected
 from rescheduler.providers.base import Accepted, AlreadyGone, Deleted
 from rescheduler.settings import Timing

@@ -24,8 +24,8 @@ from rescheduler.observe.events import (
     Waiting,
 )
 from rescheduler.planning.controllers import Controller, ControllerState
-from rescheduler.planning.debts import Debt
-from rescheduler.planning.memory import Memory, OpenDebt, StoredSettings, dump
+from rescheduler.planning.debts import Debt, OpenDebt
+from rescheduler.planning.memory import Memory, StoredSettings, dump
 from rescheduler.planning.movements import OwnerWait
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import Policy
@@ -291,7 +291,7 @@ class TestOthers:
             ours.refresh()
             ours.owe("od-1", [Debt(WEB, 1, 1)])
             ours.save()
-            ours.owe("od-1", [])
+            ours.end_debts(ours.memory.debts)
             foreign = (*here.memory.debts, OpenDebt("od-2", START, Debt(DB, 1, 1)))
             here.config_map.put(dump(Memory(debts=foreign)))
             assert ours.save()
@@ -435,20 +435,20 @@ class TestNotes:
             ours.pods_stayed()
             assert ours.held() is None
 
-    def test_debts_are_the_present_debts_of_a_drain(self) -> None:
+    def test_a_drain_adds_its_debts_and_takes_out_what_it_has_paid(self) -> None:
         with world() as here:
             ours = history(here)
             ours.refresh()
             ours.owe("od-1", [Debt(WEB, 2, 3), Debt(DB, 1, 1)])
             ours.owe("od-2", [Debt(DB, 1, 1)])
             here.pass_time(60)
-            ours.owe("od-1", [Debt(WEB, 1, 2)])
+            ours.owe("od-1", [Debt(WEB, 1, 4)], paid=[Debt(DB, 1, 1)])
             assert set(ours.memory.debts) == {
-                OpenDebt("od-1", START, Debt(WEB, 1, 2)),
+                OpenDebt("od-1", START, Debt(WEB, 2, 4)),
                 OpenDebt("od-2", START, Debt(DB, 1, 1)),
             }
-            ours.owe("od-2", [])
-            ours.owe("od-1", [])
+            ours.owe("od-2", [], paid=[Debt(DB, 1, 1)])
+            ours.end_debts(ours.memory.debts)
             assert ours.memory.debts == ()
 
     def test_returned_pods_are_recorded(self) -> None:

@@ -9,8 +9,8 @@ from rescheduler.errors import Conflict, InputError
 from rescheduler.housekeeping.synced_memory import waive
 from rescheduler.kube.memory import Stored
 from rescheduler.planning.controllers import Controller
-from rescheduler.planning.debts import Debt
-from rescheduler.planning.memory import Memory, OpenDebt, dump, load
+from rescheduler.planning.debts import Debt, OpenDebt
+from rescheduler.planning.memory import Memory, dump, load
 from rescheduler.planning.movements import NotRecovered, OwnerWait
 from tests.housekeeping.config_map import InMemoryConfigMap
 from tests.planning.builders import NOW

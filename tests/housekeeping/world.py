@@ -56,7 +56,7 @@ from rescheduler.kube.cluster import NodeEdit
 from rescheduler.observe.events import DrainEnded, DrainStarted, Event, Held, InvolvedLease, Planned, Waiting
 from rescheduler.planning.controllers import Controller, ControllerReading, ControllerState
 from rescheduler.planning.debts import is_ready
-from rescheduler.planning.last_look import Fresh, FreshPod, PreemptedPod
+from rescheduler.planning.last_look import Fresh, FreshPod, NodeLease, PreemptedPod
 from rescheduler.planning.memory import Memory, StoredSettings, load
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.outcome import Blocker, PodRef, Rejected
@@ -130,7 +130,8 @@ class LoopWorld:
         self.hidden: frozenset[str] = frozenset()  # nodes that are gone, which the watch has not reported
         self.unreported: dict[str, Node] = {}  # nodes that have changed, which the watch has not reported
         self.on_evicted: Callable[[], object] = lambda: None  # called after each eviction
-        self.preempted_pods: list[PreemptedPod] = []  # of which Events tell
+        #: Leases of Nodes, and preempted pods of which Events tell.
+        self.leases, self.preempted_pods = dict[str, NodeLease](), list[PreemptedPod]()
         self.page_is_read, self.missing_rights = False, ""  # whether somebody looks at the status page; a message
         self.stores_settings, self.own_node = False, ""  # its flags are stored; its node
         self.templates: list[Manifest] = []  # controllers with pod templates that the API server would return
@@ -237,6 +238,9 @@ class LoopWorld:
 
     def pods(self, node: str, namespaces: Collection[str]) -> list[Pod]:
         return [pod for pod in self.cluster.pods.values() if pod.node_name == node or pod.namespace in namespaces]
+
+    def node_leases(self, names: Collection[str]) -> dict[str, NodeLease]:
+        return {name: self.leases[name] for name in names if name in self.leases}
 
     def preempted(self) -> list[PreemptedPod]:
         return self.preempted_pods
@@ -494,7 +498,7 @@ class LoopWorld:
         knowledge = Knowledge(
             history,
             candidates,
-            Landings(view, self, history, self.report, self.clock, timing.landing_timeout),
+            Landings(view, self, history, self.report, self.clock, timing.landing_timeout, self.node_leases),
             SpotWatch(timing.spot_settle),
             savings=savings,
             refresh_prices=refresh_prices,

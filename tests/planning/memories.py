@@ -6,8 +6,8 @@ import uuid
 from datetime import timedelta
 
 from rescheduler.planning.controllers import Controller
-from rescheduler.planning.debts import Debt
-from rescheduler.planning.memory import Memory, OpenDebt
+from rescheduler.planning.debts import Debt, OpenDebt
+from rescheduler.planning.memory import Memory
 from rescheduler.planning.movements import ControllerMoves, Move, Movements
 from rescheduler.planning.waits import Cooldown, Cooldowns
 from tests.planning.builders import NOW

@@ -231,9 +231,55 @@ def test_a_pod_that_was_not_ready_for_long_enough_is_not_available(seconds: int,
     known = state(min_ready_seconds=seconds)
     noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
     counted = count_replicas(pods(mine("a", status=since)), [known], now=noon)[WEB]
-    assert counted == Replicas(1, 1, 1, unavailable=unavailable)
+    assert counted == Replicas(1, 1, 1, unavailable=unavailable, unsettled=unavailable)
     assert incur(known, counted).ready == 1
     assert shortfall(debt(ready=1, bound=1), known, counted) == Shortfall(0, 0, unavailable)
+
+
+def ready_since(second: int, *starts: int, restarts: int = 0) -> dict[str, Any]:
+    """Return the status of a pod that is Ready since *second* and whose containers started at the seconds *starts*."""
+    at = "2026-01-01T11:59:{:02d}Z".format
+    states = [{"state": {"running": {"startedAt": at(start)}}, "restartCount": restarts} for start in starts]
+    condition = {"type": "Ready", "status": "True", "lastTransitionTime": at(second)}
+    return {"conditions": [condition], "containerStatuses": states}
+
+
+#: At 12:00:00: the status of a Ready pod, the `minReadySeconds`, and whether it stays.
+STAYING_PODS: Final[dict[str, tuple[dict[str, Any], int, bool]]] = {
+    "Ready for 10 seconds and the second that conditions cut off": (ready_since(49), 0, True),
+    "Ready for less": (ready_since(50), 0, False),
+    "Ready for longer than its minReadySeconds": (ready_since(29), 30, True),
+    "Ready for less than its minReadySeconds": (ready_since(30), 30, False),
+    "minReadySeconds that are shorter change nothing": (ready_since(50), 5, False),
+    "a container that started before": (ready_since(49, 40), 0, True),
+    "a container that restarted, so fast that the pod stayed Ready": (ready_since(10, 55, restarts=1), 0, False),
+    "the second container restarted": (ready_since(10, 5, 55), 0, False),
+    "a restart long ago": (ready_since(10, 20, restarts=9), 0, True),
+    "no time is known": ({"conditions": [{"type": "Ready", "status": "True"}]}, 0, True),
+}
+
+
+@pytest.mark.parametrize(("status", "min_ready", "stays"), STAYING_PODS.values(), ids=STAYING_PODS)
+def test_a_pod_stays_after_it_was_ready_for_a_while_without_a_restart(
+    status: dict[str, Any], min_ready: int, stays: bool
+) -> None:
+    known, owed = state(min_ready_seconds=min_ready), debt(ready=1, bound=1)
+    counted = count_replicas(pods(mine("a", status=status)), [known], now=datetime(2026, 1, 1, 12, tzinfo=UTC))[WEB]
+    assert (counted.ready, paid(shortfall(owed, known, counted, staying=True))) == (1, stays)
+
+
+def test_a_pod_that_soon_has_no_place_does_not_stay() -> None:
+    nodes = {each.name: each for each in snapshot([node("s1"), node("s2")]).nodes}
+    counted = count_replicas(
+        pods(mine("a", "s1"), mine("b", "s2"), mine("c", "s2", status=NOT_READY)),
+        [state()],
+        node_of=nodes.get,
+        doomed=lambda pod, node: f"{pod.name} on {node.name}" if node.name == "s2" else "",
+    )
+    assert counted == {WEB: Replicas(3, 3, 2, unready=("uid-c",), unsettled=1, doomed="b on s2")}
+    owed = debt(ready=2, bound=2)
+    missing = [shortfall(owed, state(), counted[WEB], staying=staying).ready for staying in (False, True)]
+    assert missing == [0, 1]
 
 
 def test_without_a_node_all_pods_count() -> None:

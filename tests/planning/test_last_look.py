@@ -1,7 +1,7 @@
 """Table of the last look: what keeps a machine that is about to be ordered away."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import pytest
@@ -11,7 +11,7 @@ from predicates.objects import Node, Pod
 from predicates.snapshot import DRAIN_TAINT
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, Replicas
-from rescheduler.planning.last_look import Ground, OrderTerms, Seen, objection
+from rescheduler.planning.last_look import Ground, NodeLease, OrderTerms, Seen, objection, why_doomed
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.rules.pod_traits import ends_with_node
 from tests.planning.builders import ON_DEMAND, SPOT, Manifest, node, pod, snapshot
@@ -148,6 +148,16 @@ LOOKS: dict[str, tuple[OrderTerms, Seen, Ground | None]] = {
         Seen(EMPTY, **running(1)),
         None,
     ),
+    "a moved pod may not stay": (
+        OrderTerms(Policy(), OWED),
+        Seen(EMPTY, states=running(2)["states"], replicas={WEB: Replicas(2, 2, 2, unsettled=1)}),
+        Ground.OWED,
+    ),
+    "an earlier drain of the node is owed more": (
+        OrderTerms(Policy(), (Debt(WEB, ready=1, bound=1), *OWED)),
+        Seen(EMPTY, **running(1)),
+        Ground.OWED,
+    ),
     "the controller wants less": (OrderTerms(Policy(), OWED), Seen(EMPTY, **running(1, wanted=1)), None),
 }
 
@@ -180,3 +190,57 @@ def test_debts_that_arise_after_the_order_began_count() -> None:
 
 def replace_ready(debt: Debt) -> Debt:
     return structs_replace(debt, ready=0)
+
+
+def lease(age: float, duration: float = 40) -> dict[str, NodeLease]:
+    return {"s": NodeLease(LATER - timedelta(seconds=age), timedelta(seconds=duration))}
+
+
+TAKEN: Final = [{"key": "aws-node-termination-handler/spot-itn", "effect": "NoSchedule"}]
+
+#: The terms, the Leases and the Node of a moved pod, and why it may soon have no place.
+PLACES: Final[dict[str, tuple[OrderTerms, dict[str, NodeLease], Node, str]]] = {
+    "a node that stays": (OrderTerms(), lease(9), node_of(node("s", SPOT)), ""),
+    "a node without a Lease": (OrderTerms(), {}, node_of(node("s", SPOT)), ""),
+    "the Lease was renewed in time": (OrderTerms(), lease(19), node_of(node("s", SPOT)), ""),
+    "two renewals are missing": (
+        OrderTerms(),
+        lease(20),
+        node_of(node("s", SPOT)),
+        "its kubelet last renewed its Lease 20 s ago",
+    ),
+    "a long Lease": (OrderTerms(), lease(39, 300), node_of(node("s", SPOT)), ""),
+    "a long Lease that was not renewed": (
+        OrderTerms(),
+        lease(40, 300),
+        node_of(node("s", SPOT)),
+        "its kubelet last renewed its Lease 40 s ago",
+    ),
+    "a clock that is ahead": (OrderTerms(), lease(-5), node_of(node("s", SPOT)), ""),
+    "the cloud takes the machine": (
+        OrderTerms(),
+        lease(1),
+        node_of(node("s", SPOT, taints=TAKEN)),
+        "it will be removed soon (taint aws-node-termination-handler of AWS Node Termination Handler)",
+    ),
+    "the pods have another place then": (
+        OrderTerms(with_other_places=frozenset({"s"})),
+        lease(1),
+        node_of(node("s", SPOT, taints=TAKEN)),
+        "",
+    ),
+    "another place does not help if the kubelet is dead": (
+        OrderTerms(with_other_places=frozenset({"s"})),
+        lease(50),
+        node_of(node("s", SPOT, taints=TAKEN)),
+        "its kubelet last renewed its Lease 50 s ago",
+    ),
+    "cordoned": (OrderTerms(), {}, node_of(node("s", SPOT, unschedulable=True)), "it is cordoned"),
+}
+
+
+@pytest.mark.parametrize(("terms", "leases", "on", "why"), PLACES.values(), ids=PLACES)
+def test_a_pod_may_soon_have_no_place(terms: OrderTerms, leases: dict[str, NodeLease], on: Node, why: str) -> None:
+    [moved] = pods_of(pod("web-1", "s"))
+    expected = f"node s of pod default/web-1: {why}" if why else ""
+    assert why_doomed(terms, leases, LATER, moved, on) == expected

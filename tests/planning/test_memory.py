@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from rescheduler.errors import InputError
 from rescheduler.planning.controllers import Controller
-from rescheduler.planning.debts import Debt
+from rescheduler.planning.debts import Debt, OpenDebt
 from rescheduler.planning.forms import LIMIT
-from rescheduler.planning.memory import ENTRY_LIMIT, Memory, OpenDebt, dump, fitted, load
+from rescheduler.planning.memory import ENTRY_LIMIT, Memory, dump, fitted, load
 from rescheduler.planning.movements import ControllerMoves, Move, Movements, NotRecovered, OwnerWait
 from rescheduler.planning.waits import Cooldown, Cooldowns, Pause, Waits
 from tests.planning.builders import NOW

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rescheduler.planning.controllers import Controller
+from rescheduler.planning.debts import Debt, OpenDebt
 from rescheduler.planning.movements import NotRecovered, OwnerWait, blockers_by_node
 from rescheduler.planning.outcome import Reason
 from rescheduler.planning.waits import Waits
@@ -116,6 +117,23 @@ PODS = (
 )
 def test_nodes_with_pods_that_must_not_be_moved_are_blocked(names: set[str], nodes: dict[str, str]) -> None:
     waits = {name: OwnerWait(1, NOW + MINUTE) for name in names}
-    blocked = blockers_by_node(snapshot(PODS).pods.values(), waits, lambda node: node.startswith("od"))
+    blocked = blockers_by_node(snapshot(PODS).pods.values(), waits, (), lambda node: node.startswith("od"))
     assert {node: blocker.pod for node, (blocker,) in blocked.items()} == nodes
     assert all(blocker.reason is Reason.NOT_RECOVERED for (blocker,) in blocked.values())
+
+
+def test_the_nodes_that_owed_pods_left_are_blocked_whether_or_not_pods_are_on_them() -> None:
+    web, db = Debt(Controller("a", "Deployment", "web", ""), 2, 3), Debt(Controller("c", "Foo", "db", ""), 1, 1)
+    ledger = (
+        OpenDebt("od-1", NOW, web),
+        OpenDebt("od-9", NOW, web),
+        OpenDebt("od-9", NOW, db),
+        OpenDebt("gone", NOW, db),
+    )
+    blocked = blockers_by_node((), {}, ledger, lambda node: node.startswith("od"))
+    named = {node: [blocker.detail.split(" away")[0] for blocker in blockers] for node, blockers in blocked.items()}
+    of_web, of_db = "a drain moved pods of a/Deployment/web", "a drain moved pods of c/Foo/db"
+    assert named == {"od-1": [of_web], "od-9": [of_web, of_db]}
+    assert {(each.reason, each.pod) for blockers in blocked.values() for each in blockers} == {
+        (Reason.NOT_RECOVERED, None)
+    }

@@ -9,8 +9,7 @@ from rescheduler.cloudpool.proxy.removal import FailedDrains
 from rescheduler.draining.state import Drain, Failure, Phase, Why
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.planning.controllers import Controller
-from rescheduler.planning.debts import Debt
-from rescheduler.planning.memory import OpenDebt
+from rescheduler.planning.debts import Debt, OpenDebt
 from rescheduler.planning.outcome import PodRef
 from rescheduler.planning.policy import Policy
 from tests.housekeeping.world import LIMITS, START, world
@@ -44,6 +43,7 @@ def test_evictions_and_unanswered_requests_are_debts(drain: Drain, owed: tuple[O
             here.clock,
             here.report,
             timedelta(minutes=10),
+            lambda _: {},
             ready=True,
         )
         failed.note(drain)

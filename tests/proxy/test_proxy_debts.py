@@ -32,7 +32,7 @@ def ended(**fields: object) -> Drain:
 
 def drains(here: LoopWorld, *, ready: bool = False) -> FailedDrains:
     view = ClusterView(here, Policy(), here.clock, "proxy")
-    return FailedDrains(view, here, here.clock, here.report, timedelta(minutes=10), ready=ready)
+    return FailedDrains(view, here, here.clock, here.report, timedelta(minutes=10), lambda _: {}, ready=ready)
 
 
 #: End of a drain whose controller has no pod left: its debt.
@@ -93,6 +93,6 @@ def test_a_debt_holds_drains_for_the_landing_timeout_and_then_only_those_of_its_
     with world(node("od-1"), node("od-2")) as here:
         failed = drains(here)
         failed.note(ended(failure=FAILED, evicted=EVICTED, begun=BEGUN))
-        assert (failed.owed(), failed.not_recovered()) == (LACKS_ONE_POD, {})
+        assert (failed.owed(), failed.memory.not_recovered.active(here.clock.now())) == (LACKS_ONE_POD, {})
         here.pass_time(600)
-        assert (failed.owed(), [*failed.not_recovered()]) == ("", [str(WEB)])
+        assert (failed.owed(), [*failed.memory.not_recovered.active(here.clock.now())]) == ("", [str(WEB)])

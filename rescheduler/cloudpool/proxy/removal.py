@@ -1,7 +1,7 @@
 """Remove machines from the pool, node by node, collect the results for one response, and remember failed drains."""
 
 import enum
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final, Protocol
@@ -17,9 +17,10 @@ from rescheduler.execution.drainer import PendingRemoval
 from rescheduler.execution.landings import Landings
 from rescheduler.observe.events import Report
 from rescheduler.planning.controllers import Controller
-from rescheduler.planning.debts import Debt
-from rescheduler.planning.memory import OpenDebt, owing
-from rescheduler.planning.movements import NotRecovered, OwnerWait
+from rescheduler.planning.debts import OpenDebt, owing
+from rescheduler.planning.last_look import ReadLeases
+from rescheduler.planning.memory import Memory
+from rescheduler.planning.movements import NotRecovered
 from rescheduler.planning.outcome import Plan, Planning
 from rescheduler.planning.waits import Waits
 from rescheduler.providers.base import Accepted, AlreadyGone, CloudProvider, Deleted, Failed, MayEnd, NodeRef
@@ -255,34 +256,40 @@ class FailedDrains:
         clock: Clock,
         report: Report,
         patience: timedelta,
+        read_leases: ReadLeases,
         *,
         ready: bool,
     ) -> None:
-        """Create a record without debts. *patience* is the landing timeout.
+        """Create a record without debts. *patience* is the landing timeout; *read_leases* reads the Leases of Nodes.
 
         Without *ready*, replacement pods only need to be bound.
         """
         self.debts: tuple[OpenDebt, ...] = ()
         self._clock = clock
         self._not_recovered = NotRecovered()
-        self._landings = Landings(view, controllers, self, report, clock, patience, ready=ready, waive=_WAIVE)
+        self._landings = Landings(
+            view, controllers, self, report, clock, patience, read_leases, ready=ready, waive=_WAIVE
+        )
 
-    def not_recovered(self) -> Mapping[str, OwnerWait]:
-        """Return the owners and namespaces whose pods are not moved at present."""
-        return self._not_recovered.active(self._clock.now())
+    @property
+    def memory(self) -> Memory:
+        """What is owed, and which owners wait, as the memory of a daemon."""
+        return Memory(debts=self.debts, not_recovered=self._not_recovered)
 
     def set_aside(self, owner: Controller) -> None:
         """Do not move the pods of *owner* for a while."""
         self._not_recovered = self._not_recovered.failed(owner, self._clock.now(), Waits().recovery)
 
-    def owe(self, node: str, debts: Iterable[Debt]) -> None:
-        self.debts = owing(self.debts, node, debts, self._clock.now())
+    def end_debts(self, ended: Collection[OpenDebt]) -> None:
+        """Take the debts that have *ended* out of the ledger."""
+        self.debts = tuple(owed for owed in self.debts if owed not in ended)
 
     def note(self, drain: Drain) -> None:
         """Record the result of *drain*, which has ended."""
         if drain.begun or drain.resumed or drain.rolled_back:
             failed = drain.failure is not None or drain.rolled_back
-            self.owe(drain.node, drain.owed.values() if failed else ())
+            owed = drain.owed.values() if failed else ()
+            self.debts = owing(self.debts, drain.node, owed, self._clock.now())
             self._landings.evicted(drain.evicted)
 
     def owed(self) -> str:

@@ -38,8 +38,6 @@ from rescheduler.kube.unwatched import PodGroups
 from rescheduler.observe import events
 from rescheduler.observe.events import ErrorKind, Report, Trouble, WatchAges
 from rescheduler.observe.pages import Health
-from rescheduler.planning.memory import Memory
-from rescheduler.planning.movements import NotRecovered
 from rescheduler.planning.outcome import Plan, Planning
 from rescheduler.planning.policy import Destination, MoveJobs, Policy, Surging
 from rescheduler.planning.removals import plan_removals
@@ -301,8 +299,10 @@ class ProxyService:
         self._view = ClusterView(state, policy(file.drain), self._clock, self.holder, own_node)
         patience = timedelta(seconds=limits.landing or limits.eviction)
         ready, groups = limits.landing > 0, PodGroups(client, self._clock, buffers=False)
-        self._failed = FailedDrains(self._view, self._controllers, self._clock, report, patience, ready=ready)
-        self._view.memory = lambda: Memory(not_recovered=NotRecovered(dict(self._failed.not_recovered())))
+        self._failed = FailedDrains(
+            self._view, self._controllers, self._clock, report, patience, self._cluster.node_leases, ready=ready
+        )
+        self._view.memory = lambda: self._failed.memory
         self._view.unwatched = (groups.refresh,)
         self._drainers: dict[Ending, Drainer] = {}
         methods = self._methods(limits)

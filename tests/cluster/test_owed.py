@@ -1,0 +1,335 @@
+"""What earlier drains owe: no machine ends while a pod that left its node does not run, or has no place for long."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from devcluster.api import Json
+from devcluster.errors import ApiError
+from devcluster.manifests import deployment, statefulset
+from devcluster.plane import ControlPlane
+from devcluster.stages import READY_ON
+from rescheduler.clock import SystemClock
+from tests.cluster.bad_days import FLAGS
+from tests.cluster.daemon import Daemon
+from tests.cluster.machines import PoolMachines, machines
+from tests.cluster.observer import Observer
+from tests.cluster.test_bad_days_replacements import webhook
+from tests.cluster.test_last_look import refuse_orders
+
+NODE: Final = "od-1"
+DEPLOYMENTS: Final = "/apis/apps/v1/namespaces/default/deployments"
+
+#: On spot nodes, the pods never become Ready.
+READY_ON_DEMAND: Final = {READY_ON: "od"}
+
+#: A failed drain is tried again after a second, and an owner whose pods did not run is not.
+SHORT: Final = (*FLAGS, "--landing-timeout=5s", "--failure-pause=1h", "--failure-pause-max=1h")
+
+
+@pytest.fixture
+def pool(observer: Observer, tmp_path: Path) -> Iterator[PoolMachines]:
+    with machines(observer, tmp_path, 1, 1) as created:
+        yield created
+
+
+#: What runs on the on-demand node. The replacement pods of `web` never become Ready.
+WORKLOADS: Final[dict[str, list[Json]]] = {
+    "a Deployment": [deployment("web", 1, annotations=READY_ON_DEMAND)],
+    "a StatefulSet": [statefulset("web", 1, annotations=READY_ON_DEMAND)],
+    "a ReplicaSet of two pods": [deployment("web", 2, annotations=READY_ON_DEMAND) | {"kind": "ReplicaSet"}],
+    "beside an owner whose pods run": [deployment("web", 1, annotations=READY_ON_DEMAND), deployment("api", 1)],
+}
+
+
+def fail(observer: Observer, pool: PoolMachines) -> None:
+    """Wait until a drain has failed and its node is open again."""
+    observer.eventually(lambda: "DrainFailed" in observer.events(NODE), "the failure", never=pool.ordered)
+    observer.wait_unmarked()
+
+
+@pytest.mark.parametrize("workloads", WORKLOADS.values(), ids=WORKLOADS)
+def test_the_next_drain_does_not_end_the_machine_either(
+    cluster: ControlPlane, observer: Observer, pool: PoolMachines, workloads: list[Json]
+) -> None:
+    pods = sum(each["spec"]["replicas"] for each in workloads)
+    observer.start_on(NODE, *workloads, pods=pods)
+    observer.running(pods)
+    observer.open_all()
+    with Daemon(cluster, *SHORT, *pool.flags):
+        fail(observer, pool)
+        observer.stays(pool.ordered, [], seconds=15)
+
+
+def other_pods_come(cluster: ControlPlane, observer: Observer) -> None:
+    """Start pods of another owner on the reopened node, which could all move to the spot node."""
+    observer.start_on(NODE, deployment("other", 2), pods=2)
+    observer.open_all()
+
+
+def test_pods_of_other_owners_do_not_make_a_node_drainable_that_is_owed(
+    cluster: ControlPlane, observer: Observer, pool: PoolMachines
+) -> None:
+    observer.start_on(NODE, deployment("web", 1, annotations=READY_ON_DEMAND), pods=1)
+    observer.running(1)
+    observer.open_all()
+    with Daemon(cluster, *SHORT, *pool.flags):
+        fail(observer, pool)
+        other_pods_come(cluster, observer)
+        observer.stays(pool.ordered, [], seconds=15)
+        assert observer.evicted()["default/other"] == 0
+
+
+@pytest.mark.parametrize("stop", ["SIGTERM", "kill -9 in the drain", "kill -9 after the drain"])
+def test_what_is_owed_outlives_the_process(
+    cluster: ControlPlane, observer: Observer, pool: PoolMachines, stop: str
+) -> None:
+    observer.start_on(NODE, deployment("web", 1, annotations=READY_ON_DEMAND), pods=1)
+    observer.running(1)
+    observer.open_all()
+    with Daemon(cluster, *SHORT, *pool.flags) as daemon:
+        observer.eventually(observer.evictions, "the eviction")
+        if stop == "kill -9 after the drain":
+            fail(observer, pool)
+        if stop == "SIGTERM":
+            daemon.terminate()
+            daemon.end()
+        else:
+            daemon.kill()
+    with Daemon(cluster, *SHORT, *pool.flags):
+        observer.wait_unmarked()
+        observer.stays(pool.ordered, [], seconds=20)
+        assert len(observer.evictions()) == 1
+
+
+def test_a_policy_that_refuses_the_replacement_keeps_the_machine(
+    cluster: ControlPlane, observer: Observer, pool: PoolMachines
+) -> None:
+    observer.start_on(NODE, deployment("web", 1), pods=1)
+    observer.running(1)
+    observer.open_all()
+    cluster.apply([webhook("default")])
+    with Daemon(cluster, *SHORT, *pool.flags):
+        fail(observer, pool)
+        observer.stays(pool.ordered, [], seconds=15)
+        cluster.api.delete(cluster.api.path(webhook("default")))
+        observer.running(1, "web")
+        observer.eventually(pool.ordered, "the machine's termination, now that the pod runs")
+
+
+def scaled_to_zero(cluster: ControlPlane) -> None:
+    cluster.api.patch(f"{DEPLOYMENTS}/web", {"spec": {"replicas": 0}})
+
+
+def deleted(cluster: ControlPlane) -> None:
+    cluster.api.delete(f"{DEPLOYMENTS}/web", propagationPolicy="Background")
+
+
+def runs_on_spot(cluster: ControlPlane) -> None:
+    template = {"metadata": {"annotations": {READY_ON: None}}}
+    cluster.api.patch(f"{DEPLOYMENTS}/web", {"spec": {"template": template}})
+
+
+@pytest.mark.parametrize("end", [scaled_to_zero, deleted, runs_on_spot], ids=lambda end: end.__name__)
+def test_evidence_ends_a_debt(
+    cluster: ControlPlane, observer: Observer, pool: PoolMachines, end: Callable[[ControlPlane], object]
+) -> None:
+    observer.start_on(NODE, deployment("web", 1, annotations=READY_ON_DEMAND), pods=1)
+    observer.running(1)
+    observer.open_all()
+    with Daemon(cluster, *SHORT, *pool.flags):
+        fail(observer, pool)
+        observer.stays(pool.ordered, [], seconds=5)
+        end(cluster)
+        observer.eventually(pool.ordered, "the machine's termination")
+
+
+# The node of the moved pods is about to go.
+
+SIGNS: Final[dict[str, Json]] = {
+    "AWS": {"key": "aws-node-termination-handler/spot-itn", "effect": "NoSchedule"},
+    "Cluster Autoscaler": {"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule", "value": "1"},
+    "Karpenter": {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"},
+    "GKE": {"key": "cloud.google.com/impending-node-termination", "effect": "NoSchedule"},
+}
+
+
+def taint(cluster: ControlPlane, node: str, sign: Json) -> None:
+    taints = cluster.api.get(f"/api/v1/nodes/{node}")["spec"].get("taints", [])
+    cluster.api.patch(f"/api/v1/nodes/{node}", {"spec": {"taints": [*taints, sign]}})
+
+
+@pytest.mark.parametrize("sign", ["AWS", "Cluster Autoscaler", "Karpenter", "GKE"])
+def test_a_notice_for_the_only_spot_node_keeps_the_machine(
+    cluster: ControlPlane, observer: Observer, pool: PoolMachines, sign: str
+) -> None:
+    observer.start_on(NODE, deployment("web", 2), pods=2)
+    observer.running(2)
+    refuse_orders(pool)
+    observer.open_all()
+    with Daemon(cluster, *FLAGS, *pool.flags):
+        observer.eventually(pool.orders, "an order")
+        taint(cluster, "spot-1", SIGNS[sign])
+        pool.faulty_app.forget()
+        observer.eventually(lambda: NODE not in observer.marks(), "the node reopened", never=pool.ordered)
+        observer.stays(pool.ordered, [], seconds=15)
+
+
+def test_a_notice_during_the_drain_reopens_the_node_for_the_pods(
+    cluster: ControlPlane, observer: Observer, pool: PoolMachines
+) -> None:
+    observer.start_on(NODE, deployment("web", 1), pods=1)
+    observer.running(1)
+    observer.open_all()
+    with Daemon(cluster, *FLAGS, *pool.flags):
+        observer.eventually(lambda: observer.places("web") == {"spot-1": 1}, "the pod moved", never=pool.ordered)
+        taint(cluster, "spot-1", SIGNS["AWS"])
+        observer.eventually(lambda: NODE not in observer.marks(), "the node reopened", never=pool.ordered)
+        [moved] = observer.pods("web")
+        cluster.api.delete(f"/api/v1/namespaces/default/pods/{moved['metadata']['name']}")
+        observer.eventually(lambda: observer.places("web") == {NODE: 1}, "the pod on its old node")
+        observer.stays(pool.ordered, [], seconds=5)
+
+
+def test_with_another_spot_node_a_notice_does_not_keep_the_machine(
+    cluster: ControlPlane, observer: Observer, tmp_path: Path
+) -> None:
+    with machines(observer, tmp_path, 1, 2) as pool:
+        observer.start_on(NODE, deployment("web", 2), pods=2)
+        observer.running(2)
+        refuse_orders(pool)
+        observer.open_all()
+        with Daemon(cluster, *FLAGS, *pool.flags):
+            observer.eventually(pool.orders, "an order")
+            taint(cluster, next(iter(observer.places("web"))), SIGNS["AWS"])
+            pool.faulty_app.forget()
+            observer.eventually(pool.ordered, "the machine's termination")
+
+
+LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+
+
+def renewed(observer: Observer, node: str, seconds: int) -> None:
+    """Let the kubelet of *node* have renewed its Lease *seconds* ago."""
+    at = f"{SystemClock().now() - timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S.%fZ}"
+    spec = {"holderIdentity": node, "leaseDurationSeconds": 40, "renewTime": at}
+    meta = {"name": node, "namespace": "kube-node-lease"}
+    observer.plane.apply([{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": spec}])
+
+
+@pytest.fixture
+def without_leases(cluster: ControlPlane) -> Iterator[None]:
+    """Delete the Leases of Nodes after the test: the next one has Nodes of the same names."""
+    yield
+    for lease in cluster.api.items(LEASES):
+        cluster.api.delete(f"{LEASES}/{lease['metadata']['name']}")
+
+
+@pytest.mark.usefixtures("without_leases")
+@pytest.mark.parametrize(("seconds", "ends"), [(36, False), (300, False), (3, True)])
+def test_a_dead_kubelet_is_noticed_by_its_lease(
+    cluster: ControlPlane, observer: Observer, pool: PoolMachines, seconds: int, ends: bool
+) -> None:
+    """Node and pods say Ready for as long as the node controller waits."""
+    observer.start_on(NODE, deployment("web", 2), pods=2)
+    observer.running(2)
+    refuse_orders(pool)
+    observer.open_all()
+    with Daemon(cluster, *FLAGS, *pool.flags):
+        observer.eventually(pool.orders, "an order")
+        renewed(observer, "spot-1", seconds)
+        pool.faulty_app.forget()
+        if ends:
+            observer.eventually(pool.ordered, "the machine's termination")
+            return
+        observer.eventually(lambda: NODE not in observer.marks(), "the node reopened", never=pool.ordered)
+        observer.stays(pool.ordered, [], seconds=15)
+
+
+# Pods that are Ready for a few seconds again and again.
+
+
+GATE: Final = "example.org/up"
+STRATEGIC: Final = "application/strategic-merge-patch+json"
+
+
+def report(observer: Observer, pod: Json, *, ready: bool, **status: Any) -> None:
+    """Report *pod* as Ready or not, as its kubelet does, with the time at which that changed."""
+    known = {each["type"]: each for each in pod["status"].get("conditions", ())}
+    word = str(ready)
+    if not status and known.get(GATE, {}).get("status") == known.get("Ready", {}).get("status") == word:
+        return
+    now = f"{SystemClock().now():%Y-%m-%dT%H:%M:%SZ}"
+    conditions = [{"type": kind, "status": word, "lastTransitionTime": now} for kind in (GATE, "Ready")]
+    path = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}/status"
+    with contextlib.suppress(ApiError):  # the pod may be gone
+        observer.plane.api.patch(path, {"status": {"conditions": conditions, **status}}, STRATEGIC)
+
+
+def on_spot(observer: Observer) -> list[Json]:
+    return [pod for pod in observer.pods("web") if pod["spec"].get("nodeName", "").startswith("spot")]
+
+
+def crash_loop(observer: Observer, up: float, down: float) -> None:
+    """Report the pods on spot nodes as Ready for *up* seconds and as not Ready for *down* seconds, in turns."""
+    for pod in on_spot(observer):
+        report(observer, pod, ready=SystemClock().now().timestamp() % (up + down) < up)
+
+
+def restart_unnoticed(observer: Observer, seconds: int) -> None:
+    """Report that the container of a Ready pod on a spot node restarts every few *seconds*, and the pod stays Ready."""
+    for pod in on_spot(observer):
+        if not any(each["type"] == GATE for each in pod["status"].get("conditions", ())):
+            report(observer, pod, ready=True)
+            continue
+        began = int(SystemClock().now().timestamp()) // seconds * seconds
+        running = {"startedAt": f"{datetime.fromtimestamp(began, UTC):%Y-%m-%dT%H:%M:%SZ}"}
+        state = {"name": "main", "ready": True, "restartCount": began, "image": "x", "imageID": "x"}
+        path = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}/status"
+        status = {"status": {"containerStatuses": [{**state, "state": {"running": running}}]}}
+        with contextlib.suppress(ApiError):
+            observer.plane.api.patch(path, status, STRATEGIC)
+
+
+LOOPS: Final[dict[str, Callable[[Observer], object]]] = {
+    "Ready for 3 s, down for 12 s": lambda observer: crash_loop(observer, 3, 12),
+    "Ready for 8 s, down for 2 s": lambda observer: crash_loop(observer, 8, 2),
+    "Ready and down for a second each": lambda observer: crash_loop(observer, 1, 1),
+    "restarts so fast that the pod stays Ready": lambda observer: restart_unnoticed(observer, 7),
+}
+
+
+@pytest.mark.parametrize("loop", LOOPS.values(), ids=LOOPS)
+@pytest.mark.parametrize("killed", [False, True], ids=["", "kill -9"])
+def test_a_crash_loop_does_not_count_as_running(
+    cluster: ControlPlane,
+    observer: Observer,
+    pool: PoolMachines,
+    loop: Callable[[Observer], object],
+    killed: bool,
+) -> None:
+    web = deployment("web", 1, readinessGates=[{"conditionType": GATE}])
+    observer.start_on(NODE, web, pods=1)
+    [old] = observer.pods("web")
+    report(observer, old, ready=True)
+    observer.running(1)
+    observer.open_all()
+
+    def harm() -> list[str]:
+        loop(observer)
+        return pool.ordered()
+
+    with Daemon(cluster, *FLAGS, *pool.flags) as daemon:
+        observer.eventually(lambda: on_spot(observer), "the pod on the spot node", never=harm)
+        if killed:
+            observer.stays(harm, [], seconds=5)
+            daemon.kill()
+            with Daemon(cluster, *FLAGS, *pool.flags):
+                observer.stays(harm, [], seconds=45)
+            return
+        observer.eventually(lambda: "DrainFailed" in observer.events(NODE), "the failure", never=harm)
+        observer.stays(harm, [], seconds=20)
