@@ -498,6 +498,27 @@ MUTANTS: Final = (
         "        held = paused or self._holds.held(settled_at)\n",
         "test_landings.py",
     ),
+    Mutant(
+        "the work of a namespace is limited",
+        "predicates/work.py",
+        "        if total > self._limit:\n",
+        "        if False:\n",
+        ("tests/planning/test_namespace_work.py",),
+    ),
+    Mutant(
+        "anti-affinity terms that are not judged repel everybody",
+        "predicates/indexes/topology.py",
+        "        known = self._given_up[pod.namespace]\n",
+        "        known = frozenset[str]()\n",
+        ("tests/planning/test_namespace_work.py",),
+    ),
+    Mutant(
+        "pods of a namespace that is given up are placed nowhere",
+        "predicates/plugins/pods.py",
+        "            index.require(pod)\n",
+        "",
+        ("tests/planning/test_namespace_work.py",),
+    ),
     _of_loop(
         "an unreadable memory holds drains",
         "housekeeping/drain_history.py",

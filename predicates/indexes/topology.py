@@ -163,6 +163,7 @@ class TopologyIndex:
         self._domains: dict[Topology, Domains] = {}
         self._given_up: dict[str, frozenset[str]] = {}  #: namespaces, with the labels of nodes at that time
         self._work = NamespaceWork(len(self._snapshot.nodes))  #: to register selectors
+        self._preferences = NamespaceWork(len(self._snapshot.nodes))  #: the same for those that only change scores
         self._initial_size = 0  #: classes and counters after the first epoch, to detect growth
         self._drop_caches()
 
@@ -212,7 +213,8 @@ class TopologyIndex:
         counts = self._counts.get((counter, topology)) if counter is not None else None
         if counts is not None:
             return counts
-        if namespace in self._given_up or not self._may_count(pods, topology, namespace):
+        work = self._work if required else self._preferences
+        if namespace in self._given_up or not self._may_count(pods, topology, namespace, work):
             if required:
                 self.give_up(namespace)
             raise TooManySelectorsError(namespace)
@@ -277,7 +279,7 @@ class TopologyIndex:
         too_many = _beyond_most(each.counter for each in found)
         domains = {(each.counter.namespace, Topology(each.term.topology_key)) for each in found}
         too_many += [name for name, units in evaluated.items() if not self._evaluations.take(name, units)]
-        too_many += [name for name, topology in domains if not self._may_read(topology, name)]
+        too_many += [name for name, topology in domains if not self._may_read(topology, name, self._work)]
         # The terms of namespaces that are given up are few: at most one for each label of nodes.
         too_many = [name for name in too_many if name not in self._given_up]
         for name in too_many:
@@ -342,23 +344,23 @@ class TopologyIndex:
             self._snapshot.ties += 1
         return counter
 
-    def _may_count(self, pods: PodSet, topology: Topology, namespace: str) -> bool:
-        """Return whether *pods* may be counted by *topology* for pods of *namespace*."""
-        if not self._may_read(topology, namespace):
+    def _may_count(self, pods: PodSet, topology: Topology, namespace: str, work: NamespaceWork) -> bool:
+        """Return whether *pods* may be counted by *topology* for pods of *namespace*, which is part of this *work*."""
+        if not self._may_read(topology, namespace, work):
             return False
         if (namespace, pods) in self._counters:
             return True
-        if not self._work.take(namespace, _NEW_COUNTER * pods.units):
+        if not work.take(namespace, _NEW_COUNTER * pods.units):
             return False
         evaluations = _PAIR * pods.units * self._classes.count(pods.narrowest)
-        if not self._work.take(namespace, evaluations):
+        if not work.take(namespace, evaluations):
             return False
         classes = self._classes.matching(pods.narrowest)
         return all(self._watchers[pod].number(namespace) < MOST_TERMS for pod in classes if pods.matches(pod))
 
-    def _may_read(self, topology: Topology, namespace: str) -> bool:
+    def _may_read(self, topology: Topology, namespace: str, work: NamespaceWork) -> bool:
         """Return whether the domains of *topology* may be read for pods of *namespace*, or are read already."""
-        return topology in self._domains or self._work.take(namespace, _NEW_DOMAINS)
+        return topology in self._domains or work.take(namespace, _NEW_DOMAINS)
 
     def _counts_of(self, counter: PodCounter, topology: Topology) -> DomainCounts:
         if (counts := self._counts.get((counter, topology))) is None:

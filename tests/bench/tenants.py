@@ -26,7 +26,7 @@ Manifest = dict[str, Any]
 
 ON_DEMAND_NODES: Final = 5
 SPOT_NODES: Final = 8
-ROUNDS: Final = 5
+ROUNDS: Final = 3
 
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -144,6 +145,11 @@ class Daemon:
         code = self._process.wait(EXIT_SECONDS)
         self._reader.join()
         return code
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU time of the process so far."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     @property
     def running(self) -> bool:
