@@ -58,6 +58,7 @@ _INCOMPLETE: Final = (
     "the file is incomplete: it has {}; so too many nodes look drainable, and no money is stated; "
     "`rescheduler snapshot > FILE` writes a complete file"
 )
+_WRITES: Final = _INCOMPLETE.rpartition("; ")[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,8 @@ class ClusterSource:
 
     def incomplete(self, snapshot: Snapshot) -> str:
         """Return a sentence that states what the snapshot file lacks although every cluster has it, or ""."""
+        if self.snapshot is not None and not len(snapshot.nodes):
+            return f"no Nodes in the file; {_WRITES}"
         lacking = omissions(snapshot) if self.snapshot is not None else ()
         return _INCOMPLETE.format(" and ".join(lacking)) if lacking else ""
 
@@ -111,6 +114,8 @@ class ClusterSource:
         no node matches one of the labels, and IncompleteError if *strict* and the file is incomplete.
         """
         findings = label_findings(snapshot, policy, node_infos(snapshot, policy))
+        if self.snapshot is not None and not len(snapshot.nodes):
+            raise NoNodesError(incomplete)
         if findings.no_nodes:
             raise NoNodesError(findings.no_nodes)
         for text in (*assumed, *filter(None, [findings.both])):
@@ -133,7 +138,9 @@ class ClusterSource:
         gc.disable()
         try:
             if self.snapshot is not None:
-                return reader.read(self.snapshot, self.scheduling)
+                return reader.read(
+                    self.snapshot, self.scheduling, lambda text: self.warn_once(f"skipped in the file: {text}")
+                )
             from rescheduler.housekeeping.command_reads import read_cluster  # noqa: PLC0415 - the client is imported on demand
 
             return read_cluster(self.connection, self.scheduling, self.warn_once)

@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -113,7 +114,7 @@ def as_json(overview: Overview, seconds: float) -> dict[str, Any]:
             "timed_out": planning.timed_out,
             "upper_bound": planning.upper_bound,
             "freed": _totals(overview.freed)
-            | _money(overview.freed.worth)
+            | _money(overview.freed.worth if overview.freed.nodes or overview.prices.empty else _NOTHING)
             | {
                 "by_instance_type": {
                     name: _totals(totals) | _money(totals.worth) for name, totals in overview.freed_by_type.items()
@@ -192,6 +193,10 @@ def _point(point: Point) -> dict[str, Any]:
         "homeless": point.homeless,
         "room": None if point.room is None else round(point.room, 4),
     }
+
+
+#: What no node saves.
+_NOTHING: Final = Worth.of(Decimal(0), Decimal(0), Decimal(0))
 
 
 def _money(worth: Worth) -> dict[str, Any]:

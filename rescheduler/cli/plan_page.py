@@ -99,8 +99,32 @@ class _Summary:
             yield styled(sentence(self.overview.incomplete), BAD)
         if self.overview.without_claims:
             yield styled(sentence(self.overview.without_claims), BAD)
+        if left := self._left_by_daemon():
+            yield styled(left, BAD)
         yield styled(self.headline(), GOOD if self.overview.planning.plans else HEADING)
         yield from first_step(self.overview)
+
+    def _left_by_daemon(self) -> str:
+        """Return a sentence about the plans that the daemon would not carry out, by their simulations, or ""."""
+        policy, plans = self.policy, self.overview.planning.plans
+        back = [
+            plan for plan in plans if plan.landing is not None and 2 * plan.landing.on_demand > len(plan.placements)
+        ]
+        fragile = [] if policy.allow_fragile_plans else [plan for plan in plans if plan.robust is False]
+        returning = [] if policy.allow_returning_plans else [plan for plan in back if plan not in fragile]
+        if not (left := [*fragile, *returning]):
+            return ""
+        parts = (
+            (fragile, "some of their pods fit no spot node", Reason.FRAGILE),
+            (
+                returning,
+                "most of their pods return to nodes that are not spot",
+                Reason.RETURNS_TO_ON_DEMAND,
+            ),
+        )
+        why = "; ".join(f"{text} ({reason}: {len(some)})" for some, text, reason in parts if some)
+        named = self.names.short(left[0].node) + (f" and {len(left) - 1} more" if left[1:] else "")
+        return f"The daemon would not drain {named}, which count below: in simulations, {why}."
 
     def headline(self) -> str:
         """Summarize the plan in one sentence."""
@@ -211,9 +235,10 @@ class _Summary:
             yield Line(f"The search timed out; at most {count(planning.upper_bound or 0, 'node')} can be drained.")
         if str(planning.pending):
             yield Line(f"{planning.pending}.")
-        if not planning.on_demand_nodes:
+        has_nodes = bool(planning.on_demand_nodes or planning.spot_nodes or not self.overview.incomplete)
+        if not planning.on_demand_nodes and has_nodes:
             yield Line(f"No node has the label {self.policy.on_demand_label} (--on-demand-node-label).")
-        if not planning.spot_nodes:
+        if not planning.spot_nodes and has_nodes:
             yield Line(f"No node has the label {self.policy.spot_label} (--spot-node-label).")
         if self.overview.unpriced:
             yield Line(NO_PRICE)

@@ -16,6 +16,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from predicates.texts import shown
+
 #: Receives the kind and the text of an item. Raises ValueError if the item cannot be decoded.
 OnItem: TypeAlias = Callable[[str, bytes], None]
 
@@ -64,6 +66,21 @@ class ListError(ValueError):
 def wrong_kind(kind: str) -> ListError:
     """Return the error for an object of *kind* instead of a list."""
     return ListError(f"expected kind List, as kubectl get -o json prints, got {kind or 'no kind'!r}")
+
+
+class _Status(msgspec.Struct):
+    message: str = ""
+    code: int = 0
+
+
+def _api_error(item: bytes) -> ListError:
+    """Return the error for a Status, which the API server returns instead of a list."""
+    try:
+        status = msgspec.json.decode(item, type=_Status)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return wrong_kind("Status")
+    text = shown(status.message or "an error without a message")
+    return ListError(f"it contains an error of the API server instead of objects: {text} (code {status.code})")
 
 
 class PartEnd(Exception):
@@ -166,7 +183,9 @@ class Items:
 
     def take_object(self, kind: str, item: bytes) -> None:
         """Pass on or skip *item*, an object that is not in a list. Raises ListError if it is no Kubernetes object."""
-        if kind == "Status" or not kind:
+        if kind == "Status":
+            raise _api_error(item)
+        if not kind:
             raise wrong_kind(kind)
         if not kind.endswith("List"):
             self.take(item, kind)

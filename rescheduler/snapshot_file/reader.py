@@ -23,8 +23,9 @@ _UNKNOWN = Scheduling()
 _ADVICE: Final = "`rescheduler snapshot > FILE` writes a file that can be read"
 
 
-def read(path: str, scheduling: Scheduling = _UNKNOWN) -> Snapshot:
-    """Read the file *path*, or standard input for ``-``. The snapshot lists the objects that cannot be decoded.
+def read(path: str, scheduling: Scheduling = _UNKNOWN, skipped: text.OnSkipped = lambda _: None) -> Snapshot:
+    """Read the file or folder *path*, or standard input for ``-``. The snapshot lists the objects that cannot be
+    decoded; *skipped* gets a sentence about other text that is not read.
 
     Unless *scheduling* says otherwise, the scheduler's rules are those of the version in the file.
 
@@ -34,7 +35,7 @@ def read(path: str, scheduling: Scheduling = _UNKNOWN) -> Snapshot:
     if reduction.is_worthwhile(path):
         with contextlib.suppress(reduction.ReductionError):
             return _read_by_two(path, scheduling)
-    objects = _Objects(path)
+    objects = _Objects(path, skipped)
     objects.read(items.Part())
     return objects.snapshot(scheduling)
 
@@ -132,8 +133,9 @@ def _peak() -> int:
 class _Objects:
     """Collects the objects of a file."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, skipped: text.OnSkipped = lambda _: None) -> None:
         self._path = path
+        self._skipped = skipped
         self._file = text.name_of(path)
         self._memory = _Memory(path)
         self._decoder = Decoder(Interner())
@@ -144,7 +146,7 @@ class _Objects:
     def read(self, part: items.Part) -> None:
         """Add the items of this *part* of the file. Raises InputError, and PartEnd if the part ends before the file."""
         try:
-            items.each(text.chunks(self._path), FILE_KINDS, self.add, self.add_error, part)
+            items.each(text.chunks(self._path, self._skipped), FILE_KINDS, self.add, self.add_error, part)
         except ValueError as error:
             raise InputError(f"{self._file}: {error}; {_ADVICE}") from error
 

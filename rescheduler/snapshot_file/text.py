@@ -5,10 +5,12 @@ import contextlib
 import errno
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
-from typing import Final
+from pathlib import Path
+from typing import Final, TypeAlias
 
+from predicates.texts import shown
 from rescheduler.errors import UsageError
 from rescheduler.net import files
 
@@ -41,6 +43,18 @@ _OTHER: Final = (
 )
 _LONGEST_MARK: Final = 6
 
+#: Receives a sentence about what is not read.
+OnSkipped: TypeAlias = Callable[[str], None]
+
+#: In so many first bytes, the first object is searched; how it begins in JSON or in the YAML of kubectl, and otherwise.
+_NOISE: Final = 1 << 12
+_OBJECT: Final = (b"{", b"[", b"---", b"apiVersion:")
+_ALSO: Final = (b"#", b"- ", b"items:", b"kind:", b"metadata:")
+
+#: Around the logs in the output of ``kubectl cluster-info dump``. No JSON contains a line break in a text.
+_LOGS: Final = b"\n==== START logs for container "
+_LOGS_END: Final = b"\n==== END logs for container "
+
 
 class TextError(ValueError):
     """The file has no text that can be read."""
@@ -51,14 +65,72 @@ def name_of(path: str) -> str:
     return "standard input" if path == "-" else files.printable(path)
 
 
-def chunks(path: str) -> Iterator[bytes]:
+def chunks(path: str, skipped: OnSkipped = lambda _: None) -> Iterator[bytes]:
     """Yield the text as JSON, in pieces of at most 64 KiB or little more. YAML is converted.
+
+    Of a folder, the JSON files are read one after the other. *skipped* gets a sentence about what is not read: other
+    files, lines before the first object, and the logs in the output of ``kubectl cluster-info dump``.
 
     Raises :class:`~rescheduler.errors.UsageError`, with the file name, if the file cannot be opened or read, and
     :class:`TextError` if it is a corrupt gzip file, decompresses to far more than lists do, or is not a text.
     """
     name = name_of(path)
-    return _json(_utf8(_unpacked(_chunks(path, name))))
+    if path != "-" and Path(path).is_dir():
+        return _of_folder(Path(path), skipped)
+    return _json(_without_noise(_utf8(_unpacked(_chunks(path, name))), skipped))
+
+
+def _of_folder(folder: Path, skipped: OnSkipped) -> Iterator[bytes]:
+    """Yield the text of all JSON files in *folder* and below, as ``kubectl cluster-info dump`` writes them."""
+    found = sorted(path for path in folder.rglob("*") if path.is_file())
+    wanted = [path for path in found if path.suffix == ".json"]
+    if not wanted:
+        expected = "expected JSON files in the folder, as kubectl cluster-info dump writes them"
+        raise UsageError(f"--snapshot {name_of(str(folder))}: {expected}")
+    if others := len(found) - len(wanted):
+        skipped(f"{others} file{'' if others == 1 else 's'} without the extension .json")
+    for path in wanted:
+        yield from chunks(str(path), skipped)
+        yield b"\n"
+
+
+def _without_noise(pieces: Iterator[bytes], skipped: OnSkipped) -> Iterator[bytes]:
+    """Yield *pieces* without the lines before the first object, such as warnings of kubectl, and without logs."""
+    first, pieces = _start(pieces, _NOISE)
+    lines = first.splitlines(keepends=True)
+    number = next((number for number, line in enumerate(lines) if line.startswith(_OBJECT)), 0)
+    noise = [line for line in lines[:number] if line.strip()]
+    if noise and not noise[0].startswith(_ALSO):
+        others = f", nor {'is line 2' if number == 2 else f'are the lines 2 to {number}'}" if number > 1 else ""  # noqa: PLR2004
+        skipped(f"line 1 is not JSON{others}: {shown(lines[0].decode(errors='replace').strip())}")
+        next(pieces)
+        pieces = chain((b"".join(lines[number:]),), pieces)
+    yield from _without_logs(pieces, skipped)
+
+
+def _without_logs(pieces: Iterator[bytes], skipped: OnSkipped) -> Iterator[bytes]:
+    """Yield *pieces* without what is between the lines that begin with :data:`_LOGS` and :data:`_LOGS_END`."""
+    rest, logs, inside = b"", 0, False
+    for piece in pieces:
+        text, rest = rest + piece, b""
+        while text:
+            mark = _LOGS_END if inside else _LOGS
+            at = text.find(mark)
+            if at < 0:
+                if not inside:
+                    yield text[: 1 - len(mark)]
+                rest = text[1 - len(mark) :]  # the mark may continue in the next piece
+                break
+            if inside and (end := text.find(b"\n", at + 1)) < 0:
+                rest = text[at:]
+                break
+            if not inside:
+                yield text[:at]
+            text, inside, logs = text[end if inside else at + len(mark) :], not inside, logs + (not inside)
+    if not inside:
+        yield rest
+    if logs:
+        skipped(f"the logs of {logs} container{'' if logs == 1 else 's'}")
 
 
 def _chunks(path: str, name: str) -> Iterator[bytes]:
@@ -99,12 +171,12 @@ def _unpacked(pieces: Iterator[bytes]) -> Iterator[bytes]:
         raise TextError("corrupt gzip file: it is truncated")
 
 
-def _start(pieces: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
-    """Return the first bytes of *pieces*, enough to tell the format, and all pieces."""
+def _start(pieces: Iterator[bytes], least: int = _LONGEST_MARK) -> tuple[bytes, Iterator[bytes]]:
+    """Return the first bytes of *pieces*, at least *least*, enough to tell the format, and all pieces."""
     first = b""
     for piece in pieces:
         first += piece
-        if len(first) >= _LONGEST_MARK:
+        if len(first) >= least:
             break
     return first, chain((first,), pieces)
 

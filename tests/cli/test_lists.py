@@ -161,7 +161,7 @@ def test_a_truncated_list_is_rejected(text: bytes) -> None:
         (b'{"kind":"List","items":[{"kind":"X"},{"kind":"X"},null]}', "item 2 of the List is not an object"),
         (
             b'{"kind":"Status","message":"Unauthorized"}',
-            "expected kind List, as kubectl get -o json prints, got 'Status'",
+            "it contains an error of the API server instead of objects: Unauthorized",
         ),
         (b'{"items":null}', "got 'no kind'"),
     ],

@@ -8,7 +8,19 @@ import pytest
 from rescheduler.planning.outcome import Plan
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
-from tests.field.test_plans import ON_DELETE, PLAN, Case, cluster, db_pod, disk, job_pod, stateful, uses
+from tests.field.test_plans import (
+    ON_DELETE,
+    PLAN,
+    Case,
+    cluster,
+    controller,
+    db_pod,
+    deployment,
+    disk,
+    job_pod,
+    stateful,
+    uses,
+)
 from tests.planning.builders import CIRCUMSTANCES, HOST, ON_DEMAND, ZONE, Manifest, node, pod, seeks, short, snapshot
 
 MUTUAL = "aws/karpenter-provider-aws#8914"
@@ -59,7 +71,25 @@ def paused(priority: int | None, *, here: int = 0, **web: Any) -> list[Manifest]
     )
 
 
+def wants(number: int, made: Manifest) -> Manifest:
+    return made | {"spec": made["spec"] | {"replicas": number}}
+
+
 CASES: dict[str, Case] = {
+    "a ReplicaSet that wants no pods": Case(
+        cluster(pod("a-1", "od"), wants(0, controller("ReplicaSet", "a"))),
+        ["no-controller"],
+        "kubernetes: kubectl scale",
+    ),
+    "an old ReplicaSet of a Deployment that wants pods": Case(
+        cluster(
+            pod("a-1", "od", owner="apps/v1/ReplicaSet"),
+            wants(0, controller("ReplicaSet", "a", owned=True)),
+            deployment("a"),
+        ),
+        {"a-1": "s-1"},
+        "kubernetes: rolling updates",
+    ),
     **{
         f"pause pods of priority {priority} on spot": Case(paused(priority), {"a-1": "s-1"}, PAUSE)
         for priority in (-1, -10, -11)

@@ -66,6 +66,13 @@ class Worth:
     def spot_per_month(self) -> Decimal | None:
         return _month(self.spot)
 
+    @property
+    def excess(self) -> Decimal:
+        """What pods cost on spot nodes beyond the price of their nodes, per hour."""
+        if self.gross is None or self.spot is None or self.net is None:
+            return _ZERO
+        return max(self.net - (self.gross - self.committed - self.spot), _ZERO)
+
 
 NO_WORTH: Final = Worth()
 
@@ -77,7 +84,7 @@ def _month(amount: Decimal | None) -> Decimal | None:
 def summed(worths: Iterable[Worth]) -> Worth:
     """Return the sum. Nodes without a price count for nothing; what is unknown of a node with a price is unknown.
 
-    The amounts add up: net = gross - committed - spot. So what pods cost beyond the price of their node is left out.
+    What is saved by a node is at least 0, so *net* may be more than gross - committed - spot: see :attr:`Worth.excess`.
     """
     priced = [worth for worth in worths if worth.gross is not None]
     if not priced:
@@ -87,8 +94,8 @@ def summed(worths: Iterable[Worth]) -> Worth:
     nets = [worth.net for worth in priced if worth.net is not None]
     if len(nets) < len(priced):
         return Worth(gross, committed)
-    net = sum(nets, _ZERO)
-    return Worth(gross, committed, gross - committed - net, net)
+    spot = sum((worth.spot for worth in priced if worth.spot is not None), _ZERO)
+    return Worth(gross, committed, spot, sum(nets, _ZERO))
 
 
 def spot_share(
@@ -236,4 +243,7 @@ def saves(worth: Worth, currency: str, *, at_least: bool = False) -> str:
     if not worth.spot and not worth.committed:
         return f"saves {least}{per_month(worth.net_per_month, currency)}"
     nodes, spot = money(worth.gross_per_month, ""), money(worth.spot_per_month, "")
-    return f"saves {least}{per_month(worth.net_per_month, currency)}: nodes {nodes}{paid}, their share of spot {spot}"
+    excess = money(worth.excess * HOURS_PER_MONTH, "")
+    more = f"; spot costs more than the nodes, by {excess}" if worth.excess else ""
+    saved = per_month(worth.net_per_month, currency)
+    return f"saves {least}{saved}: nodes {nodes}{paid}, their share of spot {spot}{more}"

@@ -74,9 +74,17 @@ def _not_recreated(reading: ControllerReading, movers: Sequence[Pod], policy: Po
     for pod in movers:
         controller = reading.topmost.get((pod.namespace, pod.owner.uid)) if pod.owner is not None else None
         state = None if controller is None else reading.states[controller]
-        if state is None or state.recreates or may_be_lost(pod, policy):
+        if state is None or (state.recreates and state.wanted != 0) or may_be_lost(pod, policy):
             continue
-        why = "has finished" if state.finished else "is being deleted" if state.deleting else "was deleted"
+        why = (
+            "wants no pods"
+            if state.recreates
+            else "has finished"
+            if state.finished
+            else "is being deleted"
+            if state.deleting
+            else "was deleted"
+        )
         yield Blocker(Reason.NO_CONTROLLER, f"{NOT_RECREATED}: {state.controller} {why}", pod.key)
 
 
@@ -116,7 +124,9 @@ class Owners:
     def concern(self, pod: Pod) -> bool:
         """Return whether the controller of *pod* may keep it, or some of its pods, from being evicted."""
         state = self._known_state(pod)
-        return state is not None and (not state.recreates or state.ordered or state.job is not None)
+        return state is not None and (
+            not state.recreates or state.wanted == 0 or state.ordered or state.job is not None
+        )
 
     def reading(self, pods: Iterable[Pod]) -> ControllerReading:
         """Return the topmost controllers of *pods* that are known."""

@@ -44,9 +44,10 @@ def worth(price: str | None, spot: str | None, committed: str = "0") -> Worth:
     return Worth.of(amount(price), Decimal(committed), amount(spot))
 
 
-def test_sums_add_up_even_if_pods_cost_more_than_their_node() -> None:
+def test_sums_have_the_whole_share_of_spot_also_if_pods_cost_more_than_their_node() -> None:
     total = summed([worth("1", "0.2"), worth("0.5", "0.9"), worth("1", "0.25", "1"), worth(None, "5")])
-    assert total == Worth(Decimal("2.5"), Decimal(1), Decimal("0.7"), Decimal("0.8"))
+    assert total == Worth(Decimal("2.5"), Decimal(1), Decimal("1.35"), Decimal("0.8"))
+    assert total.excess == Decimal("0.65")
     assert (summed([]), summed([worth(None, "1")])) == (NO_WORTH, NO_WORTH)
 
 
@@ -64,6 +65,10 @@ def test_an_unknown_share_of_spot_makes_the_net_sum_unknown() -> None:
         ),
         (worth("1", None), "frees nodes of 730 $/month; their share of spot is not known"),
         (worth("1", "0"), "saves 730 $/month"),
+        (
+            worth("0.2", "0.25"),
+            "saves 0.00 $/month: nodes 146, their share of spot 182; spot costs more than the nodes, by 36.50",
+        ),
         (NO_WORTH, ""),
     ],
 )
