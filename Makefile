@@ -10,6 +10,8 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
+# What pip writes about the checkout that is installed in the virtual environment.
+INSTALLED := $(VENV)/lib/python3*/site-packages/spot_rescheduler-*.dist-info/direct_url.json
 DOCS_READY := $(VENV)/docs-ready
 DEMO_READY := build/demo/ready
 LOCAL := $(BIN)/python -m devcluster
@@ -181,6 +183,9 @@ clean: ## delete all generated files in this folder; the cache of binaries stays
 
 $(READY): setup.cfg pyproject.toml
 	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or newer on PATH; install one, or set it: make PYTHON=…" >&2; exit 1; }
+	@owner=$$(cat $(INSTALLED) 2>/dev/null | sed -n 's|.*"url": *"file://\([^"]*\)".*|\1|p'); \
+		test ! -d "$$owner" -o "$$owner" = "$(CURDIR)" || { echo "make: $(VENV) belongs to the checkout $$owner, which" \
+		"would run the code of $(CURDIR); delete it, or set another: make VENV=…" >&2; exit 1; }
 	@echo "setting up $(VENV) with $(PYTHON) (once, and when setup.cfg changes)" >&2
 	@test -x $(BIN)/python && $(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV) >&2 || \
 		{ echo "make: $(PYTHON) cannot create a virtual environment; on Debian: apt-get install python3-venv" >&2; exit 1; }

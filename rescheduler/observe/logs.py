@@ -390,7 +390,10 @@ def _verdict(verdict: Verdict, level: int) -> None:
         case Plan(node, ()):
             write(level, "has no pods to move", node=node)
         case Plan(node, placements):
-            write(level, f"can be drained: {len(placements)} pods fit on spot nodes", node=node)
+            fit = f"{count(len(placements), 'pod')} {'fits' if len(placements) == 1 else 'fit'} on spot nodes"
+            write(
+                level, f"can be drained: {fit}" if placements else "can be drained: it has no pods to move", node=node
+            )
         case Rejected(node, blockers):
             for blocker in blockers:
                 write(level, f"not drained: {blocker.detail}", node=node, pod=blocker.pod, reason=blocker.reason)

@@ -18,6 +18,7 @@ from rescheduler.cli.report import command as report_command
 from rescheduler.cli.run import command
 from rescheduler.cli.savings import command as savings_command
 from rescheduler.cli.status import command as status_command
+from rescheduler.cloudpool.proxy.paths import Operation, route
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
@@ -107,3 +108,19 @@ def test_the_tests_of_the_promises_exist() -> None:
     assert rows
     assert [row for row, paths in named.items() if not paths] == []
     assert [path for paths in named.values() for path in paths if not (root / path).exists()] == []
+
+
+def test_the_odd_paths_that_count_as_resizes_are_documented() -> None:
+    page = (PAGE.parent / "upgrading.md").read_text(encoding="utf-8")
+    [row] = [line for line in page.splitlines() if line.startswith("| odd paths of `POST /pool/size` |")]
+    resizes, _, refused = row.split(" | ")[2].partition("behind another prefix")
+    named = re.findall(r"`(/[^`]+)`", resizes)
+    assert len(named) == 7
+    assert {route("POST", path).operation for path in named} == {Operation.SIZE}
+    assert {route("POST", path).operation for path in re.findall(r"`(/[^`]+)`", refused)} == {Operation.FORBIDDEN}
+
+
+@pytest.mark.parametrize("status", ["403", "415", "421"])
+def test_the_statuses_that_refuse_web_pages_are_among_the_differences(status: str) -> None:
+    page = (PAGE.parent / "upgrading.md").read_text(encoding="utf-8").partition("from kubeaware-cloudpool-proxy")[2]
+    assert [line for line in page.splitlines() if line.startswith("| ") and status in line]
