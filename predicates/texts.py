@@ -4,8 +4,11 @@ The API server checks the names of objects, but not the references to owners nor
 create a pod writes them.
 """
 
+import difflib
 import json
 import re
+from collections.abc import Iterable
+from itertools import islice
 from typing import Final
 
 #: The API server's limit for names (``IsDNS1123Subdomain``), in characters.
@@ -86,3 +89,21 @@ def one_line(text: str) -> str:
 def quoted(text: str) -> str:
     """Return :func:`shown` in quotation marks."""
     return f"'{shown(text)}'"
+
+
+#: How much a word with a typing error is like the one that is meant.
+_TYPING_ERROR: Final = 0.85
+
+#: At most this many names are compared with one that does not exist.
+_MOST_COMPARED: Final = 5_000
+
+
+def similar(word: str, names: Iterable[str], least: float = 0.6) -> str:
+    """Return the one of *names* that *word* is likely to mean, or "". Both are alike to the degree *least*, up to 1."""
+    return next(iter(difflib.get_close_matches(word, islice(names, _MOST_COMPARED), n=1, cutoff=least)), "")
+
+
+def did_you_mean(word: str, names: Iterable[str]) -> str:
+    """Return a question for the end of a message about *word*, which is none of *names*; "" if none is similar."""
+    near = similar(word, names, _TYPING_ERROR)
+    return f"; did you mean {near}?" if near else ""

@@ -1,20 +1,20 @@
 """The command line: one module per command, imported when the command is called."""
 
 import atexit
-import difflib
 import errno
 import gc
 import importlib
 import os
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import click
 from click.shell_completion import CompletionItem
 
+from predicates.texts import similar
 from rescheduler.errors import IncompleteError, NoNodesError, ReschedulerError, UsageError
 
 #: Command → the module that defines it as ``command``, or module and name, and its line in the help.
@@ -153,11 +153,6 @@ class Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
-
-
-def similar(word: str, names: Iterable[str]) -> str:
-    """Return the one of *names* that *word* is likely to mean, or ""."""
-    return next(iter(difflib.get_close_matches(word, names, n=1)), "")
 
 
 @click.command(

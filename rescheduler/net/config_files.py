@@ -8,12 +8,13 @@ import ssl
 import threading
 from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, get_args
 from urllib.parse import urlsplit
 
 import msgspec
 import yaml
 
+from predicates.texts import did_you_mean
 from rescheduler import durations
 from rescheduler.errors import AuthError, ConfigError
 from rescheduler.net import files
@@ -84,7 +85,24 @@ def shaped(document: object, shape: type[T], where: str) -> T:
     try:
         return msgspec.convert(document, shape, dec_hook=decode)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{where}: {error}") from error
+        raise ConfigError(f"{where}: {with_similar_key(error, shape)}") from error
+
+
+_UNKNOWN_FIELD: Final = re.compile(r"unknown field `([^`]*)`")
+
+
+def with_similar_key(error: msgspec.ValidationError, shape: Any) -> str:
+    """Return the message of *error*, with the key of *shape* that an unknown one is likely to mean."""
+    unknown = _UNKNOWN_FIELD.search(str(error))
+    return f"{error}{did_you_mean(unknown[1], sorted(_keys_of(shape)))}" if unknown else str(error)
+
+
+def _keys_of(shape: Any) -> set[str]:
+    """Return the keys of *shape* and of all sections within it."""
+    if not (isinstance(shape, type) and issubclass(shape, msgspec.Struct)):
+        return set().union(*map(_keys_of, get_args(shape)))
+    found = msgspec.structs.fields(shape)
+    return {field.encode_name for field in found}.union(*(_keys_of(field.type) for field in found))
 
 
 def check_endpoint(endpoint: Endpoint, where: str, key: str) -> None:

@@ -465,3 +465,19 @@ def test_nodes_that_are_added_without_any_prices_have_no_rows(
     _, out, _ = run(capfdbinary, dump, "--what-if", "add-spot 1 like s-b")
     assert "cost of added" not in out
     assert "added_spot" not in answer(capfdbinary, dump, "add-spot 1 like s-b")
+
+
+@pytest.mark.parametrize(
+    ("change", "near"),
+    [
+        ("unpin default/replicaset/cahce", "default/replicaset/cache"),
+        ("allow default/replicaset/sotre local-storage", "default/replicaset/store"),
+        ("budget default/stor maxUnavailable=1", "default/store"),
+        ("allow node/od1 scale-down-disabled", "od-1"),
+    ],
+)
+def test_a_name_that_does_not_exist_is_answered_with_a_similar_one(
+    capfdbinary: pytest.CaptureFixture[bytes], dump: Path, change: str, near: str
+) -> None:
+    code, _, err = run(capfdbinary, dump, "--what-if", change)
+    assert (code, err.rstrip().endswith(f"; did you mean {near}?"), len(err.splitlines())) == (2, True, 1)

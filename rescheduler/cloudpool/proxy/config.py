@@ -16,7 +16,7 @@ from rescheduler.cloudpool.client import PoolSection
 from rescheduler.draining.state import Limits
 from rescheduler.errors import ConfigError
 from rescheduler.net import files
-from rescheduler.net.config_files import INT32, Duration, Endpoint, Section, plain_http
+from rescheduler.net.config_files import INT32, Duration, Endpoint, Section, plain_http, with_similar_key
 
 #: The maximum wait for the confirmation of a termination, while clients wait for the result, in seconds.
 _REMOVAL_SECONDS: Final = 600.0
@@ -182,7 +182,7 @@ def read(path: Path) -> ProxyFile:
     try:
         file = msgspec.convert(_recased(document, ProxyFile, where), ProxyFile, dec_hook=_decode)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{where}: {error}") from error
+        raise ConfigError(f"{where}: {with_similar_key(error, ProxyFile)}") from error
     _check(file, where)
     completed: ProxyFile = _with_defaults(file)
     return completed

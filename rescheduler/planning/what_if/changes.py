@@ -24,6 +24,7 @@ from predicates.objects import (
 )
 from predicates.scheduler import Scheduler, UnknownPlugin
 from predicates.snapshot import Snapshot
+from predicates.texts import did_you_mean
 from rescheduler.errors import UsageError
 from rescheduler.planning.budgets import Budgets, needs_scale, sync_failure
 from rescheduler.planning.controllers import ControllerName, controller_of
@@ -282,7 +283,9 @@ def _pods_of(snapshot: Snapshot, controller: ControllerName) -> list[Pod]:
     path = controller.path
     pods = [pod for pod in snapshot.pods.values() if controller_of(pod).path == path]
     if not pods:
-        raise UsageError(f"no pod of {path}: expected namespace/kind/name, such as shop/deployment/cart")
+        known = sorted({controller_of(pod).path for pod in snapshot.pods.values()})
+        expected = "expected namespace/kind/name, such as shop/deployment/cart"
+        raise UsageError(f"no pod of {path}: {expected}{did_you_mean(path, known)}")
     return pods
 
 
@@ -290,7 +293,7 @@ def _node_named(snapshot: Snapshot, name: str) -> Node:
     row = snapshot.nodes.row.get(full_name(name, snapshot.nodes.row))
     node = None if row is None else snapshot.nodes.nodes[row]
     if node is None:
-        raise UsageError(f"allow: there is no node {name}")
+        raise UsageError(f"allow: there is no node {name}{did_you_mean(name, snapshot.nodes.row)}")
     return node
 
 
@@ -330,7 +333,8 @@ def _with_budget(snapshot: Snapshot, change: BudgetChange) -> PodDisruptionBudge
     """
     budget = snapshot.of("PodDisruptionBudget").get(change.budget)
     if not isinstance(budget, PodDisruptionBudget):
-        raise UsageError(f"no PodDisruptionBudget {change.budget}: expected namespace/name")
+        near = did_you_mean(change.budget, snapshot.of("PodDisruptionBudget"))
+        raise UsageError(f"no PodDisruptionBudget {change.budget}: expected namespace/name{near}")
     budgets = Budgets(snapshot)
     pods = [pod for pod in snapshot.pods.values() if change.budget in budgets.of(pod)]
     status, failed = budget.status, sync_failure(budget) is not None

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from predicates.texts import did_you_mean
 from rescheduler.errors import ConfigError
 from rescheduler.net import files
 from rescheduler.net.config_files import Endpoint, check_endpoint, is_token
@@ -294,7 +295,7 @@ def _add(keys: dict[str, object], entry: IniEntry, where: str) -> None:
     line = f"{where}: line {entry.line}: {entry.key}"
     key = _ALIASES.get(entry.key, entry.key)
     if key not in READERS:
-        raise ConfigError(f"{line}: unknown key; expected one of {', '.join(READERS)}")
+        raise ConfigError(f"{line}: unknown key; expected one of {', '.join(READERS)}{did_you_mean(key, READERS)}")
     field = key.replace("-", "_")
     listed = keys.get(field, ()) if key in _LISTS else None
     if isinstance(listed, tuple):
