@@ -97,7 +97,8 @@ class MissingPods:
         """Update the shortage after a change of *owner* or its pods."""
         for (_, moved), state in self.moved.items():
             if moved == owner:
-                state.lacking_since = (state.lacking_since or at) if self._lacks(owner, state, now) else None
+                lacks = self.lacks(owner, state, now, self.measure)
+                state.lacking_since = (state.lacking_since or at) if lacks else None
                 state.recovered = state.recovered or state.lacking_since is None
         shortage = self.shortages.get(owner)
         if shortage is None:
@@ -112,14 +113,14 @@ class MissingPods:
             self.landings.append((at - shortage.since).total_seconds())
             del self.shortages[owner]
 
-    def _lacks(self, owner: OwnerKey, moved: MovedOwner, now: Replay) -> bool:
-        """Return whether *owner* has fewer pods than before the drain. Unknown wishes count as none.
+    def lacks(self, owner: OwnerKey, moved: MovedOwner, now: Replay, measure: Measure) -> bool:
+        """Return whether *owner* has fewer pods by *measure* than before the drain. Unknown wishes count as none.
 
         A new template does not forgive: only as many pods as its roll-out may make unavailable are allowed for.
         """
         wanted = (now.wanted(owner) or 0) - now.may_lack(owner)
         needed = min(moved.before - max(0, now.succeeded(owner) - moved.succeeded), wanted)
-        return sum(self.measure(pod) for pod in now.pods_of(owner)) < needed
+        return sum(measure(pod) for pod in now.pods_of(owner)) < needed
 
     def _deficit(self, owner: OwnerKey, now: Replay) -> int:
         shortage, wanted = self.shortages[owner], now.wanted(owner)

@@ -39,6 +39,7 @@ class ConditionFields(Fields, frozen=True):
     type: str
     status: str
     reason: str = ""
+    last_transition_time: datetime | None = None
 
 
 class EmptyDirFields(Fields, frozen=True):
@@ -87,6 +88,12 @@ class SeenPod(Fields, frozen=True, tag="pods", tag_field="resource"):
     @property
     def ready(self) -> bool:
         return self.bound and self.status.phase == "Running" and is_true(self.status.conditions, "Ready")
+
+    @property
+    def ready_since(self) -> datetime | None:
+        """Since when the pod has been Ready, or None."""
+        times = (each.last_transition_time for each in self.status.conditions if each.type == "Ready")
+        return next(times, None) if self.ready else None
 
     @property
     def preempted(self) -> bool:

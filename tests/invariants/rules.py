@@ -19,6 +19,8 @@ TITLES: Final = {
     8: "machine, Node and desired size agree in the end",
     9: "moves per pod and day within the limit",
     10: "a namespace's missing pods hold no other node for longer than the landing timeout",
+    11: "no machine is ordered while anything that left its node, in whichever drain, is unpaid",
+    12: "no machine is ordered while a moved pod's node has its notice and no other place is proven",
 }
 
 

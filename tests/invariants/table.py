@@ -12,6 +12,7 @@ from tests.invariants.leadership import OneLeader
 from tests.invariants.leftovers import NoLeftovers
 from tests.invariants.minimum import KeepsMinimum
 from tests.invariants.moves import WithinMoves
+from tests.invariants.owing import NoDoomedPlace, NothingOwed
 from tests.invariants.removals import MovedBeforeRemoval
 from tests.invariants.waves import WithinWaves
 
@@ -26,4 +27,6 @@ INVARIANTS: Final[Mapping[int, Callable[[], Invariant]]] = {
     8: InAgreement,
     9: WithinMoves,
     10: HoldsNobody,
+    11: NothingOwed,
+    12: NoDoomedPlace,
 }
