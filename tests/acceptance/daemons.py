@@ -20,6 +20,7 @@ FLAGS: Final = (
     "--node-drain-delay=0",
     "--pod-eviction-timeout=20s",
     "--max-graceful-termination=2s",
+    "--shorten-grace-periods",
     "--listen-address=127.0.0.1:0",
     "--namespace=default",
     "-v=3",

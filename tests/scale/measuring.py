@@ -18,6 +18,7 @@ from tests.scale.subjects import DESCHEDULER, SUBJECTS, MeasuredSubject, daemon,
 ACTING: Final = (
     "--node-drain-delay=0",
     "--max-graceful-termination=5s",
+    "--shorten-grace-periods",
     "--leader-elect=false",
     "--namespace=team-0",
 )

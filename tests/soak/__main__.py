@@ -23,6 +23,7 @@ FLAGS: Final = (
     "--node-drain-delay=500ms",
     "--pod-eviction-timeout=30s",
     "--max-graceful-termination=2s",
+    "--shorten-grace-periods",
     "--pending-patience=1m",
     "-v=2",
 )

@@ -44,6 +44,7 @@ FLAGS: Final = (
     "--node-drain-delay=1s",
     "--pod-eviction-timeout=10s",
     "--max-graceful-termination=5s",
+    "--shorten-grace-periods",
     "--pending-patience=10s",
     f"--landing-timeout={LANDING_SECONDS}s",
     "--failure-pause=2s",
