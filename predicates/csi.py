@@ -233,7 +233,7 @@ class AttachedVolumes(NamedTuple):
     error: str | None = None
 
 
-class VolumeError(NamedTuple):
+class UnresolvedVolumes(NamedTuple):
     """The reason why the volumes of a pod cannot be resolved."""
 
     text: str
@@ -244,7 +244,7 @@ class RequestedVolumes(NamedTuple):
     """The CSI volumes of an incoming pod, or the reason why they cannot be resolved."""
 
     volumes: tuple[CSIVolume, ...] = ()
-    error: VolumeError | None = None
+    error: UnresolvedVolumes | None = None
 
 
 def volumes_of_placed(pod: PodClass, snapshot: Snapshot, migrated: Collection[str]) -> AttachedVolumes:
@@ -282,7 +282,7 @@ def volumes_of_incoming(pod: PodClass, snapshot: Snapshot, migrated: Collection[
             try:
                 csi = inline_volume(volume) if plugin_of(volume) in migrated else None
             except TranslationError as error:
-                return RequestedVolumes((), VolumeError(_untranslatable(volume, error)))
+                return RequestedVolumes((), UnresolvedVolumes(_untranslatable(volume, error)))
         else:
             pvc = claim_of(snapshot, pod.namespace, claim)
             if (claim_error := _claim_error(pod.namespace, claim, pvc)) is not None:
@@ -293,13 +293,13 @@ def volumes_of_incoming(pod: PodClass, snapshot: Snapshot, migrated: Collection[
     return RequestedVolumes(tuple(volumes))
 
 
-def _claim_error(namespace: str, claim: Claim, pvc: PersistentVolumeClaim | None) -> VolumeError | None:
+def _claim_error(namespace: str, claim: Claim, pvc: PersistentVolumeClaim | None) -> UnresolvedVolumes | None:
     """Return the error if an incoming pod's claim cannot be resolved. A new pod never owns an existing claim."""
     if not claim.name:
-        return VolumeError(_NAMELESS)
+        return UnresolvedVolumes(_NAMELESS)
     if pvc is None:
-        return VolumeError(f"looking up PVC {namespace}/{claim.name}: {claim_not_found(claim.name)}", fatal=False)
-    return VolumeError(not_owned(namespace, claim)) if claim.ephemeral and not claim.renewed else None
+        return UnresolvedVolumes(f"looking up PVC {namespace}/{claim.name}: {claim_not_found(claim.name)}", fatal=False)
+    return UnresolvedVolumes(not_owned(namespace, claim)) if claim.ephemeral and not claim.renewed else None
 
 
 def _volumes_with_claims(pod: PodClass) -> Iterator[tuple[Claim | None, Volume]]:

@@ -25,7 +25,7 @@ from predicates.objects import (
 from predicates.quantity import Quantity, QuantityError, parse
 from predicates.selectors import key_errors
 from predicates.texts import shown
-from predicates.versions import Rule, SchedulerVersion
+from predicates.versions import SchedulerVersion, VersionRule
 
 Quantities: TypeAlias = dict[str, Quantity]
 
@@ -69,9 +69,9 @@ def loads(pod: PodObject) -> tuple[Load, Load, Load]:
 
 def load_rule(version: SchedulerVersion) -> int:
     """Return the index of the rule of :func:`loads` that *version* applies."""
-    if version.has(Rule.RESIZE_BY_SUMS):
+    if version.has(VersionRule.RESIZE_BY_SUMS):
         return 0
-    return 1 if version.has(Rule.POD_LEVEL_RESIZE) else 2
+    return 1 if version.has(VersionRule.POD_LEVEL_RESIZE) else 2
 
 
 def _load(spec: PodSpec, total: Callable[[Quantities], Quantities]) -> Load:

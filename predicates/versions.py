@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 
-class Rule(enum.Enum):
+class VersionRule(enum.Enum):
     """A rule of some versions: the first minor version of 1.x that has it by default, and its source.
 
     Paths are relative to ``pkg/scheduler/framework/plugins`` of k8s.io/kubernetes unless they begin with a repository.
@@ -101,7 +101,7 @@ class SchedulerVersion:
     minor: int
     plugins: tuple[str, ...]  #: the filter plugins of the default profile, in order
 
-    def has(self, rule: Rule) -> bool:
+    def has(self, rule: VersionRule) -> bool:
         """Return whether this version has *rule* by default."""
         return self.minor >= rule.since
 

@@ -23,7 +23,7 @@ from predicates.objects import CSINode, PodClass, VolumeAttachment
 from predicates.placed import Watchers
 from predicates.snapshot import Snapshot
 from predicates.storage import find_volume
-from predicates.versions import Rule
+from predicates.versions import VersionRule
 
 # The nodes' CSINode objects, as columns.
 
@@ -88,7 +88,7 @@ class CSINodes:
         named = csi_node.metadata.annotations.get(MIGRATED_PLUGINS, "").split(",")
         for plugin in named:
             _flags(self.migrated, plugin, len(self.present))[row] = True
-        everywhere = PORTWORX in named or self._snapshot.scheduler.version.has(Rule.PORTWORX_MIGRATED)
+        everywhere = PORTWORX in named or self._snapshot.scheduler.version.has(VersionRule.PORTWORX_MIGRATED)
         counted = _ALL if everywhere else _ALL - {PORTWORX}
         self.migrated_set[row] = self.migrated_sets.setdefault(counted, len(self.migrated_sets))
 
@@ -159,7 +159,7 @@ class Attachments:
         Costs O(changed nodes), or O(all pods with volumes) if claims, volumes or storage classes have changed.
         """
         snapshot = self._snapshot
-        everywhere = snapshot.scheduler.version.has(Rule.PORTWORX_MIGRATED)
+        everywhere = snapshot.scheduler.version.has(VersionRule.PORTWORX_MIGRATED)
         versions = (snapshot.versions[kind] for kind in (_RESOLVED if everywhere else (*_RESOLVED, "CSINode")))
         built_from = (*versions, snapshot.generation, len(snapshot.nodes))
         (epoch, position), self._read_up_to = self._read_up_to, (snapshot.epoch, len(snapshot.node_changes))
@@ -186,7 +186,7 @@ class Attachments:
         self._attached, self._requested, self._from_attachments = {}, {}, {}
         self.counts, self.users, self.unresolved = {}, {}, {}
         self._sets = []
-        if not snapshot.scheduler.version.has(Rule.PORTWORX_MIGRATED):
+        if not snapshot.scheduler.version.has(VersionRule.PORTWORX_MIGRATED):
             nodes = snapshot.index(CSINodes).sync()
             names = list(nodes.migrated_sets)
             self._sets = [names[number] for number in nodes.migrated_set.tolist()]

@@ -7,7 +7,7 @@ from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from predicates.objects import LabelSelector, PodAffinityTerm, PodClass, WeightedPodAffinityTerm
 from predicates.selectors import EVERYTHING, Pair, Selector, compile_selector, forget_selectors, joined
-from predicates.versions import Rule, SchedulerVersion
+from predicates.versions import SchedulerVersion, VersionRule
 
 # Pod selectors with namespaces, and lookups in both directions: from selector to classes and from class to selectors.
 #
@@ -165,7 +165,7 @@ class AffinityTerm(NamedTuple):
         matches empty labels (``DoesNotExist``, ``NotIn``) selects every namespace.
         """
         selector = self.namespace_selector
-        if selector.everything or (selector.matches({}) and not version.has(Rule.NAMESPACES_MERGED)):
+        if selector.everything or (selector.matches({}) and not version.has(VersionRule.NAMESPACES_MERGED)):
             return PodSelector(None, self.selector)
         selected = () if selector.nothing else (name for name, labels in namespaces.items() if selector.matches(labels))
         return PodSelector(self.namespaces.union(selected), self.selector)

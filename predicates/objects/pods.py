@@ -622,7 +622,7 @@ class DisruptionBudget(Wire, frozen=True):
     duration: str | None = None
 
 
-class Disruption(Wire, frozen=True):
+class NodePoolDisruption(Wire, frozen=True):
     consolidate_after: str | None = None
     budgets: tuple[DisruptionBudget, ...] | None = None
 
@@ -631,7 +631,7 @@ class NodePoolSpec(Wire, frozen=True):
     replicas: int | None = None  #: the number of nodes of a pool with static capacity; None: as many as pods need
     limits: dict[str, QuantityText] = {}  #: of what all of its nodes have together; ``nodes`` is their number
     template: PoolNodes = PoolNodes()
-    disruption: Disruption = Disruption()
+    disruption: NodePoolDisruption = NodePoolDisruption()
 
 
 class NodePool(Wire, frozen=True):

@@ -23,7 +23,7 @@ from predicates.objects import (
 )
 from predicates.selectors import Pair
 from predicates.snapshot import Snapshot
-from predicates.versions import Rule
+from predicates.versions import VersionRule
 
 # NodeName: a pod with ``spec.nodeName`` fits only that node (``nodename/node_name.go``).
 
@@ -244,7 +244,7 @@ def _restarts_all(spec: PodSpec) -> bool:
 
 
 def _node_declared_features_filter(required: frozenset[str], snapshot: Snapshot, rows: Rows) -> Rejections | None:
-    known = _KNOWN_37 if snapshot.scheduler.version.has(Rule.MOUNT_OPTIONS_DECLARED) else _KNOWN_36
+    known = _KNOWN_37 if snapshot.scheduler.version.has(VersionRule.MOUNT_OPTIONS_DECLARED) else _KNOWN_36
     required &= frozenset(known)
     table = snapshot.nodes.nodes
     nodes = table[rows] if isinstance(rows, slice) else [table[row] for row in rows.tolist()]

@@ -15,7 +15,7 @@ from predicates.placed import Needs
 from predicates.requests import is_extended
 from predicates.scheduler import Profile
 from predicates.snapshot import Snapshot
-from predicates.versions import Rule
+from predicates.versions import VersionRule
 
 # Extended resources backed by DRA (KEP-5004): a DeviceClass can provide its devices as an extended resource.
 
@@ -25,7 +25,7 @@ CLASS_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
 
 def device_resources(snapshot: Snapshot) -> frozenset[str]:
     """Return the resources that a DeviceClass provides (``extendedresourcecache``). Costs O(device classes)."""
-    if not snapshot.scheduler.version.has(Rule.DEVICES_AS_RESOURCES):
+    if not snapshot.scheduler.version.has(VersionRule.DEVICES_AS_RESOURCES):
         return frozenset()
     names = []
     for device_class in snapshot.of("DeviceClass").values():

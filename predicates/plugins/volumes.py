@@ -8,7 +8,16 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from predicates.csi import BETA_REGION, BETA_ZONE, REGION, ZONE, ZONES_DELIMITER, CSIVolume, VolumeError, plugin_of
+from predicates.csi import (
+    BETA_REGION,
+    BETA_ZONE,
+    REGION,
+    ZONE,
+    ZONES_DELIMITER,
+    CSIVolume,
+    UnresolvedVolumes,
+    plugin_of,
+)
 from predicates.framework import Codes, Plugin, Reasons, Rejections, Scope
 from predicates.indexes.attachments import Attachments, CSINodes
 from predicates.indexes.claims import BoundVolume, PodClaims, PodClaimsIndex, PodDisks, disks_of, selected_node
@@ -33,7 +42,7 @@ from predicates.storage import (
     selected_rows,
     storage_class_name,
 )
-from predicates.versions import Rule
+from predicates.versions import VersionRule
 
 # VolumeRestrictions: disks that pods on a node cannot share, and claims that only one pod can use.
 #
@@ -122,7 +131,7 @@ def _code(reason: str, reasons: dict[str, int]) -> int:
     return reasons.setdefault(reason, len(reasons))
 
 
-def _reason(error: VolumeError) -> str:
+def _reason(error: UnresolvedVolumes) -> str:
     return filter_error(NAME, error.text) if error.fatal else error.text
 
 
@@ -175,7 +184,7 @@ def _add_missing_drivers(
 
     If several are missing, the scheduler reports any of them; here it is the last by name.
     """
-    if not snapshot.scheduler.version.has(Rule.DRIVER_REQUIRED):
+    if not snapshot.scheduler.version.has(VersionRule.DRIVER_REQUIRED):
         return
     for name in sorted({volume.driver for volume in volumes}):
         driver = snapshot.of("CSIDriver").get(name)

@@ -21,7 +21,7 @@ from predicates.scores.frame import MAX_SCORE, ScoringRequest, Shape, broken_lin
 from predicates.snapshot import Snapshot
 from predicates.storage import capacity as storage_capacity
 from predicates.storage import find_volume, free_storage, requested_size, storage_class_name
-from predicates.versions import Rule
+from predicates.versions import VersionRule
 
 # TaintToleration: prefer nodes with fewer intolerable ``PreferNoSchedule`` taints (``taint_toleration.go``).
 
@@ -150,7 +150,7 @@ def node_resources_balanced_allocation(request: ScoringRequest) -> Numbers | Non
     requested = capacity - table.free.take(rows, axis=0)[:, CPU : MEMORY + 1]
     before, after = _balance(requested + np.array([[[0, 0]], [requests]]), capacity)
     scores: Numbers = after
-    if request.snapshot.scheduler.version.has(Rule.BALANCE_BY_CHANGE):
+    if request.snapshot.scheduler.version.has(VersionRule.BALANCE_BY_CHANGE):
         scores = MAX_SCORE // 2 + (MAX_SCORE // 2 + after - before) // 2
     return scores
 
@@ -181,9 +181,9 @@ def image_locality(request: ScoringRequest) -> Numbers | None:
     version = request.snapshot.scheduler.version
     names = [container.image for container in (*spec.init_containers, *spec.containers)]
     counted = len(names)
-    if version.has(Rule.IMAGE_VOLUMES_SCORE):
+    if version.has(VersionRule.IMAGE_VOLUMES_SCORE):
         names += [volume.image.reference for volume in spec.volumes if volume.image is not None]
-    if version.has(Rule.IMAGE_VOLUMES_COUNT):
+    if version.has(VersionRule.IMAGE_VOLUMES_COUNT):
         counted = len(names)
     sum_scores: Numbers | None = None
     for name in names:
@@ -218,7 +218,7 @@ def volume_binding(request: ScoringRequest) -> Numbers | None:
     """Return the scores, or None if no claim of the pod waits for a volume."""
     snapshot = request.snapshot
     claims = snapshot.index(PodClaimsIndex).of(request.pod)
-    if not snapshot.scheduler.version.has(Rule.CAPACITY_SCORES) or not (claims.to_match or claims.to_provision):
+    if not snapshot.scheduler.version.has(VersionRule.CAPACITY_SCORES) or not (claims.to_match or claims.to_provision):
         return None
     shape = snapshot.scheduler.profile(request.pod.spec.scheduler_name).volume_shape or DEFAULT_SHAPE
     unbound = (*claims.to_match, *claims.to_provision)

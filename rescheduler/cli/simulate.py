@@ -137,7 +137,7 @@ def command(
     ):
         daemons = [replace(each, running=replace(each.running, manage_soft_taint=True)) for each in daemons]
         click.echo("note: nodes have the soft taint, so --manage-soft-taint applies", err=True)
-    plan = run.Plan(
+    plan = run.RunPlan(
         items,
         world.WorldSettings(
             run.as_of(items),

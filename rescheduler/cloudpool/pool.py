@@ -86,7 +86,7 @@ class KeepWaiting:
     """Wait, and read the pool again later."""
 
 
-Verdict: TypeAlias = Send | KeepWaiting | DeleteOutcome
+OrderVerdict: TypeAlias = Send | KeepWaiting | DeleteOutcome
 
 
 def judge(
@@ -98,7 +98,7 @@ def judge(
     now: dt.datetime,
     limits: OrderTimeouts,
     ending: Ending = Ending.SHRINK,
-) -> Verdict:
+) -> OrderVerdict:
     """Decide what to do about a machine of the pool as observed at *observed_at* or later.
 
     *machine* is `None` if the pool does not list it. For a machine without an order, an observation older than
@@ -107,7 +107,7 @@ def judge(
     if machine is None or machine.gone:
         return _gone_outcome(machine, order)
     if order is None:
-        verdict: Verdict = KeepWaiting() if observed_at < not_before else Send()
+        verdict: OrderVerdict = KeepWaiting() if observed_at < not_before else Send()
     elif order.result is not OrderResult.UNSENT and observed_at < order.at:
         verdict = KeepWaiting()
     else:
@@ -186,7 +186,7 @@ def _gone_outcome(machine: Machine | None, order: TerminationOrder | None) -> De
     return Deleted(how)
 
 
-def _decide_repeat(machine: Machine, order: TerminationOrder, now: dt.datetime, limits: OrderTimeouts) -> Verdict:
+def _decide_repeat(machine: Machine, order: TerminationOrder, now: dt.datetime, limits: OrderTimeouts) -> OrderVerdict:
     """Return the verdict on a machine that exists after an order: repeat the order once it can have no more effect."""
     if order.result is OrderResult.MISSING:
         return _decide_unlisted(machine)

@@ -343,7 +343,7 @@ class Release:
 
 
 #: The actions that send requests. They are performed on other threads than the state machine.
-Request: TypeAlias = (
+RequestAction: TypeAlias = (
     AskProvider
     | Mark
     | Renew
@@ -363,4 +363,4 @@ Request: TypeAlias = (
     | DeleteNode
     | Release
 )
-Action: TypeAlias = Request | StoreDebts
+Action: TypeAlias = RequestAction | StoreDebts

@@ -213,7 +213,7 @@ class PlanFailed:
 
 @dataclass(frozen=True, slots=True)
 class PlaceholderDeleted:
-    """The deletion of a placeholder was accepted. :class:`Seen` shows when the placeholder is gone."""
+    """The deletion of a placeholder was accepted. :class:`NodeSeen` shows when the placeholder is gone."""
 
     uid: str  #: of the pod that the placeholder reserves room for
 
@@ -227,7 +227,7 @@ class PlaceholderNotDeleted:
     retryable: bool
 
 
-class Template(enum.Enum):
+class RolledTemplate(enum.Enum):
     """The template of a Deployment that is to roll out."""
 
     OURS = enum.auto()  #: it has our annotation, and is otherwise as before
@@ -270,7 +270,7 @@ class SurgeFailed:
 class SurgeSeen:
     """The roll-out as read."""
 
-    template: Template
+    template: RolledTemplate
     complete: bool = False  #: all pods are of the new template and available
     fault: str = ""  #: why it will not complete, or ""
     refusal: str = ""  #: why new pods cannot be created, or ""
@@ -301,7 +301,7 @@ class Preemption:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class NodeSeen:
     """The watched state at the current time."""
 
     present: frozenset[str]  #: UIDs of the unfinished pods on the node
@@ -318,7 +318,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class NodeGone:
-    """The watched state no longer contains the node. Sent instead of :class:`Seen`."""
+    """The watched state no longer contains the node. Sent instead of :class:`NodeSeen`."""
 
     why: str
 
@@ -341,7 +341,7 @@ class RemovalPending:
 
 
 @dataclass(frozen=True, slots=True)
-class OrderWithheld:
+class RequestWithheld:
     """The machine may not end now. No request was sent, and no earlier one can take effect."""
 
     ground: Ground
@@ -398,7 +398,7 @@ class Stop:
     detail: str = ""  #: the message to report
 
 
-Event: TypeAlias = (
+DrainEvent: TypeAlias = (
     ProviderAnswered
     | Marked
     | MarkFailed
@@ -429,11 +429,11 @@ Event: TypeAlias = (
     | SurgeSeen
     | SurgeReverted
     | SurgeNotReverted
-    | Seen
+    | NodeSeen
     | NodeGone
     | Removed
     | RemovalPending
-    | OrderWithheld
+    | RequestWithheld
     | RemovalFailed
     | NodeDeleted
     | NodeDeletionFailed

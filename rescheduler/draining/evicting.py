@@ -16,8 +16,8 @@ from rescheduler.draining.events import (
     EvictionFailed,
     EvictionRefused,
     EvictionSkipped,
+    NodeSeen,
     PodGone,
-    Seen,
 )
 from rescheduler.draining.exits import again_later, requesting, requesting_again, sooner
 from rescheduler.draining.following import (
@@ -103,7 +103,7 @@ def controllers_unread(drain: Drain, event: ControllersUnread, now: float) -> Re
     return replace(drain, read_at=now), ()
 
 
-def seen(drain: Drain, event: Seen, now: float) -> Result:
+def seen(drain: Drain, event: NodeSeen, now: float) -> Result:
     """Take the next step according to the watched state.
 
     If another tool is removing the node, that tool evicts the remaining pods, and this drain stops evicting.
@@ -126,7 +126,7 @@ def seen(drain: Drain, event: Seen, now: float) -> Result:
     return _continued(drain, event, now)
 
 
-def _continued(drain: Drain, event: Seen, now: float) -> Result:
+def _continued(drain: Drain, event: NodeSeen, now: float) -> Result:
     drain, reading = _read(drain, now)
     drain, following = requests.follow(drain, now)
     reading += following

@@ -26,13 +26,13 @@ from rescheduler.draining.events import (
     Marked,
     MarkFailed,
     NodeGone,
+    NodeSeen,
     PodGone,
     Preemption,
     ProviderAnswered,
     Released,
     ReleaseFailed,
     RequestsUnserved,
-    Seen,
     Stop,
     WithdrawFailed,
     Withdrawn,
@@ -94,7 +94,7 @@ def accept(drain: Drain, victim: Victim, leaves_by: float, now: float) -> Drain:
     return replace(drain, evicted=(*drain.evicted, victim.pod))
 
 
-def accept_requested(drain: Drain, event: Seen, now: float) -> Drain:
+def accept_requested(drain: Drain, event: NodeSeen, now: float) -> Drain:
     """Record the pods with an EvictionRequest that are being deleted, or gone."""
     for uid, victim in drain.victims.items():
         if victim.request is None or victim.accepted or uid in event.present - event.terminating:
@@ -266,7 +266,7 @@ def release_failed(drain: Drain, event: ReleaseFailed, now: float) -> Result:
     return replace(drain, phase=Phase.DONE, failure=failure), ()
 
 
-def release_tick(drain: Drain, event: Seen, now: float) -> Result:
+def release_tick(drain: Drain, event: NodeSeen, now: float) -> Result:
     """Retry the release, or end the drain at the deadline."""
     drain = accept_requested(drain, event, now)
     if not drain.requested:  # the pods that have not begun to leave stay
@@ -420,7 +420,7 @@ def mark_failed(drain: Drain, event: MarkFailed, now: float) -> Result:
     return give_up(drain, Failure(Why.API_ERROR, event.why), now)
 
 
-def mark_tick(drain: Drain, _: Seen, now: float) -> Result:
+def mark_tick(drain: Drain, _: NodeSeen, now: float) -> Result:
     """Write the mark again when a retry is due."""
     return (replace(drain, retry_at=None), (mark(drain),)) if drain.is_due(now) else (drain, ())
 

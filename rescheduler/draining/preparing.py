@@ -20,8 +20,8 @@ from rescheduler.draining.events import (
     Looked,
     LookFailed,
     Marked,
+    NodeSeen,
     PodGone,
-    Seen,
 )
 from rescheduler.draining.exits import again_later, requesting, requesting_again, try_later
 from rescheduler.draining.following import controllers_of, merged_states
@@ -88,7 +88,7 @@ def uncounted(drain: Drain, event: ControllersUnread, now: float) -> Result:
     return exits.give_up(drain, Failure(Why.API_ERROR, event.why), now) if later is None else (later, ())
 
 
-def count_tick(drain: Drain, event: Seen, now: float) -> Result:
+def count_tick(drain: Drain, event: NodeSeen, now: float) -> Result:
     """Retry the read when it is due."""
     if not event.tainted:
         return exits.mark_lost(drain, now)
@@ -152,7 +152,7 @@ def try_failed(drain: Drain, event: EvictionFailed, now: float) -> Result:
     return again_later(drain, event.uid, event.why, event.retry_after, now), ()
 
 
-def try_tick(drain: Drain, event: Seen, now: float) -> Result:
+def try_tick(drain: Drain, event: NodeSeen, now: float) -> Result:
     """Retry the dry runs that are due."""
     if not event.tainted:
         return exits.mark_lost(drain, now)
@@ -267,7 +267,7 @@ def look_failed(drain: Drain, event: LookFailed, now: float) -> Result:
     return exits.give_up(drain, Failure(Why.API_ERROR, event.why), now)
 
 
-def look_tick(drain: Drain, _: Seen, now: float) -> Result:
+def look_tick(drain: Drain, _: NodeSeen, now: float) -> Result:
     """Read and plan again when a retry is due."""
     return (replace(drain, retry_at=None), (LookAgain(drain.targets),)) if drain.is_due(now) else (drain, ())
 

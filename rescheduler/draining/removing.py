@@ -12,11 +12,11 @@ from rescheduler.draining.events import (
     NodeDeleted,
     NodeDeletionFailed,
     NodeGone,
-    OrderWithheld,
+    NodeSeen,
     RemovalFailed,
     RemovalPending,
     Removed,
-    Seen,
+    RequestWithheld,
     Stop,
 )
 from rescheduler.draining.exits import requesting
@@ -51,7 +51,7 @@ def order(drain: Drain, *, again: bool = False) -> tuple[Action, ...]:
     return (OrderRemoval(drain.group, drain.ordered_at, again or drain.ordered_at is not None, doubt),)
 
 
-def order_tick(drain: Drain, event: Seen, now: float) -> Result:
+def order_tick(drain: Drain, event: NodeSeen, now: float) -> Result:
     """Write the intent to remove the machine again when a retry is due."""
     drain = exits.owing_preempted(drain, event.preemption)
     return (replace(drain, retry_at=None), (exits.removing(drain),)) if drain.is_due(now) else (drain, ())
@@ -127,7 +127,7 @@ _WITHHELD: Final = {
 RETURNS: Final = 3
 
 
-def withheld(drain: Drain, event: OrderWithheld, now: float) -> Result:
+def withheld(drain: Drain, event: RequestWithheld, now: float) -> Result:
     """Move pods that came to the empty node late, by all rules; for any other objection, reopen the node.
 
     No order can take effect, so the mark of a removal is replaced by that of a drain.
@@ -148,12 +148,12 @@ def node_deletion_failed(drain: Drain, _: NodeDeletionFailed, now: float) -> Res
     return replace(drain, retry_at=now + DELETION_INTERVAL), ()
 
 
-def removal_tick(drain: Drain, event: Seen, now: float) -> Result:
+def removal_tick(drain: Drain, event: NodeSeen, now: float) -> Result:
     """Check again whether the machine is terminated, when a retry is due."""
     return _tick(exits.owing_preempted(drain, event.preemption), order(drain, again=True), now)
 
 
-def deletion_tick(drain: Drain, _: Seen, now: float) -> Result:
+def deletion_tick(drain: Drain, _: NodeSeen, now: float) -> Result:
     """Delete the Node again when a retry is due."""
     return _tick(drain, (DeleteNode(),), now)
 

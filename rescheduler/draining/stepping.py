@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from rescheduler.draining import exits, requests, surging
 from rescheduler.draining.actions import DeletePlaceholder
-from rescheduler.draining.events import PlaceholderDeleted, PlaceholderNotDeleted, PlanFailed, PlannedAgain, Seen
+from rescheduler.draining.events import NodeSeen, PlaceholderDeleted, PlaceholderNotDeleted, PlanFailed, PlannedAgain
 from rescheduler.draining.exits import try_later
 from rescheduler.draining.following import follow, merged_states
 from rescheduler.draining.state import (
@@ -45,7 +45,7 @@ def vacate(drain: Drain, step: Iterable[Victim], now: float) -> Result | None:
     return drain, tuple(DeletePlaceholder(deletion.placeholder, uid) for uid, deletion in new.items())
 
 
-def observed(drain: Drain, event: Seen, now: float) -> Result:
+def observed(drain: Drain, event: NodeSeen, now: float) -> Result:
     """Drop deletions whose placeholder or pod is gone, and request again those that are due."""
     present = event.placeholders.keys() & {victim.pod.uid for victim in drain.waiting}
     vacating = {uid: deletion for uid, deletion in drain.vacating.items() if uid in present}

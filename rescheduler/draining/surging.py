@@ -17,7 +17,8 @@ from rescheduler.draining.events import (
     Marked,
     MarkFailed,
     NodeGone,
-    Seen,
+    NodeSeen,
+    RolledTemplate,
     SurgeAsked,
     SurgeFailed,
     SurgeNotReverted,
@@ -25,7 +26,6 @@ from rescheduler.draining.events import (
     SurgeReverted,
     SurgeSeen,
     SurgeUnread,
-    Template,
 )
 from rescheduler.draining.exits import requesting, try_later
 from rescheduler.draining.following import READ_INTERVAL, controllers_of, follow, missing_since, waited
@@ -60,7 +60,7 @@ def surge_unread(drain: Drain, event: SurgeUnread, now: float) -> Result:
     return exits.give_up(drain, Failure(Why.API_ERROR, event.why), now)
 
 
-def read_tick(drain: Drain, event: Seen, now: float) -> Result:
+def read_tick(drain: Drain, event: NodeSeen, now: float) -> Result:
     """Read the Deployment again when a retry is due."""
     if not event.tainted:
         return exits.mark_lost(drain, now)
@@ -108,9 +108,9 @@ def seen(drain: Drain, event: SurgeSeen, now: float) -> Result:
     rollout = drain.rollout
     if rollout is None:
         return drain, ()
-    if event.template is Template.UNTOUCHED and not rollout.asked:  # the earlier process ended before it asked
+    if event.template is RolledTemplate.UNTOUCHED and not rollout.asked:  # the earlier process ended before it asked
         return _looking(replace(drain, rollout=None))
-    if event.template is not Template.OURS:
+    if event.template is not RolledTemplate.OURS:
         return exits.give_up(replace(drain, rollout=None), _theirs(rollout, event.template), now)
     refused_at = missing_since(rollout.refused_at, now, runs=bool(event.refusal))
     rollout = replace(rollout, asked=True, read_at=now, complete=event.complete, refused_at=refused_at)
@@ -121,12 +121,12 @@ def seen(drain: Drain, event: SurgeSeen, now: float) -> Result:
     return drain, ()
 
 
-def _theirs(rollout: Rollout, template: Template) -> Failure:
-    what = "was deleted" if template is Template.GONE else "has a template that another client changed"
+def _theirs(rollout: Rollout, template: RolledTemplate) -> Failure:
+    what = "was deleted" if template is RolledTemplate.GONE else "has a template that another client changed"
     return Failure(Why.SURGE_FAILED, f"Deployment {rollout.mark} {what} during its roll-out: it is left alone")
 
 
-def tick(drain: Drain, event: Seen, now: float) -> Result:
+def tick(drain: Drain, event: NodeSeen, now: float) -> Result:
     """Read the roll-out again, and end it: when it is complete and the old pods are gone, or when it fails."""
     if not event.tainted:
         return exits.mark_lost(drain, now)
@@ -289,7 +289,7 @@ def not_reverted(drain: Drain, event: SurgeNotReverted, now: float) -> Result:
     return replace(drain, phase=Phase.DONE, failure=drain.failure or Failure(Why.API_ERROR, event.why)), ()
 
 
-def revert_tick(drain: Drain, _: Seen | NodeGone, now: float) -> Result:
+def revert_tick(drain: Drain, _: NodeSeen | NodeGone, now: float) -> Result:
     """Undo the roll-out again when a retry is due, although the node may be gone."""
     assert drain.rollout is not None
     return (replace(drain, retry_at=None), (RevertSurge(drain.rollout.mark),)) if drain.is_due(now) else (drain, ())

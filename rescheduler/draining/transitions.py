@@ -12,7 +12,7 @@ from rescheduler.draining.events import (
     ControllersUnread,
     DebtsNotStored,
     DebtsStored,
-    Event,
+    DrainEvent,
     EvictionAccepted,
     EvictionFailed,
     EvictionRefused,
@@ -25,7 +25,7 @@ from rescheduler.draining.events import (
     NodeDeleted,
     NodeDeletionFailed,
     NodeGone,
-    OrderWithheld,
+    NodeSeen,
     PlaceholderDeleted,
     PlaceholderNotDeleted,
     PlanFailed,
@@ -39,7 +39,7 @@ from rescheduler.draining.events import (
     Removed,
     RequestSeen,
     RequestsUnserved,
-    Seen,
+    RequestWithheld,
     Stop,
     SurgeAsked,
     SurgeFailed,
@@ -85,7 +85,7 @@ Handler: TypeAlias = Callable[[Drain, Any, float], Result]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class TransitionRule:
     """What an event does in a phase."""
 
     handler: Handler | None = None  #: None: the event is ignored
@@ -97,21 +97,21 @@ class TransitionError(Exception):
 
 
 class UnexpectedEvent(TransitionError):
-    def __init__(self, phase: Phase, event: Event) -> None:
+    def __init__(self, phase: Phase, event: DrainEvent) -> None:
         super().__init__(f"the phase {phase.name} does not accept the event {type(event).__name__}: {event}")
 
 
 class UnexpectedPhase(TransitionError):
-    def __init__(self, phase: Phase, event: Event, after: Phase) -> None:
+    def __init__(self, phase: Phase, event: DrainEvent, after: Phase) -> None:
         super().__init__(f"{type(event).__name__} must not change the phase {phase.name} to {after.name}")
 
 
-def _rule(handler: Handler, *next_phases: Phase) -> Rule:
-    return Rule(handler, frozenset(next_phases))
+def _rule(handler: Handler, *next_phases: Phase) -> TransitionRule:
+    return TransitionRule(handler, frozenset(next_phases))
 
 
-def _ignored(*events: type) -> dict[type, Rule]:
-    return dict.fromkeys(events, Rule())
+def _ignored(*events: type) -> dict[type, TransitionRule]:
+    return dict.fromkeys(events, TransitionRule())
 
 
 #: Responses to requests that were in flight when the watched state showed that the pod or placeholder was gone.
@@ -149,17 +149,17 @@ def _marked(drain: Drain, event: Marked, now: float) -> Result:
 
 
 #: The rules of each phase by event.
-TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
+TABLE: Final[Mapping[Phase, Mapping[type, TransitionRule]]] = {
     ASKING: {
         ProviderAnswered: _rule(exits.provider_answered, MARKING, SURGE_REVERTING, RELEASING, DONE),
         Stop: _rule(exits.stop, SURGE_REVERTING, RELEASING, DONE),
         # Only the provider's response counts: the first mark fails if the node is gone.
-        **_ignored(Seen, NodeGone),
+        **_ignored(NodeSeen, NodeGone),
     },
     MARKING: {
         Marked: _rule(_marked, LOOKING, SURGING),
         MarkFailed: _rule(exits.mark_failed, SURGE_REVERTING, REMOVING, RELEASING, DONE),
-        Seen: _rule(exits.mark_tick),
+        NodeSeen: _rule(exits.mark_tick),
         NodeGone: _rule(exits.unmarked_node_gone, DONE),
         Stop: _rule(exits.stop, SURGE_REVERTING, RELEASING, DONE),
         **_WITHDRAWALS,
@@ -167,7 +167,7 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
     LOOKING: {
         Looked: _rule(preparing.looked, COUNTING, EVICTING, ORDERING, REMOVING, RELEASING, DONE),
         LookFailed: _rule(preparing.look_failed, REMOVING, RELEASING, DONE),
-        Seen: _rule(preparing.look_tick),
+        NodeSeen: _rule(preparing.look_tick),
         Stop: _rule(exits.stop, RELEASING, DONE),
         # The read in flight fails if the node is gone, and is used only once the watch shows our mark. MarkFailed is a
         # late response to a renewal.
@@ -181,7 +181,7 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
         ControllersRead: _rule(preparing.counted, NOTING, REMOVING, RELEASING, DONE),
         ControllersUnread: _rule(preparing.uncounted, REMOVING, RELEASING, DONE),
         MarkFailed: _rule(exits.renewal_failed, REMOVING, RELEASING, DONE),
-        Seen: _rule(preparing.count_tick, REMOVING, RELEASING, DONE),
+        NodeSeen: _rule(preparing.count_tick, REMOVING, RELEASING, DONE),
         NodeGone: _rule(exits.unmarked_node_gone, DONE),
         Stop: _rule(exits.stop, RELEASING, DONE),
         **_ignored(*_LATE_EVICTIONS),
@@ -192,7 +192,7 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
         DebtsStored: _rule(preparing.stored, TRYING, EVICTING),
         DebtsNotStored: _rule(preparing.not_stored, REMOVING, RELEASING, DONE),
         MarkFailed: _rule(exits.mark_failed, REMOVING, RELEASING, DONE),
-        Seen: _rule(exits.mark_tick),
+        NodeSeen: _rule(exits.mark_tick),
         NodeGone: _rule(exits.unmarked_node_gone, DONE),
         Stop: _rule(exits.stop, RELEASING, DONE),
         **_ignored(*_LATE_EVICTIONS),
@@ -204,7 +204,7 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
         EvictionFailed: _rule(preparing.try_failed, EVICTING, RELEASING),
         PodGone: _rule(preparing.try_accepted, EVICTING),
         MarkFailed: _rule(exits.renewal_failed, RELEASING, DONE),
-        Seen: _rule(preparing.try_tick, RELEASING),
+        NodeSeen: _rule(preparing.try_tick, RELEASING),
         NodeGone: _rule(exits.unmarked_node_gone, DONE),
         Stop: _rule(exits.stop, RELEASING, DONE),
         # Dry runs are never skipped, so this is a late response.
@@ -226,7 +226,7 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
         PlannedAgain: _rule(stepping.planned_again, SURGE_READING, REMOVING, RELEASING, DONE),
         PlanFailed: _rule(stepping.plan_failed, REMOVING, RELEASING, DONE),
         MarkFailed: _rule(exits.renewal_failed, REMOVING, RELEASING, DONE),
-        Seen: _rule(evicting.seen, LOOKING, REMOVING, RELEASING, DONE),
+        NodeSeen: _rule(evicting.seen, LOOKING, REMOVING, RELEASING, DONE),
         NodeGone: _rule(exits.unmarked_node_gone, DONE),
         EvictionSkipped: _rule(evicting.eviction_skipped),
         Stop: _rule(exits.stop, RELEASING, DONE),
@@ -236,7 +236,7 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
         SurgeRead: _rule(surging.surge_read, SURGE_NOTING, REMOVING, RELEASING, DONE),
         SurgeUnread: _rule(surging.surge_unread, REMOVING, RELEASING, DONE),
         MarkFailed: _rule(exits.renewal_failed, REMOVING, RELEASING, DONE),
-        Seen: _rule(surging.read_tick, REMOVING, RELEASING, DONE),
+        NodeSeen: _rule(surging.read_tick, REMOVING, RELEASING, DONE),
         NodeGone: _rule(exits.unmarked_node_gone, DONE),
         Stop: _rule(exits.stop, RELEASING, DONE),
         ControllersRead: _rule(evicting.controllers_read, REMOVING, RELEASING, DONE),
@@ -247,7 +247,7 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
     SURGE_NOTING: {
         Marked: _rule(surging.noted, SURGING),
         MarkFailed: _rule(exits.mark_failed, SURGE_REVERTING, REMOVING, RELEASING, DONE),
-        Seen: _rule(exits.mark_tick),
+        NodeSeen: _rule(exits.mark_tick),
         NodeGone: _rule(exits.unmarked_node_gone, DONE),
         Stop: _rule(exits.stop, SURGE_REVERTING, RELEASING, DONE),
         ControllersRead: _rule(evicting.controllers_read, SURGE_REVERTING),
@@ -260,7 +260,7 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
         SurgeFailed: _rule(surging.failed, SURGE_REVERTING),
         SurgeSeen: _rule(surging.seen, LOOKING, SURGE_REVERTING, REMOVING, RELEASING, DONE),
         MarkFailed: _rule(surging.renewal_failed, REMOVING, RELEASING, DONE),
-        Seen: _rule(surging.tick, EVICTING, LOOKING, SURGE_REVERTING),
+        NodeSeen: _rule(surging.tick, EVICTING, LOOKING, SURGE_REVERTING),
         # The roll-out goes on without the node.
         NodeGone: _rule(surging.gone, EVICTING, LOOKING, SURGE_REVERTING, DONE),
         Stop: _rule(exits.stop, SURGE_REVERTING, DONE),
@@ -272,7 +272,7 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
     SURGE_REVERTING: {
         SurgeReverted: _rule(surging.reverted, REMOVING, RELEASING, DONE),
         SurgeNotReverted: _rule(surging.not_reverted, REMOVING, RELEASING, DONE),
-        Seen: _rule(surging.revert_tick),
+        NodeSeen: _rule(surging.revert_tick),
         NodeGone: _rule(surging.revert_tick),
         Stop: _rule(exits.stop_release, DONE),
         **_ignored(MarkFailed, Marked, ProviderAnswered, SurgeAsked, SurgeFailed, SurgeSeen, *_LATE_READS),
@@ -282,7 +282,7 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
     ORDERING: {
         Marked: _rule(removing.order_marked, REMOVING),
         MarkFailed: _rule(exits.mark_failed, REMOVING, RELEASING, DONE),
-        Seen: _rule(removing.order_tick),
+        NodeSeen: _rule(removing.order_tick),
         NodeGone: _rule(exits.unmarked_node_gone, DONE),
         Stop: _rule(exits.stop, RELEASING, DONE),
         **_ignored(*_LATE_EVICTIONS, *_LATE_DEBTS),
@@ -292,9 +292,9 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
         Removed: _rule(removing.removed, DELETING),
         RemovalPending: _rule(removing.removal_pending, DONE),
         RemovalFailed: _rule(removing.removal_failed, RELEASING, DONE),
-        OrderWithheld: _rule(removing.withheld, MARKING, RELEASING),
+        RequestWithheld: _rule(removing.withheld, MARKING, RELEASING),
         MarkFailed: _rule(removing.renewal_failed, DONE),
-        Seen: _rule(removing.removal_tick, DONE),
+        NodeSeen: _rule(removing.removal_tick, DONE),
         NodeGone: _rule(removing.node_gone, DONE),
         Stop: _rule(removing.stop, DONE),
         **_ignored(*_LATE_EVICTIONS, *_LATE_READS, *_LATE_DEBTS),
@@ -304,7 +304,7 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
         NodeDeleted: _rule(removing.node_deleted, DONE),
         NodeDeletionFailed: _rule(removing.node_deletion_failed),
         MarkFailed: _rule(removing.deletion_renewal_failed, DONE),
-        Seen: _rule(removing.deletion_tick, DONE),
+        NodeSeen: _rule(removing.deletion_tick, DONE),
         NodeGone: _rule(removing.gone_while_deleted, DONE),
         Stop: _rule(removing.stop, DONE),
         **_ignored(*_LATE_EVICTIONS, *_LATE_READS),
@@ -321,7 +321,7 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
         RequestsUnserved: _rule(exits.answered_late, DONE),
         EvictionRequested: _rule(exits.requested_late),
         MarkFailed: _rule(exits.mark_failed_late, DONE),
-        Seen: _rule(exits.release_tick, DONE),
+        NodeSeen: _rule(exits.release_tick, DONE),
         NodeGone: _rule(exits.gone_while_released, DONE),
         Stop: _rule(exits.stop_release, DONE),
         # Any request may have been in flight when the drain failed or was stopped.
@@ -330,7 +330,7 @@ TABLE: Final[Mapping[Phase, Mapping[type, Rule]]] = {
         **_WITHDRAWALS,
     },
     # A drain may end while requests are in flight, for example when this replica is no longer the leader.
-    DONE: _ignored(*get_args(Event)),
+    DONE: _ignored(*get_args(DrainEvent)),
 }
 
 #: The functions that start or continue a drain, each with the first phase.
@@ -350,7 +350,7 @@ RENEWED: Final = frozenset({TRYING, EVICTING, SURGING, REMOVING, DELETING})
 EVICTIONS_SENT: Final = frozenset({TRYING, EVICTING})
 
 
-def rule_for(phase: Phase, event: Event) -> Rule:
+def rule_for(phase: Phase, event: DrainEvent) -> TransitionRule:
     """Return the rule for *event* in *phase*. Raises UnexpectedEvent if there is none."""
     rule = TABLE[phase].get(type(event))
     if rule is None:
@@ -358,7 +358,7 @@ def rule_for(phase: Phase, event: Event) -> Rule:
     return rule
 
 
-def check_change(phase: Phase, event: Event, after: Phase) -> None:
+def check_change(phase: Phase, event: DrainEvent, after: Phase) -> None:
     """Raise UnexpectedPhase if the table does not allow *event* to change *phase* to *after*."""
     if after is not phase and after not in TABLE[phase][type(event)].next:
         raise UnexpectedPhase(phase, event, after)
@@ -481,7 +481,7 @@ def _of_another_process(node: str, limits: Limits, phase: Phase, debts: tuple[De
     return Drain(node, limits, phase, marked=True, requested=limits.requests, debts=_by_controller(debts), **fields)
 
 
-def step(drain: Drain, event: Event, now: float) -> Result:
+def step(drain: Drain, event: DrainEvent, now: float) -> Result:
     """Return the drain after *event* at time *now*, and the actions to perform.
 
     Raises UnexpectedEvent if the table does not list the event for the current phase, and UnexpectedPhase if it does

@@ -28,7 +28,7 @@ from rescheduler.draining.actions import (
     ReadSurge,
     Release,
     Renew,
-    Request,
+    RequestAction,
     RevertSurge,
     Step,
     TryEviction,
@@ -154,7 +154,7 @@ class DrainActions:
 
     def perform(
         self,
-        action: Request,
+        action: RequestAction,
         namespaces: Collection[str] = (),
         siblings: Collection[tuple[str, OwnerReference]] = (),
         terms: OrderTerms | None = None,

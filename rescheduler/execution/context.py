@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 from predicates.objects import Node, OwnerReference, Pod
 from rescheduler.clock import Clock
 from rescheduler.draining.events import (
-    Event,
+    DrainEvent,
     EvictionOutcome,
     RequestOutcome,
     RequestSeen,
@@ -47,7 +47,7 @@ class StepReading:
 class ActionResult:
     """The result of an action: the event for the state machine, and the events to report."""
 
-    event: Event | Fresh | ControllerReading | StepReading | None
+    event: DrainEvent | Fresh | ControllerReading | StepReading | None
     reports: tuple[events.Event, ...] = ()  #: for logs, metrics, the status page and Kubernetes Events
 
 

@@ -26,7 +26,7 @@ from rescheduler.draining.actions import (
     ReadControllers,
     Release,
     Renew,
-    Request,
+    RequestAction,
     RevertSurge,
     StoreDebts,
     TryEviction,
@@ -35,11 +35,11 @@ from rescheduler.draining.events import (
     Cause,
     DebtsNotStored,
     DebtsStored,
-    Event,
+    DrainEvent,
     EvictionResult,
     EvictionSkipped,
+    NodeSeen,
     Released,
-    Seen,
     Stop,
     SurgeNotReverted,
 )
@@ -185,7 +185,7 @@ class DrainExecution:
                 event = self._next_event()
                 self._drain, actions = transitions.step(before, event, self._clock.monotonic())
                 self._report_rollout(before)
-                if isinstance(event, Seen):  # after other events, the counted replacement pods may be outdated
+                if isinstance(event, NodeSeen):  # after other events, the counted replacement pods may be outdated
                     self._report_evicted(before)
                     self._report_progress()
         finally:
@@ -254,7 +254,7 @@ class DrainExecution:
         else:
             self._submit(action)
 
-    def _submit(self, action: Request) -> None:
+    def _submit(self, action: RequestAction) -> None:
         namespaces = frozenset(pod.namespace for pod in self._view.pods_of(self._node.name))
         siblings = self._siblings(action)
         terms = OrderTerms()
@@ -265,7 +265,7 @@ class DrainExecution:
         until = self._clock.monotonic() + evicting.PLANNED_SECONDS
         executor.submit(self._perform, action, namespaces, siblings, terms, until)
 
-    def _siblings(self, action: Request) -> Collection[tuple[str, OwnerReference]]:
+    def _siblings(self, action: RequestAction) -> Collection[tuple[str, OwnerReference]]:
         """Return the owners of other pods that may belong to the controllers that *action* reads."""
         match action:
             case ReadControllers(owners, controllers) | PlanAgain(owners=owners, controllers=controllers):
@@ -278,7 +278,7 @@ class DrainExecution:
 
     def _perform(
         self,
-        action: Request,
+        action: RequestAction,
         namespaces: Collection[str],
         siblings: Collection[tuple[str, OwnerReference]],
         terms: OrderTerms,
@@ -312,7 +312,7 @@ class DrainExecution:
             return EvictionSkipped(action.pod.uid, "requests before it took so long that it must be planned again")
         return None
 
-    def _next_event(self) -> Event:
+    def _next_event(self) -> DrainEvent:
         """Wait for the next event. After POLL_SECONDS without one, return the watched state."""
         while True:
             self._run_state.beat()
@@ -342,7 +342,7 @@ class DrainExecution:
         self._stopped = cause
         return Stop(cause, detail)
 
-    def _next_result(self) -> Event | None:
+    def _next_result(self) -> DrainEvent | None:
         """Return the event of the next result that has one."""
         while not self._results.empty():
             result = self._results.get()

@@ -15,11 +15,11 @@ from rescheduler.clock import Clock
 from rescheduler.draining.actions import OrderRemoval
 from rescheduler.draining.events import (
     MarkFailed,
-    OrderWithheld,
     ProviderAnswered,
     RemovalFailed,
     RemovalPending,
     Removed,
+    RequestWithheld,
 )
 from rescheduler.durations import Backoff
 from rescheduler.errors import NotFound, NotLeading, ReschedulerError, Retryable, Withheld
@@ -281,7 +281,7 @@ class MachineOrders:
         if look.objection.ground is Ground.MARK:
             return ActionResult(MarkFailed(look.objection.why, lost=True))
         withheld = events.OrderWithheld(self._ref, look.objection.why)
-        return ActionResult(OrderWithheld(look.objection.ground, look.objection.why), (withheld,))
+        return ActionResult(RequestWithheld(look.objection.ground, look.objection.why), (withheld,))
 
     def _unread(self, why: str) -> tuple[Trouble]:
         return (Trouble(ErrorKind.READ, why, self._ref.name),)

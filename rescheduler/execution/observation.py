@@ -15,10 +15,10 @@ from rescheduler.draining.events import (
     Looked,
     LookFailed,
     NodeGone,
+    NodeSeen,
     PlanFailed,
     PlannedAgain,
     Preemption,
-    Seen,
 )
 from rescheduler.draining.state import Drain, targets
 from rescheduler.execution.cluster_view import ClusterView
@@ -51,13 +51,13 @@ class Observation:
         node = self._view.node(self._node.name)
         return node is not None and node.metadata.uid == self._node.metadata.uid
 
-    def event(self, drain: Drain) -> Seen | NodeGone:
+    def event(self, drain: Drain) -> NodeSeen | NodeGone:
         """Return the watched state at the current time."""
         name = self._node.name
         if not self.node_exists:
             return NodeGone(f"node {name} is gone")
         self._note_resumed(drain)
-        return Seen(
+        return NodeSeen(
             present=self._view.pods_on(name),
             replicas=self._replicas(drain, drain.states),
             tainted=self._view.is_ours(name),

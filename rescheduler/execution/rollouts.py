@@ -8,6 +8,7 @@ from typing import Final
 from rescheduler.clock import Clock
 from rescheduler.draining.actions import AskSurge, FollowSurge, ReadSurge, RevertSurge, SurgeMark
 from rescheduler.draining.events import (
+    RolledTemplate,
     SurgeAsked,
     SurgeFailed,
     SurgeNotReverted,
@@ -15,7 +16,6 @@ from rescheduler.draining.events import (
     SurgeReverted,
     SurgeSeen,
     SurgeUnread,
-    Template,
 )
 from rescheduler.errors import Conflict, Forbidden, NotFound, NotLeading, ReschedulerError, Retryable, Unauthorized
 from rescheduler.execution.context import ActionResult, RolloutApi
@@ -85,9 +85,9 @@ class Rollouts:
         """Change the template unless that was done. Return why it must not be changed, or ""."""
         read = self._api.read(mark.namespace, mark.name)
         state = _template(read, mark)
-        if state is Template.OURS:
+        if state is RolledTemplate.OURS:
             return ""
-        if state is not Template.UNTOUCHED:
+        if state is not RolledTemplate.UNTOUCHED:
             return f"Deployment {mark} has changed since it was read: it is left alone"
         if why := why_no_surge(read.deployment):
             return why
@@ -98,7 +98,7 @@ class Rollouts:
         try:
             read = self._api.read(mark.namespace, mark.name)
         except NotFound:
-            return SurgeSeen(Template.GONE)
+            return SurgeSeen(RolledTemplate.GONE)
         except ReschedulerError as error:
             return SurgeFailed(str(error), retryable=isinstance(error, _TRANSIENT))
         template = _template(read, mark)
@@ -124,7 +124,7 @@ class Rollouts:
     def _revert_once(self, mark: SurgeMark) -> tuple[SurgeReverted, bool]:
         """Give the template its old annotation back if it is ours and the roll-out is not complete."""
         read = self._api.read(mark.namespace, mark.name)
-        if _template(read, mark) is not Template.OURS:
+        if _template(read, mark) is not RolledTemplate.OURS:
             return SurgeReverted(), False
         if is_settled(read.deployment):
             return SurgeReverted(complete=True), False
@@ -132,9 +132,9 @@ class Rollouts:
         return SurgeReverted(), True
 
 
-def _template(read: LiveDeployment, mark: SurgeMark) -> Template:
+def _template(read: LiveDeployment, mark: SurgeMark) -> RolledTemplate:
     if read.deployment.metadata.uid != mark.uid:
-        return Template.GONE
+        return RolledTemplate.GONE
     if read.digest != mark.template or read.value not in (mark.wanted, mark.old):
-        return Template.THEIRS
-    return Template.OURS if read.value == mark.wanted else Template.UNTOUCHED
+        return RolledTemplate.THEIRS
+    return RolledTemplate.OURS if read.value == mark.wanted else RolledTemplate.UNTOUCHED

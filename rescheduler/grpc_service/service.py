@@ -82,7 +82,7 @@ def require_field(message: Message, name: str) -> None:
         raise errors.UsageError(f"{name}: missing")
 
 
-def times(request: wire.PricingNodePriceRequest | wire.PricingPodPriceRequest) -> tuple[codec.Moment, codec.Moment]:
+def times(request: wire.PricingNodePriceRequest | wire.PricingPodPriceRequest) -> tuple[codec.WireTime, codec.WireTime]:
     """Return the start and the end of the period for which a price is requested."""
     try:
         start = codec.moment(request, "startTimestamp", "startTime")

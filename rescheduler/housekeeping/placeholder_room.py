@@ -30,7 +30,7 @@ from rescheduler.observe.events import (
     Waiting,
 )
 from rescheduler.planning.outcome import Planning, Verdict
-from rescheduler.planning.room.manifests import OrderTerms, label_keys_of, manifest, why_not_served
+from rescheduler.planning.room.manifests import PlaceholderTerms, label_keys_of, manifest, why_not_served
 from rescheduler.planning.room.orders import RoomOrder, candidates
 from rescheduler.planning.room.placeholders import OrderProgress, Placeholder, progress
 from rescheduler.settings import RoomSettings
@@ -89,7 +89,7 @@ class PlaceholderWrites:
         """
         known = self._view.node(node)
         assert known is not None
-        terms = OrderTerms(
+        terms = PlaceholderTerms(
             self._identity,
             self._view.spot_label,
             until,

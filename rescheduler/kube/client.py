@@ -23,7 +23,7 @@ from rescheduler import VERSION
 from rescheduler.clock import Clock
 from rescheduler.durations import LONGEST_WAIT
 from rescheduler.errors import Conflict, InputError, NotFound, NotLeading, ReschedulerError
-from rescheduler.kube.connection import Login, Source, source
+from rescheduler.kube.connection import CredentialSource, Login, source
 from rescheduler.kube.responses import (
     LEAST_SECONDS,
     ApiResponse,
@@ -47,7 +47,7 @@ _EARLY: Final = dt.timedelta(seconds=60)
 class Logins:
     """The current credentials of one source. Thread-safe."""
 
-    def __init__(self, source: Source, clock: Clock) -> None:
+    def __init__(self, source: CredentialSource, clock: Clock) -> None:
         """Read the credentials; raises UsageError or Unauthorized."""
         self._source = source
         self._clock = clock
@@ -143,7 +143,7 @@ class Client:
 
     def __init__(
         self,
-        source: Source,
+        source: CredentialSource,
         clock: Clock,
         user_agent: str = f"spot-rescheduler/{VERSION}",
         read_seconds: float = READ_SECONDS,

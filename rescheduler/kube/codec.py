@@ -42,7 +42,7 @@ class ListPage:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class WatchedChange:
     """One event of a watch."""
 
     type: ChangeType
@@ -122,7 +122,7 @@ class JsonCodec:
                 unreadable[error.unreadable.key] = error.unreadable
         return ListPage(tuple(objects), page.resource_version, page.next, unreadable)
 
-    def changes(self, chunks: Iterable[bytes]) -> Iterator[Change]:
+    def changes(self, chunks: Iterable[bytes]) -> Iterator[WatchedChange]:
         """Decode the events of a watch. Raises Broken, and the error of an ERROR event (usually Expired)."""
         for line in _lines(chunks):
             try:
@@ -133,7 +133,7 @@ class JsonCodec:
             except (msgspec.MsgspecError, UnicodeDecodeError) as error:
                 raise Broken(f"watch {self.kind}: not a JSON event: {error}") from error
 
-    def _change(self, event: _Event) -> Change:
+    def _change(self, event: _Event) -> WatchedChange:
         meta = self._heads.decode(event.object).metadata
         decoded: Object | None = None
         unreadable: Unreadable | None = None
@@ -146,7 +146,7 @@ class JsonCodec:
         elif event.type == "DELETED" and self.kind == _WITH_LAST_STATE:
             with contextlib.suppress(WireError):
                 last = self.decode(event.object)
-        return Change(
+        return WatchedChange(
             type=_type(self.kind, event.type),
             key=key(meta.namespace, meta.name),
             object=decoded,

@@ -44,7 +44,7 @@ class Login:
         return f"Login({self.host})"
 
 
-class Source(Protocol):
+class CredentialSource(Protocol):
     """A source of credentials that can be read repeatedly."""
 
     @property
@@ -57,7 +57,11 @@ class Source(Protocol):
         ...
 
 
-def source(kubeconfig: str | None = None, context: str | None = None, in_cluster: bool | None = None) -> Source:  # noqa: FBT001
+def source(
+    kubeconfig: str | None = None,
+    context: str | None = None,
+    in_cluster: bool | None = None,  # noqa: FBT001
+) -> CredentialSource:
     """Return the source of the credentials to use.
 
     A given file or context takes precedence. Otherwise *in_cluster* decides. If that is None, the source is the

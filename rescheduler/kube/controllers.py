@@ -21,7 +21,7 @@ from rescheduler.kube.lister import Resource, read_structs
 from rescheduler.kube.owners import CustomOwners, latest_message
 from rescheduler.kube.responses import decoded
 from rescheduler.kube.workloads import (
-    Job,
+    JobObject,
     JobPod,
     StartingPod,
     WorkloadObject,
@@ -41,7 +41,7 @@ CACHED_REPLICA_SETS: Final = 20_000
 _LEVELS: Final = 4
 
 
-S = TypeVar("S", WorkloadObject, Job)
+S = TypeVar("S", WorkloadObject, JobObject)
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ _KINDS: Final[Mapping[str, _ControllerKind]] = {
     "ReplicaSet": _ControllerKind("/apis/apps/v1", "replicasets"),
     "StatefulSet": _ControllerKind("/apis/apps/v1", "statefulsets"),
     "ReplicationController": _ControllerKind("/api/v1", "replicationcontrollers"),
-    "Job": _ControllerKind("/apis/batch/v1", "jobs"),
+    "JobObject": _ControllerKind("/apis/batch/v1", "jobs"),
 }
 
 #: Kinds that may have a controller themselves, for example a ReplicaSet of a Deployment.
@@ -310,7 +310,7 @@ class ControllerReader:
         )
 
     def _job(self, controller: Controller) -> ControllerState:
-        job = self._read(controller, Job)
+        job = self._read(controller, JobObject)
         if job is None:
             returns = self._returns(controller)
             wants = None if returns else 0

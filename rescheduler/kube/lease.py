@@ -67,10 +67,10 @@ class WaitForHolder:
     holder: str
 
 
-Step: TypeAlias = AcquireLease | RenewLease | WaitForHolder
+LeaseStep: TypeAlias = AcquireLease | RenewLease | WaitForHolder
 
 
-def decide(observed: ObservedLease | None, identity: str, now: float) -> Step:
+def decide(observed: ObservedLease | None, identity: str, now: float) -> LeaseStep:
     """Return the next step of *identity*. *observed* is None if the Lease does not exist; *now* is monotonic."""
     if observed is None or not (holder := observed.record.holder_identity):
         return AcquireLease()

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from rescheduler.clock import Clock
 from rescheduler.errors import Expired, Forbidden, NotFound, Permanent, ReschedulerError, Retryable
 from rescheduler.kube.client import Client, ResponseStream
-from rescheduler.kube.codec import Change, JsonCodec
+from rescheduler.kube.codec import JsonCodec, WatchedChange
 from rescheduler.kube.lister import PAGE_SIZE, Lister, Listing, Resource, delay
 
 #: The timeout of a watch on the server; a connection without data for longer than that is considered dead.
@@ -46,7 +46,7 @@ class Sink(Protocol):
         """Replace all known objects of the kind."""
         ...
 
-    def changed(self, kind: str, change: Change) -> None:
+    def changed(self, kind: str, change: WatchedChange) -> None:
         """Apply the addition, modification or deletion of one object."""
         ...
 

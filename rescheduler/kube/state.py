@@ -15,7 +15,7 @@ from predicates.wire import Interner
 from rescheduler.clock import Clock
 from rescheduler.errors import Forbidden, NotFound, ReschedulerError
 from rescheduler.kube.client import Client
-from rescheduler.kube.codec import Change, JsonCodec
+from rescheduler.kube.codec import JsonCodec, WatchedChange
 from rescheduler.kube.lister import PAGE_SIZE, RESOURCES, Lister, Listing, Resource, list_patiently
 from rescheduler.kube.reflector import Reflector
 
@@ -97,7 +97,7 @@ class Inbox:
             if not self._missing:
                 self.complete.set()
 
-    def changed(self, kind: str, change: Change) -> None:
+    def changed(self, kind: str, change: WatchedChange) -> None:
         with self._lock:
             known = self._unreadable.setdefault(kind, {})
             new = change.key not in known
@@ -276,7 +276,7 @@ class ClusterState:
     def listed(self, kind: str, listing: Listing) -> None:
         self._inbox.listed(kind, listing)
 
-    def changed(self, kind: str, change: Change) -> None:
+    def changed(self, kind: str, change: WatchedChange) -> None:
         if kind == "Pod":
             self._classes.tidy()
         self._inbox.changed(kind, change)

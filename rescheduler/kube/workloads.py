@@ -148,7 +148,7 @@ class JobSelector(Wire, frozen=True):
     match_labels: dict[str, str] | None = None
 
 
-class JobSpec(Wire, frozen=True):
+class JobObjectSpec(Wire, frozen=True):
     parallelism: int | None = None
     completions: int | None = None
     backoff_limit: int | None = None
@@ -164,9 +164,9 @@ class JobStatus(JobCounts, frozen=True):
     conditions: tuple[WorkloadCondition, ...] | None = None
 
 
-class Job(Wire, frozen=True):
+class JobObject(Wire, frozen=True):
     metadata: WorkloadMeta
-    spec: JobSpec = JobSpec()
+    spec: JobObjectSpec = JobObjectSpec()
     status: JobStatus = JobStatus()
 
     @property
@@ -219,7 +219,7 @@ class JobPod(Wire, frozen=True):
 # Pods that do not run yet, and why. Pure.
 
 
-class Waiting(Wire, frozen=True):
+class WaitingContainer(Wire, frozen=True):
     """Why a container does not run, for example with the reason ImagePullBackOff or CrashLoopBackOff."""
 
     reason: str = ""
@@ -227,7 +227,7 @@ class Waiting(Wire, frozen=True):
 
 
 class ContainerState(Wire, frozen=True):
-    waiting: Waiting | None = None
+    waiting: WaitingContainer | None = None
 
 
 class StartingContainer(Wire, frozen=True):
@@ -267,7 +267,7 @@ class StartingPod(Wire, frozen=True):
 _STARTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
-def wanted(job: Job) -> int:
+def wanted(job: JobObject) -> int:
     """Return the number of pods of *job* that should run at present."""
     if (
         job.metadata.ends_with_its_pods

@@ -96,7 +96,7 @@ class OurNodeManager:
     def template(self, group: str, *, deadline: float) -> NodeTemplate:
         path = f"/v1/groups/{_part(group)}/template"
         try:
-            template, _ = self._http.get(path, messages.Template, deadline=deadline)
+            template, _ = self._http.get(path, messages.MachineTemplate, deadline=deadline)
         except Missing as error:
             raise UnknownGroup(str(error)) from error
         taints = tuple(NodeTaint(taint.key, taint.value, taint.effect) for taint in template.taints)
@@ -105,7 +105,7 @@ class OurNodeManager:
     def node_price(self, name: str, start: dt.datetime, end: dt.datetime, *, deadline: float) -> float:
         window = {"start": start.isoformat(), "end": end.isoformat()}
         path = f"/v1/machines/{_part(name)}/price"
-        return self._http.get(path, messages.Price, deadline=deadline, params=window)[0].price
+        return self._http.get(path, messages.MachinePrice, deadline=deadline, params=window)[0].price
 
     def pod_price(
         self, requests: Mapping[str, Decimal], start: dt.datetime, end: dt.datetime, *, deadline: float
@@ -113,7 +113,7 @@ class OurNodeManager:
         amounts = {name: float(amount) for name, amount in requests.items()}
         share = messages.PodShare(requests=amounts, start=start, end=end)
         response = self._http.send("POST", "/v1/podprice", share, deadline=deadline, repeatable=True)
-        return self._http.decode(response, messages.Price, "POST /v1/podprice").price
+        return self._http.decode(response, messages.MachinePrice, "POST /v1/podprice").price
 
 
 class OriginalNodeManager:

@@ -19,9 +19,9 @@ from rescheduler.providers.base import InstanceState, NodeTaint
 # ``POST /v1/groups/{id}/machines``                     :class:`Order` → 202 and :class:`Ordered`; 409 above the maximum
 # ``DELETE /v1/groups/{id}/machines/{name}``            202 ordered, or already in progress; 404 no such machine;
 #                                                       409 refused (minimum, protected)
-# ``GET /v1/groups/{id}/template``                      :class:`Template`
-# ``GET /v1/machines/{name}/price?start=…&end=…``       :class:`Price`; times as in RFC 3339
-# ``POST /v1/podprice``                                 :class:`PodShare` → :class:`Price`
+# ``GET /v1/groups/{id}/template``                      :class:`MachineTemplate`
+# ``GET /v1/machines/{name}/price?start=…&end=…``       :class:`MachinePrice`; times as in RFC 3339
+# ``POST /v1/podprice``                                 :class:`PodShare` → :class:`MachinePrice`
 # ====================================================  =========================================================
 #
 # Errors are a status and ``{"error": "one line"}``.
@@ -31,7 +31,7 @@ SCHEME: Final = "liqo://"
 #: The entry of :attr:`Version.routes` if the second half is served.
 V1: Final = "v1"
 
-Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+NonNegative: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 
 
@@ -67,7 +67,7 @@ class GroupNode(Message, frozen=True, kw_only=True):
     state: NodeState = msgspec.field(default=NodeState(), name="--")
 
 
-class Amounts(Message, frozen=True, kw_only=True):
+class ResourceRange(Message, frozen=True, kw_only=True):
     """Quantities by resource."""
 
     min: dict[str, str | int | float] = {}
@@ -78,7 +78,7 @@ class GroupTemplate(Message, frozen=True, kw_only=True):
     """The response of ``/nodegroup/template``; `cost` is per hour."""
 
     nodegroup_id: str = ""
-    resources: Amounts = Amounts()
+    resources: ResourceRange = ResourceRange()
     labels: dict[str, str] = {}
     cost: float = 0
 
@@ -97,8 +97,8 @@ class MachineError(Message, frozen=True, kw_only=True):
 
 class FleetGroup(Message, frozen=True, kw_only=True):
     id: str
-    min_size: Count
-    max_size: Count
+    min_size: NonNegative
+    max_size: NonNegative
     debug: str = ""  #: a one-line description for people
 
 
@@ -134,7 +134,7 @@ class TemplateTaint(Message, frozen=True, kw_only=True):
     value: str = ""
 
 
-class Template(Message, frozen=True, kw_only=True):
+class MachineTemplate(Message, frozen=True, kw_only=True):
     """The expected Node of a group's next machine; amounts are quantities."""
 
     labels: dict[str, str] = {}
@@ -151,7 +151,7 @@ class PodShare(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     end: Annotated[dt.datetime, msgspec.Meta(tz=True)]
 
 
-class Price(Message, frozen=True, kw_only=True):
+class MachinePrice(Message, frozen=True, kw_only=True):
     price: float
 
 

@@ -29,7 +29,7 @@ from rescheduler.net.http_errors import (
     retry_after_seconds,
     status_line,
 )
-from rescheduler.net.transport import Bounds, Transport, proxy_of
+from rescheduler.net.transport import ThreadDeadline, Transport, proxy_of
 
 T = TypeVar("T")
 
@@ -75,7 +75,7 @@ class JsonClient:
         self._closed = threading.Event()
         headers = {"user-agent": "spot-rescheduler", "accept": "application/json"}
         tls, proxy = self._credentials.tls(), proxy_of(endpoint.url)
-        self._bounds = Bounds(clock)
+        self._bounds = ThreadDeadline(clock)
         self._kept, self._fresh = (
             httpx2.Client(transport=Transport(tls, proxy, limits, self._bounds), headers=headers, trust_env=False)
             for limits in (httpx2.Limits(), httpx2.Limits(max_keepalive_connections=0))

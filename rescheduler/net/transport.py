@@ -48,7 +48,7 @@ def proxy_of(url: str) -> str | None:
     return proxy
 
 
-class Bounds(threading.local):
+class ThreadDeadline(threading.local):
     """The deadline, on `clock.monotonic()`, of all reads and writes of the current thread."""
 
     def __init__(self, clock: Clock) -> None:
@@ -76,7 +76,7 @@ class Transport(httpx2.BaseTransport):
     It uses httpcore2 directly, whose connection pools accept a network backend.
     """
 
-    def __init__(self, tls: SSLContext, proxy: str | None, limits: httpx2.Limits, bounds: Bounds) -> None:
+    def __init__(self, tls: SSLContext, proxy: str | None, limits: httpx2.Limits, bounds: ThreadDeadline) -> None:
         through = None if proxy is None else httpx2.Proxy(proxy)
         self._pool = httpcore2.ConnectionPool(
             ssl_context=tls,
@@ -134,7 +134,7 @@ def _core_url(url: httpx2.URL) -> httpcore2.URL:
 
 
 class _Network(httpcore2.NetworkBackend):
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: ThreadDeadline) -> None:
         self._sockets, self._bounds = httpcore2.SyncBackend(), bounds
 
     def connect_tcp(self, host: str, port: int, timeout: float | None = None, *args: Any, **more: Any) -> "_Stream":
@@ -143,7 +143,7 @@ class _Network(httpcore2.NetworkBackend):
 
 
 class _Stream(httpcore2.NetworkStream):
-    def __init__(self, stream: httpcore2.NetworkStream, bounds: Bounds) -> None:
+    def __init__(self, stream: httpcore2.NetworkStream, bounds: ThreadDeadline) -> None:
         self._stream, self._bounds = stream, bounds
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:

@@ -124,7 +124,7 @@ def _manages(operator: _Operator, group: str, labels: dict[str, str]) -> bool:
 # These rules predict the response of the eviction API (``pkg/registry/core/pod/storage/eviction.go``). They count the
 # evictions of a plan themselves, because the API's numbers do not include them (kubernetes/autoscaler#9111).
 
-Pair: TypeAlias = tuple[str, str]
+BudgetPair: TypeAlias = tuple[str, str]
 
 #: Takes a budget's key, its pods on one node and the number of evictions that it allows at a time. Returns a blocker
 #: if the pods cannot be evicted in steps.
@@ -154,7 +154,9 @@ class Budgets:
         self.built_from = self.selection = self.version(snapshot)
         # Budgets are indexed by the rarest label that their selector requires, so that few selectors are evaluated for
         # each class of pods. Budgets that require no label are indexed by None.
-        self._selectors_by_label: defaultdict[tuple[str, Pair | None], list[tuple[str, Selector]]] = defaultdict(list)
+        self._selectors_by_label: defaultdict[tuple[str, BudgetPair | None], list[tuple[str, Selector]]] = defaultdict(
+            list
+        )
         selectors: list[tuple[str, str, Selector]] = []
         self._budgets = _budgets(snapshot)
         self._terms = _terms(self._budgets)
@@ -219,7 +221,7 @@ class Budgets:
 
     def _selecting(self, cls: PodClass, added_labels: LabelPairs) -> Sequence[str]:
         labels = {**cls.labels, **dict(added_labels)} if added_labels else cls.labels
-        pairs: tuple[Pair | None, ...] = (None, *labels.items())
+        pairs: tuple[BudgetPair | None, ...] = (None, *labels.items())
         by_label, namespace = self._selectors_by_label, cls.namespace
         if namespace in self._too_many:
             return self._too_many[namespace]

@@ -21,7 +21,7 @@ from rescheduler.planning.forms import count, cpu, memory
 from rescheduler.planning.losses import places
 from rescheduler.planning.lost_pods import NodePods
 from rescheduler.planning.outcome import Blocker, Placement, Plan, Reason
-from rescheduler.planning.planning_round import Ground, PlanningRound
+from rescheduler.planning.planning_round import CommonGround, PlanningRound
 from rescheduler.planning.policy import FallbackHeadroom
 from rescheduler.planning.pools import spot_pools
 
@@ -70,7 +70,7 @@ class Headroom:
 
     def __init__(self, node_pods: NodePods) -> None:
         self._node_pods = node_pods
-        self._present: tuple[Ground, FallbackHeadroom, FallbackRoom] | None = None
+        self._present: tuple[CommonGround, FallbackHeadroom, FallbackRoom] | None = None
 
     def objection(self, shared: PlanningRound, plans: Sequence[Plan]) -> Blocker | None:
         """Return a blocker if *plans* leave less than ``--fallback-headroom``, or None.

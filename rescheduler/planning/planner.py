@@ -41,7 +41,7 @@ from rescheduler.planning.replacements import Replacements
 from rescheduler.planning.rules.candidates import groups_at_minimum
 from rescheduler.planning.rules.declared import Fate
 from rescheduler.planning.single_plans import SinglePlans, TakeEmpty
-from rescheduler.planning.survival import SIMULATION, Certificate, Objection, Survival, longest_surviving
+from rescheduler.planning.survival import SIMULATION, Certificate, PlansObjection, Survival, longest_surviving
 from rescheduler.planning.verdicts import (
     Attempt,
     all_obstacles,
@@ -324,7 +324,7 @@ class Planner:
         left: dict[str, Blocker] = {}
         for test in (self._survival.headroom.objection, self._survival.objection):
 
-            def objection(some: Selection, test: Objection = test) -> Blocker | None:
+            def objection(some: Selection, test: PlansObjection = test) -> Blocker | None:
                 return test(shared, self._plans(some, shared))
 
             kept, blocker = longest_surviving(victims, objection, search.replayed)

@@ -54,7 +54,7 @@ _ANY_TIME: Final = datetime(1, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class CommonGround:
     """The inputs of planning that concern all nodes, except for the policy."""
 
     nodes: tuple[int, int]  #: counts of changes to nodes, and to everything else that all filters depend on
@@ -74,12 +74,12 @@ def common_ground(
     budgets: Budgets,
     pending: tuple[QueuedClass, ...],
     circumstances: Circumstances,
-) -> Ground:
+) -> CommonGround:
     """Return the ground of the current *snapshot*.
 
     Edits of pods, the replacement of pods by equal ones on the same nodes, and the status of budgets do not change it.
     """
-    return Ground(
+    return CommonGround(
         nodes=(snapshot.node_versions, snapshot.epoch),
         pods=snapshot.balance.version(),
         generation=snapshot.generation,
@@ -275,7 +275,7 @@ def _grace(pod: Pod) -> int:
 class PlanningRound:
     """The inputs that all candidates of one round share."""
 
-    ground: Ground
+    ground: CommonGround
     changes: int  #: of the snapshot
     snapshot: Snapshot
     policy: Policy
@@ -387,7 +387,7 @@ def new_round(
     policy: Policy,
     filters: Filters,
     budgets: Budgets,
-    ground: Ground,
+    ground: CommonGround,
     circumstances: Circumstances,
     replacements: Replacements,
 ) -> PlanningRound:

@@ -55,7 +55,7 @@ def parse_share(text: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Replicas:
+class PoolReplicas:
     """The replicas of a controller."""
 
     total: int = 0
@@ -193,14 +193,14 @@ class PoolShares:
         return spot_pools(self._snapshot.nodes, self._spot_rows, self._policy.spot_pool_labels)
 
     @cached_property
-    def _replicas(self) -> defaultdict[ControllerName, Replicas]:
+    def _replicas(self) -> defaultdict[ControllerName, PoolReplicas]:
         """The replicas by controller. Pods that are being deleted do not count."""
         rows, pool_of_row = self._snapshot.nodes.row, self.pools.of_row
         by_owner: defaultdict[tuple[str, str], list[Pod]] = defaultdict(list)
         for pod in self._snapshot.pods.values():
             if pod.owner is not None and pod.owner.kind != "Pod" and not pod.cls.terminating:
                 by_owner[pod.namespace, pod.owner.uid].append(pod)
-        counted: defaultdict[ControllerName, Replicas] = defaultdict(Replicas)
+        counted: defaultdict[ControllerName, PoolReplicas] = defaultdict(PoolReplicas)
         for pods in by_owner.values():
             name = controller_of(pods[0])
             on_nodes = Counter(pod.node_name for pod in pods if pod.node_name in rows)
@@ -208,7 +208,7 @@ class PoolShares:
             for node, number in on_nodes.items():
                 if pool := pool_of_row(rows[node]):
                     by_pool[pool] += number
-            counted[name] = Replicas(counted[name].total + len(pods), by_pool)
+            counted[name] = PoolReplicas(counted[name].total + len(pods), by_pool)
         return counted
 
     def _most_on_a_pool(self, name: ControllerName, moved: Moved) -> int:

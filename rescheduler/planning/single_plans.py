@@ -24,7 +24,7 @@ from rescheduler.planning.placement.forecast_checks import (
     with_forecast_in_time,
 )
 from rescheduler.planning.placement.packing import Effort
-from rescheduler.planning.planning_round import Ground, PlanningRound
+from rescheduler.planning.planning_round import CommonGround, PlanningRound
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.rules.minimum import Minimum
 from rescheduler.planning.rules.pod_rules import is_left_to_responders
@@ -92,7 +92,7 @@ class KeptVerdicts:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._ground: tuple[Ground, Minimum] | None = None
+        self._ground: tuple[CommonGround, Minimum] | None = None
         self._by_node: dict[str, JudgedNode] = {}
         self._edited: tuple[int, Mapping[str, int]] = -1, {}
 

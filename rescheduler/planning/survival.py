@@ -20,7 +20,7 @@ from rescheduler.planning.outcome import Blocker, Plan, Reason
 from rescheduler.planning.placement.ample import Rows
 from rescheduler.planning.placement.packing import Effort
 from rescheduler.planning.placement.search import Selection
-from rescheduler.planning.planning_round import Ground, PlanningRound
+from rescheduler.planning.planning_round import CommonGround, PlanningRound
 from rescheduler.planning.policy import Survive
 from rescheduler.planning.pools import spot_pools
 
@@ -55,7 +55,7 @@ class Certificate:
         return tuple(pool for pool in after.worst if pool.pool not in failing)
 
 
-class State:
+class StateAfter:
     """The state of a cluster after *plans*, in *trial*: their nodes are gone, and their pods run on the targets."""
 
     def __init__(self, shared: PlanningRound, trial: Trial, node_pods: NodePods) -> None:
@@ -103,7 +103,7 @@ class Survival:
     def __init__(self) -> None:
         self._node_pods = NodePods()
         self.headroom = Headroom(self._node_pods)
-        self._valid_for: tuple[Ground, Survive] | None = None
+        self._valid_for: tuple[CommonGround, Survive] | None = None
         self._present: dict[frozenset[str], Certificate] = {}  #: without these nodes
         self._broken = ""  #: the pool of the last objection: it is likely to be broken by other plans as well
 
@@ -117,7 +117,7 @@ class Survival:
         gone: Collection[str] = (),
         seconds: float = SIMULATION,
     ) -> Certificate:
-        """Return the certificate of the state after *plans* were carried out in order, as :meth:`State.certificate`.
+        """Return the certificate of the state after *plans* were carried out; see :meth:`StateAfter.certificate`.
 
         The nodes *gone* are not there, either. *seconds* limit the simulation, at its assumed speed.
 
@@ -134,11 +134,11 @@ class Survival:
             return result
 
     @contextmanager
-    def _after(self, shared: PlanningRound, plans: Iterable[Plan], gone: Collection[str] = ()) -> Iterator[State]:
+    def _after(self, shared: PlanningRound, plans: Iterable[Plan], gone: Collection[str] = ()) -> Iterator[StateAfter]:
         with shared.snapshot.trial() as trial:
             for cls, row in shared.pending.placements:
                 trial.unplace(cls, row)
-            state = State(shared, trial, self._node_pods)
+            state = StateAfter(shared, trial, self._node_pods)
             state.carry_out(plans, gone)
             yield state
 
@@ -179,7 +179,7 @@ class Survival:
 
 
 #: Takes plans in sequence. Returns a blocker if they must not be carried out together.
-Objection: TypeAlias = Callable[[PlanningRound, Sequence[Plan]], Blocker | None]
+PlansObjection: TypeAlias = Callable[[PlanningRound, Sequence[Plan]], Blocker | None]
 
 #: How often :func:`longest_surviving` continues without a node that breaks the certificate.
 _SKIPS: Final = 4

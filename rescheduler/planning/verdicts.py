@@ -18,7 +18,7 @@ from rescheduler.planning.forms import count, utc
 from rescheduler.planning.outcome import Blocker, Placement, Plan, PodRef, Reason, Rejected, Verdict
 from rescheduler.planning.placement.forecast import may_return
 from rescheduler.planning.placement.in_steps import StuckInSteps, move_in_steps, must_be_beside, order_matters
-from rescheduler.planning.placement.packing import Effort, Placed, Reasons, Room, Stuck, pack, place_or_explain
+from rescheduler.planning.placement.packing import Effort, Placed, Room, Stuck, WantedReasons, pack, place_or_explain
 from rescheduler.planning.placement.preemption import preempts, priority_of, restored
 from rescheduler.planning.placement.search import Candidate, as_drained
 from rescheduler.planning.planning_round import PlanningRound
@@ -125,7 +125,7 @@ def all_obstacles(examined: Examined, attempt: Attempt) -> Verdict:
     if blockers or attempt.effort.exhausted or _can_never_fit(pods, shared.room):
         placed = place_or_explain(shared.room, trial, pods, attempt.never_fitting)
     else:
-        placed = pack(shared.room, trial, pods, attempt.effort, reasons=Reasons.ALL)
+        placed = pack(shared.room, trial, pods, attempt.effort, reasons=WantedReasons.ALL)
     verdict: Verdict | None = None
     if isinstance(placed, Stuck):
         undo(trial, candidate.row, mark)
@@ -275,7 +275,7 @@ def _packed_in(
     empty(trial, candidate.row, [shared.snapshot.pods[pod.key] for pod in pods])
     taking = {pod.key for pod in takers}
     others = [pod for pod in (*due, *pods) if pod.key not in taking]
-    placed = pack(shared.room, trial, others, Effort(0), reasons=Reasons.NONE)
+    placed = pack(shared.room, trial, others, Effort(0), reasons=WantedReasons.NONE)
     if isinstance(placed, Stuck):
         return None
     for on_node in victims.values():

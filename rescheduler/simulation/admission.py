@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from predicates.quantity import parse
-from rescheduler.simulation.requests import Refused
+from rescheduler.simulation.requests import RequestRefused
 from rescheduler.simulation.store import Json, Store, key_of, merged
 
 #: Tolerations that the plugin DefaultTolerationSeconds adds.
@@ -44,7 +44,7 @@ def _priority(store: Store, name: str) -> int:
     if name:
         found = store.get("priorityclasses", name)
         if found is None:
-            raise Refused(403, "Forbidden", f'pods is forbidden: no PriorityClass with name "{name}" was found')
+            raise RequestRefused(403, "Forbidden", f'pods is forbidden: no PriorityClass with name "{name}" was found')
         return int(found["value"])
     default = next((each for each in store.all("priorityclasses") if each.get("globalDefault")), None)
     return int(default["value"]) if default is not None else 0
@@ -105,7 +105,7 @@ def _check_quotas(store: Store, pod: Json) -> None:
         over = [name for name in hard if name in asked and used[name] + asked[name] > parse(hard[name]).millis]
         if over:
             named = ",".join(f"{name}={hard[name]}" for name in over)
-            raise Refused(
+            raise RequestRefused(
                 403,
                 "Forbidden",
                 f'pods "{pod["metadata"]["name"]}" is forbidden: exceeded quota: {quota["metadata"]["name"]}, '

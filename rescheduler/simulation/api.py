@@ -8,8 +8,8 @@ from urllib.parse import unquote
 import msgspec
 
 from rescheduler.simulation import admission, eviction
-from rescheduler.simulation.deletion import Deletion
-from rescheduler.simulation.requests import ApiRequest, Refused, Target, conflict, not_found
+from rescheduler.simulation.deletion import SimulatedDeletion
+from rescheduler.simulation.requests import ApiRequest, RequestRefused, Target, conflict, not_found
 from rescheduler.simulation.selectors import by_fields, by_labels
 from rescheduler.simulation.store import KINDS, Json, ServedKind, Store, key_of, merged
 
@@ -30,7 +30,7 @@ class ApiServer:
 
     def __init__(self, store: Store, version: str = "v1.36.0") -> None:
         self.store = store
-        self.deletion = Deletion(store)
+        self.deletion = SimulatedDeletion(store)
         self._version = version
         self._pages: dict[str, tuple[float, list[bytes], str]] = {}
         self.custom: dict[str, ServedKind] = {}  #: kinds of custom resources, by plural
@@ -42,7 +42,7 @@ class ApiServer:
         """Return the code and the body of the response."""
         try:
             return self._answer(request)
-        except Refused as refused:
+        except RequestRefused as refused:
             return refused.code, refused.body
 
     def target(self, request: ApiRequest) -> Target | None:
@@ -73,14 +73,14 @@ class ApiServer:
                 return 200, msgspec.json.encode(self._patch(request, target))
             case "DELETE":
                 return 200, msgspec.json.encode(self._delete(request, target))
-        raise Refused(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+        raise RequestRefused(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
 
     def _discovery(self, path: str) -> tuple[int, bytes]:
         """Answer which custom resources an API group has."""
         parts = path.strip("/").split("/")
         of_group = [served for served in self.custom.values() if [*parts, ""][1] == served.group]
         if parts[0] != "apis" or not of_group or len(parts) > 3:  # noqa: PLR2004 - apis, group, version
-            raise Refused(404, "NotFound", "the server could not find the requested resource")
+            raise RequestRefused(404, "NotFound", "the server could not find the requested resource")
         if len(parts) == 2:  # noqa: PLR2004 - apis and group
             version = {"groupVersion": of_group[0].api_version, "version": of_group[0].version}
             return 200, msgspec.json.encode({"versions": [version], "preferredVersion": version})
@@ -109,7 +109,7 @@ class ApiServer:
         if token := request.query.get("continue"):
             until, items, revision = self._pages.pop(token, (0.0, [], ""))
             if until < self.store.engine.now:
-                raise Refused(410, "Expired", "The provided continue parameter is too old")
+                raise RequestRefused(410, "Expired", "The provided continue parameter is too old")
         else:
             items, revision = list(self.selected(request, target)), str(self.store.revision)
         page, rest = items[:limit], items[limit:] if limit else []
@@ -153,7 +153,7 @@ class ApiServer:
         if target.namespace:
             meta["namespace"] = target.namespace
             if self.store.get("namespaces", target.namespace) is None:
-                raise Refused(404, "NotFound", f'namespaces "{target.namespace}" not found')
+                raise RequestRefused(404, "NotFound", f'namespaces "{target.namespace}" not found')
         if not meta.get("name"):
             meta["name"] = f"{meta.get('generateName', '')}{self.store.new_uid()[:5]}"
         item = {**request.body, "metadata": meta}
@@ -163,10 +163,10 @@ class ApiServer:
         """Create *item* after admission. Raises Refused."""
         named = f'{served.plural} "{item["metadata"]["name"]}"'
         if self.store.get(served.plural, key_of(item)) is not None:
-            raise Refused(409, "AlreadyExists", f"{named} already exists")
+            raise RequestRefused(409, "AlreadyExists", f"{named} already exists")
         for deny in self.deny:
             if why := deny(served.plural, item):
-                raise Refused(403, "Forbidden", f'admission webhook "simulated" denied the request: {why}')
+                raise RequestRefused(403, "Forbidden", f'admission webhook "simulated" denied the request: {why}')
         if served.plural == "pods":
             item = admission.admitted(self.store, item)
         return item if dry_run else self.store.create(served.plural, item)

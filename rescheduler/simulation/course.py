@@ -116,7 +116,7 @@ def _integral(steps: list[tuple[float, float]], end: float) -> float:
     return sum(value * (until - at) for (at, value), until in zip(steps, times, strict=True))
 
 
-class Recorder:
+class CourseRecorder:
     """Watches a world, and writes its course. The measurement begins when it is created."""
 
     def __init__(self, world: World, prices: PriceList) -> None:

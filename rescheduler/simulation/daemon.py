@@ -22,7 +22,7 @@ from rescheduler.providers.base import CloudProvider
 from rescheduler.settings import ListenAddress, PageHosts, Running
 from rescheduler.simulation.api import ApiServer
 from rescheduler.simulation.engine import Engine, Process
-from rescheduler.simulation.transport import Network, SimulatedPool, SimulatedSource
+from rescheduler.simulation.transport import Network, PoolTransport, SimulatedSource
 
 #: Seconds until the kubelet starts a container again that has ended.
 RESTART_SECONDS: Final = 10.0
@@ -139,7 +139,7 @@ class Replica:
 
     def _assembled(self, parts: contextlib.ExitStack, process: Process) -> Loop:
         settings, clock = self._settings, process.clock
-        pool = SimulatedPool(self._engine, self._server, self._network, process)
+        pool = PoolTransport(self._engine, self._server, self._network, process)
         client = Client(SimulatedSource(pool), clock)
         self._state = DaemonState(clock, settings.running, self._report)
         provider = self._provider(clock)

@@ -10,7 +10,7 @@ from rescheduler.simulation.store import PLURALS, Json, Store, StoredChange, key
 _COLLECTION_SECONDS = 0.5
 
 
-class Deletion:
+class SimulatedDeletion:
     """Deletes objects of *store*."""
 
     def __init__(self, store: Store) -> None:

@@ -16,7 +16,7 @@ _DELETION_SECONDS: Final = 120.0
 _SCALED: Final = frozenset({"Deployment", "ReplicaSet", "StatefulSet", "ReplicationController"})
 
 
-class Budgets(Reconciler):
+class SimulatedBudgets(Reconciler):
     plural = "poddisruptionbudgets"
 
     def __init__(self, server: ApiServer) -> None:

@@ -2,15 +2,15 @@
 
 from typing import Final
 
-from rescheduler.simulation.deletion import Deletion
-from rescheduler.simulation.requests import ApiRequest, Refused, Target, conflict, not_found
+from rescheduler.simulation.deletion import SimulatedDeletion
+from rescheduler.simulation.requests import ApiRequest, RequestRefused, Target, conflict, not_found
 from rescheduler.simulation.selectors import selects
 from rescheduler.simulation.store import Json, Store, merged
 
 _TWO: Final = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
 
 
-def evict(store: Store, deletion: Deletion, target: Target, request: ApiRequest) -> Json:
+def evict(store: Store, deletion: SimulatedDeletion, target: Target, request: ApiRequest) -> Json:
     """Evict a pod if its budgets allow it. Return the Status. Raises Refused."""
     pod = store.get("pods", target.key)
     if pod is None:
@@ -23,7 +23,7 @@ def evict(store: Store, deletion: Deletion, target: Target, request: ApiRequest)
     if not _may_ignore_budgets(pod):
         budgets = [budget for budget in store.all("poddisruptionbudgets") if matches(budget, pod)]
         if len(budgets) > 1:
-            raise Refused(500, "InternalError", _TWO)
+            raise RequestRefused(500, "InternalError", _TWO)
         if budgets and not _is_spare(budgets[0], pod):
             _spend(store, budgets[0], pod, dry_run=dry_run)
     if not dry_run:
@@ -90,8 +90,8 @@ def _spend(store: Store, budget: Json, pod: Json, *, dry_run: bool) -> None:
         store.replace("poddisruptionbudgets", budget, merged(budget, {"status": change}))
 
 
-def _over_budget(message: str, cause: str = "", retry_after: int = 0) -> Refused:
+def _over_budget(message: str, cause: str = "", retry_after: int = 0) -> RequestRefused:
     details: Json = {"causes": [{"reason": "DisruptionBudget", "message": cause or message}]}
     if retry_after:
         details["retryAfterSeconds"] = retry_after
-    return Refused(429, "TooManyRequests", message, details)
+    return RequestRefused(429, "TooManyRequests", message, details)

@@ -10,7 +10,7 @@ import yaml
 from rescheduler.durations import nanoseconds
 from rescheduler.errors import InputError
 from rescheduler.net import files
-from rescheduler.simulation.requests import Refused
+from rescheduler.simulation.requests import RequestRefused
 from rescheduler.simulation.store import KINDS, PLURALS, Json, controller_of, key_of
 from rescheduler.simulation.world import World
 
@@ -81,7 +81,7 @@ class Happening:
         """Do it. Return what happened, for people."""
         try:
             return self._act(self, world)
-        except (InputError, Refused) as error:
+        except (InputError, RequestRefused) as error:
             return str(error)
 
 

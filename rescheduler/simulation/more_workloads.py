@@ -4,7 +4,7 @@ from typing import Final
 
 from rescheduler.simulation.api import ApiServer
 from rescheduler.simulation.reconciling import active, finished, own_pods, pod_of, with_condition
-from rescheduler.simulation.requests import Refused
+from rescheduler.simulation.requests import RequestRefused
 from rescheduler.simulation.store import KINDS, Json, StoredChange, controller_of, key_of
 from rescheduler.simulation.workloads import PodOwner
 
@@ -55,7 +55,7 @@ class DaemonSets(PodOwner):
             for pod in active(pods):
                 self.server.deletion.delete_pod(pod)
         if why := self.create_pods(item, new):
-            raise Refused(403, "Forbidden", why)
+            raise RequestRefused(403, "Forbidden", why)
 
     def _belongs(self, spec: Json, node: Json) -> bool:
         labels = node["metadata"].get("labels") or {}
@@ -123,7 +123,7 @@ class Jobs(PodOwner):
             name = item["metadata"]["name"]
             pods = [pod_of(item, self.plural, spec["template"], self.new_name(name)) for _ in range(max(missing, 0))]
             if why := self.create_pods(item, pods):
-                raise Refused(403, "Forbidden", why)
+                raise RequestRefused(403, "Forbidden", why)
         times = {"startTime": status.get("startTime") or self.engine.timestamp}
         if succeeded >= completions:
             times["completionTime"] = self.engine.timestamp
@@ -181,7 +181,7 @@ def _fires(field: str, value: int) -> bool:
     return False
 
 
-class CustomOwners:
+class SimulatedOwners:
     """Owners that are not built in: each creates a pod again under its name when it is gone."""
 
     def __init__(self, server: ApiServer) -> None:
@@ -211,4 +211,4 @@ class CustomOwners:
             self._server.create(KINDS["pods"], {"metadata": meta, "spec": spec})
 
 
-__all__ = ["CronJobs", "CustomOwners", "DaemonSets", "Jobs", "tolerates"]
+__all__ = ["CronJobs", "DaemonSets", "Jobs", "SimulatedOwners", "tolerates"]

@@ -8,7 +8,7 @@ import msgspec
 
 from rescheduler.simulation.api import ApiServer
 from rescheduler.simulation.eviction import is_ready
-from rescheduler.simulation.requests import Refused
+from rescheduler.simulation.requests import RequestRefused
 from rescheduler.simulation.store import KINDS, Json, Store, StoredChange, controller_of, key_of, merged
 
 #: Seconds from a change until a controller has acted on it, at least and on average.
@@ -52,7 +52,7 @@ class Reconciler:
             return
         try:
             self.reconcile(item)
-        except Refused:
+        except RequestRefused:
             failures = self._failures[key] = self._failures.get(key, 0) + 1
             self.enqueue(key, min(0.5 * 2.0**failures, _LONGEST_RETRY))
         else:
@@ -153,4 +153,4 @@ def with_condition(
     return [*others, ours]
 
 
-__all__ = ["Refused", "StoredChange", "merged"]
+__all__ = ["RequestRefused", "StoredChange", "merged"]

@@ -42,7 +42,7 @@ class Target:
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """The API server rejects a request."""
 
     def __init__(self, code: int, reason: str, message: str, details: dict[str, Any] | None = None) -> None:
@@ -62,9 +62,9 @@ class Refused(Exception):
         )
 
 
-def not_found(target: Target) -> Refused:
-    return Refused(404, "NotFound", f'{target.plural} "{target.name}" not found')
+def not_found(target: Target) -> RequestRefused:
+    return RequestRefused(404, "NotFound", f'{target.plural} "{target.name}" not found')
 
 
-def conflict(target: Target, why: str) -> Refused:
-    return Refused(409, "Conflict", f'Operation cannot be fulfilled on {target.plural} "{target.name}": {why}')
+def conflict(target: Target, why: str) -> RequestRefused:
+    return RequestRefused(409, "Conflict", f'Operation cannot be fulfilled on {target.plural} "{target.name}": {why}')

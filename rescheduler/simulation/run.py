@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from rescheduler.observe.events import Event
-from rescheduler.simulation.course import Course, Recorder
+from rescheduler.simulation.course import Course, CourseRecorder
 from rescheduler.simulation.daemon import DaemonSettings
 from rescheduler.simulation.happenings import Happening
 from rescheduler.simulation.store import Json
@@ -17,7 +17,7 @@ _SETTLE = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RunPlan:
     """What is simulated: the same for all settings that are compared."""
 
     items: Sequence[Json]
@@ -26,13 +26,13 @@ class Plan:
     happenings: Sequence[Happening] = ()
 
 
-def simulate(plan: Plan, daemon: DaemonSettings, progress: Callable[[float], object] = lambda _: None) -> Course:
+def simulate(plan: RunPlan, daemon: DaemonSettings, progress: Callable[[float], object] = lambda _: None) -> Course:
     """Run the daemon with the settings *daemon* in the cluster of *plan*.
 
     *progress* is called every simulated ten minutes with the share that is done. It may raise KeyboardInterrupt: then
     the course until then is returned.
     """
-    recorders: list[Recorder] = []
+    recorders: list[CourseRecorder] = []
 
     def report(_: str, event: Event) -> None:
         for recorder in recorders:
@@ -47,7 +47,7 @@ def simulate(plan: Plan, daemon: DaemonSettings, progress: Callable[[float], obj
     for happening in plan.happenings:
         happening.check(world)
     world.run(_SETTLE)
-    recorder = Recorder(world, daemon.prices)
+    recorder = CourseRecorder(world, daemon.prices)
     recorders.append(recorder)
     for happening in plan.happenings:
         world.engine.after(happening.at, partial(_happen, happening, world, recorder))
@@ -65,7 +65,7 @@ def simulate(plan: Plan, daemon: DaemonSettings, progress: Callable[[float], obj
     return course
 
 
-def _happen(happening: Happening, world: World, recorder: Recorder) -> None:
+def _happen(happening: Happening, world: World, recorder: CourseRecorder) -> None:
     recorder.say(happening.happen(world))
 
 

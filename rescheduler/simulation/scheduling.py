@@ -27,7 +27,7 @@ _CYCLE_SECONDS, _PROVISION_SECONDS = 0.003, 4.0
 _WAITS: Final = "WaitForFirstConsumer"
 
 
-class Scheduling:
+class SimulatedScheduling:
     """The scheduler of the cluster. It schedules one pod at a time, by priority and age."""
 
     def __init__(self, server: ApiServer, rules: Scheduler) -> None:

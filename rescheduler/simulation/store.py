@@ -70,7 +70,7 @@ PLURALS: Final[Mapping[str, str]] = {each.kind: each.plural for each in KINDS.va
 
 
 @dataclass(slots=True)
-class Stored:
+class StoredObject:
     """An object at one revision."""
 
     object: Json
@@ -90,7 +90,7 @@ class StoredChange:
 
     type: str
     before: Json | None
-    after: Stored
+    after: StoredObject
 
 
 def key_of(item: Json) -> str:
@@ -118,7 +118,7 @@ def controller_of(item: Json) -> Json | None:
     return next((owner for owner in owners if owner.get("controller")), None)
 
 
-class Missing(Exception):
+class NotStored(Exception):
     """There is no such object."""
 
 
@@ -128,7 +128,7 @@ class Store:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.revision = 1
-        self.tables: defaultdict[str, dict[str, Stored]] = defaultdict(dict)  #: by plural and key
+        self.tables: defaultdict[str, dict[str, StoredObject]] = defaultdict(dict)  #: by plural and key
         self.pods_on: defaultdict[str, dict[str, None]] = defaultdict(dict)  #: keys of pods by node, "" if unbound
         self.owned: defaultdict[str, dict[tuple[str, str], None]] = defaultdict(dict)  #: plural and key by owner UID
         self._history: defaultdict[str, deque[StoredChange]] = defaultdict(lambda: deque(maxlen=_KEPT))
@@ -203,7 +203,7 @@ class Store:
         """
         before = self.get(plural, key)
         if before is None:
-            raise Missing(f"{plural} {key}")
+            raise NotStored(f"{plural} {key}")
         return self.replace(plural, before, merged(before, change))
 
     def replace(self, plural: str, before: Json, after: Json) -> Json:
@@ -223,7 +223,7 @@ class Store:
     def _put(self, verb: str, plural: str, before: Json | None, item: Json) -> Json:
         self.revision += 1
         item = {**item, "metadata": {**item["metadata"], "resourceVersion": str(self.revision)}}
-        stored, key = Stored(item, self.revision), key_of(item)
+        stored, key = StoredObject(item, self.revision), key_of(item)
         if verb == "DELETED":
             del self.tables[plural][key]
         else:

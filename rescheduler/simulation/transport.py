@@ -79,7 +79,7 @@ class SimulatedResponse:
             self._watch.stop()
 
 
-class SimulatedPool:
+class PoolTransport:
     """The connections of one process to the API server."""
 
     def __init__(self, engine: Engine, server: ApiServer, network: Network, process: Process) -> None:
@@ -240,7 +240,7 @@ def _event(verb: str, item: bytes) -> bytes:
 class SimulatedSource:
     """The credentials of a process for the simulated API server."""
 
-    pool: SimulatedPool
+    pool: PoolTransport
     name: str = "simulation"
 
     def login(self) -> Login:

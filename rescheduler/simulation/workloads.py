@@ -15,7 +15,7 @@ from rescheduler.simulation.reconciling import (
     share,
     with_condition,
 )
-from rescheduler.simulation.requests import Refused
+from rescheduler.simulation.requests import RequestRefused
 from rescheduler.simulation.store import KINDS, Json, StoredChange, controller_of, key_of
 from rescheduler.simulation.times import seconds_since
 
@@ -46,7 +46,7 @@ class PodOwner(Reconciler):
         for pod in pods:
             try:
                 self.server.create(KINDS["pods"], pod)
-            except Refused as refused:
+            except RequestRefused as refused:
                 self.record(owner, "FailedCreate", f"Error creating: {refused.message}")
                 return refused.message
         return ""
@@ -93,7 +93,7 @@ class ReplicaSets(PodOwner):
             conditions=conditions,
         )
         if failure:
-            raise Refused(403, "Forbidden", failure)
+            raise RequestRefused(403, "Forbidden", failure)
 
 
 def _deletion_rank(pod: Json) -> tuple[Any, ...]:
@@ -104,7 +104,7 @@ def _deletion_rank(pod: Json) -> tuple[Any, ...]:
     return bound, running, is_ready(pod), [-ord(letter) for letter in created]
 
 
-class Deployments(Reconciler):
+class SimulatedDeployments(Reconciler):
     plural = "deployments"
 
     def __init__(self, server: ApiServer) -> None:
@@ -291,7 +291,7 @@ class StatefulSets(PodOwner):
             self._shrink(pods, start + wanted, parallel=parallel) or self._update(item, pods, start, update)
         self._report(item, current, update)
         if failure:
-            raise Refused(403, "Forbidden", failure)
+            raise RequestRefused(403, "Forbidden", failure)
 
     def _revisions(self, item: Json) -> tuple[str, str]:
         status = item.get("status", {})

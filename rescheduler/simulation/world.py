@@ -14,16 +14,16 @@ from rescheduler.providers.base import CloudProvider
 from rescheduler.providers.none import NoProvider
 from rescheduler.simulation.api import ApiServer
 from rescheduler.simulation.daemon import DaemonSettings, Replica
-from rescheduler.simulation.disruption import Budgets
+from rescheduler.simulation.disruption import SimulatedBudgets
 from rescheduler.simulation.engine import Engine
 from rescheduler.simulation.kubelet import Kubelets, PodCollector, PodTimes
 from rescheduler.simulation.machines import Machines, PoolFaults, SimulatedPool, SpotMarket
-from rescheduler.simulation.more_workloads import CronJobs, CustomOwners, DaemonSets, Jobs
+from rescheduler.simulation.more_workloads import CronJobs, DaemonSets, Jobs, SimulatedOwners
 from rescheduler.simulation.reconciling import Reconciler
-from rescheduler.simulation.scheduling import Scheduling
+from rescheduler.simulation.scheduling import SimulatedScheduling
 from rescheduler.simulation.store import KINDS, PLURALS, Json, ServedKind, Store, controller_of
 from rescheduler.simulation.transport import Network
-from rescheduler.simulation.workloads import Deployments, ReplicaSets, StatefulSets
+from rescheduler.simulation.workloads import ReplicaSets, SimulatedDeployments, StatefulSets
 
 #: Namespaces that the daemon and the cluster need.
 _NAMESPACES: Final = ("default", "kube-system", "kube-node-lease", "spot-rescheduler-room")
@@ -60,17 +60,17 @@ class World:
         self.store = Store(self.engine)
         self.server = ApiServer(self.store, str(settings.rules.version))
         self.network = Network()
-        self.scheduling = Scheduling(self.server, settings.rules)
+        self.scheduling = SimulatedScheduling(self.server, settings.rules)
         self.kubelets = Kubelets(self.server, settings.times)
         PodCollector(self.server)
         self._load(items)
-        kinds = (ReplicaSets, Deployments, StatefulSets, DaemonSets, Jobs, CronJobs, Budgets)
+        kinds = (ReplicaSets, SimulatedDeployments, StatefulSets, DaemonSets, Jobs, CronJobs, SimulatedBudgets)
         self.controllers: list[Reconciler] = [kind(self.server) for kind in kinds]
         for controller in self.controllers:
-            if isinstance(controller, Budgets):
+            if isinstance(controller, SimulatedBudgets):
                 controller.learn()
             controller.enqueue_all()
-        self.owners = CustomOwners(self.server)
+        self.owners = SimulatedOwners(self.server)
         self.machines = Machines(self.store, self.kubelets)
         self.market = SpotMarket(self.machines, self.is_spot, settings.spot_losses)
         self.market.start()

@@ -14,7 +14,7 @@ from rescheduler.kube.cluster import PlaceholderPods
 from rescheduler.kube.state import read_cluster
 from rescheduler.planning.outcome import PodRef
 from rescheduler.planning.policy import SPOT_LABEL
-from rescheduler.planning.room.manifests import Manifest, OrderTerms, label_keys_of, manifest, volume_terms
+from rescheduler.planning.room.manifests import Manifest, PlaceholderTerms, label_keys_of, manifest, volume_terms
 from rescheduler.planning.room.placeholders import read
 from tests.cluster.autoscaling import PODS, SETUP
 from tests.cluster.rich import RICH
@@ -31,7 +31,7 @@ def api(cluster: ControlPlane, client: Client) -> PlaceholderPods:
 def manifests(cluster: ControlPlane, watched: Snapshot) -> list[Manifest]:
     """Return the placeholders for all pods of *watched*."""
     namespace = cluster.api.get(f"/api/v1/namespaces/{ROOM_NAMESPACE}")["metadata"]["uid"]
-    terms = OrderTerms("ns/lease", SPOT_LABEL, UNTIL, "uid-node", namespace, "pause:1", 3600)
+    terms = PlaceholderTerms("ns/lease", SPOT_LABEL, UNTIL, "uid-node", namespace, "pause:1", 3600)
     keys = label_keys_of(pod.cls for pod in watched.pods.values())
     return [manifest(each, terms, volume_terms(watched, each), keys) for each in watched.pods.values()]
 

@@ -6,7 +6,7 @@ import pytest
 
 from predicates.filters import Filters
 from predicates.scheduler import Scheduler
-from predicates.versions import Rule, SchedulerVersion
+from predicates.versions import SchedulerVersion, VersionRule
 from tests.conformance import ours
 from tests.conformance.compare import Comparison, FamilyCounts
 from tests.conformance.generate.world import Json
@@ -20,20 +20,20 @@ CLUSTERS = 60
 
 #: The family whose verdicts differ, by row.
 VERDICTS = {
-    Rule.DEVICES_AS_RESOURCES: "DynamicResources",
-    Rule.PORTWORX_MIGRATED: "migrated volumes",
-    Rule.POD_LEVEL_RESIZE: "NodeResourcesFit",
-    Rule.RESIZE_BY_SUMS: "NodeResourcesFit",
-    Rule.NAMESPACES_MERGED: "InterPodAffinity",
-    Rule.DRIVER_REQUIRED: "NodeVolumeLimits",
-    Rule.MOUNT_OPTIONS_DECLARED: "NodeDeclaredFeatures",
+    VersionRule.DEVICES_AS_RESOURCES: "DynamicResources",
+    VersionRule.PORTWORX_MIGRATED: "migrated volumes",
+    VersionRule.POD_LEVEL_RESIZE: "NodeResourcesFit",
+    VersionRule.RESIZE_BY_SUMS: "NodeResourcesFit",
+    VersionRule.NAMESPACES_MERGED: "InterPodAffinity",
+    VersionRule.DRIVER_REQUIRED: "NodeVolumeLimits",
+    VersionRule.MOUNT_OPTIONS_DECLARED: "NodeDeclaredFeatures",
 }
 #: The family whose scores differ, by row.
 SCORES = {
-    Rule.IMAGE_VOLUMES_SCORE: "plannable",
-    Rule.IMAGE_VOLUMES_COUNT: "plannable",
-    Rule.BALANCE_BY_CHANGE: "plannable",
-    Rule.CAPACITY_SCORES: "VolumeBinding",
+    VersionRule.IMAGE_VOLUMES_SCORE: "plannable",
+    VersionRule.IMAGE_VOLUMES_COUNT: "plannable",
+    VersionRule.BALANCE_BY_CHANGE: "plannable",
+    VersionRule.CAPACITY_SCORES: "VolumeBinding",
 }
 
 
@@ -41,30 +41,30 @@ SCORES = {
 class Wrong(SchedulerVersion):
     """A version with one wrong row."""
 
-    row: Rule
+    row: VersionRule
 
-    def has(self, rule: Rule) -> bool:
+    def has(self, rule: VersionRule) -> bool:
         right = self.minor >= rule.since
         return right != (rule is self.row)
 
 
-def without(row: Rule, oracle: Oracle) -> Scheduler:
+def without(row: VersionRule, oracle: Oracle) -> Scheduler:
     """Return the rules of the oracle's version, but for one *row*. Skips the test if the row has no effect there."""
-    if row is Rule.POD_LEVEL_RESIZE and oracle.version.has(Rule.RESIZE_BY_SUMS):
-        pytest.skip(f"{row.name} has no effect since {Rule.RESIZE_BY_SUMS.name}")
-    if row is Rule.MOUNT_OPTIONS_DECLARED and "NodeDeclaredFeatures" not in oracle.version.plugins:
+    if row is VersionRule.POD_LEVEL_RESIZE and oracle.version.has(VersionRule.RESIZE_BY_SUMS):
+        pytest.skip(f"{row.name} has no effect since {VersionRule.RESIZE_BY_SUMS.name}")
+    if row is VersionRule.MOUNT_OPTIONS_DECLARED and "NodeDeclaredFeatures" not in oracle.version.plugins:
         pytest.skip("these versions do not run NodeDeclaredFeatures")
-    if row is Rule.IMAGE_VOLUMES_COUNT and not oracle.version.has(Rule.IMAGE_VOLUMES_SCORE):
-        pytest.skip(f"{row.name} has no effect before {Rule.IMAGE_VOLUMES_SCORE.name}")
+    if row is VersionRule.IMAGE_VOLUMES_COUNT and not oracle.version.has(VersionRule.IMAGE_VOLUMES_SCORE):
+        pytest.skip(f"{row.name} has no effect before {VersionRule.IMAGE_VOLUMES_SCORE.name}")
     return Scheduler(Wrong(oracle.version.minor, oracle.version.plugins, row))
 
 
 def test_all_rows_are_tested() -> None:
-    assert {*VERDICTS, *SCORES} == set(Rule)
+    assert {*VERDICTS, *SCORES} == set(VersionRule)
 
 
 @pytest.mark.parametrize("row", VERDICTS, ids=lambda row: row.name)
-def test_a_wrong_row_changes_verdicts(oracle: Oracle, row: Rule) -> None:
+def test_a_wrong_row_changes_verdicts(oracle: Oracle, row: VersionRule) -> None:
     scheduler = without(row, oracle)
 
     def evaluate(snapshot: Json, _: Scheduler) -> dict[str, PerNode]:
@@ -75,7 +75,7 @@ def test_a_wrong_row_changes_verdicts(oracle: Oracle, row: Rule) -> None:
 
 
 @pytest.mark.parametrize("row", SCORES, ids=lambda row: row.name)
-def test_a_wrong_row_changes_scores(oracle: Oracle, row: Rule) -> None:
+def test_a_wrong_row_changes_scores(oracle: Oracle, row: VersionRule) -> None:
     scheduler = without(row, oracle)
     assert any(_differ(oracle, scheduler, scored_cluster(seed, SCORES[row])) for seed in range(CLUSTERS))
 

@@ -35,7 +35,7 @@ from rescheduler.draining.events import (
     ControllersUnread,
     DebtsNotStored,
     DebtsStored,
-    Event,
+    DrainEvent,
     EvictionAccepted,
     EvictionFailed,
     EvictionRefused,
@@ -45,7 +45,7 @@ from rescheduler.draining.events import (
     MarkFailed,
     NodeDeleted,
     NodeDeletionFailed,
-    OrderWithheld,
+    NodeSeen,
     PlaceholderDeleted,
     PlaceholderNotDeleted,
     PlannedAgain,
@@ -56,7 +56,7 @@ from rescheduler.draining.events import (
     RemovalFailed,
     RemovalPending,
     Removed,
-    Seen,
+    RequestWithheld,
     Stop,
 )
 from rescheduler.draining.state import Drain, Result
@@ -78,7 +78,7 @@ class Moment:
     at: float
     process: int
     before: Drain
-    event: Event
+    event: DrainEvent
     after: Drain
     actions: tuple[Action, ...]
 
@@ -156,7 +156,7 @@ class DrainProcesses:
             if self.random.random() < 0.5:
                 self._perform(action)
 
-    def _step(self, drain: Drain, event: Event) -> Drain:
+    def _step(self, drain: Drain, event: DrainEvent) -> Drain:
         after, actions = transitions.step(drain, event, self.cluster.now)
         self.moments.append(Moment(self.cluster.now, len(self.begun), drain, event, after, actions))
         self._request(actions)
@@ -178,8 +178,8 @@ class DrainProcesses:
                 at = self._busy_until = max(at, self._busy_until)
             heapq.heappush(self._due, (at, next(self._numbers), action))
 
-    def _seen(self, drain: Drain) -> Seen:
-        return Seen(
+    def _seen(self, drain: Drain) -> NodeSeen:
+        return NodeSeen(
             present=frozenset(pod.ref.uid for pod in self.cluster.here()),
             replicas=self.cluster.replicas(drain),
             tainted=self.cluster.tainted,
@@ -190,7 +190,7 @@ class DrainProcesses:
     def _fails(self) -> bool:
         return self.random.random() < self.scenario.failing
 
-    def _perform(self, action: Action) -> Event | None:
+    def _perform(self, action: Action) -> DrainEvent | None:
         match action:
             case Evict() | TryEviction():
                 return self._evict(action)
@@ -203,7 +203,7 @@ class DrainProcesses:
             case _:
                 return self._read(action)
 
-    def _read(self, action: Action) -> Event:
+    def _read(self, action: Action) -> DrainEvent:
         match action:
             case AskProvider():
                 return ProviderAnswered(self.scenario.group, "no answer" if self._fails() else "")
@@ -222,7 +222,7 @@ class DrainProcesses:
             case _:
                 raise TypeError(action)
 
-    def _read_controllers(self, uids: frozenset[str], controllers: frozenset[Controller]) -> Event:
+    def _read_controllers(self, uids: frozenset[str], controllers: frozenset[Controller]) -> DrainEvent:
         if self._fails():
             return ControllersUnread("timeout", retryable=True)
         known = {owner.controller.uid: owner.controller for owner in self.scenario.owners}
@@ -235,7 +235,7 @@ class DrainProcesses:
         """Return the current state of the drain."""
         return self.moments[-1].after
 
-    def _mark(self, action: Mark | Renew) -> Event | None:
+    def _mark(self, action: Mark | Renew) -> DrainEvent | None:
         fails = self._fails()
         if not fails or self.random.random() < 0.5:
             self.cluster.tainted, self.cluster.mark = True, action
@@ -243,13 +243,13 @@ class DrainProcesses:
             return MarkFailed("timeout", retryable=True)
         return Marked() if isinstance(action, Mark) else None
 
-    def _release(self) -> Event:
+    def _release(self) -> DrainEvent:
         fails = self._fails()
         if not fails or self.random.random() < 0.5:
             self.cluster.tainted, self.cluster.mark = False, None
         return ReleaseFailed("timeout") if fails else Released()
 
-    def _evict(self, action: Evict | TryEviction) -> Event:
+    def _evict(self, action: Evict | TryEviction) -> DrainEvent:
         uid = action.pod.uid
         pod = self.cluster.pods.get(uid)
         if pod is None:
@@ -261,9 +261,9 @@ class DrainProcesses:
             self.cluster.evict(pod)
         return EvictionFailed(uid, "timeout", retryable=True) if fails else EvictionAccepted(uid)
 
-    def _order(self) -> Event:
+    def _order(self) -> DrainEvent:
         if self._fails():
-            withheld = OrderWithheld(self.random.choice(list(Ground)), "not now")
+            withheld = RequestWithheld(self.random.choice(list(Ground)), "not now")
             others = (RemovalPending("timeout"), RemovalFailed("protected"), Removed(unproven=True))
             return self.random.choice((*others, withheld))
         return Removed()

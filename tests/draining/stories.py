@@ -24,14 +24,14 @@ from rescheduler.draining.actions import (
 from rescheduler.draining.events import (
     ControllersRead,
     DebtsStored,
-    Event,
+    DrainEvent,
     EvictionAccepted,
     Looked,
     Marked,
+    NodeSeen,
     PlannedAgain,
     ProviderAnswered,
     Released,
-    Seen,
 )
 from rescheduler.draining.state import Drain, Limits, Phase, Result
 from rescheduler.planning.controllers import Controller, ControllerState
@@ -44,7 +44,7 @@ LIMITS = Limits(eviction=120, grace=60, headroom=30, removal=100, release=20)
 STORED = StoreDebts(end=True)
 REOPENED = (STORED, Release())
 
-Story: TypeAlias = list[tuple[float, Event, tuple[Action, ...]]]
+Story: TypeAlias = list[tuple[float, DrainEvent, tuple[Action, ...]]]
 
 
 @dataclass(frozen=True)
@@ -130,9 +130,9 @@ def reading(*workloads: Workload, of: tuple[Workload, ...] = (), read_refusals: 
     return ReadControllers(owners, frozenset(each.controller for each in workloads), read_refusals)
 
 
-def seen(pods: str = "", replicas: Mapping[Workload, Replicas] | None = None, **fields: Any) -> Seen:
+def seen(pods: str = "", replicas: Mapping[Workload, Replicas] | None = None, **fields: Any) -> NodeSeen:
     """Return an observation of *pods*, a string of pod names separated by spaces."""
-    return Seen(
+    return NodeSeen(
         present=frozenset(pods.split()),
         replicas={each.controller: counted for each, counted in (replicas or {}).items()},
         **fields,

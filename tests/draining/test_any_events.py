@@ -31,7 +31,7 @@ from rescheduler.draining.events import (
     ControllersUnread,
     DebtsNotStored,
     DebtsStored,
-    Event,
+    DrainEvent,
     EvictionAccepted,
     EvictionFailed,
     EvictionRefused,
@@ -44,7 +44,7 @@ from rescheduler.draining.events import (
     NodeDeleted,
     NodeDeletionFailed,
     NodeGone,
-    OrderWithheld,
+    NodeSeen,
     PlaceholderDeleted,
     PlaceholderNotDeleted,
     PlanFailed,
@@ -58,7 +58,8 @@ from rescheduler.draining.events import (
     Removed,
     RequestSeen,
     RequestsUnserved,
-    Seen,
+    RequestWithheld,
+    RolledTemplate,
     Stop,
     SurgeAsked,
     SurgeFailed,
@@ -67,7 +68,6 @@ from rescheduler.draining.events import (
     SurgeReverted,
     SurgeSeen,
     SurgeUnread,
-    Template,
     WithdrawFailed,
     Withdrawn,
 )
@@ -110,7 +110,7 @@ def _roll_out(begun: Result) -> Result:
         {API.controller: API.state()}, {("ns", API.controller.uid): API.controller}, {API.controller: API.running}
     )
     planned = replace(plan(API), surges=(SURGE,))
-    ready = Seen(frozenset("g"), {API.controller: API.running})
+    ready = NodeSeen(frozenset("g"), {API.controller: API.running})
     first = (ProviderAnswered("pool"),) if begun[0].phase is Phase.ASKING else ()
     story = (*first, Marked(), Looked(planned), running, Marked(), DebtsStored(), ready, PlannedAgain(planned))
     for event in (*story, SurgeRead(SURGE_MARK)):
@@ -133,7 +133,7 @@ BEGINNINGS: Mapping[str, Result] = {
     "a deletion": transitions.step(REMOVING[0], Removed(), 0),
 }
 
-Trace = list[tuple[Drain, Event, Drain, tuple[Action, ...]]]
+Trace = list[tuple[Drain, DrainEvent, Drain, tuple[Action, ...]]]
 
 
 class Events:
@@ -156,9 +156,9 @@ class Events:
             drain = after
         return trace
 
-    def expected(self, phase: Phase) -> Event:
+    def expected(self, phase: Phase) -> DrainEvent:
         """Return an event that lets the drain make progress."""
-        waited: Mapping[Phase, list[Callable[[], Event]]] = {
+        waited: Mapping[Phase, list[Callable[[], DrainEvent]]] = {
             Phase.ASKING: [lambda: ProviderAnswered("pool")],
             Phase.MARKING: [Marked],
             Phase.LOOKING: [lambda: Looked(self.plan())],
@@ -184,14 +184,14 @@ class Events:
         }
         return self.random.choice(waited[phase])()
 
-    def possible(self, phase: Phase) -> Event:
+    def possible(self, phase: Phase) -> DrainEvent:
         """Return any event that *phase* accepts or ignores."""
         while type(event := self.any()) not in TABLE[phase]:
             pass
         return event
 
-    def any(self) -> Event:
-        makers: list[Callable[[], Event]] = [
+    def any(self) -> DrainEvent:
+        makers: list[Callable[[], DrainEvent]] = [
             self.seen,
             self.read,
             self.incomplete,
@@ -234,7 +234,7 @@ class Events:
             lambda: SurgeNotReverted("500", self.often()),
             lambda: RemovalPending("booked"),
             lambda: RemovalFailed("protected", node_gone=self.rarely()),
-            lambda: OrderWithheld(self.random.choice([*Ground, Ground.PODS, Ground.PODS]), "late"),
+            lambda: RequestWithheld(self.random.choice([*Ground, Ground.PODS, Ground.PODS]), "late"),
             lambda: NodeDeletionFailed("500"),
             lambda: ReleaseFailed("500"),
             lambda: Stop(self.random.choice(list(Cause))),
@@ -257,18 +257,18 @@ class Events:
         return Plan("od", tuple(placements), tuple(PodRef("ns", name, name) for name in leaving), surges=surges)
 
     def surge_seen(self) -> SurgeSeen:
-        template = Template.OURS if self.often() else self.random.choice(list(Template))
+        template = RolledTemplate.OURS if self.often() else self.random.choice(list(RolledTemplate))
         fault, refusal = self.random.choice(["", "", "", "", "deadline"]), self.random.choice(["", "", "quota"])
         return SurgeSeen(template, self.often(), fault, refusal, "Recreate" if self.rarely() else "")
 
-    def seen(self) -> Seen:
+    def seen(self) -> NodeSeen:
         replicas = {each.controller: self.replicas() for each in WORKLOADS if self.often()}
         present = frozenset(uid for uid in UIDS if self.often())
         tainted, stale = self.often() or self.often(), self.rarely()
         lost, joined = self.random.choice(["", "", "s1"]), self.random.choice(["", "", "", "Cluster Autoscaler"])
         placeholders = {uid: PodRef("room", uid, uid) for uid in UIDS if self.rarely()}
         terminating = frozenset(uid for uid in present if self.rarely())
-        return Seen(present, replicas, tainted, lost, stale, joined, placeholders, terminating)
+        return NodeSeen(present, replicas, tainted, lost, stale, joined, placeholders, terminating)
 
     def replicas(self) -> Replicas:
         numbers = sorted(self.random.randint(0, 4) for _ in range(3))
@@ -316,7 +316,7 @@ def termination_is_requested_only_after_the_mark_and_without_debts(trace: Trace)
             asks = isinstance(action, OrderRemoval) and action.doubt  # about an earlier order
             may_end = marked and (asks or not after.owed)
             assert not isinstance(action, OrderRemoval | DeleteNode) or may_end or after.doubt
-            assert not isinstance(action, DeleteNode) or isinstance(event, Removed | Seen)
+            assert not isinstance(action, DeleteNode) or isinstance(event, Removed | NodeSeen)
 
 
 def no_pod_is_evicted_after_a_stop_request(trace: Trace) -> None:
@@ -327,7 +327,7 @@ def no_pod_is_evicted_after_a_stop_request(trace: Trace) -> None:
 
 def no_pod_is_evicted_while_another_tool_removes_the_node(trace: Trace) -> None:
     for _, event, _, actions in trace:
-        joined = isinstance(event, Seen) and event.removed_by
+        joined = isinstance(event, NodeSeen) and event.removed_by
         assert not joined or not any(isinstance(action, Evict | PlanAgain) for action in actions)
 
 
@@ -356,7 +356,7 @@ def ends_after_failures(trace: Trace) -> None:
     if not trace:
         return
     drain, now = trace[-1][2], 1000.0
-    seen = Seen(frozenset(UIDS), {each.controller: each.running for each in WORKLOADS})
+    seen = NodeSeen(frozenset(UIDS), {each.controller: each.running for each in WORKLOADS})
     for _ in range(200):
         if drain.done:
             return
@@ -366,9 +366,9 @@ def ends_after_failures(trace: Trace) -> None:
     raise AssertionError(drain)
 
 
-def failures(drain: Drain) -> list[Event]:
+def failures(drain: Drain) -> list[DrainEvent]:
     """Return failures of all requests that *drain* may be waiting for."""
-    of_phases: dict[Phase, Event] = {
+    of_phases: dict[Phase, DrainEvent] = {
         Phase.ASKING: ProviderAnswered("pool"),
         Phase.MARKING: MarkFailed("x"),
         Phase.LOOKING: LookFailed("x"),
@@ -437,7 +437,7 @@ def a_template_is_changed_only_after_its_mark_and_never_left_changed(trace: Trac
         if before.rollout is None or after.rollout is not None or before.phase is Phase.SURGE_REVERTING:
             continue
         complete = before.rollout.complete
-        theirs = isinstance(event, SurgeSeen) and event.template is not Template.OURS
+        theirs = isinstance(event, SurgeSeen) and event.template is not RolledTemplate.OURS
         lost = isinstance(event, MarkFailed) and event.lost
         assert complete or theirs or lost or not before.rollout.asked
 

@@ -17,7 +17,7 @@ from rescheduler.draining.actions import (
 from rescheduler.draining.events import (
     Cause,
     DebtsStored,
-    Event,
+    DrainEvent,
     EvictionAccepted,
     EvictionFailed,
     EvictionRefused,
@@ -178,7 +178,7 @@ def test_marks_replaced_by_others_are_not_removed(answered: bool) -> None:
 
 
 #: Response to an eviction that is in flight when the drain fails → the pods that the drain has evicted.
-LATE_ANSWERS: dict[str, tuple[Event, tuple[PodRef, ...]]] = {
+LATE_ANSWERS: dict[str, tuple[DrainEvent, tuple[PodRef, ...]]] = {
     "accepted": (EvictionAccepted("a"), (A,)),
     "refused": (EvictionRefused("a", "budget"), ()),
     "failed": (EvictionFailed("a", "500", retryable=True), ()),
@@ -189,7 +189,9 @@ LATE_ANSWERS: dict[str, tuple[Event, tuple[PodRef, ...]]] = {
 
 @pytest.mark.parametrize(("answer", "evicted"), LATE_ANSWERS.values(), ids=LATE_ANSWERS)
 @pytest.mark.parametrize("order", ["before the marks are off", "after it"])
-def test_the_drain_ends_after_all_eviction_responses(answer: Event, evicted: tuple[PodRef, ...], order: str) -> None:
+def test_the_drain_ends_after_all_eviction_responses(
+    answer: DrainEvent, evicted: tuple[PodRef, ...], order: str
+) -> None:
     """Otherwise a pod that is about to be evicted would count as running in the next round."""
     late: Story = [(6, Released(), ()), (7, answer, ())]
     story: Story = [*ASKED, (6, Stop(Cause.TERMINATED), REOPENED), *(late if order == "after it" else late[::-1])]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescheduler.draining.actions import Evict, LookAgain, Mark, OrderRemoval, Release, Step, TryEviction
-from rescheduler.draining.events import Cause, EvictionAccepted, Looked, Marked, Seen
+from rescheduler.draining.events import Cause, EvictionAccepted, Looked, Marked, NodeSeen
 from rescheduler.draining.exits import REQUEST_SECONDS
 from rescheduler.draining.state import Phase, Why
 from rescheduler.planning.debts import paid
@@ -148,14 +148,14 @@ def a_stateful_set_pod_is_evicted_only_while_all_others_are_ready(run: Run) -> N
 
 def no_pod_is_evicted_while_a_node_of_the_plan_is_lost(run: Run) -> None:
     for moment in run.moments:
-        if isinstance(moment.event, Seen) and moment.event.lost:
+        if isinstance(moment.event, NodeSeen) and moment.event.lost:
             assert not any(isinstance(action, Evict) for action in moment.actions)
 
 
 def no_pod_is_evicted_before_its_placeholder_is_gone(run: Run) -> None:
     kept: set[str] = set()
     for moment in run.moments:
-        if isinstance(moment.event, Seen):
+        if isinstance(moment.event, NodeSeen):
             kept = set(moment.event.placeholders)
         assert not kept & {action.pod.uid for action in moment.actions if isinstance(action, Evict)}
 

@@ -9,7 +9,7 @@ from rescheduler.draining import transitions
 from rescheduler.draining.actions import DeleteNode, OrderRemoval, Renew, Step
 from rescheduler.draining.events import (
     Cause,
-    Event,
+    DrainEvent,
     MarkFailed,
     NodeDeleted,
     NodeDeletionFailed,
@@ -136,7 +136,7 @@ class TestTerminationInProgress:
         [(RemovalPending("booked"), False), (Removed(), True)],
         ids=["the termination is in progress", "the termination is confirmed"],
     )
-    def test_a_node_deleted_by_others_ends_the_drain(self, answer: Event, *, confirmed: bool) -> None:
+    def test_a_node_deleted_by_others_ends_the_drain(self, answer: DrainEvent, *, confirmed: bool) -> None:
         """A cloud controller deletes Nodes of deleted machines. The termination counts as not confirmed."""
         drain = play(transitions.start(PLAN, LIMITS), self.BEGUN)
         drain, _ = transitions.step(drain, answer, 12)

@@ -14,9 +14,9 @@ from rescheduler.draining.events import (
     EvictionAccepted,
     Looked,
     Marked,
+    NodeSeen,
     PlannedAgain,
     ProviderAnswered,
-    Seen,
 )
 from rescheduler.draining.state import Failure, Phase, Why
 from rescheduler.planning.controllers import Controller, ControllerState
@@ -43,7 +43,7 @@ def read(state: ControllerState, *more: ControllerState, ready: int) -> Controll
     return ControllersRead(states, {("ns", "uid-rs"): state.controller}, {state.controller: running(ready)})
 
 
-def seen_by(controller: Controller, pods: str, ready: int, live: int = 0) -> Seen:
+def seen_by(controller: Controller, pods: str, ready: int, live: int = 0) -> NodeSeen:
     return replace(seen(pods), replicas={controller: running(ready, live=live)})
 
 

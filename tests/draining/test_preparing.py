@@ -23,7 +23,7 @@ from rescheduler.draining.events import (
     ControllersUnread,
     DebtsNotStored,
     DebtsStored,
-    Event,
+    DrainEvent,
     EvictionAccepted,
     EvictionFailed,
     EvictionRefused,
@@ -72,7 +72,7 @@ NOTED = Mark(Step.DRAINING, ("a", "b"), debts=(WEB.debt,))
 LOST = "another client removed or replaced our taint or annotation"
 
 #: The story before a request of a drain, the request, and its failure.
-REQUESTS: dict[str, tuple[Story, Action, Event]] = {
+REQUESTS: dict[str, tuple[Story, Action, DrainEvent]] = {
     "the mark is written": (OPENING[:1], Mark(Step.DRAINING, ("a", "b")), MarkFailed("503", retryable=True)),
     "the node is planned again": (OPENING[:2], LookAgain(frozenset({"s1"})), LookFailed("503", retryable=True)),
     "the controllers are read": (OPENING[:3], reading(of=(WEB,)), ControllersUnread("503", retryable=True)),

@@ -21,17 +21,17 @@ from rescheduler.draining.actions import (
 from rescheduler.draining.events import (
     Cause,
     DebtsStored,
-    Event,
+    DrainEvent,
     EvictionRefused,
     EvictionRequested,
     Looked,
     Marked,
+    NodeSeen,
     PlannedAgain,
     ProviderAnswered,
     Released,
     RequestSeen,
     RequestsUnserved,
-    Seen,
     Stop,
     SurgeReverted,
     WithdrawFailed,
@@ -81,7 +81,7 @@ def asked(plan: Plan = PLAN) -> Drain:
     return drain
 
 
-def until(drain: Drain, end: float, since: float, answer: Event | None = None) -> tuple[Drain, list[Action]]:
+def until(drain: Drain, end: float, since: float, answer: DrainEvent | None = None) -> tuple[Drain, list[Action]]:
     """Let both pods stay on the node, and answer each read with *answer*. Return the actions except reads.
 
     Evictions that are requested again are planned at once.
@@ -152,7 +152,7 @@ def test_a_request_that_somebody_deleted_is_made_again() -> None:
 
 
 OTHERS = marked(PLAN, responders=True)
-FAILURES: dict[str, tuple[Event, float, Why, str]] = {
+FAILURES: dict[str, tuple[DrainEvent, float, Why, str]] = {
     "nobody takes it": (UNTAKEN, 30, Why.EVICTION_TIMEOUT, "nobody took the EvictionRequest of pod ns/a within 15 s"),
     "the last responder fails": (
         RequestSeen("a", taken=True, failed="NoFurtherResponder: no luck"),
@@ -170,7 +170,7 @@ FAILURES: dict[str, tuple[Event, float, Why, str]] = {
 
 
 @pytest.mark.parametrize(("answer", "end", "why", "detail"), FAILURES.values(), ids=FAILURES)
-def test_a_responder_is_never_bypassed(answer: Event, end: float, why: Why, detail: str) -> None:
+def test_a_responder_is_never_bypassed(answer: DrainEvent, end: float, why: Why, detail: str) -> None:
     drain, sent = until(asked(OTHERS), end, 6, answer)
     assert drain.failure is not None
     assert (drain.failure.why, drain.failure.detail, drain.failure.pods) == (why, detail, (A,))
@@ -290,5 +290,5 @@ def test_a_resumed_roll_out_is_followed_before_its_controllers_are_read() -> Non
 
     event = Observation(view, node).event(drain)
 
-    assert isinstance(event, Seen)
+    assert isinstance(event, NodeSeen)
     assert (event.detaching, drain.owed) == ({}, {WEB.controller: WEB.debt})

@@ -20,19 +20,19 @@ from rescheduler.draining.events import (
     Cause,
     ControllersUnread,
     DebtsStored,
-    Event,
+    DrainEvent,
     Looked,
     LookFailed,
     Marked,
     MarkFailed,
     NodeDeleted,
-    OrderWithheld,
     PlannedAgain,
     ProviderAnswered,
     Released,
     RemovalFailed,
     RemovalPending,
     Removed,
+    RequestWithheld,
     Stop,
 )
 from rescheduler.draining.state import Drain, Failure, Phase, Why
@@ -256,10 +256,10 @@ class TestResumedRemovals:
 
     @pytest.mark.parametrize(("story", "why"), DOUBTED.values(), ids=DOUBTED)
     @pytest.mark.parametrize(
-        "answer", [OrderWithheld(Ground.DOUBT, "unknown"), RemovalFailed("no machine"), RemovalFailed("500")]
+        "answer", [RequestWithheld(Ground.DOUBT, "unknown"), RemovalFailed("no machine"), RemovalFailed("500")]
     )
     def test_the_node_is_reopened_if_no_earlier_order_can_take_effect(
-        self, story: Story, why: Failure, answer: Event
+        self, story: Story, why: Failure, answer: DrainEvent
     ) -> None:
         drain = play(self.in_doubt(story, why), [(95, answer, REOPENED), (96, Released(), ())])
         assert (drain.handed_over, drain.released, drain.failure) == (False, True, why)

@@ -11,18 +11,18 @@ from rescheduler.draining.events import (
     Cause,
     ControllersRead,
     DebtsStored,
-    Event,
+    DrainEvent,
     Looked,
     Marked,
+    NodeSeen,
     PlannedAgain,
     ProviderAnswered,
-    Seen,
+    RolledTemplate,
     Stop,
     SurgeAsked,
     SurgeRead,
     SurgeReverted,
     SurgeSeen,
-    Template,
 )
 from rescheduler.draining.state import Drain, Limits, Phase, Why
 from rescheduler.planning.outcome import Surge
@@ -40,13 +40,13 @@ PLANNED: Final = replace(plan(API), surges=(SURGE,))
 PROGRESS: Final = 600.0
 
 #: Seconds since the change of the template, and what is seen then.
-Story: TypeAlias = list[tuple[float, Event]]
+Story: TypeAlias = list[tuple[float, DrainEvent]]
 
 
-def seen(ready: int, *pods: str, terminating: str = "", **replicas: Any) -> Seen:
+def seen(ready: int, *pods: str, terminating: str = "", **replicas: Any) -> NodeSeen:
     """Return what is watched: *ready* pods of the Deployment, and those of the old *pods* that are on the node."""
     counted = {API.controller: running(ready, **replicas)}
-    return Seen(frozenset(pods), counted, terminating=frozenset(terminating))
+    return NodeSeen(frozenset(pods), counted, terminating=frozenset(terminating))
 
 
 def state(wanted: int) -> ControllersRead:
@@ -86,9 +86,9 @@ def follow(drain: Drain, story: Story) -> tuple[Drain, float | None]:
     return drain, None
 
 
-DOWN: Final = SurgeSeen(Template.OURS, downtime="Recreate")
-OURS: Final = SurgeSeen(Template.OURS)
-COMPLETE: Final = SurgeSeen(Template.OURS, complete=True)
+DOWN: Final = SurgeSeen(RolledTemplate.OURS, downtime="Recreate")
+OURS: Final = SurgeSeen(RolledTemplate.OURS)
+COMPLETE: Final = SurgeSeen(RolledTemplate.OURS, complete=True)
 
 #: What is seen, when the template is restored, and why; None while the roll-out goes on.
 STORIES: dict[str, tuple[Story, float | None, Why | None]] = {
@@ -151,7 +151,7 @@ STORIES: dict[str, tuple[Story, float | None, Why | None]] = {
         Why.REPLACEMENT_UNSCHEDULABLE,
     ),
     "the new pod is refused after an old one has gone": (
-        [(10, SurgeSeen(Template.OURS, refusal="quota")), (11, seen(2, "b")), (15, seen(2, "b"))],
+        [(10, SurgeSeen(RolledTemplate.OURS, refusal="quota")), (11, seen(2, "b")), (15, seen(2, "b"))],
         15,
         Why.REPLACEMENT_REFUSED,
     ),
@@ -184,10 +184,10 @@ def test_a_resumed_roll_out_has_the_rest_of_the_stored_time() -> None:
 )
 @pytest.mark.parametrize(
     "end",
-    [Stop(Cause.TERMINATED), SurgeSeen(Template.THEIRS), SurgeSeen(Template.OURS, fault="it was paused")],
+    [Stop(Cause.TERMINATED), SurgeSeen(RolledTemplate.THEIRS), SurgeSeen(RolledTemplate.OURS, fault="it was paused")],
     ids=["stopped", "the template of another client", "paused"],
 )
-def test_the_pods_that_a_roll_out_leaves_missing_are_owed(story: Story, end: Event, owed: object) -> None:
+def test_the_pods_that_a_roll_out_leaves_missing_are_owed(story: Story, end: DrainEvent, owed: object) -> None:
     drain, _ = follow(rolling_out(), [*story, (13, end)])
     if drain.phase is Phase.SURGE_REVERTING:
         drain, _ = transitions.step(drain, SurgeReverted(), 14)

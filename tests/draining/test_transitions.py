@@ -12,16 +12,23 @@ from hypothesis import given, settings
 
 from rescheduler.draining import transitions
 from rescheduler.draining.actions import Evict, TryEviction
-from rescheduler.draining.events import Event, ProviderAnswered
+from rescheduler.draining.events import DrainEvent, ProviderAnswered
 from rescheduler.draining.state import Drain, Phase
-from rescheduler.draining.transitions import EVICTIONS_SENT, STARTS, TABLE, Rule, UnexpectedEvent, UnexpectedPhase
+from rescheduler.draining.transitions import (
+    EVICTIONS_SENT,
+    STARTS,
+    TABLE,
+    TransitionRule,
+    UnexpectedEvent,
+    UnexpectedPhase,
+)
 from tests.draining.diagram import PAGE, drawn
 from tests.draining.processes import DrainProcesses
 from tests.draining.simulation import Scenario
 from tests.draining.test_any_events import BEGINNINGS, Events, Trace
 from tests.draining.test_laws import scenarios, seeds
 
-EVENTS: tuple[type, ...] = get_args(Event)
+EVENTS: tuple[type, ...] = get_args(DrainEvent)
 
 #: Drains for each phase, and samples of each event.
 DRAINS, SAMPLES = 30, 9
@@ -45,10 +52,10 @@ def drains() -> Mapping[Phase, list[Drain]]:
 
 
 @cache
-def samples() -> Mapping[type, list[Event]]:
+def samples() -> Mapping[type, list[DrainEvent]]:
     """Return random events of each type."""
     random = Events(Random(0))
-    events_by_type: defaultdict[type, list[Event]] = defaultdict(list)
+    events_by_type: defaultdict[type, list[DrainEvent]] = defaultdict(list)
     while any(len(events_by_type[kind]) < SAMPLES for kind in EVENTS):
         event = random.any()
         events_by_type[type(event)].append(event)
@@ -72,7 +79,7 @@ def test_every_event_is_handled_or_ignored_or_raises(phase: Phase) -> None:
 def test_a_phase_change_outside_the_table_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     drain, _ = BEGINNINGS["a drain"]
     ordering = drains()[Phase.ORDERING][0]
-    to_ordering = Rule(lambda *_: (ordering, ()))
+    to_ordering = TransitionRule(lambda *_: (ordering, ()))
     monkeypatch.setattr(transitions, "rule_for", lambda *_: to_ordering)
     with pytest.raises(UnexpectedPhase, match="ProviderAnswered must not change the phase ASKING to ORDERING"):
         transitions.step(drain, ProviderAnswered("pool"), 0)
@@ -109,7 +116,7 @@ def test_evictions_are_requested_only_in_phases_that_send_them() -> None:
 
 
 def test_the_final_phase_has_no_next_phase() -> None:
-    assert TABLE[Phase.DONE] == dict.fromkeys(EVENTS, Rule())
+    assert TABLE[Phase.DONE] == dict.fromkeys(EVENTS, TransitionRule())
 
 
 def test_every_start_is_tested() -> None:

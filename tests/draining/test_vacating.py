@@ -2,7 +2,7 @@
 
 from rescheduler.draining import transitions
 from rescheduler.draining.actions import DeletePlaceholder, Evict
-from rescheduler.draining.events import PlaceholderDeleted, PlaceholderNotDeleted, PlannedAgain, Seen
+from rescheduler.draining.events import NodeSeen, PlaceholderDeleted, PlaceholderNotDeleted, PlannedAgain
 from rescheduler.draining.state import Failure, Why
 from rescheduler.planning.outcome import PodRef
 from tests.draining.stories import (
@@ -28,7 +28,7 @@ ROOM_A, ROOM_B = PodRef("room", "room-a", "x"), PodRef("room", "room-b", "y")
 BOTH = {"a": ROOM_A, "b": ROOM_B}
 
 
-def kept(placeholders: dict[str, PodRef], pods: str = "a b", **fields: object) -> Seen:
+def kept(placeholders: dict[str, PodRef], pods: str = "a b", **fields: object) -> NodeSeen:
     """Return an observation of *placeholders*, while all owed pods run."""
     return seen(pods, RUNS, placeholders=placeholders, **fields)
 

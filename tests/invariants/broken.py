@@ -13,7 +13,7 @@ from rescheduler import cli
 from rescheduler.cloudpool.client import CloudPoolClient
 from rescheduler.draining import evicting, removing, stepping, transitions
 from rescheduler.draining.actions import Action, LookAgain, PlanAgain
-from rescheduler.draining.events import EvictionAccepted, Looked, PlannedAgain, Seen
+from rescheduler.draining.events import EvictionAccepted, Looked, NodeSeen, PlannedAgain
 from rescheduler.draining.state import Drain, Phase, Result
 from rescheduler.execution import cluster_view, landings
 from rescheduler.execution.context import ActionResult
@@ -166,8 +166,8 @@ def without_last_look() -> None:
     _patch(evicting, "_landed", ordered)
     # Otherwise the table of transitions would raise: no machine is terminated in this phase.
     rules = transitions.TABLE[Phase.EVICTING]
-    permitted = replace(rules[Seen], next=rules[Seen].next | {Phase.ORDERING})
-    _patch(transitions, "TABLE", {**transitions.TABLE, Phase.EVICTING: {**rules, Seen: permitted}})
+    permitted = replace(rules[NodeSeen], next=rules[NodeSeen].next | {Phase.ORDERING})
+    _patch(transitions, "TABLE", {**transitions.TABLE, Phase.EVICTING: {**rules, NodeSeen: permitted}})
 
 
 def without_patience() -> None:

@@ -10,7 +10,7 @@ import pytest
 from predicates.objects import Node, Pod
 from predicates.wire import KINDS, Interner
 from rescheduler.errors import Expired, ReschedulerError
-from rescheduler.kube.codec import Broken, Change, JsonCodec, ListPage
+from rescheduler.kube.codec import Broken, JsonCodec, ListPage, WatchedChange
 from rescheduler.kube.lister import ALL_RESOURCES
 from tests.kube.samples import SAMPLES
 
@@ -65,7 +65,7 @@ def json_stream() -> bytes:
     return b"".join(json.dumps(event).encode() + b"\n" for event in events)
 
 
-def _brief(changes: Iterable[Change]) -> list[tuple[str, str, str, bool]]:
+def _brief(changes: Iterable[WatchedChange]) -> list[tuple[str, str, str, bool]]:
     return [(change.type, change.key, change.resource_version, change.object is not None) for change in changes]
 
 

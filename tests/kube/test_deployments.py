@@ -11,6 +11,7 @@ from predicates.snapshot import Snapshot
 from rescheduler.clock import SystemClock
 from rescheduler.draining.actions import AskSurge, FollowSurge, ReadSurge, RevertSurge, SurgeMark
 from rescheduler.draining.events import (
+    RolledTemplate,
     SurgeAsked,
     SurgeFailed,
     SurgeNotReverted,
@@ -18,7 +19,6 @@ from rescheduler.draining.events import (
     SurgeReverted,
     SurgeSeen,
     SurgeUnread,
-    Template,
 )
 from rescheduler.errors import Conflict, Forbidden, InputError, NotFound, ReschedulerError, Retryable
 from rescheduler.execution.rollouts import Rollouts
@@ -93,7 +93,7 @@ def test_a_template_that_is_restored_is_identical(before: dict[str, str]) -> Non
     api = FakeApi(deployment(template=before))
     original = live("get", json.dumps(api.stored).encode())
     mark = begun(api)
-    assert api.rollouts.perform(FollowSurge(mark)).event == SurgeSeen(Template.OURS)
+    assert api.rollouts.perform(FollowSurge(mark)).event == SurgeSeen(RolledTemplate.OURS)
 
     result = api.rollouts.perform(RevertSurge(mark))
 
@@ -117,7 +117,7 @@ def test_a_complete_roll_out_is_not_undone() -> None:
     api = FakeApi()
     mark = begun(api)
     api.complete()
-    assert api.rollouts.perform(FollowSurge(mark)).event == SurgeSeen(Template.OURS, complete=True)
+    assert api.rollouts.perform(FollowSurge(mark)).event == SurgeSeen(RolledTemplate.OURS, complete=True)
     assert api.rollouts.perform(RevertSurge(mark)).event == SurgeReverted(complete=True)
     assert api.written == [mark.wanted]
 
@@ -139,7 +139,7 @@ def test_a_template_that_another_client_has_changed_is_left_alone(change: Any) -
 
     seen = api.rollouts.perform(FollowSurge(mark)).event
     assert isinstance(seen, SurgeSeen)
-    assert seen.template in (Template.THEIRS, Template.GONE)
+    assert seen.template in (RolledTemplate.THEIRS, RolledTemplate.GONE)
     assert api.rollouts.perform(RevertSurge(mark)).event == SurgeReverted()
     assert isinstance(api.rollouts.perform(AskSurge(mark)).event, SurgeFailed)
     assert api.stored == theirs
@@ -193,9 +193,11 @@ def test_conditions_are_read_only_once_they_are_about_this_roll_out() -> None:
     api = FakeApi()
     mark = begun(api)
     api.stored["status"] |= {"conditions": [exceeded, refused], "availableReplicas": 0}
-    assert api.rollouts.perform(FollowSurge(mark)).event == SurgeSeen(Template.OURS)
+    assert api.rollouts.perform(FollowSurge(mark)).event == SurgeSeen(RolledTemplate.OURS)
     api.complete()
-    assert api.rollouts.perform(FollowSurge(mark)).event == SurgeSeen(Template.OURS, fault="late", refusal="quota")
+    assert api.rollouts.perform(FollowSurge(mark)).event == SurgeSeen(
+        RolledTemplate.OURS, fault="late", refusal="quota"
+    )
 
 
 def test_a_replica_set_that_cannot_be_created_is_a_refusal() -> None:
@@ -203,7 +205,7 @@ def test_a_replica_set_that_cannot_be_created_is_a_refusal() -> None:
     mark = begun(api)
     refused = {"type": "Progressing", "status": "False", "reason": "ReplicaSetCreateError", "message": "quota"}
     api.stored["status"] |= {"conditions": [refused], "updatedReplicas": 0}
-    assert api.rollouts.perform(FollowSurge(mark)).event == SurgeSeen(Template.OURS, refusal="quota")
+    assert api.rollouts.perform(FollowSurge(mark)).event == SurgeSeen(RolledTemplate.OURS, refusal="quota")
 
 
 def test_a_pause_ends_a_roll_out_that_is_not_complete() -> None:
@@ -211,12 +213,12 @@ def test_a_pause_ends_a_roll_out_that_is_not_complete() -> None:
     mark = begun(api)
     api.stored["spec"]["paused"] = True
     api.stored["status"] |= {"updatedReplicas": 0}
-    seen = SurgeSeen(Template.OURS, fault="it was paused during its roll-out")
+    seen = SurgeSeen(RolledTemplate.OURS, fault="it was paused during its roll-out")
     assert api.rollouts.perform(FollowSurge(mark)).event == seen
     api.complete()
     assert api.rollouts.perform(FollowSurge(mark)).event == seen
     api.stored["status"] |= {"updatedReplicas": 1}
-    assert api.rollouts.perform(FollowSurge(mark)).event == SurgeSeen(Template.OURS, complete=True)
+    assert api.rollouts.perform(FollowSurge(mark)).event == SurgeSeen(RolledTemplate.OURS, complete=True)
 
 
 @pytest.mark.parametrize(
@@ -240,10 +242,10 @@ def test_limits_that_change_during_a_roll_out_are_seen(strategy: dict[str, Any],
     mark = begun(api)
     api.stored["spec"]["strategy"] = strategy
     api.stored["status"] |= {"updatedReplicas": 0}
-    assert api.rollouts.perform(FollowSurge(mark)).event == SurgeSeen(Template.OURS, downtime=why)
+    assert api.rollouts.perform(FollowSurge(mark)).event == SurgeSeen(RolledTemplate.OURS, downtime=why)
     api.complete()
     api.stored["status"] |= {"updatedReplicas": 1}
-    assert api.rollouts.perform(FollowSurge(mark)).event == SurgeSeen(Template.OURS, complete=True)
+    assert api.rollouts.perform(FollowSurge(mark)).event == SurgeSeen(RolledTemplate.OURS, complete=True)
 
 
 def test_errors_become_events() -> None:
@@ -255,7 +257,7 @@ def test_errors_become_events() -> None:
     assert failing(Forbidden("403")).perform(RevertSurge(mark)).event == SurgeNotReverted("403", retryable=False)
     assert failing(Retryable("503")).perform(RevertSurge(mark)).event == SurgeNotReverted("503", retryable=True)
     assert failing(NotFound("404")).perform(RevertSurge(mark)).event == SurgeReverted()
-    assert failing(NotFound("404")).perform(FollowSurge(mark)).event == SurgeSeen(Template.GONE)
+    assert failing(NotFound("404")).perform(FollowSurge(mark)).event == SurgeSeen(RolledTemplate.GONE)
     api = FakeApi()
     wanted = begun(api)
     api.errors = [Conflict("409")]

@@ -16,9 +16,9 @@ from rescheduler.kube.elector import Elector, Seat, identity
 from rescheduler.kube.lease import (
     AcquireLease,
     LeaseRecord,
+    LeaseStep,
     ObservedLease,
     RenewLease,
-    Step,
     WaitForHolder,
     decide,
     held,
@@ -35,7 +35,7 @@ def record(holder: str | None, seconds: int | None = 15, renewed: str = "before"
     return LeaseRecord(holder_identity=holder, lease_duration_seconds=seconds, renew_time=renewed)
 
 
-DECISIONS: dict[str, tuple[ObservedLease | None, float, Step]] = {
+DECISIONS: dict[str, tuple[ObservedLease | None, float, LeaseStep]] = {
     "no Lease": (None, 0.0, AcquireLease()),
     "released": (ObservedLease(record(""), 100.0), 100.0, AcquireLease()),
     "never held": (ObservedLease(record(None), 100.0), 100.0, AcquireLease()),
@@ -50,7 +50,9 @@ DECISIONS: dict[str, tuple[ObservedLease | None, float, Step]] = {
 
 
 @pytest.mark.parametrize(("seen", "now", "expected"), DECISIONS.values(), ids=DECISIONS)
-def test_the_decision_depends_on_the_observed_lease(seen: ObservedLease | None, now: float, expected: Step) -> None:
+def test_the_decision_depends_on_the_observed_lease(
+    seen: ObservedLease | None, now: float, expected: LeaseStep
+) -> None:
     assert decide(seen, "me", now) == expected
 
 

@@ -11,7 +11,7 @@ import pytest
 from predicates.wire import Interner
 from rescheduler.errors import Expired, Forbidden, ReschedulerError, Unauthorized
 from rescheduler.kube.client import Client
-from rescheduler.kube.codec import Change, JsonCodec
+from rescheduler.kube.codec import JsonCodec, WatchedChange
 from rescheduler.kube.lister import RESOURCES, Listing, Resource
 from rescheduler.kube.reflector import Reflector
 from rescheduler.kube.state import ClusterState, read_cluster
@@ -535,7 +535,7 @@ class BuggySink:
     def listed(self, kind: str, listing: Listing) -> None:
         raise ZeroDivisionError(f"{len(listing.objects)} {kind}")
 
-    def changed(self, kind: str, change: Change) -> None:
+    def changed(self, kind: str, change: WatchedChange) -> None:
         raise AssertionError(kind, change)
 
     def failing(self, kind: str, error: ReschedulerError | None) -> None:

@@ -15,7 +15,7 @@ from rescheduler.clock import Clock
 from rescheduler.errors import ReschedulerError, Retryable
 from rescheduler.liqo.database import MEMORY
 from rescheduler.liqo.node_manager.due_actions import MachineTimeouts
-from rescheduler.liqo.node_manager.groups import Amounts, plus
+from rescheduler.liqo.node_manager.groups import ExactAmounts, plus
 from rescheduler.liqo.node_manager.machines import MachineRecord
 from rescheduler.liqo.node_manager.resources import LiqoNode, LiqoObjects, ResourceSlice
 from rescheduler.liqo.node_manager.service import NodeManagerService, Ports
@@ -128,7 +128,7 @@ class KilledNodeManager:
         view = self.service.view()
         assert view.size(GROUP) <= MAXIMUM
         for sharing in self.ports.catalog.clusters():
-            held: Amounts = {}
+            held: ExactAmounts = {}
             for machine in view.of_cluster(sharing.name):
                 held = plus(held, machine.held)
             assert all(amount <= sharing.shared[name] for name, amount in held.items()), sharing.name

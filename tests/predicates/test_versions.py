@@ -13,7 +13,7 @@ from predicates.plugins import volumes
 from predicates.plugins.volumes import REASON
 from predicates.scheduler import Scheduler, default_profile
 from predicates.snapshot import Snapshot
-from predicates.versions import NEWEST, OLDEST, VERSIONS, Rule, nearest, parse_minor
+from predicates.versions import NEWEST, OLDEST, VERSIONS, VersionRule, nearest, parse_minor
 from tests.conformance.builders import claim, node, pod, volume
 from tests.conformance.generate.world import Json
 from tests.predicates.asking import load, reasons
@@ -55,11 +55,11 @@ def test_every_plugin_of_every_version_exists() -> None:
 
 
 def test_no_two_rules_are_the_same_member() -> None:
-    assert len(Rule) == len(Rule.__members__)
+    assert len(VersionRule) == len(VersionRule.__members__)
 
 
 def test_each_rule_begins_with_a_known_version_but_not_the_oldest() -> None:
-    assert all(OLDEST.minor < rule.since <= NEWEST.minor for rule in Rule)
+    assert all(OLDEST.minor < rule.since <= NEWEST.minor for rule in VersionRule)
 
 
 def _driver(**spec: Any) -> Json:

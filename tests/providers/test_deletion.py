@@ -11,9 +11,9 @@ from rescheduler.cloudpool.matching import Machine
 from rescheduler.cloudpool.pool import (
     Ending,
     KeepWaiting,
+    OrderVerdict,
     Send,
     TerminationOrder,
-    Verdict,
     give_up,
     judge,
     lowers,
@@ -49,7 +49,7 @@ MISSING_404 = Failed(
 )
 
 #: fact: (machine, order, seen at, now, verdict); the process started at second 5.
-JUDGED: dict[str, tuple[Machine | None, TerminationOrder | None, float, float, Verdict]] = {
+JUDGED: dict[str, tuple[Machine | None, TerminationOrder | None, float, float, OrderVerdict]] = {
     "a running machine is terminated": (machine(), None, 5, 5, Send()),
     "a requested machine is terminated": (machine("REQUESTED"), None, 5, 5, Send()),
     "a pending machine is terminated": (machine("PENDING"), None, 5, 5, Send()),

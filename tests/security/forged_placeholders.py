@@ -9,14 +9,14 @@ from typing import Any, Final
 from devcluster.api import Json
 from devcluster.plane import INSTALLATION
 from rescheduler.planning.policy import SPOT_LABEL
-from rescheduler.planning.room.manifests import OrderTerms, label_keys_of, manifest
+from rescheduler.planning.room.manifests import PlaceholderTerms, label_keys_of, manifest
 from rescheduler.settings import LEASE, PAUSE_IMAGE, RoomSettings
 from tests.planning import builders
 from tests.planning.builders import ZONE
 from tests.security.thief import DEBUGGER, OWNER, Try, apply, merge
 
 ROOM: Final = "/api/v1/namespaces/spot-rescheduler-room"
-TERMS: Final = OrderTerms(
+TERMS: Final = PlaceholderTerms(
     f"{INSTALLATION}/{LEASE}",
     SPOT_LABEL,
     datetime(2026, 1, 1, tzinfo=UTC),

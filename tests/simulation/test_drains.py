@@ -12,7 +12,7 @@ from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.policy import Policy
 from rescheduler.settings import Provider, Running
 from rescheduler.simulation.daemon import DaemonSettings
-from rescheduler.simulation.run import Plan, as_of, simulate
+from rescheduler.simulation.run import RunPlan, as_of, simulate
 from rescheduler.simulation.store import Json
 from rescheduler.simulation.world import WorldSettings
 from tests.simulation.worlds import START, Scene, budget, node, workload
@@ -70,7 +70,7 @@ def test_a_budget_is_kept() -> None:
 def test_the_same_seed_has_the_same_course(losses: float) -> None:
     items = _sample()
     running = Running(provider=Provider("simulated"), manage_soft_taint=True)
-    plan = Plan(items, WorldSettings(as_of(items), 7, losses), 2 * 3600)
+    plan = RunPlan(items, WorldSettings(as_of(items), 7, losses), 2 * 3600)
     daemon = DaemonSettings(Policy(), running, PriceList())
     first, second = (json.dumps(simulate(plan, daemon).to_json()) for _ in range(2))
     assert first == second

@@ -20,12 +20,12 @@ from rescheduler.clock import Clock, SystemClock
 from rescheduler.cloudpool.proxy import messages
 from rescheduler.cloudpool.proxy.forward import Forwarder, client_address, raw_path, request_line
 from rescheduler.cloudpool.proxy.messages import (
+    AsgiMessage,
+    AsgiScope,
+    AsgiSend,
     BadRequest,
     ClientGone,
-    Message,
     Receive,
-    Scope,
-    Send,
     SetMembership,
     UpdateFailed,
     disconnected,
@@ -43,7 +43,7 @@ from rescheduler.observe.logs import NOTICE
 # Authentication of the proxy's clients by bearer token.
 
 
-def unauthorized(scope: Scope, token: Callable[[], str]) -> Response | None:
+def unauthorized(scope: AsgiScope, token: Callable[[], str]) -> Response | None:
     """Return the response to a request without the expected *token*; `None` if the request has the token."""
     shown = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
     scheme, _, sent = shown.partition(b" ")
@@ -65,7 +65,7 @@ class QueueTimeout(Exception):
     """The update timed out in the queue."""
 
 
-class Turns:
+class UpdateTurns:
     """The queue of updates, for tasks of one event loop."""
 
     def __init__(self) -> None:
@@ -168,16 +168,16 @@ class ProxyApplication:
         self._seconds, self._names = (clock or SystemClock()).monotonic, names
         self._updates, self._forwarder, self._patience, self._token = updates, forwarder, patience, token
         self._metrics = metrics or ProxyMetrics(CollectorRegistry())
-        self._turns = Turns()
+        self._turns = UpdateTurns()
         self._metrics.waiting_are(lambda: self._turns.waiting)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: AsgiSend) -> None:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
             return
         code, meaning, began = UNANSWERED, route(scope["method"], raw_path(scope)), self._seconds()
 
-        async def send_and_record(message: Message) -> None:
+        async def send_and_record(message: AsgiMessage) -> None:
             nonlocal code
             if message["type"] == "http.response.start":
                 code = str(message["status"])
@@ -197,7 +197,7 @@ class ProxyApplication:
                 level = logging.INFO if refused else NOTICE
                 log.log(level, "%s: %s after %.3f s", request_line(scope), code, took)
 
-    def _refusal(self, scope: Scope) -> Response | None:
+    def _refusal(self, scope: AsgiScope) -> Response | None:
         """Return the response to a request that is neither interpreted nor forwarded."""
         if of_page := server.refusal(scope["method"], scope["headers"], self._names):
             return error(int(of_page[0]), "the request is refused", of_page[1])
@@ -207,7 +207,7 @@ class ProxyApplication:
             return error(405, f"{scope['method']} is not forwarded")
         return None
 
-    async def _handle(self, meaning: Route, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _handle(self, meaning: Route, scope: AsgiScope, receive: Receive, send: AsgiSend) -> None:
         if meaning.operation is Operation.FORWARD:
             with self._metrics.forwarding():
                 await self._forwarder.forward(scope, receive, send)
@@ -215,14 +215,14 @@ class ProxyApplication:
             log.info("%s from %s", request_line(scope), client_address(scope))
             await self._update(meaning, scope, receive, send)
 
-    async def _lifespan(self, receive: Receive, send: Send) -> None:
+    async def _lifespan(self, receive: Receive, send: AsgiSend) -> None:
         """Handle the lifespan protocol: start and stop with the server, in its event loop."""
         while (message := await receive())["type"] != "lifespan.shutdown":
             await send({"type": f"{message['type']}.complete"})
         await self._forwarder.close()
         await send({"type": "lifespan.shutdown.complete"})
 
-    async def _update(self, meaning: Route, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _update(self, meaning: Route, scope: AsgiScope, receive: Receive, send: AsgiSend) -> None:
         try:
             body = await self._body(receive)
             response = await self._updated(meaning, body, scope, receive, send)
@@ -253,7 +253,7 @@ class ProxyApplication:
             raise BadRequest(_UNREAD, f"it did not arrive within {self._patience.request:g} s") from None
 
     async def _updated(
-        self, meaning: Route, body: bytes, scope: Scope, receive: Receive, send: Send
+        self, meaning: Route, body: bytes, scope: AsgiScope, receive: Receive, send: AsgiSend
     ) -> Response | None:
         """Run the update and return its response; `None` if the backend's response was sent instead."""
         updates = self._updates
@@ -273,7 +273,7 @@ class ProxyApplication:
         return error(500, messages.TERMINATE, _NO_NODE)
 
     async def _membership(
-        self, meaning: Route, body: bytes, scope: Scope, receive: Receive, send: Send
+        self, meaning: Route, body: bytes, scope: AsgiScope, receive: Receive, send: AsgiSend
     ) -> Response | None:
         """Drain first if the new status makes the pool terminate a machine on its own; forward all other changes."""
         updates, status = self._updates, set_membership(body, meaning.machine)
@@ -309,7 +309,7 @@ class ProxyApplication:
         return done("partially done" if not_done else "", not_done)
 
 
-def _log_result(scope: Scope, response: Response) -> None:
+def _log_result(scope: AsgiScope, response: Response) -> None:
     """Log the result of an update, because the client may not keep the response."""
     document = json.loads(bytes(response.body)) if response.body else {}
     words = " ".join(": ".join(text for text in (document.get("message"), document.get("detail")) if text).split())

@@ -8,13 +8,13 @@ from typing import Final
 import httpx2
 
 from rescheduler.cloudpool.proxy.messages import (
+    AsgiScope,
+    AsgiSend,
     ClientGone,
     ClientSlow,
     Header,
     Receive,
     RequestClient,
-    Scope,
-    Send,
     error,
 )
 from rescheduler.errors import AuthError
@@ -81,7 +81,7 @@ class Forwarder:
         await self._kept.aclose()
         await self._fresh.aclose()
 
-    async def forward(self, scope: Scope, receive: Receive, send: Send, body: bytes | None = None) -> None:
+    async def forward(self, scope: AsgiScope, receive: Receive, send: AsgiSend, body: bytes | None = None) -> None:
         """Forward the request of *scope*. *body*, if given, replaces its body, which may already have been read.
 
         If the client disconnects, the request is canceled.
@@ -90,7 +90,7 @@ class Forwarder:
         async with client.cancel_on_disconnect():
             await self._exchanged(scope, client, send, body)
 
-    async def _exchanged(self, scope: Scope, client: RequestClient, send: Send, body: bytes | None) -> None:
+    async def _exchanged(self, scope: AsgiScope, client: RequestClient, send: AsgiSend, body: bytes | None) -> None:
         try:
             response = await self._sent(scope, client, body)
         except ClientGone:
@@ -112,7 +112,7 @@ class Forwarder:
         finally:
             await response.aclose()
 
-    async def _sent(self, scope: Scope, client: RequestClient, body: bytes | None) -> httpx2.Response:
+    async def _sent(self, scope: AsgiScope, client: RequestClient, body: bytes | None) -> httpx2.Response:
         if client.sends or body is not None or scope["method"] not in READING:
             return await self._fresh.handle_async_request(self._request(scope, client, body))
         try:
@@ -120,7 +120,7 @@ class Forwarder:
         except (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError):
             return await self._fresh.handle_async_request(self._request(scope, client, None))
 
-    def _request(self, scope: Scope, client: RequestClient, body: bytes | None) -> httpx2.Request:
+    def _request(self, scope: AsgiScope, client: RequestClient, body: bytes | None) -> httpx2.Request:
         headers = self._headers(scope, new_length=None if body is None else len(body))
         content = client.body() if client.sends else body
         extensions = {"target": self._target(scope), "timeout": self._timeout}
@@ -133,12 +133,12 @@ class Forwarder:
             text = text or f"{type(failure).__name__} after {self._timeout['read']:g} s"
         return f"{self._url}: {text or type(failure).__name__}"
 
-    def _target(self, scope: Scope) -> bytes:
+    def _target(self, scope: AsgiScope) -> bytes:
         """Return the unchanged path and query, appended to the backend's own path."""
         query: bytes = scope["query_string"]
         return self._base + raw_path(scope).encode("ascii") + (b"?" + query if query else b"")
 
-    def _headers(self, scope: Scope, new_length: int | None) -> list[Header]:
+    def _headers(self, scope: AsgiScope, new_length: int | None) -> list[Header]:
         dropped = set(_OURS)
         if new_length is not None:
             dropped.add(b"content-length")
@@ -160,7 +160,7 @@ def rewrites(name: bytes) -> bool:
     return bool(words & _TARGETS) and words <= _TARGETS | _QUALIFIERS
 
 
-def raw_path(scope: Scope) -> str:
+def raw_path(scope: AsgiScope) -> str:
     """Return the path of the request line; for an absolute URL (RFC 9112, 3.2.2), the part after the host."""
     path: str = scope["raw_path"].decode("ascii")
     if path.startswith("/") or "://" not in path:
@@ -169,7 +169,7 @@ def raw_path(scope: Scope) -> str:
     return "/" + rest.partition("/")[2]
 
 
-def request_line(scope: Scope) -> str:
+def request_line(scope: AsgiScope) -> str:
     """Return the method and the path for log lines. Clients must not be able to fill the log, so both are cut."""
     return f"{_cut(scope['method'], _LONGEST_METHOD)} {_cut(raw_path(scope), _LONGEST_PATH)}"
 
@@ -178,13 +178,13 @@ def _cut(text: str, longest: int) -> str:
     return text if len(text) <= longest else text[:longest] + "…"
 
 
-def client_address(scope: Scope) -> str:
+def client_address(scope: AsgiScope) -> str:
     """Return the client's address; a dual-stack socket shows IPv4 clients as ``::ffff:10.0.0.1``."""
     host: str = scope["client"][0] if scope.get("client") else "unknown"
     return host.removeprefix("::ffff:")
 
 
-async def _hand_back(response: httpx2.Response, send: Send) -> None:
+async def _hand_back(response: httpx2.Response, send: AsgiSend) -> None:
     headers = list(_end_to_end(response.headers.raw))
     await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
     stream = response.stream
@@ -207,7 +207,7 @@ def _end_to_end(headers: Iterable[Header]) -> list[Header]:
     return [(name, value) for name, value in pairs if name not in _HOP_BY_HOP and name not in named]
 
 
-def _with_client(headers: list[Header], scope: Scope) -> list[Header]:
+def _with_client(headers: list[Header], scope: AsgiScope) -> list[Header]:
     """Return *headers* with the client's address appended to X-Forwarded-For, in one line."""
     before = [value for name, value in headers if name == b"x-forwarded-for" and value.strip()]
     rest = [(name, value) for name, value in headers if name != b"x-forwarded-for"]

@@ -211,10 +211,10 @@ def done(message: str = "", detail: str = "") -> Response:
 
 # The client of a request: the body that it sends, and whether it has disconnected.
 
-Scope: TypeAlias = MutableMapping[str, Any]
-Message: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[Message]]
-Send: TypeAlias = Callable[[Message], Awaitable[None]]
+AsgiScope: TypeAlias = MutableMapping[str, Any]
+AsgiMessage: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[AsgiMessage]]
+AsgiSend: TypeAlias = Callable[[AsgiMessage], Awaitable[None]]
 Header: TypeAlias = tuple[bytes, bytes]
 
 

@@ -32,7 +32,7 @@ from rescheduler.execution.context import running as running_threads
 from rescheduler.kube import connection
 from rescheduler.kube.api_server import SchedulerWatch
 from rescheduler.kube.client import Client
-from rescheduler.kube.connection import Source
+from rescheduler.kube.connection import CredentialSource
 from rescheduler.kube.elector import PoolLease
 from rescheduler.kube.state import ClusterState
 from rescheduler.net import files
@@ -122,7 +122,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 @contextmanager
-def source(api: ApiServerSection) -> Iterator[Source]:
+def source(api: ApiServerSection) -> Iterator[CredentialSource]:
     """Provide the source of credentials for the block: a kubeconfig, the pod's service account, or single files."""
     auth = api.auth
     if auth.in_cluster:

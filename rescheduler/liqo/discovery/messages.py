@@ -20,7 +20,7 @@ from rescheduler.net.config_files import Duration, Section
 #
 # ``GET /list`` has the format of Liqo's cluster autoscaler (discovery ``types/``), with additional keys.
 
-Quantities: TypeAlias = dict[str, str | int | float]
+QuantityTexts: TypeAlias = dict[str, str | int | float]
 
 
 class Description(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -61,11 +61,11 @@ class Listed(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 class Info(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     """The key ``info`` of a Secret; the first three keys are Liqo's, and unknown keys are ignored."""
 
-    resources: Quantities
+    resources: QuantityTexts
     labels: dict[str, str] = {}
     has_nat: bool = False
     price: float | None = None
-    free: Quantities | None = None
+    free: QuantityTexts | None = None
 
 
 class ClusterUpdate(Section, frozen=True, kw_only=True):
@@ -73,11 +73,11 @@ class ClusterUpdate(Section, frozen=True, kw_only=True):
 
     name: str
     kubeconfig: str | UnsetType | None = UNSET
-    resources: Quantities | UnsetType | None = UNSET
+    resources: QuantityTexts | UnsetType | None = UNSET
     labels: dict[str, str] | UnsetType | None = UNSET
     has_nat: bool | UnsetType | None = UNSET
     price: float | UnsetType | None = UNSET
-    free: Quantities | UnsetType | None = UNSET
+    free: QuantityTexts | UnsetType | None = UNSET
     ttl: Duration | None = None  #: how long the update is valid; default: --expire-after
 
     def __repr__(self) -> str:
@@ -163,7 +163,7 @@ def cluster_id(name: str) -> str:
     return name
 
 
-def quantities(amounts: Quantities, where: str) -> dict[str, str]:
+def quantities(amounts: QuantityTexts, where: str) -> dict[str, str]:
     """Return *amounts* as strings. Raises UsageError for invalid or negative quantities."""
     _bounded(amounts, where)
     for name, amount in amounts.items():

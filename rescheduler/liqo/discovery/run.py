@@ -18,7 +18,7 @@ from rescheduler import decoding
 from rescheduler.clock import Clock, SystemClock
 from rescheduler.errors import ReschedulerError, Retryable, UsageError
 from rescheduler.kube.client import Client, connect
-from rescheduler.kube.codec import Change
+from rescheduler.kube.codec import WatchedChange
 from rescheduler.kube.lister import Listing, Resource, StructCodec
 from rescheduler.kube.reflector import Reflector
 from rescheduler.liqo.discovery import messages
@@ -103,7 +103,7 @@ class Secrets:
         self.read = True
         secrets_log.info("%d clusters, each a %s of namespace %s", len(descriptions), kind, self._namespace)
 
-    def changed(self, kind: str, change: Change) -> None:
+    def changed(self, kind: str, change: WatchedChange) -> None:
         name = change.key.rpartition("/")[2]
         self.unreadable.pop(name, None)
         if change.unreadable is not None:

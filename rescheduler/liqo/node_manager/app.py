@@ -20,9 +20,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from rescheduler import VERSION
 from rescheduler.errors import Conflict, NotFound, ReschedulerError, UsageError
 from rescheduler.liqo import messages
-from rescheduler.liqo.messages import Amounts as Bounds
 from rescheduler.liqo.messages import Group as GroupAnswer
 from rescheduler.liqo.messages import GroupNode, GroupTemplate, NodeState, Size
+from rescheduler.liqo.messages import ResourceRange as Bounds
 from rescheduler.liqo.node_manager import groups
 from rescheduler.liqo.node_manager.config import (
     Cost,
@@ -33,7 +33,7 @@ from rescheduler.liqo.node_manager.config import (
     group,
 )
 from rescheduler.liqo.node_manager.config import Size as GroupSize
-from rescheduler.liqo.node_manager.groups import GPU, Amounts, VirtualNodeGroup, amounts
+from rescheduler.liqo.node_manager.groups import GPU, ExactAmounts, VirtualNodeGroup, amounts
 from rescheduler.liqo.node_manager.machines import VirtualMachine
 from rescheduler.liqo.node_manager.resources import DEFAULT_CLASS
 from rescheduler.liqo.node_manager.service import NodeManagerService
@@ -200,7 +200,7 @@ def _original_pod_price(service: NodeManagerService, request: Request) -> float:
     return groups.pod_price(list(service.groups().values()), requests, _hours(request))
 
 
-def _requests(text: str) -> Amounts:
+def _requests(text: str) -> ExactAmounts:
     try:
         return amounts(msgspec.convert(json.loads(text), dict[str, str]))
     except (ValueError, msgspec.ValidationError) as error:
@@ -291,9 +291,9 @@ def fleet(service: NodeManagerService) -> messages.Fleet:
     )
 
 
-def template(group: VirtualNodeGroup) -> messages.Template:
+def template(group: VirtualNodeGroup) -> messages.MachineTemplate:
     amounts = group.template_resources
-    return messages.Template(
+    return messages.MachineTemplate(
         labels=group.template_labels,
         taints=tuple(
             messages.TemplateTaint(key=taint.key, value=taint.value, effect=taint.effect)
@@ -342,18 +342,18 @@ def _remove(service: NodeManagerService, request: Request) -> Response:
     return json_response({"detail": getattr(outcome, "detail", "")}, 202)
 
 
-def _price(service: NodeManagerService, request: Request) -> messages.Price:
+def _price(service: NodeManagerService, request: Request) -> messages.MachinePrice:
     window = {name: request.query_params.get(name, "") for name in ("start", "end")}
     if not all(window.values()):
         raise UsageError("start and end: expected both, as 2026-01-31T12:00:00Z")
-    return messages.Price(price=node_price(service, request, request.path_params["name"]))
+    return messages.MachinePrice(price=node_price(service, request, request.path_params["name"]))
 
 
-def _pod_price(service: NodeManagerService, raw: bytes) -> messages.Price:
+def _pod_price(service: NodeManagerService, raw: bytes) -> messages.MachinePrice:
     share = body(raw, messages.PodShare)
     requests = {name: Decimal(str(amount)) for name, amount in share.requests.items()}
     window = hours(share.start, share.end)
-    return messages.Price(price=groups.pod_price(list(service.groups().values()), requests, window))
+    return messages.MachinePrice(price=groups.pod_price(list(service.groups().values()), requests, window))
 
 
 # Access to the node manager by name: clients need a certificate of the CA that contains an allowed name.

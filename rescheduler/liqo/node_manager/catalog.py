@@ -13,8 +13,8 @@ from rescheduler.clock import Clock
 from rescheduler.errors import UsageError
 from rescheduler.liqo.client import error_text
 from rescheduler.liqo.discovery import messages
-from rescheduler.liqo.discovery.messages import Quantities
-from rescheduler.liqo.node_manager.groups import Amounts, amounts
+from rescheduler.liqo.discovery.messages import QuantityTexts
+from rescheduler.liqo.node_manager.groups import ExactAmounts, amounts
 from rescheduler.net.config_files import Endpoint
 from rescheduler.net.http import JsonClient
 
@@ -24,11 +24,11 @@ class DiscoveredCluster(msgspec.Struct, rename="camel", frozen=True, kw_only=Tru
 
     name: str
     kubeconfig: str = ""
-    resources: Quantities = {}
+    resources: QuantityTexts = {}
     labels: dict[str, str] = {}
     has_nat: bool = False
     price: float | None = None
-    free: Quantities | None = None
+    free: QuantityTexts | None = None
 
     def __repr__(self) -> str:
         return f"Entry({self.name})"
@@ -39,8 +39,8 @@ class RemoteCluster:
     """A cluster: `shared` contains the resources that it shares with us, `free` those that are free now, if known."""
 
     name: str  #: Liqo's cluster ID
-    shared: Amounts
-    free: Amounts | None = None
+    shared: ExactAmounts
+    free: ExactAmounts | None = None
     labels: dict[str, str] = field(default_factory=dict)
     price: Decimal | None = None  #: per hour
     has_nat: bool = False  #: the cluster is not reachable from outside, so the gateway server must be on our side

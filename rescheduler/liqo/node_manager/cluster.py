@@ -72,7 +72,7 @@ class OwnedMeta(ResourceMeta, frozen=True, kw_only=True):
     owner_references: list[msgspec.Raw] = msgspec.field(default_factory=list)
 
 
-class Owned(LiqoResource, frozen=True, kw_only=True):
+class OwnedObject(LiqoResource, frozen=True, kw_only=True):
     """Any object's metadata, with its owners."""
 
     metadata: OwnedMeta
@@ -138,7 +138,7 @@ class KubeLiqo:
         """
         selector = f"{_CONTROL_PLANE},{CLUSTER_LABEL}={cluster}"
         try:
-            secrets = self._list(f"/api/v1/namespaces/{namespace}/secrets", Owned, selector, accept=_METADATA)
+            secrets = self._list(f"/api/v1/namespaces/{namespace}/secrets", OwnedObject, selector, accept=_METADATA)
         except Forbidden as error:
             return f"it has no Identity here, and its kubeconfig cannot be checked: {error}"
         return "" if any(not secret.metadata.owner_references for secret in secrets) else None

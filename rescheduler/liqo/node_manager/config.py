@@ -11,10 +11,10 @@ import msgspec
 
 from rescheduler.errors import ConfigError, UsageError
 from rescheduler.liqo.discovery import messages
-from rescheduler.liqo.discovery.messages import Quantities
+from rescheduler.liqo.discovery.messages import QuantityTexts
 from rescheduler.liqo.messages import ADDED_RESOURCES, VIRTUAL_NODE_LABELS
 from rescheduler.liqo.node_manager.due_actions import MachineTimeouts
-from rescheduler.liqo.node_manager.groups import DEFAULT_GROUPS, Amounts, VirtualNodeGroup, amounts
+from rescheduler.liqo.node_manager.groups import DEFAULT_GROUPS, ExactAmounts, VirtualNodeGroup, amounts
 from rescheduler.liqo.node_manager.resources import DEFAULT_CLASS
 from rescheduler.net.config_files import Duration, Section, read
 from rescheduler.planning.node_labels import LABEL_KEY
@@ -146,7 +146,7 @@ def _check_amounts(resources: ResourcesSection, where: str) -> None:
             raise ConfigError(f"{where}.max.{name}: expected min.{name} or more")
 
 
-def _amounts(quantities: Quantities, where: str) -> Amounts:
+def _amounts(quantities: QuantityTexts, where: str) -> ExactAmounts:
     try:
         return amounts(messages.quantities(quantities, where))
     except UsageError as error:

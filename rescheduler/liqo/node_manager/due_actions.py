@@ -84,7 +84,7 @@ class RecordRemoval:
     record: MachineRecord
 
 
-Action: TypeAlias = (
+DueAction: TypeAlias = (
     CreateSlice
     | EstablishPeering
     | MarkNode
@@ -103,7 +103,7 @@ def due(
     peerings: Mapping[str, Tenancy],
     now: dt.datetime,
     timeouts: MachineTimeouts,
-) -> Iterator[Action]:
+) -> Iterator[DueAction]:
     """Yield the actions that are due, according to one read of the cluster."""
     for machine in view.machines.values():
         yield from _due(machine, peerings, now, timeouts)
@@ -114,7 +114,7 @@ def due(
 
 def _due(
     machine: VirtualMachine, peerings: Mapping[str, Tenancy], now: dt.datetime, timeouts: MachineTimeouts
-) -> Iterator[Action]:
+) -> Iterator[DueAction]:
     record = machine.record
     if machine.state is InstanceState.DELETING:
         return
@@ -136,7 +136,7 @@ def _due(
 
 def _due_to_come(
     machine: VirtualMachine, record: MachineRecord, peerings: Mapping[str, Tenancy], *, timed_out: bool
-) -> Iterator[Action]:
+) -> Iterator[DueAction]:
     if machine.error is not None:
         yield RecordFailure(machine, machine.error.code, machine.error.message)
     elif timed_out:

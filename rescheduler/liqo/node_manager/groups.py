@@ -15,7 +15,7 @@ from rescheduler.providers.base import NodeTaint
 
 # Amounts of resources: Kubernetes quantities by resource name, in cores, bytes or units.
 
-Amounts: TypeAlias = Mapping[str, Decimal]
+ExactAmounts: TypeAlias = Mapping[str, Decimal]
 
 _BINARY: Final = {"Gi": 2**30, "Mi": 2**20}
 
@@ -31,32 +31,32 @@ def amounts(quantities: Mapping[str, str]) -> dict[str, Decimal]:
     return parsed
 
 
-def quantities(amounts: Amounts) -> dict[str, str]:
+def quantities(amounts: ExactAmounts) -> dict[str, str]:
     """Format amounts as quantities: as integers, in Gi or Mi if divisible, or as thousandths with the suffix ``m``."""
     return {name: _text(amount) for name, amount in amounts.items()}
 
 
-def subtract(amounts: Amounts, other: Amounts) -> dict[str, Decimal]:
+def subtract(amounts: ExactAmounts, other: ExactAmounts) -> dict[str, Decimal]:
     """Return *amounts* minus *other*; no amount is below 0."""
     return {name: max(Decimal(0), amount - other.get(name, Decimal(0))) for name, amount in amounts.items()}
 
 
-def plus(amounts: Amounts, other: Amounts) -> dict[str, Decimal]:
+def plus(amounts: ExactAmounts, other: ExactAmounts) -> dict[str, Decimal]:
     return {name: amounts.get(name, Decimal(0)) + other.get(name, Decimal(0)) for name in amounts.keys() | other.keys()}
 
 
-def limit_to(amounts: Amounts, other: Amounts) -> dict[str, Decimal]:
+def limit_to(amounts: ExactAmounts, other: ExactAmounts) -> dict[str, Decimal]:
     """Return the smaller amount of each resource of *amounts*. Resources that *other* lacks are not limited."""
     return {name: min(amount, other.get(name, amount)) for name, amount in amounts.items()}
 
 
-def count_fitting(available: Amounts, needed: Amounts) -> int:
+def count_fitting(available: ExactAmounts, needed: ExactAmounts) -> int:
     """Return how many times *needed* fits into *available*. Amounts of 0 always fit."""
     fits = [int(available.get(name, Decimal(0)) // amount) for name, amount in needed.items() if amount > 0]
     return min(fits, default=0)
 
 
-def describe_shortages(available: Amounts, needed: Amounts) -> list[str]:
+def describe_shortages(available: ExactAmounts, needed: ExactAmounts) -> list[str]:
     """Return the insufficient resources, such as ``cpu 1 of 2``."""
     return [
         f"{name} {_text(available.get(name, Decimal(0)))} of {_text(amount)}"
@@ -94,7 +94,7 @@ class VirtualNodeGroup:
     slice_class: str = DEFAULT_CLASS  #: selects the controller that grants the slices
 
     @property
-    def needed(self) -> Amounts:
+    def needed(self) -> ExactAmounts:
         return amounts(self.least)
 
     @property
@@ -115,7 +115,7 @@ class VirtualNodeGroup:
     def template_taints(self) -> tuple[NodeTaint, ...]:
         return (VIRTUAL_NODE_TAINT, *self.taints)
 
-    def resources_to_request(self, available: Amounts) -> dict[str, str]:
+    def resources_to_request(self, available: ExactAmounts) -> dict[str, str]:
         """Return the resources to request from a cluster that has *available*: from `least` up to `most`."""
         least = self.needed
         additional = {
@@ -167,7 +167,7 @@ def group_of_template(name: str, groups: Mapping[str, VirtualNodeGroup]) -> Virt
     return groups.get(match["group"]) if match else None
 
 
-def pod_price(groups: Sequence[VirtualNodeGroup], requests: Amounts, hours: float) -> float:
+def pod_price(groups: Sequence[VirtualNodeGroup], requests: ExactAmounts, hours: float) -> float:
     """Return the price of a pod's share of a node, in the cheapest group that has all of its resources.
 
     The share is the largest share of any resource. A pod without requests counts as a full node. Raises UsageError if
@@ -184,7 +184,7 @@ def pod_price(groups: Sequence[VirtualNodeGroup], requests: Amounts, hours: floa
     return min(finite)
 
 
-def _share(node: Amounts, requests: Amounts) -> Decimal | None:
+def _share(node: ExactAmounts, requests: ExactAmounts) -> Decimal | None:
     wanted = {name: amount for name, amount in requests.items() if amount > 0}
     if not requests:
         return Decimal(1)

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from rescheduler.liqo.messages import SCHEME
-from rescheduler.liqo.node_manager.groups import Amounts, amounts
+from rescheduler.liqo.node_manager.groups import ExactAmounts, amounts
 from rescheduler.liqo.node_manager.resources import GROUP_LABEL, LiqoNode, LiqoObjects, ResourceSlice, VirtualNode
 from rescheduler.providers.base import InstanceError, InstanceState
 
@@ -51,7 +51,7 @@ class VirtualMachine:
     state: InstanceState
     since: dt.datetime
     provider_id: str
-    held: Amounts
+    held: ExactAmounts
     error: InstanceError | None = None
     slice: ResourceSlice | None = None
     virtual_node: VirtualNode | None = None
@@ -210,7 +210,7 @@ def _since(resource_slice: ResourceSlice | None, record: MachineRecord | None, n
     return dt.datetime.fromisoformat(text) if text else now
 
 
-def _held(resource_slice: ResourceSlice | None, record: MachineRecord | None) -> Amounts:
+def _held(resource_slice: ResourceSlice | None, record: MachineRecord | None) -> ExactAmounts:
     """Return the resources of its cluster that the machine uses."""
     if resource_slice is None:
         return amounts(record.resources) if record else {}

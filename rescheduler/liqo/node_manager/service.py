@@ -19,7 +19,7 @@ from rescheduler.liqo.messages import SCHEME
 from rescheduler.liqo.node_manager.catalog import Catalog, RemoteCluster
 from rescheduler.liqo.node_manager.cluster import LiqoCluster
 from rescheduler.liqo.node_manager.groups import (
-    Amounts,
+    ExactAmounts,
     VirtualNodeGroup,
     amounts,
     count_fitting,
@@ -59,7 +59,7 @@ class Offer:
     """A cluster and its current state."""
 
     cluster: RemoteCluster
-    available: Amounts  #: resources available for new slices
+    available: ExactAmounts  #: resources available for new slices
     failures: int = 0  #: consecutive failures
     obstacle: str = ""  #: why the cluster is currently not used
 
@@ -162,14 +162,14 @@ def offers(
     return current
 
 
-def available(cluster: RemoteCluster, machines: Sequence[VirtualMachine]) -> Amounts:
+def available(cluster: RemoteCluster, machines: Sequence[VirtualMachine]) -> ExactAmounts:
     """Return the resources that *cluster* has left for new slices.
 
     This is the smaller of its shared resources minus our slices, and its reported free resources minus our slices that
     it may not have counted yet.
     """
-    held: Amounts = {}
-    coming: Amounts = {}
+    held: ExactAmounts = {}
+    coming: ExactAmounts = {}
     for machine in machines:
         held = plus(held, machine.held)
         if machine.state is InstanceState.CREATING:

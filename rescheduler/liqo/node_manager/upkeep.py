@@ -17,10 +17,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from rescheduler.errors import Conflict, ReschedulerError, Retryable
 from rescheduler.liqo.node_manager.catalog import RemoteCluster
 from rescheduler.liqo.node_manager.due_actions import (
-    Action,
     ClearError,
     CreateRecord,
     CreateSlice,
+    DueAction,
     EstablishPeering,
     GiveBack,
     MachineTimeouts,
@@ -122,7 +122,7 @@ class Upkeep:
                 if record.cluster == cluster and not record.ordered and record.failed_at is None:
                     self._note(record, code, message, now)
 
-    def _do(self, action: Action, now: dt.datetime) -> None:
+    def _do(self, action: DueAction, now: dt.datetime) -> None:
         store = self._ports.store
         match action:
             case CreateSlice(record, namespace):

@@ -26,7 +26,7 @@ _HOUR: Final = Decimal(3600)
 _CENT: Final = Decimal("0.000001")  #: the unit to which amounts of money are rounded
 
 #: The reason why a saving ended: the number of on-demand nodes rose again, or LONGEST has passed.
-Ending: TypeAlias = Literal["", "replaced", "expired"]
+SavingEnding: TypeAlias = Literal["", "replaced", "expired"]
 
 
 class Receipt(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -46,7 +46,7 @@ class Receipt(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     currency: str = ""
     gone_at: Moment | None = None  #: when the Node was observed to be gone; None if it still exists
     ended_at: Moment | None = None
-    ending: Ending = ""
+    ending: SavingEnding = ""
     counted: Moment | None = None  #: the daily sums contain this saving up to this time
 
     @property
@@ -258,7 +258,7 @@ def _end_by_new_nodes(ledger: SavingsLedger, nodes: LiveNodes, now: datetime) ->
     return _close(ledger, {receipt.uid for receipt in running[:excess]}, now - age, "replaced")
 
 
-def _close(ledger: SavingsLedger, uids: Iterable[str], at: datetime, ending: Ending) -> SavingsLedger:
+def _close(ledger: SavingsLedger, uids: Iterable[str], at: datetime, ending: SavingEnding) -> SavingsLedger:
     """End savings *at* a time, but not before they began, or before the time up to which they were counted."""
     closed = frozenset(uids)
     if not closed:
@@ -269,7 +269,7 @@ def _close(ledger: SavingsLedger, uids: Iterable[str], at: datetime, ending: End
     return msgspec.structs.replace(ledger, receipts=receipts)
 
 
-def _with_end(receipt: Receipt, at: datetime, ending: Ending) -> Receipt:
+def _with_end(receipt: Receipt, at: datetime, ending: SavingEnding) -> Receipt:
     gone = _gone_time(receipt)
     return msgspec.structs.replace(
         receipt, ended_at=max(receipt.until(at), receipt.counted or gone, gone), ending=ending

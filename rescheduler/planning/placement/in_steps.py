@@ -34,7 +34,7 @@ Step = tuple[Pod, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class Reachable:
     """Placements that the drain can reach. With *one_by_one*, only if it moves one pod at a time in this order."""
 
     placed: Placed
@@ -73,7 +73,7 @@ def move_in_steps(
     placed: Sequence[tuple[Pod, int | None]],
     surges: Sequence[Sequence[str]] = (),
     first: Collection[str] = (),
-) -> Moved | StuckInSteps:
+) -> Reachable | StuckInSteps:
     """Move the pods of the node in *row* to the rows of *placed*, or to other targets, as the drain would.
 
     Without a row, a pod goes to the first target that accepts it when its turn comes. *surges* are the keys of pods
@@ -90,11 +90,11 @@ def move_in_steps(
     steps = [step, *eviction_steps([pod for pod in evicted if pod.key not in first])]
     stuck = moves.surge(surges) or moves.in_waves(filter(None, steps))
     if stuck is None:
-        return Moved(moves.placed)
+        return Reachable(moves.placed)
     trial.revert(mark)
     moves = _Moves(room, trial, placed)
     if moves.surge(surges) is None and moves.one_by_one():
-        return Moved(moves.placed, one_by_one=True)
+        return Reachable(moves.placed, one_by_one=True)
     trial.revert(mark)
     trial.undrain(row)
     return stuck

@@ -61,7 +61,7 @@ class Stuck:
     others: tuple["Stuck", ...] = ()  #: further pods that do not fit
 
 
-class Reasons(enum.Enum):
+class WantedReasons(enum.Enum):
     """Selects the unplaced pods for which reasons are computed, because computing reasons takes time."""
 
     NONE = enum.auto()
@@ -75,12 +75,12 @@ def all_stuck(room: Room, pods: Sequence[Pod]) -> tuple[Stuck, ...]:
     return tuple(Stuck(pod, why[pod.cls]) for pod in pods)
 
 
-def first_stuck(room: Room, pods: Sequence[Pod], reasons: Reasons) -> Stuck:
+def first_stuck(room: Room, pods: Sequence[Pod], reasons: WantedReasons) -> Stuck:
     """Return the first of *pods*, none of which fits, with the *reasons* why the targets reject it."""
-    if reasons is Reasons.ALL:
+    if reasons is WantedReasons.ALL:
         first, *others = all_stuck(room, pods)
         return replace(first, others=tuple(others))
-    return Stuck(pods[0], shortage(room, pods[0].cls) if reasons is Reasons.FIRST else "")
+    return Stuck(pods[0], shortage(room, pods[0].cls) if reasons is WantedReasons.FIRST else "")
 
 
 def shortage(room: Room, pod: PodClass) -> str:
@@ -267,13 +267,13 @@ def pack(
     effort: Effort,
     ways: int = WAYS,
     *,
-    reasons: Reasons = Reasons.FIRST,
+    reasons: WantedReasons = WantedReasons.FIRST,
 ) -> Placed | Stuck:
     """Place all of *pods* in an order in which the filters accept each of them, or return the pods that do not fit.
 
     Methods in order: first-fit with the largest pods first, first-fit by name (the result is never worse than this),
     moving placed pods, and for few pods an exhaustive search. On success the placements remain in *trial*; otherwise
-    *trial* is unchanged. The result has ``others`` only with :attr:`Reasons.ALL`.
+    *trial* is unchanged. The result has ``others`` only with :attr:`WantedReasons.ALL`.
     """
     packing = Packing(room, trial)
     mark = trial.savepoint()

@@ -13,7 +13,7 @@ from rescheduler.planning.budgets import Evictions, RemainingDisruptions
 from rescheduler.planning.outcome import PodRef
 from rescheduler.planning.placement.forecast import may_return
 from rescheduler.planning.placement.in_steps import keep_in_steps, order_matters
-from rescheduler.planning.placement.packing import WAYS, Effort, Packing, Placed, Reasons, Room, Stuck, pack
+from rescheduler.planning.placement.packing import WAYS, Effort, Packing, Placed, Room, Stuck, WantedReasons, pack
 from rescheduler.planning.surges import NodeSurge
 
 # Nodes that a plan may drain, and those that it selects.
@@ -349,7 +349,7 @@ class Search:
         return None if packing.first_fit(pods) else packing.placed
 
     def _packed(self, pods: Sequence[Pod]) -> Placed | None:
-        placed = pack(self._room, self._trial, pods, self._effort, self._ways, reasons=Reasons.NONE)
+        placed = pack(self._room, self._trial, pods, self._effort, self._ways, reasons=WantedReasons.NONE)
         return None if isinstance(placed, Stuck) else placed
 
     def _empty(self, candidate: Candidate) -> None:

@@ -40,7 +40,7 @@ Manifest: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class OrderTerms:
+class PlaceholderTerms:
     """The properties that all placeholders of an order share."""
 
     installation: str
@@ -65,7 +65,7 @@ def why_not_served(pod: PodClass) -> str:
 
 
 def manifest(
-    pod: Pod, terms: OrderTerms, volumes: Iterable[tuple[NodeSelectorTerm, ...]], label_keys: Collection[str]
+    pod: Pod, terms: PlaceholderTerms, volumes: Iterable[tuple[NodeSelectorTerm, ...]], label_keys: Collection[str]
 ) -> Manifest:
     """Return the placeholder for *pod*.
 
@@ -103,7 +103,7 @@ def label_keys_of(pods: Iterable[PodClass]) -> frozenset[str]:
     return frozenset(keys)
 
 
-def _spec(pod: PodClass, terms: OrderTerms, volumes: Iterable[tuple[NodeSelectorTerm, ...]]) -> Manifest:
+def _spec(pod: PodClass, terms: PlaceholderTerms, volumes: Iterable[tuple[NodeSelectorTerm, ...]]) -> Manifest:
     spec = pod.spec
     scheduler = {"schedulerName": spec.scheduler_name} if spec.scheduler_name else {}
     return {

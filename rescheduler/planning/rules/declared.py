@@ -63,10 +63,10 @@ class NodeContext:
 
 
 #: The fate that a rule decides, why it blocks the node, or None: the next rule decides. The pod is added to a blocker.
-Result: TypeAlias = Fate | Blocker | None
-ClassFunction: TypeAlias = Callable[[PodClass, Policy], Result]
-PodFunction: TypeAlias = Callable[[Pod, Facts], Result]
-TimedFunction: TypeAlias = Callable[[Pod, Facts, Now], Result]
+RuleResult: TypeAlias = Fate | Blocker | None
+ClassFunction: TypeAlias = Callable[[PodClass, Policy], RuleResult]
+PodFunction: TypeAlias = Callable[[Pod, Facts], RuleResult]
+TimedFunction: TypeAlias = Callable[[Pod, Facts, Now], RuleResult]
 NodeFunction: TypeAlias = Callable[[Node, NodeContext], Blocker | None]
 TimedNodeFunction: TypeAlias = Callable[[Node, NodeContext, Now], Blocker | None]
 #: Whether a rule applies under a policy, and whether it can apply to the pods of a class, and of a controller.
@@ -74,7 +74,7 @@ Enabled: TypeAlias = Callable[[Policy], bool]
 When: TypeAlias = Callable[[PodClass], bool]
 Owned: TypeAlias = Callable[[OwnerReference | None], bool]
 
-_Function = TypeVar("_Function", bound=Callable[..., Result])
+_Function = TypeVar("_Function", bound=Callable[..., RuleResult])
 
 
 class Kind(enum.Enum):
@@ -96,7 +96,7 @@ class Rule:
     """A declared rule."""
 
     kind: Kind
-    function: Callable[..., Result]
+    function: Callable[..., RuleResult]
     annotations: frozenset[str] = frozenset()  #: it applies only to pods with one of them; empty: to all pods
     when: When | None = None  #: it applies only to the pods of these classes; None: to all pods
     owned: Owned | None = None  #: it applies only to pods with these controllers, or without one; None: to all pods
@@ -212,7 +212,7 @@ class _Step(NamedTuple):
     """A rule that can apply to the pods of a class."""
 
     rule: Rule
-    result: Result = None  #: of a class rule; the functions of all others are called for each pod
+    result: RuleResult = None  #: of a class rule; the functions of all others are called for each pod
 
 
 class _Steps:

@@ -16,7 +16,7 @@ from rescheduler.planning.controllers import controller_of
 from rescheduler.planning.forms import instant, utc
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import Destination, MoveJobs, Now, Policy
-from rescheduler.planning.rules.declared import Facts, Fate, Result, class_rule, declared_in, pod_rule, timed_rule
+from rescheduler.planning.rules.declared import Facts, Fate, RuleResult, class_rule, declared_in, pod_rule, timed_rule
 from rescheduler.planning.rules.gangs import GANG_ANNOTATIONS, has_class_gang
 from rescheduler.planning.rules.minimum import single_replica
 from rescheduler.planning.rules.pod_traits import (
@@ -74,12 +74,12 @@ def other_scheduler(cls: PodClass, policy: Policy) -> Blocker | None:
 
 
 @class_rule
-def _system_pod(cls: PodClass, policy: Policy) -> Result:
+def _system_pod(cls: PodClass, policy: Policy) -> RuleResult:
     return Fate.STAYS if policy.system_pods_stay and cls.namespace == SYSTEM else None
 
 
 @pod_rule(owned=lambda owner: owner is None)
-def _unreadable_owner(pod: Pod, _: Facts) -> Result:
+def _unreadable_owner(pod: Pod, _: Facts) -> RuleResult:
     """Block pods whose owner cannot be read: whether they come back cannot be known. Its texts reach no request."""
     if not pod.owner_fault:
         return None
@@ -87,17 +87,17 @@ def _unreadable_owner(pod: Pod, _: Facts) -> Result:
 
 
 @pod_rule(annotations=OF_NODE_ANNOTATIONS)
-def _annotated_as_of_node(pod: Pod, _: Facts) -> Result:
+def _annotated_as_of_node(pod: Pod, _: Facts) -> RuleResult:
     return Fate.STAYS if is_annotated_as_of_node(pod) else None
 
 
 @pod_rule(owned=may_be_of_node)
-def _node_owned(pod: Pod, _: Facts) -> Result:
+def _node_owned(pod: Pod, _: Facts) -> RuleResult:
     return Fate.STAYS if is_owned_by_node(pod) else None
 
 
 @timed_rule(when=lambda cls: cls.terminating)
-def _terminating(pod: Pod, facts: Facts, now: Now) -> Result:
+def _terminating(pod: Pod, facts: Facts, now: Now) -> RuleResult:
     if is_expendable(pod.cls, facts.policy.expendable_pods_priority_cutoff):
         return Fate.STAYS
     if pod.uid in facts.evicted:
@@ -113,7 +113,7 @@ def _terminating(pod: Pod, facts: Facts, now: Now) -> Result:
 
 
 @pod_rule(when=lambda cls: bool(cls.spec.volumes), enabled=lambda policy: policy.keep_any_local_volume)
-def _any_local_volume(pod: Pod, _: Facts) -> Result:
+def _any_local_volume(pod: Pod, _: Facts) -> RuleResult:
     """Block pods with hostPath and emptyDir volumes of any medium, unless an annotation allows their loss."""
     if pod.annotations.get(SAFE_TO_EVICT) == "true":
         return None
@@ -126,7 +126,7 @@ def _any_local_volume(pod: Pod, _: Facts) -> Result:
 
 
 @pod_rule(enabled=lambda policy: not policy.namespaces.everything)
-def _namespace_excluded(pod: Pod, facts: Facts) -> Result:
+def _namespace_excluded(pod: Pod, facts: Facts) -> RuleResult:
     scope = facts.policy.namespaces
     if not (why := scope.why_excluded(pod.namespace, facts.namespace_labels(pod.namespace))):
         return None
@@ -134,13 +134,13 @@ def _namespace_excluded(pod: Pod, facts: Facts) -> Result:
 
 
 @class_rule
-def _expendable(cls: PodClass, policy: Policy) -> Result:
+def _expendable(cls: PodClass, policy: Policy) -> RuleResult:
     """Ignore expendable pods: they neither move nor keep their node, and no opt-out or budget counts for them."""
     return Fate.STAYS if is_expendable(cls, policy.expendable_pods_priority_cutoff) else None
 
 
 @pod_rule(annotations=[SAFE_TO_EVICT])
-def _not_safe_to_evict(pod: Pod, _: Facts) -> Result:
+def _not_safe_to_evict(pod: Pod, _: Facts) -> RuleResult:
     value = pod.annotations.get(SAFE_TO_EVICT)
     if value == "false":
         return Blocker(Reason.NOT_SAFE_TO_EVICT, f'it has the annotation {SAFE_TO_EVICT}: "false"')
@@ -150,7 +150,7 @@ def _not_safe_to_evict(pod: Pod, _: Facts) -> Result:
 
 
 @timed_rule(annotations=(DO_NOT_DISRUPT, DO_NOT_EVICT_KARPENTER))
-def _do_not_disrupt(pod: Pod, _: Facts, now: Now) -> Result:
+def _do_not_disrupt(pod: Pod, _: Facts, now: Now) -> RuleResult:
     if pod.annotations.get(DO_NOT_EVICT_KARPENTER) == "true":
         return Blocker(Reason.DO_NOT_DISRUPT, f'it has the annotation {DO_NOT_EVICT_KARPENTER}: "true"')
     value = pod.annotations.get(DO_NOT_DISRUPT)
@@ -165,22 +165,22 @@ def _do_not_disrupt(pod: Pod, _: Facts, now: Now) -> Result:
 
 
 @timed_rule(annotations=(DO_NOT_EVICT, PREFER_NO_EVICTION, REMOVAL_DISABLED))
-def _annotated(pod: Pod, _: Facts, now: Now) -> Result:
+def _annotated(pod: Pod, _: Facts, now: Now) -> RuleResult:
     return annotated_opt_out(pod, instant(pod.start_time or pod.creation_timestamp), now.reached)
 
 
 @class_rule
-def _labeled(cls: PodClass, _: Policy) -> Result:
+def _labeled(cls: PodClass, _: Policy) -> RuleResult:
     return labeled_opt_out(cls)
 
 
 @class_rule
-def _other_scheduler(cls: PodClass, policy: Policy) -> Result:
+def _other_scheduler(cls: PodClass, policy: Policy) -> RuleResult:
     return other_scheduler(cls, policy)
 
 
 @class_rule
-def _grace_period(cls: PodClass, policy: Policy) -> Result:
+def _grace_period(cls: PodClass, policy: Policy) -> RuleResult:
     """Block pods that would be killed before the time that they ask for: they may lose data, or replicas of it."""
     seconds, longest = cls.spec.termination_grace_period_seconds or 0, policy.max_graceful_termination
     if seconds <= longest or policy.shorten_grace_periods:
@@ -193,19 +193,19 @@ def _grace_period(cls: PodClass, policy: Policy) -> Result:
 
 
 @pod_rule(owned=is_job, enabled=lambda policy: policy.move_jobs is MoveJobs.NEVER)
-def _job(_: Pod, __: Facts) -> Result:
+def _job(_: Pod, __: Facts) -> RuleResult:
     detail = "it belongs to a Job; --move-jobs=tolerant allows eviction if that cannot fail the Job"
     return Blocker(Reason.JOB_WOULD_FAIL, detail)
 
 
 @pod_rule(annotations=[SAFE_TO_EVICT])
-def _safe_to_evict(pod: Pod, _: Facts) -> Result:
+def _safe_to_evict(pod: Pod, _: Facts) -> RuleResult:
     """Skip the rules below if the owner allows eviction. PodDisruptionBudgets still apply."""
     return Fate.MOVES if pod.annotations.get(SAFE_TO_EVICT) == "true" else None
 
 
 @pod_rule(when=lambda cls: bool(responders(cls)))
-def _eviction_responder(pod: Pod, facts: Facts) -> Result:
+def _eviction_responder(pod: Pod, facts: Facts) -> RuleResult:
     """Block pods whose evictions another component handles (``lifecycle.k8s.io``); an eviction would bypass it."""
     if facts.policy.eviction_requests and is_requestable(pod.cls):
         return None
@@ -234,7 +234,7 @@ def responders(cls: PodClass) -> list[str]:
 
 
 @pod_rule(enabled=lambda policy: policy.skip_single_replicas)
-def _single_replica(pod: Pod, facts: Facts) -> Result:
+def _single_replica(pod: Pod, facts: Facts) -> RuleResult:
     """Block the only pod of a controller. Once a drain has evicted pods, their replacements may still be missing."""
     if facts.counts is None or facts.evicted:
         return None
@@ -242,27 +242,27 @@ def _single_replica(pod: Pod, facts: Facts) -> Result:
 
 
 @pod_rule(when=has_class_gang)
-def _gang_member(pod: Pod, facts: Facts) -> Result:
+def _gang_member(pod: Pod, facts: Facts) -> RuleResult:
     """Block pods of a group that the drain would break up. Once it has begun, their own group may be on two nodes."""
     return None if facts.gangs is None or facts.evicted else facts.gangs.broken_up(pod)
 
 
 @pod_rule(annotations=GANG_ANNOTATIONS)
-def _annotated_gang_member(pod: Pod, facts: Facts) -> Result:
+def _annotated_gang_member(pod: Pod, facts: Facts) -> RuleResult:
     if facts.gangs is None or facts.evicted or has_class_gang(pod.cls):
         return None
     return facts.gangs.broken_up(pod)
 
 
 @pod_rule(owned=lambda owner: owner is None, enabled=lambda policy: not policy.delete_non_replicated_pods)
-def _no_controller(_: Pod, facts: Facts) -> Result:
+def _no_controller(_: Pod, facts: Facts) -> RuleResult:
     has_flag = facts.policy.destination is Destination.SPOT  # the proxy has no flag for it
     way = f'{"--delete-non-replicated-pods or " if has_flag else ""}{SAFE_TO_EVICT}: "true"'
     return Blocker(Reason.NO_CONTROLLER, f"{NOT_RECREATED}; {way} allows eviction")
 
 
 @pod_rule(when=ends_by_itself)
-def _runs_to_completion(pod: Pod, _: Facts) -> Result:
+def _runs_to_completion(pod: Pod, _: Facts) -> RuleResult:
     """Block pods that are not restarted, of other owners than Jobs: an eviction ends their run.
 
     Workflows, CI runners, Spark and virtual machines do not repeat it, or not without being told to. Jobs have rules of
@@ -278,7 +278,7 @@ def _runs_to_completion(pod: Pod, _: Facts) -> Result:
 
 
 @pod_rule(owned=is_custom, enabled=lambda policy: policy.skip_nodes_with_custom_controller_pods)
-def _custom_controller(pod: Pod, _: Facts) -> Result:
+def _custom_controller(pod: Pod, _: Facts) -> RuleResult:
     detail = (
         f"its owner {controller_of(pod)} is not a built-in controller; --skip-nodes-with-custom-controller-pods=false "
         f'or {SAFE_TO_EVICT}: "true" allows eviction'
@@ -287,7 +287,7 @@ def _custom_controller(pod: Pod, _: Facts) -> Result:
 
 
 @pod_rule(when=lambda cls: cls.namespace == SYSTEM, enabled=lambda policy: policy.skip_nodes_with_system_pods)
-def _kube_system(pod: Pod, facts: Facts) -> Result:
+def _kube_system(pod: Pod, facts: Facts) -> RuleResult:
     """Block kube-system pods without a PodDisruptionBudget.
 
     As in Cluster Autoscaler, a budget shows that the owner has considered the eviction of the pod.
@@ -301,7 +301,7 @@ def _kube_system(pod: Pod, facts: Facts) -> Result:
 
 
 @class_rule
-def _liqo_component(cls: PodClass, _: Policy) -> Result:
+def _liqo_component(cls: PodClass, _: Policy) -> RuleResult:
     """Block Liqo's virtual kubelets.
 
     A virtual node is not Ready while its virtual kubelet moves, and its pods may be evicted in the meantime.
@@ -315,7 +315,7 @@ def _liqo_component(cls: PodClass, _: Policy) -> Result:
 
 
 @pod_rule(when=lambda cls: bool(local_volumes(cls)), enabled=lambda policy: policy.skip_nodes_with_local_storage)
-def _local_storage(pod: Pod, facts: Facts) -> Result:
+def _local_storage(pod: Pod, facts: Facts) -> RuleResult:
     if runs_to_completion(pod):
         return None  # the volumes of a pod that runs to completion are not what keeps it
     blocking = [volume.name for volume in needed_volumes(pod, facts.policy.ignore_local_volumes)]

@@ -30,7 +30,7 @@ from rescheduler.providers.externalgrpc.channel import Channel
 # Responses have the old and the new fields; in requests the new field takes precedence. Numbers beyond the protocol's
 # 32 bits are clamped.
 
-Moment: TypeAlias = dt.datetime
+WireTime: TypeAlias = dt.datetime
 
 _INT32: Final = 2**31 - 1
 _NANOS: Final = 10**9

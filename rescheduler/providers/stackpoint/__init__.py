@@ -29,7 +29,7 @@ from rescheduler.providers.base import (
 )
 from rescheduler.providers.fleet import PollIntervals, SystemMachine, SystemView
 from rescheduler.providers.fleet.provider import FleetProvider
-from rescheduler.providers.stackpoint.client import SCHEME, ClusterNode, NodeAdd, NodePool, StackpointClient, machines
+from rescheduler.providers.stackpoint.client import SCHEME, ClusterNode, NodeAdd, StackpointClient, StackPool, machines
 from rescheduler.providers.stackpoint.config import PREFIX, Spec, StackpointSettings, settings
 
 # The CPUs and memory of StackPointCloud's sizes, for pools that do not report them.
@@ -135,7 +135,7 @@ def of_specs(specs: Sequence[Spec]) -> Mapping[str, StackpointGroup]:
     return {spec.group.id: StackpointGroup(spec.group, spec.size) for spec in specs}
 
 
-def of_pools(pools: Sequence[NodePool]) -> Mapping[str, StackpointGroup]:
+def of_pools(pools: Sequence[StackPool]) -> Mapping[str, StackpointGroup]:
     """Return the groups of autoscaled pools; without a maximum, a pool cannot grow beyond its minimum."""
     groups = {}
     for pool in pools:
@@ -151,10 +151,10 @@ def of_pools(pools: Sequence[NodePool]) -> Mapping[str, StackpointGroup]:
     return groups
 
 
-def mounted_pools(path: Path) -> Sequence[NodePool] | None:
+def mounted_pools(path: Path) -> Sequence[StackPool] | None:
     """Return the pools of the mounted ConfigMap; `None` if it is missing or invalid."""
     try:
-        return decoding.decode(files.read_bytes(path), list[NodePool], strict=False)
+        return decoding.decode(files.read_bytes(path), list[StackPool], strict=False)
     except (OSError, *UNREADABLE):
         return None
 

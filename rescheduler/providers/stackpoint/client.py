@@ -51,7 +51,7 @@ class ClusterNode(msgspec.Struct):
         return self.instance_id or f"pk-{self.pk}"
 
 
-class NodePool(msgspec.Struct):
+class StackPool(msgspec.Struct):
     pk: int
     instance_id: str
     instance_size: str | None = None
@@ -155,8 +155,8 @@ class StackpointClient:
     def nodes(self, *, deadline: float) -> Sequence[ClusterNode]:
         return self._http.get(f"{self._root}/nodes", list[ClusterNode], deadline=deadline, strict=False)[0]
 
-    def pools(self, *, deadline: float) -> Sequence[NodePool]:
-        return self._http.get(f"{self._root}/nodepools", list[NodePool], deadline=deadline, strict=False)[0]
+    def pools(self, *, deadline: float) -> Sequence[StackPool]:
+        return self._http.get(f"{self._root}/nodepools", list[StackPool], deadline=deadline, strict=False)[0]
 
     def node(self, pk: int, *, deadline: float) -> ClusterNode | None:
         try:

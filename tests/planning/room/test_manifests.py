@@ -8,12 +8,12 @@ import pytest
 from predicates.objects import Pod
 from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.policy import SPOT_LABEL
-from rescheduler.planning.room.manifests import OrderTerms, label_keys_of, manifest, volume_terms, why_not_served
+from rescheduler.planning.room.manifests import PlaceholderTerms, label_keys_of, manifest, volume_terms, why_not_served
 from rescheduler.planning.room.placeholders import Placeholder, read
 from tests.planning.builders import HOST, SPOT, ZONE, Manifest, pod, repels, seeks, snapshot
 
 UNTIL = datetime(2026, 1, 1, 12, 15, tzinfo=UTC)
-TERMS = OrderTerms("kube-system/lease", SPOT_LABEL, UNTIL, "uid-od", "uid-namespace", "pause:1", 3600)
+TERMS = PlaceholderTerms("kube-system/lease", SPOT_LABEL, UNTIL, "uid-od", "uid-namespace", "pause:1", 3600)
 ON_SPOT = {"key": SPOT, "operator": "Exists"}
 ROOM = "spot-rescheduler-room"
 
@@ -248,7 +248,7 @@ LABELS: dict[str, list[dict[str, Any]]] = {
 @pytest.mark.parametrize(("label", "rules"), LABELS.items())
 def test_the_spot_label_is_required(label: str, rules: list[dict[str, Any]]) -> None:
     built, volumes = pod_of(pod("a", on="od"))
-    terms = OrderTerms("", NodeLabels.parse(label), UNTIL, "", "", "pause:1", 3600)
+    terms = PlaceholderTerms("", NodeLabels.parse(label), UNTIL, "", "", "pause:1", 3600)
     affinity = manifest(built, terms, volumes, frozenset())["spec"]["affinity"]["nodeAffinity"]
     selector = affinity["requiredDuringSchedulingIgnoredDuringExecution"]
     assert selector == {"nodeSelectorTerms": [{"matchExpressions": rules, "matchFields": []}]}
@@ -257,9 +257,9 @@ def test_the_spot_label_is_required(label: str, rules: list[dict[str, Any]]) -> 
 def test_each_spot_label_is_a_choice_of_the_placeholder() -> None:
     built, volumes = pod_of(pod("a", on="od"))
     label = NodeLabels.any_of(map(NodeLabels.parse, ("type=spot", "spot")))
-    affinity = manifest(built, OrderTerms("", label, UNTIL, "", "", "pause:1", 3600), volumes, frozenset())["spec"][
-        "affinity"
-    ]
+    affinity = manifest(built, PlaceholderTerms("", label, UNTIL, "", "", "pause:1", 3600), volumes, frozenset())[
+        "spec"
+    ]["affinity"]
     terms = affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     assert terms == [{"matchExpressions": LABELS[text], "matchFields": []} for text in ("type=spot", "spot")]
 

@@ -25,8 +25,8 @@ from rescheduler.planning.rules.declared import (
     Kind,
     NodeContext,
     PodRules,
-    Result,
     Rule,
+    RuleResult,
     class_rule,
     node_rule,
     pod_rule,
@@ -124,7 +124,7 @@ class Independent(PodRules):
             results += [] if result is None else [result]
         return tuple(results)
 
-    def _results(self, pod: Pod) -> Iterator[Result]:
+    def _results(self, pod: Pod) -> Iterator[RuleResult]:
         for rule in self.enabled:
             if rule.when is not None and not rule.when(pod.cls):
                 continue
@@ -203,17 +203,17 @@ def test_all_rules_together_equal_a_planner_that_reuses_nothing(history: list[tu
 
 #: Rules that somebody adds. Pods older than an hour, and those named "old", move.
 @class_rule
-def _by_label(cls: PodClass, _: Policy) -> Result:
+def _by_label(cls: PodClass, _: Policy) -> RuleResult:
     return Blocker(Reason.FRAGILE, "it is young") if cls.labels.get("age") == "young" else None
 
 
 @pod_rule
-def _by_name(pod: Pod, _: Facts) -> Result:
+def _by_name(pod: Pod, _: Facts) -> RuleResult:
     return None if pod.name.startswith("old") else Blocker(Reason.FRAGILE, "it is young")
 
 
 @timed_rule
-def _by_age(pod: Pod, _: Facts, now: Now) -> Result:
+def _by_age(pod: Pod, _: Facts, now: Now) -> RuleResult:
     created = instant(pod.creation_timestamp)
     if created is None or now.reached(created + timedelta(hours=1)):
         return None
@@ -221,7 +221,7 @@ def _by_age(pod: Pod, _: Facts, now: Now) -> Result:
 
 
 @pod_rule(owned=lambda owner: owner is not None and owner.name == "young")
-def _by_owner(_: Pod, __: Facts) -> Result:
+def _by_owner(_: Pod, __: Facts) -> RuleResult:
     return Blocker(Reason.FRAGILE, "it is young")
 
 
@@ -273,11 +273,11 @@ def test_an_added_rule_with_a_time_is_looked_at_again_when_it_ends() -> None:
     assert results == [0, 0, 1, 1]
 
 
-def reads_the_pod(pod: Pod, _: Policy) -> Result:
+def reads_the_pod(pod: Pod, _: Policy) -> RuleResult:
     """A class rule that wants the pod."""
 
 
-def reads_the_time(pod: Pod, _: Facts, now: Now) -> Result:
+def reads_the_time(pod: Pod, _: Facts, now: Now) -> RuleResult:
     """A pod rule that wants the time."""
 
 
