@@ -71,11 +71,48 @@ def paused(priority: int | None, *, here: int = 0, **web: Any) -> list[Manifest]
     )
 
 
+def for_node(name: str, *more: str, key: str = "metadata.name") -> dict[str, Any]:
+    """Return the affinity of a pod for the node with this name, or one of several."""
+    fields = [{"key": key, "operator": "In", "values": [name, *more]}]
+    terms = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": fields}]}}
+    return {"affinity": {"nodeAffinity": terms}, "restartPolicy": "OnFailure", "tolerations": [{"operator": "Exists"}]}
+
+
+OF_S3: dict[str, Any] = {"labels": {"s3.csi.aws.com/volume-name": "s3-pv"}}
+MOUNT = "awslabs/mountpoint-s3-csi-driver#566"
+
+
 def wants(number: int, made: Manifest) -> Manifest:
     return made | {"spec": made["spec"] | {"replicas": number}}
 
 
 CASES: dict[str, Case] = {
+    "a pod that mounts a bucket for its node": Case(
+        cluster(pod("a-1", "od"), pod("mount-s3/mp-1", "od", owner=None, **for_node("od"))), {"a-1": "s-1"}, MOUNT
+    ),
+    "in another namespace, with the labels of the driver": Case(
+        cluster(pod("a-1", "od"), pod("mounts/mp-1", "od", owner=None, **for_node("od"), **OF_S3)),
+        {"a-1": "s-1"},
+        MOUNT,
+    ),
+    "of a CSINode": Case(
+        cluster(pod("mounts/mp-1", "od", owner="storage.k8s.io/v1/CSINode", **for_node("od"))), {}, MOUNT
+    ),
+    "without its workload": Case(cluster(pod("mount-s3/mp-1", "od", owner=None, **for_node("od"))), {}, MOUNT),
+    "of the user, for one node": Case(
+        cluster(pod("a-1", "od", owner=None, **for_node("od"))), ["no-controller", "pinned-to-on-demand"], MOUNT
+    ),
+    "of a driver, for two nodes": Case(
+        cluster(pod("a-1", "od", owner=None, **for_node("od", "s-1"), **OF_S3)),
+        ["no-controller", "pinned-to-on-demand"],
+        MOUNT,
+    ),
+    "of a driver, for any node": Case(cluster(pod("a-1", "od", owner=None, **OF_S3)), ["no-controller"], MOUNT),
+    "of a ReplicaSet, for one node": Case(
+        cluster(pod("mount-s3/a-1", "od", owner="apps/v1/ReplicaSet", **for_node("od") | {"restartPolicy": "Always"})),
+        ["pinned-to-on-demand"],
+        MOUNT,
+    ),
     "a ReplicaSet that wants no pods": Case(
         cluster(pod("a-1", "od"), wants(0, controller("ReplicaSet", "a"))),
         ["no-controller"],

@@ -173,6 +173,7 @@ WITHOUT_A_CASE = {
     "_pinned": "the proxy moves pods to any node",
     "_annotated_as_of_node": "it blocks nothing",
     "_node_owned": "it blocks nothing",
+    "_mount_pod": "it blocks nothing",
     "_expendable": "no pod is expendable there",
     "_safe_to_evict": "it blocks nothing",
     "_namespace_excluded": "a flag of the daemon",

@@ -32,7 +32,9 @@ from rescheduler.planning.rules.pod_traits import (
     is_annotated_as_of_node,
     is_custom,
     is_expendable,
+    is_for_one_node,
     is_job,
+    is_mount_pod,
     is_owned_by_node,
     labeled_opt_out,
     local_volumes,
@@ -94,6 +96,11 @@ def _annotated_as_of_node(pod: Pod, _: Facts) -> RuleResult:
 @pod_rule(owned=may_be_of_node)
 def _node_owned(pod: Pod, _: Facts) -> RuleResult:
     return Fate.STAYS if is_owned_by_node(pod) else None
+
+
+@pod_rule(when=is_for_one_node)
+def _mount_pod(pod: Pod, _: Facts) -> Result:
+    return Fate.STAYS if is_mount_pod(pod) else None
 
 
 @timed_rule(when=lambda cls: cls.terminating)

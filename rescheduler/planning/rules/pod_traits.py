@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
-from predicates.objects import Node, OwnerReference, Pod, PodClass, Volume
+from predicates.objects import Node, OwnerReference, Pod, PodClass, Requirement, Volume
 from predicates.texts import quoted, shown
 from rescheduler import durations
 from rescheduler.planning.controllers import Controller, ControllerState, Disruption, JobFacts
@@ -48,12 +48,40 @@ def belongs_to_node(pod: Pod) -> bool:
     It is a mirror pod, it belongs to a DaemonSet or to a kind like it, or to the Node itself, it says so in an
     annotation, or an operator created it for this node, without a scheduler: its owner is a custom resource.
     """
-    return bool(pod.annotations and is_annotated_as_of_node(pod)) or is_owned_by_node(pod)
+    return bool(pod.annotations and is_annotated_as_of_node(pod)) or is_owned_by_node(pod) or is_mount_pod(pod)
 
 
 def is_annotated_as_of_node(pod: Pod) -> bool:
     """Return whether annotations say that *pod* belongs to its node."""
     return MIRROR in pod.annotations or pod.annotations.get(DAEMONSET_POD) == "true"
+
+
+#: The namespaces in which CSI drivers create pods that mount a volume for the workloads of one node.
+_OF_DRIVERS: Final = frozenset({"mount-s3", "kube-system"})
+_CSI_NODE: Final = "CSINode"
+
+
+def is_mount_pod(pod: Pod) -> bool:
+    """Return whether a CSI driver created *pod* for the volumes of its node: it ends with the last pod that uses it."""
+    owned = pod.owner is not None and pod.owner.kind != _CSI_NODE
+    return not owned and is_for_one_node(pod.cls) and (pod.namespace in _OF_DRIVERS or _is_of_driver(pod))
+
+
+def is_for_one_node(cls: PodClass) -> bool:
+    """Return whether pods of this class require the node with one name."""
+    affinity = cls.spec.affinity.node_affinity if cls.spec.affinity is not None else None
+    terms = affinity.required.node_selector_terms if affinity is not None and affinity.required is not None else ()
+    names = {
+        field.values if field.key == "metadata.name" and field.operator == "In" else ()
+        for term in terms
+        for field in term.match_fields or (Requirement(),)
+    }
+    return len(names) == 1 and len(names.pop()) == 1
+
+
+def _is_of_driver(pod: Pod) -> bool:
+    """Return whether the owner or a label of *pod* names a CSI driver, such as ``s3.csi.aws.com/volume-name``."""
+    return pod.owner is not None or any(".csi." in key.partition("/")[0] for key in pod.cls.labels if "/" in key)
 
 
 def is_owned_by_node(pod: Pod) -> bool:
