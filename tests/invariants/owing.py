@@ -60,9 +60,7 @@ def _unsettled(drain: SeenDrain, termination: ObservedTermination, scene: Judged
 
     for (number, owner), moved in sorted(scene.ready.moved.items()):
         if number == drain.number and scene.ready.lacks(owner, moved, scene.now, stays):
-            what = (
-                f"the machine of node {drain.node} ended before pods of {named(owner)} were Ready for long"
-            )
+            what = f"the machine of node {drain.node} ended before pods of {named(owner)} were Ready for long"
             yield Violation(11, termination.at, what)
 
 

@@ -99,7 +99,7 @@ def _node_owned(pod: Pod, _: Facts) -> RuleResult:
 
 
 @pod_rule(when=is_for_one_node)
-def _mount_pod(pod: Pod, _: Facts) -> Result:
+def _mount_pod(pod: Pod, _: Facts) -> RuleResult:
     return Fate.STAYS if is_mount_pod(pod) else None
 
 
