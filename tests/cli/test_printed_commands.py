@@ -1,0 +1,119 @@
+"""Every ``rescheduler`` command of README and docs, and every command that the program prints, does what it says."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+from rescheduler.cli import COMMANDS, main
+from tests.sample import files
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+#: Commands that plan, which the sample is enough for. The others need a cluster or a cloud: their flags are checked.
+ON_A_FILE = ("plan", "explain", "report")
+
+
+def shell_words(command: str) -> list[str]:
+    """Return the words of *command* as a shell reads them."""
+    script = "\n".join(["words() { printf '%s\\0' \"$@\"; }", f"words {command}"])
+    done = subprocess.run(["bash", "-c", script], check=True, capture_output=True)
+    return done.stdout.decode().split("\0")[:-1]
+
+
+def documented() -> Iterator[tuple[str, str]]:
+    """Yield the commands in the blocks of all pages, each with the name of its page."""
+    for page in PAGES:
+        blocks = re.findall(r"```(?:bash|console)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+        for line in re.sub(r"\\\n\s*", "", "\n".join(blocks)).splitlines():
+            for part in re.split(r" && | \| ", line.removeprefix("$ ")):
+                if part.startswith("rescheduler "):
+                    yield page.name, part
+
+
+DOCUMENTED = sorted(set(documented()))
+PLACEHOLDER = re.compile(r"(?<![A-Z_-])[A-Z]{3,}(?![A-Z_]*=)|…|<|/etc/|kubeconfig|--snapshot -( |$)")
+
+
+def ended(args: list[str]) -> int | str | None:
+    with pytest.raises(SystemExit) as exited:
+        main(args)
+    return exited.value.code
+
+
+def test_there_are_commands() -> None:
+    assert {"README.md", "cli.md", "money.md", "operating.md", "simulating.md"} <= {page for page, _ in DOCUMENTED}
+
+
+@pytest.mark.parametrize(("page", "command"), DOCUMENTED)
+def test_a_documented_command_has_flags_that_exist(page: str, command: str) -> None:
+    words = shell_words(command)
+    name = next(word for word in words[1:] if not word.startswith("-"))
+    assert name in COMMANDS
+    flags = [word.partition("=")[0] for word in words[2:] if word.startswith("--")]
+    help_text = subprocess.run(
+        [sys.executable, "-m", "rescheduler", *_group(words), "--help-all"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout
+    assert [flag for flag in flags if not re.search(rf"{flag}\b", help_text)] == []
+
+
+def _group(words: list[str]) -> list[str]:
+    """Return the command and, of a group, its subcommand."""
+    return [word for word in words[1:3] if re.fullmatch("[a-z-]+", word) and not word.startswith("-")][
+        : 2 if words[1] in ("liqo", "provider") else 1
+    ]
+
+
+@pytest.mark.parametrize(
+    ("page", "command"),
+    [
+        (page, command)
+        for page, command in DOCUMENTED
+        if command.split()[1] in ON_A_FILE and not PLACEHOLDER.search(command.partition("  #")[0])
+    ],
+)
+def test_a_documented_plan_works_as_it_is_on_the_sample(
+    page: str,
+    command: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("RESCHEDULER_SNAPSHOT", str(files.DUMP))
+    (tmp_path / "docs").symlink_to(ROOT / "docs")
+    (tmp_path / "prices.csv").symlink_to(files.PRICES)
+    monkeypatch.chdir(tmp_path)
+    assert (ended(shell_words(command)[1:]), capfd.readouterr().err) == (0, "")
+
+
+def test_every_command_that_plan_and_report_print_works_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Each lever's command frees what the lever says, with the flags of the run: exclusions, prices, the file."""
+    monkeypatch.chdir(ROOT)
+    flags = ["--snapshot", "docs/sample.json.gz", "--prices=docs/sample-prices.csv", "--exclude-namespaces=ci"]
+    assert ended(["plan", *flags, "-o", "json"]) == 0
+    levers = json.loads(capfd.readouterr().out)["summary"]["levers"]
+    report = tmp_path / "report.html"
+    assert ended(["report", *flags, f"--output-file={report}"]) == 0
+    shown = [unescape(text) for text in re.findall(r"<code>(rescheduler [^<]*)</code>", report.read_text())]
+    assert shown == [lever["try"] for lever in levers]
+    assert levers
+    for number, lever in enumerate(levers, 1):
+        assert ended(["plan", *flags, f"--lever={number}"]) == 0
+        assert capfd.readouterr().out.splitlines()[-1] == lever["try"]
+        assert ended([*shell_words(lever["try"])[1:], "-o", "json"]) == 0
+        result = json.loads(capfd.readouterr().out)["what_if"]
+        freed = lever["frees"] or lever["frees_together"]
+        assert set(freed) <= set(result["after"]["drainable"]) - set(result["before"]["drainable"])
