@@ -30,7 +30,7 @@ from rescheduler.clock import SystemClock
 from rescheduler.errors import UsageError
 from rescheduler.planning.controllers import controller_of
 from rescheduler.planning.explain import Explanation, Refusals, smallest_change
-from rescheduler.planning.forms import count
+from rescheduler.planning.forms import and_more, count
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.node_info import full_name
 from rescheduler.planning.outcome import Reason, Rejected
@@ -136,7 +136,7 @@ class ExplainPage:
             return
         named = accepting if self._wide else accepting[:_NODES_NAMED]
         names = ", ".join(map(self._names.short, named))
-        remainder = f", and {len(accepting) - len(named)} more (-o wide)" if len(named) < len(accepting) else ""
+        remainder = and_more(len(accepting) - len(named), " (-o wide)", ", ")
         yield Line(
             f"{len(accepting)} of {total:,} spot nodes accept it" + (f": {names}{remainder}" if names else ""), 1
         )

@@ -18,7 +18,7 @@ from rescheduler.cli.glance import (
     lever_table,
     node_table,
 )
-from rescheduler.planning.forms import count, cpu, memory, per_month, sentence
+from rescheduler.planning.forms import and_more, count, cpu, memory, per_month, sentence
 from rescheduler.planning.losses import Homeless, PoolLoss
 from rescheduler.planning.money.worth import saves
 from rescheduler.planning.outcome import Reason, nodes_by_reason
@@ -123,7 +123,7 @@ class _Summary:
             ),
         )
         why = "; ".join(f"{text} ({reason}: {len(some)})" for some, text, reason in parts if some)
-        named = self.names.short(left[0].node) + (f" and {len(left) - 1} more" if left[1:] else "")
+        named = self.names.short(left[0].node) + and_more(len(left) - 1)
         return f"The daemon would not drain {named}, which count below: in simulations, {why}."
 
     def headline(self) -> str:

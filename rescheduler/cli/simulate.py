@@ -20,6 +20,7 @@ from rescheduler.cli.options import connection_options, scheduling_options, soft
 from rescheduler.cli.policy_options import policy_options, price_options, with_profiles
 from rescheduler.cli.run import drain_options, room_options, timing_options
 from rescheduler.errors import InputError, UsageError
+from rescheduler.planning.forms import and_more
 from rescheduler.planning.policy import Survive
 from rescheduler.settings import ApiServerConnection, MakeRoom, Provider, Running
 
@@ -324,6 +325,5 @@ def _course(course: "Course") -> list[str]:
     """Return what happened, one line each."""
     lines = [f"{int(line.at // _HOUR):02d}:{int(line.at % _HOUR // 60):02d}  {line.text}" for line in course.lines]
     if len(lines) > _LINES:
-        left = len(lines) - _LINES
-        lines = [*lines[:_LINES], f"… and {left} more; -o json has all"]
+        lines = [*lines[:_LINES], and_more(len(lines) - _LINES, "; -o json has all", "… ")]
     return lines

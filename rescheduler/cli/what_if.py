@@ -26,7 +26,7 @@ from rescheduler.cli.plan_page import survival_lines
 from rescheduler.cli.policy_options import ANY_SCHEDULER, NODE_LABELS
 from rescheduler.errors import UsageError
 from rescheduler.planning.controllers import ControllerName
-from rescheduler.planning.forms import count, number
+from rescheduler.planning.forms import and_more, count, number
 from rescheduler.planning.money.worth import AddedSpot
 from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.outcome import Planning, Reason
@@ -510,8 +510,8 @@ def _listed(title: str, lines: Sequence[str]) -> Iterator[Line]:
     yield BLANK
     yield Line(title)
     yield from (Line(line, 1) for line in lines[:_LISTED])
-    if len(lines) > _LISTED:
-        yield Line(f"and {len(lines) - _LISTED} more", 1)
+    if rest := and_more(len(lines) - _LISTED, before=""):
+        yield Line(rest, 1)
 
 
 def _rehearsal_lines(rehearsal: Rehearsal) -> Iterator[Line]:

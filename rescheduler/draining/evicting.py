@@ -34,6 +34,7 @@ from rescheduler.draining.following import (
 )
 from rescheduler.draining.state import Drain, Failure, Phase, Result, Victim, Why, without
 from rescheduler.draining.stepping import dropped, next_step, observed, placeholder_overdue
+from rescheduler.planning.forms import shortened
 from rescheduler.planning.outcome import PodRef
 
 #: A failure message names at most this many pods.
@@ -235,5 +236,4 @@ def _overdue(drain: Drain, now: float) -> Failure | None:
 
 def _pods(victims: Iterable[Victim]) -> str:
     names = [str(victim.pod) for victim in victims]
-    rest = f" and {len(names) - _PODS_NAMED} more" if len(names) > _PODS_NAMED else ""
-    return f"pod{'s' if len(names) > 1 else ''} {', '.join(names[:_PODS_NAMED])}{rest}"
+    return f"pod{'s' if len(names) > 1 else ''} {shortened(names, _PODS_NAMED)}"

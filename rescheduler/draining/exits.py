@@ -53,6 +53,7 @@ from rescheduler.draining.state import (
 )
 from rescheduler.durations import Backoff
 from rescheduler.planning.debts import paid
+from rescheduler.planning.forms import and_more, shortened
 from rescheduler.planning.outcome import Blocker
 
 # Requests in flight, and when failed requests, including evictions, are sent again.
@@ -158,8 +159,7 @@ def preempted(drain: Drain, preemption: Preemption, now: float) -> Result:
     """Give up: the drained node may be the only place for the preempted pods, which are owed like evicted ones."""
     debts = {debt.controller for debt in preemption.debts}
     drain = owing_preempted(drain, preemption)
-    rest = f" and {len(preemption.pods) - _PODS_NAMED} more" if len(preemption.pods) > _PODS_NAMED else ""
-    pods = f"{', '.join(preemption.pods[:_PODS_NAMED])}{rest}"
+    pods = shortened(preemption.pods, _PODS_NAMED)
     why = f"replacement pods preempted pods on other nodes, which have a lower priority: {pods}"
     return give_up(drain, Failure(Why.PREEMPTED, why, owners=tuple(sorted(drain.begun - debts))), now)
 
@@ -204,7 +204,7 @@ def hand_over(drain: Drain, removed_by: str, now: float) -> Result:
 
 def plan_changed(drain: Drain, blockers: tuple[Blocker, ...], now: float) -> Result:
     """Give up because the remaining pods may no longer be moved."""
-    rest = f" (and {len(blockers) - 1} more)" if len(blockers) > 1 else ""
+    rest = and_more(len(blockers) - 1, ")", " (")
     why = f"the plan is no longer valid: {blockers[0]}{rest}"
     return give_up(drain, Failure(Why.PLAN_CHANGED, why), now)
 

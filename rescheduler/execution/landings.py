@@ -17,7 +17,7 @@ from rescheduler.execution.context import Controllers
 from rescheduler.observe.events import DebtEnded, Held, OwedChanged, Report, Waiting
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import OpenDebt, Replicas, Shortfall, paid, shortfall
-from rescheduler.planning.forms import utc
+from rescheduler.planning.forms import shortened, utc
 from rescheduler.planning.last_look import ReadLeases
 from rescheduler.planning.outcome import PodRef
 
@@ -169,7 +169,6 @@ class Landings:
     def _named(self, debts: Mapping[OpenDebt, Shortfall]) -> str:
         named = [
             f"{owed.debt.controller} lacks {self._pods(missing)} since the drain of {owed.node}{self._why(owed)}"
-            for owed, missing in list(debts.items())[:_NAMED]
+            for owed, missing in debts.items()
         ]
-        rest = f" and {len(debts) - _NAMED} more controllers" if len(debts) > _NAMED else ""
-        return f"{'; '.join(named)}{rest}"
+        return shortened(named, _NAMED, separator="; ", of=" controllers")

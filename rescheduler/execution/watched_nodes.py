@@ -10,7 +10,7 @@ from predicates.objects import Node, OwnerReference, Pod
 from predicates.snapshot import Snapshot
 from rescheduler.draining.actions import ANNOTATION, Intent, Step, is_marked, read
 from rescheduler.errors import Forbidden, ReschedulerError
-from rescheduler.planning.forms import utc
+from rescheduler.planning.forms import shortened, utc
 from rescheduler.planning.money.prices import NodeFacts, node_facts
 from rescheduler.planning.node_info import LabelFindings, NodeInfos, OwnPods, label_findings, label_of, node_infos
 from rescheduler.planning.outcome import Blocker, Reason
@@ -53,9 +53,8 @@ class State(Protocol):
 def stale(ages: Mapping[str, float]) -> str:
     """Return a message about the watches that are too old for decisions, or "". *ages* are in seconds, by kind."""
     silent = sorted((-age, kind) for kind, age in ages.items() if age > STALE_SECONDS)
-    silent_texts = [f"{kind}: no event or bookmark for {-age:.0f} s" for age, kind in silent[:_MAX_KINDS]]
-    rest = [f"and {len(silent) - _MAX_KINDS} more"] if len(silent) > _MAX_KINDS else []
-    return ", ".join(silent_texts + rest)
+    texts = [f"{kind}: no event or bookmark for {-age:.0f} s" for age, kind in silent]
+    return shortened(texts, _MAX_KINDS, before=", ")
 
 
 def why_unusable(state: State) -> str:

@@ -27,6 +27,7 @@ from rescheduler.net.accepting import HANDSHAKE_SECONDS
 from rescheduler.net.files import Certificates, Pems
 from rescheduler.observe.logs import NOTICE
 from rescheduler.observe.metric_families import PREFIX
+from rescheduler.planning.forms import and_more
 from rescheduler.providers.base import AlreadyGone, DeleteOutcome, Failed, Refused
 from rescheduler.providers.externalgrpc import channel, wire
 from rescheduler.providers.externalgrpc.channel import SERVICE
@@ -96,7 +97,7 @@ def _request_text(request: Message | None) -> str:
             return ", request unreadable"
         case wire.NodeGroupDeleteNodesRequest():
             nodes = [_node(node) for node in request.nodes[:_NODES_NAMED]]
-            remainder = f" and {len(request.nodes) - _NODES_NAMED} more" if len(request.nodes) > _NODES_NAMED else ""
+            remainder = and_more(len(request.nodes) - _NODES_NAMED)
             return f", group {_short(request.id)}, nodes {', '.join(nodes) or 'none'}{remainder}"
         case wire.NodeGroupIncreaseSizeRequest() | wire.NodeGroupDecreaseTargetSizeRequest():
             return f", group {_short(request.id)}, by {request.delta:+d}"

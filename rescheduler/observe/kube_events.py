@@ -36,7 +36,7 @@ from rescheduler.observe.events import (
     Swept,
     Tainted,
 )
-from rescheduler.planning.forms import count, utc
+from rescheduler.planning.forms import count, shortened, utc
 from rescheduler.planning.outcome import Planning, PodRef, Rejected
 
 RESCHEDULER: Final = "Rescheduler"
@@ -219,5 +219,4 @@ class KubeEvents:
 
 def _blocked(verdict: Rejected) -> str:
     reasons = [str(blocker) for blocker in verdict.blockers]
-    rest = f"; and {len(reasons) - _MAX_REASONS} more" if len(reasons) > _MAX_REASONS else ""
-    return "the node is not drained: " + "; ".join(reasons[:_MAX_REASONS]) + rest
+    return f"the node is not drained: {shortened(reasons, _MAX_REASONS, separator='; ', before='; ')}"

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from rescheduler.pages.element import Markup, element, joined
-from rescheduler.planning.forms import age, count, cpu, memory, per_hour, percent
+from rescheduler.planning.forms import age, and_more, count, cpu, memory, per_hour, percent
 from rescheduler.planning.money.prices import NodeFacts, PriceList
 from rescheduler.planning.outcome import Blocker, Plan, Rejected, Verdict
 
@@ -162,8 +162,7 @@ def _line(entry: NodeEntry, prices: PriceList, now: datetime | None) -> Iterator
 def _verdict(verdict: Verdict) -> Markup:
     if isinstance(verdict, Rejected):
         further = len({blocker.reason for blocker in verdict.blockers}) - 1
-        rest = f" and {further} more" if further else None
-        return element("span", f"not drained: {verdict.reason}", rest, class_="no")
+        return element("span", f"not drained: {verdict.reason}{and_more(further)}", class_="no")
     pods = len(verdict.placements)
     text = f"can be drained{verdict.with_surge}: {count(pods, 'pod')} to move" if pods else "empty: no pods to move"
     return element("span", text, class_="yes")

@@ -14,6 +14,7 @@ from predicates.selectors import Selector, compile_selector
 from predicates.snapshot import Snapshot
 from predicates.texts import shown
 from predicates.work import NamespaceWork
+from rescheduler.planning.forms import shortened
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.rules.minimum import OwnerKey, RemainingReplicas
 
@@ -406,6 +407,6 @@ def _too_many_budgets(pod: Pod) -> Blocker:
 
 
 def _several_budgets(pod: Pod, keys: tuple[str, ...]) -> Blocker:
-    named = ", ".join(keys[:_NAMED]) + (f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else "")
+    named = shortened(keys, _NAMED)
     detail = f"PodDisruptionBudgets {named} select it; the eviction API rejects pods with more than one"
     return Blocker(Reason.MANY_BUDGETS, detail, pod.key)

@@ -2,7 +2,7 @@
 
 import math
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final
@@ -100,6 +100,16 @@ def age(created: str | None, now: datetime) -> str:
 def count(number: int, noun: str) -> str:
     """Return a number with its noun: ``1 pod``, ``3 pods``, ``1,200 nodes``."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def and_more(number: int, of: str = "", before: str = " ") -> str:
+    """Return ``and 3 more`` after a list, with a space or what else comes *before*; "" if there are none."""
+    return f"{before}and {number} more{of}" if number > 0 else ""
+
+
+def shortened(texts: Sequence[str], most: int, *, separator: str = ", ", of: str = "", before: str = " ") -> str:
+    """Return the first *most* of *texts*, and how many more there are: ``a, b and 3 more``."""
+    return separator.join(texts[:most]) + and_more(len(texts) - most, of, before)
 
 
 def sentence(text: str) -> str:

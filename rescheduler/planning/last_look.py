@@ -11,7 +11,7 @@ from predicates.objects import Node, Pod, PodDisruptionBudget
 from predicates.snapshot import DRAIN_TAINT, Snapshot
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, Replicas, paid, shortfall
-from rescheduler.planning.forms import count
+from rescheduler.planning.forms import count, shortened
 from rescheduler.planning.node_info import label_of
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.rules.candidates import control_plane_label, node_blockers, why_not_target
@@ -142,7 +142,7 @@ def _late_pods(terms: OrderTerms, seen: Seen) -> Objection | None:
     )
     if not late:
         return None
-    return Objection(Ground.PODS, f"{count(len(late), 'pod')} on the node must move first: {_named(late)}")
+    return Objection(Ground.PODS, f"{count(len(late), 'pod')} on the node must move first: {shortened(late, _NAMED)}")
 
 
 def _below_minimum(before: Node, terms: OrderTerms, nodes: Iterable[Node]) -> Objection | None:
@@ -168,7 +168,9 @@ def _owed(terms: OrderTerms, seen: Seen) -> Objection | None:
             lacking.append(f"{debt.controller} ({max(missing.ready, missing.bound)} missing{why})")
     if not lacking:
         return None
-    return Objection(Ground.OWED, f"pods that left the node do not run elsewhere, or may not stay: {_named(lacking)}")
+    return Objection(
+        Ground.OWED, f"pods that left the node do not run elsewhere, or may not stay: {shortened(lacking, _NAMED)}"
+    )
 
 
 #: A kubelet renews the Lease of its Node four times in this Lease's duration. Twice in a row it may fail.
@@ -204,10 +206,6 @@ def why_doomed(terms: OrderTerms, leases: Mapping[str, NodeLease], now: datetime
     sign = "" if node.name in terms.with_other_places else why_not_target(node) or ""
     why = dead or sign
     return f"node {node.name} of pod {pod.key}: {why}" if why else ""
-
-
-def _named(names: Sequence[str]) -> str:
-    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
 
 
 # Checks whether the watched state has caught up with a consistent read of the API server.

@@ -11,7 +11,7 @@ import msgspec
 from rescheduler.errors import InputError
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import OpenDebt
-from rescheduler.planning.forms import LIMIT, count, pack, packed_within, unpack, utc
+from rescheduler.planning.forms import LIMIT, and_more, count, pack, packed_within, shortened, unpack, utc
 from rescheduler.planning.movements import Movements, NotRecovered
 from rescheduler.planning.policy import LeaderFacts
 from rescheduler.planning.pools import PoolLosses
@@ -115,21 +115,20 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
             f"Ready, since {_text(owed.since)} by the drain of {owed.node}"
             for owed in self.debts[:_NAMED]
         ]
-        lines += [f"  … and {len(self.debts) - _NAMED} more"] if len(self.debts) > _NAMED else []
+        lines += filter(None, [and_more(len(self.debts) - _NAMED, before="  … ")])
         active = sorted(self.not_recovered.active(now))
-        aside = [*active[:_NAMED], *([f"and {len(active) - _NAMED} more"] if len(active) > _NAMED else [])]
+        aside = shortened(active, _NAMED, before=", ")
         moved = self.movements.controllers
         waiting = sum(moves.until is not None and moves.until > now for moves in moved.values())
         lines += [
             f"last drain: {_text(self.drained_at)}{f' of {self.drained_node}' if self.drained_node else ''}",
-            f"owners and namespaces that wait, because their pods did not run in time: {', '.join(aside) or 'none'}",
+            f"owners and namespaces that wait, because their pods did not run in time: {aside or 'none'}",
             f"pause after returned pods until: {_text(self.returned.active(now))}",
             f"nodes cooling down: {len(self.cooldowns.active(now))}",
             f"controllers moved in the last 24 h: {len(moved)}, of which {waiting} wait",
         ]
         if settling := sorted(self.pools.settling(now)):
-            more = [f"and {len(settling) - _NAMED} more"] if len(settling) > _NAMED else []
-            lines.append(f"spot pools that are not trusted: {', '.join([*settling[:_NAMED], *more])}")
+            lines.append(f"spot pools that are not trusted: {shortened(settling, _NAMED, before=', ')}")
         if (until := self.room.active(now)) is not None:
             lines.append(f"no order of spot room until: {_text(until)}")
         if (order := self.spot_orders.open) is not None:

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from predicates.objects import OwnerReference, Pod
-from rescheduler.planning.forms import count, cpu, memory
+from rescheduler.planning.forms import count, cpu, memory, shortened
 
 
 class Reason(enum.StrEnum):
@@ -200,9 +200,7 @@ class Plan:
     @property
     def preempted_text(self) -> str:
         """The pods that yield their room: ``a/pause-1, a/pause-2, a/pause-3 and 3 more``."""
-        named = ", ".join(map(str, self.preempts[:_NAMED]))
-        rest = f" and {len(self.preempts) - _NAMED} more" if len(self.preempts) > _NAMED else ""
-        return f"{named}{rest}"
+        return shortened(list(map(str, self.preempts)), _NAMED)
 
     @property
     def with_surge(self) -> str:

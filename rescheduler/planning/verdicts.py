@@ -14,7 +14,7 @@ from predicates.objects import Pod, PodClass
 from predicates.snapshot import Trial
 from rescheduler.planning.budgets import RemainingDisruptions
 from rescheduler.planning.examined import Examined
-from rescheduler.planning.forms import count, utc
+from rescheduler.planning.forms import and_more, count, shortened, utc
 from rescheduler.planning.outcome import Blocker, Placement, Plan, PodRef, Reason, Rejected, Verdict
 from rescheduler.planning.placement.forecast import may_return
 from rescheduler.planning.placement.in_steps import StuckInSteps, move_in_steps, must_be_beside, order_matters
@@ -363,15 +363,14 @@ def _not_yielded(pod: Pod, shared: PlanningRound) -> str:
     if not kept:
         return ""
     first = max(kept, key=priority_of)
-    rest = f" and {len(kept) - 1} more" if len(kept) > 1 else ""
+    rest = and_more(len(kept) - 1)
     return f"; {first.key} (priority {priority_of(first)}){rest} would yield only to a higher priority that preempts"
 
 
 def _settling_text(nodes: Mapping[str, int], until: Mapping[str, datetime]) -> str:
     """Name the pools that are not trusted, with their numbers of *nodes*."""
-    named = [f"{count(nodes[pool], 'node')} of {pool} until {utc(until[pool])}" for pool in list(nodes)[:_POOLS_NAMED]]
-    more = [f"and {len(nodes) - _POOLS_NAMED} more pools"] if len(nodes) > _POOLS_NAMED else []
-    return f"pools that lost nodes are not trusted: {', '.join([*named, *more])}"
+    named = [f"{count(nodes[pool], 'node')} of {pool} until {utc(until[pool])}" for pool in nodes]
+    return f"pools that lost nodes are not trusted: {shortened(named, _POOLS_NAMED, of=' pools', before=', ')}"
 
 
 def undo(trial: Trial, row: int, mark: int) -> None:

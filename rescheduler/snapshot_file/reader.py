@@ -15,6 +15,7 @@ from predicates.snapshot import Snapshot, key_of
 from predicates.versions import parse_minor
 from predicates.wire import FILE_KINDS, Decoder, Interner, SplitPods, WireError, unreadable
 from rescheduler.errors import InputError
+from rescheduler.planning.forms import shortened
 from rescheduler.settings import Scheduling
 from rescheduler.snapshot_file import items, reduction, text
 
@@ -221,8 +222,7 @@ def omissions(snapshot: Snapshot) -> tuple[str, ...]:
     if not any(pod.owner is not None and pod.owner.kind == "DaemonSet" for pod in snapshot.pods.values()):
         found.append("no pods of DaemonSets")
     if empty := _without_pods(snapshot):
-        rest = f" and {len(empty) - _NAMED} more" if len(empty) > _NAMED else ""
-        found.append(f"no pods of namespace{'s' if empty[1:] else ''} {', '.join(empty[:_NAMED])}{rest}")
+        found.append(f"no pods of namespace{'s' if empty[1:] else ''} {shortened(empty, _NAMED)}")
     return tuple(found)
 
 

@@ -75,7 +75,7 @@ LINES: dict[str, tuple[Event, int, list[str]]] = {
             "INFO not drained: 0 of 1 node=od-2 pod=default/db-1 reason=pod-disruption-budget",
         ],
     ),
-    "a node that can be drained": (planned(PLAN), 2, ["INFO can be drained: 1 pods fit on spot nodes node=od-1"]),
+    "a node that can be drained": (planned(PLAN), 2, ["INFO can be drained: 1 pod fits on spot nodes node=od-1"]),
     "a drain": (DrainStarted(OD, PLAN), 0, ["INFO draining; moving 1 pod: default/web-1 to spot-1 node=od-1"]),
     "a resumed drain": (DrainStarted(OD, None), 0, ["INFO resuming the drain node=od-1"]),
     "the taint": (Tainted(OD), 2, ["INFO tainted: it accepts no more pods node=od-1"]),
@@ -288,7 +288,7 @@ def test_reasons_are_logged_when_they_change() -> None:
 def test_a_dry_run_logs_verdicts_at_every_verbosity() -> None:
     lines = logged(Started("1.2", "me", "x:1", dry_run=True), planned(PLAN, Plan("od-3", ())), verbosity=0)
     assert lines[1:] == [
-        "INFO can be drained: 1 pods fit on spot nodes node=od-1",
+        "INFO can be drained: 1 pod fits on spot nodes node=od-1",
         "INFO has no pods to move node=od-3",
     ]
 

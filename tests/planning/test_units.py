@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from rescheduler.planning.forms import age, count, cpu, memory, money, per_hour, per_month, percent
+from rescheduler.planning.forms import age, and_more, count, cpu, memory, money, per_hour, per_month, percent, shortened
 from tests.planning.builders import NOW
 
 GIB = 1 << 30
@@ -108,3 +108,22 @@ def test_shares_are_limited_to_100_percent(part: int, whole: int, share: int) ->
 )
 def test_hourly_prices_have_up_to_four_decimals(amount: str, currency: str, text: str) -> None:
     assert per_hour(Decimal(amount), currency) == text
+
+
+@pytest.mark.parametrize(
+    ("texts", "fields", "expected"),
+    [
+        ([], {}, ""),
+        (["a", "b"], {}, "a, b"),
+        (["a", "b", "c"], {}, "a, b and 1 more"),
+        (["a", "b", "c", "d"], {"before": ", ", "of": " pools"}, "a, b, and 2 more pools"),
+        (["a", "b", "c"], {"separator": "; ", "before": "; "}, "a; b; and 1 more"),
+    ],
+)
+def test_a_list_is_shortened(texts: list[str], fields: dict[str, str], expected: str) -> None:
+    assert shortened(texts, 2, **fields) == expected
+
+
+def test_what_is_left_out_is_counted() -> None:
+    assert [and_more(number) for number in (-1, 0, 2)] == ["", "", " and 2 more"]
+    assert and_more(2, ")", " (") == " (and 2 more)"

@@ -1,6 +1,7 @@
 """Each public class and alias of a type has a name of its own, so that a name says which one is meant."""
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,3 +51,10 @@ def test_a_new_twin_is_named(tmp_path: Path) -> None:
         (tmp_path / package).mkdir()
         (tmp_path / package / "a.py").write_text(text)
     assert twins(tmp_path) == {"Rule": ["predicates/a.py", "rescheduler/a.py"]}
+
+
+def test_what_is_left_out_of_a_list_is_said_in_one_place() -> None:
+    """See :func:`rescheduler.planning.forms.and_more`."""
+    files = sorted((ROOT / "rescheduler").rglob("*.py"))
+    found = [path.name for path in files if re.search(r"\band \{[^}]+\} more", path.read_text())]
+    assert found == ["forms.py"]

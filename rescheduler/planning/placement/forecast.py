@@ -23,6 +23,7 @@ from predicates.scores import totals
 from predicates.scores.frame import ScoringRequest
 from predicates.scores.pods import spreads_by_default
 from predicates.snapshot import DRAIN_TAINT, Snapshot, Trial
+from rescheduler.planning.forms import and_more
 from rescheduler.planning.outcome import Blocker, Landing, Plan, Reason, Rejected, Verdict
 from rescheduler.planning.placement.in_steps import Step, eviction_steps, order_matters
 from rescheduler.planning.placement.packing import Effort
@@ -386,7 +387,7 @@ def may_return(pods: Iterable[Pod], filters: Filters) -> bool:
 
 
 def _returning(plan: Plan, pods: Sequence[str]) -> Blocker:
-    others = f", and {len(pods) - 1} more of {len(plan.placements)} pods" if len(pods) > 1 else ""
+    others = and_more(len(pods) - 1, f" of {len(plan.placements)} pods", ", ")
     detail = (
         f"it tolerates the taint {DRAIN_TAINT.key} of drained nodes{others}: the scheduler could place it on this node "
         "again, which has the best score once it is empty"

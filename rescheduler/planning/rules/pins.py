@@ -25,7 +25,7 @@ from predicates.plugins import nodes
 from predicates.snapshot import DRAIN_TAINT, Snapshot
 from predicates.storage import find_claim, find_volume, volume_affinity
 from predicates.texts import shown
-from rescheduler.planning.forms import count
+from rescheduler.planning.forms import count, shortened
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.rules.interruptions import is_start_up_taint, signal_of_taint
 
@@ -193,9 +193,8 @@ def _taints_text(taints: list[tuple[Taint, int]], total: int, nodes: str) -> str
     if len(taints) == 1:
         taint, number = taints[0]
         return f"it does not tolerate the taint {taint_text(taint)} of {number} of {total} {nodes}"
-    named = ", ".join(f"{taint_text(taint)} (of {number})" for taint, number in taints[:_NAMED])
-    remainder = f" and {len(taints) - _NAMED} more" if len(taints) > _NAMED else ""
-    return f"it does not tolerate the taints of {total} {nodes}: {named}{remainder}"
+    named = shortened([f"{taint_text(taint)} (of {number})" for taint, number in taints], _NAMED)
+    return f"it does not tolerate the taints of {total} {nodes}: {named}"
 
 
 def taint_text(taint: Taint) -> str:
