@@ -59,7 +59,7 @@ _KINDS: Final[Mapping[str, _ControllerKind]] = {
     "ReplicaSet": _ControllerKind("/apis/apps/v1", "replicasets"),
     "StatefulSet": _ControllerKind("/apis/apps/v1", "statefulsets"),
     "ReplicationController": _ControllerKind("/api/v1", "replicationcontrollers"),
-    "JobObject": _ControllerKind("/apis/batch/v1", "jobs"),
+    "Job": _ControllerKind("/apis/batch/v1", "jobs"),
 }
 
 #: Kinds that may have a controller themselves, for example a ReplicaSet of a Deployment.

@@ -110,8 +110,8 @@ POLICIES: dict[str, tuple[list[Fields] | None, Disruption]] = {
         [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "False"}]}],
         COUNTS,
     ),
-    "a code of the program fails the JobObject first": ([on_codes("FailJob", "In", 42), IGNORE], IGNORED),
-    "the code of SIGTERM fails the JobObject first": ([on_codes("FailJob", "In", 42, 143), IGNORE], FAILS),
+    "a code of the program fails the Job first": ([on_codes("FailJob", "In", 42), IGNORE], IGNORED),
+    "the code of SIGTERM fails the Job first": ([on_codes("FailJob", "In", 42, 143), IGNORE], FAILS),
     "any code but 0 counts first": ([on_codes("Count", "NotIn", 0), IGNORE], COUNTS),
     "codes other than those of signals fail the index first": (
         [on_codes("FailIndex", "NotIn", 0, 137, 143), IGNORE],
@@ -120,14 +120,14 @@ POLICIES: dict[str, tuple[list[Fields] | None, Disruption]] = {
     "a code is ignored first": ([on_codes("Ignore", "In", 143), IGNORE], IGNORED),
     "only a code is ignored": ([on_codes("Ignore", "In", 143)], COUNTS),
     "disruptions count first": ([{"action": "Count", "onPodConditions": [DISRUPTED]}, IGNORE], COUNTS),
-    "disruptions fail the JobObject": ([{"action": "FailJob", "onPodConditions": [DISRUPTED]}], FAILS),
+    "disruptions fail the Job": ([{"action": "FailJob", "onPodConditions": [DISRUPTED]}], FAILS),
     "disruptions fail the index": ([{"action": "FailIndex", "onPodConditions": [DISRUPTED]}], FAILS),
-    "any code but 0 fails the JobObject": ([on_codes("FailJob", "NotIn", 0)], FAILS),
-    "a code is ignored, all others fail the JobObject": (
+    "any code but 0 fails the Job": ([on_codes("FailJob", "NotIn", 0)], FAILS),
+    "a code is ignored, all others fail the Job": (
         [on_codes("Ignore", "In", 143), on_codes("FailJob", "NotIn", 0, 143)],
         FAILS,
     ),
-    "disruptions count before any code but 0 fails the JobObject": (
+    "disruptions count before any code but 0 fails the Job": (
         [{"action": "Count", "onPodConditions": [DISRUPTED]}, on_codes("FailJob", "NotIn", 0)],
         COUNTS,
     ),
@@ -144,7 +144,7 @@ def test_the_failure_policy_determines_the_effect_of_an_eviction(
 
 
 def pod(phase: str, *counts: int, init: int = 0, controller: str = "job") -> JobPod:
-    owners = [{"kind": "JobObject", "name": "j", "uid": controller, "apiVersion": "batch/v1", "controller": True}]
+    owners = [{"kind": "Job", "name": "j", "uid": controller, "apiVersion": "batch/v1", "controller": True}]
     status = {
         "phase": phase,
         "containerStatuses": [{"restartCount": count} for count in counts],
