@@ -242,6 +242,7 @@ class Running:
     dry_run: bool = False
     once: bool = False
     leader_elect: bool = True
+    plan_command: str = "rescheduler plan"  #: the command line that plans as this daemon does, for the status page
     manage_soft_taint: bool = False
     predict: str = "template"  #: or ``dry-run``: how replacement pods are predicted
     migrating_webhooks: str = "block"  #: or ``wait``: for pods that admission webhooks move by themselves

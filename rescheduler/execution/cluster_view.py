@@ -43,7 +43,7 @@ from rescheduler.planning.rules.owners import Others, all_pods, controller_block
 from rescheduler.planning.rules.pod_traits import ends_with_node, job_blockers, keeps_its_identity, yields_room
 from rescheduler.planning.rules.volumes import attachments, waits_for_detach
 from rescheduler.planning.what_if.comparison import levers_of
-from rescheduler.planning.what_if.overview import Overview, overview
+from rescheduler.planning.what_if.overview import PLAN_COMMAND, Overview, overview
 
 #: How long drains wait for a new pod that the scheduler has not processed yet.
 SETTLING: Final = timedelta(minutes=1)
@@ -91,6 +91,7 @@ class ClusterView(WatchedNodes):
         self.memory = memory
         #: Returns the groups of on-demand nodes, and how many more nodes they may get; see :class:`LeaderFacts`.
         self.growth: Callable[[], Mapping[str, tuple[str, int]]] = dict
+        self.plan_command = PLAN_COMMAND  #: the command line that plans as this process does
         #: Add to the snapshot what is not watched: groups of pods, and Deployments that may roll out.
         self.unwatched: tuple[Callable[[Snapshot], None], ...] = ()
         self._clock = clock
@@ -212,6 +213,7 @@ class ClusterView(WatchedNodes):
             levers_complete=levers.complete,
             now=circumstances.now,
             allow_returning=self._policy.allow_returning_plans,
+            command=self.plan_command,
         )
 
     def order_terms(self, node: str, states: Iterable[ControllerState] = ()) -> OrderTerms:

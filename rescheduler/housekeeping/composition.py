@@ -230,6 +230,7 @@ def _view(
     """Create the view of the cluster, with what the history says about nodes, owners and namespaces."""
     view = ClusterView(state, policy, clock, holder, running.node_name, lambda: history.memory, running.identity)
     deployments = SurgeableDeployments(client, clock, policy.surge)
+    view.plan_command = running.plan_command
     view.unwatched = PodGroups(client, clock).refresh, deployments.refresh
     return view
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rescheduler.cli import COMMANDS, main
+from rescheduler.housekeeping import composition
 from tests.sample import files
 
 ROOT = Path(__file__).parents[2]
@@ -117,3 +118,13 @@ def test_every_command_that_plan_and_report_print_works_as_it_is(
         result = json.loads(capfd.readouterr().out)["what_if"]
         freed = lever["frees"] or lever["frees_together"]
         assert set(freed) <= set(result["after"]["drainable"]) - set(result["before"]["drainable"])
+
+
+def test_the_status_page_plans_with_the_policy_of_its_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flags of the daemon's machine are left out: the command runs where the page is read."""
+    received: list[str] = []
+    monkeypatch.setattr(composition, "run", lambda *arguments: received.append(arguments[2].plan_command))
+    label = "--on-demand-node-label=eks.amazonaws.com/capacityType=ON_DEMAND"
+    machine = ["--running-in-cluster=false", "--namespace=ops", "--prices", str(files.PRICES), "--listen-address=:1"]
+    assert ended(["run", label, "--exclude-namespaces", "ci", *machine, "--dry-run", "--drain-order=age"]) == 0
+    assert received == [f"rescheduler plan {label} --exclude-namespaces ci --drain-order=age"]

@@ -155,7 +155,9 @@ def _status(cluster: Snapshot) -> Status:
     status(Planned(now - timedelta(seconds=10), planning, nodes, seconds=0.2, complete=True, facts=facts))
     status(Overviewed(now - timedelta(seconds=20), total))
     status(DrainStarted(nodes[plan.node], plan))
-    status(DrainProgressed(nodes[plan.node], "evicting", pods))
+    targets = {str(placement.pod): placement.node for placement in plan.placements}
+    since = {pod: now - timedelta(seconds=7 * number) for number, pod in enumerate(reversed(targets))}
+    status(DrainProgressed(nodes[plan.node], "evicting", pods, targets, since))
     return status
 
 
