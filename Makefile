@@ -23,6 +23,7 @@ N ?= 100000
 ARGS ?=
 SECONDS ?= 600
 MINUTES ?=
+HOURS ?= 100
 SEED ?= 1
 VERSION ?=
 OWNER ?=
@@ -48,7 +49,7 @@ PROJECT = $(if $(OWNER),--owner '$(OWNER)') $(if $(REGISTRY),--registry '$(REGIS
 
 GRPC := rescheduler/providers/externalgrpc
 
-.PHONY: help test unit coverage mutants lint format demo demo-cluster demo-proxy bench fuzz soak scale faults conformance survival losses predictions landings autoscaler karpenter proto build up down clean \
+.PHONY: help test unit coverage mutants lint format demo demo-cluster demo-proxy bench fuzz soak simulation scale faults conformance survival losses predictions landings autoscaler karpenter proto build up down clean \
 	lock bases audit release rendered docs screenshots
 
 help: ## list the targets
@@ -97,6 +98,9 @@ fuzz: $(READY) ## send random requests, calls and files to all HTTP and gRPC ser
 
 soak: build ## run two replicas on a cluster with random changes and failures: make soak MINUTES=60 SEED=1; or one on N clusters: N=50
 	@$(BIN)/python -m $(if $(MINUTES),tests.soak.churn --minutes $(MINUTES) --seed $(SEED),tests.soak $(if $(filter file,$(origin N)),,--clusters $(N))) $(ARGS)
+
+simulation: $(READY) ## run random simulated clusters with faults and kills, and check the invariants: make simulation HOURS=10000 SEED=1
+	@$(BIN)/python -m tests.simulation --hours $(HOURS) --seed $(SEED) $(ARGS)
 
 bench: build ## measure the performance, side by side with the scheduler's own plugins
 	@$(BIN)/python -m tests.bench $(ARGS)

@@ -72,9 +72,11 @@ class _RememberingCommand(GoCommand):
 )
 @Option(
     "--machines",
-    click.Choice(["pool", "kept"]),
+    click.Choice(["pool", "cluster-autoscaler", "karpenter", "kept"]),
     default="pool",
-    help="Who removes the machines of drained nodes. pool: a cloud provider, on request of the daemon. kept: nobody.",
+    help="Who removes the machines of drained nodes. pool: a cloud provider, on request of the daemon. "
+    "cluster-autoscaler, karpenter: this autoscaler, once they are empty; it also adds machines for pods that fit "
+    "nowhere. kept: nobody.",
 )
 @Option(
     "--compare",
@@ -128,6 +130,7 @@ def command(
     if context.meta.get(_ONLY_SETTINGS):
         return daemon
     from rescheduler.simulation import happenings, run, world  # noqa: PLC0415 - imported on demand
+    from rescheduler.simulation.autoscaler import RULES as AUTOSCALERS  # noqa: PLC0415 - imported on demand
 
     with progress("reading the cluster"):
         items = _read(snapshot, connection)
@@ -145,6 +148,7 @@ def command(
             seed,
             spot_loss,
             removes_machines=machines == "pool",
+            autoscaler=machines if machines in AUTOSCALERS else "",
             rules=daemon.running.scheduling.scheduler(_version(items)),
         ),
         duration.total_seconds(),

@@ -176,6 +176,14 @@ class Kubelets:
             return
         taints = [each for each in node["spec"].get("taints") or () if each["key"] != _UNREACHABLE]
         self._set_node(node, "True", "KubeletReady", taints)
+        for pod in self._store.pods_of(name):
+            key, uid = key_of(pod), pod["metadata"]["uid"]
+            if pod["metadata"].get("deletionTimestamp"):
+                self._engine.after(self._times.end(self._random), partial(self._end, key, uid))
+            elif pod["status"].get("phase", "Pending") == "Pending":
+                self._admit(pod)
+            elif pod["status"]["phase"] == "Running" and not is_ready(pod):
+                self.set_ready(pod, ready=True)
 
     def _unreachable(self, name: str, uid: str) -> None:
         node = self._node(name, uid)

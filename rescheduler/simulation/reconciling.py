@@ -54,7 +54,7 @@ class Reconciler:
             self.reconcile(item)
         except RequestRefused:
             failures = self._failures[key] = self._failures.get(key, 0) + 1
-            self.enqueue(key, min(0.5 * 2.0**failures, _LONGEST_RETRY))
+            self.enqueue(key, min(0.5 * 2.0 ** min(failures, 12), _LONGEST_RETRY))
         else:
             self._failures.pop(key, None)
 

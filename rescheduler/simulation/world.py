@@ -12,7 +12,9 @@ from rescheduler.clock import Clock
 from rescheduler.observe.events import Event
 from rescheduler.providers.base import CloudProvider
 from rescheduler.providers.none import NoProvider
+from rescheduler.simulation import autoscaler
 from rescheduler.simulation.api import ApiServer
+from rescheduler.simulation.autoscaler import SimulatedAutoscaler
 from rescheduler.simulation.daemon import DaemonSettings, Replica
 from rescheduler.simulation.disruption import SimulatedBudgets
 from rescheduler.simulation.engine import Engine
@@ -41,6 +43,8 @@ class WorldSettings:
     times: PodTimes = field(default_factory=PodTimes)
     pool: PoolFaults = field(default_factory=PoolFaults)
     least: int = 0  #: on-demand machines that the pool keeps
+    autoscaler: str = ""  #: ``cluster-autoscaler``, ``karpenter``, or "" for none
+    most_nodes: int = 1000  #: the autoscaler adds no more
     rules: Scheduler = field(default_factory=Scheduler)
 
 
@@ -70,11 +74,12 @@ class World:
             if isinstance(controller, SimulatedBudgets):
                 controller.learn()
             controller.enqueue_all()
-        self.owners = SimulatedOwners(self.server)
+        SimulatedOwners(self.server)
         self.machines = Machines(self.store, self.kubelets)
         self.market = SpotMarket(self.machines, self.is_spot, settings.spot_losses)
         self.market.start()
-        self.pools: list[SimulatedPool] = []
+        if settings.autoscaler:
+            SimulatedAutoscaler(self.machines, autoscaler.RULES[settings.autoscaler], settings.most_nodes)
         self.daemons = [
             Replica(
                 self.engine,
@@ -112,9 +117,7 @@ class World:
     def _provider(self, clock: Clock) -> CloudProvider:
         if not self.settings.removes_machines:
             return NoProvider()
-        pool = SimulatedPool(self.machines, clock, self.is_on_demand, self.settings.pool, self.settings.least)
-        self.pools.append(pool)
-        return pool
+        return SimulatedPool(self.machines, clock, self.is_on_demand, self.settings.pool, self.settings.least)
 
     # The objects
 

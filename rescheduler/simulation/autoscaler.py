@@ -1,0 +1,105 @@
+"""An autoscaler: it adds machines for pods that the scheduler cannot place, and removes nodes that are empty.
+
+Cluster Autoscaler: looks every 10 s, adds a machine for pods that have been unschedulable for 15 s, and removes nodes
+that have been empty for 10 minutes. Karpenter: the same within seconds, and removes nodes that have been empty for one
+minute. Neither moves pods here.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from predicates.quantity import parse
+from rescheduler.simulation.admission import requests
+from rescheduler.simulation.machines import Machines
+from rescheduler.simulation.reconciling import finished
+from rescheduler.simulation.store import Json, controller_of
+from rescheduler.simulation.times import seconds_since
+
+_DISABLED: Final = ("cluster-autoscaler.kubernetes.io/scale-down-disabled", "karpenter.sh/do-not-disrupt")
+
+
+@dataclass(frozen=True, slots=True)
+class AutoscalerRules:
+    """How an autoscaler acts; all in seconds."""
+
+    every: float
+    pending: float  #: a pod is unschedulable for this long before a machine is added
+    empty: float  #: a node is empty for this long before its machine ends
+    add_wait: float  #: no further machine is added for this long
+
+
+RULES: Final = {
+    "cluster-autoscaler": AutoscalerRules(every=10.0, pending=15.0, empty=600.0, add_wait=120.0),
+    "karpenter": AutoscalerRules(every=2.0, pending=2.0, empty=60.0, add_wait=60.0),
+}
+
+
+class SimulatedAutoscaler:
+    """The autoscaler of a cluster. New machines are like the nodes that existed when it started."""
+
+    def __init__(self, machines: Machines, rules: AutoscalerRules, most: int = 1000) -> None:
+        self._machines = machines
+        self._store = machines.store
+        self._engine = machines.store.engine
+        self._rules = rules
+        self._most = most
+        self._templates = sorted(self._store.all("nodes"), key=lambda node: str(node["metadata"]["name"]))
+        self._random = self._engine.random("autoscaler")
+        self._added = float("-inf")
+        self._empty: dict[str, float] = {}  # by UID of the node: since when
+        self._engine.every(rules.every, self._look)
+
+    def _look(self) -> None:
+        self._remove()
+        if self._engine.now < self._added + self._rules.add_wait or len(self._store.tables["nodes"]) >= self._most:
+            return
+        for pod in self._store.pods_of(""):
+            if self._waits(pod) and (like := self._template_for(pod)) is not None:
+                self._added = self._engine.now
+                self._machines.join(like)
+                return
+
+    def _waits(self, pod: Json) -> bool:
+        conditions = pod.get("status", {}).get("conditions") or ()
+        found = next(
+            (each for each in conditions if each["type"] == "PodScheduled" and each["status"] == "False"), None
+        )
+        if found is None or pod.get("status", {}).get("nominatedNodeName"):
+            return False
+        return seconds_since(found["lastTransitionTime"], self._engine.time) >= self._rules.pending
+
+    def _template_for(self, pod: Json) -> Json | None:
+        """Return a node whose like has room for *pod*, chosen at random among those that fit."""
+        asked = requests(pod)
+        selector = pod["spec"].get("nodeSelector") or {}
+        fitting = []
+        for node in self._templates:
+            labels, room = node["metadata"].get("labels") or {}, node["status"]["allocatable"]
+            if all(labels.get(key) == value for key, value in selector.items()) and _holds(room, asked):
+                fitting.append(node)
+        return self._random.choice(fitting) if fitting else None
+
+    def _remove(self) -> None:
+        """End the machines of nodes that have been empty for long enough."""
+        seen: dict[str, float] = {}
+        for node in self._store.all("nodes"):
+            meta = node["metadata"]
+            annotations = meta.get("annotations") or {}
+            kept = any(annotations.get(key) == "true" for key in _DISABLED)
+            if kept or node["spec"].get("providerID", "") in self._machines.ended or self._pods(meta["name"]):
+                continue
+            since = seen[meta["uid"]] = self._empty.get(meta["uid"], self._engine.now)
+            if self._engine.now - since >= self._rules.empty:
+                self._machines.end(node, "autoscaler")
+        self._empty = seen
+
+    def _pods(self, node: str) -> bool:
+        """Return whether *node* has pods that do not end with it."""
+        return any(
+            not finished(pod) and (controller_of(pod) or {}).get("kind") != "DaemonSet"
+            for pod in self._store.pods_of(node)
+        )
+
+
+def _holds(room: Json, asked: dict[str, int]) -> bool:
+    return all(name in room and parse(room[name]).millis >= amount for name, amount in asked.items())
