@@ -60,7 +60,7 @@ def main(snapshot: str, folder: Path, options: tuple[str, ...]) -> None:
     """Render the pictures of the documentation."""
     options = ("--levers-timeout=5m", *options)
     with browser() as chromium:
-        shoot_plan(chromium, snapshot, options, folder / "plan.png")
+        shoot_plan(chromium, snapshot, folder / "plan.png")
         shoot_report(chromium, snapshot, options, folder / "report.png", until=LEVERS)
         shoot_status(chromium, reader.read(snapshot), folder / "status.png")
         shoot_report(chromium, snapshot, (*options, *HEADROOM), folder / "surviving.png", part="#survival")
@@ -99,14 +99,14 @@ def as_html(text: str, typed: str) -> str:
     return f'<!doctype html><meta charset="utf-8"><style>{_STYLE}</style><pre id="terminal">{body}</pre>'
 
 
-def shoot_plan(chromium: Browser, snapshot: str, options: tuple[str, ...], picture: Path) -> None:
+def shoot_plan(chromium: Browser, snapshot: str, picture: Path) -> None:
     """Render what ``plan`` prints in a terminal of 80 columns."""
     prices = ("--prices", os.path.relpath(DOCS / "sample-prices.csv"), "--currency=$")
     arguments = ["plan", "--snapshot", os.path.relpath(snapshot), *prices]
     terminal = _Terminal()
     os.environ["COLUMNS"] = "80"
     with contextlib.redirect_stdout(terminal):
-        cli.main([*arguments, *options], prog_name="rescheduler", standalone_mode=False)
+        cli.main(arguments, prog_name="rescheduler", standalone_mode=False)
     page = _page(chromium)
     page.set_content(as_html(terminal.getvalue(), f"rescheduler {shlex.join(arguments)}"))
     page.locator("#terminal").screenshot(path=picture)
