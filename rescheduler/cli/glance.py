@@ -172,10 +172,12 @@ SORT_KEYS: Final[dict[str, Callable[[NodeFacts, float], Any]]] = {
 }
 
 
-_HEAD: Final = ("node", "type", "zone", "age", "cpu", "memory", "month", "verdict")
+_HEAD: Final = ("node", "type", "zone", "age", "cpu", "memory", "use", "month", "verdict")
 _SPACE: Final = "  "
 #: The columns that are left out on a narrow page, the first one first.
-_OPTIONAL: Final = ("zone", "age", "memory", "type")
+_OPTIONAL: Final = ("use", "zone", "age", "memory", "type")
+#: The characters of a bar that is full.
+_BAR: Final = 10
 
 
 def node_table(
@@ -212,9 +214,16 @@ def _node_row(verdict: Verdict, overview: Overview, names: NodeNames, now: datet
         age(facts.created, now),
         f"{percent(facts.requested_cpu, facts.cpu)}%",
         f"{percent(facts.requested_memory, facts.memory)}%",
+        _bar(max(percent(facts.requested_cpu, facts.cpu), percent(facts.requested_memory, facts.memory))),
         "" if month is None else f"{month:,.0f}",
         _verdict(verdict),
     )
+
+
+def _bar(share: int) -> str:
+    """Return a bar that shows *share*, in percent."""
+    full = min(round(share * _BAR / 100), _BAR)
+    return "█" * full + "░" * (_BAR - full)
 
 
 def _verdict(verdict: Verdict) -> str:

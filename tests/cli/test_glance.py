@@ -234,3 +234,30 @@ def test_the_first_command_of_the_page_can_be_pasted(
         main(words[1:])
     out, err = capfd.readouterr()
     assert (ended.value.code, err, "Can also be drained" in out) == (0, "", True)
+
+
+def test_each_node_has_a_bar_of_the_larger_share_if_there_is_room(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    page = printed(capfd, "--levers-timeout=0", "--sort-by=price")
+    [head] = [line for line in page if line.startswith("node ")]
+    at = head.index("use")
+    for line in page[page.index(head) + 1 :]:
+        cpu, memory = (int(share) for share in re.findall(r" ([0-9]+)%", line)[:2])
+        bar = line[at : at + 10]
+        assert bar == "█" * bar.count("█") + "░" * bar.count("░")
+        assert abs(bar.count("█") - max(cpu, memory) / 10) <= 0.5
+    prices = [int(line[head.index("$/month") :].split()[0].replace(",", "")) for line in page[page.index(head) + 1 :]]
+    assert prices == sorted(prices, reverse=True)
+
+
+@pytest.mark.parametrize("owner", ["Deployment", "ReplicaSet"])
+def test_a_long_selector_is_shown_whatever_the_owner(owner: str) -> None:
+    cluster = snapshot([node("a", ON_DEMAND), node("s")])
+    obstacle = f"nodeSelector {'x' * 40}=on-demand"
+    lever = Lever(f"{owner} shop/{'y' * 40}", Reason.PINNED, obstacle, ("a",), ("a",), changes=("x",))
+    result = overview(Planning((Rejected("a", (Blocker(Reason.PINNED, "x"),)),), 1, 1), cluster, PriceList(), [lever])
+    text = rendered(glance(result, cluster, Policy(), 80), 80)
+    assert obstacle.partition(" ")[2] in text.replace("\n", "").replace(" ", "")
+    assert max(map(len, text.splitlines())) <= 80
