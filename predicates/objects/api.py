@@ -128,6 +128,7 @@ class NodeSpec(Wire, frozen=True):
 class NodeSystemInfo(Wire, frozen=True):
     kubelet_version: str = ""
     operating_system: str = ""
+    architecture: str = ""
 
 
 class RuntimeHandlerFeatures(Wire, frozen=True):

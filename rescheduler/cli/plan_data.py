@@ -27,6 +27,7 @@ from rescheduler.planning.rules.candidates import groups
 from rescheduler.planning.rules.minimum import DRAIN_ANNOTATION
 from rescheduler.planning.rules.owners import Owners, all_pods
 from rescheduler.planning.rules.pod_traits import belongs_to_node, is_job
+from rescheduler.planning.unproven import unproven
 from rescheduler.planning.waits import Waits
 from rescheduler.planning.what_if.comparison import levers_of
 from rescheduler.planning.what_if.overview import NO_LEVERS, Overview, RankedLevers, overview, tradeoff
@@ -262,6 +263,7 @@ def read_and_plan(
         *([_INDEPENDENT] if independent else []),
         *_idle_commitments(snapshot, policy, prices, circumstances),
     ]
+    notes += unproven(snapshot, planning.plans)
     if policy.move_jobs is MoveJobs.TOLERANT and _moves_unknown_jobs(planning, snapshot):
         notes.append(_JOBS)
     return PlannedCluster(

@@ -193,6 +193,13 @@ policy_options = group(
             "before they have finished.",
         ),
         Option(
+            "--require-known-architecture",
+            Bool(),
+            default=False,
+            help="Use no spot nodes of an architecture, or build of Windows, that no on-demand node has: images may "
+            "not exist for it. Otherwise such spot nodes come last.",
+        ),
+        Option(
             "--surge",
             click.Choice([value.value for value in Surging]),
             default=_POLICY.surge.value,

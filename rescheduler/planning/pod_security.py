@@ -52,6 +52,12 @@ _SYSCTLS: Final[Mapping[str, int]] = {
     "net.ipv4.tcp_notsent_lowat": 37,
 }
 
+
+def is_safe_sysctl(name: str) -> bool:
+    """Return whether kubelets allow the sysctl *name* without a flag."""
+    return name in _SYSCTLS
+
+
 #: The types of SELinux contexts that are allowed, by the minor version from which on they are.
 _SELINUX: Final[Mapping[str, int]] = {
     "": 0,

@@ -253,6 +253,7 @@ class Policy:
     unknown_plugins: tuple[UnknownPlugin, ...] = ()  #: pods that they concern are not evicted
     pod_eviction_timeout: float = 120.0  #: seconds for each step, if evictions under a budget are made in steps
     max_graceful_termination: float = 120.0  #: seconds; a pod that asks for more to terminate stays
+    require_known_architecture: bool = False  #: spot nodes of a kind that no on-demand node has are no targets
     shorten_grace_periods: bool = False  #: it is evicted with this limit instead
     namespaces: NamespaceScope = ALL_NAMESPACES  #: whose pods may be evicted
     #: Pods with a lower priority do not keep their node: they end with it.

@@ -97,19 +97,48 @@ def groups(
     if untrusted:
         excluded = set(chain(*untrusted.values()))
         nodes = [(node, row) for node, row in nodes if row not in excluded]
+    machines = (node for row in on_demand if (node := snapshot.nodes.nodes[row]) is not None)
+    known = {kind for kind in map(machine_kind, machines) if kind}
+    if known and policy.require_known_architecture:
+        nodes = [(node, row) for node, row in nodes if machine_kind(node) in known]
     return Groups(
         on_demand=tuple(name for _, name in first),
-        spot=_targets(snapshot, nodes),
+        spot=_targets(snapshot, nodes, known),
         spot_rows=np.array(sorted(spot_rows, key=lambda row: names[row]), np.intp),
         settling={pool: np.array(rows, np.intp) for pool, rows in untrusted.items()},
         settling_until={pool: settling[pool] for pool in untrusted},
     )
 
 
-def _targets(snapshot: Snapshot, nodes: Iterable[tuple[Node, int]]) -> Targets:
-    """Return *nodes*, each with its row, as targets, those first that are preferred."""
+#: Labels of a node with its architecture, and with the build of Windows, on which images depend as well.
+_ARCHITECTURE: Final = "kubernetes.io/arch"
+_WINDOWS_BUILD: Final = "node.kubernetes.io/windows-build"
+
+
+def machine_kind(node: Node) -> str:
+    """Return what images are built for: the architecture, such as ``arm64``, and the build of Windows, or ""."""
+    labels = node.metadata.labels
+    architecture = labels.get(_ARCHITECTURE) or node.status.node_info.architecture
+    build = labels.get(_WINDOWS_BUILD)
+    return shown(f"{architecture}, Windows build {build}" if build else architecture)
+
+
+def _targets(snapshot: Snapshot, nodes: Iterable[tuple[Node, int]], known: Collection[str] = ()) -> Targets:
+    """Return *nodes*, each with its row, as targets, those first that are preferred.
+
+    Nodes of a kind of machine that is not *known*, if any is, come last.
+    """
     cpu = snapshot.nodes.requested[:, CPU]
-    targets = sorted((is_deletion_candidate(node), -int(cpu[row]), node.name, int(row)) for node, row in nodes)
+    targets = sorted(
+        (
+            bool(known) and machine_kind(node) not in known,
+            is_deletion_candidate(node),
+            -int(cpu[row]),
+            node.name,
+            int(row),
+        )
+        for node, row in nodes
+    )
     return Targets([row for *_, row in targets])
 
 
