@@ -25,6 +25,7 @@ from tests.faults.recording import CallOfDrain
 from tests.faults.scene import PODS, WEB, Scene, scene
 from tests.faults.sites import KEY, Site
 from tests.invariants.rules import Rules
+from tests.invariants.scenes import STAYING
 from tests.invariants.watchdog import Watchdog
 
 #: Time limit of a run; a retried drain finishes well within it.
@@ -178,6 +179,7 @@ def _rules(env: Scene, trial: FaultTrial) -> Rules:
     behind = max((-_JUMPS.get(trouble.kind, 0.0) for trouble in trial.troubles), default=0.0)
     return Rules(
         landing_timeout=LANDING_SECONDS,
+        staying=STAYING,
         moves_per_pod_and_day=0.0,
         on_demand=f"{KEY}-on-demand={name}",
         spot=f"{KEY}-spot={name}",

@@ -15,14 +15,14 @@ from rescheduler.draining import evicting, removing, stepping, transitions
 from rescheduler.draining.actions import Action, LookAgain, PlanAgain
 from rescheduler.draining.events import EvictionAccepted, Looked, NodeSeen, PlannedAgain
 from rescheduler.draining.state import Drain, Phase, Result
-from rescheduler.execution import cluster_view, landings
+from rescheduler.execution import cluster_view, landings, machine_orders
 from rescheduler.execution.context import ActionResult
 from rescheduler.execution.drain_execution import DrainExecution
 from rescheduler.execution.observation import FreshPlanning, Observation
 from rescheduler.kube import cluster
 from rescheduler.kube.cluster import KubeCluster, NodeEdit
 from rescheduler.kube.elector import Elector
-from rescheduler.planning import last_look, movements, planning_round
+from rescheduler.planning import debts, facts, last_look, movements, planning_round
 from rescheduler.planning.outcome import Verdict
 from rescheduler.planning.pending import PendingRoom
 from rescheduler.planning.rules import pod_rules
@@ -180,6 +180,29 @@ def without_second_look() -> None:
     _patch(last_look, "_owed", lambda *_: None)
 
 
+def without_ledger() -> None:
+    """Forget what a drain owes when it has ended: the next drain of its node ends the machine."""
+    _patch(facts, "blockers_by_node", lambda *_: {})
+    terms = cluster_view.ClusterView.order_terms
+
+    def nothing_owed(view: cluster_view.ClusterView, *arguments: Any) -> last_look.OrderTerms:
+        return replace(terms(view, *arguments), debts=())
+
+    _patch(cluster_view.ClusterView, "order_terms", nothing_owed)
+
+
+def without_staying() -> None:
+    """Count pods as running as soon as they are Ready."""
+    _patch(debts, "STAYING", timedelta())
+
+
+def without_notices() -> None:
+    """Ignore that the nodes of moved pods are about to go."""
+    _patch(last_look, "why_doomed", lambda *_: "")
+    _patch(machine_orders, "why_doomed", lambda *_: "")
+    _patch(cluster_view.ClusterView, "_sign", lambda *_: "")
+
+
 def without_preemption() -> None:
     """Ignore the pods that replacement pods preempt, and pending pods that only the drained node accepts."""
     _patch(Observation, "_preemption", lambda *_: None)
@@ -204,6 +227,9 @@ SAFEGUARDS: Final[Mapping[str, Callable[[], None]]] = {
     "patience": without_patience,
     "second look": without_second_look,
     "preemption": without_preemption,
+    "ledger": without_ledger,
+    "staying": without_staying,
+    "notices": without_notices,
 }
 
 

@@ -15,9 +15,6 @@ from tests.invariants.objects import SeenNode, SeenPod
 from tests.invariants.replay import OwnerKey, SeenDrain, named
 from tests.invariants.rules import Violation
 
-#: Replacement pods have been Ready for 10 s. The times of their conditions have whole seconds.
-_READY_FOR: Final = 9.0
-
 #: Prefixes of the taints of a node that its cloud or an autoscaler will take.
 _NOTICES: Final = (
     "aws-node-termination-handler/",
@@ -56,9 +53,9 @@ def _unsettled(drain: SeenDrain, termination: ObservedTermination, scene: Judged
     def stays(pod: SeenPod) -> bool:
         states = scene.now.recent(pod.metadata.uid, termination.at, scene.rules.look)
         ready = (state.ready_since for state in (pod, *states) if isinstance(state, SeenPod))
-        return any(since is not None and since <= termination.at - seconds(_READY_FOR) for since in ready)
+        return any(since is not None and since <= termination.at - seconds(scene.rules.staying) for since in ready)
 
-    for (number, owner), moved in sorted(scene.ready.moved.items()):
+    for (number, owner), moved in sorted(scene.ready.moved.items()) if scene.rules.staying else ():
         if number == drain.number and scene.ready.lacks(owner, moved, scene.now, stays):
             what = f"the machine of node {drain.node} ended before pods of {named(owner)} were Ready for long"
             yield Violation(11, termination.at, what)

@@ -47,6 +47,9 @@ class Rules:
     #: Maximum time from the last check of a node to its machine's termination; a tolerating pod may be bound in
     #: between.
     look: float = 10.0
+    #: How long replacement pods must have been Ready when a machine is ordered; conditions have whole seconds. Daemons
+    #: before this rule, whose histories are stored, ordered earlier: 0.
+    staying: float = 0.0
     #: Time for the daemon's actions after a deadline, such as removing marks or a takeover.
     slack: float = 30.0
     #: Maximum age of a taint without an annotation, or an annotation without a taint.

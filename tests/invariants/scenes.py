@@ -12,7 +12,7 @@ from devcluster.cloudpool.server import CloudpoolServer
 from devcluster.errors import PlaneError
 from devcluster.manifests import deployment, namespace, statefulset
 from devcluster.plane import ControlPlane
-from devcluster.stages import START_AFTER, TERMINATE_AFTER
+from devcluster.stages import READY_ON, START_AFTER, TERMINATE_AFTER
 from devcluster.standin.faults import Fault
 from rescheduler.clock import SystemClock
 from tests.cluster.bad_days import FLAGS, NAMESPACE, NODE_1, NODE_2
@@ -25,10 +25,20 @@ from tests.cluster.test_bad_days_replacements import webhook
 from tests.invariants.rules import Rules
 from tests.soak.workloads import PRIORITY
 
+#: Replacement pods have been Ready for 10 s when a machine is ordered. Conditions have whole seconds.
+STAYING: Final = 9.0
+
 #: The landing timeout, and tolerances for a machine that is not busy.
 TIMEOUT: Final = 5.0
 QUICK: Final = Rules(
-    landing_timeout=TIMEOUT, namespace=NAMESPACE, lag=3.0, slack=8.0, leftover=4.0, abandoned=20.0, look=3.0
+    landing_timeout=TIMEOUT,
+    namespace=NAMESPACE,
+    lag=3.0,
+    slack=8.0,
+    leftover=4.0,
+    abandoned=20.0,
+    look=3.0,
+    staying=STAYING,
 )
 PATIENT: Final = replace(QUICK, landing_timeout=20.0)
 SLOW: Final = {START_AFTER: "1s"}
@@ -144,6 +154,44 @@ def lost_again(stage: Stage) -> Iterator[RunningScene]:
 
         flags = (*pool.flags, "--node-cooldown=1h", "--node-cooldown-max=1h")
         yield RunningScene(PATIENT, _drain_ended(observer), pool.server, flags, disturb)
+
+
+def never_runs(stage: Stage) -> Iterator[RunningScene]:
+    """Prepare a pod that never becomes Ready on spot nodes; the node is looked at again a second after the drain."""
+    observer = stage.observer
+    with machines(observer, stage.folder, 1, 2) as pool:
+        observer.start_on("od-1", deployment("web", 1, annotations={READY_ON: "od"}), pods=1)
+        observer.running(1)
+        observer.open_all()
+        flags = (*pool.flags, "--failure-pause=1h", "--failure-pause-max=1h")
+        yield RunningScene(QUICK, lambda: _keeps_machines(observer), pool.server, flags)
+
+
+def _keeps_machines(observer: Observer) -> bool:
+    """Wait until a drain has failed, and return whether its machine stays after that."""
+    observer.eventually(observer.evictions, "an eviction")
+    observer.wait_unmarked()
+    observer.stays(lambda: "od-1" in observer.node_names(), True, seconds=10)
+    return True
+
+
+def noticed_target(stage: Stage) -> Iterator[RunningScene]:
+    """Announce the end of the only spot node while the pool answers 503; then the pool answers again."""
+    observer = stage.observer
+    with machines(observer, stage.folder, 1, 1) as pool:
+        observer.start_on("od-1", deployment("web", 2), pods=2)
+        observer.running(2)
+        observer.open_all()
+        pool.faulty_app.inject(Fault(path="/pool/terminate", status=503, times=10_000))
+
+        def disturb() -> None:
+            observer.eventually(pool.orders, "an order")
+            taint = {"key": INTERRUPTED, "effect": "NoSchedule"}
+            stage.plane.api.patch("/api/v1/nodes/spot-1", {"spec": {"taints": [taint]}})
+            SystemClock().wait(PATIENT.look + 1, Event())
+            pool.faulty_app.forget()
+
+        yield RunningScene(PATIENT, lambda: _keeps_machines(observer), pool.server, pool.flags, disturb)
 
 
 def preempted_pods(stage: Stage) -> Iterator[RunningScene]:
@@ -283,6 +331,8 @@ SCENES: Final[dict[str, Callable[[Stage], Iterator[RunningScene]]]] = {
         lost_target,
         two_replicas,
         missing_pods,
+        never_runs,
+        noticed_target,
     )
 }
 
@@ -306,6 +356,9 @@ BROKEN: Final = {
     "targets": (3, "lost target"),
     "leadership": (4, "two replicas"),
     "patience": (10, "missing pods"),
+    "ledger": (11, "never runs"),
+    "staying": (11, "empty machines"),
+    "notices": (12, "noticed target"),
 }
 
 

@@ -453,7 +453,7 @@ CASES: Final[dict[Callable[[HistoryScript], None], set[int]]] = {
     terminated_while_missing: {6},
     terminated_while_settled_pods_are_lost_again: {6},
     terminated_after_an_adopted_pod_came_back: set(),
-    terminated_while_an_adopted_pod_is_missing: {6},
+    terminated_while_an_adopted_pod_is_missing: {6, 11},
     terminated_after_lost_pods_came_back: set(),
     terminated_right_after_a_pod_was_lost: set(),
     terminated_while_preempted_pods_are_pending: {6},

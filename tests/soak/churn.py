@@ -27,6 +27,7 @@ from tests.cluster.machines import cloud_flags
 from tests.cluster.replicas import NAMESPACE, ReplicatedInstallation, installed
 from tests.cluster.takeovers import rendered
 from tests.invariants.rules import Rules
+from tests.invariants.scenes import STAYING
 from tests.invariants.watchdog import Watchdog
 from tests.providers.cloudpools import document
 from tests.soak.journal import Journal
@@ -64,6 +65,7 @@ FLAGS: Final = (
 #: Replicas are paused for up to 18 s and act on old state when they continue; watches are silent for up to 6 s.
 RULES: Final = Rules(
     landing_timeout=LANDING_SECONDS,
+    staying=STAYING,
     minimum=MINIMUM,
     moves_per_pod_and_day=MOVES,
     namespace=NAMESPACE,
