@@ -34,7 +34,8 @@ def follow(drain: Drain, now: float) -> Drain:
         controller for controller in drain.debts if controller not in asked and _is_paid(drain, controller, now)
     )
     settled = {controller for controller in paid_now if drain.has_taken_from(controller)}
-    drain = replace(drain, paid=paid_now, settled=drain.settled | settled)
+    unsteady = drain.unsteady | (drain.settled & drain.debts.keys()) - paid_now
+    drain = replace(drain, paid=paid_now, settled=drain.settled | settled, unsteady=unsteady)
     timers = {controller: _timers(drain, controller, now) for controller in drain.debts}
     running = {controller: timer for controller, timer in timers.items() if timer != Timers()}
     return replace(drain, timers=running, due_at=drain.due_at if running or drain.victims else NEVER)

@@ -311,6 +311,7 @@ class Drain:
     debts: Mapping[Controller, Debt] = field(default_factory=dict)
     paid: frozenset[Controller] = frozenset()  #: controllers whose debt was paid when the pods were last counted
     settled: frozenset[Controller] = frozenset()  #: controllers whose debt was paid at any time since their last step
+    unsteady: frozenset[Controller] = frozenset()  #: of these, controllers that lacked pods again: Ready is not enough
     states: Mapping[Controller, ControllerState] = field(default_factory=dict)
     replicas: Mapping[Controller, Replicas] = field(default_factory=dict)
     #: Which replacement pod waits for a volume that is still attached to another node, by controller.
@@ -429,7 +430,7 @@ class Drain:
         if debt is None:
             return Shortfall(0, 0, 0)
         state, replicas = self.states[controller], self.replicas.get(controller, Replicas())
-        return shortfall(debt, state, replicas, full=full, staying=staying)
+        return shortfall(debt, state, replicas, full=full, staying=staying or controller in self.unsteady)
 
 
 #: The drain after an event, and the actions to perform.

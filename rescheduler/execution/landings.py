@@ -43,8 +43,8 @@ class Debts(Protocol):
         """Take the debts that have *ended* out of the ledger."""
         ...
 
-    def set_aside(self, owner: Controller) -> None:
-        """Do not move the pods of *owner* for a while. No effect while it waits already."""
+    def set_aside(self, owner: Controller, since: datetime | None = None) -> None:
+        """Do not move the pods of *owner* for a while, because they lack *since* a time. No effect while it waits."""
         ...
 
 
@@ -108,7 +108,7 @@ class Landings:
         self._report(OwedChanged(sum(map(self._pods, open_debts.values()))))
         for owed in open_debts:
             if self._age(owed) >= self._patience:
-                self._store.set_aside(owed.debt.controller)
+                self._store.set_aside(owed.debt.controller, owed.since)
         return self._held(open_debts)
 
     def _give_up(self, open_debts: dict[OpenDebt, Shortfall], states: Mapping[Controller, ControllerState]) -> None:

@@ -209,10 +209,10 @@ class DrainHistory:
             self._hours_recorded = now
         return self.memory.pools.states(nodes, self._node_hours, now)
 
-    def set_aside(self, owner: Controller) -> None:
-        """Record that the pods of *owner* did not run in time: they are not moved for a while."""
+    def set_aside(self, owner: Controller, since: datetime | None = None) -> None:
+        """Record that the pods of *owner* did not run in time, *since* a time: they are not moved for a while."""
         before = self.memory.not_recovered
-        after = before.failed(owner, self._clock.now(), self._waits.recovery)
+        after = before.failed(owner, self._clock.now(), self._waits.recovery, since)
         for name, wait in sorted(after.by_name.items()):
             if before.by_name.get(name) != wait:
                 self._report(OwnerSetAside(name, wait.until, wait.failures))

@@ -257,15 +257,18 @@ class NotRecovered(msgspec.Struct, frozen=True, omit_defaults=True):
 
     by_name: dict[str, OwnerWait] = {}
 
-    def failed(self, owner: Controller, now: datetime, wait: Backoff) -> "NotRecovered":
-        """Return the waits after the pods of *owner* did not run in time. No effect if the owner waits already."""
+    def failed(self, owner: Controller, now: datetime, wait: Backoff, since: datetime | None = None) -> "NotRecovered":
+        """Return the waits after the pods of *owner* did not run in time. No effect if the owner waits already.
+
+        A failure that lasts *since* a time before the last wait is not counted again: the owner waits for as long.
+        """
         name, namespace = str(owner), owner.namespace
         if self._waits(name, now):
             return self
-        failed = {name: self._next(name, now, wait)}
+        failed = {name: self._next(name, now, wait, since)}
         second = any(other != name and other.startswith(f"{namespace}/") for other in self.by_name)
         if second and not self._waits(namespace, now):
-            failed[namespace] = self._next(namespace, now, wait)
+            failed[namespace] = self._next(namespace, now, wait, since)
         return NotRecovered(self.by_name | failed)
 
     def recovered(self, owners: Iterable[Controller]) -> "NotRecovered":
@@ -302,8 +305,12 @@ class NotRecovered(msgspec.Struct, frozen=True, omit_defaults=True):
     def _waits(self, name: str, now: datetime) -> bool:
         return name in self.by_name and self.by_name[name].until > now
 
-    def _next(self, name: str, now: datetime, wait: Backoff) -> OwnerWait:
-        failures = self.by_name[name].failures + 1 if name in self.by_name else 1
+    def _next(self, name: str, now: datetime, wait: Backoff, since: datetime | None) -> OwnerWait:
+        known = self.by_name.get(name)
+        if known is None:
+            return OwnerWait(1, now + wait.after(1))
+        lasts = since is not None and since <= known.until - wait.after(known.failures)
+        failures = known.failures + (not lasts)
         return OwnerWait(failures, now + wait.after(failures))
 
 

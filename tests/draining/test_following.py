@@ -639,6 +639,19 @@ class TestStaying:
         _, actions = transitions.step(drain, seen("b", {WEB: replace(WEB.running, unsettled=1)}), 6)
         assert [type(action) for action in actions] == [PlanAgain]
 
+    def test_between_steps_of_an_owner_whose_pods_were_lost_again_they_are_not(self) -> None:
+        drain = play(begun(PLAN, WEB), [(5, seen("a b", {WEB: WEB.running}), (planning(),)), *step(5, "a")])
+        waiting = replace(drain, planning_at=None, read_at=None)
+        for at, replicas, plans in (
+            (6, replace(WEB.running, unsettled=1, ready=WEB.running.ready - 1), False),
+            (7, replace(WEB.running, unsettled=1), False),
+            (17, WEB.running, True),
+        ):
+            waiting, actions = transitions.step(
+                replace(waiting, settled=frozenset({WEB.controller})), seen("b", {WEB: replicas}), at
+            )
+            assert any(isinstance(action, PlanAgain) for action in actions) is plans
+
     def test_pods_that_never_stay_are_not_waited_for_for_ever(self) -> None:
         assert watch(evicted(), ONE_POD, (6, "", self.UNSETTLED)) == 615
 

@@ -3,7 +3,7 @@
 import enum
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 from rescheduler.clock import Clock
@@ -276,9 +276,9 @@ class FailedDrains:
         """What is owed, and which owners wait, as the memory of a daemon."""
         return Memory(debts=self.debts, not_recovered=self._not_recovered)
 
-    def set_aside(self, owner: Controller) -> None:
-        """Do not move the pods of *owner* for a while."""
-        self._not_recovered = self._not_recovered.failed(owner, self._clock.now(), Waits().recovery)
+    def set_aside(self, owner: Controller, since: datetime | None = None) -> None:
+        """Do not move the pods of *owner* for a while, because they lack *since* a time."""
+        self._not_recovered = self._not_recovered.failed(owner, self._clock.now(), Waits().recovery, since)
 
     def end_debts(self, ended: Collection[OpenDebt]) -> None:
         """Take the debts that have *ended* out of the ledger."""
