@@ -137,3 +137,13 @@ def test_the_nodes_that_owed_pods_left_are_blocked_whether_or_not_pods_are_on_th
     assert {(each.reason, each.pod) for blockers in blocked.values() for each in blockers} == {
         (Reason.NOT_RECOVERED, None)
     }
+
+
+def test_a_failure_that_lasts_is_counted_once() -> None:
+    wait, owner = Waits().recovery, Controller("a", "Deployment", "web", "")
+    first = NotRecovered().failed(owner, NOW, wait, NOW - MINUTE)
+    later = NOW + wait.after(1)
+    again = first.failed(owner, later, wait, NOW - MINUTE).by_name[str(owner)]
+    assert (again.failures, again.until) == (1, later + wait.after(1))
+    next_one = first.failed(owner, later, wait, NOW + MINUTE).by_name[str(owner)]
+    assert (next_one.failures, next_one.until) == (2, later + wait.after(2))
