@@ -23,6 +23,10 @@ _NAMESPACE: Final = "spot-rescheduler"
 _LABELS: Final = ("--on-demand-node-label", "--spot-node-label")
 
 #: Kinds that belong to a namespace of its own. The quota allows pods of the priority class system-cluster-critical.
+#: The preset whose clusters give each namespace its own range of users (restricted-v2): a fixed user is refused.
+_OPENSHIFT: Final = "openshift"
+_USER: Final = ("runAsUser", "runAsGroup")
+
 _OF_NAMESPACE: Final = ("Namespace", "ResourceQuota")
 
 
@@ -30,7 +34,8 @@ _OF_NAMESPACE: Final = ("Namespace", "ResourceQuota")
 @Option(
     "--preset",
     click.Choice(list(PRESETS)),
-    help="Which nodes are on-demand and spot nodes: by the labels of EKS managed node groups, Karpenter, GKE or AKS.",
+    help="Which nodes are on-demand and spot nodes: by the labels of EKS managed node groups, Karpenter, GKE, AKS "
+    "or OpenShift's MachineSets; on OpenShift, the daemon has no fixed user, which the SCC restricted-v2 refuses.",
 )
 @Option(
     "--on-demand-node-label",
@@ -93,7 +98,7 @@ def command(
     chosen += [f"{_LABELS[1]}={each}" for each in spot.selectors]
     chosen += [*dry, *flags]
     _check(chosen)
-    sys.stdout.write(_text(_installed(chosen, **settings)))
+    sys.stdout.write(_text(_installed(chosen, fixed_user=preset != _OPENSHIFT, **settings)))
 
 
 def _check(flags: Sequence[str]) -> None:
@@ -104,9 +109,9 @@ def _check(flags: Sequence[str]) -> None:
 
 
 def _installed(
-    flags: Sequence[str], namespace: str, image: str | None, *, create_namespace: bool, **_: Any
+    flags: Sequence[str], namespace: str, image: str | None, *, create_namespace: bool, fixed_user: bool, **_: Any
 ) -> Iterator[Any]:
-    """Yield the objects with the namespace, the image and the arguments of the daemon."""
+    """Yield the objects with the namespace, the image and the arguments of the daemon; its user if *fixed_user*."""
     import yaml  # noqa: PLC0415 - imported on demand
 
     for item in yaml.safe_load_all(MANIFESTS.read_text(encoding="utf-8")):
@@ -116,7 +121,11 @@ def _installed(
             if item["kind"] == "Namespace":
                 item["metadata"]["name"] = namespace
         if item["kind"] == "Deployment":
-            [container] = item["spec"]["template"]["spec"]["containers"]
+            template = item["spec"]["template"]["spec"]
+            [container] = template["containers"]
+            if not fixed_user:
+                for key in _USER:
+                    template["securityContext"].pop(key, None)
             container["image"] = image or container["image"]
             names = {flag.lstrip("-").partition("=")[0] for flag in flags}
             first, *args = container["args"]

@@ -184,7 +184,13 @@ _KNOWN: Final = tuple(
 #: Of ``install --preset`` and of the chart: the labels of the on-demand nodes and of the spot nodes.
 PRESETS: Final = {
     preset: next((on_demand, spot) for name, on_demand, spot in _KNOWN if name == environment)
-    for preset, environment in (("eks", "EKS"), ("karpenter", "Karpenter"), ("gke", "GKE"), ("aks", "AKS"))
+    for preset, environment in (
+        ("eks", "EKS"),
+        ("karpenter", "Karpenter"),
+        ("gke", "GKE"),
+        ("aks", "AKS"),
+        ("openshift", "OpenShift"),
+    )
 }
 
 KOPS_GROUP: Final = "kops.k8s.io/instancegroup"

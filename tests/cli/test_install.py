@@ -3,6 +3,7 @@
 tests/cluster/test_manifests.py applies them to a control plane.
 """
 
+import copy
 from typing import Any
 
 import pytest
@@ -36,7 +37,14 @@ def test_a_preset_changes_only_the_arguments_of_the_daemon(preset: str, capsys: 
     labels = [f"--on-demand-node-label={PRESETS[preset][0]}", f"--spot-node-label={PRESETS[preset][1]}"]
     assert ours["args"] == [*kept, *labels, "--dry-run"]
     ours["args"] = base["args"]
-    assert objects == SHIPPED
+    shipped = copy.deepcopy(SHIPPED)
+    if preset == "openshift":  # the SCC restricted-v2 refuses a fixed user
+        context = next(each for each in shipped if each["kind"] == "Deployment")["spec"]["template"]["spec"][
+            "securityContext"
+        ]
+        assert (context.pop("runAsUser"), context.pop("runAsGroup")) == (65532, 65532)
+        assert context["runAsNonRoot"]
+    assert objects == shipped
     assert objects[0]["kind"] == "Namespace"
 
 
@@ -95,9 +103,18 @@ def test_several_labels_become_several_flags(capsys: pytest.CaptureFixture[str])
 
 
 WRONG = {
-    "no labels": ((), "expected --preset, one of eks, karpenter, gke, aks, or --on-demand-node-label and --spot"),
-    "one label": (("--spot-node-label=a",), "expected --preset, one of eks, karpenter, gke, aks, or --on-demand"),
-    "an unknown preset": (("--preset=openshift",), "'openshift' is not one of 'eks', 'karpenter', 'gke', 'aks'"),
+    "no labels": (
+        (),
+        "expected --preset, one of eks, karpenter, gke, aks, openshift, or --on-demand-node-label",
+    ),
+    "one label": (
+        ("--spot-node-label=a",),
+        "expected --preset, one of eks, karpenter, gke, aks, openshift, or",
+    ),
+    "an unknown preset": (
+        ("--preset=rancher",),
+        "'rancher' is not one of 'eks', 'karpenter', 'gke', 'aks'",
+    ),
     "equal labels": (("--on-demand-node-label=a=b", "--spot-node-label=a==b"), "are both a=b: expected two labels"),
     "the label of the preset twice": (
         ("--preset=karpenter", "--spot-node-label=karpenter.sh/capacity-type=on-demand"),

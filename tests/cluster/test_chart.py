@@ -581,7 +581,7 @@ def test_the_api_server_accepts_all_objects(values: Json, cluster: ControlPlane)
         ({"makeRoom": {"maxPlaceholders": 0}}, "maxPlaceholders"),
         ({"options": {"dryrun": True}}, "additional properties 'dryrun' not allowed"),
         ({"cmdOptions": {"on-demand-node-labels": "a"}}, "additional properties 'on-demand-node-labels' not allowed"),
-        ({"preset": "openshift"}, "preset"),
+        ({"preset": "rancher"}, "preset"),
         ({"dryRun": "no"}, "dryRun"),
         ({"podMonitor": {"interval": "often"}}, "interval"),
         ({"podDisruptionBudget": {"maxUnavailable": "half"}}, "maxUnavailable"),
