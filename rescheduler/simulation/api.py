@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Final
 from urllib.parse import unquote
 
@@ -23,6 +24,10 @@ _PATH: Final = re.compile(
     r"(?:/namespaces/(?P<namespace>[^/]+)(?=/[^/]))?"
     r"/(?P<plural>[^/]+)(?:/(?P<name>[^/]+)(?:/(?P<subresource>[^/]+))?)?"
 )
+
+
+#: The namespace of the Leases of kubelets.
+NODE_LEASES: Final = "kube-node-lease"
 
 
 class ApiServer:
@@ -122,6 +127,11 @@ class ApiServer:
 
     def selected(self, request: ApiRequest, target: Target) -> Iterator[bytes]:
         """Yield the objects that a list selects, encoded."""
+        if target.plural == "leases" and target.namespace == NODE_LEASES:
+            for name in sorted(self.store.tables["nodes"]):
+                if (lease := self.virtual(replace(target, name=name))) is not None:
+                    yield msgspec.json.encode(lease)
+            return
         wanted, table = self.selector(request, target), self.store.tables[target.plural]
         fields = request.query.get("fieldSelector", "")
         if target.plural == "pods" and fields.startswith("spec.nodeName="):

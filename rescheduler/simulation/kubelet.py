@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from rescheduler.simulation.api import ApiServer
+from rescheduler.simulation.api import NODE_LEASES, ApiServer
 from rescheduler.simulation.eviction import is_ready
 from rescheduler.simulation.more_workloads import tolerates
 from rescheduler.simulation.reconciling import finished, with_condition
@@ -144,7 +144,7 @@ class Kubelets:
 
     def _heartbeat(self, target: Target) -> Json | None:
         """Return the Lease of a kubelet, whose renewals are not stored."""
-        if target.plural != "leases" or target.namespace != "kube-node-lease":
+        if target.plural != "leases" or target.namespace != NODE_LEASES:
             return None
         node = self._store.get("nodes", target.name)
         if node is None:

@@ -152,6 +152,15 @@ def test_orphans_of_a_deleted_owner_stay_and_others_are_collected(scene: Scene) 
     assert scene.pods(app="web") == []
 
 
+def test_the_leases_of_kubelets_are_renewed_until_their_machines_end(scene: Scene) -> None:
+    path = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+    scene.world.kubelets.stop("spot-1")
+    scene.run(35)
+    listed = {item["metadata"]["name"]: item["spec"]["renewTime"] for item in body(scene.ask("GET", path))["items"]}
+    assert listed == {"od-1": "2026-11-20T12:01:30.000000Z", "spot-1": "2026-11-20T12:01:00.000000Z"}
+    assert body(scene.ask("GET", f"{path}/od-1"))["spec"]["renewTime"] == listed["od-1"]
+
+
 @pytest.mark.parametrize(
     "path", ["/apis/none.example.com", "/apis/resource.k8s.io/v1/resourceclaims", "/api/v1/namespaces/default/pods/x"]
 )
