@@ -55,7 +55,8 @@ GRPC := rescheduler/providers/externalgrpc
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-# A failed test fails the run, unless it is in tests/second_try.txt: those are run once more with little beside them.
+# Failed tests are run once more with little beside them, and named. With STRICT=1 that holds only for those that
+# tests/second_try.txt lists: any other failure fails the run.
 test: $(if $(ARGS),$(READY),build) ## run all tests; ARGS are passed to pytest: make test ARGS="tests/planning -x" WORKERS=0
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -p tests.second_try $(ARGS)
 

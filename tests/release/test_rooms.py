@@ -20,9 +20,9 @@ ROOMS = {
 }
 #: Libraries and modules of Python that pure modules may import; all others are forbidden.
 ALLOWED = {
-    "abc", "bisect", "collections", "contextlib", "copy", "csv", "dataclasses", "difflib", "datetime", "decimal", "enum",
-    "fractions", "functools", "hashlib", "heapq", "html", "itertools", "json", "math", "msgspec", "numpy", "operator",
-    "re", "shlex", "statistics", "string", "types", "typing", "urllib.parse", "zlib", "zoneinfo",
+    "abc", "bisect", "collections", "contextlib", "copy", "csv", "dataclasses", "datetime", "decimal", "difflib",
+    "enum", "fractions", "functools", "hashlib", "heapq", "html", "itertools", "json", "math", "msgspec", "numpy",
+    "operator", "re", "shlex", "statistics", "string", "types", "typing", "urllib.parse", "zlib", "zoneinfo",
 }  # fmt: skip
 #: `rescheduler.pages` embeds its style sheet and its script, which are files of the package.
 ALLOWED_FOR = {"rescheduler.pages": {"base64", "importlib"}}

@@ -45,19 +45,21 @@ def test_another_list_is_rejected(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "known", "code", "said"),
+    ("content", "known", "strict", "code", "said"),
     [
-        (ONCE, ["test_once"], 0, "running 1 failed tests"),
-        (ONCE, [], 1, "1 of 1 failed tests are not in"),
-        (ALWAYS, ["test_always"], 1, "running 1 failed tests"),
-        (ONCE + ALWAYS, ["test_once"], 1, "1 of 2 failed tests are not in"),
-        ("def test_passes():\n    pass\n", [], 0, "1 passed"),
+        (ONCE, ["test_once"], "1", 0, "running 1 failed tests"),
+        (ONCE, [], "1", 1, "1 of 1 failed tests are not in"),
+        (ONCE, [], "", 0, "needed a second try, and are not in tests/second_try.txt:\n  tests/test_it.py::test_once"),
+        (ALWAYS, ["test_always"], "1", 1, "running 1 failed tests"),
+        (ALWAYS, [], "", 1, "running 1 failed tests"),
+        (ONCE + ALWAYS, ["test_once"], "1", 1, "1 of 2 failed tests are not in"),
+        ("def test_passes():\n    pass\n", [], "1", 0, "1 passed"),
     ],
-    ids=["listed", "not listed", "fails again", "one of two is not listed", "passes"],
+    ids=["listed", "not listed", "told", "fails again", "fails twice", "one of two is not listed", "passes"],
 )
 @pytest.mark.parametrize("workers", ["0", "1"])
-def test_only_listed_tests_get_a_second_try(
-    tmp_path: Path, content: str, known: list[str], code: int, said: str, workers: str
+def test_no_test_gets_a_second_try_in_silence(
+    tmp_path: Path, content: str, known: list[str], strict: str, code: int, said: str, workers: str
 ) -> None:
     folder = tmp_path / "tests"
     folder.mkdir()
@@ -67,7 +69,7 @@ def test_only_listed_tests_get_a_second_try(
     ended = subprocess.run(
         [*command, "--rootdir", str(tmp_path), "-c", "/dev/null", "tests"],
         cwd=tmp_path,
-        env={"PYTHONPATH": str(ROOT / "tests"), "PATH": "/usr/bin:/bin"},
+        env={"PYTHONPATH": str(ROOT / "tests"), "PATH": "/usr/bin:/bin", "STRICT": strict},
         capture_output=True,
         text=True,
         check=False,

@@ -302,7 +302,7 @@ class ProxyService:
         self._failed = FailedDrains(
             self._view, self._controllers, self._clock, report, patience, self._cluster.node_leases, ready=ready
         )
-        self._view.memory = lambda: self._failed.memory
+        self._view.memory, self._view.ends_machines = lambda: self._failed.memory, True
         self._view.unwatched = (groups.refresh,)
         self._drainers: dict[Ending, Drainer] = {}
         methods = self._methods(limits)
