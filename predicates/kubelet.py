@@ -53,7 +53,19 @@ _REASONS: Final = (
 )
 
 
+def _is_plain(pod: PodClass) -> bool:
+    """Return whether the class has none of the fields that a kubelet may refuse: most have none."""
+    spec = pod.spec
+    for container in started(spec):
+        if container.volume_mounts or container.restart_policy_rules:
+            return False
+    named = spec.os is not None or spec.runtime_class_name or spec.host_users is not None or spec.resources is not None
+    return not (named or spec.security_context is not None or _OS_LABEL in pod.labels)
+
+
 def _pre_filter(pod: PodClass) -> Demands | None:
+    if _is_plain(pod):
+        return None
     spec = pod.spec
     systems = spec.os.name if spec.os is not None else "", pod.labels.get(_OS_LABEL, "")
     demands = Demands(
