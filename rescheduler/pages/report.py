@@ -19,7 +19,7 @@ from rescheduler.planning.what_if.overview import (
     Point,
     Totals,
     Tradeoff,
-    tried,
+    what_if_flags,
 )
 
 # The curve of what drains save against the losses of spot nodes that are survived after them, as SVG and table.
@@ -189,14 +189,15 @@ def levers(overview: Overview) -> Markup | None:
     lengths = [length(len(nodes), worth) for nodes, worth in gains]
     total = max([plan, *lengths], default=0) or 1.0
     rows = [
-        element("li", _lever(lever, overview), _bar(amount, total), _trial(lever, overview))
+        element("li", _lever(lever, overview), _bar(amount, total), _trial(lever))
         for lever, amount in zip(overview.levers, lengths, strict=True)
     ]
     note = None if overview.levers_complete else element("p", NOT_ALL_TRIED, class_="notice")
     if not rows:
         return note
     what = "what is saved" if priced else "the number of freed nodes"
-    legend = element("p", f"Each change by itself, by {what}:", class_="legend soft")
+    words = f"Each change by itself, by {what}. To try one, add its --what-if to "
+    legend = element("p", words, element("code", overview.command), class_="legend soft")
     this = element("b", "This plan"), f": {_gain(overview.freed.nodes, overview.freed.worth, overview)}"
     drawn = element("div", element("p", this), _bar(plan, total), class_="step")
     return element("div", note, element("figure", legend, drawn, element("ol", rows, class_="steps")))
@@ -212,8 +213,8 @@ def _lever(lever: Lever, overview: Overview) -> Markup:
     return element("p", what, element("code", lever.reason), keeps, risk)
 
 
-def _trial(lever: Lever, overview: Overview) -> Markup | None:
-    return element("code", tried(overview.command, lever.to_try)) if lever.to_try else None
+def _trial(lever: Lever) -> Markup | None:
+    return element("code", what_if_flags(lever.to_try)) if lever.to_try else None
 
 
 def _gain(nodes: int, worth: Worth, overview: Overview) -> str:

@@ -185,7 +185,8 @@ def test_all_pages_have_the_same_levers_with_the_same_numbers(
     [steps] = re.findall(r'<ol class="steps">.*?</ol>', html)
     found_html = re.findall(r": frees ([0-9]+) nodes?, ([0-9,]+) \$/month", steps)
     assert found_html == [(frees, month) for _, frees, month, _ in expected]
-    assert re.findall(r"<code>(rescheduler plan .*?)</code>", steps) == [
+    [command] = re.findall(r"add its --what-if to <code>(.*?)</code>", html)
+    assert [f"{command} {text}" for text in re.findall(r"<code>(--what-if .*?)</code>", steps)] == [
         escape(lever["try"], quote=False) for lever in levers
     ]
 

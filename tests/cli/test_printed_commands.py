@@ -108,8 +108,9 @@ def test_every_command_that_plan_and_report_print_works_as_it_is(
     levers = json.loads(capfd.readouterr().out)["summary"]["levers"]
     report = tmp_path / "report.html"
     assert ended(["report", *flags, f"--output-file={report}"]) == 0
-    shown = [unescape(text) for text in re.findall(r"<code>(rescheduler [^<]*)</code>", report.read_text())]
-    assert shown == [lever["try"] for lever in levers]
+    codes = re.findall(r"<code>((?:resch|--what)[^<]*)</code>", report.read_text())
+    command, *texts = map(unescape, codes)
+    assert [f"{command} {text}" for text in texts] == [lever["try"] for lever in levers]
     assert levers
     for number, lever in enumerate(levers, 1):
         assert ended(["plan", *flags, f"--lever={number}"]) == 0

@@ -58,7 +58,8 @@ def test_a_lever_is_shown_with_its_gain_its_risk_and_its_command() -> None:
         in page
     )
     assert "Risk: nothing creates the pod again." in page
-    assert "<code>rescheduler plan --a --what-if 'x'</code>" in page
+    assert "add its --what-if to <code>rescheduler plan --a</code>" in page
+    assert "<code>--what-if 'x'</code>" in page
     assert "The time limit ended the trials of levers: there may be more" in page
 
 
@@ -87,7 +88,7 @@ def test_each_lever_has_a_bar_with_its_own_amount() -> None:
     assert bars(page) == ["100.0", "66.7", "33.3", "33.3"]
     assert "Each change by itself, by the number of freed nodes" in page
     assert "<b>a</b>: x <code>no-room-on-spot</code>: frees 2 nodes; keeps 2 nodes." in page
-    assert "rescheduler plan --what-if 'unpin a'\"'\"'s'" in page
+    assert "--what-if 'unpin a'\"'\"'s'" in page
     net = as_html(replace(overview, levers=levers("0.3")), NOW)
     assert "<b>This plan</b>: 3 nodes, 396 $/month" in net
     assert ": frees 2 nodes, 438 $/month; keeps 2 nodes." in net
