@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from tests.cluster.bad_days import FLAGS
 from tests.cluster.daemon import Daemon
 from tests.cluster.machines import PoolMachines, machines
 from tests.cluster.observer import Observer
+from tests.cluster.test_bad_days_minimum import report as report_node
 from tests.cluster.test_bad_days_replacements import webhook
 from tests.cluster.test_last_look import refuse_orders
 
@@ -163,9 +165,39 @@ def taint(cluster: ControlPlane, node: str, sign: Json) -> None:
     cluster.api.patch(f"/api/v1/nodes/{node}", {"spec": {"taints": [*taints, sign]}})
 
 
-@pytest.mark.parametrize("sign", ["AWS", "Cluster Autoscaler", "Karpenter", "GKE"])
+def cordoned(cluster: ControlPlane) -> None:
+    cluster.api.patch("/api/v1/nodes/spot-1", {"spec": {"unschedulable": True}})
+
+
+def being_deleted(cluster: ControlPlane) -> None:
+    """Delete the Node, which a finalizer keeps, as the termination of an autoscaler does."""
+    cluster.api.patch("/api/v1/nodes/spot-1", {"metadata": {"finalizers": ["example.com/termination"]}})
+    cluster.api.delete("/api/v1/nodes/spot-1")
+
+
+def not_ready(cluster: ControlPlane) -> None:
+    report_node(cluster, "spot-1", "Unknown")
+
+
+ANNOUNCED: Final[dict[str, Callable[[ControlPlane], object]]] = {
+    **{name: partial(taint, node="spot-1", sign=sign) for name, sign in SIGNS.items()},
+    "cordoned": cordoned,
+    "being deleted": being_deleted,
+    "not Ready": not_ready,
+}
+
+
+@pytest.fixture
+def without_finalizers(cluster: ControlPlane) -> Iterator[None]:
+    yield
+    with contextlib.suppress(ApiError):
+        cluster.api.patch("/api/v1/nodes/spot-1", {"metadata": {"finalizers": None}})
+
+
+@pytest.mark.usefixtures("without_finalizers")
+@pytest.mark.parametrize("announced", ANNOUNCED.values(), ids=ANNOUNCED)
 def test_a_notice_for_the_only_spot_node_keeps_the_machine(
-    cluster: ControlPlane, observer: Observer, pool: PoolMachines, sign: str
+    cluster: ControlPlane, observer: Observer, pool: PoolMachines, announced: Callable[[ControlPlane], object]
 ) -> None:
     observer.start_on(NODE, deployment("web", 2), pods=2)
     observer.running(2)
@@ -173,8 +205,26 @@ def test_a_notice_for_the_only_spot_node_keeps_the_machine(
     observer.open_all()
     with Daemon(cluster, *FLAGS, *pool.flags):
         observer.eventually(pool.orders, "an order")
-        taint(cluster, "spot-1", SIGNS[sign])
+        announced(cluster)
         pool.faulty_app.forget()
+        observer.eventually(lambda: NODE not in observer.marks(), "the node reopened", never=pool.ordered)
+        observer.stays(pool.ordered, [], seconds=15)
+
+
+@pytest.mark.parametrize("workload", [deployment("web", 2), statefulset("web", 2)], ids=lambda each: each["kind"])
+def test_a_notice_while_no_daemon_runs_keeps_the_machine(
+    cluster: ControlPlane, observer: Observer, pool: PoolMachines, workload: Json
+) -> None:
+    observer.start_on(NODE, workload, pods=2)
+    observer.running(2)
+    refuse_orders(pool)
+    observer.open_all()
+    with Daemon(cluster, *FLAGS, *pool.flags) as daemon:
+        observer.eventually(pool.orders, "an order")
+        daemon.kill()
+    taint(cluster, "spot-1", SIGNS["AWS"])
+    pool.faulty_app.forget()
+    with Daemon(cluster, *FLAGS, *pool.flags):
         observer.eventually(lambda: NODE not in observer.marks(), "the node reopened", never=pool.ordered)
         observer.stays(pool.ordered, [], seconds=15)
 
