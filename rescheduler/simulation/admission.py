@@ -7,7 +7,7 @@ from typing import Final
 
 from predicates.quantity import parse
 from rescheduler.simulation.requests import RequestRefused
-from rescheduler.simulation.store import Json, Store, key_of, merged
+from rescheduler.simulation.store import Json, Store, merged
 
 #: Tolerations that the plugin DefaultTolerationSeconds adds.
 _FOR_A_WHILE: Final = tuple(
@@ -111,6 +111,3 @@ def _check_quotas(store: Store, pod: Json) -> None:
                 f'pods "{pod["metadata"]["name"]}" is forbidden: exceeded quota: {quota["metadata"]["name"]}, '
                 f"limited: {named}",
             )
-
-
-__all__ = ["admitted", "key_of", "quota_usage", "requests", "usage"]

@@ -209,6 +209,3 @@ class SimulatedOwners:
         spec = {name: value for name, value in pod["spec"].items() if name != "nodeName"}
         if self._server.store.get("pods", key_of(pod)) is None:
             self._server.create(KINDS["pods"], {"metadata": meta, "spec": spec})
-
-
-__all__ = ["CronJobs", "DaemonSets", "Jobs", "SimulatedOwners", "tolerates"]

@@ -9,7 +9,7 @@ import msgspec
 from rescheduler.simulation.api import ApiServer
 from rescheduler.simulation.eviction import is_ready
 from rescheduler.simulation.requests import RequestRefused
-from rescheduler.simulation.store import KINDS, Json, Store, StoredChange, controller_of, key_of, merged
+from rescheduler.simulation.store import KINDS, Json, Store, controller_of, key_of
 
 #: Seconds from a change until a controller has acted on it, at least and on average.
 _LEAST_DELAY, _MEAN_DELAY = 0.01, 0.04
@@ -151,6 +151,3 @@ def with_condition(
     if reason:
         ours |= {"reason": reason, "message": message}
     return [*others, ours]
-
-
-__all__ = ["RequestRefused", "StoredChange", "merged"]

@@ -171,7 +171,11 @@ def _node(choice: _Choice, name: str, *, spot: bool) -> Json:
 
 def _workload(choice: _Choice, name: str) -> Json:
     kind = choice.one("Deployment", "Deployment", "Deployment", "StatefulSet")
-    item = workload(kind, name, choice.source.randint(1, 6), choice.one("200m", "500m", "1", "1500m"))
+    large = choice.chance(0.3)  # many small pods, so that a node has several of them
+    replicas = choice.source.randint(8, 16) if large else choice.source.randint(1, 6)
+    item = workload(
+        kind, name, replicas, choice.one("100m", "200m") if large else choice.one("200m", "500m", "1", "1500m")
+    )
     spec, template = item["spec"], item["spec"]["template"]["spec"]
     if choice.chance(0.2):
         spec["minReadySeconds"] = choice.one(5, 30)
@@ -224,10 +228,10 @@ _ACTIONS: Final[tuple[Callable[[_Choice], Json], ...]] = (
     lambda choice: {"kill": choice.source.randint(0, 1)},
     lambda choice: {"freeze": choice.source.randint(0, 1), "seconds": choice.one(3, 9, 18)},
     lambda choice: {"join": choice.one("od-0", "od-1", "spot-0")},
-    lambda choice: {"back": choice.source.randint(2, 6)},
-    lambda choice: {"back": choice.source.randint(2, 6)},
-    lambda choice: {"back": choice.source.randint(2, 6)},
-    lambda choice: {"back": choice.source.randint(2, 6)},
+    lambda choice: {"back": choice.source.randint(2, 14)},
+    lambda choice: {"back": choice.source.randint(2, 14)},
+    lambda choice: {"back": choice.source.randint(2, 14)},
+    lambda choice: {"back": choice.source.randint(2, 14)},
     lambda choice: {"lose pods": choice.source.randint(1, 3)},
     lambda choice: {"scheduler away": choice.one(10, 60, 200)},
 )
