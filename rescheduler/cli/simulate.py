@@ -35,12 +35,15 @@ _BLOCKS: Final = "▁▂▃▄▅▆▇█"
 _POINTS: Final = 24
 _HOUR: Final = 3600.0
 
+#: Keys of the values that contexts of click share.
+_ARGS: Final = "rescheduler.simulate.args"
+
 
 class _RememberingCommand(GoCommand):
     """A command that keeps its arguments, so that ``--compare`` can add to them."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.meta["rescheduler.simulate.args"] = list(args)
+        ctx.meta[_ARGS] = list(args)
         return super().parse_args(ctx, args)
 
 
@@ -135,7 +138,8 @@ def command(
     with progress("reading the cluster"):
         items = _read(snapshot, connection)
     _check_nodes(items, daemon)
-    daemons = [daemon, *(_parsed(context, text) for text in compare)]
+    args = tuple(context.meta[_ARGS])  # nested contexts share the values
+    daemons = [daemon, *(_parsed(context, args, text) for text in compare)]
     if context.get_parameter_source("manage_soft_taint") is click.core.ParameterSource.DEFAULT and _has_soft_taint(
         items
     ):
@@ -182,13 +186,13 @@ def _settings(machines: str, **flags: Any) -> "DaemonSettings":
     return DaemonSettings(policy, Running(provider=provider, **flags), prices)
 
 
-def _parsed(context: click.Context, text: str) -> "DaemonSettings":
-    """Return the settings with the flags *text* in addition. Raises UsageError."""
+def _parsed(context: click.Context, given: Sequence[str], text: str) -> "DaemonSettings":
+    """Return the settings with the flags *text* in addition to those *given*. Raises UsageError."""
     try:
         words = shlex.split(text)
     except ValueError as error:
         raise UsageError(f"--compare {text!r}: {error}") from error
-    args = [*context.meta["rescheduler.simulate.args"], *words]
+    args = [*given, *words]
     nested = context.command.make_context(context.info_name, args, parent=context.parent)
     nested.meta[_ONLY_SETTINGS] = True
     try:

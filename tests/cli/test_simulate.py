@@ -36,11 +36,12 @@ def test_the_figures_of_one_run(dump: str) -> None:
 
 
 def test_settings_are_compared_on_the_same_cluster(dump: str) -> None:
-    text = simulated("--snapshot", dump, "--manage-soft-taint", "--compare", "--min-on-demand-nodes=1", "-o", "json")
+    compared = ["--compare", "--min-on-demand-nodes=1", "--compare", "--spot-loss=0"]
+    text = simulated("--snapshot", dump, "--manage-soft-taint", *compared, "-o", "json")
     runs = json.loads(text)["simulations"]
-    assert [run["flags"] for run in runs] == ["as given", "--min-on-demand-nodes=1"]
-    assert [run["drains"]["done"] for run in runs] == [1, 0]
-    assert [run["onDemandNodes"]["end"] for run in runs] == [0, 1]
+    assert [run["flags"] for run in runs] == ["as given", "--min-on-demand-nodes=1", "--spot-loss=0"]
+    assert [run["drains"]["done"] for run in runs] == [1, 0, 1]
+    assert [run["onDemandNodes"]["end"] for run in runs] == [0, 1, 0]
 
 
 def test_events_happen_at_their_time(dump: str, tmp_path: Path) -> None:
