@@ -102,6 +102,8 @@ class Replacement(enum.Enum):
 class LoopWorld:
     """The cluster, as watched and as in the API server, with leadership and stop requests."""
 
+    allow_returning_plans = False
+
     def __init__(self, frozen: FrozenDateTimeFactory, objects: Sequence[Manifest]) -> None:
         self.frozen = frozen
         self.cluster = snapshot(objects)
@@ -462,7 +464,12 @@ class LoopWorld:
             dry_run=dry_run,
             settings=settings if self.page_is_read or self.stores_settings else None,
         )
-        policy = Policy(budgets_in_steps=True, drain_order=drain_order, min_on_demand_nodes=minimum)
+        policy = Policy(
+            budgets_in_steps=True,
+            drain_order=drain_order,
+            min_on_demand_nodes=minimum,
+            allow_returning_plans=self.allow_returning_plans,
+        )
         view = ClusterView(self, policy, self.clock, holder, self.own_node, lambda: history.memory, IDENTITY)
         self.view, self.history = view, history
         access = DrainContext(
