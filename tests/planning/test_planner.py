@@ -2,7 +2,7 @@
 
 import random
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -187,6 +187,10 @@ def test_the_minimum_of_on_demand_nodes_is_kept(minimum: int, emptied: int) -> N
     assert {str(verdict.reason) for verdict in planning.rejected} <= {"min-on-demand-nodes"}
 
 
+#: Half of the nodes that take a pod are on-demand nodes.
+RETURNING: Final = Policy(allow_returning_plans=True)
+
+
 def test_the_daemon_gets_the_first_node_with_pods_to_move() -> None:
     cluster = snapshot(
         [
@@ -196,9 +200,9 @@ def test_the_daemon_gets_the_first_node_with_pods_to_move() -> None:
             pod("b", "later"),
         ]
     )
-    planning = Planner(cluster, Policy(allow_returning_plans=True)).first_plan(CIRCUMSTANCES)
+    planning = Planner(cluster, RETURNING).first_plan(CIRCUMSTANCES)
     assert summary(planning) == {"empty": {}, "full": {"a": "s"}}
-    assert summary(Planner(cluster, Policy(allow_returning_plans=True)).first_plan(CIRCUMSTANCES, take_empty=lambda _: True)) == {"empty": {}}
+    assert summary(Planner(cluster, RETURNING).first_plan(CIRCUMSTANCES, take_empty=lambda _: True)) == {"empty": {}}
 
 
 COOLING = {
