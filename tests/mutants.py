@@ -424,7 +424,7 @@ MUTANTS: Final = (
     _of_plan(
         "the minimum of on-demand nodes",
         "rules/minimum.py",
-        "        if others >= self.required or not in_use:\n",
+        "        if others >= self.required:\n",
         "        if True:\n",
         "rules/test_minimum.py",
     ),

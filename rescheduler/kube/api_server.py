@@ -95,10 +95,8 @@ _DRAINING: Final = (
 )
 
 
-#: The rights to read whether kubelets renew the Leases of their Nodes.
-_NODE_LEASES: Final = tuple(
-    AccessRight(verb, "leases", "coordination.k8s.io", "kube-node-lease") for verb in ("get", "list")
-)
+#: The right to read whether kubelets renew the Leases of their Nodes.
+_NODE_LEASES: Final = AccessRight("get", "leases", "coordination.k8s.io", "kube-node-lease")
 
 
 def rights_of_a_dry_run() -> tuple[AccessRight, ...]:
@@ -121,7 +119,7 @@ def rights_of_the_daemon(
         for resource, group, name in stored_objects
         for verb in ("get", "patch")
     ]
-    removal = (AccessRight("delete", "nodes"), *_NODE_LEASES) if removes_nodes else ()
+    removal = (AccessRight("delete", "nodes"), _NODE_LEASES) if removes_nodes else ()
     return (*_READING, *_CONTROLLERS, *_DRAINING, *own, *removal)
 
 

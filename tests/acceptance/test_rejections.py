@@ -57,7 +57,7 @@ def prepare(env: ProxyWorld) -> None:
     to.pod("owned-by-halves", "od-5", controller=False)
     for number in (1, 2):
         to.pod(f"guarded-{number}", "od-6", labels={"app": "guarded"})
-    to.apply(manifests.pdb("guarded", min_available=1))
+    to.apply(manifests.pdb("guarded", min_available=2))
     to.annotate("od-7", DISABLED, "true")
     to.pod("dear", "od-8", annotations={SAFE: "false"})
     to.pod("large", "od-9", cpu="3500m", memory="1Gi")

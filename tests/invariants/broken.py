@@ -48,6 +48,7 @@ def without_debts() -> None:
 def without_targets() -> None:
     """Do not check whether the target nodes of the plan are still usable."""
     _patch(cluster_view.ClusterView, "lost", lambda *_: "")
+    _patch(cluster_view.ClusterView, "_sign", lambda *_: "")
     plans: list[Verdict] = []
     start = DrainExecution._dispatch
 

@@ -27,9 +27,9 @@ class Minimum:
     """The minimum, and the nodes that count towards it."""
 
     required: int
-    counted: Collection[str] = (
-        frozenset()
-    )  #: Ready on-demand nodes with pods that are neither drained nor about to be removed
+    #: Ready on-demand nodes with pods that are neither drained nor about to be removed.
+    counted: Collection[str] = frozenset()
+    usable: Collection[str] = frozenset()  #: the same, with or without pods
 
     @property
     def spare(self) -> int:
@@ -39,11 +39,12 @@ class Minimum:
     def blocker(self, node: str, *, in_use: bool, emptied: int = 0) -> Blocker | None:
         """Return a blocker if *node* may not be drained or removed after *emptied* other counted nodes, or None.
 
-        A node that is not *in_use*, because it has no pods and no drain has moved any of them, may always go: it does
-        not count towards the minimum.
+        A node that is not *in_use*, because it has no pods and no drain has moved any of them, does not count towards
+        the minimum. It may go while as many other nodes can be used, with or without pods.
         """
-        others = len(self.counted) - emptied - (node in self.counted)
-        if others >= self.required or not in_use:
+        counted = self.counted if in_use else self.usable
+        others = len(counted) - emptied - (node in counted)
+        if others >= self.required:
             return None
         detail = (
             f"--min-on-demand-nodes={self.required}: the drain would leave {count(max(others, 0), 'on-demand node')} "
@@ -58,14 +59,16 @@ def watched_minimum(
     """Return the minimum and the *on_demand* nodes that count towards it. Nothing is computed if *required* is 0."""
     if not required:
         return Minimum(0)
-    names, rows = keeping(snapshot, on_demand, circumstances), snapshot.nodes.row
-    return minimum(required, (node for name in names if (node := snapshot.nodes.nodes[rows[name]]) is not None), names)
+    on_demand, rows = list(on_demand), snapshot.nodes.row
+    staying = (name for name in on_demand if name not in circumstances.ordered | circumstances.ending)
+    nodes = (node for name in staying if (node := snapshot.nodes.nodes[rows[name]]) is not None)
+    return minimum(required, nodes, keeping(snapshot, on_demand, circumstances))
 
 
 def minimum(required: int, on_demand: Iterable[Node], names: Collection[str]) -> Minimum:
     """Return the minimum and the *on_demand* nodes that count towards it, of which *names* keep pods."""
-    counted = (node.name for node in on_demand if node.name in names and remains_usable(node))
-    return Minimum(required, frozenset(counted))
+    usable = frozenset(node.name for node in on_demand if remains_usable(node))
+    return Minimum(required, usable.intersection(names), usable)
 
 
 def keeping(snapshot: Snapshot, on_demand: Iterable[str], circumstances: Circumstances) -> frozenset[str]:
