@@ -33,11 +33,9 @@ RUN cd /packages && rm -rf kubernetes/aio aiohttp aiohttp_retry aiosignal aiohap
 
 FROM ${RUNTIME}
 COPY --from=packages /packages /packages
-# Two malloc arenas: with one for each thread, the C library keeps freed memory in all of them.
-ENV MALLOC_ARENA_MAX=2
-
-# Logs are not buffered, and no bytecode is written, because the root file system is read-only.
-ENV PYTHONPATH=/packages PATH=/packages/bin:/usr/local/bin:/usr/bin:/bin PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+# Logs are not buffered, and no bytecode is written, because the root file system is read-only. Two malloc arenas: with
+# one for each thread, the C library keeps freed memory in all of them.
+ENV PYTHONPATH=/packages PATH=/packages/bin:/usr/local/bin:/usr/bin:/bin PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 MALLOC_ARENA_MAX=2
 USER 65532:65532
 EXPOSE 9235
 ENTRYPOINT ["rescheduler"]

@@ -4,8 +4,10 @@ import datetime as dt
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 
 class Thread(Protocol):
@@ -44,7 +46,7 @@ class Clock(Protocol):
         """
         ...
 
-    def executor(self, name: str, workers: int) -> Executor:
+    def executor(self, name: str, workers: int) -> "Executor":
         """Return an executor whose *workers* are such threads."""
         ...
 
@@ -67,7 +69,9 @@ class SystemClock:
     def thread(self, name: str, run: Callable[[], object]) -> Thread:
         return threading.Thread(target=run, name=name, daemon=True)
 
-    def executor(self, name: str, workers: int) -> Executor:
+    def executor(self, name: str, workers: int) -> "Executor":
+        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - it imports logging; commands need neither
+
         return ThreadPoolExecutor(workers, name)
 
 
@@ -94,7 +98,7 @@ class SteadyClock:
     def thread(self, name: str, run: Callable[[], object]) -> Thread:
         return self._clock.thread(name, run)
 
-    def executor(self, name: str, workers: int) -> Executor:
+    def executor(self, name: str, workers: int) -> "Executor":
         return self._clock.executor(name, workers)
 
 

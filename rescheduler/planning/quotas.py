@@ -32,7 +32,7 @@ from predicates.snapshot import Snapshot
 from predicates.storage import claim_key, find_claim
 from predicates.work import NamespaceWork
 from rescheduler.planning.outcome import Blocker, Reason
-from rescheduler.planning.placement.in_steps import eviction_steps
+from rescheduler.planning.placement.in_steps import steps_of
 from rescheduler.planning.surges import NodeSurge
 
 #: Amounts by the names of quotas, such as ``requests.cpu``.
@@ -115,7 +115,7 @@ class Quotas:
             return
         created = {pod.key: new for pod, new in zip(pods, incoming, strict=True)}
         surging = {pod.key for surge in surges for pod in surge.pods}
-        steps = eviction_steps([pod for pod in pods if pod.key not in surging])
+        steps = steps_of([pod for pod in pods if pod.key not in surging])
         for namespace in sorted({pod.namespace for pod in pods} & by_namespace.keys()):
             moved = [step for each in steps if (step := tuple(pod for pod in each if pod.namespace == namespace))]
             added = [surge for surge in surges if surge.pods[0].namespace == namespace]

@@ -44,7 +44,8 @@ def started_with(monkeypatch: pytest.MonkeyPatch) -> list[Given]:
     settings: list[Given] = []
 
     def run(*arguments: Any) -> int:
-        settings.append(arguments[:4])  # the prices have a test of their own
+        connection, policy, running, logs = arguments[:4]  # the prices have a test of their own, and so has the command
+        settings.append((connection, policy, replace(running, plan_command=Running().plan_command), logs))
         return 0
 
     monkeypatch.setattr(composition, "run", run)

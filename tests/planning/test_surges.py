@@ -503,7 +503,7 @@ def test_a_page_names_the_deployments_that_roll_out() -> None:
 
 #: Commands and options, and what they print of a rolling update.
 TOLD: dict[tuple[str, ...], list[str]] = {
-    ("plan",): ["--surge=blocked would free 1 more", "rescheduler plan --what-if 'surge=blocked'"],
+    ("plan",): ["--surge=blocked would free 1 more", "--what-if 'surge=blocked'"],
     ("plan", "--what-if", "surge=blocked"): ["nodes that can be drained                0               1"],
     ("plan", "--surge=blocked", "-o", "details"): [
         "drainable with surge (default/web, 2 replicas, no downtime)",

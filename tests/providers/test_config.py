@@ -47,7 +47,7 @@ INVALID = {
     "an unknown key": ("pools: []\nfoo: 1", "Object contains unknown field `foo`"),
     "an unknown key of a pool": (
         "pools: [{id: a, backend: {url: 'http://a'}, minSiez: 1}]",
-        "Object contains unknown field `minSiez` - at `$.pools[0]`",
+        "Object contains unknown field `minSiez` - at `$.pools[0]`; did you mean minSize?",
     ),
     "a missing key": ("pools: [{id: a}]", "Object missing required field `backend` - at `$.pools[0]`"),
     "a wrong type": (

@@ -387,7 +387,7 @@ MISUSE = {
         "Error: expected one of --kubeconfig FILE and --without-cluster",
     ),
     "no kubeconfig": (["--kubeconfig=/nowhere"], "{}", "Invalid kube-config file. No configuration found."),
-    "an unknown key": (["--without-cluster"], "pools: 1", "Object contains unknown field `pools`"),
+    "an unknown key": (["--without-cluster"], "pools: 1", "Object contains unknown field `pools`; did you mean pool?"),
     "a missing file": (["--without-cluster"], None, "cannot be read: No such file or directory"),
 }
 

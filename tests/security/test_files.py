@@ -97,7 +97,8 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> float:
 
 
 def refused(code: int, errors: str, megabytes: float, usual: float) -> str:
-    [line] = errors.splitlines()
+    *warnings, line = errors.splitlines()
+    assert all(each.startswith("rescheduler: warning: ") and len(each) < 500 for each in warnings)
     assert (code, line.startswith("rescheduler: ")) == (1, True)
     assert line.endswith("; `rescheduler snapshot > FILE` writes a file that can be read")
     assert len(line) < 500

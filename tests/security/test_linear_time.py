@@ -386,7 +386,7 @@ def test_parsers_take_linear_time(parse: Callable[[str], object], make: Text) ->
 
 
 #: Parsers of other values than one text.
-OTHERS: Final = frozenset({"rescheduler.cli.what_if.parse"})
+OTHERS: Final = frozenset({"rescheduler.cli.what_if.parse", "rescheduler.simulation.times.parsed"})
 
 
 def test_all_parsers_are_measured() -> None:

@@ -194,11 +194,16 @@ def _counters_for(filters: Filters, cls: PodClass) -> frozenset[PodCounter] | No
 
 
 def eviction_steps(pods: Sequence[Pod]) -> list[Step]:
+    """Return what a drain evicts at once: of :func:`steps_of`, the pods of a namespace with controllers by turns."""
+    return [*chain.from_iterable(_by_turns(step) if step[0].owner is not None else [step] for step in steps_of(pods))]
+
+
+def steps_of(pods: Sequence[Pod]) -> list[Step]:
     """Return the steps in which a drain evicts *pods* if every replacement pod becomes Ready.
 
     One pod; one pod of each other namespace; one pod of each other owner, in steps of 1, 2, 4, … owners; then the rest
     of each owner in steps of 1, 2, 4, … pods, or one at a time for a StatefulSet; last the pods without a controller.
-    Among these, StatefulSets and Jobs come last. The pods of one namespace in a step leave one after the other.
+    Among these, StatefulSets and Jobs come last. Until a step ends, its evicted pods may still terminate.
     """
     late: list[Pod] = []
     owned: list[Pod] = []
@@ -220,7 +225,7 @@ def eviction_steps(pods: Sequence[Pod]) -> list[Step]:
     rests = [[(pod,) for pod in rest] if _is_ordered(rest[0]) else _doubling(rest) for rest in by_owner.values()]
     for number in range(max(map(len, rests), default=0)):
         steps.append(tuple(chain.from_iterable(rest[number] for rest in rests if number < len(rest))))
-    return [*chain.from_iterable(map(_by_turns, steps)), *((tuple(orphans),) if orphans else ())]
+    return [*filter(None, steps), *((tuple(orphans),) if orphans else ())]
 
 
 def _by_turns(step: Step) -> Iterable[Step]:
