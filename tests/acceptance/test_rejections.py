@@ -55,9 +55,8 @@ def prepare(env: ProxyWorld) -> None:
     to.pod("in-memory", "od-3", volumes=IN_MEMORY)
     to.pod("bare", "od-4", controller=None)
     to.pod("owned-by-halves", "od-5", controller=False)
-    for number in (1, 2):
-        to.pod(f"guarded-{number}", "od-6", labels={"app": "guarded"})
-    to.apply(manifests.pdb("guarded", min_available=2))
+    to.pod("guarded", "od-6", labels={"app": "guarded"})
+    to.apply(manifests.pdb("guarded", min_available=1))
     to.annotate("od-7", DISABLED, "true")
     to.pod("dear", "od-8", annotations={SAFE: "false"})
     to.pod("large", "od-9", cpu="3500m", memory="1Gi")
@@ -98,8 +97,8 @@ REASONS = {
     "od-3": f"pod default/in-memory: local storage data would be lost; {LOCAL}",
     "od-4": f'pod default/bare: no controller would recreate it; {SAFE}: "true" allows eviction',
     "od-5": f'pod default/owned-by-halves: no controller would recreate it; {SAFE}: "true" allows eviction',
-    "od-6": "pod default/guarded-2: PodDisruptionBudget default/guarded allows 1 eviction now, "
-    "2 of its pods are on this node",
+    "od-6": "pod default/guarded: PodDisruptionBudget default/guarded can never allow an eviction: "
+    "minAvailable 1 requires 1 of 1 pods",
     "od-7": f'it has the annotation {DISABLED}: "true"',
     "od-8": f'pod default/dear: it has the annotation {SAFE}: "false"',
     "od-9": f"pod default/large: {NO_NODES}: {{n}} Insufficient cpu, 2 Insufficient memory, 1 Too many pods",

@@ -50,7 +50,8 @@ class HoldsNobody:
 
     def _held(self, drain: SeenDrain, at: datetime, scene: JudgedMoment) -> Iterator[Violation]:
         hold, slack = self._hold, seconds(scene.rules.slack)
-        if hold is None or at > hold.until + slack or self._waited_itself(drain, hold, scene):
+        counted = hold.until + seconds(scene.rules.staying) if hold is not None else at  # when the debts were paid
+        if hold is None or at > counted + slack or self._waited_itself(drain, hold, scene):
             return
         self._leases = self._leases or LeaseTimes.of(scene.history.writes)
         steady = self._leases.steady_since(at)
