@@ -485,8 +485,9 @@ SLOW_ATTACKS: Final = frozenset(name for name in ATTACKS if "slow to run" in nam
 WITH_SOFT_TAINT: Final = frozenset({"a Deployment scaled between 0 and 50", "tiny pods"})
 
 
-#: His nodes are blocked, and never tried: the owners of these pods cannot be read, or their groups are too small.
-BLOCKING: Final = frozenset({"hostile texts", "groups with the names of others"})
+#: His nodes are blocked, and never tried: the owners of these pods cannot be read, their groups are too small, or
+#: their terms are too many to judge.
+BLOCKING: Final = frozenset({"hostile texts", "groups with the names of others", "pods with thousands of terms"})
 
 
 @pytest.mark.slow
