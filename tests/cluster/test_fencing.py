@@ -22,6 +22,7 @@ from rescheduler.kube.deployments import RESTARTED_AT
 from rescheduler.kube.responses import ApiResponse, denied_by_fencing
 from tests.cluster.rendering import chart, composed, kustomization, leader_lease, only_of_kind
 from tests.cluster.replicas import FENCED, ReplicatedInstallation, installed
+from tests.security.forged_placeholders import MOVERS, placeholder
 
 #: A kustomization with its own namespace and Lease, and one on top of it that adds fencing.
 LAYERS: Final[dict[str, Json]] = {
@@ -132,6 +133,11 @@ def with_uid(api: Api, path: str) -> Json:
     return {"preconditions": {"uid": api.get(path)["metadata"]["uid"]}}
 
 
+def room(name: str) -> Json:
+    """Return a placeholder as the daemon creates it."""
+    return placeholder(MOVERS["a plain pod"], "a-uid", ("metadata", "name"), name)
+
+
 def eviction(api: Api) -> Json:
     metadata = {"name": "moved", "namespace": "default"}
     options = with_uid(api, f"{PODS}/moved")
@@ -149,8 +155,8 @@ WRITES: Final[dict[str, Callable[[Api], Any]]] = {
     "evict": lambda api: api.post(f"{PODS}/moved/eviction", eviction(api)),
     "try to roll a Deployment out": lambda api: api.request("PATCH", WEB, restart("1"), MERGE_PATCH, {"dryRun": "All"}),
     "roll a Deployment out": lambda api: api.patch(WEB, restart("2")),
-    "try to create a placeholder": lambda api: api.post(PLACEHOLDERS, pod("room-3", namespace=ROOM), dryRun="All"),
-    "create a placeholder": lambda api: api.post(PLACEHOLDERS, pod("room-2", namespace=ROOM)),
+    "try to create a placeholder": lambda api: api.post(PLACEHOLDERS, room("room-3"), dryRun="All"),
+    "create a placeholder": lambda api: api.post(PLACEHOLDERS, room("room-2")),
     "delete a placeholder": lambda api: api.request("DELETE", f"{PLACEHOLDERS}/room-1"),
     "delete a Node": lambda api: api.request("DELETE", NODE, with_uid(api, NODE)),
 }
