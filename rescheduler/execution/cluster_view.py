@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Final
 
 from predicates.objects import Node, Object, Pod, ResourceQuota
@@ -325,7 +326,7 @@ class ClusterView(WatchedNodes):
         staying: Collection[str] = (),
         evicted: Collection[str] = (),
         left: Collection[str] = (),
-        read_leases: ReadLeases = lambda _: {},
+        read_leases: ReadLeases | None = None,
     ) -> dict[Controller, Replicas]:
         """Count the pods of each controller; see :func:`~rescheduler.planning.debts.count_replicas`.
 
@@ -333,16 +334,16 @@ class ClusterView(WatchedNodes):
         reads the Leases of Nodes: a pod does not stay if the kubelet of its node is dead.
         """
         states = list(states)
-        left = frozenset({*left, node} - {""})
-        hosts = self._hosts(states) - left
-        going, leases, now = self._about_to_go(hosts), read_leases(hosts), self._clock.now()
+        left, now = frozenset({*left, node} - {""}), self._clock.now()
+        going = cache(lambda: self._about_to_go(self._hosts(states) - left))
+        leases = {} if read_leases is None else read_leases(self._hosts(states) - left)
 
         def doomed(pod: Pod, node: Node) -> str:
             if node.name in leases and (dead := leases[node.name].expired(now)):
                 return f"node {node.name} of pod {pod.key}: {dead}"
-            if node.name not in going or pod.key not in self._without_place(frozenset(going), left):
+            if node.name in left or not (sign := self._sign(node)) or pod.key not in self._without_place(going(), left):
                 return ""
-            return f"node {node.name} of pod {pod.key}: {going[node.name]}; no other node has room for the pod"
+            return f"node {node.name} of pod {pod.key}: {sign}; no other node has room for the pod"
 
         pods = self.pods().values()
         return count_replicas(pods, states, node, staying, evicted, now, self.node, doomed)
@@ -352,7 +353,7 @@ class ClusterView(WatchedNodes):
 
         The node that the pods have *left* is none.
         """
-        going = frozenset(self._about_to_go(self._hosts(states))) - {left}
+        going = self._about_to_go(self._hosts(states) - {left})
         without = self._without_place(going, frozenset({left})) if going else frozenset[str]()
         return frozenset(name for name in going if not any(pod.key in without for pod in self.pods_of(name)))
 
@@ -361,13 +362,12 @@ class ClusterView(WatchedNodes):
         owned = self.owned_by({owner for state in states for owner in state.owners})
         return frozenset(pod.node_name for pods in owned.values() for pod in pods if pod.node_name)
 
-    def _about_to_go(self, names: Iterable[str]) -> dict[str, str]:
-        """Return which of the nodes *names* are about to go, and why."""
-        nodes = map(self.node, names)
-        signs = {node.name: self._sign(node) for node in nodes if node is not None}
-        return {name: why for name, why in signs.items() if why}
+    def _about_to_go(self, names: Iterable[str]) -> frozenset[str]:
+        """Return which of the nodes *names* are about to go."""
+        return frozenset(name for name in names if (node := self.node(name)) is not None and self._sign(node))
 
     def _sign(self, node: Node) -> str:
+        """Return why *node* is about to go, or ""."""
         return why_not_target(node) or ("the provider will reclaim it soon" if node.name in self.ending else "")
 
     def _without_place(self, going: frozenset[str], left: frozenset[str]) -> frozenset[str]:
