@@ -113,14 +113,16 @@ class MissingPods:
             self.landings.append((at - shortage.since).total_seconds())
             del self.shortages[owner]
 
-    def lacks(self, owner: OwnerKey, moved: MovedOwner, now: Replay, measure: Measure) -> bool:
+    def lacks(self, owner: OwnerKey, moved: MovedOwner, now: Replay, measure: Measure, more: int = 0) -> bool:
         """Return whether *owner* has fewer pods by *measure* than before the drain. Unknown wishes count as none.
+
+        *more* pods count that are gone.
 
         A new template does not forgive: only as many pods as its roll-out may make unavailable are allowed for.
         """
         wanted = (now.wanted(owner) or 0) - now.may_lack(owner)
         needed = min(moved.before - max(0, now.succeeded(owner) - moved.succeeded), wanted)
-        return sum(measure(pod) for pod in now.pods_of(owner)) < needed
+        return sum(measure(pod) for pod in now.pods_of(owner)) + more < needed
 
     def _deficit(self, owner: OwnerKey, now: Replay) -> int:
         shortage, wanted = self.shortages[owner], now.wanted(owner)

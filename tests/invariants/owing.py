@@ -50,13 +50,22 @@ def _unpaid(drain: SeenDrain, termination: ObservedTermination, scene: JudgedMom
 
 
 def _unsettled(drain: SeenDrain, termination: ObservedTermination, scene: JudgedMoment) -> Iterator[Violation]:
+    """Report owners without enough pods that had been Ready for a while at the daemon's last look.
+
+    Pods that were lost after that look count.
+    """
+    latest = termination.at - seconds(scene.rules.staying)
+
     def stays(pod: SeenPod) -> bool:
         states = scene.now.recent(pod.metadata.uid, termination.at, scene.rules.look)
         ready = (state.ready_since for state in (pod, *states) if isinstance(state, SeenPod))
-        return any(since is not None and since <= termination.at - seconds(scene.rules.staying) for since in ready)
+        return any(since is not None and since <= latest for since in ready)
 
     for (number, owner), moved in sorted(scene.ready.moved.items()) if scene.rules.staying else ():
-        if number == drain.number and scene.ready.lacks(owner, moved, scene.now, stays):
+        if number != drain.number:
+            continue
+        lost = sum(map(stays, scene.now.lost(owner, termination.at - seconds(scene.rules.look))))
+        if scene.ready.lacks(owner, moved, scene.now, stays, lost):
             what = f"the machine of node {drain.node} ended before pods of {named(owner)} were Ready for long"
             yield Violation(11, termination.at, what)
 

@@ -116,6 +116,13 @@ class Replay:
     def pods_of(self, owner: OwnerKey) -> Iterator[SeenPod]:
         return (self.pods[uid] for uid in self._by_owner[owner])
 
+    def lost(self, owner: OwnerKey, since: datetime) -> Iterator[SeenPod]:
+        """Yield the pods of *owner* that are gone, but were not at *since*, in their last states."""
+        for uid in [uid for uid, known in self.owners.items() if known == owner and uid not in self.pods]:
+            last = self.states[uid][-1]
+            if last.at >= since and isinstance(last.object, SeenPod):
+                yield last.object
+
     def wanted(self, owner: OwnerKey) -> int | None:
         """Return the desired number of pods of *owner*, or None if its kind is not watched."""
         workload = self.workloads.get(owner[3])
