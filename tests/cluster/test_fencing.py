@@ -97,9 +97,19 @@ class Writers:
         self.plane.api.patch(self.installation.lease_path, {"spec": {"holderIdentity": holder}})
 
 
+#: The PriorityClass of placeholders under the name that the daemon knows: a suffix of kustomize renames it.
+ROOM_PRIORITY: Final[Json] = {
+    "apiVersion": "scheduling.k8s.io/v1",
+    "kind": "PriorityClass",
+    "metadata": {"name": ROOM},
+    "value": -5,
+    "preemptionPolicy": "Never",
+}
+
+
 def prepare(cluster: ControlPlane) -> None:
     """Create the objects that the writes change."""
-    cluster.apply([node("n1"), pod("moved", nodeName="n1"), deployment("web", 0), namespace(ROOM)])
+    cluster.apply([node("n1"), pod("moved", nodeName="n1"), deployment("web", 0), namespace(ROOM), ROOM_PRIORITY])
     cluster.wait_for(lambda: cluster.api.items(f"/api/v1/namespaces/{ROOM}/serviceaccounts"), "the ServiceAccount")
     cluster.apply([pod("room-1", namespace=ROOM)])
 
