@@ -188,7 +188,7 @@ clean: ## delete all generated files in this folder; the cache of binaries stays
 
 $(READY): setup.cfg pyproject.toml
 	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or newer on PATH; install one, or set it: make PYTHON=…" >&2; exit 1; }
-	@owner=$$(cat $(INSTALLED) 2>/dev/null | sed -n 's|.*"url": *"file://\([^"]*\)".*|\1|p'); \
+	@owner=$$({ cat $(INSTALLED) 2>/dev/null || true; } | sed -n 's|.*"url": *"file://\([^"]*\)".*|\1|p'); \
 		test ! -d "$$owner" -o "$$owner" = "$(CURDIR)" || { echo "make: $(VENV) belongs to the checkout $$owner, which" \
 		"would run the code of $(CURDIR); delete it, or set another: make VENV=…" >&2; exit 1; }
 	@echo "setting up $(VENV) with $(PYTHON) (once, and when setup.cfg changes)" >&2
