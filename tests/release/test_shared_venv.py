@@ -51,3 +51,9 @@ def test_a_checkout_that_was_moved_keeps_its_environment(checkouts: tuple[Path, 
     first, _ = checkouts
     moved = first.rename(first.with_name("moved"))
     assert (made(moved).returncode, (moved / ".venv/ready").exists()) == (0, True)
+
+
+def test_a_checkout_without_an_environment_creates_one(checkouts: tuple[Path, Path]) -> None:
+    _, second = checkouts
+    done = made(second)
+    assert "setting up .venv with true" in done.stderr
