@@ -68,9 +68,9 @@ def failure(drain: Drain, now: float, removed_by: str = "") -> Failure | None:
 def _place_lost(drain: Drain) -> Failure | None:
     """Return a failure if the node of a moved pod is about to go, and the pod has no other place but the old node."""
     for controller in sorted(drain.debts):
-        doomed = drain.replicas.get(controller, Replicas()).doomed
-        if doomed and drain.has_taken_from(controller) and not paid(drain.shortfall(controller, staying=True)):
-            return Failure(Why.TARGET_LOST, f"{controller}: {doomed}")
+        at_risk = drain.replicas.get(controller, Replicas()).at_risk
+        if at_risk and drain.has_taken_from(controller) and not paid(drain.shortfall(controller, staying=True)):
+            return Failure(Why.TARGET_LOST, f"{controller}: {at_risk}")
     return None
 
 

@@ -338,7 +338,7 @@ class ClusterView(WatchedNodes):
         going = cache(lambda: self._about_to_go(self._hosts(states) - left))
         leases = {} if read_leases is None else read_leases(self._hosts(states) - left)
 
-        def doomed(pod: Pod, node: Node) -> str:
+        def at_risk(pod: Pod, node: Node) -> str:
             if node.name in leases and (dead := leases[node.name].expired(now)):
                 return f"node {node.name} of pod {pod.key}: {dead}"
             if node.name in left or not (sign := self._sign(node)) or pod.key not in self._without_place(going(), left):
@@ -346,7 +346,7 @@ class ClusterView(WatchedNodes):
             return f"node {node.name} of pod {pod.key}: {sign}; no other node has room for the pod"
 
         pods = self.pods().values()
-        return count_replicas(pods, states, node, staying, evicted, now, self.node, doomed)
+        return count_replicas(pods, states, node, staying, evicted, now, self.node, at_risk)
 
     def _with_other_places(self, states: Iterable[ControllerState], left: str) -> frozenset[str]:
         """Return the nodes with pods of *states* that are about to go, and whose pods all have another place then.

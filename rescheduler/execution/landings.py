@@ -77,7 +77,7 @@ class Landings:
         self._patience = patience
         self._ready = ready
         self._waive = waive
-        self._doomed: Mapping[Controller, str] = {}  # why Ready pods may not stay, when they were last counted
+        self._at_risk: Mapping[Controller, str] = {}  # why Ready pods may not stay, when they were last counted
         self._evicted: frozenset[str] = frozenset()  # UIDs of evicted pods that are still in the watched state
 
     def evicted(self, pods: Iterable[PodRef]) -> None:
@@ -99,7 +99,7 @@ class Landings:
         states = self._states(debts)
         left = {owed.node for owed in debts}
         replicas = self._view.replicas(states.values(), evicted=self._evicted, left=left, read_leases=self._read_leases)
-        self._doomed = {controller: each.doomed for controller, each in replicas.items() if each.doomed}
+        self._at_risk = {controller: each.at_risk for controller, each in replicas.items() if each.at_risk}
         shortfalls = {owed: self._missing_pods(owed, states, replicas) for owed in debts}
         open_debts = {owed: missing for owed, missing in shortfalls.items() if missing is not None}
         self._give_up(open_debts, states)
@@ -163,8 +163,8 @@ class Landings:
 
     def _why(self, owed: OpenDebt) -> str:
         """Return why Ready pods of an owner may not stay, in brackets, or ""."""
-        doomed = self._doomed.get(owed.debt.controller)
-        return f" ({doomed})" if doomed else ""
+        at_risk = self._at_risk.get(owed.debt.controller)
+        return f" ({at_risk})" if at_risk else ""
 
     def _named(self, debts: Mapping[OpenDebt, Shortfall]) -> str:
         named = [

@@ -28,7 +28,7 @@ from rescheduler.observe import events
 from rescheduler.observe.events import ErrorKind, InvolvedNode, Trouble
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, count_replicas
-from rescheduler.planning.last_look import Ground, Objection, OrderTerms, Seen, objection, why_doomed
+from rescheduler.planning.last_look import Ground, Objection, OrderTerms, Seen, objection, why_at_risk
 from rescheduler.planning.rules.candidates import control_plane_label
 from rescheduler.providers import base
 from rescheduler.providers.base import NodeRef
@@ -167,7 +167,7 @@ class LastLook:
         leases, now = cluster.node_leases(hosts), self._access.clock.now()
         if self._access.clock.monotonic() > terms.proved_at + _OLDEST_FACT:
             terms = replace(terms, with_other_places=frozenset())
-        doomed = partial(why_doomed, terms, leases, now)
+        at_risk = partial(why_at_risk, terms, leases, now)
         return objection(
             self._node,
             terms,
@@ -177,7 +177,7 @@ class LastLook:
                 pods=[pod for pod in pods if pod.node_name == name],
                 nodes=list(nodes.values()),
                 states=states,
-                replicas=count_replicas(pods, states.values(), name, (), terms.evicted, now, nodes.get, doomed),
+                replicas=count_replicas(pods, states.values(), name, (), terms.evicted, now, nodes.get, at_risk),
             ),
         )
 

@@ -77,7 +77,9 @@ class Replicas:
     unavailable: int = 0  #: Ready pods that have not been Ready for the `minReadySeconds` of their controller
     #: Ready pods that may not stay: they have not been Ready for STAYING, or their node is about to go.
     unsettled: int = 0
-    doomed: str = ""  #: the first of them that has no other place if its node goes, and why its node may go; "" if none
+    at_risk: str = (
+        ""  #: the first of them that has no other place if its node goes, and why its node may go; "" if none
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,12 +203,12 @@ class _Tally:
     returned: int = 0
     unavailable: int = 0
     unsettled: int = 0
-    doomed: str = ""
+    at_risk: str = ""
     unschedulable: list[str] = field(default_factory=list)
     unready: list[str] = field(default_factory=list)
 
-    def add(self, pod: Pod, since: "_ReadySince", *, returned: bool, runs: bool, doomed: str) -> None:
-        """Count *pod*. *runs* is whether its node is Ready. *doomed* is why it has no place for long, or ""."""
+    def add(self, pod: Pod, since: "_ReadySince", *, returned: bool, runs: bool, at_risk: str) -> None:
+        """Count *pod*. *runs* is whether its node is Ready. *at_risk* is why it has no place for long, or ""."""
         # A pod that no kubelet has reported on has no Ready condition yet, which counts as Ready elsewhere.
         ready = bool(pod.node_name) and pod.ready and pod.phase != "Pending" and runs and not returned
         self.live += 1
@@ -214,8 +216,8 @@ class _Tally:
         self.ready += ready
         self.returned += returned
         self.unavailable += ready and not since.available(pod)
-        self.unsettled += ready and (bool(doomed) or not since.stays(pod))
-        self.doomed = self.doomed or (doomed if ready else "")
+        self.unsettled += ready and (bool(at_risk) or not since.stays(pod))
+        self.at_risk = self.at_risk or (at_risk if ready else "")
         if not ready:
             self.unready.append(pod.uid)
         if not pod.node_name and pod.unschedulable_since is not None:
@@ -233,7 +235,7 @@ class _Tally:
             returned=self.returned,
             unavailable=self.unavailable,
             unsettled=self.unsettled,
-            doomed=self.doomed,
+            at_risk=self.at_risk,
         )
 
 
@@ -268,7 +270,7 @@ def count_replicas(
     evicted: Collection[str] = (),
     now: datetime | None = None,
     node_of: Callable[[str], Node | None] | None = None,
-    doomed: Callable[[Pod, Node], str] = lambda _, __: "",
+    at_risk: Callable[[Pod, Node], str] = lambda _, __: "",
 ) -> dict[Controller, Replicas]:
     """Count the *pods* of each controller. Pods of an orphaned ReplicaSet count for it and for its former Deployment.
 
@@ -281,7 +283,7 @@ def count_replicas(
 
     *node_of* returns the Node with a name. Pods whose Node is gone do not count, although they look as if they ran
     until the pod garbage collector deletes them, and pods on a Node that is not Ready are not Ready. Without it, all
-    Nodes are assumed to be Ready. *doomed* returns why a pod may soon have no place, or "".
+    Nodes are assumed to be Ready. *at_risk* returns why a pod may soon have no place, or "".
     """
     controllers: defaultdict[tuple[str, str], list[Controller]] = defaultdict(list)
     since: dict[Controller, _ReadySince] = {}
@@ -299,7 +301,7 @@ def count_replicas(
             continue
         returned = bool(node) and pod.node_name == node and pod.uid not in staying
         runs = known is None or is_ready(known)
-        why = doomed(pod, known) if runs and known is not None else ""
+        why = at_risk(pod, known) if runs and known is not None else ""
         for controller in counted_for:
-            tallies[controller].add(pod, since[controller], returned=returned, runs=runs, doomed=why)
+            tallies[controller].add(pod, since[controller], returned=returned, runs=runs, at_risk=why)
     return {controller: tally.replicas for controller, tally in tallies.items()}

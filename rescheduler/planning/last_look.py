@@ -164,7 +164,7 @@ def _owed(terms: OrderTerms, seen: Seen) -> Objection | None:
         replicas = seen.replicas.get(debt.controller, Replicas())
         missing = shortfall(debt, state, replicas, staying=True)
         if not paid(missing, ready=terms.ready):
-            why = f"; {replicas.doomed}" if replicas.doomed else ""
+            why = f"; {replicas.at_risk}" if replicas.at_risk else ""
             lacking.append(f"{debt.controller} ({max(missing.ready, missing.bound)} missing{why})")
     if not lacking:
         return None
@@ -199,7 +199,7 @@ class NodeLease:
 ReadLeases: TypeAlias = Callable[[Collection[str]], Mapping[str, NodeLease]]
 
 
-def why_doomed(terms: OrderTerms, leases: Mapping[str, NodeLease], now: datetime, pod: Pod, node: Node) -> str:
+def why_at_risk(terms: OrderTerms, leases: Mapping[str, NodeLease], now: datetime, pod: Pod, node: Node) -> str:
     """Return why *pod*, which runs on *node*, may soon have no place, or "". *leases* are those of the nodes."""
     lease = leases.get(node.name)
     dead = "" if lease is None else lease.expired(now)

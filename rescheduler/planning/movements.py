@@ -358,8 +358,8 @@ def _of_pod(pod: Pod, waits: Mapping[str, OwnerWait]) -> Blocker | None:
 def _owed(owed: OpenDebt) -> Blocker:
     pods = count(max(owed.debt.ready, owed.debt.bound), "pod")
     detail = (
-        f"a drain moved pods of {owed.debt.controller} away from this node, and not all {pods} that it must have run "
-        f"since {utc(owed.since)}; they may also run on this node, which accepts pods again"
+        f"a drain moved pods of {owed.debt.controller} away from this node at {utc(owed.since)}, and it does not "
+        f"have {pods} running again; they may also run on this node, which accepts pods again"
     )
     return Blocker(Reason.NOT_RECOVERED, detail)
 

@@ -48,6 +48,15 @@ WORKLOADS: Final[dict[str, list[Json]]] = {
 }
 
 
+def start(observer: Observer, *workloads: Json, pods: int, refuses: PoolMachines | None = None) -> None:
+    """Start the *pods* of *workloads* on the on-demand node, then open the spot nodes. A pool may refuse all orders."""
+    observer.start_on(NODE, *workloads, pods=pods)
+    observer.running(pods)
+    if refuses is not None:
+        refuse_orders(refuses)
+    observer.open_all()
+
+
 def fail(observer: Observer, pool: PoolMachines) -> None:
     """Wait until a drain has failed and its node is open again."""
     observer.eventually(lambda: "DrainFailed" in observer.events(NODE), "the failure", never=pool.ordered)
@@ -59,9 +68,7 @@ def test_the_next_drain_does_not_end_the_machine_either(
     cluster: ControlPlane, observer: Observer, pool: PoolMachines, workloads: list[Json]
 ) -> None:
     pods = sum(each["spec"]["replicas"] for each in workloads)
-    observer.start_on(NODE, *workloads, pods=pods)
-    observer.running(pods)
-    observer.open_all()
+    start(observer, *workloads, pods=pods)
     with Daemon(cluster, *SHORT, *pool.flags):
         fail(observer, pool)
         observer.stays(pool.ordered, [], seconds=15)
@@ -76,9 +83,7 @@ def other_pods_come(cluster: ControlPlane, observer: Observer) -> None:
 def test_pods_of_other_owners_do_not_make_a_node_drainable_that_is_owed(
     cluster: ControlPlane, observer: Observer, pool: PoolMachines
 ) -> None:
-    observer.start_on(NODE, deployment("web", 1, annotations=READY_ON_DEMAND), pods=1)
-    observer.running(1)
-    observer.open_all()
+    start(observer, deployment("web", 1, annotations=READY_ON_DEMAND), pods=1)
     with Daemon(cluster, *SHORT, *pool.flags):
         fail(observer, pool)
         other_pods_come(cluster, observer)
@@ -90,9 +95,7 @@ def test_pods_of_other_owners_do_not_make_a_node_drainable_that_is_owed(
 def test_what_is_owed_outlives_the_process(
     cluster: ControlPlane, observer: Observer, pool: PoolMachines, stop: str
 ) -> None:
-    observer.start_on(NODE, deployment("web", 1, annotations=READY_ON_DEMAND), pods=1)
-    observer.running(1)
-    observer.open_all()
+    start(observer, deployment("web", 1, annotations=READY_ON_DEMAND), pods=1)
     with Daemon(cluster, *SHORT, *pool.flags) as daemon:
         observer.eventually(observer.evictions, "the eviction")
         if stop == "kill -9 after the drain":
@@ -111,9 +114,7 @@ def test_what_is_owed_outlives_the_process(
 def test_a_policy_that_refuses_the_replacement_keeps_the_machine(
     cluster: ControlPlane, observer: Observer, pool: PoolMachines
 ) -> None:
-    observer.start_on(NODE, deployment("web", 1), pods=1)
-    observer.running(1)
-    observer.open_all()
+    start(observer, deployment("web", 1), pods=1)
     cluster.apply([webhook("default")])
     with Daemon(cluster, *SHORT, *pool.flags):
         fail(observer, pool)
@@ -140,9 +141,7 @@ def runs_on_spot(cluster: ControlPlane) -> None:
 def test_evidence_ends_a_debt(
     cluster: ControlPlane, observer: Observer, pool: PoolMachines, end: Callable[[ControlPlane], object]
 ) -> None:
-    observer.start_on(NODE, deployment("web", 1, annotations=READY_ON_DEMAND), pods=1)
-    observer.running(1)
-    observer.open_all()
+    start(observer, deployment("web", 1, annotations=READY_ON_DEMAND), pods=1)
     with Daemon(cluster, *SHORT, *pool.flags):
         fail(observer, pool)
         observer.stays(pool.ordered, [], seconds=5)
@@ -199,10 +198,7 @@ def without_finalizers(cluster: ControlPlane) -> Iterator[None]:
 def test_a_notice_for_the_only_spot_node_keeps_the_machine(
     cluster: ControlPlane, observer: Observer, pool: PoolMachines, announced: Callable[[ControlPlane], object]
 ) -> None:
-    observer.start_on(NODE, deployment("web", 2), pods=2)
-    observer.running(2)
-    refuse_orders(pool)
-    observer.open_all()
+    start(observer, deployment("web", 2), pods=2, refuses=pool)
     with Daemon(cluster, *FLAGS, *pool.flags):
         observer.eventually(pool.orders, "an order")
         announced(cluster)
@@ -215,10 +211,7 @@ def test_a_notice_for_the_only_spot_node_keeps_the_machine(
 def test_a_notice_while_no_daemon_runs_keeps_the_machine(
     cluster: ControlPlane, observer: Observer, pool: PoolMachines, workload: Json
 ) -> None:
-    observer.start_on(NODE, workload, pods=2)
-    observer.running(2)
-    refuse_orders(pool)
-    observer.open_all()
+    start(observer, workload, pods=2, refuses=pool)
     with Daemon(cluster, *FLAGS, *pool.flags) as daemon:
         observer.eventually(pool.orders, "an order")
         daemon.kill()
@@ -232,9 +225,7 @@ def test_a_notice_while_no_daemon_runs_keeps_the_machine(
 def test_a_notice_during_the_drain_reopens_the_node_for_the_pods(
     cluster: ControlPlane, observer: Observer, pool: PoolMachines
 ) -> None:
-    observer.start_on(NODE, deployment("web", 1), pods=1)
-    observer.running(1)
-    observer.open_all()
+    start(observer, deployment("web", 1), pods=1)
     with Daemon(cluster, *FLAGS, *pool.flags):
         observer.eventually(lambda: observer.places("web") == {"spot-1": 1}, "the pod moved", never=pool.ordered)
         taint(cluster, "spot-1", SIGNS["AWS"])
@@ -249,10 +240,7 @@ def test_with_another_spot_node_a_notice_does_not_keep_the_machine(
     cluster: ControlPlane, observer: Observer, tmp_path: Path
 ) -> None:
     with machines(observer, tmp_path, 1, 2) as pool:
-        observer.start_on(NODE, deployment("web", 2), pods=2)
-        observer.running(2)
-        refuse_orders(pool)
-        observer.open_all()
+        start(observer, deployment("web", 2), pods=2, refuses=pool)
         with Daemon(cluster, *FLAGS, *pool.flags):
             observer.eventually(pool.orders, "an order")
             taint(cluster, next(iter(observer.places("web"))), SIGNS["AWS"])
@@ -285,10 +273,7 @@ def test_a_dead_kubelet_is_noticed_by_its_lease(
     cluster: ControlPlane, observer: Observer, pool: PoolMachines, seconds: int, ends: bool
 ) -> None:
     """Node and pods say Ready for as long as the node controller waits."""
-    observer.start_on(NODE, deployment("web", 2), pods=2)
-    observer.running(2)
-    refuse_orders(pool)
-    observer.open_all()
+    start(observer, deployment("web", 2), pods=2, refuses=pool)
     with Daemon(cluster, *FLAGS, *pool.flags):
         observer.eventually(pool.orders, "an order")
         renewed(observer, "spot-1", seconds)

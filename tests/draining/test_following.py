@@ -625,7 +625,7 @@ class TestStaying:
 
     READY: ClassVar = running(1)
     UNSETTLED: ClassVar = replace(READY, unsettled=1)
-    DOOMED: ClassVar = replace(UNSETTLED, doomed="node s of pod ns/a2: taken; no other node has room for the pod")
+    AT_RISK: ClassVar = replace(UNSETTLED, at_risk="node s of pod ns/a2: taken; no other node has room for the pod")
 
     def test_the_drain_goes_on_once_they_have_been_ready_for_a_while(self) -> None:
         drain = evicted()
@@ -664,13 +664,13 @@ class TestStaying:
     def test_the_node_is_reopened_as_soon_as_a_pod_has_no_other_place(self, at: float) -> None:
         drain = evicted()
         drain, _ = transitions.step(drain, seen("", {ONE_POD: self.UNSETTLED}), 6)
-        drain, actions = transitions.step(drain, seen("", {ONE_POD: self.DOOMED}), at)
+        drain, actions = transitions.step(drain, seen("", {ONE_POD: self.AT_RISK}), at)
         assert actions == REOPENED
-        assert drain.failure == Failure(Why.TARGET_LOST, f"ns/Deployment/web: {self.DOOMED.doomed}")
+        assert drain.failure == Failure(Why.TARGET_LOST, f"ns/Deployment/web: {self.AT_RISK.at_risk}")
         assert drain.owed == {ONE_POD.controller: ONE_POD.debt}
 
     def test_enough_other_pods_pay_the_debt(self) -> None:
-        more = replace(self.DOOMED, live=2, bound=2, ready=2)
+        more = replace(self.AT_RISK, live=2, bound=2, ready=2)
         _, actions = transitions.step(evicted(), seen("", {ONE_POD: more}), 6)
         assert actions == (LookAgain(),)
 

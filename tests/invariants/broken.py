@@ -199,8 +199,8 @@ def without_staying() -> None:
 
 def without_notices() -> None:
     """Ignore that the nodes of moved pods are about to go."""
-    _patch(last_look, "why_doomed", lambda *_: "")
-    _patch(machine_orders, "why_doomed", lambda *_: "")
+    _patch(last_look, "why_at_risk", lambda *_: "")
+    _patch(machine_orders, "why_at_risk", lambda *_: "")
     _patch(cluster_view.ClusterView, "_sign", lambda *_: "")
 
 

@@ -70,18 +70,18 @@ def _unsettled(drain: SeenDrain, termination: ObservedTermination, scene: Judged
             yield Violation(11, termination.at, what)
 
 
-class NoDoomedPlace:
+class NoPlaceAtRisk:
     """Invariant 12."""
 
     def check(self, moment: HistoryMoment, scene: JudgedMoment) -> Iterator[Violation]:
         if isinstance(moment, MachineTerminated):
-            yield from _doomed(moment.termination, scene)
+            yield from _at_risk(moment.termination, scene)
 
     def end(self, _: JudgedMoment) -> Iterator[Violation]:
         return iter(())
 
 
-def _doomed(termination: ObservedTermination, scene: JudgedMoment) -> Iterator[Violation]:
+def _at_risk(termination: ObservedTermination, scene: JudgedMoment) -> Iterator[Violation]:
     numbers = {drain.number for drain in scene.now.all_drains if drain.node == termination.node}
     going = {name for name, node in scene.now.nodes.items() if _has_notice(node, termination, scene)}
     left = {name for name, node in scene.now.nodes.items() if node.takes_pods} - going - {termination.node}

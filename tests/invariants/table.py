@@ -12,7 +12,7 @@ from tests.invariants.leadership import OneLeader
 from tests.invariants.leftovers import NoLeftovers
 from tests.invariants.minimum import KeepsMinimum
 from tests.invariants.moves import WithinMoves
-from tests.invariants.owing import NoDoomedPlace, NothingOwed
+from tests.invariants.owing import NoPlaceAtRisk, NothingOwed
 from tests.invariants.removals import MovedBeforeRemoval
 from tests.invariants.waves import WithinWaves
 
@@ -28,5 +28,5 @@ INVARIANTS: Final[Mapping[int, Callable[[], Invariant]]] = {
     9: WithinMoves,
     10: HoldsNobody,
     11: NothingOwed,
-    12: NoDoomedPlace,
+    12: NoPlaceAtRisk,
 }

@@ -274,9 +274,9 @@ def test_a_pod_that_soon_has_no_place_does_not_stay() -> None:
         pods(mine("a", "s1"), mine("b", "s2"), mine("c", "s2", status=NOT_READY)),
         [state()],
         node_of=nodes.get,
-        doomed=lambda pod, node: f"{pod.name} on {node.name}" if node.name == "s2" else "",
+        at_risk=lambda pod, node: f"{pod.name} on {node.name}" if node.name == "s2" else "",
     )
-    assert counted == {WEB: Replicas(3, 3, 2, unready=("uid-c",), unsettled=1, doomed="b on s2")}
+    assert counted == {WEB: Replicas(3, 3, 2, unready=("uid-c",), unsettled=1, at_risk="b on s2")}
     owed = debt(ready=2, bound=2)
     missing = [shortfall(owed, state(), counted[WEB], staying=staying).ready for staying in (False, True)]
     assert missing == [0, 1]

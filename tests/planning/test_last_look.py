@@ -11,7 +11,7 @@ from predicates.objects import Node, Pod
 from predicates.snapshot import DRAIN_TAINT
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, Replicas
-from rescheduler.planning.last_look import Ground, NodeLease, OrderTerms, Seen, objection, why_doomed
+from rescheduler.planning.last_look import Ground, NodeLease, OrderTerms, Seen, objection, why_at_risk
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.rules.pod_traits import ends_with_node
 from tests.planning.builders import ON_DEMAND, SPOT, Manifest, node, pod, snapshot
@@ -243,4 +243,4 @@ PLACES: Final[dict[str, tuple[OrderTerms, dict[str, NodeLease], Node, str]]] = {
 def test_a_pod_may_soon_have_no_place(terms: OrderTerms, leases: dict[str, NodeLease], on: Node, why: str) -> None:
     [moved] = pods_of(pod("web-1", "s"))
     expected = f"node s of pod default/web-1: {why}" if why else ""
-    assert why_doomed(terms, leases, LATER, moved, on) == expected
+    assert why_at_risk(terms, leases, LATER, moved, on) == expected
