@@ -2,7 +2,7 @@
 
 import enum
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, TypeAlias
@@ -423,6 +423,13 @@ class Drain:
     def lost_again(self) -> tuple[Controller, ...]:
         """The controllers that lost pods which had already replaced the evicted ones."""
         return tuple(sorted(self.settled & self.debts.keys() - self.paid))
+
+    def counting(self, victims: Iterable[Victim]) -> frozenset[Controller]:
+        """The controllers whose debts count the pods of *victims*, also those whose ReplicaSets were orphaned."""
+        own = {victim.controller for victim in victims if victim.controller is not None}
+        owners = {(victim.pod.namespace, victim.owner.uid) for victim in victims if victim.owner is not None}
+        states = self.states.items()
+        return frozenset(own).union(controller for controller, state in states if state.owners & owners)
 
     def shortfall(self, controller: Controller, *, full: bool = False, staying: bool = False) -> Shortfall:
         """Return how many pods *controller* still lacks, as `debts.shortfall`; zero if nothing is owed to it."""

@@ -454,7 +454,7 @@ def _evict(drain: Drain, step: Sequence[Victim], planned_at: float, now: float) 
         rest=frozenset(window.keys() - requested.keys()),
         unproven=drain.unproven - controllers,
         paid=drain.paid - controllers,
-        settled=drain.settled - controllers,
+        settled=drain.settled - drain.counting(step),
         step_size=sizes,
         owners_in_step=owners_in(drain, new),
         before_step={**drain.before_step, **before},

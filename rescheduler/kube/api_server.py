@@ -96,7 +96,9 @@ _DRAINING: Final = (
 
 
 #: The right to read whether kubelets renew the Leases of their Nodes.
-_NODE_LEASES: Final = AccessRight("get", "leases", "coordination.k8s.io", "kube-node-lease")
+_NODE_LEASES: Final = tuple(
+    AccessRight(verb, "leases", "coordination.k8s.io", "kube-node-lease") for verb in ("get", "list")
+)
 
 
 def rights_of_a_dry_run() -> tuple[AccessRight, ...]:
@@ -119,7 +121,7 @@ def rights_of_the_daemon(
         for resource, group, name in stored_objects
         for verb in ("get", "patch")
     ]
-    removal = (AccessRight("delete", "nodes"), _NODE_LEASES) if removes_nodes else ()
+    removal = (AccessRight("delete", "nodes"), *_NODE_LEASES) if removes_nodes else ()
     return (*_READING, *_CONTROLLERS, *_DRAINING, *own, *removal)
 
 

@@ -136,6 +136,7 @@ class _LeaseSpec(Wire, frozen=True):
 
 
 class _Lease(Wire, frozen=True):
+    metadata: PodMeta
     spec: _LeaseSpec = _LeaseSpec()
 
 
@@ -144,20 +145,23 @@ def read_node_leases(client: Client, names: Collection[str]) -> dict[str, NodeLe
 
     Raises the errors of requests, and Forbidden if the Leases may not be read.
     """
+    if len(names) > MANY:
+        leases = read_structs(client, Resource("Lease", _NODE_LEASES), _Lease)
+    else:
+        leases = [*filter(None, (_lease_or_none(client, name) for name in sorted(names)))]
     found = {}
-    for name in sorted(names):
-        lease = _lease_or_none(client, name)
-        renewed, seconds = (None, None) if lease is None else (instant(lease.renew_time), lease.lease_duration_seconds)
-        if renewed is not None and seconds:
-            found[name] = NodeLease(renewed, timedelta(seconds=seconds))
+    for lease in leases:
+        renewed, seconds = instant(lease.spec.renew_time), lease.spec.lease_duration_seconds
+        if lease.metadata.name in names and renewed is not None and seconds:
+            found[lease.metadata.name] = NodeLease(renewed, timedelta(seconds=seconds))
     return found
 
 
-def _lease_or_none(client: Client, name: str) -> _LeaseSpec | None:
+def _lease_or_none(client: Client, name: str) -> _Lease | None:
     act = f"get the Lease of node {name}"
     try:
         body = client.request(act, "GET", f"{_NODE_LEASES}/{quote(name, safe='')}").body
-        return decoding.decode(body, _Lease).spec
+        return decoding.decode(body, _Lease)
     except NotFound:
         return None
 

@@ -22,6 +22,7 @@ from rescheduler.execution.context import recording
 from rescheduler.kube.client import Client
 from rescheduler.kube.cluster import KubeCluster
 from rescheduler.kube.connection import Kubeconfig
+from rescheduler.kube.consistent_reads import MANY
 from rescheduler.observe.events import InvolvedNode
 from rescheduler.settings import LEASE, MEMORY_NAME, SAVINGS_NAME
 from tests.cluster.bad_days import FLAGS
@@ -43,9 +44,11 @@ READS: Final = ("list", "watch")
 OF_THE_DAEMON: Final = shipped("base/rbac.yaml", "components/machines/rbac.yaml")
 OF_THE_PROXY: Final = shipped("proxy/rbac.yaml")
 LIST_EVENTS: Final = Right("list", "", "events")
+LIST_LEASES: Final = Right("list", "coordination.k8s.io", "leases")
 PATCH_EVENTS: Final = Right("patch", "", "events")
-#: Rights that are only used after a failure: Events are listed when replacement pods are rejected.
-IN_TROUBLE: Final = frozenset({LIST_EVENTS})
+#: Rights that are only used at times: Events are listed when replacement pods are rejected, the Leases of Nodes when
+#: pods are owed to an owner with pods on many nodes.
+IN_TROUBLE: Final = frozenset({LIST_EVENTS, LIST_LEASES})
 #: Rights that are only used if pods name a group of pods, or nodes a NodePool, or if there are CapacityBuffers.
 OF_GROUPS: Final = ("podgroups", "workloads", "leaderworkersets", "nodepools", "capacitybuffers", "podtemplates")
 
@@ -263,6 +266,18 @@ def evict_replaced_pod(cluster: ControlPlane, account: str) -> str:
         cluster.api.delete("/api/v1/nodes/other")
 
 
+@contextlib.contextmanager
+def logged() -> Iterator[StringIO]:
+    """Collect the log of the daemon's code."""
+    lines, log = StringIO(), logging.getLogger("rescheduler")
+    own = logging.StreamHandler(lines)
+    log.addHandler(own)
+    try:
+        yield lines
+    finally:
+        log.removeHandler(own)
+
+
 class Later(SystemClock):
     """A clock that tests can advance."""
 
@@ -274,19 +289,19 @@ class Later(SystemClock):
 
 def record_event_twice(cluster: ControlPlane, account: str) -> str:
     """Record the same Event about a node twice, ten minutes apart, and return the log."""
-    clock, lines, handler = Later(), StringIO(), logging.StreamHandler
-    about = InvolvedNode("tested-node", "the-uid")
-    log = logging.getLogger("rescheduler")
-    own = handler(lines)
-    log.addHandler(own)
-    try:
-        with recording(client(cluster, account, clock), clock) as record:
-            record(about, "Tested", "the same")
-            cluster.wait_for(lambda: "Tested" in Observer(cluster).events("tested-node"), "the first event")
-            clock.ahead = 600.0
-            record(about, "Tested", "the same")
-    finally:
-        log.removeHandler(own)
+    clock, about = Later(), InvolvedNode("tested-node", "the-uid")
+    with logged() as lines, recording(client(cluster, account, clock), clock) as record:
+        record(about, "Tested", "the same")
+        cluster.wait_for(lambda: "Tested" in Observer(cluster).events("tested-node"), "the first event")
+        clock.ahead = 600.0
+        record(about, "Tested", "the same")
+    return lines.getvalue()
+
+
+def list_leases_of_nodes(cluster: ControlPlane, account: str) -> str:
+    """Read the Leases of many Nodes, and return the log."""
+    with logged() as lines:
+        KubeCluster(client(cluster, account, SystemClock())).node_leases([f"node-{n}" for n in range(MANY + 1)])
     return lines.getvalue()
 
 
@@ -294,6 +309,7 @@ def record_event_twice(cluster: ControlPlane, account: str) -> str:
 RARE: Final[dict[Right, Callable[[ControlPlane, str], str]]] = {
     GET_POD: evict_replaced_pod,
     PATCH_EVENTS: record_event_twice,
+    LIST_LEASES: list_leases_of_nodes,
 }
 
 

@@ -18,7 +18,7 @@ from rescheduler.draining.events import (
     PlannedAgain,
     ProviderAnswered,
 )
-from rescheduler.draining.state import Failure, Phase, Why
+from rescheduler.draining.state import Drain, Failure, Phase, Why
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, incur
 from rescheduler.planning.outcome import Placement, Plan, PodRef
@@ -66,6 +66,11 @@ REST: Final = replace(PLAN, placements=PLAN.placements[1:])
 
 
 def test_the_replica_set_inherits_the_debt_of_the_deployment() -> None:
+    assert inherited_debt().phase is Phase.EVICTING
+
+
+def inherited_debt() -> Drain:
+    """Return the drain at second 14: a step is planned, and both debts are paid."""
     inherited = Debt(RS, 3, 3, "1", 0, ("uid-rs",))
     story: Story = [
         *ORPHANED,
@@ -85,8 +90,20 @@ def test_the_replica_set_inherits_the_debt_of_the_deployment() -> None:
     drain, actions = transitions.step(drain, seen_by(RS, "b c", 2), 13)
     again = ReadControllers(OF_RS, frozenset({WEB, RS}), read_refusals=True)
     assert (drain.owed, actions) == ({RS: inherited}, (again,))
-    drain, actions = transitions.step(drain, seen_by(RS, "b c", 3), 14)
+    both = replace(seen("b c"), replicas={RS: running(3), WEB: running(3)})
+    drain, actions = transitions.step(drain, both, 14)
     assert actions == (planning(),)
+    return drain
+
+
+def test_the_next_step_is_no_loss_of_pods_for_the_former_deployment() -> None:
+    """Its debt counts the same pods. If it lacked them again, each step would wait until the pods stay Ready."""
+    drain = inherited_debt()
+    drain = replace(drain, states={**drain.states, WEB: replace(DEPLOYMENT, exists=False)})
+    drain = play(drain, [(14, PlannedAgain(REST), (Evict(PODS[1]),)), (14, EvictionAccepted("b"), ())])
+    drain, _ = transitions.step(drain, replace(seen("c"), replicas={RS: running(2), WEB: running(2)}), 15)
+    assert {RS, WEB} & drain.paid == set()
+    assert drain.unsteady == frozenset()
 
 
 def test_the_drain_waits_for_pods_that_are_deleted_with_the_deployment() -> None:

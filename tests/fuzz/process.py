@@ -90,8 +90,10 @@ class Watched:
     @property
     def ports(self) -> set[int]:
         """The TCP ports on which the process listens."""
-        files = Path(f"/proc/{self._process.pid}/fd").iterdir()
-        sockets = {str(file.readlink()).removeprefix("socket:[").removesuffix("]") for file in files}
+        sockets = set()
+        for file in Path(f"/proc/{self._process.pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # the process has closed it in the meantime
+                sockets.add(str(file.readlink()).removeprefix("socket:[").removesuffix("]"))
         tables = (Path(f"/proc/net/{kind}").read_text() for kind in ("tcp", "tcp6"))
         lines = [line.split() for table in tables for line in table.splitlines()]
         return {int(line[1].rpartition(":")[2], 16) for line in lines if line[3] == _LISTEN and line[9] in sockets}

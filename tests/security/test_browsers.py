@@ -15,6 +15,7 @@ from rescheduler.net.server import SecuredPages, host_names, misdirected, page_h
 from rescheduler.providers.externalgrpc import wire
 from rescheduler.providers.externalgrpc.channel import SERVICE
 from rescheduler.settings import ListenAddress, PageHosts
+from tests.cluster.waiting import eventually
 from tests.fuzz import targets
 from tests.fuzz.calls import frame, literal
 from tests.fuzz.providers import MACHINES, cloudpool
@@ -292,4 +293,4 @@ def test_the_provider_service_executes_no_request_of_a_page(tmp_path: Path) -> N
             assert cloud.alive() == MACHINES, name
         program = {"content-type": "application/grpc", "te": "trailers"}
         grpc_status(cloud.port, "NodeGroupDeleteNodes", order, program)
-        assert cloud.alive() == MACHINES - 1
+        eventually(lambda: cloud.alive() == MACHINES - 1)  # the response is read only for a short time
