@@ -195,6 +195,7 @@ class Snapshot(TrialState):
         #: By UID: the last pods that the scheduler has preempted, also after they are gone.
         self.preempted: dict[str, Pod] = {}
         self.unreadable: tuple[Unreadable, ...] = ()  #: objects that cannot be decoded and so are missing here
+        self.watched_to: Mapping[str, str] = {}  #: the resource version up to which each kind was watched
 
     # Changes in the cluster
 

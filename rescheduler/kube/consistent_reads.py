@@ -42,6 +42,7 @@ class PodMeta(Wire, frozen=True):
     name: str = ""
     namespace: str = ""
     uid: str = ""
+    resource_version: str = ""
     deletion_timestamp: str | None = None
 
 
@@ -237,6 +238,7 @@ def _fresh_pod(pod: PodHead) -> FreshPod:
         pod.spec.node_name,
         terminating=pod.metadata.deletion_timestamp is not None,
         finished=pod.status.phase in ("Succeeded", "Failed"),
+        version=pod.metadata.resource_version,
     )
 
 

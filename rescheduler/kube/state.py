@@ -48,6 +48,7 @@ class Taken:
     pending: Mapping[str, Pending]
     unreadable: tuple[Unreadable, ...]
     preempted: tuple[Pod, ...] = ()  #: pods that the scheduler began to preempt since the last call, also gone ones
+    versions: Mapping[str, str] = field(default_factory=dict)  #: the resource version of the last change, by kind
 
 
 class Inbox:
@@ -63,6 +64,7 @@ class Inbox:
         self._unreadable: dict[str, dict[str, Unreadable]] = {}
         self._departed: deque[Node] = deque(maxlen=_DEPARTED)
         self._preempted: deque[Pod] = deque(maxlen=_PREEMPTED)
+        self._versions: dict[str, str] = {}
         self._complained: float | None = None
         self.complete = threading.Event()  #: every required kind was listed
 
@@ -93,6 +95,7 @@ class Inbox:
         with self._lock:
             self._unreadable[kind] = dict(listing.unreadable)
             self._pending[kind] = Pending(replaced=True, latest={key_of(item): item for item in listing.objects})
+            self._versions[kind] = listing.resource_version
             self._missing.discard(kind)
             if not self._missing:
                 self.complete.set()
@@ -106,6 +109,7 @@ class Inbox:
             else:
                 known.pop(change.key, None)
             self._pending.setdefault(kind, Pending()).latest[change.key] = change.object
+            self._versions[kind] = change.resource_version
             if isinstance(change.last, Node):
                 self._departed.append(change.last)
             if isinstance(change.object, Pod) and change.object.preempted:
@@ -151,7 +155,7 @@ class Inbox:
             pending, self._pending = self._pending, {}
             preempted = tuple(self._preempted)
             self._preempted.clear()
-            return Taken(pending, tuple(self._undecoded().values()), preempted)
+            return Taken(pending, tuple(self._undecoded().values()), preempted, dict(self._versions))
 
 
 def _left_out(unreadable: Unreadable) -> None:
@@ -263,7 +267,7 @@ class ClusterState:
                     self._snapshot.upsert(kind, item)
         for pod in taken.preempted:
             self._snapshot.note_preempted(pod)
-        self._snapshot.unreadable = taken.unreadable
+        self._snapshot.unreadable, self._snapshot.watched_to = taken.unreadable, taken.versions
         self._classes.watch(self._snapshot)
         return self._snapshot
 

@@ -214,6 +214,9 @@ def why_at_risk(terms: OrderTerms, leases: Mapping[str, NodeLease], now: datetim
 # watched state with a consistent read taken after the node was tainted, and waits until nothing is missing. Additional
 # objects in the watched state are newer, or only make plans stricter. The exception is the drained node: a pod that is
 # watched there but was not listed is gone, and its eviction would fail.
+#
+# What was read may have changed again when it is compared. Resource versions grow with each change of a kind: once the
+# watch has reported a later change than that of an object, the watched state contains what became of the object.
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +228,7 @@ class FreshPod:
     node: str  #: "" if it is not bound
     terminating: bool = False
     finished: bool = False
+    version: str = ""  #: the resource version; "" if it is unknown
 
     @property
     def key(self) -> str:
@@ -263,12 +267,20 @@ def _nodes(fresh: Fresh, snapshot: Snapshot) -> Iterator[str]:
     for name in sorted(fresh.asked):
         row = snapshot.nodes.row.get(name)
         watched, current = None if row is None else snapshot.nodes.nodes[row], fresh.nodes.get(name)
+        if current is not None and _is_older("Node", current.metadata.resource_version, snapshot):
+            continue
         if current is None and watched is not None:
             yield f"node {name} was deleted, but is still in the cache"
         elif current is not None and watched is None:
             yield f"node {name} is not in the cache yet"
         elif current is not None and watched is not None and _facts(current) != _facts(watched):
             yield f"a change of node {name} is not in the cache yet"
+
+
+def _is_older(kind: str, version: str, snapshot: Snapshot) -> bool:
+    """Return whether the watch has reported changes of *kind* up to *version*."""
+    watched = snapshot.watched_to.get(kind, "")
+    return version.isdigit() and watched.isdigit() and int(version) <= int(watched)
 
 
 def _facts(node: Node) -> tuple[object, ...]:
@@ -282,6 +294,8 @@ def _pods(fresh: Fresh, snapshot: Snapshot) -> Iterator[str]:
     live = {uid: pod for uid, pod in fresh.pods.items() if not pod.finished}
     for uid, pod in live.items():
         watched = snapshot.pods.get(pod.key) or snapshot.placeholders.get(pod.key)
+        if _is_older("Pod", pod.version, snapshot):
+            continue
         if watched is None or watched.uid != uid:
             yield f"pod {pod.key} is not in the cache yet"
         elif pod.node and watched.node_name != pod.node:
@@ -298,6 +312,8 @@ def _budgets(fresh: Fresh, snapshot: Snapshot) -> Iterator[str]:
     watched = snapshot.of("PodDisruptionBudget")
     for key, budget in sorted(fresh.budgets.items()):
         cached = watched.get(key)
+        if _is_older("PodDisruptionBudget", budget.metadata.resource_version, snapshot):
+            continue
         if not isinstance(cached, PodDisruptionBudget):
             yield f"PodDisruptionBudget {key} is not in the cache yet"
         elif _terms(cached) != _terms(budget):

@@ -45,6 +45,7 @@ def fresh_pod(pod: Manifest) -> FreshPod:
         pod["spec"]["nodeName"],
         terminating="deletionTimestamp" in meta,
         finished=pod["status"]["phase"] in ("Succeeded", "Failed"),
+        version=meta.get("resourceVersion", ""),
     )
 
 
@@ -154,3 +155,29 @@ def test_the_first_lag_is_described(listed: Objects, watched: Objects, expected:
     nodes = len(seen.pods_on)
     assert lag(fresh(BASE | listed), seen) == expected
     assert len(seen.pods_on) == nodes
+
+
+#: What a read contains and the watched state does not: the kind, and the text of the difference.
+LISTED: dict[str, tuple[str, Objects, str]] = {
+    "a pending pod": ("Pod", {"new": None}, "pod default/new is not in the cache yet"),
+    "a pod on the drained node": ("Pod", {"web-1": None}, "pod default/web-1 is not in the cache yet"),
+    "a target": ("Node", {"spot": None}, "node spot is not in the cache yet"),
+    "a changed target": ("Node", {"spot": node("spot", cpu="1")}, "a change of node spot is not in the cache yet"),
+    "a budget": ("PodDisruptionBudget", {"web": None}, "PodDisruptionBudget default/web is not in the cache yet"),
+}
+
+
+@pytest.mark.parametrize(("watched_to", "lags"), [("99", True), ("100", False), ("101", False), ("", True)])
+@pytest.mark.parametrize(("kind", "watched", "expected"), LISTED.values(), ids=LISTED)
+def test_what_changed_again_after_the_read_is_no_lag(
+    kind: str, watched: Objects, expected: str, watched_to: str, lags: bool
+) -> None:
+    """Objects that are replaced every second would otherwise keep the drain waiting for ever."""
+    read = fresh({name: manifest and versioned(manifest, "100") for name, manifest in BASE.items()})
+    seen = snapshot([manifest for manifest in (BASE | watched).values() if manifest is not None])
+    seen.watched_to = {kind: watched_to}
+    assert lag(read, seen) == (expected if lags else "")
+
+
+def versioned(manifest: Manifest, version: str) -> Manifest:
+    return manifest | {"metadata": manifest["metadata"] | {"resourceVersion": version}}
