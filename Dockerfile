@@ -34,8 +34,10 @@ RUN cd /packages && rm -rf kubernetes/aio aiohttp aiohttp_retry aiosignal aiohap
 FROM ${RUNTIME}
 COPY --from=packages /packages /packages
 # Logs are not buffered, and no bytecode is written, because the root file system is read-only. Two malloc arenas: with
-# one for each thread, the C library keeps freed memory in all of them.
-ENV PYTHONPATH=/packages PATH=/packages/bin:/usr/local/bin:/usr/bin:/bin PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 MALLOC_ARENA_MAX=2
+# one for each thread, the C library keeps freed memory in all of them. Fixed thresholds: otherwise, they grow with the
+# first large list that is freed, and later lists stay in the heap.
+ENV PYTHONPATH=/packages PATH=/packages/bin:/usr/local/bin:/usr/bin:/bin PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+ENV MALLOC_ARENA_MAX=2 MALLOC_MMAP_THRESHOLD_=131072 MALLOC_TRIM_THRESHOLD_=131072
 USER 65532:65532
 EXPOSE 9235
 ENTRYPOINT ["rescheduler"]

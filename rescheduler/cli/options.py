@@ -23,6 +23,7 @@ from rescheduler.settings import (
     LEASE,
     MEMORY_NAME,
     POOL_LEASE,
+    PROXY_MEMORY_NAME,
     SAVINGS_NAME,
     ApiServerConnection,
     ListenAddress,
@@ -208,6 +209,24 @@ pool_lease_option: Final = Option(
 #: Of programs that store nothing but that Lease.
 pool_namespace_option: Final = Option(
     "--namespace", NAME, short="-n", default="kube-system", metavar="NAME", help="The namespace of --pool-lease."
+)
+
+proxy_namespace_option: Final = Option(
+    "--namespace",
+    NAME,
+    short="-n",
+    default="kube-system",
+    metavar="NAME",
+    help="The namespace of --pool-lease and --memory-name.",
+)
+
+proxy_memory_option: Final = Option(
+    "--memory-name",
+    NAME,
+    default=PROXY_MEMORY_NAME,
+    metavar="NAME",
+    help="The ConfigMap with the replacement pods that drains owe. It survives restarts: until they run, the machine "
+    "that they left is kept.",
 )
 
 lease_name_option: Final = Option(

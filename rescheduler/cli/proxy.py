@@ -1,5 +1,6 @@
 """``rescheduler proxy``: a replacement for kubeaware-cloudpool-proxy, in front of a cloudpool."""
 
+from functools import partial
 from pathlib import Path
 
 import click
@@ -14,7 +15,8 @@ from rescheduler.cli.options import (
     logging_options,
     node_name_option,
     pool_lease_option,
-    pool_namespace_option,
+    proxy_memory_option,
+    proxy_namespace_option,
 )
 from rescheduler.settings import ListenAddress, Logging, PageHosts, PoolLeaseName
 
@@ -52,8 +54,9 @@ _PORTS = click.IntRange(0, 65535)
 )
 @allowed_host_option
 @node_name_option
-@pool_namespace_option
+@proxy_namespace_option
 @pool_lease_option
+@proxy_memory_option
 @logging_options
 @ignored_options
 @click.version_option(VERSION, message="Version: %(version)s")
@@ -66,6 +69,7 @@ def command(
     node_name: str,
     namespace: str,
     pool_lease: str,
+    memory_name: str,
     logs: Logging,
 ) -> int:
     """Serve the cloudpool REST API in front of a cloudpool, and drain nodes before their machines are removed.
@@ -75,6 +79,7 @@ def command(
     """
     from rescheduler.cloudpool.proxy import config as configuration  # noqa: PLC0415
     from rescheduler.cloudpool.proxy.run import run  # noqa: PLC0415
+    from rescheduler.housekeeping.synced_memory import stored_ledger  # noqa: PLC0415
     from rescheduler.observe.logs import configure  # noqa: PLC0415 - imported on demand
 
     configure(logs)
@@ -83,4 +88,5 @@ def command(
     source = click.get_current_context().get_parameter_source("listen_address")
     other_port = source is ParameterSource.DEFAULT
     lease, hosts = PoolLeaseName(namespace, pool_lease), PageHosts(allowed_hosts, namespace)
-    return run(file, host, port, listen_address, node_name, other_port=other_port, lease=lease, hosts=hosts)
+    keep = partial(stored_ledger, namespace, memory_name)
+    return run(file, host, port, listen_address, node_name, other_port=other_port, lease=lease, keep=keep, hosts=hosts)

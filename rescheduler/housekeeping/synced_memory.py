@@ -13,8 +13,8 @@ import msgspec
 
 from rescheduler.clock import Clock
 from rescheduler.errors import InputError, NotFound, ReschedulerError, Unauthorized
-from rescheduler.kube.client import retry_on_conflict
-from rescheduler.kube.memory import Absent, Reading, Stored, UnreadableMemory
+from rescheduler.kube.client import Client, retry_on_conflict
+from rescheduler.kube.memory import Absent, MemoryStore, Reading, Stored, UnreadableMemory
 from rescheduler.observe.events import ErrorKind, MemoryDropped, Report, Trouble
 from rescheduler.planning.forms import count, utc
 from rescheduler.planning.memory import Memory, StoredSettings, fitted, load
@@ -192,6 +192,13 @@ class SyncedMemory:
             if not self._store.was_created():
                 self._store.note_created()
             self._noted = True
+
+
+def stored_ledger(namespace: str, name: str, client: Client, clock: Clock, report: Report) -> tuple[SyncedMemory, str]:
+    """Return the memory of a proxy, which the ConfigMap *name* stores, and advice on waiving a debt in it."""
+    memory = SyncedMemory(MemoryStore(client, namespace, name), Waits(), clock, report, lambda: True)
+    command = f"rescheduler resume -n {namespace} --memory-name={name} --waive NAMESPACE/KIND/NAME"
+    return memory, f"{command} waives a debt"
 
 
 # Waivers: the daemon stops waiting for replacement pods of earlier drains that a user has waived.

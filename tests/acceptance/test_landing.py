@@ -48,8 +48,8 @@ def terminated(site: PoolSite, proxy: ProxyProgram) -> tuple[int, str]:
     return _status_and_detail(response)
 
 
-def _body(site: PoolSite) -> Json:
-    return {"machineId": site.machine(NODE), "decrementDesiredSize": True}
+def _body(site: PoolSite, node: str = NODE) -> Json:
+    return {"machineId": site.machine(node), "decrementDesiredSize": True}
 
 
 def _status_and_detail(response: httpx2.Response) -> tuple[int, str]:
@@ -123,6 +123,38 @@ def test_after_a_kill_the_next_proxy_detects_the_owed_pods(cluster: ControlPlane
             assert (is_as_before(site), evicted(site)) == (True, {"default": 1})
             cluster.api.delete(cluster.api.path(quota))
             site.queries.running(2)
+            site.queries.eventually(lambda: terminated(site, proxy) == (200, ""), "the termination")
+
+
+@pytest.mark.parametrize("end", ["SIGTERM", "SIGKILL"])
+@pytest.mark.parametrize("other", ["", "the other machine"])
+def test_a_restarted_proxy_keeps_the_machine_that_owed_pods_left(
+    end: str, other: str, cluster: ControlPlane, tmp_path: Path
+) -> None:
+    """Also after the landing timeout, when only the owner waits; the pod is never Ready elsewhere."""
+    timeout = {"landingTimeout": "4s"}
+    web = workload("web", 1, annotations={READY_ON: NODE})
+    with two_machines(cluster, tmp_path, web, pods=1) as site:
+        with ProxyProgram(site, drain=timeout) as proxy:
+            assert terminated(site, proxy)[0] == 504
+            if end == "SIGKILL":
+                proxy.kill()
+            else:
+                proxy.terminate()
+                proxy.end()
+        with ProxyProgram(site, drain=timeout) as proxy:
+            answers = []
+
+            def kept() -> bool:
+                answers.append(
+                    _status_and_detail(proxy.post("/pool/terminate", _body(site, TARGET if other else NODE)))
+                )
+                return answers[-1][0] == 500 and "Deployment/web" in answers[-1][1]
+
+            site.queries.eventually(kept, "the machine kept")
+            assert is_as_before(site)
+            assert evicted(site) == {"default": 1}
+            cluster.api.delete(cluster.api.path(web), propagationPolicy="Foreground")
             site.queries.eventually(lambda: terminated(site, proxy) == (200, ""), "the termination")
 
 

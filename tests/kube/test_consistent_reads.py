@@ -1,5 +1,6 @@
 """Consistent reads and their requests."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -7,7 +8,8 @@ import pytest
 from rescheduler.errors import Forbidden, InputError, NotFound, ReschedulerError, Retryable
 from rescheduler.kube.client import Client
 from rescheduler.kube.cluster import KubeCluster
-from rescheduler.planning.last_look import FreshPod, PreemptedPod
+from rescheduler.kube.consistent_reads import MANY
+from rescheduler.planning.last_look import FreshPod, NodeLease, PreemptedPod
 from tests.kube.edge import ReceivedRequest, Reply, ScriptedApiServer, Step, status
 
 NODES, PODS, BUDGETS = "/api/v1/nodes", "/api/v1/pods", "/apis/policy/v1/poddisruptionbudgets"
@@ -154,3 +156,33 @@ def test_events_tell_which_pods_were_preempted_and_by_which(edge: ScriptedApiSer
     edge.on("GET", "/api/v1/events", listed(*events))
     assert KubeCluster(client).preempted() == [PreemptedPod("ns/low", "uid-high"), PreemptedPod("ns/text", "uid-high")]
     assert asked(edge) == [("/api/v1/events", "involvedObject.kind=Pod,reason=Preempted")]
+
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+RENEWED = "2026-01-01T00:00:00.000000Z"
+
+
+def lease(name: str, **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": "kube-node-lease"}, "spec": spec}
+
+
+def test_the_leases_of_a_few_nodes_are_read_one_by_one(edge: ScriptedApiServer, client: Client) -> None:
+    edge.on("GET", f"{LEASES}/a", Reply(lease("a", renewTime=RENEWED, leaseDurationSeconds=40)))
+    edge.on("GET", f"{LEASES}/never-renewed", Reply(lease("never-renewed")))
+    edge.on("GET", f"{LEASES}/none", status(404))
+    found = KubeCluster(client).node_leases({"none", "never-renewed", "a"})
+    assert found == {"a": NodeLease(datetime(2026, 1, 1, tzinfo=UTC), timedelta(seconds=40))}
+    assert asked(edge) == [(f"{LEASES}/{name}", "") for name in ("a", "never-renewed", "none")]
+
+
+def test_the_leases_of_many_nodes_are_read_with_one_list(edge: ScriptedApiServer, client: Client) -> None:
+    names = [f"node-{number}" for number in range(MANY + 1)]
+    leases = [lease(name, renewTime=RENEWED, leaseDurationSeconds=40) for name in (*names[1:], "another")]
+    edge.on("GET", LEASES, listed(*leases))
+    assert KubeCluster(client).node_leases(names).keys() == {*names[1:]}
+    assert asked(edge) == [(LEASES, "")]
+
+
+def test_without_the_right_to_read_leases_nodes_count_as_alive(edge: ScriptedApiServer, client: Client) -> None:
+    edge.on("GET", f"{LEASES}/a", status(403))
+    assert KubeCluster(client).node_leases({"a"}) == {}

@@ -1,19 +1,16 @@
 """Evictions that count as debts of a failed drain, including those without a response in time."""
 
 from dataclasses import replace
-from datetime import timedelta
 
 import pytest
 
-from rescheduler.cloudpool.proxy.removal import FailedDrains
 from rescheduler.draining.state import Drain, Failure, Phase, Why
-from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt, OpenDebt
 from rescheduler.planning.outcome import PodRef
-from rescheduler.planning.policy import Policy
 from tests.housekeeping.world import LIMITS, START, world
 from tests.planning.builders import ON_DEMAND, node
+from tests.proxy.test_proxy_debts import drains
 
 WEB = Controller("default", "Deployment", "web", "uid-web")
 DEBT = Debt(WEB, ready=1, bound=1)
@@ -37,14 +34,6 @@ OWED = (OpenDebt("od-1", START, DEBT),)
 )
 def test_evictions_and_unanswered_requests_are_debts(drain: Drain, owed: tuple[OpenDebt, ...]) -> None:
     with world(node("od-1", ON_DEMAND)) as here:
-        failed = FailedDrains(
-            ClusterView(here, Policy(), here.clock, "proxy"),
-            here,
-            here.clock,
-            here.report,
-            timedelta(minutes=10),
-            lambda _: {},
-            ready=True,
-        )
+        failed = drains(here, ready=True)
         failed.note(drain)
         assert failed.debts == owed

@@ -8,19 +8,20 @@ from rescheduler.cloudpool.proxy.removal import FailedDrains
 from rescheduler.draining.state import Drain, Failure, Limits, Phase, Why
 from rescheduler.errors import Retryable
 from rescheduler.execution.cluster_view import ClusterView
+from rescheduler.housekeeping.synced_memory import SyncedMemory, waive
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.outcome import PodRef
 from rescheduler.planning.policy import Policy
+from rescheduler.planning.waits import Waits
+from tests.housekeeping.config_map import InMemoryConfigMap
 from tests.housekeeping.world import LoopWorld, world
 from tests.planning.builders import node, pod
 
 WEB = Controller("default", "ReplicaSet", "web", "uid-of-web")
 OWED = {WEB: Debt(WEB, ready=1, bound=1, owner_uids=("uid-of-web",))}
-LACKS_ONE_POD = (
-    "replacement pods are not running yet: default/ReplicaSet/web lacks 1 since the drain of od-1; "
-    "a restart of the proxy waives the debts"
-)
+WAIVE = "a command waives a debt"
+LACKS_ONE_POD = f"replacement pods are not running yet: default/ReplicaSet/web lacks 1 since the drain of od-1; {WAIVE}"
 FAILED = Failure(Why.REPLACEMENT_REFUSED, "exceeded quota")
 EVICTED = (PodRef("default", "web-1", "uid-web-1"),)
 BEGUN = frozenset({WEB})
@@ -30,9 +31,15 @@ def ended(**fields: object) -> Drain:
     return Drain("od-1", Limits(eviction=1, grace=1), Phase.DONE, debts=OWED, **fields)  # type: ignore[arg-type]
 
 
-def drains(here: LoopWorld, *, ready: bool = False) -> FailedDrains:
+def drains(here: LoopWorld, stored: InMemoryConfigMap | None = None, *, ready: bool = False) -> FailedDrains:
     view = ClusterView(here, Policy(), here.clock, "proxy")
-    return FailedDrains(view, here, here.clock, here.report, timedelta(minutes=10), lambda _: {}, ready=ready)
+    patience = timedelta(minutes=10)
+    memory = ledger(here, stored or InMemoryConfigMap())
+    return FailedDrains(view, here, here.clock, here.report, patience, lambda _: {}, memory, ready=ready, waive=WAIVE)
+
+
+def ledger(here: LoopWorld, stored: InMemoryConfigMap) -> SyncedMemory:
+    return SyncedMemory(stored, Waits(), here.clock, here.report, lambda: True)
 
 
 #: End of a drain whose controller has no pod left: its debt.
@@ -96,3 +103,69 @@ def test_a_debt_holds_drains_for_the_landing_timeout_and_then_only_those_of_its_
         assert (failed.owed(), failed.memory.not_recovered.active(here.clock.now())) == (LACKS_ONE_POD, {})
         here.pass_time(600)
         assert (failed.owed(), [*failed.memory.not_recovered.active(here.clock.now())]) == ("", [str(WEB)])
+
+
+def test_a_restart_forgets_nothing() -> None:
+    """The debts of a drain are stored before it evicts, so a process that is killed at any moment leaves them."""
+    with world(node("od-1"), node("od-2")) as here:
+        here.controllers["web"] = {"wanted": 1}
+        stored = InMemoryConfigMap()
+        first = drains(here, stored)
+        assert first.owed() == ""
+        assert first.store(ended(begun=BEGUN), end=False)
+        assert drains(here, stored).owed() == LACKS_ONE_POD
+        first.note(ended(failure=FAILED, evicted=EVICTED, begun=BEGUN))
+        later = drains(here, stored)
+        assert later.owed() == LACKS_ONE_POD
+        here.pass_time(600)
+        assert later.owed() == ""
+        assert [*drains(here, stored).memory.not_recovered.by_name] == []  # nothing is known before the first read
+        again = drains(here, stored)
+        assert again.owed() == ""
+        assert [*again.memory.not_recovered.active(here.clock.now())] == [str(WEB)]
+        assert [owed.node for owed in again.debts] == ["od-1"]
+
+
+@pytest.mark.parametrize(
+    "drain",
+    [
+        pytest.param(ended(), id="no eviction was requested"),
+        pytest.param(ended(evicted=EVICTED, begun=BEGUN, released=True), id="succeeded"),
+        pytest.param(ended(failure=FAILED, evicted=EVICTED, begun=BEGUN, paid=BEGUN), id="failed, and all is paid"),
+    ],
+)
+def test_a_drain_that_owes_nothing_leaves_no_expected_debts(drain: Drain) -> None:
+    with world(node("od-1"), node("od-2")) as here:
+        here.controllers["web"] = {"wanted": 1}
+        stored = InMemoryConfigMap()
+        failed = drains(here, stored)
+        failed.owed()
+        failed.store(ended(), end=False)
+        failed.store(drain, end=True)
+        failed.note(drain)
+        assert (failed.debts, drains(here, stored).owed()) == ((), "")
+
+
+def test_a_waiver_ends_a_debt_of_the_proxy() -> None:
+    with world(node("od-1"), node("od-2")) as here:
+        here.controllers["web"] = {"wanted": 1}
+        stored = InMemoryConfigMap()
+        failed = drains(here, stored)
+        failed.owed()
+        failed.note(ended(failure=FAILED, evicted=EVICTED, begun=BEGUN))
+        assert failed.owed() == LACKS_ONE_POD
+        assert waive(stored, [str(WEB)]) != []
+        assert (failed.owed(), failed.debts) == ("", ())
+
+
+def test_no_drain_begins_while_the_debts_cannot_be_read_or_stored() -> None:
+    with world(node("od-1")) as here:
+        here.controllers["web"] = {"wanted": 0}
+        stored = InMemoryConfigMap()
+        stored.unreadable = "get configmap: forbidden"
+        failed = drains(here, stored)
+        assert failed.owed() == "cannot check the debts of earlier drains: get configmap: forbidden"
+        assert not failed.store(ended(), end=False)
+        stored.unreadable, stored.refusals = "", [Retryable("patch configmap: no answer")] * 2
+        assert failed.owed() == "cannot check the debts of earlier drains: patch configmap: no answer"
+        assert failed.owed() == ""

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -37,6 +38,13 @@ class Usage:
     pid: int
 
 
+def allocator() -> dict[str, str]:
+    """Return the settings of the C library's allocator in the image: memory is measured as users see it."""
+    found = dict(re.findall(r"\b(MALLOC_\w+)=(\S+)", (ROOT / "Dockerfile").read_text()))
+    assert found
+    return found
+
+
 @dataclass(slots=True)
 class Replica:
     """A process that can be killed, paused and restarted."""
@@ -56,7 +64,12 @@ class Replica:
     def start(self) -> None:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                self.command, cwd=ROOT, env=environment(), stdout=log, stderr=log, start_new_session=True
+                self.command,
+                cwd=ROOT,
+                env=environment() | allocator(),
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         self.stopped = False
 

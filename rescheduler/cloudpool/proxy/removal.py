@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
+import msgspec
+
 from rescheduler.clock import Clock
 from rescheduler.cloudpool.matching import Machine
 from rescheduler.cloudpool.proxy.messages import UpdateFailed
@@ -17,10 +19,9 @@ from rescheduler.execution.drainer import PendingRemoval
 from rescheduler.execution.landings import Landings
 from rescheduler.observe.events import Report
 from rescheduler.planning.controllers import Controller
-from rescheduler.planning.debts import OpenDebt, owing
+from rescheduler.planning.debts import OpenDebt, owing, without_paid
 from rescheduler.planning.last_look import ReadLeases
 from rescheduler.planning.memory import Memory
-from rescheduler.planning.movements import NotRecovered
 from rescheduler.planning.outcome import Plan, Planning
 from rescheduler.planning.waits import Waits
 from rescheduler.providers.base import Accepted, AlreadyGone, CloudProvider, Deleted, Failed, MayEnd, NodeRef
@@ -241,9 +242,22 @@ class RemovalProgress:
         return f"{self.gone} of {wanted} machines were removed: {why}"
 
 
-# The replacement pods that failed drains of a proxy still owe, for the lifetime of its process.
+# The replacement pods that drains of a proxy still owe, also those of a process before this one.
 
-_WAIVE: Final = "a restart of the proxy waives the debts"
+
+class KeptMemory(Protocol):
+    """The memory of the proxy, which is stored in the cluster: `housekeeping.synced_memory.SyncedMemory`."""
+
+    memory: Memory
+    trouble: str  #: why the memory cannot be read or stored, or ""
+
+    def refresh(self) -> None:
+        """Read what is stored, and merge unsaved changes into it. Raises ReschedulerError."""
+        ...
+
+    def save(self) -> bool:
+        """Store the changes. Return whether all are stored."""
+        ...
 
 
 class FailedDrains:
@@ -257,45 +271,76 @@ class FailedDrains:
         report: Report,
         patience: timedelta,
         read_leases: ReadLeases,
+        ledger: KeptMemory,
         *,
         ready: bool,
+        waive: str,
     ) -> None:
-        """Create a record without debts. *patience* is the landing timeout; *read_leases* reads the Leases of Nodes.
+        """Create the record of the debts in *ledger*. *patience* is the landing timeout.
 
-        Without *ready*, replacement pods only need to be bound.
+        *read_leases* reads the Leases of Nodes. Without *ready*, replacement pods only need to be bound. *waive* is
+        advice on waiving a debt.
         """
-        self.debts: tuple[OpenDebt, ...] = ()
-        self._clock = clock
-        self._not_recovered = NotRecovered()
+        self._clock, self._ledger = clock, ledger
         self._landings = Landings(
-            view, controllers, self, report, clock, patience, read_leases, ready=ready, waive=_WAIVE
+            view, controllers, self, report, clock, patience, read_leases, ready=ready, waive=waive
         )
+
+    @property
+    def debts(self) -> tuple[OpenDebt, ...]:
+        """What is owed."""
+        return self.memory.debts
 
     @property
     def memory(self) -> Memory:
         """What is owed, and which owners wait, as the memory of a daemon."""
-        return Memory(debts=self.debts, not_recovered=self._not_recovered)
+        return Memory(debts=self._ledger.memory.debts, not_recovered=self._ledger.memory.not_recovered)
 
     def set_aside(self, owner: Controller, since: datetime | None = None) -> None:
         """Do not move the pods of *owner* for a while, because they lack *since* a time."""
-        self._not_recovered = self._not_recovered.failed(owner, self._clock.now(), Waits().recovery, since)
+        before = self._ledger.memory.not_recovered
+        self._note(not_recovered=before.failed(owner, self._clock.now(), Waits().recovery, since))
 
     def end_debts(self, ended: Collection[OpenDebt]) -> None:
         """Take the debts that have *ended* out of the ledger."""
-        self.debts = tuple(owed for owed in self.debts if owed not in ended)
+        self._note(debts=tuple(owed for owed in self.debts if owed not in ended))
+
+    def store(self, drain: Drain, *, end: bool) -> bool:
+        """Store the debts of *drain* before it evicts, and at its *end* what it owes. Return whether all is stored."""
+        if end:
+            self._owe(drain)
+        else:
+            self._note(debts=owing(self.debts, drain.node, drain.debts.values(), self._clock.now()))
+        return self._ledger.save()
 
     def note(self, drain: Drain) -> None:
         """Record the result of *drain*, which has ended."""
-        if drain.begun or drain.resumed or drain.rolled_back:
-            failed = drain.failure is not None or drain.rolled_back
-            owed = drain.owed.values() if failed else ()
-            self.debts = owing(self.debts, drain.node, owed, self._clock.now())
-            self._landings.evicted(drain.evicted)
+        self._owe(drain)
+        self._ledger.save()
+        self._landings.evicted(drain.evicted)
+
+    def _owe(self, drain: Drain) -> None:
+        """Record what *drain* owes at its end: nothing if it succeeded, or if it may have evicted no pod."""
+        failed = drain.failure is not None or drain.rolled_back
+        begun = drain.begun or drain.resumed or drain.rolled_back
+        owed = drain.owed.values() if failed and begun else ()
+        settled = [
+            debt for controller, debt in drain.debts.items() if not begun or controller in drain.paid or not failed
+        ]
+        ledger = without_paid(self.debts, drain.node, settled)
+        self._note(debts=owing(ledger, drain.node, owed, self._clock.now()))
+
+    def _note(self, **changes: object) -> None:
+        self._ledger.memory = msgspec.structs.replace(self._ledger.memory, **changes)
 
     def owed(self) -> str:
         """Return the owed replacement pods, because of which no drain may start; "" if nothing is owed."""
         try:
+            self._ledger.refresh()
             held = self._landings.settle()
         except ReschedulerError as error:
             return f"cannot check the debts of earlier drains: {error}"
-        return held.detail if held is not None else ""
+        self._ledger.save()
+        if self._ledger.trouble:
+            return f"cannot check the debts of earlier drains: {self._ledger.trouble}"
+        return "" if held is None else held.detail

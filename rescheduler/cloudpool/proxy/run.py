@@ -8,11 +8,11 @@ import logging
 import socket
 import ssl
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import uvicorn
 import yaml
@@ -25,6 +25,7 @@ from rescheduler.cloudpool.proxy.app import ClientTimeouts, ProxyApplication
 from rescheduler.cloudpool.proxy.config import ApiServerAuth, ApiServerSection, ProxyFile, ServerSection, ServerTls
 from rescheduler.cloudpool.proxy.forward import Forwarder
 from rescheduler.cloudpool.proxy.paths import ProxyMetrics
+from rescheduler.cloudpool.proxy.removal import KeptMemory
 from rescheduler.cloudpool.proxy.service import AlwaysLeading, ProxyService
 from rescheduler.errors import ConfigError, ReschedulerError
 from rescheduler.execution.context import recording
@@ -41,7 +42,7 @@ from rescheduler.net.config_files import Credentials, Endpoint, keys_as
 from rescheduler.net.connection import HEAD_SECONDS, HttpConnection
 from rescheduler.net.server import host_names, on_signals, running
 from rescheduler.net.server import serving as serving_pages
-from rescheduler.observe.events import Started, tee
+from rescheduler.observe.events import Report, Started, tee
 from rescheduler.observe.kube_events import EventTexts, KubeEvents
 from rescheduler.observe.logs import NOTICE, Logs
 from rescheduler.observe.metrics import Metrics
@@ -217,6 +218,10 @@ WORDS: Final = EventTexts(
 log = logging.getLogger(__name__)
 
 
+#: Returns the ledger of what drains owe, and advice on waiving a debt.
+KeepMemory: TypeAlias = Callable[[Client, Clock, Report], tuple[KeptMemory, str]]
+
+
 def run(
     file: ProxyFile,
     host: str,
@@ -225,12 +230,14 @@ def run(
     own_node: str = "",
     *,
     other_port: bool = False,
-    lease: PoolLeaseName | None = None,
+    lease: PoolLeaseName,
+    keep: KeepMemory,
     hosts: PageHosts = OWN_ADDRESS,
 ) -> int:
     """Run the proxy until it is stopped; *own_node* is the node on which it runs.
 
-    With *other_port*, *pages* are served on any free port if their own port is in use.
+    With *other_port*, *pages* are served on any free port if their own port is in use. *keep* returns the ledger of
+    what drains owe, which is stored in the cluster, and advice on waiving a debt.
 
     Raises UsageError and ReschedulerError if it cannot start.
     """
@@ -248,9 +255,10 @@ def run(
         address = parts.enter_context(_pages(content, pages, hosts, other_port=other_port))
         threads = parts.enter_context(running_threads(clock))
         with keys_as(lambda key: _BACKEND_KEYS[key]):
-            service = ProxyService(file, state, client, standing, threads, report, own_node)
+            ledger, waive = keep(client, clock, report)
+            service = ProxyService(file, state, client, standing, threads, report, own_node, ledger, waive)
         parts.callback(service.pool.close)
-        service.pool.turns = parts.enter_context(contextlib.closing(PoolLease(client, clock, lease or PoolLeaseName())))
+        service.pool.turns = parts.enter_context(contextlib.closing(PoolLease(client, clock, lease)))
         report(Started(VERSION, service.holder, str(address), dry_run=False))
         state.start()
         parts.callback(state.stop)

@@ -18,7 +18,7 @@ from rescheduler.clock import Clock, SteadyClock, SystemClock
 from rescheduler.cloudpool.pool import CloudPool, Ending
 from rescheduler.cloudpool.provider import CloudpoolProvider
 from rescheduler.cloudpool.proxy.config import DrainSection, ProxyFile
-from rescheduler.cloudpool.proxy.removal import FailedDrains, RemovalMethod, RemovalMethods
+from rescheduler.cloudpool.proxy.removal import FailedDrains, KeptMemory, RemovalMethod, RemovalMethods
 from rescheduler.cloudpool.proxy.updates import PoolUpdates
 from rescheduler.draining import actions
 from rescheduler.draining.actions import ANNOTATION, Intent, Mark, Step
@@ -285,6 +285,8 @@ class ProxyService:
         threads: Threads,
         report: Report,
         own_node: str,
+        ledger: KeptMemory,
+        waive: str,
     ) -> None:
         self.pool = CloudPool(file.pool(), Path(), SteadyClock(SystemClock()), file.url_password)
         self._standing, self._threads, self._report = standing, threads, report
@@ -300,7 +302,15 @@ class ProxyService:
         patience = timedelta(seconds=limits.landing or limits.eviction)
         ready, groups = limits.landing > 0, PodGroups(client, self._clock, buffers=False)
         self._failed = FailedDrains(
-            self._view, self._controllers, self._clock, report, patience, self._cluster.node_leases, ready=ready
+            self._view,
+            self._controllers,
+            self._clock,
+            report,
+            patience,
+            self._cluster.node_leases,
+            ledger,
+            ready=ready,
+            waive=waive,
         )
         self._view.memory, self._view.ends_machines = lambda: self._failed.memory, True
         self._view.unwatched = (groups.refresh,)
@@ -389,7 +399,9 @@ class ProxyService:
 
     def _drainer(self, provider: CloudProvider, limits: Limits, ending: Ending) -> Drainer:
         access, handles = self._access(provider), partial(self._is_ours, ending)
-        return Drainer(access, self._view, self._standing, self._threads, limits, self._report, handles=handles)
+        return Drainer(
+            access, self._view, self._standing, self._threads, limits, self._report, handles=handles, debts=self._failed
+        )
 
     def _access(self, provider: CloudProvider) -> DrainContext:
         return DrainContext(
