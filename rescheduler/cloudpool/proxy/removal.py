@@ -245,6 +245,9 @@ class RemovalProgress:
 # The replacement pods that drains of a proxy still owe, also those of a process before this one.
 
 
+_UNKNOWN: Final = "cannot check the debts of earlier drains"
+
+
 class KeptMemory(Protocol):
     """The memory of the proxy, which is stored in the cluster: `housekeeping.synced_memory.SyncedMemory`."""
 
@@ -335,12 +338,21 @@ class FailedDrains:
 
     def owed(self) -> str:
         """Return the owed replacement pods, because of which no drain may start; "" if nothing is owed."""
+        if why := self.unknown():
+            return why
         try:
-            self._ledger.refresh()
             held = self._landings.settle()
         except ReschedulerError as error:
-            return f"cannot check the debts of earlier drains: {error}"
+            return f"{_UNKNOWN}: {error}"
         self._ledger.save()
         if self._ledger.trouble:
-            return f"cannot check the debts of earlier drains: {self._ledger.trouble}"
+            return f"{_UNKNOWN}: {self._ledger.trouble}"
         return "" if held is None else held.detail
+
+    def unknown(self) -> str:
+        """Read what is stored. Return why that is not possible, or ""."""
+        try:
+            self._ledger.refresh()
+        except ReschedulerError as error:
+            return f"{_UNKNOWN}: {error}"
+        return f"{_UNKNOWN}: {self._ledger.trouble}" if self._ledger.trouble else ""

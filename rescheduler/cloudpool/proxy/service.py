@@ -347,6 +347,10 @@ class ProxyService:
         self._nodes.not_swept = _NOT_SWEPT
         if self._nodes.why_unknown():
             return
+        if why := self._failed.unknown():  # what the drain of a killed process owes is stored with it
+            self._nodes.not_swept = why
+            self._report(Trouble(ErrorKind.READ, why))
+            return
         try:
             self._view.catch_up()
             for drainer in self._drainers.values():
