@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Iterator
 
 import pytest
+from msgspec.structs import replace
 
 from devcluster.manifests import deployment, node, pdb, pod
 from devcluster.plane import ControlPlane
@@ -79,4 +80,22 @@ def test_a_change_is_a_lag_until_it_is_watched(cluster: ControlPlane, kube: Kube
     [uid] = after.pods
     assert (before.pods[uid].terminating, after.pods[uid].terminating) == (False, True)
     assert (before.nodes["n1"].spec.unschedulable, after.nodes["n1"].spec.unschedulable) == (False, True)
-    assert lag(dataclasses.replace(after, nodes=before.nodes), state.snapshot()) != ""
+    assert (
+        lag(dataclasses.replace(after, nodes=before.nodes), state.snapshot()) == ""
+    )  # what was read has changed since
+    open_node = before.nodes["n1"]
+    unwatched = replace(open_node, metadata=replace(open_node.metadata, resource_version=str(10**15)))
+    assert lag(dataclasses.replace(after, nodes={"n1": unwatched}), state.snapshot()) != ""
+
+
+def test_pods_that_are_replaced_all_the_time_are_no_lag(
+    cluster: ControlPlane, kube: KubeCluster, state: ClusterState
+) -> None:
+    """A pod that is gone when the read is compared is missing in the watched state, which is newer."""
+    cluster.apply([node("n0"), pod("p", nodeSelector={"nowhere": "true"})])
+    fresh = kube.read_fresh("n0", (), ("default",))
+    assert [pod.key for pod in fresh.pods.values()] == ["default/p"]
+    for number in range(3):
+        cluster.api.delete("/api/v1/namespaces/default/pods/p", gracePeriodSeconds=0)
+        cluster.apply([pod("p", nodeSelector={"nowhere": str(number)})])
+    eventually(lambda: lag(fresh, state.snapshot()) == "")
