@@ -1,7 +1,7 @@
 """The cluster state that the plugins read: nodes, placed pods, volumes, namespaces, and the current trial."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, TypeAlias, cast
 
 from msgspec.structs import replace
@@ -177,6 +177,7 @@ class Snapshot(TrialState):
     def __init__(self, scheduler: Scheduler | None = None) -> None:
         super().__init__(scheduler)
         self.pods: dict[str, Pod] = {}  #: by ``namespace/name``; without finished pods
+        self._owned: dict[tuple[str, str], dict[str, Pod]] | None = None  # by namespace and UID of the controller
         self.pods_on: defaultdict[str, dict[str, Pod]] = defaultdict(dict)  #: by node name; "" for unbound pods
         self.placeholders: dict[str, Pod] = {}  #: by ``namespace/name``; they are not in ``pods`` and use no resources
         self.objects: defaultdict[str, dict[str, Object]] = defaultdict(dict)  #: other kinds, by kind and key
@@ -239,6 +240,29 @@ class Snapshot(TrialState):
         self.preempted[pod.uid] = pod
         while len(self.preempted) > _PREEMPTED:
             del self.preempted[next(iter(self.preempted))]
+
+    def owned_by(self, owner: tuple[str, str]) -> Collection[Pod]:
+        """Return the pods that name *owner*, a namespace and a UID, as their controller.
+
+        The first call builds an index, which later changes update: a drain asks several times in a second.
+        """
+        if self._owned is None:
+            self._owned = {}
+            for pod in self.pods.values():
+                self._note_owner(None, pod)
+        return self._owned.get(owner, {}).values()
+
+    def _note_owner(self, before: Pod | None, after: Pod | None) -> None:
+        """Update the index of owners after a change of a pod."""
+        if self._owned is None:
+            return
+        if before is not None and before.owner is not None and (after is None or after.owner != before.owner):
+            owner = before.namespace, before.owner.uid
+            del self._owned[owner][before.key]
+            if not self._owned[owner]:
+                del self._owned[owner]
+        if after is not None and after.owner is not None:
+            self._owned.setdefault((after.namespace, after.owner.uid), {})[after.key] = after
 
     def of(self, kind: str) -> Mapping[str, Object]:
         """Return all objects of *kind* by key; not for pods and nodes."""
@@ -308,6 +332,7 @@ class Snapshot(TrialState):
             self._drop_pod(key)
         self._effects_of(pod.cls, pod.added_labels)
         self.pods[key] = self.pods_on[pod.node_name][key] = pod
+        self._note_owner(before if edited else None, pod)
         self.changes += 1
         row = self.nodes.row.get(pod.node_name)
         if edited:
@@ -320,6 +345,7 @@ class Snapshot(TrialState):
     def _load_pods(self, pods: Mapping[str, Pod]) -> None:
         """Add the first pods in bulk: their requests are subtracted together, and there are no indexes to notify."""
         resizing = []
+        self._owned = None
         self.changes += 1
         self.balance.replaced_all()
         row_of, effects_of = self.nodes.row.get, self._effects_of
@@ -348,6 +374,7 @@ class Snapshot(TrialState):
         if (pod := self.pods.pop(key, None)) is None:
             return
         self.changes += 1
+        self._note_owner(pod, None)
         del self.pods_on[pod.node_name][key]
         self._count(pod, self.nodes.row.get(pod.node_name), -1)
 

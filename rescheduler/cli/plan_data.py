@@ -326,7 +326,7 @@ def _moved_recently(
         for node in groups(snapshot, policy).on_demand
     }
     read = Owners(snapshot, policy).reading(chain.from_iterable(movers.values()))
-    owned = all_pods(read.states.values(), snapshot.pods.values())
+    owned = all_pods(read.states.values(), snapshot)
     limits = Waits(moves_per_pod=memory.settings.moves_per_pod or 0)
     return moved_recently(movers, read, owned, memory.movements, now, limits)
 

@@ -345,7 +345,8 @@ class ClusterView(WatchedNodes):
                 return ""
             return f"node {node.name} of pod {pod.key}: {sign}; no other node has room for the pod"
 
-        pods = self.pods().values()
+        owned = self.owned_by({owner for state in states for owner in state.owners})
+        pods = (pod for pods in owned.values() for pod in pods)
         return count_replicas(pods, states, node, staying, evicted, now, self.node, at_risk)
 
     def _with_other_places(self, states: Iterable[ControllerState], left: str) -> frozenset[str]:
@@ -390,7 +391,7 @@ class ClusterView(WatchedNodes):
 
     def all_pods(self, reading: ControllerReading) -> Mapping[ControllerState, Sequence[Pod]]:
         """Return all pods, on any node, of each controller in *reading*."""
-        return all_pods(reading.states.values(), self.pods().values())
+        return all_pods(reading.states.values(), self._state.snapshot())
 
     def controller_blockers(
         self, reading: ControllerReading, owned: Mapping[ControllerState, Sequence[Pod]], pods: Sequence[Pod]

@@ -109,9 +109,8 @@ class Observation:
             if ref.uid in pods and ref.uid in drain.controllers:
                 evicted_of[drain.controllers[ref.uid]].append(pods[ref.uid])
         owners = {owner: known for known in evicted_of if known in states for owner in states[known].owners}
-        for pod in self._view.pods().values():
-            controller = owners.get((pod.namespace, pod.owner.uid)) if pod.owner is not None else None
-            if controller is None or pod.uid in self._earlier:
+        for pod, controller in self._owned(owners):
+            if pod.uid in self._earlier:
                 continue
             if why := self._view.larger(pod, evicted_of[controller]):
                 yield Blocker(Reason.NO_ROOM, f"replacement pod of {controller}: {why}", pod.key)
@@ -134,7 +133,8 @@ class Observation:
             if pod.owner is not None and not belongs_to_node(pod):
                 owner = named_controller(pod.namespace, pod.owner)
                 lost = [each for each in self._preempted.values() if each.owner == pod.owner]
-                self._owed.setdefault(owner, _debt_for(owner, lost, self._view.pods().values()))
+                own = owner.namespace, owner.uid
+                self._owed.setdefault(owner, _debt_for(owner, lost, self._view.owned_by({own})[own]))
         uids = {pod.uid for pod in replacements}
         told = {pod.key for pod in drain.preempted if pod.by in uids}
         keys = told | {pod.key for pod in self._preempted.values()}
@@ -163,11 +163,8 @@ class Observation:
             return {}
         owners = {owner: controller for controller in unpaid for owner in drain.states[controller].owners}
         waiting: dict[Controller, str] = {}
-        for pod in self._view.pods().values():
-            controller = (
-                owners.get((pod.namespace, pod.owner.uid)) if pod.owner is not None and pod.cls.claims else None
-            )
-            if controller is None or controller in waiting or pod.uid in self._earlier or not pod.node_name:
+        for pod, controller in self._owned(owners):
+            if not pod.cls.claims or controller in waiting or pod.uid in self._earlier or not pod.node_name:
                 continue
             starting = pod.phase == "Pending" or not pod.ready  # before a kubelet reports on it, it counts as Ready
             if starting and (why := self._view.waits_for_detach(pod)):
@@ -176,10 +173,15 @@ class Observation:
 
     def _new_pods(self, drain: Drain) -> list[Pod]:
         """Return the replacement pods of *drain*, once the earlier pods of its controllers are known."""
-        states = (drain.states[controller] for controller in drain.debts.keys() & drain.states.keys())
-        owners = {uid for state in states for uid in state.owner_uids}
-        pods = (pod for pod in self._view.pods().values() if pod.owner is not None and pod.owner.uid in owners)
-        return [pod for pod in pods if pod.uid not in (self._earlier or ())]
+        known = drain.debts.keys() & drain.states.keys()
+        owners = {owner: controller for controller in known for owner in drain.states[controller].owners}
+        return [pod for pod, _ in self._owned(owners) if pod.uid not in (self._earlier or ())]
+
+    def _owned(self, owners: Mapping[tuple[str, str], Controller]) -> Iterator[tuple[Pod, Controller]]:
+        """Yield the pods of *owners*, each with its controller."""
+        for owner, pods in self._view.owned_by(owners.keys()).items():
+            for pod in pods:
+                yield pod, owners[owner]
 
     def _note_resumed(self, drain: Drain) -> None:
         """Note the earlier pods of a resumed drain: those that are older than the drain.
@@ -219,14 +221,7 @@ def _makes_room_for(victim: Pod, pod: Pod) -> bool:
 def _debt_for(owner: Controller, preempted: list[Pod], pods: Iterable[Pod]) -> Debt:
     """Return the debt to *owner* for its *preempted* pods, in addition to its other *pods*."""
     uids = {pod.uid for pod in preempted}
-    left = [
-        pod
-        for pod in pods
-        if pod.owner is not None
-        and (pod.namespace, pod.owner.uid) == (owner.namespace, owner.uid)
-        and pod.uid not in uids
-        and pod.deletion_timestamp is None
-    ]
+    left = [pod for pod in pods if pod.uid not in uids and pod.deletion_timestamp is None]
     bound, ready = (sum(map(bool, each)) for each in ((p.node_name for p in left), (p.ready for p in left)))
     return Debt(owner, ready + len(preempted), bound + len(preempted), owner_uids=(owner.uid,))
 

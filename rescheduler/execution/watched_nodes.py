@@ -17,7 +17,6 @@ from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.pools import is_labeled, pool_of
 from rescheduler.planning.rules.interruptions import is_reported
-from rescheduler.planning.rules.owners import owned_by
 
 # Whether the watched state of the cluster can be used for decisions.
 
@@ -207,7 +206,8 @@ class WatchedNodes:
 
     def owned_by(self, owners: Collection[tuple[str, str]]) -> dict[tuple[str, str], list[Pod]]:
         """Return the pods of each of *owners*, which are controllers by namespace and UID."""
-        return owned_by(owners, self._state.snapshot().pods.values())
+        snapshot = self._state.snapshot()
+        return {owner: [*snapshot.owned_by(owner)] for owner in owners}
 
     def siblings(self, namespaces: Collection[str]) -> frozenset[tuple[str, OwnerReference]]:
         """Return the ReplicaSets that own pods in *namespaces*, each with its namespace.

@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Mapping
+from random import Random
 from typing import Any
 
 import pytest
 
 from predicates.filters import Filters
 from predicates.objects import Object, Pod
-from predicates.snapshot import Snapshot, key_of
+from predicates.snapshot import PLACEHOLDER, ROOM_NAMESPACE, Snapshot, key_of
 from predicates.wire import KINDS, Decoder, Interner
 from tests.conformance.builders import node, pod
 from tests.conformance.generate import cluster
@@ -154,3 +155,37 @@ def test_pods_placed_at_once_or_one_by_one_are_the_same_to_all_filters(seed: int
             results.append((snapshot.nodes.free.tolist(), dict(snapshot.assumed_claims), accepted))
         assert (snapshot.nodes.free.tolist(), snapshot.assumed_claims) == (before, {})
     assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_pods_of_owners_are_those_that_a_search_of_all_pods_finds(seed: int) -> None:
+    """Pods come, go, finish, move, are orphaned and adopted, are placeholders, and are all replaced, in any order."""
+    rng, snapshot, decoder = Random(seed), Snapshot(), Decoder(Interner())
+    owners = [(namespace, f"uid-{number}") for namespace in ("a", "b") for number in range(3)]
+
+    def changed() -> Object:
+        namespace = rng.choice("ab")
+        manifest = pod(
+            f"p{rng.randrange(6)}", rng.choice(["", "n1", "n2"]), labels=rng.choice([{}, {PLACEHOLDER: "x"}])
+        )
+        manifest["metadata"] |= {"namespace": rng.choice([namespace, ROOM_NAMESPACE]), "uid": str(rng.random())}
+        if rng.random() < 0.8:
+            owner = {"kind": "ReplicaSet", "name": "web", "uid": f"uid-{rng.randrange(3)}", "controller": True}
+            manifest["metadata"]["ownerReferences"] = [owner]
+        manifest["status"] = {"phase": rng.choice(["Running", "Running", "Succeeded"])}
+        return decoder.decode("Pod", json.dumps(manifest).encode())
+
+    for step in range(300):
+        if rng.random() < 0.02:
+            pods = {key_of(each): each for each in (changed() for _ in range(5))}
+            snapshot.replace("Pod", pods.values())
+        elif rng.random() < 0.3 and snapshot.pods:
+            snapshot.delete("Pod", rng.choice([*snapshot.pods]))
+        else:
+            snapshot.upsert("Pod", changed())
+        if step < 50 and seed % 2:
+            continue  # the index is built late
+        for owner in owners:
+            found = {each.key: each for each in snapshot.owned_by(owner)}
+            owned = {key: each for key, each in snapshot.pods.items() if each.owner and each.owner.uid == owner[1]}
+            assert found == {key: each for key, each in owned.items() if each.namespace == owner[0]}

@@ -6,7 +6,7 @@ functions.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -49,19 +49,9 @@ def controller_blockers(
         yield from [blocker for blocker in blockers if blocker is not None][:1]
 
 
-def owned_by(owners: Iterable[OwnerKey], pods: Iterable[Pod]) -> dict[OwnerKey, list[Pod]]:
-    """Return those of *pods* that each of *owners* owns."""
-    owned: dict[OwnerKey, list[Pod]] = {owner: [] for owner in owners}
-    for pod in pods:
-        if pod.owner is not None and (found := owned.get((pod.namespace, pod.owner.uid))) is not None:
-            found.append(pod)
-    return owned
-
-
-def all_pods(states: Collection[ControllerState], pods: Iterable[Pod]) -> dict[ControllerState, list[Pod]]:
-    """Return those of *pods* that belong to each controller in *states*."""
-    owned = owned_by((owner for state in states for owner in state.owners), pods)
-    return {state: [pod for owner in state.owners for pod in owned[owner]] for state in states}
+def all_pods(states: Iterable[ControllerState], snapshot: Snapshot) -> dict[ControllerState, list[Pod]]:
+    """Return the pods of *snapshot* that belong to each controller in *states*."""
+    return {state: [pod for owner in state.owners for pod in snapshot.owned_by(owner)] for state in states}
 
 
 def may_be_lost(pod: Pod, policy: Policy) -> bool:
