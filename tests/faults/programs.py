@@ -141,7 +141,14 @@ class CloudpoolProxy:
         }
         config = of.site.folder / "proxy.json"
         config.write_text(json.dumps(document))
-        addresses = (f"--namespace={of.site.name}", "--host=127.0.0.1", "--port=0", "--listen-address=127.0.0.1:0")
+        memory = f"--memory-name={account(of.site.name)}-memory"
+        addresses = (
+            f"--namespace={of.site.name}",
+            memory,
+            "--host=127.0.0.1",
+            "--port=0",
+            "--listen-address=127.0.0.1:0",
+        )
         self._program = LoggedProgram(of.log, "proxy", f"--config-file={config}", *addresses, "-v=3", main=_main(of))
         self._request = REQUESTS[name](of.machine)
         self._answers: list[str] = []

@@ -330,8 +330,8 @@ class FailedDrains:
         settled = [
             debt for controller, debt in drain.debts.items() if not begun or controller in drain.paid or not failed
         ]
-        ledger = without_paid(self.debts, drain.node, settled)
-        self._note(debts=owing(ledger, drain.node, owed, self._clock.now()))
+        ledger, now = without_paid(self.debts, drain.node, settled), self._clock.now()
+        self._note(debts=owing(ledger, drain.node, owed, now, now))
 
     def _note(self, **changes: object) -> None:
         self._ledger.memory = msgspec.structs.replace(self._ledger.memory, **changes)
