@@ -23,6 +23,7 @@ PAUSE_IMAGE: Final = "registry.k8s.io/pause:3.10"
 LEASE: Final = "k8s-spot-rescheduler"
 #: The Lease that processes hold while they order machines of the same pool.
 POOL_LEASE: Final = "spot-rescheduler-pool"
+#: The ConfigMap with what drains of the proxy owe.
 PROXY_MEMORY_NAME: Final = "cloudpool-proxy-memory"
 
 _PORT: Final = re.compile("[0-9]{1,9}")

@@ -187,15 +187,15 @@ node_name_option: Final = Option(
 
 NAME: Final = Parsed(object_name, "name", UsageError)
 
+
+def _namespace_of(what: str) -> Option:
+    return Option(
+        "--namespace", NAME, short="-n", default="kube-system", metavar="NAME", help=f"The namespace of {what}."
+    )
+
+
 #: Of the daemon.
-namespace_option: Final = Option(
-    "--namespace",
-    NAME,
-    short="-n",
-    default="kube-system",
-    metavar="NAME",
-    help="The namespace of the daemon, its Lease and its memory ConfigMap.",
-)
+namespace_option: Final = _namespace_of("the daemon, its Lease and its memory ConfigMap")
 
 pool_lease_option: Final = Option(
     "--pool-lease",
@@ -207,18 +207,10 @@ pool_lease_option: Final = Option(
 )
 
 #: Of programs that store nothing but that Lease.
-pool_namespace_option: Final = Option(
-    "--namespace", NAME, short="-n", default="kube-system", metavar="NAME", help="The namespace of --pool-lease."
-)
+pool_namespace_option: Final = _namespace_of("--pool-lease")
 
-proxy_namespace_option: Final = Option(
-    "--namespace",
-    NAME,
-    short="-n",
-    default="kube-system",
-    metavar="NAME",
-    help="The namespace of --pool-lease and --memory-name.",
-)
+#: Of the proxy.
+proxy_namespace_option: Final = _namespace_of("--pool-lease and --memory-name")
 
 proxy_memory_option: Final = Option(
     "--memory-name",

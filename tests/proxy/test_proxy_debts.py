@@ -166,6 +166,6 @@ def test_no_drain_begins_while_the_debts_cannot_be_read_or_stored() -> None:
         failed = drains(here, stored)
         assert failed.owed() == "cannot check the debts of earlier drains: get configmap: forbidden"
         assert not failed.store(ended(), end=False)
-        stored.unreadable, stored.refusals = "", [Retryable("patch configmap: no answer")] * 2
+        stored.unreadable, stored.refusals = "", [Retryable("patch configmap: no answer")]
         assert failed.owed() == "cannot check the debts of earlier drains: patch configmap: no answer"
         assert failed.owed() == ""

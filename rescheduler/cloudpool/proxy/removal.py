@@ -326,12 +326,10 @@ class FailedDrains:
         """Record what *drain* owes at its end: nothing if it succeeded, or if it may have evicted no pod."""
         failed = drain.failure is not None or drain.rolled_back
         begun = drain.begun or drain.resumed or drain.rolled_back
-        owed = drain.owed.values() if failed and begun else ()
-        settled = [
-            debt for controller, debt in drain.debts.items() if not begun or controller in drain.paid or not failed
-        ]
+        owed = drain.owed if failed and begun else {}
+        settled = [debt for controller, debt in drain.debts.items() if controller not in owed]
         ledger, now = without_paid(self.debts, drain.node, settled), self._clock.now()
-        self._note(debts=owing(ledger, drain.node, owed, now, now))
+        self._note(debts=owing(ledger, drain.node, owed.values(), now, now))
 
     def _note(self, **changes: object) -> None:
         self._ledger.memory = msgspec.structs.replace(self._ledger.memory, **changes)
@@ -345,9 +343,7 @@ class FailedDrains:
         except ReschedulerError as error:
             return f"{_UNKNOWN}: {error}"
         self._ledger.save()
-        if self._ledger.trouble:
-            return f"{_UNKNOWN}: {self._ledger.trouble}"
-        return "" if held is None else held.detail
+        return self._trouble() or ("" if held is None else held.detail)
 
     def unknown(self) -> str:
         """Read what is stored. Return why that is not possible, or ""."""
@@ -355,4 +351,7 @@ class FailedDrains:
             self._ledger.refresh()
         except ReschedulerError as error:
             return f"{_UNKNOWN}: {error}"
+        return self._trouble()
+
+    def _trouble(self) -> str:
         return f"{_UNKNOWN}: {self._ledger.trouble}" if self._ledger.trouble else ""
