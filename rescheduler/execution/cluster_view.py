@@ -220,13 +220,16 @@ class ClusterView(WatchedNodes):
     def order_terms(self, node: str, states: Iterable[ControllerState] = ()) -> OrderTerms:
         """Return today's settings for the removal of *node*, and the other on-demand nodes that keep pods.
 
-        The debts are those of earlier drains of *node*. *states* are of the controllers whose pods have moved. If pods
-        may go to any node, the pool defines which nodes it has.
+        The debts are those of earlier drains of *node*, also the settled ones. *states* are of the controllers whose
+        pods have moved. If pods may go to any node, the pool defines which nodes it has.
         """
+        debts = self.memory().of_drains_of(node)
+        moved = {owner for state in states for owner in state.owners}
+        moved |= {(debt.controller.namespace, uid) for debt in debts for uid in debt.owner_uids}
         terms = OrderTerms(
-            debts=tuple(owed.debt for owed in self.memory().debts if owed.node == node),
+            debts=debts,
             stays=self._ends_with_node,
-            with_other_places=self._with_other_places(states, node),
+            with_other_places=self._with_other_places(moved, node),
             proved_at=self._clock.monotonic(),
         )
         if self._policy.destination is Destination.OTHERS:
@@ -335,8 +338,10 @@ class ClusterView(WatchedNodes):
         """
         states = list(states)
         left, now = frozenset({*left, node} - {""}), self._clock.now()
-        going = cache(lambda: self._about_to_go(self._hosts(states) - left))
-        leases = {} if read_leases is None else read_leases(self._hosts(states) - left)
+        owned = self.owned_by({owner for state in states for owner in state.owners})
+        hosts = _hosts(owned) - left
+        going = cache(lambda: self._about_to_go(hosts))
+        leases = {} if read_leases is None else read_leases(hosts)
 
         def at_risk(pod: Pod, node: Node) -> str:
             if node.name in leases and (dead := leases[node.name].expired(now)):
@@ -345,23 +350,17 @@ class ClusterView(WatchedNodes):
                 return ""
             return f"node {node.name} of pod {pod.key}: {sign}; no other node has room for the pod"
 
-        owned = self.owned_by({owner for state in states for owner in state.owners})
         pods = (pod for pods in owned.values() for pod in pods)
         return count_replicas(pods, states, node, staying, evicted, now, self.node, at_risk)
 
-    def _with_other_places(self, states: Iterable[ControllerState], left: str) -> frozenset[str]:
-        """Return the nodes with pods of *states* that are about to go, and whose pods all have another place then.
+    def _with_other_places(self, owners: Collection[tuple[str, str]], left: str) -> frozenset[str]:
+        """Return the nodes with pods of *owners* that are about to go, and whose pods all have another place then.
 
         The node that the pods have *left* is none.
         """
-        going = self._about_to_go(self._hosts(states) - {left})
+        going = self._about_to_go(_hosts(self.owned_by(owners)) - {left})
         without = self._without_place(going, frozenset({left})) if going else frozenset[str]()
         return frozenset(name for name in going if not any(pod.key in without for pod in self.pods_of(name)))
-
-    def _hosts(self, states: Iterable[ControllerState]) -> frozenset[str]:
-        """Return the nodes with pods of *states*."""
-        owned = self.owned_by({owner for state in states for owner in state.owners})
-        return frozenset(pod.node_name for pods in owned.values() for pod in pods if pod.node_name)
 
     def _about_to_go(self, names: Iterable[str]) -> frozenset[str]:
         """Return which of the nodes *names* are about to go."""
@@ -470,6 +469,11 @@ class ClusterView(WatchedNodes):
         """Return the namespaces of the pods that the scheduler leaves pending where they fit: they take no room."""
         pending = self._state.snapshot().pods_on.get("")
         return frozenset(pod.namespace for pod in self._planner.left_pending(circumstances)) if pending else frozenset()
+
+
+def _hosts(owned: Mapping[tuple[str, str], Iterable[Pod]]) -> frozenset[str]:
+    """Return the nodes with the pods of these owners."""
+    return frozenset(pod.node_name for pods in owned.values() for pod in pods if pod.node_name)
 
 
 def _is_settling(pod: Pod, oldest: datetime) -> bool:

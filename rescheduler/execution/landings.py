@@ -16,7 +16,7 @@ from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import Controllers
 from rescheduler.observe.events import DebtEnded, Held, OwedChanged, Report, Waiting
 from rescheduler.planning.controllers import Controller, ControllerState
-from rescheduler.planning.debts import OpenDebt, Replicas, Shortfall, paid, shortfall
+from rescheduler.planning.debts import OpenDebt, Replicas, Shortfall, paid, settled_debts, shortfall
 from rescheduler.planning.forms import shortened, utc
 from rescheduler.planning.last_look import ReadLeases
 from rescheduler.planning.outcome import PodRef
@@ -39,8 +39,13 @@ class Debts(Protocol):
     @property
     def debts(self) -> tuple[OpenDebt, ...]: ...
 
-    def end_debts(self, ended: Collection[OpenDebt]) -> None:
-        """Take the debts that have *ended* out of the ledger."""
+    @property
+    def settled(self) -> tuple[OpenDebt, ...]:
+        """The debts that are paid, of drains whose nodes are still there."""
+        ...
+
+    def judged(self, debts: tuple[OpenDebt, ...], settled: tuple[OpenDebt, ...]) -> None:
+        """Replace the open *debts*, and those that are *settled*."""
         ...
 
     def set_aside(self, owner: Controller, since: datetime | None = None) -> None:
@@ -88,12 +93,17 @@ class Landings:
     def settle(self) -> Held | None:
         """Delete the debts that are paid or have ended, and set the owners of late ones aside.
 
-        Return why no drain may start, or None.
+        A paid debt is settled while the node that its pods left is there, and is open again when they do not run, or
+        may not stay. Return why no drain may start, or None.
 
         Raises ReschedulerError if a controller cannot be read.
         """
-        debts = self._store.debts
+        settled = tuple(owed for owed in self._store.settled if self._view.node(owed.node) is not None)
+        doubtful = self._doubtful(settled)
+        settled = tuple(owed for owed in settled if owed not in doubtful)
+        debts = (*self._store.debts, *doubtful)
         if not debts:
+            self._keep((), settled)
             self._report(OwedChanged(0))
             return None
         states = self._states(debts)
@@ -102,14 +112,30 @@ class Landings:
         self._at_risk = {controller: each.at_risk for controller, each in replicas.items() if each.at_risk}
         shortfalls = {owed: self._missing_pods(owed, states, replicas) for owed in debts}
         open_debts = {owed: missing for owed, missing in shortfalls.items() if missing is not None}
+        paid_now = [owed for owed in debts if owed not in open_debts and self._view.node(owed.node) is not None]
         self._give_up(open_debts, states)
-        if ended := [owed for owed in debts if owed not in open_debts]:
-            self._store.end_debts(ended)
+        self._keep(tuple(open_debts), (*settled, *settled_debts(paid_now, states)))
         self._report(OwedChanged(sum(map(self._pods, open_debts.values()))))
         for owed in open_debts:
             if self._age(owed) >= self._patience:
                 self._store.set_aside(owed.debt.controller, owed.since)
         return self._held(open_debts)
+
+    def _doubtful(self, settled: Collection[OpenDebt]) -> frozenset[OpenDebt]:
+        """Return the *settled* debts that the watched pods of the owners do not pay any more. Nothing is read."""
+        if not settled:
+            return frozenset()
+        states: dict[Controller, ControllerState] = {}
+        for owed in settled:
+            state = states.get(owed.debt.controller) or ControllerState(owed.debt.controller, frozenset())
+            states[state.controller] = replace(state, owner_uids=state.owner_uids.union(owed.debt.owner_uids))
+        left = {owed.node for owed in settled}
+        replicas = self._view.replicas(states.values(), evicted=self._evicted, left=left)
+        return frozenset(owed for owed in settled if self._missing_pods(owed, states, replicas) is not None)
+
+    def _keep(self, debts: tuple[OpenDebt, ...], settled: tuple[OpenDebt, ...]) -> None:
+        if (debts, settled) != (self._store.debts, self._store.settled):
+            self._store.judged(debts, settled)
 
     def _give_up(self, open_debts: dict[OpenDebt, Shortfall], states: Mapping[Controller, ControllerState]) -> None:
         """Remove the late debts whose owners do not tell how many pods they want: nothing would ever end them."""

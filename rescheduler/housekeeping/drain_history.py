@@ -258,14 +258,22 @@ class DrainHistory:
     def debts(self) -> tuple[OpenDebt, ...]:
         return self.memory.debts
 
-    def owe(self, node: str, debts: Iterable[Debt], since: datetime | None = None, paid: Iterable[Debt] = ()) -> None:
-        """Add the *debts* of a drain of *node* to the ledger, open since *since*, and take out what it has *paid*."""
-        ledger = without_paid(self.memory.debts, node, paid)
-        self._note(debts=owing(ledger, node, debts, self._clock.now(), since))
+    @property
+    def settled(self) -> tuple[OpenDebt, ...]:
+        return self.memory.settled
 
-    def end_debts(self, ended: Collection[OpenDebt]) -> None:
-        """Take the debts that have *ended* out of the ledger."""
-        self._note(debts=tuple(owed for owed in self.memory.debts if owed not in ended))
+    def owe(self, node: str, debts: Iterable[Debt], since: datetime | None = None) -> None:
+        """Add the *debts* of a drain of *node* to the ledger, open since *since*."""
+        self._note(debts=owing(self.memory.debts, node, debts, self._clock.now(), since))
+
+    def settle(self, node: str, paid: Iterable[Debt], kept: Iterable[Debt]) -> None:
+        """Record that a drain of *node* has *paid* these debts, of which some are *kept* as long as the node."""
+        debts, settled = self.memory.debts, self.memory.settled
+        self.judged(without_paid(debts, node, paid), owing(settled, node, kept, self._clock.now()))
+
+    def judged(self, debts: tuple[OpenDebt, ...], settled: tuple[OpenDebt, ...]) -> None:
+        """Replace the open *debts*, and those that are *settled*."""
+        self._note(debts=debts, settled=settled)
 
     def moved(self, controller: Controller, pods: int, at: datetime) -> None:
         """Record that a drain evicted *pods* pods of *controller*, in evictions that began at the time *at*."""
@@ -349,7 +357,10 @@ class DrainRecords:
         earlier = drain.resumed or drain.rolled_back  # the pods that another process evicted are not known
         debts = [debt for controller, debt in drain.owed.items() if earlier or controller in drain.begun]
         paid = [debt for controller, debt in drain.debts.items() if controller in drain.paid]
-        self._history.owe(drain.node, debts, self._last_eviction(drain), paid)
+        failed = drain.failure is not None or drain.rolled_back
+        kept = [debt for debt in paid if failed and (earlier or debt.controller in drain.begun)]
+        self._history.settle(drain.node, paid, kept)
+        self._history.owe(drain.node, debts, self._last_eviction(drain))
         ordered = drain.ordered or drain.phase is Phase.ORDERING
         if (earlier and debts) or drain.evicted or (ordered and drain.ordered_at is None):
             self._history.drained(drain.node)

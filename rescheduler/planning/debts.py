@@ -29,11 +29,12 @@ cannot be read             others                as before
 =========================  ====================  ===================================================================
 
 The ledger contains what drains owe after their end, with the node that the pods left (:class:`OpenDebt`). Drains add to
-it, and only evidence takes a debt out of it.
+it, and only evidence takes a debt out of it. If the node is still there when a debt is paid, the debt is settled: it
+is open again once its pods do not run, or may not stay.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -193,6 +194,21 @@ def without_paid(ledger: tuple[OpenDebt, ...], node: str, paid_debts: Iterable[D
         return debt is not None and debt == raised(debt, owed.debt)
 
     return tuple(owed for owed in ledger if not covered(owed))
+
+
+def settled_debts(paid_debts: Iterable[OpenDebt], states: Mapping[Controller, ControllerState]) -> tuple[OpenDebt, ...]:
+    """Return what remains of *paid_debts* while the nodes that the pods left are there.
+
+    The pods may be lost again before such a machine ends. If fewer of them are wanted by now, fewer are owed.
+    """
+    kept = []
+    for owed in paid_debts:
+        state = states[owed.debt.controller]
+        debt = converted(owed.debt, replace(state, least_available=None))
+        if debt.bound > 0:
+            debt = msgspec.structs.replace(debt, owner_uids=tuple(sorted(state.owner_uids)) or debt.owner_uids)
+            kept.append(msgspec.structs.replace(owed, debt=debt))
+    return tuple(kept)
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ import msgspec
 
 from rescheduler.errors import InputError
 from rescheduler.planning.controllers import Controller
-from rescheduler.planning.debts import OpenDebt
+from rescheduler.planning.debts import Debt, OpenDebt
 from rescheduler.planning.forms import LIMIT, and_more, count, pack, packed_within, shortened, unpack, utc
 from rescheduler.planning.movements import Movements, NotRecovered
 from rescheduler.planning.policy import LeaderFacts
@@ -56,6 +56,7 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     room: Pause = Pause()  #: of orders of spot room, after orders for which no spot nodes were added
     returned: Pause = Pause()  #: after drains most of whose pods returned to on-demand nodes
     debts: tuple[OpenDebt, ...] = ()
+    settled: tuple[OpenDebt, ...] = ()  #: paid debts of drains whose nodes were still there
     movements: Movements = Movements()
     spot_orders: SpotOrders = SpotOrders()  #: from the cloud provider
     pools: PoolLosses = PoolLosses()  #: of spot nodes
@@ -67,17 +68,26 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
         *names* are owners (``namespace/Kind/name``) and namespaces, each with all its owners.
         """
-        remaining_debts = tuple(owed for owed in self.debts if not _is_named(owed.debt.controller, names))
-        return msgspec.structs.replace(self, debts=remaining_debts, not_recovered=self.not_recovered.released(names))
+        debts, settled = (
+            tuple(owed for owed in ledger if not _is_named(owed.debt.controller, names))
+            for ledger in (self.debts, self.settled)
+        )
+        released = self.not_recovered.released(names)
+        return msgspec.structs.replace(self, debts=debts, settled=settled, not_recovered=released)
+
+    def of_drains_of(self, node: str) -> tuple[Debt, ...]:
+        """Return what earlier drains of *node* owe, and what of it is settled while the node is there."""
+        return tuple(owed.debt for owed in (*self.debts, *self.settled) if owed.node == node)
 
     def merged(self, remote: "Memory", base: "Memory") -> "Memory":
         """Return the same memory with the debts that *remote* added to *base*, and the later end of the last drain."""
-        existing = {*base.debts, *self.debts}
+        existing, settled = {*base.debts, *self.debts}, {*base.settled, *self.settled}
         ends = [(memory.drained_at, memory.drained_node) for memory in (self, remote) if memory.drained_at is not None]
         drained_at, drained_node = max(ends, default=(None, ""))
         return msgspec.structs.replace(
             self,
             debts=self.debts + tuple(owed for owed in remote.debts if owed not in existing),
+            settled=self.settled + tuple(owed for owed in remote.settled if owed not in settled),
             spot_orders=self.spot_orders.merged(remote.spot_orders, base.spot_orders),
             drained_at=drained_at,
             drained_node=drained_node,
@@ -191,7 +201,8 @@ def fitted(memory: Memory, limit: int = LIMIT) -> Fitted:
     of the limit. If the result is still too large, the oldest cooldowns, waits and moves are dropped, then the oldest
     debts.
     """
-    memory = msgspec.structs.replace(memory, debts=tuple(map(_shortened, memory.debts)))
+    debts, settled = tuple(map(_shortened, memory.debts)), tuple(map(_shortened, memory.settled))
+    memory = msgspec.structs.replace(memory, debts=debts, settled=settled)
     entries = sorted(_entries(memory), key=lambda entry: (entry.kind == "debt", entry.at, entry.kind, entry.key))
     large = [entry for entry in entries if len(entry.raw) > ENTRY_LIMIT]
     excess = [entry for own in _by_namespace(entries).values() for entry in _excess(own)]
@@ -241,8 +252,14 @@ def _entries(memory: Memory) -> Iterator[_Entry]:
         yield entry(wait.until, "not-recovered", name, name.partition("/")[0], wait)
     for pool, record in memory.pools.by_pool.items():
         yield entry(record.last or record.at, "pool", pool, "", record)
-    for index, owed in enumerate(memory.debts):
-        yield entry(owed.since, "debt", str(index), owed.debt.controller.namespace, owed)
+    for key, owed in _numbered(memory).items():
+        yield entry(owed.since, "debt", key, owed.debt.controller.namespace, owed)
+
+
+def _numbered(memory: Memory) -> dict[str, OpenDebt]:
+    """Return the debts by the keys of their entries."""
+    ledgers = {"": memory.debts, "settled-": memory.settled}
+    return {f"{kind}{index}": owed for kind, ledger in ledgers.items() for index, owed in enumerate(ledger)}
 
 
 def _by_namespace(entries: Iterable[_Entry]) -> dict[str, list[_Entry]]:
@@ -279,7 +296,8 @@ def _without_entries(memory: Memory, entries: Collection[_Entry]) -> Memory:
         movements=Movements({uid: moves[uid] for uid in moves if ("moves", uid) not in dropped}),
         not_recovered=NotRecovered({name: waits[name] for name in waits if ("not-recovered", name) not in dropped}),
         pools=PoolLosses({pool: pools[pool] for pool in pools if ("pool", pool) not in dropped}),
-        debts=tuple(owed for index, owed in enumerate(memory.debts) if ("debt", str(index)) not in dropped),
+        debts=tuple(owed for index, owed in enumerate(memory.debts) if ("debt", f"{index}") not in dropped),
+        settled=tuple(owed for index, owed in enumerate(memory.settled) if ("debt", f"settled-{index}") not in dropped),
     )
 
 

@@ -222,6 +222,28 @@ def test_a_notice_while_no_daemon_runs_keeps_the_machine(
         observer.stays(pool.ordered, [], seconds=15)
 
 
+@pytest.mark.parametrize("killed", [False, True], ids=["", "kill -9"])
+@pytest.mark.parametrize("announced", [ANNOUNCED["AWS"], cordoned], ids=["AWS", "cordoned"])
+def test_a_notice_after_the_drain_has_failed_keeps_the_machine(
+    cluster: ControlPlane,
+    observer: Observer,
+    pool: PoolMachines,
+    announced: Callable[[ControlPlane], object],
+    killed: bool,
+) -> None:
+    """The pods ran elsewhere when the provider refused. The next drain has no pods to move."""
+    start(observer, deployment("web", 2), pods=2, refuses=pool)
+    with Daemon(cluster, *FLAGS, *pool.flags) as daemon:
+        observer.eventually(pool.orders, "an order")
+        observer.eventually(lambda: NODE not in observer.marks(), "the node reopened", never=pool.ordered)
+        if killed:
+            daemon.kill()
+        announced(cluster)
+        pool.faulty_app.forget()
+        with Daemon(cluster, *FLAGS, *pool.flags) if killed else contextlib.nullcontext():
+            observer.stays(pool.ordered, [], seconds=15)
+
+
 def test_a_notice_during_the_drain_reopens_the_node_for_the_pods(
     cluster: ControlPlane, observer: Observer, pool: PoolMachines
 ) -> None:

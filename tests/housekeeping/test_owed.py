@@ -2,14 +2,16 @@
 
 from collections.abc import Callable
 from datetime import timedelta
+from itertools import count
 from typing import Final
 
+import msgspec
 import pytest
 
 from predicates.objects import Taint
 from rescheduler.planning.last_look import NodeLease
 from rescheduler.planning.outcome import Reason
-from rescheduler.providers.base import Deleted
+from rescheduler.providers.base import Deleted, Refusal, Refused
 from rescheduler.settings import Timing
 from tests.housekeeping.test_course import edit
 from tests.housekeeping.world import LoopWorld, Replacement, ScriptedProvider, blockers, world
@@ -83,3 +85,62 @@ def test_the_node_that_pods_left_is_no_other_place_for_them() -> None:
     with world(*CLUSTER, node("spot-2", cpu="500m")) as here:
         provider = ScriptedProvider([Deleted()], before_order=lambda: notice(here))
         assert rounds(here, provider) == []
+
+
+def crash(here: LoopWorld) -> None:
+    """The moved pod ends, and does not become Ready again."""
+    pod_of_web = next(each for each in here.cluster.pods.values() if each.name.startswith("web"))
+    here.cluster.upsert("Pod", msgspec.structs.replace(pod_of_web, ready=False))
+
+
+def refused_once(here: LoopWorld, then: Callable[[LoopWorld], object]) -> ScriptedProvider:
+    """Return a provider that refuses the first order; after it, *then* happens to the moved pod."""
+    seen = count()
+    return ScriptedProvider(
+        [Refused(Refusal.BELOW_MINIMUM, "the pool is at its minimum"), Deleted()],
+        on_order=lambda: next(seen) or then(here),
+    )
+
+
+@pytest.mark.parametrize("trouble", [notice, cordon, crash])
+def test_what_a_failed_drain_has_paid_is_owed_while_its_node_is_there(trouble: Callable[[LoopWorld], object]) -> None:
+    """The drain fails at the provider after its pods run, and then they are about to lose their place."""
+    with world(*CLUSTER) as here:
+        provider = refused_once(here, trouble)
+        assert rounds(here, provider) == ["od-1"]  # the refused order
+        assert [blocker.reason for blocker in blockers(here, "od-1")][:1] == [Reason.NOT_RECOVERED]
+        assert (here.memory.settled, len(here.memory.debts)) == ((), 1)
+
+
+def test_a_kubelet_that_dies_after_a_failed_drain_keeps_the_machine() -> None:
+    with world(*CLUSTER) as here:
+        assert rounds(here, refused_once(here, stale_lease)) == ["od-1"]
+
+
+def test_the_node_of_a_failed_drain_goes_once_its_pods_have_another_place() -> None:
+    with world(*CLUSTER) as here:
+        provider = refused_once(here, notice)
+        assert rounds(here, provider) == ["od-1"]
+        here.add(node("spot-2"))
+        assert rounds(here, provider) == ["od-1", "od-1"]
+        here.cluster.delete("Node", "od-1")
+        rounds(here, provider, number=1)
+        assert (here.memory.settled, here.memory.debts) == ((), ())
+
+
+def test_the_node_of_a_failed_drain_goes_if_its_pods_stay() -> None:
+    with world(*CLUSTER) as here:
+        assert rounds(here, refused_once(here, lambda _: None)) == ["od-1", "od-1"]
+
+
+def test_a_scale_down_after_a_failed_drain_owes_nothing() -> None:
+    with world(*CLUSTER) as here:
+
+        def scale_down(_: LoopWorld) -> None:
+            here.controllers["web"] = {"wanted": 0}
+            for key in list(here.cluster.pods):
+                here.cluster.delete("Pod", key)
+
+        provider = refused_once(here, scale_down)
+        assert rounds(here, provider) == ["od-1", "od-1"]
+        assert (here.memory.settled, here.memory.debts) == ((), ())

@@ -291,7 +291,7 @@ class TestOthers:
             ours.refresh()
             ours.owe("od-1", [Debt(WEB, 1, 1)])
             ours.save()
-            ours.end_debts(ours.memory.debts)
+            ours.judged((), ())
             foreign = (*here.memory.debts, OpenDebt("od-2", START, Debt(DB, 1, 1)))
             here.config_map.put(dump(Memory(debts=foreign)))
             assert ours.save()
@@ -442,14 +442,16 @@ class TestNotes:
             ours.owe("od-1", [Debt(WEB, 2, 3), Debt(DB, 1, 1)])
             ours.owe("od-2", [Debt(DB, 1, 1)])
             here.pass_time(60)
-            ours.owe("od-1", [Debt(WEB, 1, 4)], paid=[Debt(DB, 1, 1)])
+            ours.settle("od-1", [Debt(DB, 1, 1)], [Debt(DB, 1, 1)])
+            ours.owe("od-1", [Debt(WEB, 1, 4)])
             assert set(ours.memory.debts) == {
                 OpenDebt("od-1", START, Debt(WEB, 2, 4)),
                 OpenDebt("od-2", START, Debt(DB, 1, 1)),
             }
-            ours.owe("od-2", [], paid=[Debt(DB, 1, 1)])
-            ours.end_debts(ours.memory.debts)
-            assert ours.memory.debts == ()
+            ours.settle("od-2", [Debt(DB, 1, 1)], [])
+            assert [owed.node for owed in ours.memory.debts] == ["od-1"]
+            assert ours.memory.settled == (OpenDebt("od-1", START + MINUTE, Debt(DB, 1, 1)),)
+            assert ours.memory.of_drains_of("od-1") == (Debt(WEB, 2, 4), Debt(DB, 1, 1))
 
     def test_returned_pods_are_recorded(self) -> None:
         with world() as here:

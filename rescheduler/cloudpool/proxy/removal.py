@@ -297,16 +297,22 @@ class FailedDrains:
     @property
     def memory(self) -> Memory:
         """What is owed, and which owners wait, as the memory of a daemon."""
-        return Memory(debts=self._ledger.memory.debts, not_recovered=self._ledger.memory.not_recovered)
+        stored = self._ledger.memory
+        return Memory(debts=stored.debts, settled=stored.settled, not_recovered=stored.not_recovered)
+
+    @property
+    def settled(self) -> tuple[OpenDebt, ...]:
+        """What failed drains have paid, while their nodes are there."""
+        return self.memory.settled
 
     def set_aside(self, owner: Controller, since: datetime | None = None) -> None:
         """Do not move the pods of *owner* for a while, because they lack *since* a time."""
         before = self._ledger.memory.not_recovered
         self._note(not_recovered=before.failed(owner, self._clock.now(), Waits().recovery, since))
 
-    def end_debts(self, ended: Collection[OpenDebt]) -> None:
-        """Take the debts that have *ended* out of the ledger."""
-        self._note(debts=tuple(owed for owed in self.debts if owed not in ended))
+    def judged(self, debts: tuple[OpenDebt, ...], settled: tuple[OpenDebt, ...]) -> None:
+        """Replace the open *debts*, and those that are *settled*."""
+        self._note(debts=debts, settled=settled)
 
     def store(self, drain: Drain, *, end: bool) -> bool:
         """Store the debts of *drain* before it evicts, and at its *end* what it owes. Return whether all is stored."""
@@ -327,9 +333,10 @@ class FailedDrains:
         failed = drain.failure is not None or drain.rolled_back
         begun = drain.begun or drain.resumed or drain.rolled_back
         owed = drain.owed if failed and begun else {}
-        settled = [debt for controller, debt in drain.debts.items() if controller not in owed]
-        ledger, now = without_paid(self.debts, drain.node, settled), self._clock.now()
-        self._note(debts=owing(ledger, drain.node, owed.values(), now, now))
+        paid = [debt for controller, debt in drain.debts.items() if controller not in owed]
+        now, stays = self._clock.now(), paid if failed and begun else ()
+        ledger, settled = without_paid(self.debts, drain.node, paid), owing(self.settled, drain.node, stays, now)
+        self._note(debts=owing(ledger, drain.node, owed.values(), now, now), settled=settled)
 
     def _note(self, **changes: object) -> None:
         self._ledger.memory = msgspec.structs.replace(self._ledger.memory, **changes)
