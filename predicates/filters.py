@@ -210,6 +210,7 @@ class Filters:
         if self._refreshed_at != snapshot.revision or snapshot.touched:
             self._refreshed_at, self._refreshed = snapshot.revision, set()
         new = set(pods) - self._refreshed
+        snapshot.expect(new)
         filters = [self._class_filter(pod) for pod in new]
         for each in filters:
             each.choose()  # creates indexes, for which a trial would have to count its pods

@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -44,11 +45,12 @@ _I = TypeVar("_I", bound=PlacementIndex)
 class Effects:
     """The state that changes when a pod of a class is placed."""
 
-    __slots__ = ("pod", "rows", "vector", "watchers")
+    __slots__ = ("pod", "rows", "vector", "watched", "watchers")
 
-    def __init__(self, pod: PodClass, watchers: list[Watchers], vector: Numbers) -> None:
+    def __init__(self, pod: PodClass, vector: Numbers) -> None:
         self.pod = pod
-        self.watchers = watchers
+        self.watched = False  #: whether the indexes know the class
+        self.watchers: list[Watchers] = []
         self.vector = vector  #: the requests of a pod of the class
         #: The number of pods of the class on each row, without the changes of a trial that are not counted yet: most
         #: trials end before anybody asks for them.
@@ -92,9 +94,29 @@ class PlacementState:
         """Notify *index* of all placed pods, and of every later change."""
         self._indexes.append(index)
         for pod, effects in self._effects.items():
-            if (watchers := index.watch(pod)) is not None:
+            if effects.watched and (watchers := index.watch(pod)) is not None:
                 effects.watchers.append(watchers)
                 self.replay_placements(watchers, pod)
+
+    def expect(self, pods: Iterable[PodClass]) -> None:
+        """Let the indexes know these classes now. They know others once a pod is placed: many pending ones never are.
+
+        For many classes, this is faster than one after the other.
+        """
+        for pod in pods:
+            if not (effects := self._effects_of(pod)).watched:
+                self._watch(effects)
+
+    def _watch(self, effects: Effects) -> None:
+        effects.watched = True
+        effects.watchers = [watchers for index in self._indexes if (watchers := index.watch(effects.pod)) is not None]
+
+    def _place_first(self, effects: Effects, row: int, delta: int) -> None:
+        """Let the indexes know the class of a pod that has been placed, and count the pod."""
+        self._watch(effects)
+        for watchers in effects.watchers:
+            for callback in watchers.callbacks:
+                callback(row, delta)
 
     def index(self, kind: Callable[[Self], _I]) -> _I:
         """Return the index of this *kind*; it is created and added on first use."""
@@ -105,8 +127,12 @@ class PlacementState:
         return index
 
     def classes(self) -> Iterable[PodClass]:
-        """Return the classes of pods that are or were placed."""
+        """Return the classes of all pods, also of pending ones."""
         return self._effects.keys()
+
+    def watched_classes(self) -> Iterator[PodClass]:
+        """Yield the classes that the indexes know: of pods that are or were placed, or were expected."""
+        return (pod for pod, effects in self._effects.items() if effects.watched)
 
     def rows_of(self, pod: PodClass) -> Mapping[int, int]:
         """Return the number of pods of the class on each row; rows without such pods are left out."""
@@ -169,8 +195,8 @@ class PlacementState:
                 effects = bound[added] = self._effects_of(as_bound(pod, added))
             return effects
         if (effects := self._effects.get(pod)) is None:
-            watchers = [watchers for index in self._indexes if (watchers := index.watch(pod)) is not None]
-            effects = self._effects[pod] = Effects(pod, watchers, self.vector(pod.requests))
+            effects = self._effects[pod] = Effects(pod, self.vector(pod.requests))
+            effects.watchers.append(Watchers(partial(self._place_first, effects)))
         return effects
 
     def _resized_effects_of(self, pod: PodClass, defaults: tuple[int, int]) -> Effects:

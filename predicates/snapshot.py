@@ -355,12 +355,14 @@ class Snapshot(TrialState):
                 continue
             if pod.finished:
                 continue
-            rows = effects_of(pod.cls, pod.added_labels).rows
+            effects = effects_of(pod.cls, pod.added_labels)
             self.pods[key] = self.pods_on[pod.node_name][key] = pod
             if (row := row_of(pod.node_name)) is None:
                 continue
+            if not effects.watched:
+                self._watch(effects)
             if not pod.loads:
-                rows[row] = rows.get(row, 0) + 1
+                effects.rows[row] = effects.rows.get(row, 0) + 1
             else:
                 resizing.append((pod, row))
         self.placed_on.update(dict.fromkeys(self.pods_on, self.changes))

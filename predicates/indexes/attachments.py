@@ -190,7 +190,7 @@ class Attachments:
             nodes = snapshot.index(CSINodes).sync()
             names = list(nodes.migrated_sets)
             self._sets = [names[number] for number in nodes.migrated_set.tolist()]
-        for pod in snapshot.classes():
+        for pod in snapshot.watched_classes():
             if (watchers := self.watch(pod)) is not None:
                 snapshot.replay_placements(watchers, pod)
         for row in snapshot.nodes.row.values():

@@ -29,6 +29,12 @@ class Topology(NamedTuple):
     node_affinity: NodeSelector | None = None
     tolerations: tuple[Toleration, ...] | None = None  #: None: taints are ignored
 
+    @property
+    def values(self) -> int:
+        """The number of values that are compared with each node."""
+        terms = () if self.node_affinity is None else self.node_affinity.node_selector_terms
+        return sum(1 + len(each.values) for term in terms for each in (*term.match_expressions, *term.match_fields))
+
 
 class Domains:
     """The domains of a topology, by node row.

@@ -22,6 +22,10 @@ _LookupKey: TypeAlias = tuple[str | None, Pair | None]
 _FEW_NAMESPACES = 4
 
 
+#: With more labels than this, those that no selector requires are left out first.
+_FEW_LABELS: Final = 20
+
+
 class PodSelector(NamedTuple):
     """Selects pods by label in these namespaces (None: in all)."""
 
@@ -38,45 +42,48 @@ class ClassDirectory:
     """A lookup of pod classes by namespace and label: finds the classes that a selector selects."""
 
     def __init__(self) -> None:
-        self._namespaces: dict[str, dict[Pair | None, list[PodClass]]] = {}
-        self._added: defaultdict[str, list[PodClass]] = defaultdict(list)  #: not indexed by label yet
+        self._classes: defaultdict[str, list[PodClass]] = defaultdict(list)  #: by namespace
+        #: By namespace and label key: how many classes of the namespace are indexed, and the indexed ones by value.
+        self._indexed: dict[tuple[str, str], tuple[int, defaultdict[str, list[PodClass]]]] = {}
 
     def add(self, pod: PodClass) -> None:
-        """Add a new class. It is indexed, at O(its labels), on the first lookup in its namespace."""
-        self._added[pod.namespace].append(pod)
+        """Add a new class. It is indexed by a label when a selector requires the label."""
+        self._classes[pod.namespace].append(pod)
 
     def matching(self, pods: PodSelector) -> Iterator[PodClass]:
         """Yield the classes that *pods* selects. Costs O(classes that have the rarest label of the selector)."""
         selector = pods.selector
-        if selector.nothing:
-            return
-        choices = _required_labels(selector)
-        for name in {**self._namespaces, **self._added} if pods.namespaces is None else pods.namespaces:
-            if by_label := self._by_label(name):
-                candidates = [[by_label.get(pair, []) for pair in pairs] for pairs in choices]
-                for classes in min(candidates, key=lambda lists: sum(map(len, lists))):
-                    yield from (pod for pod in classes if selector.matches(pod.labels))
+        for found in self._candidates(pods):
+            for classes in found:
+                yield from (pod for pod in classes if selector.matches(pod.labels))
 
     def count(self, pods: PodSelector) -> int:
         """Return for how many classes :meth:`matching` has to evaluate the selector of *pods*."""
-        if pods.selector.nothing:
-            return 0
-        choices = _required_labels(pods.selector)
-        count = 0
-        for name in {**self._namespaces, **self._added} if pods.namespaces is None else pods.namespaces:
-            by_label = self._by_label(name)
-            count += min(sum(len(by_label.get(pair, ())) for pair in pairs) for pairs in choices)
-        return count
+        return sum(sum(map(len, found)) for found in self._candidates(pods))
 
-    def _by_label(self, namespace: str) -> dict[Pair | None, list[PodClass]]:
-        by_label = self._namespaces.get(namespace, {})
-        if added := self._added.pop(namespace, None):
-            self._namespaces[namespace] = by_label
-            by_label.setdefault(None, []).extend(added)
-            for pod in added:
-                for pair in pod.labels.items():
-                    by_label.setdefault(pair, []).append(pod)
-        return by_label
+    def _candidates(self, pods: PodSelector) -> Iterator[list[Sequence[PodClass]]]:
+        """Yield, for each namespace, the lists of classes that *pods* may select."""
+        if pods.selector.nothing:
+            return
+        choices = _required_labels(pods.selector)
+        for name in tuple(self._classes) if pods.namespaces is None else pods.namespaces:
+            if name in self._classes:
+                candidates = [[self._with_label(name, pair) for pair in pairs] for pairs in choices]
+                yield min(candidates, key=lambda lists: sum(map(len, lists)))
+
+    def _with_label(self, namespace: str, pair: Pair | None) -> Sequence[PodClass]:
+        """Return the classes of *namespace* that have the label; all if it is None."""
+        classes = self._classes[namespace]
+        if pair is None:
+            return classes
+        key, value = pair
+        number, by_value = self._indexed.get((namespace, key)) or (0, defaultdict(list))
+        if number < len(classes):
+            for pod in classes[number:]:
+                if (own := pod.labels.get(key)) is not None:
+                    by_value[own].append(pod)
+            self._indexed[namespace, key] = len(classes), by_value
+        return by_value.get(value, ())
 
 
 class SelectorRegistry(Generic[_T]):
@@ -84,6 +91,7 @@ class SelectorRegistry(Generic[_T]):
 
     def __init__(self) -> None:
         self._items: defaultdict[_LookupKey, list[_T]] = defaultdict(list)
+        self._keys: set[str] = set()  #: of the labels in the lookup keys
 
     def add(self, item: _T, pods: PodSelector) -> None:
         """Register *item*, which must not select any class that *pods* does not select."""
@@ -97,6 +105,8 @@ class SelectorRegistry(Generic[_T]):
         ]
         for key in min(choices, key=lambda keys: sum(len(self._items.get(key, ())) for key in keys)):
             self._items[key].append(item)
+            if (pair := key[1]) is not None:
+                self._keys.add(pair[0])
 
     def discard(self, dropped: Callable[[_T], bool]) -> None:
         """Remove the items that are *dropped*."""
@@ -108,7 +118,9 @@ class SelectorRegistry(Generic[_T]):
         items, namespace = self._items, pod.namespace
         if not items:
             return
-        for pair in (None, *pod.labels.items()):
+        labels = pod.labels
+        known = labels.keys() & self._keys if len(labels) > _FEW_LABELS else labels
+        for pair in (None, *[(key, value) for key, value in labels.items() if key in known]):
             yield from items.get((namespace, pair), ())
             yield from items.get((None, pair), ())
 

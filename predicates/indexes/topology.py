@@ -44,8 +44,11 @@ _T = TypeVar("_T")
 _NEW_COUNTER: Final = 80
 _NEW_DOMAINS: Final = 200
 
+#: The units of each value that is compared with the labels of nodes, when the domains are read.
+_VALUE: Final = 2
+
 #: The units to count the pods of a class in a pod set.
-_PAIR: Final = 4
+_PAIR: Final = 8
 
 #: The number of unused classes and counters that may accumulate before the index is rebuilt.
 _SPARE = 1000
@@ -64,9 +67,11 @@ class PodSet(NamedTuple):
     selectors: frozenset[PodSelector]
     terminating: bool
 
-    def matches(self, pod: PodClass) -> bool:
-        """Return whether pods of the class belong to the set."""
-        return (self.terminating or not pod.terminating) and all(selector.matches(pod) for selector in self.selectors)
+    def matches(self, pod: PodClass, known: PodSelector | None = None) -> bool:
+        """Return whether pods of the class belong to the set. A *known* selector is known to select them."""
+        if pod.terminating and not self.terminating:
+            return False
+        return all(selector is known or selector.matches(pod) for selector in self.selectors)
 
     @property
     def narrowest(self) -> PodSelector:
@@ -109,26 +114,28 @@ class _ClassCache(dict[PodClass, _T]):
 class _Counted(Watchers):
     """The counters that count the pods of a class."""
 
-    __slots__ = ("counters",)
+    __slots__ = ("counters", "numbers")
 
     def __init__(self) -> None:
         super().__init__()
+        self.numbers: dict[str, int] = {}  #: of the counters, by namespace
         self.counters: tuple[PodCounter, ...] | None = ()  #: None if they are not known, after the class was dropped
 
     def add(self, *counters: PodCounter) -> None:
         """Let these *counters*, too, count the pods of the class."""
+        for counter in counters:
+            self.numbers[counter.namespace] = self.numbers.get(counter.namespace, 0) + 1
         self.counters = (*(self.counters or ()), *counters)
         self.callbacks = (*self.callbacks, *[counter.shift for counter in counters])
 
     def remove(self, namespace: str) -> None:
         """Let the counters of *namespace* no longer count the pods of the class."""
-        left = [counter for counter in self.counters or () if counter.namespace != namespace]
-        self.counters, self.callbacks = (), ()
-        self.add(*left)
+        self.set(*(counter for counter in self.counters or () if counter.namespace != namespace))
 
-    def number(self, namespace: str) -> int:
-        """Return the number of counters of *namespace*."""
-        return sum(counter.namespace == namespace for counter in self.counters or ())
+    def set(self, *counters: PodCounter) -> None:
+        """Let only these *counters* count the pods of the class."""
+        self.counters, self.callbacks, self.numbers = (), (), {}
+        self.add(*counters)
 
 
 class TopologyIndex:
@@ -214,11 +221,14 @@ class TopologyIndex:
         if counts is not None:
             return counts
         work = self._work if required else self._preferences
-        if namespace in self._given_up or not self._may_count(pods, topology, namespace, work):
+        may_read = namespace not in self._given_up and self._may_read(topology, namespace, work)
+        if may_read and counter is None:
+            counter = self._new_counter(pods, namespace, work)
+        if not may_read or counter is None:
             if required:
                 self.give_up(namespace)
             raise TooManySelectorsError(namespace)
-        return self._counts_of(counter or self._add_pod_set(pods, namespace), topology)
+        return self._counts_of(counter, topology)
 
     def is_given_up(self, namespace: str) -> bool:
         """Return whether the terms and selectors of *namespace* are too many to judge."""
@@ -293,8 +303,7 @@ class TopologyIndex:
         self._classes.add(pod)
         counters = [*self._set_counters(pod), *self._term_counters(pod)]
         self._watchers[pod] = watchers
-        watchers.counters, watchers.callbacks = (), ()
-        watchers.add(*counters)
+        watchers.set(*counters)
 
     def _set_counters(self, pod: PodClass) -> list[PodCounter]:
         """Return the counters of the pod sets that include the class."""
@@ -344,37 +353,31 @@ class TopologyIndex:
             self._snapshot.ties += 1
         return counter
 
-    def _may_count(self, pods: PodSet, topology: Topology, namespace: str, work: NamespaceWork) -> bool:
-        """Return whether *pods* may be counted by *topology* for pods of *namespace*, which is part of this *work*."""
-        if not self._may_read(topology, namespace, work):
-            return False
-        if (namespace, pods) in self._counters:
-            return True
+    def _new_counter(self, pods: PodSet, namespace: str, work: NamespaceWork) -> PodCounter | None:
+        """Return a counter of *pods*, for pods of *namespace*; None if it is beyond this *work*."""
+        narrowest = pods.narrowest
         if not work.take(namespace, _NEW_COUNTER * pods.units):
-            return False
-        evaluations = _PAIR * pods.units * self._classes.count(pods.narrowest)
-        if not work.take(namespace, evaluations):
-            return False
-        classes = self._classes.matching(pods.narrowest)
-        return all(self._watchers[pod].number(namespace) < MOST_TERMS for pod in classes if pods.matches(pod))
+            return None
+        if not work.take(namespace, _PAIR * pods.units * self._classes.count(narrowest)):
+            return None
+        classes = [pod for pod in self._classes.matching(narrowest) if pods.matches(pod, known=narrowest)]
+        if any(self._watchers[pod].numbers.get(namespace, 0) >= MOST_TERMS for pod in classes):
+            return None
+        counter = self._counters[namespace, pods] = PodCounter(namespace)
+        self._pod_sets.add(_CountedSet(pods, counter), narrowest)
+        for pod in classes:
+            self._watchers[pod].add(counter)
+            counter.add(self._snapshot.rows_of(pod))
+        return counter
 
     def _may_read(self, topology: Topology, namespace: str, work: NamespaceWork) -> bool:
         """Return whether the domains of *topology* may be read for pods of *namespace*, or are read already."""
-        return topology in self._domains or work.take(namespace, _NEW_DOMAINS)
+        return topology in self._domains or work.take(namespace, _NEW_DOMAINS + _VALUE * topology.values)
 
     def _counts_of(self, counter: PodCounter, topology: Topology) -> DomainCounts:
         if (counts := self._counts.get((counter, topology))) is None:
             counts = self._counts[counter, topology] = DomainCounts(counter, self._domains_of(topology))
         return counts
-
-    def _add_pod_set(self, pods: PodSet, namespace: str) -> PodCounter:
-        counter = self._counters[namespace, pods] = PodCounter(namespace)
-        self._pod_sets.add(_CountedSet(pods, counter), pods.narrowest)
-        for pod in self._classes.matching(pods.narrowest):
-            if pods.matches(pod):
-                self._watchers[pod].add(counter)
-                counter.add(self._snapshot.rows_of(pod))
-        return counter
 
     def _domains_of(self, topology: Topology) -> Domains:
         if (domains := self._domains.get(topology)) is None:
@@ -437,6 +440,7 @@ class AffinityWeights:
         self._cache: dict[PodClass, tuple[DomainCounts, ...]] = {}
         self._namespaces: Mapping[str, Mapping[str, str]] | None = None
         self._work = NamespaceWork(len(self._snapshot.nodes))
+        self._too_many: set[str] = set()  #: namespaces with more terms than are read
         self._evaluations = NamespaceWork(len(self._snapshot.nodes))  #: of the terms, for the classes in the cache
 
     def watch(self, pod: PodClass) -> Watchers | None:
@@ -444,7 +448,10 @@ class AffinityWeights:
 
         Terms that are too many to judge affect none: scores only tell where pods are likely to go.
         """
-        if not self._work.take(pod.namespace, units := reading_units(pod)) or not units:
+        if pod.namespace in self._too_many or not (units := reading_units(pod)):
+            return None
+        if not self._work.take(pod.namespace, units):
+            self._too_many.add(pod.namespace)
             return None
         return Watchers(partial(self._shift, pod)) if terms_scoring_others(pod) else None
 
@@ -504,7 +511,7 @@ class AffinityWeights:
         """Rebuild the index from the remaining classes, after classes were dropped."""
         self._generation = self._snapshot.generation
         self._clear()
-        for pod in self._snapshot.classes():
+        for pod in self._snapshot.watched_classes():
             if (watchers := self.watch(pod)) is not None:
                 self._snapshot.replay_placements(watchers, pod)
 

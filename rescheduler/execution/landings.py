@@ -11,6 +11,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
+import msgspec
+
 from rescheduler.clock import Clock
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import Controllers
@@ -93,49 +95,56 @@ class Landings:
     def settle(self) -> Held | None:
         """Delete the debts that are paid or have ended, and set the owners of late ones aside.
 
-        A paid debt is settled while the node that its pods left is there, and is open again when they do not run, or
-        may not stay. Return why no drain may start, or None.
+        A paid debt is settled while the node that its pods left is there: it keeps this node, and no other, when they
+        do not run any more, or may not stay. Return why no drain may start, or None.
 
         Raises ReschedulerError if a controller cannot be read.
         """
-        settled = tuple(owed for owed in self._store.settled if self._view.node(owed.node) is not None)
-        doubtful = self._doubtful(settled)
-        settled = tuple(owed for owed in settled if owed not in doubtful)
-        debts = (*self._store.debts, *doubtful)
-        if not debts:
-            self._keep((), settled)
-            self._report(OwedChanged(0))
-            return None
-        states = self._states(debts)
-        left = {owed.node for owed in debts}
-        replicas = self._view.replicas(states.values(), evicted=self._evicted, left=left, read_leases=self._read_leases)
-        self._at_risk = {controller: each.at_risk for controller, each in replicas.items() if each.at_risk}
-        shortfalls = {owed: self._missing_pods(owed, states, replicas) for owed in debts}
-        open_debts = {owed: missing for owed, missing in shortfalls.items() if missing is not None}
-        paid_now = [owed for owed in debts if owed not in open_debts and self._view.node(owed.node) is not None]
+        debts, settled = self._store.debts, [owed for owed in self._store.settled if self._is_there(owed)]
+        missing, states = self._judged((*debts, *self._doubtful(settled)))
+        open_debts = {owed: each for owed in debts if (each := missing[owed]) is not None}
+        paid_now = [owed for owed in debts if owed not in open_debts and self._has_left(owed, states)]
         self._give_up(open_debts, states)
-        self._keep(tuple(open_debts), (*settled, *settled_debts(paid_now, states)))
+        settled = [msgspec.structs.replace(owed, lacking=missing.get(owed) is not None) for owed in settled]
+        ledgers = tuple(open_debts), (*settled, *settled_debts(paid_now, states))
+        if ledgers != (debts, self._store.settled):
+            self._store.judged(*ledgers)
         self._report(OwedChanged(sum(map(self._pods, open_debts.values()))))
         for owed in open_debts:
             if self._age(owed) >= self._patience:
                 self._store.set_aside(owed.debt.controller, owed.since)
         return self._held(open_debts)
 
-    def _doubtful(self, settled: Collection[OpenDebt]) -> frozenset[OpenDebt]:
+    def _is_there(self, owed: OpenDebt) -> bool:
+        return self._view.node(owed.node) is not None
+
+    def _has_left(self, owed: OpenDebt, states: Mapping[Controller, ControllerState]) -> bool:
+        """Return whether the node is there without pods of the owner: its next drain would not owe them anything."""
+        owners = states[owed.debt.controller].owners
+        pods = self._view.pods_of(owed.node) if self._is_there(owed) else None
+        return pods is not None and not any(pod.owner and (pod.namespace, pod.owner.uid) in owners for pod in pods)
+
+    def _judged(
+        self, debts: tuple[OpenDebt, ...]
+    ) -> tuple[Mapping[OpenDebt, Shortfall | None], Mapping[Controller, ControllerState]]:
+        """Read the controllers of *debts*. Return what is missing, and the controllers."""
+        states = self._states(debts) if debts else {}
+        left = {owed.node for owed in debts}
+        replicas = self._view.replicas(states.values(), evicted=self._evicted, left=left, read_leases=self._read_leases)
+        self._at_risk = {controller: each.at_risk for controller, each in replicas.items() if each.at_risk}
+        return {owed: self._missing_pods(owed, states, replicas) for owed in debts}, states
+
+    def _doubtful(self, settled: Collection[OpenDebt]) -> tuple[OpenDebt, ...]:
         """Return the *settled* debts that the watched pods of the owners do not pay any more. Nothing is read."""
         if not settled:
-            return frozenset()
+            return ()
         states: dict[Controller, ControllerState] = {}
         for owed in settled:
             state = states.get(owed.debt.controller) or ControllerState(owed.debt.controller, frozenset())
             states[state.controller] = replace(state, owner_uids=state.owner_uids.union(owed.debt.owner_uids))
         left = {owed.node for owed in settled}
         replicas = self._view.replicas(states.values(), evicted=self._evicted, left=left)
-        return frozenset(owed for owed in settled if self._missing_pods(owed, states, replicas) is not None)
-
-    def _keep(self, debts: tuple[OpenDebt, ...], settled: tuple[OpenDebt, ...]) -> None:
-        if (debts, settled) != (self._store.debts, self._store.settled):
-            self._store.judged(debts, settled)
+        return tuple(owed for owed in settled if self._missing_pods(owed, states, replicas) is not None)
 
     def _give_up(self, open_debts: dict[OpenDebt, Shortfall], states: Mapping[Controller, ControllerState]) -> None:
         """Remove the late debts whose owners do not tell how many pods they want: nothing would ever end them."""

@@ -358,7 +358,8 @@ class DrainRecords:
         debts = [debt for controller, debt in drain.owed.items() if earlier or controller in drain.begun]
         paid = [debt for controller, debt in drain.debts.items() if controller in drain.paid]
         failed = drain.failure is not None or drain.rolled_back
-        kept = [debt for debt in paid if failed and (earlier or debt.controller in drain.begun)]
+        moved = {drain.controllers.get(pod.uid) for pod in drain.evicted}
+        kept = [debt for debt in paid if failed and (earlier or debt.controller in moved)]
         self._history.settle(drain.node, paid, kept)
         self._history.owe(drain.node, debts, self._last_eviction(drain))
         ordered = drain.ordered or drain.phase is Phase.ORDERING

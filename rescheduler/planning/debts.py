@@ -30,7 +30,7 @@ cannot be read             others                as before
 
 The ledger contains what drains owe after their end, with the node that the pods left (:class:`OpenDebt`). Drains add to
 it, and only evidence takes a debt out of it. If the node is still there when a debt is paid, the debt is settled: it
-is open again once its pods do not run, or may not stay.
+keeps the node when its pods do not run any more, or may not stay.
 """
 
 from collections import defaultdict
@@ -164,6 +164,7 @@ class OpenDebt(msgspec.Struct, frozen=True):
     node: str  #: the drained node, which the pods left
     since: Moment
     debt: Debt
+    lacking: bool = False  #: it is settled, and its pods do not run any more, or may not stay
 
 
 def owing(

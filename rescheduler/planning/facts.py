@@ -49,7 +49,7 @@ class FactsReader:
         now, memory, leader = facts.now, facts.memory, facts.leader
         waits = {} if memory is None else memory.not_recovered.active(now)
         never = {} if leader.ends_machines else never_removed(snapshot, now)
-        static, aside = static_capacity(snapshot), self._aside(snapshot, waits, () if memory is None else memory.debts)
+        static, aside = static_capacity(snapshot), self._aside(snapshot, waits, () if memory is None else memory.unpaid)
         return Circumstances(
             now,
             cooling={} if memory is None else memory.cooldowns.active(now),

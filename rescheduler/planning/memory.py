@@ -79,6 +79,11 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         """Return what earlier drains of *node* owe, and what of it is settled while the node is there."""
         return tuple(owed.debt for owed in (*self.debts, *self.settled) if owed.node == node)
 
+    @property
+    def unpaid(self) -> tuple[OpenDebt, ...]:
+        """What is owed, including the settled debts whose pods do not run any more: they keep the nodes they left."""
+        return (*self.debts, *(owed for owed in self.settled if owed.lacking))
+
     def merged(self, remote: "Memory", base: "Memory") -> "Memory":
         """Return the same memory with the debts that *remote* added to *base*, and the later end of the last drain."""
         existing, settled = {*base.debts, *self.debts}, {*base.settled, *self.settled}

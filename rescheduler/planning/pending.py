@@ -74,12 +74,15 @@ def queue(snapshot: Snapshot, policy: Policy, circumstances: Circumstances) -> l
     work = NamespaceWork(len(snapshot.nodes))
     accepted: dict[PodClass, bool] = {}
     queued = []
+    too_many: set[str] = set()
     for pod in pods.values():
-        if pod.deletion_timestamp is not None:
+        if pod.namespace in too_many or pod.deletion_timestamp is not None:
             continue
         if (accepts := accepted.get(pod.cls)) is None:
-            paid = work.take(pod.namespace, _class_units(pod.cls))
-            accepts = accepted[pod.cls] = paid and _may_be_scheduled(pod.cls, policy, schedulers)
+            if not work.take(pod.namespace, _class_units(pod.cls)):
+                too_many.add(pod.namespace)
+                continue
+            accepts = accepted[pod.cls] = _may_be_scheduled(pod.cls, policy, schedulers)
         if accepts and not _ignored(pod, circumstances) and work.take(pod.namespace, _POD):
             queued.append(pod)
     return sorted(queued, key=_position)

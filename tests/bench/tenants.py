@@ -207,6 +207,8 @@ EVERYBODY: Final[Manifest] = {"namespaceSelector": {}}
 SOME: Final[Manifest] = {"namespaceSelector": {"matchExpressions": [{"key": "x", "operator": "DoesNotExist"}]}}
 
 KINDS: Final[dict[str, Kind]] = {
+    # What any Deployment of 100 pods on one node costs: the kinds with 100 running pods are compared with it.
+    "running, one class": Kind(plain("od", labels=lambda _: {"app": "one"}), 100),
     "pending, 50 own terms": Kind(of(lambda n: anti(terms(n, 50))), 500),
     "pending, distinct terms": Kind(of(lambda n: anti(named(n)), labels={"app": "evil"}), 10_000),
     "running, distinct terms": Kind(of(lambda n: anti(named(n)), "spot"), 880),
