@@ -22,6 +22,9 @@ _LookupKey: TypeAlias = tuple[str | None, Pair | None]
 _FEW_NAMESPACES = 4
 
 
+#: At most this many of the labels that a selector requires are compared by how many classes have them.
+_FEW_CHOICES: Final = 8
+
 #: With more labels than this, those that no selector requires are left out first.
 _FEW_LABELS: Final = 20
 
@@ -126,11 +129,11 @@ class SelectorRegistry(Generic[_T]):
 
 
 def _required_labels(selector: Selector) -> list[tuple[Pair | None, ...]]:
-    """Return sets of labels, such that everything that *selector* matches has exactly one label of each set.
+    """Return a few sets of labels, such that everything that *selector* matches has exactly one label of each set.
 
     Returns [(None,)] if the selector requires no label.
     """
-    choices: list[tuple[Pair | None, ...]] = [(pair,) for pair in selector.pairs]
+    choices: list[tuple[Pair | None, ...]] = [(pair,) for pair in selector.pairs[:_FEW_CHOICES]]
     choices += [tuple((key, value) for value in values) for key, operator, values in selector.tests if operator == "In"]
     return choices or [(None,)]
 
