@@ -275,9 +275,8 @@ class MachineOrders:
             return None
         if look.gone:
             return self._node_gone(action, look.gone)
-        if look.objection is None:
-            pending = unsent and look.unread
-            return ActionResult(RemovalPending(look.unread), self._unread(look.unread)) if pending else None
+        if look.objection is None:  # an earlier order may still take effect, so what could not be read is no failure
+            return ActionResult(RemovalPending(look.unread), self._unread(look.unread)) if look.unread else None
         if look.objection.ground is Ground.MARK:
             return ActionResult(MarkFailed(look.objection.why, lost=True))
         withheld = events.OrderWithheld(self._ref, look.objection.why)

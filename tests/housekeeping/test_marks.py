@@ -1,6 +1,6 @@
 """Ownership of the marks on a node, and resumed removals of earlier processes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
@@ -13,7 +13,7 @@ from predicates.snapshot import DRAIN_TAINT
 from rescheduler.draining import actions
 from rescheduler.draining.actions import ANNOTATION, Intent, Step
 from rescheduler.draining.state import Why
-from rescheduler.errors import Retryable
+from rescheduler.errors import ReschedulerError, Retryable
 from rescheduler.housekeeping.loop import RoundOutcome
 from rescheduler.kube.cluster import NodeEdit
 from rescheduler.observe.events import (
@@ -29,7 +29,16 @@ from rescheduler.observe.events import (
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt, OpenDebt
 from rescheduler.planning.outcome import Blocker, Reason, Rejected
-from rescheduler.providers.base import Accepted, AlreadyGone, Deleted
+from rescheduler.providers.base import (
+    Accepted,
+    AlreadyGone,
+    Deleted,
+    DeleteOutcome,
+    Failed,
+    MayEnd,
+    NodeRef,
+    any_may_end,
+)
 from rescheduler.settings import Timing
 from tests.housekeeping.world import IDENTITY, LIMITS, START, LoopWorld, Replacement, ScriptedProvider, world
 from tests.planning.builders import ON_DEMAND, SPOT, node, pod
@@ -271,6 +280,38 @@ def test_no_order_leaves_if_the_node_has_changed_since_the_intent(change: str) -
         here.loop(provider=pool).round()
         assert (pool.orders, here.failures) == ([], [expected])
         assert ("delete", "od-1") not in here.writes
+
+
+class Answering(ScriptedProvider):
+    """A provider that answers with an error if it was not told whether the machine may end."""
+
+    def delete_nodes(
+        self, group: str, nodes: Sequence[NodeRef], *, deadline: float, may_end: MayEnd = any_may_end
+    ) -> Mapping[str, DeleteOutcome]:
+        try:
+            return super().delete_nodes(group, nodes, deadline=deadline, may_end=may_end)
+        except ReschedulerError as error:
+            return {node.name: Failed(str(error), retryable=True) for node in nodes}
+
+
+@pytest.mark.parametrize("provider", [ScriptedProvider, Answering])
+def test_a_read_that_fails_after_an_order_removes_no_marks(provider: type[ScriptedProvider]) -> None:
+    """The order may still take effect: the machine would end without a mark."""
+
+    def busy(*_: object) -> Any:
+        raise Retryable("list pods: busy (503)")
+
+    with world(*EMPTY) as here:
+        mark(here, ORDERED)
+        listed, pool = here.pods, provider([Deleted()])
+        loop = here.loop(provider=pool)
+        pool.before_order = lambda: setattr(here, "pods", busy)
+        loop.round()
+        assert (pool.orders, here.failures, written_on(here) is not None) == ([], [], True)
+        pool.before_order = lambda: setattr(here, "pods", listed)
+        here.pass_time(10)
+        loop.round()
+        assert ([order.ordered_at for order in pool.orders], here.writes[-1]) == ([START], ("delete", "od-1"))
 
 
 class TestRemoval:
