@@ -574,12 +574,17 @@ class PodGroupSpec(Wire, frozen=True):
     scheduling_policy: PodGroupPolicy = PodGroupPolicy()
     scheduling_constraints: PodGroupConstraints | None = None
     disruption_mode: str | dict[str, Empty] | None = None
+    parent_composite_pod_group_name: str = ""
 
 
 class PodGroup(Wire, frozen=True):
     metadata: ObjectMeta
     api_version: str = ""
     spec: PodGroupSpec = PodGroupSpec()
+
+
+class CompositePodGroup(PodGroup, frozen=True):
+    """A group of PodGroups, and of others of its kind, from 1.37 on. Its minimum, a number of groups, is not read."""
 
 
 class WorkloadGroup(Wire, frozen=True):
