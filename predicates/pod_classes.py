@@ -303,9 +303,8 @@ def conditions(pod_conditions: Iterable[Condition]) -> tuple[bool, str | None, s
 POD_ANNOTATIONS: Final = (
     "autoscaling.cast.ai/removal-disabled",
     "cluster-autoscaler.kubernetes.io/",
-    "karpenter.sh/",
+    "karpenter.sh/do-not-",
     "batch.kubernetes.io/job-index-failure-count",
-    "controller.kubernetes.io/pod-deletion-cost",
     "descheduler.alpha.kubernetes.io/prefer-no-eviction",
     "gang.scheduling.koordinator.sh/",
     "kueue.x-k8s.io/pod-group-",
