@@ -50,6 +50,10 @@ def test_version_that_is_assumed_is_that_of_the_local_control_plane() -> None:
     assert str(RELEASED) == build.DEFAULT
 
 
+def test_the_plugins_of_each_version_can_be_built() -> None:
+    assert [str(version) for version in VERSIONS.values()] == list(build.PLUGINS)
+
+
 def test_every_plugin_of_every_version_exists() -> None:
     for version in VERSIONS.values():
         names = list(dict.fromkeys(plugin.name for plugin in plugins.of(default_profile(version))[2:]))
