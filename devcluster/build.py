@@ -18,12 +18,15 @@ from devcluster.errors import SetupError
 #: The release of each minor version of Kubernetes that can be built from the same sources. go.mod has the requirements
 #: of the default version, and the folder `versions` those of the others.
 RELEASES = {"1.34": "v1.34.4", "1.35": "v1.35.4", "1.36": "v1.36.3", "1.37": "v1.37.2"}
+#: The same for the plugins of kube-scheduler, which need fewer modules than a control plane: of 1.38 there is a beta.
+PLUGINS = {**RELEASES, "1.38": "v1.38.0-beta.0"}
 DEFAULT = "1.37"
 KWOK = "v0.8.0"
 DESCHEDULER = "v0.36.0"
 KARPENTER = "v1.15.0"
-#: The Go that Karpenter requires, which go downloads as a module.
-_KARPENTER_GO = "go1.27.3"
+#: The Go that Karpenter and Kubernetes 1.38 require, which go downloads as a module.
+_NEWER_GO = "go1.27.3"
+_WITH_NEWER_GO = ("1.38",)
 _HERE = Path(__file__).parent
 _FLAGS = ("-v", "-trimpath", "-buildvcs=false")
 _VERSION = "k8s.io/component-base/version"
@@ -53,14 +56,14 @@ CALLER = GoProgram("caller", "Cluster Autoscaler's calls of external gRPC")
 SCALE = GoProgram("scale", "a stand-in API server for large clusters, and the informers of client-go")
 
 
-def version(minor: str | None = None) -> str:
+def version(minor: str | None = None, releases: Mapping[str, str] = RELEASES) -> str:
     """Return *minor*, or the version in the environment (LOCAL_KUBERNETES), or the default, such as ``1.36``.
 
-    Raises SetupError if that version cannot be built.
+    Raises SetupError if that version is none of *releases*.
     """
     wanted = minor or os.environ.get("LOCAL_KUBERNETES") or DEFAULT
-    if wanted not in RELEASES:
-        raise SetupError(f"Kubernetes version {wanted!r}: expected one of {', '.join(RELEASES)}")
+    if wanted not in releases:
+        raise SetupError(f"Kubernetes version {wanted!r}: expected one of {', '.join(releases)}")
     return wanted
 
 
@@ -79,11 +82,12 @@ def program(target: GoProgram, minor: str = DEFAULT) -> Path:
     digest = _digest(ldflags, {str(path.relative_to(_HERE)): path.read_bytes() for path in sources})
 
     def make(into: Path) -> None:
-        cache.print_progress(f"{target.name}: building {target.description.format(RELEASES[minor])}")
+        cache.print_progress(f"{target.name}: building {target.description.format(PLUGINS[minor])}")
         flags = [*_FLAGS, "-ldflags", ldflags, "-o", str(into / target.name)]
         if minor != DEFAULT:
             flags += [f"-modfile={modfile}"]
-        golang.build(target.name, ["build", *flags, "-tags", _tag(minor), "."], folder)
+        toolchain = {"GOTOOLCHAIN": _NEWER_GO} if minor in _WITH_NEWER_GO else {}
+        golang.build(target.name, ["build", *flags, "-tags", _tag(minor), "."], folder, **toolchain)
         cache.print_progress(f"{target.name}: done")
 
     return cache.get_or_create(target.name, digest, make) / target.name
@@ -92,7 +96,7 @@ def program(target: GoProgram, minor: str = DEFAULT) -> Path:
 def _ldflags(minor: str) -> str:
     """Return the linker flags. Without them, the API server reports version v0.0.0, which some clients reject."""
     numbers = f"-X {_VERSION}.gitMajor=1 -X {_VERSION}.gitMinor={minor.partition('.')[2]}"
-    return f"-s -w -X {_VERSION}.gitVersion={RELEASES[minor]} {numbers}"
+    return f"-s -w -X {_VERSION}.gitVersion={PLUGINS[minor]} {numbers}"
 
 
 def _tag(minor: str) -> str:
@@ -114,7 +118,7 @@ def controlplane(minor: str | None = None) -> Path:
 
 def oracle(minor: str | None = None) -> Path:
     """Return the program that runs the scheduler's own plugins, for conformance tests."""
-    return program(ORACLE, version(minor))
+    return program(ORACLE, version(minor, PLUGINS))
 
 
 def caller() -> Path:
@@ -177,7 +181,7 @@ def karpenter() -> Path:
     def make(into: Path) -> None:
         cache.print_progress(f"karpenter: building {KARPENTER}; the first build takes about ten minutes")
         install = ["install", *_FLAGS, f"sigs.k8s.io/karpenter/kwok@{KARPENTER}"]
-        golang.build("karpenter", install, into, GOBIN=str(into), GOTOOLCHAIN=_KARPENTER_GO)
+        golang.build("karpenter", install, into, GOBIN=str(into), GOTOOLCHAIN=_NEWER_GO)
         (into / "kwok").rename(into / "karpenter")
         downloaded = Path(json.loads(golang.output(["mod", "download", "-json", module]))["Dir"])
         crds = into / "crds"

@@ -57,7 +57,10 @@ def _is_plain(pod: PodClass) -> bool:
     """Return whether the class has none of the fields that a kubelet may refuse: most have none."""
     spec = pod.spec
     for container in started(spec):
-        if container.volume_mounts or container.restart_policy_rules:
+        if container.volume_mounts or container.restart_policy_rules or container.security_context is not None:
+            return False
+    for volume in spec.volumes:
+        if volume.projected is not None and volume.projected.sources:
             return False
     named = spec.os is not None or spec.runtime_class_name or spec.host_users is not None or spec.resources is not None
     return not (named or spec.security_context is not None or _OS_LABEL in pod.labels)

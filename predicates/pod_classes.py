@@ -150,8 +150,12 @@ class RawContainer(_RawObject):
     volume_mounts: Raw = _ABSENT  #: only those with options determine the class: see :func:`class_key`
 
 
+class RawProjected(_RawObject):
+    sources: Raw = _ABSENT  #: only those with a certificate are kept: see :func:`split`
+
+
 class RawVolume(_RawObject):
-    """A volume. The last four fields identify volumes of types that no code reads, which do not affect the class."""
+    """A volume. The last four fields identify volumes of types that do not affect the class, but for certificates."""
 
     name: Raw = _ABSENT
     persistent_volume_claim: Raw = _ABSENT
@@ -167,7 +171,7 @@ class RawVolume(_RawObject):
     empty_dir: Raw = _ABSENT
     host_path: Raw = _ABSENT
     image: Raw = _ABSENT
-    projected: Empty | None = None
+    projected: RawProjected | None = None
     config_map: Empty | None = None
     secret: Empty | None = None
     downward_api: Empty | None = msgspec.field(default=None, name="downwardAPI")
@@ -262,6 +266,9 @@ _NODE_NAME: Final = b'"f:nodeName"'
 _MOUNT_OPTIONS: Final = b'"bindMountOptions"'
 _RECURSIVE: Final = b'"recursiveReadOnly"'
 
+#: Raw sources of a projected volume without this text have no certificate.
+_CERTIFICATE: Final = b'"podCertificate"'
+
 _ON_FAILURE: Final = b'"OnFailure"'
 
 #: Raw labels without this text contain none that the API server added.
@@ -296,9 +303,8 @@ def conditions(pod_conditions: Iterable[Condition]) -> tuple[bool, str | None, s
 POD_ANNOTATIONS: Final = (
     "autoscaling.cast.ai/removal-disabled",
     "cluster-autoscaler.kubernetes.io/",
-    "karpenter.sh/",
+    "karpenter.sh/do-not-",
     "batch.kubernetes.io/job-index-failure-count",
-    "controller.kubernetes.io/pod-deletion-cost",
     "descheduler.alpha.kubernetes.io/prefer-no-eviction",
     "gang.scheduling.koordinator.sh/",
     "kueue.x-k8s.io/pod-group-",
@@ -352,6 +358,8 @@ def class_key(text: bytes) -> bytes:
     parts += astuple(spec)[4:]
     for volume in filter(_is_read, spec.volumes):
         parts += astuple(volume)[:-4]
+        if volume.projected is not None:
+            parts.append(volume.projected.sources)
     for containers in (spec.containers, spec.init_containers):
         parts.append(_END)
         for container in containers:
@@ -363,7 +371,9 @@ def class_key(text: bytes) -> bytes:
 
 def _is_read(volume: RawVolume) -> bool:
     """Return whether *volume* is not of a type that no code reads."""
-    return volume.projected is volume.config_map is volume.secret is volume.downward_api is None
+    if volume.projected is not None:
+        return volume.projected.sources is not _ABSENT
+    return volume.config_map is volume.secret is volume.downward_api is None
 
 
 def _has_options(container: RawContainer) -> bool:
@@ -483,8 +493,11 @@ def _blank_spec(spec: RawSpec) -> None:
     if spec.node_name:
         spec.node_name = _BOUND
     for volume in spec.volumes:
-        if volume.projected is not None and bytes(volume.name).startswith(_TOKEN):
-            volume.name = _ANY_TOKEN
+        if volume.projected is not None:
+            if _CERTIFICATE not in bytes(volume.projected.sources):
+                volume.projected.sources = _ABSENT
+            if bytes(volume.name).startswith(_TOKEN):
+                volume.name = _ANY_TOKEN
     for containers in (spec.containers, spec.init_containers):
         for container in containers:
             # The names of mounted volumes differ between equal pods.

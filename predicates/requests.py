@@ -91,17 +91,20 @@ def _amount(amounts: Quantities, name: str) -> int:
     return _round(name, amounts[name]) if name in amounts else 0
 
 
-def scored(pod: PodClass) -> tuple[int, int]:
+def scored(pod: PodClass, version: SchedulerVersion) -> tuple[int, int]:
     """Return what NodeResourcesFit scores for a pod of the class: cpu (thousandths) and memory (bytes), with defaults.
 
-    It ignores pod-level resources: the gates that its scorer reads are never set (``NewFit`` of
-    ``noderesources/fit.go``).
+    Until 1.37, it ignores pod-level resources: the gates that its scorer reads are never set (``NewFit`` of
+    ``noderesources/fit.go``). A default applies to each container (``calculatePodResourceRequest`` of
+    ``noderesources/resource_allocation.go``).
     """
     spec = pod.spec
-    amounts, defaults = (
-        new_load(msgspec.structs.replace(spec, resources=None)) if spec.resources else (pod.requests, pod.defaults)
-    )
-    return _with_defaults(amounts, defaults)
+    if spec.resources is None:
+        return _with_defaults(pod.requests, pod.defaults)
+    if not version.has(VersionRule.POD_LEVEL_SCORES):
+        spec = msgspec.structs.replace(spec, resources=None)
+    total = _total(spec, DEFAULT_NONZERO, None)
+    return _amount(total, "cpu"), _amount(total, "memory")
 
 
 @lru_cache(maxsize=4096)

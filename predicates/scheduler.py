@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from predicates.objects import Amounts, NodeAffinity, PodClass, TopologySpreadConstraint
-from predicates.versions import NEWEST, WEIGHTS, SchedulerVersion
+from predicates.versions import RELEASED, WEIGHTS, SchedulerVersion
 
 DEFAULT_NAME: Final = "default-scheduler"
 
@@ -150,7 +150,7 @@ class Scheduler:
 
     __slots__ = ("_by_name", "default", "profiles", "version")
 
-    def __init__(self, version: SchedulerVersion = NEWEST, profiles: Sequence[Profile] = ()) -> None:
+    def __init__(self, version: SchedulerVersion = RELEASED, profiles: Sequence[Profile] = ()) -> None:
         self.version = version
         self.profiles = tuple(profiles) or (default_profile(version),)
         self._by_name = {profile.name: profile for profile in self.profiles}

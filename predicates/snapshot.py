@@ -153,6 +153,7 @@ _UNFILTERED: Final = (
     "ResourceQuota",
     "VerticalPodAutoscaler",
     "PodGroup",
+    "CompositePodGroup",
     "Workload",
     "LeaderWorkerSet",
     "NodePool",

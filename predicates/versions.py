@@ -16,7 +16,14 @@ class VersionRule(enum.Enum):
 
     Paths are relative to ``pkg/scheduler/framework/plugins`` of k8s.io/kubernetes unless they begin with a repository.
     Gates that are off by default in all known versions have no row: TaintTolerationComparisonOperators,
-    GenericWorkload, InPlacePodVerticalScalingSchedulerPreemption, DRANodeAllocatableResources.
+    GenericWorkload, TopologyAwareWorkloadScheduling, CompositePodGroup, InPlacePodVerticalScalingSchedulerPreemption,
+    DRANodeAllocatableResources.
+
+    These differences of 1.38 have no row, because no plan depends on them. Amounts beyond 64 bits, their sums and
+    scores saturate instead of wrapping around (``apimachinery/pkg/api/resource``, ``framework/types.go``,
+    ``noderesources/least_allocated.go``). An affinity count below 0 is dropped like 0
+    (``interpodaffinity/filtering.go``): only preemption removes pods from counts. Storage capacities are compared by
+    fractions of a byte, not by whole bytes (``volumebinding/binder.go``).
 
     Proposed, and in no version yet: a topology domain whose nodes are all tainted does not count for spreading
     (KEP-5980). Today it does, and so does the domain of a drained node (``tests/conformance/test_drain_taint.py``).
@@ -52,6 +59,14 @@ class VersionRule(enum.Enum):
     BALANCE_BY_CHANGE = 36, ""
     #: Volumes to be provisioned score by the storage capacity that they leave: ``volumebinding/volume_binding.go``.
     CAPACITY_SCORES = 37, "StorageCapacityScoring"
+    #: A spread constraint with an empty selector counts all pods of the namespace. Before, it counted none:
+    #: ``podtopologyspread/common.go`` (countPodsMatchSelector).
+    EMPTY_SELECTOR_COUNTS = 38, ""
+    #: The resources of a pod as a whole score: ``noderesources/fit.go`` (getScorer).
+    POD_LEVEL_SCORES = 38, "PodLevelResources"
+    #: A node must declare PodCertificateMLDSA or SecurityProfileOCI, if a pod needs it:
+    #: ``component-helpers/nodedeclaredfeatures/features`` (podcertificatesmldsa, securityprofileoci).
+    SECURITY_DECLARED = 38, "NodeDeclaredFeatures"
 
     def __init__(self, since: int, gate: str) -> None:
         self.since = since
@@ -111,10 +126,11 @@ class SchedulerVersion:
 
 VERSIONS: Final[Mapping[int, SchedulerVersion]] = {
     minor: SchedulerVersion(minor, plugins)
-    for minor, plugins in ((34, _ORDER_34), (35, _ORDER_34), (36, _ORDER_36), (37, _ORDER_37))
+    for minor, plugins in ((34, _ORDER_34), (35, _ORDER_34), (36, _ORDER_36), (37, _ORDER_37), (38, _ORDER_37))
 }
 OLDEST: Final = VERSIONS[min(VERSIONS)]
 NEWEST: Final = VERSIONS[max(VERSIONS)]
+RELEASED: Final = VERSIONS[37]  #: the newest release; its rules apply if the version is not known
 
 _VERSION: Final = re.compile(r"v?1\.([0-9]{1,4})(?:[.+-].*)?", re.DOTALL)
 

@@ -112,6 +112,7 @@ KINDS: Final[Mapping[str, type[Object]]] = {
 FILE_KINDS: Final[Mapping[str, type[Object]]] = {
     **KINDS,
     "PodGroup": api.PodGroup,
+    "CompositePodGroup": api.CompositePodGroup,
     "Workload": api.GangWorkload,
     "LeaderWorkerSet": api.LeaderWorkerSet,
     "NodePool": api.NodePool,

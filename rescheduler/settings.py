@@ -10,7 +10,7 @@ from typing import Final
 
 from predicates.scheduler import ConfiguredProfile, Scheduler, UnknownPlugin
 from predicates.texts import is_name, quoted
-from predicates.versions import NEWEST, nearest, parse_minor
+from predicates.versions import RELEASED, nearest, parse_minor
 from rescheduler.errors import UsageError
 
 JSON: Final = "application/json"
@@ -76,7 +76,7 @@ class Scheduling:
     def scheduler(self, server: str) -> Scheduler:
         """Return the scheduler's rules; *server* is the version of the API server, such as ``v1.36.3``, or ""."""
         minor = parse_minor(server) if self.minor is None else self.minor
-        version = NEWEST if minor is None else nearest(minor)
+        version = RELEASED if minor is None else nearest(minor)
         return Scheduler(version, tuple(profile.of(version) for profile in self.profiles))
 
     def assumption(self, server: str) -> str | None:
@@ -94,7 +94,7 @@ class Scheduling:
 def scheduler_minor(text: str) -> int:
     """Return the minor version in ``1.36`` or ``v1.36.3``. Raises UsageError."""
     if (minor := parse_minor(text)) is None:
-        raise UsageError(f"version {text!r}: expected a version of kube-scheduler, such as {NEWEST}")
+        raise UsageError(f"version {text!r}: expected a version of kube-scheduler, such as {RELEASED}")
     return minor
 
 

@@ -145,7 +145,7 @@ func (w *world) buildFrameworks(found *objects, configuration string) error {
 		frameworkruntime.WithSharedDRAManager(dra),
 		frameworkruntime.WithWaitingPods(frameworkruntime.NewWaitingPodsMap()),
 		frameworkruntime.WithMetricsRecorder(common.recorder),
-	}, append(optionsSince135(informers), optionsSince136()...)...)
+	}, slices.Concat(optionsSince135(informers), optionsSince136(), optionsSince138())...)
 	for i := range profiles {
 		built := &frame{plugins: map[string]plugin{}}
 		built.Framework, err = frameworkruntime.NewFramework(w.ctx, built.recording(common.registry), &profiles[i], options...)
@@ -170,10 +170,12 @@ func (w *world) frameOf(pod *v1.Pod) (*frame, error) {
 
 func (w *world) draManager(informers *stores, client clientset.Interface) (*dynamicresources.DefaultDRAManager, error) {
 	claims := assumecache.NewAssumeCache(klog.FromContext(w.ctx), informers.Resource().V1().ResourceClaims().Informer(), "ResourceClaim", "", nil)
-	tracker, err := resourceslicetracker.StartTracker(w.ctx, resourceslicetracker.Options{
-		SliceInformer: informers.Resource().V1().ResourceSlices(),
-		KubeClient:    client,
-	})
+	options, err := sliceOptions(informers)
+	if err != nil {
+		return nil, err
+	}
+	options.KubeClient = client
+	tracker, err := resourceslicetracker.StartTracker(w.ctx, options)
 	if err != nil {
 		return nil, err
 	}

@@ -35,7 +35,7 @@ from predicates.objects import Namespace, PodClass, TopologySpreadConstraint
 from predicates.placed import Watchers
 from predicates.selectors import NOTHING, Selector
 from predicates.snapshot import Snapshot
-from predicates.versions import SchedulerVersion
+from predicates.versions import SchedulerVersion, VersionRule
 from predicates.work import MOST_TERMS, NamespaceWork
 
 _T = TypeVar("_T")
@@ -539,9 +539,13 @@ def with_match_label_keys(
     return selector.narrowed(same) if same else selector
 
 
-def matching_pods(namespace: str, selector: Selector) -> PodSet:
-    """Return the pods that a constraint counts. An empty selector counts no pods (``countPodsMatchSelector``)."""
-    selector = NOTHING if selector.everything else selector
+def matching_pods(namespace: str, selector: Selector, version: SchedulerVersion) -> PodSet:
+    """Return the pods that a constraint counts: until 1.37, none if its selector is empty.
+
+    Source: ``countPodsMatchSelector`` of ``podtopologyspread/common.go``.
+    """
+    if selector.everything and not version.has(VersionRule.EMPTY_SELECTOR_COUNTS):
+        selector = NOTHING
     return PodSet(frozenset((PodSelector(frozenset((namespace,)), selector),)), terminating=False)
 
 

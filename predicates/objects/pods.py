@@ -189,6 +189,20 @@ class ImageVolume(Wire, frozen=True):
     reference: str = ""
 
 
+class PodCertificate(Wire, frozen=True):
+    key_type: str = ""
+
+
+class ProjectedSource(Wire, frozen=True):
+    pod_certificate: PodCertificate | None = None
+
+
+class ProjectedVolume(Wire, frozen=True):
+    """Of pods in a snapshot, only the sources of volumes with a certificate are kept."""
+
+    sources: tuple[ProjectedSource, ...] = ()
+
+
 class Volume(Wire, frozen=True):
     """A pod volume. Has only the sources that rules read; all are None for other volume types."""
 
@@ -206,7 +220,7 @@ class Volume(Wire, frozen=True):
     empty_dir: EmptyDir | None = None
     host_path: Empty | None = None
     image: ImageVolume | None = None
-    projected: Empty | None = None
+    projected: ProjectedVolume | None = None
     config_map: Empty | None = None
     secret: Empty | None = None
     downward_api: Empty | None = msgspec.field(default=None, name="downwardAPI")
@@ -560,12 +574,17 @@ class PodGroupSpec(Wire, frozen=True):
     scheduling_policy: PodGroupPolicy = PodGroupPolicy()
     scheduling_constraints: PodGroupConstraints | None = None
     disruption_mode: str | dict[str, Empty] | None = None
+    parent_composite_pod_group_name: str = ""
 
 
 class PodGroup(Wire, frozen=True):
     metadata: ObjectMeta
     api_version: str = ""
     spec: PodGroupSpec = PodGroupSpec()
+
+
+class CompositePodGroup(PodGroup, frozen=True):
+    """A group of PodGroups, and of others of its kind, from 1.37 on. Its minimum, a number of groups, is not read."""
 
 
 class WorkloadGroup(Wire, frozen=True):

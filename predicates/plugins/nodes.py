@@ -20,10 +20,11 @@ from predicates.objects import (
     PodSpec,
     Taint,
     Toleration,
+    Volume,
 )
 from predicates.selectors import Pair
 from predicates.snapshot import Snapshot
-from predicates.versions import VersionRule
+from predicates.versions import SchedulerVersion, VersionRule
 
 # NodeName: a pod with ``spec.nodeName`` fits only that node (``nodename/node_name.go``).
 
@@ -190,7 +191,7 @@ NODE_PORTS: Final = Plugin("NodePorts", Scope.PODS, _node_ports_pre_filter, _nod
 # NodeDeclaredFeatures: the node must declare the kubelet features that the pod needs (KEP-5328).
 #
 # Source: ``nodedeclaredfeatures/nodedeclaredfeatures.go`` and ``component-helpers/nodedeclaredfeatures/features``. Of
-# the features known to 1.37, only three are inferred from pods at scheduling; none has a maximum version.
+# the known features, only five are inferred from pods at scheduling; none has a maximum version.
 
 NODE_DECLARED_FEATURES_REASON: Final = "node(s) didn't match Pod's required features"
 
@@ -198,8 +199,10 @@ RESTART_ALL: Final = "RestartAllContainersOnContainerExits"
 USER_NAMESPACES: Final = "UserNamespacesHostNetworkSupport"
 
 MOUNT_OPTIONS: Final = "VolumeBindMountOptions"
+CERTIFICATES: Final = "PodCertificateMLDSA"
+PROFILES: Final = "SecurityProfileOCI"
 
-#: All features known to the scheduler of 1.36, sorted.
+#: The features that each version of the scheduler adds.
 _KNOWN_36: Final = (
     "ExtendWebSocketsToKubelet",
     "InPlacePodLevelResourcesVerticalScaling",
@@ -207,15 +210,15 @@ _KNOWN_36: Final = (
     RESTART_ALL,
     USER_NAMESPACES,
 )
-_KNOWN_37: Final = (
+_SINCE_37: Final = (
     "DRANodeAllocatableResources",
     "DRAOptionalNodeOperations",
-    *_KNOWN_36[:-2],
     "InPlacePodVerticalScalingMemoryBackedVolumes",
-    RESTART_ALL,
-    USER_NAMESPACES,
     MOUNT_OPTIONS,
 )
+_SINCE_38: Final = (CERTIFICATES, PROFILES)
+
+_NEW_KEYS: Final = ("MLDSA44", "MLDSA65", "MLDSA87")
 
 
 def required_features(pod: PodClass) -> frozenset[str] | None:
@@ -227,6 +230,11 @@ def required_features(pod: PodClass) -> frozenset[str] | None:
         required.append(USER_NAMESPACES)
     if any(mount.bind_mount_options for container in started(pod.spec) for mount in container.volume_mounts):
         required.append(MOUNT_OPTIONS)
+    if any(map(_has_new_certificate, pod.spec.volumes)):
+        required.append(CERTIFICATES)
+    contexts = [pod.spec.security_context, *[container.security_context for container in started(pod.spec)]]
+    if any(context and context.seccomp_profile and context.seccomp_profile.type == "OCI" for context in contexts):
+        required.append(PROFILES)
     return frozenset(required) or None
 
 
@@ -243,8 +251,14 @@ def _restarts_all(spec: PodSpec) -> bool:
     return False
 
 
+def _has_new_certificate(volume: Volume) -> bool:
+    """Return whether the kubelet must create an ML-DSA key for the volume (``podcertificatesmldsa/feature.go``)."""
+    certificates = [source.pod_certificate for source in volume.projected.sources] if volume.projected else ()
+    return any(each is not None and each.key_type in _NEW_KEYS for each in certificates)
+
+
 def _node_declared_features_filter(required: frozenset[str], snapshot: Snapshot, rows: Rows) -> Rejections | None:
-    known = _KNOWN_37 if snapshot.scheduler.version.has(VersionRule.MOUNT_OPTIONS_DECLARED) else _KNOWN_36
+    known = _known_features(snapshot.scheduler.version)
     required &= frozenset(known)
     table = snapshot.nodes.nodes
     nodes = table[rows] if isinstance(rows, slice) else [table[row] for row in rows.tolist()]
@@ -253,6 +267,14 @@ def _node_declared_features_filter(required: frozenset[str], snapshot: Snapshot,
         np.int64,
     )
     return Rejections(missing, lambda _: (NODE_DECLARED_FEATURES_REASON,)) if missing.any() else None
+
+
+def _known_features(version: SchedulerVersion) -> tuple[str, ...]:
+    """Return all features that the scheduler knows, sorted."""
+    known = [*_KNOWN_36]
+    known += _SINCE_37 if version.has(VersionRule.MOUNT_OPTIONS_DECLARED) else ()
+    known += _SINCE_38 if version.has(VersionRule.SECURITY_DECLARED) else ()
+    return tuple(sorted(known))
 
 
 @lru_cache(maxsize=1024)

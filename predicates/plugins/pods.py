@@ -385,7 +385,9 @@ def _constraint(
         min_domains=1 if constraint.min_domains is None else constraint.min_domains,
         self_match_num=int(selector.matches(pod.labels)),
         counts=index.counts(
-            matching_pods(pod.namespace, selector), counting_topology(pod, constraint, keys), pod.namespace
+            matching_pods(pod.namespace, selector, index.version),
+            counting_topology(pod, constraint, keys),
+            pod.namespace,
         ),
     )
 

@@ -89,7 +89,7 @@ def _amounts(request: ScoringRequest, strategy: ScoringStrategy) -> Iterator[tup
     """Yield the weight, the amount requested with the pod, and the capacity, for each resource."""
     table, rows, own = request.snapshot.nodes, request.rows, dict(request.pod.requests)
     defaults = request.snapshot.index(NonZero).defaults().take(rows, axis=0)
-    own_scored = scored(request.pod)
+    own_scored = scored(request.pod, request.snapshot.scheduler.version)
     for name, weight in strategy.resources:
         if (column := table.resources.get(name)) is None or (name not in _ALWAYS and not own.get(name)):
             continue
@@ -125,7 +125,11 @@ def _least_allocated(request: ScoringRequest) -> Numbers:
     table, rows = request.snapshot.nodes, request.rows
     capacity = table.allocatable.take(rows, axis=0)[:, CPU : MEMORY + 1]
     defaults = request.snapshot.index(NonZero).defaults().take(rows, axis=0)
-    free = table.free.take(rows, axis=0)[:, CPU : MEMORY + 1] - defaults - np.array(scored(request.pod))
+    free = (
+        table.free.take(rows, axis=0)[:, CPU : MEMORY + 1]
+        - defaults
+        - np.array(scored(request.pod, request.snapshot.scheduler.version))
+    )
     shares = np.maximum(free, 0) * MAX_SCORE // np.maximum(capacity, 1)
     total: Numbers = shares[:, 0] + shares[:, 1]
     if capacity.all():

@@ -207,7 +207,7 @@ def _soft_constraint(
     index: TopologyIndex, pod: PodClass, constraint: TopologySpreadConstraint, selector: Selector, keys: frozenset[str]
 ) -> _SoftConstraint:
     counts = index.counts(
-        matching_pods(pod.namespace, selector),
+        matching_pods(pod.namespace, selector, index.version),
         counting_topology(pod, constraint, keys),
         pod.namespace,
         required=False,

@@ -110,7 +110,7 @@ scheduling_options: Final = group(
             to="minor",
             metavar="VERSION",
             help="Version of the cluster's kube-scheduler, such as 1.36, by whose rules pods are placed. Default: the "
-            "version of the API server; for a file without one, the newest known version.",
+            "version of the API server; for a file without one, the newest known release.",
         ),
         Option(
             "--scheduler-config",

@@ -193,7 +193,7 @@ def is_allowed(client: Client, right: AccessRight) -> bool:
 
 #: Seconds until the version is read again: a control plane can be upgraded while the daemon runs.
 _REREAD_SECONDS: Final = 300.0
-#: The same while no version is known: until then, the newest rules apply, which may not be those of the cluster.
+#: The same while no version is known: until then, the newest release is assumed, which may not be that of the cluster.
 _RETRY_SECONDS: Final = 30.0
 _READ_SECONDS: Final = 5.0
 

@@ -51,11 +51,13 @@ from rescheduler.planning.pending import keeps_room
 from rescheduler.planning.replacements import ADMISSION, TEMPLATED
 from rescheduler.planning.rules.candidates import KARPENTER, is_pooled
 from rescheduler.planning.rules.gangs import (
+    COMPOSITE,
     COSCHEDULING,
     KUBERNETES,
     LEADER_WORKER_SETS,
     OLD_COSCHEDULING,
     VOLCANO,
+    has_parent,
     objects_of,
 )
 
@@ -252,6 +254,7 @@ BUFFERS: Final = ("autoscaling.x-k8s.io", "CapacityBuffer")
 #: The resource of each API group and kind.
 KINDS: Final[Mapping[tuple[str, str], str]] = {
     (KUBERNETES, "PodGroup"): "podgroups",
+    (KUBERNETES, COMPOSITE): "compositepodgroups",
     (KUBERNETES, "Workload"): "workloads",
     (COSCHEDULING, "PodGroup"): "podgroups",
     (OLD_COSCHEDULING, "PodGroup"): "podgroups",
@@ -459,13 +462,19 @@ class PodGroups:
     def _read_all(self, kinds: Collection[tuple[str, str]]) -> None:
         self._read = {each: read for each, read in self._read.items() if each in kinds}
         for each in sorted(kinds):
-            try:
-                self._read[each] = read_kind(self._client, *each)
-                self._failed.discard(each)
-            except ReschedulerError as error:
-                if each not in self._failed:
-                    self._failed.add(each)
-                    self._warn(f"{error}; {_assumption(*each)}")
+            self._read_kind(each)
+        groups, above = self._read.get((KUBERNETES, "PodGroup"), ()), (KUBERNETES, COMPOSITE)
+        if above not in kinds and any(isinstance(each, PodGroup) and has_parent(each) for each in groups):
+            self._read_kind(above)
+
+    def _read_kind(self, each: tuple[str, str]) -> None:
+        try:
+            self._read[each] = read_kind(self._client, *each)
+            self._failed.discard(each)
+        except ReschedulerError as error:
+            if each not in self._failed:
+                self._failed.add(each)
+                self._warn(f"{error}; {_assumption(*each)}")
 
 
 def _assumption(group: str, kind: str) -> str:

@@ -155,10 +155,10 @@ class MachinePrice(Message, frozen=True, kw_only=True):
     price: float
 
 
-# Properties common to all virtual nodes of Liqo (``cmd/virtual-kubelet`` and the chart's values, v1.0 to v1.2).
+# Properties common to all virtual nodes of Liqo (``cmd/virtual-kubelet`` and the chart's values, v1.0 to v1.3).
 #
-# Later releases may add more. A template has only the properties of every Node: ``type=virtual-kubelet``, for example,
-# was added after v1.2.0.
+# A template has only the properties of every Node. ``type=virtual-kubelet``, which v1.3 added, is for the labels of a
+# group: these are set on the Nodes of earlier versions too.
 
 #: Set by Liqo's virtual kubelet on each of its Nodes, independent of the provider's architecture.
 VIRTUAL_NODE_LABELS: Final = {

@@ -20,7 +20,7 @@ from rescheduler.planning.rules.minimum import keeps_pods
 from rescheduler.planning.rules.pod_traits import ends_with_node, is_expendable
 
 #: The kinds that decide which pods are created again, and whether the scheduler binds them.
-_DECIDING: Final = (*TEMPLATED, *ADMISSION, "PodGroup", "Workload", "LeaderWorkerSet")
+_DECIDING: Final = (*TEMPLATED, *ADMISSION, "PodGroup", "CompositePodGroup", "Workload", "LeaderWorkerSet")
 
 #: The number of no class.
 _NONE: Final = -1

@@ -322,7 +322,7 @@ def assumptions(snapshot: Snapshot, scheduling: Scheduling, *, by_namespace_labe
 def _of_version(snapshot: Snapshot, scheduling: Scheduling) -> str | None:
     """Return the sentence about the scheduler's version, or None.
 
-    If no version is given, the kubelets show whether the newest rules are likely to be those of the cluster.
+    If no version is given, the kubelets show whether the newest release is likely to be that of the cluster.
     """
     server = version_in(snapshot)
     if server or scheduling.minor is not None:

@@ -64,7 +64,7 @@ def _kubelet(version: str) -> Any:
 
 #: By name: more objects, flags, whether the node drains, and the warning.
 RUNS: dict[str, tuple[list[Any], list[str], bool, str]] = {
-    "nothing known: the newest rules": ([], [], False, ""),
+    "nothing known: the rules of the newest release": ([], [], False, ""),
     "file of 1.36": ([_server("v1.36.3")], [], True, ""),
     "file of 1.37": ([_server("v1.37.2")], [], False, ""),
     "flag 1.36": ([], ["--scheduler-version", "1.36"], True, ""),
@@ -74,7 +74,7 @@ RUNS: dict[str, tuple[list[Any], list[str], bool, str]] = {
         [_server("v1.52.0")],
         [],
         False,
-        "kube-scheduler 1.52 is not known; the rules of 1.37 apply, the newest known version",
+        "kube-scheduler 1.52 is not known; the rules of 1.38 apply, the newest known version",
     ),
     "older than known": (
         [],
@@ -196,9 +196,9 @@ def test_a_rehearsal_of_an_unknown_version_says_which_rules_apply(
 ) -> None:
     items = [*CASE, _with_volume(), _server("v1.36.3")]
     out, err = _rehearsed(items, "scheduler 1.52", "json", tmp_path, capfdbinary)
-    note = "kube-scheduler 1.52 is not known; the rules of 1.37 apply, the newest known version"
+    note = "kube-scheduler 1.52 is not known; the rules of 1.38 apply, the newest known version"
     assert err.splitlines().count(WARNING + note) == 1
-    assert json.loads(out)["what_if"]["scheduler"]["version"] == "1.37"
+    assert json.loads(out)["what_if"]["scheduler"]["version"] == "1.38"
 
 
 @pytest.mark.parametrize("flag", ["--what-if=scheduler 1.52", "--scheduler-version=1.52"])

@@ -50,7 +50,15 @@ PATCH_EVENTS: Final = Right("patch", "", "events")
 #: pods are owed to an owner with pods on many nodes.
 IN_TROUBLE: Final = frozenset({LIST_EVENTS, LIST_LEASES})
 #: Rights that are only used if pods name a group of pods, or nodes a NodePool, or if there are CapacityBuffers.
-OF_GROUPS: Final = ("podgroups", "workloads", "leaderworkersets", "nodepools", "capacitybuffers", "podtemplates")
+OF_GROUPS: Final = (
+    "podgroups",
+    "compositepodgroups",
+    "workloads",
+    "leaderworkersets",
+    "nodepools",
+    "capacitybuffers",
+    "podtemplates",
+)
 
 
 def read(rights: Sequence[Right], verb: str) -> list[Right]:

@@ -74,7 +74,7 @@ class Comparison:
 
     def run(self, family: str, seed: int, tally: FamilyCounts) -> Difference | None:
         """Compare the results for the cluster of *seed*; return None if they agree."""
-        snapshot = cluster(seed, family, self.scale)
+        snapshot = self.oracle.comparable(cluster(seed, family, self.scale))
         self.oracle.send(explain_request(snapshot))
         raised, mine = "", dict[str, PerNode]()
         try:

@@ -48,7 +48,7 @@ def our_scheduler(oracle: Oracle, config: Json, folder: Path) -> Scheduler:
 
 def compare(oracle: Oracle, family: str, seed: int, folder: Path, tally: FamilyCounts) -> list[Disagreement]:
     """Return the differences for the cluster and the configuration of *seed*. *folder* is for the file."""
-    given = with_schedulers(with_known_owners(cluster(seed, family)), seed)
+    given = oracle.comparable(with_schedulers(with_known_owners(cluster(seed, family)), seed))
     config = configuration_for(given, seed)
     keep_known(given, config)
     theirs = of_oracle(oracle.ask(explain_request(given) | {"config": json.dumps(config)})["verdicts"])

@@ -22,7 +22,7 @@ FAMILIES = ("VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "migrated
 def test_the_scheduler_accepts_each_move(oracle: Oracle, family: str) -> None:
     moved = 0
     for seed in range(CLUSTERS):
-        snapshot = cluster(seed, family)
+        snapshot = oracle.comparable(cluster(seed, family))
         moves = _moves(snapshot, oracle.scheduler, Random(seed))
         if moves:
             rejected = [verdict for verdict in oracle.replay(snapshot, moves) if verdict["refused"]]

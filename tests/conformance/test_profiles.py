@@ -68,7 +68,7 @@ def test_hard_default_constraints_of_replica_sets_are_those_of_the_scheduler(ora
     """Pods with other owners, which the scheduler does not know, are left out unless they have constraints."""
     compared = rejected = 0
     for seed in range(20):
-        given = with_schedulers(with_known_owners(scored_cluster(seed, "plannable")), seed)
+        given = oracle.comparable(with_schedulers(with_known_owners(scored_cluster(seed, "plannable")), seed))
         config = configuration_for(given, seed)
         keep_known(given, config)
         rng = Random(seed)
@@ -106,7 +106,7 @@ def test_every_score_under_a_profile_is_that_of_the_scheduler(oracle: Oracle, tm
     """Weights, scoring strategies, preferred terms that are added, and soft default constraints."""
     compared = spread = 0
     for seed in range(CLUSTERS):
-        given = with_schedulers(scored_cluster(seed, "plannable"), seed)
+        given = oracle.comparable(with_schedulers(scored_cluster(seed, "plannable"), seed))
         config = configuration_for(given, seed)
         keep_known(given, config)
         known, table = known_owners(given), ours.load(given, our_scheduler(oracle, config, tmp_path))

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from predicates.kubelet import NAME as KUBELET
 from tests.conformance.generate.world import Json
 
 CLAIMS = "DynamicResources"
@@ -67,12 +68,16 @@ def _failed_for_placed_pods(entry: Json) -> bool:
 
 
 def of_lines(lines: Iterable[Json]) -> dict[str, PerNode]:
-    """Return the verdicts by pod from the lines of ``rescheduler explain -o json``."""
+    """Return the verdicts by pod from the lines of ``rescheduler explain -o json``, without those of the kubelet."""
     return {
         line["pod"]: {
             **dict.fromkeys(line["feasible"], ()),
             **{
-                node: tuple(Rejection(entry["plugin"], tuple(sorted(entry["reasons"]))) for entry in entries)
+                node: tuple(
+                    Rejection(entry["plugin"], tuple(sorted(entry["reasons"])))
+                    for entry in entries
+                    if entry["plugin"] != KUBELET
+                )
                 for node, entries in line["infeasible"].items()
             },
         }

@@ -31,7 +31,7 @@ READ: Final = (
     *(f"karpenter.sh/{name}" for name in ("do-not-disrupt", "do-not-evict")),
     *(f"cluster-autoscaler.kubernetes.io/{name}" for name in ("safe-to-evict", "daemonset-pod")),
     *("gang.scheduling.koordinator.sh/name", "gang.scheduling.koordinator.sh/min-available"),
-    *("scheduling.k8s.io/group-name", "controller.kubernetes.io/pod-deletion-cost", "kubernetes.io/config.mirror"),
+    *("scheduling.k8s.io/group-name", "kubernetes.io/config.mirror"),
 )
 
 VALUES: Final = (

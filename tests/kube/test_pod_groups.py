@@ -101,6 +101,24 @@ def test_the_version_that_has_groups_is_read(
     assert verdict(watched) == {"m-0": "s"}
 
 
+@pytest.mark.parametrize(("mode", "found"), [("single", {"m-0": "s"}), ("all", ["gang-member"])])
+def test_the_groups_of_groups_are_read_with_them(
+    mode: str, found: object, groups: PodGroups, edge: ScriptedApiServer, clock: SkippingClock
+) -> None:
+    """They are not requested unless a group names one."""
+    edge.on("GET", CORE, versions("scheduling.k8s.io", "v1beta1"))
+    edge.on("GET", f"{CORE}/v1beta1/podgroups", listed(gang(1) | {"parentCompositePodGroupName": "g"}))
+    composite: dict[str, Any] = {"schedulingPolicy": {"basic": {}}, "disruptionMode": {mode: {}}}
+    edge.on("GET", f"{CORE}/v1beta1/compositepodgroups", listed(composite))
+    watched = cluster(IN_SPEC)
+    groups.refresh(watched)
+    assert verdict(watched) == found
+    clock.passed = REREAD_SECONDS
+    groups.refresh(watched)
+    assert verdict(watched) == found
+    assert len(edge.seen(path=f"{CORE}/v1beta1/compositepodgroups")) == 2
+
+
 @pytest.mark.parametrize(("minimum", "found"), [(1, {"m-0": "s"}), (2, ["gang-member"])])
 def test_the_workloads_of_1_35_are_read(
     minimum: int, found: object, groups: PodGroups, edge: ScriptedApiServer

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from predicates.versions import NEWEST, VERSIONS
+from predicates.versions import NEWEST, RELEASED, VERSIONS
 from rescheduler.kube import api_server
 from rescheduler.kube.api_server import SchedulerWatch
 from rescheduler.kube.client import Client
@@ -46,7 +46,7 @@ def test_upgrade_of_the_control_plane_is_noticed_and_errors_change_nothing(
     assert used == [VERSIONS[36], VERSIONS[36], VERSIONS[37], NEWEST, NEWEST]
     unreadable, newer = [record.getMessage() for record in caplog.records]
     assert unreadable.startswith("the version of the API server cannot be read: ")
-    assert newer == "kube-scheduler 1.99 is not known; the rules of 1.37 apply, the newest known version"
+    assert newer == "kube-scheduler 1.99 is not known; the rules of 1.38 apply, the newest known version"
 
 
 def test_version_is_read_once_in_a_while(edge: ScriptedApiServer, client: Client) -> None:
@@ -64,7 +64,7 @@ def test_flag_counts_more_than_the_api_server(edge: ScriptedApiServer, client: C
 def test_unknown_version_is_logged(edge: ScriptedApiServer, client: Client, caplog: pytest.LogCaptureFixture) -> None:
     edge.on("GET", "/version", status(403))
     with caplog.at_level(logging.WARNING):
-        assert SchedulerWatch(client, HastyClock(), Scheduling()).current().version == NEWEST
+        assert SchedulerWatch(client, HastyClock(), Scheduling()).current().version == RELEASED
     assert [record.getMessage() for record in caplog.records] == [UNKNOWN]
 
 
@@ -74,4 +74,4 @@ def test_the_version_is_read_again_soon_while_it_is_not_known(
     monkeypatch.setattr(api_server, "_RETRY_SECONDS", 0.0)
     edge.on("GET", "/version", status(500), _version("v1.34.4"), _version("v1.36.3"))
     watch = SchedulerWatch(client, HastyClock(), Scheduling())
-    assert [watch.current().version for _ in range(3)] == [NEWEST, VERSIONS[34], VERSIONS[34]]
+    assert [watch.current().version for _ in range(3)] == [RELEASED, VERSIONS[34], VERSIONS[34]]

@@ -119,6 +119,16 @@ def test_foreign_objects_are_not_machines() -> None:
     assert machine(ORDERED) is None
 
 
+def test_a_cluster_that_switched_the_class_off_is_not_out_of_resources() -> None:
+    """Liqo v1.3, with ``authentication.defaultResourceSliceClassEnabled: false``."""
+    off = ResourceCondition(type="Resources", status="Denied", reason="DefaultResourceSliceClassDisabled")
+    denied = machine(None, slices=piece(off))
+    assert denied is not None
+    assert denied.error is not None
+    assert (denied.error.code, denied.error.out_of_resources) == ("DENIED", False)
+    assert denied.error.message == "cluster rome denied it (Resources): DefaultResourceSliceClassDisabled"
+
+
 def test_a_denial_of_a_slice_with_a_virtual_node_is_not_an_error() -> None:
     denied = machine(None, slices=piece(DENIED))
     assert denied is not None

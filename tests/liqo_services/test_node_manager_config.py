@@ -56,6 +56,13 @@ def test_all_keys_are_read(tmp_path: Path) -> None:
     assert configuration(file) == Configuration((small,), patience, dt.timedelta(hours=1))
 
 
+def test_a_label_that_liqo_sets_since_1_3_can_be_in_templates(tmp_path: Path) -> None:
+    file = tmp_path / "groups.yaml"
+    file.write_text(FULL.replace("team: a", "type: virtual-kubelet"))
+    [small] = configuration(file).groups
+    assert small.template_labels["type"] == small.node_labels["type"] == "virtual-kubelet"
+
+
 def test_without_a_file_the_groups_are_those_of_the_original(tmp_path: Path) -> None:
     assert configuration(None).groups == DEFAULT_GROUPS
     assert [(default.id, default.selector, default.cost) for default in DEFAULT_GROUPS] == [

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from devcluster import build
 from predicates import plugins, scores
 from predicates.csi import DRIVERS, PORTWORX
 from predicates.filters import Filters
@@ -13,7 +14,7 @@ from predicates.plugins import volumes
 from predicates.plugins.volumes import REASON
 from predicates.scheduler import Scheduler, default_profile
 from predicates.snapshot import Snapshot
-from predicates.versions import NEWEST, OLDEST, VERSIONS, VersionRule, nearest, parse_minor
+from predicates.versions import NEWEST, OLDEST, RELEASED, VERSIONS, VersionRule, nearest, parse_minor
 from tests.conformance.builders import claim, node, pod, volume
 from tests.conformance.generate.world import Json
 from tests.predicates.asking import load, reasons
@@ -43,6 +44,14 @@ def test_minor_version_is_parsed(text: str, minor: int | None) -> None:
 
 def test_unknown_versions_use_the_closest_known_one() -> None:
     assert [nearest(minor) for minor in (20, 36, 99)] == [OLDEST, VERSIONS[36], NEWEST]
+
+
+def test_version_that_is_assumed_is_that_of_the_local_control_plane() -> None:
+    assert str(RELEASED) == build.DEFAULT
+
+
+def test_the_plugins_of_each_version_can_be_built() -> None:
+    assert [str(version) for version in VERSIONS.values()] == list(build.PLUGINS)
 
 
 def test_every_plugin_of_every_version_exists() -> None:
@@ -120,6 +129,42 @@ def test_options_of_mounts_need_a_declared_feature_since_1_37() -> None:
         assert fits == (minor < 37), minor
 
 
+NEEDING: dict[str, tuple[str, Json]] = {
+    "an ML-DSA certificate": (
+        "PodCertificateMLDSA",
+        {"volumes": [{"name": "c", "projected": {"sources": [{"podCertificate": {"keyType": "MLDSA65"}}]}}]},
+    ),
+    "a seccomp profile of a registry": (
+        "SecurityProfileOCI",
+        {"securityContext": {"seccompProfile": {"type": "OCI"}}},
+    ),
+    "such a profile for a container": (
+        "SecurityProfileOCI",
+        {"containers": [{"name": "c", "securityContext": {"seccompProfile": {"type": "OCI"}}}]},
+    ),
+}
+
+
+@pytest.mark.parametrize(("feature", "spec"), NEEDING.values(), ids=NEEDING)
+def test_new_security_features_must_be_declared_since_1_38(feature: str, spec: Json) -> None:
+    declaring = node("m", allocatable={"pods": "9"})
+    declaring["status"]["declaredFeatures"] = [feature]
+    table = load(node("n", allocatable={"pods": "9"}), declaring, pod("p", **spec))
+    for minor, version in VERSIONS.items():
+        table.use(Scheduler(version))
+        fits = Filters(table).feasible(table.pods["default/p"].cls)
+        assert (fits[table.nodes.row["m"]], fits[table.nodes.row["n"]]) == (True, minor < 38), minor
+
+
+def test_empty_selector_counts_all_pods_since_1_38() -> None:
+    constraint = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
+    zones = [node(name, labels={"zone": name}, allocatable={"pods": "9"}) for name in "ab"]
+    table = load(*zones, pod("q", "a"), pod("p", topologySpreadConstraints=[constraint]))
+    for minor, version in VERSIONS.items():
+        table.use(Scheduler(version))
+        assert Filters(table).feasible(table.pods["default/p"].cls)[table.nodes.row["a"]] == (minor < 38), minor
+
+
 def test_load_of_a_resized_pod_follows_the_version() -> None:
     resized = pod("p", "n", requests={"cpu": "1"})
     resized["spec"]["containers"].append({"name": "d", "resources": {"requests": {"cpu": "3"}}})
@@ -133,7 +178,7 @@ def test_load_of_a_resized_pod_follows_the_version() -> None:
         table.use(Scheduler(version))
         free[minor] = _free_cpu(table)
     # The sum of the maxima is 2 + 3, the maximum of the sums max(1 + 3, 2 + 1).
-    assert free == {34: 11_000, 35: 11_000, 36: 11_000, 37: 12_000}
+    assert free == {34: 11_000, 35: 11_000, 36: 11_000, 37: 12_000, 38: 12_000}
     table.delete("Pod", "default/p")
     assert _free_cpu(table) == 16_000
 
@@ -179,11 +224,11 @@ def test_default_requests_of_a_resized_pod_follow_its_status(
     table = load(given, resized)
     for minor, version in VERSIONS.items():
         table.use(Scheduler(version))
-        assert _charged(table) == expected[max(minor, 36)], minor
+        assert _charged(table) == expected[min(max(minor, 36), 37)], minor
         with table.trial() as trial:
             trial.evict(table.pods["default/p"])
             assert _charged(table) == (0, 0, 0)
-        assert _charged(table) == expected[max(minor, 36)], minor
+        assert _charged(table) == expected[min(max(minor, 36), 37)], minor
     table.delete("Node", "n")
     table.upsert("Node", next(iter(plain.nodes)))
     assert _charged(table) == expected[37]

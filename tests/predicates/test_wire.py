@@ -81,6 +81,7 @@ FIELDS_IN_CLASS: dict[str, tuple[str, Any]] = {
     "priority": ("spec.priority", 5),
     "host network": ("spec.hostNetwork", True),
     "user namespace": ("spec.hostUsers", False),
+    "certificate": ("spec.volumes", [{"name": "c", "projected": {"sources": [{"podCertificate": {"keyType": "X"}}]}}]),
 }
 
 #: Fields that no filter reads do not affect the class.
@@ -92,6 +93,7 @@ OTHER_FIELDS: dict[str, tuple[str, Any]] = {
     "phase": ("status.phase", "Pending"),
     "environment": ("spec.containers.0.env", [{"name": "A", "value": "b"}]),
     "service account token": ("spec.volumes", [{"name": "kube-api-access-x", "projected": {"sources": []}}]),
+    "source of a volume": ("spec.volumes", [{"name": "x", "projected": {"sources": [{"configMap": {"name": "y"}}]}}]),
     "unknown field": ("spec.novelty", {"deep": [1, 2]}),
 }
 

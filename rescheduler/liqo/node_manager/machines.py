@@ -10,7 +10,14 @@ from msgspec.structs import replace
 
 from rescheduler.liqo.messages import SCHEME
 from rescheduler.liqo.node_manager.groups import ExactAmounts, amounts
-from rescheduler.liqo.node_manager.resources import GROUP_LABEL, LiqoNode, LiqoObjects, ResourceSlice, VirtualNode
+from rescheduler.liqo.node_manager.resources import (
+    CLASS_DISABLED,
+    GROUP_LABEL,
+    LiqoNode,
+    LiqoObjects,
+    ResourceSlice,
+    VirtualNode,
+)
 from rescheduler.providers.base import InstanceError, InstanceState
 
 #: Error codes.
@@ -226,7 +233,8 @@ def _error(
     if resource_slice is not None and virtual is None and (denied := resource_slice.denied):
         words = " ".join(f"{denied.reason}: {denied.message}".strip(": ").split())
         message = f"cluster {resource_slice.cluster} denied it ({denied.type}){': ' if words else ''}{words}"
-        return _instance_error(OUT_OF_RESOURCES if denied.type == "Resources" else DENIED, message)
+        lacking = denied.type == "Resources" and denied.reason != CLASS_DISABLED
+        return _instance_error(OUT_OF_RESOURCES if lacking else DENIED, message)
     return _instance_error(record.error, record.message) if record is not None and record.error else None
 
 

@@ -23,6 +23,9 @@ REPLICATION_LABEL: Final = "liqo.io/replication"
 DEFAULT_CLASS: Final = "default"
 
 DENIED: Final = "Denied"
+#: The reason of a provider that has switched the default class off, from v1.3 on
+#: (``authentication/remoteresourceslice-controller``).
+CLASS_DISABLED: Final = "DefaultResourceSliceClassDisabled"
 DRAINING: Final = "Draining"
 DELETING: Final = "Deleting"
 

@@ -7,6 +7,7 @@ pods, but not break it up.
 | group | a pod names it in | its minimum |
 |---|---|---|
 | PodGroup of Kubernetes 1.36 on (KEP-4671) | ``spec.schedulingGroup`` | ``schedulingPolicy.gang.minCount`` |
+| CompositePodGroup of 1.37 on (KEP-6012) | ``parentCompositePodGroupName`` of its PodGroup | basic: none; gang: all |
 | group of a Workload of Kubernetes 1.35 | ``spec.workloadRef`` | ``podGroups[].policy.gang.minCount`` |
 | PodGroup of the coscheduling plugin | a label, in two forms | ``minMember`` |
 | its older form without an object | two labels | one of the labels |
@@ -21,9 +22,18 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Final, NamedTuple
 
-from predicates.objects import GangWorkload, LeaderWorkerSet, Pod, PodClass, PodGroup, PodGroupPolicy
+from predicates.objects import (
+    CompositePodGroup,
+    GangWorkload,
+    LeaderWorkerSet,
+    Pod,
+    PodClass,
+    PodGroup,
+    PodGroupPolicy,
+)
 from predicates.snapshot import Snapshot
 from predicates.texts import shown
 from rescheduler.planning.forms import count
@@ -38,6 +48,9 @@ LEADER_WORKER_SETS: Final = "leaderworkerset.x-k8s.io"
 
 #: What :attr:`GangRef.kind` is for a group in a Workload.
 _OF_WORKLOAD: Final = "group of Workload"
+#: The same for a group of groups, and how many of them are above a PodGroup at most (``validatePodGroupSubtree``).
+COMPOSITE: Final = "CompositePodGroup"
+_MOST_ABOVE: Final = 3
 
 _COSCHEDULING_LABEL: Final = "scheduling.x-k8s.io/pod-group"
 _OLD_COSCHEDULING_LABEL: Final = "pod-group.scheduling.sigs.k8s.io"
@@ -79,6 +92,8 @@ class GangRef(NamedTuple):
         """The API group and the kind of the object that says more about it."""
         if self.api_group == LEADER_WORKER_SETS:
             return self.api_group, "LeaderWorkerSet"
+        if self.kind == COMPOSITE:
+            return self.api_group, COMPOSITE
         return self.api_group, "Workload" if self.kind == _OF_WORKLOAD else "PodGroup"
 
     def __str__(self) -> str:
@@ -152,13 +167,14 @@ def _in_labels(pod: Pod) -> Iterator[GangRef]:
         yield GangRef("replica of LeaderWorkerSet", LEADER_WORKER_SETS, namespace, f"{name}/{index}")
 
 
-def _quick_gangs_of(pod: Pod) -> list[GangRef]:
-    return gangs_of(pod) if pod.annotations or has_class_gang(pod.cls) else []
-
-
 def objects_of(snapshot: Snapshot) -> frozenset[tuple[str, str]]:
     """Return the API groups and kinds of the objects that the pods of *snapshot* name as their groups."""
     return frozenset(ref.objects for ref in Gangs(snapshot).refs if ref.api_group)
+
+
+def has_parent(group: PodGroup) -> bool:
+    """Return whether *group* belongs to a CompositePodGroup."""
+    return bool(group.spec.parent_composite_pod_group_name)
 
 
 class Gangs:
@@ -169,7 +185,7 @@ class Gangs:
 
     def broken_up(self, pod: Pod) -> Blocker | None:
         """Return a blocker if the drain of its node would break up a group of *pod*, or None."""
-        for ref in gangs_of(pod):
+        for ref in self._gangs_of(pod):
             terms, nodes = self._terms(ref, pod), self._nodes_of(ref, pod)
             total, here = nodes.total(), nodes[pod.node_name]
             if why := _obstacle(terms, total, here, sorted(nodes - Counter({pod.node_name: here}))):
@@ -178,7 +194,7 @@ class Gangs:
 
     def without_room(self, pod: Pod) -> Blocker | None:
         """Return a blocker if *pod*, for which there is no room, belongs to a group that moves as a whole, or None."""
-        for ref in gangs_of(pod):
+        for ref in self._gangs_of(pod):
             terms, nodes = self._terms(ref, pod), self._nodes_of(ref, pod)
             total, here = nodes.total(), nodes[pod.node_name]
             if terms.together or total - here < terms.needed(total):
@@ -190,7 +206,7 @@ class Gangs:
     def unbindable(self, pods: Iterable[Pod]) -> Iterator[Blocker]:
         """Yield a blocker for each of *pods* of which it is not known that the scheduler binds it again if it fits."""
         for pod in pods:
-            for ref in _quick_gangs_of(pod):
+            for ref in self._quick_gangs_of(pod):
                 terms = self._terms(ref, pod)
                 if terms.missing or terms.one_domain:
                     why = "its object does not exist or was not read" if terms.missing else "it must run in one domain"
@@ -204,7 +220,7 @@ class Gangs:
             return
         by_gang: dict[GangRef, list[Pod]] = {}
         for pod in lost:
-            for ref in _quick_gangs_of(pod):
+            for ref in self._quick_gangs_of(pod):
                 by_gang.setdefault(ref, []).append(pod)
         found = True
         while found:  # a pod that waits for one of its groups is missing in the others
@@ -219,6 +235,27 @@ class Gangs:
                     without.update(pod.key for pod in fitting)
                     yield from ((pod, f"it waits for the other pods of {ref} ({terms.text()})") for pod in fitting)
 
+    def _gangs_of(self, pod: Pod) -> list[GangRef]:
+        """Return the groups of *pod*, and the groups of these groups."""
+        refs = gangs_of(pod)
+        return [*refs, *chain.from_iterable(map(self._above, refs))]
+
+    def _quick_gangs_of(self, pod: Pod) -> list[GangRef]:
+        return self._gangs_of(pod) if pod.annotations or has_class_gang(pod.cls) else []
+
+    def _above(self, ref: GangRef) -> Iterator[GangRef]:
+        """Yield the CompositePodGroups above a PodGroup (``TraverseHierarchyUp`` of ``helper/podgroup.go``)."""
+        for _ in range(_MOST_ABOVE):
+            group = self._object(ref)
+            if group is None or not has_parent(group):
+                return
+            ref = GangRef(COMPOSITE, ref.api_group, ref.namespace, group.spec.parent_composite_pod_group_name)
+            yield ref
+
+    def _object(self, ref: GangRef) -> PodGroup | None:
+        group = self._snapshot.of(ref.objects[1]).get(f"{ref.api_group}/{ref.namespace}/{ref.name}")
+        return group if isinstance(group, PodGroup) else None
+
     @property
     def refs(self) -> Collection[GangRef]:
         """The groups of placed pods."""
@@ -232,7 +269,7 @@ class Gangs:
         for pod in self._snapshot.pods.values():
             if not (pod.annotations or named[pod.cls]) or not pod.node_name or pod.cls.terminating:
                 continue
-            for ref in gangs_of(pod):
+            for ref in self._gangs_of(pod):
                 found.setdefault(ref, Counter())[pod.node_name] += 1
         return found
 
@@ -246,8 +283,7 @@ class Gangs:
             return self._of_replica(ref, pod)
         if ref.kind == _OF_WORKLOAD:
             return self._of_workload(ref)
-        group = self._snapshot.of("PodGroup").get(f"{ref.api_group}/{ref.namespace}/{ref.name}")
-        if isinstance(group, PodGroup):
+        if (group := self._object(ref)) is not None:
             return _of_object(group)
         annotations = pod.annotations
         minimums = pod.cls.labels.get(_OLDEST_MINIMUM), *map(annotations.get, (_KOORDINATOR_MINIMUM, _KUEUE_TOTAL))
@@ -275,11 +311,19 @@ def _minimum(policy: PodGroupPolicy) -> int | None:
     return policy.gang.min_count if policy.gang is not None else None
 
 
+def _minimum_of(group: PodGroup) -> int | None:
+    """Return the minimum in pods. That of a CompositePodGroup is one of groups: None, all of its pods."""
+    policy = group.spec.scheduling_policy
+    if isinstance(group, CompositePodGroup):
+        return 0 if policy.gang is None else None
+    minimum = _minimum(policy)
+    return group.spec.min_member if minimum is None else minimum
+
+
 def _of_object(group: PodGroup) -> Terms:
-    spec, minimum = group.spec, _minimum(group.spec.scheduling_policy)
-    mode, constraints = spec.disruption_mode, spec.scheduling_constraints
+    mode, constraints = group.spec.disruption_mode, group.spec.scheduling_constraints
     return Terms(
-        minimum=spec.min_member if minimum is None else minimum,
+        minimum=_minimum_of(group),
         together=mode in ("PodGroup", "All") or (isinstance(mode, dict) and "all" in mode),
         one_domain=constraints is not None and bool(constraints.topology),
     )

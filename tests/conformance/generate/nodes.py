@@ -12,13 +12,15 @@ _KEYS = (
     "node.kubernetes.io/not-ready",
 )
 _VALUES = ("", "a", "b", "10", "007", "-3")
-#: Features that nodes declare: of 1.36, of 1.37, and one that no scheduler knows.
+#: Features that nodes declare: of 1.36, of 1.37, of 1.38, and one that no scheduler knows.
 _FEATURES = (
     "DRANodeAllocatableResources",
     "ExtendWebSocketsToKubelet",
     "InPlacePodVerticalScalingMemoryBackedVolumes",
     "NoSuchFeature",
+    "PodCertificateMLDSA",
     "RestartAllContainersOnContainerExits",
+    "SecurityProfileOCI",
     "UserNamespacesHostNetworkSupport",
     "VolumeBindMountOptions",
 )
@@ -172,6 +174,13 @@ def _needs_features(world: ClusterBuilder, pod: Json) -> None:
         mount = {"name": "tmp", "mountPath": "/tmp", "bindMountOptions": world.some(("noexec", "nodev"))}
         pod["spec"].setdefault("volumes", []).append({"name": "tmp", "emptyDir": {}})
         world.pick(pod["spec"]["containers"])["volumeMounts"] = [{"name": "token", "mountPath": "/token"}, mount]
+    if world.chance(0.3):
+        certificate = {"signerName": "example.com/s", "keyType": world.pick(("MLDSA44", "MLDSA65", "RSA3072"))}
+        projected = {"sources": [{"configMap": {"name": "ca"}}, {"podCertificate": certificate}]}
+        pod["spec"].setdefault("volumes", []).append({"name": "certificate", "projected": projected})
+    if world.chance(0.3):
+        profile = {"seccompProfile": {"type": world.pick(("OCI", "RuntimeDefault"))}}
+        world.pick((pod["spec"], pod["spec"]["containers"][0]))["securityContext"] = profile
 
 
 def _gates(world: ClusterBuilder, pod: Json) -> None:

@@ -42,6 +42,17 @@ def core(minimum: int, mode: Any = None, version: str = "v1beta1", **spec: Any) 
     return group(f"scheduling.k8s.io/{version}", **policy, **({"disruptionMode": mode} if mode else {}), **spec)
 
 
+def composite(mode: str = "single", *, gang: bool = False, name: str = "c", **spec: Any) -> Manifest:
+    """Return a CompositePodGroup."""
+    policy = {"gang": {"minGroupCount": 1}} if gang else {"basic": {}}
+    meta = {"name": name, "namespace": "default"}
+    fields = {"schedulingPolicy": policy, "disruptionMode": {mode: {}}, **spec}
+    return {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "CompositePodGroup", "metadata": meta, "spec": fields}
+
+
+CHILD: dict[str, Any] = {"parentCompositePodGroupName": "c"}
+
+
 def workload(minimum: int, name: str = "g", version: str = "scheduling.k8s.io/v1alpha1") -> Manifest:
     """Return a Workload of Kubernetes 1.35 with two groups."""
     policy = {"gang": {"minCount": minimum}} if minimum else {"basic": {}}
@@ -106,6 +117,23 @@ CASES: dict[str, tuple[dict[str, int], dict[str, Any], list[Manifest], bool]] = 
     "the object is missing": ({"od": 2}, IN_SPEC, [], False),
     "only a group of that name in another API": ({"od": 2}, IN_SPEC, [coscheduled(1)], False),
     "groups of that name in two APIs": ({"od": 1, "s": 1}, IN_SPEC, [coscheduled(5), core(1)], True),
+    "a child of one disrupted as a whole": ({"od": 1, "s": 1}, IN_SPEC, [core(1, **CHILD), composite("all")], False),
+    "such a child, on one node": ({"od": 2}, IN_SPEC, [core(1, **CHILD), composite("all")], True),
+    "a child of a group that is not": ({"od": 1, "s": 1}, IN_SPEC, [core(1, **CHILD), composite()], True),
+    "a child of a gang": ({"od": 1, "s": 1}, IN_SPEC, [core(1, **CHILD), composite(gang=True)], False),
+    "a child of a gang, on one node": ({"od": 2}, IN_SPEC, [core(1, **CHILD), composite(gang=True)], True),
+    "a grandchild of a group that is disrupted as a whole": (
+        {"od": 1, "s": 1}, IN_SPEC,
+        [core(1, **CHILD), composite(parentCompositePodGroupName="r"), composite("all", name="r")], False,
+    ),
+    "groups that contain each other": (
+        {"od": 1, "s": 1}, IN_SPEC,
+        [core(1, **CHILD), composite(parentCompositePodGroupName="r"), composite(name="r", **CHILD)], True,
+    ),
+    "a child of a group in one topology domain": (
+        {"od": 2}, IN_SPEC, [core(1, **CHILD), composite(schedulingConstraints=RACK)], False,
+    ),
+    "the group of the group is missing": ({"od": 2}, IN_SPEC, [core(1, **CHILD)], False),
     "a group of a Workload, at the minimum": ({"od": 1, "s": 1}, OF_1_35, [workload(2)], False),
     "a group of a Workload, above the minimum": ({"od": 1, "s": 2}, OF_1_35, [workload(2)], True),
     "a group of a Workload, on one node": ({"od": 2}, OF_1_35, [workload(2)], True),
@@ -170,6 +198,21 @@ def test_the_detail_names_the_group_and_its_minimum() -> None:
         "others run on od-2 and 1 more node"
     )
     assert [(blocker.pod, blocker.detail) for blocker in verdict.blockers] == [("default/m-0", detail)]
+
+
+def test_a_child_does_not_move_without_the_other_children() -> None:
+    """Both children are above their minimum, but may only be disrupted together."""
+    sibling = core(1, **CHILD)
+    sibling["metadata"]["name"] = "h"
+    other = pod("n-0", "s", schedulingGroup={"podGroupName": "h"})
+    cluster = snapshot([*NODES, core(1, **CHILD), sibling, composite("all"), *members({"od": 1}, IN_SPEC), other])
+    verdict = Planner(cluster, Policy()).plan_node("od", CIRCUMSTANCES)
+    assert isinstance(verdict, Rejected)
+    detail = (
+        "it belongs to CompositePodGroup default/c (minimum 0, disrupted only as a whole): 1 of its 2 pods would move, "
+        "the others run on s"
+    )
+    assert [blocker.detail for blocker in verdict.blockers] == [detail]
 
 
 def test_the_detail_names_the_group_of_a_workload_and_its_minimum() -> None:
