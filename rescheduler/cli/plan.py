@@ -187,6 +187,7 @@ def command(
         overview = cluster.certified(overview, Survive(survive), clock, with_tradeoff=_shows_tradeoff(output, policy))
         if view.watch:
             clear_screen()
+            say(f"Every {WATCHED_EVERY.total_seconds():.0f} s, now {utc(cluster.circumstances.now)}")
         if hypotheses:
             _show_comparison(cluster, overview, what_if_texts, hypotheses, output, clock)
         else:
@@ -299,8 +300,6 @@ def _show_plan(cluster: PlannedCluster, overview: Overview, output: str, view: V
             lines = list(nodes_page(*given, now, page_width(), view.sort_by))
         case _:
             lines = list(glance(*given, page_width()))
-    if view.watch:
-        lines.insert(0, Line(f"Every {WATCHED_EVERY.total_seconds():.0f} s, now {utc(now)}"))
     show(lines)
     return lines
 

@@ -305,14 +305,15 @@ def known_circumstances(
 def _of_marks(
     snapshot: Snapshot, identity: str, now: datetime
 ) -> tuple[Mapping[str, tuple[Blocker, ...]], frozenset[str]]:
-    """Return blockers for the nodes that other installations drain, and the nodes whose machines were ordered away."""
+    """Return blockers for the nodes that are being drained, and the nodes whose machines were ordered away."""
     marked = [node for node in snapshot.nodes if DRAIN_ANNOTATION in node.metadata.annotations]
     if not marked:
         return {}, frozenset()
-    from rescheduler.execution.watched_nodes import intents, removing, vetoes_of_others  # noqa: PLC0415 - on demand
+    from rescheduler.execution import watched_nodes  # noqa: PLC0415 - on demand
 
-    written = intents(marked)
-    return vetoes_of_others(written, identity, now), removing(written)
+    written = watched_nodes.intents(marked)
+    drained = watched_nodes.vetoes_of_others(written, identity, now)
+    return drained | watched_nodes.drained_by_daemon(written, identity), watched_nodes.removing(written)
 
 
 def _moved_recently(
