@@ -182,6 +182,7 @@ class PlannedCluster:
             incomplete=self.incomplete,
             held=self.daemon.why_nothing_is_drained() if self.daemon is not None else "",
             now=self.circumstances.now,
+            allow_fragile=self.policy.allow_fragile_plans,
             allow_returning=self.policy.allow_returning_plans,
             command=plan_command(),
         )

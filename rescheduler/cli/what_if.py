@@ -28,13 +28,14 @@ from rescheduler.errors import UsageError
 from rescheduler.planning.controllers import ControllerName
 from rescheduler.planning.forms import and_more, count, number
 from rescheduler.planning.money.worth import AddedSpot
-from rescheduler.planning.node_labels import NodeLabels
+from rescheduler.planning.node_labels import NodeLabel, NodeLabels
 from rescheduler.planning.outcome import Planning, Reason
 from rescheduler.planning.policy import NamespaceScope, Policy, namespace_scope, parse_names
 from rescheduler.planning.what_if.changes import (
     AddSpot,
     BudgetChange,
     Lift,
+    LiftAll,
     LiftNode,
     OtherScheduler,
     SettingChange,
@@ -51,7 +52,7 @@ from rescheduler.planning.what_if.comparison import (
     Rehearsal,
     UnplacedPod,
 )
-from rescheduler.planning.what_if.lifting import LIFTABLE, NODE_KEYS
+from rescheduler.planning.what_if.lifting import LIFTABLE, NODE_KEYS, POD_KEYS
 from rescheduler.planning.what_if.overview import Overview, Totals
 from rescheduler.settings import Scheduling
 
@@ -142,8 +143,9 @@ what_if_option: Final = Option(
     metavar="CHANGE",
     help="Show the plan before and after a change. Repeatable: all changes are applied together, lost spot nodes last. "
     "SETTING=VALUE (a setting of planning, such as skip-nodes-with-local-storage=false); "
-    "allow NAMESPACE/KIND/NAME REASON (data/deployment/etl local-storage) or allow node/NAME REASON; "
-    "unpin NAMESPACE/KIND/NAME (ci/deployment/cache); unpin selector KEY=VALUE (of all pods); "
+    "allow NAMESPACE/KIND/NAME REASON (data/deployment/etl local-storage), allow node/NAME REASON or allow all REASON "
+    "(an annotation or label of all pods and nodes); "
+    "unpin NAMESPACE/KIND/NAME (ci/deployment/cache); unpin selector KEY=VALUE (of all pods; any label selector); "
     "untaint KEY (a taint of the spot nodes); "
     "budget NAMESPACE/NAME maxUnavailable=N (or minAvailable); "
     "add-spot N like NODE; add-spot N cpu=8,memory=32Gi; "
@@ -216,14 +218,21 @@ def _setting(text: str, policy: Policy, params: Sequence[click.Parameter]) -> Se
 
 
 def _unpin(words: Sequence[str]) -> Hypothesis | None:
-    if len(words) == 2 and words[0] == "selector":  # noqa: PLR2004
-        key, equals, value = words[1].partition("=")
-        return UnpinSelector(key, value) if key and equals else None
+    if words[:1] == ["selector"]:
+        return _unpin_selector(" ".join(words[1:]))
     parts = words[0].split("/") if len(words) == 1 else ()
     if len(parts) != 3 or not all(parts):  # noqa: PLR2004
         return None
     namespace, kind, name = parts
     return Unpin(ControllerName(namespace, kind, name))
+
+
+def _unpin_selector(text: str) -> Hypothesis | None:
+    try:
+        [demands] = NodeLabels.parse(text).alternatives
+    except UsageError:
+        return None
+    return UnpinSelector(tuple(NodeLabel(each.key, tuple(sorted(each.values)), each.negated) for each in demands))
 
 
 def _allow(words: Sequence[str]) -> Hypothesis | None:
@@ -235,6 +244,8 @@ def _allow(words: Sequence[str]) -> Hypothesis | None:
         return LiftNode(parts[1], reason)
     if reason in LIFTABLE and len(parts) == 3 and all(parts):  # noqa: PLR2004
         return Lift(ControllerName(*parts), reason)
+    if reason in POD_KEYS.keys() | NODE_KEYS.keys() and parts == ["all"]:
+        return LiftAll(reason)
     return None
 
 
@@ -326,7 +337,10 @@ def _lose_spot(words: Sequence[str]) -> Hypothesis | None:
 
 
 _FORMS: Final[Mapping[str, tuple[str, _Parse]]] = {
-    "allow": ("allow NAMESPACE/KIND/NAME REASON or allow node/NAME REASON, with a reason that the plan states", _allow),
+    "allow": (
+        "allow NAMESPACE/KIND/NAME REASON, allow all REASON or allow node/NAME REASON, with a reason of the plan",
+        _allow,
+    ),
     "unpin": ("unpin NAMESPACE/KIND/NAME or unpin selector KEY=VALUE", _unpin),
     "untaint": ("untaint KEY", _untaint),
     "budget": ("budget NAMESPACE/NAME maxUnavailable=N or minAvailable=N", _budget),

@@ -53,6 +53,7 @@ FORMS: dict[tuple[str, ...], list[str]] = {
     ("unpin default/replicaset/cache",): ["od-2"],
     ("unpin default/replicaset/cache", "min-on-demand-nodes=2"): [],
     (f"unpin selector {ON_DEMAND}=",): ["od-2"],
+    (f"unpin selector {ON_DEMAND}=, pool in (a,b)",): ["od-2"],
     ("spot-node-label=none",): [],
     ("move-jobs=never", "planning-timeout=1s", "scheduler-name=*"): [],
     ("drain-order=age", "max-node-age=720h", "unpin default/replicaset/cache"): ["od-2"],
@@ -84,7 +85,8 @@ def test_the_environment_variable_separates_changes_by_semicolons(
 
 
 FORM_OF = {
-    "allow": "expected allow NAMESPACE/KIND/NAME REASON or allow node/NAME REASON, with a reason that the plan states",
+    "allow": "expected allow NAMESPACE/KIND/NAME REASON, allow all REASON or allow node/NAME REASON, with a reason of "
+    "the plan",
     "unpin": "expected unpin NAMESPACE/KIND/NAME or unpin selector KEY=VALUE",
     "untaint": "expected untaint KEY",
     "budget": "expected budget NAMESPACE/NAME maxUnavailable=N or minAvailable=N",
@@ -113,8 +115,9 @@ WRONG: dict[str, str] = {
             "unpin default//cache",
             "unpin a/b/c d",
             "unpin selector",
-            "unpin selector pool",
             "unpin selector =ci",
+            "unpin selector pool in",
+            "allow all local-storage",
             "untaint",
             "untaint a=b",
             "untaint a:NoSchedule",
@@ -153,6 +156,7 @@ WRONG: dict[str, str] = {
     "min-on-demand-nodes=x": "'min-on-demand-nodes=x': 'x' is not a valid integer range.",
     "skip-nodes-with-local-storage=x": "'skip-nodes-with-local-storage=x': 'x': expected true or false",
     "min-on-demand-nodes=-1": "'min-on-demand-nodes=-1': -1 is not in the range x>=0.",
+    "allow all not-safe-to-evict": "allow all not-safe-to-evict: no pod or node has this annotation or label",
     "unpin selector pool=ci": "unpin selector: no pod demands the label pool=ci of a node",
     "unpin default/deployment/cache": "no pod of default/deployment/cache: expected namespace/kind/name, such as "
     "shop/deployment/cart",

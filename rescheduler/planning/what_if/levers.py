@@ -25,8 +25,17 @@ from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.pool_shares import with_constraint
 from rescheduler.planning.rules.declared import Fate
 from rescheduler.planning.rules.pins import local_volume
-from rescheduler.planning.what_if.lifting import LIFTABLE, NODE_OBSTACLES, Obstacle, Unpinning, lift_all
-from rescheduler.planning.what_if.overview import NO_LEVERS, SELECTOR, SETTING, Lever, RankedLevers
+from rescheduler.planning.what_if.lifting import (
+    LIFTABLE,
+    NODE_KEYS,
+    NODE_OBSTACLES,
+    Obstacle,
+    Trait,
+    Traits,
+    Unpinning,
+    lift_all,
+)
+from rescheduler.planning.what_if.overview import NO_LEVERS, SETTING, Lever, RankedLevers
 from rescheduler.planning.what_if.remedies import change_for
 
 # The nodes that a plan does not free because of removable obstacles, and these obstacles.
@@ -108,7 +117,9 @@ class KeptNodes:
         stays = any(blocker.reason not in _OPEN for blocker in verdict.blockers)
         node = ControllerName("", "Node", verdict.node)
         obstacles = {
-            Obstacle(node, blocker.reason, NODE_OBSTACLES[blocker.reason])
+            Obstacle(
+                node, blocker.reason, NODE_OBSTACLES[blocker.reason], ((Trait.NODE_KEY, NODE_KEYS[blocker.reason]),)
+            )
             for blocker in verdict.blockers
             if blocker.pod is None and blocker.reason in NODE_OBSTACLES
         }
@@ -132,8 +143,7 @@ class KeptNodes:
                             controller_of(pod),
                             Reason.PINNED,
                             shown(pinned.obstacle),
-                            pinned.taints,
-                            selector=shown(pinned.selector),
+                            pinned.traits,
                         )
                     )
                 if controller_of(original) in too_many:
@@ -206,13 +216,55 @@ _FLAGS: Final = {
     Reason.LOCAL_STORAGE: "--skip-nodes-with-local-storage=false",
 }
 
-#: What several controllers share, as the first word of a lever, and what the lever says about them.
+#: By trait that several controllers share: what the lever says about their pods.
 _SHARED: Final = {
-    "Taint": "pods of {} controllers do not tolerate it",
-    SELECTOR: "pods of {} controllers demand this label of a node",
+    Trait.SELECTOR: "demand this label of a node",
+    Trait.TAINT: "do not tolerate it",
+    Trait.KEY: "have this annotation or label",
+    Trait.NODE_KEY: "have this annotation or label",
 }
 
 Obstacles: TypeAlias = frozenset[Obstacle]
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What a lever changes, and the obstacles that this removes."""
+
+    name: str  #: such as ``Deployment ci/cache`` or ``Selector pool=ci``
+    text: str  #: the part to change, or whom it concerns
+    texts: tuple[str, ...]  #: of ``--what-if``
+    removes: Obstacles
+
+    @property
+    def is_setting(self) -> bool:
+        return self.name.startswith(f"{SETTING} ")
+
+    @classmethod
+    def setting(cls, flag: str, removes: Obstacles) -> "_Change":
+        """Return the change of a setting, which concerns several controllers."""
+        owners = {obstacle.controller for obstacle in removes}
+        return cls(f"{SETTING} {flag}", f"{len(owners)} controllers", (flag.removeprefix("--"),), removes)
+
+    @classmethod
+    def shared(cls, traits: Traits, removes: Obstacles) -> "_Change":
+        """Return the change that removes *traits*, which pods of several controllers have in common."""
+        by_kind: defaultdict[Trait, list[str]] = defaultdict(list)
+        for kind, text in traits:
+            by_kind[kind].append(text)
+        if names := by_kind[Trait.VOLUME]:
+            return cls.setting(f"--ignore-local-volumes={','.join(names)}", removes)
+        name = ", ".join(f"{kind} {','.join(texts)}" for kind, texts in by_kind.items() if texts)
+        reason = min(removes).reason
+        texts = [f"unpin selector {','.join(found)}"] if (found := by_kind[Trait.SELECTOR]) else []
+        keys = dict.fromkeys(text.partition(":")[0].partition("=")[0] for text in by_kind[Trait.TAINT])
+        texts += [f"untaint {key}" for key in keys]
+        texts += [f"allow all {reason}" for _ in (*by_kind[Trait.KEY], *by_kind[Trait.NODE_KEY])]
+        number = len({obstacle.controller for obstacle in removes})
+        whom = f"{number} nodes" if by_kind[Trait.NODE_KEY] else f"pods of {number} controllers"
+        what = " or ".join(dict.fromkeys(_SHARED[kind] for kind, found in by_kind.items() if found))
+        return cls(name, f"{whom} {what}", tuple(texts), removes)
+
 
 #: Money per hour, number of nodes, vCPU in millicores. The larger, the more useful.
 _Worth: TypeAlias = tuple[Decimal, int, int]
@@ -327,78 +379,69 @@ class _Ranking:
     def run(self) -> RankedLevers:
         """Try each obstacle alone, then in combination: in both cases the one that may free the most nodes comes first.
 
-        What concerns several controllers is tried first: settings, and taints that their pods do not tolerate. A
-        setting is a lever if it frees more than a change of any single controller. It stands for the obstacles that it
-        removes and that free nothing alone, and a label that pods demand for all obstacles that free no other node.
+        What concerns several controllers is tried first: settings, and what their pods have in common. A setting is a
+        lever if it frees more than a change of any single controller. It stands for the obstacles that it removes and
+        that free nothing alone, and what pods have in common for all obstacles that free no other node.
         """
         settings, shared = self._settings(), self._shared()
-        frees = {name: self._freed_without(obstacles) for name, obstacles in (settings | shared).items()}
+        frees = {change: self._freed_without(change.removes) for change in (*settings, *shared)}
         frees_alone = {
             obstacle: self._freed_without(frozenset({obstacle}))
             for obstacle in self._sorted(lambda obstacle: self._only(frozenset({obstacle})))
         }
-        settings = {
-            flag: obstacles
-            for flag, obstacles in settings.items()
-            if self._sum(frees[flag]) > max(self._sum(frees_alone[each]) for each in obstacles)
-        }
-        levers = [
-            self._lever(obstacles, f"{SETTING} {flag}", f"{len(obstacles)} controllers", frees[flag])
-            for flag, obstacles in settings.items()
+        changes = [
+            change
+            for change in (*shared, *settings)
+            if not change.is_setting
+            or self._sum(frees[change]) > max(self._sum(frees_alone[each]) for each in change.removes)
         ]
-        levers += [
-            self._lever(obstacles, name, _SHARED[name.partition(" ")[0]].format(len(obstacles)), frees[name])
-            for name, obstacles in shared.items()
-        ]
-        covered = {each for obstacles in settings.values() for each in obstacles}
-        selectors = {name: obstacles for name, obstacles in shared.items() if name.startswith(f"{SELECTOR} ")}
-        alike = {each: frozenset(frees[name]) for name, obstacles in selectors.items() for each in obstacles}
+        changes = _without_repeated(changes, frees)
+        levers = [self._lever(change, frees[change]) for change in changes]
+        covered = {each for change in changes if change.is_setting for each in change.removes}
+        alike: defaultdict[Obstacle, set[str]] = defaultdict(set)
+        for change in changes:
+            for obstacle in change.removes if change in shared else ():
+                alike[obstacle].update(frees[change])
         alone = (
-            (
-                obstacle,
-                self._lever(
-                    frozenset({obstacle}), str(obstacle.controller), obstacle.description, frees_alone[obstacle]
-                ),
-            )
+            (obstacle, self._lever(self._of_owner(obstacle), frees_alone[obstacle]))
             for obstacle in self._sorted(self._with.__getitem__)
         )
         levers += [
             lever
             for obstacle, lever in alone
-            if not alike.get(obstacle, frozenset()).issuperset(lever.frees or lever.nodes)
-            and (lever.frees or obstacle not in covered)
+            if not alike[obstacle].issuperset(lever.frees or lever.nodes) and (lever.frees or obstacle not in covered)
         ]
         return RankedLevers(tuple(sorted(levers, key=self._usefulness, reverse=True)), self._complete)
 
-    def _settings(self) -> dict[str, Obstacles]:
-        """Return the obstacles of several controllers that one setting removes, by the flag. The mildest come first."""
-        of_volumes = [obstacle for obstacle in self._with if obstacle.volumes]
-        users = Counter(name for obstacle in of_volumes for name in obstacle.volumes)
-        common = {name for name, number in users.items() if number > 1}
-        named = frozenset(obstacle for obstacle in of_volumes if common.issuperset(obstacle.volumes))
-        groups = {f"--ignore-local-volumes={','.join(sorted({n for each in named for n in each.volumes}))}": named}
-        for reason, flag in _FLAGS.items():
-            groups[flag] = self._because_of(reason)
+    def _settings(self) -> list[_Change]:
+        """Return the settings that remove obstacles of several controllers. The mildest come first."""
+        flags = {flag: self._because_of(reason) for reason, flag in _FLAGS.items()}
         graces = self._because_of(Reason.GRACE_PERIOD)
         longest = max((int(obstacle.description.rpartition(" ")[2]) for obstacle in graces), default=0)
-        groups[f"--max-graceful-termination={longest}s"] = graces
-        return {flag: obstacles for flag, obstacles in groups.items() if len(obstacles) > 1}
+        flags[f"--max-graceful-termination={longest}s"] = graces
+        return [_Change.setting(flag, removes) for flag, removes in flags.items() if len(removes) > 1]
 
     def _because_of(self, reason: Reason) -> Obstacles:
         return frozenset(obstacle for obstacle in self._with if obstacle.reason is reason)
 
-    def _shared(self) -> dict[str, Obstacles]:
-        """Return the obstacles of several controllers that one change removes, by the name of the lever.
+    def _shared(self) -> list[_Change]:
+        """Return the changes that remove what pods of several controllers have in common, such as a selector.
 
-        Their pods lack only a toleration of the same taints, or demand only the same label of a node.
+        One change is for each set of traits that several controllers have, and removes the obstacles with any of them.
         """
-        groups: defaultdict[str, set[Obstacle]] = defaultdict(set)
-        for obstacle in self._with:
-            if obstacle.taints:
-                groups[f"Taint {obstacle.taints}"].add(obstacle)
-            if obstacle.selector:
-                groups[f"{SELECTOR} {obstacle.selector}"].add(obstacle)
-        return {name: frozenset(group) for name, group in sorted(groups.items()) if len(group) > 1}
+        users = Counter(trait for obstacle in self._with for trait in obstacle.traits)
+        common = {trait for trait, number in users.items() if number > 1}
+        sets = {obstacle.traits for obstacle in self._with if obstacle.traits and common.issuperset(obstacle.traits)}
+        sets.add(tuple(sorted({trait for each in sets for trait in each if trait[0] is Trait.VOLUME})))
+        changes = []
+        for traits in sorted(sets - {()}, key=lambda each: (len(each), each)):
+            removes = [each for each in self._with if each.traits and set(traits).issuperset(each.traits)]
+            if len(removes) > 1:
+                changes.append(_Change.shared(traits, frozenset(removes)))
+        return changes
+
+    def _of_owner(self, obstacle: Obstacle) -> _Change:
+        return _Change(str(obstacle.controller), obstacle.description, (self._change(obstacle),), frozenset({obstacle}))
 
     def _sorted(self, nodes: Callable[[Obstacle], Iterable[KeptNode]]) -> list[Obstacle]:
         by_name = sorted(self._with)
@@ -414,20 +457,21 @@ class _Ranking:
         }
         return sorted(nodes.values(), key=lambda node: self._order[node.node])
 
-    def _lever(self, obstacles: Obstacles, controller: str, description: str, frees: tuple[str, ...]) -> Lever:
+    def _lever(self, change: _Change, frees: tuple[str, ...]) -> Lever:
+        obstacles = change.removes
         partners, together = self._combined(obstacles, frees)
         worths = self._values.of(obstacles, frees)
         worths_together = self._values.of(obstacles | frozenset(partners), together)
         return Lever(
-            controller=controller,
+            controller=change.name,
             reason=min(obstacles).reason,
-            obstacle=description,
+            obstacle=change.text,
             nodes=tuple(node.node for node in self._nodes_with(obstacles)),
             frees=frees,
             together_with=tuple(map(str, partners)),
             frees_together=together,
             tried=obstacles not in self._unfinished,
-            changes=self._changes(obstacles, controller),
+            changes=change.texts,
             changes_together=tuple(map(self._change, partners)),
             obstacles=tuple(sorted(obstacles)),
             partners=partners,
@@ -435,17 +479,6 @@ class _Ranking:
             worth_together=summed(worths_together.values()),
             worths=worths if frees else worths_together,
         )
-
-    def _changes(self, obstacles: Obstacles, controller: str) -> tuple[str, ...]:
-        """Return the texts of ``--what-if`` for a lever: of a setting, a taint, a selector or one controller."""
-        if controller.startswith(f"{SETTING} "):
-            return (controller.partition(" ")[2].removeprefix("--"),)
-        if controller.startswith("Taint "):
-            taints = min(obstacles).taints.split(",")
-            return tuple(f"untaint {taint.partition(':')[0].partition('=')[0]}" for taint in taints)
-        if controller.startswith(f"{SELECTOR} "):
-            return (f"unpin selector {min(obstacles).selector}",)
-        return tuple(map(self._change, sorted(obstacles)))
 
     def _change(self, obstacle: Obstacle) -> str:
         return change_for(obstacle, self._nodes.snapshot, self._nodes.needed(obstacle))
@@ -535,6 +568,19 @@ class _Ranking:
         _, nodes_together, cpu_together = self._sum(lever.frees_together)
         alone, together = lever.worth.saved or Decimal(0), lever.worth_together.saved or Decimal(0)
         return (alone, nodes, cpu), (together, nodes_together, cpu_together), self._sum(lever.nodes)
+
+
+def _without_repeated(changes: Iterable[_Change], frees: Mapping[_Change, tuple[str, ...]]) -> list[_Change]:
+    """Return *changes*, the mildest first, without those that free nothing but what milder ones free that they contain.
+
+    Changes that free nothing stay: together with others they may.
+    """
+    kept: list[_Change] = []
+    for change in changes:
+        milder = {node for each in kept if each.removes <= change.removes for node in frees[each]}
+        if not frees[change] or not milder.issuperset(frees[change]):
+            kept.append(change)
+    return kept
 
 
 def _of_subsets(nodes: Mapping[Obstacles, Sequence[str]], obstacles: Obstacles) -> Iterator[str]:

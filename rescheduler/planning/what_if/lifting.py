@@ -2,7 +2,7 @@
 
 import enum
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -10,13 +10,26 @@ from msgspec.structs import replace
 
 from predicates.filters import Filters
 from predicates.local_results import Targets
-from predicates.node_selectors import HARD_EFFECTS, first_untolerated, tolerated
+from predicates.node_selectors import HARD_EFFECTS, first_untolerated, node_selector_mask, tolerated
 from predicates.nodes import MISSING
-from predicates.objects import Node, NodeAffinity, NodeSelector, Pod, PodClass, PodSpec, Requirement, Taint, Toleration
+from predicates.objects import (
+    Node,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorTerm,
+    Pod,
+    PodClass,
+    PodSpec,
+    Requirement,
+    Taint,
+    Toleration,
+)
 from predicates.scheduler import DEFAULT_NAME
 from predicates.snapshot import Snapshot
 from predicates.texts import shown
+from rescheduler.errors import UsageError
 from rescheduler.planning.controllers import ControllerName, controller_of
+from rescheduler.planning.node_labels import NodeLabel, NodeLabels
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.pool_shares import MAX_SHARE, WHOLE
@@ -40,6 +53,20 @@ from rescheduler.planning.rules.pod_traits import (
 GRACE: Final = "terminationGracePeriodSeconds"
 
 
+class Trait(enum.StrEnum):
+    """What pods of several controllers can have in common, so that one change removes their obstacles."""
+
+    SELECTOR = "Selector"  #: what the pods demand of a node's labels
+    TAINT = "Taint"  #: of the spot nodes, which the pods do not tolerate
+    KEY = "Key"  #: of an annotation or label of the pods
+    NODE_KEY = "NodeKey"  #: of an annotation or label of the nodes
+    VOLUME = "Volume"  #: the name of a local volume
+
+
+#: Traits with their texts, such as ``capacity-type=on-demand`` or ``spot=true:NoSchedule``.
+Traits: TypeAlias = tuple[tuple[Trait, str], ...]
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Obstacle:
     """A property of pods or nodes that prevents drains, and that its owner can change."""
@@ -47,9 +74,7 @@ class Obstacle:
     controller: ControllerName
     reason: Reason
     description: str  #: the part to change, such as ``emptyDir cache``
-    taints: str = ""  #: the taints of the spot nodes, if the pods lack only a toleration of them
-    volumes: tuple[str, ...] = ()  #: the names of the local volumes that would be lost
-    selector: str = ""  #: the only label that the pods demand of a node and spot nodes lack, as ``KEY=VALUE``
+    traits: Traits = ()  #: the obstacle is removed if all of these are; empty if only the owner can remove it
 
     def __str__(self) -> str:
         return f"{self.controller}: {self.description}"
@@ -59,9 +84,11 @@ class Obstacle:
 _Lift: TypeAlias = Callable[[Pod, Policy], tuple[Pod, str]]
 
 
-def _without_annotation(key: str) -> _Lift:
+def _without_annotation(key: str, allows: str | None = None) -> _Lift:
+    """Return the lift that removes the annotation, unless its value is *allows*."""
+
     def lift(pod: Pod, _: Policy) -> tuple[Pod, str]:
-        others = {name: value for name, value in pod.annotations.items() if name != key}
+        others = {name: value for name, value in pod.annotations.items() if name != key or value == allows}
         return replace(pod, annotations=others), f"annotation {key}: {pod.annotations.get(key, '')}"
 
     return lift
@@ -135,7 +162,7 @@ def _without_share(pod: Pod, _: Policy) -> tuple[Pod, str]:
 
 
 _LIFTS: Final[Mapping[Reason, _Lift]] = {
-    Reason.NOT_SAFE_TO_EVICT: _without_annotation(SAFE_TO_EVICT),
+    Reason.NOT_SAFE_TO_EVICT: _without_annotation(SAFE_TO_EVICT, allows="true"),
     Reason.DO_NOT_DISRUPT: _without_karpenter_annotations,
     Reason.DO_NOT_EVICT: _without_annotation(DO_NOT_EVICT),
     Reason.PREFER_NO_EVICTION: _without_annotation(PREFER_NO_EVICTION),
@@ -152,6 +179,16 @@ _LIFTS: Final[Mapping[Reason, _Lift]] = {
     Reason.OTHER_SCHEDULER: _other_scheduler,
     Reason.GRACE_PERIOD: _with_shorter_grace,
     Reason.SPOT_POOL_SHARE: _without_share,
+}
+
+#: The annotation or label that is the reason about a pod.
+POD_KEYS: Final[Mapping[Reason, str]] = {
+    Reason.NOT_SAFE_TO_EVICT: SAFE_TO_EVICT,
+    Reason.DO_NOT_DISRUPT: DO_NOT_DISRUPT,
+    Reason.DO_NOT_EVICT: DO_NOT_EVICT,
+    Reason.PREFER_NO_EVICTION: PREFER_NO_EVICTION,
+    Reason.RESTRICT_SCALE_DOWN: RESTRICT_SCALE_DOWN,
+    Reason.REMOVAL_DISABLED: REMOVAL_DISABLED,
 }
 
 #: The annotation, or the annotation and label, that is the reason about a node.
@@ -224,12 +261,18 @@ def lift_all(pod: Pod, rules: PodRules) -> tuple[Pod, frozenset[Obstacle], Fate 
         lift = _LIFTS.get(result.reason)
         if lift is None or any(obstacle.reason is result.reason for obstacle in obstacles):
             return pod, frozenset(obstacles), None
-        policy, volumes = rules.facts.policy, tuple[str, ...]()
-        if result.reason is Reason.LOCAL_STORAGE:
-            volumes = tuple(sorted(volume.name for volume in needed_volumes(pod, policy.ignore_local_volumes)))
-        pod, description = lift(pod, policy)
-        obstacles.add(Obstacle(controller_of(pod), result.reason, shown(description), volumes=volumes))
+        traits = _traits(pod, result.reason, rules.facts.policy)
+        pod, description = lift(pod, rules.facts.policy)
+        obstacles.add(Obstacle(controller_of(pod), result.reason, shown(description), traits))
     return pod, frozenset(obstacles), result
+
+
+def _traits(pod: Pod, reason: Reason, policy: Policy) -> Traits:
+    """Return what *pod* can have in common with pods of other controllers that have the obstacle *reason*."""
+    if reason is Reason.LOCAL_STORAGE:
+        names = {volume.name for volume in needed_volumes(pod, policy.ignore_local_volumes)}
+        return tuple((Trait.VOLUME, name) for name in sorted(names))
+    return ((Trait.KEY, POD_KEYS[reason]),) if reason in POD_KEYS else ()
 
 
 # Pods that no spot node could ever accept because of their own rules, and the rules to change.
@@ -241,8 +284,7 @@ class Unpinned:
 
     cls: PodClass
     obstacle: str  #: the rules that were removed, such as ``nodeSelector pool=ci``
-    taints: str = ""  #: the taints that are tolerated now, if nothing else was changed
-    selector: str = ""  #: the label that is not demanded any more, as ``KEY=VALUE``, if nothing else was changed
+    traits: Traits = ()  #: what was removed; empty if no trait says it
 
 
 class Unpinning:
@@ -299,20 +341,31 @@ class Unpinning:
         """
         if (pinned := self.of(cls)) is not None:
             return pinned.cls
-        return _edited(cls, {}, self._missing_tolerations(cls), affinity=False)
+        return _edited(cls, {}, None, self._missing_tolerations(cls))
 
     def _changes(self, cls: PodClass) -> Iterator[Unpinned]:
         """Yield possible changes, smallest first."""
         spec = cls.spec
         matched = {key: value for key, value in spec.node_selector.items() if self._has_target_label(key, value)}
         for added in dict.fromkeys(((), self._fewest_tolerations(cls), self._missing_tolerations(cls))):
-            for affinity in (True, False):
+            for rules, affinity in self._affinities(_required(spec)):
                 for selector in (spec.node_selector, matched, {}):
-                    texts = _describe_changes(spec, selector, added, affinity=affinity)
-                    if texts:
-                        edited = _edited(cls, selector, added, affinity=affinity)
-                        taints = ",".join(_taints(added)) if len(texts) == bool(added) else ""
-                        yield Unpinned(edited, ", ".join(texts), taints, _only_label(cls.spec, edited.spec))
+                    edited = _edited(cls, selector, affinity, added)
+                    if texts := _describe_changes(spec, edited.spec, rules, added):
+                        yield Unpinned(edited, ", ".join(texts), _traits_of(cls, edited, rules, added))
+
+    def _affinities(self, required: NodeSelector | None) -> Iterator[tuple[list[Requirement], NodeSelector | None]]:
+        """Yield what may become of *required*, with the rules that this drops: none, those without a match, and all."""
+        rules = list(dict.fromkeys(rule for term in _terms(required) for rule in term.match_expressions))
+        yield [], required
+        if unmatched := [rule for rule in rules if not self._has_match(rule)]:
+            yield unmatched, _without(required, unmatched)
+        if required is not None:
+            yield rules, None
+
+    def _has_match(self, rule: Requirement) -> bool:
+        alone = NodeSelector(node_selector_terms=(NodeSelectorTerm(match_expressions=(rule,)),))
+        return bool(node_selector_mask(alone, self._snapshot, self._targets.rows).any())
 
     def _has_target_label(self, key: str, value: str) -> bool:
         column = self._snapshot.nodes.label(key)
@@ -338,57 +391,80 @@ def _tolerations(taints: Iterable[Taint], cls: PodClass) -> tuple[Toleration, ..
 
 
 def _edited(
-    cls: PodClass, selector: dict[str, str], tolerations: tuple[Toleration, ...], *, affinity: bool
+    cls: PodClass, selector: dict[str, str], required: NodeSelector | None, tolerations: tuple[Toleration, ...] = ()
 ) -> PodClass:
+    """Return the class with this nodeSelector and required node affinity, and with further *tolerations*."""
     spec = replace(cls.spec, node_selector=selector, tolerations=(*cls.spec.tolerations, *tolerations))
-    if not affinity and spec.affinity is not None and spec.affinity.node_affinity is not None:
-        preferred = NodeAffinity(preferred=spec.affinity.node_affinity.preferred)
-        spec = replace(spec, affinity=replace(spec.affinity, node_affinity=preferred))
+    if required != _required(spec) and spec.affinity is not None and spec.affinity.node_affinity is not None:
+        affinity = NodeAffinity(required=required, preferred=spec.affinity.node_affinity.preferred)
+        spec = replace(spec, affinity=replace(spec.affinity, node_affinity=affinity))
     return replace(cls, spec=spec)
 
 
+def _without(required: NodeSelector | None, rules: Container[Requirement]) -> NodeSelector | None:
+    """Return *required* without *rules*; None if a term has no others, because then it accepts every node."""
+    terms = []
+    for term in _terms(required):
+        left = tuple(rule for rule in term.match_expressions if rule not in rules)
+        if term.match_expressions and not left and not term.match_fields:
+            return None
+        terms.append(replace(term, match_expressions=left))
+    return None if required is None else replace(required, node_selector_terms=tuple(terms))
+
+
 def _describe_changes(
-    spec: PodSpec, selector: dict[str, str], added: tuple[Toleration, ...], *, affinity: bool
+    before: PodSpec, after: PodSpec, rules: Iterable[Requirement], added: tuple[Toleration, ...]
 ) -> list[str]:
-    """Describe the differences between *spec* and the changed rules."""
-    dropped = [f"{key}={value}" for key, value in spec.node_selector.items() if key not in selector]
-    texts = [f"nodeSelector {', '.join(dropped)}"] if dropped else []
-    if not affinity and (required := _required(spec)) is not None:
-        texts.append(f"node affinity {_terms(required)}")
+    """Describe the differences between the specs: *after* has *added* tolerations, and *rules* no more."""
+    labels = [f"{key}={value}" for key, value in before.node_selector.items() if key not in after.node_selector]
+    texts = [f"nodeSelector {', '.join(labels)}"] if labels else []
+    if _required(after) != (required := _required(before)):
+        dropped = _affinity_text(required) if _required(after) is None else " and ".join(map(_requirement, rules))
+        texts.append(f"node affinity {dropped}")
     if added:
         texts.append(f"no toleration of {', '.join(_taints(added))}")
     return texts
 
 
-def demanded_label(required: NodeSelector | None) -> tuple[str, str] | None:
-    """Return the label (key, value) if *required* demands exactly this one and nothing else, otherwise None."""
-    terms = required.node_selector_terms if required is not None else ()
-    if len(terms) != 1 or terms[0].match_fields or len(terms[0].match_expressions) != 1:
+def _traits_of(
+    before: PodClass, after: PodClass, rules: Iterable[Requirement], added: tuple[Toleration, ...]
+) -> Traits:
+    """Return what the class *after* does not demand of a node any more, and the taints that it tolerates now.
+
+    The result is empty if a selector cannot say all of it.
+    """
+    labels = before.spec.node_selector.items() - after.spec.node_selector.items()
+    demands = {NodeLabel(key, (value,)) for key, value in labels}
+    demands |= {demand for rule in rules if (demand := _demand(rule)) is not None}
+    untolerant = replace(after.spec, tolerations=before.spec.tolerations)
+    if without_demands(before, demands).spec != untolerant or not all(map(_is_selectable, demands)):
+        return ()
+    taints = sorted((Trait.TAINT, text) for text in _taints(added))
+    return (*sorted((Trait.SELECTOR, str(demand)) for demand in demands), *taints)
+
+
+def _demand(rule: Requirement) -> NodeLabel | None:
+    """Return what *rule* demands of a node's labels, or None if no label selector can say it."""
+    if rule.operator not in ("In", "NotIn", "Exists", "DoesNotExist"):
         return None
-    [rule] = terms[0].match_expressions
-    return (rule.key, rule.values[0]) if rule.operator == "In" and len(rule.values) == 1 else None
+    return NodeLabel(rule.key, tuple(sorted({*rule.values})), negated=rule.operator in ("NotIn", "DoesNotExist"))
 
 
-def _only_label(before: PodSpec, after: PodSpec) -> str:
-    """Return ``KEY=VALUE`` if the specs differ in no rule but the one that demands this label, otherwise ""."""
-    dropped = before.node_selector.items() - after.node_selector.items()
-    if _required(before) != _required(after):
-        if (label := demanded_label(_required(before))) is None:
-            return ""
-        dropped = {*dropped, label}
-    if before.tolerations != after.tolerations or len(dropped) != 1:
-        return ""
-    [(key, value)] = dropped
-    return f"{key}={value}"
+def _is_selectable(demand: NodeLabel) -> bool:
+    try:
+        return NodeLabels.parse(str(demand)).alternatives == ((demand,),)
+    except UsageError:
+        return False
 
 
-def without_label(cls: PodClass, key: str, value: str) -> PodClass:
-    """Return the class of pods that do not demand the label of a node, by node selector or required affinity."""
-    selector = {name: wanted for name, wanted in cls.spec.node_selector.items() if (name, wanted) != (key, value)}
-    keeps = demanded_label(_required(cls.spec)) != (key, value)
-    if keeps and len(selector) == len(cls.spec.node_selector):
+def without_demands(cls: PodClass, demands: Collection[NodeLabel]) -> PodClass:
+    """Return the class of pods that do not demand this of a node, by nodeSelector or by required node affinity."""
+    spec = cls.spec
+    selector = {key: value for key, value in spec.node_selector.items() if NodeLabel(key, (value,)) not in demands}
+    rules = {rule for term in _terms(_required(spec)) for rule in term.match_expressions if _demand(rule) in demands}
+    if not rules and len(selector) == len(spec.node_selector):
         return cls
-    return _edited(cls, selector, (), affinity=keeps)
+    return _edited(cls, selector, _without(_required(spec), rules))
 
 
 def _taints(tolerations: tuple[Toleration, ...]) -> list[str]:
@@ -399,8 +475,12 @@ def _required(spec: PodSpec) -> NodeSelector | None:
     return spec.affinity.node_affinity.required if spec.affinity and spec.affinity.node_affinity else None
 
 
-def _terms(required: NodeSelector) -> str:
-    terms = ((*term.match_expressions, *term.match_fields) for term in required.node_selector_terms)
+def _terms(required: NodeSelector | None) -> tuple[NodeSelectorTerm, ...]:
+    return () if required is None else required.node_selector_terms
+
+
+def _affinity_text(required: NodeSelector | None) -> str:
+    terms = ((*term.match_expressions, *term.match_fields) for term in _terms(required))
     return " or ".join(" and ".join(map(_requirement, term)) for term in terms)
 
 
