@@ -1,5 +1,6 @@
-"""The commands of README that read a cluster, as they are written, on a local cluster with the pods of the demo."""
+"""The commands of README that read a cluster, and those that they print, on a local cluster with pods of the demo."""
 
+import json
 import os
 import re
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 from devcluster.demo import scene
 from devcluster.manifests import mixed_nodes
 from devcluster.plane import ControlPlane
+from tests.cli.test_printed_commands import printed_by
 
 ROOT = Path(__file__).parents[2]
 _BLOCK = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Estimate the savings")[2].split("```")[1]
@@ -29,20 +31,25 @@ def test_the_commands_of_the_readme_work_as_they_are(cluster: ControlPlane, tmp_
     program.chmod(0o755)
     path = f"{program.parent}:{os.environ['PATH']}"
     environment = os.environ | {"KUBECONFIG": str(cluster.kubeconfig), "PATH": path, "PYTHONPATH": str(ROOT)}
-    results = {}
-    for command in COMMANDS:
+
+    def run(command: str) -> tuple[int, str, str]:
+        words = ["bash", "-c", command]
         done = subprocess.run(
-            ["bash", "-c", command],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
+            words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
         )
-        results[command] = done.returncode, done.stderr
-        if command == "rescheduler plan":
-            assert done.stdout.startswith("3 of 5 on-demand nodes drainable")
+        return done.returncode, done.stdout, done.stderr
+
+    results = {command: run(command) for command in COMMANDS}
+    assert results["rescheduler plan"][1].startswith("3 of 5 on-demand nodes drainable")
     assert len(COMMANDS) > 4
-    assert results == dict.fromkeys(COMMANDS, (0, ""))
-    assert (tmp_path / "report.html").exists()
+    assert {command: (code, errors) for command, (code, _, errors) in results.items()} == dict.fromkeys(
+        COMMANDS, (0, "")
+    )
+    report = (tmp_path / "report.html").read_text()
+    levers = json.loads(run("rescheduler plan -o json")[1])["summary"]["levers"]
+    printed = [lever["try"] for lever in levers]
+    assert printed_by(report) == printed
+    assert printed
+    for command in printed:
+        code, page, errors = run(command)
+        assert (code, "Can also be drained" in page, errors) == (0, True, "")
