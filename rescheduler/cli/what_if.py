@@ -18,6 +18,7 @@ from predicates.quantity import QuantityError
 from predicates.quantity import parse as parse_quantity
 from predicates.scheduler import Scheduler
 from predicates.snapshot import Snapshot
+from predicates.texts import did_you_mean
 from predicates.versions import parse_minor
 from rescheduler.cli.console import BLANK, HEADING, Line, styled
 from rescheduler.cli.go_flags import Option
@@ -191,7 +192,8 @@ def parse(text: str, policy: Policy, params: Sequence[click.Parameter]) -> Hypot
     form, read = _FORMS.get(words[0] if words else "", ("", None))
     if read is not None:
         if (change := read(words[1:])) is None:
-            raise UsageError(f"--what-if {text!r}: expected {form}")
+            near = did_you_mean(words[-1], Reason) if words[0] == "allow" and words[-1] not in {*Reason} else ""
+            raise UsageError(f"--what-if {text!r}: expected {form}{near}")
         return change
     return _setting(text, policy, params)
 
@@ -206,11 +208,14 @@ def _setting(text: str, policy: Policy, params: Sequence[click.Parameter]) -> Se
     name = name.removeprefix("--")
     if not equals or not name or " " in name:
         forms = ", ".join([*(form for form, _ in _FORMS.values()), _SCHEDULER])
-        raise UsageError(f"--what-if {text!r}: expected SETTING=VALUE, {forms}")
+        near = did_you_mean(text.split(maxsplit=1)[0], _FORMS) if text.strip() else ""
+        raise UsageError(f"--what-if {text!r}: expected SETTING=VALUE, {forms}{near}")
     options = setting_options(policy, params)
     if name not in options:
         known = ", ".join(known for known, option in options.items() if not option.hidden)
-        raise UsageError(f"--what-if {text!r}: unknown setting {name}: expected one of {known}")
+        raise UsageError(
+            f"--what-if {text!r}: unknown setting {name}: expected one of {known}{did_you_mean(name, options)}"
+        )
     try:
         return setting_change(options[name], value, policy)
     except UsageError as error:

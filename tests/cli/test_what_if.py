@@ -479,6 +479,13 @@ def test_nodes_that_are_added_without_any_prices_have_no_rows(
         ("allow default/replicaset/sotre local-storage", "default/replicaset/store"),
         ("budget default/stor maxUnavailable=1", "default/store"),
         ("allow node/od1 scale-down-disabled", "od-1"),
+        ("allow default/replicaset/store local-storge", "local-storage"),
+        ("allow all not-safe-to-evit", "not-safe-to-evict"),
+        ("add-spot 1 like s-aa", "s-a"),
+        ("lose-spot node=s-bb", "s-b"),
+        ("skip-nodes-with-local-storag=false", "skip-nodes-with-local-storage"),
+        ("add-spott 1 like s-a", "add-spot"),
+        (f"unpin selector {ON_DEMAND}s=", f"{ON_DEMAND}="),
     ],
 )
 def test_a_name_that_does_not_exist_is_answered_with_a_similar_one(

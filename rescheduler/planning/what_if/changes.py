@@ -28,14 +28,22 @@ from predicates.texts import did_you_mean
 from rescheduler.errors import UsageError
 from rescheduler.planning.budgets import Budgets, needs_scale, sync_failure
 from rescheduler.planning.controllers import ControllerName, controller_of
-from rescheduler.planning.node_info import full_name
+from rescheduler.planning.node_info import full_name, similar_node
 from rescheduler.planning.node_labels import NodeLabel, NodeLabels
 from rescheduler.planning.outcome import Reason
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.rules.candidates import groups, starting_taints, why_not_target
 from rescheduler.planning.rules.interruptions import is_start_up_taint
 from rescheduler.planning.rules.pod_traits import belongs_to_node
-from rescheduler.planning.what_if.lifting import NODE_KEYS, POD_KEYS, Unpinning, lifted, node_without, without_demands
+from rescheduler.planning.what_if.lifting import (
+    NODE_KEYS,
+    POD_KEYS,
+    Unpinning,
+    demands_of,
+    lifted,
+    node_without,
+    without_demands,
+)
 
 # Hypothetical spot nodes, for plans that show the effect of additional nodes.
 
@@ -115,7 +123,7 @@ def _model(snapshot: Snapshot, change: AddSpot, spot: Sequence[Node]) -> Node:
     row = snapshot.nodes.row.get(full_name(change.like, snapshot.nodes.row))
     node = None if row is None else snapshot.nodes.nodes[row]
     if node is None:
-        raise UsageError(f"add-spot: there is no node {change.like}")
+        raise UsageError(f"add-spot: there is no node {change.like}{similar_node(change.like, snapshot.nodes.row)}")
     return node
 
 
@@ -310,7 +318,7 @@ def _node_named(snapshot: Snapshot, name: str) -> Node:
     row = snapshot.nodes.row.get(full_name(name, snapshot.nodes.row))
     node = None if row is None else snapshot.nodes.nodes[row]
     if node is None:
-        raise UsageError(f"allow: there is no node {name}{did_you_mean(name, snapshot.nodes.row)}")
+        raise UsageError(f"allow: there is no node {name}{similar_node(name, snapshot.nodes.row)}")
     return node
 
 
@@ -339,7 +347,9 @@ def _unpin_selector(snapshot: Snapshot, change: UnpinSelector) -> None:
     pods = [(pod, without_demands(pod.cls, change.demands)) for pod in snapshot.pods.values()]
     unpinned = [(pod, cls) for pod, cls in pods if cls is not pod.cls]
     if not unpinned:
-        raise UsageError(f"unpin selector: no pod demands the label {','.join(map(str, change.demands))} of a node")
+        text = ",".join(map(str, change.demands))
+        near = did_you_mean(text, {str(demand) for pod, _ in pods for demand in demands_of(pod.cls)})
+        raise UsageError(f"unpin selector: no pod demands the label {text} of a node{near}")
     for pod, cls in unpinned:
         snapshot.upsert("Pod", replaced(pod, cls=cls))
 

@@ -457,6 +457,13 @@ def _is_selectable(demand: NodeLabel) -> bool:
         return False
 
 
+def demands_of(cls: PodClass) -> set[NodeLabel]:
+    """Return what pods of the class demand of a node's labels, as far as label selectors can say it."""
+    labels = {NodeLabel(key, (value,)) for key, value in cls.spec.node_selector.items()}
+    rules = (rule for term in _terms(_required(cls.spec)) for rule in term.match_expressions)
+    return labels.union(demand for rule in rules if (demand := _demand(rule)) is not None)
+
+
 def without_demands(cls: PodClass, demands: Collection[NodeLabel]) -> PodClass:
     """Return the class of pods that do not demand this of a node, by nodeSelector or by required node affinity."""
     spec = cls.spec
