@@ -138,9 +138,8 @@ class ExplainPage:
         named = accepting if self._wide else accepting[:_NODES_NAMED]
         names = ", ".join(map(self._names.short, named))
         remainder = and_more(len(accepting) - len(named), " (-o wide)", ", ")
-        yield Line(
-            f"{len(accepting)} of {total:,} spot nodes accept it" + (f": {names}{remainder}" if names else ""), 1
-        )
+        accept = f"{count(total, 'spot node')} accept{'s' if total == 1 else ''} it"
+        yield Line(f"{len(accepting)} of {accept}" + (f": {names}{remainder}" if names else ""), 1)
 
     def _advice(self, explanation: Explanation) -> str:
         change = smallest_change(explanation, self._cluster)

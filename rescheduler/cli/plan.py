@@ -47,7 +47,7 @@ from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.policy import Policy, Survive
 from rescheduler.planning.what_if.comparison import Hypothesis, HypotheticalPlan, added_nodes, what_if
 from rescheduler.planning.what_if.lifting import Unpinning
-from rescheduler.planning.what_if.overview import SETTING, Lever, Overview, tried
+from rescheduler.planning.what_if.overview import NO_LEVERS, SETTING, Lever, Overview, tried, what_if_flags
 from rescheduler.planning.what_if.remedies import change_for, patches_for
 from rescheduler.settings import ApiServerConnection, NamedInstallation, Provider, Scheduling
 
@@ -182,7 +182,7 @@ def command(
         daemon = daemon_of(connection, from_daemon, clock, named) if snapshot is None else None
         cluster = read_and_plan(source, policy, prices, provider, clock, independent=independent, daemon=daemon)
         known = cluster.priced(provider)
-        levers = cluster.levers(known, timedelta() if independent or hypotheses else levers_timeout, clock)
+        levers = NO_LEVERS if independent or hypotheses else cluster.levers(known, levers_timeout, clock)
         overview = cluster.overview(known, levers)
         overview = cluster.certified(overview, Survive(survive), clock, with_tradeoff=_shows_tradeoff(output, policy))
         if view.watch:
@@ -242,7 +242,8 @@ def _show_lever(cluster: PlannedCluster, overview: Overview, view: View) -> None
     """Print the lever with the number of *view*, or the commands that make its change in the cluster."""
     number, levers = view.lever or 0, overview.levers
     if not 1 <= number <= len(levers):
-        known = f"expected 1 to {len(levers)}" if levers else "no change would free more nodes"
+        without = f"there is no spot node: try {what_if_flags([overview.first_spot])}" if overview.first_spot else ""
+        known = f"expected 1 to {len(levers)}" if levers else without or "no change would free more nodes"
         if not overview.levers_complete:
             known = f"{known if levers else 'none was tried'}; the --levers-timeout ended the trials"
         raise UsageError(f"--lever={number}: no such lever: {known}")

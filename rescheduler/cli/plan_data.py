@@ -217,9 +217,9 @@ class PlannedCluster:
         yield from self.overview(self.circumstances.prices).nodes.values()
 
     def levers(self, prices: PriceList, timeout: timedelta, clock: Clock) -> RankedLevers:
-        """Return the levers that were tried within *timeout*; none if it is 0."""
+        """Return the levers that were tried within *timeout*; none if it is 0, which is not complete."""
         if not timeout:
-            return NO_LEVERS
+            return RankedLevers((), complete=False)
         with progress("trying levers"):
             until = clock.monotonic() + timeout.total_seconds()
             return levers_of(

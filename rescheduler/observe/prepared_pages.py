@@ -27,7 +27,7 @@ from rescheduler.observe.status import Board, Status, StatusJson, unjudged, verd
 from rescheduler.pages.element import Markup, document, element, joined, table
 from rescheduler.pages.nodes import NodeEntry, node_list, search_tools
 from rescheduler.pages.report import by_type, headline, levers, reasons
-from rescheduler.planning.forms import age, money, utc
+from rescheduler.planning.forms import age, count, money, utc
 from rescheduler.planning.money.worth import saves, summed
 from rescheduler.planning.outcome import Planning
 
@@ -231,9 +231,10 @@ def _summary(planned: Planned) -> str:
     planning = planned.planning
     saved = saves(summed(planned.worths.values()), planned.currency)
     pending = f" {planning.pending}." if str(planning.pending) else ""
+    total, spot = count(planning.on_demand_nodes, "on-demand node"), count(planning.spot_nodes, "spot node")
     return (
-        f"{len(planning.plans)} of {planning.on_demand_nodes} on-demand nodes can be drained to {planning.spot_nodes} "
-        f"spot nodes, each by itself, {planning.empty} of them empty{f'; it {saved}' if saved else ''}.{pending}"
+        f"{len(planning.plans)} of {total} can be drained to {spot}, each by itself, {planning.empty} of them empty"
+        f"{f'; it {saved}' if saved else ''}.{pending}"
     )
 
 

@@ -142,7 +142,7 @@ def _dot(point: Point, x: float, share: float, losses: int, prices: PriceList) -
 def headline(overview: Overview) -> str:
     """Return a summary of the plan in one sentence."""
     freed = overview.freed
-    start = f"{freed.nodes:,} of {overview.on_demand.nodes:,} on-demand nodes can be freed"
+    start = f"{freed.nodes:,} of {count(overview.on_demand.nodes, 'on-demand node')} can be freed"
     return f"{start}: {', '.join(_amounts(freed, overview.prices))}." if freed.nodes else f"{start}."
 
 

@@ -194,8 +194,9 @@ class Overview:
     @property
     def first_spot(self) -> str:
         """The change that adds the first spot nodes, if nodes stay and there are none; otherwise ""."""
-        stay = [verdict.node for verdict in self.planning.rejected]
-        return f"add-spot 3 like {min(stay)}" if stay and not self.planning.spot_nodes else ""
+        if self.planning.spot_nodes or not self.planning.rejected:
+            return ""
+        return f"add-spot 3 like {min(verdict.node for verdict in self.planning.verdicts)}"
 
     @property
     def unpriced(self) -> bool:
