@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from html import unescape
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -186,3 +187,12 @@ def test_the_status_page_plans_with_the_policy_of_its_daemon(monkeypatch: pytest
     assert ended(["run", label, "--exclude-namespaces", "ci", *machine, "--dry-run", "--drain-order=age"]) == 0
     expected = f"rescheduler plan {label} --exclude-namespaces ci --drain-order=age --min-on-demand-nodes=1"
     assert received == [expected]
+
+
+def test_a_command_that_reads_a_pipe_does_not_wait_for_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Pages of a plan from a pipe print ``--snapshot -``, which somebody may paste."""
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
+    assert ended(["plan", "--snapshot", "-"]) == 2
+    assert "--snapshot -: expected the output of kubectl get -o json in a pipe" in capfd.readouterr().err

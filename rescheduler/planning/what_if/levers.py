@@ -384,7 +384,7 @@ class _Ranking:
         that free nothing alone, and what pods have in common for all obstacles that free no other node.
         """
         settings, shared = self._settings(), self._shared()
-        frees = {change: self._freed_without(change.removes) for change in (*settings, *shared)}
+        frees = {change: self._freed_without(change.removes) for change in self._most_first((*settings, *shared))}
         frees_alone = {
             obstacle: self._freed_without(frozenset({obstacle}))
             for obstacle in self._sorted(lambda obstacle: self._only(frozenset({obstacle})))
@@ -429,16 +429,26 @@ class _Ranking:
 
         One change is for each set of traits that several controllers have, and removes the obstacles with any of them.
         """
-        users = Counter(trait for obstacle in self._with for trait in obstacle.traits)
+        by_traits: defaultdict[Traits, list[Obstacle]] = defaultdict(list)
+        for obstacle in self._with:
+            by_traits[obstacle.traits].append(obstacle)
+        users = Counter(trait for traits, found in by_traits.items() for trait in traits for _ in found)
         common = {trait for trait, number in users.items() if number > 1}
-        sets = {obstacle.traits for obstacle in self._with if obstacle.traits and common.issuperset(obstacle.traits)}
+        sets = {traits for traits in by_traits if traits and common.issuperset(traits)}
         sets.add(tuple(sorted({trait for each in sets for trait in each if trait[0] is Trait.VOLUME})))
         changes = []
         for traits in sorted(sets - {()}, key=lambda each: (len(each), each)):
-            removes = [each for each in self._with if each.traits and set(traits).issuperset(each.traits)]
+            some = (found for own, found in by_traits.items() if own and set(traits).issuperset(own))
+            removes = [obstacle for found in some for obstacle in found]
             if len(removes) > 1:
                 changes.append(_Change.shared(traits, frozenset(removes)))
         return changes
+
+    def _most_first(self, changes: Iterable[_Change]) -> list[_Change]:
+        """Return *changes* in the order of what they may free at most, so that a time limit ends the others."""
+        return sorted(
+            changes, key=lambda change: self._sum(node.node for node in self._only(change.removes)), reverse=True
+        )
 
     def _of_owner(self, obstacle: Obstacle) -> _Change:
         return _Change(str(obstacle.controller), obstacle.description, (self._change(obstacle),), frozenset({obstacle}))
