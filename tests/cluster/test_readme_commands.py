@@ -7,10 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from devcluster.api import MERGE_PATCH
 from devcluster.demo import scene
 from devcluster.manifests import mixed_nodes
 from devcluster.plane import ControlPlane
-from tests.cli.test_printed_commands import printed_by
+from tests.cli.test_printed_commands import printed_by, shell_words
 
 ROOT = Path(__file__).parents[2]
 _BLOCK = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Estimate the savings")[2].split("```")[1]
@@ -20,6 +21,16 @@ COMMANDS = [
     for line in re.sub(r"\\\n", "", _BLOCK).splitlines()
     if line.startswith("rescheduler ") and " run " not in line
 ]
+
+
+#: The kinds of objects that printed commands patch.
+KINDS = {
+    "node": ("v1", "Node"),
+    "pod": ("v1", "Pod"),
+    "deployment": ("apps/v1", "Deployment"),
+    "statefulset": ("apps/v1", "StatefulSet"),
+    "poddisruptionbudget": ("policy/v1", "PodDisruptionBudget"),
+}
 
 
 def test_the_commands_of_the_readme_work_as_they_are(cluster: ControlPlane, tmp_path: Path) -> None:
@@ -53,3 +64,17 @@ def test_the_commands_of_the_readme_work_as_they_are(cluster: ControlPlane, tmp_
     for command in printed:
         code, page, errors = run(command)
         assert (code, "Can also be drained" in page, errors) == (0, True, "")
+    patches = [run(f"rescheduler plan --lever={number} --patch")[1] for number in range(1, len(levers) + 1)]
+    kubectl = [shell_words(line) for patch in patches for line in patch.splitlines() if line.startswith("kubectl ")]
+    assert {accepted(words, cluster) for words in kubectl} >= {"Deployment", "Pod", "PodDisruptionBudget"}
+
+
+def accepted(words: list[str], cluster: ControlPlane) -> str:
+    """Send the patch of a printed ``kubectl`` command as a dry run, as kubectl would. Return the kind of its object."""
+    target, body = words[2:-3], json.loads(words[-1])
+    assert (words[:2], words[-3:-1]) == (["kubectl", "patch"], ["--type=merge", "-p"])
+    metadata = {"name": target[-1]} | ({"namespace": target[1]} if target[0] == "-n" else {})
+    version, kind = KINDS[target[-2]]
+    path = cluster.api.path({"apiVersion": version, "kind": kind, "metadata": metadata})
+    cluster.api.request("PATCH", path, body, MERGE_PATCH, {"dryRun": "All"})
+    return kind
