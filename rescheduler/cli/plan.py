@@ -46,9 +46,9 @@ from rescheduler.planning.forms import utc
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.policy import Policy, Survive
 from rescheduler.planning.what_if.comparison import Hypothesis, HypotheticalPlan, added_nodes, what_if
-from rescheduler.planning.what_if.lifting import Unpinning
 from rescheduler.planning.what_if.overview import NO_LEVERS, SETTING, Lever, Overview, tried, what_if_flags
 from rescheduler.planning.what_if.remedies import change_for, patches_for
+from rescheduler.planning.what_if.unpinning import Unpinning
 from rescheduler.settings import ApiServerConnection, NamedInstallation, Provider, Scheduling
 
 # The options that choose what is shown.

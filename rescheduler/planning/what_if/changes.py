@@ -35,15 +35,8 @@ from rescheduler.planning.policy import Policy
 from rescheduler.planning.rules.candidates import groups, starting_taints, why_not_target
 from rescheduler.planning.rules.interruptions import is_start_up_taint
 from rescheduler.planning.rules.pod_traits import belongs_to_node
-from rescheduler.planning.what_if.lifting import (
-    NODE_KEYS,
-    POD_KEYS,
-    Unpinning,
-    demands_of,
-    lifted,
-    node_without,
-    without_demands,
-)
+from rescheduler.planning.what_if.lifting import NODE_KEYS, POD_KEYS, lifted, node_without
+from rescheduler.planning.what_if.unpinning import Unpinning, demands_of, without_demands
 
 # Hypothetical spot nodes, for plans that show the effect of additional nodes.
 

@@ -11,7 +11,8 @@ from rescheduler.planning.budgets import Budgets, sync_failure
 from rescheduler.planning.controllers import controller_of
 from rescheduler.planning.outcome import Reason
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.what_if.lifting import GRACE, LIFTABLE, Obstacle, Unpinning, lifted
+from rescheduler.planning.what_if.lifting import GRACE, LIFTABLE, Obstacle, lifted
+from rescheduler.planning.what_if.unpinning import Unpinning
 
 #: Kinds whose pods come from ``spec.template``, which can be edited.
 _TEMPLATED: Final = frozenset(

@@ -14,9 +14,9 @@ from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.what_if.comparison import what_if
 from rescheduler.planning.what_if.levers import rank_levers
-from rescheduler.planning.what_if.lifting import Unpinning
 from rescheduler.planning.what_if.overview import Lever
 from rescheduler.planning.what_if.remedies import change_for, patches_for
+from rescheduler.planning.what_if.unpinning import Unpinning
 from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, Manifest, node, snapshot
 from tests.planning.what_if.test_levers import PINNED, SHARED, SINGLE, TAINTED
 
