@@ -50,7 +50,7 @@ PROJECT = $(if $(OWNER),--owner '$(OWNER)') $(if $(REGISTRY),--registry '$(REGIS
 GRPC := rescheduler/providers/externalgrpc
 
 .PHONY: help test unit coverage mutants lint format demo demo-cluster demo-proxy bench fuzz soak simulation scale faults conformance survival losses predictions landings autoscaler karpenter proto build up down clean \
-	lock bases audit release rendered docs screenshots
+	lock bases audit release rendered docs screenshots owned
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -81,7 +81,7 @@ format: $(READY) ## format the code
 	$(BIN)/ruff check --fix .
 
 # Only what the program needs is installed, unless the development environment is there.
-demo: $(if $(wildcard $(READY)),,$(DEMO_READY)) ## simulate a day of the sample cluster: drains, lost spot nodes and a failed drain, in two minutes
+demo: $(if $(wildcard $(READY)),owned,$(DEMO_READY)) ## simulate a day of the sample cluster: drains, lost spot nodes and a failed drain, in two minutes
 	@$(if $(wildcard $(READY)),$(BIN),build/demo/bin)/rescheduler simulate --snapshot docs/sample.json.gz \
 		--prices docs/sample-prices.csv --currency '$$' --events docs/sample-events.yaml --for 24h $(ARGS)
 	@echo "The figures, and how to simulate your own cluster: docs/simulating.md"
@@ -186,11 +186,14 @@ clean: ## delete all generated files in this folder; the cache of binaries stays
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
-$(READY): setup.cfg pyproject.toml
-	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or newer on PATH; install one, or set it: make PYTHON=…" >&2; exit 1; }
+# An environment that is ready, or linked, may be that of another checkout: then its programs run the code there.
+owned:
 	@owner=$$({ cat $(INSTALLED) 2>/dev/null || true; } | sed -n 's|.*"url": *"file://\([^"]*\)".*|\1|p'); \
 		test ! -d "$$owner" -o "$$owner" = "$(CURDIR)" || { echo "make: $(VENV) belongs to the checkout $$owner, which" \
 		"would run the code of $(CURDIR); delete it, or set another: make VENV=…" >&2; exit 1; }
+
+$(READY): setup.cfg pyproject.toml | owned
+	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or newer on PATH; install one, or set it: make PYTHON=…" >&2; exit 1; }
 	@echo "setting up $(VENV) with $(PYTHON) (once, and when setup.cfg changes)" >&2
 	@test -x $(BIN)/python && $(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV) >&2 || \
 		{ echo "make: $(PYTHON) cannot create a virtual environment; on Debian: apt-get install python3-venv" >&2; exit 1; }

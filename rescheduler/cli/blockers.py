@@ -126,6 +126,8 @@ class NodeBlocks:
     def _plan(self, plan: Plan) -> Iterator[Line]:
         yield styled(f"{self._heading(plan.node)}: drainable{plan.with_surge}", GOOD)
         yield Line(self._requests(plan.node), 1)
+        if reason := self.overview.left.get(plan.node):
+            yield Line(f"the daemon would not drain it: {reason}", 1)
         for surge in plan.surges:
             if surge.restarts > len(surge.pods):
                 yield Line(f"restarts {count(surge.restarts, 'pod')} of {surge} to move {len(surge.pods)}", 1)

@@ -12,7 +12,7 @@ import click
 from predicates.snapshot import Snapshot
 from rescheduler.cli.console import Line, is_one_terminal, warn
 from rescheduler.cli.go_flags import FILE_TEXT, Bool, Option
-from rescheduler.errors import IncompleteError, NoNodesError
+from rescheduler.errors import IncompleteError, NoNodesError, UsageError
 from rescheduler.planning.node_info import label_findings, node_infos
 from rescheduler.planning.policy import Policy
 from rescheduler.settings import ApiServerConnection, Scheduling
@@ -134,6 +134,8 @@ class ClusterSource:
             warn(f"warning: {text}")
 
     def _read(self) -> Snapshot:
+        if self.snapshot == "-" and sys.stdin is not None and sys.stdin.isatty():
+            raise UsageError("--snapshot -: expected the output of kubectl get -o json in a pipe, not a terminal")
         # Reading creates millions of objects that all stay alive, so garbage collection would only cost time.
         gc.disable()
         try:

@@ -11,6 +11,7 @@ import click
 from predicates.node_selectors import first_untolerated
 from predicates.objects import Pod
 from predicates.snapshot import Snapshot
+from predicates.texts import did_you_mean
 from rescheduler.cli.blockers import NodeNames, blocker_lines, controllers_in
 from rescheduler.cli.cluster_source import (
     ClusterSource,
@@ -32,7 +33,7 @@ from rescheduler.planning.controllers import controller_of
 from rescheduler.planning.explain import Explanation, Refusals, smallest_change
 from rescheduler.planning.forms import and_more, count
 from rescheduler.planning.money.prices import PriceList
-from rescheduler.planning.node_info import full_name
+from rescheduler.planning.node_info import full_name, similar_node
 from rescheduler.planning.outcome import Reason, Rejected
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
@@ -137,9 +138,8 @@ class ExplainPage:
         named = accepting if self._wide else accepting[:_NODES_NAMED]
         names = ", ".join(map(self._names.short, named))
         remainder = and_more(len(accepting) - len(named), " (-o wide)", ", ")
-        yield Line(
-            f"{len(accepting)} of {total:,} spot nodes accept it" + (f": {names}{remainder}" if names else ""), 1
-        )
+        accept = f"{count(total, 'spot node')} accept{'s' if total == 1 else ''} it"
+        yield Line(f"{len(accepting)} of {accept}" + (f": {names}{remainder}" if names else ""), 1)
 
     def _advice(self, explanation: Explanation) -> str:
         change = smallest_change(explanation, self._cluster)
@@ -235,9 +235,13 @@ def _pods_of(name: str, cluster: Snapshot, relevant: Sequence[Pod]) -> Sequence[
         namespace = min(homes, default="")
         pods = [pod for pod in cluster.pods.values() if _belongs(pod, namespace, kind, workload)]
     if not pods and (rest or name not in cluster.of("Namespace")):
-        raise UsageError(
-            f"{name}: no such node, and no such pod (expected NODE, NAMESPACE, NAMESPACE/POD or NAMESPACE/KIND/NAME)"
+        expected = "expected NODE, NAMESPACE, NAMESPACE/POD or NAMESPACE/KIND/NAME"
+        paths = {controller_of(pod).path for pod in cluster.pods.values()}
+        named = {f"{path.partition('/')[0]}/{path.rpartition('/')[2]}" for path in paths}
+        near = similar_node(name, cluster.nodes.row) or did_you_mean(
+            name, [*sorted(named), *sorted(paths), *cluster.pods]
         )
+        raise UsageError(f"{name}: no such node, and no such pod ({expected}){near}")
     return [pod for pod in relevant if _belongs(pod, namespace, kind, workload)] or (pods if rest else [])
 
 

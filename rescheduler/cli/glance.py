@@ -65,9 +65,8 @@ def _height(lines: Sequence[Line], width: int) -> int:
 def first_step(overview: Overview) -> Iterator[Line]:
     """Yield what to do first, and what comes of it; nothing if no change frees a node."""
     lever = next((lever for lever in overview.levers if lever.to_try and lever.gain[0]), None)
-    if not overview.planning.spot_nodes and overview.planning.verdicts:
-        node = min(verdict.node for verdict in overview.planning.verdicts)
-        yield Line(f"First: {tried(overview.command, [f'add-spot 3 like {node}'])}", command=True)
+    if change := overview.first_spot:
+        yield Line(f"First: {tried(overview.command, [change])}", command=True)
         return
     if lever is None:
         return
@@ -216,7 +215,7 @@ def _node_row(verdict: Verdict, overview: Overview, names: NodeNames, now: datet
         f"{percent(facts.requested_memory, facts.memory)}%",
         _bar(max(percent(facts.requested_cpu, facts.cpu), percent(facts.requested_memory, facts.memory))),
         "" if month is None else f"{month:,.0f}",
-        _verdict(verdict),
+        _verdict(verdict, overview),
     )
 
 
@@ -226,9 +225,11 @@ def _bar(share: int) -> str:
     return "█" * full + "░" * (_BAR - full)
 
 
-def _verdict(verdict: Verdict) -> str:
+def _verdict(verdict: Verdict, overview: Overview) -> str:
     if not isinstance(verdict, Rejected):
-        return f"drainable: {count(len(verdict.placements), 'pod')}" if verdict.placements else "drainable: empty"
+        left = f", but {reason}" if (reason := overview.left.get(verdict.node)) else ""
+        pods = f"{count(len(verdict.placements), 'pod')}{left}"
+        return f"drainable: {pods}" if verdict.placements else "drainable: empty"
     reasons = list(dict.fromkeys(blocker.reason for blocker in verdict.blockers))
     return f"{reasons[0]}{f' +{len(reasons) - 1}' if reasons[1:] else ''}"
 

@@ -8,12 +8,13 @@
 import functools
 import re
 import shlex
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import click
+from click.core import ParameterSource
 
 from rescheduler.cli.go_flags import ARGUMENTS, FILE, FILE_TEXT, Bool, Option, OptionalValue, Parsed
 from rescheduler.errors import UsageError
@@ -294,7 +295,7 @@ def command_for(namespace: str, lease_name: str) -> str:
 
 
 def typed(context: click.Context, kept: Callable[[str, click.Option], bool]) -> list[str]:
-    """Return the options that were typed after the command of *context*, with their values.
+    """Return the options that were typed after the command of *context*, then those of the environment, with values.
 
     *kept* decides with the long name of an option and the option itself. Arguments that are no options are left out.
     """
@@ -307,7 +308,18 @@ def typed(context: click.Context, kept: Callable[[str, click.Option], bool]) -> 
         alone = bool(equals) or option.is_flag
         whole = [word] if alone else [word, *([value] if (value := next(words, None)) is not None else [])]
         found += whole if kept(max(option.opts, key=len), option) else []
-    return found
+    return [*found, *_of_environment(context, kept)]
+
+
+def _of_environment(context: click.Context, kept: Callable[[str, click.Option], bool]) -> Iterator[str]:
+    """Yield the options of *context* that only the environment sets: elsewhere it may set others, or none."""
+    for option in context.command.params:
+        if not isinstance(option, click.Option) or option.name is None:
+            continue
+        name = max(option.opts, key=len)
+        if context.get_parameter_source(option.name) is ParameterSource.ENVIRONMENT and kept(name, option):
+            text = option.value_from_envvar(context)
+            yield from (f"{name}={each}" for each in ([text] if isinstance(text, str) else text or ()))
 
 
 #: Options of ``plan`` that choose its output.

@@ -152,6 +152,7 @@ def _node(verdict: Verdict, overview: Overview) -> dict[str, Any]:
         "surges": [surge.form() for surge in plan.surges] if plan else [],
         "preempts": [str(pod) for pod in plan.preempts] if plan else [],
         "blockers": [{"pod": item.pod, "reason": item.reason, "detail": item.detail} for item in blockers],
+        "left_by_daemon": overview.left.get(verdict.node),
         "robust": plan.robust if plan else None,
         "landing": {"spot": landing.spot, "on_demand": landing.on_demand} if landing else None,
         "instance_type": facts.instance_type,

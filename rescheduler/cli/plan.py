@@ -46,9 +46,9 @@ from rescheduler.planning.forms import utc
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.policy import Policy, Survive
 from rescheduler.planning.what_if.comparison import Hypothesis, HypotheticalPlan, added_nodes, what_if
-from rescheduler.planning.what_if.lifting import Unpinning
-from rescheduler.planning.what_if.overview import SETTING, Lever, Overview, tried
+from rescheduler.planning.what_if.overview import NO_LEVERS, SETTING, Lever, Overview, tried, what_if_flags
 from rescheduler.planning.what_if.remedies import change_for, patches_for
+from rescheduler.planning.what_if.unpinning import Unpinning
 from rescheduler.settings import ApiServerConnection, NamedInstallation, Provider, Scheduling
 
 # The options that choose what is shown.
@@ -182,11 +182,12 @@ def command(
         daemon = daemon_of(connection, from_daemon, clock, named) if snapshot is None else None
         cluster = read_and_plan(source, policy, prices, provider, clock, independent=independent, daemon=daemon)
         known = cluster.priced(provider)
-        levers = cluster.levers(known, timedelta() if independent or hypotheses else levers_timeout, clock)
+        levers = NO_LEVERS if independent or hypotheses else cluster.levers(known, levers_timeout, clock)
         overview = cluster.overview(known, levers)
         overview = cluster.certified(overview, Survive(survive), clock, with_tradeoff=_shows_tradeoff(output, policy))
         if view.watch:
             clear_screen()
+            say(f"Every {WATCHED_EVERY.total_seconds():.0f} s, now {utc(cluster.circumstances.now)}")
         if hypotheses:
             _show_comparison(cluster, overview, what_if_texts, hypotheses, output, clock)
         else:
@@ -241,7 +242,8 @@ def _show_lever(cluster: PlannedCluster, overview: Overview, view: View) -> None
     """Print the lever with the number of *view*, or the commands that make its change in the cluster."""
     number, levers = view.lever or 0, overview.levers
     if not 1 <= number <= len(levers):
-        known = f"expected 1 to {len(levers)}" if levers else "no change would free more nodes"
+        without = f"there is no spot node: try {what_if_flags([overview.first_spot])}" if overview.first_spot else ""
+        known = f"expected 1 to {len(levers)}" if levers else without or "no change would free more nodes"
         if not overview.levers_complete:
             known = f"{known if levers else 'none was tried'}; the --levers-timeout ended the trials"
         raise UsageError(f"--lever={number}: no such lever: {known}")
@@ -299,8 +301,6 @@ def _show_plan(cluster: PlannedCluster, overview: Overview, output: str, view: V
             lines = list(nodes_page(*given, now, page_width(), view.sort_by))
         case _:
             lines = list(glance(*given, page_width()))
-    if view.watch:
-        lines.insert(0, Line(f"Every {WATCHED_EVERY.total_seconds():.0f} s, now {utc(now)}"))
     show(lines)
     return lines
 

@@ -182,6 +182,7 @@ class PlannedCluster:
             incomplete=self.incomplete,
             held=self.daemon.why_nothing_is_drained() if self.daemon is not None else "",
             now=self.circumstances.now,
+            allow_fragile=self.policy.allow_fragile_plans,
             allow_returning=self.policy.allow_returning_plans,
             command=plan_command(),
         )
@@ -216,9 +217,9 @@ class PlannedCluster:
         yield from self.overview(self.circumstances.prices).nodes.values()
 
     def levers(self, prices: PriceList, timeout: timedelta, clock: Clock) -> RankedLevers:
-        """Return the levers that were tried within *timeout*; none if it is 0."""
+        """Return the levers that were tried within *timeout*; none if it is 0, which is not complete."""
         if not timeout:
-            return NO_LEVERS
+            return RankedLevers((), complete=False)
         with progress("trying levers"):
             until = clock.monotonic() + timeout.total_seconds()
             return levers_of(
@@ -305,14 +306,15 @@ def known_circumstances(
 def _of_marks(
     snapshot: Snapshot, identity: str, now: datetime
 ) -> tuple[Mapping[str, tuple[Blocker, ...]], frozenset[str]]:
-    """Return blockers for the nodes that other installations drain, and the nodes whose machines were ordered away."""
+    """Return blockers for the nodes that are being drained, and the nodes whose machines were ordered away."""
     marked = [node for node in snapshot.nodes if DRAIN_ANNOTATION in node.metadata.annotations]
     if not marked:
         return {}, frozenset()
-    from rescheduler.execution.watched_nodes import intents, removing, vetoes_of_others  # noqa: PLC0415 - on demand
+    from rescheduler.execution import watched_nodes  # noqa: PLC0415 - on demand
 
-    written = intents(marked)
-    return vetoes_of_others(written, identity, now), removing(written)
+    written = watched_nodes.intents(marked)
+    drained = watched_nodes.vetoes_of_others(written, identity, now)
+    return drained | watched_nodes.drained_by_daemon(written, identity), watched_nodes.removing(written)
 
 
 def _moved_recently(

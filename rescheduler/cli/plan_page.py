@@ -24,7 +24,7 @@ from rescheduler.planning.money.worth import saves
 from rescheduler.planning.outcome import Reason, nodes_by_reason
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.survival import Certificate
-from rescheduler.planning.what_if.overview import NO_PRICE, SETTING, Overview, Totals
+from rescheduler.planning.what_if.overview import LEFT, NO_PRICE, SETTING, Overview, Totals
 
 # A plan as a page: a summary sentence, the freed nodes, the obstacles to freeing more, and each node.
 
@@ -106,24 +106,12 @@ class _Summary:
 
     def _left_by_daemon(self) -> str:
         """Return a sentence about the plans that the daemon would not carry out, by their simulations, or ""."""
-        policy, plans = self.policy, self.overview.planning.plans
-        back = [
-            plan for plan in plans if plan.landing is not None and 2 * plan.landing.on_demand > len(plan.placements)
-        ]
-        fragile = [] if policy.allow_fragile_plans else [plan for plan in plans if plan.robust is False]
-        returning = [] if policy.allow_returning_plans else [plan for plan in back if plan not in fragile]
-        if not (left := [*fragile, *returning]):
+        left = sorted(self.overview.left.items(), key=lambda item: item[1])
+        if not left:
             return ""
-        parts = (
-            (fragile, "some of their pods fit no spot node", Reason.FRAGILE),
-            (
-                returning,
-                "most of their pods return to nodes that are not spot",
-                Reason.RETURNS_TO_ON_DEMAND,
-            ),
-        )
-        why = "; ".join(f"{text} ({reason}: {len(some)})" for some, text, reason in parts if some)
-        named = self.names.short(left[0].node) + and_more(len(left) - 1)
+        numbers = Counter(reason for _, reason in left)
+        why = "; ".join(f"{LEFT[reason]} ({reason}: {number})" for reason, number in numbers.items())
+        named = self.names.short(left[0][0]) + and_more(len(left) - 1)
         return f"The daemon would not drain {named}, which count below: in simulations, {why}."
 
     def headline(self) -> str:
@@ -140,7 +128,7 @@ class _Summary:
 
     def _main_obstacle(self) -> str:
         """Return the last part of the sentence: the most useful lever, otherwise the most frequent obstacle."""
-        if self.overview.planning.verdicts and not self.overview.planning.spot_nodes:
+        if self.overview.first_spot:
             return "; there is no spot node: try add-spot"
         if self.overview.levers and (setting := self.overview.levers[0]).controller.startswith(SETTING):
             return f"; {setting.controller.rpartition(' ')[2]} would free {len(setting.frees)} more"
@@ -150,7 +138,7 @@ class _Summary:
             obstacle, number = min(nodes.items(), key=lambda pair: (-pair[1], pair[0]))
         else:
             return ""
-        return f"; {self.names.short(obstacle.rpartition(' ')[2])} blocks {number}"
+        return f"; {self.names.short(obstacle.partition(' ')[2] or obstacle)} blocks {number}"
 
     def _obstacles(self) -> Counter[str]:
         """Count the nodes by controller, or by reason if the node itself is blocked or spot nodes are full."""

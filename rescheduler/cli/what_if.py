@@ -18,6 +18,7 @@ from predicates.quantity import QuantityError
 from predicates.quantity import parse as parse_quantity
 from predicates.scheduler import Scheduler
 from predicates.snapshot import Snapshot
+from predicates.texts import did_you_mean
 from predicates.versions import parse_minor
 from rescheduler.cli.console import BLANK, HEADING, Line, styled
 from rescheduler.cli.go_flags import Option
@@ -28,13 +29,14 @@ from rescheduler.errors import UsageError
 from rescheduler.planning.controllers import ControllerName
 from rescheduler.planning.forms import and_more, count, number
 from rescheduler.planning.money.worth import AddedSpot
-from rescheduler.planning.node_labels import NodeLabels
+from rescheduler.planning.node_labels import NodeLabel, NodeLabels
 from rescheduler.planning.outcome import Planning, Reason
 from rescheduler.planning.policy import NamespaceScope, Policy, namespace_scope, parse_names
 from rescheduler.planning.what_if.changes import (
     AddSpot,
     BudgetChange,
     Lift,
+    LiftAll,
     LiftNode,
     OtherScheduler,
     SettingChange,
@@ -51,7 +53,7 @@ from rescheduler.planning.what_if.comparison import (
     Rehearsal,
     UnplacedPod,
 )
-from rescheduler.planning.what_if.lifting import LIFTABLE, NODE_KEYS
+from rescheduler.planning.what_if.lifting import LIFTABLE, NODE_KEYS, POD_KEYS
 from rescheduler.planning.what_if.overview import Overview, Totals
 from rescheduler.settings import Scheduling
 
@@ -142,8 +144,9 @@ what_if_option: Final = Option(
     metavar="CHANGE",
     help="Show the plan before and after a change. Repeatable: all changes are applied together, lost spot nodes last. "
     "SETTING=VALUE (a setting of planning, such as skip-nodes-with-local-storage=false); "
-    "allow NAMESPACE/KIND/NAME REASON (data/deployment/etl local-storage) or allow node/NAME REASON; "
-    "unpin NAMESPACE/KIND/NAME (ci/deployment/cache); unpin selector KEY=VALUE (of all pods); "
+    "allow NAMESPACE/KIND/NAME REASON (data/deployment/etl local-storage), allow node/NAME REASON or allow all REASON "
+    "(an annotation or label of all pods and nodes); "
+    "unpin NAMESPACE/KIND/NAME (ci/deployment/cache); unpin selector KEY=VALUE (of all pods; any label selector); "
     "untaint KEY (a taint of the spot nodes); "
     "budget NAMESPACE/NAME maxUnavailable=N (or minAvailable); "
     "add-spot N like NODE; add-spot N cpu=8,memory=32Gi; "
@@ -189,7 +192,8 @@ def parse(text: str, policy: Policy, params: Sequence[click.Parameter]) -> Hypot
     form, read = _FORMS.get(words[0] if words else "", ("", None))
     if read is not None:
         if (change := read(words[1:])) is None:
-            raise UsageError(f"--what-if {text!r}: expected {form}")
+            near = did_you_mean(words[-1], Reason) if words[0] == "allow" and words[-1] not in {*Reason} else ""
+            raise UsageError(f"--what-if {text!r}: expected {form}{near}")
         return change
     return _setting(text, policy, params)
 
@@ -204,11 +208,14 @@ def _setting(text: str, policy: Policy, params: Sequence[click.Parameter]) -> Se
     name = name.removeprefix("--")
     if not equals or not name or " " in name:
         forms = ", ".join([*(form for form, _ in _FORMS.values()), _SCHEDULER])
-        raise UsageError(f"--what-if {text!r}: expected SETTING=VALUE, {forms}")
+        near = did_you_mean(text.split(maxsplit=1)[0], _FORMS) if text.strip() else ""
+        raise UsageError(f"--what-if {text!r}: expected SETTING=VALUE, {forms}{near}")
     options = setting_options(policy, params)
     if name not in options:
         known = ", ".join(known for known, option in options.items() if not option.hidden)
-        raise UsageError(f"--what-if {text!r}: unknown setting {name}: expected one of {known}")
+        raise UsageError(
+            f"--what-if {text!r}: unknown setting {name}: expected one of {known}{did_you_mean(name, options)}"
+        )
     try:
         return setting_change(options[name], value, policy)
     except UsageError as error:
@@ -216,14 +223,21 @@ def _setting(text: str, policy: Policy, params: Sequence[click.Parameter]) -> Se
 
 
 def _unpin(words: Sequence[str]) -> Hypothesis | None:
-    if len(words) == 2 and words[0] == "selector":  # noqa: PLR2004
-        key, equals, value = words[1].partition("=")
-        return UnpinSelector(key, value) if key and equals else None
+    if words[:1] == ["selector"]:
+        return _unpin_selector(" ".join(words[1:]))
     parts = words[0].split("/") if len(words) == 1 else ()
     if len(parts) != 3 or not all(parts):  # noqa: PLR2004
         return None
     namespace, kind, name = parts
     return Unpin(ControllerName(namespace, kind, name))
+
+
+def _unpin_selector(text: str) -> Hypothesis | None:
+    try:
+        [demands] = NodeLabels.parse(text).alternatives
+    except UsageError:
+        return None
+    return UnpinSelector(tuple(NodeLabel(each.key, tuple(sorted(each.values)), each.negated) for each in demands))
 
 
 def _allow(words: Sequence[str]) -> Hypothesis | None:
@@ -235,6 +249,8 @@ def _allow(words: Sequence[str]) -> Hypothesis | None:
         return LiftNode(parts[1], reason)
     if reason in LIFTABLE and len(parts) == 3 and all(parts):  # noqa: PLR2004
         return Lift(ControllerName(*parts), reason)
+    if reason in POD_KEYS.keys() | NODE_KEYS.keys() and parts == ["all"]:
+        return LiftAll(reason)
     return None
 
 
@@ -326,7 +342,10 @@ def _lose_spot(words: Sequence[str]) -> Hypothesis | None:
 
 
 _FORMS: Final[Mapping[str, tuple[str, _Parse]]] = {
-    "allow": ("allow NAMESPACE/KIND/NAME REASON or allow node/NAME REASON, with a reason that the plan states", _allow),
+    "allow": (
+        "allow NAMESPACE/KIND/NAME REASON, allow all REASON or allow node/NAME REASON, with a reason of the plan",
+        _allow,
+    ),
     "unpin": ("unpin NAMESPACE/KIND/NAME or unpin selector KEY=VALUE", _unpin),
     "untaint": ("untaint KEY", _untaint),
     "budget": ("budget NAMESPACE/NAME maxUnavailable=N or minAvailable=N", _budget),

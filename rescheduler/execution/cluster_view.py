@@ -213,6 +213,7 @@ class ClusterView(WatchedNodes):
             levers.levers,
             levers_complete=levers.complete,
             now=circumstances.now,
+            allow_fragile=self._policy.allow_fragile_plans,
             allow_returning=self._policy.allow_returning_plans,
             command=self.plan_command,
         )

@@ -103,6 +103,16 @@ def vetoes_of_others(written: Mapping[str, Intent], identity: str, now: datetime
     return {name: (Blocker(Reason.OTHER_INSTALLATION, _drained_by(intent, now)),) for name, intent in foreign.items()}
 
 
+def drained_by_daemon(written: Mapping[str, Intent], identity: str) -> dict[str, tuple[Blocker, ...]]:
+    """Return blockers for the nodes that the daemon *identity* drains: for those who plan beside it."""
+    own = {name: intent for name, intent in written.items() if intent.identity == identity != ""}
+    return {
+        name: (Blocker(Reason.BEING_DRAINED, f"the daemon drains it ({intent.step} since {utc(intent.since)})"),)
+        for name, intent in own.items()
+        if intent.step is not Step.REMOVING
+    }
+
+
 def removing(written: Mapping[str, Intent]) -> frozenset[str]:
     """Return the nodes for which machine termination may have been requested."""
     return frozenset(name for name, intent in written.items() if intent.step is Step.REMOVING)

@@ -28,6 +28,7 @@ from rescheduler.observe.events import (
     Trouble,
     Waiting,
 )
+from rescheduler.planning.forms import count
 from rescheduler.planning.outcome import Planning, Verdict
 from rescheduler.planning.room.increase import IncreaseProgress, SpotOrder, increase_progress, why_not_ordered
 from rescheduler.planning.room.orders import RoomOrder, candidates
@@ -179,7 +180,8 @@ class ProviderRoomOrders(NoRoomOrders):
             RoomOrdered(node, pods, room_order.count, room_order.template, str(room_order.exchange), until, size.group)
         )
         return Held(
-            Waiting.MAKING_ROOM, f"{room_order.count} spot nodes were ordered for the pods of node {room_order.node}"
+            Waiting.MAKING_ROOM,
+            f"{count(room_order.count, 'spot node')} ordered for the pods of node {room_order.node}",
         )
 
     def _refused(self, node: InvolvedNode, why: str) -> Held:

@@ -23,11 +23,11 @@ from rescheduler.observe.events import (
     RoundEnded,
     Surveyed,
 )
-from rescheduler.observe.status import Board, Status, StatusJson, unjudged
+from rescheduler.observe.status import Board, Status, StatusJson, unjudged, verdicts
 from rescheduler.pages.element import Markup, document, element, joined, table
 from rescheduler.pages.nodes import NodeEntry, node_list, search_tools
 from rescheduler.pages.report import by_type, headline, levers, reasons
-from rescheduler.planning.forms import age, money, utc
+from rescheduler.planning.forms import age, count, money, utc
 from rescheduler.planning.money.worth import saves, summed
 from rescheduler.planning.outcome import Planning
 
@@ -158,7 +158,8 @@ class StatusPage:
         draining = board.draining.node.name if board.draining else ""
         rendered_from = planned.planning, planned.facts, cooling, board.prices, ages, unjudged(board), draining
         if self._shown is None or self._shown[0] is not planned.planning or self._shown[1:] != rendered_from[1:]:
-            self._nodes, self._shown = _part("nodes", _nodes(board, planned)), rendered_from
+            judged = verdicts(board) or planned
+            self._nodes, self._shown = _part("nodes", _nodes(board, judged)), rendered_from
         return self._nodes
 
 
@@ -181,9 +182,9 @@ def _state(board: Board) -> Iterator[Markup]:
     if board.overviewed is not None:
         yield element("p", headline(board.overviewed.overview), class_="first")
         yield element("p", "Plan of all drains in sequence, of ", _moment(board.overviewed.at), ".", class_="soft")
-    if board.planned is not None:
-        yield element("p", _summary(board.planned), class_=None if board.overviewed else "first")
-        yield element("p", "Verdicts of ", _moment(board.planned.at), ".", class_="soft")
+    if (planned := verdicts(board)) is not None:
+        yield element("p", _summary(planned), class_=None if board.overviewed else "first")
+        yield element("p", "Verdicts of ", _moment(planned.at), ".", class_="soft")
     if board.savings is not None:
         saved = [money(amount, currency) for currency, amount in board.savings.money.items()]
         yield element("p", f"Saved: {', '.join([*saved, f'{board.savings.node_hours:,.0f} node-hours of on-demand'])}.")
@@ -230,9 +231,10 @@ def _summary(planned: Planned) -> str:
     planning = planned.planning
     saved = saves(summed(planned.worths.values()), planned.currency)
     pending = f" {planning.pending}." if str(planning.pending) else ""
+    total, spot = count(planning.on_demand_nodes, "on-demand node"), count(planning.spot_nodes, "spot node")
     return (
-        f"{len(planning.plans)} of {planning.on_demand_nodes} on-demand nodes can be drained to {planning.spot_nodes} "
-        f"spot nodes, each by itself, {planning.empty} of them empty{f'; it {saved}' if saved else ''}.{pending}"
+        f"{len(planning.plans)} of {total} can be drained to {spot}, each by itself, {planning.empty} of them empty"
+        f"{f'; it {saved}' if saved else ''}.{pending}"
     )
 
 
@@ -244,7 +246,8 @@ def _sums(board: Board) -> Markup:
 
 def _reasons(board: Board) -> Markup:
     """Return the nodes that stay, by reason: of the plan in sequence if there is one."""
-    planning: Planning | None = board.planned.planning if board.planned else None
+    planned = verdicts(board)
+    planning: Planning | None = planned.planning if planned else None
     if board.overviewed is not None:
         planning = board.overviewed.overview.planning
     return element("p", "No plan yet.") if planning is None else reasons(planning)

@@ -28,7 +28,7 @@ from rescheduler.planning.forms import number, stamp, utc
 from rescheduler.planning.money.prices import NodeFacts, PriceKey, PriceList
 from rescheduler.planning.money.savings import Savings
 from rescheduler.planning.money.worth import summed
-from rescheduler.planning.outcome import Plan, Planning, TakenRoom, Verdict, nodes_by_reason
+from rescheduler.planning.outcome import Blocker, Plan, Planning, Reason, Rejected, TakenRoom, Verdict, nodes_by_reason
 from rescheduler.planning.what_if.overview import Lever
 
 #: Number of recent drains that are kept.
@@ -108,6 +108,24 @@ class Status:
                 self.board = replace(self.board, draining=None, progress=None, drains=drains, landings=landings)
 
 
+#: Why a node has no plan while the daemon drains it.
+_DRAINED: Final = Blocker(Reason.BEING_DRAINED, "the daemon drains it")
+
+
+def verdicts(board: Board) -> Planned | None:
+    """Return the verdicts of the last plan: the node that is being drained since then cannot be drained again."""
+    planned, drain = board.planned, board.draining
+    if planned is None or drain is None:
+        return planned
+    name, planning = drain.node.name, planned.planning
+    judged = [
+        Rejected(name, (_DRAINED,)) if each.node == name and isinstance(each, Plan) else each
+        for each in planning.verdicts
+    ]
+    worths = {node: worth for node, worth in planned.worths.items() if node != name}
+    return replace(planned, planning=replace(planning, verdicts=tuple(judged)), worths=worths)
+
+
 # The status page as JSON.
 
 
@@ -121,7 +139,7 @@ class StatusJson:
 
     def __init__(self) -> None:
         self._nodes = b"[]"
-        self._shown: tuple[Planning, Mapping[str, NodeFacts], PriceList, list[str]] | None = None
+        self._shown: tuple[object, ...] | None = None  # the inputs from which the list was rendered
 
     def as_bytes(self, board: Board) -> bytes:
         """Return :func:`as_json`, encoded."""
@@ -132,7 +150,7 @@ class StatusJson:
         planned, shown = board.planned, self._shown
         if planned is None:
             return b"[]"
-        inputs = planned.facts, board.prices, unjudged(board)
+        inputs = planned.facts, board.prices, unjudged(board), board.draining
         if shown is None or shown[0] is not planned.planning or shown[1:] != inputs:
             self._nodes = _dump(nodes(board))
             self._shown = planned.planning, *inputs
@@ -141,7 +159,7 @@ class StatusJson:
 
 def summary(board: Board) -> dict[str, Any]:
     """Return all fields of :func:`as_json` except the nodes."""
-    planned = board.planned
+    planned = verdicts(board)
     return {
         "version": board.started.version if board.started else None,
         "holder": board.started.holder if board.started else None,
@@ -172,7 +190,7 @@ def summary(board: Board) -> dict[str, Any]:
 
 def nodes(board: Board) -> list[dict[str, Any]]:
     """Return the nodes of :func:`as_json`."""
-    if (planned := board.planned) is None:
+    if (planned := verdicts(board)) is None:
         return []
     judged = [_node(verdict, planned.facts, board.prices) for verdict in planned.planning.verdicts]
     return judged + [_NOT_JUDGED | {"node": name} for name in unjudged(board)]

@@ -19,6 +19,7 @@ from rescheduler.planning.what_if.overview import (
     Point,
     Totals,
     Tradeoff,
+    tried,
     what_if_flags,
 )
 
@@ -141,7 +142,7 @@ def _dot(point: Point, x: float, share: float, losses: int, prices: PriceList) -
 def headline(overview: Overview) -> str:
     """Return a summary of the plan in one sentence."""
     freed = overview.freed
-    start = f"{freed.nodes:,} of {overview.on_demand.nodes:,} on-demand nodes can be freed"
+    start = f"{freed.nodes:,} of {count(overview.on_demand.nodes, 'on-demand node')} can be freed"
     return f"{start}: {', '.join(_amounts(freed, overview.prices))}." if freed.nodes else f"{start}."
 
 
@@ -178,6 +179,8 @@ def levers(overview: Overview) -> Markup | None:
     Each is shown by itself, with the amounts of ``plan``. Bars show what is saved if that is known of all, otherwise
     the number of freed nodes. The first bar is the plan.
     """
+    if change := overview.first_spot:
+        return element("p", "There is no spot node. To try some: ", element("code", tried(overview.command, [change])))
     gains = [lever.gain for lever in overview.levers]
     priced = all(worth.saved is not None for nodes, worth in gains if nodes)
     priced = priced and overview.freed.worth.saved is not None
@@ -251,7 +254,14 @@ def as_html(overview: Overview, at: datetime | None = None) -> str:
         element("p", headline(overview), class_="first"),
         element("p", f"Plan of {time}. Nothing was changed." if time else "Nothing was changed.", class_="soft"),
     )
-    entries = [NodeEntry(verdict, overview.nodes.get(verdict.node)) for verdict in overview.planning.verdicts]
+    entries = [
+        NodeEntry(
+            verdict,
+            overview.nodes.get(verdict.node),
+            f"The daemon would not drain it: {reason}." if (reason := overview.left.get(verdict.node)) else "",
+        )
+        for verdict in overview.planning.verdicts
+    ]
     found = levers(overview)
     main = element(
         "main",

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from predicates.nodes import NodeTable
 from predicates.objects import Node, Pod
 from predicates.snapshot import Snapshot
+from predicates.texts import did_you_mean
 from rescheduler.planning.node_labels import NodeLabels, suggest_labels
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.rules.pod_traits import belongs_to_node
@@ -68,6 +69,12 @@ def full_name(name: str, known: Collection[str]) -> str:
         return name
     longer = [each for each in known if each.startswith(f"{name}.")] if name else []
     return longer[0] if len(longer) == 1 else name
+
+
+def similar_node(name: str, known: Collection[str]) -> str:
+    """Return a question for the end of a message that *name* is none of the node names *known*, also without suffix."""
+    short = (each.partition(".")[0] for each in known)
+    return did_you_mean(name, [*(each for each in short if full_name(each, known) in known), *known])
 
 
 class OwnPods:

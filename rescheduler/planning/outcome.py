@@ -202,6 +202,13 @@ class Plan:
         """The pods that yield their room: ``a/pause-1, a/pause-2, a/pause-3 and 3 more``."""
         return shortened(list(map(str, self.preempts)), _NAMED)
 
+    def objection(self, *, allow_fragile: bool, allow_returning: bool) -> Reason | None:
+        """Return why the daemon would not carry out the plan, by its simulations, or None."""
+        if self.robust is False and not allow_fragile:
+            return Reason.FRAGILE
+        back = 0 if self.landing is None else self.landing.on_demand
+        return Reason.RETURNS_TO_ON_DEMAND if 2 * back > len(self.placements) and not allow_returning else None
+
     @property
     def with_surge(self) -> str:
         """How pages mark a plan that is not possible without rolling updates; "" for others."""

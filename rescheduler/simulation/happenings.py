@@ -10,6 +10,7 @@ import yaml
 from rescheduler.durations import nanoseconds
 from rescheduler.errors import InputError
 from rescheduler.net import files
+from rescheduler.planning.forms import count
 from rescheduler.simulation.requests import RequestRefused
 from rescheduler.simulation.store import KINDS, PLURALS, Json, controller_of, key_of
 from rescheduler.simulation.world import World
@@ -162,7 +163,7 @@ def _lose(event: Happening, world: World) -> str:
     with_notice = bool(event.entry.get("notice", True))
     for name in names:
         world.market.interrupt(name, with_notice=with_notice)
-    return f"{len(names)} spot nodes are interrupted"
+    return f"{count(len(names), 'spot node')} interrupted"
 
 
 def _silent(event: Happening, world: World) -> str:

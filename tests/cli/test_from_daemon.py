@@ -174,7 +174,7 @@ def test_nodes_that_a_daemon_drains_are_known() -> None:
     assert found == {
         (False, Step.DRAINING): ["other-installation"],
         (False, Step.REMOVING): ["being-drained-by-another", "other-installation"],
-        (True, Step.DRAINING): [],
+        (True, Step.DRAINING): ["being-drained-by-another"],
         (True, Step.REMOVING): ["being-drained-by-another"],
     }
     assert reasons(planned(waiting(), annotations=marked(Step.DRAINING, "other/lease"))) == ["other-installation"]

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from freezegun import freeze_time
 
-from rescheduler.cli import main
+from rescheduler.cli import main, plan
+from rescheduler.cli.cluster_source import ClusterSource
 from rescheduler.cli.console import rendered
 from rescheduler.cli.glance import LINES, SORT_KEYS
 from rescheduler.cli.plan_page import glance
@@ -117,6 +119,30 @@ def test_a_lever_is_shown_in_full_and_as_a_patch(capfd: pytest.CaptureFixture[st
         '\'{"spec":{"template":{"metadata":{"annotations":'
         '{"cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes":"scratch"}}}}}\''
     )
+
+
+@pytest.mark.parametrize("flags", [[], ["-o", "wide"], ["--nodes"], ["--what-if=add-spot 1 cpu=4,memory=8Gi"]], ids=str)
+def test_a_watched_plan_begins_with_its_time(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, flags: list[str]
+) -> None:
+    """The pages of a live cluster, here read from a file, are ten seconds apart."""
+    pauses: list[float] = []
+    monkeypatch.setattr(plan, "daemon_of", lambda *_: None)
+    monkeypatch.setattr(plan, "ClusterSource", lambda _, *others: ClusterSource(str(files.DUMP), *others))
+    with freeze_time("2026-01-01T12:00:00Z") as clock:
+
+        def passed(seconds: float) -> None:
+            pauses.append(seconds)
+            clock.tick(seconds)
+            if len(pauses) == 2:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(plan, "pause", passed)
+        with pytest.raises(SystemExit):
+            main(["plan", "--watch", "--survive=off", "--levers-timeout=0", *flags])
+    begins = [line for line in capfd.readouterr().out.splitlines() if line.startswith("Every ")]
+    times = ("2026-01-01T12:00:00Z", "2026-01-01T12:00:10Z")
+    assert (begins, pauses) == ([f"Every 10 s, now {time}" for time in times], [10, 10])
 
 
 WRONG = {

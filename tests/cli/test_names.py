@@ -84,3 +84,22 @@ def test_a_namespace_selects_its_pods_on_on_demand_nodes(capfd: pytest.CaptureFi
 def test_unknown_names_are_usage_errors(capfd: pytest.CaptureFixture[str], name: str) -> None:
     code, _, err = run(capfd, "explain", name)
     assert (code, f"{name}: no such node, and no such pod" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("ip-10-0-75-12", SHORT),
+        ("data/spark-workr", "data/spark-worker"),
+        ("ci/deployment/ci-cach", "ci/deployment/ci-cache"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_a_similar_one(
+    capfd: pytest.CaptureFixture[str], name: str, near: str
+) -> None:
+    code, _, err = run(capfd, "explain", name)
+    assert (code, err.rstrip().endswith(f"; did you mean {near}?")) == (2, True)
+    if name.startswith("ip-"):
+        changes = (f"add-spot 1 like {name}", f"allow node/{name} scale-down-disabled")
+        errors = [run(capfd, "plan", "--what-if", change)[2] for change in changes]
+        assert [error.rstrip().endswith(f"; did you mean {near}?") for error in errors] == [True, True]

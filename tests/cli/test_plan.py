@@ -1,6 +1,7 @@
 """Tests of ``rescheduler plan`` on a snapshot file, run as a process: its output for programs."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -185,3 +186,19 @@ def test_nodes_of_a_static_node_pool_would_be_bought_again(
         [blocker] = verdicts["od"]["blockers"]
         assert (blocker["pod"], blocker["reason"]) == (None, "static-capacity")
         assert blocker["detail"].startswith("it would be bought again: NodePool 'base' keeps 1 node ")
+
+
+#: A number of one before a noun in the plural.
+ONE_OF_SEVERAL = re.compile(r"(?<![0-9.,/])1 (?:spot |on-demand )?(?:pods|nodes|controllers|evictions|reasons|notes)\b")
+
+
+@pytest.mark.parametrize("line", ["plan", "plan -o wide", "plan --nodes", "explain", "report"])
+@pytest.mark.parametrize("taints", [[], [{"key": "spot", "effect": "NoSchedule"}]], ids=["free", "tainted"])
+def test_one_thing_is_not_several(
+    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path, line: str, taints: list[Any]
+) -> None:
+    cluster = [node("od", ON_DEMAND), node("spot", taints=taints), pod("a-1", "od")]
+    (tmp_path / "list.json").write_text(json.dumps({"kind": "List", "items": cluster}))
+    with pytest.raises(SystemExit):
+        main([*line.split(), "-f", str(tmp_path / "list.json")])
+    assert ONE_OF_SEVERAL.findall(capfdbinary.readouterr().out.decode()) == []

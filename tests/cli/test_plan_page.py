@@ -6,8 +6,12 @@ from decimal import Decimal
 
 import pytest
 
+from rescheduler.cli.blockers import NodeNames
 from rescheduler.cli.console import rendered
+from rescheduler.cli.glance import node_table
+from rescheduler.cli.output import as_json
 from rescheduler.cli.plan_page import page
+from rescheduler.pages.report import as_html
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.outcome import Blocker, Landing, Placement, Plan, Planning, PodRef, Reason, Rejected, Verdict
 from rescheduler.planning.planner import Planner
@@ -197,6 +201,7 @@ def test_pods_are_grouped_by_controller() -> None:
     assert block(wide=False) == [
         "od-0, m5.2xlarge, a: drainable",
         "  requests 3 of 4 vCPU, 0 B of 16 GiB",
+        "  the daemon would not drain it: fragile-plan",
         "  fragile: the pods fit only if the scheduler chooses these nodes",
         "  waits for 1 pod that is being deleted",
         "  forecast: 2 pods to spot nodes, 1 to other nodes",
@@ -205,7 +210,7 @@ def test_pods_are_grouped_by_controller() -> None:
 
 
 def test_wide_output_names_each_pod_and_the_choice_of_the_scheduler() -> None:
-    assert block(wide=True)[5:] == [
+    assert block(wide=True)[6:] == [
         "  shop/web-1 (ReplicaSet shop/web) → spot-1",
         "  shop/web-2 (ReplicaSet shop/web) → spot-2; the scheduler would prefer od-1",
         "  shop/web-3 (ReplicaSet shop/web) → spot-1",
@@ -264,3 +269,29 @@ def test_the_worst_pools_are_listed_with_their_homeless_pods() -> None:
     assert shown[-1] == "  2 more with -o wide."
     wide = lines(result, objects, wide=True)
     assert sum("pods without a place" in line for line in wide) == 5
+
+
+def test_what_the_daemon_would_not_drain_says_so_in_every_format() -> None:
+    """A plan whose pods mostly return, in the line of its node, in JSON and in the report."""
+    plan = Plan("od-0", (placement("shop/a", "spot-1"),), robust=True, landing=Landing(0, 1))
+    result = summed_up(planning(plan), NODES, PRICES)
+    reason = "returns-to-on-demand"
+    assert f"  the daemon would not drain it: {reason}" in lines(result, NODES)
+    names = NodeNames.of(result.nodes)
+    assert f"drainable: 1 pod, but {reason}" in rendered(node_table(result, names, NOW, 120), 120)
+    assert as_json(result, 0)["nodes"][0]["left_by_daemon"] == reason
+    assert f"The daemon would not drain it: {reason}." in as_html(result)
+    allowed = overview(planning(plan), snapshot(NODES), PRICES, allow_returning=True)
+    assert as_json(allowed, 0)["nodes"][0]["left_by_daemon"] is None
+    assert reason not in as_html(allowed)
+
+
+@pytest.mark.parametrize("stays", [True, False], ids=["a node stays", "all nodes are empty"])
+def test_without_spot_nodes_the_first_thing_to_do_is_to_try_some(stays: bool) -> None:
+    """Not if every node can be drained: their pods need no spot nodes."""
+    verdict = Rejected("od-0", (CACHE,)) if stays else Plan("od-0", ())
+    result = summed_up(Planning((verdict,), 1, 0), NODES[:1], PRICES)
+    command = "rescheduler plan --what-if 'add-spot 3 like od-0'"
+    assert (f"First: {command}" in lines(result, NODES)) is stays
+    assert ("; there is no spot node: try add-spot" in lines(result, NODES)[0]) is stays
+    assert (f"To try some: <code>{command}</code>" in as_html(result)) is stays

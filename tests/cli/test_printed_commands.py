@@ -4,14 +4,24 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from html import unescape
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from rescheduler.cli import COMMANDS, main
+from rescheduler.clock import SystemClock
 from rescheduler.housekeeping import composition
+from rescheduler.observe.events import Overviewed
+from rescheduler.observe.prepared_pages import StatusPage
+from rescheduler.observe.status import Board
+from rescheduler.planning.planner import Planner
+from rescheduler.planning.policy import Circumstances, Policy, namespace_scope
+from rescheduler.planning.what_if.comparison import levers_of
+from rescheduler.planning.what_if.overview import overview
+from rescheduler.snapshot_file import reader
 from tests.sample import files
 
 ROOT = Path(__file__).parents[2]
@@ -98,6 +108,20 @@ def test_a_documented_plan_works_as_it_is_on_the_sample(
     assert (ended(shell_words(command)[1:]), capfd.readouterr().err) == (0, "")
 
 
+def printed_by(page: str) -> list[str]:
+    """Return the commands of an HTML page that plans: that of the page, and those of its levers."""
+    [levers] = re.findall(r"add its --what-if to .*?</ol>", page, re.DOTALL)
+    command, *texts = map(unescape, re.findall(r"<code>((?:rescheduler |--what-if )[^<]*)</code>", levers))
+    return [f"{command} {text}" for text in texts]
+
+
+def check_lever(command: str, freed: Iterable[str], capfd: pytest.CaptureFixture[str]) -> None:
+    """Check that *command*, which a lever prints, frees the nodes *freed* that the lever names."""
+    assert ended([*shell_words(command)[1:], "-o", "json"]) == 0
+    result = json.loads(capfd.readouterr().out)["what_if"]
+    assert set(freed) <= set(result["after"]["drainable"]) - set(result["before"]["drainable"])
+
+
 def test_every_command_that_plan_and_report_print_works_as_it_is(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -108,17 +132,48 @@ def test_every_command_that_plan_and_report_print_works_as_it_is(
     levers = json.loads(capfd.readouterr().out)["summary"]["levers"]
     report = tmp_path / "report.html"
     assert ended(["report", *flags, f"--output-file={report}"]) == 0
-    codes = re.findall(r"<code>((?:resch|--what)[^<]*)</code>", report.read_text())
-    command, *texts = map(unescape, codes)
-    assert [f"{command} {text}" for text in texts] == [lever["try"] for lever in levers]
+    assert printed_by(report.read_text()) == [lever["try"] for lever in levers]
     assert levers
     for number, lever in enumerate(levers, 1):
         assert ended(["plan", *flags, f"--lever={number}"]) == 0
         assert capfd.readouterr().out.splitlines()[-1] == lever["try"]
-        assert ended([*shell_words(lever["try"])[1:], "-o", "json"]) == 0
-        result = json.loads(capfd.readouterr().out)["what_if"]
-        freed = lever["frees"] or lever["frees_together"]
-        assert set(freed) <= set(result["after"]["drainable"]) - set(result["before"]["drainable"])
+        check_lever(lever["try"], lever["frees"] or lever["frees_together"], capfd)
+
+
+def test_every_command_that_the_status_page_prints_works_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The page names the cluster's file only for this test: otherwise it is that of the reader's kubeconfig."""
+    policy = Policy(budgets_in_steps=True, judge_controllers=True, namespaces=namespace_scope((), ("ci",), ""))
+    cluster, clock = reader.read(str(files.DUMP)), SystemClock()
+    planner, circumstances = Planner(cluster, policy), Circumstances(clock.now(), prices=files.prices())
+    planning = planner.plan_all(circumstances)
+    found = levers_of(planning, planner, cluster, policy, circumstances, files.prices(), lambda: False).levers
+    command = "rescheduler plan --exclude-namespaces ci"
+    summed = overview(planning, cluster, files.prices(), found, now=circumstances.now, command=command)
+    page = StatusPage().as_html(Board(overviewed=Overviewed(circumstances.now, summed)))
+    monkeypatch.setenv("RESCHEDULER_SNAPSHOT", str(files.DUMP))
+    printed = printed_by(page)
+    assert len(printed) == len(found) > 4
+    for text, lever in zip(printed, found, strict=True):
+        check_lever(text, lever.gain[0], capfd)
+
+
+def test_a_printed_command_has_the_options_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever reads the page has another environment. What is typed overrides it."""
+    monkeypatch.setenv("RESCHEDULER_SNAPSHOT", str(files.DUMP))
+    monkeypatch.setenv("RESCHEDULER_EXCLUDE_NAMESPACES", "ci")
+    monkeypatch.setenv("RESCHEDULER_SKIP_NODES_WITH_SYSTEM_PODS", "false")
+    monkeypatch.setenv("RESCHEDULER_CURRENCY", "EUR")
+    monkeypatch.setenv("RESCHEDULER_OUTPUT", "json")
+    assert ended(["plan", "--currency=$", "--survive=off"]) == 0
+    words = shell_words(json.loads(capfd.readouterr().out)["summary"]["levers"][0]["try"])
+    assert words[:4] == ["rescheduler", "plan", "--currency=$", "--survive=off"]
+    others = {f"--snapshot={files.DUMP}", "--exclude-namespaces=ci", "--skip-nodes-with-system-pods=false"}
+    assert set(words[4:-2]) == others
+    assert words[-2] == "--what-if"
 
 
 def test_the_status_page_plans_with_the_policy_of_its_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,5 +182,17 @@ def test_the_status_page_plans_with_the_policy_of_its_daemon(monkeypatch: pytest
     monkeypatch.setattr(composition, "run", lambda *arguments: received.append(arguments[2].plan_command))
     label = "--on-demand-node-label=eks.amazonaws.com/capacityType=ON_DEMAND"
     machine = ["--running-in-cluster=false", "--namespace=ops", "--prices", str(files.PRICES), "--listen-address=:1"]
+    monkeypatch.setenv("RESCHEDULER_MIN_ON_DEMAND_NODES", "1")
+    monkeypatch.setenv("RESCHEDULER_KUBECONFIG", "/nowhere")
     assert ended(["run", label, "--exclude-namespaces", "ci", *machine, "--dry-run", "--drain-order=age"]) == 0
-    assert received == [f"rescheduler plan {label} --exclude-namespaces ci --drain-order=age"]
+    expected = f"rescheduler plan {label} --exclude-namespaces ci --drain-order=age --min-on-demand-nodes=1"
+    assert received == [expected]
+
+
+def test_a_command_that_reads_a_pipe_does_not_wait_for_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Pages of a plan from a pipe print ``--snapshot -``, which somebody may paste."""
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
+    assert ended(["plan", "--snapshot", "-"]) == 2
+    assert "--snapshot -: expected the output of kubectl get -o json in a pipe" in capfd.readouterr().err

@@ -52,7 +52,7 @@ def test_events_happen_at_their_time(dump: str, tmp_path: Path) -> None:
     ]
     texts = {line["text"]: line["seconds"] for line in course}
     assert texts["default/web: scaled from 6 to 8"] == 600
-    assert texts["1 spot nodes are interrupted"] == 1200
+    assert texts["1 spot node interrupted"] == 1200
     assert texts["the daemon is killed and started again"] == 1800
 
 

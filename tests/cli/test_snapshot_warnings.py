@@ -61,6 +61,8 @@ def test_a_cluster_without_spot_nodes_is_told_what_to_try(ended: Any) -> None:
     assert (code, head.partition("; ")[2]) == (3, "there is no spot node: try add-spot.")
     assert hint.endswith("--what-if 'add-spot 3 like a'")
     assert "What would free more" not in out
+    _, _, err = ended(objects, "plan", "--lever=1")
+    assert "no such lever: there is no spot node: try --what-if 'add-spot 3 like a'" in err
     _, out, _ = ended(objects, "plan", "--what-if", "add-spot 3 like a")
     [spot] = [line.split() for line in out.splitlines() if line.startswith("spot nodes ")]
     assert spot == ["spot", "nodes", "0", "3", "+3"]

@@ -53,6 +53,7 @@ FORMS: dict[tuple[str, ...], list[str]] = {
     ("unpin default/replicaset/cache",): ["od-2"],
     ("unpin default/replicaset/cache", "min-on-demand-nodes=2"): [],
     (f"unpin selector {ON_DEMAND}=",): ["od-2"],
+    (f"unpin selector {ON_DEMAND}=, pool in (a,b)",): ["od-2"],
     ("spot-node-label=none",): [],
     ("move-jobs=never", "planning-timeout=1s", "scheduler-name=*"): [],
     ("drain-order=age", "max-node-age=720h", "unpin default/replicaset/cache"): ["od-2"],
@@ -84,7 +85,8 @@ def test_the_environment_variable_separates_changes_by_semicolons(
 
 
 FORM_OF = {
-    "allow": "expected allow NAMESPACE/KIND/NAME REASON or allow node/NAME REASON, with a reason that the plan states",
+    "allow": "expected allow NAMESPACE/KIND/NAME REASON, allow all REASON or allow node/NAME REASON, with a reason of "
+    "the plan",
     "unpin": "expected unpin NAMESPACE/KIND/NAME or unpin selector KEY=VALUE",
     "untaint": "expected untaint KEY",
     "budget": "expected budget NAMESPACE/NAME maxUnavailable=N or minAvailable=N",
@@ -113,8 +115,9 @@ WRONG: dict[str, str] = {
             "unpin default//cache",
             "unpin a/b/c d",
             "unpin selector",
-            "unpin selector pool",
             "unpin selector =ci",
+            "unpin selector pool in",
+            "allow all local-storage",
             "untaint",
             "untaint a=b",
             "untaint a:NoSchedule",
@@ -153,6 +156,7 @@ WRONG: dict[str, str] = {
     "min-on-demand-nodes=x": "'min-on-demand-nodes=x': 'x' is not a valid integer range.",
     "skip-nodes-with-local-storage=x": "'skip-nodes-with-local-storage=x': 'x': expected true or false",
     "min-on-demand-nodes=-1": "'min-on-demand-nodes=-1': -1 is not in the range x>=0.",
+    "allow all not-safe-to-evict": "allow all not-safe-to-evict: no pod or node has this annotation or label",
     "unpin selector pool=ci": "unpin selector: no pod demands the label pool=ci of a node",
     "unpin default/deployment/cache": "no pod of default/deployment/cache: expected namespace/kind/name, such as "
     "shop/deployment/cart",
@@ -375,7 +379,7 @@ def test_no_levers_are_computed_with_these_flags(
 ) -> None:
     _, out, _ = run(capfdbinary, dump, "-o", "json", *flags)
     result = json.loads(out)["summary"]
-    assert (result["levers"], result["levers_complete"]) == ([], True)
+    assert (result["levers"], result["levers_complete"]) == ([], flags == ("--independent",))
 
 
 def test_each_pool_is_lost_now_and_after_the_drains(capfdbinary: pytest.CaptureFixture[bytes], dump: Path) -> None:
@@ -475,6 +479,13 @@ def test_nodes_that_are_added_without_any_prices_have_no_rows(
         ("allow default/replicaset/sotre local-storage", "default/replicaset/store"),
         ("budget default/stor maxUnavailable=1", "default/store"),
         ("allow node/od1 scale-down-disabled", "od-1"),
+        ("allow default/replicaset/store local-storge", "local-storage"),
+        ("allow all not-safe-to-evit", "not-safe-to-evict"),
+        ("add-spot 1 like s-aa", "s-a"),
+        ("lose-spot node=s-bb", "s-b"),
+        ("skip-nodes-with-local-storag=false", "skip-nodes-with-local-storage"),
+        ("add-spott 1 like s-a", "add-spot"),
+        (f"unpin selector {ON_DEMAND}s=", f"{ON_DEMAND}="),
     ],
 )
 def test_a_name_that_does_not_exist_is_answered_with_a_similar_one(

@@ -142,7 +142,7 @@ def test_the_node_is_drained_when_the_new_node_is_ready() -> None:
             "spot",
         )
         assert [(held.waiting, held.detail) for held in here.of(Held)] == [
-            (Waiting.MAKING_ROOM, "1 spot nodes were ordered for the pods of node od-1")
+            (Waiting.MAKING_ROOM, "1 spot node ordered for the pods of node od-1")
         ]
         here.pass_time(60)
         join(here, pool, "new-1", ready="False")

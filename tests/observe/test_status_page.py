@@ -84,13 +84,20 @@ def test_the_status_shows_each_pod_of_a_running_drain() -> None:
     assert f'datetime="{NOW:%Y-%m-%dT%H:%M:%SZ}"' in text.partition("Pods of the drain")[2].partition("</table>")[0]
     [entry] = re.findall(r'<details id="node-od-1".*?</summary>', text)
     assert ("being drained" in entry, "can be drained" in entry) == (True, False)
+    assert "0 of 2 on-demand nodes can be drained" in text
+    shown = as_json(status.board)
+    [node] = [each for each in shown["nodes"] if each["node"] == "od-1"]
+    assert (node["drainable"], node["placements"], shown["drainableNodes"]) == (False, [], 0)
+    assert [blocker["reason"] for blocker in node["blockers"]] == ["being-drained-by-another"]
+    assert shown["nodesByReason"]["being-drained-by-another"] == 1
     assert as_json(status.board)["drain"] == {
         "node": "od-1",
         "phase": "evicting",
         "pods": [{"pod": "default/web-1", "state": "bound", "target": "spot-1", "since": "2026-01-01T12:00:00Z"}],
     }
     status(ended())
-    assert (as_json(status.board)["drain"], as_json(status.board)["draining"]) == (None, None)
+    shown = as_json(status.board)
+    assert (shown["drain"], shown["draining"], shown["drainableNodes"]) == (None, None, 1)
     assert "Phase:" not in page(status.board)
 
 

@@ -18,7 +18,8 @@ from rescheduler.observe.events import DrainProgressed, DrainStarted, Held, PodP
 from rescheduler.observe.pages import Health, application
 from rescheduler.observe.status import Status
 from rescheduler.pages.report import as_html
-from rescheduler.planning.outcome import Plan, Rejected
+from rescheduler.planning.outcome import Plan, Reason, Rejected
+from rescheduler.planning.what_if.overview import Lever
 from rescheduler.settings import ListenAddress
 from tests.observe.builders import BLOCKED, OD, PLAN, WEB, ended, planned
 from tests.pages.browser import browser
@@ -244,6 +245,44 @@ class TestWidths:
         page.keyboard.press("Shift+Tab")
         page.keyboard.press("Space")
         assert page.locator("details.node[open]").count() == 0
+
+
+#: Levers whose names and changes are long words.
+LONG_LEVERS = tuple(
+    Lever(
+        name, reason, "pods of 19 controllers demand this label of a node", (KEPT.node,), (KEPT.node,), changes=changes
+    )
+    for name, reason, changes in (
+        (
+            "Selector eks.amazonaws.com/capacityType in (ON_DEMAND,RESERVED), Taint cast.ai/spot=true:NoSchedule",
+            Reason.PINNED,
+            (
+                "unpin selector eks.amazonaws.com/capacityType in (ON_DEMAND,RESERVED)",
+                "untaint cast.ai/spot",
+            ),
+        ),
+        (
+            "NodeKey cluster-autoscaler.kubernetes.io/scale-down-disabled",
+            Reason.SCALE_DOWN_DISABLED,
+            ("allow all scale-down-disabled",),
+        ),
+        (
+            "Setting --ignore-local-volumes=credential-socket,istio-data,istio-envoy,workload-certs,workload-socket",
+            Reason.LOCAL_STORAGE,
+            ("ignore-local-volumes=credential-socket,istio-data,istio-envoy,workload-certs,workload-socket",),
+        ),
+    )
+)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_levers_with_long_names_are_not_cut_off(page: Page, tmp_path: Path, width: int) -> None:
+    file = tmp_path / "report.html"
+    file.write_text(as_html(overview_of(12, 12, *LONG_LEVERS), NOW), encoding="utf-8")
+    page.set_viewport_size({"width": width, "height": 800})
+    page.goto(file.as_uri())
+    assert page.locator(".steps li").count() == len(LONG_LEVERS)
+    assert page.evaluate(CUT) == []
 
 
 #: The text and background colors of all elements with a text of their own, each pair once.

@@ -26,7 +26,7 @@ def test_the_headline_sums_up_the_plan() -> None:
     saved = "saves 396 $/month: nodes 420, their share of spot 24.64"
     assert headline(planned(6, 6)) == f"3 of 6 on-demand nodes can be freed: 12 vCPU, 48 GiB, {saved}."
     assert headline(planned(6, 6, prices=PriceList())) == "3 of 6 on-demand nodes can be freed: 12 vCPU, 48 GiB."
-    assert headline(planned(1, 0)) == "0 of 1 on-demand nodes can be freed."
+    assert headline(planned(1, 0)) == "0 of 1 on-demand node can be freed."
 
 
 def test_nodes_without_a_price_are_counted() -> None:

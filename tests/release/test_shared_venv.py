@@ -9,9 +9,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-def made(checkout: Path) -> subprocess.CompletedProcess[str]:
-    """Run the recipe of the virtual environment with a Python that does nothing."""
-    command = ["make", ".venv/ready", "PYTHON=true"]
+def made(checkout: Path, target: str = ".venv/ready") -> subprocess.CompletedProcess[str]:
+    """Run *target*, by default the recipe of the virtual environment, with a Python that does nothing."""
+    command = ["make", target, "PYTHON=true"]
     return subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -40,6 +40,17 @@ def test_a_linked_environment_of_another_checkout_is_refused(checkouts: tuple[Pa
     assert done.returncode != 0
     assert f".venv belongs to the checkout {first}, which would run the code of {second}" in done.stderr
     assert not (first / ".venv/ready").exists()
+
+
+@pytest.mark.parametrize("target", [".venv/ready", "lint", "demo"])
+def test_a_linked_environment_that_is_ready_is_refused_as_well(checkouts: tuple[Path, Path], target: str) -> None:
+    first, second = checkouts
+    (first / ".venv/ready").touch()
+    (second / ".venv").symlink_to(first / ".venv")
+    done = made(second, target)
+    assert done.returncode != 0
+    assert f".venv belongs to the checkout {first}" in done.stderr
+    assert made(first).returncode == 0
 
 
 def test_its_own_environment_is_used(checkouts: tuple[Path, Path]) -> None:

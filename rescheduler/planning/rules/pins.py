@@ -122,7 +122,7 @@ class Pins:
         selected = required is not None and matches.any()
         texts = [] if required is None or selected else [self._selector_text(*required)]
         if taints is not None:
-            texts.append(_taints_text(taints, len(rows), "matching spot nodes" if selected else "spot nodes"))
+            texts.append(_taints_text(taints, len(rows), "matching spot node" if selected else "spot node"))
         return "; ".join(texts)
 
     def _matches(self, required: nodes.Required | None) -> Flags:
@@ -189,12 +189,12 @@ def _rejects(taint: Taint, tolerations: tuple[Toleration, ...], starting: Collec
     return taint.effect in HARD_EFFECTS and not temporary and not tolerated(taint, tolerations)
 
 
-def _taints_text(taints: list[tuple[Taint, int]], total: int, nodes: str) -> str:
+def _taints_text(taints: list[tuple[Taint, int]], total: int, noun: str) -> str:
     if len(taints) == 1:
         taint, number = taints[0]
-        return f"it does not tolerate the taint {taint_text(taint)} of {number} of {total} {nodes}"
+        return f"it does not tolerate the taint {taint_text(taint)} of {number} of {count(total, noun)}"
     named = shortened([f"{taint_text(taint)} (of {number})" for taint, number in taints], _NAMED)
-    return f"it does not tolerate the taints of {total} {nodes}: {named}"
+    return f"it does not tolerate the taints of {count(total, noun)}: {named}"
 
 
 def taint_text(taint: Taint) -> str:

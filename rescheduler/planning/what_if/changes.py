@@ -28,14 +28,15 @@ from predicates.texts import did_you_mean
 from rescheduler.errors import UsageError
 from rescheduler.planning.budgets import Budgets, needs_scale, sync_failure
 from rescheduler.planning.controllers import ControllerName, controller_of
-from rescheduler.planning.node_info import full_name
-from rescheduler.planning.node_labels import NodeLabels
+from rescheduler.planning.node_info import full_name, similar_node
+from rescheduler.planning.node_labels import NodeLabel, NodeLabels
 from rescheduler.planning.outcome import Reason
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.rules.candidates import groups, starting_taints, why_not_target
 from rescheduler.planning.rules.interruptions import is_start_up_taint
 from rescheduler.planning.rules.pod_traits import belongs_to_node
-from rescheduler.planning.what_if.lifting import Unpinning, lifted, node_without, without_label
+from rescheduler.planning.what_if.lifting import NODE_KEYS, POD_KEYS, lifted, node_without
+from rescheduler.planning.what_if.unpinning import Unpinning, demands_of, without_demands
 
 # Hypothetical spot nodes, for plans that show the effect of additional nodes.
 
@@ -115,7 +116,7 @@ def _model(snapshot: Snapshot, change: AddSpot, spot: Sequence[Node]) -> Node:
     row = snapshot.nodes.row.get(full_name(change.like, snapshot.nodes.row))
     node = None if row is None else snapshot.nodes.nodes[row]
     if node is None:
-        raise UsageError(f"add-spot: there is no node {change.like}")
+        raise UsageError(f"add-spot: there is no node {change.like}{similar_node(change.like, snapshot.nodes.row)}")
     return node
 
 
@@ -175,10 +176,9 @@ class Unpin:
 
 @dataclass(frozen=True, slots=True)
 class UnpinSelector:
-    """Let all pods run without a label that they demand of a node, by node selector or by required node affinity."""
+    """Let all pods run without what they demand of a node's labels, by node selector or required node affinity."""
 
-    key: str
-    value: str
+    demands: tuple[NodeLabel, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +195,13 @@ class LiftNode:
 
     node: str
     reason: Reason  #: one of ``lifting.NODE_KEYS``
+
+
+@dataclass(frozen=True, slots=True)
+class LiftAll:
+    """Remove the annotation or label of all pods and nodes that have it."""
+
+    reason: Reason  #: one of ``lifting.POD_KEYS`` or ``lifting.NODE_KEYS``
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +239,16 @@ class OtherScheduler:
 
 #: The changes that :func:`changed` applies.
 Change: TypeAlias = (
-    Unpin | UnpinSelector | Untaint | Lift | LiftNode | BudgetChange | SettingChange | AddSpot | OtherScheduler
+    Unpin
+    | UnpinSelector
+    | Untaint
+    | Lift
+    | LiftNode
+    | LiftAll
+    | BudgetChange
+    | SettingChange
+    | AddSpot
+    | OtherScheduler
 )
 
 
@@ -264,6 +280,8 @@ def changed(snapshot: Snapshot, policy: Policy, changes: Iterable[Change]) -> tu
             case Lift():
                 for pod in _pods_of(copy, change.controller):
                     copy.upsert("Pod", lifted(pod, change.reason, policy))
+            case LiftAll(reason):
+                _lift_all(copy, policy, reason)
             case LiftNode(name, reason):
                 copy.upsert("Node", node_without(_node_named(copy, name), reason))
             case BudgetChange():
@@ -293,8 +311,21 @@ def _node_named(snapshot: Snapshot, name: str) -> Node:
     row = snapshot.nodes.row.get(full_name(name, snapshot.nodes.row))
     node = None if row is None else snapshot.nodes.nodes[row]
     if node is None:
-        raise UsageError(f"allow: there is no node {name}{did_you_mean(name, snapshot.nodes.row)}")
+        raise UsageError(f"allow: there is no node {name}{similar_node(name, snapshot.nodes.row)}")
     return node
+
+
+def _lift_all(snapshot: Snapshot, policy: Policy, reason: Reason) -> None:
+    pods = [(pod, lifted(pod, reason, policy)) for pod in snapshot.pods.values()] if reason in POD_KEYS else []
+    nodes = [(node, node_without(node, reason)) for node in snapshot.nodes] if reason in NODE_KEYS else []
+    changed_pods = [after for before, after in pods if after != before]
+    changed_nodes = [after for before, after in nodes if after != before]
+    if not changed_pods and not changed_nodes:
+        raise UsageError(f"allow all {reason}: no pod or node has this annotation or label")
+    for pod in changed_pods:
+        snapshot.upsert("Pod", pod)
+    for node in changed_nodes:
+        snapshot.upsert("Node", node)
 
 
 def _unpin(snapshot: Snapshot, policy: Policy, controller: ControllerName) -> None:
@@ -306,10 +337,12 @@ def _unpin(snapshot: Snapshot, policy: Policy, controller: ControllerName) -> No
 
 
 def _unpin_selector(snapshot: Snapshot, change: UnpinSelector) -> None:
-    pods = [(pod, without_label(pod.cls, change.key, change.value)) for pod in snapshot.pods.values()]
+    pods = [(pod, without_demands(pod.cls, change.demands)) for pod in snapshot.pods.values()]
     unpinned = [(pod, cls) for pod, cls in pods if cls is not pod.cls]
     if not unpinned:
-        raise UsageError(f"unpin selector: no pod demands the label {change.key}={change.value} of a node")
+        text = ",".join(map(str, change.demands))
+        near = did_you_mean(text, {str(demand) for pod, _ in pods for demand in demands_of(pod.cls)})
+        raise UsageError(f"unpin selector: no pod demands the label {text} of a node{near}")
     for pod, cls in unpinned:
         snapshot.upsert("Pod", replaced(pod, cls=cls))
 

@@ -20,7 +20,7 @@ from rescheduler.planning.forms import count
 from rescheduler.planning.losses import PoolLoss
 from rescheduler.planning.money.prices import PriceList, node_facts, with_added, zone_of
 from rescheduler.planning.money.worth import AddedSpot, added_spot, summed, worth_by_node
-from rescheduler.planning.node_info import full_name
+from rescheduler.planning.node_info import full_name, similar_node
 from rescheduler.planning.outcome import Blocker, Planning, Rejected
 from rescheduler.planning.placement.packing import Packing, Room, Sizes
 from rescheduler.planning.planner import Planner
@@ -73,7 +73,7 @@ def lost_nodes(snapshot: Snapshot, policy: Policy, loss: LoseSpot) -> list[str]:
     spot = [table.names[row] for row in groups(snapshot, policy).spot_rows]
     if loss.node:
         if (name := full_name(loss.node, spot)) not in spot:
-            raise UsageError(f"lose-spot: there is no spot node {loss.node}")
+            raise UsageError(f"lose-spot: there is no spot node {loss.node}{similar_node(loss.node, spot)}")
         return [name]
     if loss.zone:
         zones = {name: zone_of(node) for name in spot if (node := table.nodes[table.row[name]]) is not None}

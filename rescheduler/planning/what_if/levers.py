@@ -1,5 +1,7 @@
-"""The changes that would let a plan free more nodes: the obstacles of each node, and trials without them.
-Separate from the command: it decides, and prints nothing.
+"""The changes that would let a plan free more nodes: trials without one obstacle, and without several.
+
+Each trial starts from the finished plan, so that it never frees fewer nodes. It also drains the nodes that are
+otherwise blocked only by the lifted obstacles, if their pods fit on the spot nodes in the room that the plan leaves.
 """
 
 from collections import Counter, defaultdict
@@ -10,185 +12,17 @@ from decimal import Decimal
 from itertools import combinations
 from typing import Final, TypeAlias
 
-from msgspec.structs import replace
-
 from predicates.objects import Pod
 from predicates.snapshot import Snapshot, Trial
-from predicates.texts import shown
-from rescheduler.planning.budgets import SYNC_FAILED, Budgets, RemainingDisruptions, rule_text, sync_failure
-from rescheduler.planning.controllers import ControllerName, controller_of
 from rescheduler.planning.money.prices import NodeFacts, PriceList, cost_on, node_facts
 from rescheduler.planning.money.worth import Worth, covered, summed
-from rescheduler.planning.outcome import Plan, Planning, Reason, Rejected
+from rescheduler.planning.outcome import Planning, Reason
 from rescheduler.planning.placement.packing import Effort, Placed, Stuck, pack
 from rescheduler.planning.planning_round import PlanningRound
-from rescheduler.planning.pool_shares import with_constraint
-from rescheduler.planning.rules.declared import Fate
-from rescheduler.planning.rules.pins import local_volume
-from rescheduler.planning.what_if.lifting import LIFTABLE, NODE_OBSTACLES, Obstacle, Unpinning, lift_all
-from rescheduler.planning.what_if.overview import NO_LEVERS, SELECTOR, SETTING, Lever, RankedLevers
+from rescheduler.planning.what_if.kept_nodes import KeptNode, KeptNodes
+from rescheduler.planning.what_if.lifting import Obstacle, Trait, Traits
+from rescheduler.planning.what_if.overview import NO_LEVERS, SETTING, Lever, RankedLevers
 from rescheduler.planning.what_if.remedies import change_for
-
-# The nodes that a plan does not free because of removable obstacles, and these obstacles.
-
-_BUDGETS: Final = frozenset({Reason.BUDGET, Reason.BUDGET_TOO_SLOW})
-
-#: Reasons that can be lifted, and those about room on spot nodes, which a trial decides. All others are final.
-_OPEN: Final = LIFTABLE | NODE_OBSTACLES.keys() | _BUDGETS | {Reason.NO_ROOM, Reason.PINNED, Reason.SPOT_POOL_SHARE}
-
-
-@dataclass(frozen=True, slots=True)
-class KeptNode:
-    """A node that the plan does not free. Without its *obstacles*, it could be drained if its pods fit elsewhere."""
-
-    node: str
-    row: int
-    movers: tuple[Pod, ...]  #: with their obstacles
-    lifted: tuple[Pod, ...]  #: the same pods without their obstacles
-    obstacles: frozenset[Obstacle]
-    counts: bool  #: whether it counts towards --min-on-demand-nodes
-    stays: bool  #: whether the node also has a blocker that cannot be removed
-
-
-class KeptNodes:
-    """The nodes that *plans* do not free, with their obstacles, and the inputs for trials without these obstacles.
-
-    *shared* are the inputs with which the plans were made.
-    """
-
-    def __init__(self, shared: PlanningRound, plans: Sequence[Plan]) -> None:
-        self._policy = shared.policy
-        self._budgets = shared.budgets
-        self._steps = shared.steps
-        self._minimum = shared.minimum
-        self._rules = shared.pod_rules
-        self._unpinning = Unpinning(shared.snapshot, shared.room.filters, shared.groups.spot)
-        self._spot_rows = shared.groups.spot_rows
-        self._shares = shared.forecaster.shares
-        self._needed: dict[str, int] = {}  #: by budget: evictions that it would have to allow
-        self.snapshot = shared.snapshot
-        self.room = shared.room
-        self.planned = [self._as_planned(plan) for plan in plans]
-        remaining = self._remaining(self._budgets, {})
-        without_eviction = {pod.uid for plan in plans for surge in plan.surges for pod in surge.pods}
-        for _, placed in self.planned:
-            remaining.reserve(pod for pod, _ in placed if pod.uid not in without_eviction)
-        self._spent = remaining.spent
-        emptied = sum(plan.node in self._minimum.counted for plan in plans)
-        self.spare = self._minimum.spare - emptied  #: nodes with ``counts`` that may also be drained
-
-    def _as_planned(self, plan: Plan) -> tuple[int, list[tuple[Pod, int]]]:
-        rows = self.snapshot.nodes.row
-        placed = [(self.snapshot.pods[str(item.pod)], rows[item.node]) for item in plan.placements]
-        return rows[plan.node], placed
-
-    def each(self, rejected: Iterable[Rejected]) -> Iterator[KeptNode]:
-        """Yield the nodes that have obstacles."""
-        return (kept for verdict in rejected if (kept := self._kept_node(verdict)).obstacles)
-
-    def needed(self, obstacle: Obstacle) -> int:
-        """Return how many evictions a PodDisruptionBudget would have to allow; 1 for other obstacles."""
-        owner = obstacle.controller
-        return self._needed.get(f"{owner.namespace}/{owner.name}", 1) if obstacle.reason is Reason.BUDGET else 1
-
-    def remaining(self, lifted: frozenset[Obstacle]) -> RemainingDisruptions:
-        """Return the evictions that the budgets allow after the plans, without the obstacles *lifted*."""
-        keys = {
-            f"{obstacle.controller.namespace}/{obstacle.controller.name}"
-            for obstacle in lifted
-            if obstacle.reason is Reason.BUDGET
-        }
-        return self._remaining(self._budgets.allowing({key: self._needed[key] for key in keys}), self._spent)
-
-    def _remaining(self, budgets: Budgets, spent: Mapping[str, int]) -> RemainingDisruptions:
-        too_slow = self._steps.too_slow if self._policy.budgets_in_steps else None
-        return RemainingDisruptions(budgets, too_slow, dict(spent))
-
-    def _kept_node(self, verdict: Rejected) -> KeptNode:
-        stays = any(blocker.reason not in _OPEN for blocker in verdict.blockers)
-        node = ControllerName("", "Node", verdict.node)
-        obstacles = {
-            Obstacle(node, blocker.reason, NODE_OBSTACLES[blocker.reason])
-            for blocker in verdict.blockers
-            if blocker.pod is None and blocker.reason in NODE_OBSTACLES
-        }
-        too_many = {
-            controller_of(self.snapshot.pods[blocker.pod])
-            for blocker in verdict.blockers
-            if blocker.reason is Reason.SPOT_POOL_SHARE and blocker.pod
-        }
-        movers: list[Pod] = []
-        lifted: list[Pod] = []
-        for _, original in sorted(self.snapshot.pods_on[verdict.node].items()):
-            pod, pod_obstacles, fate = lift_all(original, self._rules)
-            obstacles |= pod_obstacles
-            stays = stays or fate is None or bool(fate is Fate.MOVES and pod.cls.spec.resource_claims)
-            if fate is Fate.MOVES:
-                stays = stays or local_volume(pod.cls, self.snapshot, self._spot_rows) is not None
-                if (pinned := self._unpinning.of(pod.cls)) is not None:
-                    pod = replace(pod, cls=pinned.cls)
-                    obstacles.add(
-                        Obstacle(
-                            controller_of(pod),
-                            Reason.PINNED,
-                            shown(pinned.obstacle),
-                            pinned.taints,
-                            selector=shown(pinned.selector),
-                        )
-                    )
-                if controller_of(original) in too_many:
-                    obstacles.add(
-                        Obstacle(controller_of(original), Reason.SPOT_POOL_SHARE, self._shares.remedy(original))
-                    )
-                    constraint = self._shares.constraint(original)
-                    stays = stays or constraint is None
-                    pod = pod if constraint is None else with_constraint(pod, constraint)
-                movers.append(original)
-                lifted.append(pod)
-        budgets = self._budget_obstacles(movers)
-        return KeptNode(
-            node=verdict.node,
-            row=self.snapshot.nodes.row[verdict.node],
-            movers=tuple(movers),
-            lifted=tuple(lifted),
-            obstacles=frozenset(obstacles | budgets),
-            counts=verdict.node in self._minimum.counted,
-            stays=stays,
-        )
-
-    def _budget_obstacles(self, movers: Sequence[Pod]) -> set[Obstacle]:
-        """Return the budgets that do not allow the evictions of *movers*. Skip pods that several budgets select."""
-        blockers = self._remaining(self._budgets, self._spent).reserve(movers)
-        pods = [self.snapshot.pods[blocker.pod] for blocker in blockers if blocker.pod and blocker.reason in _BUDGETS]
-        keys = dict.fromkeys(key for pod in pods for key in self._budgets.of(pod))
-        for key in keys:
-            self._needed[key] = self._needed_evictions(key, [pod for pod in movers if key in self._budgets.of(pod)])
-        return {self._budget_obstacle(key) for key in keys}
-
-    def _budget_obstacle(self, key: str) -> Obstacle:
-        namespace, _, name = key.partition("/")
-        budget, allowed = self._budgets.get(key), self._budgets.allowed[key]
-        at_once = not self._policy.budgets_in_steps
-        rule = rule_text(budget)
-        if sync_failure(budget) is not None:
-            text = f"{rule} cannot be computed ({SYNC_FAILED}); use an integer minAvailable"
-            return Obstacle(ControllerName(namespace, "PodDisruptionBudget", name), Reason.BUDGET, text)
-        spent = f", of which the plan uses {used}" if (used := self._spent.get(key, 0)) and at_once else ""
-        text = f"{rule} allows {allowed} eviction{'' if allowed == 1 else 's'} now{spent}"
-        return Obstacle(ControllerName(namespace, "PodDisruptionBudget", name), Reason.BUDGET, text)
-
-    def _needed_evictions(self, key: str, pods: Sequence[Pod]) -> int:
-        """Return how many evictions budget *key* would have to allow for *pods* and all pods counted earlier."""
-        before = self._needed.get(key, self._spent.get(key, 0))
-        if not self._policy.budgets_in_steps:
-            return before + len(pods)
-        return max(self._needed.get(key, 1), 1 if self._steps.too_slow(key, pods, 1) is None else len(pods))
-
-
-# The changes that would let a plan free more nodes: trials without one obstacle, and without several.
-#
-# Each trial starts from the finished plan, so that it never frees fewer nodes. It also drains the nodes that are
-# otherwise blocked only by the lifted obstacles, if their pods fit on the spot nodes in the room that the plan leaves.
 
 #: Filter evaluations beyond first-fit for each node of a trial.
 _EFFORT: Final = 1_000
@@ -206,13 +40,55 @@ _FLAGS: Final = {
     Reason.LOCAL_STORAGE: "--skip-nodes-with-local-storage=false",
 }
 
-#: What several controllers share, as the first word of a lever, and what the lever says about them.
+#: By trait that several controllers share: what the lever says about their pods.
 _SHARED: Final = {
-    "Taint": "pods of {} controllers do not tolerate it",
-    SELECTOR: "pods of {} controllers demand this label of a node",
+    Trait.SELECTOR: "demand this label of a node",
+    Trait.TAINT: "do not tolerate it",
+    Trait.KEY: "have this annotation or label",
+    Trait.NODE_KEY: "have this annotation or label",
 }
 
 Obstacles: TypeAlias = frozenset[Obstacle]
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What a lever changes, and the obstacles that this removes."""
+
+    name: str  #: such as ``Deployment ci/cache`` or ``Selector pool=ci``
+    text: str  #: the part to change, or whom it concerns
+    texts: tuple[str, ...]  #: of ``--what-if``
+    removes: Obstacles
+
+    @property
+    def is_setting(self) -> bool:
+        return self.name.startswith(f"{SETTING} ")
+
+    @classmethod
+    def setting(cls, flag: str, removes: Obstacles) -> "_Change":
+        """Return the change of a setting, which concerns several controllers."""
+        owners = {obstacle.controller for obstacle in removes}
+        return cls(f"{SETTING} {flag}", f"{len(owners)} controllers", (flag.removeprefix("--"),), removes)
+
+    @classmethod
+    def shared(cls, traits: Traits, removes: Obstacles) -> "_Change":
+        """Return the change that removes *traits*, which pods of several controllers have in common."""
+        by_kind: defaultdict[Trait, list[str]] = defaultdict(list)
+        for kind, text in traits:
+            by_kind[kind].append(text)
+        if names := by_kind[Trait.VOLUME]:
+            return cls.setting(f"--ignore-local-volumes={','.join(names)}", removes)
+        name = ", ".join(f"{kind} {','.join(texts)}" for kind, texts in by_kind.items() if texts)
+        reason = min(removes).reason
+        texts = [f"unpin selector {','.join(found)}"] if (found := by_kind[Trait.SELECTOR]) else []
+        keys = dict.fromkeys(text.partition(":")[0].partition("=")[0] for text in by_kind[Trait.TAINT])
+        texts += [f"untaint {key}" for key in keys]
+        texts += [f"allow all {reason}" for _ in (*by_kind[Trait.KEY], *by_kind[Trait.NODE_KEY])]
+        number = len({obstacle.controller for obstacle in removes})
+        whom = f"{number} nodes" if by_kind[Trait.NODE_KEY] else f"pods of {number} controllers"
+        what = " or ".join(dict.fromkeys(_SHARED[kind] for kind, found in by_kind.items() if found))
+        return cls(name, f"{whom} {what}", tuple(texts), removes)
+
 
 #: Money per hour, number of nodes, vCPU in millicores. The larger, the more useful.
 _Worth: TypeAlias = tuple[Decimal, int, int]
@@ -327,78 +203,86 @@ class _Ranking:
     def run(self) -> RankedLevers:
         """Try each obstacle alone, then in combination: in both cases the one that may free the most nodes comes first.
 
-        What concerns several controllers is tried first: settings, and taints that their pods do not tolerate. A
-        setting is a lever if it frees more than a change of any single controller. It stands for the obstacles that it
-        removes and that free nothing alone, and a label that pods demand for all obstacles that free no other node.
+        What concerns several controllers is tried first: settings, and what their pods have in common. A setting is a
+        lever if it frees more than a change of any single controller. It stands for the obstacles that it removes and
+        that free nothing alone, and what pods have in common for all obstacles that free no other node.
         """
         settings, shared = self._settings(), self._shared()
-        frees = {name: self._freed_without(obstacles) for name, obstacles in (settings | shared).items()}
+        frees = {change: self._freed_without(change.removes) for change in self._most_first((*settings, *shared))}
         frees_alone = {
             obstacle: self._freed_without(frozenset({obstacle}))
             for obstacle in self._sorted(lambda obstacle: self._only(frozenset({obstacle})))
         }
-        settings = {
-            flag: obstacles
-            for flag, obstacles in settings.items()
-            if self._sum(frees[flag]) > max(self._sum(frees_alone[each]) for each in obstacles)
-        }
-        levers = [
-            self._lever(obstacles, f"{SETTING} {flag}", f"{len(obstacles)} controllers", frees[flag])
-            for flag, obstacles in settings.items()
-        ]
-        levers += [
-            self._lever(obstacles, name, _SHARED[name.partition(" ")[0]].format(len(obstacles)), frees[name])
-            for name, obstacles in shared.items()
-        ]
-        covered = {each for obstacles in settings.values() for each in obstacles}
-        selectors = {name: obstacles for name, obstacles in shared.items() if name.startswith(f"{SELECTOR} ")}
-        alike = {each: frozenset(frees[name]) for name, obstacles in selectors.items() for each in obstacles}
-        alone = (
+        changes = _without_repeated(
             (
-                obstacle,
-                self._lever(
-                    frozenset({obstacle}), str(obstacle.controller), obstacle.description, frees_alone[obstacle]
-                ),
-            )
-            for obstacle in self._sorted(self._with.__getitem__)
+                change
+                for change in (*shared, *settings)
+                if not change.is_setting
+                or self._sum(frees[change]) > max(self._sum(frees_alone[each]) for each in change.removes)
+            ),
+            frees,
         )
-        levers += [
-            lever
-            for obstacle, lever in alone
-            if not alike.get(obstacle, frozenset()).issuperset(lever.frees or lever.nodes)
-            and (lever.frees or obstacle not in covered)
-        ]
+        levers = [self._lever(change, frees[change]) for change in changes]
+        levers += self._alone(frees_alone, changes, {change: frees[change] for change in changes if change in shared})
         return RankedLevers(tuple(sorted(levers, key=self._usefulness, reverse=True)), self._complete)
 
-    def _settings(self) -> dict[str, Obstacles]:
-        """Return the obstacles of several controllers that one setting removes, by the flag. The mildest come first."""
-        of_volumes = [obstacle for obstacle in self._with if obstacle.volumes]
-        users = Counter(name for obstacle in of_volumes for name in obstacle.volumes)
-        common = {name for name, number in users.items() if number > 1}
-        named = frozenset(obstacle for obstacle in of_volumes if common.issuperset(obstacle.volumes))
-        groups = {f"--ignore-local-volumes={','.join(sorted({n for each in named for n in each.volumes}))}": named}
-        for reason, flag in _FLAGS.items():
-            groups[flag] = self._because_of(reason)
+    def _alone(
+        self,
+        frees_alone: Mapping[Obstacle, tuple[str, ...]],
+        changes: Iterable[_Change],
+        shared: Mapping[_Change, tuple[str, ...]],
+    ) -> Iterator[Lever]:
+        """Yield the levers of single obstacles, without those for which *changes* stand, of which some are *shared*."""
+        covered = {each for change in changes if change.is_setting for each in change.removes}
+        alike: defaultdict[Obstacle, set[str]] = defaultdict(set)
+        for change, frees in shared.items():
+            for obstacle in change.removes:
+                alike[obstacle].update(frees)
+        for obstacle in self._sorted(self._with.__getitem__):
+            lever = self._lever(self._of_owner(obstacle), frees_alone[obstacle])
+            stands_for = alike[obstacle].issuperset(lever.frees or lever.nodes)
+            if not stands_for and (lever.frees or obstacle not in covered):
+                yield lever
+
+    def _settings(self) -> list[_Change]:
+        """Return the settings that remove obstacles of several controllers. The mildest come first."""
+        flags = {flag: self._because_of(reason) for reason, flag in _FLAGS.items()}
         graces = self._because_of(Reason.GRACE_PERIOD)
         longest = max((int(obstacle.description.rpartition(" ")[2]) for obstacle in graces), default=0)
-        groups[f"--max-graceful-termination={longest}s"] = graces
-        return {flag: obstacles for flag, obstacles in groups.items() if len(obstacles) > 1}
+        flags[f"--max-graceful-termination={longest}s"] = graces
+        return [_Change.setting(flag, removes) for flag, removes in flags.items() if len(removes) > 1]
 
     def _because_of(self, reason: Reason) -> Obstacles:
         return frozenset(obstacle for obstacle in self._with if obstacle.reason is reason)
 
-    def _shared(self) -> dict[str, Obstacles]:
-        """Return the obstacles of several controllers that one change removes, by the name of the lever.
+    def _shared(self) -> list[_Change]:
+        """Return the changes that remove what pods of several controllers have in common, such as a selector.
 
-        Their pods lack only a toleration of the same taints, or demand only the same label of a node.
+        One change is for each set of traits that several controllers have, and removes the obstacles with any of them.
         """
-        groups: defaultdict[str, set[Obstacle]] = defaultdict(set)
+        by_traits: defaultdict[Traits, list[Obstacle]] = defaultdict(list)
         for obstacle in self._with:
-            if obstacle.taints:
-                groups[f"Taint {obstacle.taints}"].add(obstacle)
-            if obstacle.selector:
-                groups[f"{SELECTOR} {obstacle.selector}"].add(obstacle)
-        return {name: frozenset(group) for name, group in sorted(groups.items()) if len(group) > 1}
+            by_traits[obstacle.traits].append(obstacle)
+        users = Counter(trait for traits, found in by_traits.items() for trait in traits for _ in found)
+        common = {trait for trait, number in users.items() if number > 1}
+        sets = {traits for traits in by_traits if traits and common.issuperset(traits)}
+        sets.add(tuple(sorted({trait for each in sets for trait in each if trait[0] is Trait.VOLUME})))
+        changes = []
+        for traits in sorted(sets - {()}, key=lambda each: (len(each), each)):
+            some = (found for own, found in by_traits.items() if own and set(traits).issuperset(own))
+            removes = [obstacle for found in some for obstacle in found]
+            if len(removes) > 1:
+                changes.append(_Change.shared(traits, frozenset(removes)))
+        return changes
+
+    def _most_first(self, changes: Iterable[_Change]) -> list[_Change]:
+        """Return *changes* in the order of what they may free at most, so that a time limit ends the others."""
+        return sorted(
+            changes, key=lambda change: self._sum(node.node for node in self._only(change.removes)), reverse=True
+        )
+
+    def _of_owner(self, obstacle: Obstacle) -> _Change:
+        return _Change(str(obstacle.controller), obstacle.description, (self._change(obstacle),), frozenset({obstacle}))
 
     def _sorted(self, nodes: Callable[[Obstacle], Iterable[KeptNode]]) -> list[Obstacle]:
         by_name = sorted(self._with)
@@ -414,20 +298,21 @@ class _Ranking:
         }
         return sorted(nodes.values(), key=lambda node: self._order[node.node])
 
-    def _lever(self, obstacles: Obstacles, controller: str, description: str, frees: tuple[str, ...]) -> Lever:
+    def _lever(self, change: _Change, frees: tuple[str, ...]) -> Lever:
+        obstacles = change.removes
         partners, together = self._combined(obstacles, frees)
         worths = self._values.of(obstacles, frees)
         worths_together = self._values.of(obstacles | frozenset(partners), together)
         return Lever(
-            controller=controller,
+            controller=change.name,
             reason=min(obstacles).reason,
-            obstacle=description,
+            obstacle=change.text,
             nodes=tuple(node.node for node in self._nodes_with(obstacles)),
             frees=frees,
             together_with=tuple(map(str, partners)),
             frees_together=together,
             tried=obstacles not in self._unfinished,
-            changes=self._changes(obstacles, controller),
+            changes=change.texts,
             changes_together=tuple(map(self._change, partners)),
             obstacles=tuple(sorted(obstacles)),
             partners=partners,
@@ -435,17 +320,6 @@ class _Ranking:
             worth_together=summed(worths_together.values()),
             worths=worths if frees else worths_together,
         )
-
-    def _changes(self, obstacles: Obstacles, controller: str) -> tuple[str, ...]:
-        """Return the texts of ``--what-if`` for a lever: of a setting, a taint, a selector or one controller."""
-        if controller.startswith(f"{SETTING} "):
-            return (controller.partition(" ")[2].removeprefix("--"),)
-        if controller.startswith("Taint "):
-            taints = min(obstacles).taints.split(",")
-            return tuple(f"untaint {taint.partition(':')[0].partition('=')[0]}" for taint in taints)
-        if controller.startswith(f"{SELECTOR} "):
-            return (f"unpin selector {min(obstacles).selector}",)
-        return tuple(map(self._change, sorted(obstacles)))
 
     def _change(self, obstacle: Obstacle) -> str:
         return change_for(obstacle, self._nodes.snapshot, self._nodes.needed(obstacle))
@@ -535,6 +409,19 @@ class _Ranking:
         _, nodes_together, cpu_together = self._sum(lever.frees_together)
         alone, together = lever.worth.saved or Decimal(0), lever.worth_together.saved or Decimal(0)
         return (alone, nodes, cpu), (together, nodes_together, cpu_together), self._sum(lever.nodes)
+
+
+def _without_repeated(changes: Iterable[_Change], frees: Mapping[_Change, tuple[str, ...]]) -> list[_Change]:
+    """Return *changes*, the mildest first, without those that free nothing but what milder ones free that they contain.
+
+    Changes that free nothing stay: together with others they may.
+    """
+    kept: list[_Change] = []
+    for change in changes:
+        milder = {node for each in kept if each.removes <= change.removes for node in frees[each]}
+        if not frees[change] or not milder.issuperset(frees[change]):
+            kept.append(change)
+    return kept
 
 
 def _of_subsets(nodes: Mapping[Obstacles, Sequence[str]], obstacles: Obstacles) -> Iterator[str]:

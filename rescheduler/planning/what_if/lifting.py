@@ -1,20 +1,17 @@
 """Obstacles that the owners of pods can remove, and copies of pods without them."""
 
 import enum
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
-from predicates.filters import Filters
-from predicates.local_results import Targets
-from predicates.node_selectors import HARD_EFFECTS, first_untolerated, tolerated
-from predicates.nodes import MISSING
-from predicates.objects import Node, NodeAffinity, NodeSelector, Pod, PodClass, PodSpec, Requirement, Taint, Toleration
+from predicates.objects import (
+    Node,
+    Pod,
+)
 from predicates.scheduler import DEFAULT_NAME
-from predicates.snapshot import Snapshot
 from predicates.texts import shown
 from rescheduler.planning.controllers import ControllerName, controller_of
 from rescheduler.planning.outcome import Blocker, Reason
@@ -23,7 +20,6 @@ from rescheduler.planning.pool_shares import MAX_SHARE, WHOLE
 from rescheduler.planning.rules.candidates import SCALE_DOWN_DISABLED
 from rescheduler.planning.rules.declared import Fate, PodRules
 from rescheduler.planning.rules.gangs import gangs_of
-from rescheduler.planning.rules.pins import taint_text
 from rescheduler.planning.rules.pod_rules import DO_NOT_DISRUPT, DO_NOT_EVICT_KARPENTER, SAFE_TO_EVICT
 from rescheduler.planning.rules.pod_traits import (
     DO_NOT_DRAIN,
@@ -40,6 +36,20 @@ from rescheduler.planning.rules.pod_traits import (
 GRACE: Final = "terminationGracePeriodSeconds"
 
 
+class Trait(enum.StrEnum):
+    """What pods of several controllers can have in common, so that one change removes their obstacles."""
+
+    SELECTOR = "Selector"  #: what the pods demand of a node's labels
+    TAINT = "Taint"  #: of the spot nodes, which the pods do not tolerate
+    KEY = "Key"  #: of an annotation or label of the pods
+    NODE_KEY = "NodeKey"  #: of an annotation or label of the nodes
+    VOLUME = "Volume"  #: the name of a local volume
+
+
+#: Traits with their texts, such as ``capacity-type=on-demand`` or ``spot=true:NoSchedule``.
+Traits: TypeAlias = tuple[tuple[Trait, str], ...]
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Obstacle:
     """A property of pods or nodes that prevents drains, and that its owner can change."""
@@ -47,9 +57,7 @@ class Obstacle:
     controller: ControllerName
     reason: Reason
     description: str  #: the part to change, such as ``emptyDir cache``
-    taints: str = ""  #: the taints of the spot nodes, if the pods lack only a toleration of them
-    volumes: tuple[str, ...] = ()  #: the names of the local volumes that would be lost
-    selector: str = ""  #: the only label that the pods demand of a node and spot nodes lack, as ``KEY=VALUE``
+    traits: Traits = ()  #: the obstacle is removed if all of these are; empty if only the owner can remove it
 
     def __str__(self) -> str:
         return f"{self.controller}: {self.description}"
@@ -59,9 +67,11 @@ class Obstacle:
 _Lift: TypeAlias = Callable[[Pod, Policy], tuple[Pod, str]]
 
 
-def _without_annotation(key: str) -> _Lift:
+def _without_annotation(key: str, allows: str | None = None) -> _Lift:
+    """Return the lift that removes the annotation, unless its value is *allows*."""
+
     def lift(pod: Pod, _: Policy) -> tuple[Pod, str]:
-        others = {name: value for name, value in pod.annotations.items() if name != key}
+        others = {name: value for name, value in pod.annotations.items() if name != key or value == allows}
         return replace(pod, annotations=others), f"annotation {key}: {pod.annotations.get(key, '')}"
 
     return lift
@@ -135,7 +145,7 @@ def _without_share(pod: Pod, _: Policy) -> tuple[Pod, str]:
 
 
 _LIFTS: Final[Mapping[Reason, _Lift]] = {
-    Reason.NOT_SAFE_TO_EVICT: _without_annotation(SAFE_TO_EVICT),
+    Reason.NOT_SAFE_TO_EVICT: _without_annotation(SAFE_TO_EVICT, allows="true"),
     Reason.DO_NOT_DISRUPT: _without_karpenter_annotations,
     Reason.DO_NOT_EVICT: _without_annotation(DO_NOT_EVICT),
     Reason.PREFER_NO_EVICTION: _without_annotation(PREFER_NO_EVICTION),
@@ -152,6 +162,16 @@ _LIFTS: Final[Mapping[Reason, _Lift]] = {
     Reason.OTHER_SCHEDULER: _other_scheduler,
     Reason.GRACE_PERIOD: _with_shorter_grace,
     Reason.SPOT_POOL_SHARE: _without_share,
+}
+
+#: The annotation or label that is the reason about a pod.
+POD_KEYS: Final[Mapping[Reason, str]] = {
+    Reason.NOT_SAFE_TO_EVICT: SAFE_TO_EVICT,
+    Reason.DO_NOT_DISRUPT: DO_NOT_DISRUPT,
+    Reason.DO_NOT_EVICT: DO_NOT_EVICT,
+    Reason.PREFER_NO_EVICTION: PREFER_NO_EVICTION,
+    Reason.RESTRICT_SCALE_DOWN: RESTRICT_SCALE_DOWN,
+    Reason.REMOVAL_DISABLED: REMOVAL_DISABLED,
 }
 
 #: The annotation, or the annotation and label, that is the reason about a node.
@@ -224,186 +244,15 @@ def lift_all(pod: Pod, rules: PodRules) -> tuple[Pod, frozenset[Obstacle], Fate 
         lift = _LIFTS.get(result.reason)
         if lift is None or any(obstacle.reason is result.reason for obstacle in obstacles):
             return pod, frozenset(obstacles), None
-        policy, volumes = rules.facts.policy, tuple[str, ...]()
-        if result.reason is Reason.LOCAL_STORAGE:
-            volumes = tuple(sorted(volume.name for volume in needed_volumes(pod, policy.ignore_local_volumes)))
-        pod, description = lift(pod, policy)
-        obstacles.add(Obstacle(controller_of(pod), result.reason, shown(description), volumes=volumes))
+        traits = _traits(pod, result.reason, rules.facts.policy)
+        pod, description = lift(pod, rules.facts.policy)
+        obstacles.add(Obstacle(controller_of(pod), result.reason, shown(description), traits))
     return pod, frozenset(obstacles), result
 
 
-# Pods that no spot node could ever accept because of their own rules, and the rules to change.
-
-
-@dataclass(frozen=True, slots=True)
-class Unpinned:
-    """A class of pods without the rules that keep them off the spot nodes."""
-
-    cls: PodClass
-    obstacle: str  #: the rules that were removed, such as ``nodeSelector pool=ci``
-    taints: str = ""  #: the taints that are tolerated now, if nothing else was changed
-    selector: str = ""  #: the label that is not demanded any more, as ``KEY=VALUE``, if nothing else was changed
-
-
-class Unpinning:
-    """Finds the rules that keep pods off *targets* regardless of free resources. Valid until the nodes change."""
-
-    def __init__(self, snapshot: Snapshot, filters: Filters, targets: Targets) -> None:
-        self._snapshot = snapshot
-        self._filters = filters
-        self._targets = targets
-        numbers = Counter(snapshot.nodes.taint_set[targets.rows].tolist())
-        #: The taint sets of the targets, the most frequent first.
-        self._taint_sets = [snapshot.nodes.taint_sets[number] for number, _ in numbers.most_common()]
-        table, rows = snapshot.nodes, targets.rows
-        largest = table.allocatable[rows].max(axis=0).tolist() if len(rows) else []
-        self._largest = dict(zip(table.resources, largest, strict=False))  #: allocatable, by resource
-        self._tolerant: dict[tuple[Toleration, ...], bool] = {}
-        self._seen: dict[PodClass, Unpinned | None] = {}
-
-    def of(self, cls: PodClass) -> Unpinned | None:
-        """Return the smallest change that lets a target accept pods of this class, or None.
-
-        None means that a target could accept them as they are, or that another reason, such as their size, prevents it.
-        """
-        if cls not in self._seen:
-            changes = () if self._fits(cls) else self._changes(cls)
-            fits = (change for change in changes if self._is_small(cls) and self._fits(change.cls))
-            self._seen[cls] = next(fits, None)
-        return self._seen[cls]
-
-    def _fits(self, cls: PodClass) -> bool:
-        """Return whether a target could accept pods of this class.
-
-        Without rules about the labels of nodes, only taints and sizes are compared, which is much faster.
-        """
-        if cls.spec.node_selector or _required(cls.spec) is not None:
-            return self._filters.could_fit(cls, self._targets)
-        return self._is_tolerant(cls.spec)
-
-    def _is_small(self, cls: PodClass) -> bool:
-        """Return whether no request exceeds that resource of the largest target."""
-        return all(amount <= self._largest.get(resource, 0) for resource, amount in cls.requests)
-
-    def _is_tolerant(self, spec: PodSpec) -> bool:
-        """Return whether *spec* tolerates the taints of a target."""
-        if (tolerant := self._tolerant.get(spec.tolerations)) is None:
-            tolerant = any(first_untolerated(taints, spec.tolerations) is None for taints in self._taint_sets)
-            self._tolerant[spec.tolerations] = tolerant
-        return tolerant
-
-    def freed(self, cls: PodClass) -> PodClass:
-        """Return the class without the rules that keep it off the targets.
-
-        If some target could accept its pods as they are, all its rules about nodes are removed.
-        """
-        if (pinned := self.of(cls)) is not None:
-            return pinned.cls
-        return _edited(cls, {}, self._missing_tolerations(cls), affinity=False)
-
-    def _changes(self, cls: PodClass) -> Iterator[Unpinned]:
-        """Yield possible changes, smallest first."""
-        spec = cls.spec
-        matched = {key: value for key, value in spec.node_selector.items() if self._has_target_label(key, value)}
-        for added in dict.fromkeys(((), self._fewest_tolerations(cls), self._missing_tolerations(cls))):
-            for affinity in (True, False):
-                for selector in (spec.node_selector, matched, {}):
-                    texts = _describe_changes(spec, selector, added, affinity=affinity)
-                    if texts:
-                        edited = _edited(cls, selector, added, affinity=affinity)
-                        taints = ",".join(_taints(added)) if len(texts) == bool(added) else ""
-                        yield Unpinned(edited, ", ".join(texts), taints, _only_label(cls.spec, edited.spec))
-
-    def _has_target_label(self, key: str, value: str) -> bool:
-        column = self._snapshot.nodes.label(key)
-        number = column.number.get(value, MISSING)
-        return number != MISSING and bool((column.ids[self._targets.rows] == number).any())
-
-    def _fewest_tolerations(self, cls: PodClass) -> tuple[Toleration, ...]:
-        """Return the fewest tolerations that a target requires; among equal numbers, those for the most targets."""
-        return min((_tolerations(taints, cls) for taints in self._taint_sets), key=len, default=())
-
-    def _missing_tolerations(self, cls: PodClass) -> tuple[Toleration, ...]:
-        """Return tolerations for all taints of the targets that pods of this class do not tolerate."""
-        return _tolerations(dict.fromkeys(taint for taints in self._taint_sets for taint in taints), cls)
-
-
-def _tolerations(taints: Iterable[Taint], cls: PodClass) -> tuple[Toleration, ...]:
-    """Return tolerations for the *taints* that pods of this class do not tolerate."""
-    return tuple(
-        Toleration(key=taint.key, operator="Equal", value=taint.value, effect=taint.effect)
-        for taint in taints
-        if taint.effect in HARD_EFFECTS and not tolerated(taint, cls.spec.tolerations)
-    )
-
-
-def _edited(
-    cls: PodClass, selector: dict[str, str], tolerations: tuple[Toleration, ...], *, affinity: bool
-) -> PodClass:
-    spec = replace(cls.spec, node_selector=selector, tolerations=(*cls.spec.tolerations, *tolerations))
-    if not affinity and spec.affinity is not None and spec.affinity.node_affinity is not None:
-        preferred = NodeAffinity(preferred=spec.affinity.node_affinity.preferred)
-        spec = replace(spec, affinity=replace(spec.affinity, node_affinity=preferred))
-    return replace(cls, spec=spec)
-
-
-def _describe_changes(
-    spec: PodSpec, selector: dict[str, str], added: tuple[Toleration, ...], *, affinity: bool
-) -> list[str]:
-    """Describe the differences between *spec* and the changed rules."""
-    dropped = [f"{key}={value}" for key, value in spec.node_selector.items() if key not in selector]
-    texts = [f"nodeSelector {', '.join(dropped)}"] if dropped else []
-    if not affinity and (required := _required(spec)) is not None:
-        texts.append(f"node affinity {_terms(required)}")
-    if added:
-        texts.append(f"no toleration of {', '.join(_taints(added))}")
-    return texts
-
-
-def demanded_label(required: NodeSelector | None) -> tuple[str, str] | None:
-    """Return the label (key, value) if *required* demands exactly this one and nothing else, otherwise None."""
-    terms = required.node_selector_terms if required is not None else ()
-    if len(terms) != 1 or terms[0].match_fields or len(terms[0].match_expressions) != 1:
-        return None
-    [rule] = terms[0].match_expressions
-    return (rule.key, rule.values[0]) if rule.operator == "In" and len(rule.values) == 1 else None
-
-
-def _only_label(before: PodSpec, after: PodSpec) -> str:
-    """Return ``KEY=VALUE`` if the specs differ in no rule but the one that demands this label, otherwise ""."""
-    dropped = before.node_selector.items() - after.node_selector.items()
-    if _required(before) != _required(after):
-        if (label := demanded_label(_required(before))) is None:
-            return ""
-        dropped = {*dropped, label}
-    if before.tolerations != after.tolerations or len(dropped) != 1:
-        return ""
-    [(key, value)] = dropped
-    return f"{key}={value}"
-
-
-def without_label(cls: PodClass, key: str, value: str) -> PodClass:
-    """Return the class of pods that do not demand the label of a node, by node selector or required affinity."""
-    selector = {name: wanted for name, wanted in cls.spec.node_selector.items() if (name, wanted) != (key, value)}
-    keeps = demanded_label(_required(cls.spec)) != (key, value)
-    if keeps and len(selector) == len(cls.spec.node_selector):
-        return cls
-    return _edited(cls, selector, (), affinity=keeps)
-
-
-def _taints(tolerations: tuple[Toleration, ...]) -> list[str]:
-    return [taint_text(Taint(key=item.key, value=item.value, effect=item.effect)) for item in tolerations]
-
-
-def _required(spec: PodSpec) -> NodeSelector | None:
-    return spec.affinity.node_affinity.required if spec.affinity and spec.affinity.node_affinity else None
-
-
-def _terms(required: NodeSelector) -> str:
-    terms = ((*term.match_expressions, *term.match_fields) for term in required.node_selector_terms)
-    return " or ".join(" and ".join(map(_requirement, term)) for term in terms)
-
-
-def _requirement(rule: Requirement) -> str:
-    values = f" ({', '.join(rule.values)})" if rule.values else ""
-    return f"{rule.key} {rule.operator}{values}"
+def _traits(pod: Pod, reason: Reason, policy: Policy) -> Traits:
+    """Return what *pod* can have in common with pods of other controllers that have the obstacle *reason*."""
+    if reason is Reason.LOCAL_STORAGE:
+        names = {volume.name for volume in needed_volumes(pod, policy.ignore_local_volumes)}
+        return tuple((Trait.VOLUME, name) for name in sorted(names))
+    return ((Trait.KEY, POD_KEYS[reason]),) if reason in POD_KEYS else ()

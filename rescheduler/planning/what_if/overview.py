@@ -25,6 +25,12 @@ NO_PRICE: Final = "No on-demand node has a price: the prices are for other insta
 #: The note for readers if :attr:`Overview.levers_complete` is false.
 NOT_ALL_TRIED: Final = "The time limit ended the trials of levers: there may be more (--levers-timeout)."
 
+#: What the simulations say about plans that the daemon would not carry out, by the reason.
+LEFT: Final[Mapping[Reason, str]] = {
+    Reason.FRAGILE: "some of their pods fit no spot node",
+    Reason.RETURNS_TO_ON_DEMAND: "most of their pods return to nodes that are not spot",
+}
+
 #: The command that makes plans.
 PLAN_COMMAND: Final = "rescheduler plan"
 
@@ -59,8 +65,8 @@ class Totals:
 class Lever:
     """A controller with one obstacle, and the nodes that the plan would free without this obstacle."""
 
-    #: Such as ``Deployment ci/ci-cache``, ``Pod ci/job`` for a pod without a controller, ``Taint KEY`` or
-    #: ``Setting --FLAG=VALUE`` for several controllers.
+    #: Such as ``Deployment ci/ci-cache``, ``Pod ci/job`` for a pod without a controller; for several controllers
+    #: ``Selector KEY=VALUE``, ``Taint KEY``, ``Key ANNOTATION`` or ``Setting --FLAG=VALUE``.
     controller: str
     reason: Reason
     obstacle: str  #: the part to change, such as ``nodeSelector pool=ci``
@@ -127,9 +133,6 @@ class RankedLevers:
 #: The first word of a lever that is a setting of this program; the flag with its value follows.
 SETTING: Final = "Setting"
 
-#: The first word of a lever that is a label of nodes, which pods of several controllers demand; ``KEY=VALUE`` follows.
-SELECTOR: Final = "Selector"
-
 NO_LEVERS: Final = RankedLevers((), complete=True)
 
 
@@ -177,6 +180,7 @@ class Overview:
     assumptions: tuple[str, ...] = ()  #: sentences that state assumptions, for example about kinds that a dump lacks
     worths: Mapping[str, Worth] = field(default_factory=dict)  #: of the nodes that are, or could be, freed; priced ones
     fallback: Totals = Totals()  #: nodes that only ``--fallback-headroom`` keeps
+    left: Mapping[str, Reason] = field(default_factory=dict)  #: plans that the daemon would not carry out, by node
     returning: str = ""  #: a sentence about pods that the scheduler would return to on-demand nodes; "" if none
     held: str = ""  #: why the cluster's daemon drains nothing now; "" if that is not known
     incomplete: str = ""  #: a sentence that states what a snapshot file lacks; "" if nothing
@@ -186,6 +190,13 @@ class Overview:
     survival_seconds: float = 0.0  #: duration of its computation
     tradeoff: Tradeoff | None = None  #: None if it was not computed
     command: str = PLAN_COMMAND  #: the command line that makes this plan, to which ``--what-if`` can be added
+
+    @property
+    def first_spot(self) -> str:
+        """The change that adds the first spot nodes, if nodes stay and there are none; otherwise ""."""
+        if self.planning.spot_nodes or not self.planning.rejected:
+            return ""
+        return f"add-spot 3 like {min(verdict.node for verdict in self.planning.verdicts)}"
 
     @property
     def unpriced(self) -> bool:
@@ -221,13 +232,14 @@ def overview(
     incomplete: str = "",
     held: str = "",
     now: datetime | None = None,
+    allow_fragile: bool = False,
     allow_returning: bool = False,
     command: str = PLAN_COMMAND,
 ) -> Overview:
     """Summarize *planning*. *snapshot* must be the one that was used for planning.
 
-    *allow_returning* is the policy's ``allow_returning_plans``. *now* decides which commitments have ended; without it,
-    none has.
+    *allow_fragile* and *allow_returning* are those of the policy. *now* decides which commitments have ended; without
+    it, none has.
     """
     facts = {verdict.node: node_facts(snapshot, verdict.node, spot=False) for verdict in planning.verdicts}
     freed = [facts[plan.node] for plan in planning.plans]
@@ -236,6 +248,10 @@ def overview(
     today = now.date() if now else date.min
     worths = worth_by_node(planning, facts | spot, snapshot.pods.get, prices, today)
     possible = _worths_of_possible(planning, facts, snapshot, prices, today) if planning.possible else worths
+    left = (
+        (plan.node, plan.objection(allow_fragile=allow_fragile, allow_returning=allow_returning))
+        for plan in planning.plans
+    )
     by_type: dict[str, list[NodeFacts]] = defaultdict(list)
     for node in freed:
         by_type[node.instance_type].append(node)
@@ -252,6 +268,7 @@ def overview(
         levers=tuple(levers),
         levers_complete=levers_complete,
         assumptions=tuple(assumptions),
+        left={name: reason for name, reason in left if reason is not None},
         returning=_returning(planning, snapshot, allowed=allow_returning),
         held=held,
         incomplete=incomplete,

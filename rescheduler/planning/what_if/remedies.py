@@ -3,13 +3,16 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from predicates.objects import Pod, PodDisruptionBudget, Toleration
+import msgspec
+
+from predicates.objects import NodeSelector, Pod, PodDisruptionBudget, Toleration
 from predicates.snapshot import Snapshot
 from rescheduler.planning.budgets import Budgets, sync_failure
 from rescheduler.planning.controllers import controller_of
 from rescheduler.planning.outcome import Reason
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.what_if.lifting import GRACE, LIFTABLE, Obstacle, Unpinning, lifted
+from rescheduler.planning.what_if.lifting import GRACE, LIFTABLE, Obstacle, lifted
+from rescheduler.planning.what_if.unpinning import Unpinning
 
 #: Kinds whose pods come from ``spec.template``, which can be edited.
 _TEMPLATED: Final = frozenset(
@@ -117,7 +120,8 @@ def _spec_edit(pod: Pod, after: Any) -> dict[str, Any]:
     if after.tolerations != before.tolerations:
         edit["tolerations"] = [_as_json(item) for item in after.tolerations if not _is_added(item)]
     if after.affinity != before.affinity:
-        edit["affinity"] = {"nodeAffinity": {_REQUIRED: None}}
+        required = after.affinity.node_affinity.required
+        edit["affinity"] = {"nodeAffinity": {_REQUIRED: None if required is None else _selector_as_json(required)}}
     return edit
 
 
@@ -128,6 +132,12 @@ def _changed(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, s
 
 def _is_added(toleration: Toleration) -> bool:
     return toleration.key in _ADDED and toleration.effect == "NoExecute"
+
+
+def _selector_as_json(required: NodeSelector) -> dict[str, Any]:
+    form: dict[str, Any] = msgspec.to_builtins(required)
+    terms = [{name: rules for name, rules in term.items() if rules} for term in form["nodeSelectorTerms"]]
+    return {"nodeSelectorTerms": terms}
 
 
 def _as_json(item: Toleration) -> dict[str, str]:

@@ -71,14 +71,14 @@ TEXTS: dict[str, tuple[list[Any], dict[str, Any], str]] = {
     "the only matching spot node has a taint": (
         [node("s", **CI, taints=[TAINT]), node("t")],
         {"nodeSelector": {"pool": "ci"}},
-        "it does not tolerate the taint spot=true:NoSchedule of 1 of 1 matching spot nodes",
+        "it does not tolerate the taint spot=true:NoSchedule of 1 of 1 matching spot node",
     ),
     "neither the selector nor the tolerations": (
         [node("s", taints=[TAINT])],
         {"nodeSelector": {"pool": "ci"}},
         (
             "its nodeSelector pool=ci matches no spot node; "
-            "it does not tolerate the taint spot=true:NoSchedule of 1 of 1 spot nodes"
+            "it does not tolerate the taint spot=true:NoSchedule of 1 of 1 spot node"
         ),
     ),
     "a full spot node changes nothing": (

@@ -14,11 +14,11 @@ from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.what_if.comparison import what_if
 from rescheduler.planning.what_if.levers import rank_levers
-from rescheduler.planning.what_if.lifting import Unpinning
 from rescheduler.planning.what_if.overview import Lever
-from rescheduler.planning.what_if.remedies import patches_for
+from rescheduler.planning.what_if.remedies import change_for, patches_for
+from rescheduler.planning.what_if.unpinning import Unpinning
 from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, Manifest, node, snapshot
-from tests.planning.what_if.test_levers import PINNED, SINGLE, TAINTED
+from tests.planning.what_if.test_levers import PINNED, SHARED, SINGLE, TAINTED
 
 
 def counted(objects: list[Manifest]) -> list[Manifest]:
@@ -68,7 +68,8 @@ def patched(objects: Sequence[Manifest], lever: Lever, policy: Policy) -> list[M
     shared = planner.round(CIRCUMSTANCES)
     unpinning = Unpinning(cluster, shared.room.filters, shared.groups.spot)
     after = copy.deepcopy(list(objects))
-    for obstacle, change in zip(lever.obstacles, lever.changes, strict=True):
+    for obstacle in lever.obstacles:
+        change = change_for(obstacle, cluster)
         for target, patch in patches_for(obstacle, change, cluster, policy, unpinning):
             kind, name = target[-2], target[-1]
             for item in after:
@@ -99,6 +100,22 @@ def _merge(item: Any, patch: Any) -> None:
 
 #: Their status is computed by the disruption controller, or their rule is in the spec of running pods.
 NOT_BY_A_PATCH = {"PodDisruptionBudget"}
+
+
+@pytest.mark.parametrize("case", SHARED)
+def test_what_pods_of_several_controllers_have_in_common_is_one_lever(case: str) -> None:
+    """One line, with the sum of what the change of all frees; its command and its patches free that, too."""
+    objects, name, changes = SHARED[case]
+    [lever] = levers(objects, Policy())
+    assert (lever.controller, lever.changes) == (name, changes)
+    nodes = {item["metadata"]["name"] for item in objects if item["kind"] == "Node" and ON_DEMAND in _labels(item)}
+    assert nodes == set(lever.frees) == drained(objects, Policy(), lever.to_try)
+    planning = Planner(snapshot(patched(objects, lever, Policy())), Policy()).plan_all(CIRCUMSTANCES)
+    assert {plan.node for plan in planning.plans} == nodes
+
+
+def _labels(item: Manifest) -> Any:
+    return item["metadata"].get("labels", {})
 
 
 @pytest.mark.parametrize("case", SINGLE)

@@ -1,0 +1,180 @@
+"""The nodes that a plan does not free because of removable obstacles, and these obstacles."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec.structs import replace
+
+from predicates.objects import Pod
+from predicates.texts import shown
+from rescheduler.planning.budgets import SYNC_FAILED, Budgets, RemainingDisruptions, rule_text, sync_failure
+from rescheduler.planning.controllers import ControllerName, controller_of
+from rescheduler.planning.outcome import Plan, Reason, Rejected
+from rescheduler.planning.planning_round import PlanningRound
+from rescheduler.planning.pool_shares import with_constraint
+from rescheduler.planning.rules.declared import Fate
+from rescheduler.planning.rules.pins import local_volume
+from rescheduler.planning.what_if.lifting import (
+    LIFTABLE,
+    NODE_KEYS,
+    NODE_OBSTACLES,
+    Obstacle,
+    Trait,
+    lift_all,
+)
+from rescheduler.planning.what_if.unpinning import Unpinning
+
+_BUDGETS: Final = frozenset({Reason.BUDGET, Reason.BUDGET_TOO_SLOW})
+
+#: Reasons that can be lifted, and those about room on spot nodes, which a trial decides. All others are final.
+_OPEN: Final = LIFTABLE | NODE_OBSTACLES.keys() | _BUDGETS | {Reason.NO_ROOM, Reason.PINNED, Reason.SPOT_POOL_SHARE}
+
+
+@dataclass(frozen=True, slots=True)
+class KeptNode:
+    """A node that the plan does not free. Without its *obstacles*, it could be drained if its pods fit elsewhere."""
+
+    node: str
+    row: int
+    movers: tuple[Pod, ...]  #: with their obstacles
+    lifted: tuple[Pod, ...]  #: the same pods without their obstacles
+    obstacles: frozenset[Obstacle]
+    counts: bool  #: whether it counts towards --min-on-demand-nodes
+    stays: bool  #: whether the node also has a blocker that cannot be removed
+
+
+class KeptNodes:
+    """The nodes that *plans* do not free, with their obstacles, and the inputs for trials without these obstacles.
+
+    *shared* are the inputs with which the plans were made.
+    """
+
+    def __init__(self, shared: PlanningRound, plans: Sequence[Plan]) -> None:
+        self._policy = shared.policy
+        self._budgets = shared.budgets
+        self._steps = shared.steps
+        self._minimum = shared.minimum
+        self._rules = shared.pod_rules
+        self._unpinning = Unpinning(shared.snapshot, shared.room.filters, shared.groups.spot)
+        self._spot_rows = shared.groups.spot_rows
+        self._shares = shared.forecaster.shares
+        self._needed: dict[str, int] = {}  #: by budget: evictions that it would have to allow
+        self.snapshot = shared.snapshot
+        self.room = shared.room
+        self.planned = [self._as_planned(plan) for plan in plans]
+        remaining = self._remaining(self._budgets, {})
+        without_eviction = {pod.uid for plan in plans for surge in plan.surges for pod in surge.pods}
+        for _, placed in self.planned:
+            remaining.reserve(pod for pod, _ in placed if pod.uid not in without_eviction)
+        self._spent = remaining.spent
+        emptied = sum(plan.node in self._minimum.counted for plan in plans)
+        self.spare = self._minimum.spare - emptied  #: nodes with ``counts`` that may also be drained
+
+    def _as_planned(self, plan: Plan) -> tuple[int, list[tuple[Pod, int]]]:
+        rows = self.snapshot.nodes.row
+        placed = [(self.snapshot.pods[str(item.pod)], rows[item.node]) for item in plan.placements]
+        return rows[plan.node], placed
+
+    def each(self, rejected: Iterable[Rejected]) -> Iterator[KeptNode]:
+        """Yield the nodes that have obstacles."""
+        return (kept for verdict in rejected if (kept := self._kept_node(verdict)).obstacles)
+
+    def needed(self, obstacle: Obstacle) -> int:
+        """Return how many evictions a PodDisruptionBudget would have to allow; 1 for other obstacles."""
+        owner = obstacle.controller
+        return self._needed.get(f"{owner.namespace}/{owner.name}", 1) if obstacle.reason is Reason.BUDGET else 1
+
+    def remaining(self, lifted: frozenset[Obstacle]) -> RemainingDisruptions:
+        """Return the evictions that the budgets allow after the plans, without the obstacles *lifted*."""
+        keys = {
+            f"{obstacle.controller.namespace}/{obstacle.controller.name}"
+            for obstacle in lifted
+            if obstacle.reason is Reason.BUDGET
+        }
+        return self._remaining(self._budgets.allowing({key: self._needed[key] for key in keys}), self._spent)
+
+    def _remaining(self, budgets: Budgets, spent: Mapping[str, int]) -> RemainingDisruptions:
+        too_slow = self._steps.too_slow if self._policy.budgets_in_steps else None
+        return RemainingDisruptions(budgets, too_slow, dict(spent))
+
+    def _kept_node(self, verdict: Rejected) -> KeptNode:
+        stays = any(blocker.reason not in _OPEN for blocker in verdict.blockers)
+        node = ControllerName("", "Node", verdict.node)
+        obstacles = {
+            Obstacle(
+                node, blocker.reason, NODE_OBSTACLES[blocker.reason], ((Trait.NODE_KEY, NODE_KEYS[blocker.reason]),)
+            )
+            for blocker in verdict.blockers
+            if blocker.pod is None and blocker.reason in NODE_OBSTACLES
+        }
+        too_many = {
+            controller_of(self.snapshot.pods[blocker.pod])
+            for blocker in verdict.blockers
+            if blocker.reason is Reason.SPOT_POOL_SHARE and blocker.pod
+        }
+        movers: list[Pod] = []
+        lifted: list[Pod] = []
+        for _, original in sorted(self.snapshot.pods_on[verdict.node].items()):
+            pod, pod_obstacles, fate = lift_all(original, self._rules)
+            obstacles |= pod_obstacles
+            stays = stays or fate is None or bool(fate is Fate.MOVES and pod.cls.spec.resource_claims)
+            if fate is Fate.MOVES:
+                stays = stays or local_volume(pod.cls, self.snapshot, self._spot_rows) is not None
+                if (pinned := self._unpinning.of(pod.cls)) is not None:
+                    pod = replace(pod, cls=pinned.cls)
+                    obstacles.add(
+                        Obstacle(
+                            controller_of(pod),
+                            Reason.PINNED,
+                            shown(pinned.obstacle),
+                            pinned.traits,
+                        )
+                    )
+                if controller_of(original) in too_many:
+                    obstacles.add(
+                        Obstacle(controller_of(original), Reason.SPOT_POOL_SHARE, self._shares.remedy(original))
+                    )
+                    constraint = self._shares.constraint(original)
+                    stays = stays or constraint is None
+                    pod = pod if constraint is None else with_constraint(pod, constraint)
+                movers.append(original)
+                lifted.append(pod)
+        budgets = self._budget_obstacles(movers)
+        return KeptNode(
+            node=verdict.node,
+            row=self.snapshot.nodes.row[verdict.node],
+            movers=tuple(movers),
+            lifted=tuple(lifted),
+            obstacles=frozenset(obstacles | budgets),
+            counts=verdict.node in self._minimum.counted,
+            stays=stays,
+        )
+
+    def _budget_obstacles(self, movers: Sequence[Pod]) -> set[Obstacle]:
+        """Return the budgets that do not allow the evictions of *movers*. Skip pods that several budgets select."""
+        blockers = self._remaining(self._budgets, self._spent).reserve(movers)
+        pods = [self.snapshot.pods[blocker.pod] for blocker in blockers if blocker.pod and blocker.reason in _BUDGETS]
+        keys = dict.fromkeys(key for pod in pods for key in self._budgets.of(pod))
+        for key in keys:
+            self._needed[key] = self._needed_evictions(key, [pod for pod in movers if key in self._budgets.of(pod)])
+        return {self._budget_obstacle(key) for key in keys}
+
+    def _budget_obstacle(self, key: str) -> Obstacle:
+        namespace, _, name = key.partition("/")
+        budget, allowed = self._budgets.get(key), self._budgets.allowed[key]
+        at_once = not self._policy.budgets_in_steps
+        rule = rule_text(budget)
+        if sync_failure(budget) is not None:
+            text = f"{rule} cannot be computed ({SYNC_FAILED}); use an integer minAvailable"
+            return Obstacle(ControllerName(namespace, "PodDisruptionBudget", name), Reason.BUDGET, text)
+        spent = f", of which the plan uses {used}" if (used := self._spent.get(key, 0)) and at_once else ""
+        text = f"{rule} allows {allowed} eviction{'' if allowed == 1 else 's'} now{spent}"
+        return Obstacle(ControllerName(namespace, "PodDisruptionBudget", name), Reason.BUDGET, text)
+
+    def _needed_evictions(self, key: str, pods: Sequence[Pod]) -> int:
+        """Return how many evictions budget *key* would have to allow for *pods* and all pods counted earlier."""
+        before = self._needed.get(key, self._spent.get(key, 0))
+        if not self._policy.budgets_in_steps:
+            return before + len(pods)
+        return max(self._needed.get(key, 1), 1 if self._steps.too_slow(key, pods, 1) is None else len(pods))
