@@ -149,6 +149,27 @@ MUTANTS: Final = (
         "test_landings.py",
     ),
     _of_loop(
+        "a settled debt keeps its node when its pods do not run any more",
+        "planning/memory.py",
+        "(*self.debts, *(owed for owed in self.settled if owed.lacking))\n",
+        "self.debts\n",
+        "test_owed.py",
+    ),
+    _of_loop(
+        "the pods of failed drains are owed at the last look of the next drain",
+        "planning/memory.py",
+        "for owed in (*self.debts, *self.settled) if owed.node == node",
+        "for owed in self.debts if owed.node == node",
+        "test_owed.py",
+    ),
+    _of_loop(
+        "a read that fails before a repeated order is no failure of the order",
+        "execution/machine_orders.py",
+        "self._unread(look.unread)) if look.unread else None",
+        "self._unread(look.unread)) if unsent and look.unread else None",
+        "test_marks.py",
+    ),
+    _of_loop(
         "nothing is decided without the rights for it",
         "housekeeping/loop.py",
         "        if missing_rights:\n",

@@ -141,7 +141,7 @@ class Landings:
         states: dict[Controller, ControllerState] = {}
         for owed in settled:
             state = states.get(owed.debt.controller) or ControllerState(owed.debt.controller, frozenset())
-            states[state.controller] = replace(state, owner_uids=state.owner_uids.union(owed.debt.owner_uids))
+            states[state.controller] = _with_owners(state, owed)
         left = {owed.node for owed in settled}
         replicas = self._view.replicas(states.values(), evicted=self._evicted, left=left)
         return tuple(owed for owed in settled if self._missing_pods(owed, states, replicas) is not None)
@@ -163,8 +163,7 @@ class Landings:
         siblings = self._view.siblings({controller.namespace for controller in controllers})
         states = dict(self._controllers.read((), controllers, siblings).states)
         for owed in debts:  # after a restart, ReplicaSets that do not share the controller's name are not looked up
-            state = states[owed.debt.controller]
-            states[state.controller] = replace(state, owner_uids=state.owner_uids.union(owed.debt.owner_uids))
+            states[owed.debt.controller] = _with_owners(states[owed.debt.controller], owed)
         return states
 
     def _missing_pods(
@@ -207,3 +206,8 @@ class Landings:
             for owed, missing in debts.items()
         ]
         return shortened(named, _NAMED, separator="; ", of=" controllers")
+
+
+def _with_owners(state: ControllerState, owed: OpenDebt) -> ControllerState:
+    """Return *state* with the owners that the debt names."""
+    return replace(state, owner_uids=state.owner_uids.union(owed.debt.owner_uids))
