@@ -20,6 +20,7 @@ from predicates.objects import (
     Volume,
 )
 from predicates.requests import RESIZE_PENDING, loads, new_load
+from predicates.texts import one_line
 
 # Labels that the API server adds to a pod when it binds the pod to a node.
 #
@@ -236,6 +237,8 @@ class RawContainerStatus(_RawObject):
 
 class RawStatus(_RawObject):
     phase: str = ""
+    reason: str = ""
+    message: str = ""
     nominated_node_name: str = ""
     conditions: list[Condition] = []
     container_statuses: list[RawContainerStatus] = []
@@ -263,6 +266,11 @@ _MOUNT_OPTIONS: Final = b'"bindMountOptions"'
 _RECURSIVE: Final = b'"recursiveReadOnly"'
 
 _ON_FAILURE: Final = b'"OnFailure"'
+
+#: Reasons of failed pods that do not tell which pods a node runs, but what happened to the node or the pod.
+_ENDED: Final = frozenset(
+    {"Evicted", "Preempting", "Terminated", "NodeShutdown", "Shutdown", "DeadlineExceeded", "NodeLost"}
+)
 
 #: Raw labels without this text contain none that the API server added.
 BOUND_PREFIX: Final = b"topology.kubernetes.io"
@@ -406,6 +414,7 @@ class Own(msgspec.Struct, frozen=True, gc=False, array_like=True):
     nominated_node_name: str
     restarts: int  #: 0 unless they count as failures of a Job
     preempted: bool
+    refused: str
     assigned: bool
     generation: int
 
@@ -441,6 +450,7 @@ def split(raw: bytes | Raw | memoryview, labels_of: LabelSplitter) -> tuple[Own,
         "" if spec.node_name else status.nominated_node_name,
         restarts if restarts and bytes(spec.restart_policy) == _ON_FAILURE else 0,
         preempted,
+        _take_refusal(status),
         _sets_node_name(meta),
         meta.generation,
     )
@@ -496,6 +506,18 @@ def _blank_status(status: RawStatus, resize: str | None) -> None:
     status.phase = status.nominated_node_name = ""
     status.start_time = None
     status.conditions = [] if resize is None else [Condition(type=RESIZE_PENDING, reason=resize)]
+
+
+def _take_refusal(status: RawStatus) -> str:
+    """Return why the kubelet did not admit the pod, or "", and remove the texts from *status*.
+
+    No container of such a pod has run (``rejectPod`` in ``pkg/kubelet/kubelet.go``).
+    """
+    reason, message = status.reason, status.message
+    status.reason = status.message = ""
+    if status.phase != "Failed" or not reason or reason in _ENDED or status.container_statuses:
+        return ""
+    return one_line(f"{reason}: {message}" if message else reason)
 
 
 def _take_restarts(status: RawStatus) -> tuple[int, str]:

@@ -24,7 +24,7 @@ from rescheduler.cli.console import BAD, BLANK, GOOD, HEADING, Line, show, style
 from rescheduler.cli.go_flags import GoCommand
 from rescheduler.cli.options import connection_options, scheduling_options
 from rescheduler.cli.output import json_bytes, lines_as_html, print_yaml
-from rescheduler.cli.plan_data import known_circumstances
+from rescheduler.cli.plan_data import FromDaemon, check_daemon, daemon_of, from_daemon_option, known_circumstances
 from rescheduler.cli.policy_options import policy_options, price_options, with_profiles
 from rescheduler.clock import SystemClock
 from rescheduler.errors import UsageError
@@ -158,6 +158,7 @@ def _reasons(refusals: Refusals) -> str:
 @snapshot_option
 @strict_option
 @output_option
+@from_daemon_option
 @compat_option
 @policy_options
 @price_options
@@ -168,6 +169,7 @@ def command(
     snapshot: str | None,
     strict: bool,  # noqa: FBT001 - click passes by keyword
     output: str,
+    from_daemon: FromDaemon,
     policy: Policy,
     prices: PriceList,
     scheduling: Scheduling,
@@ -180,12 +182,14 @@ def command(
     it. A workload (shop/deployment/cart) or a namespace selects its pods among these. Each pod is evaluated as if only
     it were evicted and recreated. The reasons are the scheduler's own. Prices only matter for --drain-order=cost.
     """
-    policy = with_profiles(replace(policy, judge_controllers=True), scheduling)
+    policy, clock = with_profiles(replace(policy, judge_controllers=True), scheduling), SystemClock()
+    check_daemon(snapshot, from_daemon)
     with progress("reading the cluster"):
         source = ClusterSource(snapshot, connection, scheduling)
         cluster = source.read()
     planner = Planner(cluster, policy)
-    circumstances = known_circumstances(cluster, policy, prices, SystemClock())
+    daemon = daemon_of(connection, from_daemon, clock, snapshot=snapshot)
+    circumstances = known_circumstances(cluster, policy, prices, clock, daemon)
     pods = list(_selected_pods(names, cluster, planner, circumstances))
     explanations = (planner.explain(pod, circumstances) for pod in pods)
     if output == "json":
