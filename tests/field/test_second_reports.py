@@ -95,6 +95,19 @@ CASES: dict[str, Case] = {
         {"a-1": "s-1"},
         MOUNT,
     ),
+    "by the label of the host": Case(
+        cluster(pod("a-1", "od"), pod("mount-s3/mp-1", "od", owner=None, nodeSelector={HOST: "od"})),
+        {"a-1": "s-1"},
+        MOUNT,
+    ),
+    "created for its node, without the scheduler": Case(
+        cluster(pod("a-1", "od"), pod("kube-system/juicefs-od-pvc", "od", owner=None, assigned=True)),
+        {"a-1": "s-1"},
+        "juicedata/juicefs-csi-driver: mount pods",
+    ),
+    "of the user, created for its node": Case(
+        cluster(pod("a-1", "od", owner=None, assigned=True)), ["no-controller"], MOUNT
+    ),
     "of a CSINode": Case(
         cluster(pod("mounts/mp-1", "od", owner="storage.k8s.io/v1/CSINode", **for_node("od"))), {}, MOUNT
     ),
