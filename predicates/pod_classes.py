@@ -237,8 +237,6 @@ class RawContainerStatus(_RawObject):
 
 class RawStatus(_RawObject):
     phase: str = ""
-    reason: str = ""
-    message: str = ""
     nominated_node_name: str = ""
     conditions: list[Condition] = []
     container_statuses: list[RawContainerStatus] = []
@@ -254,8 +252,19 @@ class RawPod(_RawObject):
     status: RawStatus = msgspec.field(default_factory=RawStatus)
 
 
+class _FailedStatus(_RawObject):
+    reason: str = ""
+    message: str = ""
+    container_statuses: list[Raw] = []
+
+
+class _FailedPod(_RawObject):
+    status: _FailedStatus
+
+
 #: Created on import: concurrent first use of a msgspec type can crash the process.
 RAW_PODS: Final = msgspec.json.Decoder(RawPod)
+_FAILED_PODS: Final = msgspec.json.Decoder(_FailedPod)
 _LABELS: Final = msgspec.json.Decoder(dict[str, str])
 
 #: In the managed fields of a pod: the field ``spec.nodeName``. Each field is a key with this prefix.
@@ -450,7 +459,7 @@ def split(raw: bytes | Raw | memoryview, labels_of: LabelSplitter) -> tuple[Own,
         "" if spec.node_name else status.nominated_node_name,
         restarts if restarts and bytes(spec.restart_policy) == _ON_FAILURE else 0,
         preempted,
-        _take_refusal(status),
+        _refusal(raw) if status.phase == "Failed" else "",
         _sets_node_name(meta),
         meta.generation,
     )
@@ -508,16 +517,15 @@ def _blank_status(status: RawStatus, resize: str | None) -> None:
     status.conditions = [] if resize is None else [Condition(type=RESIZE_PENDING, reason=resize)]
 
 
-def _take_refusal(status: RawStatus) -> str:
-    """Return why the kubelet did not admit the pod, or "", and remove the texts from *status*.
+def _refusal(raw: bytes | Raw | memoryview) -> str:
+    """Return why the kubelet did not admit a pod that has failed, or "".
 
     No container of such a pod has run (``rejectPod`` in ``pkg/kubelet/kubelet.go``).
     """
-    reason, message = status.reason, status.message
-    status.reason = status.message = ""
-    if status.phase != "Failed" or not reason or reason in _ENDED or status.container_statuses:
+    status = _FAILED_PODS.decode(raw).status
+    if not status.reason or status.reason in _ENDED or status.container_statuses:
         return ""
-    return one_line(f"{reason}: {message}" if message else reason)
+    return one_line(f"{status.reason}: {status.message}" if status.message else status.reason)
 
 
 def _take_restarts(status: RawStatus) -> tuple[int, str]:

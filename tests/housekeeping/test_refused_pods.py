@@ -18,7 +18,10 @@ from tests.planning.builders import ON_DEMAND, Manifest, node, pod
 
 QUICK = Timing(node_drain_delay=timedelta(), max_moves_per_pod_per_day=0.0)
 POOL = "node.kubernetes.io/instance-type"
-OWNERS = ("apps/v1/ReplicaSet", "apps/v1/StatefulSet", "batch/v1/Job")
+OWNERS = (
+    *("apps/v1/ReplicaSet", "apps/v1/StatefulSet", "batch/v1/Job"),
+    *("v1/ReplicationController", "argoproj.io/v1alpha1/Rollout"),
+)
 
 
 def pods(owner: str = "ReplicaSet", **fields: Any) -> list[Manifest]:
