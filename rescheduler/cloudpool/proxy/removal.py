@@ -296,8 +296,9 @@ class FailedDrains:
 
     @property
     def memory(self) -> Memory:
-        """What is owed, and which owners wait, as the memory of a daemon."""
-        return Memory(debts=self._ledger.memory.debts, not_recovered=self._ledger.memory.not_recovered)
+        """What is owed, which owners wait, and what kubelets have refused, as the memory of a daemon."""
+        kept = self._ledger.memory
+        return Memory(debts=kept.debts, not_recovered=kept.not_recovered, refusals=kept.refusals)
 
     def set_aside(self, owner: Controller, since: datetime | None = None) -> None:
         """Do not move the pods of *owner* for a while, because they lack *since* a time."""
@@ -319,6 +320,8 @@ class FailedDrains:
     def note(self, drain: Drain) -> None:
         """Record the result of *drain*, which has ended."""
         self._owe(drain)
+        if drain.failure is not None and drain.failure.refusal is not None:
+            self._note(refusals=self._ledger.memory.refusals.noted(drain.failure.refusal))
         self._ledger.save()
         self._landings.evicted(drain.evicted)
 
