@@ -7,6 +7,7 @@ deleted pod disappears immediately. Annotations on a pod, or on a controller's p
 - COMPLETE_AFTER: a Go duration until a pod of a Job succeeds, or `never`
 - TERMINATE_AFTER: a Go duration until a deleted pod disappears, `never`, or `grace` for the pod's grace period
 - READY_ON: a prefix of node names; on other nodes the pod never becomes Ready
+- REFUSED_ON: a prefix of node names; the kubelets of these nodes do not admit the pod, which fails
 
 A pod with readiness gates becomes Ready when somebody has set the conditions that they name, as with a real kubelet.
 """
@@ -21,6 +22,7 @@ START_AFTER = "local.spot-rescheduler/start-after"
 COMPLETE_AFTER = "local.spot-rescheduler/complete-after"
 TERMINATE_AFTER = "local.spot-rescheduler/terminate-after"
 READY_ON = "local.spot-rescheduler/ready-on"
+REFUSED_ON = "local.spot-rescheduler/refused-on"
 NEVER = "never"
 GRACE = "grace"
 
@@ -37,6 +39,34 @@ _ON_ITS_NODE = {
     ' | if .spec.nodeName // "" | startswith($node) then "yes" else "no" end',
     "operator": "In",
     "values": ["yes"],
+}
+
+_REFUSED = {
+    "key": f'.metadata.annotations["{REFUSED_ON}"] as $node'
+    ' | if $node != null and (.spec.nodeName // "" | startswith($node)) then "yes" else "no" end',
+    "operator": "In",
+    "values": ["yes"],
+}
+
+#: What a kubelet writes about a pod that it does not admit (``rejectPod`` in ``pkg/kubelet/kubelet.go``).
+_REFUSES = {
+    "apiVersion": "kwok.x-k8s.io/v1alpha1",
+    "kind": "Stage",
+    "metadata": {"name": "pod-refused"},
+    "spec": {
+        "resourceRef": {"apiGroup": "v1", "kind": "Pod"},
+        "selector": {
+            "matchExpressions": [
+                {"key": ".metadata.deletionTimestamp", "operator": "DoesNotExist"},
+                {"key": ".status.phase", "operator": "In", "values": ["Pending"]},
+                _REFUSED,
+            ]
+        },
+        "next": {
+            "statusTemplate": "phase: Failed\nreason: SysctlForbidden\n"
+            "message: 'Pod was rejected: forbidden sysctl: net.core.somaxconn'\n"
+        },
+    },
 }
 
 
@@ -89,7 +119,7 @@ def write(upstream: Iterable[Path], into: Path) -> list[Path]:
         if name in _DELAYED_BY:
             _delay(spec, _DELAYED_BY[name])
             if name == "pod-ready":
-                spec["selector"]["matchExpressions"].append(_ON_ITS_NODE)
+                spec["selector"]["matchExpressions"] += [_ON_ITS_NODE, {**_REFUSED, "operator": "NotIn"}]
                 spec["next"]["statusTemplate"] = _gated(spec["next"]["statusTemplate"])
         elif name == "node-heartbeat":
             earliest, latest = (seconds * 1000 for seconds in HEARTBEAT_SECONDS)
@@ -97,8 +127,11 @@ def write(upstream: Iterable[Path], into: Path) -> list[Path]:
         target = into / source.name
         target.write_text(yaml.safe_dump(stage))
         written.append(target)
-    (into / "pod-gates-open.yaml").write_text(yaml.safe_dump(_GATES_OPEN))
-    return [*written, into / "pod-gates-open.yaml"]
+    for name, added in (("pod-gates-open", _GATES_OPEN), ("pod-refused", _REFUSES)):
+        target = into / f"{name}.yaml"
+        target.write_text(yaml.safe_dump(added))
+        written.append(target)
+    return written
 
 
 def _gated(template: str) -> str:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from predicates import plugins
 from predicates.framework import Plugin, PluginRejections, Reasons, RejectsRow, Scope
 from predicates.indexes.terms import forget_terms
-from predicates.kubelet import KUBELET
+from predicates.kubelet import kubelets as plugins_of_kubelets
 from predicates.local_results import UNKNOWN, LocalResult, States, Targets, any_of, any_rejects, remaining
 from predicates.node_selectors import tolerated
 from predicates.nodes import Flags
@@ -114,7 +114,7 @@ class Filters:
         """
         self._snapshot = snapshot
         self._using = None if using is None else tuple(using)
-        self._kubelets = (KUBELET,) if kubelets else ()
+        self._kubelets = plugins_of_kubelets(snapshot) if kubelets else ()
         self._schedulers: Filters | None = None  #: those of the scheduler alone, if some class needs them
         self._generation = snapshot.generation
         self._classes: dict[PodClass, _ClassFilter] = {}
@@ -163,7 +163,7 @@ class Filters:
 
     def refusable(self, pod: PodClass) -> bool:
         """Return whether the kubelets of some nodes may refuse pods of the class that the scheduler places there."""
-        return bool(self._kubelets) and KUBELET.pre_filter(pod) is not None
+        return any(plugin.pre_filter(pod) is not None for plugin in self._kubelets)
 
     def of_scheduler(self, pod: PodClass) -> "Filters":
         """Return the filters by which the scheduler chooses a node for the class, whatever its kubelet says."""

@@ -3,16 +3,21 @@
 This is no plugin of the scheduler. A node is judged only by what it reports: its operating system, the version of its
 kubelet, and the features of its container runtime. Sources in ``pkg/kubelet`` of k8s.io/kubernetes: admission
 (``lifecycle/predicate.go``, ``lifecycle/features_*.go``, ``nodedeclaredfeatures``), ``userns/userns_manager.go``,
-``kubelet_pods.go`` (recursive read-only mounts), ``runtimeclass``.
+``kubelet_pods.go`` (recursive read-only mounts), ``runtimeclass``. Other reasons are not reported, such as the sysctls
+that a kubelet allows: the snapshot may know which nodes have refused such a pod before.
 """
 
+import hashlib
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from predicates.framework import Plugin, Rejections, Scope
-from predicates.nodes import Kubelet, Rows
+from predicates.nodes import MISSING, Flags, Kubelet, RefusingNodes, Rows
 from predicates.objects import PodClass, RuntimeClass, RuntimeHandlerFeatures
 from predicates.plugins.nodes import required_features, started
 from predicates.snapshot import Snapshot
@@ -126,3 +131,59 @@ def _refused(demands: Demands, handler: str, kubelet: Kubelet) -> int:
 
 
 KUBELET: Final = Plugin(NAME, Scope.NODE, _pre_filter, _filter)
+
+# What nodes have refused before.
+
+#: Labels that differ between the pods of one owner, or name the owner, which may be one of many alike.
+_OF_ONE_POD: Final = frozenset(
+    {
+        "statefulset.kubernetes.io/pod-name",
+        "apps.kubernetes.io/pod-index",
+        "batch.kubernetes.io/job-completion-index",
+        *("controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"),
+    }
+)
+
+#: The number of kinds of nodes that are looked at for one class: each is one bit of a code.
+_KINDS: Final = 60
+
+
+def digest(pod: PodClass) -> str:
+    """Return a digest of what the pods of one template have in common, which another process computes as well."""
+    labels = {key: value for key, value in pod.labels.items() if key not in _OF_ONE_POD}
+    own = (each for each in pod.spec.volumes if each.persistent_volume_claim is None and each.projected is None)
+    spec = replace(pod.spec, volumes=())
+    content = msgspec.json.encode([labels, sorted(each.name for each in own), spec], order="deterministic")
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def kubelets(snapshot: Snapshot) -> tuple[Plugin, ...]:
+    """Return the plugins that tell which nodes of *snapshot* refuse a pod: by their reports, and by experience."""
+
+    def refusing(pod: PodClass) -> tuple[RefusingNodes, ...] | None:
+        by_class = snapshot.learned.get(pod.namespace)
+        return by_class.get(digest(pod)) if by_class else None
+
+    return KUBELET, Plugin(NAME, Scope.NODE, refusing, _refused_before)
+
+
+def _refused_before(refusing: tuple[RefusingNodes, ...], snapshot: Snapshot, rows: Rows) -> Rejections | None:
+    kinds = refusing[:_KINDS]
+    codes = np.zeros(len(snapshot.nodes.alive[rows]), np.int64)
+    for bit, kind in enumerate(kinds):
+        codes |= _have(kind.labels, snapshot, rows).astype(np.int64) << bit
+
+    def reasons(code: int) -> tuple[str, ...]:
+        whys = (kind.why for bit, kind in enumerate(kinds) if code >> bit & 1)
+        return tuple(f"node(s) are of a kind that refused such a pod ({why})" for why in whys)
+
+    return Rejections(codes, reasons) if codes.any() else None
+
+
+def _have(labels: Iterable[tuple[str, Any]], snapshot: Snapshot, rows: Rows) -> Flags:
+    """Return which of *rows* have all of *labels*, and not those whose value is None."""
+    mask = snapshot.nodes.alive[rows].copy()
+    for key, value in labels:
+        column = snapshot.nodes.label(key)
+        mask &= column.ids[rows] == (MISSING if value is None else column.number.get(value, MISSING - 1))
+    return mask

@@ -228,6 +228,17 @@ class Kubelet(NamedTuple):
         )
 
 
+class RefusingNodes(NamedTuple):
+    """The nodes of one kind, whose kubelets have refused pods of some class."""
+
+    labels: tuple[tuple[str, str | None], ...]  #: what these nodes have in common; None: they do not have the label
+    why: str  #: what a kubelet said, and when
+
+
+#: By namespace and :func:`predicates.kubelet.digest` of the class.
+LearnedRefusals: TypeAlias = Mapping[str, Mapping[str, tuple[RefusingNodes, ...]]]
+
+
 def _timeless(taints: tuple[Taint, ...]) -> tuple[Taint, ...]:
     """Return *taints* without the times at which they were added, which would make almost every set distinct."""
     return tuple(taint if taint.time_added is None else replace(taint, time_added=None) for taint in taints)

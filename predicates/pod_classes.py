@@ -20,6 +20,7 @@ from predicates.objects import (
     Volume,
 )
 from predicates.requests import RESIZE_PENDING, loads, new_load
+from predicates.texts import one_line
 
 # Labels that the API server adds to a pod when it binds the pod to a node.
 #
@@ -255,8 +256,19 @@ class RawPod(_RawObject):
     status: RawStatus = msgspec.field(default_factory=RawStatus)
 
 
+class _FailedStatus(_RawObject):
+    reason: str = ""
+    message: str = ""
+    container_statuses: list[Raw] = []
+
+
+class _FailedPod(_RawObject):
+    status: _FailedStatus
+
+
 #: Created on import: concurrent first use of a msgspec type can crash the process.
 RAW_PODS: Final = msgspec.json.Decoder(RawPod)
+_FAILED_PODS: Final = msgspec.json.Decoder(_FailedPod)
 _LABELS: Final = msgspec.json.Decoder(dict[str, str])
 
 #: In the managed fields of a pod: the field ``spec.nodeName``. Each field is a key with this prefix.
@@ -270,6 +282,11 @@ _RECURSIVE: Final = b'"recursiveReadOnly"'
 _CERTIFICATE: Final = b'"podCertificate"'
 
 _ON_FAILURE: Final = b'"OnFailure"'
+
+#: Reasons of failed pods that do not tell which pods a node runs, but what happened to the node or the pod.
+_ENDED: Final = frozenset(
+    {"Evicted", "Preempting", "Terminated", "NodeShutdown", "Shutdown", "DeadlineExceeded", "NodeLost"}
+)
 
 #: Raw labels without this text contain none that the API server added.
 BOUND_PREFIX: Final = b"topology.kubernetes.io"
@@ -416,6 +433,7 @@ class Own(msgspec.Struct, frozen=True, gc=False, array_like=True):
     nominated_node_name: str
     restarts: int  #: 0 unless they count as failures of a Job
     preempted: bool
+    refused: str
     assigned: bool
     generation: int
 
@@ -451,6 +469,7 @@ def split(raw: bytes | Raw | memoryview, labels_of: LabelSplitter) -> tuple[Own,
         "" if spec.node_name else status.nominated_node_name,
         restarts if restarts and bytes(spec.restart_policy) == _ON_FAILURE else 0,
         preempted,
+        _refusal(raw) if status.phase == "Failed" else "",
         _sets_node_name(meta),
         meta.generation,
     )
@@ -509,6 +528,17 @@ def _blank_status(status: RawStatus, resize: str | None) -> None:
     status.phase = status.nominated_node_name = ""
     status.start_time = None
     status.conditions = [] if resize is None else [Condition(type=RESIZE_PENDING, reason=resize)]
+
+
+def _refusal(raw: bytes | Raw | memoryview) -> str:
+    """Return why the kubelet did not admit a pod that has failed, or "".
+
+    No container of such a pod has run (``rejectPod`` in ``pkg/kubelet/kubelet.go``).
+    """
+    status = _FAILED_PODS.decode(raw).status
+    if not status.reason or status.reason in _ENDED or status.container_statuses:
+        return ""
+    return one_line(f"{status.reason}: {status.message}" if status.message else status.reason)
 
 
 def _take_restarts(status: RawStatus) -> tuple[int, str]:

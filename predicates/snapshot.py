@@ -6,6 +6,7 @@ from typing import Final, TypeAlias, cast
 
 from msgspec.structs import replace
 
+from predicates.nodes import LearnedRefusals
 from predicates.objects import (
     CSINode,
     GangWorkload,
@@ -163,8 +164,8 @@ _UNFILTERED: Final = (
 )
 
 
-#: The number of preempted pods that are kept.
-_PREEMPTED: Final = 1000
+#: The number of preempted pods, and of refused ones, that are kept.
+_NOTED: Final = 1000
 
 
 class Snapshot(TrialState):
@@ -196,6 +197,8 @@ class Snapshot(TrialState):
         self.placed_on: dict[str, int] = {}  #: by node: ``changes`` after a pod was last added or removed
         #: By UID: the last pods that the scheduler has preempted, also after they are gone.
         self.preempted: dict[str, Pod] = {}
+        self.refused: dict[str, Pod] = {}  #: likewise, those that the kubelets of their nodes did not admit
+        self.learned: LearnedRefusals = {}  #: which nodes are expected to refuse which pods again
         self.unreadable: tuple[Unreadable, ...] = ()  #: objects that cannot be decoded and so are missing here
         self.watched_to: Mapping[str, str] = {}  #: the resource version up to which each kind was watched
 
@@ -236,11 +239,18 @@ class Snapshot(TrialState):
         elif (obj := self.objects[kind].pop(key, None)) is not None:
             self._changed(kind, obj)
 
-    def note_preempted(self, pod: Pod) -> None:
-        """Keep *pod*, which the scheduler deletes in favor of another one, among the last :data:`_PREEMPTED`."""
-        self.preempted[pod.uid] = pod
-        while len(self.preempted) > _PREEMPTED:
-            del self.preempted[next(iter(self.preempted))]
+    def note(self, pod: Pod) -> None:
+        """Keep *pod*, which was preempted or refused, among the last :data:`_NOTED`."""
+        kept = self.refused if pod.refused else self.preempted
+        kept[pod.uid] = pod
+        while len(kept) > _NOTED:
+            del kept[next(iter(kept))]
+
+    def learn(self, refusals: LearnedRefusals) -> None:
+        """Expect the same *refusals* of kubelets from now on. All caches are invalidated if they have changed."""
+        if refusals != self.learned:
+            self.learned = refusals
+            self.compact()
 
     def owned_by(self, owner: tuple[str, str]) -> Collection[Pod]:
         """Return the pods that name *owner*, a namespace and a UID, as their controller.
@@ -318,8 +328,8 @@ class Snapshot(TrialState):
         before = self.pods.get(key)
         if before == pod:
             return
-        if pod.preempted:
-            self.note_preempted(pod)
+        if pod.noted:
+            self.note(pod)
         if is_placeholder(pod):
             self._drop_pod(key)
             self.placeholders[key] = pod
@@ -355,6 +365,8 @@ class Snapshot(TrialState):
                 self.placeholders[key] = pod
                 continue
             if pod.finished:
+                if pod.refused:
+                    self.note(pod)
                 continue
             effects = effects_of(pod.cls, pod.added_labels)
             self.pods[key] = self.pods_on[pod.node_name][key] = pod

@@ -280,6 +280,7 @@ class Decoder:
             nominated_node_name=own.nominated_node_name,
             restarts=own.restarts,
             preempted=own.preempted,
+            refused=own.refused,
             assigned=own.assigned,
             generation=own.generation,
         )

@@ -239,6 +239,20 @@ MUTANTS: Final = (
         "            preempted=(),\n",
         "test_course.py",
     ),
+    _of_loop(
+        "a pod that a kubelet refuses stops the drain",
+        "execution/observation.py",
+        "            refused=self._refused(drain),\n",
+        "",
+        "test_refused_pods.py",
+    ),
+    _of_loop(
+        "what a kubelet refuses is remembered",
+        "housekeeping/drain_history.py",
+        "            self._history.refused(failure.refusal)\n",
+        "            pass\n",
+        "test_refused_pods.py",
+    ),
     _of_plan(
         "the last look asks for what the drain owes",
         "last_look.py",

@@ -366,6 +366,7 @@ class Pod(msgspec.Struct, frozen=True, eq=True, kw_only=True):
     nominated_node_name: str = ""  #: of a pending pod: the node on which the scheduler makes room for it
     restarts: int = 0  #: of its containers, if ``restartPolicy`` is OnFailure: they count as failures of a Job
     preempted: bool = False  #: the scheduler deletes it in favor of a pod with a higher priority
+    refused: str = ""  #: why the kubelet of its node did not admit it; it has failed
     #: Whether a client set ``spec.nodeName``, instead of a scheduler that bound the pod. Known from the managed fields
     #: (a binding manages none); False if these are missing, as in the output of ``kubectl get``.
     assigned: bool = False
@@ -373,6 +374,11 @@ class Pod(msgspec.Struct, frozen=True, eq=True, kw_only=True):
 
     def __post_init__(self) -> None:
         force_setattr(self, "key", f"{self.namespace}/{self.name}")
+
+    @property
+    def noted(self) -> bool:
+        """Whether a snapshot keeps it after it is gone: the drain that it replaces a pod of must learn of its end."""
+        return self.preempted or bool(self.refused)
 
     @property
     def finished(self) -> bool:

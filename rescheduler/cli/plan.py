@@ -28,6 +28,7 @@ from rescheduler.cli.output import as_json, json_bytes, print_html, print_json, 
 from rescheduler.cli.plan_data import (
     FromDaemon,
     PlannedCluster,
+    check_daemon,
     daemon_of,
     enforced_survival,
     from_daemon_option,
@@ -179,7 +180,7 @@ def command(
     provider = replace(provider, nodes=tuple(filter(None, provider.nodes)))
 
     def once() -> PlannedCluster:
-        daemon = daemon_of(connection, from_daemon, clock, named) if snapshot is None else None
+        daemon = daemon_of(connection, from_daemon, clock, named, snapshot)
         cluster = read_and_plan(source, policy, prices, provider, clock, independent=independent, daemon=daemon)
         known = cluster.priced(provider)
         levers = NO_LEVERS if independent or hypotheses else cluster.levers(known, levers_timeout, clock)
@@ -228,8 +229,7 @@ def _check(
         raise UsageError("--what-if compares plans of all nodes in sequence: expected no --independent")
     if view.watch and (snapshot is not None or output not in ("table", "wide", "details")):
         raise UsageError("--watch: expected a live cluster, and -o table, wide or details")
-    if snapshot is not None and from_daemon is FromDaemon.YES:
-        raise UsageError("--from-daemon, --namespace: expected a live cluster, because a file has no daemon")
+    check_daemon(snapshot, from_daemon)
     if view.patch and view.lever is None:
         raise UsageError("--patch: expected --lever, the number of the change to make")
     if view.lever is not None and (what_if_texts or independent):

@@ -134,14 +134,24 @@ def of_the_named(named: NamedInstallation, choice: FromDaemon) -> FromDaemon:
     return FromDaemon.YES
 
 
+def check_daemon(snapshot: str | None, choice: FromDaemon) -> None:
+    """Raise UsageError if the *choice* is a daemon, and the cluster is a file."""
+    if snapshot is not None and choice is FromDaemon.YES:
+        raise UsageError("--from-daemon, --namespace: expected a live cluster, because a file has no daemon")
+
+
 def daemon_of(
-    connection: ApiServerConnection, choice: FromDaemon, clock: Clock, named: NamedInstallation = _ANY
+    connection: ApiServerConnection,
+    choice: FromDaemon,
+    clock: Clock,
+    named: NamedInstallation = _ANY,
+    snapshot: str | None = None,
 ) -> "InstallationStatus | None":
-    """Return the state of the daemon that is *named*, or None.
+    """Return the state of the daemon that is *named*, or None, as for the cluster of a file.
 
     Raises the errors of reading it if *choice* demands it.
     """
-    if choice is FromDaemon.NO:
+    if choice is FromDaemon.NO or snapshot is not None:
         return None
     from rescheduler.housekeeping.command_reads import read_daemon  # noqa: PLC0415 - the client is imported on demand
 

@@ -10,6 +10,7 @@ from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, Replicas
 from rescheduler.planning.last_look import Ground
 from rescheduler.planning.outcome import Blocker, PodRef, Verdict
+from rescheduler.planning.refusals import KubeletRefusal
 
 # The outcomes of eviction requests, as immutable values. A drain receives them as events.
 
@@ -301,6 +302,14 @@ class Preemption:
 
 
 @dataclass(frozen=True, slots=True)
+class RefusedPod:
+    """A replacement pod of a drain that the kubelet of its node has refused."""
+
+    pod: str  #: ``namespace/name``
+    refusal: KubeletRefusal
+
+
+@dataclass(frozen=True, slots=True)
 class NodeSeen:
     """The watched state at the current time."""
 
@@ -313,6 +322,7 @@ class NodeSeen:
     placeholders: Mapping[str, PodRef] = field(default_factory=dict)  #: by the UID of the pod they reserve room for
     terminating: frozenset[str] = frozenset()  #: UIDs of those that are being deleted
     preemption: Preemption | None = None
+    refused: RefusedPod | None = None
     detaching: Mapping[Controller, str] = field(default_factory=dict)  #: see :attr:`.state.Drain.detaching`
 
 

@@ -112,8 +112,8 @@ def seen(drain: Drain, event: NodeSeen, now: float) -> Result:
     if not event.tainted:
         return exits.mark_lost(drain, now)
     drain = exits.accept_requested(drain, event, now)
-    if event.preemption is not None:
-        return exits.preempted(drain, event.preemption, now)
+    if (ended := exits.disturbed(drain, event, now)) is not None:
+        return ended
     gone = {*drain.victims, *(victim.pod.uid for victim in drain.waiting)} - event.present
     if gone:
         drain = sooner(dropped(drain, frozenset(gone)), now)

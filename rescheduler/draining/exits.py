@@ -155,7 +155,20 @@ def revert(drain: Drain, now: float) -> Result:
     return replace(requesting(drain, Phase.SURGE_REVERTING), deadline=deadline), (RevertSurge(drain.rollout.mark),)
 
 
-def preempted(drain: Drain, preemption: Preemption, now: float) -> Result:
+def disturbed(drain: Drain, event: NodeSeen, now: float) -> Result | None:
+    """Give up if a kubelet has refused a replacement pod, or one has preempted other pods; otherwise return None."""
+    if event.preemption is not None:
+        return _preempted(drain, event.preemption, now)
+    if (refused := event.refused) is None:
+        return None
+    refusal = refused.refusal
+    why = (
+        f"replacement pod {refused.pod} of {refusal.owner}: the kubelet of {refusal.node} refused it: {refusal.reason}"
+    )
+    return give_up(drain, Failure(Why.KUBELET_REFUSED, why, refusal=refusal), now)
+
+
+def _preempted(drain: Drain, preemption: Preemption, now: float) -> Result:
     """Give up: the drained node may be the only place for the preempted pods, which are owed like evicted ones."""
     debts = {debt.controller for debt in preemption.debts}
     drain = owing_preempted(drain, preemption)

@@ -13,6 +13,7 @@ from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, Replicas, Shortfall, shortfall
 from rescheduler.planning.last_look import PreemptedPod
 from rescheduler.planning.outcome import Placement, Plan, PodRef, Surge
+from rescheduler.planning.refusals import KubeletRefusal
 
 # The pods that a drain evicts or waits for.
 
@@ -115,6 +116,7 @@ class Why(enum.StrEnum):
     PLACEHOLDER_NOT_DELETED = "placeholder-not-deleted"  #: the room for its pod is therefore not free
     TERMINATION_TIMEOUT = "termination-timeout"
     REPLACEMENT_REFUSED = "replacement-refused"  #: the creation of a replacement pod was rejected
+    KUBELET_REFUSED = "kubelet-refused"  #: the kubelet of its node refused a replacement pod
     REPLACEMENT_NOT_CREATED = "replacement-not-created"  #: a replacement pod was not created in time
     REPLACEMENT_UNSCHEDULABLE = "replacement-unschedulable"
     REPLACEMENT_NOT_BOUND = "replacement-not-bound"
@@ -147,6 +149,7 @@ class Failure:
     pods: tuple[PodRef, ...] = ()  #: the affected pods
     #: Controllers whose replacement pods did not run in time. The detail names them as well.
     owners: tuple[Controller, ...] = field(default=(), compare=False)
+    refusal: KubeletRefusal | None = field(default=None, compare=False)  #: of a kubelet; it is remembered
 
 
 # The state of one drain, as an immutable value.

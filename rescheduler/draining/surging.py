@@ -130,8 +130,8 @@ def tick(drain: Drain, event: NodeSeen, now: float) -> Result:
     """Read the roll-out again, and end it: when it is complete and the old pods are gone, or when it fails."""
     if not event.tainted:
         return exits.mark_lost(drain, now)
-    if event.preemption is not None:
-        return exits.preempted(drain, event.preemption, now)
+    if (ended := exits.disturbed(drain, event, now)) is not None:
+        return ended
     return _continued(replace(drain, replicas=event.replicas), event.present, now, event.terminating)
 
 

@@ -35,6 +35,7 @@ from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.outcome import Blocker, Plan, Planning, PodRef, Reason, Rejected, Verdict
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Destination, LeaderFacts, Policy
+from rescheduler.planning.refusals import KubeletRefusal, node_kind
 from rescheduler.planning.replacements import ADMISSION, DERIVED_FROM
 from rescheduler.planning.room.placeholders import Placeholder, of_installation
 from rescheduler.planning.room.placeholders import read as read_placeholder
@@ -426,10 +427,19 @@ class ClusterView(WatchedNodes):
         """Return the last pods that the scheduler has preempted, also after they are gone, by UID."""
         return dict(self._state.snapshot().preempted)
 
+    def refused(self) -> Mapping[str, Pod]:
+        """Return the last pods that kubelets have refused, also after they are gone, by UID."""
+        return self._state.snapshot().refused
+
+    def refusal(self, pod: Pod, owner: Controller) -> KubeletRefusal:
+        """Return what the refusal of *pod*, which *owner* has created, tells about its node."""
+        node = self.node(pod.node_name)
+        kind = node_kind({} if node is None else node.metadata.labels, self._policy)
+        return KubeletRefusal(owner, self._planner.digest_of(pod), kind, pod.node_name, pod.refused, self._clock.now())
+
     def yields_room(self, pod: Pod) -> bool:
         """Return whether *pod* gives its room to pods with a higher priority: nothing is owed if it is taken."""
-        cutoff = self._policy.expendable_pods_priority_cutoff
-        return self._policy.destination is Destination.SPOT and yields_room(pod.cls, cutoff)
+        return yields_room(pod.cls, self._policy)
 
     @property
     def _planner(self) -> Planner:

@@ -19,6 +19,7 @@ from rescheduler.draining.events import (
     PlanFailed,
     PlannedAgain,
     Preemption,
+    RefusedPod,
 )
 from rescheduler.draining.state import Drain, targets
 from rescheduler.execution.cluster_view import ClusterView
@@ -67,6 +68,7 @@ class Observation:
             placeholders=self._view.placeholders_for(name),
             terminating=frozenset(pod.uid for pod in self._view.pods_of(name) if pod.deletion_timestamp is not None),
             preemption=self._preemption(drain),
+            refused=self._refused(drain),
             detaching=self._detaching(drain),
         )
 
@@ -140,6 +142,22 @@ class Observation:
         keys = told | {pod.key for pod in self._preempted.values()}
         return Preemption(tuple(sorted(keys)), tuple(self._owed.values())) if keys else None
 
+    def _refused(self, drain: Drain) -> RefusedPod | None:
+        """Return a replacement pod of *drain* that the kubelet of its node has refused, or None."""
+        if self._earlier is None:
+            return None
+        owners = self._owners(drain)
+        for uid, pod in self._view.refused().items():
+            owner = owners.get((pod.namespace, pod.owner.uid)) if pod.owner is not None else None
+            if owner is not None and drain.has_taken_from(owner) and uid not in self._earlier:
+                return RefusedPod(pod.key, self._view.refusal(pod, owner))
+        return None
+
+    def _owners(self, drain: Drain) -> dict[tuple[str, str], Controller]:
+        """Return the controllers of *drain* that are known, by what their pods name as their controller."""
+        known = drain.debts.keys() & drain.states.keys()
+        return {owner: controller for controller in known for owner in drain.states[controller].owners}
+
     def _victims(self, moved: list[Pod]) -> list[Pod]:
         """Return the pods that one of *moved* preempts, and that are not known yet."""
         nominated = {pod.nominated_node_name for pod in moved if pod.nominated_node_name}
@@ -173,9 +191,7 @@ class Observation:
 
     def _new_pods(self, drain: Drain) -> list[Pod]:
         """Return the replacement pods of *drain*, once the earlier pods of its controllers are known."""
-        known = drain.debts.keys() & drain.states.keys()
-        owners = {owner: controller for controller in known for owner in drain.states[controller].owners}
-        return [pod for pod, _ in self._owned(owners) if pod.uid not in (self._earlier or ())]
+        return [pod for pod, _ in self._owned(self._owners(drain)) if pod.uid not in (self._earlier or ())]
 
     def _owned(self, owners: Mapping[tuple[str, str], Controller]) -> Iterator[tuple[Pod, Controller]]:
         """Yield the pods of *owners*, each with its controller."""
@@ -194,6 +210,7 @@ class Observation:
         began = drain.since.replace(microsecond=0)  # timestamps of pods have no fractions
         owners = {owner for controller in drain.debts for owner in drain.states[controller].owners}
         pods = [pod for owned in self._view.owned_by(owners).values() for pod in owned]
+        pods += self._view.refused().values()
         self._earlier = frozenset(pod.uid for pod in pods if (instant(pod.creation_timestamp) or began) < began)
         self._preemption(drain)
         self._before = frozenset(self._view.preempted())
@@ -203,7 +220,7 @@ class Observation:
         owners = {owner for controller in drain.debts for owner in drain.states[controller].owners}
         pods = [pod for owned in self._view.owned_by(owners).values() for pod in owned]
         if self._earlier is None:
-            self._earlier = frozenset(pod.uid for pod in pods)
+            self._earlier = frozenset((*(pod.uid for pod in pods), *self._view.refused()))
             self._before = frozenset(self._view.preempted())
         nodes = {pod.node_name for pod in pods if pod.uid not in self._earlier}
         return frozenset(nodes - {"", self._node.name})

@@ -22,6 +22,7 @@ from rescheduler.planning.movements import OwnerWait, blocker, moved_recently
 from rescheduler.planning.outcome import Blocker, Landed, Reason
 from rescheduler.planning.policy import LeaderFacts
 from rescheduler.planning.pools import PoolState
+from rescheduler.planning.refusals import KubeletRefusal
 from rescheduler.planning.room.increase import SpotOrders
 from rescheduler.planning.waits import Cooldown, Pause, Waits
 from rescheduler.settings import Timing
@@ -218,6 +219,10 @@ class DrainHistory:
                 self._report(OwnerSetAside(name, wait.until, wait.failures))
         self._note(not_recovered=after)
 
+    def refused(self, refusal: KubeletRefusal) -> None:
+        """Remember what a kubelet has refused: the next plans do not choose nodes of its kind for such pods."""
+        self._note(refusals=self.memory.refusals.noted(refusal))
+
     def recovered(self, owners: Iterable[Controller]) -> None:
         """Record that the pods of *owners* run again after a drain."""
         self._note(not_recovered=self.memory.not_recovered.recovered(owners))
@@ -375,6 +380,8 @@ class DrainRecords:
     def _failed(self, drain: Drain, failure: Failure) -> None:
         for owner in failure.owners:
             self._history.set_aside(owner)
+        if failure.refusal is not None:
+            self._history.refused(failure.refusal)
         node = self._view.node(drain.node)
         if failure.why in NOT_CAUSED_BY_NODE or node is None:
             return

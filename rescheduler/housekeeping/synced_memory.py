@@ -219,6 +219,7 @@ def _waive_once(store: MemoryStorage, names: Sequence[str]) -> list[str]:
     memory = loaded(store, stored.content)
     if unknown := [name for name in names if memory.waived([name]) == memory]:
         known = {str(owed.debt.controller) for owed in memory.debts} | set(memory.not_recovered.by_name)
+        known |= {str(refusal.owner) for refusal in memory.refusals.by_key.values()}
         raise InputError(f"{', '.join(unknown)}: nothing to release; known: {', '.join(sorted(known)) or 'none'}")
     store.waive({*stored.waived, *names}, stored.version)
     return _released(memory, memory.waived(names))
@@ -236,7 +237,12 @@ def _released(before: Memory, after: Memory) -> list[str]:
         for name, wait in sorted(before.not_recovered.by_name.items())
         if name not in after.not_recovered.by_name
     ]
-    return debts + waits
+    refusals = [
+        f"{refusal.owner}: the kubelet of {refusal.node} refused a pod at {utc(refusal.at)}"
+        for key, refusal in sorted(before.refusals.by_key.items())
+        if key not in after.refusals.by_key
+    ]
+    return debts + waits + refusals
 
 
 def _stored(store: MemoryStorage) -> Stored:

@@ -27,8 +27,8 @@ COMPLAINT_SECONDS: Final = 15.0
 #: The largest number of deleted nodes whose last states are kept until they are asked for.
 _DEPARTED: Final = 1000
 
-#: The largest number of preempted pods that are kept until the changes are taken.
-_PREEMPTED: Final = 1000
+#: The largest number of preempted and refused pods that are kept until the changes are taken.
+_NOTED: Final = 1000
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,8 @@ class Taken:
 
     pending: Mapping[str, Pending]
     unreadable: tuple[Unreadable, ...]
-    preempted: tuple[Pod, ...] = ()  #: pods that the scheduler began to preempt since the last call, also gone ones
+    #: Pods that the scheduler began to preempt, or a kubelet refused, since the last call, also gone ones.
+    noted: tuple[Pod, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)  #: the resource version of the last change, by kind
 
 
@@ -63,7 +64,7 @@ class Inbox:
         self._errors: dict[str, ReschedulerError] = {}
         self._unreadable: dict[str, dict[str, Unreadable]] = {}
         self._departed: deque[Node] = deque(maxlen=_DEPARTED)
-        self._preempted: deque[Pod] = deque(maxlen=_PREEMPTED)
+        self._noted: deque[Pod] = deque(maxlen=_NOTED)
         self._versions: dict[str, str] = {}
         self._complained: float | None = None
         self.complete = threading.Event()  #: every required kind was listed
@@ -112,8 +113,8 @@ class Inbox:
             self._versions[kind] = change.resource_version
             if isinstance(change.last, Node):
                 self._departed.append(change.last)
-            if isinstance(change.object, Pod) and change.object.preempted:
-                self._preempted.append(change.object)
+            if isinstance(change.object, Pod) and change.object.noted:
+                self._noted.append(change.object)
         if new and change.unreadable is not None:
             _left_out(change.unreadable)
 
@@ -147,15 +148,15 @@ class Inbox:
     @property
     def idle(self) -> bool:
         """Whether there are no changes to take. An update that arrives meanwhile is taken by the next call."""
-        return not self._pending and not self._preempted
+        return not self._pending and not self._noted
 
     def take(self) -> Taken:
         """Return the changes since the last call by kind, and the objects that cannot be decoded at that moment."""
         with self._lock:
             pending, self._pending = self._pending, {}
-            preempted = tuple(self._preempted)
-            self._preempted.clear()
-            return Taken(pending, tuple(self._undecoded().values()), preempted, dict(self._versions))
+            noted = tuple(self._noted)
+            self._noted.clear()
+            return Taken(pending, tuple(self._undecoded().values()), noted, dict(self._versions))
 
 
 def _left_out(unreadable: Unreadable) -> None:
@@ -265,8 +266,8 @@ class ClusterState:
                     self._snapshot.delete(kind, key)
                 else:
                     self._snapshot.upsert(kind, item)
-        for pod in taken.preempted:
-            self._snapshot.note_preempted(pod)
+        for pod in taken.noted:
+            self._snapshot.note(pod)
         self._snapshot.unreadable, self._snapshot.watched_to = taken.unreadable, taken.versions
         self._classes.watch(self._snapshot)
         return self._snapshot

@@ -61,6 +61,7 @@ class FactsReader:
             prices=facts.prices,
             last={} if memory is None else self._last(snapshot, memory, now),
             settling={} if memory is None else memory.pools.settling(now),
+            refused={} if memory is None else memory.refusals.learned(now),
             growth=self._growth(snapshot, leader.growth),
             left_pending=frozenset(leader.left_pending),
         )

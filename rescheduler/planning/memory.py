@@ -15,6 +15,7 @@ from rescheduler.planning.forms import LIMIT, and_more, count, pack, packed_with
 from rescheduler.planning.movements import Movements, NotRecovered
 from rescheduler.planning.policy import LeaderFacts
 from rescheduler.planning.pools import PoolLosses
+from rescheduler.planning.refusals import KubeletRefusals
 from rescheduler.planning.room.increase import SpotOrders
 from rescheduler.planning.waits import Cooldowns, Moment, Pause, Waits
 
@@ -34,7 +35,7 @@ _SHARE: Final = 10
 _OWNER_UIDS: Final = 8
 
 #: The kinds of entries; a metric label.
-ENTRY_KINDS: Final = ("cooldown", "moves", "not-recovered", "pool", "debt")
+ENTRY_KINDS: Final = ("cooldown", "moves", "not-recovered", "pool", "refusal", "debt")
 
 
 class StoredSettings(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -60,11 +61,14 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     movements: Movements = Movements()
     spot_orders: SpotOrders = SpotOrders()  #: from the cloud provider
     pools: PoolLosses = PoolLosses()  #: of spot nodes
+    refusals: KubeletRefusals = KubeletRefusals()  #: of kubelets
     settings: StoredSettings = StoredSettings()  #: of the daemon that wrote the memory last
     leader: LeaderFacts = LeaderFacts()  #: what this daemon knew when it last planned all nodes
 
     def waived(self, names: Collection[str]) -> "Memory":
         """Return the same memory without debts to owners in *names*, which do not wait any more either.
+
+        What kubelets have refused of them is tried again.
 
         *names* are owners (``namespace/Kind/name``) and namespaces, each with all its owners.
         """
@@ -72,8 +76,13 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
             tuple(owed for owed in ledger if not _is_named(owed.debt.controller, names))
             for ledger in (self.debts, self.settled)
         )
-        released = self.not_recovered.released(names)
-        return msgspec.structs.replace(self, debts=debts, settled=settled, not_recovered=released)
+        return msgspec.structs.replace(
+            self,
+            debts=debts,
+            settled=settled,
+            not_recovered=self.not_recovered.released(names),
+            refusals=self.refusals.released(names),
+        )
 
     def of_drains_of(self, node: str) -> tuple[Debt, ...]:
         """Return what earlier drains of *node* owe, and what of it is settled while the node is there."""
@@ -106,6 +115,7 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
             not_recovered=self.not_recovered.current(now, waits.recovery),
             spot_orders=self.spot_orders.current(now),
             pools=self.pools.current(now),
+            refusals=self.refusals.current(now),
         )
 
     def bounded(self, now: datetime, waits: Waits) -> "Memory":
@@ -120,6 +130,7 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
             movements=self.movements.bounded(now, waits.returned),
             spot_orders=self.spot_orders.bounded(now),
             pools=self.pools.bounded(now, waits.pool),
+            refusals=self.refusals.bounded(now),
         )
 
     def summary(self, now: datetime) -> str:
@@ -144,6 +155,9 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         ]
         if settling := sorted(self.pools.settling(now)):
             lines.append(f"spot pools that are not trusted: {shortened(settling, _NAMED, before=', ')}")
+        if refused := self.refusals.current(now).by_key.values():
+            owners = sorted({f"{refusal.owner} ({refusal.node})" for refusal in refused})
+            lines.append(f"owners whose pods a kubelet refused: {shortened(owners, _NAMED, before=', ')}")
         if (until := self.room.active(now)) is not None:
             lines.append(f"no order of spot room until: {_text(until)}")
         if (order := self.spot_orders.open) is not None:
@@ -257,6 +271,8 @@ def _entries(memory: Memory) -> Iterator[_Entry]:
         yield entry(wait.until, "not-recovered", name, name.partition("/")[0], wait)
     for pool, record in memory.pools.by_pool.items():
         yield entry(record.last or record.at, "pool", pool, "", record)
+    for key, refusal in memory.refusals.by_key.items():
+        yield entry(refusal.at, "refusal", key, refusal.owner.namespace, refusal)
     for key, owed in _numbered(memory).items():
         yield entry(owed.since, "debt", key, owed.debt.controller.namespace, owed)
 
@@ -294,13 +310,14 @@ def _without_entries(memory: Memory, entries: Collection[_Entry]) -> Memory:
     if not dropped:
         return memory
     nodes, moves, waits = memory.cooldowns.by_node, memory.movements.by_uid, memory.not_recovered.by_name
-    pools = memory.pools.by_pool
+    pools, refusals = memory.pools.by_pool, memory.refusals.by_key
     return msgspec.structs.replace(
         memory,
         cooldowns=Cooldowns({node: nodes[node] for node in nodes if ("cooldown", node) not in dropped}),
         movements=Movements({uid: moves[uid] for uid in moves if ("moves", uid) not in dropped}),
         not_recovered=NotRecovered({name: waits[name] for name in waits if ("not-recovered", name) not in dropped}),
         pools=PoolLosses({pool: pools[pool] for pool in pools if ("pool", pool) not in dropped}),
+        refusals=KubeletRefusals({key: refusals[key] for key in refusals if ("refusal", key) not in dropped}),
         debts=tuple(owed for index, owed in enumerate(memory.debts) if ("debt", f"{index}") not in dropped),
         settled=tuple(owed for index, owed in enumerate(memory.settled) if ("debt", f"settled-{index}") not in dropped),
     )

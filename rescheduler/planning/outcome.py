@@ -56,6 +56,7 @@ class Reason(enum.StrEnum):
     NO_SPOT_CAPACITY = "no-spot-capacity"  # placeholders did not run on spot nodes in time
     PINNED = "pinned-to-on-demand"
     KUBELET = "kubelet-refuses"  # a pod that the scheduler would place
+    REFUSED_BEFORE = "kubelet-refused"  # likewise, as a drain has shown
     RESOURCE_CLAIM = "resource-claim"
     BUDGET_TOO_SLOW = "budget-too-slow"
     JOB_WOULD_FAIL = "job-would-fail"

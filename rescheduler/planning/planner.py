@@ -12,6 +12,7 @@ from datetime import timedelta
 import numpy as np
 
 from predicates.filters import Filters
+from predicates.kubelet import digest
 from predicates.objects import Pod, ResourceQuota
 from predicates.snapshot import Snapshot
 from rescheduler.planning.budgets import Budgets
@@ -143,6 +144,10 @@ class Planner:
             return "it has a higher priority than the evicted pod, for which the plan was made"
         return ""
 
+    def digest_of(self, pod: Pod) -> str:
+        """Return the digest of the class of pods that replace *pod* and those of the same template."""
+        return digest(self._replacements.of(pod).cls)
+
     def refused_by(
         self, quotas: Iterable[ResourceQuota], pods: Sequence[Pod], circumstances: Circumstances
     ) -> tuple[Blocker, ...]:
@@ -263,7 +268,8 @@ class Planner:
         shared = self.round(circumstances)
         incoming = shared.replacements.of(pod)
         blockers, surge = eviction_blockers(pod, shared)
-        return explain(pod, incoming, self._snapshot, self._filters, shared.groups.spot_rows, blockers, surge)
+        rows, yielding = shared.groups.spot_rows, shared.room.yielding
+        return explain(pod, incoming, self._snapshot, self._filters, rows, blockers, surge, yielding)
 
     def must_move(self, node: str, circumstances: Circumstances) -> list[Pod]:
         """Return the pods of *node* that must move before it is empty, by name. Some may not be evictable."""
@@ -427,6 +433,7 @@ class Planner:
     def round(self, circumstances: Circumstances) -> PlanningRound:
         """Return the inputs that all verdicts share. They are reused while their ground is the same."""
         snapshot, shared = self._snapshot, self._last
+        snapshot.learn(circumstances.refused)
         if self._budgets.built_from != Budgets.version(snapshot):
             self._budgets = self._budgets.renewed(snapshot)
         ground = common_ground(

@@ -54,8 +54,8 @@ _SYSCTLS: Final[Mapping[str, int]] = {
 
 
 def is_safe_sysctl(name: str) -> bool:
-    """Return whether kubelets allow the sysctl *name* without a flag."""
-    return name in _SYSCTLS
+    """Return whether kubelets allow the sysctl *name* without a flag. Separators are dots or slashes."""
+    return name.replace("/", ".") in _SYSCTLS
 
 
 #: The types of SELinux contexts that are allowed, by the minor version from which on they are.

@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from predicates.nodes import LearnedRefusals
 from predicates.objects import LabelSelector, Requirement
 from predicates.scheduler import DEFAULT_NAME, UnknownPlugin
 from predicates.selectors import EVERYTHING, Selector, compile_selector
@@ -322,6 +323,7 @@ class Circumstances:
     last: Mapping[str, int] = field(default_factory=dict)
     #: Pools of spot nodes that are not trusted because they lost nodes, and until when: they are no targets.
     settling: Mapping[str, datetime] = field(default_factory=dict)
+    refused: LearnedRefusals = field(default_factory=dict)  #: what kubelets have refused in the last day
     #: By on-demand node: the group of the cloud provider that it belongs to, and how many more nodes this may have.
     growth: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     #: Namespaces whose pending pods take no room, because the scheduler has left them pending where they fit.

@@ -74,8 +74,13 @@ def _absent(key: str) -> str:
     return f"no-{key.rpartition('/')[2]}"
 
 
+def label_name(labels: Mapping[str, str], key: str) -> str:
+    """Return the name under which a node with these *labels* has the label *key*: it may be an older one."""
+    return next((name for name in (key, *_OLDER.get(key, ())) if labels.get(name)), key)
+
+
 def _value(labels: Mapping[str, str], key: str) -> str:
-    return next((labels[name] for name in (key, *_OLDER.get(key, ())) if labels.get(name)), "")
+    return labels.get(label_name(labels, key), "")
 
 
 # Losses of spot nodes by pool: how often a pool loses nodes, and until when it is not trusted.

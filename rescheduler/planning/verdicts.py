@@ -67,7 +67,10 @@ SHARED: Final[tuple[Callable[[Examined, Attempt], Iterable[Blocker]], ...]] = (
 _POOLS_NAMED: Final = 3
 
 #: Pods with these blockers are not placed in a trial: the result is already known, or cannot be known.
-_NOT_PLACED: Final = (Reason.PINNED, Reason.KUBELET, Reason.RESOURCE_CLAIM, Reason.NODE_NAME_IN_TEMPLATE)
+_NOT_PLACED: Final = (
+    *(Reason.PINNED, Reason.KUBELET, Reason.REFUSED_BEFORE),
+    *(Reason.RESOURCE_CLAIM, Reason.NODE_NAME_IN_TEMPLATE),
+)
 
 
 def could_be_drained(examined: Examined, attempt: Attempt) -> bool:

@@ -63,9 +63,10 @@ class ListError(ValueError):
     """The text is not a List. The message states the expected format."""
 
 
-def wrong_kind(kind: str) -> ListError:
-    """Return the error for an object of *kind* instead of a list."""
-    return ListError(f"expected kind List, as kubectl get -o json prints, got {kind or 'no kind'!r}")
+def wrong_kind(kind: str, item: bytes = b"") -> ListError:
+    """Return the error for an object of *kind* instead of a list. Without a kind, the *item* tells what it is."""
+    text = f" in {shown(item.decode(errors='replace'))}" if item else ""
+    return ListError(f"expected kind List, as kubectl get -o json prints, got {kind or 'no kind'!r}{text}")
 
 
 class _Status(msgspec.Struct):
@@ -160,6 +161,8 @@ class Items:
         if not item.startswith(b"{"):
             raise ListError(f"item {self.number} of the List is not an object")
         kind = inherited or self.kind(item)
+        if kind == "Status":
+            raise _api_error(item)
         if kind.endswith("List"):
             raise ListError(f"item {self.number} of the List is a {kind}, which can only be an item of an array")
         if kind in self._kinds:
@@ -183,10 +186,8 @@ class Items:
 
     def take_object(self, kind: str, item: bytes) -> None:
         """Pass on or skip *item*, an object that is not in a list. Raises ListError if it is no Kubernetes object."""
-        if kind == "Status":
-            raise _api_error(item)
         if not kind:
-            raise wrong_kind(kind)
+            raise wrong_kind(kind, item)
         if not kind.endswith("List"):
             self.take(item, kind)
 

@@ -106,6 +106,7 @@ WRONG: dict[str, tuple[bytes, str]] = {
     "a page": (b"<html><body>Bad Gateway</body></html>", "line 1: expected an object, got text"),
     "a status": (b'{"kind":"Status","message":"Unauthorized"}', "instead of objects: Unauthorized"),
     "a status in YAML": (b"kind: Status\n", "an error of the API server instead of objects"),
+    "an error of kubectl": (b"error: You must be logged in to the server (Unauthorized)\n", "Unauthorized"),
     "no object of Kubernetes": (b'{"name":"n"}', "got 'no kind'"),
     "text": (b'["n"]', r"expected '\{' \(byte 1\)"),
     "a comma between lists": (TEXT + b"," + TEXT, r"expected '\{' \(byte "),

@@ -163,6 +163,7 @@ def test_a_truncated_list_is_rejected(text: bytes) -> None:
             b'{"kind":"Status","message":"Unauthorized"}',
             "it contains an error of the API server instead of objects: Unauthorized",
         ),
+        (b'{"kind":"List","items":[{"kind":"Status","message":"forbidden"}]}', "instead of objects: forbidden"),
         (b'{"items":null}', "got 'no kind'"),
     ],
 )

@@ -99,6 +99,9 @@ CASES: dict[str, Case] = {
     "no recursive read-only mounts, in an init container": Case(
         asks(handlers(NO, ""), initContainers=mounts("Enabled")), REFUSED, MOUNTS
     ),
+    "no recursive read-only mounts, in a sidecar": Case(
+        asks(handlers(NO, ""), initContainers=[mounts("Enabled")[0] | {"restartPolicy": "Always"}]), REFUSED, MOUNTS
+    ),
     "recursive read-only mounts if possible": Case(
         asks(handlers(NO, ""), containers=mounts("IfPossible")), {"a-1": "s-1"}, MOUNTS
     ),
@@ -108,9 +111,17 @@ CASES: dict[str, Case] = {
     "pod-level resources on kubelet 1.34": Case(
         asks(system("linux", "v1.34.0-gke.1"), **TOGETHER), {"a-1": "s-1"}, POD_LEVEL
     ),
+    "a limit of the whole pod on kubelet 1.33": Case(
+        asks(system("linux", "v1.33.1+k3s1"), resources={"limits": {"cpu": "1"}}), REFUSED, POD_LEVEL
+    ),
     "pod-level resources on Windows": Case(asks(system("windows", "v1.36.0"), **TOGETHER), REFUSED, POD_LEVEL),
     "a declared feature, on a node that declares others": Case(
         asks({"declaredFeatures": ["Other"]}, containers=RESTARTS), REFUSED, DECLARED
+    ),
+    "a handler that only the new template of a StatefulSet needs": Case(
+        reports(handlers(YES, ""), objects=[GVISOR, db_pod("db-0"), stateful(**ON_DELETE, runtimeClassName="gvisor")]),
+        REFUSED,
+        HANDLER,
     ),
     "two demands, each met by another node": Case(
         asks(

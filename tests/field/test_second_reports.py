@@ -47,6 +47,14 @@ def pair(*, key: str = ZONE, owner: str = "apps/v1/ReplicaSet", number: int = 1)
     ]
 
 
+def across(app: str, namespace: str) -> dict[str, Any]:
+    """Return the affinity of a pod that must be in a zone with a pod of *app* of another namespace."""
+    affinity = beside(app)
+    [term] = affinity["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    term["namespaces"] = [namespace]
+    return affinity
+
+
 def ring(*, key: str = ZONE) -> list[Manifest]:
     return [pod(f"{app}-1", "od", **beside(other, key=key)) for app, other in ("ab", "bc", "ca")]
 
@@ -95,6 +103,19 @@ CASES: dict[str, Case] = {
         {"a-1": "s-1"},
         MOUNT,
     ),
+    "by the label of the host": Case(
+        cluster(pod("a-1", "od"), pod("mount-s3/mp-1", "od", owner=None, nodeSelector={HOST: "od"})),
+        {"a-1": "s-1"},
+        MOUNT,
+    ),
+    "created for its node, without the scheduler": Case(
+        cluster(pod("a-1", "od"), pod("kube-system/juicefs-od-pvc", "od", owner=None, assigned=True)),
+        {"a-1": "s-1"},
+        "juicedata/juicefs-csi-driver: mount pods",
+    ),
+    "of the user, created for its node": Case(
+        cluster(pod("a-1", "od", owner=None, assigned=True)), ["no-controller"], MOUNT
+    ),
     "of a CSINode": Case(
         cluster(pod("mounts/mp-1", "od", owner="storage.k8s.io/v1/CSINode", **for_node("od"))), {}, MOUNT
     ),
@@ -142,6 +163,7 @@ CASES: dict[str, Case] = {
     "a pause pod beside room": Case(
         cluster(pod("pause-1", "s-1", cpu="4", priority=-1), pod("a-1", "od", cpu="2")), {"a-1": "s-2"}, PAUSE
     ),
+    "pause pods for two pods": Case([*paused(-1), pod("b-1", "od", cpu="3")], {"a-1": "s-2", "b-1": "s-1"}, PAUSE),
     "pause pods that would not suffice": Case([*paused(-1), pod("b-1", "od", cpu="9")], ["no-room-on-spot"] * 2, PAUSE),
     "two workloads that must share a zone": Case(cluster(*pair()), {"a-1": "s-1", "b-1": "s-1"}, MUTUAL),
     "two StatefulSets that must share a zone": Case(
@@ -149,6 +171,19 @@ CASES: dict[str, Case] = {
     ),
     "two of each": Case(cluster(*pair(number=2)), {"a-1": "s-1", "a-2": "s-1", "b-1": "s-1", "b-2": "s-1"}, MUTUAL),
     "a ring of three": Case(cluster(*ring()), {"a-1": "s-1", "b-1": "s-1", "c-1": "s-1"}, MUTUAL),
+    "two workloads of two namespaces": Case(
+        cluster(pod("x/a-1", "od", **across("b", "y")), pod("y/b-1", "od", **across("a", "x"))),
+        {"a-1": "s-1", "b-1": "s-1"},
+        MUTUAL,
+    ),
+    "two workloads of two namespaces, of which each looks in its own": Case(
+        cluster(pod("x/a-1", "od", **beside("b")), pod("y/b-1", "od", **beside("a"))), ["no-room-on-spot"] * 2, MUTUAL
+    ),
+    "the other workload is on another on-demand node": Case(
+        cluster(node("od-2", ON_DEMAND), pod("a-1", "od", **beside("b")), pod("b-1", "od-2", **beside("a"))),
+        {"a-1": "s-1"},
+        MUTUAL,
+    ),
     "a ring of three by hostname": Case(cluster(*ring(key=HOST)), ["no-room-on-spot"] * 3, MUTUAL),
     "two workloads that must share a node": Case(cluster(*pair(key=HOST)), ["no-room-on-spot"] * 2, MUTUAL),
     "two workloads that must share a zone, with spot in another zone": Case(

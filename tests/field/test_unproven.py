@@ -77,6 +77,11 @@ CASES: dict[str, tuple[list[Manifest], list[str], str]] = {
         [],
         SYSCTL,
     ),
+    "a safe sysctl with slashes": (
+        [node("od", ON_DEMAND), node("s-1"), pod("a-1", "od", **unsafe("net/ipv4/tcp_syncookies"))],
+        [],
+        SYSCTL,
+    ),
     "a sysctl that another pod there sets": (
         [
             node("od", ON_DEMAND),

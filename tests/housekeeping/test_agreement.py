@@ -33,6 +33,7 @@ from rescheduler.planning.movements import ControllerMoves, Move, Movements
 from rescheduler.planning.outcome import nodes_by_reason
 from rescheduler.planning.pauses import PAUSE_REASON, PAUSED, parse_window
 from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.refusals import KubeletRefusal
 from rescheduler.settings import Provider, Timing
 from tests.cli.test_from_daemon import Source
 from tests.housekeeping.world import IDENTITY, LoopWorld, Replacement, world
@@ -200,6 +201,11 @@ KNOWN: dict[str, Callable[[LoopWorld], object]] = {
     "prices": lambda _: None,
     "last": lambda here: setattr(here.view, "memory", lambda: moved_often(here)),
     "settling": lambda here: here.history.observe_pools({"a": 1}, {"a": 1}),
+    "refused": lambda here: here.history.refused(
+        KubeletRefusal(
+            Controller("default", "ReplicaSet", "db", ""), "digest", (), "spot-1", "OutOfcpu", here.clock.now()
+        )
+    ),
     "growth": lambda here: setattr(here.view, "growth", lambda: {"od-1": ("workers", 3)}),
     "no growth is known": lambda here: setattr(here.view, "growth", lambda: {"od-1": ("", 0)}),
     "left_pending": lambda here: setattr(here.view, "left_pending", frozenset({"shop", "default"})),

@@ -12,6 +12,7 @@ from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt, OpenDebt
 from rescheduler.planning.memory import Memory, dump, load
 from rescheduler.planning.movements import NotRecovered, OwnerWait
+from rescheduler.planning.refusals import KubeletRefusal, KubeletRefusals
 from tests.housekeeping.config_map import InMemoryConfigMap
 from tests.planning.builders import NOW
 
@@ -36,6 +37,9 @@ MEMORY = Memory(
             name: OwnerWait(1, NOW)
             for name in ("shop/Deployment/web", "shop/Deployment/api", "shop", "ci/Job/old", "shop-2/Deployment/web")
         }
+    ),
+    refusals=KubeletRefusals().noted(
+        KubeletRefusal(Controller("gpu", "Deployment", "train", "uid-train"), "digest", (), "spot-1", "OutOfcpu", NOW)
     ),
 )
 WEB_DEBTS = [
@@ -66,6 +70,10 @@ CASES = {
         ("shop",),
         [WEB_DEBTS[0], SET_DEBT, WEB_DEBTS[1], *waits("shop", "shop/Deployment/api", "shop/Deployment/web")],
     ),
+    "an owner of a pod that a kubelet refused": Case(
+        ("gpu/Deployment/train",),
+        ["gpu/Deployment/train: the kubelet of spot-1 refused a pod at 2026-01-01T12:00:00Z"],
+    ),
     "a namespace whose name begins with another's": Case(("shop-2",), [OTHER_DEBT, *waits("shop-2/Deployment/web")]),
     "an owner and a namespace": Case(
         ("ci", "shop-2/Deployment/web"), [OTHER_DEBT, RUN_DEBT, *waits("ci/Job/old", "shop-2/Deployment/web")]
@@ -94,7 +102,9 @@ def test_an_owner_that_is_released_leaves_the_debts_and_waits_of_others() -> Non
     assert (after.drained_at, "shop" in after.not_recovered.by_name) == (NOW, True)  # another owner of it waits
 
 
-KNOWN = "ci/Job/old, ci/Widget.example.com/run, shop, shop-2/Deployment/web, shop/Deployment/api, "
+KNOWN = (
+    "ci/Job/old, ci/Widget.example.com/run, gpu/Deployment/train, shop, shop-2/Deployment/web, shop/Deployment/api, "
+)
 UNKNOWN = {
     "an owner of another kind": ("shop/ReplicaSet/web",),
     "an owner in another namespace": ("ci/Deployment/web",),

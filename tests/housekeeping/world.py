@@ -97,6 +97,7 @@ class Replacement(enum.Enum):
     REFUSED = enum.auto()  #: their creation is rejected
     LATE = enum.auto()  #: they are not created
     RETURNING = enum.auto()  #: they run on another on-demand node
+    NOT_ADMITTED = enum.auto()  #: the kubelet of the spot node refuses them, and their controller creates the next one
 
 
 class LoopWorld:
@@ -343,6 +344,16 @@ class LoopWorld:
             unschedulable_since=self.time() if replacement is Replacement.UNSCHEDULABLE else None,
         )
         self.cluster.upsert("Pod", again)
+        if replacement is Replacement.NOT_ADMITTED:
+            self.refuse(again.key)
+
+    def refuse(self, key: str, why: str = "SysctlForbidden: forbidden sysctl") -> None:
+        """Let the kubelet of its node refuse the pod *key*. Its controller creates another one, which waits."""
+        pod = self.cluster.pods[key]
+        self.cluster.upsert("Pod", msgspec.structs.replace(pod, phase="Failed", ready=False, refused=why))
+        self.cluster.delete("Pod", key)
+        following = {"uid": f"{pod.uid}-next", "node_name": "", "phase": "Pending", "creation_timestamp": self.time()}
+        self.cluster.upsert("Pod", msgspec.structs.replace(pod, **following))
 
     def _other(self, pod: Pod) -> str:
         """Return another on-demand node than that of *pod*."""

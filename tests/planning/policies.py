@@ -10,6 +10,8 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
+from predicates.kubelet import digest
+from predicates.nodes import RefusingNodes
 from predicates.scheduler import DEFAULT_NAME, UnknownPlugin
 from rescheduler.planning.money.commitments import Commitment
 from rescheduler.planning.money.prices import PriceList
@@ -18,7 +20,7 @@ from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.pauses import parse_window
 from rescheduler.planning.policy import Circumstances, FallbackHeadroom, NamespaceScope, Policy
 from rescheduler.planning.waits import Cooldown
-from tests.planning.builders import HOST, NOW
+from tests.planning.builders import HOST, NOW, pod, snapshot
 from tests.planning.changing import ON_DEMAND_NODES, SPOT_NODES
 
 #: By field of Policy, other than truth values and words of an enum: values besides the default.
@@ -50,6 +52,8 @@ VETO: Final = (Blocker(Reason.JOB_WOULD_FAIL, "its Job would fail", "default/job
 _UNTIL: Final = tuple(NOW + timedelta(seconds=seconds) for seconds in (1, 30, 90))
 _PRICES: Final = PriceList(per_vcpu=Decimal("0.05"), per_gib=Decimal(0), spot_per_vcpu=Decimal("0.01"))
 _POOLS: Final = ("a/unknown", "a", "spot-1")
+_KINDS: Final = (((HOST, "spot-1"),), (("no/such-label", None),))
+WEB: Final = snapshot([pod("web-1", "od-1")]).pods["default/web-1"].cls
 CIRCUMSTANCE_VALUES: Final[Mapping[str, tuple[Any, ...]]] = {
     "cooling": tuple({name: Cooldown("uid", 1, until)} for name in ON_DEMAND_NODES for until in _UNTIL),
     "holder": ("me",),
@@ -63,6 +67,7 @@ CIRCUMSTANCE_VALUES: Final[Mapping[str, tuple[Any, ...]]] = {
     "settling": tuple({pool: until} for pool in _POOLS for until in _UNTIL),
     "growth": ({"od-1": ("g", 0), "od-2": ("g", 0)}, {"od-1": ("g", 2)}),
     "left_pending": (frozenset({"default"}),),
+    "refused": tuple({"default": {digest(WEB): (RefusingNodes(kind, "OutOfcpu"),)}} for kind in _KINDS),
 }
 _NOT_VARIED: Final = {"now", "deadlines"}  # an argument, and what the rules note
 

@@ -21,6 +21,7 @@ from rescheduler.planning.debts import Debt, OpenDebt
 from rescheduler.planning.forms import LIMIT
 from rescheduler.planning.memory import ENTRY_LIMIT, Memory, dump, fitted, load
 from rescheduler.planning.movements import ControllerMoves, Move, Movements, NotRecovered, OwnerWait
+from rescheduler.planning.refusals import KubeletRefusal, KubeletRefusals
 from rescheduler.planning.waits import Cooldown, Cooldowns, Pause, Waits
 from tests.planning.builders import NOW
 from tests.planning.memories import large
@@ -45,6 +46,9 @@ FULL = Memory(
     debts=(owed("web"), owed("db")),
     movements=Movements(
         {"uid-web": ControllerMoves((Move(NOW - HOUR, 3), Move(NOW, 1)), 2, returned=True, until=NOW + HOUR)}
+    ),
+    refusals=KubeletRefusals().noted(
+        KubeletRefusal(controller("web"), "digest", (("pool", "a"), ("spot", None)), "spot-1", "OutOfcpu", NOW)
     ),
 )
 
@@ -276,6 +280,18 @@ def test_a_waiver_removes_the_debts_to_a_controller() -> None:
     )
 
 
+def test_a_waiver_forgets_what_kubelets_have_refused() -> None:
+    assert FULL.waived({"default/Deployment/db"}).refusals == FULL.refusals
+    assert FULL.waived({"default"}).refusals == FULL.waived({"default/Deployment/web"}).refusals == KubeletRefusals()
+
+
+def test_what_kubelets_have_refused_is_remembered_for_a_day() -> None:
+    assert FULL.current(NOW + 23 * HOUR, WAITS).refusals == FULL.refusals
+    assert FULL.current(NOW + 24 * HOUR, WAITS).refusals == KubeletRefusals()
+    [refusal] = FULL.bounded(NOW - HOUR, WAITS).refusals.by_key.values()
+    assert refusal.at == NOW - HOUR
+
+
 def test_debts_added_by_others_are_merged_but_old_ones_are_not() -> None:
     """Our replica has settled the debt to *db*; another leader added the debt to *api* and finished a later drain."""
     base = Memory(drained_at=NOW - HOUR, debts=(owed("web"), owed("db")))
@@ -316,6 +332,7 @@ def test_the_summary_is_readable_text() -> None:
         "pause after returned pods until: 2026-01-01T14:00:00Z\n"
         "nodes cooling down: 1\n"
         "controllers moved in the last 24 h: 1, of which 1 wait\n"
+        "owners whose pods a kubelet refused: default/Deployment/web (spot-1)\n"
     )
     many = Memory(debts=tuple(owed(f"web-{n}") for n in range(1000)))
     assert "  … and 980 more\n" in many.summary(NOW)

@@ -197,6 +197,26 @@ def test_a_split_pod_has_the_conditions_that_are_read(condition: Json, read: boo
     assert (msgspec.structs.replace(decoded, cls=without.cls) != without) is read
 
 
+REFUSALS: dict[str, tuple[Json, str]] = {
+    "by admission": ({"reason": "OutOfcpu", "message": "Pod was\nrejected"}, "OutOfcpu: Pod was rejected"),
+    "without a message": ({"reason": "SysctlForbidden"}, "SysctlForbidden"),
+    "a container has run": ({"reason": "Error", "containerStatuses": [{"name": "c"}]}, ""),
+    "not failed": ({"reason": "OutOfcpu", "phase": "Running"}, ""),
+    "without a reason": ({}, ""),
+    "evicted by the kubelet": ({"reason": "Evicted", "message": "The node was low on memory"}, ""),
+    "the node shuts down": ({"reason": "NodeShutdown"}, ""),
+    "its time is over": ({"reason": "DeadlineExceeded"}, ""),
+}
+
+
+@pytest.mark.parametrize(("status", "refused"), REFUSALS.values(), ids=REFUSALS)
+def test_a_failed_pod_says_whether_its_kubelet_refused_it(status: Json, refused: str) -> None:
+    decoder = Decoder(Interner())
+    pods = [_pod(_with(POD, "status", each), decoder) for each in ({"phase": "Failed"} | status, {"phase": "Running"})]
+    assert [pod.refused for pod in pods] == [refused, ""]
+    assert pods[0].cls is pods[1].cls
+
+
 def test_load_depends_on_the_status_of_each_pod() -> None:
     decoder, loads = Decoder(Interner()), []
     for actual in ("300m", "100m", None, "300m"):

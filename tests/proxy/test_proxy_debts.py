@@ -13,6 +13,7 @@ from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.outcome import PodRef
 from rescheduler.planning.policy import Policy
+from rescheduler.planning.refusals import KubeletRefusal
 from rescheduler.planning.waits import Waits
 from tests.housekeeping.config_map import InMemoryConfigMap
 from tests.housekeeping.world import LoopWorld, world
@@ -124,6 +125,18 @@ def test_a_restart_forgets_nothing() -> None:
         assert again.owed() == ""
         assert [*again.memory.not_recovered.active(here.clock.now())] == [str(WEB)]
         assert [owed.node for owed in again.debts] == ["od-1"]
+
+
+def test_what_kubelets_have_refused_is_known_after_a_restart() -> None:
+    with world(node("od-1"), node("od-2")) as here:
+        stored = InMemoryConfigMap()
+        refusal = KubeletRefusal(WEB, "digest", (), "spot-1", "OutOfcpu", here.clock.now())
+        first = drains(here, stored)
+        assert first.owed() == ""
+        first.note(ended(failure=Failure(Why.KUBELET_REFUSED, "", refusal=refusal)))
+        again = drains(here, stored)
+        assert again.owed() == ""
+        assert [*again.memory.refusals.by_key.values()] == [refusal]
 
 
 @pytest.mark.parametrize(

@@ -296,9 +296,9 @@ class FailedDrains:
 
     @property
     def memory(self) -> Memory:
-        """What is owed, and which owners wait, as the memory of a daemon."""
-        stored = self._ledger.memory
-        return Memory(debts=stored.debts, settled=stored.settled, not_recovered=stored.not_recovered)
+        """What is owed, which owners wait, and what kubelets have refused, as the memory of a daemon."""
+        kept = self._ledger.memory
+        return Memory(debts=kept.debts, settled=kept.settled, not_recovered=kept.not_recovered, refusals=kept.refusals)
 
     @property
     def settled(self) -> tuple[OpenDebt, ...]:
@@ -325,6 +325,8 @@ class FailedDrains:
     def note(self, drain: Drain) -> None:
         """Record the result of *drain*, which has ended."""
         self._owe(drain)
+        if drain.failure is not None and drain.failure.refusal is not None:
+            self._note(refusals=self._ledger.memory.refusals.noted(drain.failure.refusal))
         self._ledger.save()
         self._landings.evicted(drain.evicted)
 

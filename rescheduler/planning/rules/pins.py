@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from predicates.kubelet import KUBELET
+from predicates.kubelet import KUBELET, kubelets
 from predicates.node_selectors import HARD_EFFECTS, node_labels_mask, node_selector_mask, tolerated
 from predicates.nodes import Flags
 from predicates.objects import (
@@ -60,6 +60,7 @@ class Pins:
         self._rows = rows
         self._by_class: dict[PodClass, tuple[Reason, str] | None] = {}
         self._by_rules: dict[_Rules, str | None] = {}
+        self._kubelets = kubelets(snapshot)
 
     def blockers(self, pods: Iterable[Pod]) -> Iterator[Blocker]:
         """Yield a blocker for each of *pods* that is pinned."""
@@ -83,12 +84,12 @@ class Pins:
             self._by_rules[rules] = self._evaluate(*rules)
         if (why := self._by_rules[rules]) is not None:
             return Reason.PINNED, why
-        refused = self._refused(pod, rules)
-        return None if refused is None else (Reason.KUBELET, refused)
+        return self._refused(pod, rules)
 
-    def _refused(self, pod: PodClass, rules: _Rules) -> str | None:
+    def _refused(self, pod: PodClass, rules: _Rules) -> tuple[Reason, str] | None:
         """Return why the kubelets of all spot nodes that the scheduler could choose refuse the class, or None."""
-        if (demands := KUBELET.pre_filter(pod)) is None:
+        applying = [(plugin, state) for plugin in self._kubelets if (state := plugin.pre_filter(pod)) is not None]
+        if not applying:
             return None
         required, tolerations = rules
         rows = self._rows[self._matches(required)]
@@ -97,12 +98,17 @@ class Pins:
             any(_rejects(taint, tolerations, self._starting) for taint in taints) for taints in table.taint_sets
         ]
         rows = rows[~np.array(repelled)[table.taint_set[rows]]]
-        rejections = KUBELET.filter(demands, self._snapshot, rows)
-        if rejections is None or not len(rows) or not rejections.codes.all():
+        found = [(plugin, plugin.filter(state, self._snapshot, rows)) for plugin, state in applying]
+        rejections = {plugin: result for plugin, result in found if result is not None}
+        refused = np.any([result.codes != 0 for result in rejections.values()], axis=0) if rejections else False
+        if not len(rows) or not np.all(refused):
             return None
-        counts = Counter(reason for code in rejections.codes.tolist() for reason in rejections.reasons(code))
+        each = ((result, code) for result in rejections.values() for code in result.codes.tolist())
+        counts = Counter(reason for result, code in each for reason in result.reasons(code))
         texts = ", ".join(f"{number} {shown(reason)}" for reason, number in sorted(counts.items()))
-        return f"the scheduler could place it on {count(len(rows), 'spot node')}, and no kubelet there runs it: {texts}"
+        where = f"the scheduler could place it on {count(len(rows), 'spot node')}"
+        reason = Reason.KUBELET if rejections.keys() <= {KUBELET} else Reason.REFUSED_BEFORE
+        return reason, f"{where}, and no kubelet there runs it: {texts}"
 
     def _local_volume(self, pod: PodClass) -> str | None:
         """Return that a bound volume of the class exists on nodes that are not spot, or None."""

@@ -32,12 +32,12 @@ from rescheduler.planning.rules.pod_traits import (
     is_annotated_as_of_node,
     is_custom,
     is_expendable,
-    is_for_one_node,
     is_job,
     is_mount_pod,
     is_owned_by_node,
     labeled_opt_out,
     local_volumes,
+    may_be_mount_pod,
     may_be_of_node,
     needed_volumes,
     runs_to_completion,
@@ -98,7 +98,7 @@ def _node_owned(pod: Pod, _: Facts) -> RuleResult:
     return Fate.STAYS if is_owned_by_node(pod) else None
 
 
-@pod_rule(when=is_for_one_node)
+@pod_rule(when=may_be_mount_pod)
 def _mount_pod(pod: Pod, _: Facts) -> RuleResult:
     return Fate.STAYS if is_mount_pod(pod) else None
 

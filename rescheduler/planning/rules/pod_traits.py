@@ -5,13 +5,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
-from predicates.objects import Node, OwnerReference, Pod, PodClass, Requirement, Volume
+from predicates.objects import Node, NodeSelectorTerm, OwnerReference, Pod, PodClass, Volume
 from predicates.texts import quoted, shown
 from rescheduler import durations
 from rescheduler.planning.controllers import Controller, ControllerState, Disruption, JobFacts
 from rescheduler.planning.forms import utc
 from rescheduler.planning.outcome import Blocker, Reason
-from rescheduler.planning.policy import MoveJobs, Policy
+from rescheduler.planning.policy import Destination, MoveJobs, Policy
 
 # Properties of pods: who brings them back, and the data that they store on the node.
 
@@ -59,24 +59,35 @@ def is_annotated_as_of_node(pod: Pod) -> bool:
 #: The namespaces in which CSI drivers create pods that mount a volume for the workloads of one node.
 _OF_DRIVERS: Final = frozenset({"mount-s3", "kube-system"})
 _CSI_NODE: Final = "CSINode"
+_HOST: Final = "kubernetes.io/hostname"
 
 
 def is_mount_pod(pod: Pod) -> bool:
     """Return whether a CSI driver created *pod* for the volumes of its node: it ends with the last pod that uses it."""
-    owned = pod.owner is not None and pod.owner.kind != _CSI_NODE
-    return not owned and is_for_one_node(pod.cls) and (pod.namespace in _OF_DRIVERS or _is_of_driver(pod))
+    if pod.owner is not None and pod.owner.kind != _CSI_NODE:
+        return False
+    of_driver = pod.namespace in _OF_DRIVERS
+    return (of_driver and pod.assigned) or ((of_driver or _is_of_driver(pod)) and is_for_one_node(pod.cls))
+
+
+def may_be_mount_pod(cls: PodClass) -> bool:
+    """Return whether pods of this class may be what :func:`is_mount_pod` says."""
+    return cls.namespace in _OF_DRIVERS or is_for_one_node(cls)
 
 
 def is_for_one_node(cls: PodClass) -> bool:
     """Return whether pods of this class require the node with one name."""
     affinity = cls.spec.affinity.node_affinity if cls.spec.affinity is not None else None
     terms = affinity.required.node_selector_terms if affinity is not None and affinity.required is not None else ()
-    names = {
-        field.values if field.key == "metadata.name" and field.operator == "In" else ()
-        for term in terms
-        for field in term.match_fields or (Requirement(),)
-    }
-    return len(names) == 1 and len(names.pop()) == 1
+    names = {_named(term) for term in terms}
+    return _HOST in cls.spec.node_selector or (len(names) == 1 and "" not in names)
+
+
+def _named(term: NodeSelectorTerm) -> str:
+    """Return the only node that *term* may match, by its name or its label, or ""."""
+    rules = (*term.match_fields, *term.match_expressions)
+    single = (rule for rule in rules if rule.operator == "In" and len(rule.values) == 1)
+    return next((rule.values[0] for rule in single if rule.key in ("metadata.name", _HOST)), "")
 
 
 def _is_of_driver(pod: Pod) -> bool:
@@ -105,9 +116,13 @@ def is_expendable(cls: PodClass, cutoff: int) -> bool:
     return cls.spec.priority is not None and cls.spec.priority < cutoff
 
 
-def yields_room(cls: PodClass, cutoff: int) -> bool:
-    """Return whether pods of this class give their room to others: they are expendable, or have a negative priority."""
-    return is_expendable(cls, max(cutoff, 0))
+def yields_room(cls: PodClass, policy: Policy) -> bool:
+    """Return whether pods of this class give their room to others: they are expendable, or have a negative priority.
+
+    If pods may go to any node, none does.
+    """
+    to_spot = policy.destination is Destination.SPOT
+    return to_spot and is_expendable(cls, max(policy.expendable_pods_priority_cutoff, 0))
 
 
 def ends_with_node(pod: Pod, policy: Policy) -> bool:

@@ -259,7 +259,7 @@ def copied(snapshot: Snapshot) -> Snapshot:
     for kind, objects in snapshot.objects.items():
         copy.replace(kind, objects.values())
     copy.replace("Pod", snapshot.pods.values())
-    copy.unreadable = snapshot.unreadable
+    copy.unreadable, copy.learned = snapshot.unreadable, snapshot.learned
     return copy
 
 

@@ -1,0 +1,89 @@
+"""Pods that a kubelet refused during a drain, although the scheduler had chosen its node.
+
+Nothing in the API tells some of the reasons beforehand, such as the sysctls that a kubelet allows. So what a drain has
+seen is remembered for a day: nodes of the same kind accept no pods of the same class. The kind of a node are its labels
+that name the pool, and those by which it is a spot node. The class are the pods of one template
+(:func:`predicates.kubelet.digest`): after a change of the template, the nodes may be tried again.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from datetime import datetime, timedelta
+from typing import Final, TypeAlias
+
+import msgspec
+
+from predicates.nodes import LearnedRefusals, RefusingNodes
+from rescheduler.planning.controllers import Controller
+from rescheduler.planning.forms import utc
+from rescheduler.planning.policy import Policy
+from rescheduler.planning.pools import label_name
+from rescheduler.planning.waits import Moment
+
+#: How long a refusal is remembered.
+REMEMBERED: Final = timedelta(days=1)
+
+#: Labels and their values; None: the label is absent.
+KindLabels: TypeAlias = tuple[tuple[str, str | None], ...]
+
+
+def node_kind(labels: Mapping[str, str], policy: Policy) -> KindLabels:
+    """Return what nodes of the same kind as one with these *labels* have in common."""
+    pool = (label_name(labels, key) for key in policy.spot_pool_labels)
+    spot = (label.key for group in policy.spot_label.alternatives for label in group)
+    return tuple((key, labels.get(key)) for key in dict.fromkeys((*pool, *spot)))
+
+
+class KubeletRefusal(msgspec.Struct, frozen=True):
+    """What the kubelet of one node refused."""
+
+    owner: Controller  #: of the pod
+    pods: str  #: the digest of its class
+    nodes: KindLabels
+    node: str
+    reason: str
+    at: Moment
+
+    @property
+    def key(self) -> str:
+        """The pair of class and kind of node."""
+        kind = ",".join(f"!{key}" if value is None else f"{key}={value}" for key, value in self.nodes)
+        return f"{self.owner.namespace}/{self.pods}/{kind}"
+
+
+class KubeletRefusals(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The latest refusal of each pair of class and kind of node, by its key."""
+
+    by_key: dict[str, KubeletRefusal] = {}
+
+    def noted(self, refusal: KubeletRefusal) -> "KubeletRefusals":
+        return KubeletRefusals(self.by_key | {refusal.key: refusal})
+
+    def current(self, now: datetime) -> "KubeletRefusals":
+        """Return the refusals that are still remembered at *now*."""
+        kept = {key: refusal for key, refusal in self.by_key.items() if now < refusal.at + REMEMBERED}
+        return self if len(kept) == len(self.by_key) else KubeletRefusals(kept)
+
+    def bounded(self, now: datetime) -> "KubeletRefusals":
+        """Return the same refusals, none of them in the future."""
+        ahead = {key: each for key, each in self.by_key.items() if each.at > now}
+        return KubeletRefusals(
+            self.by_key | {key: msgspec.structs.replace(each, at=now) for key, each in ahead.items()}
+        )
+
+    def released(self, names: Collection[str]) -> "KubeletRefusals":
+        """Return the refusals without those of owners and namespaces in *names*."""
+        kept = {
+            key: each
+            for key, each in self.by_key.items()
+            if str(each.owner) not in names and each.owner.namespace not in names
+        }
+        return KubeletRefusals(kept)
+
+    def learned(self, now: datetime) -> LearnedRefusals:
+        """Return which nodes are expected to refuse which pods at *now*."""
+        learned: defaultdict[str, defaultdict[str, list[RefusingNodes]]] = defaultdict(lambda: defaultdict(list))
+        for _, each in sorted(self.current(now).by_key.items()):
+            why = f"{each.node} at {utc(each.at)}: {each.reason}"
+            learned[each.owner.namespace][each.pods].append(RefusingNodes(each.nodes, why))
+        return {name: {pods: tuple(kinds) for pods, kinds in of.items()} for name, of in learned.items()}
