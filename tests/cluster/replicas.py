@@ -118,7 +118,9 @@ def installed(
 
 
 def _replica(installation: ReplicatedInstallation, name: str) -> Json:
-    return pod(name, namespace=installation.namespace, nodeName=_HOME, serviceAccountName=installation.account)
+    """Return the pod of a replica. No pod preempts it: its token would become invalid."""
+    spec = {"nodeName": _HOME, "serviceAccountName": installation.account, "priorityClassName": "system-node-critical"}
+    return pod(name, namespace=installation.namespace, **spec)
 
 
 def _deleted(plane: ControlPlane, path: str) -> bool:
