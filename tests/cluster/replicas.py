@@ -119,7 +119,8 @@ def installed(
 
 def _replica(installation: ReplicatedInstallation, name: str) -> Json:
     """Return the pod of a replica. No pod preempts it: its token would become invalid."""
-    spec = {"nodeName": _HOME, "serviceAccountName": installation.account, "priorityClassName": "system-node-critical"}
+    account, priority = installation.account, "system-node-critical"
+    spec: Json = {"nodeName": _HOME, "serviceAccountName": account, "priorityClassName": priority}
     return pod(name, namespace=installation.namespace, **spec)
 
 
