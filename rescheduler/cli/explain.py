@@ -65,7 +65,7 @@ class ExplainPage:
     def node(self, name: str) -> Iterator[Line]:
         """Yield whether the node can be drained, its blockers, and the smallest change that would help."""
         yield from self._start()
-        verdict = self._planner.plan_node(name, self._circumstances)
+        verdict = self._planner.explain_node(name, self._circumstances)
         if not isinstance(verdict, Rejected):
             pods = count(len(verdict.placements), "pod")
             yield styled(f"Node {self._names.short(name)} can be drained: {pods} would move.", GOOD)

@@ -127,6 +127,13 @@ class Planner:
         shared = self.round(circumstances).during_drain(evicted).removing([node])
         return _not_on_demand(node, shared) or self._single.checked(node, shared)
 
+    def explain_node(self, node: str, circumstances: Circumstances) -> Verdict:
+        """Return all obstacles of a single node, or otherwise the verdict with the checks of :meth:`first_plan`."""
+        verdict = self.plan_node(node, circumstances)
+        if isinstance(verdict, Rejected):
+            return verdict
+        return self._single.checked(node, self.round(circumstances).removing([node]))
+
     def larger(self, pod: Pod, predecessors: Iterable[Pod]) -> str:
         """Return what *pod* asks for that its evicted *predecessors* were not planned with, or "".
 

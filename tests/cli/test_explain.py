@@ -104,6 +104,16 @@ def test_a_node_is_explained_with_its_blockers_and_its_pods(
     ]
 
 
+def test_a_node_whose_pods_would_return_is_not_called_drainable(
+    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
+) -> None:
+    """The scheduler would bind the pod to the other on-demand node, which is empty: the daemon drains no such node."""
+    spot = node("s", taints=[{"key": "DeletionCandidateOfClusterAutoscaler", "effect": "PreferNoSchedule"}])
+    cluster = [node("od1", ON_DEMAND), node("od2", ON_DEMAND), spot, pod("a", "od1"), pod("b", "od2", cpu="3")]
+    assert "returns-to-on-demand" in explained(capfdbinary, tmp_path, "od1", cluster=cluster)
+    assert "can be drained" in explained(capfdbinary, tmp_path, "od1", "--allow-returning-plans", cluster=cluster)
+
+
 def test_wide_output_names_all_nodes(capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path) -> None:
     text = " ".join(explained(capfdbinary, tmp_path, "shop/web-1", "-o", "wide").split())
     assert ", ".join(f"free-{i:02}" for i in range(14)) in text
