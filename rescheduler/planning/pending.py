@@ -47,7 +47,7 @@ _ATTEMPT: Final = 20
 _TIE: Final = 12
 
 #: The units of work for a class, and for each value in its spec that is compared with nodes.
-_CLASS: Final = 100
+_CLASS: Final = 140
 _VALUE: Final = 2
 
 
