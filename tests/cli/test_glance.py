@@ -1,5 +1,6 @@
 """Tests of a plan at a glance: 40 lines for any cluster, levers with commands, one line for each node."""
 
+import datetime as dt
 import json
 import re
 import subprocess
@@ -9,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from freezegun import freeze_time
 
 from rescheduler.cli import main, plan
 from rescheduler.cli.cluster_source import ClusterSource
 from rescheduler.cli.console import rendered
 from rescheduler.cli.glance import LINES, SORT_KEYS
 from rescheduler.cli.plan_page import glance
+from rescheduler.clock import SystemClock
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.outcome import Blocker, Plan, Planning, Reason, Rejected
 from rescheduler.planning.policy import Policy
@@ -127,19 +128,22 @@ def test_a_watched_plan_begins_with_its_time(
 ) -> None:
     """The pages of a live cluster, here read from a file, are ten seconds apart."""
     pauses: list[float] = []
+
+    class Watched(SystemClock):
+        def now(self) -> dt.datetime:
+            return dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC) + dt.timedelta(seconds=sum(pauses))
+
+    def passed(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(plan, "SystemClock", Watched)
+    monkeypatch.setattr(plan, "pause", passed)
     monkeypatch.setattr(plan, "daemon_of", lambda *_: None)
     monkeypatch.setattr(plan, "ClusterSource", lambda _, *others: ClusterSource(str(files.DUMP), *others))
-    with freeze_time("2026-01-01T12:00:00Z") as clock:
-
-        def passed(seconds: float) -> None:
-            pauses.append(seconds)
-            clock.tick(seconds)
-            if len(pauses) == 2:
-                raise KeyboardInterrupt
-
-        monkeypatch.setattr(plan, "pause", passed)
-        with pytest.raises(SystemExit):
-            main(["plan", "--watch", "--survive=off", "--levers-timeout=0", *flags])
+    with pytest.raises(SystemExit):
+        main(["plan", "--watch", "--survive=off", "--levers-timeout=0", *flags])
     begins = [line for line in capfd.readouterr().out.splitlines() if line.startswith("Every ")]
     times = ("2026-01-01T12:00:00Z", "2026-01-01T12:00:10Z")
     assert (begins, pauses) == ([f"Every 10 s, now {time}" for time in times], [10, 10])
