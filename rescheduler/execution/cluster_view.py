@@ -439,7 +439,8 @@ class ClusterView(WatchedNodes):
 
     def yields_room(self, pod: Pod) -> bool:
         """Return whether *pod* gives its room to pods with a higher priority: nothing is owed if it is taken."""
-        return yields_room(pod.cls, self._policy)
+        cutoff = self._policy.expendable_pods_priority_cutoff
+        return self._policy.destination is Destination.SPOT and yields_room(pod.cls, cutoff)
 
     @property
     def _planner(self) -> Planner:

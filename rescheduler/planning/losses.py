@@ -6,14 +6,13 @@ in whatever order and wherever the scheduler places them (:mod:`rescheduler.plan
 scheduler is simulated: with its scoring, by priority, in several orders. A pod that has no place in any of them is
 homeless.
 
-Pods that end with their node (DaemonSet and mirror pods), and those that yield their room, need no place. Pods without
-a controller are lost with their node whatever is free; they are counted apart. Pods preempt only those that yield their
-room: after any others, somebody else would be homeless.
+Pods that end with their node (DaemonSet, mirror and expendable pods) need no place. Pods without a controller are lost
+with their node whatever is free; they are counted apart. Pods do not preempt others: somebody else would be homeless.
 """
 
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -33,7 +32,6 @@ from rescheduler.planning.placement.added_nodes import AddedNodes, sources
 from rescheduler.planning.placement.ample import Ample, Loss, Rows, requested_by
 from rescheduler.planning.placement.forecast import SimulatedScheduler
 from rescheduler.planning.placement.packing import Effort, Packing, Room, Sizes, shortage
-from rescheduler.planning.placement.preemption import preempts
 from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.pools import spot_pools
 from rescheduler.planning.rules.candidates import why_not_target
@@ -119,7 +117,6 @@ class Losses:
         self._autoscaler = _autoscaler(shared)
         self._added = 0  #: nodes that it has to add for the loss that is judged
         self._pending_ports = sum(bool(pod.cls.ports) for pod in self._pending)
-        self._yielded = frozenset[str]()  #: keys of the pods that yield their room
         self._unproved_pools = 0  #: how many have to be simulated: the one that is judged, and those after it
 
     def run(self, decisive: Sequence[str]) -> tuple[PoolLoss, ...]:
@@ -127,25 +124,8 @@ class Losses:
 
         If there are *decisive* pools, judge only these, in order, up to the first one that is not survived.
         """
-        mark, displaced = self._trial.savepoint(), {name: self._displaced(rows) for name, rows in self._pools.items()}
-        self._yielded = self._make_room({cls for lost in displaced.values() for cls in lost.by_class})
-        results = tuple(self._judged(displaced, [name for name in decisive if name in displaced]))
-        self._trial.revert(mark)
-        return results
-
-    def _make_room(self, classes: Iterable[PodClass]) -> frozenset[str]:
-        """Evict the pods that yield their room, and return them, if all of *classes* and the pending pods preempt."""
-        yielding = self._shared.room.yielding
-        if yielding is None or not all(map(preempts, (*classes, *(pod.cls for pod in self._pending)))):
-            return frozenset()
-        alive = self._snapshot.nodes.alive
-        on_nodes = [pods for row, pods in yielding.by_row().items() if alive[row]]
-        for pods in on_nodes:
-            self._trial.evict(*pods)
-        return frozenset(pod.key for pods in on_nodes for pod in pods)
-
-    def _judged(self, displaced: Mapping[str, Lost], decisive: Sequence[str]) -> Iterator[PoolLoss]:
         pools = self._pools
+        displaced = {name: self._displaced(rows) for name, rows in pools.items()}
         leaving = np.flatnonzero(self._snapshot.nodes.alive & self._trusted & ~self._usable)
         by_loss = [lost.by_class for lost in displaced.values()]
         requested = requested_by(by_loss, Counter(pod.cls for pod in self._pending), self._snapshot)
@@ -156,18 +136,20 @@ class Losses:
             name: Loss(number, rows, len(self._pending), displaced[name].with_ports + self._pending_ports)
             for number, (name, rows) in enumerate(pools.items())
         }
-        judged = decisive or list(displaced)
+        judged = [name for name in decisive if name in displaced] or list(displaced)
         unproved = {name: self._unproved(ample, losses[name], displaced[name], doubtful) for name in judged}
         self._unproved_pools = sum(map(bool, unproved.values()))
+        results = []
         for name in judged:
             lost = displaced[name]
             result = PoolLoss(name, len(pools[name]), lost.number, not_recreated=lost.not_recreated)
             if unproved[name] or lost.bound:
                 result = self._simulated(result, losses[name], lost, unproved[name], ample)
                 self._unproved_pools -= bool(unproved[name])
-            yield result
+            results.append(result)
             if decisive and not result.survived:
-                return
+                break
+        return tuple(results)
 
     def _displaced(self, rows: Rows) -> Lost:
         names, shared, node_pods = self._snapshot.nodes.names, self._shared, self._node_pods
@@ -237,8 +219,7 @@ class Losses:
     def _remove(self, row: int, keys: Collection[str], *, members: bool) -> None:
         """Remove the pods of the node in *row* whose keys are in *keys*, or the others."""
         on_node = self._snapshot.pods_on[self._snapshot.nodes.names[row]]
-        gone = self._yielded
-        self._trial.evict(*(pod for key, pod in on_node.items() if (key in keys) is members and key not in gone))
+        self._trial.evict(*(pod for key, pod in on_node.items() if (key in keys) is members))
         for pod in self._moved.get(row, ()):
             if (pod.key in keys) is members:
                 self._trial.unplace(pod.cls, row)

@@ -17,7 +17,7 @@ from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.replacements import ADMISSION, TEMPLATED
 from rescheduler.planning.rules.candidates import node_blockers
 from rescheduler.planning.rules.minimum import keeps_pods
-from rescheduler.planning.rules.pod_traits import ends_with_node, yields_room
+from rescheduler.planning.rules.pod_traits import ends_with_node, is_expendable
 
 #: The kinds that decide which pods are created again, and whether the scheduler binds them.
 _DECIDING: Final = (*TEMPLATED, *ADMISSION, "PodGroup", "CompositePodGroup", "Workload", "LeaderWorkerSet")
@@ -161,8 +161,8 @@ class NodePods:
         policy = shared.policy
         if pod.cls.terminating:
             return _Fate()
-        if (expendable := yields_room(pod.cls, policy)) or ends_with_node(pod, policy):
-            return _Fate(expendable=expendable)
+        if ends_with_node(pod, policy):
+            return _Fate(expendable=is_expendable(pod.cls, policy.expendable_pods_priority_cutoff))
         if pod.owner is None:
             return _Fate(alone=True)
         new = shared.replacements.of(pod)

@@ -63,10 +63,9 @@ class ListError(ValueError):
     """The text is not a List. The message states the expected format."""
 
 
-def wrong_kind(kind: str, item: bytes = b"") -> ListError:
-    """Return the error for an object of *kind* instead of a list. Without a kind, the *item* tells what it is."""
-    text = f" in {shown(item.decode(errors='replace'))}" if item else ""
-    return ListError(f"expected kind List, as kubectl get -o json prints, got {kind or 'no kind'!r}{text}")
+def wrong_kind(kind: str) -> ListError:
+    """Return the error for an object of *kind* instead of a list. Its content is not told: it may be secret."""
+    return ListError(f"expected kind List, as kubectl get -o json prints, got {kind or 'no kind'!r}")
 
 
 class _Status(msgspec.Struct):
@@ -82,6 +81,19 @@ def _api_error(item: bytes) -> ListError:
         return wrong_kind("Status")
     text = shown(status.message or "an error without a message")
     return ListError(f"it contains an error of the API server instead of objects: {text} (code {status.code})")
+
+
+class _KubectlError(msgspec.Struct, forbid_unknown_fields=True):
+    error: str
+
+
+def _without_kind(item: bytes) -> ListError:
+    """Return the error for an object without a kind: what kubectl prints in place of objects reads as one."""
+    try:
+        failed = msgspec.json.decode(item, type=_KubectlError)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return wrong_kind("")
+    return ListError(f"it contains an error of kubectl instead of objects: {shown(failed.error)}")
 
 
 class PartEnd(Exception):
@@ -187,7 +199,7 @@ class Items:
     def take_object(self, kind: str, item: bytes) -> None:
         """Pass on or skip *item*, an object that is not in a list. Raises ListError if it is no Kubernetes object."""
         if not kind:
-            raise wrong_kind(kind, item)
+            raise _without_kind(item)
         if not kind.endswith("List"):
             self.take(item, kind)
 
