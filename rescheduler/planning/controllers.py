@@ -5,7 +5,7 @@ pods per topmost controller, because roll-outs and scale-downs happen there.
 """
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -26,6 +26,10 @@ class Controller(msgspec.Struct, frozen=True, order=True):
     @property
     def built_in(self) -> bool:
         return not self.api_version
+
+    def is_named(self, names: Collection[str]) -> bool:
+        """Return whether *names* contains the controller (``namespace/Kind/name``) or its namespace."""
+        return str(self) in names or self.namespace in names
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.kind}/{self.name}"

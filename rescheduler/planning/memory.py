@@ -9,7 +9,6 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from rescheduler.errors import InputError
-from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt, OpenDebt
 from rescheduler.planning.forms import LIMIT, and_more, count, pack, packed_within, shortened, unpack, utc
 from rescheduler.planning.movements import Movements, NotRecovered
@@ -73,7 +72,7 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         *names* are owners (``namespace/Kind/name``) and namespaces, each with all its owners.
         """
         debts, settled = (
-            tuple(owed for owed in ledger if not _is_named(owed.debt.controller, names))
+            tuple(owed for owed in ledger if not owed.debt.controller.is_named(names))
             for ledger in (self.debts, self.settled)
         )
         return msgspec.structs.replace(
@@ -321,10 +320,6 @@ def _without_entries(memory: Memory, entries: Collection[_Entry]) -> Memory:
         debts=tuple(owed for index, owed in enumerate(memory.debts) if ("debt", f"{index}") not in dropped),
         settled=tuple(owed for index, owed in enumerate(memory.settled) if ("debt", f"settled-{index}") not in dropped),
     )
-
-
-def _is_named(controller: Controller, names: Collection[str]) -> bool:
-    return str(controller) in names or controller.namespace in names
 
 
 def _text(moment: datetime | None) -> str:

@@ -73,12 +73,7 @@ class KubeletRefusals(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def released(self, names: Collection[str]) -> "KubeletRefusals":
         """Return the refusals without those of owners and namespaces in *names*."""
-        kept = {
-            key: each
-            for key, each in self.by_key.items()
-            if str(each.owner) not in names and each.owner.namespace not in names
-        }
-        return KubeletRefusals(kept)
+        return KubeletRefusals({key: each for key, each in self.by_key.items() if not each.owner.is_named(names)})
 
     def learned(self, now: datetime) -> LearnedRefusals:
         """Return which nodes are expected to refuse which pods at *now*."""
