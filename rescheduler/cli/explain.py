@@ -31,7 +31,7 @@ from rescheduler.clock import SystemClock
 from rescheduler.errors import UsageError
 from rescheduler.planning.controllers import controller_of
 from rescheduler.planning.explain import Explanation, Refusals, smallest_change
-from rescheduler.planning.forms import and_more, count
+from rescheduler.planning.forms import and_more, count, shortened
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.node_info import full_name, similar_node
 from rescheduler.planning.outcome import Reason, Rejected
@@ -45,6 +45,7 @@ from rescheduler.settings import ApiServerConnection, Scheduling
 
 #: Maximum number of names printed of nodes that accept a pod; ``-o wide`` prints all.
 _NODES_NAMED: Final = 12
+_PODS_NAMED: Final = 3
 
 
 class ExplainPage:
@@ -103,7 +104,10 @@ class ExplainPage:
                 yield Line(", ".join(map(self._names.short, nodes)), 2)
         if taints := self._untolerated(explanation):
             yield Line(f"taints that it does not tolerate: {', '.join(taints)}", 1)
-        if not explanation.feasible and explanation.nodes:
+        if (preempts := explanation.preempts) is not None:
+            pods = shortened(preempts[1], _PODS_NAMED)
+            yield Line(f"on {self._names.short(preempts[0])}, the scheduler preempts for it: {pods}", 1)
+        elif not explanation.feasible and explanation.nodes:
             yield Line(self._advice(explanation), 1)
         yield BLANK
 
@@ -285,7 +289,12 @@ def as_json(explanation: Explanation) -> dict[str, Any]:
         "infeasible": {node: refusals[number] for node, number in numbers if number},
         "blockers": _blockers(explanation),
         "surge": _surge(explanation),
+        "preempts": _preempts(explanation),
     }
+
+
+def _preempts(explanation: Explanation) -> list[str]:
+    return [] if explanation.preempts is None else list(explanation.preempts[1])
 
 
 def _surge(explanation: Explanation) -> str | None:
@@ -310,7 +319,7 @@ def _print_json(explanations: Iterable[Explanation]) -> None:
             if number
         )
         out.write(
-            b'{"pod":%b,"node":%b,"feasible":%b,"infeasible":{%b},"blockers":%b,"surge":%b}\n'
+            b'{"pod":%b,"node":%b,"feasible":%b,"infeasible":{%b},"blockers":%b,"surge":%b,"preempts":%b}\n'
             % (
                 encode(explanation.pod.key),
                 encode(explanation.pod.node_name or None),
@@ -318,5 +327,6 @@ def _print_json(explanations: Iterable[Explanation]) -> None:
                 infeasible,
                 encode(_blockers(explanation)),
                 encode(_surge(explanation)),
+                encode(_preempts(explanation)),
             )
         )

@@ -439,8 +439,7 @@ class ClusterView(WatchedNodes):
 
     def yields_room(self, pod: Pod) -> bool:
         """Return whether *pod* gives its room to pods with a higher priority: nothing is owed if it is taken."""
-        cutoff = self._policy.expendable_pods_priority_cutoff
-        return self._policy.destination is Destination.SPOT and yields_room(pod.cls, cutoff)
+        return yields_room(pod.cls, self._policy)
 
     @property
     def _planner(self) -> Planner:

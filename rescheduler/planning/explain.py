@@ -16,6 +16,7 @@ from predicates.objects import Pod
 from predicates.snapshot import Snapshot
 from rescheduler.planning.forms import count
 from rescheduler.planning.outcome import Blocker, Surge
+from rescheduler.planning.placement.preemption import YieldingPods, preempt_for
 
 # Explanation of which spot nodes would accept a pod, and which plugins reject the others.
 
@@ -37,6 +38,8 @@ class Explanation:
     refusals: tuple[Refusals, ...]
     blockers: tuple[Blocker, ...]  #: reasons against the eviction, not the placement
     surge: Surge | None = None  #: the Deployment whose rolling update moves the pod, instead of an eviction
+    #: If no node accepts the pod: the one on which the scheduler preempts pods for it, and these (``namespace/name``).
+    preempts: tuple[str, tuple[str, ...]] | None = None
 
     @property
     def feasible(self) -> list[str]:
@@ -64,18 +67,21 @@ def explain(
     rows: npt.NDArray[np.intp],
     blockers: Iterable[Blocker],
     surge: Surge | None = None,
+    yielding: YieldingPods | None = None,
 ) -> Explanation:
     """Evaluate the *incoming* replacement of *pod* on the nodes in *rows*. The snapshot is not changed.
 
-    With *surge*, the pod stays until its replacement runs.
+    With *surge*, the pod stays until its replacement runs. *yielding* pods are preempted if no node accepts it.
     """
+    names = snapshot.nodes.names
     with snapshot.trial() as trial:
         if pod.node_name in snapshot.nodes.row and surge is None:
             trial.evict(pod)
         rejections = filters.rejections(incoming.cls, rows)
-    which, refusals = _grouped(rejections, len(rows))
-    names = snapshot.nodes.names
-    return Explanation(pod, tuple(names[row] for row in rows), which, refusals, tuple(blockers), surge)
+        which, refusals = _grouped(rejections, len(rows))
+        found = None if yielding is None or not which.all() else preempt_for(incoming, yielding, (), filters, trial)
+    preempts = None if found is None else (names[found[0]], tuple(sorted(victim.key for victim in found[1])))
+    return Explanation(pod, tuple(names[row] for row in rows), which, refusals, tuple(blockers), surge, preempts)
 
 
 def _grouped(rejections: list[PluginRejections], rows: int) -> tuple[npt.NDArray[np.intp], tuple[Refusals, ...]]:

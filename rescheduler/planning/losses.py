@@ -6,18 +6,21 @@ in whatever order and wherever the scheduler places them (:mod:`rescheduler.plan
 scheduler is simulated: with its scoring, by priority, in several orders. A pod that has no place in any of them is
 homeless.
 
-Pods that end with their node (DaemonSet, mirror and expendable pods) need no place. Pods without a controller are lost
-with their node whatever is free; they are counted apart. Pods do not preempt others: somebody else would be homeless.
+Pods that end with their node (DaemonSet and mirror pods), and those that yield their room, need no place. Pods without
+a controller are lost with their node whatever is free; they are counted apart. Pods preempt only those that yield their
+room, where no node accepts them otherwise: after any others, somebody else would be homeless.
 """
 
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
+from predicates.filters import Filters
 from predicates.indexes.terms import affinity_terms
 from predicates.local_results import Targets
 from predicates.nodes import CPU, MEMORY, Flags
@@ -32,6 +35,7 @@ from rescheduler.planning.placement.added_nodes import AddedNodes, sources
 from rescheduler.planning.placement.ample import Ample, Loss, Rows, requested_by
 from rescheduler.planning.placement.forecast import SimulatedScheduler
 from rescheduler.planning.placement.packing import Effort, Packing, Room, Sizes, shortage
+from rescheduler.planning.placement.preemption import YieldingPods, preempt_for
 from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.pools import spot_pools
 from rescheduler.planning.rules.candidates import why_not_target
@@ -99,10 +103,12 @@ class Losses:
         shared: PlanningRound,
         trial: Trial,
         moved: Mapping[int, list[Pod]],
+        preempted: AbstractSet[str],
         node_pods: NodePods,
         pools: Mapping[str, Rows],
         effort: Effort,
     ) -> None:
+        """Set what plans have *moved*, by row, and the UIDs of pods that are *preempted* for it, in *trial*."""
         self._shared = shared
         self._snapshot = shared.snapshot
         self._filters = shared.room.filters
@@ -113,6 +119,9 @@ class Losses:
         self._effort = effort
         self._trusted = _trusted(shared)
         self._usable = places(shared)
+        staying = np.flatnonzero(self._usable & shared.snapshot.nodes.alive).tolist()
+        self._yielding = YieldingPods(shared.snapshot, staying, shared.policy)
+        self._preempted = preempted
         self._pending = queue(shared.snapshot, shared.policy, shared.circumstances)
         self._autoscaler = _autoscaler(shared)
         self._added = 0  #: nodes that it has to add for the loss that is judged
@@ -184,7 +193,7 @@ class Losses:
             mark = self._trial.savepoint()
             apart = self._take_away(loss.rows, few)
             if not (apart and self._fit_among_others(result.pool, few, ample, loss)):
-                judged, stuck = self._stuck(result.pool, lost)
+                judged, stuck = self._stuck(result.pool, loss.rows, lost)
             self._trial.revert(mark)
         stuck = list({pod.key: (pod, why) for pod, why in (*stuck, *lost.bound)}.values())
         stuck += self._shared.gangs.stuck_with([pod for pod, _ in stuck], lost.pods)
@@ -219,7 +228,8 @@ class Losses:
     def _remove(self, row: int, keys: Collection[str], *, members: bool) -> None:
         """Remove the pods of the node in *row* whose keys are in *keys*, or the others."""
         on_node = self._snapshot.pods_on[self._snapshot.nodes.names[row]]
-        self._trial.evict(*(pod for key, pod in on_node.items() if (key in keys) is members))
+        here = ((pod, key in keys) for key, pod in on_node.items() if pod.uid not in self._preempted)
+        self._trial.evict(*(pod for pod, member in here if member is members))
         for pod in self._moved.get(row, ()):
             if (pod.key in keys) is members:
                 self._trial.unplace(pod.cls, row)
@@ -250,14 +260,14 @@ class Losses:
             rng = np.random.default_rng([zlib.crc32(pool.encode()), number])
             scheduler = self._scheduler(rng)
             arriving = self._arriving(waiting, number, rng, self._shared.room.sizes)
-            left = self._play(arriving, scheduler, has_place)
+            left = self._play(arriving, scheduler, None, has_place)
             self._trial.revert(mark)
             if doubtful or any(pod.key in must_run for pod in left):
                 return False
         return True
 
-    def _stuck(self, pool: str, lost: Lost) -> tuple[bool, list[tuple[Pod, str]]]:
-        """Return whether the loss was judged, and the pods without a place, each with the reason.
+    def _stuck(self, pool: str, rows: Rows, lost: Lost) -> tuple[bool, list[tuple[Pod, str]]]:
+        """Return whether the loss of *rows* was judged, and the pods without a place, each with the reason.
 
         First-fit is tried first: it is fast, and if it finds no place for some pods, spreading them does not either.
         """
@@ -268,7 +278,10 @@ class Losses:
             return False, []  # what is left may be enough for a smaller pool
         self._effort.spend(len(waiting) // _FIRST_FITS)
         mark = self._trial.savepoint()
-        left: Sequence[Pod] = Packing(room, self._trial).first_fit(waiting)
+        preempting = self._preempting(rows)
+        left: Sequence[Pod] = [
+            pod for pod in Packing(room, self._trial).first_fit(waiting) if not preempting.place(pod)
+        ]
         stuck = [(pod, shortage(room, pod.cls)) for pod in left if pod.key in must_run]
         self._trial.revert(mark)
         if self._are_homeless(stuck):
@@ -278,7 +291,8 @@ class Losses:
                 return False, []
             self._effort.spend(len(waiting))
             rng = np.random.default_rng([zlib.crc32(pool.encode()), number])
-            left = self._play(self._arriving(waiting, number, rng, room.sizes), self._scheduler(rng))
+            arriving = self._arriving(waiting, number, rng, room.sizes)
+            left = self._play(arriving, self._scheduler(rng), self._preempting(rows))
             stuck = [(pod, shortage(room, pod.cls)) for pod in left if pod.key in must_run]
             self._trial.revert(mark)
             if self._are_homeless(stuck):
@@ -327,10 +341,15 @@ class Losses:
         nodes = np.flatnonzero(self._snapshot.nodes.alive & self._trusted)
         return SimulatedScheduler(self._snapshot, self._filters, nodes, rng)
 
+    def _preempting(self, lost: Rows) -> "_Preempting":
+        """Return the preemption of one play, in which the nodes of the rows *lost* are gone."""
+        return _Preempting(self._yielding, lost.tolist(), self._preempted, self._filters, self._trial)
+
     def _play(
         self,
         waiting: Sequence[Pod],
         scheduler: SimulatedScheduler,
+        preempting: "_Preempting | None",
         has_place: Callable[[PodClass], bool] = lambda _: True,
     ) -> Sequence[Pod]:
         """Bind the *waiting* pods, those that do not fit again after the others. Return the pods without a place."""
@@ -338,7 +357,10 @@ class Losses:
             left = []
             for pod in waiting:
                 row = scheduler.choose(pod) if has_place(pod.cls) else None
-                if row is None or not self._usable[row]:  # on a node that is about to go, it would not run for long
+                if row is None:
+                    if preempting is None or not preempting.place(pod):
+                        left.append(pod)
+                elif not self._usable[row]:  # on a node that is about to go, it would not run for long
                     left.append(pod)
                 else:
                     self._trial.place(pod.cls, row)
@@ -364,6 +386,37 @@ class Losses:
         columns = [CPU, MEMORY, PODS_COLUMN]
         nodes = max((-(-int(request[each]) // int(amounts[each])) for each in columns if amounts[each] > 0), default=1)
         return Needed(int(request[CPU]), int(request[MEMORY]), max(1, nodes), table.names[largest])
+
+
+class _Preempting:
+    """Places pods that no node accepts, in one play, where the scheduler preempts pods that yield their room.
+
+    A class for which nothing was found is not tried again: what is placed afterwards leaves less room.
+    """
+
+    def __init__(
+        self, yielding: YieldingPods, lost: Collection[int], gone: AbstractSet[str], filters: Filters, trial: Trial
+    ) -> None:
+        """Set the rows that are *lost*, and the UIDs of pods that are *gone* already in *trial*."""
+        listed = yielding.by_row()
+        self._yielding = yielding
+        self._gone = {*gone, *(pod.uid for row in lost for pod in listed.get(row, ()))}
+        self._filters = filters
+        self._trial = trial
+        self._hopeless: set[PodClass] = set()
+
+    def place(self, pod: Pod) -> bool:
+        """Place *pod* in the trial if the scheduler would preempt others for it. Return whether it did."""
+        if pod.cls in self._hopeless or not self._yielding.by_row():
+            return False
+        found = preempt_for(pod, self._yielding, self._gone, self._filters, self._trial)
+        if found is None:
+            self._hopeless.add(pod.cls)
+            return False
+        row, victims = found
+        self._gone |= {victim.uid for victim in victims}
+        self._trial.place(pod.cls, row)
+        return True
 
 
 def places(shared: PlanningRound) -> Flags:

@@ -17,7 +17,7 @@ from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.replacements import ADMISSION, TEMPLATED
 from rescheduler.planning.rules.candidates import node_blockers
 from rescheduler.planning.rules.minimum import keeps_pods
-from rescheduler.planning.rules.pod_traits import ends_with_node, is_expendable
+from rescheduler.planning.rules.pod_traits import ends_with_node, yields_room
 
 #: The kinds that decide which pods are created again, and whether the scheduler binds them.
 _DECIDING: Final = (*TEMPLATED, *ADMISSION, "PodGroup", "CompositePodGroup", "Workload", "LeaderWorkerSet")
@@ -110,7 +110,9 @@ class NodePods:
             return
         self._checked = shared, snapshot.changes
         versions = [snapshot.versions[kind] for kind in _DECIDING]
-        valid_for = (*versions, snapshot.generation, shared.policy.expendable_pods_priority_cutoff)
+        policy = shared.policy
+        deciding = policy.expendable_pods_priority_cutoff, policy.destination
+        valid_for = (*versions, snapshot.generation, *deciding)
         if valid_for != self._valid_for:
             self._valid_for = valid_for
             for known in (self.classes, self._numbers, self._plain, self._fates, self._by_node):
@@ -161,8 +163,8 @@ class NodePods:
         policy = shared.policy
         if pod.cls.terminating:
             return _Fate()
-        if ends_with_node(pod, policy):
-            return _Fate(expendable=is_expendable(pod.cls, policy.expendable_pods_priority_cutoff))
+        if (expendable := yields_room(pod.cls, policy)) or ends_with_node(pod, policy):
+            return _Fate(expendable=expendable)
         if pod.owner is None:
             return _Fate(alone=True)
         new = shared.replacements.of(pod)

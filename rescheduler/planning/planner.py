@@ -275,7 +275,8 @@ class Planner:
         shared = self.round(circumstances)
         incoming = shared.replacements.of(pod)
         blockers, surge = eviction_blockers(pod, shared)
-        return explain(pod, incoming, self._snapshot, self._filters, shared.groups.spot_rows, blockers, surge)
+        rows, yielding = shared.groups.spot_rows, shared.room.yielding
+        return explain(pod, incoming, self._snapshot, self._filters, rows, blockers, surge, yielding)
 
     def must_move(self, node: str, circumstances: Circumstances) -> list[Pod]:
         """Return the pods of *node* that must move before it is empty, by name. Some may not be evictable."""

@@ -401,7 +401,7 @@ def new_round(
     gangs = Gangs(snapshot)
     to_spot = policy.destination is Destination.SPOT
     targets = node_groups.spot_rows if to_spot else node_groups.spot.rows
-    yielding = YieldingPods(snapshot, node_groups.spot.rows.tolist(), policy.expendable_pods_priority_cutoff)
+    yielding = YieldingPods(snapshot, node_groups.spot.rows.tolist(), policy)
     room = Room(
         snapshot, filters, node_groups.spot, Sizes(snapshot, node_groups.spot), yielding=yielding if to_spot else None
     )

@@ -63,6 +63,7 @@ class StateAfter:
         self._trial = trial
         self._node_pods = node_pods
         self._moved: dict[int, list[Pod]] = {}  #: by row: the replacement pods that plans have placed there
+        self._preempted: set[str] = set()  #: UIDs of the pods that yield their room to plans
 
     def carry_out(self, plans: Iterable[Plan], gone: Iterable[str] = ()) -> None:
         """Move the pods of *plans*, and take their nodes away, and the nodes *gone*, whose pods end with them."""
@@ -75,6 +76,9 @@ class StateAfter:
             for placement in plan.placements:
                 pod = self._shared.replacements.of(snapshot.pods[str(placement.pod)])
                 self._moved.setdefault(row_of[placement.node], []).append(pod)
+            yielding = [snapshot.pods[str(each)] for each in plan.preempts]
+            trial.evict(*yielding)
+            self._preempted.update(pod.uid for pod in yielding)
         for row, pods in self._moved.items():
             trial.place_all([pod.cls for pod in pods], row)
         trial.keep()
@@ -94,7 +98,8 @@ class StateAfter:
 
     def losses(self, pools: Mapping[str, Rows], effort: Effort, decisive: Sequence[str] = ()) -> tuple[PoolLoss, ...]:
         """Return the results of losing each of *pools*, one at a time, as :meth:`certificate`."""
-        return Losses(self._shared, self._trial, self._moved, self._node_pods, pools, effort).run(decisive)
+        losses = Losses(self._shared, self._trial, self._moved, self._preempted, self._node_pods, pools, effort)
+        return losses.run(decisive)
 
 
 class Survival:

@@ -1,7 +1,8 @@
 """Parse the items of Kubernetes lists in JSON one by one while the input is still being read.
 
 The input is one value or several: lists, objects, and arrays of them. So the output of several commands may be
-joined, and JSON lines are read. No more than :data:`LONGEST` bytes of it are kept, however it is formatted.
+joined, also with lines of ``---`` between them, and JSON lines are read. No more than :data:`LONGEST` bytes of it are
+kept, however it is formatted.
 
 A serializer starts all items of a list with the same text, so the first item shows how items are separated. Cutting
 at the separator is a guess, because the same text may occur inside an item. Parsing confirms it: a piece that starts
@@ -45,6 +46,7 @@ _KIND: Final = re.compile(rb'\{\s*"apiVersion"\s*:\s*"[^"\\]*"\s*,\s*"kind"\s*:\
 #: Between values: whitespace, and the byte-order marks of files that were joined.
 _SPACE: Final = re.compile(rb"(?:[ \t\r\n\x1e]|\xef\xbb\xbf)*")
 _MARK: Final = 3  #: length of a byte-order mark
+_SEPARATOR: Final = b"---"  #: people write it between JSON documents as well; as long as a byte-order mark
 
 #: Fruitless searches for a separator, after which a list is parsed item by item.
 _FRUITLESS: Final = 8
@@ -255,6 +257,12 @@ class _Text:
         """Pass over a character."""
         self._at += 1
 
+    def is_separator(self) -> bool:
+        """Pass over a line that separates documents in YAML, after :meth:`space`, and return whether there is one."""
+        if found := self._text.startswith(_SEPARATOR, self._at):
+            self._at += len(_SEPARATOR)
+        return found
+
     def value(self) -> bytes:
         """Return the JSON value that starts here, and pass over it. Raises ListError."""
         while (length := self._length()) is None or (length == self._left and not self._text.endswith(_ENDS)):
@@ -371,7 +379,8 @@ class _Lists:
         if not self._text.space():
             raise ListError("expected a JSON object of kind List, as kubectl get -o json prints: it is empty")
         while self._text.space():
-            self._value(0)
+            if not self._text.is_separator():
+                self._value(0)
 
     def _value(self, depth: int) -> None:
         first = self._text.space()

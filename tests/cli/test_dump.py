@@ -52,6 +52,12 @@ FORMS: dict[str, bytes] = {
     "UTF-32": TEXT.decode().encode("utf-32"),
     "gzipped UTF-16": gzip.compress(TEXT.decode().encode("utf-16")),
     "two lists": json.dumps(NODES, indent=4).encode() + b"\n" + json.dumps(OTHERS).encode(),
+    "documents of JSON": b"\n---\n".join(json.dumps(part, indent=4).encode() for part in (NODES, OTHERS)),
+    "documents of JSON with a separator at the end": b"\r\n---\r\n".join(
+        (*(json.dumps(item).encode() for item in ITEMS), b"")
+    ),
+    "documents of JSON with one at the start, and twice": b"--- \n"
+    + b"\n---\n---\n".join(json.dumps(part).encode() for part in (NODES, OTHERS)),
     "two lists with marks": b"".join(b"\xef\xbb\xbf" + json.dumps(part).encode() for part in (NODES, OTHERS)),
     "two gzipped lists": b"".join(gzip.compress(json.dumps(part).encode()) for part in (NODES, OTHERS)),
     "an array of lists": json.dumps([NODES, OTHERS], indent=2).encode(),
@@ -107,6 +113,7 @@ WRONG: dict[str, tuple[bytes, str]] = {
     "a status": (b'{"kind":"Status","message":"Unauthorized"}', "instead of objects: Unauthorized"),
     "a status in YAML": (b"kind: Status\n", "an error of the API server instead of objects"),
     "an error of kubectl": (b"error: You must be logged in to the server (Unauthorized)\n", "Unauthorized"),
+    "two dashes between documents": (b'{"kind":"List","items":[]}\n--\n', "expected '{'"),
     "no object of Kubernetes": (b'{"name":"n"}', "got 'no kind'"),
     "text": (b'["n"]', r"expected '\{' \(byte 1\)"),
     "a comma between lists": (TEXT + b"," + TEXT, r"expected '\{' \(byte "),

@@ -3,7 +3,8 @@
 The clusters are random and tight. Their plans keep the certificate; each pool of the state after the plan is judged by
 the certificate and by brute force. Nothing tells in which order pods of equal priority arrive, so brute force allows
 what the certificate refuses only if it finds places in several orders. It does not record which volumes and devices the
-pods that it places have taken; refusals of pods that need any are counted apart.
+pods that it places have taken; refusals of pods that need any are counted apart. Pods with a negative priority need no
+place, and are preempted as the scheduler's PostFilter does: by a dry run on each node, and of no others.
 """
 
 import sys
@@ -95,7 +96,7 @@ def compare(oracle: Oracle, seed: int, tally: Tally) -> Iterator[str]:
     planner, circumstances = Planner(cluster, policy), Circumstances(NOW)
     plans = planner.plan_all(circumstances).plans
     certificate = planner.certificate(circumstances, Survive.POOL, plans)
-    state = _after(given, plans)
+    state = _without_pods(_after(given, plans), {str(pod) for plan in plans for pod in plan.preempts})
     ending = {node.name for node in filter(None, cluster.nodes.nodes) if why_not_target(node) is not None}
     tally.clusters += 1
     tally.plans += len(plans)
@@ -145,6 +146,10 @@ def _without(given: Json, nodes: set[str]) -> Json:
     return {**given, "items": items}
 
 
+def _without_pods(given: Json, keys: set[str]) -> Json:
+    return {**given, "items": [item for item in given["items"] if item["kind"] != "Pod" or _key(item) not in keys]}
+
+
 class _BruteForce:
     """The loss of one pool: its pods and the pending ones are scheduled by priority. Nodes *ending* are no places."""
 
@@ -168,9 +173,9 @@ class _BruteForce:
         pods = [item for item in self._state["items"] if item["kind"] == "Pod"]
         waiting = [pod for pod in pods if _key(pod) in self._lost or _is_waiting(pod)]
         waiting.sort(key=lambda pod: self._rng.random() if shuffled else _key(pod) in self._lost)
-        waiting.sort(key=lambda pod: -(pod["spec"].get("priority") or 0))
+        waiting.sort(key=lambda pod: -_priority(pod))
         while waiting:
-            left = [pod for pod in waiting if not self._bound(pod)]
+            left = [pod for pod in waiting if not self._bound(pod) and not self._preempts(pod)]
             if len(left) == len(waiting):
                 break
             waiting = left
@@ -190,17 +195,63 @@ class _BruteForce:
         )
 
     def _bound(self, pod: Json) -> bool:
-        answer = self._oracle.ask({"mode": "score", "snapshot": self._state, "pods": [_key(pod)]})
-        totals = answer["scores"][0]["total"]
+        totals = self._feasible(pod, self._state)
         if not totals:
             return False
         most = max(totals.values())
         node = self._rng.choice(sorted(name for name, total in totals.items() if total == most))
         if node in self._ending:  # the pod would not run there for long
             return False
+        self._bind(pod, node)
+        return True
+
+    def _feasible(self, pod: Json, state: Json) -> dict[str, int]:
+        """Return the total score of each feasible node."""
+        answer = self._oracle.ask({"mode": "score", "snapshot": state, "pods": [_key(pod)]})
+        return dict(answer["scores"][0]["total"] or {})
+
+    def _bind(self, pod: Json, node: str) -> None:
         bind_again(pod, self._nodes[node], labels_added=self._labels_added)
         pod["status"] = {"phase": "Running"}
+
+    def _preempts(self, pod: Json) -> bool:
+        """Bind *pod*, which no node accepts, where it preempts pods that yield their room. Return whether it is bound.
+
+        ``DryRunPreemption`` and ``pickOneNodeForPreemption``: all victims leave a node; those with which the pod still
+        fits come back, the highest priority first. The lowest highest priority wins, then the fewest victims.
+        """
+        if _priority(pod) < 0 or pod["spec"].get("preemptionPolicy") == "Never" or self._feasible(pod, self._state):
+            return False
+        found = []
+        for node in self._nodes.keys() - self._ending:
+            on_node = (item for item in self._state["items"] if item["kind"] == "Pod" and _runs_on(item, node))
+            victims = sorted((item for item in on_node if _yields(item)), key=_priority, reverse=True)
+            gone = {_key(victim) for victim in victims}
+            if not gone or node not in self._feasible(pod, _without_pods(self._state, gone)):
+                continue
+            for victim in victims:
+                if node in self._feasible(pod, _without_pods(self._state, gone - {_key(victim)})):
+                    gone.remove(_key(victim))
+            left = [_priority(victim) for victim in victims if _key(victim) in gone]
+            found.append((max(left), len(left), self._rng.random(), node, gone))
+        if not found:
+            return False
+        *_, node, gone = min(found)
+        self._state = _without_pods(self._state, gone)
+        self._bind(pod, node)
         return True
+
+
+def _priority(pod: Json) -> int:
+    return int(pod["spec"].get("priority") or 0)
+
+
+def _yields(pod: Json) -> bool:
+    return _priority(pod) < 0
+
+
+def _runs_on(pod: Json, node: str) -> bool:
+    return bool(pod["spec"].get("nodeName") == node and pod["status"].get("phase") not in ("Succeeded", "Failed"))
 
 
 def _pool(node: Json) -> str:
@@ -230,7 +281,7 @@ def _comes_back(pod: Json) -> bool:
         and annotations.get(_DAEMONSET_POD) != "true"
         and "deletionTimestamp" not in meta
         and pod["status"].get("phase") not in ("Succeeded", "Failed")
-        and (pod["spec"].get("priority") or 0) >= -10
+        and not _yields(pod)
     )
 
 

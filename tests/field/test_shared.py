@@ -109,6 +109,13 @@ def test_the_text_tells_it(file: str, text: str) -> None:
     assert text in output
 
 
+@pytest.mark.parametrize("file", ["input", "expendable", "same-priority"])
+def test_pods_that_are_preempted_are_the_same_in_plan_and_explain(file: str) -> None:
+    path = f"07-pause-pods-on-spot/{file}"
+    explained = forking.run("explain", "--snapshot", str(FILES / f"{path}.json"), "-o", "json", check=True).stdout
+    assert json.loads(explained.splitlines()[0])["preempts"] == node(as_json(path))["preempts"]
+
+
 #: By file: what the program says about it.
 FILES_OF_NO_CLUSTER: Final = {
     "17-files/status": (1, "Unauthorized"),

@@ -256,11 +256,22 @@ CASES: dict[str, tuple[list[Manifest], dict[str, list[str]]]] = {
         {"no-zone/no-instance-type": ["p"]},
     ),
     "nobody is preempted for a lost pod": (
-        [*TWO, pod("p", "s1", cpu="3", priority=1000), pod("q", "s2", cpu="3", priority=-5)],
+        [*TWO, pod("p", "s1", cpu="3", priority=1000), pod("q", "s2", cpu="3", priority=5)],
         {"a/m": ["p"], "b/m": ["q"]},
     ),
-    "room of expendable pods is not taken by preemption either": (
-        [*TWO, pod("p", "s1", cpu="3"), pod("q", "s2", cpu="3", priority=-20)],
+    **{
+        f"room of pods of priority {priority} is taken": (
+            [*TWO, pod("p", "s1", cpu="3"), pod("q", "s2", cpu="3", priority=priority)],
+            {},
+        )
+        for priority in (-1, -20)
+    },
+    "pods that yield their room need no place": (
+        [*TWO, pod("p", "s1", priority=-1), pod("q", "s2", cpu="4")],
+        {},
+    ),
+    "pods that preempt nothing do not take it": (
+        [*TWO, pod("p", "s1", cpu="3", preemptionPolicy="Never"), pod("q", "s2", cpu="3", priority=-20)],
         {"a/m": ["p"]},
     ),
     "a StatefulSet over zones, two of which stay": (

@@ -12,6 +12,7 @@ from typing import Final
 from predicates.filters import Filters
 from predicates.objects import Pod, PodClass
 from predicates.snapshot import Snapshot, Trial
+from rescheduler.planning.policy import Policy
 from rescheduler.planning.rules.pod_traits import yields_room
 
 #: The scheduler's choice among so many nodes with yielding pods is simulated.
@@ -32,11 +33,10 @@ def preempts(cls: PodClass) -> bool:
 class YieldingPods:
     """The pods on the nodes of *rows* of *snapshot* that yield their room. They are listed again after each change."""
 
-    def __init__(self, snapshot: Snapshot, rows: Iterable[int], cutoff: int) -> None:
-        """Set *cutoff*, the priority below which pods are expendable."""
+    def __init__(self, snapshot: Snapshot, rows: Iterable[int], policy: Policy) -> None:
         self._snapshot = snapshot
         self._rows = tuple(rows)
-        self._cutoff = cutoff
+        self._policy = policy
         self._listed: tuple[int, Mapping[int, Sequence[Pod]]] = -1, {}
 
     def by_row(self) -> Mapping[int, Sequence[Pod]]:
@@ -48,7 +48,7 @@ class YieldingPods:
             for row in self._rows:
                 for pod in snapshot.pods_on[snapshot.nodes.names[row]].values():
                     if (one := yields.get(pod.cls)) is None:
-                        one = yields[pod.cls] = yields_room(pod.cls, self._cutoff)
+                        one = yields[pod.cls] = yields_room(pod.cls, self._policy)
                     if one:
                         found[row].append(pod)
             order = {row: sorted(pods, key=lambda pod: (-priority_of(pod), pod.key)) for row, pods in found.items()}

@@ -11,7 +11,7 @@ from rescheduler import durations
 from rescheduler.planning.controllers import Controller, ControllerState, Disruption, JobFacts
 from rescheduler.planning.forms import utc
 from rescheduler.planning.outcome import Blocker, Reason
-from rescheduler.planning.policy import MoveJobs, Policy
+from rescheduler.planning.policy import Destination, MoveJobs, Policy
 
 # Properties of pods: who brings them back, and the data that they store on the node.
 
@@ -116,9 +116,13 @@ def is_expendable(cls: PodClass, cutoff: int) -> bool:
     return cls.spec.priority is not None and cls.spec.priority < cutoff
 
 
-def yields_room(cls: PodClass, cutoff: int) -> bool:
-    """Return whether pods of this class give their room to others: they are expendable, or have a negative priority."""
-    return is_expendable(cls, max(cutoff, 0))
+def yields_room(cls: PodClass, policy: Policy) -> bool:
+    """Return whether pods of this class give their room to others: they are expendable, or have a negative priority.
+
+    If pods may go to any node, none does.
+    """
+    to_spot = policy.destination is Destination.SPOT
+    return to_spot and is_expendable(cls, max(policy.expendable_pods_priority_cutoff, 0))
 
 
 def ends_with_node(pod: Pod, policy: Policy) -> bool:

@@ -86,12 +86,12 @@ LOSSES: dict[str, tuple[list[Manifest], list[UnplacedPod], list[UnplacedPod]]] =
     "the highest priority is placed first, and listed first": (
         [
             node("s", cpu="2"),
-            pod("low-1", "lost", cpu="2", priority=-5),
+            pod("low-1", "lost", cpu="2", priority=5),
             pod("high-1", "lost", cpu="2", priority=100),
             pod("middle-1", "lost", cpu="2", priority=7),
         ],
-        [unplaced("middle-1", FULL, priority=7), unplaced("low-1", FULL, priority=-5)],
-        [unplaced("middle-1", FULL, priority=7), unplaced("low-1", FULL, priority=-5)],
+        [unplaced("middle-1", FULL, priority=7), unplaced("low-1", FULL, priority=5)],
+        [unplaced("middle-1", FULL, priority=7), unplaced("low-1", FULL, priority=5)],
     ),
     "pods that would only fit in another order than the scheduler's": (
         [
