@@ -27,7 +27,7 @@ def kustomization(folder: str | Path) -> list[Json]:
 
 def composed(folder: Path, **layers: Json) -> list[Json]:
     """Write the kustomizations *layers* next to links to those of deploy/. Return the objects of the last one."""
-    for name in ("base", "components", "liqo", "proxy"):
+    for name in ("base", "components", "limits", "liqo", "provider", "proxy"):
         (folder / name).symlink_to(DEPLOY / name)
     for name, layer in layers.items():
         (folder / name).mkdir()
