@@ -90,3 +90,8 @@ class NotLeading(ReschedulerError):
 
     Another replica may be leading. Stop, and do not roll back: the leader does that.
     """
+
+
+def is_transient(error: ReschedulerError) -> bool:
+    """Return whether the same request may succeed later: also a new token or role binding takes effect with a delay."""
+    return isinstance(error, Retryable | Unauthorized)

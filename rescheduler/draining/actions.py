@@ -155,7 +155,7 @@ def is_marked(node: Node) -> bool:
     )
 
 
-# The actions that a drain requests, as immutable values. An arrow (→) precedes the events that answer an action.
+# The actions that a drain requests, as immutable values. Each has one outcome: what it read (→), or Done; or Failed.
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +175,8 @@ NO_TIMES: Final = DrainTimes()
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """Write the intent and the taint to the node in one PATCH. → :class:`Marked` or :class:`MarkFailed`"""
+class WrittenMark:
+    """What a drain writes to its node."""
 
     step: Step
     pods: tuple[str, ...] = ()
@@ -188,16 +188,13 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Renew:
-    """Renew the lease in the annotation. → :class:`MarkFailed`, or nothing"""
+class Mark(WrittenMark):
+    """Write the intent and the taint to the node in one PATCH."""
 
-    step: Step
-    pods: tuple[str, ...] = ()
-    group: str = ""
-    since: datetime | None = None
-    debts: tuple[Debt, ...] = ()
-    times: DrainTimes = field(default=NO_TIMES, compare=False)
-    surge: SurgeMark | None = None
+
+@dataclass(frozen=True, slots=True)
+class Renew(WrittenMark):
+    """Renew the lease in the annotation. Only a failure is answered, as that of a Mark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +202,7 @@ class StoreDebts:
     """Store the debts of the drain in the memory, because the Node may be deleted, and its mark with it.
 
     Before the first eviction these are the expected ones. At the *end*, before the marks are removed or the machine is
-    ordered away, they are what is owed. → :class:`DebtsStored` or :class:`DebtsNotStored`
+    ordered away, they are what is owed.
     """
 
     end: bool = False
@@ -213,7 +210,7 @@ class StoreDebts:
 
 @dataclass(frozen=True, slots=True)
 class ReadControllers:
-    """Read the controllers of these pods. → :class:`ControllersRead` or :class:`ControllersUnread`"""
+    """Read the controllers of these pods. → :class:`ControllersRead`"""
 
     owners: frozenset[tuple[str, OwnerReference]] = frozenset()  #: namespaces and controllers of pods
     controllers: frozenset[Controller] = frozenset()
@@ -222,7 +219,7 @@ class ReadControllers:
 
 @dataclass(frozen=True, slots=True)
 class LookAgain:
-    """Plan the node again from a state that is not older than this action. → :class:`Looked` or :class:`LookFailed`"""
+    """Plan the node again from a state that is not older than this action. → :class:`Looked`"""
 
     targets: frozenset[str] = frozenset()  #: expected target nodes, which are read as well
 
@@ -242,7 +239,7 @@ class PlanAgain:
     """Check whether the remaining pods and the due replacement pods still fit, and count the pods of all controllers.
 
     The nodes and controllers that the next step relies on are read first, so that the answer is not older than this
-    action. → :class:`PlannedAgain` or :class:`PlanFailed`
+    action. → :class:`PlannedAgain`
     """
 
     due: tuple[PodRef, ...]  #: evicted pods whose replacement pods are not bound
@@ -273,15 +270,12 @@ class FollowRequest:
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """Withdraw all EvictionRequests of this installation. → :class:`Withdrawn` or :class:`WithdrawFailed`"""
+    """Withdraw all EvictionRequests of this installation."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeletePlaceholder:
-    """Delete the placeholder that reserves room for the pod *uid*.
-
-    → :class:`PlaceholderDeleted` or :class:`PlaceholderNotDeleted`
-    """
+    """Delete the placeholder that reserves room for the pod *uid*. :class:`NodeSeen` shows when it is gone."""
 
     placeholder: PodRef
     uid: str
@@ -289,21 +283,21 @@ class DeletePlaceholder:
 
 @dataclass(frozen=True, slots=True)
 class ReadSurge:
-    """Read the Deployment of *surge* before it rolls out. → :class:`SurgeRead` or :class:`SurgeUnread`"""
+    """Read the Deployment of *surge* before it rolls out. → :class:`SurgeRead`"""
 
     surge: Surge
 
 
 @dataclass(frozen=True, slots=True)
 class AskSurge:
-    """Change the template of the Deployment, unless that was done. → :class:`SurgeAsked` or :class:`SurgeFailed`"""
+    """Change the template of the Deployment, unless that was done."""
 
     mark: SurgeMark
 
 
 @dataclass(frozen=True, slots=True)
 class FollowSurge:
-    """Read the roll-out. → :class:`SurgeSeen` or :class:`SurgeFailed`"""
+    """Read the roll-out. → :class:`SurgeSeen`"""
 
     mark: SurgeMark
 
@@ -312,7 +306,7 @@ class FollowSurge:
 class RevertSurge:
     """Give the template its old annotation back, unless the roll-out is complete or the template is not ours.
 
-    → :class:`SurgeReverted` or :class:`SurgeNotReverted`
+    → :class:`SurgeReverted`
     """
 
     mark: SurgeMark
@@ -320,10 +314,9 @@ class RevertSurge:
 
 @dataclass(frozen=True, slots=True)
 class OrderRemoval:
-    """Request termination of the machine. → :class:`Removed` and the other removal events.
+    """Request termination of the machine. → :class:`Removed` or :class:`RequestWithheld`
 
-    :class:`MarkFailed` if the mark is lost: nothing was requested. With *doubt*, the provider is only asked whether an
-    earlier request ended the machine, or may still end it.
+    With *doubt*, the provider is only asked whether an earlier request ended the machine, or may still end it.
     """
 
     group: str
@@ -334,12 +327,12 @@ class OrderRemoval:
 
 @dataclass(frozen=True, slots=True)
 class DeleteNode:
-    """Delete the Node object. → :class:`NodeDeleted` or :class:`NodeDeletionFailed`"""
+    """Delete the Node object."""
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Remove the taint and the intent. → :class:`Released` or :class:`ReleaseFailed`"""
+    """Remove the taint and the intent."""
 
 
 #: The actions that send requests. They are performed on other threads than the state machine.

@@ -1,9 +1,9 @@
-"""The events that a drain receives, as immutable values, with the outcomes of eviction requests."""
+"""The events that a drain receives, as immutable values: the outcomes of its actions, and the watched state."""
 
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar, get_args, get_origin
 
 from rescheduler.draining.actions import SurgeMark
 from rescheduler.planning.controllers import Controller, ControllerState
@@ -105,23 +105,66 @@ class RequestSeen:
     gone: bool = False  #: there is no such request any more
 
 
-@dataclass(frozen=True, slots=True)
-class Withdrawn:
-    """No EvictionRequest of this installation is left."""
-
-
-@dataclass(frozen=True, slots=True)
-class WithdrawFailed:
-    """EvictionRequests may be left."""
-
-    why: str
-
-
 #: The outcome of asking for an eviction with an EvictionRequest.
 RequestOutcome: TypeAlias = EvictionRequested | RequestsUnserved | EvictionFailed
 
 
-# The events that a drain receives, as immutable values.
+# The outcomes of all other actions. What an action reads is an event of its own.
+
+
+A = TypeVar("A")
+
+
+@dataclass(frozen=True, slots=True)
+class Done(Generic[A]):
+    """The action was performed."""
+
+    action: type[A]
+    uid: str = ""  #: of the pod that the action is about
+
+
+class Outcome(enum.Enum):
+    """How an action ended that is not known to be done."""
+
+    REFUSED = enum.auto()  #: not performed: the provider keeps the machine, or the mark belongs to another process
+    GONE = enum.auto()  #: not performed: the node is gone
+    FAILED = enum.auto()  #: not performed, and the same request would fail again
+    UNKNOWN = enum.auto()  #: performed or not; the same request may succeed later
+
+
+@dataclass(frozen=True, slots=True)
+class Failed(Generic[A]):
+    """The action is not known to be done."""
+
+    action: type[A]
+    why: str
+    outcome: Outcome = Outcome.FAILED
+    uid: str = ""  #: of the pod that the action is about
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the same request may succeed later."""
+        return self.outcome is Outcome.UNKNOWN
+
+
+def kind_of(event: object) -> type:
+    """Return the kind of *event*: its class, and for ``Done`` and ``Failed`` also the action: ``Done[Mark]``."""
+    match event:
+        case Done(action):
+            return Done[action]  # type: ignore[valid-type]
+        case Failed(action):
+            return Failed[action]  # type: ignore[valid-type]
+        case _:
+            return type(event)
+
+
+def kind_name(kind: type) -> str:
+    """Return the name of a kind for people: ``Looked``, ``Mark done``."""
+    actions = [action.__name__ for action in get_args(kind)]
+    return " ".join([*actions, getattr(get_origin(kind), "__name__", "").lower()]) if actions else kind.__name__
+
+
+# What the actions of a drain read.
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,44 +176,10 @@ class ProviderAnswered:
 
 
 @dataclass(frozen=True, slots=True)
-class Marked:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class MarkFailed:
-    """The mark was not written, or the outcome is unknown. Also the response to a removal whose mark was lost."""
-
-    why: str
-    node_gone: bool = False
-    lost: bool = False  #: the annotation now belongs to another process; nothing was written
-    retryable: bool = False  #: the same request may succeed later
-
-
-@dataclass(frozen=True, slots=True)
-class DebtsStored:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class DebtsNotStored:
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
 class Looked:
     """The node was planned again."""
 
     verdict: Verdict
-
-
-@dataclass(frozen=True, slots=True)
-class LookFailed:
-    """The node could not be planned again."""
-
-    why: str
-    node_gone: bool = False
-    retryable: bool = False  #: as in :class:`MarkFailed`
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,14 +196,6 @@ class ControllersRead:
 
 
 @dataclass(frozen=True, slots=True)
-class ControllersUnread:
-    """The controllers could not be read."""
-
-    why: str
-    retryable: bool
-
-
-@dataclass(frozen=True, slots=True)
 class PlannedAgain:
     """The verdict on moving the remaining pods."""
 
@@ -202,30 +203,6 @@ class PlannedAgain:
     read: ControllersRead | None = None  #: the controllers as read for the step, and their pods now
     #: By namespace and UID of a pod's controller: why it does not replace evicted pods.
     ending: Mapping[tuple[str, str], str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class PlanFailed:
-    """The remaining pods could not be planned again. If *retryable*, the same request may succeed later."""
-
-    why: str
-    retryable: bool
-
-
-@dataclass(frozen=True, slots=True)
-class PlaceholderDeleted:
-    """The deletion of a placeholder was accepted. :class:`NodeSeen` shows when the placeholder is gone."""
-
-    uid: str  #: of the pod that the placeholder reserves room for
-
-
-@dataclass(frozen=True, slots=True)
-class PlaceholderNotDeleted:
-    """The deletion of a placeholder failed. If *retryable*, the same request may succeed later."""
-
-    uid: str  #: of the pod that the placeholder reserves room for
-    why: str
-    retryable: bool
 
 
 class RolledTemplate(enum.Enum):
@@ -247,27 +224,6 @@ class SurgeRead:
 
 
 @dataclass(frozen=True, slots=True)
-class SurgeUnread:
-    """The Deployment could not be read."""
-
-    why: str
-    retryable: bool
-
-
-@dataclass(frozen=True, slots=True)
-class SurgeAsked:
-    """The template was changed: the Deployment rolls out."""
-
-
-@dataclass(frozen=True, slots=True)
-class SurgeFailed:
-    """The template was not changed, or that is not known, or the roll-out could not be read."""
-
-    why: str
-    retryable: bool
-
-
-@dataclass(frozen=True, slots=True)
 class SurgeSeen:
     """The roll-out as read."""
 
@@ -283,14 +239,6 @@ class SurgeReverted:
     """The template is as before, or not ours, or the roll-out is *complete*."""
 
     complete: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class SurgeNotReverted:
-    """The template may still have our annotation."""
-
-    why: str
-    retryable: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,52 +292,11 @@ class Removed:
 
 
 @dataclass(frozen=True, slots=True)
-class RemovalPending:
-    """The termination may be in progress."""
-
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
 class RequestWithheld:
     """The machine may not end now. No request was sent, and no earlier one can take effect."""
 
     ground: Ground
     why: str
-
-
-@dataclass(frozen=True, slots=True)
-class RemovalFailed:
-    """The machine stays, and no termination is in progress."""
-
-    why: str
-    node_gone: bool = False  #: the Node was gone before termination was requested
-    refused: bool = False  #: the provider keeps the machine; it did not fail
-
-
-@dataclass(frozen=True, slots=True)
-class NodeDeleted:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class NodeDeletionFailed:
-    """The Node was not deleted."""
-
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Released:
-    """The marks were removed, or the node is gone."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReleaseFailed:
-    """The marks were not removed."""
-
-    why: str
-    lost: bool = False  #: the marks belong to another process, and are kept
 
 
 class Cause(enum.Enum):
@@ -409,17 +316,12 @@ class Stop:
 
 
 DrainEvent: TypeAlias = (
-    ProviderAnswered
-    | Marked
-    | MarkFailed
-    | DebtsStored
-    | DebtsNotStored
+    Done[Any]
+    | Failed[Any]
+    | ProviderAnswered
     | Looked
-    | LookFailed
     | ControllersRead
-    | ControllersUnread
     | PlannedAgain
-    | PlanFailed
     | EvictionAccepted
     | EvictionRefused
     | EvictionFailed
@@ -428,26 +330,12 @@ DrainEvent: TypeAlias = (
     | EvictionRequested
     | RequestsUnserved
     | RequestSeen
-    | Withdrawn
-    | WithdrawFailed
-    | PlaceholderDeleted
-    | PlaceholderNotDeleted
     | SurgeRead
-    | SurgeUnread
-    | SurgeAsked
-    | SurgeFailed
     | SurgeSeen
     | SurgeReverted
-    | SurgeNotReverted
+    | Removed
+    | RequestWithheld
     | NodeSeen
     | NodeGone
-    | Removed
-    | RemovalPending
-    | RequestWithheld
-    | RemovalFailed
-    | NodeDeleted
-    | NodeDeletionFailed
-    | Released
-    | ReleaseFailed
     | Stop
 )

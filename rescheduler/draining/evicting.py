@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import Final
 
 from rescheduler.draining import exits, requests, stepping
-from rescheduler.draining.actions import Action, LookAgain, PlanAgain
+from rescheduler.draining.actions import Action, LookAgain, PlanAgain, ReadControllers
 from rescheduler.draining.events import (
     ControllersRead,
-    ControllersUnread,
     EvictionAccepted,
     EvictionFailed,
     EvictionRefused,
     EvictionSkipped,
+    Failed,
     NodeSeen,
     PodGone,
 )
@@ -97,7 +97,7 @@ def controllers_read(drain: Drain, event: ControllersRead, now: float) -> Result
     ), ()
 
 
-def controllers_unread(drain: Drain, event: ControllersUnread, now: float) -> Result:
+def controllers_unread(drain: Drain, event: Failed[ReadControllers], now: float) -> Result:
     """Retry later, or give up if the error is permanent."""
     if not event.retryable:
         return exits.give_up(drain, Failure(Why.API_ERROR, event.why), now)

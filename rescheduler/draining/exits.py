@@ -2,10 +2,13 @@
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 from rescheduler.draining.actions import (
+    Action,
+    AskSurge,
     DrainTimes,
+    FollowSurge,
     LookAgain,
     Mark,
     OrderRemoval,
@@ -18,24 +21,21 @@ from rescheduler.draining.actions import (
 )
 from rescheduler.draining.events import (
     Cause,
+    Done,
     EvictionAccepted,
     EvictionFailed,
     EvictionRefused,
     EvictionRequested,
     EvictionSkipped,
-    Marked,
-    MarkFailed,
+    Failed,
     NodeGone,
     NodeSeen,
+    Outcome,
     PodGone,
     Preemption,
     ProviderAnswered,
-    Released,
-    ReleaseFailed,
     RequestsUnserved,
     Stop,
-    WithdrawFailed,
-    Withdrawn,
 )
 from rescheduler.draining.following import due_at
 from rescheduler.draining.state import (
@@ -76,6 +76,26 @@ def try_later(drain: Drain, now: float) -> Drain | None:
     """Return *drain* with a retry of the phase's request scheduled, or None if it has failed for too long."""
     until = now + REQUEST_SECONDS if drain.failing_until is None else drain.failing_until
     return None if now >= until else replace(drain, failing_until=until, retry_at=now + REQUEST_INTERVAL)
+
+
+def failed(drain: Drain, event: Failed[Any], now: float) -> Result:
+    """Send the phase's request again later, or give up after the time limit or a permanent error.
+
+    Whoever gives up also removes the mark, because the PATCH may have been applied.
+    """
+    if event.outcome is Outcome.GONE:
+        return node_gone(drain, event.why)
+    if event.retryable and (later := try_later(drain, now)) is not None:
+        return later, ()
+    if event.outcome is Outcome.REFUSED:  # the roll-out, too, belongs to another process now
+        return give_up(replace(drain, rollout=None), Failure(Why.MARK_LOST, event.why), now)
+    why = Why.SURGE_FAILED if event.action in (AskSurge, FollowSurge) else Why.API_ERROR
+    return give_up(drain, Failure(why, event.why), now)
+
+
+def if_due(drain: Drain, now: float, *request: Action) -> Result:
+    """Send the phase's *request* again when it is due."""
+    return (replace(drain, retry_at=None), request) if drain.is_due(now) else (drain, ())
 
 
 def again_later(drain: Drain, uid: str, why: str, retry_after: float | None, now: float) -> Drain:
@@ -238,7 +258,7 @@ def withdraw(drain: Drain) -> Result:
     return replace(drain, requested=True, withdrawals=drain.withdrawals + 1, withdraw_at=None), (Withdraw(),)
 
 
-def withdrawn(drain: Drain, _: Withdrawn, __: float) -> Result:
+def withdrawn(drain: Drain, _: Done[Withdraw], __: float) -> Result:
     """Record that no EvictionRequest is left, unless one was created since the request to withdraw them.
 
     In the phase RELEASING, the next observation shows which of the pods stay.
@@ -247,7 +267,7 @@ def withdrawn(drain: Drain, _: Withdrawn, __: float) -> Result:
     return replace(drain, requested=withdrawals > 0, withdrawals=withdrawals), ()
 
 
-def withdraw_failed(drain: Drain, _: WithdrawFailed, now: float) -> Result:
+def withdraw_failed(drain: Drain, _: Failed[Withdraw], now: float) -> Result:
     """Retry until the deadline. After that, the next sweep withdraws them."""
     return replace(drain, withdrawals=max(0, drain.withdrawals - 1), withdraw_at=now + RELEASE_INTERVAL), ()
 
@@ -259,7 +279,7 @@ def requested_late(drain: Drain, event: EvictionRequested, now: float) -> Result
     return withdraw(drain)
 
 
-def released(drain: Drain, _: Released, __: float) -> Result:
+def released(drain: Drain, _: Done[Release], __: float) -> Result:
     """Record that the marks are removed."""
     return _end_if_settled(replace(drain, released=True))
 
@@ -270,12 +290,13 @@ def _end_if_settled(drain: Drain) -> Result:
     return (replace(drain, phase=Phase.DONE) if settled else drain), ()
 
 
-def release_failed(drain: Drain, event: ReleaseFailed, now: float) -> Result:
+def release_failed(drain: Drain, event: Failed[Release], now: float) -> Result:
     """Retry until the deadline. After that, the marks stay until a later round or the next leader removes them."""
-    final = event.lost and not drain.unanswered
+    lost = event.outcome is Outcome.REFUSED
+    final = lost and not drain.unanswered
     if not final and now + RELEASE_INTERVAL < drain.deadline:
         return replace(drain, retry_at=now + RELEASE_INTERVAL), ()
-    failure = drain.failure or Failure(Why.MARK_LOST if event.lost else Why.API_ERROR, event.why)
+    failure = drain.failure or Failure(Why.MARK_LOST if lost else Why.API_ERROR, event.why)
     return replace(drain, phase=Phase.DONE, failure=failure), ()
 
 
@@ -288,12 +309,12 @@ def release_tick(drain: Drain, event: NodeSeen, now: float) -> Result:
         return withdraw(drain)
     if drain.released:
         return (replace(drain, phase=Phase.DONE), ()) if now >= drain.deadline else _end_if_settled(drain)
-    return (replace(drain, retry_at=None), (Release(),)) if drain.is_due(now) else (drain, ())
+    return if_due(drain, now, Release())
 
 
-def mark_failed_late(drain: Drain, event: MarkFailed, _: float) -> Result:
+def mark_failed_late(drain: Drain, event: Failed[Mark], _: float) -> Result:
     """End the drain if the node is gone, because there are no marks to remove."""
-    return _end_if_settled(replace(drain, released=True)) if event.node_gone else (drain, ())
+    return _end_if_settled(replace(drain, released=True)) if event.outcome is Outcome.GONE else (drain, ())
 
 
 def gone_while_released(drain: Drain, _: NodeGone, now: float) -> Result:
@@ -415,34 +436,23 @@ def provider_answered(drain: Drain, event: ProviderAnswered, now: float) -> Resu
     return drain, (mark(drain),)
 
 
-def marked(drain: Drain, _: Marked, now: float) -> Result:
+def marked(drain: Drain, _: Done[Mark], now: float) -> Result:
     """Plan the node again, now that it has the taint."""
     tainted_at = min(drain.tainted_at, now)
     drain = replace(requesting(drain, Phase.LOOKING), tainted_at=tainted_at, renew_at=now + RENEW_INTERVAL)
     return drain, (LookAgain(drain.targets),)
 
 
-def mark_failed(drain: Drain, event: MarkFailed, now: float) -> Result:
-    """Retry, or give up. Giving up also removes the mark, because the PATCH may have been applied."""
-    if event.node_gone:
-        return node_gone(drain, event.why)
-    if event.retryable and (later := try_later(drain, now)) is not None:
-        return later, ()
-    if event.lost:  # the roll-out, too, belongs to another process now
-        return give_up(replace(drain, rollout=None), Failure(Why.MARK_LOST, event.why), now)
-    return give_up(drain, Failure(Why.API_ERROR, event.why), now)
-
-
 def mark_tick(drain: Drain, _: NodeSeen, now: float) -> Result:
     """Write the mark again when a retry is due."""
-    return (replace(drain, retry_at=None), (mark(drain),)) if drain.is_due(now) else (drain, ())
+    return if_due(drain, now, mark(drain))
 
 
-def renewal_failed(drain: Drain, event: MarkFailed, now: float) -> Result:
+def renewal_failed(drain: Drain, event: Failed[Mark], now: float) -> Result:
     """Keep draining after a failed renewal, which is retried, unless the mark belongs to another process."""
-    if event.node_gone:
+    if event.outcome is Outcome.GONE:
         return node_gone(drain, event.why)
-    return mark_lost(drain, now) if event.lost else (drain, ())
+    return mark_lost(drain, now) if event.outcome is Outcome.REFUSED else (drain, ())
 
 
 def unmarked_node_gone(drain: Drain, event: NodeGone, _: float) -> Result:

@@ -8,22 +8,20 @@ from typing import Final
 import msgspec
 
 from rescheduler.draining import exits, removing
-from rescheduler.draining.actions import LookAgain, StoreDebts, TryEviction
+from rescheduler.draining.actions import LookAgain, Mark, ReadControllers, StoreDebts, TryEviction
 from rescheduler.draining.events import (
     ControllersRead,
-    ControllersUnread,
-    DebtsNotStored,
-    DebtsStored,
+    Done,
     EvictionAccepted,
     EvictionFailed,
     EvictionRefused,
+    Failed,
     Looked,
-    LookFailed,
-    Marked,
     NodeSeen,
+    Outcome,
     PodGone,
 )
-from rescheduler.draining.exits import again_later, requesting, requesting_again, try_later
+from rescheduler.draining.exits import again_later, if_due, requesting, requesting_again
 from rescheduler.draining.following import controllers_of, merged_states
 from rescheduler.draining.state import (
     NEVER,
@@ -52,7 +50,7 @@ def count(drain: Drain) -> Result:
 def counted(drain: Drain, event: ControllersRead, now: float) -> Result:
     """Record the debts after the controllers were read."""
     if missing := _unanswered(drain, event):
-        return uncounted(drain, ControllersUnread(f"the response lacks {missing}", retryable=True), now)
+        return exits.failed(drain, Failed(ReadControllers, f"the response lacks {missing}", Outcome.UNKNOWN), now)
     if event.blockers:
         return exits.plan_changed(drain, event.blockers, now)
     drain = replace(
@@ -82,31 +80,19 @@ def _unanswered(drain: Drain, event: ControllersRead) -> str:
     return str(unread[0]) if unread else ""
 
 
-def uncounted(drain: Drain, event: ControllersUnread, now: float) -> Result:
-    """Retry, or give up after the time limit or a permanent error."""
-    later = try_later(drain, now) if event.retryable else None
-    return exits.give_up(drain, Failure(Why.API_ERROR, event.why), now) if later is None else (later, ())
-
-
 def count_tick(drain: Drain, event: NodeSeen, now: float) -> Result:
     """Retry the read when it is due."""
     if not event.tainted:
         return exits.mark_lost(drain, now)
-    return (replace(drain, retry_at=None), (controllers_of(drain),)) if drain.is_due(now) else (drain, ())
+    return if_due(drain, now, controllers_of(drain))
 
 
-def noted(drain: Drain, _: Marked, now: float) -> Result:
+def noted(drain: Drain, _: Done[Mark], now: float) -> Result:
     """Store the debts that the mark contains in the memory as well."""
     return replace(drain, renew_at=now + RENEW_INTERVAL), (StoreDebts(),)
 
 
-def not_stored(drain: Drain, event: DebtsNotStored, now: float) -> Result:
-    """Retry, beginning with the mark, or give up before anything is evicted."""
-    later = try_later(drain, now)
-    return exits.give_up(drain, Failure(Why.API_ERROR, event.why), now) if later is None else (later, ())
-
-
-def stored(drain: Drain, _: DebtsStored, now: float) -> Result:
+def stored(drain: Drain, _: Done[StoreDebts], now: float) -> Result:
     """Try the evictions in a dry run. A resumed drain skips this, because it has already used part of its budgets."""
     evicted = [victim for victim in drain.waiting if victim.surge is None]
     if drain.resumed or drain.evicted or not evicted:
@@ -258,18 +244,9 @@ def _nothing_left(drain: Drain, now: float) -> Result:
     return replace(drain, phase=Phase.EVICTING, waiting=(), victims={}), ()
 
 
-def look_failed(drain: Drain, event: LookFailed, now: float) -> Result:
-    """Retry, or give up after the time limit or a permanent error."""
-    if event.node_gone:
-        return exits.node_gone(drain, event.why)
-    if event.retryable and (later := try_later(drain, now)) is not None:
-        return later, ()
-    return exits.give_up(drain, Failure(Why.API_ERROR, event.why), now)
-
-
 def look_tick(drain: Drain, _: NodeSeen, now: float) -> Result:
     """Read and plan again when a retry is due."""
-    return (replace(drain, retry_at=None), (LookAgain(drain.targets),)) if drain.is_due(now) else (drain, ())
+    return if_due(drain, now, LookAgain(drain.targets))
 
 
 def _newest(plan: Plan, drain: Drain) -> tuple[Placement, ...]:

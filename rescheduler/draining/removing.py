@@ -4,22 +4,19 @@ from dataclasses import replace
 from typing import Final
 
 from rescheduler.draining import exits
-from rescheduler.draining.actions import Action, DeleteNode, OrderRemoval, StoreDebts
+from rescheduler.draining.actions import Action, DeleteNode, Mark, OrderRemoval, StoreDebts
 from rescheduler.draining.events import (
     Cause,
-    Marked,
-    MarkFailed,
-    NodeDeleted,
-    NodeDeletionFailed,
+    Done,
+    Failed,
     NodeGone,
     NodeSeen,
-    RemovalFailed,
-    RemovalPending,
+    Outcome,
     Removed,
     RequestWithheld,
     Stop,
 )
-from rescheduler.draining.exits import requesting
+from rescheduler.draining.exits import if_due, requesting
 from rescheduler.draining.state import NEVER, RENEW_INTERVAL, Drain, Failure, Phase, Result, Why
 from rescheduler.planning.last_look import Ground
 
@@ -38,7 +35,7 @@ def emptied(drain: Drain, now: float) -> Result:
     return requesting(drain, Phase.ORDERING), (StoreDebts(end=True), *withdrawals, exits.removing(drain))
 
 
-def order_marked(drain: Drain, _: Marked, now: float) -> Result:
+def order_marked(drain: Drain, _: Done[Mark], now: float) -> Result:
     """Request machine termination after the intent was written."""
     drain = replace(requesting(drain, Phase.REMOVING), ordered=True, deadline=now + drain.limits.removal)
     return replace(drain, renew_at=now + RENEW_INTERVAL), order(drain)
@@ -54,17 +51,19 @@ def order(drain: Drain, *, again: bool = False) -> tuple[Action, ...]:
 def order_tick(drain: Drain, event: NodeSeen, now: float) -> Result:
     """Write the intent to remove the machine again when a retry is due."""
     drain = exits.owing_preempted(drain, event.preemption)
-    return (replace(drain, retry_at=None), (exits.removing(drain),)) if drain.is_due(now) else (drain, ())
+    return if_due(drain, now, exits.removing(drain))
 
 
-def renewal_failed(drain: Drain, event: MarkFailed, now: float) -> Result:
-    """Handle a failed renewal of the mark, or a removal that was not requested because the mark is lost.
+def renewal_failed(drain: Drain, event: Failed[Mark], now: float) -> Result:
+    """Handle a failed renewal of the mark. A lost mark is not written again."""
+    if event.outcome is Outcome.REFUSED:
+        return _mark_lost(drain, event.why)
+    return node_gone(drain, NodeGone(event.why), now) if event.outcome is Outcome.GONE else (drain, ())
 
-    A lost mark is not written again: the removal continues without this process.
-    """
-    if event.lost:
-        return replace(drain, phase=Phase.DONE, failure=Failure(Why.MARK_LOST, event.why)), ()
-    return node_gone(drain, NodeGone(event.why), now) if event.node_gone else (drain, ())
+
+def _mark_lost(drain: Drain, why: str) -> Result:
+    """End the drain: the removal continues without this process."""
+    return replace(drain, phase=Phase.DONE, failure=Failure(Why.MARK_LOST, why)), ()
 
 
 def node_gone(drain: Drain, _: NodeGone, now: float) -> Result:
@@ -78,9 +77,9 @@ def node_gone(drain: Drain, _: NodeGone, now: float) -> Result:
     return replace(drain, phase=Phase.DONE) if given_up else drain, ()
 
 
-def deletion_renewal_failed(drain: Drain, event: MarkFailed, now: float) -> Result:
+def deletion_renewal_failed(drain: Drain, event: Failed[Mark], now: float) -> Result:
     """Handle a failed renewal of the mark while the Node is being deleted."""
-    return renewal_failed(drain, event, now) if event.lost or not event.node_gone else _end(drain)
+    return _end(drain) if event.outcome is Outcome.GONE else renewal_failed(drain, event, now)
 
 
 def gone_while_deleted(drain: Drain, _: NodeGone, __: float) -> Result:
@@ -96,24 +95,23 @@ def removed(drain: Drain, event: Removed, now: float) -> Result:
     return replace(drain, phase=Phase.DELETING, retry_at=None), (DeleteNode(),)
 
 
-def removal_pending(drain: Drain, _: RemovalPending, now: float) -> Result:
-    """Schedule the next check of whether the machine is terminated. A later round asks about a machine in doubt."""
+def not_removed(drain: Drain, event: Failed[OrderRemoval], now: float) -> Result:
+    """Ask again later whether the machine is terminated, as long as it may be. Otherwise release its node: it stays.
+
+    A later round asks about a machine in doubt.
+    """
+    if event.outcome is Outcome.GONE:
+        return exits.node_gone(drain, event.why)
+    if event.outcome is not Outcome.UNKNOWN:
+        why = Why.REFUSED if event.outcome is Outcome.REFUSED else Why.PROVIDER
+        return exits.reopen(drain, drain.doubt or Failure(why, event.why), now)
     if drain.doubt is not None:
         return replace(drain, phase=Phase.DONE, postponed=drain.doubt, absent=False), ()
     return replace(drain, absent=False, retry_at=now + REMOVAL_INTERVAL), ()
 
 
-def removal_failed(drain: Drain, event: RemovalFailed, now: float) -> Result:
-    """Release the node, because its machine stays."""
-    if event.node_gone:
-        return exits.node_gone(drain, event.why)
-    why = Why.REFUSED if event.refused else Why.PROVIDER
-    return exits.reopen(drain, drain.doubt or Failure(why, event.why), now)
-
-
 #: Why a drain fails if its order is withheld, by the ground of the objection.
 _WITHHELD: Final = {
-    Ground.MARK: Why.MARK_LOST,
     Ground.TAINT: Why.MARK_LOST,
     Ground.NOT_ON_DEMAND: Why.NOT_ON_DEMAND,
     Ground.KEPT: Why.PLAN_CHANGED,
@@ -130,8 +128,11 @@ RETURNS: Final = 3
 def withheld(drain: Drain, event: RequestWithheld, now: float) -> Result:
     """Move pods that came to the empty node late, by all rules; for any other objection, reopen the node.
 
-    No order can take effect, so the mark of a removal is replaced by that of a drain.
+    No order can take effect, so the mark of a removal is replaced by that of a drain, unless it belongs to another
+    process.
     """
+    if event.ground is Ground.MARK:
+        return _mark_lost(drain, event.why)
     drain = replace(drain, ordered=False, ordered_at=None, since=None, absent=False, returns=drain.returns + 1)
     if drain.doubt is not None:
         return exits.reopen(drain, drain.doubt, now)
@@ -143,7 +144,7 @@ def withheld(drain: Drain, event: RequestWithheld, now: float) -> Result:
     return exits.reopen(drain, Failure(_WITHHELD[event.ground], event.why), now)
 
 
-def node_deletion_failed(drain: Drain, _: NodeDeletionFailed, now: float) -> Result:
+def node_deletion_failed(drain: Drain, _: Failed[DeleteNode], now: float) -> Result:
     """Schedule the next attempt to delete the Node."""
     return replace(drain, retry_at=now + DELETION_INTERVAL), ()
 
@@ -165,10 +166,10 @@ def _tick(drain: Drain, request: tuple[Action, ...], now: float) -> Result:
     """
     if now >= drain.deadline and (drain.stopping or not drain.in_flight):
         return replace(drain, phase=Phase.DONE), ()
-    return (replace(drain, retry_at=None), request) if drain.is_due(now) else (drain, ())
+    return if_due(drain, now, *request)
 
 
-def node_deleted(drain: Drain, _: NodeDeleted, __: float) -> Result:
+def node_deleted(drain: Drain, _: Done[DeleteNode], __: float) -> Result:
     """End the drain."""
     return _end(drain)
 

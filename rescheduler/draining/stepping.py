@@ -7,9 +7,8 @@ from itertools import chain
 from types import MappingProxyType
 
 from rescheduler.draining import exits, requests, surging
-from rescheduler.draining.actions import DeletePlaceholder
-from rescheduler.draining.events import NodeSeen, PlaceholderDeleted, PlaceholderNotDeleted, PlanFailed, PlannedAgain
-from rescheduler.draining.exits import try_later
+from rescheduler.draining.actions import DeletePlaceholder, PlanAgain
+from rescheduler.draining.events import Done, Failed, NodeSeen, PlannedAgain
 from rescheduler.draining.following import follow, merged_states
 from rescheduler.draining.state import (
     NEVER,
@@ -54,12 +53,12 @@ def observed(drain: Drain, event: NodeSeen, now: float) -> Result:
     return drain, tuple(DeletePlaceholder(deletion.placeholder, uid) for uid, deletion in due.items())
 
 
-def deleted(drain: Drain, event: PlaceholderDeleted, _: float) -> Result:
+def deleted(drain: Drain, event: Done[DeletePlaceholder], _: float) -> Result:
     """Wait until the placeholder is gone."""
     return _with_deletion(drain, event.uid, last_error="it is still terminating"), ()
 
 
-def not_deleted(drain: Drain, event: PlaceholderNotDeleted, now: float) -> Result:
+def not_deleted(drain: Drain, event: Failed[DeletePlaceholder], now: float) -> Result:
     """Schedule a retry, or give up if the error is permanent."""
     deletion = drain.vacating.get(event.uid)
     if deletion is None:
@@ -381,12 +380,9 @@ def dropped(drain: Drain, uids: frozenset[str]) -> Drain:
     return replace(drain, unproven=drain.unproven | unproven)
 
 
-def plan_failed(drain: Drain, event: PlanFailed, now: float) -> Result:
+def plan_failed(drain: Drain, event: Failed[PlanAgain], now: float) -> Result:
     """Plan the step again later, or give up after the time limit or a permanent error."""
-    drain = replace(drain, step=(), planning_at=None)
-    if event.retryable and (later := try_later(drain, now)) is not None:
-        return later, ()
-    return exits.give_up(drain, Failure(Why.API_ERROR, event.why), now)
+    return exits.failed(replace(drain, step=(), planning_at=None), event, now)
 
 
 def _recounted(drain: Drain, event: PlannedAgain, now: float) -> Drain:

@@ -12,22 +12,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from rescheduler.draining import exits
-from rescheduler.draining.actions import Action, AskSurge, FollowSurge, LookAgain, ReadSurge, RevertSurge
+from rescheduler.draining.actions import Action, AskSurge, FollowSurge, LookAgain, Mark, ReadSurge, RevertSurge
 from rescheduler.draining.events import (
-    Marked,
-    MarkFailed,
+    Done,
+    Failed,
     NodeGone,
     NodeSeen,
+    Outcome,
     RolledTemplate,
-    SurgeAsked,
-    SurgeFailed,
-    SurgeNotReverted,
     SurgeRead,
     SurgeReverted,
     SurgeSeen,
-    SurgeUnread,
 )
-from rescheduler.draining.exits import requesting, try_later
+from rescheduler.draining.exits import if_due, requesting
 from rescheduler.draining.following import READ_INTERVAL, controllers_of, follow, missing_since, waited
 from rescheduler.draining.state import RENEW_INTERVAL, Drain, Failure, Phase, Result, Rollout, Victim, Why
 from rescheduler.planning.controllers import Controller
@@ -53,23 +50,16 @@ def surge_read(drain: Drain, event: SurgeRead, now: float) -> Result:
     return replace(requesting(drain, Phase.SURGE_NOTING), step=()), (exits.mark(drain),)
 
 
-def surge_unread(drain: Drain, event: SurgeUnread, now: float) -> Result:
-    """Read again later, or give up after the time limit or a permanent error."""
-    if event.retryable and (later := try_later(drain, now)) is not None:
-        return later, ()
-    return exits.give_up(drain, Failure(Why.API_ERROR, event.why), now)
-
-
 def read_tick(drain: Drain, event: NodeSeen, now: float) -> Result:
     """Read the Deployment again when a retry is due."""
     if not event.tainted:
         return exits.mark_lost(drain, now)
     surge = drain.step[0].surge
     assert surge is not None
-    return (replace(drain, retry_at=None), (ReadSurge(surge),)) if drain.is_due(now) else (drain, ())
+    return if_due(drain, now, ReadSurge(surge))
 
 
-def noted(drain: Drain, _: Marked, now: float) -> Result:
+def noted(drain: Drain, _: Done[Mark], now: float) -> Result:
     """Roll the Deployment out, now that the intent is on the node."""
     assert drain.rollout is not None
     mark, controller = drain.rollout.mark, _controller(drain)
@@ -89,18 +79,11 @@ def resume(drain: Drain, now: float) -> Result:
 # Follow
 
 
-def asked(drain: Drain, _: SurgeAsked, now: float) -> Result:
+def asked(drain: Drain, _: Done[AskSurge], now: float) -> Result:
     """Follow the roll-out, which has begun."""
     assert drain.rollout is not None
     rollout = replace(drain.rollout, asked=True, read_at=now)
     return replace(drain, rollout=rollout, failing_until=None, retry_at=None), ()
-
-
-def failed(drain: Drain, event: SurgeFailed, now: float) -> Result:
-    """Ask or read again later, or give up. The change may have been made although its response was lost."""
-    if event.retryable and (later := try_later(drain, now)) is not None:
-        return later, ()
-    return exits.give_up(drain, Failure(Why.SURGE_FAILED, event.why), now)
 
 
 def seen(drain: Drain, event: SurgeSeen, now: float) -> Result:
@@ -280,7 +263,7 @@ def reverted(drain: Drain, event: SurgeReverted, now: float) -> Result:
     return _end(replace(drain, rollout=None), now)
 
 
-def not_reverted(drain: Drain, event: SurgeNotReverted, now: float) -> Result:
+def not_reverted(drain: Drain, event: Failed[RevertSurge], now: float) -> Result:
     """Undo the roll-out again until the deadline. After that, the mark stays until a later round undoes it."""
     if not event.retryable:
         return _end(replace(drain, rollout=None), now)
@@ -292,12 +275,13 @@ def not_reverted(drain: Drain, event: SurgeNotReverted, now: float) -> Result:
 def revert_tick(drain: Drain, _: NodeSeen | NodeGone, now: float) -> Result:
     """Undo the roll-out again when a retry is due, although the node may be gone."""
     assert drain.rollout is not None
-    return (replace(drain, retry_at=None), (RevertSurge(drain.rollout.mark),)) if drain.is_due(now) else (drain, ())
+    return if_due(drain, now, RevertSurge(drain.rollout.mark))
 
 
-def renewal_failed(drain: Drain, event: MarkFailed, now: float) -> Result:
+def renewal_failed(drain: Drain, event: Failed[Mark], now: float) -> Result:
     """Leave the roll-out to the process that the mark belongs to now."""
-    return exits.mark_lost(replace(drain, rollout=None), now) if event.lost else (drain, ())
+    lost = event.outcome is Outcome.REFUSED
+    return exits.mark_lost(replace(drain, rollout=None), now) if lost else (drain, ())
 
 
 def _end(drain: Drain, now: float) -> Result:

@@ -3,53 +3,56 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Final, TypeAlias, get_args
+from typing import Any, Final, TypeAlias, get_args, get_origin
 
 from rescheduler.draining import evicting, exits, preparing, removing, requests, stepping, surging
-from rescheduler.draining.actions import NO_TIMES, AskProvider, DrainTimes, Intent, SurgeMark
+from rescheduler.draining.actions import (
+    NO_TIMES,
+    AskProvider,
+    AskSurge,
+    DeleteNode,
+    DeletePlaceholder,
+    DrainTimes,
+    FollowSurge,
+    Intent,
+    LookAgain,
+    Mark,
+    OrderRemoval,
+    PlanAgain,
+    ReadControllers,
+    ReadSurge,
+    Release,
+    RevertSurge,
+    StoreDebts,
+    SurgeMark,
+    Withdraw,
+)
 from rescheduler.draining.events import (
     ControllersRead,
-    ControllersUnread,
-    DebtsNotStored,
-    DebtsStored,
+    Done,
     DrainEvent,
     EvictionAccepted,
     EvictionFailed,
     EvictionRefused,
     EvictionRequested,
     EvictionSkipped,
+    Failed,
     Looked,
-    LookFailed,
-    Marked,
-    MarkFailed,
-    NodeDeleted,
-    NodeDeletionFailed,
     NodeGone,
     NodeSeen,
-    PlaceholderDeleted,
-    PlaceholderNotDeleted,
-    PlanFailed,
     PlannedAgain,
     PodGone,
     ProviderAnswered,
-    Released,
-    ReleaseFailed,
-    RemovalFailed,
-    RemovalPending,
     Removed,
     RequestSeen,
     RequestsUnserved,
     RequestWithheld,
     Stop,
-    SurgeAsked,
-    SurgeFailed,
-    SurgeNotReverted,
     SurgeRead,
     SurgeReverted,
     SurgeSeen,
-    SurgeUnread,
-    WithdrawFailed,
-    Withdrawn,
+    kind_name,
+    kind_of,
 )
 from rescheduler.draining.state import (
     NEVER,
@@ -98,12 +101,12 @@ class TransitionError(Exception):
 
 class UnexpectedEvent(TransitionError):
     def __init__(self, phase: Phase, event: DrainEvent) -> None:
-        super().__init__(f"the phase {phase.name} does not accept the event {type(event).__name__}: {event}")
+        super().__init__(f"the phase {phase.name} does not accept the event {kind_name(kind_of(event))}: {event}")
 
 
 class UnexpectedPhase(TransitionError):
     def __init__(self, phase: Phase, event: DrainEvent, after: Phase) -> None:
-        super().__init__(f"{type(event).__name__} must not change the phase {phase.name} to {after.name}")
+        super().__init__(f"{kind_name(kind_of(event))} must not change the phase {phase.name} to {after.name}")
 
 
 def _rule(handler: Handler, *next_phases: Phase) -> TransitionRule:
@@ -114,8 +117,17 @@ def _ignored(*events: type) -> dict[type, TransitionRule]:
     return dict.fromkeys(events, TransitionRule())
 
 
+#: All kinds of events. What an action reads is an event of its own; all others are done, unless they failed.
+_DONE: Final = (Mark, StoreDebts, Withdraw, DeletePlaceholder, AskSurge, DeleteNode, Release)
+_READING: Final = (LookAgain, ReadControllers, PlanAgain, ReadSurge, FollowSurge, RevertSurge, OrderRemoval)
+KINDS: Final[tuple[type, ...]] = (
+    *(Done[action] for action in _DONE),  # type: ignore[valid-type]
+    *(Failed[action] for action in (*_DONE, *_READING)),  # type: ignore[valid-type]
+    *(kind for kind in get_args(DrainEvent) if get_origin(kind) is None),
+)
+
 #: Responses to requests that were in flight when the watched state showed that the pod or placeholder was gone.
-_LATE_PLACEHOLDERS: Final = (PlaceholderDeleted, PlaceholderNotDeleted)
+_LATE_PLACEHOLDERS: Final = (Done[DeletePlaceholder], Failed[DeletePlaceholder])
 _LATE_EVICTIONS: Final = (
     *(EvictionAccepted, EvictionRefused, EvictionFailed, EvictionSkipped, PodGone),
     *(EvictionRequested, RequestsUnserved, RequestSeen),
@@ -123,17 +135,25 @@ _LATE_EVICTIONS: Final = (
 )
 
 #: EvictionRequests are withdrawn while the marks are removed or the machine is ordered away, which may be withheld.
-_WITHDRAWALS: Final = {Withdrawn: _rule(exits.withdrawn), WithdrawFailed: _rule(exits.withdraw_failed)}
+_WITHDRAWALS: Final = {Done[Withdraw]: _rule(exits.withdrawn), Failed[Withdraw]: _rule(exits.withdraw_failed)}
 
 #: Responses to reads that were in flight when a drain failed.
-_LATE_READS: Final = (Looked, LookFailed, ControllersRead, ControllersUnread, PlannedAgain, PlanFailed)
+_LATE_READS: Final = (
+    Looked,
+    Failed[LookAgain],
+    ControllersRead,
+    Failed[ReadControllers],
+    PlannedAgain,
+    Failed[PlanAgain],
+)
 
 #: Responses to the request to store debts, when the drain was stopped or failed in the meantime, or at its end: the
 #: memory itself holds all drains until it is stored.
-_LATE_DEBTS: Final = (DebtsStored, DebtsNotStored)
+_LATE_DEBTS: Final = (Done[StoreDebts], Failed[StoreDebts])
 
 #: Responses to requests about a roll-out that were in flight when the drain failed.
-_LATE_SURGES: Final = (SurgeRead, SurgeUnread, SurgeAsked, SurgeFailed, SurgeSeen)
+_LATE_ROLLOUTS: Final = (Done[AskSurge], Failed[AskSurge], SurgeSeen, Failed[FollowSurge])
+_LATE_SURGES: Final = (SurgeRead, Failed[ReadSurge], *_LATE_ROLLOUTS)
 
 ASKING, MARKING, LOOKING, COUNTING = Phase.ASKING, Phase.MARKING, Phase.LOOKING, Phase.COUNTING
 NOTING, TRYING, EVICTING, ORDERING = Phase.NOTING, Phase.TRYING, Phase.EVICTING, Phase.ORDERING
@@ -142,7 +162,7 @@ SURGING, SURGE_REVERTING = Phase.SURGING, Phase.SURGE_REVERTING
 REMOVING, DELETING, RELEASING, DONE = Phase.REMOVING, Phase.DELETING, Phase.RELEASING, Phase.DONE
 
 
-def _marked(drain: Drain, event: Marked, now: float) -> Result:
+def _marked(drain: Drain, event: Done[Mark], now: float) -> Result:
     """Plan the node again, now that it has the taint; first follow the roll-out of an earlier process."""
     looking = exits.marked(drain, event, now)
     return looking if drain.rollout is None else surging.resume(looking[0], now)
@@ -157,8 +177,8 @@ TABLE: Final[Mapping[Phase, Mapping[type, TransitionRule]]] = {
         **_ignored(NodeSeen, NodeGone),
     },
     MARKING: {
-        Marked: _rule(_marked, LOOKING, SURGING),
-        MarkFailed: _rule(exits.mark_failed, SURGE_REVERTING, REMOVING, RELEASING, DONE),
+        Done[Mark]: _rule(_marked, LOOKING, SURGING),
+        Failed[Mark]: _rule(exits.failed, SURGE_REVERTING, REMOVING, RELEASING, DONE),
         NodeSeen: _rule(exits.mark_tick),
         NodeGone: _rule(exits.unmarked_node_gone, DONE),
         Stop: _rule(exits.stop, SURGE_REVERTING, RELEASING, DONE),
@@ -166,21 +186,21 @@ TABLE: Final[Mapping[Phase, Mapping[type, TransitionRule]]] = {
     },
     LOOKING: {
         Looked: _rule(preparing.looked, COUNTING, EVICTING, ORDERING, REMOVING, RELEASING, DONE),
-        LookFailed: _rule(preparing.look_failed, REMOVING, RELEASING, DONE),
+        Failed[LookAgain]: _rule(exits.failed, REMOVING, RELEASING, DONE),
         NodeSeen: _rule(preparing.look_tick),
         Stop: _rule(exits.stop, RELEASING, DONE),
-        # The read in flight fails if the node is gone, and is used only once the watch shows our mark. MarkFailed is a
-        # late response to a renewal.
-        **_ignored(NodeGone, MarkFailed),
+        # The read in flight fails if the node is gone, and is used only once the watch shows our mark. The mark that
+        # failed is a late response to a renewal.
+        **_ignored(NodeGone, Failed[Mark]),
         # A read of the controllers may be in flight when the last debt is paid.
-        **_ignored(ControllersRead, ControllersUnread),
+        **_ignored(ControllersRead, Failed[ReadControllers]),
         **_ignored(*_LATE_EVICTIONS),
         **_WITHDRAWALS,
     },
     COUNTING: {
         ControllersRead: _rule(preparing.counted, NOTING, REMOVING, RELEASING, DONE),
-        ControllersUnread: _rule(preparing.uncounted, REMOVING, RELEASING, DONE),
-        MarkFailed: _rule(exits.renewal_failed, REMOVING, RELEASING, DONE),
+        Failed[ReadControllers]: _rule(exits.failed, REMOVING, RELEASING, DONE),
+        Failed[Mark]: _rule(exits.renewal_failed, REMOVING, RELEASING, DONE),
         NodeSeen: _rule(preparing.count_tick, REMOVING, RELEASING, DONE),
         NodeGone: _rule(exits.unmarked_node_gone, DONE),
         Stop: _rule(exits.stop, RELEASING, DONE),
@@ -188,10 +208,10 @@ TABLE: Final[Mapping[Phase, Mapping[type, TransitionRule]]] = {
         **_WITHDRAWALS,
     },
     NOTING: {
-        Marked: _rule(preparing.noted),
-        DebtsStored: _rule(preparing.stored, TRYING, EVICTING),
-        DebtsNotStored: _rule(preparing.not_stored, REMOVING, RELEASING, DONE),
-        MarkFailed: _rule(exits.mark_failed, REMOVING, RELEASING, DONE),
+        Done[Mark]: _rule(preparing.noted),
+        Done[StoreDebts]: _rule(preparing.stored, TRYING, EVICTING),
+        Failed[StoreDebts]: _rule(exits.failed, REMOVING, RELEASING, DONE),
+        Failed[Mark]: _rule(exits.failed, REMOVING, RELEASING, DONE),
         NodeSeen: _rule(exits.mark_tick),
         NodeGone: _rule(exits.unmarked_node_gone, DONE),
         Stop: _rule(exits.stop, RELEASING, DONE),
@@ -203,7 +223,7 @@ TABLE: Final[Mapping[Phase, Mapping[type, TransitionRule]]] = {
         EvictionRefused: _rule(preparing.try_refused, RELEASING),
         EvictionFailed: _rule(preparing.try_failed, EVICTING, RELEASING),
         PodGone: _rule(preparing.try_accepted, EVICTING),
-        MarkFailed: _rule(exits.renewal_failed, RELEASING, DONE),
+        Failed[Mark]: _rule(exits.renewal_failed, RELEASING, DONE),
         NodeSeen: _rule(preparing.try_tick, RELEASING),
         NodeGone: _rule(exits.unmarked_node_gone, DONE),
         Stop: _rule(exits.stop, RELEASING, DONE),
@@ -219,13 +239,13 @@ TABLE: Final[Mapping[Phase, Mapping[type, TransitionRule]]] = {
         EvictionRequested: _rule(requests.requested),
         RequestsUnserved: _rule(requests.unserved, REMOVING, RELEASING, DONE),
         RequestSeen: _rule(requests.request_seen, REMOVING, RELEASING, DONE),
-        PlaceholderDeleted: _rule(stepping.deleted),
-        PlaceholderNotDeleted: _rule(stepping.not_deleted, REMOVING, RELEASING, DONE),
+        Done[DeletePlaceholder]: _rule(stepping.deleted),
+        Failed[DeletePlaceholder]: _rule(stepping.not_deleted, REMOVING, RELEASING, DONE),
         ControllersRead: _rule(evicting.controllers_read, REMOVING, RELEASING, DONE),
-        ControllersUnread: _rule(evicting.controllers_unread, REMOVING, RELEASING, DONE),
+        Failed[ReadControllers]: _rule(evicting.controllers_unread, REMOVING, RELEASING, DONE),
         PlannedAgain: _rule(stepping.planned_again, SURGE_READING, REMOVING, RELEASING, DONE),
-        PlanFailed: _rule(stepping.plan_failed, REMOVING, RELEASING, DONE),
-        MarkFailed: _rule(exits.renewal_failed, REMOVING, RELEASING, DONE),
+        Failed[PlanAgain]: _rule(stepping.plan_failed, REMOVING, RELEASING, DONE),
+        Failed[Mark]: _rule(exits.renewal_failed, REMOVING, RELEASING, DONE),
         NodeSeen: _rule(evicting.seen, LOOKING, REMOVING, RELEASING, DONE),
         NodeGone: _rule(exits.unmarked_node_gone, DONE),
         EvictionSkipped: _rule(evicting.eviction_skipped),
@@ -234,54 +254,55 @@ TABLE: Final[Mapping[Phase, Mapping[type, TransitionRule]]] = {
     },
     SURGE_READING: {
         SurgeRead: _rule(surging.surge_read, SURGE_NOTING, REMOVING, RELEASING, DONE),
-        SurgeUnread: _rule(surging.surge_unread, REMOVING, RELEASING, DONE),
-        MarkFailed: _rule(exits.renewal_failed, REMOVING, RELEASING, DONE),
+        Failed[ReadSurge]: _rule(exits.failed, REMOVING, RELEASING, DONE),
+        Failed[Mark]: _rule(exits.renewal_failed, REMOVING, RELEASING, DONE),
         NodeSeen: _rule(surging.read_tick, REMOVING, RELEASING, DONE),
         NodeGone: _rule(exits.unmarked_node_gone, DONE),
         Stop: _rule(exits.stop, RELEASING, DONE),
         ControllersRead: _rule(evicting.controllers_read, REMOVING, RELEASING, DONE),
-        ControllersUnread: _rule(evicting.controllers_unread, REMOVING, RELEASING, DONE),
+        Failed[ReadControllers]: _rule(evicting.controllers_unread, REMOVING, RELEASING, DONE),
         **_ignored(*_LATE_EVICTIONS),
         **_WITHDRAWALS,
     },
     SURGE_NOTING: {
-        Marked: _rule(surging.noted, SURGING),
-        MarkFailed: _rule(exits.mark_failed, SURGE_REVERTING, REMOVING, RELEASING, DONE),
+        Done[Mark]: _rule(surging.noted, SURGING),
+        Failed[Mark]: _rule(exits.failed, SURGE_REVERTING, REMOVING, RELEASING, DONE),
         NodeSeen: _rule(exits.mark_tick),
         NodeGone: _rule(exits.unmarked_node_gone, DONE),
         Stop: _rule(exits.stop, SURGE_REVERTING, RELEASING, DONE),
         ControllersRead: _rule(evicting.controllers_read, SURGE_REVERTING),
-        ControllersUnread: _rule(evicting.controllers_unread, SURGE_REVERTING),
+        Failed[ReadControllers]: _rule(evicting.controllers_unread, SURGE_REVERTING),
         **_ignored(*_LATE_EVICTIONS),
         **_WITHDRAWALS,
     },
     SURGING: {
-        SurgeAsked: _rule(surging.asked),
-        SurgeFailed: _rule(surging.failed, SURGE_REVERTING),
+        Done[AskSurge]: _rule(surging.asked),
+        Failed[AskSurge]: _rule(exits.failed, SURGE_REVERTING),
+        Failed[FollowSurge]: _rule(exits.failed, SURGE_REVERTING),
         SurgeSeen: _rule(surging.seen, LOOKING, SURGE_REVERTING, REMOVING, RELEASING, DONE),
-        MarkFailed: _rule(surging.renewal_failed, REMOVING, RELEASING, DONE),
+        Failed[Mark]: _rule(surging.renewal_failed, REMOVING, RELEASING, DONE),
         NodeSeen: _rule(surging.tick, EVICTING, LOOKING, SURGE_REVERTING),
         # The roll-out goes on without the node.
         NodeGone: _rule(surging.gone, EVICTING, LOOKING, SURGE_REVERTING, DONE),
         Stop: _rule(exits.stop, SURGE_REVERTING, DONE),
         ControllersRead: _rule(evicting.controllers_read, SURGE_REVERTING),
-        ControllersUnread: _rule(evicting.controllers_unread, SURGE_REVERTING),
+        Failed[ReadControllers]: _rule(evicting.controllers_unread, SURGE_REVERTING),
         **_ignored(*_LATE_EVICTIONS),
         **_WITHDRAWALS,
     },
     SURGE_REVERTING: {
         SurgeReverted: _rule(surging.reverted, REMOVING, RELEASING, DONE),
-        SurgeNotReverted: _rule(surging.not_reverted, REMOVING, RELEASING, DONE),
+        Failed[RevertSurge]: _rule(surging.not_reverted, REMOVING, RELEASING, DONE),
         NodeSeen: _rule(surging.revert_tick),
         NodeGone: _rule(surging.revert_tick),
         Stop: _rule(exits.stop_release, DONE),
-        **_ignored(MarkFailed, Marked, ProviderAnswered, SurgeAsked, SurgeFailed, SurgeSeen, *_LATE_READS),
+        **_ignored(Failed[Mark], Done[Mark], ProviderAnswered, *_LATE_ROLLOUTS, *_LATE_READS),
         **_ignored(*_LATE_EVICTIONS),
         **_WITHDRAWALS,
     },
     ORDERING: {
-        Marked: _rule(removing.order_marked, REMOVING),
-        MarkFailed: _rule(exits.mark_failed, REMOVING, RELEASING, DONE),
+        Done[Mark]: _rule(removing.order_marked, REMOVING),
+        Failed[Mark]: _rule(exits.failed, REMOVING, RELEASING, DONE),
         NodeSeen: _rule(removing.order_tick),
         NodeGone: _rule(exits.unmarked_node_gone, DONE),
         Stop: _rule(exits.stop, RELEASING, DONE),
@@ -290,10 +311,9 @@ TABLE: Final[Mapping[Phase, Mapping[type, TransitionRule]]] = {
     },
     REMOVING: {
         Removed: _rule(removing.removed, DELETING),
-        RemovalPending: _rule(removing.removal_pending, DONE),
-        RemovalFailed: _rule(removing.removal_failed, RELEASING, DONE),
-        RequestWithheld: _rule(removing.withheld, MARKING, RELEASING),
-        MarkFailed: _rule(removing.renewal_failed, DONE),
+        Failed[OrderRemoval]: _rule(removing.not_removed, RELEASING, DONE),
+        RequestWithheld: _rule(removing.withheld, MARKING, RELEASING, DONE),
+        Failed[Mark]: _rule(removing.renewal_failed, DONE),
         NodeSeen: _rule(removing.removal_tick, DONE),
         NodeGone: _rule(removing.node_gone, DONE),
         Stop: _rule(removing.stop, DONE),
@@ -301,9 +321,9 @@ TABLE: Final[Mapping[Phase, Mapping[type, TransitionRule]]] = {
         **_WITHDRAWALS,
     },
     DELETING: {
-        NodeDeleted: _rule(removing.node_deleted, DONE),
-        NodeDeletionFailed: _rule(removing.node_deletion_failed),
-        MarkFailed: _rule(removing.deletion_renewal_failed, DONE),
+        Done[DeleteNode]: _rule(removing.node_deleted, DONE),
+        Failed[DeleteNode]: _rule(removing.node_deletion_failed),
+        Failed[Mark]: _rule(removing.deletion_renewal_failed, DONE),
         NodeSeen: _rule(removing.deletion_tick, DONE),
         NodeGone: _rule(removing.gone_while_deleted, DONE),
         Stop: _rule(removing.stop, DONE),
@@ -311,8 +331,8 @@ TABLE: Final[Mapping[Phase, Mapping[type, TransitionRule]]] = {
         **_WITHDRAWALS,
     },
     RELEASING: {
-        Released: _rule(exits.released, DONE),
-        ReleaseFailed: _rule(exits.release_failed, DONE),
+        Done[Release]: _rule(exits.released, DONE),
+        Failed[Release]: _rule(exits.release_failed, DONE),
         EvictionAccepted: _rule(exits.accepted_late, DONE),
         EvictionRefused: _rule(exits.answered_late, DONE),
         EvictionFailed: _rule(exits.answered_late, DONE),
@@ -320,17 +340,17 @@ TABLE: Final[Mapping[Phase, Mapping[type, TransitionRule]]] = {
         PodGone: _rule(exits.answered_late, DONE),
         RequestsUnserved: _rule(exits.answered_late, DONE),
         EvictionRequested: _rule(exits.requested_late),
-        MarkFailed: _rule(exits.mark_failed_late, DONE),
+        Failed[Mark]: _rule(exits.mark_failed_late, DONE),
         NodeSeen: _rule(exits.release_tick, DONE),
         NodeGone: _rule(exits.gone_while_released, DONE),
         Stop: _rule(exits.stop_release, DONE),
         # Any request may have been in flight when the drain failed or was stopped.
-        **_ignored(ProviderAnswered, Marked, *_LATE_DEBTS, *_LATE_READS, *_LATE_SURGES),
+        **_ignored(ProviderAnswered, Done[Mark], *_LATE_DEBTS, *_LATE_READS, *_LATE_SURGES),
         **_ignored(RequestSeen, *_LATE_PLACEHOLDERS),
         **_WITHDRAWALS,
     },
     # A drain may end while requests are in flight, for example when this replica is no longer the leader.
-    DONE: _ignored(*get_args(DrainEvent)),
+    DONE: _ignored(*KINDS),
 }
 
 #: The functions that start or continue a drain, each with the first phase.
@@ -352,7 +372,7 @@ EVICTIONS_SENT: Final = frozenset({TRYING, EVICTING})
 
 def rule_for(phase: Phase, event: DrainEvent) -> TransitionRule:
     """Return the rule for *event* in *phase*. Raises UnexpectedEvent if there is none."""
-    rule = TABLE[phase].get(type(event))
+    rule = TABLE[phase].get(kind_of(event))
     if rule is None:
         raise UnexpectedEvent(phase, event)
     return rule
@@ -360,7 +380,7 @@ def rule_for(phase: Phase, event: DrainEvent) -> TransitionRule:
 
 def check_change(phase: Phase, event: DrainEvent, after: Phase) -> None:
     """Raise UnexpectedPhase if the table does not allow *event* to change *phase* to *after*."""
-    if after is not phase and after not in TABLE[phase][type(event)].next:
+    if after is not phase and after not in TABLE[phase][kind_of(event)].next:
         raise UnexpectedPhase(phase, event, after)
 
 

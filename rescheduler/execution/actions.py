@@ -4,7 +4,6 @@ which has the only thread that changes a state.
 
 from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
-from typing import Final
 
 from predicates.objects import Node, OwnerReference
 from predicates.snapshot import DRAIN_TAINT
@@ -33,30 +32,21 @@ from rescheduler.draining.actions import (
     Step,
     TryEviction,
     Withdraw,
+    WrittenMark,
 )
 from rescheduler.draining.events import (
-    ControllersUnread,
+    Done,
     EvictionAccepted,
     EvictionFailed,
     EvictionOutcome,
     EvictionRefused,
-    LookFailed,
-    Marked,
-    MarkFailed,
-    NodeDeleted,
-    NodeDeletionFailed,
-    PlaceholderDeleted,
-    PlaceholderNotDeleted,
-    PlanFailed,
-    Released,
-    ReleaseFailed,
+    Failed,
+    Outcome,
     RequestOutcome,
     RequestsUnserved,
-    WithdrawFailed,
-    Withdrawn,
 )
-from rescheduler.errors import MarkLost, NotFound, NotLeading, ReschedulerError, Retryable, Unauthorized
-from rescheduler.execution.context import ActionResult, DrainContext, StepReading
+from rescheduler.errors import MarkLost, NotFound, NotLeading, ReschedulerError, is_transient
+from rescheduler.execution.context import ActionResult, DrainContext, StepReading, failed
 from rescheduler.execution.machine_orders import MachineOrders
 from rescheduler.execution.rollouts import Rollouts
 from rescheduler.kube.cluster import NodeEdit
@@ -64,9 +54,6 @@ from rescheduler.observe import events
 from rescheduler.observe.events import ErrorKind, InvolvedNode, Trouble
 from rescheduler.planning.last_look import OrderTerms
 from rescheduler.providers import base
-
-#: Errors after which the same request may succeed: a new token or role binding may take effect with a delay.
-_TRANSIENT: Final = (Retryable, Unauthorized)
 
 
 class NodeMarks:
@@ -87,7 +74,7 @@ class NodeMarks:
         )  # steps that may be on the node: a failed write may still be applied
         self._since: dict[Step, datetime] = {}  # start of each step
 
-    def write(self, mark: Mark | Renew) -> bool:
+    def write(self, mark: WrittenMark) -> bool:
         """Write *mark* in one PATCH. Return whether it is our first one.
 
         Raises MarkLost if the Node has another mark, or not ours any more, NotFound, and other ReschedulerErrors, after
@@ -187,31 +174,28 @@ class DrainActions:
             case _:
                 return self._perform_other(action)
 
-    def _perform_other(self, action: AskProvider | Mark | Renew | DeleteNode | Release) -> ActionResult:
+    def _perform_other(self, action: AskProvider | WrittenMark | DeleteNode | Release) -> ActionResult:
         match action:
             case AskProvider():
                 return self._orders.ask()
-            case Mark() | Renew():
+            case WrittenMark():
                 return self._mark(action)
             case DeleteNode():
                 return self._delete_node()
             case Release():
                 return self._release()
 
-    def _mark(self, mark: Mark | Renew) -> ActionResult:
+    def _mark(self, mark: WrittenMark) -> ActionResult:
         try:
             first = self._marks.write(mark)
-        except NotLeading:
-            raise
         except NotFound as error:
-            return ActionResult(MarkFailed(str(error), node_gone=True))
+            return ActionResult(Failed(Mark, str(error), Outcome.GONE))
         except ReschedulerError as error:
-            lost, retryable = isinstance(error, MarkLost), isinstance(error, _TRANSIENT)
-            return ActionResult(MarkFailed(str(error), lost=lost, retryable=retryable))
+            return ActionResult(failed(Mark, error))
         if isinstance(mark, Renew):
             return ActionResult(None)
         tainted = (events.Tainted(self._ref),) if first and mark.step is Step.DRAINING else ()
-        return ActionResult(Marked(), (*tainted, *(self._report_drain(drained=True) if first else ())))
+        return ActionResult(Done(Mark), (*tainted, *(self._report_drain(drained=True) if first else ())))
 
     def _report_drain(self, *, drained: bool) -> tuple[events.Event, ...]:
         """Write or remove the node's condition. A failure is reported, and changes nothing else."""
@@ -233,9 +217,9 @@ class DrainActions:
         try:
             return ActionResult(self._access.cluster.read_fresh(self._ref.name, action.targets, namespaces))
         except NotFound as error:
-            return ActionResult(LookFailed(str(error), node_gone=True))
+            return ActionResult(Failed(LookAgain, str(error), Outcome.GONE))
         except ReschedulerError as error:
-            return ActionResult(LookFailed(str(error), retryable=isinstance(error, _TRANSIENT)))
+            return ActionResult(failed(LookAgain, error))
 
     def _read_step(
         self, action: PlanAgain, namespaces: Collection[str], siblings: Collection[tuple[str, OwnerReference]]
@@ -246,7 +230,7 @@ class DrainActions:
             read = access.controllers.read(owners, action.controllers, siblings)
             return ActionResult(StepReading(fresh, read, access.controllers.ending(owners)))
         except ReschedulerError as error:
-            return ActionResult(PlanFailed(str(error), retryable=isinstance(error, _TRANSIENT)))
+            return ActionResult(failed(PlanAgain, error))
 
     def _read_controllers(
         self, action: ReadControllers, siblings: Collection[tuple[str, OwnerReference]]
@@ -256,7 +240,7 @@ class DrainActions:
                 action.owners, action.controllers, siblings, read_refusals=action.read_refusals
             )
         except ReschedulerError as error:
-            return ActionResult(ControllersUnread(str(error), retryable=isinstance(error, _TRANSIENT)))
+            return ActionResult(failed(ReadControllers, error))
         return ActionResult(read)
 
     def _evict(self, action: Evict | TryEviction) -> ActionResult:
@@ -278,8 +262,8 @@ class DrainActions:
         if not action.request or not isinstance(outcome, EvictionAccepted):
             return outcome
         match self._access.requests.create(action.pod, dry_run=True):
-            case EvictionFailed() as failed:
-                return failed
+            case EvictionFailed() as refused:
+                return refused
             case RequestsUnserved(uid, why) if action.must:
                 return EvictionFailed(uid, why, retryable=False)
             case _:
@@ -297,51 +281,44 @@ class DrainActions:
             except NotLeading:
                 raise
             except ReschedulerError as error:
-                return EvictionFailed(action.pod.uid, str(error), retryable=isinstance(error, _TRANSIENT))
+                return EvictionFailed(action.pod.uid, str(error), retryable=is_transient(error))
         return self._send(action, dry_run=False)
 
     def _withdraw(self) -> ActionResult:
         try:
             self._access.requests.withdraw_all()
-        except NotLeading:
-            raise
         except ReschedulerError as error:
-            return ActionResult(WithdrawFailed(str(error)), (Trouble(ErrorKind.WRITE, str(error), self._ref.name),))
-        return ActionResult(Withdrawn())
+            return self._troubled(Withdraw, error)
+        return ActionResult(Done(Withdraw))
+
+    def _troubled(self, action: type[RequestAction], error: ReschedulerError, what: str = "") -> ActionResult:
+        """Return the failure of *action*, which is also reported as an error outside of the drain."""
+        return ActionResult(failed(action, error), (Trouble(ErrorKind.WRITE, f"{what}{error}", self._ref.name),))
 
     def _delete_placeholder(self, action: DeletePlaceholder) -> ActionResult:
         try:
             self._access.placeholders.delete(action.placeholder)
-        except NotLeading:
-            raise
         except ReschedulerError as error:
-            failed = PlaceholderNotDeleted(action.uid, str(error), retryable=isinstance(error, _TRANSIENT))
-            return ActionResult(failed)
-        return ActionResult(PlaceholderDeleted(action.uid))
+            return ActionResult(failed(DeletePlaceholder, error, action.uid))
+        return ActionResult(Done(DeletePlaceholder, action.uid))
 
     def _delete_node(self) -> ActionResult:
         try:
             self._access.cluster.delete_node(self._ref.name, self._ref.uid)
-        except NotLeading:
-            raise
         except ReschedulerError as error:
-            trouble = Trouble(ErrorKind.WRITE, str(error), self._ref.name)
-            return ActionResult(NodeDeletionFailed(str(error)), (trouble,))
-        return ActionResult(NodeDeleted())
+            return self._troubled(DeleteNode, error)
+        return ActionResult(Done(DeleteNode))
 
     def _release(self) -> ActionResult:
         try:
             self._marks.remove()
-        except NotLeading:
-            raise
         except NotFound:  # the node is gone, and its marks with it
-            return ActionResult(Released())
+            return ActionResult(Done(Release))
         except MarkLost as error:
-            return ActionResult(ReleaseFailed(str(error), lost=True))
+            return ActionResult(failed(Release, error))
         except ReschedulerError as error:
-            trouble = Trouble(ErrorKind.WRITE, f"the taint could not be removed: {error}", self._ref.name)
-            return ActionResult(ReleaseFailed(str(error)), (trouble,))
-        return ActionResult(Released(), self._report_drain(drained=False))
+            return self._troubled(Release, error, "the taint could not be removed: ")
+        return ActionResult(Done(Release), self._report_drain(drained=False))
 
 
 def _wall(clock: Clock, moment: float | None) -> datetime | None:

@@ -9,15 +9,18 @@ from typing import Any, Final, Protocol
 
 from predicates.objects import Node, OwnerReference, Pod
 from rescheduler.clock import Clock
+from rescheduler.draining.actions import RequestAction
 from rescheduler.draining.events import (
     DrainEvent,
     EvictionOutcome,
+    Failed,
+    Outcome,
     RequestOutcome,
     RequestSeen,
     RequestsUnserved,
 )
 from rescheduler.draining.state import Drain
-from rescheduler.errors import Permanent
+from rescheduler.errors import MarkLost, NotLeading, Permanent, ReschedulerError, is_transient
 from rescheduler.kube.client import Client
 from rescheduler.kube.cluster import NodeEdit
 from rescheduler.kube.deployments import LiveDeployment
@@ -49,6 +52,14 @@ class ActionResult:
 
     event: DrainEvent | Fresh | ControllerReading | StepReading | None
     reports: tuple[events.Event, ...] = ()  #: for logs, metrics, the status page and Kubernetes Events
+
+
+def failed(action: type[RequestAction], error: ReschedulerError, uid: str = "") -> Failed[Any]:
+    """Return the outcome of an *action* that *error* ended. Raises NotLeading: nothing more may be sent."""
+    if isinstance(error, NotLeading):
+        raise error
+    lost = Outcome.REFUSED if isinstance(error, MarkLost) else Outcome.FAILED
+    return Failed(action, str(error), Outcome.UNKNOWN if is_transient(error) else lost, uid)
 
 
 class RunState(Protocol):

@@ -20,7 +20,6 @@ from rescheduler.draining.actions import (
     Evict,
     FollowRequest,
     LookAgain,
-    Mark,
     OrderRemoval,
     PlanAgain,
     ReadControllers,
@@ -30,18 +29,18 @@ from rescheduler.draining.actions import (
     RevertSurge,
     StoreDebts,
     TryEviction,
+    WrittenMark,
 )
 from rescheduler.draining.events import (
     Cause,
-    DebtsNotStored,
-    DebtsStored,
+    Done,
     DrainEvent,
     EvictionResult,
     EvictionSkipped,
+    Failed,
     NodeSeen,
-    Released,
+    Outcome,
     Stop,
-    SurgeNotReverted,
 )
 from rescheduler.draining.state import Drain, Failure, Phase, Result, Why
 from rescheduler.draining.transitions import EVICTIONS_SENT
@@ -226,10 +225,11 @@ class DrainExecution:
         for pod in evicted:
             self._report(EvictionAnswered(InvolvedNode.of(self._node), pod, EvictionResult.EVICTED))
 
-    def _store(self, action: StoreDebts) -> DebtsStored | DebtsNotStored:
+    def _store(self, action: StoreDebts) -> Done[StoreDebts] | Failed[StoreDebts]:
         if self._debts.store(self._drain, end=action.end):
-            return DebtsStored()
-        return DebtsNotStored("the expected debts of the drain could not be stored in the memory")
+            return Done(StoreDebts)
+        why = "the expected debts of the drain could not be stored in the memory"
+        return Failed(StoreDebts, why, Outcome.UNKNOWN)
 
     def _changed_times(self) -> tuple[Renew, ...]:
         """Return the request that stores the times of the drain in its mark, if it is due."""
@@ -245,7 +245,7 @@ class DrainExecution:
             self._results.put(ActionResult(self._store(action)))
             self._wake.set()
             return
-        if isinstance(action, Mark | Renew):
+        if isinstance(action, WrittenMark):
             self._stored, self._changed_at = action.times, None
         if isinstance(action, PlanAgain):
             action = replace(action, targets=action.targets | self._observation.landed(self._drain))
@@ -467,14 +467,14 @@ class DrainRunner:
                 undone = actions.perform(RevertSurge(drain.rollout.mark))
                 for report in undone.reports:
                     self._report(report)
-                if isinstance(undone.event, SurgeNotReverted) and undone.event.retryable:
+                if isinstance(undone.event, Failed) and undone.event.retryable:
                     return None
             result = actions.perform(Release())
         except NotLeading:
             return None
         for report in result.reports:
             self._report(report)
-        if not isinstance(result.event, Released):
+        if not isinstance(result.event, Done):
             return None
         return self.report_end(node, replace(drain, phase=Phase.DONE, released=True), started)
 

@@ -14,10 +14,9 @@ from predicates.objects import Node, OwnerReference
 from rescheduler.clock import Clock
 from rescheduler.draining.actions import OrderRemoval
 from rescheduler.draining.events import (
-    MarkFailed,
+    Failed,
+    Outcome,
     ProviderAnswered,
-    RemovalFailed,
-    RemovalPending,
     Removed,
     RequestWithheld,
 )
@@ -260,9 +259,9 @@ class MachineOrders:
         try:
             outcomes = provider.delete_nodes(action.group, [node], deadline=self._deadline(), may_end=look)
         except Retryable as error:  # nothing was requested: retry
-            return ActionResult(RemovalPending(str(error)), self._provider_error(error))
+            return ActionResult(_pending(str(error)), self._provider_error(error))
         except ReschedulerError as error:
-            return ActionResult(RemovalFailed(f"{provider.name}: {error}"), self._provider_error(error))
+            return ActionResult(Failed(OrderRemoval, f"{provider.name}: {error}"), self._provider_error(error))
         if look.leadership_lost:
             raise NotLeading("request termination of the machine: this replica does not lead any more")
         outcome = outcomes[node.name]
@@ -276,9 +275,9 @@ class MachineOrders:
         if look.gone:
             return self._node_gone(action, look.gone)
         if look.objection is None:  # an earlier order may still take effect, so what could not be read is no failure
-            return ActionResult(RemovalPending(look.unread), self._unread(look.unread)) if look.unread else None
+            return ActionResult(_pending(look.unread), self._unread(look.unread)) if look.unread else None
         if look.objection.ground is Ground.MARK:
-            return ActionResult(MarkFailed(look.objection.why, lost=True))
+            return ActionResult(RequestWithheld(Ground.MARK, look.objection.why))
         withheld = events.OrderWithheld(self._ref, look.objection.why)
         return ActionResult(RequestWithheld(look.objection.ground, look.objection.why), (withheld,))
 
@@ -297,11 +296,11 @@ class MachineOrders:
                 removed = Removed(unproven=self._is_ready(), unshrunk=unshrunk)
                 return ActionResult(removed, (ordered, answered, *self._unshrunk(unshrunk)))
             case base.Accepted():
-                return ActionResult(RemovalPending(detail), (ordered, answered))
+                return ActionResult(_pending(detail), (ordered, answered))
             case base.Refused():  # nothing was requested
-                return ActionResult(RemovalFailed(f"{name}: {outcome}", refused=True), (answered,))
+                return ActionResult(Failed(OrderRemoval, f"{name}: {outcome}", Outcome.REFUSED), (answered,))
             case base.Failed():
-                return ActionResult(RemovalFailed(f"{name}: {detail}"), (ordered, answered))
+                return ActionResult(Failed(OrderRemoval, f"{name}: {detail}"), (ordered, answered))
 
     def _unshrunk(self, why: str) -> tuple[Trouble, ...]:
         """Return the warning that the size of the group was not reduced."""
@@ -317,17 +316,17 @@ class MachineOrders:
         except NotFound as error:
             return self._node_gone(action, str(error))
         except ReschedulerError as error:
-            return ActionResult(RemovalPending(str(error)), (Trouble(ErrorKind.READ, str(error), self._ref.name),))
+            return ActionResult(_pending(str(error)), self._unread(str(error)))
         if node.metadata.uid != self._ref.uid:
             return self._node_gone(action, f"node {self._ref.name} was replaced by another node of the same name")
         if why := not_ours(node.metadata.annotations):
-            return ActionResult(MarkFailed(why, lost=True))
+            return ActionResult(RequestWithheld(Ground.MARK, why))
         if not self._access.leads():
             raise NotLeading("request termination of the machine: this replica does not lead any more")
         return None
 
     def _node_gone(self, action: OrderRemoval, why: str) -> ActionResult:
-        return ActionResult(Removed(unseen=True) if action.again else RemovalFailed(why, node_gone=True))
+        return ActionResult(Removed(unseen=True) if action.again else Failed(OrderRemoval, why, Outcome.GONE))
 
     def _is_ready(self) -> bool:
         """Return whether the Node is Ready; True if the Node cannot be read."""
@@ -343,6 +342,11 @@ class MachineOrders:
 
     def _provider_error(self, error: ReschedulerError) -> tuple[Trouble]:
         return (Trouble(ErrorKind.PROVIDER, f"{self._access.provider.name}: {error}", self._ref.name),)
+
+
+def _pending(why: str) -> Failed[OrderRemoval]:
+    """Return the outcome of an order that may take effect, or that may succeed later."""
+    return Failed(OrderRemoval, why, Outcome.UNKNOWN)
 
 
 # The schedule of checks for machines whose termination was requested but not confirmed.

@@ -3,22 +3,21 @@
 from datetime import timedelta
 from functools import partial
 from math import ceil
-from typing import Final
+from typing import Any
 
 from rescheduler.clock import Clock
 from rescheduler.draining.actions import AskSurge, FollowSurge, ReadSurge, RevertSurge, SurgeMark
 from rescheduler.draining.events import (
+    Done,
+    Failed,
+    Outcome,
     RolledTemplate,
-    SurgeAsked,
-    SurgeFailed,
-    SurgeNotReverted,
     SurgeRead,
     SurgeReverted,
     SurgeSeen,
-    SurgeUnread,
 )
-from rescheduler.errors import Conflict, Forbidden, NotFound, NotLeading, ReschedulerError, Retryable, Unauthorized
-from rescheduler.execution.context import ActionResult, RolloutApi
+from rescheduler.errors import Conflict, Forbidden, NotFound, ReschedulerError
+from rescheduler.execution.context import ActionResult, RolloutApi, failed
 from rescheduler.kube.client import retry_on_conflict
 from rescheduler.kube.cluster import PATCH_ATTEMPTS
 from rescheduler.kube.deployments import LiveDeployment
@@ -27,9 +26,6 @@ from rescheduler.observe.events import InvolvedNode, SurgeResult
 from rescheduler.planning.forms import utc
 from rescheduler.planning.outcome import Surge
 from rescheduler.planning.surges import is_settled, limits_of, replicas_of, why_downtime, why_no_surge
-
-#: Errors after which the same request may succeed.
-_TRANSIENT: Final = (Retryable, Unauthorized, Conflict)
 
 
 class Rollouts:
@@ -52,11 +48,11 @@ class Rollouts:
             case RevertSurge(mark):
                 return self._revert(mark)
 
-    def _read(self, surge: Surge) -> SurgeRead | SurgeUnread:
+    def _read(self, surge: Surge) -> SurgeRead | Failed[ReadSurge]:
         try:
             read = self._api.read(surge.namespace, surge.name)
         except ReschedulerError as error:
-            return SurgeUnread(str(error), retryable=isinstance(error, _TRANSIENT))
+            return _failed(ReadSurge, error)
         wanted = utc(self._clock.now())
         if wanted == read.value:  # the template must change
             wanted = utc(self._clock.now() + timedelta(seconds=1))
@@ -74,12 +70,10 @@ class Rollouts:
     def _ask(self, mark: SurgeMark) -> ActionResult:
         try:
             if why := retry_on_conflict(partial(self._ask_once, mark), PATCH_ATTEMPTS):
-                return ActionResult(SurgeFailed(why, retryable=False))
-        except NotLeading:
-            raise
+                return ActionResult(Failed(AskSurge, why))
         except ReschedulerError as error:
-            return ActionResult(SurgeFailed(str(error), retryable=isinstance(error, _TRANSIENT)))
-        return ActionResult(SurgeAsked(), (events.SurgeStarted(self._ref, str(mark), len(mark.pods)),))
+            return ActionResult(_failed(AskSurge, error))
+        return ActionResult(Done(AskSurge), (events.SurgeStarted(self._ref, str(mark), len(mark.pods)),))
 
     def _ask_once(self, mark: SurgeMark) -> str:
         """Change the template unless that was done. Return why it must not be changed, or ""."""
@@ -94,13 +88,13 @@ class Rollouts:
         self._api.annotate(read, mark.wanted)
         return ""
 
-    def _follow(self, mark: SurgeMark) -> SurgeSeen | SurgeFailed:
+    def _follow(self, mark: SurgeMark) -> SurgeSeen | Failed[FollowSurge]:
         try:
             read = self._api.read(mark.namespace, mark.name)
         except NotFound:
             return SurgeSeen(RolledTemplate.GONE)
         except ReschedulerError as error:
-            return SurgeFailed(str(error), retryable=isinstance(error, _TRANSIENT))
+            return _failed(FollowSurge, error)
         template = _template(read, mark)
         if is_settled(read.deployment):
             return SurgeSeen(template, complete=True)
@@ -110,14 +104,12 @@ class Rollouts:
     def _revert(self, mark: SurgeMark) -> ActionResult:
         try:
             event, wrote = retry_on_conflict(partial(self._revert_once, mark), PATCH_ATTEMPTS)
-        except NotLeading:
-            raise
         except NotFound:
             return ActionResult(SurgeReverted())
+        except Forbidden as error:  # the node is reopened: the roll-out may complete there, and nothing is down
+            return ActionResult(Failed(RevertSurge, str(error)))
         except ReschedulerError as error:
-            # Without the permission the node is reopened: the roll-out may complete there, and nothing is down.
-            retryable = isinstance(error, _TRANSIENT) and not isinstance(error, Forbidden)
-            return ActionResult(SurgeNotReverted(str(error), retryable=retryable))
+            return ActionResult(_failed(RevertSurge, error))
         undone = (events.SurgeEnded(self._ref, str(mark), SurgeResult.ROLLED_BACK),) if wrote else ()
         return ActionResult(event, undone)
 
@@ -130,6 +122,11 @@ class Rollouts:
             return SurgeReverted(complete=True), False
         self._api.annotate(read, mark.old)
         return SurgeReverted(), True
+
+
+def _failed(action: type[ReadSurge | AskSurge | FollowSurge | RevertSurge], error: ReschedulerError) -> Failed[Any]:
+    """Return the outcome of an *action* that *error* ended: after a conflict, too, it may succeed later."""
+    return Failed(action, str(error), Outcome.UNKNOWN) if isinstance(error, Conflict) else failed(action, error)
 
 
 def _template(read: LiveDeployment, mark: SurgeMark) -> RolledTemplate:

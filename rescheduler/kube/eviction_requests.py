@@ -23,7 +23,7 @@ from rescheduler.draining.events import (
     RequestSeen,
     RequestsUnserved,
 )
-from rescheduler.errors import Conflict, Forbidden, NotFound, NotLeading, ReschedulerError, Retryable, Unauthorized
+from rescheduler.errors import Conflict, Forbidden, NotFound, NotLeading, ReschedulerError, Retryable, is_transient
 from rescheduler.kube.client import Client
 from rescheduler.kube.responses import decoded
 from rescheduler.planning.outcome import PodRef
@@ -229,7 +229,7 @@ class EvictionRequests:
 
 def _failed(pod: PodRef, error: ReschedulerError) -> EvictionFailed:
     wait = error.retry_after if isinstance(error, Retryable) else None
-    retryable = isinstance(error, Retryable | Unauthorized) and not isinstance(error, Forbidden)
+    retryable = is_transient(error) and not isinstance(error, Forbidden)
     return EvictionFailed(pod.uid, str(error), retryable=retryable, retry_after=wait)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from rescheduler.draining.events import kind_name
 from rescheduler.draining.state import Phase
 from rescheduler.draining.transitions import STARTS, TABLE
 
@@ -45,7 +46,7 @@ def _changes(phase: Phase) -> dict[Phase, list[str]]:
     changes: defaultdict[Phase, list[str]] = defaultdict(list)
     for event, rule in TABLE[phase].items():
         for following in rule.next:
-            changes[following].append(event.__name__)
+            changes[following].append(kind_name(event))
     return {following: changes[following] for following in Phase if following in changes}
 
 
@@ -57,8 +58,8 @@ def _rows() -> Iterator[str]:
         for event, rule in rules.items():
             following = ", ".join(each.name for each in Phase if each in rule.next)
             if rule.handler is not None:
-                handled.append(f"`{event.__name__}`" + (f" → {following}" if following else ""))
-        ignored = [f"`{event.__name__}`" for event, rule in rules.items() if rule.handler is None]
+                handled.append(f"`{kind_name(event)}`" + (f" → {following}" if following else ""))
+        ignored = [f"`{kind_name(event)}`" for event, rule in rules.items() if rule.handler is None]
         yield f"| {phase.name} | {'<br>'.join(handled)} | {', '.join(ignored) if handled else 'all'} |"
 
 

@@ -24,37 +24,26 @@ from rescheduler.draining.actions import (
     PlanAgain,
     ReadControllers,
     Release,
-    Renew,
     Step,
     StoreDebts,
     TryEviction,
+    WrittenMark,
 )
 from rescheduler.draining.events import (
     Cause,
     ControllersRead,
-    ControllersUnread,
-    DebtsNotStored,
-    DebtsStored,
+    Done,
     DrainEvent,
     EvictionAccepted,
     EvictionFailed,
     EvictionRefused,
+    Failed,
     Looked,
-    LookFailed,
-    Marked,
-    MarkFailed,
-    NodeDeleted,
-    NodeDeletionFailed,
     NodeSeen,
-    PlaceholderDeleted,
-    PlaceholderNotDeleted,
+    Outcome,
     PlannedAgain,
     PodGone,
     ProviderAnswered,
-    Released,
-    ReleaseFailed,
-    RemovalFailed,
-    RemovalPending,
     Removed,
     RequestWithheld,
     Stop,
@@ -166,7 +155,9 @@ class DrainProcesses:
                 return self._step(after, PlannedAgain(verdict))
             if isinstance(action, StoreDebts):  # at once, on the same thread
                 failed = self.scenario.failing and self._fails()
-                return self._step(after, DebtsNotStored("conflict") if failed else DebtsStored())
+                return self._step(
+                    after, Failed(StoreDebts, "conflict", Outcome.UNKNOWN) if failed else Done(StoreDebts)
+                )
         return after
 
     def _request(self, actions: tuple[Action, ...]) -> None:
@@ -194,7 +185,7 @@ class DrainProcesses:
         match action:
             case Evict() | TryEviction():
                 return self._evict(action)
-            case Mark() | Renew():
+            case WrittenMark():
                 return self._mark(action)
             case Release():
                 return self._release()
@@ -209,22 +200,26 @@ class DrainProcesses:
                 return ProviderAnswered(self.scenario.group, "no answer" if self._fails() else "")
             case LookAgain():
                 unseen = self._fails() or not self.cluster.tainted
-                return LookFailed("the taint is not seen", retryable=True) if unseen else Looked(self.cluster.plan())
+                return (
+                    Failed(LookAgain, "the taint is not seen", Outcome.UNKNOWN)
+                    if unseen
+                    else Looked(self.cluster.plan())
+                )
             case ReadControllers(owners, controllers):
                 return self._read_controllers(frozenset(uid.uid for _, uid in owners), controllers)
             case DeletePlaceholder(uid=uid):
                 if self._fails():
-                    return PlaceholderNotDeleted(uid, "500", retryable=True)
+                    return Failed(DeletePlaceholder, "500", Outcome.UNKNOWN, uid=uid)
                 self.cluster.delete_placeholder(uid)
-                return PlaceholderDeleted(uid)
+                return Done(DeletePlaceholder, uid)
             case DeleteNode():
-                return NodeDeletionFailed("500") if self._fails() else NodeDeleted()
+                return Failed(DeleteNode, "500") if self._fails() else Done(DeleteNode)
             case _:
                 raise TypeError(action)
 
     def _read_controllers(self, uids: frozenset[str], controllers: frozenset[Controller]) -> DrainEvent:
         if self._fails():
-            return ControllersUnread("timeout", retryable=True)
+            return Failed(ReadControllers, "timeout", Outcome.UNKNOWN)
         known = {owner.controller.uid: owner.controller for owner in self.scenario.owners}
         named = {(known[uid].namespace, uid): known[uid] for uid in uids}
         states = {each: self.cluster.state(each) for each in {*controllers, *named.values()}}
@@ -235,19 +230,19 @@ class DrainProcesses:
         """Return the current state of the drain."""
         return self.moments[-1].after
 
-    def _mark(self, action: Mark | Renew) -> DrainEvent | None:
+    def _mark(self, action: WrittenMark) -> DrainEvent | None:
         fails = self._fails()
         if not fails or self.random.random() < 0.5:
             self.cluster.tainted, self.cluster.mark = True, action
         if fails:
-            return MarkFailed("timeout", retryable=True)
-        return Marked() if isinstance(action, Mark) else None
+            return Failed(Mark, "timeout", Outcome.UNKNOWN)
+        return Done(Mark) if isinstance(action, Mark) else None
 
     def _release(self) -> DrainEvent:
         fails = self._fails()
         if not fails or self.random.random() < 0.5:
             self.cluster.tainted, self.cluster.mark = False, None
-        return ReleaseFailed("timeout") if fails else Released()
+        return Failed(Release, "timeout") if fails else Done(Release)
 
     def _evict(self, action: Evict | TryEviction) -> DrainEvent:
         uid = action.pod.uid
@@ -264,6 +259,10 @@ class DrainProcesses:
     def _order(self) -> DrainEvent:
         if self._fails():
             withheld = RequestWithheld(self.random.choice(list(Ground)), "not now")
-            others = (RemovalPending("timeout"), RemovalFailed("protected"), Removed(unproven=True))
+            others = (
+                Failed(OrderRemoval, "timeout", Outcome.UNKNOWN),
+                Failed(OrderRemoval, "protected"),
+                Removed(unproven=True),
+            )
             return self.random.choice((*others, withheld))
         return Removed()

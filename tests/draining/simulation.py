@@ -11,7 +11,7 @@ from random import Random
 from typing import Final
 
 from predicates.objects import OwnerReference
-from rescheduler.draining.actions import Mark, Renew
+from rescheduler.draining.actions import WrittenMark
 from rescheduler.draining.events import Cause
 from rescheduler.draining.state import Drain, Limits
 from rescheduler.planning.controllers import Controller, ControllerState
@@ -94,7 +94,7 @@ class SimulatedCluster:
         default_factory=dict
     )  #: maximum of bound and of Ready pods since the last eviction
     tainted: bool = False
-    mark: Mark | Renew | None = None
+    mark: WrittenMark | None = None
     placeholders: dict[str, float | None] = field(default_factory=dict)  #: end of each placeholder by pod UID
     taken: bool = False  #: machine termination was requested
     _numbers: Iterator[int] = field(default_factory=count)

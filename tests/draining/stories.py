@@ -23,15 +23,13 @@ from rescheduler.draining.actions import (
 )
 from rescheduler.draining.events import (
     ControllersRead,
-    DebtsStored,
+    Done,
     DrainEvent,
     EvictionAccepted,
     Looked,
-    Marked,
     NodeSeen,
     PlannedAgain,
     ProviderAnswered,
-    Released,
 )
 from rescheduler.draining.state import Drain, Limits, Phase, Result
 from rescheduler.planning.controllers import Controller, ControllerState
@@ -148,11 +146,11 @@ def opening(drain_plan: Plan, *workloads: Workload, group: str | None = None) ->
     accepted: Story = [(4, EvictionAccepted(uid), ()) for uid in uids]
     return [
         (0, ProviderAnswered(group), (Mark(Step.DRAINING, uids),)),
-        (1, Marked(), (LookAgain(nodes),)),
+        (1, Done(Mark), (LookAgain(nodes),)),
         (2, Looked(drain_plan), (reading(of=workloads),)),
         (3, read(*workloads), (Mark(Step.DRAINING, uids, debts=debts),)),
-        (4, Marked(), (StoreDebts(),)),
-        (4, DebtsStored(), tuple(TryEviction(pod) for pod in refs)),
+        (4, Done(Mark), (StoreDebts(),)),
+        (4, Done(StoreDebts), tuple(TryEviction(pod) for pod in refs)),
         *accepted,
     ]
 
@@ -182,11 +180,11 @@ def resumed(drain_plan: Plan, *workloads: Workload, owed: tuple[Workload, ...]) 
     known = {each.controller: each for each in (*owed, *workloads)}
     story: Story = [
         (0, ProviderAnswered(None), (Mark(Step.DRAINING, debts=debts),)),
-        (1, Marked(), (LookAgain(),)),
+        (1, Done(Mark), (LookAgain(),)),
         (2, Looked(drain_plan), (reading(*owed, of=workloads),)),
         (3, read(*known.values()), (Mark(Step.DRAINING, debts=(*debts, *further)),)),
-        (4, Marked(), (StoreDebts(),)),
-        (4, DebtsStored(), ()),
+        (4, Done(Mark), (StoreDebts(),)),
+        (4, Done(StoreDebts), ()),
     ]
     return replace(play(transitions.resume("od", LIMITS, (), debts), story), read_at=None)
 
@@ -222,11 +220,11 @@ MOVED: Story = [
     (8, seen("b", {WEB: running(1, bound=2)}), (reading(WEB, of=(WEB,)),)),
     (9, seen("", {WEB: running(2)}), (LookAgain(),)),
 ]
-OFF: Story = [(90, Released(), ())]
-LEFT: Story = [(10, Looked(EMPTY), REOPENED), (11, Released(), ())]
+OFF: Story = [(90, Done(Release), ())]
+LEFT: Story = [(10, Looked(EMPTY), REOPENED), (11, Done(Release), ())]
 ORDERED: Story = [
     (10, Looked(EMPTY), (STORED, Mark(Step.REMOVING, group="pool", debts=(WEB.debt,)))),
-    (11, Marked(), (OrderRemoval("pool"),)),
+    (11, Done(Mark), (OrderRemoval("pool"),)),
 ]
 
 RUNS = {WEB: running(2)}
@@ -248,13 +246,13 @@ REMOVING = Mark(Step.REMOVING, group="pool", since=ORDERED_AT)
 
 #: A removal is resumed without new pods; termination is requested at second 20.
 LOOKED_TWICE: Story = [
-    (1, Marked(), (LookAgain(),)),
+    (1, Done(Mark), (LookAgain(),)),
     (2, Looked(EMPTY), ()),
     (3, seen(), ()),
     (5.9, seen(), ()),
     (6, seen(), (LookAgain(),)),
     (7, Looked(EMPTY), (STORED, REMOVING)),
-    (20, Marked(), (OrderRemoval("pool", ORDERED_AT, again=True),)),
+    (20, Done(Mark), (OrderRemoval("pool", ORDERED_AT, again=True),)),
 ]
 
 

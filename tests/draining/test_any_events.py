@@ -15,12 +15,18 @@ from rescheduler.draining.actions import (
     Action,
     AskSurge,
     DeleteNode,
+    DeletePlaceholder,
     Evict,
+    FollowSurge,
+    LookAgain,
     Mark,
     OrderRemoval,
     PlanAgain,
+    ReadControllers,
+    ReadSurge,
     Release,
     RevertSurge,
+    StoreDebts,
     SurgeMark,
     TryEviction,
     Withdraw,
@@ -28,48 +34,31 @@ from rescheduler.draining.actions import (
 from rescheduler.draining.events import (
     Cause,
     ControllersRead,
-    ControllersUnread,
-    DebtsNotStored,
-    DebtsStored,
+    Done,
     DrainEvent,
     EvictionAccepted,
     EvictionFailed,
     EvictionRefused,
     EvictionRequested,
     EvictionSkipped,
+    Failed,
     Looked,
-    LookFailed,
-    Marked,
-    MarkFailed,
-    NodeDeleted,
-    NodeDeletionFailed,
     NodeGone,
     NodeSeen,
-    PlaceholderDeleted,
-    PlaceholderNotDeleted,
-    PlanFailed,
+    Outcome,
     PlannedAgain,
     PodGone,
     ProviderAnswered,
-    Released,
-    ReleaseFailed,
-    RemovalFailed,
-    RemovalPending,
     Removed,
     RequestSeen,
     RequestsUnserved,
     RequestWithheld,
     RolledTemplate,
     Stop,
-    SurgeAsked,
-    SurgeFailed,
-    SurgeNotReverted,
     SurgeRead,
     SurgeReverted,
     SurgeSeen,
-    SurgeUnread,
-    WithdrawFailed,
-    Withdrawn,
+    kind_of,
 )
 from rescheduler.draining.state import Drain, Limits, Phase, Result, Why
 from rescheduler.draining.transitions import TABLE
@@ -112,7 +101,7 @@ def _roll_out(begun: Result) -> Result:
     planned = replace(plan(API), surges=(SURGE,))
     ready = NodeSeen(frozenset("g"), {API.controller: API.running})
     first = (ProviderAnswered("pool"),) if begun[0].phase is Phase.ASKING else ()
-    story = (*first, Marked(), Looked(planned), running, Marked(), DebtsStored(), ready, PlannedAgain(planned))
+    story = (*first, Done(Mark), Looked(planned), running, Done(Mark), Done(StoreDebts), ready, PlannedAgain(planned))
     for event in (*story, SurgeRead(SURGE_MARK)):
         begun = transitions.step(begun[0], event, 0)
     return begun
@@ -160,10 +149,10 @@ class Events:
         """Return an event that lets the drain make progress."""
         waited: Mapping[Phase, list[Callable[[], DrainEvent]]] = {
             Phase.ASKING: [lambda: ProviderAnswered("pool")],
-            Phase.MARKING: [Marked],
+            Phase.MARKING: [lambda: Done(Mark)],
             Phase.LOOKING: [lambda: Looked(self.plan())],
             Phase.COUNTING: [self.read],
-            Phase.NOTING: [DebtsStored],
+            Phase.NOTING: [lambda: Done(StoreDebts)],
             Phase.TRYING: [lambda: EvictionAccepted(self.uid())],
             Phase.EVICTING: [
                 lambda: EvictionAccepted(self.uid()),
@@ -174,19 +163,19 @@ class Events:
                 self.seen,
             ],
             Phase.SURGE_READING: [lambda: SurgeRead(SURGE_MARK)],
-            Phase.SURGE_NOTING: [Marked],
-            Phase.SURGING: [SurgeAsked, self.surge_seen, self.surge_seen, self.seen, self.seen],
-            Phase.SURGE_REVERTING: [lambda: SurgeNotReverted("500", retryable=True)],
-            Phase.ORDERING: [Marked],
-            Phase.REMOVING: [lambda: RemovalPending("booked")],
-            Phase.DELETING: [lambda: NodeDeletionFailed("500")],
-            Phase.RELEASING: [lambda: ReleaseFailed("500")],
+            Phase.SURGE_NOTING: [lambda: Done(Mark)],
+            Phase.SURGING: [lambda: Done(AskSurge), self.surge_seen, self.surge_seen, self.seen, self.seen],
+            Phase.SURGE_REVERTING: [lambda: Failed(RevertSurge, "500", Outcome.UNKNOWN)],
+            Phase.ORDERING: [lambda: Done(Mark)],
+            Phase.REMOVING: [lambda: Failed(OrderRemoval, "booked", Outcome.UNKNOWN)],
+            Phase.DELETING: [lambda: Failed(DeleteNode, "500")],
+            Phase.RELEASING: [lambda: Failed(Release, "500")],
         }
         return self.random.choice(waited[phase])()
 
     def possible(self, phase: Phase) -> DrainEvent:
         """Return any event that *phase* accepts or ignores."""
-        while type(event := self.any()) not in TABLE[phase]:
+        while kind_of(event := self.any()) not in TABLE[phase]:
             pass
         return event
 
@@ -196,10 +185,10 @@ class Events:
             self.read,
             self.incomplete,
             lambda: replace(self.read(), blockers=NO_ROOM.blockers),
-            *(Marked, DebtsStored),
-            lambda: DebtsNotStored("conflict"),
-            NodeDeleted,
-            Released,
+            *(lambda: Done(Mark), lambda: Done(StoreDebts)),
+            lambda: Failed(StoreDebts, "conflict", Outcome.UNKNOWN),
+            lambda: Done(DeleteNode),
+            lambda: Done(Release),
             lambda: NodeGone("no node od"),
             lambda: EvictionSkipped(self.uid()),
             lambda: Looked(self.plan()),
@@ -208,7 +197,7 @@ class Events:
             lambda: PlannedAgain(NO_ROOM),
             lambda: PlannedAgain(JOINED),
             lambda: PlannedAgain(self.plan(), self.read(), {("ns", "uid-web"): "it is gone"} if self.rarely() else {}),
-            lambda: PlanFailed("timeout", self.often()),
+            lambda: Failed(PlanAgain, "timeout", self.outcome()),
             lambda: EvictionAccepted(self.uid()),
             lambda: EvictionRefused(self.uid(), "budget", self.random.choice([None, 0.0, 5.0])),
             lambda: EvictionFailed(self.uid(), "500", self.often()),
@@ -216,30 +205,34 @@ class Events:
             lambda: EvictionRequested(self.uid()),
             lambda: RequestsUnserved(self.uid(), "404"),
             lambda: RequestSeen(self.uid(), self.often(), "Failed" if self.rarely() else "", gone=self.rarely()),
-            Withdrawn,
-            lambda: WithdrawFailed("500"),
-            lambda: PlaceholderDeleted(self.uid()),
-            lambda: PlaceholderNotDeleted(self.uid(), "500", self.often()),
+            lambda: Done(Withdraw),
+            lambda: Failed(Withdraw, "500"),
+            lambda: Done(DeletePlaceholder, self.uid()),
+            lambda: Failed(DeletePlaceholder, "500", self.outcome(), uid=self.uid()),
             lambda: ProviderAnswered(self.random.choice([None, "pool"]), self.random.choice(["", "no"])),
-            lambda: MarkFailed("409", node_gone=self.rarely(), lost=self.rarely()),
-            lambda: LookFailed("timeout", node_gone=self.rarely()),
-            lambda: ControllersUnread("timeout", self.often()),
+            lambda: Failed(Mark, "409", self.random.choice(list(Outcome))),
+            lambda: Failed(LookAgain, "timeout", Outcome.GONE if self.rarely() else Outcome.FAILED),
+            lambda: Failed(ReadControllers, "timeout", self.outcome()),
             lambda: Removed(self.often()),
             lambda: SurgeRead(SURGE_MARK, self.random.choice(["", "it is paused"])),
-            lambda: SurgeUnread("500", self.often()),
-            SurgeAsked,
-            lambda: SurgeFailed("500", self.often()),
+            lambda: Failed(ReadSurge, "500", self.outcome()),
+            lambda: Done(AskSurge),
+            lambda: Failed(AskSurge, "500", self.outcome()),
+            lambda: Failed(FollowSurge, "500", self.outcome()),
             self.surge_seen,
             lambda: SurgeReverted(complete=self.rarely()),
-            lambda: SurgeNotReverted("500", self.often()),
-            lambda: RemovalPending("booked"),
-            lambda: RemovalFailed("protected", node_gone=self.rarely()),
+            lambda: Failed(RevertSurge, "500", self.outcome()),
+            lambda: Failed(OrderRemoval, "booked", Outcome.UNKNOWN),
+            lambda: Failed(OrderRemoval, "protected", Outcome.GONE if self.rarely() else Outcome.FAILED),
             lambda: RequestWithheld(self.random.choice([*Ground, Ground.PODS, Ground.PODS]), "late"),
-            lambda: NodeDeletionFailed("500"),
-            lambda: ReleaseFailed("500"),
+            lambda: Failed(DeleteNode, "500"),
+            lambda: Failed(Release, "500"),
             lambda: Stop(self.random.choice(list(Cause))),
         ]
         return self.random.choice(makers)()
+
+    def outcome(self) -> Outcome:
+        return Outcome.UNKNOWN if self.often() else Outcome.FAILED
 
     def often(self) -> bool:
         return self.random.random() < 0.8
@@ -311,7 +304,7 @@ def pods_are_evicted_only_by_a_plan_made_after_the_taint(trace: Trace) -> None:
 def termination_is_requested_only_after_the_mark_and_without_debts(trace: Trace) -> None:
     marked = bool(trace) and trace[0][0].ordered
     for before, event, after, actions in trace:
-        marked = marked or (before.phase is Phase.ORDERING and isinstance(event, Marked))
+        marked = marked or (before.phase is Phase.ORDERING and event == Done(Mark))
         for action in actions:
             asks = isinstance(action, OrderRemoval) and action.doubt  # about an earlier order
             may_end = marked and (asks or not after.owed)
@@ -370,23 +363,23 @@ def failures(drain: Drain) -> list[DrainEvent]:
     """Return failures of all requests that *drain* may be waiting for."""
     of_phases: dict[Phase, DrainEvent] = {
         Phase.ASKING: ProviderAnswered("pool"),
-        Phase.MARKING: MarkFailed("x"),
-        Phase.LOOKING: LookFailed("x"),
-        Phase.COUNTING: ControllersUnread("x", retryable=True),
-        Phase.NOTING: MarkFailed("x"),
-        Phase.SURGE_READING: SurgeUnread("x", retryable=True),
-        Phase.SURGE_NOTING: MarkFailed("x"),
-        Phase.SURGING: SurgeFailed("x", retryable=True),
-        Phase.SURGE_REVERTING: SurgeNotReverted("x", retryable=True),
-        Phase.ORDERING: MarkFailed("x"),
-        Phase.REMOVING: RemovalPending("x"),
-        Phase.DELETING: NodeDeletionFailed("x"),
-        Phase.RELEASING: ReleaseFailed("x"),
+        Phase.MARKING: Failed(Mark, "x"),
+        Phase.LOOKING: Failed(LookAgain, "x"),
+        Phase.COUNTING: Failed(ReadControllers, "x", Outcome.UNKNOWN),
+        Phase.NOTING: Failed(Mark, "x"),
+        Phase.SURGE_READING: Failed(ReadSurge, "x", Outcome.UNKNOWN),
+        Phase.SURGE_NOTING: Failed(Mark, "x"),
+        Phase.SURGING: Failed(AskSurge, "x", Outcome.UNKNOWN),
+        Phase.SURGE_REVERTING: Failed(RevertSurge, "x", Outcome.UNKNOWN),
+        Phase.ORDERING: Failed(Mark, "x"),
+        Phase.REMOVING: Failed(OrderRemoval, "x", Outcome.UNKNOWN),
+        Phase.DELETING: Failed(DeleteNode, "x"),
+        Phase.RELEASING: Failed(Release, "x"),
     }
     if drain.phase in of_phases:
         return [of_phases[drain.phase]]
     planned = [PlannedAgain(PLAN)] if drain.phase is Phase.EVICTING else []
-    deletions = [PlaceholderNotDeleted(uid, "x", retryable=True) for uid in drain.vacating]
+    deletions = [Failed(DeletePlaceholder, "x", Outcome.UNKNOWN, uid=uid) for uid in drain.vacating]
     return [*planned, *deletions, *(EvictionFailed(uid, "x", retryable=True) for uid in drain.victims)]
 
 
@@ -432,13 +425,13 @@ def pods_of_a_deployment_that_rolls_out_are_never_evicted(trace: Trace) -> None:
 def a_template_is_changed_only_after_its_mark_and_never_left_changed(trace: Trace) -> None:
     for before, event, after, actions in trace:
         asks = any(isinstance(action, AskSurge) for action in actions)
-        noted = before.phase is Phase.SURGE_NOTING and isinstance(event, Marked)
+        noted = before.phase is Phase.SURGE_NOTING and event == Done(Mark)
         assert not asks or noted or before.phase is Phase.SURGING
         if before.rollout is None or after.rollout is not None or before.phase is Phase.SURGE_REVERTING:
             continue
         complete = before.rollout.complete
         theirs = isinstance(event, SurgeSeen) and event.template is not RolledTemplate.OURS
-        lost = isinstance(event, MarkFailed) and event.lost
+        lost = event == Failed(Mark, "409", Outcome.REFUSED)
         assert complete or theirs or lost or not before.rollout.asked
 
 

@@ -7,6 +7,7 @@ from rescheduler.draining.actions import (
     DeleteNode,
     Evict,
     LookAgain,
+    Mark,
     OrderRemoval,
     Release,
     Renew,
@@ -16,21 +17,18 @@ from rescheduler.draining.actions import (
 )
 from rescheduler.draining.events import (
     Cause,
-    DebtsStored,
+    Done,
     DrainEvent,
     EvictionAccepted,
     EvictionFailed,
     EvictionRefused,
     EvictionSkipped,
+    Failed,
     Looked,
-    Marked,
-    MarkFailed,
     NodeGone,
+    Outcome,
     PlannedAgain,
     PodGone,
-    Released,
-    ReleaseFailed,
-    RemovalPending,
     Removed,
     Stop,
 )
@@ -68,9 +66,9 @@ def test_a_drain_ends_if_the_node_is_deleted_during_the_release() -> None:
     story: Story = [
         *ASKED,
         (6, Stop(Cause.TERMINATED), REOPENED),
-        (7, ReleaseFailed("500"), ()),
-        (8, MarkFailed("timeout"), ()),
-        (9, MarkFailed("no node od", node_gone=True), ()),
+        (7, Failed(Release, "500"), ()),
+        (8, Failed(Mark, "timeout"), ()),
+        (9, Failed(Mark, "no node od", Outcome.GONE), ()),
         (10, PodGone("a"), ()),
     ]
     drain = play(transitions.start(PLAN, LIMITS), story)
@@ -80,7 +78,7 @@ def test_a_drain_ends_if_the_node_is_deleted_during_the_release() -> None:
 
 
 def test_a_pause_rolls_a_drain_back_and_is_the_cause_of_its_failure() -> None:
-    story: Story = [*ASKED, (6, Stop(Cause.PAUSED, "drains are paused: a release"), REOPENED), (7, Released(), ())]
+    story: Story = [*ASKED, (6, Stop(Cause.PAUSED, "drains are paused: a release"), REOPENED), (7, Done(Release), ())]
     drain = play(transitions.start(PLAN, LIMITS), story)
     assert drain.failure is not None
     assert (drain.failure.why, drain.failure.detail) == (Why.PAUSED, "drains are paused: a release")
@@ -90,13 +88,13 @@ def test_the_mark_is_renewed_each_minute() -> None:
     """The mark contains the remaining debts, and is renewed in every phase in which the drain waits."""
     story: Story = [
         *OPENING[:4],
-        (50, Marked(), (StoreDebts(),)),
-        (50, DebtsStored(), (TryEviction(A), TryEviction(B))),
+        (50, Done(Mark), (StoreDebts(),)),
+        (50, Done(StoreDebts), (TryEviction(A), TryEviction(B))),
         (50, EvictionAccepted("a"), ()),
         (50, EvictionFailed("b", "500", retryable=True, retry_after=100), ()),
         (109.9, seen("a b"), ()),
         (110, seen("a b"), (RENEWED,)),
-        (111, MarkFailed("timeout"), ()),
+        (111, Failed(Mark, "timeout"), ()),
         (150, seen("a b"), (TryEviction(B),)),
         (151, EvictionAccepted("b"), ()),
         (152, seen("a b", RUNS), (READ, planning())),
@@ -116,9 +114,9 @@ def test_the_mark_of_a_removal_is_renewed_each_minute() -> None:
         *TAKEN,
         *MOVED,
         *ORDERED,
-        (70.9, RemovalPending("booked"), ()),
+        (70.9, Failed(OrderRemoval, "booked", Outcome.UNKNOWN), ()),
         (71, seen(), (Renew(Step.REMOVING, group="pool", debts=(WEB.debt,)),)),
-        (71, MarkFailed("timeout"), ()),
+        (71, Failed(Mark, "timeout"), ()),
         (80.9, seen(), (OrderRemoval("pool", again=True),)),
         (90, Removed(), (DeleteNode(),)),
         (131, seen(), (Renew(Step.REMOVING, group="pool", debts=(WEB.debt,)),)),
@@ -153,7 +151,7 @@ def test_a_stop_rolls_the_drain_back(story: Story, marked: bool, pods: tuple[Pod
         (now, Stop(Cause.TERMINATED), REOPENED if marked else ()),
         (now, Stop(Cause.TERMINATED), ()),
         (now, seen("a b", RUNS), ()),
-        (now, Released(), ()),
+        (now, Done(Release), ()),
         (now, EvictionSkipped("a"), ()),
     ]
     drain = play(transitions.start(PLAN, LIMITS), [*story, *after])
@@ -162,12 +160,12 @@ def test_a_stop_rolls_the_drain_back(story: Story, marked: bool, pods: tuple[Pod
 
 @pytest.mark.parametrize("answered", [True, False])
 def test_marks_replaced_by_others_are_not_removed(answered: bool) -> None:
-    lost = ReleaseFailed("the annotation belongs to another process", lost=True)
+    lost = Failed(Release, "the annotation belongs to another process", Outcome.REFUSED)
     story: Story = [*OPENING, *MOVED, (10, Looked(EMPTY), REOPENED), (11, lost, ())]
     if not answered:
         story = [
             *ASKED,
-            (6, MarkFailed("not ours", lost=True), REOPENED),
+            (6, Failed(Mark, "not ours", Outcome.REFUSED), REOPENED),
             (7, lost, ()),
             (9, seen("a b", RUNS), (Release(),)),
             (9, EvictionSkipped("a"), ()),
@@ -193,7 +191,7 @@ def test_the_drain_ends_after_all_eviction_responses(
     answer: DrainEvent, evicted: tuple[PodRef, ...], order: str
 ) -> None:
     """Otherwise a pod that is about to be evicted would count as running in the next round."""
-    late: Story = [(6, Released(), ()), (7, answer, ())]
+    late: Story = [(6, Done(Release), ()), (7, answer, ())]
     story: Story = [*ASKED, (6, Stop(Cause.TERMINATED), REOPENED), *(late if order == "after it" else late[::-1])]
     assert play(transitions.start(PLAN, LIMITS), story[:-1]).phase is Phase.RELEASING
     drain = play(transitions.start(PLAN, LIMITS), story)
@@ -227,8 +225,8 @@ def test_a_taint_that_cannot_be_removed_is_reported() -> None:
         *OPENING,
         *MOVED,
         (10, Looked(EMPTY), REOPENED),
-        *((now, ReleaseFailed("no answer"), ()) for now in (14, 19, 27)),
-        (28, ReleaseFailed("no answer"), ()),
+        *((now, Failed(Release, "no answer"), ()) for now in (14, 19, 27)),
+        (28, Failed(Release, "no answer"), ()),
     ]
     drain = play(transitions.start(PLAN, LIMITS), story)
     assert (drain.done, drain.released, drain.failure) == (True, False, Failure(Why.API_ERROR, "no answer"))
@@ -246,6 +244,6 @@ def test_a_skipped_eviction_is_not_in_flight_when_the_drain_is_stopped() -> None
         *ASKED,
         (6, EvictionSkipped("a"), ()),
         (6, Stop(Cause.TERMINATED), REOPENED),
-        (7, Released(), ()),
+        (7, Done(Release), ()),
     ]
     assert play(transitions.start(PLAN, LIMITS), story).phase is Phase.DONE

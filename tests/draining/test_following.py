@@ -7,8 +7,22 @@ import msgspec
 import pytest
 
 from rescheduler.draining import transitions
-from rescheduler.draining.actions import Evict, LookAgain, PlanAgain, Release
-from rescheduler.draining.events import Cause, ControllersUnread, EvictionAccepted, EvictionRefused, PlannedAgain, Stop
+from rescheduler.draining.actions import (
+    Evict,
+    LookAgain,
+    PlanAgain,
+    ReadControllers,
+    Release,
+)
+from rescheduler.draining.events import (
+    Cause,
+    EvictionAccepted,
+    EvictionRefused,
+    Failed,
+    Outcome,
+    PlannedAgain,
+    Stop,
+)
 from rescheduler.draining.state import Drain, Failure, Limits, Phase, Why
 from rescheduler.planning.controllers import JobFacts
 from rescheduler.planning.debts import Replicas
@@ -336,7 +350,7 @@ class TestReading:
             (6, read(WEB), ()),
             (15.9, seen("a b", all_run), ()),
             (16, seen("a b", all_run), (reading(WEB, of=(WEB,)),)),
-            (17, ControllersUnread("timeout", retryable=True), ()),
+            (17, Failed(ReadControllers, "timeout", Outcome.UNKNOWN), ()),
             (26.9, seen("a b", all_run), ()),
             (27, seen("a b", one_misses), (reading(WEB, of=(WEB,), read_refusals=True),)),
             (28, read(WEB), ()),
@@ -349,7 +363,7 @@ class TestReading:
         play(begun(PLAN, WEB), story)
 
     def test_a_lost_permission_ends_the_drain(self) -> None:
-        story: Story = [(6, ControllersUnread("deployments: forbidden", retryable=False), REOPENED)]
+        story: Story = [(6, Failed(ReadControllers, "deployments: forbidden"), REOPENED)]
         assert play(evicted(), story).failure == Failure(Why.API_ERROR, "deployments: forbidden")
 
     def test_pods_of_deleted_replica_sets_are_still_counted(self) -> None:

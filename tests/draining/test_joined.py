@@ -5,15 +5,19 @@ from dataclasses import replace
 import pytest
 
 from rescheduler.draining import transitions
-from rescheduler.draining.actions import Evict
+from rescheduler.draining.actions import (
+    Evict,
+    LookAgain,
+    Mark,
+    Release,
+)
 from rescheduler.draining.events import (
+    Done,
     EvictionAccepted,
+    Failed,
     Looked,
-    LookFailed,
-    MarkFailed,
+    Outcome,
     PlannedAgain,
-    Released,
-    ReleaseFailed,
 )
 from rescheduler.draining.state import Failure, Phase, Why
 from rescheduler.planning.debts import Debt
@@ -52,25 +56,25 @@ EVICTED: Story = [*OPENING, *MOVED[:-1]]
 HANDED_OVER: dict[str, tuple[Plan, Story, tuple[Debt, ...], str]] = {
     "all pods are evicted, a replacement pod is not Ready": (
         PLAN,
-        [*EVICTED, (9, seen("", MISSING, removed_by=AUTOSCALER), REOPENED), (10, Released(), ())],
+        [*EVICTED, (9, seen("", MISSING, removed_by=AUTOSCALER), REOPENED), (10, Done(Release), ())],
         (WEB.debt,),
         AUTOSCALER,
     ),
     "an evicted pod still exists": (
         PLAN,
-        [*EVICTED, (9, seen("b", MISSING, removed_by=AUTOSCALER), REOPENED), (10, Released(), ())],
+        [*EVICTED, (9, seen("b", MISSING, removed_by=AUTOSCALER), REOPENED), (10, Done(Release), ())],
         (WEB.debt,),
         AUTOSCALER,
     ),
     "all replacement pods are Ready": (
         PLAN,
-        [*EVICTED, (9, seen("", RUNS, removed_by=AUTOSCALER), REOPENED), (10, Released(), ())],
+        [*EVICTED, (9, seen("", RUNS, removed_by=AUTOSCALER), REOPENED), (10, Done(Release), ())],
         (),
         AUTOSCALER,
     ),
     "the node is planned for the last time": (
         PLAN,
-        [*OPENING, *MOVED, (10, Looked(JOINED), REOPENED), (11, Released(), ())],
+        [*OPENING, *MOVED, (10, Looked(JOINED), REOPENED), (11, Done(Release), ())],
         (),
         "another tool is removing it",
     ),
@@ -79,27 +83,27 @@ HANDED_OVER: dict[str, tuple[Plan, Story, tuple[Debt, ...], str]] = {
         [
             *EVICTED,
             (9, seen("", MISSING, removed_by=AUTOSCALER), REOPENED),
-            (10, ReleaseFailed("500"), ()),
-            (11, MarkFailed("no node od", node_gone=True), ()),
+            (10, Failed(Release, "500"), ()),
+            (11, Failed(Mark, "no node od", Outcome.GONE), ()),
         ],
         (WEB.debt,),
         AUTOSCALER,
     ),
     "the node is gone immediately": (
         PLAN,
-        [*EVICTED, (9, MarkFailed("no node od", node_gone=True), ())],
+        [*EVICTED, (9, Failed(Mark, "no node od", Outcome.GONE), ())],
         (WEB.debt,),
         "no node od",
     ),
     "the node is gone when it is planned for the last time": (
         PLAN,
-        [*OPENING, *MOVED, (10, LookFailed("no node od", node_gone=True), ())],
+        [*OPENING, *MOVED, (10, Failed(LookAgain, "no node od", Outcome.GONE), ())],
         (),
         "no node od",
     ),
     "the node is gone when the intent to remove is written": (
         PLAN,
-        [*TAKEN, *MOVED, ORDERED[0], (11, MarkFailed("no node od", node_gone=True), ())],
+        [*TAKEN, *MOVED, ORDERED[0], (11, Failed(Mark, "no node od", Outcome.GONE), ())],
         (),
         "no node od",
     ),
@@ -111,7 +115,7 @@ HANDED_OVER: dict[str, tuple[Plan, Story, tuple[Debt, ...], str]] = {
             (6, seen("a b", {WEB: running(1)}, removed_by=AUTOSCALER), ()),
             (7, seen("b", RUNS, removed_by=AUTOSCALER), ()),
             (8, seen("", {WEB: running(1)}, removed_by=AUTOSCALER), REOPENED),
-            (9, Released(), ()),
+            (9, Done(Release), ()),
         ],
         (WEB.debt,),
         AUTOSCALER,
@@ -124,7 +128,7 @@ HANDED_OVER: dict[str, tuple[Plan, Story, tuple[Debt, ...], str]] = {
             (7, PlannedAgain(JOINED), ()),
             (7.2, seen("b", RUNS, removed_by=AUTOSCALER), ()),
             (8, seen("", {WEB: running(1)}, removed_by=AUTOSCALER), REOPENED),
-            (9, Released(), ()),
+            (9, Done(Release), ()),
         ],
         (WEB.debt,),
         AUTOSCALER,
@@ -148,7 +152,7 @@ def test_controllers_that_lost_no_pod_to_this_drain_are_owed_nothing() -> None:
         (5, seen("a b c", {WEB: running(2), other: running(1)}), (planning(),)),
         *step(5, "a", drain_plan),
         (6, seen("", {WEB: running(1), other: running(0)}, removed_by=AUTOSCALER), REOPENED),
-        (7, Released(), ()),
+        (7, Done(Release), ()),
     ]
     assert tuple(play(transitions.start(drain_plan, LIMITS), story).owed.values()) == (WEB.debt,)
 
@@ -177,6 +181,6 @@ def test_waiting_for_evictions_by_the_other_tool_times_out() -> None:
 
 
 def test_before_the_first_eviction_the_plan_is_invalid() -> None:
-    drain = play(transitions.start(PLAN, LIMITS), [*OPENING[:2], (2, Looked(JOINED), REOPENED), (3, Released(), ())])
+    drain = play(transitions.start(PLAN, LIMITS), [*OPENING[:2], (2, Looked(JOINED), REOPENED), (3, Done(Release), ())])
     why = "the plan is no longer valid: being-drained-by-another: another tool is removing it"
     assert (drain.failure, drain.removed_by) == (Failure(Why.PLAN_CHANGED, why), "")

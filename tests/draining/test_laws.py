@@ -10,7 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescheduler.draining.actions import Evict, LookAgain, Mark, OrderRemoval, Release, Step, TryEviction
-from rescheduler.draining.events import Cause, EvictionAccepted, Looked, Marked, NodeSeen
+from rescheduler.draining.events import (
+    Cause,
+    Done,
+    EvictionAccepted,
+    Looked,
+    NodeSeen,
+)
 from rescheduler.draining.exits import REQUEST_SECONDS
 from rescheduler.draining.state import Phase, Why
 from rescheduler.planning.debts import paid
@@ -211,11 +217,11 @@ def a_machine_is_terminated_only_when_all_pods_run(run: Run) -> None:
 def termination_is_requested_only_with_the_mark_and_after_a_late_check(run: Run) -> None:
     marked_at, looked_at, empty, marked = 0.0, 0.0, False, False
     for moment in run.moments:
-        if moment.before.phase is Phase.MARKING and isinstance(moment.event, Marked):
+        if moment.before.phase is Phase.MARKING and moment.event == Done(Mark):
             marked_at, empty = moment.after.tainted_at, False  # pods that came late do not remove the taint
         if isinstance(moment.event, Looked):
             empty = isinstance(moment.event.verdict, Plan) and not moment.event.verdict.placements
-        marked = marked or (moment.before.phase is Phase.ORDERING and isinstance(moment.event, Marked))
+        marked = marked or (moment.before.phase is Phase.ORDERING and moment.event == Done(Mark))
         for action in moment.actions:
             match action:
                 case LookAgain():

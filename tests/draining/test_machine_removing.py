@@ -6,16 +6,20 @@ from typing import ClassVar
 import pytest
 
 from rescheduler.draining import transitions
-from rescheduler.draining.actions import DeleteNode, OrderRemoval, Renew, Step
+from rescheduler.draining.actions import (
+    DeleteNode,
+    Mark,
+    OrderRemoval,
+    Release,
+    Renew,
+    Step,
+)
 from rescheduler.draining.events import (
     Cause,
+    Done,
     DrainEvent,
-    MarkFailed,
-    NodeDeleted,
-    NodeDeletionFailed,
-    Released,
-    RemovalFailed,
-    RemovalPending,
+    Failed,
+    Outcome,
     Removed,
     Stop,
 )
@@ -45,7 +49,11 @@ class TestTerminationInProgress:
     def test_waiting_for_the_termination_times_out(self) -> None:
         story: Story = [
             *self.BEGUN,
-            (105, RemovalPending("booked"), (Renew(Step.REMOVING, group="pool", debts=(WEB.debt,)),)),
+            (
+                105,
+                Failed(OrderRemoval, "booked", Outcome.UNKNOWN),
+                (Renew(Step.REMOVING, group="pool", debts=(WEB.debt,)),),
+            ),
             (110.9, seen(), ()),
             (111, seen(), ()),
         ]
@@ -58,7 +66,7 @@ class TestTerminationInProgress:
             *self.BEGUN,
             (111, seen(), (renewed,)),
             (120, Removed(), (DeleteNode(),)),
-            (121, NodeDeleted(), ()),
+            (121, Done(DeleteNode), ()),
         ]
         assert play(transitions.start(PLAN, LIMITS), story).succeeded
 
@@ -74,7 +82,7 @@ class TestTerminationInProgress:
             (33, seen(), ()),
             (34, Removed(), (DeleteNode(),)),
             (35, Stop(Cause.PAUSED), ()),
-            (36, NodeDeleted(), ()),
+            (36, Done(DeleteNode), ()),
         ]
         assert play(transitions.start(PLAN, LIMITS), story).succeeded
 
@@ -83,7 +91,7 @@ class TestTerminationInProgress:
             *self.BEGUN,
             (12, Stop(Cause.TERMINATED), ()),
             (13, Removed(), (DeleteNode(),)),
-            (14, NodeDeleted(), ()),
+            (14, Done(DeleteNode), ()),
         ]
         assert play(transitions.start(PLAN, LIMITS), story).succeeded
 
@@ -100,8 +108,8 @@ class TestTerminationInProgress:
         story: Story = [
             *self.BEGUN,
             (12, Stop(Cause.TERMINATED), ()),
-            (13, RemovalFailed("protected", refused=True), REOPENED),
-            (14, Released(), ()),
+            (13, Failed(OrderRemoval, "protected", Outcome.REFUSED), REOPENED),
+            (14, Done(Release), ()),
         ]
         drain = play(transitions.start(PLAN, LIMITS), story)
         assert (drain.failure, drain.released) == (Failure(Why.REFUSED, "protected"), True)
@@ -110,14 +118,17 @@ class TestTerminationInProgress:
         story: Story = [
             *self.BEGUN,
             (109, Removed(), (DeleteNode(), Renew(Step.REMOVING, group="pool", debts=(WEB.debt,)))),
-            (110, NodeDeletionFailed("500"), ()),
+            (110, Failed(DeleteNode, "500"), ()),
             (111, seen(), ()),
         ]
         assert play(transitions.start(PLAN, LIMITS), story).handed_over
 
     def test_a_mark_that_is_no_longer_ours_is_not_changed(self) -> None:
         """The request was not sent, or another process waits for the termination."""
-        story: Story = [*self.BEGUN, (12, MarkFailed("the annotation belongs to another process", lost=True), ())]
+        story: Story = [
+            *self.BEGUN,
+            (12, Failed(Mark, "the annotation belongs to another process", Outcome.REFUSED), ()),
+        ]
         drain = play(transitions.start(PLAN, LIMITS), story)
         assert (drain.done, drain.released) == (True, False)
         assert drain.failure == Failure(Why.MARK_LOST, "the annotation belongs to another process")
@@ -125,38 +136,38 @@ class TestTerminationInProgress:
     def test_a_failed_renewal_changes_nothing(self) -> None:
         story: Story = [
             *self.BEGUN,
-            (12, MarkFailed("500"), ()),
+            (12, Failed(Mark, "500"), ()),
             (13, Removed(), (DeleteNode(),)),
-            (13, MarkFailed("500"), ()),
+            (13, Failed(Mark, "500"), ()),
         ]
         assert play(transitions.start(PLAN, LIMITS), story).phase is Phase.DELETING
 
     @pytest.mark.parametrize(
         ("answer", "confirmed"),
-        [(RemovalPending("booked"), False), (Removed(), True)],
+        [(Failed(OrderRemoval, "booked", Outcome.UNKNOWN), False), (Removed(), True)],
         ids=["the termination is in progress", "the termination is confirmed"],
     )
     def test_a_node_deleted_by_others_ends_the_drain(self, answer: DrainEvent, *, confirmed: bool) -> None:
         """A cloud controller deletes Nodes of deleted machines. The termination counts as not confirmed."""
         drain = play(transitions.start(PLAN, LIMITS), self.BEGUN)
         drain, _ = transitions.step(drain, answer, 12)
-        drain, actions = transitions.step(drain, MarkFailed("no node od", node_gone=True), 13)
+        drain, actions = transitions.step(drain, Failed(Mark, "no node od", Outcome.GONE), 13)
         assert (drain.released, drain.succeeded, drain.handed_over, actions) == (True, confirmed, not confirmed, ())
 
     def test_a_node_that_is_gone_when_the_request_is_repeated_is_handed_over(self) -> None:
-        story: Story = [*self.BEGUN, (12, Removed(unseen=True), (DeleteNode(),)), (13, NodeDeleted(), ())]
+        story: Story = [*self.BEGUN, (12, Removed(unseen=True), (DeleteNode(),)), (13, Done(DeleteNode), ())]
         drain = play(transitions.start(PLAN, LIMITS), story)
         assert (drain.released, drain.succeeded, drain.handed_over) == (True, False, True)
 
     def test_a_node_deleted_before_the_request_ends_the_drain(self) -> None:
         """Whoever deleted the Node also removes the machine, so no termination is requested."""
-        story: Story = [*self.BEGUN, (12, RemovalFailed("no node od", node_gone=True), ())]
+        story: Story = [*self.BEGUN, (12, Failed(OrderRemoval, "no node od", Outcome.GONE), ())]
         drain = play(transitions.start(PLAN, LIMITS), story)
         assert (drain.done, drain.failure, drain.removed_by) == (True, None, "no node od")
 
     def test_a_node_deleted_during_the_request_does_not_end_the_wait_for_its_response(self) -> None:
         """Only the response shows whether the machine is removed. The wait for it times out."""
-        gone = MarkFailed("no node od", node_gone=True)
+        gone = Failed(Mark, "no node od", Outcome.GONE)
         story: Story = [*self.BEGUN, (12, gone, ()), (13, gone, ())]
         drain = play(transitions.start(PLAN, LIMITS), story)
         assert not drain.done
@@ -178,7 +189,7 @@ class TestMachineUnknownToTheProvider:
             (21.9, seen(), ()),
             (22, seen(), (OrderRemoval("pool", again=True),)),
             (23, Removed(unproven=True), (DeleteNode(),)),
-            (24, NodeDeleted(), ()),
+            (24, Done(DeleteNode), ()),
         ]
         assert play(transitions.start(PLAN, LIMITS), story).succeeded
 
@@ -187,7 +198,7 @@ class TestMachineUnknownToTheProvider:
             *self.BEGUN,
             (12, Removed(unproven=True), ()),
             (22, seen(), (OrderRemoval("pool", again=True),)),
-            (23, RemovalPending("booked"), ()),
+            (23, Failed(OrderRemoval, "booked", Outcome.UNKNOWN), ()),
             (33, seen(), (OrderRemoval("pool", again=True),)),
             (34, Removed(unproven=True), ()),
             (44, seen(), (OrderRemoval("pool", again=True),)),
@@ -202,4 +213,4 @@ class TestMachineUnknownToTheProvider:
         assert (drain.handed_over, drain.absent) == (True, True)
         begun = transitions.resume_removal("od", limits, "pool", ORDERED_AT, absent=drain.absent)
         drain = play(begun, LOOKED_TWICE)
-        assert play(drain, [(21, Removed(unproven=True), (DeleteNode(),)), (22, NodeDeleted(), ())]).succeeded
+        assert play(drain, [(21, Removed(unproven=True), (DeleteNode(),)), (22, Done(DeleteNode), ())]).succeeded

@@ -10,10 +10,9 @@ from rescheduler.draining import transitions
 from rescheduler.draining.actions import Evict, LookAgain, Mark, ReadControllers, Step, StoreDebts, TryEviction
 from rescheduler.draining.events import (
     ControllersRead,
-    DebtsStored,
+    Done,
     EvictionAccepted,
     Looked,
-    Marked,
     NodeSeen,
     PlannedAgain,
     ProviderAnswered,
@@ -50,11 +49,11 @@ def seen_by(controller: Controller, pods: str, ready: int, live: int = 0) -> Nod
 #: The first of three pods is evicted, then the Deployment is deleted.
 ORPHANED: Final[Story] = [
     (0, ProviderAnswered(None), (Mark(Step.DRAINING, ("a", "b", "c")),)),
-    (1, Marked(), (LookAgain(frozenset({"s1"})),)),
+    (1, Done(Mark), (LookAgain(frozenset({"s1"})),)),
     (2, Looked(PLAN), (ReadControllers(OF_RS, frozenset()),)),
     (3, read(DEPLOYMENT, ready=3), (Mark(Step.DRAINING, ("a", "b", "c"), debts=(DEBT,)),)),
-    (4, Marked(), (StoreDebts(),)),
-    (4, DebtsStored(), tuple(map(TryEviction, PODS))),
+    (4, Done(Mark), (StoreDebts(),)),
+    (4, Done(StoreDebts), tuple(map(TryEviction, PODS))),
     *((4, EvictionAccepted(pod.uid), ()) for pod in PODS),
     (4, seen_by(WEB, "a b c", 3), (planning(),)),
     (4, PlannedAgain(PLAN), (Evict(PODS[0]),)),
@@ -80,8 +79,8 @@ def inherited_debt() -> Drain:
         (10, seen("b c"), (LOOK,)),
         (10, Looked(REST), (ReadControllers(OF_RS, frozenset({WEB})),)),
         (11, read(REPLICA_SET, DELETED, ready=2), (Mark(Step.DRAINING, ("a", "b", "c"), debts=(DEBT, inherited)),)),
-        (12, Marked(), (StoreDebts(),)),
-        (12, DebtsStored(), ()),
+        (12, Done(Mark), (StoreDebts(),)),
+        (12, Done(StoreDebts), ()),
     ]
     drain = play(transitions.start(PLAN, LIMITS), story)
     assert drain.phase is Phase.EVICTING
@@ -116,8 +115,8 @@ def test_the_drain_waits_for_pods_that_are_deleted_with_the_deployment() -> None
         (7, seen("b c"), (LOOK,)),
         (7, Looked(REST), (ReadControllers(OF_RS, frozenset({WEB})),)),
         (7, read(DELETED, ready=2), (Mark(Step.DRAINING, ("a", "b", "c"), debts=(DEBT,)),)),
-        (7, Marked(), (StoreDebts(),)),
-        (7, DebtsStored(), ()),
+        (7, Done(Mark), (StoreDebts(),)),
+        (7, Done(StoreDebts), ()),
         (8, seen("b c"), ()),
         (8.5, seen(""), (LookAgain(),)),
     ]
@@ -155,7 +154,7 @@ def test_a_pod_whose_controller_does_not_replace_it_is_not_evicted(planned: Plan
             event = {
                 Phase.LOOKING: Looked(REST),
                 Phase.COUNTING: planned.read,
-                Phase.NOTING: DebtsStored(),
+                Phase.NOTING: Done(StoreDebts),
             }[drain.phase]
             assert event is not None
             drain, actions = transitions.step(drain, event, now)

@@ -14,27 +14,24 @@ from rescheduler.draining.actions import (
     LookAgain,
     Mark,
     ReadControllers,
+    Release,
     Step,
     StoreDebts,
     TryEviction,
 )
 from rescheduler.draining.events import (
     ControllersRead,
-    ControllersUnread,
-    DebtsNotStored,
-    DebtsStored,
+    Done,
     DrainEvent,
     EvictionAccepted,
     EvictionFailed,
     EvictionRefused,
+    Failed,
     Looked,
-    LookFailed,
-    Marked,
-    MarkFailed,
+    Outcome,
     PlannedAgain,
     PodGone,
     ProviderAnswered,
-    Released,
 )
 from rescheduler.draining.state import Failure, Limits, Phase, Why, victims
 from rescheduler.planning.controllers import Controller, ControllerState
@@ -67,21 +64,21 @@ from tests.draining.stories import (
     workload,
 )
 
-UNREAD = ControllersUnread("timeout", retryable=True)
+UNREAD = Failed(ReadControllers, "timeout", Outcome.UNKNOWN)
 NOTED = Mark(Step.DRAINING, ("a", "b"), debts=(WEB.debt,))
 LOST = "another client removed or replaced our taint or annotation"
 
 #: The story before a request of a drain, the request, and its failure.
 REQUESTS: dict[str, tuple[Story, Action, DrainEvent]] = {
-    "the mark is written": (OPENING[:1], Mark(Step.DRAINING, ("a", "b")), MarkFailed("503", retryable=True)),
-    "the node is planned again": (OPENING[:2], LookAgain(frozenset({"s1"})), LookFailed("503", retryable=True)),
-    "the controllers are read": (OPENING[:3], reading(of=(WEB,)), ControllersUnread("503", retryable=True)),
-    "the debts are written": (OPENING[:4], NOTED, MarkFailed("503", retryable=True)),
-    "the debts are stored": (OPENING[:5], NOTED, DebtsNotStored("conflict")),
+    "the mark is written": (OPENING[:1], Mark(Step.DRAINING, ("a", "b")), Failed(Mark, "503", Outcome.UNKNOWN)),
+    "the node is planned again": (OPENING[:2], LookAgain(frozenset({"s1"})), Failed(LookAgain, "503", Outcome.UNKNOWN)),
+    "the controllers are read": (OPENING[:3], reading(of=(WEB,)), Failed(ReadControllers, "503", Outcome.UNKNOWN)),
+    "the debts are written": (OPENING[:4], NOTED, Failed(Mark, "503", Outcome.UNKNOWN)),
+    "the debts are stored": (OPENING[:5], NOTED, Failed(StoreDebts, "conflict", Outcome.UNKNOWN)),
     "the intent to remove is written": (
         [*TAKEN, *MOVED, ORDERED[0]],
         Mark(Step.REMOVING, group="pool", debts=(WEB.debt,)),
-        MarkFailed("503", retryable=True),
+        Failed(Mark, "503", Outcome.UNKNOWN),
     ),
 }
 
@@ -105,15 +102,15 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
         Failure(Why.PROVIDER, "no answer"),
     ),
     "the node is gone when the taint is added": (
-        [OPENING[0], (1, MarkFailed("not found", node_gone=True), ())],
+        [OPENING[0], (1, Failed(Mark, "not found", Outcome.GONE), ())],
         Failure(Why.NODE_GONE, "not found"),
     ),
     "a PATCH that may have been applied is reverted": (
-        [OPENING[0], (1, MarkFailed("timeout"), REOPENED), *OFF],
+        [OPENING[0], (1, Failed(Mark, "timeout"), REOPENED), *OFF],
         Failure(Why.API_ERROR, "timeout"),
     ),
     "another process has marked the node": (
-        [OPENING[0], (1, MarkFailed("the annotation belongs to another process", lost=True), REOPENED), *OFF],
+        [OPENING[0], (1, Failed(Mark, "the annotation belongs to another process", Outcome.REFUSED), REOPENED), *OFF],
         Failure(Why.MARK_LOST, "the annotation belongs to another process"),
     ),
     "the plan is no longer valid after the taint is added": (
@@ -124,15 +121,15 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
         ),
     ),
     "the second plan fails": (
-        [*OPENING[:2], (2, LookFailed("timeout"), REOPENED), *OFF],
+        [*OPENING[:2], (2, Failed(LookAgain, "timeout"), REOPENED), *OFF],
         Failure(Why.API_ERROR, "timeout"),
     ),
     "the node is gone when it is planned again": (
-        [*OPENING[:2], (2, LookFailed("no node od", node_gone=True), ())],
+        [*OPENING[:2], (2, Failed(LookAgain, "no node od", Outcome.GONE), ())],
         Failure(Why.NODE_GONE, "no node od"),
     ),
     "the right to read a controller is missing": (
-        [*OPENING[:3], (3, ControllersUnread("deployments: forbidden", retryable=False), REOPENED), *OFF],
+        [*OPENING[:3], (3, Failed(ReadControllers, "deployments: forbidden"), REOPENED), *OFF],
         Failure(Why.API_ERROR, "deployments: forbidden"),
     ),
     "the controllers cannot be read within 10 s": (
@@ -151,11 +148,11 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
         Failure(Why.MARK_LOST, LOST),
     ),
     "the debts cannot be written": (
-        [*OPENING[:4], (4, MarkFailed("500"), REOPENED), *OFF],
+        [*OPENING[:4], (4, Failed(Mark, "500"), REOPENED), *OFF],
         Failure(Why.API_ERROR, "500"),
     ),
     "the mark is replaced before the debts are written": (
-        [*OPENING[:4], (4, MarkFailed("not ours", lost=True), REOPENED), *OFF],
+        [*OPENING[:4], (4, Failed(Mark, "not ours", Outcome.REFUSED), REOPENED), *OFF],
         Failure(Why.MARK_LOST, "not ours"),
     ),
     "a budget rejects one of the evictions": (
@@ -221,7 +218,7 @@ class TestReadingControllers:
         state = rollout.state(wanted=None, template="")
         story: Story = [
             (0, ProviderAnswered(None), (Mark(Step.DRAINING, ("a", "b")),)),
-            (1, Marked(), (LookAgain(frozenset({"s1"})),)),
+            (1, Done(Mark), (LookAgain(frozenset({"s1"})),)),
             (2, Looked(drain_plan), (reading(of=(rollout,)),)),
             (
                 3,
@@ -324,7 +321,7 @@ class TestDryRuns:
             (33.9, EvictionFailed("b", "500", retryable=True, retry_after=0.1), ()),
             (34, seen("a b"), (TryEviction(B),)),
             (34, EvictionFailed("b", "500", retryable=True), REOPENED),
-            (35, Released(), ()),
+            (35, Done(Release), ()),
         ]
         drain = play(transitions.start(PLAN, limits), story)
         assert drain.failure == Failure(Why.EVICTION_REFUSED, "500", (B,))
@@ -343,11 +340,11 @@ class TestDryRuns:
         drain_plan = Plan("od", tuple(Placement(pod, "s1", grace) for pod, grace in own.items()))
         story: Story = [
             (0, ProviderAnswered(None), (Mark(Step.DRAINING, ("a", "b", "c")),)),
-            (0, Marked(), (LookAgain(frozenset({"s1"})),)),
+            (0, Done(Mark), (LookAgain(frozenset({"s1"})),)),
             (0, Looked(drain_plan), (reading(),)),
             (0, ControllersRead({}, {}), (Mark(Step.DRAINING, ("a", "b", "c")),)),
-            (0, Marked(), (StoreDebts(),)),
-            (0, DebtsStored(), (TryEviction(A, 60), TryEviction(B), TryEviction(C))),
+            (0, Done(Mark), (StoreDebts(),)),
+            (0, Done(StoreDebts), (TryEviction(A, 60), TryEviction(B), TryEviction(C))),
             *((0, EvictionAccepted(pod.uid), ()) for pod in own),
             (1, seen("a b c"), (planning(),)),
             (1, PlannedAgain(drain_plan), (Evict(A, 60), Evict(B), Evict(C))),

@@ -11,6 +11,7 @@ from rescheduler.draining.actions import (
     Action,
     Evict,
     FollowRequest,
+    Mark,
     Release,
     RevertSurge,
     StoreDebts,
@@ -20,22 +21,19 @@ from rescheduler.draining.actions import (
 )
 from rescheduler.draining.events import (
     Cause,
-    DebtsStored,
+    Done,
     DrainEvent,
     EvictionRefused,
     EvictionRequested,
+    Failed,
     Looked,
-    Marked,
     NodeSeen,
     PlannedAgain,
     ProviderAnswered,
-    Released,
     RequestSeen,
     RequestsUnserved,
     Stop,
     SurgeReverted,
-    WithdrawFailed,
-    Withdrawn,
 )
 from rescheduler.draining.state import Drain, Why
 from rescheduler.draining.transitions import resume, start, step, undo
@@ -203,11 +201,11 @@ def test_both_ways_are_tried_in_a_dry_run() -> None:
     drain, actions = start(marked(PLAN, responders=True), REQUESTS)
     for event in (
         ProviderAnswered(None),
-        Marked(),
+        Done(Mark),
         Looked(marked(PLAN, responders=True)),
         read(WEB),
-        Marked(),
-        DebtsStored(),
+        Done(Mark),
+        Done(StoreDebts),
     ):
         drain, actions = step(drain, event, 1)
     assert actions == (TryEviction(A, request=True, must=True), TryEviction(B, request=True, must=True))
@@ -219,7 +217,7 @@ class TestRollback:
     def test_requests_are_withdrawn_before_the_marks_are_removed(self) -> None:
         drain, actions = step(asked(), self.STOP, 6)
         assert actions == (STORED, Withdraw(), Release())
-        story: Story = [(6, Withdrawn(), ()), (6, Released(), ()), (7, seen("a b", RUNS), ())]
+        story: Story = [(6, Done(Withdraw), ()), (6, Done(Release), ()), (7, seen("a b", RUNS), ())]
         drain = play(drain, story)
         assert drain.done
         assert (drain.evicted, drain.requested) == ((), False)
@@ -227,17 +225,17 @@ class TestRollback:
     def test_a_pod_that_is_deleted_meanwhile_is_owed(self) -> None:
         drain, _ = step(asked(), self.STOP, 6)
         leaving = seen("a b", RUNS, terminating=frozenset("a"))
-        drain = play(drain, [(6, Withdrawn(), ()), (6, Released(), ()), (7, leaving, ())])
+        drain = play(drain, [(6, Done(Withdraw), ()), (6, Done(Release), ()), (7, leaving, ())])
         assert (drain.done, drain.evicted, list(drain.debts)) == (True, (A,), [WEB.controller])
 
     def test_a_failed_withdrawal_is_repeated_and_the_drain_ends_at_its_deadline(self) -> None:
         drain, _ = step(asked(), self.STOP, 6)
         story: Story = [
-            (6, WithdrawFailed("500"), ()),
-            (6, Released(), ()),
+            (6, Failed(Withdraw, "500"), ()),
+            (6, Done(Release), ()),
             (7, seen("a b", RUNS), ()),
             (8, seen("a b", RUNS), (Withdraw(),)),
-            (9, WithdrawFailed("500"), ()),
+            (9, Failed(Withdraw, "500"), ()),
             (26, seen("a b", RUNS), ()),
         ]
         drain = play(drain, story)
@@ -250,13 +248,13 @@ class TestRollback:
             (5, PlannedAgain(PLAN), (Evict(A, request=True),)),
             (6, self.STOP, (STORED, Withdraw(), Release())),
             (6, EvictionRequested("a"), (Withdraw(),)),
-            (6, Withdrawn(), ()),
-            (6, Released(), ()),
+            (6, Done(Withdraw), ()),
+            (6, Done(Release), ()),
             (7, seen("a b", RUNS), ()),
         ]
         drain = play(drain, story)
         assert not drain.done
-        assert play(drain, [(7, Withdrawn(), ()), (8, seen("a b", RUNS), ())]).done
+        assert play(drain, [(7, Done(Withdraw), ()), (8, seen("a b", RUNS), ())]).done
 
 
 def test_the_requests_of_a_drain_that_succeeded_are_withdrawn_before_the_machine_is_ordered() -> None:
@@ -264,7 +262,7 @@ def test_the_requests_of_a_drain_that_succeeded_are_withdrawn_before_the_machine
     drain = replace(drain, phase=drain.phase.LOOKING)
     drain, actions = step(drain, Looked(EMPTY), 10)
     assert [type(each).__name__ for each in actions] == ["StoreDebts", "Withdraw", "Mark"]
-    assert not step(drain, Withdrawn(), 11)[0].requested
+    assert not step(drain, Done(Withdraw), 11)[0].requested
 
 
 def test_an_undone_roll_out_is_followed_by_the_withdrawal_of_requests_of_the_process_before() -> None:
@@ -273,8 +271,8 @@ def test_an_undone_roll_out_is_followed_by_the_withdrawal_of_requests_of_the_pro
     assert begun_before[1] == (RevertSurge(mark),)
     story: Story = [
         (1, SurgeReverted(), (STORED, Withdraw(), Release())),
-        (2, Withdrawn(), ()),
-        (2, Released(), ()),
+        (2, Done(Withdraw), ()),
+        (2, Done(Release), ()),
     ]
     drain = play(begun_before, story)
     assert (drain.done, drain.requested) == (True, False)

@@ -12,25 +12,21 @@ from rescheduler.draining.actions import (
     LookAgain,
     Mark,
     OrderRemoval,
+    ReadControllers,
+    Release,
     Renew,
     Step,
     StoreDebts,
 )
 from rescheduler.draining.events import (
     Cause,
-    ControllersUnread,
-    DebtsStored,
+    Done,
     DrainEvent,
+    Failed,
     Looked,
-    LookFailed,
-    Marked,
-    MarkFailed,
-    NodeDeleted,
+    Outcome,
     PlannedAgain,
     ProviderAnswered,
-    Released,
-    RemovalFailed,
-    RemovalPending,
     Removed,
     RequestWithheld,
     Stop,
@@ -76,11 +72,11 @@ class TestResumedDrains:
         noted = Debt(WEB.controller, 3, 3, "1", owner_uids=("uid-web",))
         story: Story = [
             (0, ProviderAnswered(None), (Mark(Step.DRAINING, ("a", "b"), debts=(noted, self.GONE.debt)),)),
-            (1, Marked(), (LookAgain(),)),
+            (1, Done(Mark), (LookAgain(),)),
             (2, Looked(plan(WEB)), (reading(WEB, self.GONE, of=(WEB,)),)),
             (3, read(WEB, self.GONE), (Mark(Step.DRAINING, ("a", "b"), debts=(noted, self.GONE.debt)),)),
-            (4, Marked(), (StoreDebts(),)),
-            (4, DebtsStored(), ()),
+            (4, Done(Mark), (StoreDebts(),)),
+            (4, Done(StoreDebts), ()),
             (5, seen("a b", {WEB: running(3), self.GONE: running(3)}), (planning(),)),
         ]
         drain = play(transitions.resume("od", LIMITS, ("a", "b"), (noted, self.GONE.debt)), story)
@@ -90,7 +86,7 @@ class TestResumedDrains:
     def test_controllers_not_in_the_mark_are_owed_their_running_pods(self) -> None:
         story: Story = [
             (0, ProviderAnswered(None), (Mark(Step.DRAINING, ("a",), debts=(self.GONE.debt,)),)),
-            (1, Marked(), (LookAgain(),)),
+            (1, Done(Mark), (LookAgain(),)),
             (2, Looked(plan(WEB)), (reading(self.GONE, of=(WEB,)),)),
             (3, read(WEB, self.GONE), (Mark(Step.DRAINING, ("a",), debts=(self.GONE.debt, WEB.debt)),)),
         ]
@@ -101,16 +97,16 @@ class TestResumedDrains:
         noted = Debt(WEB.controller, 2, 2, "1", owner_uids=("replica-set",))
         story: Story = [
             (0, ProviderAnswered(None), (Mark(Step.DRAINING, ("a",), debts=(noted,)),)),
-            (1, Marked(), (LookAgain(),)),
+            (1, Done(Mark), (LookAgain(),)),
             (2, Looked(EMPTY), (reading(WEB),)),
             (3, read(WEB), (Mark(Step.DRAINING, ("a",), debts=(noted,)),)),
-            (4, Marked(), (StoreDebts(),)),
-            (4, DebtsStored(), ()),
+            (4, Done(Mark), (StoreDebts(),)),
+            (4, Done(StoreDebts), ()),
             (5, seen("", {WEB: running(1)}), (reading(WEB, read_refusals=True),)),
             (7, seen("", {WEB: running(1, bound=2)}), ()),
             (8, seen("", {WEB: running(2)}), (LookAgain(),)),
             (9, Looked(EMPTY), REOPENED),
-            (10, Released(), ()),
+            (10, Done(Release), ()),
         ]
         drain = play(transitions.resume("od", LIMITS, ("a",), (noted,)), story)
         assert drain.succeeded
@@ -119,9 +115,9 @@ class TestResumedDrains:
     def test_a_mark_without_debts_is_resumed(self) -> None:
         story: Story = [
             (0, ProviderAnswered(None), (Mark(Step.DRAINING, ("a",)),)),
-            (1, Marked(), (LookAgain(),)),
+            (1, Done(Mark), (LookAgain(),)),
             (2, Looked(EMPTY), REOPENED),
-            (3, Released(), ()),
+            (3, Done(Release), ()),
         ]
         assert play(transitions.resume("od", LIMITS, ("a",)), story).succeeded
 
@@ -132,7 +128,7 @@ class TestResumedDrains:
             (
                 [
                     (0, ProviderAnswered(None), (Mark(Step.DRAINING, ("a",), debts=(GONE.debt,)),)),
-                    (1, Marked(), (LookAgain(),)),
+                    (1, Done(Mark), (LookAgain(),)),
                     (2, Looked(NO_ROOM), REOPENED),
                 ],
                 Failure(
@@ -162,23 +158,23 @@ class TestResumedRemovals:
 
     def test_the_time_of_the_first_request_is_kept(self) -> None:
         drain = asked_again()
-        assert play(drain, [(21, Removed(), (DeleteNode(),)), (22, NodeDeleted(), ())]).succeeded
+        assert play(drain, [(21, Removed(), (DeleteNode(),)), (22, Done(DeleteNode), ())]).succeeded
 
     def test_a_slow_termination_is_checked_once_per_round(self) -> None:
         drain = asked_again(removal=0)
         assert not play(drain, [(20, seen(), ())]).done
-        assert play(drain, [(21, RemovalPending("booked"), ()), (21.2, seen(), ())]).handed_over
+        assert play(drain, [(21, Failed(OrderRemoval, "booked", Outcome.UNKNOWN), ()), (21.2, seen(), ())]).handed_over
 
     def test_a_machine_that_stays_is_released(self) -> None:
         drain = asked_again()
-        drain = play(drain, [(21, RemovalFailed("protected"), REOPENED), (22, Released(), ())])
+        drain = play(drain, [(21, Failed(OrderRemoval, "protected"), REOPENED), (22, Done(Release), ())])
         assert (drain.failure, drain.released) == (Failure(Why.PROVIDER, "protected"), True)
 
     #: Failures before the first eviction, and the reason for not requesting termination again.
     DOUBTED: ClassVar[dict[str, tuple[Story, Failure]]] = {
-        "the mark cannot be written": ([(1, MarkFailed("409"), ())], Failure(Why.API_ERROR, "409")),
+        "the mark cannot be written": ([(1, Failed(Mark, "409"), ())], Failure(Why.API_ERROR, "409")),
         "the mark belongs to another process": (
-            [(1, MarkFailed("not ours", lost=True), ())],
+            [(1, Failed(Mark, "not ours", Outcome.REFUSED), ())],
             Failure(Why.MARK_LOST, "not ours"),
         ),
         "protected pods were scheduled to the node": (
@@ -190,7 +186,7 @@ class TestResumedRemovals:
             Failure(Why.PLAN_CHANGED, WHY),
         ),
         "the cluster cannot be read": (
-            [*LOOKED_TWICE[:1], (2, LookFailed("timeout"), ())],
+            [*LOOKED_TWICE[:1], (2, Failed(LookAgain, "timeout"), ())],
             Failure(Why.API_ERROR, "timeout"),
         ),
         "the taint is removed": (
@@ -201,7 +197,7 @@ class TestResumedRemovals:
             [
                 *LOOKED_TWICE[:1],
                 (2, Looked(PLAN), (reading(of=(WEB,)),)),
-                (3, ControllersUnread("forbidden", retryable=False), ()),
+                (3, Failed(ReadControllers, "forbidden"), ()),
             ],
             Failure(Why.API_ERROR, "forbidden"),
         ),
@@ -210,8 +206,8 @@ class TestResumedRemovals:
                 *LOOKED_TWICE[:1],
                 (2, Looked(PLAN), (reading(of=(WEB,)),)),
                 (3, read(WEB), (replace(REMOVING, debts=(WEB.debt,)),)),
-                (4, Marked(), (StoreDebts(),)),
-                (4, DebtsStored(), ()),
+                (4, Done(Mark), (StoreDebts(),)),
+                (4, Done(StoreDebts), ()),
                 (5, seen("a b", {WEB: running(2)}), (planning(),)),
                 (5, PlannedAgain(NO_ROOM), ()),
             ],
@@ -222,8 +218,8 @@ class TestResumedRemovals:
                 *LOOKED_TWICE[:1],
                 (2, Looked(plan(leaving="x")), (reading(),)),
                 (3, read(), (REMOVING,)),
-                (4, Marked(), (StoreDebts(),)),
-                (4, DebtsStored(), ()),
+                (4, Done(Mark), (StoreDebts(),)),
+                (4, Done(StoreDebts), ()),
                 (91.9, seen("x"), (Renew(Step.REMOVING, group="pool", since=ORDERED_AT),)),
                 (92, seen("x"), ()),
             ],
@@ -234,7 +230,7 @@ class TestResumedRemovals:
             ),
         ),
         "the intent to remove cannot be written again": (
-            [*LOOKED_TWICE[:6], (8, MarkFailed("500"), ())],
+            [*LOOKED_TWICE[:6], (8, Failed(Mark, "500"), ())],
             Failure(Why.API_ERROR, "500"),
         ),
     }
@@ -251,22 +247,23 @@ class TestResumedRemovals:
         self, story: Story, why: Failure
     ) -> None:
         """The machine may be terminating, so its node keeps the mark; nothing is requested or evicted."""
-        drain = play(self.in_doubt(story, why), [(95, RemovalPending("booked"), ())])
+        drain = play(self.in_doubt(story, why), [(95, Failed(OrderRemoval, "booked", Outcome.UNKNOWN), ())])
         assert (drain.handed_over, drain.released, drain.postponed) == (True, False, why)
 
     @pytest.mark.parametrize(("story", "why"), DOUBTED.values(), ids=DOUBTED)
     @pytest.mark.parametrize(
-        "answer", [RequestWithheld(Ground.DOUBT, "unknown"), RemovalFailed("no machine"), RemovalFailed("500")]
+        "answer",
+        [RequestWithheld(Ground.DOUBT, "unknown"), Failed(OrderRemoval, "no machine"), Failed(OrderRemoval, "500")],
     )
     def test_the_node_is_reopened_if_no_earlier_order_can_take_effect(
         self, story: Story, why: Failure, answer: DrainEvent
     ) -> None:
-        drain = play(self.in_doubt(story, why), [(95, answer, REOPENED), (96, Released(), ())])
+        drain = play(self.in_doubt(story, why), [(95, answer, REOPENED), (96, Done(Release), ())])
         assert (drain.handed_over, drain.released, drain.failure) == (False, True, why)
 
     def test_the_node_is_deleted_if_an_earlier_order_has_taken_effect(self) -> None:
         doubted = self.in_doubt(*self.DOUBTED["protected pods were scheduled to the node"])
-        drain = play(doubted, [(20, Removed(), (DeleteNode(),)), (21, NodeDeleted(), ())])
+        drain = play(doubted, [(20, Removed(), (DeleteNode(),)), (21, Done(DeleteNode), ())])
         assert drain.succeeded
 
     @pytest.mark.parametrize("moments", range(1, 8))
@@ -276,17 +273,17 @@ class TestResumedRemovals:
         assert play(drain, [(19, Stop(Cause.TERMINATED), ())]).handed_over
 
     def test_the_drain_ends_if_the_node_is_gone(self) -> None:
-        story: Story = [(1, MarkFailed("no node od", node_gone=True), ())]
+        story: Story = [(1, Failed(Mark, "no node od", Outcome.GONE), ())]
         drain = play(transitions.resume_removal("od", LIMITS, "pool", ORDERED_AT), story)
         assert (drain.failure, drain.released) == (Failure(Why.NODE_GONE, "no node od"), True)
 
     #: New evictable pods are moved. The mark keeps the step, the time and the group.
     CAME: ClassVar[Story] = [
-        (1, Marked(), (LookAgain(),)),
+        (1, Done(Mark), (LookAgain(),)),
         (2, Looked(PLAN), (reading(of=(WEB,)),)),
         (3, read(WEB), (replace(REMOVING, debts=(WEB.debt,)),)),
-        (4, Marked(), (StoreDebts(),)),
-        (4, DebtsStored(), ()),
+        (4, Done(Mark), (StoreDebts(),)),
+        (4, Done(StoreDebts), ()),
         *MOVED[:3],
     ]
 
@@ -295,9 +292,9 @@ class TestResumedRemovals:
             *self.CAME,
             *MOVED[3:],
             (10, Looked(EMPTY), (STORED, replace(REMOVING, debts=(WEB.debt,)))),
-            (11, Marked(), (OrderRemoval("pool", ORDERED_AT, again=True),)),
+            (11, Done(Mark), (OrderRemoval("pool", ORDERED_AT, again=True),)),
             (12, Removed(), (DeleteNode(),)),
-            (13, NodeDeleted(), ()),
+            (13, Done(DeleteNode), ()),
         ]
         assert play(transitions.resume_removal("od", LIMITS, "pool", ORDERED_AT), story).succeeded
 
@@ -335,11 +332,11 @@ class TestResumedRemovals:
 
     def test_debts_of_the_mark_are_paid_before_the_termination_is_requested(self) -> None:
         story: Story = [
-            (1, Marked(), (LookAgain(),)),
+            (1, Done(Mark), (LookAgain(),)),
             (2, Looked(EMPTY), (reading(WEB),)),
             (3, read(WEB), (replace(REMOVING, debts=(EARLIER,)),)),
-            (4, Marked(), (StoreDebts(),)),
-            (4, DebtsStored(), ()),
+            (4, Done(Mark), (StoreDebts(),)),
+            (4, Done(StoreDebts), ()),
             (5, seen("", {WEB: running(1, bound=2)}), (reading(WEB),)),
             (9, seen("", {WEB: running(2)}), (LookAgain(),)),
             (10, Looked(EMPTY), (STORED, replace(REMOVING, debts=(EARLIER,)))),
@@ -359,5 +356,5 @@ class TestResumedRemovals:
 def test_marks_without_a_known_intent_are_removed() -> None:
     begun = transitions.roll_back("od", LIMITS, (EARLIER,), 0)
     assert begun[1] == REOPENED
-    drain = play(begun, [(1, Released(), ())])
+    drain = play(begun, [(1, Done(Release), ())])
     assert (drain.succeeded, drain.rolled_back, drain.debts) == (True, True, {WEB.controller: EARLIER})

@@ -6,20 +6,25 @@ from typing import Any, Final, TypeAlias
 import pytest
 
 from rescheduler.draining import transitions
-from rescheduler.draining.actions import DrainTimes, RevertSurge, SurgeMark
+from rescheduler.draining.actions import (
+    AskSurge,
+    DrainTimes,
+    Mark,
+    RevertSurge,
+    StoreDebts,
+    SurgeMark,
+)
 from rescheduler.draining.events import (
     Cause,
     ControllersRead,
-    DebtsStored,
+    Done,
     DrainEvent,
     Looked,
-    Marked,
     NodeSeen,
     PlannedAgain,
     ProviderAnswered,
     RolledTemplate,
     Stop,
-    SurgeAsked,
     SurgeRead,
     SurgeReverted,
     SurgeSeen,
@@ -60,8 +65,22 @@ def rolling_out() -> Drain:
     read = ControllersRead(
         {API.controller: API.state()}, {("ns", API.controller.uid): API.controller}, {API.controller: API.running}
     )
-    story = (ProviderAnswered("pool"), Marked(), Looked(PLANNED), read, Marked(), DebtsStored(), seen(3, "a", "b"))
-    for event in (*story, PlannedAgain(PLANNED), SurgeRead(MARK, progress_seconds=PROGRESS), Marked(), SurgeAsked()):
+    story = (
+        ProviderAnswered("pool"),
+        Done(Mark),
+        Looked(PLANNED),
+        read,
+        Done(Mark),
+        Done(StoreDebts),
+        seen(3, "a", "b"),
+    )
+    for event in (
+        *story,
+        PlannedAgain(PLANNED),
+        SurgeRead(MARK, progress_seconds=PROGRESS),
+        Done(Mark),
+        Done(AskSurge),
+    ):
         drain, _ = transitions.step(drain, event, 0)
     assert drain.phase is Phase.SURGING
     return drain
@@ -71,7 +90,7 @@ def resumed(due_at: float | None = None) -> Drain:
     """Return the drain in a process that started at second 0, before it has read the Deployment."""
     times = DrainTimes(None, due_at)
     drain, _ = transitions.resume("od", LIMITS, ("a", "b"), (API.debt,), times=times, surge=MARK)
-    for event in (ProviderAnswered("pool"), Marked()):
+    for event in (ProviderAnswered("pool"), Done(Mark)):
         drain, _ = transitions.step(drain, event, 0)
     assert drain.phase is Phase.SURGING
     return drain

@@ -2,7 +2,13 @@
 
 from rescheduler.draining import transitions
 from rescheduler.draining.actions import DeletePlaceholder, Evict
-from rescheduler.draining.events import NodeSeen, PlaceholderDeleted, PlaceholderNotDeleted, PlannedAgain
+from rescheduler.draining.events import (
+    Done,
+    Failed,
+    NodeSeen,
+    Outcome,
+    PlannedAgain,
+)
 from rescheduler.draining.state import Failure, Why
 from rescheduler.planning.outcome import PodRef
 from tests.draining.stories import (
@@ -44,7 +50,7 @@ DELETION_REQUESTED: Story = [
 def test_each_pod_is_evicted_once_its_placeholder_is_gone_and_the_pods_fit_again() -> None:
     story: Story = [
         *DELETION_REQUESTED,
-        (6, PlaceholderDeleted("a"), ()),
+        (6, Done(DeletePlaceholder, "a"), ()),
         (6, kept(BOTH), ()),
         (7, kept({"b": ROOM_B}), (planning(),)),
         *step(7, "a", drain_plan=PLAN),
@@ -68,10 +74,10 @@ def test_a_placeholder_that_others_delete_before_its_pod_is_due_is_not_deleted()
 def test_a_failed_deletion_is_retried() -> None:
     story: Story = [
         *DELETION_REQUESTED,
-        (6, PlaceholderNotDeleted("a", "timeout", retryable=True), ()),
+        (6, Failed(DeletePlaceholder, "timeout", Outcome.UNKNOWN, uid="a"), ()),
         (6.5, kept(BOTH), ()),
         (7, kept(BOTH), (DeletePlaceholder(ROOM_A, "a"),)),
-        (8, PlaceholderNotDeleted("a", "timeout", retryable=True), ()),
+        (8, Failed(DeletePlaceholder, "timeout", Outcome.UNKNOWN, uid="a"), ()),
         (9, kept({"b": ROOM_B}), (planning(),)),
         (9, PlannedAgain(PLAN), (Evict(A),)),
     ]
@@ -89,17 +95,17 @@ def test_the_room_is_taken_while_the_placeholder_is_deleted() -> None:
 
 ENDS: dict[str, tuple[Story, str]] = {
     "it may not be deleted": (
-        [*DELETION_REQUESTED, (6, PlaceholderNotDeleted("a", "forbidden", retryable=False), REOPENED)],
+        [*DELETION_REQUESTED, (6, Failed(DeletePlaceholder, "forbidden", uid="a"), REOPENED)],
         "forbidden",
     ),
     "it is not gone in time": (
-        [*DELETION_REQUESTED, (6, PlaceholderDeleted("a"), ()), (65, kept(BOTH), REOPENED)],
+        [*DELETION_REQUESTED, (6, Done(DeletePlaceholder, "a"), ()), (65, kept(BOTH), REOPENED)],
         "placeholder room/room-a is not gone after 60 s: it is still terminating",
     ),
     "its deletion fails for too long": (
         [
             *DELETION_REQUESTED,
-            (63, PlaceholderNotDeleted("a", "timeout", retryable=True), ()),
+            (63, Failed(DeletePlaceholder, "timeout", Outcome.UNKNOWN, uid="a"), ()),
             (65, kept(BOTH), REOPENED),
         ],
         "placeholder room/room-a is not gone after 60 s: timeout",

@@ -11,14 +11,13 @@ from predicates.snapshot import Snapshot
 from rescheduler.clock import SystemClock
 from rescheduler.draining.actions import AskSurge, FollowSurge, ReadSurge, RevertSurge, SurgeMark
 from rescheduler.draining.events import (
+    Done,
+    Failed,
+    Outcome,
     RolledTemplate,
-    SurgeAsked,
-    SurgeFailed,
-    SurgeNotReverted,
     SurgeRead,
     SurgeReverted,
     SurgeSeen,
-    SurgeUnread,
 )
 from rescheduler.errors import Conflict, Forbidden, InputError, NotFound, ReschedulerError, Retryable
 from rescheduler.execution.rollouts import Rollouts
@@ -84,7 +83,7 @@ def begun(api: FakeApi) -> SurgeMark:
     read = api.rollouts.perform(ReadSurge(SURGE)).event
     assert isinstance(read, SurgeRead)
     assert not read.fault
-    assert api.rollouts.perform(AskSurge(read.mark)).event == SurgeAsked()
+    assert api.rollouts.perform(AskSurge(read.mark)).event == Done(AskSurge)
     return read.mark
 
 
@@ -107,7 +106,7 @@ def test_a_template_that_is_restored_is_identical(before: dict[str, str]) -> Non
 def test_each_request_can_be_repeated() -> None:
     api = FakeApi()
     mark = begun(api)
-    assert api.rollouts.perform(AskSurge(mark)).event == SurgeAsked()
+    assert api.rollouts.perform(AskSurge(mark)).event == Done(AskSurge)
     api.rollouts.perform(RevertSurge(mark))
     assert api.rollouts.perform(RevertSurge(mark)).event == SurgeReverted()
     assert api.written == [mark.wanted, None]
@@ -141,7 +140,7 @@ def test_a_template_that_another_client_has_changed_is_left_alone(change: Any) -
     assert isinstance(seen, SurgeSeen)
     assert seen.template in (RolledTemplate.THEIRS, RolledTemplate.GONE)
     assert api.rollouts.perform(RevertSurge(mark)).event == SurgeReverted()
-    assert isinstance(api.rollouts.perform(AskSurge(mark)).event, SurgeFailed)
+    assert isinstance(api.rollouts.perform(AskSurge(mark)).event, Failed)
     assert api.stored == theirs
 
 
@@ -160,7 +159,7 @@ def test_a_deployment_that_changed_after_the_plan_does_not_roll_out(change: dict
     api.stored["spec"] |= change
 
     refused = api.rollouts.perform(AskSurge(read.mark)).event
-    assert isinstance(refused, SurgeFailed)
+    assert isinstance(refused, Failed)
     assert fault in refused.why
     again = api.rollouts.perform(ReadSurge(SURGE)).event
     assert isinstance(again, SurgeRead)
@@ -253,9 +252,9 @@ def test_errors_become_events() -> None:
         return FakeApi(errors=list(errors)).rollouts
 
     mark = SurgeMark("shop", "web", "uid-web", "now")
-    assert failing(Retryable("503")).perform(ReadSurge(SURGE)).event == SurgeUnread("503", retryable=True)
-    assert failing(Forbidden("403")).perform(RevertSurge(mark)).event == SurgeNotReverted("403", retryable=False)
-    assert failing(Retryable("503")).perform(RevertSurge(mark)).event == SurgeNotReverted("503", retryable=True)
+    assert failing(Retryable("503")).perform(ReadSurge(SURGE)).event == Failed(ReadSurge, "503", Outcome.UNKNOWN)
+    assert failing(Forbidden("403")).perform(RevertSurge(mark)).event == Failed(RevertSurge, "403")
+    assert failing(Retryable("503")).perform(RevertSurge(mark)).event == Failed(RevertSurge, "503", Outcome.UNKNOWN)
     assert failing(NotFound("404")).perform(RevertSurge(mark)).event == SurgeReverted()
     assert failing(NotFound("404")).perform(FollowSurge(mark)).event == SurgeSeen(RolledTemplate.GONE)
     api = FakeApi()
