@@ -155,7 +155,7 @@ def is_marked(node: Node) -> bool:
     )
 
 
-# The actions that a drain requests, as immutable values. Each has one outcome: what it read (→), or Done; or Failed.
+# The actions that a drain requests, as immutable values. Each has one outcome: what it read (→), or Done; or NotDone.
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,7 +133,7 @@ class Outcome(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Failed(Generic[A]):
+class NotDone(Generic[A]):
     """The action is not known to be done."""
 
     action: type[A]
@@ -148,20 +148,20 @@ class Failed(Generic[A]):
 
 
 def kind_of(event: object) -> type:
-    """Return the kind of *event*: its class, and for ``Done`` and ``Failed`` also the action: ``Done[Mark]``."""
+    """Return the kind of *event*: its class, and for ``Done`` and ``NotDone`` also the action: ``Done[Mark]``."""
     match event:
         case Done(action):
             return Done[action]  # type: ignore[valid-type]
-        case Failed(action):
-            return Failed[action]  # type: ignore[valid-type]
+        case NotDone(action):
+            return NotDone[action]  # type: ignore[valid-type]
         case _:
             return type(event)
 
 
 def kind_name(kind: type) -> str:
-    """Return the name of a kind for people: ``Looked``, ``Mark done``."""
-    actions = [action.__name__ for action in get_args(kind)]
-    return " ".join([*actions, getattr(get_origin(kind), "__name__", "").lower()]) if actions else kind.__name__
+    """Return the name of a kind for people: ``Looked``, ``Mark done``, ``Mark not done``."""
+    names = [f"{action.__name__} {'done' if get_origin(kind) is Done else 'not done'}" for action in get_args(kind)]
+    return names[0] if names else kind.__name__
 
 
 # What the actions of a drain read.
@@ -317,7 +317,7 @@ class Stop:
 
 DrainEvent: TypeAlias = (
     Done[Any]
-    | Failed[Any]
+    | NotDone[Any]
     | ProviderAnswered
     | Looked
     | ControllersRead

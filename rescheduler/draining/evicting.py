@@ -15,8 +15,8 @@ from rescheduler.draining.events import (
     EvictionFailed,
     EvictionRefused,
     EvictionSkipped,
-    Failed,
     NodeSeen,
+    NotDone,
     PodGone,
 )
 from rescheduler.draining.exits import again_later, requesting, requesting_again, sooner
@@ -97,7 +97,7 @@ def controllers_read(drain: Drain, event: ControllersRead, now: float) -> Result
     ), ()
 
 
-def controllers_unread(drain: Drain, event: Failed[ReadControllers], now: float) -> Result:
+def controllers_unread(drain: Drain, event: NotDone[ReadControllers], now: float) -> Result:
     """Retry later, or give up if the error is permanent."""
     if not event.retryable:
         return exits.give_up(drain, Failure(Why.API_ERROR, event.why), now)

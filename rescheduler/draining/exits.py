@@ -27,9 +27,9 @@ from rescheduler.draining.events import (
     EvictionRefused,
     EvictionRequested,
     EvictionSkipped,
-    Failed,
     NodeGone,
     NodeSeen,
+    NotDone,
     Outcome,
     PodGone,
     Preemption,
@@ -78,7 +78,7 @@ def try_later(drain: Drain, now: float) -> Drain | None:
     return None if now >= until else replace(drain, failing_until=until, retry_at=now + REQUEST_INTERVAL)
 
 
-def failed(drain: Drain, event: Failed[Any], now: float) -> Result:
+def failed(drain: Drain, event: NotDone[Any], now: float) -> Result:
     """Send the phase's request again later, or give up after the time limit or a permanent error.
 
     Whoever gives up also removes the mark, because the PATCH may have been applied.
@@ -267,7 +267,7 @@ def withdrawn(drain: Drain, _: Done[Withdraw], __: float) -> Result:
     return replace(drain, requested=withdrawals > 0, withdrawals=withdrawals), ()
 
 
-def withdraw_failed(drain: Drain, _: Failed[Withdraw], now: float) -> Result:
+def withdraw_failed(drain: Drain, _: NotDone[Withdraw], now: float) -> Result:
     """Retry until the deadline. After that, the next sweep withdraws them."""
     return replace(drain, withdrawals=max(0, drain.withdrawals - 1), withdraw_at=now + RELEASE_INTERVAL), ()
 
@@ -290,7 +290,7 @@ def _end_if_settled(drain: Drain) -> Result:
     return (replace(drain, phase=Phase.DONE) if settled else drain), ()
 
 
-def release_failed(drain: Drain, event: Failed[Release], now: float) -> Result:
+def release_failed(drain: Drain, event: NotDone[Release], now: float) -> Result:
     """Retry until the deadline. After that, the marks stay until a later round or the next leader removes them."""
     lost = event.outcome is Outcome.REFUSED
     final = lost and not drain.unanswered
@@ -312,7 +312,7 @@ def release_tick(drain: Drain, event: NodeSeen, now: float) -> Result:
     return if_due(drain, now, Release())
 
 
-def mark_failed_late(drain: Drain, event: Failed[Mark], _: float) -> Result:
+def mark_failed_late(drain: Drain, event: NotDone[Mark], _: float) -> Result:
     """End the drain if the node is gone, because there are no marks to remove."""
     return _end_if_settled(replace(drain, released=True)) if event.outcome is Outcome.GONE else (drain, ())
 
@@ -448,7 +448,7 @@ def mark_tick(drain: Drain, _: NodeSeen, now: float) -> Result:
     return if_due(drain, now, mark(drain))
 
 
-def renewal_failed(drain: Drain, event: Failed[Mark], now: float) -> Result:
+def renewal_failed(drain: Drain, event: NotDone[Mark], now: float) -> Result:
     """Keep draining after a failed renewal, which is retried, unless the mark belongs to another process."""
     if event.outcome is Outcome.GONE:
         return node_gone(drain, event.why)

@@ -15,9 +15,9 @@ from rescheduler.draining.events import (
     EvictionAccepted,
     EvictionFailed,
     EvictionRefused,
-    Failed,
     Looked,
     NodeSeen,
+    NotDone,
     Outcome,
     PodGone,
 )
@@ -50,7 +50,7 @@ def count(drain: Drain) -> Result:
 def counted(drain: Drain, event: ControllersRead, now: float) -> Result:
     """Record the debts after the controllers were read."""
     if missing := _unanswered(drain, event):
-        return exits.failed(drain, Failed(ReadControllers, f"the response lacks {missing}", Outcome.UNKNOWN), now)
+        return exits.failed(drain, NotDone(ReadControllers, f"the response lacks {missing}", Outcome.UNKNOWN), now)
     if event.blockers:
         return exits.plan_changed(drain, event.blockers, now)
     drain = replace(

@@ -8,9 +8,9 @@ from rescheduler.draining.actions import Action, DeleteNode, Mark, OrderRemoval,
 from rescheduler.draining.events import (
     Cause,
     Done,
-    Failed,
     NodeGone,
     NodeSeen,
+    NotDone,
     Outcome,
     Removed,
     RequestWithheld,
@@ -54,7 +54,7 @@ def order_tick(drain: Drain, event: NodeSeen, now: float) -> Result:
     return if_due(drain, now, exits.removing(drain))
 
 
-def renewal_failed(drain: Drain, event: Failed[Mark], now: float) -> Result:
+def renewal_failed(drain: Drain, event: NotDone[Mark], now: float) -> Result:
     """Handle a failed renewal of the mark. A lost mark is not written again."""
     if event.outcome is Outcome.REFUSED:
         return _mark_lost(drain, event.why)
@@ -77,7 +77,7 @@ def node_gone(drain: Drain, _: NodeGone, now: float) -> Result:
     return replace(drain, phase=Phase.DONE) if given_up else drain, ()
 
 
-def deletion_renewal_failed(drain: Drain, event: Failed[Mark], now: float) -> Result:
+def deletion_renewal_failed(drain: Drain, event: NotDone[Mark], now: float) -> Result:
     """Handle a failed renewal of the mark while the Node is being deleted."""
     return _end(drain) if event.outcome is Outcome.GONE else renewal_failed(drain, event, now)
 
@@ -95,7 +95,7 @@ def removed(drain: Drain, event: Removed, now: float) -> Result:
     return replace(drain, phase=Phase.DELETING, retry_at=None), (DeleteNode(),)
 
 
-def not_removed(drain: Drain, event: Failed[OrderRemoval], now: float) -> Result:
+def not_removed(drain: Drain, event: NotDone[OrderRemoval], now: float) -> Result:
     """Ask again later whether the machine is terminated, as long as it may be. Otherwise release its node: it stays.
 
     A later round asks about a machine in doubt.
@@ -144,7 +144,7 @@ def withheld(drain: Drain, event: RequestWithheld, now: float) -> Result:
     return exits.reopen(drain, Failure(_WITHHELD[event.ground], event.why), now)
 
 
-def node_deletion_failed(drain: Drain, _: Failed[DeleteNode], now: float) -> Result:
+def node_deletion_failed(drain: Drain, _: NotDone[DeleteNode], now: float) -> Result:
     """Schedule the next attempt to delete the Node."""
     return replace(drain, retry_at=now + DELETION_INTERVAL), ()
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from rescheduler.draining import exits, requests, surging
 from rescheduler.draining.actions import DeletePlaceholder, PlanAgain
-from rescheduler.draining.events import Done, Failed, NodeSeen, PlannedAgain
+from rescheduler.draining.events import Done, NodeSeen, NotDone, PlannedAgain
 from rescheduler.draining.following import follow, merged_states
 from rescheduler.draining.state import (
     NEVER,
@@ -58,7 +58,7 @@ def deleted(drain: Drain, event: Done[DeletePlaceholder], _: float) -> Result:
     return _with_deletion(drain, event.uid, last_error="it is still terminating"), ()
 
 
-def not_deleted(drain: Drain, event: Failed[DeletePlaceholder], now: float) -> Result:
+def not_deleted(drain: Drain, event: NotDone[DeletePlaceholder], now: float) -> Result:
     """Schedule a retry, or give up if the error is permanent."""
     deletion = drain.vacating.get(event.uid)
     if deletion is None:
@@ -380,7 +380,7 @@ def dropped(drain: Drain, uids: frozenset[str]) -> Drain:
     return replace(drain, unproven=drain.unproven | unproven)
 
 
-def plan_failed(drain: Drain, event: Failed[PlanAgain], now: float) -> Result:
+def plan_failed(drain: Drain, event: NotDone[PlanAgain], now: float) -> Result:
     """Plan the step again later, or give up after the time limit or a permanent error."""
     return exits.failed(replace(drain, step=(), planning_at=None), event, now)
 

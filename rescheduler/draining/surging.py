@@ -15,9 +15,9 @@ from rescheduler.draining import exits
 from rescheduler.draining.actions import Action, AskSurge, FollowSurge, LookAgain, Mark, ReadSurge, RevertSurge
 from rescheduler.draining.events import (
     Done,
-    Failed,
     NodeGone,
     NodeSeen,
+    NotDone,
     Outcome,
     RolledTemplate,
     SurgeRead,
@@ -263,7 +263,7 @@ def reverted(drain: Drain, event: SurgeReverted, now: float) -> Result:
     return _end(replace(drain, rollout=None), now)
 
 
-def not_reverted(drain: Drain, event: Failed[RevertSurge], now: float) -> Result:
+def not_reverted(drain: Drain, event: NotDone[RevertSurge], now: float) -> Result:
     """Undo the roll-out again until the deadline. After that, the mark stays until a later round undoes it."""
     if not event.retryable:
         return _end(replace(drain, rollout=None), now)
@@ -278,7 +278,7 @@ def revert_tick(drain: Drain, _: NodeSeen | NodeGone, now: float) -> Result:
     return if_due(drain, now, RevertSurge(drain.rollout.mark))
 
 
-def renewal_failed(drain: Drain, event: Failed[Mark], now: float) -> Result:
+def renewal_failed(drain: Drain, event: NotDone[Mark], now: float) -> Result:
     """Leave the roll-out to the process that the mark belongs to now."""
     lost = event.outcome is Outcome.REFUSED
     return exits.mark_lost(replace(drain, rollout=None), now) if lost else (drain, ())

@@ -36,10 +36,10 @@ from rescheduler.draining.events import (
     EvictionRefused,
     EvictionRequested,
     EvictionSkipped,
-    Failed,
     Looked,
     NodeGone,
     NodeSeen,
+    NotDone,
     PlannedAgain,
     PodGone,
     ProviderAnswered,
@@ -122,12 +122,12 @@ _DONE: Final = (Mark, StoreDebts, Withdraw, DeletePlaceholder, AskSurge, DeleteN
 _READING: Final = (LookAgain, ReadControllers, PlanAgain, ReadSurge, FollowSurge, RevertSurge, OrderRemoval)
 KINDS: Final[tuple[type, ...]] = (
     *(Done[action] for action in _DONE),  # type: ignore[valid-type]
-    *(Failed[action] for action in (*_DONE, *_READING)),  # type: ignore[valid-type]
+    *(NotDone[action] for action in (*_DONE, *_READING)),  # type: ignore[valid-type]
     *(kind for kind in get_args(DrainEvent) if get_origin(kind) is None),
 )
 
 #: Responses to requests that were in flight when the watched state showed that the pod or placeholder was gone.
-_LATE_PLACEHOLDERS: Final = (Done[DeletePlaceholder], Failed[DeletePlaceholder])
+_LATE_PLACEHOLDERS: Final = (Done[DeletePlaceholder], NotDone[DeletePlaceholder])
 _LATE_EVICTIONS: Final = (
     *(EvictionAccepted, EvictionRefused, EvictionFailed, EvictionSkipped, PodGone),
     *(EvictionRequested, RequestsUnserved, RequestSeen),
@@ -135,25 +135,25 @@ _LATE_EVICTIONS: Final = (
 )
 
 #: EvictionRequests are withdrawn while the marks are removed or the machine is ordered away, which may be withheld.
-_WITHDRAWALS: Final = {Done[Withdraw]: _rule(exits.withdrawn), Failed[Withdraw]: _rule(exits.withdraw_failed)}
+_WITHDRAWALS: Final = {Done[Withdraw]: _rule(exits.withdrawn), NotDone[Withdraw]: _rule(exits.withdraw_failed)}
 
 #: Responses to reads that were in flight when a drain failed.
 _LATE_READS: Final = (
     Looked,
-    Failed[LookAgain],
+    NotDone[LookAgain],
     ControllersRead,
-    Failed[ReadControllers],
+    NotDone[ReadControllers],
     PlannedAgain,
-    Failed[PlanAgain],
+    NotDone[PlanAgain],
 )
 
 #: Responses to the request to store debts, when the drain was stopped or failed in the meantime, or at its end: the
 #: memory itself holds all drains until it is stored.
-_LATE_DEBTS: Final = (Done[StoreDebts], Failed[StoreDebts])
+_LATE_DEBTS: Final = (Done[StoreDebts], NotDone[StoreDebts])
 
 #: Responses to requests about a roll-out that were in flight when the drain failed.
-_LATE_ROLLOUTS: Final = (Done[AskSurge], Failed[AskSurge], SurgeSeen, Failed[FollowSurge])
-_LATE_SURGES: Final = (SurgeRead, Failed[ReadSurge], *_LATE_ROLLOUTS)
+_LATE_ROLLOUTS: Final = (Done[AskSurge], NotDone[AskSurge], SurgeSeen, NotDone[FollowSurge])
+_LATE_SURGES: Final = (SurgeRead, NotDone[ReadSurge], *_LATE_ROLLOUTS)
 
 ASKING, MARKING, LOOKING, COUNTING = Phase.ASKING, Phase.MARKING, Phase.LOOKING, Phase.COUNTING
 NOTING, TRYING, EVICTING, ORDERING = Phase.NOTING, Phase.TRYING, Phase.EVICTING, Phase.ORDERING
@@ -178,7 +178,7 @@ TABLE: Final[Mapping[Phase, Mapping[type, TransitionRule]]] = {
     },
     MARKING: {
         Done[Mark]: _rule(_marked, LOOKING, SURGING),
-        Failed[Mark]: _rule(exits.failed, SURGE_REVERTING, REMOVING, RELEASING, DONE),
+        NotDone[Mark]: _rule(exits.failed, SURGE_REVERTING, REMOVING, RELEASING, DONE),
         NodeSeen: _rule(exits.mark_tick),
         NodeGone: _rule(exits.unmarked_node_gone, DONE),
         Stop: _rule(exits.stop, SURGE_REVERTING, RELEASING, DONE),
@@ -186,21 +186,21 @@ TABLE: Final[Mapping[Phase, Mapping[type, TransitionRule]]] = {
     },
     LOOKING: {
         Looked: _rule(preparing.looked, COUNTING, EVICTING, ORDERING, REMOVING, RELEASING, DONE),
-        Failed[LookAgain]: _rule(exits.failed, REMOVING, RELEASING, DONE),
+        NotDone[LookAgain]: _rule(exits.failed, REMOVING, RELEASING, DONE),
         NodeSeen: _rule(preparing.look_tick),
         Stop: _rule(exits.stop, RELEASING, DONE),
         # The read in flight fails if the node is gone, and is used only once the watch shows our mark. The mark that
         # failed is a late response to a renewal.
-        **_ignored(NodeGone, Failed[Mark]),
+        **_ignored(NodeGone, NotDone[Mark]),
         # A read of the controllers may be in flight when the last debt is paid.
-        **_ignored(ControllersRead, Failed[ReadControllers]),
+        **_ignored(ControllersRead, NotDone[ReadControllers]),
         **_ignored(*_LATE_EVICTIONS),
         **_WITHDRAWALS,
     },
     COUNTING: {
         ControllersRead: _rule(preparing.counted, NOTING, REMOVING, RELEASING, DONE),
-        Failed[ReadControllers]: _rule(exits.failed, REMOVING, RELEASING, DONE),
-        Failed[Mark]: _rule(exits.renewal_failed, REMOVING, RELEASING, DONE),
+        NotDone[ReadControllers]: _rule(exits.failed, REMOVING, RELEASING, DONE),
+        NotDone[Mark]: _rule(exits.renewal_failed, REMOVING, RELEASING, DONE),
         NodeSeen: _rule(preparing.count_tick, REMOVING, RELEASING, DONE),
         NodeGone: _rule(exits.unmarked_node_gone, DONE),
         Stop: _rule(exits.stop, RELEASING, DONE),
@@ -210,8 +210,8 @@ TABLE: Final[Mapping[Phase, Mapping[type, TransitionRule]]] = {
     NOTING: {
         Done[Mark]: _rule(preparing.noted),
         Done[StoreDebts]: _rule(preparing.stored, TRYING, EVICTING),
-        Failed[StoreDebts]: _rule(exits.failed, REMOVING, RELEASING, DONE),
-        Failed[Mark]: _rule(exits.failed, REMOVING, RELEASING, DONE),
+        NotDone[StoreDebts]: _rule(exits.failed, REMOVING, RELEASING, DONE),
+        NotDone[Mark]: _rule(exits.failed, REMOVING, RELEASING, DONE),
         NodeSeen: _rule(exits.mark_tick),
         NodeGone: _rule(exits.unmarked_node_gone, DONE),
         Stop: _rule(exits.stop, RELEASING, DONE),
@@ -223,7 +223,7 @@ TABLE: Final[Mapping[Phase, Mapping[type, TransitionRule]]] = {
         EvictionRefused: _rule(preparing.try_refused, RELEASING),
         EvictionFailed: _rule(preparing.try_failed, EVICTING, RELEASING),
         PodGone: _rule(preparing.try_accepted, EVICTING),
-        Failed[Mark]: _rule(exits.renewal_failed, RELEASING, DONE),
+        NotDone[Mark]: _rule(exits.renewal_failed, RELEASING, DONE),
         NodeSeen: _rule(preparing.try_tick, RELEASING),
         NodeGone: _rule(exits.unmarked_node_gone, DONE),
         Stop: _rule(exits.stop, RELEASING, DONE),
@@ -240,12 +240,12 @@ TABLE: Final[Mapping[Phase, Mapping[type, TransitionRule]]] = {
         RequestsUnserved: _rule(requests.unserved, REMOVING, RELEASING, DONE),
         RequestSeen: _rule(requests.request_seen, REMOVING, RELEASING, DONE),
         Done[DeletePlaceholder]: _rule(stepping.deleted),
-        Failed[DeletePlaceholder]: _rule(stepping.not_deleted, REMOVING, RELEASING, DONE),
+        NotDone[DeletePlaceholder]: _rule(stepping.not_deleted, REMOVING, RELEASING, DONE),
         ControllersRead: _rule(evicting.controllers_read, REMOVING, RELEASING, DONE),
-        Failed[ReadControllers]: _rule(evicting.controllers_unread, REMOVING, RELEASING, DONE),
+        NotDone[ReadControllers]: _rule(evicting.controllers_unread, REMOVING, RELEASING, DONE),
         PlannedAgain: _rule(stepping.planned_again, SURGE_READING, REMOVING, RELEASING, DONE),
-        Failed[PlanAgain]: _rule(stepping.plan_failed, REMOVING, RELEASING, DONE),
-        Failed[Mark]: _rule(exits.renewal_failed, REMOVING, RELEASING, DONE),
+        NotDone[PlanAgain]: _rule(stepping.plan_failed, REMOVING, RELEASING, DONE),
+        NotDone[Mark]: _rule(exits.renewal_failed, REMOVING, RELEASING, DONE),
         NodeSeen: _rule(evicting.seen, LOOKING, REMOVING, RELEASING, DONE),
         NodeGone: _rule(exits.unmarked_node_gone, DONE),
         EvictionSkipped: _rule(evicting.eviction_skipped),
@@ -254,55 +254,55 @@ TABLE: Final[Mapping[Phase, Mapping[type, TransitionRule]]] = {
     },
     SURGE_READING: {
         SurgeRead: _rule(surging.surge_read, SURGE_NOTING, REMOVING, RELEASING, DONE),
-        Failed[ReadSurge]: _rule(exits.failed, REMOVING, RELEASING, DONE),
-        Failed[Mark]: _rule(exits.renewal_failed, REMOVING, RELEASING, DONE),
+        NotDone[ReadSurge]: _rule(exits.failed, REMOVING, RELEASING, DONE),
+        NotDone[Mark]: _rule(exits.renewal_failed, REMOVING, RELEASING, DONE),
         NodeSeen: _rule(surging.read_tick, REMOVING, RELEASING, DONE),
         NodeGone: _rule(exits.unmarked_node_gone, DONE),
         Stop: _rule(exits.stop, RELEASING, DONE),
         ControllersRead: _rule(evicting.controllers_read, REMOVING, RELEASING, DONE),
-        Failed[ReadControllers]: _rule(evicting.controllers_unread, REMOVING, RELEASING, DONE),
+        NotDone[ReadControllers]: _rule(evicting.controllers_unread, REMOVING, RELEASING, DONE),
         **_ignored(*_LATE_EVICTIONS),
         **_WITHDRAWALS,
     },
     SURGE_NOTING: {
         Done[Mark]: _rule(surging.noted, SURGING),
-        Failed[Mark]: _rule(exits.failed, SURGE_REVERTING, REMOVING, RELEASING, DONE),
+        NotDone[Mark]: _rule(exits.failed, SURGE_REVERTING, REMOVING, RELEASING, DONE),
         NodeSeen: _rule(exits.mark_tick),
         NodeGone: _rule(exits.unmarked_node_gone, DONE),
         Stop: _rule(exits.stop, SURGE_REVERTING, RELEASING, DONE),
         ControllersRead: _rule(evicting.controllers_read, SURGE_REVERTING),
-        Failed[ReadControllers]: _rule(evicting.controllers_unread, SURGE_REVERTING),
+        NotDone[ReadControllers]: _rule(evicting.controllers_unread, SURGE_REVERTING),
         **_ignored(*_LATE_EVICTIONS),
         **_WITHDRAWALS,
     },
     SURGING: {
         Done[AskSurge]: _rule(surging.asked),
-        Failed[AskSurge]: _rule(exits.failed, SURGE_REVERTING),
-        Failed[FollowSurge]: _rule(exits.failed, SURGE_REVERTING),
+        NotDone[AskSurge]: _rule(exits.failed, SURGE_REVERTING),
+        NotDone[FollowSurge]: _rule(exits.failed, SURGE_REVERTING),
         SurgeSeen: _rule(surging.seen, LOOKING, SURGE_REVERTING, REMOVING, RELEASING, DONE),
-        Failed[Mark]: _rule(surging.renewal_failed, REMOVING, RELEASING, DONE),
+        NotDone[Mark]: _rule(surging.renewal_failed, REMOVING, RELEASING, DONE),
         NodeSeen: _rule(surging.tick, EVICTING, LOOKING, SURGE_REVERTING),
         # The roll-out goes on without the node.
         NodeGone: _rule(surging.gone, EVICTING, LOOKING, SURGE_REVERTING, DONE),
         Stop: _rule(exits.stop, SURGE_REVERTING, DONE),
         ControllersRead: _rule(evicting.controllers_read, SURGE_REVERTING),
-        Failed[ReadControllers]: _rule(evicting.controllers_unread, SURGE_REVERTING),
+        NotDone[ReadControllers]: _rule(evicting.controllers_unread, SURGE_REVERTING),
         **_ignored(*_LATE_EVICTIONS),
         **_WITHDRAWALS,
     },
     SURGE_REVERTING: {
         SurgeReverted: _rule(surging.reverted, REMOVING, RELEASING, DONE),
-        Failed[RevertSurge]: _rule(surging.not_reverted, REMOVING, RELEASING, DONE),
+        NotDone[RevertSurge]: _rule(surging.not_reverted, REMOVING, RELEASING, DONE),
         NodeSeen: _rule(surging.revert_tick),
         NodeGone: _rule(surging.revert_tick),
         Stop: _rule(exits.stop_release, DONE),
-        **_ignored(Failed[Mark], Done[Mark], ProviderAnswered, *_LATE_ROLLOUTS, *_LATE_READS),
+        **_ignored(NotDone[Mark], Done[Mark], ProviderAnswered, *_LATE_ROLLOUTS, *_LATE_READS),
         **_ignored(*_LATE_EVICTIONS),
         **_WITHDRAWALS,
     },
     ORDERING: {
         Done[Mark]: _rule(removing.order_marked, REMOVING),
-        Failed[Mark]: _rule(exits.failed, REMOVING, RELEASING, DONE),
+        NotDone[Mark]: _rule(exits.failed, REMOVING, RELEASING, DONE),
         NodeSeen: _rule(removing.order_tick),
         NodeGone: _rule(exits.unmarked_node_gone, DONE),
         Stop: _rule(exits.stop, RELEASING, DONE),
@@ -311,9 +311,9 @@ TABLE: Final[Mapping[Phase, Mapping[type, TransitionRule]]] = {
     },
     REMOVING: {
         Removed: _rule(removing.removed, DELETING),
-        Failed[OrderRemoval]: _rule(removing.not_removed, RELEASING, DONE),
+        NotDone[OrderRemoval]: _rule(removing.not_removed, RELEASING, DONE),
         RequestWithheld: _rule(removing.withheld, MARKING, RELEASING, DONE),
-        Failed[Mark]: _rule(removing.renewal_failed, DONE),
+        NotDone[Mark]: _rule(removing.renewal_failed, DONE),
         NodeSeen: _rule(removing.removal_tick, DONE),
         NodeGone: _rule(removing.node_gone, DONE),
         Stop: _rule(removing.stop, DONE),
@@ -322,8 +322,8 @@ TABLE: Final[Mapping[Phase, Mapping[type, TransitionRule]]] = {
     },
     DELETING: {
         Done[DeleteNode]: _rule(removing.node_deleted, DONE),
-        Failed[DeleteNode]: _rule(removing.node_deletion_failed),
-        Failed[Mark]: _rule(removing.deletion_renewal_failed, DONE),
+        NotDone[DeleteNode]: _rule(removing.node_deletion_failed),
+        NotDone[Mark]: _rule(removing.deletion_renewal_failed, DONE),
         NodeSeen: _rule(removing.deletion_tick, DONE),
         NodeGone: _rule(removing.gone_while_deleted, DONE),
         Stop: _rule(removing.stop, DONE),
@@ -332,7 +332,7 @@ TABLE: Final[Mapping[Phase, Mapping[type, TransitionRule]]] = {
     },
     RELEASING: {
         Done[Release]: _rule(exits.released, DONE),
-        Failed[Release]: _rule(exits.release_failed, DONE),
+        NotDone[Release]: _rule(exits.release_failed, DONE),
         EvictionAccepted: _rule(exits.accepted_late, DONE),
         EvictionRefused: _rule(exits.answered_late, DONE),
         EvictionFailed: _rule(exits.answered_late, DONE),
@@ -340,7 +340,7 @@ TABLE: Final[Mapping[Phase, Mapping[type, TransitionRule]]] = {
         PodGone: _rule(exits.answered_late, DONE),
         RequestsUnserved: _rule(exits.answered_late, DONE),
         EvictionRequested: _rule(exits.requested_late),
-        Failed[Mark]: _rule(exits.mark_failed_late, DONE),
+        NotDone[Mark]: _rule(exits.mark_failed_late, DONE),
         NodeSeen: _rule(exits.release_tick, DONE),
         NodeGone: _rule(exits.gone_while_released, DONE),
         Stop: _rule(exits.stop_release, DONE),

@@ -40,7 +40,7 @@ from rescheduler.draining.events import (
     EvictionFailed,
     EvictionOutcome,
     EvictionRefused,
-    Failed,
+    NotDone,
     Outcome,
     RequestOutcome,
     RequestsUnserved,
@@ -189,7 +189,7 @@ class DrainActions:
         try:
             first = self._marks.write(mark)
         except NotFound as error:
-            return ActionResult(Failed(Mark, str(error), Outcome.GONE))
+            return ActionResult(NotDone(Mark, str(error), Outcome.GONE))
         except ReschedulerError as error:
             return ActionResult(failed(Mark, error))
         if isinstance(mark, Renew):
@@ -217,7 +217,7 @@ class DrainActions:
         try:
             return ActionResult(self._access.cluster.read_fresh(self._ref.name, action.targets, namespaces))
         except NotFound as error:
-            return ActionResult(Failed(LookAgain, str(error), Outcome.GONE))
+            return ActionResult(NotDone(LookAgain, str(error), Outcome.GONE))
         except ReschedulerError as error:
             return ActionResult(failed(LookAgain, error))
 

@@ -13,7 +13,7 @@ from rescheduler.draining.actions import RequestAction
 from rescheduler.draining.events import (
     DrainEvent,
     EvictionOutcome,
-    Failed,
+    NotDone,
     Outcome,
     RequestOutcome,
     RequestSeen,
@@ -54,12 +54,12 @@ class ActionResult:
     reports: tuple[events.Event, ...] = ()  #: for logs, metrics, the status page and Kubernetes Events
 
 
-def failed(action: type[RequestAction], error: ReschedulerError, uid: str = "") -> Failed[Any]:
+def failed(action: type[RequestAction], error: ReschedulerError, uid: str = "") -> NotDone[Any]:
     """Return the outcome of an *action* that *error* ended. Raises NotLeading: nothing more may be sent."""
     if isinstance(error, NotLeading):
         raise error
     lost = Outcome.REFUSED if isinstance(error, MarkLost) else Outcome.FAILED
-    return Failed(action, str(error), Outcome.UNKNOWN if is_transient(error) else lost, uid)
+    return NotDone(action, str(error), Outcome.UNKNOWN if is_transient(error) else lost, uid)
 
 
 class RunState(Protocol):

@@ -37,8 +37,8 @@ from rescheduler.draining.events import (
     DrainEvent,
     EvictionResult,
     EvictionSkipped,
-    Failed,
     NodeSeen,
+    NotDone,
     Outcome,
     Stop,
 )
@@ -225,11 +225,11 @@ class DrainExecution:
         for pod in evicted:
             self._report(EvictionAnswered(InvolvedNode.of(self._node), pod, EvictionResult.EVICTED))
 
-    def _store(self, action: StoreDebts) -> Done[StoreDebts] | Failed[StoreDebts]:
+    def _store(self, action: StoreDebts) -> Done[StoreDebts] | NotDone[StoreDebts]:
         if self._debts.store(self._drain, end=action.end):
             return Done(StoreDebts)
         why = "the expected debts of the drain could not be stored in the memory"
-        return Failed(StoreDebts, why, Outcome.UNKNOWN)
+        return NotDone(StoreDebts, why, Outcome.UNKNOWN)
 
     def _changed_times(self) -> tuple[Renew, ...]:
         """Return the request that stores the times of the drain in its mark, if it is due."""
@@ -467,7 +467,7 @@ class DrainRunner:
                 undone = actions.perform(RevertSurge(drain.rollout.mark))
                 for report in undone.reports:
                     self._report(report)
-                if isinstance(undone.event, Failed) and undone.event.retryable:
+                if isinstance(undone.event, NotDone) and undone.event.retryable:
                     return None
             result = actions.perform(Release())
         except NotLeading:

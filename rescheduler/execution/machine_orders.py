@@ -14,7 +14,7 @@ from predicates.objects import Node, OwnerReference
 from rescheduler.clock import Clock
 from rescheduler.draining.actions import OrderRemoval
 from rescheduler.draining.events import (
-    Failed,
+    NotDone,
     Outcome,
     ProviderAnswered,
     Removed,
@@ -261,7 +261,7 @@ class MachineOrders:
         except Retryable as error:  # nothing was requested: retry
             return ActionResult(_pending(str(error)), self._provider_error(error))
         except ReschedulerError as error:
-            return ActionResult(Failed(OrderRemoval, f"{provider.name}: {error}"), self._provider_error(error))
+            return ActionResult(NotDone(OrderRemoval, f"{provider.name}: {error}"), self._provider_error(error))
         if look.leadership_lost:
             raise NotLeading("request termination of the machine: this replica does not lead any more")
         outcome = outcomes[node.name]
@@ -298,9 +298,9 @@ class MachineOrders:
             case base.Accepted():
                 return ActionResult(_pending(detail), (ordered, answered))
             case base.Refused():  # nothing was requested
-                return ActionResult(Failed(OrderRemoval, f"{name}: {outcome}", Outcome.REFUSED), (answered,))
+                return ActionResult(NotDone(OrderRemoval, f"{name}: {outcome}", Outcome.REFUSED), (answered,))
             case base.Failed():
-                return ActionResult(Failed(OrderRemoval, f"{name}: {detail}"), (ordered, answered))
+                return ActionResult(NotDone(OrderRemoval, f"{name}: {detail}"), (ordered, answered))
 
     def _unshrunk(self, why: str) -> tuple[Trouble, ...]:
         """Return the warning that the size of the group was not reduced."""
@@ -326,7 +326,7 @@ class MachineOrders:
         return None
 
     def _node_gone(self, action: OrderRemoval, why: str) -> ActionResult:
-        return ActionResult(Removed(unseen=True) if action.again else Failed(OrderRemoval, why, Outcome.GONE))
+        return ActionResult(Removed(unseen=True) if action.again else NotDone(OrderRemoval, why, Outcome.GONE))
 
     def _is_ready(self) -> bool:
         """Return whether the Node is Ready; True if the Node cannot be read."""
@@ -344,9 +344,9 @@ class MachineOrders:
         return (Trouble(ErrorKind.PROVIDER, f"{self._access.provider.name}: {error}", self._ref.name),)
 
 
-def _pending(why: str) -> Failed[OrderRemoval]:
+def _pending(why: str) -> NotDone[OrderRemoval]:
     """Return the outcome of an order that may take effect, or that may succeed later."""
-    return Failed(OrderRemoval, why, Outcome.UNKNOWN)
+    return NotDone(OrderRemoval, why, Outcome.UNKNOWN)
 
 
 # The schedule of checks for machines whose termination was requested but not confirmed.

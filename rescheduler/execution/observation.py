@@ -12,10 +12,10 @@ from rescheduler.clock import Clock
 from rescheduler.draining.actions import LookAgain, PlanAgain
 from rescheduler.draining.events import (
     ControllersRead,
-    Failed,
     Looked,
     NodeGone,
     NodeSeen,
+    NotDone,
     Outcome,
     PlannedAgain,
     Preemption,
@@ -321,7 +321,7 @@ class FreshPlanning:
         fresh, step = (read.fresh, read) if isinstance(read, StepReading) else (read, None)
         self._reading = _Reading(fresh, step, self._clock.monotonic())
 
-    def event(self, drain: Drain) -> Looked | PlannedAgain | Failed[Any] | None:
+    def event(self, drain: Drain) -> Looked | PlannedAgain | NotDone[Any] | None:
         """Return the plan or a failure. None while the watched state lags behind the read, or during a read."""
         reading, name = self._reading, self._node.name
         if reading is None:
@@ -338,7 +338,7 @@ class FreshPlanning:
         self._read_again(self._action)
         return None
 
-    def _planned(self, reading: _Reading, drain: Drain) -> Looked | PlannedAgain | Failed[Any] | None:
+    def _planned(self, reading: _Reading, drain: Drain) -> Looked | PlannedAgain | NotDone[Any] | None:
         """Plan the node. If target nodes of the plan were not read, read again and return None."""
         verdict = self._verdict(drain)
         needed = self._needed(verdict, drain)
@@ -372,12 +372,12 @@ class FreshPlanning:
     def _known(self, refs: Iterable[PodRef]) -> list[Pod]:
         return [self.pods[ref.uid] for ref in refs if ref.uid in self.pods]
 
-    def _failed(self, why: str, *, node_gone: bool = False) -> Failed[Any]:
+    def _failed(self, why: str, *, node_gone: bool = False) -> NotDone[Any]:
         self._reading = None
         action, gone = type(self._action), Outcome.GONE
         if action is PlanAgain:
             gone = Outcome.UNKNOWN  # the watched state shows soon that the node is gone
-        return Failed(action, why, gone if node_gone else Outcome.FAILED)
+        return NotDone(action, why, gone if node_gone else Outcome.FAILED)
 
     def _read_again(self, action: LookAgain | PlanAgain) -> None:
         self._action, self._reading = action, None

@@ -9,7 +9,7 @@ from rescheduler.clock import Clock
 from rescheduler.draining.actions import AskSurge, FollowSurge, ReadSurge, RevertSurge, SurgeMark
 from rescheduler.draining.events import (
     Done,
-    Failed,
+    NotDone,
     Outcome,
     RolledTemplate,
     SurgeRead,
@@ -48,7 +48,7 @@ class Rollouts:
             case RevertSurge(mark):
                 return self._revert(mark)
 
-    def _read(self, surge: Surge) -> SurgeRead | Failed[ReadSurge]:
+    def _read(self, surge: Surge) -> SurgeRead | NotDone[ReadSurge]:
         try:
             read = self._api.read(surge.namespace, surge.name)
         except ReschedulerError as error:
@@ -70,7 +70,7 @@ class Rollouts:
     def _ask(self, mark: SurgeMark) -> ActionResult:
         try:
             if why := retry_on_conflict(partial(self._ask_once, mark), PATCH_ATTEMPTS):
-                return ActionResult(Failed(AskSurge, why))
+                return ActionResult(NotDone(AskSurge, why))
         except ReschedulerError as error:
             return ActionResult(_failed(AskSurge, error))
         return ActionResult(Done(AskSurge), (events.SurgeStarted(self._ref, str(mark), len(mark.pods)),))
@@ -88,7 +88,7 @@ class Rollouts:
         self._api.annotate(read, mark.wanted)
         return ""
 
-    def _follow(self, mark: SurgeMark) -> SurgeSeen | Failed[FollowSurge]:
+    def _follow(self, mark: SurgeMark) -> SurgeSeen | NotDone[FollowSurge]:
         try:
             read = self._api.read(mark.namespace, mark.name)
         except NotFound:
@@ -107,7 +107,7 @@ class Rollouts:
         except NotFound:
             return ActionResult(SurgeReverted())
         except Forbidden as error:  # the node is reopened: the roll-out may complete there, and nothing is down
-            return ActionResult(Failed(RevertSurge, str(error)))
+            return ActionResult(NotDone(RevertSurge, str(error)))
         except ReschedulerError as error:
             return ActionResult(_failed(RevertSurge, error))
         undone = (events.SurgeEnded(self._ref, str(mark), SurgeResult.ROLLED_BACK),) if wrote else ()
@@ -124,9 +124,9 @@ class Rollouts:
         return SurgeReverted(), True
 
 
-def _failed(action: type[ReadSurge | AskSurge | FollowSurge | RevertSurge], error: ReschedulerError) -> Failed[Any]:
+def _failed(action: type[ReadSurge | AskSurge | FollowSurge | RevertSurge], error: ReschedulerError) -> NotDone[Any]:
     """Return the outcome of an *action* that *error* ended: after a conflict, too, it may succeed later."""
-    return Failed(action, str(error), Outcome.UNKNOWN) if isinstance(error, Conflict) else failed(action, error)
+    return NotDone(action, str(error), Outcome.UNKNOWN) if isinstance(error, Conflict) else failed(action, error)
 
 
 def _template(read: LiveDeployment, mark: SurgeMark) -> RolledTemplate:

@@ -37,9 +37,9 @@ from rescheduler.draining.events import (
     EvictionAccepted,
     EvictionFailed,
     EvictionRefused,
-    Failed,
     Looked,
     NodeSeen,
+    NotDone,
     Outcome,
     PlannedAgain,
     PodGone,
@@ -156,7 +156,7 @@ class DrainProcesses:
             if isinstance(action, StoreDebts):  # at once, on the same thread
                 failed = self.scenario.failing and self._fails()
                 return self._step(
-                    after, Failed(StoreDebts, "conflict", Outcome.UNKNOWN) if failed else Done(StoreDebts)
+                    after, NotDone(StoreDebts, "conflict", Outcome.UNKNOWN) if failed else Done(StoreDebts)
                 )
         return after
 
@@ -201,7 +201,7 @@ class DrainProcesses:
             case LookAgain():
                 unseen = self._fails() or not self.cluster.tainted
                 return (
-                    Failed(LookAgain, "the taint is not seen", Outcome.UNKNOWN)
+                    NotDone(LookAgain, "the taint is not seen", Outcome.UNKNOWN)
                     if unseen
                     else Looked(self.cluster.plan())
                 )
@@ -209,17 +209,17 @@ class DrainProcesses:
                 return self._read_controllers(frozenset(uid.uid for _, uid in owners), controllers)
             case DeletePlaceholder(uid=uid):
                 if self._fails():
-                    return Failed(DeletePlaceholder, "500", Outcome.UNKNOWN, uid=uid)
+                    return NotDone(DeletePlaceholder, "500", Outcome.UNKNOWN, uid=uid)
                 self.cluster.delete_placeholder(uid)
                 return Done(DeletePlaceholder, uid)
             case DeleteNode():
-                return Failed(DeleteNode, "500") if self._fails() else Done(DeleteNode)
+                return NotDone(DeleteNode, "500") if self._fails() else Done(DeleteNode)
             case _:
                 raise TypeError(action)
 
     def _read_controllers(self, uids: frozenset[str], controllers: frozenset[Controller]) -> DrainEvent:
         if self._fails():
-            return Failed(ReadControllers, "timeout", Outcome.UNKNOWN)
+            return NotDone(ReadControllers, "timeout", Outcome.UNKNOWN)
         known = {owner.controller.uid: owner.controller for owner in self.scenario.owners}
         named = {(known[uid].namespace, uid): known[uid] for uid in uids}
         states = {each: self.cluster.state(each) for each in {*controllers, *named.values()}}
@@ -235,14 +235,14 @@ class DrainProcesses:
         if not fails or self.random.random() < 0.5:
             self.cluster.tainted, self.cluster.mark = True, action
         if fails:
-            return Failed(Mark, "timeout", Outcome.UNKNOWN)
+            return NotDone(Mark, "timeout", Outcome.UNKNOWN)
         return Done(Mark) if isinstance(action, Mark) else None
 
     def _release(self) -> DrainEvent:
         fails = self._fails()
         if not fails or self.random.random() < 0.5:
             self.cluster.tainted, self.cluster.mark = False, None
-        return Failed(Release, "timeout") if fails else Done(Release)
+        return NotDone(Release, "timeout") if fails else Done(Release)
 
     def _evict(self, action: Evict | TryEviction) -> DrainEvent:
         uid = action.pod.uid
@@ -260,8 +260,8 @@ class DrainProcesses:
         if self._fails():
             withheld = RequestWithheld(self.random.choice(list(Ground)), "not now")
             others = (
-                Failed(OrderRemoval, "timeout", Outcome.UNKNOWN),
-                Failed(OrderRemoval, "protected"),
+                NotDone(OrderRemoval, "timeout", Outcome.UNKNOWN),
+                NotDone(OrderRemoval, "protected"),
                 Removed(unproven=True),
             )
             return self.random.choice((*others, withheld))

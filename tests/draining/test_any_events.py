@@ -41,10 +41,10 @@ from rescheduler.draining.events import (
     EvictionRefused,
     EvictionRequested,
     EvictionSkipped,
-    Failed,
     Looked,
     NodeGone,
     NodeSeen,
+    NotDone,
     Outcome,
     PlannedAgain,
     PodGone,
@@ -165,11 +165,11 @@ class Events:
             Phase.SURGE_READING: [lambda: SurgeRead(SURGE_MARK)],
             Phase.SURGE_NOTING: [lambda: Done(Mark)],
             Phase.SURGING: [lambda: Done(AskSurge), self.surge_seen, self.surge_seen, self.seen, self.seen],
-            Phase.SURGE_REVERTING: [lambda: Failed(RevertSurge, "500", Outcome.UNKNOWN)],
+            Phase.SURGE_REVERTING: [lambda: NotDone(RevertSurge, "500", Outcome.UNKNOWN)],
             Phase.ORDERING: [lambda: Done(Mark)],
-            Phase.REMOVING: [lambda: Failed(OrderRemoval, "booked", Outcome.UNKNOWN)],
-            Phase.DELETING: [lambda: Failed(DeleteNode, "500")],
-            Phase.RELEASING: [lambda: Failed(Release, "500")],
+            Phase.REMOVING: [lambda: NotDone(OrderRemoval, "booked", Outcome.UNKNOWN)],
+            Phase.DELETING: [lambda: NotDone(DeleteNode, "500")],
+            Phase.RELEASING: [lambda: NotDone(Release, "500")],
         }
         return self.random.choice(waited[phase])()
 
@@ -186,7 +186,7 @@ class Events:
             self.incomplete,
             lambda: replace(self.read(), blockers=NO_ROOM.blockers),
             *(lambda: Done(Mark), lambda: Done(StoreDebts)),
-            lambda: Failed(StoreDebts, "conflict", Outcome.UNKNOWN),
+            lambda: NotDone(StoreDebts, "conflict", Outcome.UNKNOWN),
             lambda: Done(DeleteNode),
             lambda: Done(Release),
             lambda: NodeGone("no node od"),
@@ -197,7 +197,7 @@ class Events:
             lambda: PlannedAgain(NO_ROOM),
             lambda: PlannedAgain(JOINED),
             lambda: PlannedAgain(self.plan(), self.read(), {("ns", "uid-web"): "it is gone"} if self.rarely() else {}),
-            lambda: Failed(PlanAgain, "timeout", self.outcome()),
+            lambda: NotDone(PlanAgain, "timeout", self.outcome()),
             lambda: EvictionAccepted(self.uid()),
             lambda: EvictionRefused(self.uid(), "budget", self.random.choice([None, 0.0, 5.0])),
             lambda: EvictionFailed(self.uid(), "500", self.often()),
@@ -206,27 +206,27 @@ class Events:
             lambda: RequestsUnserved(self.uid(), "404"),
             lambda: RequestSeen(self.uid(), self.often(), "Failed" if self.rarely() else "", gone=self.rarely()),
             lambda: Done(Withdraw),
-            lambda: Failed(Withdraw, "500"),
+            lambda: NotDone(Withdraw, "500"),
             lambda: Done(DeletePlaceholder, self.uid()),
-            lambda: Failed(DeletePlaceholder, "500", self.outcome(), uid=self.uid()),
+            lambda: NotDone(DeletePlaceholder, "500", self.outcome(), uid=self.uid()),
             lambda: ProviderAnswered(self.random.choice([None, "pool"]), self.random.choice(["", "no"])),
-            lambda: Failed(Mark, "409", self.random.choice(list(Outcome))),
-            lambda: Failed(LookAgain, "timeout", Outcome.GONE if self.rarely() else Outcome.FAILED),
-            lambda: Failed(ReadControllers, "timeout", self.outcome()),
+            lambda: NotDone(Mark, "409", self.random.choice(list(Outcome))),
+            lambda: NotDone(LookAgain, "timeout", Outcome.GONE if self.rarely() else Outcome.FAILED),
+            lambda: NotDone(ReadControllers, "timeout", self.outcome()),
             lambda: Removed(self.often()),
             lambda: SurgeRead(SURGE_MARK, self.random.choice(["", "it is paused"])),
-            lambda: Failed(ReadSurge, "500", self.outcome()),
+            lambda: NotDone(ReadSurge, "500", self.outcome()),
             lambda: Done(AskSurge),
-            lambda: Failed(AskSurge, "500", self.outcome()),
-            lambda: Failed(FollowSurge, "500", self.outcome()),
+            lambda: NotDone(AskSurge, "500", self.outcome()),
+            lambda: NotDone(FollowSurge, "500", self.outcome()),
             self.surge_seen,
             lambda: SurgeReverted(complete=self.rarely()),
-            lambda: Failed(RevertSurge, "500", self.outcome()),
-            lambda: Failed(OrderRemoval, "booked", Outcome.UNKNOWN),
-            lambda: Failed(OrderRemoval, "protected", Outcome.GONE if self.rarely() else Outcome.FAILED),
+            lambda: NotDone(RevertSurge, "500", self.outcome()),
+            lambda: NotDone(OrderRemoval, "booked", Outcome.UNKNOWN),
+            lambda: NotDone(OrderRemoval, "protected", Outcome.GONE if self.rarely() else Outcome.FAILED),
             lambda: RequestWithheld(self.random.choice([*Ground, Ground.PODS, Ground.PODS]), "late"),
-            lambda: Failed(DeleteNode, "500"),
-            lambda: Failed(Release, "500"),
+            lambda: NotDone(DeleteNode, "500"),
+            lambda: NotDone(Release, "500"),
             lambda: Stop(self.random.choice(list(Cause))),
         ]
         return self.random.choice(makers)()
@@ -363,23 +363,23 @@ def failures(drain: Drain) -> list[DrainEvent]:
     """Return failures of all requests that *drain* may be waiting for."""
     of_phases: dict[Phase, DrainEvent] = {
         Phase.ASKING: ProviderAnswered("pool"),
-        Phase.MARKING: Failed(Mark, "x"),
-        Phase.LOOKING: Failed(LookAgain, "x"),
-        Phase.COUNTING: Failed(ReadControllers, "x", Outcome.UNKNOWN),
-        Phase.NOTING: Failed(Mark, "x"),
-        Phase.SURGE_READING: Failed(ReadSurge, "x", Outcome.UNKNOWN),
-        Phase.SURGE_NOTING: Failed(Mark, "x"),
-        Phase.SURGING: Failed(AskSurge, "x", Outcome.UNKNOWN),
-        Phase.SURGE_REVERTING: Failed(RevertSurge, "x", Outcome.UNKNOWN),
-        Phase.ORDERING: Failed(Mark, "x"),
-        Phase.REMOVING: Failed(OrderRemoval, "x", Outcome.UNKNOWN),
-        Phase.DELETING: Failed(DeleteNode, "x"),
-        Phase.RELEASING: Failed(Release, "x"),
+        Phase.MARKING: NotDone(Mark, "x"),
+        Phase.LOOKING: NotDone(LookAgain, "x"),
+        Phase.COUNTING: NotDone(ReadControllers, "x", Outcome.UNKNOWN),
+        Phase.NOTING: NotDone(Mark, "x"),
+        Phase.SURGE_READING: NotDone(ReadSurge, "x", Outcome.UNKNOWN),
+        Phase.SURGE_NOTING: NotDone(Mark, "x"),
+        Phase.SURGING: NotDone(AskSurge, "x", Outcome.UNKNOWN),
+        Phase.SURGE_REVERTING: NotDone(RevertSurge, "x", Outcome.UNKNOWN),
+        Phase.ORDERING: NotDone(Mark, "x"),
+        Phase.REMOVING: NotDone(OrderRemoval, "x", Outcome.UNKNOWN),
+        Phase.DELETING: NotDone(DeleteNode, "x"),
+        Phase.RELEASING: NotDone(Release, "x"),
     }
     if drain.phase in of_phases:
         return [of_phases[drain.phase]]
     planned = [PlannedAgain(PLAN)] if drain.phase is Phase.EVICTING else []
-    deletions = [Failed(DeletePlaceholder, "x", Outcome.UNKNOWN, uid=uid) for uid in drain.vacating]
+    deletions = [NotDone(DeletePlaceholder, "x", Outcome.UNKNOWN, uid=uid) for uid in drain.vacating]
     return [*planned, *deletions, *(EvictionFailed(uid, "x", retryable=True) for uid in drain.victims)]
 
 
@@ -431,7 +431,7 @@ def a_template_is_changed_only_after_its_mark_and_never_left_changed(trace: Trac
             continue
         complete = before.rollout.complete
         theirs = isinstance(event, SurgeSeen) and event.template is not RolledTemplate.OURS
-        lost = event == Failed(Mark, "409", Outcome.REFUSED)
+        lost = event == NotDone(Mark, "409", Outcome.REFUSED)
         assert complete or theirs or lost or not before.rollout.asked
 
 

@@ -23,9 +23,9 @@ from rescheduler.draining.events import (
     EvictionFailed,
     EvictionRefused,
     EvictionSkipped,
-    Failed,
     Looked,
     NodeGone,
+    NotDone,
     Outcome,
     PlannedAgain,
     PodGone,
@@ -66,9 +66,9 @@ def test_a_drain_ends_if_the_node_is_deleted_during_the_release() -> None:
     story: Story = [
         *ASKED,
         (6, Stop(Cause.TERMINATED), REOPENED),
-        (7, Failed(Release, "500"), ()),
-        (8, Failed(Mark, "timeout"), ()),
-        (9, Failed(Mark, "no node od", Outcome.GONE), ()),
+        (7, NotDone(Release, "500"), ()),
+        (8, NotDone(Mark, "timeout"), ()),
+        (9, NotDone(Mark, "no node od", Outcome.GONE), ()),
         (10, PodGone("a"), ()),
     ]
     drain = play(transitions.start(PLAN, LIMITS), story)
@@ -94,7 +94,7 @@ def test_the_mark_is_renewed_each_minute() -> None:
         (50, EvictionFailed("b", "500", retryable=True, retry_after=100), ()),
         (109.9, seen("a b"), ()),
         (110, seen("a b"), (RENEWED,)),
-        (111, Failed(Mark, "timeout"), ()),
+        (111, NotDone(Mark, "timeout"), ()),
         (150, seen("a b"), (TryEviction(B),)),
         (151, EvictionAccepted("b"), ()),
         (152, seen("a b", RUNS), (READ, planning())),
@@ -114,9 +114,9 @@ def test_the_mark_of_a_removal_is_renewed_each_minute() -> None:
         *TAKEN,
         *MOVED,
         *ORDERED,
-        (70.9, Failed(OrderRemoval, "booked", Outcome.UNKNOWN), ()),
+        (70.9, NotDone(OrderRemoval, "booked", Outcome.UNKNOWN), ()),
         (71, seen(), (Renew(Step.REMOVING, group="pool", debts=(WEB.debt,)),)),
-        (71, Failed(Mark, "timeout"), ()),
+        (71, NotDone(Mark, "timeout"), ()),
         (80.9, seen(), (OrderRemoval("pool", again=True),)),
         (90, Removed(), (DeleteNode(),)),
         (131, seen(), (Renew(Step.REMOVING, group="pool", debts=(WEB.debt,)),)),
@@ -160,12 +160,12 @@ def test_a_stop_rolls_the_drain_back(story: Story, marked: bool, pods: tuple[Pod
 
 @pytest.mark.parametrize("answered", [True, False])
 def test_marks_replaced_by_others_are_not_removed(answered: bool) -> None:
-    lost = Failed(Release, "the annotation belongs to another process", Outcome.REFUSED)
+    lost = NotDone(Release, "the annotation belongs to another process", Outcome.REFUSED)
     story: Story = [*OPENING, *MOVED, (10, Looked(EMPTY), REOPENED), (11, lost, ())]
     if not answered:
         story = [
             *ASKED,
-            (6, Failed(Mark, "not ours", Outcome.REFUSED), REOPENED),
+            (6, NotDone(Mark, "not ours", Outcome.REFUSED), REOPENED),
             (7, lost, ()),
             (9, seen("a b", RUNS), (Release(),)),
             (9, EvictionSkipped("a"), ()),
@@ -225,8 +225,8 @@ def test_a_taint_that_cannot_be_removed_is_reported() -> None:
         *OPENING,
         *MOVED,
         (10, Looked(EMPTY), REOPENED),
-        *((now, Failed(Release, "no answer"), ()) for now in (14, 19, 27)),
-        (28, Failed(Release, "no answer"), ()),
+        *((now, NotDone(Release, "no answer"), ()) for now in (14, 19, 27)),
+        (28, NotDone(Release, "no answer"), ()),
     ]
     drain = play(transitions.start(PLAN, LIMITS), story)
     assert (drain.done, drain.released, drain.failure) == (True, False, Failure(Why.API_ERROR, "no answer"))

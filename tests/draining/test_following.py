@@ -18,7 +18,7 @@ from rescheduler.draining.events import (
     Cause,
     EvictionAccepted,
     EvictionRefused,
-    Failed,
+    NotDone,
     Outcome,
     PlannedAgain,
     Stop,
@@ -350,7 +350,7 @@ class TestReading:
             (6, read(WEB), ()),
             (15.9, seen("a b", all_run), ()),
             (16, seen("a b", all_run), (reading(WEB, of=(WEB,)),)),
-            (17, Failed(ReadControllers, "timeout", Outcome.UNKNOWN), ()),
+            (17, NotDone(ReadControllers, "timeout", Outcome.UNKNOWN), ()),
             (26.9, seen("a b", all_run), ()),
             (27, seen("a b", one_misses), (reading(WEB, of=(WEB,), read_refusals=True),)),
             (28, read(WEB), ()),
@@ -363,7 +363,7 @@ class TestReading:
         play(begun(PLAN, WEB), story)
 
     def test_a_lost_permission_ends_the_drain(self) -> None:
-        story: Story = [(6, Failed(ReadControllers, "deployments: forbidden"), REOPENED)]
+        story: Story = [(6, NotDone(ReadControllers, "deployments: forbidden"), REOPENED)]
         assert play(evicted(), story).failure == Failure(Why.API_ERROR, "deployments: forbidden")
 
     def test_pods_of_deleted_replica_sets_are_still_counted(self) -> None:

@@ -14,8 +14,8 @@ from rescheduler.draining.actions import (
 from rescheduler.draining.events import (
     Done,
     EvictionAccepted,
-    Failed,
     Looked,
+    NotDone,
     Outcome,
     PlannedAgain,
 )
@@ -83,27 +83,27 @@ HANDED_OVER: dict[str, tuple[Plan, Story, tuple[Debt, ...], str]] = {
         [
             *EVICTED,
             (9, seen("", MISSING, removed_by=AUTOSCALER), REOPENED),
-            (10, Failed(Release, "500"), ()),
-            (11, Failed(Mark, "no node od", Outcome.GONE), ()),
+            (10, NotDone(Release, "500"), ()),
+            (11, NotDone(Mark, "no node od", Outcome.GONE), ()),
         ],
         (WEB.debt,),
         AUTOSCALER,
     ),
     "the node is gone immediately": (
         PLAN,
-        [*EVICTED, (9, Failed(Mark, "no node od", Outcome.GONE), ())],
+        [*EVICTED, (9, NotDone(Mark, "no node od", Outcome.GONE), ())],
         (WEB.debt,),
         "no node od",
     ),
     "the node is gone when it is planned for the last time": (
         PLAN,
-        [*OPENING, *MOVED, (10, Failed(LookAgain, "no node od", Outcome.GONE), ())],
+        [*OPENING, *MOVED, (10, NotDone(LookAgain, "no node od", Outcome.GONE), ())],
         (),
         "no node od",
     ),
     "the node is gone when the intent to remove is written": (
         PLAN,
-        [*TAKEN, *MOVED, ORDERED[0], (11, Failed(Mark, "no node od", Outcome.GONE), ())],
+        [*TAKEN, *MOVED, ORDERED[0], (11, NotDone(Mark, "no node od", Outcome.GONE), ())],
         (),
         "no node od",
     ),

@@ -24,8 +24,8 @@ from rescheduler.draining.events import (
     EvictionFailed,
     EvictionRefused,
     EvictionSkipped,
-    Failed,
     Looked,
+    NotDone,
     Outcome,
     PlannedAgain,
     PodGone,
@@ -196,11 +196,11 @@ SUCCESSES: dict[str, tuple[Plan, Story]] = {
             *TAKEN,
             *MOVED,
             *ORDERED,
-            (12, Failed(OrderRemoval, "booked", Outcome.UNKNOWN), ()),
+            (12, NotDone(OrderRemoval, "booked", Outcome.UNKNOWN), ()),
             (21, seen(), ()),
             (22, seen(), (OrderRemoval("pool", again=True),)),
             (23, Removed(), (DeleteNode(),)),
-            (24, Failed(DeleteNode, "500"), ()),
+            (24, NotDone(DeleteNode, "500"), ()),
             (25, seen(), ()),
             (26, seen(), (DeleteNode(),)),
             (27, Done(DeleteNode), ()),
@@ -212,7 +212,7 @@ SUCCESSES: dict[str, tuple[Plan, Story]] = {
             *OPENING,
             *MOVED,
             (10, Looked(EMPTY), REOPENED),
-            (11, Failed(Release, "timeout"), ()),
+            (11, NotDone(Release, "timeout"), ()),
             (12, seen(), ()),
             (13, seen(), (Release(),)),
             (14, Done(Release), ()),
@@ -249,7 +249,7 @@ def test_complete_drains_succeed(drain_plan: Plan, story: Story) -> None:
 
 FAILURES: dict[str, tuple[Story, Failure]] = {
     "the last plan fails": (
-        [*OPENING, *MOVED, (10, Failed(LookAgain, "timeout"), REOPENED), *OFF],
+        [*OPENING, *MOVED, (10, NotDone(LookAgain, "timeout"), REOPENED), *OFF],
         Failure(Why.API_ERROR, "timeout"),
     ),
     "a budget rejects the eviction until the timeout": (
@@ -316,30 +316,30 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
     "the annotation is replaced": (
         [
             *ASKED,
-            (6, Failed(Mark, "the annotation belongs to another process", Outcome.REFUSED), REOPENED),
+            (6, NotDone(Mark, "the annotation belongs to another process", Outcome.REFUSED), REOPENED),
             (6, EvictionRefused("a", "budget"), ()),
             *OFF,
         ],
         Failure(Why.MARK_LOST, "another client removed or replaced our taint or annotation"),
     ),
     "the node is gone when the mark is renewed": (
-        [*ASKED, (6, Failed(Mark, "no node od", Outcome.GONE), ())],
+        [*ASKED, (6, NotDone(Mark, "no node od", Outcome.GONE), ())],
         Failure(Why.NODE_GONE, "no node od"),
     ),
     "the provider refuses the removal later": (
-        [*TAKEN, *MOVED, *ORDERED, (12, Failed(OrderRemoval, "protected", Outcome.REFUSED), REOPENED), *OFF],
+        [*TAKEN, *MOVED, *ORDERED, (12, NotDone(OrderRemoval, "protected", Outcome.REFUSED), REOPENED), *OFF],
         Failure(Why.REFUSED, "protected"),
     ),
     "the provider fails": (
-        [*TAKEN, *MOVED, *ORDERED, (12, Failed(OrderRemoval, "no luck"), REOPENED), *OFF],
+        [*TAKEN, *MOVED, *ORDERED, (12, NotDone(OrderRemoval, "no luck"), REOPENED), *OFF],
         Failure(Why.PROVIDER, "no luck"),
     ),
     "the intent to remove cannot be written": (
-        [*TAKEN, *MOVED, ORDERED[0], (11, Failed(Mark, "409"), REOPENED), *OFF],
+        [*TAKEN, *MOVED, ORDERED[0], (11, NotDone(Mark, "409"), REOPENED), *OFF],
         Failure(Why.API_ERROR, "409"),
     ),
     "the mark is no longer ours when the intent to remove is written": (
-        [*TAKEN, *MOVED, ORDERED[0], (11, Failed(Mark, "not ours", Outcome.REFUSED), REOPENED), *OFF],
+        [*TAKEN, *MOVED, ORDERED[0], (11, NotDone(Mark, "not ours", Outcome.REFUSED), REOPENED), *OFF],
         Failure(Why.MARK_LOST, "not ours"),
     ),
     "a target is lost, and the others have no room": (

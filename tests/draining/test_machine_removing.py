@@ -18,7 +18,7 @@ from rescheduler.draining.events import (
     Cause,
     Done,
     DrainEvent,
-    Failed,
+    NotDone,
     Outcome,
     Removed,
     Stop,
@@ -51,7 +51,7 @@ class TestTerminationInProgress:
             *self.BEGUN,
             (
                 105,
-                Failed(OrderRemoval, "booked", Outcome.UNKNOWN),
+                NotDone(OrderRemoval, "booked", Outcome.UNKNOWN),
                 (Renew(Step.REMOVING, group="pool", debts=(WEB.debt,)),),
             ),
             (110.9, seen(), ()),
@@ -108,7 +108,7 @@ class TestTerminationInProgress:
         story: Story = [
             *self.BEGUN,
             (12, Stop(Cause.TERMINATED), ()),
-            (13, Failed(OrderRemoval, "protected", Outcome.REFUSED), REOPENED),
+            (13, NotDone(OrderRemoval, "protected", Outcome.REFUSED), REOPENED),
             (14, Done(Release), ()),
         ]
         drain = play(transitions.start(PLAN, LIMITS), story)
@@ -118,7 +118,7 @@ class TestTerminationInProgress:
         story: Story = [
             *self.BEGUN,
             (109, Removed(), (DeleteNode(), Renew(Step.REMOVING, group="pool", debts=(WEB.debt,)))),
-            (110, Failed(DeleteNode, "500"), ()),
+            (110, NotDone(DeleteNode, "500"), ()),
             (111, seen(), ()),
         ]
         assert play(transitions.start(PLAN, LIMITS), story).handed_over
@@ -127,7 +127,7 @@ class TestTerminationInProgress:
         """The request was not sent, or another process waits for the termination."""
         story: Story = [
             *self.BEGUN,
-            (12, Failed(Mark, "the annotation belongs to another process", Outcome.REFUSED), ()),
+            (12, NotDone(Mark, "the annotation belongs to another process", Outcome.REFUSED), ()),
         ]
         drain = play(transitions.start(PLAN, LIMITS), story)
         assert (drain.done, drain.released) == (True, False)
@@ -136,22 +136,22 @@ class TestTerminationInProgress:
     def test_a_failed_renewal_changes_nothing(self) -> None:
         story: Story = [
             *self.BEGUN,
-            (12, Failed(Mark, "500"), ()),
+            (12, NotDone(Mark, "500"), ()),
             (13, Removed(), (DeleteNode(),)),
-            (13, Failed(Mark, "500"), ()),
+            (13, NotDone(Mark, "500"), ()),
         ]
         assert play(transitions.start(PLAN, LIMITS), story).phase is Phase.DELETING
 
     @pytest.mark.parametrize(
         ("answer", "confirmed"),
-        [(Failed(OrderRemoval, "booked", Outcome.UNKNOWN), False), (Removed(), True)],
+        [(NotDone(OrderRemoval, "booked", Outcome.UNKNOWN), False), (Removed(), True)],
         ids=["the termination is in progress", "the termination is confirmed"],
     )
     def test_a_node_deleted_by_others_ends_the_drain(self, answer: DrainEvent, *, confirmed: bool) -> None:
         """A cloud controller deletes Nodes of deleted machines. The termination counts as not confirmed."""
         drain = play(transitions.start(PLAN, LIMITS), self.BEGUN)
         drain, _ = transitions.step(drain, answer, 12)
-        drain, actions = transitions.step(drain, Failed(Mark, "no node od", Outcome.GONE), 13)
+        drain, actions = transitions.step(drain, NotDone(Mark, "no node od", Outcome.GONE), 13)
         assert (drain.released, drain.succeeded, drain.handed_over, actions) == (True, confirmed, not confirmed, ())
 
     def test_a_node_that_is_gone_when_the_request_is_repeated_is_handed_over(self) -> None:
@@ -161,13 +161,13 @@ class TestTerminationInProgress:
 
     def test_a_node_deleted_before_the_request_ends_the_drain(self) -> None:
         """Whoever deleted the Node also removes the machine, so no termination is requested."""
-        story: Story = [*self.BEGUN, (12, Failed(OrderRemoval, "no node od", Outcome.GONE), ())]
+        story: Story = [*self.BEGUN, (12, NotDone(OrderRemoval, "no node od", Outcome.GONE), ())]
         drain = play(transitions.start(PLAN, LIMITS), story)
         assert (drain.done, drain.failure, drain.removed_by) == (True, None, "no node od")
 
     def test_a_node_deleted_during_the_request_does_not_end_the_wait_for_its_response(self) -> None:
         """Only the response shows whether the machine is removed. The wait for it times out."""
-        gone = Failed(Mark, "no node od", Outcome.GONE)
+        gone = NotDone(Mark, "no node od", Outcome.GONE)
         story: Story = [*self.BEGUN, (12, gone, ()), (13, gone, ())]
         drain = play(transitions.start(PLAN, LIMITS), story)
         assert not drain.done
@@ -198,7 +198,7 @@ class TestMachineUnknownToTheProvider:
             *self.BEGUN,
             (12, Removed(unproven=True), ()),
             (22, seen(), (OrderRemoval("pool", again=True),)),
-            (23, Failed(OrderRemoval, "booked", Outcome.UNKNOWN), ()),
+            (23, NotDone(OrderRemoval, "booked", Outcome.UNKNOWN), ()),
             (33, seen(), (OrderRemoval("pool", again=True),)),
             (34, Removed(unproven=True), ()),
             (44, seen(), (OrderRemoval("pool", again=True),)),

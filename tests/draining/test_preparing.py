@@ -26,8 +26,8 @@ from rescheduler.draining.events import (
     EvictionAccepted,
     EvictionFailed,
     EvictionRefused,
-    Failed,
     Looked,
+    NotDone,
     Outcome,
     PlannedAgain,
     PodGone,
@@ -64,21 +64,25 @@ from tests.draining.stories import (
     workload,
 )
 
-UNREAD = Failed(ReadControllers, "timeout", Outcome.UNKNOWN)
+UNREAD = NotDone(ReadControllers, "timeout", Outcome.UNKNOWN)
 NOTED = Mark(Step.DRAINING, ("a", "b"), debts=(WEB.debt,))
 LOST = "another client removed or replaced our taint or annotation"
 
 #: The story before a request of a drain, the request, and its failure.
 REQUESTS: dict[str, tuple[Story, Action, DrainEvent]] = {
-    "the mark is written": (OPENING[:1], Mark(Step.DRAINING, ("a", "b")), Failed(Mark, "503", Outcome.UNKNOWN)),
-    "the node is planned again": (OPENING[:2], LookAgain(frozenset({"s1"})), Failed(LookAgain, "503", Outcome.UNKNOWN)),
-    "the controllers are read": (OPENING[:3], reading(of=(WEB,)), Failed(ReadControllers, "503", Outcome.UNKNOWN)),
-    "the debts are written": (OPENING[:4], NOTED, Failed(Mark, "503", Outcome.UNKNOWN)),
-    "the debts are stored": (OPENING[:5], NOTED, Failed(StoreDebts, "conflict", Outcome.UNKNOWN)),
+    "the mark is written": (OPENING[:1], Mark(Step.DRAINING, ("a", "b")), NotDone(Mark, "503", Outcome.UNKNOWN)),
+    "the node is planned again": (
+        OPENING[:2],
+        LookAgain(frozenset({"s1"})),
+        NotDone(LookAgain, "503", Outcome.UNKNOWN),
+    ),
+    "the controllers are read": (OPENING[:3], reading(of=(WEB,)), NotDone(ReadControllers, "503", Outcome.UNKNOWN)),
+    "the debts are written": (OPENING[:4], NOTED, NotDone(Mark, "503", Outcome.UNKNOWN)),
+    "the debts are stored": (OPENING[:5], NOTED, NotDone(StoreDebts, "conflict", Outcome.UNKNOWN)),
     "the intent to remove is written": (
         [*TAKEN, *MOVED, ORDERED[0]],
         Mark(Step.REMOVING, group="pool", debts=(WEB.debt,)),
-        Failed(Mark, "503", Outcome.UNKNOWN),
+        NotDone(Mark, "503", Outcome.UNKNOWN),
     ),
 }
 
@@ -102,15 +106,15 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
         Failure(Why.PROVIDER, "no answer"),
     ),
     "the node is gone when the taint is added": (
-        [OPENING[0], (1, Failed(Mark, "not found", Outcome.GONE), ())],
+        [OPENING[0], (1, NotDone(Mark, "not found", Outcome.GONE), ())],
         Failure(Why.NODE_GONE, "not found"),
     ),
     "a PATCH that may have been applied is reverted": (
-        [OPENING[0], (1, Failed(Mark, "timeout"), REOPENED), *OFF],
+        [OPENING[0], (1, NotDone(Mark, "timeout"), REOPENED), *OFF],
         Failure(Why.API_ERROR, "timeout"),
     ),
     "another process has marked the node": (
-        [OPENING[0], (1, Failed(Mark, "the annotation belongs to another process", Outcome.REFUSED), REOPENED), *OFF],
+        [OPENING[0], (1, NotDone(Mark, "the annotation belongs to another process", Outcome.REFUSED), REOPENED), *OFF],
         Failure(Why.MARK_LOST, "the annotation belongs to another process"),
     ),
     "the plan is no longer valid after the taint is added": (
@@ -121,15 +125,15 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
         ),
     ),
     "the second plan fails": (
-        [*OPENING[:2], (2, Failed(LookAgain, "timeout"), REOPENED), *OFF],
+        [*OPENING[:2], (2, NotDone(LookAgain, "timeout"), REOPENED), *OFF],
         Failure(Why.API_ERROR, "timeout"),
     ),
     "the node is gone when it is planned again": (
-        [*OPENING[:2], (2, Failed(LookAgain, "no node od", Outcome.GONE), ())],
+        [*OPENING[:2], (2, NotDone(LookAgain, "no node od", Outcome.GONE), ())],
         Failure(Why.NODE_GONE, "no node od"),
     ),
     "the right to read a controller is missing": (
-        [*OPENING[:3], (3, Failed(ReadControllers, "deployments: forbidden"), REOPENED), *OFF],
+        [*OPENING[:3], (3, NotDone(ReadControllers, "deployments: forbidden"), REOPENED), *OFF],
         Failure(Why.API_ERROR, "deployments: forbidden"),
     ),
     "the controllers cannot be read within 10 s": (
@@ -148,11 +152,11 @@ FAILURES: dict[str, tuple[Story, Failure]] = {
         Failure(Why.MARK_LOST, LOST),
     ),
     "the debts cannot be written": (
-        [*OPENING[:4], (4, Failed(Mark, "500"), REOPENED), *OFF],
+        [*OPENING[:4], (4, NotDone(Mark, "500"), REOPENED), *OFF],
         Failure(Why.API_ERROR, "500"),
     ),
     "the mark is replaced before the debts are written": (
-        [*OPENING[:4], (4, Failed(Mark, "not ours", Outcome.REFUSED), REOPENED), *OFF],
+        [*OPENING[:4], (4, NotDone(Mark, "not ours", Outcome.REFUSED), REOPENED), *OFF],
         Failure(Why.MARK_LOST, "not ours"),
     ),
     "a budget rejects one of the evictions": (

@@ -25,9 +25,9 @@ from rescheduler.draining.events import (
     DrainEvent,
     EvictionRefused,
     EvictionRequested,
-    Failed,
     Looked,
     NodeSeen,
+    NotDone,
     PlannedAgain,
     ProviderAnswered,
     RequestSeen,
@@ -231,11 +231,11 @@ class TestRollback:
     def test_a_failed_withdrawal_is_repeated_and_the_drain_ends_at_its_deadline(self) -> None:
         drain, _ = step(asked(), self.STOP, 6)
         story: Story = [
-            (6, Failed(Withdraw, "500"), ()),
+            (6, NotDone(Withdraw, "500"), ()),
             (6, Done(Release), ()),
             (7, seen("a b", RUNS), ()),
             (8, seen("a b", RUNS), (Withdraw(),)),
-            (9, Failed(Withdraw, "500"), ()),
+            (9, NotDone(Withdraw, "500"), ()),
             (26, seen("a b", RUNS), ()),
         ]
         drain = play(drain, story)

@@ -22,8 +22,8 @@ from rescheduler.draining.events import (
     Cause,
     Done,
     DrainEvent,
-    Failed,
     Looked,
+    NotDone,
     Outcome,
     PlannedAgain,
     ProviderAnswered,
@@ -163,18 +163,18 @@ class TestResumedRemovals:
     def test_a_slow_termination_is_checked_once_per_round(self) -> None:
         drain = asked_again(removal=0)
         assert not play(drain, [(20, seen(), ())]).done
-        assert play(drain, [(21, Failed(OrderRemoval, "booked", Outcome.UNKNOWN), ()), (21.2, seen(), ())]).handed_over
+        assert play(drain, [(21, NotDone(OrderRemoval, "booked", Outcome.UNKNOWN), ()), (21.2, seen(), ())]).handed_over
 
     def test_a_machine_that_stays_is_released(self) -> None:
         drain = asked_again()
-        drain = play(drain, [(21, Failed(OrderRemoval, "protected"), REOPENED), (22, Done(Release), ())])
+        drain = play(drain, [(21, NotDone(OrderRemoval, "protected"), REOPENED), (22, Done(Release), ())])
         assert (drain.failure, drain.released) == (Failure(Why.PROVIDER, "protected"), True)
 
     #: Failures before the first eviction, and the reason for not requesting termination again.
     DOUBTED: ClassVar[dict[str, tuple[Story, Failure]]] = {
-        "the mark cannot be written": ([(1, Failed(Mark, "409"), ())], Failure(Why.API_ERROR, "409")),
+        "the mark cannot be written": ([(1, NotDone(Mark, "409"), ())], Failure(Why.API_ERROR, "409")),
         "the mark belongs to another process": (
-            [(1, Failed(Mark, "not ours", Outcome.REFUSED), ())],
+            [(1, NotDone(Mark, "not ours", Outcome.REFUSED), ())],
             Failure(Why.MARK_LOST, "not ours"),
         ),
         "protected pods were scheduled to the node": (
@@ -186,7 +186,7 @@ class TestResumedRemovals:
             Failure(Why.PLAN_CHANGED, WHY),
         ),
         "the cluster cannot be read": (
-            [*LOOKED_TWICE[:1], (2, Failed(LookAgain, "timeout"), ())],
+            [*LOOKED_TWICE[:1], (2, NotDone(LookAgain, "timeout"), ())],
             Failure(Why.API_ERROR, "timeout"),
         ),
         "the taint is removed": (
@@ -197,7 +197,7 @@ class TestResumedRemovals:
             [
                 *LOOKED_TWICE[:1],
                 (2, Looked(PLAN), (reading(of=(WEB,)),)),
-                (3, Failed(ReadControllers, "forbidden"), ()),
+                (3, NotDone(ReadControllers, "forbidden"), ()),
             ],
             Failure(Why.API_ERROR, "forbidden"),
         ),
@@ -230,7 +230,7 @@ class TestResumedRemovals:
             ),
         ),
         "the intent to remove cannot be written again": (
-            [*LOOKED_TWICE[:6], (8, Failed(Mark, "500"), ())],
+            [*LOOKED_TWICE[:6], (8, NotDone(Mark, "500"), ())],
             Failure(Why.API_ERROR, "500"),
         ),
     }
@@ -247,13 +247,13 @@ class TestResumedRemovals:
         self, story: Story, why: Failure
     ) -> None:
         """The machine may be terminating, so its node keeps the mark; nothing is requested or evicted."""
-        drain = play(self.in_doubt(story, why), [(95, Failed(OrderRemoval, "booked", Outcome.UNKNOWN), ())])
+        drain = play(self.in_doubt(story, why), [(95, NotDone(OrderRemoval, "booked", Outcome.UNKNOWN), ())])
         assert (drain.handed_over, drain.released, drain.postponed) == (True, False, why)
 
     @pytest.mark.parametrize(("story", "why"), DOUBTED.values(), ids=DOUBTED)
     @pytest.mark.parametrize(
         "answer",
-        [RequestWithheld(Ground.DOUBT, "unknown"), Failed(OrderRemoval, "no machine"), Failed(OrderRemoval, "500")],
+        [RequestWithheld(Ground.DOUBT, "unknown"), NotDone(OrderRemoval, "no machine"), NotDone(OrderRemoval, "500")],
     )
     def test_the_node_is_reopened_if_no_earlier_order_can_take_effect(
         self, story: Story, why: Failure, answer: DrainEvent
@@ -273,7 +273,7 @@ class TestResumedRemovals:
         assert play(drain, [(19, Stop(Cause.TERMINATED), ())]).handed_over
 
     def test_the_drain_ends_if_the_node_is_gone(self) -> None:
-        story: Story = [(1, Failed(Mark, "no node od", Outcome.GONE), ())]
+        story: Story = [(1, NotDone(Mark, "no node od", Outcome.GONE), ())]
         drain = play(transitions.resume_removal("od", LIMITS, "pool", ORDERED_AT), story)
         assert (drain.failure, drain.released) == (Failure(Why.NODE_GONE, "no node od"), True)
 

@@ -4,8 +4,8 @@ from rescheduler.draining import transitions
 from rescheduler.draining.actions import DeletePlaceholder, Evict
 from rescheduler.draining.events import (
     Done,
-    Failed,
     NodeSeen,
+    NotDone,
     Outcome,
     PlannedAgain,
 )
@@ -74,10 +74,10 @@ def test_a_placeholder_that_others_delete_before_its_pod_is_due_is_not_deleted()
 def test_a_failed_deletion_is_retried() -> None:
     story: Story = [
         *DELETION_REQUESTED,
-        (6, Failed(DeletePlaceholder, "timeout", Outcome.UNKNOWN, uid="a"), ()),
+        (6, NotDone(DeletePlaceholder, "timeout", Outcome.UNKNOWN, uid="a"), ()),
         (6.5, kept(BOTH), ()),
         (7, kept(BOTH), (DeletePlaceholder(ROOM_A, "a"),)),
-        (8, Failed(DeletePlaceholder, "timeout", Outcome.UNKNOWN, uid="a"), ()),
+        (8, NotDone(DeletePlaceholder, "timeout", Outcome.UNKNOWN, uid="a"), ()),
         (9, kept({"b": ROOM_B}), (planning(),)),
         (9, PlannedAgain(PLAN), (Evict(A),)),
     ]
@@ -95,7 +95,7 @@ def test_the_room_is_taken_while_the_placeholder_is_deleted() -> None:
 
 ENDS: dict[str, tuple[Story, str]] = {
     "it may not be deleted": (
-        [*DELETION_REQUESTED, (6, Failed(DeletePlaceholder, "forbidden", uid="a"), REOPENED)],
+        [*DELETION_REQUESTED, (6, NotDone(DeletePlaceholder, "forbidden", uid="a"), REOPENED)],
         "forbidden",
     ),
     "it is not gone in time": (
@@ -105,7 +105,7 @@ ENDS: dict[str, tuple[Story, str]] = {
     "its deletion fails for too long": (
         [
             *DELETION_REQUESTED,
-            (63, Failed(DeletePlaceholder, "timeout", Outcome.UNKNOWN, uid="a"), ()),
+            (63, NotDone(DeletePlaceholder, "timeout", Outcome.UNKNOWN, uid="a"), ()),
             (65, kept(BOTH), REOPENED),
         ],
         "placeholder room/room-a is not gone after 60 s: timeout",

@@ -12,7 +12,7 @@ from rescheduler.clock import SystemClock
 from rescheduler.draining.actions import AskSurge, FollowSurge, ReadSurge, RevertSurge, SurgeMark
 from rescheduler.draining.events import (
     Done,
-    Failed,
+    NotDone,
     Outcome,
     RolledTemplate,
     SurgeRead,
@@ -140,7 +140,7 @@ def test_a_template_that_another_client_has_changed_is_left_alone(change: Any) -
     assert isinstance(seen, SurgeSeen)
     assert seen.template in (RolledTemplate.THEIRS, RolledTemplate.GONE)
     assert api.rollouts.perform(RevertSurge(mark)).event == SurgeReverted()
-    assert isinstance(api.rollouts.perform(AskSurge(mark)).event, Failed)
+    assert isinstance(api.rollouts.perform(AskSurge(mark)).event, NotDone)
     assert api.stored == theirs
 
 
@@ -159,7 +159,7 @@ def test_a_deployment_that_changed_after_the_plan_does_not_roll_out(change: dict
     api.stored["spec"] |= change
 
     refused = api.rollouts.perform(AskSurge(read.mark)).event
-    assert isinstance(refused, Failed)
+    assert isinstance(refused, NotDone)
     assert fault in refused.why
     again = api.rollouts.perform(ReadSurge(SURGE)).event
     assert isinstance(again, SurgeRead)
@@ -252,9 +252,9 @@ def test_errors_become_events() -> None:
         return FakeApi(errors=list(errors)).rollouts
 
     mark = SurgeMark("shop", "web", "uid-web", "now")
-    assert failing(Retryable("503")).perform(ReadSurge(SURGE)).event == Failed(ReadSurge, "503", Outcome.UNKNOWN)
-    assert failing(Forbidden("403")).perform(RevertSurge(mark)).event == Failed(RevertSurge, "403")
-    assert failing(Retryable("503")).perform(RevertSurge(mark)).event == Failed(RevertSurge, "503", Outcome.UNKNOWN)
+    assert failing(Retryable("503")).perform(ReadSurge(SURGE)).event == NotDone(ReadSurge, "503", Outcome.UNKNOWN)
+    assert failing(Forbidden("403")).perform(RevertSurge(mark)).event == NotDone(RevertSurge, "403")
+    assert failing(Retryable("503")).perform(RevertSurge(mark)).event == NotDone(RevertSurge, "503", Outcome.UNKNOWN)
     assert failing(NotFound("404")).perform(RevertSurge(mark)).event == SurgeReverted()
     assert failing(NotFound("404")).perform(FollowSurge(mark)).event == SurgeSeen(RolledTemplate.GONE)
     api = FakeApi()
