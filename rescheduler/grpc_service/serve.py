@@ -24,7 +24,8 @@ from rescheduler.kube.elector import PoolLease
 from rescheduler.net.files import Certificates, of_listener
 from rescheduler.net.server import on_signals
 from rescheduler.net.server import serving as serving_pages
-from rescheduler.observe.logs import NOTICE, configure
+from rescheduler.observe.events import NOTICE
+from rescheduler.observe.logs import configure
 from rescheduler.observe.pages import Health, application
 from rescheduler.providers.base import CloudProvider, GroupFlags
 from rescheduler.settings import ApiServerConnection, ListenAddress, Logging, PageHosts, PoolLeaseName, Provider

@@ -25,7 +25,7 @@ from rescheduler.grpc_service.service import Call, ProviderService
 from rescheduler.net import relay
 from rescheduler.net.accepting import HANDSHAKE_SECONDS
 from rescheduler.net.files import Certificates, Pems
-from rescheduler.observe.logs import NOTICE
+from rescheduler.observe.events import NOTICE
 from rescheduler.observe.metric_families import PREFIX
 from rescheduler.planning.forms import and_more
 from rescheduler.providers.base import AlreadyGone, DeleteOutcome, Failed, Refused

@@ -6,57 +6,22 @@ import re
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Final, TextIO, assert_never
+from typing import Final, TextIO
 
 from predicates.texts import escaped, one_line, printable, shown
-from rescheduler.draining.events import EvictionResult
 from rescheduler.observe.events import (
+    DETAIL,
+    NOTICE,
     Chosen,
-    Compared,
-    CoolingDown,
-    DebtEnded,
-    DrainEnded,
-    DrainProgressed,
-    DrainStarted,
-    DrainWaits,
     Event,
-    EvictionAnswered,
     Held,
-    HistoryEvent,
-    LeadershipChanged,
-    MachineAnswered,
-    MachineGone,
-    MachineOrdered,
-    MemoryDropped,
-    NodeEvent,
     Observed,
-    OrderWithheld,
-    Overviewed,
-    OwedChanged,
-    OwnerSetAside,
-    PauseChanged,
-    PlaceholdersObserved,
     Planned,
-    PodProgress,
-    ProcessEvent,
-    RemovalPostponed,
-    RoomEnded,
-    RoomEnding,
-    RoomOrdered,
-    RoundEnded,
-    SavingsCounted,
     Started,
-    SurgeEnded,
-    SurgeResult,
-    SurgeStarted,
-    Surveyed,
-    Swept,
-    Tainted,
     Trouble,
     Waiting,
-    WatchAges,
 )
-from rescheduler.planning.forms import age, count, utc
+from rescheduler.planning.forms import count, utc
 from rescheduler.planning.node_info import both_labels
 from rescheduler.planning.outcome import Plan, Planning, Reason, Rejected, Verdict
 from rescheduler.settings import LogFormat, Logging
@@ -64,9 +29,6 @@ from rescheduler.settings import LogFormat, Logging
 # The log formats: text, or one JSON object per line. Node, pod and reason are separate fields of a line.
 #
 # Verbosity is as in glog: 0 logs drains and errors, 2 the results of each round, 3 every eviction, 4 everything.
-
-NOTICE: Final = 25  #: between INFO and WARNING: logged at every verbosity
-DETAIL: Final = 15
 
 #: The lowest log level at each verbosity.
 LEVELS: Final = (NOTICE, NOTICE, logging.INFO, DETAIL, logging.DEBUG)
@@ -132,126 +94,6 @@ def write(level: int, message: str, **fields: object) -> None:
     log.log(level, "%s", message, extra={name: str(value) for name, value in fields.items() if value})
 
 
-# Log lines for the events of single nodes.
-
-
-def log_node_event(event: NodeEvent) -> None:
-    """Log *event*: at every verbosity, except for taints, evictions and comparisons."""
-    match event:
-        case DrainStarted(node, Plan(placements=placements)):
-            moves = ", ".join(f"{placement.pod} to {placement.node}" for placement in placements)
-            write(NOTICE, f"draining; moving {count(len(placements), 'pod')}: {moves or 'none'}", node=node)
-        case DrainStarted(node):
-            write(NOTICE, "resuming the drain", node=node)
-        case Tainted(node):
-            write(logging.INFO, "tainted: it accepts no more pods", node=node)
-        case EvictionAnswered():
-            _eviction(event)
-        case SurgeStarted(node, deployment, pods):
-            write(NOTICE, f"rolling out Deployment {deployment} to move {count(pods, 'pod')}", node=node)
-        case SurgeEnded(node, deployment, result):
-            level = NOTICE if result is SurgeResult.DONE else logging.WARNING
-            write(level, f"the roll-out of Deployment {deployment} has ended: {result}", node=node, reason=result)
-        case MachineOrdered() | OrderWithheld() | MachineAnswered() | MachineGone() | RemovalPostponed():
-            _machine(event)
-        case DrainEnded():
-            _drain_ended(event)
-        case Compared(node, outcomes):
-            counts = ", ".join(f"{pods} {outcome}" for outcome, pods in sorted(outcomes.items()) if pods)
-            write(logging.INFO, f"replacement pods compared with the forecast: {counts}", node=node)
-        case CoolingDown() | Swept() | RoomOrdered() | RoomEnded():
-            _log_node_state(event)
-        case _:
-            assert_never(event)
-
-
-def _log_node_state(event: CoolingDown | Swept | RoomOrdered | RoomEnded) -> None:
-    match event:
-        case CoolingDown(node, until, failures):
-            text = f"no new attempt before {utc(until)} after {failures} consecutive failed drains"
-            write(NOTICE, text, node=node, reason="cooling-down")
-        case Swept(node, holder, done):
-            write(NOTICE, f"found marks of a drain by {holder or 'an unknown holder'}: {done}", node=node, reason=done)
-        case RoomOrdered(node, pods, nodes, template, worth, until, group):
-            added = f"{count(nodes, 'new spot node')} like {template}"
-            text = f"created placeholders for {count(pods, 'pod')}: expecting {added}"
-            if group:
-                text = f"requested {added} in group {group} from the provider for {count(pods, 'pod')}"
-            end = "nodes that are not Ready" if group else "placeholders that are not running"
-            action = "given back" if group else "removed"
-            write(NOTICE, f"{text}; the order {worth}; {end} by {utc(until)} are {action}", node=node)
-        case RoomEnded(node, ending, detail):
-            level = NOTICE if ending in (RoomEnding.FILLED, RoomEnding.WITHDRAWN) else logging.WARNING
-            write(level, f"the order of spot room has ended{detail and f': {detail}'}", node=node, reason=ending)
-
-
-def _machine(event: MachineOrdered | OrderWithheld | MachineAnswered | MachineGone | RemovalPostponed) -> None:
-    match event:
-        case RemovalPostponed(node, failure):
-            text = f"machine termination may have been requested before; not requested again for now: {failure.detail}"
-            write(logging.WARNING, text, node=node, reason=failure.why)
-        case MachineGone(node):
-            write(NOTICE, "the machine is terminating or gone, and the Node was deleted", node=node)
-        case MachineOrdered(node, provider, group):
-            write(NOTICE, f"empty: requested termination of the machine in group {group} from {provider}", node=node)
-        case OrderWithheld(node, why):
-            write(logging.WARNING, f"the termination of the machine was not requested: {why}", node=node)
-        case MachineAnswered(node, provider, outcome, detail):
-            write(NOTICE, f"{provider}: {outcome}{f': {detail}' if detail else ''}", node=node)
-
-
-def _eviction(event: EvictionAnswered) -> None:
-    level = logging.WARNING if event.result is EvictionResult.FAILED else DETAIL
-    detail = f": {event.detail}" if event.detail else ""
-    write(level, f"eviction {event.result}{detail}", node=event.node, pod=event.pod, reason=event.result)
-
-
-def _drain_ended(event: DrainEnded) -> None:
-    after, moved = f"after {event.seconds:.1f} s", _moved(event)
-    if event.failure is not None:
-        taint = "the taint is still set" if event.tainted else "the taint was removed"
-        text = f"drain failed {after}, {taint}: {event.failure.detail}"
-        pod = event.failure.pods[0] if event.failure.pods else None
-        write(logging.WARNING, text, node=event.node, pod=pod, reason=event.failure.why)
-    elif event.handed_over:
-        write(NOTICE, f"drained {after}; machine termination requested, not yet confirmed", node=event.node)
-    elif event.unshrunk:
-        text = f"drained {after}, {moved}; a new machine will replace it: {event.unshrunk}"
-        write(logging.WARNING, text, node=event.node)
-    else:
-        end = event.removed_by or (
-            "its machine is terminating or gone, and the Node was deleted" if event.removed else "it accepts pods again"
-        )
-        write(logging.WARNING if event.returned else NOTICE, f"drained {after}, {moved}; {end}", node=event.node)
-
-
-#: What a drain waits for, by the state of a pod.
-_WAITS_FOR: Final = {
-    PodProgress.EVICTING: "its eviction",
-    PodProgress.EVICTED: "its replacement to be bound to a node",
-    PodProgress.BOUND: "its replacement to be Ready",
-}
-
-
-def _waits(event: DrainWaits) -> None:
-    """Log one line for each pod that the drain waits for."""
-    progress = event.progress
-    for pod, state in progress.pods:
-        if (what := _WAITS_FOR.get(state)) is not None:
-            since, target = progress.since.get(str(pod)), progress.targets.get(str(pod))
-            long = f" for {age(utc(since), event.at)}" if since is not None else ""
-            planned = f"; planned to {target}" if target else ""
-            write(logging.INFO, f"waiting{long} for {what}{planned}", node=progress.node, pod=pod)
-
-
-def _moved(event: DrainEnded) -> str:
-    pods, returned = len(event.evicted), event.returned
-    if not returned:
-        return f"moved {count(pods, 'pod')}"
-    stay = f"moved {count(pods - returned, 'pod')}, but " if returned < pods else ""
-    return f"{stay}{returned} of {count(pods, 'pod')} returned to nodes that are not spot (see --manage-soft-taint)"
-
-
 _NUMBER: Final = re.compile(r"\d+")
 
 
@@ -270,8 +112,6 @@ class Logs:
 
     def __call__(self, event: Event) -> None:
         match event:
-            case Started() | LeadershipChanged() | PauseChanged() | WatchAges() | SavingsCounted():
-                self._of_process(event)
             case Observed():
                 self._observed(event)
             case Held():
@@ -285,29 +125,10 @@ class Logs:
                 level = logging.DEBUG if event == self._trouble else logging.WARNING
                 self._trouble = event
                 write(level, detail, node=node, reason=kind)
-            case OwnerSetAside() | DebtEnded() | MemoryDropped():
-                _of_history(event)
-            case OwedChanged() | PlaceholdersObserved() | Surveyed() | Overviewed() | DrainProgressed():
-                pass  # included in other events
-            case DrainWaits():
-                _waits(event)
-            case RoundEnded(seconds=seconds, succeeded=succeeded):
-                write(logging.DEBUG, f"round {'ended' if succeeded else 'aborted'} after {seconds:.3f} s")
-            case _:
-                log_node_event(event)
-
-    def _of_process(self, event: ProcessEvent) -> None:
-        match event:
-            case Started(version, holder, address, dry_run):
-                dry = ", dry run" if dry_run else ""
+            case Started(dry_run=dry_run):
                 self._change_level = NOTICE if dry_run else logging.INFO
-                write(NOTICE, f"spot-rescheduler {version} starts as {holder}{dry}, serving on http://{address}")
-            case LeadershipChanged(leading):
-                write(NOTICE, "this replica is the leader" if leading else "this replica is not the leader: waiting")
-            case PauseChanged(paused=paused):
-                write(NOTICE, paused or "drains are no longer paused", reason="paused" if paused else "")
-            case WatchAges() | SavingsCounted():
-                pass  # metrics show it; a stale watch is also a reason to wait
+        for line in event.log_lines():
+            write(line.level, line.text, node=line.node, pod=line.pod, reason=line.reason)
 
     def _observed(self, event: Observed) -> None:
         counts = ", ".join(
@@ -361,18 +182,6 @@ class Logs:
         if complete:
             nodes = {verdict.node for verdict in planning.verdicts}
             self._reported = {node: content for node, content in self._reported.items() if node in nodes}
-
-
-def _of_history(event: HistoryEvent) -> None:
-    match event:
-        case OwnerSetAside(name, until, failures):
-            times = "" if failures == 1 else f" {failures} times in a row"
-            text = f"pods of {name} did not run in time after a drain{times}; they are not moved before {utc(until)}"
-            write(logging.WARNING, text, reason=Reason.NOT_RECOVERED)
-        case DebtEnded():
-            write(logging.WARNING, event.text)
-        case MemoryDropped(detail=detail):
-            write(logging.WARNING, f"the memory dropped entries: {detail}")
 
 
 def _significant_part(verdict: Verdict) -> object:

@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from rescheduler.draining.events import EvictionResult
 from rescheduler.draining.state import Why
-from rescheduler.observe.events import ErrorKind, EvictionAnswered, RoomEnding, SurgeResult
+from rescheduler.observe.events import CODES, ErrorKind, MetricSample, RoomEnding, SurgeResult
 from rescheduler.planning.memory import ENTRY_KINDS
 from rescheduler.planning.money.savings import Savings
 from rescheduler.planning.outcome import LandingOutcome
@@ -20,14 +20,6 @@ from rescheduler.planning.pools import PoolState
 #
 # Prometheus computes an increase from two samples. A series that first appears with the value 1 has no increase, so an
 # alert would miss the first occurrence.
-
-#: HTTP status by result. A failed request has its own status, or none.
-_CODES: Final = {
-    EvictionResult.EVICTED: "201",
-    EvictionResult.GONE: "404",
-    EvictionResult.REFUSED: "429",
-    EvictionResult.REQUESTED: "201",
-}
 
 #: HTTP statuses of failed eviction requests; "" if there was no response. The series of any other status is added when
 #: the status occurs.
@@ -42,14 +34,9 @@ REMOVAL_RESULTS: Final = ("deleted", "alreadygone", "accepted", "refused", "fail
 DRAIN_RESULTS: Final = ("success", "failure")
 
 
-def eviction_labels(event: EvictionAnswered) -> tuple[str, str]:
-    """Return the labels ``result`` and ``code`` of a response to an eviction request."""
-    return event.result, _CODES.get(event.result) or str(event.code or "")
-
-
 def all_eviction_labels() -> Iterator[tuple[str, str]]:
     """Yield the pairs of ``result`` and ``code`` that are known to occur."""
-    yield from _CODES.items()
+    yield from CODES.items()
     for code in FAILURE_CODES:
         yield EvictionResult.FAILED, code
 
@@ -187,6 +174,7 @@ class MetricFamilies:
     def __init__(self, registry: CollectorRegistry, backend: str, currency: str) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = registry
+        self._families: dict[str, Gauge | Counter | Histogram] = {}  # by name without prefix
         self._nodes = NodeCounts(PREFIX)
         registry.register(self._nodes)
         self._savings = SavingsSeries(PREFIX, currency)
@@ -198,12 +186,22 @@ class MetricFamilies:
         self._make_counters(backend)
         self._make_histograms()
 
+    def add(self, sample: MetricSample) -> None:
+        """Increase the counter, set the gauge, or observe the value of the histogram that *sample* names."""
+        family = self._families[sample.metric]
+        series = family.labels(*sample.labels) if sample.labels else family
+        match series:
+            case Counter():
+                series.inc(sample.value)
+            case Gauge():
+                series.set(sample.value)
+            case Histogram():
+                series.observe(sample.value)
+
     def _make_gauges(self) -> None:
-        self._build = self._gauge("build_info", "Version of this program, value 1.", "version", "python")
-        self._leader = self._gauge("leader", "Whether this replica is the leader (1) or not (0).")
-        self._success = self._gauge(
-            "last_success_timestamp_seconds", "Time of the last round without errors, in Unix seconds."
-        )
+        self._gauge("build_info", "Version of this program, value 1.", "version", "python")
+        self._gauge("leader", "Whether this replica is the leader (1) or not (0).")
+        self._gauge("last_success_timestamp_seconds", "Time of the last round without errors, in Unix seconds.")
         self._drainable = self._gauge(
             "drainable_nodes", "On-demand nodes with pods that could be drained, each by itself."
         )
@@ -224,7 +222,7 @@ class MetricFamilies:
             "Nodes in cooldown after a failed drain (kind=node), and the reason why no drain starts (1).",
             "kind",
         )
-        self._draining = self._gauge("drains_in_progress", "Drains in progress.")
+        self._gauge("drains_in_progress", "Drains in progress.")
         self._watch_age = self._gauge(
             "watch_age_seconds", "Seconds since a watch last received an event, a bookmark or a list.", "kind"
         )
@@ -236,37 +234,33 @@ class MetricFamilies:
         self._drains = NodeDrains(
             self._counter("node_drain", "Drains by result (Success, Failure).", "drain_state", "node")
         )
-        self._results = self._counter("drains", "Drains by result (success, failure).", "result", zeros=DRAIN_RESULTS)
-        self._evicted = self._counter("evicted_pods", "Pods whose eviction was accepted.")
-        self._evictions = self._counter(
-            "evictions", "Responses to eviction requests.", "result", "code", zeros=all_eviction_labels()
-        )
-        self._errors = self._counter("errors", "Errors outside of drains, by type.", "type", zeros=ErrorKind)
-        self._failures = self._counter("drain_failures", "Failed drains by cause.", "cause", zeros=Why)
-        self._predictions = self._counter(
+        self._counter("drains", "Drains by result (success, failure).", "result", zeros=DRAIN_RESULTS)
+        self._counter("evicted_pods", "Pods whose eviction was accepted.")
+        self._counter("evictions", "Responses to eviction requests.", "result", "code", zeros=all_eviction_labels())
+        self._counter("errors", "Errors outside of drains, by type.", "type", zeros=ErrorKind)
+        self._counter("drain_failures", "Failed drains by cause.", "cause", zeros=Why)
+        self._counter(
             "placement_predictions",
             "Evicted pods by actual versus forecast placement.",
             "outcome",
             zeros=LandingOutcome,
         )
-        self._returned = self._counter("returned_pods", "Evicted pods that returned to nodes that are not spot.")
-        self._ended_debts = self._counter(
+        self._counter("returned_pods", "Evicted pods that returned to nodes that are not spot.")
+        self._counter(
             "owed_replacements_given_up",
             "Replacement pods that are not waited for any more: nothing tells their number.",
         )
-        self._dropped = self._counter(
+        self._counter(
             "memory_entries_dropped",
             "Entries dropped from the stored memory because of its limits.",
             "kind",
             zeros=ENTRY_KINDS,
         )
-        self._surges = self._counter(
+        self._counter(
             "surges", "Rolling updates of Deployments instead of evictions, by result.", "result", zeros=SurgeResult
         )
-        self._rooms = self._counter(
-            "room_orders", "Orders of spot room that have ended, by outcome.", "outcome", zeros=RoomEnding
-        )
-        self._removals = self._counter(
+        self._counter("room_orders", "Orders of spot room that have ended, by outcome.", "outcome", zeros=RoomEnding)
+        self._counter(
             "node_removals",
             "Responses of the cloud provider to node removals.",
             "backend",
@@ -275,24 +269,26 @@ class MetricFamilies:
         )
 
     def _make_histograms(self) -> None:
-        self._round = self._histogram(
+        self._histogram(
             "loop_duration_seconds", "Duration of rounds, including drains.", (*_QUICK, 60, 120, 300, 600, 1200)
         )
         self._plan = self._histogram("plan_duration_seconds", "Duration of planning in a round.", _QUICK)
-        self._drain = self._histogram("drain_duration_seconds", "Duration of drains, from the taint to the end.", _SLOW)
-        self._landing = self._histogram(
+        self._histogram("drain_duration_seconds", "Duration of drains, from the taint to the end.", _SLOW)
+        self._histogram(
             "landing_duration_seconds", "Time from the last eviction of a drain until all replacement pods run.", _SLOW
         )
 
     def _gauge(self, name: str, meaning: str, *labels: str) -> Gauge:
-        return Gauge(PREFIX + name, meaning, labels, registry=self._registry)
+        self._families[name] = gauge = Gauge(PREFIX + name, meaning, labels, registry=self._registry)
+        return gauge
 
     def _counter(self, name: str, meaning: str, *labels: str, zeros: Iterable[str | tuple[str, ...]] = ()) -> Counter:
         """Return a counter that has a series for each of *zeros*, the values of its label or labels."""
-        counter = Counter(PREFIX + name, meaning, labels, registry=self._registry)
+        self._families[name] = counter = Counter(PREFIX + name, meaning, labels, registry=self._registry)
         for values in zeros:
             counter.labels(*((values,) if isinstance(values, str) else values))
         return counter
 
     def _histogram(self, name: str, meaning: str, buckets: tuple[float, ...]) -> Histogram:
-        return Histogram(PREFIX + name, meaning, buckets=buckets, registry=self._registry)
+        self._families[name] = histogram = Histogram(PREFIX + name, meaning, buckets=buckets, registry=self._registry)
+        return histogram

@@ -11,6 +11,7 @@ from rescheduler.observe.events import (
     CoolingDown,
     DrainStarted,
     Event,
+    EventTexts,
     EvictionAnswered,
     InvolvedLease,
     InvolvedNode,
@@ -28,7 +29,7 @@ from rescheduler.observe.events import (
     Swept,
     Tainted,
 )
-from rescheduler.observe.kube_events import EventTexts, KubeEvents
+from rescheduler.observe.kube_events import KubeEvents
 from rescheduler.planning.outcome import PodRef
 from tests.observe.builders import BLOCKED, NOW, OD, PLAN, WEB, ended, planned
 

@@ -17,7 +17,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 from devcluster.cloudpool.server import CloudpoolServer
 from rescheduler.clock import SystemClock
 from rescheduler.grpc_service.server import AnsweredCall, CallReport, caller, log_line
-from rescheduler.observe.logs import NOTICE
+from rescheduler.observe.events import NOTICE
 from rescheduler.providers.base import Accepted, AlreadyGone, Deleted, Failed, Refusal, Refused
 from rescheduler.providers.externalgrpc import codec, wire
 from rescheduler.providers.externalgrpc.channel import SERVICE

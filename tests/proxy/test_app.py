@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from rescheduler.cloudpool.proxy import messages
 from rescheduler.cloudpool.proxy.app import ClientTimeouts
 from rescheduler.cloudpool.proxy.paths import ProxyMetrics
-from rescheduler.observe.logs import NOTICE
+from rescheduler.observe.events import NOTICE
 from tests.cluster.waiting import eventually
 from tests.proxy.backend import JSON, Backend, RecordedUpdates, failing, proxying
 from tests.proxy.test_forward import line, raw

@@ -38,7 +38,7 @@ from rescheduler.cloudpool.proxy.messages import (
 from rescheduler.cloudpool.proxy.paths import UNANSWERED, Operation, ProxyMetrics, Route, UpdateResult, route
 from rescheduler.errors import AuthError
 from rescheduler.net import server
-from rescheduler.observe.logs import NOTICE
+from rescheduler.observe.events import NOTICE
 
 # Authentication of the proxy's clients by bearer token.
 

@@ -42,9 +42,9 @@ from rescheduler.net.config_files import Credentials, Endpoint, keys_as
 from rescheduler.net.connection import HEAD_SECONDS, HttpConnection
 from rescheduler.net.server import host_names, on_signals, running
 from rescheduler.net.server import serving as serving_pages
-from rescheduler.observe.events import Report, Started, tee
-from rescheduler.observe.kube_events import EventTexts, KubeEvents
-from rescheduler.observe.logs import NOTICE, Logs
+from rescheduler.observe.events import NOTICE, EventTexts, Report, Started, tee
+from rescheduler.observe.kube_events import KubeEvents
+from rescheduler.observe.logs import Logs
 from rescheduler.observe.metrics import Metrics
 from rescheduler.observe.pages import application
 from rescheduler.observe.status import Status

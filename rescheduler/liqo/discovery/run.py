@@ -27,7 +27,8 @@ from rescheduler.liqo.discovery.messages import Description, Info
 from rescheduler.liqo.serving import HEALTH_FLAG, HttpsListener, serving
 from rescheduler.net.server import on_signals
 from rescheduler.net.server import serving as serving_pages
-from rescheduler.observe.logs import NOTICE, configure
+from rescheduler.observe.events import NOTICE
+from rescheduler.observe.logs import configure
 from rescheduler.observe.pages import Health, application
 from rescheduler.settings import ApiServerConnection, ListenAddress, Logging, PageHosts
 
