@@ -1,7 +1,11 @@
-"""The table of `conformance` for every backend."""
+"""The table of `conformance` for every backend, and that nothing of a backend was forgotten."""
+
+import re
+from pathlib import Path
 
 import pytest
 
+from rescheduler import providers
 from tests.providers.cherry import cherry_world
 from tests.providers.cloudpools import cloudpool_world
 from tests.providers.conformance import CHECKS
@@ -31,3 +35,30 @@ def test_each_backend_passes_each_check(backend: str, fact: str) -> None:
 @pytest.mark.parametrize("fact", GROUPLESS)
 def test_the_backend_none_passes_each_check(fact: str) -> None:
     GROUPLESS[fact](no_world)
+
+
+ROOT = Path(__file__).parents[2]
+#: Backends whose tables are in files of their own: one without machines, and one that tests start as a process.
+APART = {"none", "externalgrpc"}
+
+
+def test_every_backend_is_in_a_table() -> None:
+    tested = {providers.BACKENDS[name.partition(",")[0]] for name in (*BACKENDS, *APART)}
+    assert set(providers.BACKENDS.values()) - tested == set(), "add a world of it to BACKENDS in this file"
+
+
+def test_every_module_that_loads_a_provider_is_a_backend() -> None:
+    folder = ROOT / "rescheduler" / "providers"
+    modules = {*folder.glob("*.py"), *folder.glob("*/__init__.py")} - {folder / "__init__.py"}
+    loading = (path for path in modules if re.search(r"^def load\(", path.read_text(encoding="utf-8"), re.MULTILINE))
+    names = {
+        str(path.relative_to(ROOT).with_suffix("")).removesuffix("/__init__").replace("/", ".") for path in loading
+    }
+    assert len(names) >= 4
+    assert names - set(providers.BACKENDS.values()) == set(), "add it to BACKENDS in rescheduler/providers/__init__.py"
+
+
+def test_every_backend_has_a_page() -> None:
+    named = {module: name for name, module in reversed(providers.BACKENDS.items())}
+    lacking = {name for name in named.values() if not (ROOT / "docs" / f"{name}.md").is_file()}
+    assert lacking == set(), "add docs/NAME.md, and list it in mkdocs.yml"

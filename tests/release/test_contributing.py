@@ -51,6 +51,32 @@ def test_the_example_of_a_plugin_works() -> None:
     assert actual == {"a": "", "b": "node(s) were reserved"}
 
 
+def test_the_example_of_a_metric_works(tmp_path: Path) -> None:
+    """It is added to a copy of the program, where the page says, and nothing else is changed."""
+    counter, sample = (textwrap.dedent(found) for found in PYTHON.findall(dict(CHANGES)["Add a metric"]))
+    for folder in ("predicates", "rescheduler", "tests/observe"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    observe = tmp_path / "rescheduler" / "observe"
+    _insert(observe / "metric_families.py", textwrap.indent(counter, " " * 8), "        self._drains = NodeDrains(")
+    before = '        yield MetricSample("drain_duration_seconds"'
+    _insert(observe / "events.py", textwrap.indent(sample, " " * 8), before)
+    (tmp_path / "ask.py").write_text(_COUNT, encoding="utf-8")
+    ran = subprocess.run([sys.executable, "ask.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ran.stdout, ran.stderr) == ("2.0\n", "")
+
+
+_COUNT = """
+from dataclasses import replace
+from prometheus_client import CollectorRegistry
+from rescheduler.observe.metrics import Metrics
+from tests.observe.builders import ended
+
+registry = CollectorRegistry()
+Metrics(registry)(replace(ended(), surged=2))
+print(registry.get_sample_value("spot_rescheduler_surged_pods_total"))
+"""
+
+
 def test_the_example_of_a_provider_works() -> None:
     [command] = re.findall(r"^ *```bash\n( *sed .*?) > ", PAGE, re.DOTALL | re.MULTILINE)
     source = subprocess.run(["bash", "-c", command], cwd=ROOT, check=True, capture_output=True, text=True).stdout
