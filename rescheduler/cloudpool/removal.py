@@ -11,13 +11,7 @@ from rescheduler import errors
 from rescheduler.cloudpool import pool
 from rescheduler.cloudpool.client import PoolObservation, from_pool
 from rescheduler.cloudpool.matching import Machine, Membership
-from rescheduler.cloudpool.pool import (
-    CloudPool,
-    Ending,
-    KeepWaiting,
-    Send,
-    TerminationOrder,
-)
+from rescheduler.cloudpool.pool import CloudPool, Ending, KeepWaiting, Send, TerminationOrder
 from rescheduler.durations import Backoff
 from rescheduler.errors import DeadlineExceeded, NoTurn
 from rescheduler.providers.base import (

@@ -48,14 +48,7 @@ from rescheduler.errors import NotFound, NotLeading, ReschedulerError
 from rescheduler.execution import machine_orders
 from rescheduler.execution.actions import DrainActions
 from rescheduler.execution.cluster_view import ClusterView
-from rescheduler.execution.context import (
-    ActionResult,
-    DebtRecorder,
-    DrainContext,
-    RunState,
-    StepReading,
-    Threads,
-)
+from rescheduler.execution.context import ActionResult, DebtRecorder, DrainContext, RunState, StepReading, Threads
 from rescheduler.execution.machine_orders import RemovalChecks
 from rescheduler.execution.observation import FreshPlanning, Observation
 from rescheduler.observe.events import (

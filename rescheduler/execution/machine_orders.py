@@ -13,13 +13,7 @@ from predicates.indexes.domains import HOSTNAME
 from predicates.objects import Node, OwnerReference
 from rescheduler.clock import Clock
 from rescheduler.draining.actions import OrderRemoval
-from rescheduler.draining.events import (
-    NotDone,
-    Outcome,
-    ProviderAnswered,
-    Removed,
-    RequestWithheld,
-)
+from rescheduler.draining.events import NotDone, Outcome, ProviderAnswered, Removed, RequestWithheld
 from rescheduler.durations import Backoff
 from rescheduler.errors import NotFound, NotLeading, ReschedulerError, Retryable, Withheld
 from rescheduler.execution.context import ActionResult, DrainContext

@@ -7,15 +7,7 @@ from typing import Any
 
 from rescheduler.clock import Clock
 from rescheduler.draining.actions import AskSurge, FollowSurge, ReadSurge, RevertSurge, SurgeMark
-from rescheduler.draining.events import (
-    Done,
-    NotDone,
-    Outcome,
-    RolledTemplate,
-    SurgeRead,
-    SurgeReverted,
-    SurgeSeen,
-)
+from rescheduler.draining.events import Done, NotDone, Outcome, RolledTemplate, SurgeRead, SurgeReverted, SurgeSeen
 from rescheduler.errors import Conflict, Forbidden, NotFound, ReschedulerError
 from rescheduler.execution.context import ActionResult, RolloutApi, failed
 from rescheduler.kube.client import retry_on_conflict

@@ -16,13 +16,7 @@ from urllib.parse import quote
 import msgspec
 
 from predicates.texts import one_line
-from rescheduler.draining.events import (
-    EvictionFailed,
-    EvictionRequested,
-    RequestOutcome,
-    RequestSeen,
-    RequestsUnserved,
-)
+from rescheduler.draining.events import EvictionFailed, EvictionRequested, RequestOutcome, RequestSeen, RequestsUnserved
 from rescheduler.errors import Conflict, Forbidden, NotFound, NotLeading, ReschedulerError, Retryable, is_transient
 from rescheduler.kube.client import Client
 from rescheduler.kube.responses import decoded

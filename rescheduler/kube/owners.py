@@ -11,11 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from predicates.objects import (
-    ObjectMeta,
-    OwnerReference,
-    Wire,
-)
+from predicates.objects import ObjectMeta, OwnerReference, Wire
 from predicates.texts import is_name, is_version, quoted
 from rescheduler.clock import Clock
 from rescheduler.errors import Forbidden, InputError, NotFound

@@ -9,18 +9,7 @@ from datetime import UTC, datetime
 from typing import Final, TextIO
 
 from predicates.texts import escaped, one_line, printable, shown
-from rescheduler.observe.events import (
-    DETAIL,
-    NOTICE,
-    Chosen,
-    Event,
-    Held,
-    Observed,
-    Planned,
-    Started,
-    Trouble,
-    Waiting,
-)
+from rescheduler.observe.events import DETAIL, NOTICE, Chosen, Event, Held, Observed, Planned, Started, Trouble, Waiting
 from rescheduler.planning.forms import count, utc
 from rescheduler.planning.node_info import both_labels
 from rescheduler.planning.outcome import Plan, Planning, Reason, Rejected, Verdict

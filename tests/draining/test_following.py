@@ -7,22 +7,8 @@ import msgspec
 import pytest
 
 from rescheduler.draining import transitions
-from rescheduler.draining.actions import (
-    Evict,
-    LookAgain,
-    PlanAgain,
-    ReadControllers,
-    Release,
-)
-from rescheduler.draining.events import (
-    Cause,
-    EvictionAccepted,
-    EvictionRefused,
-    NotDone,
-    Outcome,
-    PlannedAgain,
-    Stop,
-)
+from rescheduler.draining.actions import Evict, LookAgain, PlanAgain, ReadControllers, Release
+from rescheduler.draining.events import Cause, EvictionAccepted, EvictionRefused, NotDone, Outcome, PlannedAgain, Stop
 from rescheduler.draining.state import Drain, Failure, Limits, Phase, Why
 from rescheduler.planning.controllers import JobFacts
 from rescheduler.planning.debts import Replicas

@@ -5,20 +5,8 @@ from dataclasses import replace
 import pytest
 
 from rescheduler.draining import transitions
-from rescheduler.draining.actions import (
-    Evict,
-    LookAgain,
-    Mark,
-    Release,
-)
-from rescheduler.draining.events import (
-    Done,
-    EvictionAccepted,
-    Looked,
-    NotDone,
-    Outcome,
-    PlannedAgain,
-)
+from rescheduler.draining.actions import Evict, LookAgain, Mark, Release
+from rescheduler.draining.events import Done, EvictionAccepted, Looked, NotDone, Outcome, PlannedAgain
 from rescheduler.draining.state import Failure, Phase, Why
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.outcome import Plan

@@ -10,13 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescheduler.draining.actions import Evict, LookAgain, Mark, OrderRemoval, Release, Step, TryEviction
-from rescheduler.draining.events import (
-    Cause,
-    Done,
-    EvictionAccepted,
-    Looked,
-    NodeSeen,
-)
+from rescheduler.draining.events import Cause, Done, EvictionAccepted, Looked, NodeSeen
 from rescheduler.draining.exits import REQUEST_SECONDS
 from rescheduler.draining.state import Phase, Why
 from rescheduler.planning.debts import paid

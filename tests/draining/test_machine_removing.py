@@ -6,23 +6,8 @@ from typing import ClassVar
 import pytest
 
 from rescheduler.draining import transitions
-from rescheduler.draining.actions import (
-    DeleteNode,
-    Mark,
-    OrderRemoval,
-    Release,
-    Renew,
-    Step,
-)
-from rescheduler.draining.events import (
-    Cause,
-    Done,
-    DrainEvent,
-    NotDone,
-    Outcome,
-    Removed,
-    Stop,
-)
+from rescheduler.draining.actions import DeleteNode, Mark, OrderRemoval, Release, Renew, Step
+from rescheduler.draining.events import Cause, Done, DrainEvent, NotDone, Outcome, Removed, Stop
 from rescheduler.draining.state import Failure, Phase, Why
 from tests.draining.stories import (
     LIMITS,

@@ -6,14 +6,7 @@ from typing import Any, Final, TypeAlias
 import pytest
 
 from rescheduler.draining import transitions
-from rescheduler.draining.actions import (
-    AskSurge,
-    DrainTimes,
-    Mark,
-    RevertSurge,
-    StoreDebts,
-    SurgeMark,
-)
+from rescheduler.draining.actions import AskSurge, DrainTimes, Mark, RevertSurge, StoreDebts, SurgeMark
 from rescheduler.draining.events import (
     Cause,
     ControllersRead,

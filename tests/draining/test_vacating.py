@@ -2,13 +2,7 @@
 
 from rescheduler.draining import transitions
 from rescheduler.draining.actions import DeletePlaceholder, Evict
-from rescheduler.draining.events import (
-    Done,
-    NodeSeen,
-    NotDone,
-    Outcome,
-    PlannedAgain,
-)
+from rescheduler.draining.events import Done, NodeSeen, NotDone, Outcome, PlannedAgain
 from rescheduler.draining.state import Failure, Why
 from rescheduler.planning.outcome import PodRef
 from tests.draining.stories import (

@@ -10,15 +10,7 @@ import pytest
 from predicates.snapshot import Snapshot
 from rescheduler.clock import SystemClock
 from rescheduler.draining.actions import AskSurge, FollowSurge, ReadSurge, RevertSurge, SurgeMark
-from rescheduler.draining.events import (
-    Done,
-    NotDone,
-    Outcome,
-    RolledTemplate,
-    SurgeRead,
-    SurgeReverted,
-    SurgeSeen,
-)
+from rescheduler.draining.events import Done, NotDone, Outcome, RolledTemplate, SurgeRead, SurgeReverted, SurgeSeen
 from rescheduler.errors import Conflict, Forbidden, InputError, NotFound, ReschedulerError, Retryable
 from rescheduler.execution.rollouts import Rollouts
 from rescheduler.kube.deployments import RESTARTED_AT, LiveDeployment, SurgeableDeployments, live

@@ -10,15 +10,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from rescheduler.observe.events import (
-    DrainStarted,
-    Event,
-    Held,
-    LeadershipChanged,
-    RoundEnded,
-    Tainted,
-    Waiting,
-)
+from rescheduler.observe.events import DrainStarted, Event, Held, LeadershipChanged, RoundEnded, Tainted, Waiting
 from rescheduler.observe.prepared_pages import PREPARED_SECONDS, PreparedPages, StatusPage
 from rescheduler.observe.status import Board, Status, StatusJson, as_json
 from rescheduler.planning.money.prices import NodeFacts

@@ -8,16 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescheduler.cloudpool.matching import Machine
-from rescheduler.cloudpool.pool import (
-    Ending,
-    KeepWaiting,
-    OrderVerdict,
-    Send,
-    TerminationOrder,
-    give_up,
-    judge,
-    lowers,
-)
+from rescheduler.cloudpool.pool import Ending, KeepWaiting, OrderVerdict, Send, TerminationOrder, give_up, judge, lowers
 from rescheduler.durations import Backoff
 from rescheduler.providers.base import Accepted, AlreadyGone, Deleted, Failed, Refusal, Refused
 from rescheduler.providers.order_life import OrderResult, OrderTimeouts

@@ -9,11 +9,7 @@ from pathlib import Path
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2
-from tenacity import (
-    Retrying,
-    retry_if_exception_type,
-    stop_after_attempt,
-)
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from devcluster.cloudpool.server import CloudpoolServer
 from devcluster.standin.faults import Fault
