@@ -2,6 +2,7 @@
 which has the only thread that changes a state.
 """
 
+import contextlib
 from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 
@@ -40,19 +41,20 @@ from rescheduler.draining.events import (
     EvictionFailed,
     EvictionOutcome,
     EvictionRefused,
-    NotDone,
     Outcome,
     RequestOutcome,
+    RequestSeen,
     RequestsUnserved,
 )
-from rescheduler.errors import MarkLost, NotFound, NotLeading, ReschedulerError, is_transient
-from rescheduler.execution.context import ActionResult, DrainContext, StepReading, failed
+from rescheduler.errors import NotFound, NotLeading, ReschedulerError, is_transient
+from rescheduler.execution.context import ActionResult, DrainContext, StepReading, not_done
 from rescheduler.execution.machine_orders import MachineOrders
 from rescheduler.execution.rollouts import Rollouts
 from rescheduler.kube.cluster import NodeEdit
 from rescheduler.observe import events
 from rescheduler.observe.events import ErrorKind, InvolvedNode, Trouble
-from rescheduler.planning.last_look import OrderTerms
+from rescheduler.planning.controllers import ControllerReading
+from rescheduler.planning.last_look import Fresh, OrderTerms
 from rescheduler.providers import base
 
 
@@ -152,46 +154,75 @@ class DrainActions:
         of other pods. *terms* belong to an order. Raises NotLeading if this replica is not the leader; other exceptions
         are bugs.
         """
-        match action:
-            case ReadControllers():
-                return self._read_controllers(action, siblings)
-            case LookAgain():
-                return self._read_fresh(action, namespaces)
-            case TryEviction() | Evict():
-                return self._evict(action)
-            case FollowRequest():
-                return ActionResult(self._access.requests.follow(action.pod))
-            case Withdraw():
-                return self._withdraw()
-            case DeletePlaceholder():
-                return self._delete_placeholder(action)
-            case PlanAgain():
-                return self._read_step(action, namespaces, siblings)
-            case ReadSurge() | AskSurge() | FollowSurge() | RevertSurge():
-                return self._rollouts.perform(action)
-            case OrderRemoval():
-                return self._orders.order(action, self._marks.why_not_ours, terms or OrderTerms(), siblings)
-            case _:
-                return self._perform_other(action)
+        try:
+            return self._perform(action, namespaces, siblings, terms or OrderTerms())
+        except ReschedulerError as error:
+            outcome = not_done(action, error)
+        if not isinstance(action, Withdraw | DeleteNode | Release) or outcome.outcome is Outcome.REFUSED:
+            return ActionResult(outcome)
+        what = "the taint could not be removed: " if isinstance(action, Release) else ""
+        return ActionResult(outcome, (Trouble(ErrorKind.WRITE, f"{what}{outcome.why}", self._ref.name),))
 
-    def _perform_other(self, action: AskProvider | WrittenMark | DeleteNode | Release) -> ActionResult:
+    def _perform(
+        self,
+        action: RequestAction,
+        namespaces: Collection[str],
+        siblings: Collection[tuple[str, OwnerReference]],
+        terms: OrderTerms,
+    ) -> ActionResult:
         match action:
             case AskProvider():
                 return self._orders.ask()
+            case OrderRemoval():
+                return self._orders.order(action, self._marks.why_not_ours, terms, siblings)
+            case LookAgain() | ReadControllers() | PlanAgain() | FollowRequest():
+                return ActionResult(self._read(action, namespaces, siblings))
+            case TryEviction() | Evict():
+                return self._evict(action)
+            case ReadSurge() | AskSurge() | FollowSurge() | RevertSurge():
+                return self._rollouts.perform(action)
             case WrittenMark():
                 return self._mark(action)
+            case _:
+                return self._write(action)
+
+    def _read(
+        self,
+        action: LookAgain | ReadControllers | PlanAgain | FollowRequest,
+        namespaces: Collection[str],
+        siblings: Collection[tuple[str, OwnerReference]],
+    ) -> Fresh | ControllerReading | StepReading | RequestSeen:
+        access, name = self._access, self._ref.name
+        match action:
+            case LookAgain(targets):
+                return access.cluster.read_fresh(name, targets, namespaces)
+            case ReadControllers(owners, controllers, read_refusals):
+                return access.controllers.read(owners, controllers, siblings, read_refusals=read_refusals)
+            case PlanAgain(_, targets, owners, controllers):
+                fresh = access.cluster.read_fresh(name, targets, namespaces, target_pods=False)
+                read = access.controllers.read(owners, controllers, siblings)
+                return StepReading(fresh, read, access.controllers.ending(owners))
+            case FollowRequest(pod):
+                return access.requests.follow(pod)
+
+    def _write(self, action: Withdraw | DeletePlaceholder | DeleteNode | Release) -> ActionResult:
+        access, uid = self._access, ""
+        reports: tuple[events.Event, ...] = ()
+        match action:
+            case Withdraw():
+                access.requests.withdraw_all()
+            case DeletePlaceholder(placeholder, uid):
+                access.placeholders.delete(placeholder)
             case DeleteNode():
-                return self._delete_node()
+                access.cluster.delete_node(self._ref.name, self._ref.uid)
             case Release():
-                return self._release()
+                with contextlib.suppress(NotFound):  # the node is gone, and its marks with it
+                    self._marks.remove()
+                    reports = self._report_drain(drained=False)
+        return ActionResult(Done(type(action), uid), reports)
 
     def _mark(self, mark: WrittenMark) -> ActionResult:
-        try:
-            first = self._marks.write(mark)
-        except NotFound as error:
-            return ActionResult(NotDone(Mark, str(error), Outcome.GONE))
-        except ReschedulerError as error:
-            return ActionResult(failed(Mark, error))
+        first = self._marks.write(mark)
         if isinstance(mark, Renew):
             return ActionResult(None)
         tainted = (events.Tainted(self._ref),) if first and mark.step is Step.DRAINING else ()
@@ -212,36 +243,6 @@ class DrainActions:
         except ReschedulerError as error:
             return (Trouble(ErrorKind.WRITE, str(error), ref.name),)
         return ()
-
-    def _read_fresh(self, action: LookAgain, namespaces: Collection[str]) -> ActionResult:
-        try:
-            return ActionResult(self._access.cluster.read_fresh(self._ref.name, action.targets, namespaces))
-        except NotFound as error:
-            return ActionResult(NotDone(LookAgain, str(error), Outcome.GONE))
-        except ReschedulerError as error:
-            return ActionResult(failed(LookAgain, error))
-
-    def _read_step(
-        self, action: PlanAgain, namespaces: Collection[str], siblings: Collection[tuple[str, OwnerReference]]
-    ) -> ActionResult:
-        access, owners = self._access, action.owners
-        try:
-            fresh = access.cluster.read_fresh(self._ref.name, action.targets, namespaces, target_pods=False)
-            read = access.controllers.read(owners, action.controllers, siblings)
-            return ActionResult(StepReading(fresh, read, access.controllers.ending(owners)))
-        except ReschedulerError as error:
-            return ActionResult(failed(PlanAgain, error))
-
-    def _read_controllers(
-        self, action: ReadControllers, siblings: Collection[tuple[str, OwnerReference]]
-    ) -> ActionResult:
-        try:
-            read = self._access.controllers.read(
-                action.owners, action.controllers, siblings, read_refusals=action.read_refusals
-            )
-        except ReschedulerError as error:
-            return ActionResult(failed(ReadControllers, error))
-        return ActionResult(read)
 
     def _evict(self, action: Evict | TryEviction) -> ActionResult:
         pod = action.pod
@@ -283,42 +284,6 @@ class DrainActions:
             except ReschedulerError as error:
                 return EvictionFailed(action.pod.uid, str(error), retryable=is_transient(error))
         return self._send(action, dry_run=False)
-
-    def _withdraw(self) -> ActionResult:
-        try:
-            self._access.requests.withdraw_all()
-        except ReschedulerError as error:
-            return self._troubled(Withdraw, error)
-        return ActionResult(Done(Withdraw))
-
-    def _troubled(self, action: type[RequestAction], error: ReschedulerError, what: str = "") -> ActionResult:
-        """Return the failure of *action*, which is also reported as an error outside of the drain."""
-        return ActionResult(failed(action, error), (Trouble(ErrorKind.WRITE, f"{what}{error}", self._ref.name),))
-
-    def _delete_placeholder(self, action: DeletePlaceholder) -> ActionResult:
-        try:
-            self._access.placeholders.delete(action.placeholder)
-        except ReschedulerError as error:
-            return ActionResult(failed(DeletePlaceholder, error, action.uid))
-        return ActionResult(Done(DeletePlaceholder, action.uid))
-
-    def _delete_node(self) -> ActionResult:
-        try:
-            self._access.cluster.delete_node(self._ref.name, self._ref.uid)
-        except ReschedulerError as error:
-            return self._troubled(DeleteNode, error)
-        return ActionResult(Done(DeleteNode))
-
-    def _release(self) -> ActionResult:
-        try:
-            self._marks.remove()
-        except NotFound:  # the node is gone, and its marks with it
-            return ActionResult(Done(Release))
-        except MarkLost as error:
-            return ActionResult(failed(Release, error))
-        except ReschedulerError as error:
-            return self._troubled(Release, error, "the taint could not be removed: ")
-        return ActionResult(Done(Release), self._report_drain(drained=False))
 
 
 def _wall(clock: Clock, moment: float | None) -> datetime | None:

@@ -9,7 +9,17 @@ from typing import Any, Final, Protocol
 
 from predicates.objects import Node, OwnerReference, Pod
 from rescheduler.clock import Clock
-from rescheduler.draining.actions import RequestAction
+from rescheduler.draining.actions import (
+    AskSurge,
+    DeletePlaceholder,
+    FollowSurge,
+    LookAgain,
+    Mark,
+    ReadSurge,
+    RequestAction,
+    RevertSurge,
+    WrittenMark,
+)
 from rescheduler.draining.events import (
     DrainEvent,
     EvictionOutcome,
@@ -20,7 +30,16 @@ from rescheduler.draining.events import (
     RequestsUnserved,
 )
 from rescheduler.draining.state import Drain
-from rescheduler.errors import MarkLost, NotLeading, Permanent, ReschedulerError, is_transient
+from rescheduler.errors import (
+    Conflict,
+    Forbidden,
+    MarkLost,
+    NotFound,
+    NotLeading,
+    Permanent,
+    ReschedulerError,
+    is_transient,
+)
 from rescheduler.kube.client import Client
 from rescheduler.kube.cluster import NodeEdit
 from rescheduler.kube.deployments import LiveDeployment
@@ -54,12 +73,27 @@ class ActionResult:
     reports: tuple[events.Event, ...] = ()  #: for logs, metrics, the status page and Kubernetes Events
 
 
-def failed(action: type[RequestAction], error: ReschedulerError, uid: str = "") -> NotDone[Any]:
+def not_done(action: RequestAction, error: ReschedulerError) -> NotDone[Any]:
     """Return the outcome of an *action* that *error* ended. Raises NotLeading: nothing more may be sent."""
     if isinstance(error, NotLeading):
         raise error
-    lost = Outcome.REFUSED if isinstance(error, MarkLost) else Outcome.FAILED
-    return NotDone(action, str(error), Outcome.UNKNOWN if is_transient(error) else lost, uid)
+    kind = Mark if isinstance(action, WrittenMark) else type(action)
+    uid = action.uid if isinstance(action, DeletePlaceholder) else ""
+    return NotDone(kind, str(error), _outcome(action, error), uid)
+
+
+def _outcome(action: RequestAction, error: ReschedulerError) -> Outcome:
+    match action, error:
+        case _, MarkLost():
+            return Outcome.REFUSED
+        case WrittenMark() | LookAgain(), NotFound():
+            return Outcome.GONE
+        case RevertSurge(), Forbidden():  # the node is reopened: the roll-out may complete there, and nothing is down
+            return Outcome.FAILED
+        case ReadSurge() | AskSurge() | FollowSurge() | RevertSurge(), Conflict():
+            return Outcome.UNKNOWN
+        case _:
+            return Outcome.UNKNOWN if is_transient(error) else Outcome.FAILED
 
 
 class RunState(Protocol):

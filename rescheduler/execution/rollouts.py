@@ -3,13 +3,12 @@
 from datetime import timedelta
 from functools import partial
 from math import ceil
-from typing import Any
 
 from rescheduler.clock import Clock
 from rescheduler.draining.actions import AskSurge, FollowSurge, ReadSurge, RevertSurge, SurgeMark
-from rescheduler.draining.events import Done, NotDone, Outcome, RolledTemplate, SurgeRead, SurgeReverted, SurgeSeen
-from rescheduler.errors import Conflict, Forbidden, NotFound, ReschedulerError
-from rescheduler.execution.context import ActionResult, RolloutApi, failed
+from rescheduler.draining.events import Done, NotDone, RolledTemplate, SurgeRead, SurgeReverted, SurgeSeen
+from rescheduler.errors import NotFound, ReschedulerError
+from rescheduler.execution.context import ActionResult, RolloutApi, not_done
 from rescheduler.kube.client import retry_on_conflict
 from rescheduler.kube.cluster import PATCH_ATTEMPTS
 from rescheduler.kube.deployments import LiveDeployment
@@ -30,21 +29,21 @@ class Rollouts:
 
     def perform(self, action: ReadSurge | AskSurge | FollowSurge | RevertSurge) -> ActionResult:
         """Perform *action* and return its result. Raises NotLeading."""
-        match action:
-            case ReadSurge(surge):
-                return ActionResult(self._read(surge))
-            case AskSurge(mark):
-                return self._ask(mark)
-            case FollowSurge(mark):
-                return ActionResult(self._follow(mark))
-            case RevertSurge(mark):
-                return self._revert(mark)
-
-    def _read(self, surge: Surge) -> SurgeRead | NotDone[ReadSurge]:
         try:
-            read = self._api.read(surge.namespace, surge.name)
+            match action:
+                case ReadSurge(surge):
+                    return ActionResult(self._read(surge))
+                case AskSurge(mark):
+                    return self._ask(mark)
+                case FollowSurge(mark):
+                    return ActionResult(self._follow(mark))
+                case RevertSurge(mark):
+                    return self._revert(mark)
         except ReschedulerError as error:
-            return _failed(ReadSurge, error)
+            return ActionResult(not_done(action, error))
+
+    def _read(self, surge: Surge) -> SurgeRead:
+        read = self._api.read(surge.namespace, surge.name)
         wanted = utc(self._clock.now())
         if wanted == read.value:  # the template must change
             wanted = utc(self._clock.now() + timedelta(seconds=1))
@@ -60,11 +59,8 @@ class Rollouts:
         return SurgeRead(mark, fault, float(steps * (read.progress_seconds + read.min_ready_seconds)))
 
     def _ask(self, mark: SurgeMark) -> ActionResult:
-        try:
-            if why := retry_on_conflict(partial(self._ask_once, mark), PATCH_ATTEMPTS):
-                return ActionResult(NotDone(AskSurge, why))
-        except ReschedulerError as error:
-            return ActionResult(_failed(AskSurge, error))
+        if why := retry_on_conflict(partial(self._ask_once, mark), PATCH_ATTEMPTS):
+            return ActionResult(NotDone(AskSurge, why))
         return ActionResult(Done(AskSurge), (events.SurgeStarted(self._ref, str(mark), len(mark.pods)),))
 
     def _ask_once(self, mark: SurgeMark) -> str:
@@ -80,13 +76,11 @@ class Rollouts:
         self._api.annotate(read, mark.wanted)
         return ""
 
-    def _follow(self, mark: SurgeMark) -> SurgeSeen | NotDone[FollowSurge]:
+    def _follow(self, mark: SurgeMark) -> SurgeSeen:
         try:
             read = self._api.read(mark.namespace, mark.name)
         except NotFound:
             return SurgeSeen(RolledTemplate.GONE)
-        except ReschedulerError as error:
-            return _failed(FollowSurge, error)
         template = _template(read, mark)
         if is_settled(read.deployment):
             return SurgeSeen(template, complete=True)
@@ -98,10 +92,6 @@ class Rollouts:
             event, wrote = retry_on_conflict(partial(self._revert_once, mark), PATCH_ATTEMPTS)
         except NotFound:
             return ActionResult(SurgeReverted())
-        except Forbidden as error:  # the node is reopened: the roll-out may complete there, and nothing is down
-            return ActionResult(NotDone(RevertSurge, str(error)))
-        except ReschedulerError as error:
-            return ActionResult(_failed(RevertSurge, error))
         undone = (events.SurgeEnded(self._ref, str(mark), SurgeResult.ROLLED_BACK),) if wrote else ()
         return ActionResult(event, undone)
 
@@ -114,11 +104,6 @@ class Rollouts:
             return SurgeReverted(complete=True), False
         self._api.annotate(read, mark.old)
         return SurgeReverted(), True
-
-
-def _failed(action: type[ReadSurge | AskSurge | FollowSurge | RevertSurge], error: ReschedulerError) -> NotDone[Any]:
-    """Return the outcome of an *action* that *error* ended: after a conflict, too, it may succeed later."""
-    return NotDone(action, str(error), Outcome.UNKNOWN) if isinstance(error, Conflict) else failed(action, error)
 
 
 def _template(read: LiveDeployment, mark: SurgeMark) -> RolledTemplate:
