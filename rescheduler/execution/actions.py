@@ -46,8 +46,8 @@ from rescheduler.draining.events import (
     RequestSeen,
     RequestsUnserved,
 )
-from rescheduler.errors import NotFound, NotLeading, ReschedulerError, is_transient
-from rescheduler.execution.context import ActionResult, DrainContext, StepReading, not_done
+from rescheduler.errors import NotFound, NotLeading, Permanent, ReschedulerError, is_transient
+from rescheduler.execution.context import ActionResult, DrainContext, EvictionRequestApi, StepReading, not_done
 from rescheduler.execution.machine_orders import MachineOrders
 from rescheduler.execution.rollouts import Rollouts
 from rescheduler.kube.cluster import NodeEdit
@@ -138,7 +138,7 @@ class DrainActions:
         self._access = access
         self._orders = MachineOrders(access, node, rivals)
         self._ref = InvolvedNode.of(node)
-        self._rollouts = Rollouts(access.rollouts, access.clock, self._ref)
+        self._rollouts = Rollouts(access.rollouts, access.clock, self._ref) if access.rollouts is not None else None
         self._marks = NodeMarks(access, node)
 
     def perform(
@@ -179,12 +179,19 @@ class DrainActions:
                 return ActionResult(self._read(action, namespaces, siblings))
             case TryEviction() | Evict():
                 return self._evict(action)
-            case ReadSurge() | AskSurge() | FollowSurge() | RevertSurge():
+            case ReadSurge() | AskSurge() | FollowSurge() | RevertSurge() if self._rollouts is not None:
                 return self._rollouts.perform(action)
+            case ReadSurge() | AskSurge() | FollowSurge() | RevertSurge():
+                raise Permanent("this process does not roll out Deployments")
             case WrittenMark():
                 return self._mark(action)
             case _:
                 return self._write(action)
+
+    @property
+    def _requests(self) -> EvictionRequestApi:
+        assert self._access.requests is not None, "drains of this process ask for no evictions with EvictionRequests"
+        return self._access.requests
 
     def _read(
         self,
@@ -203,15 +210,17 @@ class DrainActions:
                 read = access.controllers.read(owners, controllers, siblings)
                 return StepReading(fresh, read, access.controllers.ending(owners))
             case FollowRequest(pod):
-                return access.requests.follow(pod)
+                return self._requests.follow(pod)
 
     def _write(self, action: Withdraw | DeletePlaceholder | DeleteNode | Release) -> ActionResult:
         access, uid = self._access, ""
         reports: tuple[events.Event, ...] = ()
         match action:
             case Withdraw():
-                access.requests.withdraw_all()
+                self._requests.withdraw_all()
             case DeletePlaceholder(placeholder, uid):
+                if access.placeholders is None:
+                    raise Permanent(f"this process does not delete placeholders such as {placeholder}")
                 access.placeholders.delete(placeholder)
             case DeleteNode():
                 access.cluster.delete_node(self._ref.name, self._ref.uid)
@@ -231,7 +240,7 @@ class DrainActions:
     def _report_drain(self, *, drained: bool) -> tuple[events.Event, ...]:
         """Write or remove the node's condition. A failure is reported, and changes nothing else."""
         access, ref = self._access, self._ref
-        if not access.report_conditions:
+        if access.conditions is None or not access.report_conditions:
             return ()
         try:
             if drained:
@@ -262,7 +271,7 @@ class DrainActions:
         outcome = self._send(action, dry_run=True)
         if not action.request or not isinstance(outcome, EvictionAccepted):
             return outcome
-        match self._access.requests.create(action.pod, dry_run=True):
+        match self._requests.create(action.pod, dry_run=True):
             case EvictionFailed() as refused:
                 return refused
             case RequestsUnserved(uid, why) if action.must:
@@ -273,12 +282,12 @@ class DrainActions:
     def _request(self, action: Evict) -> EvictionOutcome | RequestOutcome:
         """Ask for the eviction with an EvictionRequest, if the budgets and webhooks would allow it now."""
         outcome = self._send(action, dry_run=True)
-        return self._access.requests.create(action.pod) if isinstance(outcome, EvictionAccepted) else outcome
+        return self._requests.create(action.pod) if isinstance(outcome, EvictionAccepted) else outcome
 
     def _evict_now(self, action: Evict) -> EvictionOutcome:
         if action.withdraw:
             try:
-                self._access.requests.withdraw(action.pod)
+                self._requests.withdraw(action.pod)
             except NotLeading:
                 raise
             except ReschedulerError as error:

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 
@@ -27,7 +27,6 @@ from rescheduler.draining.events import (
     Outcome,
     RequestOutcome,
     RequestSeen,
-    RequestsUnserved,
 )
 from rescheduler.draining.state import Drain
 from rescheduler.errors import (
@@ -36,13 +35,12 @@ from rescheduler.errors import (
     MarkLost,
     NotFound,
     NotLeading,
-    Permanent,
     ReschedulerError,
     is_transient,
 )
 from rescheduler.kube.client import Client
 from rescheduler.kube.cluster import NodeEdit
-from rescheduler.kube.deployments import LiveDeployment
+from rescheduler.kube.deployments import Deployments
 from rescheduler.kube.recorder import COMPONENT, Recorder, Subject
 from rescheduler.observe import events
 from rescheduler.observe.events import InvolvedLease, InvolvedNode
@@ -125,13 +123,6 @@ class DebtRecorder(Protocol):
         ...
 
 
-class NoDebtRecorder:
-    """Stores nothing: the debts are in the node's annotation only."""
-
-    def store(self, _: Drain, *, end: bool) -> bool:  # noqa: ARG002 - the protocol's
-        return True
-
-
 class ClusterApi(Protocol):
     """The methods of :class:`rescheduler.kube.cluster.KubeCluster` that a drain calls; see there."""
 
@@ -166,16 +157,6 @@ class PlaceholderApi(Protocol):
     def delete(self, placeholder: PodRef) -> None: ...
 
 
-class NoPlaceholders:
-    """The placeholder API of processes that have no placeholders."""
-
-    def create(self, _: dict[str, Any]) -> None:
-        raise Permanent("this process creates no placeholders")
-
-    def delete(self, placeholder: PodRef) -> None:
-        raise Permanent(f"this process does not delete placeholders such as {placeholder}")
-
-
 class EvictionRequestApi(Protocol):
     """The methods of :class:`rescheduler.kube.eviction_requests.EvictionRequests`; see there."""
 
@@ -188,56 +169,12 @@ class EvictionRequestApi(Protocol):
     def withdraw_all(self) -> None: ...
 
 
-class NoEvictionRequests:
-    """The EvictionRequests of processes that make none."""
-
-    def create(self, pod: PodRef, *, dry_run: bool = False) -> RequestOutcome:  # noqa: ARG002 - the protocol's
-        return RequestsUnserved(pod.uid, "this process makes no EvictionRequests")
-
-    def follow(self, pod: PodRef) -> RequestSeen:
-        return RequestSeen(pod.uid, taken=False, gone=True)
-
-    def withdraw(self, pod: PodRef) -> None:
-        pass
-
-    def withdraw_all(self) -> None:
-        pass
-
-
 class NodeConditionApi(Protocol):
     """The methods of :class:`rescheduler.kube.cluster.NodeConditions`; see there."""
 
     def set(self, name: str, uid: str, now: datetime) -> None: ...
 
     def remove(self, name: str, uid: str) -> None: ...
-
-
-class NoNodeConditions:
-    """The conditions of processes that report none."""
-
-    def set(self, name: str, uid: str, now: datetime) -> None:
-        pass
-
-    def remove(self, name: str, uid: str) -> None:
-        pass
-
-
-class RolloutApi(Protocol):
-    """The methods of :class:`rescheduler.kube.deployments.Deployments`; see there."""
-
-    def read(self, namespace: str, name: str) -> LiveDeployment: ...
-
-    def annotate(self, read: LiveDeployment, value: str | None) -> None: ...
-
-
-class NoRollouts:
-    """The Deployments of processes that never roll out."""
-
-    def read(self, namespace: str, name: str) -> LiveDeployment:
-        raise Permanent(f"this process does not roll out Deployments such as {namespace}/{name}")
-
-    def annotate(self, read: LiveDeployment, value: str | None) -> None:
-        raise Permanent(f"this process does not roll out Deployments ({read.deployment.metadata.name}: {value})")
 
 
 class Controllers(Protocol):
@@ -281,10 +218,10 @@ class DrainContext:
     mark_validity: timedelta | None = timedelta(minutes=3)
     leads: Callable[[], bool] = lambda: True  #: whether this replica leads; called right before a machine is removed
     provider_seconds: float = PROVIDER_SECONDS  #: timeout for a request to the provider
-    placeholders: PlaceholderApi = field(default_factory=NoPlaceholders)
-    requests: EvictionRequestApi = field(default_factory=NoEvictionRequests)
-    rollouts: RolloutApi = field(default_factory=NoRollouts)
-    conditions: NodeConditionApi = field(default_factory=NoNodeConditions)
+    placeholders: PlaceholderApi | None = None  #: None for a proxy, which has none of its own; so are the next three
+    requests: EvictionRequestApi | None = None
+    rollouts: Deployments | None = None
+    conditions: NodeConditionApi | None = None
     report_conditions: bool = (
         False  #: whether drained nodes get a condition; conditions that are left are removed anyway
     )

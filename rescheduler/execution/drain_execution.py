@@ -140,7 +140,7 @@ class DrainExecution:
         run_state: RunState,
         threads: Threads,
         report: Report,
-        debts: DebtRecorder,
+        debts: DebtRecorder | None,
         observation: Observation,
     ) -> None:
         self._node = node
@@ -219,7 +219,7 @@ class DrainExecution:
             self._report(EvictionAnswered(InvolvedNode.of(self._node), pod, EvictionResult.EVICTED))
 
     def _store(self, action: StoreDebts) -> Done[StoreDebts] | NotDone[StoreDebts]:
-        if self._debts.store(self._drain, end=action.end):
+        if self._debts is None or self._debts.store(self._drain, end=action.end):
             return Done(StoreDebts)
         why = "the expected debts of the drain could not be stored in the memory"
         return NotDone(StoreDebts, why, Outcome.UNKNOWN)
@@ -373,7 +373,7 @@ class DrainRunner:
         run_state: RunState,
         threads: Threads,
         report: Report,
-        debts: DebtRecorder,
+        debts: DebtRecorder | None,
         checks: RemovalChecks,
     ) -> None:
         self._access = access

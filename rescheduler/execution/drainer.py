@@ -18,7 +18,6 @@ from rescheduler.execution.context import (
     PROVIDER_SECONDS,
     DebtRecorder,
     DrainContext,
-    NoDebtRecorder,
     RunState,
     Threads,
 )
@@ -97,10 +96,11 @@ class Sweeper:
 
     def _withdraw_left(self) -> None:
         """Withdraw the EvictionRequests that no drain follows. All of this installation's are left over now."""
-        if not self._limits.requests or not self._runner.may_be_requested:
+        requests = self._access.requests
+        if requests is None or not self._limits.requests or not self._runner.may_be_requested:
             return
         try:
-            self._access.requests.withdraw_all()
+            requests.withdraw_all()
         except NotLeading:
             pass
         except ReschedulerError as error:
@@ -110,6 +110,8 @@ class Sweeper:
 
     def _remove_condition(self, node: Node) -> None:
         """Remove the condition that a drain of this installation left when its process ended, if there is one."""
+        if self._access.conditions is None:
+            return
         try:
             self._access.conditions.remove(node.name, node.metadata.uid)
         except NotLeading:
@@ -308,7 +310,7 @@ class Drainer:
         self._limits = limits
         self._report = report
         checks = RemovalChecks(access.clock)
-        self._runner = DrainRunner(access, view, run_state, threads, report, debts or NoDebtRecorder(), checks)
+        self._runner = DrainRunner(access, view, run_state, threads, report, debts, checks)
         self._sweeper = Sweeper(access, view, self._runner, limits, report, checks, handles)
 
     @property

@@ -8,10 +8,10 @@ from rescheduler.clock import Clock
 from rescheduler.draining.actions import AskSurge, FollowSurge, ReadSurge, RevertSurge, SurgeMark
 from rescheduler.draining.events import Done, NotDone, RolledTemplate, SurgeRead, SurgeReverted, SurgeSeen
 from rescheduler.errors import NotFound, ReschedulerError
-from rescheduler.execution.context import ActionResult, RolloutApi, not_done
+from rescheduler.execution.context import ActionResult, not_done
 from rescheduler.kube.client import retry_on_conflict
 from rescheduler.kube.cluster import PATCH_ATTEMPTS
-from rescheduler.kube.deployments import LiveDeployment
+from rescheduler.kube.deployments import Deployments, LiveDeployment
 from rescheduler.observe import events
 from rescheduler.observe.events import InvolvedNode, SurgeResult
 from rescheduler.planning.forms import utc
@@ -22,7 +22,7 @@ from rescheduler.planning.surges import is_settled, limits_of, replicas_of, why_
 class Rollouts:
     """The roll-outs of one drain of the node *ref*."""
 
-    def __init__(self, api: RolloutApi, clock: Clock, ref: InvolvedNode) -> None:
+    def __init__(self, api: Deployments, clock: Clock, ref: InvolvedNode) -> None:
         self._api = api
         self._clock = clock
         self._ref = ref

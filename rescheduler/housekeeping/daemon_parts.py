@@ -201,6 +201,7 @@ def new_room(
     if running.dry_run:
         return NoRoomOrders()
     settings, clock = running.room, access.clock
+    assert access.placeholders is not None
     writes = PlaceholderWrites(access.placeholders, view, settings, running.identity, clock, report)
     templates = SpotTemplates(access, view)
     finder = OrderFinder(view, templates, prices, candidates, history, clock)

@@ -3,7 +3,7 @@
 import json
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -13,7 +13,7 @@ from rescheduler.draining.actions import AskSurge, FollowSurge, ReadSurge, Rever
 from rescheduler.draining.events import Done, NotDone, Outcome, RolledTemplate, SurgeRead, SurgeReverted, SurgeSeen
 from rescheduler.errors import Conflict, Forbidden, InputError, NotFound, ReschedulerError, Retryable
 from rescheduler.execution.rollouts import Rollouts
-from rescheduler.kube.deployments import RESTARTED_AT, LiveDeployment, SurgeableDeployments, live
+from rescheduler.kube.deployments import RESTARTED_AT, Deployments, LiveDeployment, SurgeableDeployments, live
 from rescheduler.observe.events import InvolvedNode
 from rescheduler.planning.outcome import PodRef, Surge
 from rescheduler.planning.policy import Surging
@@ -67,7 +67,7 @@ class FakeApi:
 
     @property
     def rollouts(self) -> Rollouts:
-        return Rollouts(self, SystemClock(), NODE)
+        return Rollouts(cast("Deployments", self), SystemClock(), NODE)
 
 
 def begun(api: FakeApi) -> SurgeMark:

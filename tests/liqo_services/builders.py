@@ -1,12 +1,16 @@
 """Clusters, groups and a service with Liqo in memory."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
+import pytest
 from prometheus_client import CollectorRegistry
 
+from rescheduler import cli
 from rescheduler.liqo.database import MEMORY
 from rescheduler.liqo.node_manager.catalog import RemoteCluster
 from rescheduler.liqo.node_manager.due_actions import MachineTimeouts
@@ -84,3 +88,18 @@ def bench(*clusters: RemoteCluster, **fields: Any) -> Iterator[Bench]:
         yield created
     finally:
         created.store.close()
+
+
+def ended(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], *arguments: str
+) -> tuple[Any, str]:
+    """Run ``rescheduler liqo`` in this process, in *folder*, until it exits. Return exit code and standard error."""
+    for name in [name for name in os.environ if name.startswith(("RESCHEDULER_", "KUBE"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.chdir(folder)
+    with pytest.raises(SystemExit) as exited:
+        cli.main(["liqo", *arguments])
+    printed, errors = capfd.readouterr()
+    assert printed == ""
+    return exited.value.code, errors

@@ -17,6 +17,7 @@ import pytest
 from tests.kube.conftest import eventually
 from tests.kube.conftest import kubeconfig as server_config
 from tests.kube.edge import Reply, serving
+from tests.liqo_services.builders import ended
 from tests.liqo_services.test_discovery_secrets import SECRETS, page, secret
 
 DISCOVERY = (sys.executable, "-m", "rescheduler", "liqo", "discovery")
@@ -125,16 +126,15 @@ WRONG = {
 
 
 @pytest.mark.parametrize("fact", WRONG)
-def test_errors_are_one_line(fact: str, pems: Path) -> None:
+def test_errors_are_one_line(
+    fact: str, pems: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     flags, status, line = WRONG[fact]
     with serving() as edge:
         server_config(pems, edge.url)
         message = 'secrets is forbidden: User "x" cannot list resource'
         edge.on("GET", SECRETS.path, Reply({"kind": "Status", "message": message, "reason": "Forbidden"}, 403))
-        done = subprocess.run(
-            (*DISCOVERY, *flags), cwd=pems, env=ENVIRONMENT, capture_output=True, text=True, timeout=120, check=False
-        )
-    assert (done.returncode, done.stdout, done.stderr) == (status, "", line + "\n")
+        assert ended(pems, monkeypatch, capfd, "discovery", *flags) == (status, line + "\n")
 
 
 def test_an_address_in_use_is_reported_with_its_flag(pems: Path) -> None:

@@ -15,7 +15,7 @@ from rescheduler.liqo.node_manager.groups import DEFAULT_GROUPS, GPU, VirtualNod
 from rescheduler.providers.base import NodeTaint
 from tests.kube.conftest import kubeconfig
 from tests.kube.edge import Reply, serving
-from tests.liqo_services.builders import cluster
+from tests.liqo_services.builders import cluster, ended
 
 SMALL = """
   - id: small
@@ -169,10 +169,17 @@ def run(folder: Path, *flags: str) -> tuple[int, str]:
         ((*PLAIN, "--kubeconfig=k", "--config=unpeer.yaml"), "unpeerAfter: expected together with --liqoctl"),
     ],
 )
-def test_usage_errors_are_one_line_with_exit_code_2(flags: tuple[str, ...], message: str, tmp_path: Path) -> None:
+def test_usage_errors_are_one_line_with_exit_code_2(
+    flags: tuple[str, ...],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     kubeconfig(tmp_path, "http://127.0.0.1:1").rename(tmp_path / "k")
     (tmp_path / "unpeer.yaml").write_text("unpeerAfter: 1h")
-    code, line = run(tmp_path, *flags)
+    code, errors = ended(tmp_path, monkeypatch, capfd, "node-manager", "--health-address=127.0.0.1:0", *flags)
+    [line] = errors.splitlines()
     assert (code, message in line) == (2, True), line
     assert "caFile" not in line
 
