@@ -2,13 +2,18 @@
 
 import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from devcluster.cherry.cloud import CherryCloud
+from devcluster.stackpoint.cloud import StackpointCloud
 from devcluster.standin.faults import Fault
+from devcluster.standin.server import StandinServer
 from rescheduler import errors
 from rescheduler.errors import ConfigError
 from rescheduler.providers.base import GroupFlags, NodeRef
@@ -40,34 +45,53 @@ NODES = documents("instance_id", "role", "group_name", "state", "created", "pool
 BODIES = st.binary(max_size=60).map(lambda body: body.decode("utf-8", "surrogateescape"))
 
 
+@pytest.fixture(scope="module")
+def clock() -> StepClock:
+    return StepClock()
+
+
+@pytest.fixture(scope="module")
+def cherry_server(clock: StepClock) -> Iterator[StandinServer[CherryCloud]]:
+    with cherry_tests.serving(clock) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def stackpoint_server(clock: StepClock) -> Iterator[StandinServer[StackpointCloud]]:
+    with stackpoints.serving(clock) as server:
+        yield server
+
+
 @SLOW
 @given(body=SERVERS.map(json.dumps) | BODIES)
-def test_any_list_of_servers_is_read_or_an_error(body: str) -> None:
-    clock = StepClock()
-    with cherry_tests.serving(clock) as server, cherry_tests.providing(server, clock) as provider:
-        path = f"/v1/projects/{cherry_tests.PROJECT}/servers"
-        server.faulty_app.inject(Fault(method="GET", path=path, status=200, body=body, times=50))
+def test_any_list_of_servers_is_read_or_an_error(
+    body: str, cherry_server: StandinServer[CherryCloud], clock: StepClock
+) -> None:
+    cherry_server.faulty_app.forget()
+    path, deadline = f"/v1/projects/{cherry_tests.PROJECT}/servers", clock.monotonic() + 600
+    cherry_server.faulty_app.inject(Fault(method="GET", path=path, status=200, body=body, times=50))
+    with cherry_tests.providing(cherry_server, clock) as provider:
         for node in (NodeRef("a", "cherryservers://1"), NodeRef("b", internal_ips=("10.0.0.1",))):
             with contextlib.suppress(errors.ReschedulerError):
-                provider.group_for(node, deadline=600)
-                provider.instances(cherry_tests.POOL, deadline=600)
-                provider.refusals(cherry_tests.POOL, [node], deadline=600)
+                provider.group_for(node, deadline=deadline)
+                provider.instances(cherry_tests.POOL, deadline=deadline)
+                provider.refusals(cherry_tests.POOL, [node], deadline=deadline)
 
 
 @SLOW
 @given(body=NODES.map(json.dumps) | BODIES)
-def test_any_list_of_nodes_is_read_or_an_error(body: str) -> None:
-    clock = StepClock()
-    with (
-        stackpoints.serving(clock) as server,
-        stackpoints.providing(server, clock, "0:3:t2.medium:od") as provider,
-    ):
-        server.faulty_app.inject(Fault(method="GET", path=f"{stackpoints.ROOT}/nodes", status=200, body=body, times=50))
-        node = NodeRef("a", labels={"stackpoint.io/instance_id": ""}, internal_ips=("10.0.0.1",))
-        with contextlib.suppress(errors.ReschedulerError):
-            provider.group_for(node, deadline=600)
-            provider.instances(stackpoints.FIRST, deadline=600)
-            provider.delete_nodes(stackpoints.FIRST, [node], deadline=600)
+def test_any_list_of_nodes_is_read_or_an_error(
+    body: str, stackpoint_server: StandinServer[StackpointCloud], clock: StepClock
+) -> None:
+    stackpoint_server.faulty_app.forget()
+    path, deadline = f"{stackpoints.ROOT}/nodes", clock.monotonic() + 600
+    stackpoint_server.faulty_app.inject(Fault(method="GET", path=path, status=200, body=body, times=50))
+    node = NodeRef("a", labels={"stackpoint.io/instance_id": ""}, internal_ips=("10.0.0.1",))
+    providing = stackpoints.providing(stackpoint_server, clock, "0:3:t2.medium:od")
+    with contextlib.suppress(errors.ReschedulerError), providing as provider:
+        provider.group_for(node, deadline=deadline)
+        provider.instances(stackpoints.FIRST, deadline=deadline)
+        provider.delete_nodes(stackpoints.FIRST, [node], deadline=deadline)
 
 
 INI = st.lists(
