@@ -60,8 +60,8 @@ class _AbortingServer(uvicorn.Server):
         state, looks = self.server_state, int((self.config.timeout_graceful_shutdown or 0) / self._GLANCE)
         for connection in list(state.connections):
             connection.shutdown()
-        while (state.connections or state.tasks) and (looks := looks - 1) > 0 and not self.force_exit:
-            await asyncio.sleep(self._GLANCE)  # noqa: ASYNC110 - uvicorn has no event for these
+        while (state.connections or state.tasks) and (looks := looks - 1) > 0 and not self.force_exit:  # noqa: ASYNC110 - uvicorn has no event
+            await asyncio.sleep(self._GLANCE)
         for task in state.tasks:
             task.cancel()
         for connection in list(state.connections):

@@ -1,6 +1,7 @@
 """Kubeconfigs give the same connection as the official client's loader, and most are read without that client."""
 
 import base64
+import json
 import os
 import shutil
 import signal
@@ -186,51 +187,53 @@ def test_an_incomplete_service_account_is_refused(
         ServiceAccount(folder).login()
 
 
+#: Imports the daemon once. Then a child for each case logs in, and tells whether that imported the official client.
 _IMPORTED: Final = """
-import sys
+import json, os, sys
 from pathlib import Path
 import rescheduler.housekeeping.composition
 from rescheduler.kube.connection import Kubeconfig, ServiceAccount
-path = Path(sys.argv[1])
-(ServiceAccount(path) if path.is_dir() else Kubeconfig(str(path))).login()
-print("kubernetes" in sys.modules)
+for name, path, environment in json.load(sys.stdin):
+    if (child := os.fork()) == 0:
+        os.environ.update(environment)
+        (ServiceAccount(Path(path)) if Path(path).is_dir() else Kubeconfig(path)).login()
+        os._exit(10 + ("kubernetes" in sys.modules))
+    print(name, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) - 10)
 """
 
+_TOKEN = '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "t"}}'
+#: case: (user of the kubeconfig, environment, whether the official client is imported)
 IMPORTS: dict[str, tuple[dict[str, Any], dict[str, str], bool]] = {
-    "client certificate": (KUBECONFIGS["an inline client certificate"][1] or {}, {}, False),
-    "token file": ({"tokenFile": "token"}, {}, False),
-    "token, through a proxy": ({"token": "t"}, {"HTTPS_PROXY": "http://environment.test:8080"}, True),
-    "exec plugin": (
-        {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "echo", "args": ['{"status": {}}']}},
+    "certificate": (KUBECONFIGS["an inline client certificate"][1] or {}, {}, False),
+    "token-file": ({"tokenFile": "token"}, {}, False),
+    "proxy": ({"token": "t"}, {"HTTPS_PROXY": "http://environment.test:8080"}, True),
+    "plugin": (
+        {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "echo", "args": [_TOKEN]}},
         {},
         True,
     ),
 }
 
 
-def _imports_client(path: Path, environment: dict[str, str]) -> bool:
-    command = [sys.executable, "-c", _IMPORTED, str(path)]
-    done = subprocess.run(
-        command, check=False, capture_output=True, text=True, timeout=120, env={**os.environ, **environment}
-    )
-    assert done.stdout in ("True\n", "False\n"), done.stderr
-    return done.stdout == "True\n"
-
-
-@pytest.mark.parametrize(("user", "environment", "imported"), IMPORTS.values(), ids=IMPORTS)
 def test_the_official_client_is_imported_for_plugins_and_proxies_only(
-    folder: Path, user: dict[str, Any], environment: dict[str, str], imported: bool
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    status = '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "t"}}'
-    if "exec" in user:
-        user = {"exec": user["exec"] | {"args": [status]}}
-    assert _imports_client(_kubeconfig(folder, {}, user), environment) is imported
-
-
-def test_the_official_client_is_not_imported_in_a_pod(folder: Path) -> None:
-    (folder / "ca.pem").rename(folder / "ca.crt")
     address = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
-    assert not _imports_client(folder, address)
+    cases: list[tuple[str, str, dict[str, str]]] = []
+    for name, (user, environment, _) in IMPORTS.items():
+        written = _kubeconfig(folder, {}, user)
+        cases.append((name, str(written.rename(folder / name)), environment))
+    pod = tmp_path_factory.mktemp("pod")
+    shutil.copytree(folder, pod, dirs_exist_ok=True)
+    (pod / "ca.pem").rename(pod / "ca.crt")
+    cases.append(("pod", str(pod), address))
+    command = [sys.executable, "-c", _IMPORTED]
+    done = subprocess.run(command, input=json.dumps(cases), check=False, capture_output=True, text=True, timeout=300)
+    expected = {**{name: imported for name, (*_, imported) in IMPORTS.items()}, "pod": False}
+    assert (dict(line.split() for line in done.stdout.splitlines()), done.stderr) == (
+        {name: str(int(imported)) for name, imported in expected.items()},
+        "",
+    )
 
 
 @pytest.mark.parametrize("in_memory", [True, False])
