@@ -8,7 +8,7 @@ from predicates.objects import Unreadable
 from predicates.snapshot import DRAIN_TAINT
 from rescheduler.planning.outcome import Plan, Planning, Reason, Rejected
 from rescheduler.planning.rules.candidates import PROXIES
-from tests.planning.builders import Manifest, budget, pod, repels, seeks, snapshot
+from tests.planning.builders import Manifest, budget, pod, snapshot
 from tests.planning.builders import node as build_node
 from tests.proxy.planning import choose, judge
 
@@ -131,64 +131,10 @@ JUDGED: dict[str, tuple[list[Manifest], list[str] | dict[str, str]]] = {
         [node("v"), node("w", cpu="0.2"), node("x", cpu="0.25"), pod("a-1", "v", cpu="300m")],
         [Reason.NO_ROOM],
     ),
-    "the request of an init container counts": (
-        [
-            node("v"),
-            node("w", cpu="1"),
-            pod("a-1", "v", initContainers=[{"name": "i", "resources": {"requests": {"cpu": "2"}}}]),
-        ],
-        [Reason.NO_ROOM],
-    ),
     "no more pods on the other": ([node("v"), node("w", pods=0), pod("a-1", "v")], [Reason.NO_ROOM]),
     "a finished pod on the other takes no room": (
         [node("v"), node("w", cpu="1"), pod("a-1", "v"), pod("b-1", "w", status={"phase": "Succeeded"})],
         {"a-1": "w"},
-    ),
-    "a taint that is not tolerated": (
-        [node("v"), node("w", taints=[{"key": "k", "effect": "NoSchedule"}]), pod("a-1", "v")],
-        [Reason.NO_ROOM],
-    ),
-    "a taint that is tolerated": (
-        [
-            node("v"),
-            node("w", taints=[{"key": "k", "effect": "NoExecute"}]),
-            pod("a-1", "v", tolerations=[{"key": "k", "operator": "Exists"}]),
-        ],
-        {"a-1": "w"},
-    ),
-    "a PreferNoSchedule taint": (
-        [node("v"), node("w", taints=[{"key": "k", "effect": "PreferNoSchedule"}]), pod("a-1", "v")],
-        {"a-1": "w"},
-    ),
-    "a node selector": ([node("v"), node("w"), pod("a-1", "v", nodeSelector={"disk": "ssd"})], [Reason.NO_ROOM]),
-    "one of two terms of affinity is enough": (
-        [
-            node("v"),
-            node("w", labels={"disk": "ssd"}),
-            pod(
-                "a-1",
-                "v",
-                affinity={
-                    "nodeAffinity": {
-                        "requiredDuringSchedulingIgnoredDuringExecution": {
-                            "nodeSelectorTerms": [
-                                {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["hdd"]}]},
-                                {"matchExpressions": [{"key": "disk", "operator": "Exists"}]},
-                            ]
-                        }
-                    }
-                },
-            ),
-        ],
-        {"a-1": "w"},
-    ),
-    "anti-affinity": (
-        [node("v"), node("w"), pod("a-1", "v", affinity=repels("a")), pod("a-2", "w")],
-        [Reason.NO_ROOM],
-    ),
-    "affinity": (
-        [node("v"), node("w"), node("x"), pod("a-1", "v", affinity=seeks("b")), pod("b-1", "x")],
-        {"a-1": "x"},
     ),
     "a budget that allows one of two": (
         [node("v"), node("w"), pod("a-1", "v"), pod("a-2", "v"), budget("a", "a", allowed=1)],
