@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Final, TypeAlias, get_args, get_origin
+from itertools import chain
+from typing import Any, Final, TypeAlias
 
 from rescheduler.draining import evicting, exits, preparing, removing, requests, stepping, surging
 from rescheduler.draining.actions import (
@@ -117,15 +118,6 @@ def _ignored(*events: type) -> dict[type, TransitionRule]:
     return dict.fromkeys(events, TransitionRule())
 
 
-#: All kinds of events. What an action reads is an event of its own; all others are done, unless they failed.
-_DONE: Final = (Mark, StoreDebts, Withdraw, DeletePlaceholder, AskSurge, DeleteNode, Release)
-_READING: Final = (LookAgain, ReadControllers, PlanAgain, ReadSurge, FollowSurge, RevertSurge, OrderRemoval)
-KINDS: Final[tuple[type, ...]] = (
-    *(Done[action] for action in _DONE),  # type: ignore[valid-type]
-    *(NotDone[action] for action in (*_DONE, *_READING)),  # type: ignore[valid-type]
-    *(kind for kind in get_args(DrainEvent) if get_origin(kind) is None),
-)
-
 #: Responses to requests that were in flight when the watched state showed that the pod or placeholder was gone.
 _LATE_PLACEHOLDERS: Final = (Done[DeletePlaceholder], NotDone[DeletePlaceholder])
 _LATE_EVICTIONS: Final = (
@@ -168,8 +160,7 @@ def _marked(drain: Drain, event: Done[Mark], now: float) -> Result:
     return looking if drain.rollout is None else surging.resume(looking[0], now)
 
 
-#: The rules of each phase by event.
-TABLE: Final[Mapping[Phase, Mapping[type, TransitionRule]]] = {
+_RUNNING: Final[Mapping[Phase, Mapping[type, TransitionRule]]] = {
     ASKING: {
         ProviderAnswered: _rule(exits.provider_answered, MARKING, SURGE_REVERTING, RELEASING, DONE),
         Stop: _rule(exits.stop, SURGE_REVERTING, RELEASING, DONE),
@@ -349,9 +340,11 @@ TABLE: Final[Mapping[Phase, Mapping[type, TransitionRule]]] = {
         **_ignored(RequestSeen, *_LATE_PLACEHOLDERS),
         **_WITHDRAWALS,
     },
-    # A drain may end while requests are in flight, for example when this replica is no longer the leader.
-    DONE: _ignored(*KINDS),
 }
+
+#: The rules of each phase by event. A drain may end while requests are in flight, for example when this replica is no
+#: longer the leader.
+TABLE: Final = {**_RUNNING, DONE: _ignored(*chain.from_iterable(_RUNNING.values()))}
 
 #: The functions that start or continue a drain, each with the first phase.
 STARTS: Final[Mapping[str, Phase]] = {
