@@ -301,16 +301,16 @@ class DebtEnded(Reportable):
     unreadable: str  #: why the owner cannot be read, or ""
 
     def log_lines(self) -> Iterable[LogLine]:
-        return (LogLine(WARNING, self._text),)
+        return (LogLine(WARNING, self.text),)
 
     def samples(self) -> Iterable[MetricSample]:
         return (MetricSample("owed_replacements_given_up", self.pods),)
 
     def kube_events(self, _: EventTexts) -> Iterable[KubeEvent]:
-        return (KubeEvent(None, "DebtEnded", self._text, warning=True),)
+        return (KubeEvent(None, "DebtEnded", self.text, warning=True),)
 
     @property
-    def _text(self) -> str:
+    def text(self) -> str:
         why = self.unreadable or "nothing tells how many pods it wants"
         pods = count(self.pods, "replacement pod")
         return f"{self.controller} still lacks {pods} since the drain of {self.node}, which is given up: {why}"
