@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from rescheduler.draining.actions import ANNOTATION
+from rescheduler.planning.pauses import PAUSED
 from rescheduler.simulation.engine import Process
 from rescheduler.simulation.machines import Termination
 from rescheduler.simulation.requests import ApiRequest, Target
@@ -43,6 +44,7 @@ class SimulatedWatchdog:
         self._writes: list[SentWrite] = []
         self._terminations: list[ObservedTermination] = []
         self._last: dict[str, SeenObject] = {}
+        self._pauses: list[tuple[dt.datetime, dt.datetime | None]] = []  # when a user paused drains: begin and end
         initial = [
             self._seen(plural, stored.encoded, stored.revision, initial=True)
             for plural in _SHAPES
@@ -56,6 +58,18 @@ class SimulatedWatchdog:
     def judgement(self) -> Judgement:
         """Evaluate the history so far."""
         return judge(self.history(), self._rules, [invariant() for invariant in INVARIANTS.values()])
+
+    def evictions_in_pauses(self) -> list[str]:
+        """Return the evictions that were sent although drains had been paused for as long as the lag."""
+        evictions = [each for each in self._writes if each.kind == "pods/eviction" and each.accepted]
+        lag, found = dt.timedelta(seconds=self._rules.lag), []
+        for begin, end in self._pauses:
+            sent = [each for each in evictions if not each.dry_run and begin + lag < each.received]
+            found += [each for each in sent if each.received < (end or self._world.engine.time)]
+        return [
+            f"{each.received:%H:%M:%S.%f} promise (no eviction in a pause): pod {each.namespace}/{each.name}"
+            for each in found
+        ]
 
     def history(self) -> History:
         ended = self._world.machines.ended
@@ -87,6 +101,13 @@ class SimulatedWatchdog:
         return Revision(number, self._world.engine.time, item, gone, initial)
 
     def _changed(self, plural: str, change: StoredChange) -> None:
+        if plural == "leases" and change.after.object["metadata"]["name"] == self._rules.lease:
+            paused = PAUSED in (change.after.object["metadata"].get("annotations") or {})
+            lasts = bool(self._pauses) and self._pauses[-1][1] is None
+            if paused and not lasts:
+                self._pauses.append((self._world.engine.time, None))
+            elif lasts and not paused:
+                self._pauses[-1] = self._pauses[-1][0], self._world.engine.time
         if plural in _SHAPES:
             gone = change.type == "DELETED"
             revision = self._seen(plural, change.after.encoded, change.after.revision, gone=gone)
