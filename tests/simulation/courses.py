@@ -2,12 +2,12 @@
 
 import datetime as dt
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
-from rescheduler.planning.pauses import PAUSED
+from rescheduler.planning.pauses import PAUSED, parse_window
 from rescheduler.planning.policy import Policy, Surging, Survive
 from rescheduler.settings import LEASE, Provider, Running, Timing
 from rescheduler.simulation.daemon import DaemonSettings
@@ -19,6 +19,7 @@ from rescheduler.simulation.requests import ApiRequest
 from rescheduler.simulation.store import Json, key_of
 from rescheduler.simulation.transport import Fault
 from rescheduler.simulation.world import World, WorldSettings
+from tests.invariants.replay import SeenDrain
 from tests.invariants.rules import Rules
 from tests.invariants.scenes import STAYING
 from tests.simulation.observing import SimulatedWatchdog
@@ -32,6 +33,10 @@ _SETTLE: Final = 60.0
 #: The observer's tolerances: of courses in which replicas are stopped and requests fail, and of the others.
 _PATIENT: Final = Rules(staying=STAYING, lag=30.0, look=25.0, slack=60.0, leftover=60.0, abandoned=120.0)
 _EXACT: Final = Rules(staying=STAYING, lag=6.0, look=6.0, slack=30.0, leftover=30.0, abandoned=120.0)
+
+
+#: When drains may start in some courses, which begin at noon.
+_WINDOW: Final = dt.time(12, 20), dt.time(13, 10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +99,7 @@ def new_course(seed: int, hours: float) -> RandomCourse:
         allow_fragile_plans=choice.chance(0.3),
         surge=choice.one(Surging.OPT_IN, Surging.BLOCKED),
         skip_nodes_with_local_storage=choice.chance(0.9),
+        drain_windows=(parse_window("{:%H:%M}-{:%H:%M}".format(*_WINDOW)),) if choice.chance(0.15) else (),
     )
     running = Running(
         provider=Provider("simulated"),
@@ -257,7 +263,7 @@ _ACTIONS: Final[tuple[Callable[[_Choice], Json], ...]] = (
     lambda choice: {"back": choice.source.randint(2, 14)},
     lambda choice: {"lose pods": choice.source.randint(1, 3)},
     lambda choice: {"scheduler away": choice.one(10, 60, 200)},
-    lambda choice: {"opt out": choice.one(*_OPT_OUTS), "for": choice.one(60, 300, 1200)},
+    lambda choice: {"opt out": choice.one(*_OPT_OUTS), "for": choice.one(300, 1200, 3600)},
     lambda choice: {"keep pods": choice.source.randint(1, 4), "for": choice.one(60, 300, 1200)},
     lambda choice: {"same name": choice.source.randint(0, 5)},
     lambda choice: {"watches silent": choice.one(20, 60, 140)},
@@ -328,8 +334,18 @@ def run(course: RandomCourse) -> CourseResult:
     history = watchdog.history()
     evictions = sum(write.kind == "pods/eviction" and write.accepted and not write.dry_run for write in history.writes)
     drains = len(judged.scene.now.all_drains)
-    violations = (*map(str, judged.violations), *watchdog.evictions_in_pauses())
+    begun = judged.scene.now.all_drains
+    violations = (*map(str, judged.violations), *watchdog.in_pauses(begun), *_outside_window(course, begun))
     return CourseResult(violations, drains, len(history.terminations), evictions)
+
+
+def _outside_window(course: RandomCourse, drains: Iterable[SeenDrain]) -> list[str]:
+    """Return the *drains* that began outside the drain window of *course*."""
+    opens, closes = _WINDOW if course.daemon.policy.drain_windows else (dt.time.min, dt.time.max)
+    lag = dt.timedelta(seconds=course.rules.lag)
+    outside = (each for each in drains if not opens <= each.began.time() or not (each.began - lag).time() < closes)
+    text = "promise (no drain begins outside the drain windows): a drain of node"
+    return [f"{each.began:%H:%M:%S.%f} {text} {each.node} began" for each in outside]
 
 
 def _faults(course: RandomCourse, world: World, until: float) -> Callable[[Process, ApiRequest], Fault | None]:

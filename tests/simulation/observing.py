@@ -4,6 +4,7 @@ the audit log, and the machines that it ended.
 
 import datetime as dt
 import hashlib
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
@@ -18,6 +19,7 @@ from rescheduler.simulation.world import World
 from tests.invariants.history import History, ObservedTermination, Revision, SentWrite
 from tests.invariants.judging import Judgement, judge
 from tests.invariants.objects import SeenBudget, SeenNode, SeenObject, SeenPod, SeenWorkload
+from tests.invariants.replay import SeenDrain
 from tests.invariants.rules import Rules
 from tests.invariants.table import INVARIANTS
 
@@ -59,16 +61,19 @@ class SimulatedWatchdog:
         """Evaluate the history so far."""
         return judge(self.history(), self._rules, [invariant() for invariant in INVARIANTS.values()])
 
-    def evictions_in_pauses(self) -> list[str]:
-        """Return the evictions that were sent although drains had been paused for as long as the lag."""
-        evictions = [each for each in self._writes if each.kind == "pods/eviction" and each.accepted]
-        lag, found = dt.timedelta(seconds=self._rules.lag), []
-        for begin, end in self._pauses:
-            sent = [each for each in evictions if not each.dry_run and begin + lag < each.received]
-            found += [each for each in sent if each.received < (end or self._world.engine.time)]
+    def in_pauses(self, drains: Iterable[SeenDrain]) -> list[str]:
+        """Return the *drains* that began, and the evictions that were sent, when drains were paused, after the lag."""
+        acts = [(each.began, f"a drain of node {each.node} began") for each in drains]
+        acts += [
+            (write.received, f"pod {write.namespace}/{write.name} was evicted")
+            for write in self._writes
+            if write.kind == "pods/eviction" and write.accepted and not write.dry_run
+        ]
+        lag, now = dt.timedelta(seconds=self._rules.lag), self._world.engine.time
         return [
-            f"{each.received:%H:%M:%S.%f} promise (no eviction in a pause): pod {each.namespace}/{each.name}"
-            for each in found
+            f"{at:%H:%M:%S.%f} promise (nothing begins while drains are paused): {what}"
+            for at, what in sorted(acts)
+            if any(begin + lag < at < (end or now) for begin, end in self._pauses)
         ]
 
     def history(self) -> History:
