@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import cache
 from typing import Final
 
 from predicates.objects import Node, Object, Pod, ResourceQuota
@@ -341,19 +340,19 @@ class ClusterView(WatchedNodes):
         states = list(states)
         left, now = frozenset({*left, node} - {""}), self._clock.now()
         owned = self.owned_by({owner for state in states for owner in state.owners})
-        hosts = _hosts(owned) - left
-        going = cache(lambda: self._about_to_go(hosts))
+        hosts, nodes = _hosts(owned) - left, self.nodes()
+        signs = {name: sign for name in hosts if name in nodes and (sign := self._sign(nodes[name]))}
         leases = {} if read_leases is None else read_leases(hosts)
 
         def at_risk(pod: Pod, node: Node) -> str:
             if node.name in leases and (dead := leases[node.name].expired(now)):
                 return f"node {node.name} of pod {pod.key}: {dead}"
-            if node.name in left or not (sign := self._sign(node)) or pod.key not in self._without_place(going(), left):
+            if (sign := signs.get(node.name)) is None or pod.key not in self._without_place(frozenset(signs), left):
                 return ""
             return f"node {node.name} of pod {pod.key}: {sign}; no other node has room for the pod"
 
         pods = (pod for pods in owned.values() for pod in pods)
-        return count_replicas(pods, states, node, staying, evicted, now, self.node, at_risk)
+        return count_replicas(pods, states, node, staying, evicted, now, nodes.get, at_risk)
 
     def _with_other_places(self, owners: Collection[tuple[str, str]], left: str) -> frozenset[str]:
         """Return the nodes with pods of *owners* that are about to go, and whose pods all have another place then.

@@ -124,8 +124,11 @@ def _of_evicted(drain: Drain, controller: Controller | None, position: int) -> P
 # Evictions run in parallel. All other actions run in order, so that a taint is never removed before it was added. The
 # results of all actions go into one queue.
 
-#: Seconds between two checks of the watched state.
+#: Seconds between two checks whether the watched state has changed.
 POLL_SECONDS: Final = 0.25
+
+#: Seconds after which the watched state is evaluated again although it has not changed. Times in it are whole seconds.
+LOOK_SECONDS: Final = 1.0
 
 
 class DrainExecution:
@@ -164,6 +167,8 @@ class DrainExecution:
         self._drain: Drain
         self._progress: DrainProgressed | None = None  # as last reported
         self._waits_at = 0.0  # when the pods that it waits for are reported again
+        self._seen: tuple[Drain, int] | None = None  # the drain and the changes for which the watched state is known
+        self._look_at = 0.0  # when the watched state is evaluated again in any case
 
     def run(self, initial: Result) -> Drain:
         """Run the state machine until the drain is done. Unexpected exceptions of requests are re-raised."""
@@ -306,7 +311,7 @@ class DrainExecution:
         return None
 
     def _next_event(self) -> DrainEvent:
-        """Wait for the next event. After POLL_SECONDS without one, return the watched state."""
+        """Wait for the next event. Without one, return the watched state once it has changed, or after LOOK_SECONDS."""
         while True:
             self._run_state.beat()
             if (stop := self._stop_event()) is not None:
@@ -317,8 +322,17 @@ class DrainExecution:
                 return event
             if self._clock.wait(POLL_SECONDS, self._wake):
                 self._wake.clear()
-            else:
-                return self._observation.event(self._drain)
+            elif self._clock.monotonic() >= self._look_at or self._seen != self._current():
+                return self._look()
+
+    def _look(self) -> DrainEvent:
+        """Return the watched state. It is not evaluated again at once for the same drain."""
+        self._seen, self._look_at = self._current(), self._clock.monotonic() + LOOK_SECONDS
+        return self._observation.event(self._drain)
+
+    def _current(self) -> tuple[Drain, int]:
+        """Return what the watched state is evaluated for: the drain, without its measured times, and the changes."""
+        return replace(self._drain, kept_waiting={}, waited_at=0.0), self._view.changes
 
     def _stop_event(self) -> Stop | None:
         """Return a Stop event if the drain must stop, at most once for each cause."""

@@ -185,6 +185,11 @@ class WatchedNodes:
         """A number that grows with each change of nodes or of the pods placed on them."""
         return self._state.snapshot().revision
 
+    @property
+    def changes(self) -> int:
+        """A number that grows with each change of any watched object."""
+        return self._state.snapshot().changes
+
     def node(self, name: str) -> Node | None:
         table = self._state.snapshot().nodes
         row = table.row.get(name)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final
 from urllib.parse import unquote
 
@@ -25,6 +26,8 @@ _PATH: Final = re.compile(
     r"/(?P<plural>[^/]+)(?:/(?P<name>[^/]+)(?:/(?P<subresource>[^/]+))?)?"
 )
 
+
+_parts: Final = lru_cache(4096)(_PATH.fullmatch)
 
 #: The namespace of the Leases of kubelets.
 NODE_LEASES: Final = "kube-node-lease"
@@ -52,7 +55,7 @@ class ApiServer:
 
     def target(self, request: ApiRequest) -> Target | None:
         """Return what the path of *request* names, or None if it is not a resource."""
-        found = _PATH.fullmatch(request.path)
+        found = _parts(request.path)
         if found is None:
             return None
         served = self.custom.get(found["plural"]) or KINDS.get(found["plural"])

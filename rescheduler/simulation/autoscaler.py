@@ -12,7 +12,7 @@ from predicates.quantity import parse
 from rescheduler.simulation.admission import requests
 from rescheduler.simulation.machines import Machines
 from rescheduler.simulation.reconciling import finished
-from rescheduler.simulation.store import Json, controller_of
+from rescheduler.simulation.store import Json, StoredChange, controller_of
 from rescheduler.simulation.times import seconds_since
 
 _DISABLED: Final = ("cluster-autoscaler.kubernetes.io/scale-down-disabled", "karpenter.sh/do-not-disrupt")
@@ -46,7 +46,10 @@ class SimulatedAutoscaler:
         self._templates = sorted(self._store.all("nodes"), key=lambda node: str(node["metadata"]["name"]))
         self._random = self._engine.random("autoscaler")
         self._added = float("-inf")
-        self._empty: dict[str, float] = {}  # by UID of the node: since when
+        self._empty: dict[str, float] = {}  # by name of the node: since when
+        self._changed = dict.fromkeys(self._store.tables["nodes"])  # nodes with changes since the last look
+        self._store.listen("nodes", self._node_changed)
+        self._store.listen("pods", self._pod_changed)
         self._engine.every(rules.every, self._look)
 
     def _look(self) -> None:
@@ -81,17 +84,28 @@ class SimulatedAutoscaler:
 
     def _remove(self) -> None:
         """End the machines of nodes that have been empty for long enough."""
-        seen: dict[str, float] = {}
-        for node in self._store.all("nodes"):
-            meta = node["metadata"]
-            annotations = meta.get("annotations") or {}
-            kept = any(annotations.get(key) == "true" for key in _DISABLED)
-            if kept or node["spec"].get("providerID", "") in self._machines.ended or self._pods(meta["name"]):
-                continue
-            since = seen[meta["uid"]] = self._empty.get(meta["uid"], self._engine.now)
-            if self._engine.now - since >= self._rules.empty:
+        changed, self._changed = self._changed, {}
+        for name in (*self._empty, *(each for each in changed if each not in self._empty)):
+            node = self._store.get("nodes", name)
+            if node is None or node["spec"].get("providerID", "") in self._machines.ended or self._is_used(node):
+                self._empty.pop(name, None)
+            elif self._engine.now - self._empty.setdefault(name, self._engine.now) >= self._rules.empty:
                 self._machines.end(node, "autoscaler")
-        self._empty = seen
+
+    def _pod_changed(self, change: StoredChange) -> None:
+        if name := change.after.object["spec"].get("nodeName"):
+            self._changed[name] = None
+
+    def _node_changed(self, change: StoredChange) -> None:
+        name = change.after.object["metadata"]["name"]
+        self._changed[name] = None
+        if change.type == "DELETED":
+            self._empty.pop(name, None)
+
+    def _is_used(self, node: Json) -> bool:
+        """Return whether *node* must not be removed, or has pods that do not end with it."""
+        annotations = node["metadata"].get("annotations") or {}
+        return any(annotations.get(key) == "true" for key in _DISABLED) or self._pods(node["metadata"]["name"])
 
     def _pods(self, node: str) -> bool:
         """Return whether *node* has pods that do not end with it."""

@@ -2,11 +2,12 @@
 ``kubernetes/pkg/controller/disruption/disruption.go``.
 """
 
+from collections import defaultdict
 from typing import Final
 
 from rescheduler.simulation.api import ApiServer
 from rescheduler.simulation.eviction import is_ready, matches
-from rescheduler.simulation.reconciling import Reconciler, active, share
+from rescheduler.simulation.reconciling import Reconciler, active, finished, share
 from rescheduler.simulation.store import PLURALS, Json, StoredChange, controller_of, key_of
 from rescheduler.simulation.times import seconds_since
 
@@ -21,41 +22,60 @@ class SimulatedBudgets(Reconciler):
 
     def __init__(self, server: ApiServer) -> None:
         super().__init__(server)
+        #: Keys of budgets by namespace and one label that their pods have; those whose selectors name none: "".
+        self._by_label: defaultdict[tuple[str, str], dict[str, None]] = defaultdict(dict)
+        self._selected: defaultdict[str, dict[str, None]] = defaultdict(dict)  # keys of pods, by budget
+        for budget in self.store.all(self.plural):
+            self._by_label[_label(budget)][key_of(budget)] = None
+        for pod in self.store.all("pods"):
+            for key in self._budgets_of(pod["metadata"]["namespace"], pod):
+                self._selected[key][key_of(pod)] = None
         self.store.listen("pods", self._pod_changed)
         for plural in ("replicasets", "deployments", "statefulsets"):
             self.store.listen(plural, self._scaled)
-        self._in_namespace: dict[str, dict[str, None]] = {}
         self.store.listen(self.plural, self._budget_changed)
 
-    def learn(self) -> None:
-        """Note the budgets that exist."""
-        for budget in self.store.all(self.plural):
-            self._in_namespace.setdefault(budget["metadata"]["namespace"], {})[key_of(budget)] = None
-
     def _budget_changed(self, change: StoredChange) -> None:
-        keys = self._in_namespace.setdefault(change.after.object["metadata"]["namespace"], {})
-        if change.type == "DELETED":
-            keys.pop(key_of(change.after.object), None)
-        else:
-            keys[key_of(change.after.object)] = None
+        budget, key = change.after.object, key_of(change.after.object)
+        if change.before is not None and change.type != "DELETED" and change.before["spec"] == budget["spec"]:
+            return
+        if change.before is not None:
+            self._by_label[_label(change.before)].pop(key, None)
+        self._selected.pop(key, None)
+        if change.type != "DELETED":
+            self._by_label[_label(budget)][key] = None
+            self._selected[key] = {key_of(pod): None for pod in self.store.all("pods") if matches(budget, pod)}
+
+    def _budgets_of(self, namespace: str, template: Json) -> list[str]:
+        """Return the keys of the budgets of pods with the labels of *template* in *namespace*."""
+        labels = (template.get("metadata") or {}).get("labels") or {}
+        pod = {"metadata": {"namespace": namespace, "labels": labels}}
+        texts = ("", *(f"{name}={value}" for name, value in labels.items()))
+        keys = [key for text in texts for key in self._by_label.get((namespace, text), ())]
+        return [key for key in keys if (found := self.store.get(self.plural, key)) and matches(found, pod)]
 
     def _pod_changed(self, change: StoredChange) -> None:
-        for key in self._in_namespace.get(change.after.object["metadata"]["namespace"], ()):
-            budget = self.store.get(self.plural, key)
-            if budget is not None and matches(budget, change.after.object):
-                self.enqueue(key)
+        pod, namespace = change.after.object, change.after.object["metadata"]["namespace"]
+        before = [] if change.before is None else self._budgets_of(namespace, change.before)
+        after = [] if change.type == "DELETED" else self._budgets_of(namespace, pod)
+        for key in before:
+            if key not in after:
+                self._selected[key].pop(key_of(pod), None)
+        for key in after:
+            self._selected[key][key_of(pod)] = None
+        for key in dict.fromkeys((*before, *after)):
+            self.enqueue(key)
 
     def _scaled(self, change: StoredChange) -> None:
-        if change.before is None or change.before["spec"].get("replicas") != change.after.object["spec"].get(
-            "replicas"
-        ):
-            for key in self._in_namespace.get(change.after.object["metadata"]["namespace"], ()):
+        item, before = change.after.object, change.before
+        if before is None or before["spec"].get("replicas") != item["spec"].get("replicas"):
+            for key in self._budgets_of(item["metadata"]["namespace"], item["spec"].get("template") or {}):
                 self.enqueue(key)
 
     def reconcile(self, item: Json) -> None:
         status = item.get("status") or {}
-        found = (pod for pod in self._pods(item["metadata"]["namespace"]) if matches(item, pod))
-        pods = [pod for pod in found if pod["status"].get("phase") not in ("Succeeded", "Failed")]
+        found = [self.store.tables["pods"][key].object for key in sorted(self._selected[key_of(item)])]
+        pods = [pod for pod in found if not finished(pod)]
         expected, wanted = self._expected(item["spec"], pods)
         disrupted = self._disrupted(status.get("disruptedPods") or {}, pods)
         healthy = sum(
@@ -78,10 +98,6 @@ class SimulatedBudgets(Reconciler):
                 },
             },
         )
-
-    def _pods(self, namespace: str) -> list[Json]:
-        prefix = f"{namespace}/"
-        return [stored.object for key, stored in self.store.tables["pods"].items() if key.startswith(prefix)]
 
     def _expected(self, spec: Json, pods: list[Json]) -> tuple[int, int]:
         """Return the numbers of expected and of desired healthy pods."""
@@ -114,3 +130,9 @@ class SimulatedBudgets(Reconciler):
         alive = {pod["metadata"]["name"] for pod in active(pods)}
         now = self.engine.time
         return {name: at for name, at in before.items() if name in alive and seconds_since(at, now) < _DELETION_SECONDS}
+
+
+def _label(budget: Json) -> tuple[str, str]:
+    """Return the namespace of *budget*, and one label that all its pods have, or ""."""
+    labels = (budget["spec"].get("selector") or {}).get("matchLabels") or {}
+    return budget["metadata"]["namespace"], next((f"{name}={value}" for name, value in labels.items()), "")

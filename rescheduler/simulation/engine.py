@@ -44,7 +44,6 @@ class SimulatedThread:
     def __init__(self, engine: "Engine", process: Process, name: str, run: Callable[[], object]) -> None:
         self.process = process
         self.name = name
-        self.until: threading.Event | None = None  #: what it waits for, beside the time
         self.turn = 0  #: counts its waits, so that an entry of the queue for an earlier wait has no effect
         self.ended = threading.Event()
         self.baton = threading.Semaphore(0)
@@ -87,7 +86,7 @@ class Engine:
         self._seed = seed
         self._queue: list[tuple[float, int, Callable[[], object] | None, SimulatedThread | None, int]] = []
         self._numbers = itertools.count()
-        self._waiting: dict[SimulatedThread, None] = {}  # for an event of ``threading``
+        self._waiting: dict[SimulatedThread, Callable[[], bool]] = {}  # whether what they wait for has happened
         self._driver = SimulatedThread(self, Process(self, "driver"), "driver", lambda: None)
         self._current = self._driver
 
@@ -141,13 +140,11 @@ class Engine:
         if until.is_set():
             return True
         thread.turn += 1
-        thread.until = until
-        self._waiting[thread] = None
+        self._waiting[thread] = until.is_set
         if seconds != float("inf"):
             self.resume_at(self.now + max(seconds, 0.0), thread)
         if self._next() is not thread:
             thread.baton.acquire()
-        thread.until = None
         thread.process.check()
         return until.is_set()
 
@@ -189,7 +186,7 @@ class Engine:
 
     def _wake(self) -> None:
         """Continue the threads that wait for an event that is set."""
-        for thread in [thread for thread in self._waiting if thread.until is not None and thread.until.is_set()]:
+        for thread in [thread for thread, happened in self._waiting.items() if happened()]:
             del self._waiting[thread]
             self.resume_at(self.now, thread)
 

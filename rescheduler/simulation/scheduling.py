@@ -1,5 +1,6 @@
 """The scheduler: its queue, and the plugins of :mod:`predicates`. Source: ``kubernetes/pkg/scheduler``."""
 
+import heapq
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -39,6 +40,7 @@ class SimulatedScheduling:
         self._filters = Filters(self.snapshot)
         self._rng = np.random.default_rng(self._engine.random("scheduler").getrandbits(64))
         self._active: dict[str, None] = {}  # keys of pods
+        self._queue: list[tuple[int, str, str]] = []  # a heap of the ranks of active pods, and of some that were active
         self._backing_off: dict[str, float] = {}  # by key: until when
         self._unschedulable: dict[str, float] = {}  # by key: since when
         self._attempts: dict[str, int] = {}  # by UID
@@ -88,7 +90,10 @@ class SimulatedScheduling:
         return name in names and not pod["spec"].get("schedulingGates")
 
     def _enqueue(self, key: str) -> None:
-        self._active[key] = None
+        if key not in self._active and (pod := self._store.get("pods", key)) is not None:
+            self._active[key] = None
+            created = pod["metadata"]["creationTimestamp"]
+            heapq.heappush(self._queue, (-pod["spec"].get("priority", 0), created, key))
         self._next_cycle()
 
     def _next_cycle(self) -> None:
@@ -130,19 +135,16 @@ class SimulatedScheduling:
 
     def _cycle(self) -> None:
         self._scheduled = False
-        if self._active and not self.paused:
-            key = min(self._active, key=self._rank)
+        while self._active and not self.paused:
+            *_, key = heapq.heappop(self._queue)
+            if key not in self._active:
+                continue
             del self._active[key]
             pod = self._store.get("pods", key)
             if pod is not None and not pod["spec"].get("nodeName") and not pod["metadata"].get("deletionTimestamp"):
                 self._schedule(key, pod)
+            break
         self._next_cycle()
-
-    def _rank(self, key: str) -> tuple[int, str, str]:
-        pod = self._store.get("pods", key)
-        if pod is None:
-            return 0, "", key
-        return -pod["spec"].get("priority", 0), pod["metadata"]["creationTimestamp"], key
 
     # One pod
 

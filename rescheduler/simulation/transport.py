@@ -27,6 +27,9 @@ HOST: Final = "http://simulated"
 #: The API server sends a bookmark to each watch this often.
 _BOOKMARK_SECONDS: Final = 60.0
 
+#: A client ends a watch that sends nothing for this long.
+_SILENCE_SECONDS: Final = 105.0
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:
@@ -45,6 +48,8 @@ class Network:
     watch_lag: Callable[[random.Random], float] = lambda source: 0.005 + source.expovariate(100.0)
     #: Returns the fault of a request of a process, or None.
     fault: Callable[[Process, ApiRequest], Fault | None] = lambda _, __: None
+    silent_until: float = 0.0  #: watches send nothing until this time
+    forbidden: dict[str, float] = field(default_factory=dict)  #: by plural: the daemon may not read it until this time
     #: Receives each answered request: when it was received, the code, the body of the response.
     audit: list[Callable[[Process, ApiRequest, Target | None, float, int, bytes], object]] = field(default_factory=list)
 
@@ -113,6 +118,10 @@ class PoolTransport:
         received = self._engine.now
         self._sleep(self._network.latency(self._random))
         fault = self._network.fault(self._process, request)
+        target = self._server.target(request)
+        if target is not None and self._network.forbidden.get(target.plural, 0.0) > self._engine.now:
+            status = {"kind": "Status", "status": "Failure", "reason": "Forbidden", "message": "simulated", "code": 403}
+            return SimulatedResponse(403, msgspec.json.encode(status))
         if fault is not None:
             return self._faulty(request, fault, received, timeout)
         if request.query.get("watch") == "true":
@@ -184,6 +193,12 @@ class Watch(Iterator[bytes]):
             status = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
             return _event("ERROR", msgspec.json.encode(status))
         while not self._stopped:
+            if (left := self._network.silent_until - self._engine.now) > 0:
+                self._wait(min(left, _SILENCE_SECONDS))
+                if left >= _SILENCE_SECONDS:
+                    self.stop()
+                    raise ReadTimeoutError(cast("urllib3.HTTPConnectionPool", self), HOST, "Read timed out.")
+                continue
             chunks = [chunk for chunk in map(self._encoded, self._taken()) if chunk]
             if chunks:
                 return b"".join(chunks)
@@ -192,13 +207,17 @@ class Watch(Iterator[bytes]):
             if self._engine.now >= self._bookmark_at:
                 self._bookmark_at += _BOOKMARK_SECONDS
                 return self._bookmark()
-            try:
-                self._engine.wait(min(self._end, self._bookmark_at) - self._engine.now, self._arrived)
-            except Killed:
-                self.stop()
-                raise
+            self._wait(min(self._end, self._bookmark_at) - self._engine.now)
         self.stop()
         raise StopIteration
+
+    def _wait(self, seconds: float) -> None:
+        self._arrived.clear()
+        try:
+            self._engine.wait(seconds, self._arrived)
+        except Killed:
+            self.stop()
+            raise
 
     def stop(self) -> None:
         """End the stream, and wake its reader."""

@@ -71,8 +71,6 @@ class World:
         kinds = (ReplicaSets, SimulatedDeployments, StatefulSets, DaemonSets, Jobs, CronJobs, SimulatedBudgets)
         self.controllers: list[Reconciler] = [kind(self.server) for kind in kinds]
         for controller in self.controllers:
-            if isinstance(controller, SimulatedBudgets):
-                controller.learn()
             controller.enqueue_all()
         SimulatedOwners(self.server)
         self.machines = Machines(self.store, self.kubelets)

@@ -6,6 +6,10 @@ import re
 
 import pytest
 
+from rescheduler.draining.events import NodeGone, NodeSeen
+from rescheduler.draining.state import Drain
+from rescheduler.execution.drain_execution import LOOK_SECONDS, POLL_SECONDS
+from rescheduler.execution.observation import Observation
 from rescheduler.housekeeping.loop import RoundOutcome
 from rescheduler.observe.events import DrainProgressed, DrainWaits
 from rescheduler.observe.logs import Logs
@@ -76,6 +80,24 @@ def test_a_drain_that_waits_says_every_half_minute_for_which_pods_and_since_when
         lines = [record.message for record in caplog.records if record.message.startswith("waiting")]
         assert len(lines) >= len(waits)
         assert re.fullmatch(r"waiting for [0-9]+[sm] for its replacement to be Ready; planned to spot-1", lines[-1])
+
+
+def test_the_watched_state_is_not_evaluated_again_at_once_while_nothing_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with world(*NODE) as here:
+        here.replacements["web"] = Replacement.UNREADY
+        event, looks = Observation.event, list[float]()
+
+        def looked(observation: Observation, drain: Drain) -> NodeSeen | NodeGone:
+            looks.append(here.now)
+            return event(observation, drain)
+
+        monkeypatch.setattr(Observation, "event", looked)
+        assert here.loop().round() is RoundOutcome.FAILED
+        polls = (looks[-1] - looks[0]) / POLL_SECONDS
+        assert len(looks) < polls / 2
+        assert max(later - earlier for earlier, later in itertools.pairwise(looks)) < LOOK_SECONDS + 2 * POLL_SECONDS
 
 
 def _state(event: DrainWaits, name: str) -> str:

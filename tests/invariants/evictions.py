@@ -14,6 +14,7 @@ from tests.invariants.objects import SeenNode, SeenPod
 from tests.invariants.opt_outs import DO_NOT_DISRUPT, forbidden
 from tests.invariants.rules import Rules, Violation
 
+DO_NOT_DRAIN = "spot-rescheduler/do-not-drain"
 SCALE_DOWN_DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 
 
@@ -57,7 +58,7 @@ def _no_place(at: datetime, scene: JudgedMoment) -> str:
 
 def _node_forbids(node: SeenNode, rules: Rules) -> str:
     annotations = node.metadata.annotations
-    if annotations.get(SCALE_DOWN_DISABLED) == "true" or annotations.get(DO_NOT_DISRUPT) == "true":
+    if any(annotations.get(key) == "true" for key in (SCALE_DOWN_DISABLED, DO_NOT_DISRUPT, DO_NOT_DRAIN)):
         return "its node opts out"
     mark = mark_on(node, rules.identity)
     return "" if mark is not None and mark.whole else "its node does not have the daemon's mark"

@@ -4,24 +4,44 @@ and the events that show it.
 
 import argparse
 import logging
+import os
 import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from typing import Final
 
 import click
 
 from rescheduler.clock import SystemClock
-from tests.simulation.courses import RandomCourse, new_course, run, shrunk
+from tests.simulation.courses import CourseResult, RandomCourse, new_course, run, shrunk
 
 #: Hours of one course.
 HOURS: Final = 2.0
 CLOCK: Final = SystemClock()
 
 
-def _violations(course: RandomCourse) -> tuple[str, ...]:
+def judged(course: RandomCourse) -> CourseResult:
+    """Run *course*. An error of the daemon is a violation, too."""
+    logging.getLogger("rescheduler").setLevel(logging.CRITICAL)
     try:
-        return run(course).violations
-    except Exception as error:  # noqa: BLE001 - an error of the daemon is a violation, too
-        return (f"{type(error).__name__}: {error}",)
+        return run(course)
+    except Exception as error:  # noqa: BLE001 - see above
+        return CourseResult((f"{type(error).__name__}: {error}",), 0, 0, 0)
+
+
+def _of_seed(seed: int) -> CourseResult:
+    return judged(new_course(seed, HOURS))
+
+
+def results(seeds: Sequence[int], processes: int) -> Iterator[CourseResult]:
+    """Run the courses of *seeds* in *processes*. Yield the results in the order of the seeds."""
+    if processes == 1:
+        yield from map(_of_seed, seeds)
+        return
+    with ProcessPoolExecutor(processes) as pool:
+        for start in range(0, len(seeds), 4 * processes):
+            yield from pool.map(_of_seed, seeds[start : start + 4 * processes])
 
 
 def main() -> int:
@@ -31,34 +51,27 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="the seed of the first course")
     parser.add_argument("--shrink", type=int, default=40, help="runs to find the shortest course of a violation")
     parser.add_argument("--until-violation", action="store_true", help="end after the first course with violations")
-    parser.add_argument("--one", action="store_true", help="run the course of --seed only, and print its events")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="how many courses run at a time")
     options = parser.parse_args()
-    logging.getLogger("rescheduler").setLevel(logging.CRITICAL)
-    began, hours, seed, failed = CLOCK.monotonic(), 0.0, options.seed, 0
-    drains = removals = evictions = 0
-    while hours < (HOURS if options.one else options.hours):
-        course = new_course(seed, HOURS)
-        try:
-            result = run(course)
-            violations = result.violations
-            drains, removals, evictions = (
-                drains + result.drains,
-                removals + result.removals,
-                evictions + result.evictions,
-            )
-        except Exception as error:  # noqa: BLE001 - an error of the daemon is a violation, too
-            violations = (f"{type(error).__name__}: {error}",)
-        if violations:
+    began, count = CLOCK.monotonic(), max(round(options.hours / HOURS), 1)
+    seeds, done, failed = range(options.seed, options.seed + count), list[CourseResult](), 0
+    for seed, result in zip(seeds, results(seeds, options.processes), strict=True):
+        done.append(result)
+        if result.violations:
             failed += 1
-            _explain(course, violations, options.shrink)
+            _explain(new_course(seed, HOURS), result.violations, options.shrink)
             if options.until_violation:
                 break
-        hours, seed = hours + HOURS, seed + 1
+    drains, evictions = sum(each.drains for each in done), sum(each.evictions for each in done)
     click.echo(
-        f"{hours:g} simulated hours in {CLOCK.monotonic() - began:.0f} s: {drains} drains, {evictions} evictions, "
-        f"{removals} machines ended, {failed} courses with violations"
+        f"{len(done) * HOURS:g} simulated hours in {CLOCK.monotonic() - began:.0f} s: {drains} drains, "
+        f"{evictions} evictions, {sum(each.removals for each in done)} machines ended, {failed} courses with violations"
     )
     return int(failed > 0)
+
+
+def _shows(kind: str, course: RandomCourse) -> bool:
+    return any(kind in text for text in judged(course).violations)
 
 
 def _explain(course: RandomCourse, violations: tuple[str, ...], tries: int) -> None:
@@ -66,7 +79,7 @@ def _explain(course: RandomCourse, violations: tuple[str, ...], tries: int) -> N
     for violation in violations[:3]:
         click.echo(f"  {violation}")
     kind = violations[0].partition("(")[0][16:]
-    shortest = shrunk(course, lambda each: any(kind in text for text in _violations(each)), tries) if tries else course
+    shortest = shrunk(course, partial(_shows, kind), tries) if tries else course
     click.echo(f"  with {len(shortest.events)} of {len(course.events)} events:")
     for event in shortest.events:
         click.echo(f"    {event}")

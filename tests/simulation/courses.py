@@ -2,29 +2,41 @@
 
 import datetime as dt
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
-from rescheduler.planning.policy import Policy, Survive
-from rescheduler.settings import Provider, Running, Timing
+from rescheduler.planning.pauses import PAUSED, parse_window
+from rescheduler.planning.policy import Policy, Surging, Survive
+from rescheduler.settings import LEASE, Provider, Running, Timing
 from rescheduler.simulation.daemon import DaemonSettings
 from rescheduler.simulation.engine import Process
 from rescheduler.simulation.happenings import Happening
 from rescheduler.simulation.kubelet import PodTimes
 from rescheduler.simulation.machines import PoolFaults
 from rescheduler.simulation.requests import ApiRequest
-from rescheduler.simulation.store import Json
+from rescheduler.simulation.store import Json, key_of
 from rescheduler.simulation.transport import Fault
 from rescheduler.simulation.world import World, WorldSettings
+from tests.invariants.replay import SeenDrain
 from tests.invariants.rules import Rules
+from tests.invariants.scenes import STAYING
 from tests.simulation.observing import SimulatedWatchdog
 from tests.simulation.worlds import START, budget, node, workload
 
 #: Seconds without events and faults at the end of a course.
 _CALM: Final = 900.0
 _SETTLE: Final = 60.0
+
+
+#: The observer's tolerances: of courses in which replicas are stopped and requests fail, and of the others.
+_PATIENT: Final = Rules(staying=STAYING, lag=30.0, look=25.0, slack=60.0, leftover=60.0, abandoned=120.0)
+_EXACT: Final = Rules(staying=STAYING, lag=6.0, look=6.0, slack=30.0, leftover=30.0, abandoned=120.0)
+
+
+#: When drains may start in some courses, which begin at noon.
+_WINDOW: Final = dt.time(12, 20), dt.time(13, 10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +89,7 @@ class _Choice:
 def new_course(seed: int, hours: float) -> RandomCourse:
     """Return the random course of *seed*."""
     choice = _Choice(random.Random(seed))
+    exact = choice.chance(0.5)  # no request fails and nothing stops the daemon, so it is judged more strictly
     landing = float(choice.one(90, 180, 300, 600))
     least = choice.one(0, 0, 0, 1, 2)
     policy = Policy(
@@ -84,6 +97,9 @@ def new_course(seed: int, hours: float) -> RandomCourse:
         survive=choice.one(Survive.OFF, Survive.OFF, Survive.POOL),
         allow_returning_plans=choice.chance(0.5),
         allow_fragile_plans=choice.chance(0.3),
+        surge=choice.one(Surging.OPT_IN, Surging.BLOCKED),
+        skip_nodes_with_local_storage=choice.chance(0.9),
+        drain_windows=(parse_window("{:%H:%M}-{:%H:%M}".format(*_WINDOW)),) if choice.chance(0.15) else (),
     )
     running = Running(
         provider=Provider("simulated"),
@@ -102,8 +118,8 @@ def new_course(seed: int, hours: float) -> RandomCourse:
         ),
     )
     items = tuple(_items(choice))
-    pool = PoolFaults(choice.one(0.0, 0.1), choice.one(0.0, 0.3), choice.one(0.0, 0.1))
-    times = PodTimes(flaps_per_pod_day=choice.one(0.0, 0.0, 4.0), refused=choice.one(0.0, 0.0, 0.01))
+    pool = PoolFaults(choice.one(0.0, 0.1), 0.0 if exact else choice.one(0.0, 0.3), choice.one(0.0, 0.1))
+    times = PodTimes(flaps_per_pod_day=choice.one(0.0, 4.0, 40.0), refused=choice.one(0.0, 0.0, 0.01, 0.1))
     settings = WorldSettings(
         START,
         seed,
@@ -114,20 +130,22 @@ def new_course(seed: int, hours: float) -> RandomCourse:
         autoscaler=choice.one("", "cluster-autoscaler", "karpenter"),
         most_nodes=len(items),
     )
-    rules = Rules(
+    rules = replace(
+        _EXACT if exact else _PATIENT,
         landing_timeout=landing,
         minimum=least,
         moves_per_pod_and_day=running.timing.max_moves_per_pod_per_day,
         namespace=running.namespace,
-        lag=30.0,
-        look=25.0,
-        slack=60.0,
-        leftover=60.0,
-        abandoned=120.0,
+        skip_local_storage=policy.skip_nodes_with_local_storage,
     )
-    events = tuple(_events(choice, hours * 3600))
-    faults = choice.one(0.0, 0.0, 0.01, 0.05)
+    events = tuple(each for each in _events(choice, hours * 3600) if not (exact and _delays(each)))
+    faults = 0.0 if exact else choice.one(0.0, 0.01, 0.05)
     return RandomCourse(seed, hours, items, DaemonSettings(policy, running), settings, rules, events, faults)
+
+
+def _delays(event: RandomEvent) -> bool:
+    """Return whether the daemon acts late because of *event*."""
+    return not event.entry.keys().isdisjoint({"freeze", "watches silent", "forbidden"})
 
 
 def _items(choice: _Choice) -> Sequence[Json]:
@@ -195,6 +213,10 @@ def _workload(choice: _Choice, name: str) -> Json:
     if choice.chance(0.15):
         term = {"labelSelector": {"matchLabels": {"app": name}}, "topologyKey": "kubernetes.io/hostname"}
         template["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    if choice.chance(0.15):
+        template["volumes"] = [{"name": "scratch", "emptyDir": {}}]
+    if kind == "Deployment" and choice.chance(0.2):
+        item["spec"]["template"]["metadata"]["annotations"] = {"spot-rescheduler/surge": "true"}
     if kind == "Deployment" and choice.chance(0.3):
         spec["strategy"] = choice.one(
             {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
@@ -216,6 +238,13 @@ def _app(choice: _Choice) -> str:
     return f"default/{choice.one(*choice.names)}"
 
 
+#: Annotations of a Node that forbid its drain.
+_OPT_OUTS: Final = (
+    "spot-rescheduler/do-not-drain",
+    "karpenter.sh/do-not-disrupt",
+    "cluster-autoscaler.kubernetes.io/scale-down-disabled",
+)
+
 _ACTIONS: Final[tuple[Callable[[_Choice], Json], ...]] = (
     lambda choice: {"scale": _app(choice), "replicas": choice.source.randint(0, 7)},
     lambda choice: {"scale": _app(choice), "replicas": choice.source.randint(1, 5)},
@@ -234,6 +263,12 @@ _ACTIONS: Final[tuple[Callable[[_Choice], Json], ...]] = (
     lambda choice: {"back": choice.source.randint(2, 14)},
     lambda choice: {"lose pods": choice.source.randint(1, 3)},
     lambda choice: {"scheduler away": choice.one(10, 60, 200)},
+    lambda choice: {"opt out": choice.one(*_OPT_OUTS), "for": choice.one(300, 1200, 3600)},
+    lambda choice: {"keep pods": choice.source.randint(1, 4), "for": choice.one(60, 300, 1200)},
+    lambda choice: {"same name": choice.source.randint(0, 5)},
+    lambda choice: {"watches silent": choice.one(20, 60, 140)},
+    lambda choice: {"forbidden": choice.one("nodes", "pods", "poddisruptionbudgets"), "for": choice.one(20, 100)},
+    lambda choice: {"pause": choice.one(60, 300, 900)},
 )
 
 
@@ -256,6 +291,31 @@ def _move_back(world: World, number: int, like: Json) -> None:
     world.engine.after(8.0, begin)
 
 
+def _annotate(world: World, plural: str, item: Json, key: str, seconds: float) -> None:
+    """Let *item* have the annotation *key* for *seconds*."""
+
+    def put(value: str | None) -> None:
+        current = world.store.get(plural, key_of(item))
+        if current is not None and current["metadata"]["uid"] == item["metadata"]["uid"]:
+            world.store.patch(plural, key_of(item), {"metadata": {"annotations": {key: value}}})
+
+    put("true")
+    world.engine.after(seconds, lambda: put(None))
+
+
+def _replace_node(world: World, number: int) -> None:
+    """Delete an on-demand node. A minute later, another machine has a Node of the same name."""
+    nodes = [item for item in world.store.all("nodes") if world.is_on_demand(item)]
+    if not nodes:
+        return
+    old = nodes[number % len(nodes)]
+    meta = {name: old["metadata"][name] for name in ("name", "labels")}
+    new = {**old, "metadata": meta, "spec": {"providerID": f"{old['spec']['providerID']}-again"}}
+    world.machines.end(old, "cloud")
+    world.store.delete("nodes", meta["name"])
+    world.engine.after(60.0, lambda: world.store.create("nodes", new))
+
+
 def run(course: RandomCourse) -> CourseResult:
     """Run *course* and judge it. Raises the error that ended a thread of the daemon."""
     world = World(course.items, course.settings, course.daemon)
@@ -274,7 +334,18 @@ def run(course: RandomCourse) -> CourseResult:
     history = watchdog.history()
     evictions = sum(write.kind == "pods/eviction" and write.accepted and not write.dry_run for write in history.writes)
     drains = len(judged.scene.now.all_drains)
-    return CourseResult(tuple(map(str, judged.violations)), drains, len(history.terminations), evictions)
+    begun = judged.scene.now.all_drains
+    violations = (*map(str, judged.violations), *watchdog.in_pauses(begun), *_outside_window(course, begun))
+    return CourseResult(violations, drains, len(history.terminations), evictions)
+
+
+def _outside_window(course: RandomCourse, drains: Iterable[SeenDrain]) -> list[str]:
+    """Return the *drains* that began outside the drain window of *course*."""
+    opens, closes = _WINDOW if course.daemon.policy.drain_windows else (dt.time.min, dt.time.max)
+    lag = dt.timedelta(seconds=course.rules.lag)
+    outside = (each for each in drains if not opens <= each.began.time() or not (each.began - lag).time() < closes)
+    text = "promise (no drain begins outside the drain windows): a drain of node"
+    return [f"{each.began:%H:%M:%S.%f} {text} {each.node} began" for each in outside]
 
 
 def _faults(course: RandomCourse, world: World, until: float) -> Callable[[Process, ApiRequest], Fault | None]:
@@ -307,6 +378,23 @@ def _happen(entry: Json, world: World) -> None:
             pods = [pod for pod in world.store.all("pods") if not pod["metadata"].get("deletionTimestamp")]
             for pod in pods[:: max(len(pods) // number, 1)][:number]:
                 world.server.deletion.delete_pod(pod)
+        case {"opt out": key, "for": seconds}:
+            nodes = [item for item in world.store.all("nodes") if world.is_on_demand(item)]
+            for item in nodes[::2]:
+                _annotate(world, "nodes", item, key, seconds)
+        case {"keep pods": number, "for": seconds}:
+            for pod in list(world.store.all("pods"))[:: max(len(world.store.tables["pods"]) // number, 1)]:
+                _annotate(world, "pods", pod, "spot-rescheduler/do-not-evict", seconds)
+        case {"same name": number}:
+            _replace_node(world, number)
+        case {"watches silent": seconds}:
+            world.network.silent_until = world.engine.now + seconds
+        case {"forbidden": plural, "for": seconds}:
+            world.network.forbidden[plural] = world.engine.now + seconds
+        case {"pause": seconds}:
+            named = (each for each in world.store.all("leases") if each["metadata"]["name"] == LEASE)
+            if (lease := next(named, None)) is not None:
+                _annotate(world, "leases", lease, PAUSED, seconds)
         case {"scheduler away": seconds}:
             world.scheduling.pause(paused=True)
             world.engine.after(seconds, lambda: world.scheduling.pause(paused=False))

@@ -4,11 +4,13 @@ the audit log, and the machines that it ended.
 
 import datetime as dt
 import hashlib
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
 
 from rescheduler.draining.actions import ANNOTATION
+from rescheduler.planning.pauses import PAUSED
 from rescheduler.simulation.engine import Process
 from rescheduler.simulation.machines import Termination
 from rescheduler.simulation.requests import ApiRequest, Target
@@ -17,6 +19,7 @@ from rescheduler.simulation.world import World
 from tests.invariants.history import History, ObservedTermination, Revision, SentWrite
 from tests.invariants.judging import Judgement, judge
 from tests.invariants.objects import SeenBudget, SeenNode, SeenObject, SeenPod, SeenWorkload
+from tests.invariants.replay import SeenDrain
 from tests.invariants.rules import Rules
 from tests.invariants.table import INVARIANTS
 
@@ -43,6 +46,7 @@ class SimulatedWatchdog:
         self._writes: list[SentWrite] = []
         self._terminations: list[ObservedTermination] = []
         self._last: dict[str, SeenObject] = {}
+        self._pauses: list[tuple[dt.datetime, dt.datetime | None]] = []  # when a user paused drains: begin and end
         initial = [
             self._seen(plural, stored.encoded, stored.revision, initial=True)
             for plural in _SHAPES
@@ -56,6 +60,21 @@ class SimulatedWatchdog:
     def judgement(self) -> Judgement:
         """Evaluate the history so far."""
         return judge(self.history(), self._rules, [invariant() for invariant in INVARIANTS.values()])
+
+    def in_pauses(self, drains: Iterable[SeenDrain]) -> list[str]:
+        """Return the *drains* that began, and the evictions that were sent, when drains were paused, after the lag."""
+        acts = [(each.began, f"a drain of node {each.node} began") for each in drains]
+        acts += [
+            (write.received, f"pod {write.namespace}/{write.name} was evicted")
+            for write in self._writes
+            if write.kind == "pods/eviction" and write.accepted and not write.dry_run
+        ]
+        lag, now = dt.timedelta(seconds=self._rules.lag), self._world.engine.time
+        return [
+            f"{at:%H:%M:%S.%f} promise (nothing begins while drains are paused): {what}"
+            for at, what in sorted(acts)
+            if any(begin + lag < at < (end or now) for begin, end in self._pauses)
+        ]
 
     def history(self) -> History:
         ended = self._world.machines.ended
@@ -87,6 +106,13 @@ class SimulatedWatchdog:
         return Revision(number, self._world.engine.time, item, gone, initial)
 
     def _changed(self, plural: str, change: StoredChange) -> None:
+        if plural == "leases" and change.after.object["metadata"]["name"] == self._rules.lease:
+            paused = PAUSED in (change.after.object["metadata"].get("annotations") or {})
+            lasts = bool(self._pauses) and self._pauses[-1][1] is None
+            if paused and not lasts:
+                self._pauses.append((self._world.engine.time, None))
+            elif lasts and not paused:
+                self._pauses[-1] = self._pauses[-1][0], self._world.engine.time
         if plural in _SHAPES:
             gone = change.type == "DELETED"
             revision = self._seen(plural, change.after.encoded, change.after.revision, gone=gone)

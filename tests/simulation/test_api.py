@@ -103,6 +103,28 @@ def test_a_budget_that_was_not_processed_yet_allows_nothing(scene: Scene) -> Non
     assert "still being processed by the server" in body(answer)["message"]
 
 
+def test_a_budget_counts_the_pods_that_it_selects_now(scene: Scene) -> None:
+    def healthy() -> int:
+        scene.run(5)
+        found = scene.world.store.get("poddisruptionbudgets", "default/web")
+        assert found is not None
+        return int(found["status"]["currentHealthy"])
+
+    store, pods = scene.world.store, scene.pods(app="web")
+    store.create("poddisruptionbudgets", budget("web", minAvailable=1))
+    assert healthy() == 2
+    store.patch("pods", f"default/{pods[0]['metadata']['name']}", {"metadata": {"labels": {"team": "a"}}})
+    store.patch("poddisruptionbudgets", "default/web", {"spec": {"selector": {"matchLabels": {"team": "a"}}}})
+    assert healthy() == 1
+    other = {"matchLabels": None, "matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]}
+    store.patch("poddisruptionbudgets", "default/web", {"spec": {"selector": other}})
+    assert healthy() == 1
+    store.patch("pods", f"default/{pods[0]['metadata']['name']}", {"metadata": {"labels": {"team": None}}})
+    assert healthy() == 2
+    store.delete("pods", f"default/{pods[0]['metadata']['name']}")
+    assert healthy() == 1
+
+
 def test_an_eviction_has_a_precondition(scene: Scene) -> None:
     pod = scene.pods()[0]
     assert evict(scene, pod, preconditions={"uid": "other"}) == (409, "Conflict")

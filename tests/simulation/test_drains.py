@@ -101,3 +101,27 @@ def test_one_of_two_replicas_drains() -> None:
     assert len(drained) == 1
     assert here.nodes == ["spot-1", "spot-2"]
     here.world.close()
+
+
+@pytest.mark.parametrize("seconds", [40, 400], ids=["shorter than a client waits", "longer than a client waits"])
+def test_a_silent_watch_shows_its_changes_later(seconds: float) -> None:
+    here = Scene([node("od-1"), node("spot-1", spot=True)])
+    here.world.store.create("deployments", workload("Deployment", "web", 1))
+    here.begin().run(5)
+    here.world.network.silent_until = here.world.engine.now + seconds
+    here.run(seconds - 10)
+    assert here.nodes == ["od-1", "spot-1"]
+    here.run(3600)
+    assert here.nodes == ["spot-1"]
+    here.world.close()
+
+
+def test_a_forbidden_kind_stops_drains_until_it_may_be_read() -> None:
+    here = Scene([node("od-1"), node("spot-1", spot=True)])
+    here.world.store.create("deployments", workload("Deployment", "web", 1))
+    here.world.network.forbidden["pods"] = 300.0
+    here.begin().run(230)
+    assert here.drains == []
+    here.run(600)
+    assert [drain.failure for drain in here.drains] == [None]
+    here.world.close()
