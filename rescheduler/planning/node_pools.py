@@ -21,8 +21,8 @@ _CAPACITY_TYPE: Final = "karpenter.sh/capacity-type"
 _SPOT: Final = "spot"
 
 SUGGESTION: Final = (
-    "Karpenter manages {} of the nodes that the plan frees: with --cloud-provider=karpenter, the daemon deletes "
-    "their NodeClaims as soon as they are empty, also where a budget of 0 or consolidateAfter: Never keeps Karpenter from it"
+    "Karpenter manages {} of the nodes that the plan frees: with --cloud-provider=karpenter, the daemon deletes their "
+    "NodeClaims as soon as they are empty, also where a budget of 0 or consolidateAfter: Never keeps Karpenter from it"
 )
 
 

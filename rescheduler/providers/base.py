@@ -451,6 +451,13 @@ class CloudProvider(Protocol):
         """Return the nodes that `delete_nodes` would refuse if called with all *nodes*; nothing is ordered."""
         return {}
 
+    def refusal_without_group(self, node: NodeRef, *, deadline: float) -> Refused | None:
+        """Return why a node that `group_for` assigns to no group must not be drained.
+
+        `None` means that it may be drained, and that its machine is left to others.
+        """
+        return None
+
     def notices(self, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, dt.datetime]:
         """Return, by node name, when the system will terminate machines on its own (for example, spot instances)."""
         return {}

@@ -158,7 +158,7 @@ def test_a_node_waits_while_a_budget_of_its_node_pool_is_in_use(
 
 
 @pytest.mark.parametrize("ends", [False, True])
-def test_with_a_provider_a_budget_of_0_does_not_keep_a_node_and_one_in_use_does(ends: bool) -> None:  # noqa: FBT001
+def test_with_a_provider_a_budget_of_0_does_not_keep_a_node_and_one_in_use_does(ends: bool) -> None:
     facts = RoundFacts(now=NOW, leader=LeaderFacts(ends_machines=ends))
     of = partial(node, role="node-role.kubernetes.io/worker")
     busy = {"karpenter.sh/nodepool": "busy"}

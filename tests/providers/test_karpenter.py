@@ -51,10 +51,23 @@ def deletions(world: KarpenterWorld) -> int:
     return sum(request.method == "DELETE" for request in world.server.faulty_app.requests)
 
 
+def kept(world: KarpenterWorld, node: NodeRef) -> str:
+    """Return why the node, which has no group, is not drained."""
+    why = world.provider.refusal_without_group(node, deadline=world.clock.monotonic() + MINUTES)
+    assert group_of(world, node) is None
+    assert why is not None
+    return why.detail
+
+
 def test_a_node_of_no_node_claim_is_not_managed(world: KarpenterWorld) -> None:
     stranger = NodeRef("elsewhere", "aws:///eu-north-1a/i-1", {"karpenter.sh/nodepool": POOL})
-    assert group_of(world, stranger) is None
+    assert kept(world, stranger) == "it has no NodeClaim: Karpenter does not manage it"
     assert refused(world, stranger).reason is Refusal.NOT_IN_GROUP
+
+
+def test_the_control_plane_is_left_to_the_rules_about_it(world: KarpenterWorld) -> None:
+    node = NodeRef("master", labels={"node-role.kubernetes.io/control-plane": ""})
+    assert world.provider.refusal_without_group(node, deadline=MINUTES) is None
 
 
 def test_a_node_without_provider_id_is_not_managed_even_if_a_node_claim_names_it(world: KarpenterWorld) -> None:
@@ -65,19 +78,19 @@ def test_a_node_without_provider_id_is_not_managed_even_if_a_node_claim_names_it
 
 def test_the_node_claim_of_another_node_with_the_same_provider_id_stays(world: KarpenterWorld) -> None:
     impostor = NodeRef("impostor", world.nodes()[0].provider_id)
-    assert group_of(world, impostor) is None
+    assert kept(world, impostor) == "its NodeClaim belongs to node node-1"
     assert refused(world, impostor) == Refused(Refusal.NOT_IN_GROUP, "its NodeClaim belongs to node node-1")
 
 
 def test_a_node_claim_whose_node_pool_does_not_exist_any_more_has_no_group(world: KarpenterWorld) -> None:
     node = node_of(world.cluster.add("removed"))
-    assert group_of(world, node) is None
+    assert kept(world, node) == "NodeClaim removed-3 belongs to no NodePool"
     assert refused(world, node).reason is Refusal.NOT_IN_GROUP
 
 
 def test_a_node_claim_of_no_node_pool_has_no_group(world: KarpenterWorld) -> None:
     node = node_of(world.cluster.add(""))
-    assert group_of(world, node) is None
+    assert kept(world, node) == "NodeClaim alone-3 belongs to no NodePool"
     assert refused(world, node).reason is Refusal.NOT_IN_GROUP
 
 
@@ -99,7 +112,7 @@ PROTECTED = {
 @pytest.mark.parametrize(("meta", "why"), PROTECTED.values(), ids=PROTECTED)
 def test_a_protected_node_claim_stays(world: KarpenterWorld, meta: dict[str, Any], why: Refused) -> None:
     node = node_of(world.cluster.add(**meta))
-    assert group_of(world, node) is None
+    assert kept(world, node) == why.detail
     assert refused(world, node) == why
 
 

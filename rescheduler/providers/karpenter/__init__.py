@@ -21,6 +21,7 @@ from rescheduler.providers.base import (
     NodeRef,
     NodeTemplate,
     NotSupported,
+    Refusal,
     Refused,
 )
 from rescheduler.providers.fleet import PollIntervals, SystemMachine, SystemView
@@ -105,6 +106,17 @@ class KarpenterProvider(FleetProvider):
 
     def use_cluster(self, objects: ClusterObjects) -> None:
         self._karpenter.objects = objects
+
+    def refusal_without_group(self, node: NodeRef, *, deadline: float) -> Refused | None:
+        """Return why the node is not drained: Karpenter removes no machine of which it has no NodeClaim."""
+        if node.on_control_plane:
+            return None
+        machine = self.machine(node, deadline=deadline)
+        if machine is None or machine.object is None:
+            return Refused(Refusal.NOT_IN_GROUP, "it has no NodeClaim: Karpenter does not manage it")
+        name = machine.object.path.rpartition("/")[2]
+        doubt = self._karpenter.contradiction(node, machine) or f"NodeClaim {name} belongs to no NodePool"
+        return machine.protected or Refused(Refusal.NOT_IN_GROUP, doubt)
 
     def decrease_target_size(self, group: str, delta: int, *, deadline: float) -> None:
         """Raise BelowMinimum: no machine was ordered. Those that Karpenter launches are for pods."""
