@@ -146,7 +146,8 @@ def test_only_node_claims_of_marked_nodes_may_be_deleted(
         refusal(account, claims["claim-joining"]) == "the NodeClaim of a machine that has not joined may not be deleted"
     )
     plain = {"preconditions": {"uid": claims["claim-marked"]["metadata"]["uid"]}}
-    for body in (None, plain, {"preconditions": {}}):
+    bodies: tuple[Json, ...] = (plain, {"preconditions": {}})
+    for body in bodies:
         assert "with its UID and a resourceVersion as preconditions" in refusal(account, claims["claim-marked"], body)
     assert cluster.api.items(NODE_CLAIMS) == [*claims.values()]
     account.request("DELETE", f"{NODE_CLAIMS}/claim-marked", options(claims["claim-marked"]))
