@@ -1,5 +1,6 @@
 """The daemon with --cloud-provider=karpenter, with real NodeClaims and a stand-in for the controller that ends them."""
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -11,11 +12,13 @@ from devcluster.errors import ApiError
 from devcluster.manifests import on_demand
 from devcluster.plane import ControlPlane
 from rescheduler.draining.actions import ANNOTATION
+from tests.cluster import replicas
 from tests.cluster.bad_days import FLAGS
 from tests.cluster.daemon import Daemon
 from tests.cluster.node_claims import NODE_CLAIMS, claim, claimed, node_pool, served
 from tests.cluster.observer import Observer
 from tests.cluster.rendering import chart, composed
+from tests.cluster.replicas import ReplicatedInstallation
 from tests.cluster.test_control_plane import read_kubeconfig
 
 NODE: Final = "od-1"
@@ -111,7 +114,13 @@ def test_a_node_without_node_claim_is_not_drained(cluster: ControlPlane, observe
 def account(request: pytest.FixtureRequest, cluster: ControlPlane, tmp_path: Path) -> Iterator[Api]:
     """Return a connection as the ServiceAccount of the daemon, with the permissions that are shipped."""
     values = {"cloudProvider": {"name": "karpenter"}}
-    objects = chart(values) if request.param == "chart" else composed(tmp_path, ours=COMPONENT)
+    with installed(cluster, chart(values) if request.param == "chart" else composed(tmp_path, ours=COMPONENT)) as api:
+        yield api
+
+
+@contextlib.contextmanager
+def installed(cluster: ControlPlane, objects: list[Json]) -> Iterator[Api]:
+    """Apply *objects* without the daemon. The block gets a connection as its ServiceAccount."""
     space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "spot-rescheduler"}}
     shipped = [each for each in objects if each["kind"] not in ("Namespace", "Deployment")]
     with served(cluster):
@@ -121,6 +130,31 @@ def account(request: pytest.FixtureRequest, cluster: ControlPlane, tmp_path: Pat
             yield api
         for item in applied[:0:-1]:
             cluster.api.delete(cluster.api.path(item))
+
+
+def test_fencing_lets_only_the_leader_delete_node_claims(
+    cluster: ControlPlane, observer: Observer, tmp_path: Path
+) -> None:
+    fenced = {**COMPONENT, "components": [*COMPONENT["components"], "../components/fencing"]}
+    objects, installation = composed(tmp_path, ours=fenced), ReplicatedInstallation(cluster)
+    marked = on_demand("marked", providerID="kwok://marked", annotations={ANNOTATION: "{}"})
+    with served(cluster), replicas.installed(installation, objects):
+        cluster.apply([marked, claim("marked")])
+        cluster.api.patch(installation.lease_path, {"spec": {"holderIdentity": "a_1"}})
+        path = f"{NODE_CLAIMS}/claim-marked"
+
+        def refused(pod: str) -> str:
+            token = read_kubeconfig(installation.kubeconfig(pod))[1]
+            current = cluster.api.get(path)
+            try:
+                with Api(cluster.server, ca=cluster.ca, token=token) as api:
+                    api.request("DELETE", path, options(current) | {"dryRun": ["All"]})
+            except ApiError as error:
+                return str(error)
+            return ""
+
+        cluster.wait_for(lambda: "pod b does not hold the Lease" in refused("b"), "the policy", seconds=30)
+        cluster.wait_for(lambda: not refused("a"), "the Lease of a", seconds=30)
 
 
 def options(item: Json, **changes: str) -> Json:
