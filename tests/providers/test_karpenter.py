@@ -181,7 +181,10 @@ def test_a_node_claim_that_changes_all_the_time_is_not_deleted(world: KarpenterW
 
 def test_a_machine_that_karpenter_already_ends_is_awaited_and_not_ended_again(world: KarpenterWorld) -> None:
     node = world.nodes()[0]
+    assert world.provider.has_instance(node, deadline=MINUTES) is True
     world.cluster.delete("on-demand-1", {})
+    world.restart()
+    assert world.provider.has_instance(node, deadline=MINUTES) is False
     assert isinstance(one(world, node, within=5.0), Accepted)
     assert isinstance(one(world, node), AlreadyGone)
     assert deletions(world) == 0

@@ -107,6 +107,14 @@ class KarpenterProvider(FleetProvider):
     def use_cluster(self, objects: ClusterObjects) -> None:
         self._karpenter.objects = objects
 
+    def has_instance(self, node: NodeRef, *, deadline: float) -> bool | None:
+        """Return whether the machine exists and stays; `None` if there is no NodeClaim.
+
+        A machine whose NodeClaim is being deleted ends, however long Karpenter waits for pods and volumes.
+        """
+        machine = self.machine(node, deadline=deadline)
+        return None if machine is None else machine.alive
+
     def refusal_without_group(self, node: NodeRef, *, deadline: float) -> Refused | None:
         """Return why the node is not drained: Karpenter removes no machine of which it has no NodeClaim."""
         if node.on_control_plane:
