@@ -43,7 +43,7 @@ _PROVIDERS: Final = {"karpenter": "karpenter"}
     "--preset",
     click.Choice(list(PRESETS)),
     help="Which nodes are on-demand and spot nodes: by the labels of EKS managed node groups, Karpenter, GKE, AKS "
-    "or OpenShift's MachineSets. karpenter also selects --cloud-provider=karpenter, with its permissions; on OpenShift, "
+    "or OpenShift's MachineSets. karpenter also selects --cloud-provider=karpenter, with its rights; on OpenShift, "
     "the daemon has no fixed user, which the SCC restricted-v2 refuses.",
 )
 @Option(
