@@ -183,7 +183,8 @@ def karpenter() -> Path:
         install = ["install", *_FLAGS, f"sigs.k8s.io/karpenter/kwok@{KARPENTER}"]
         golang.build("karpenter", install, into, GOBIN=str(into), GOTOOLCHAIN=_NEWER_GO)
         (into / "kwok").rename(into / "karpenter")
-        downloaded = Path(json.loads(golang.output(["mod", "download", "-json", module]))["Dir"])
+        listed = golang.output(["mod", "download", "-json", module], GOTOOLCHAIN=_NEWER_GO)
+        downloaded = Path(json.loads(listed)["Dir"])
         crds = into / "crds"
         crds.mkdir()
         for kind in (*downloaded.glob("kwok/apis/crds/*.yaml"), *downloaded.glob("pkg/apis/crds/*.yaml")):

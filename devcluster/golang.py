@@ -50,10 +50,10 @@ def _environment(extra: Mapping[str, str]) -> dict[str, str]:
     return {**os.environ, **fixed, **extra}
 
 
-def output(arguments: Iterable[str]) -> str:
+def output(arguments: Iterable[str], **environment: str) -> str:
     """Return the output of `go ARGUMENTS…`. Raises LocalError with the end of its error output if it fails."""
     done = subprocess.run(
-        [command(), *arguments], capture_output=True, text=True, check=False, cwd="/", env=_environment({})
+        [command(), *arguments], capture_output=True, text=True, check=False, cwd="/", env=_environment(environment)
     )
     if done.returncode:
         raise _failure("go " + " ".join(arguments), done.stderr.splitlines())

@@ -63,6 +63,10 @@ def _of_api(safeguard: str, file: str, before: str, after: str, *tests: str) -> 
     return Mutant(safeguard, f"rescheduler/kube/{file}", before, after, tuple(f"tests/kube/{t}" for t in tests))
 
 
+def _of_karpenter(safeguard: str, file: str, before: str, after: str) -> Mutant:
+    return Mutant(safeguard, f"rescheduler/{file}", before, after, ("tests/providers/test_karpenter.py",))
+
+
 MUTANTS: Final = (
     _of_api(
         "a Lease that was taken over is kept for the rest of its time only",
@@ -70,6 +74,43 @@ MUTANTS: Final = (
         "            left = min(left, left - (self._clock.now() - renewed).total_seconds())\n",
         "            left = left + 0 * (self._clock.now() - renewed).total_seconds()\n",
         "test_pool_lease.py",
+    ),
+    _of_karpenter(
+        "a NodeClaim without Karpenter's finalizer is not deleted",
+        "providers/karpenter/claims.py",
+        "    if meta.deletion_timestamp is None and _FINALIZER not in meta.finalizers:\n",
+        "    if False:\n",
+    ),
+    _of_karpenter(
+        "NodeClaims with the same provider ID are not deleted",
+        "providers/karpenter/claims.py",
+        "    if len(sharing) > 1:\n",
+        "    if False:\n",
+    ),
+    _of_karpenter(
+        "the NodeClaim of another node is not deleted",
+        "providers/karpenter/__init__.py",
+        "        if machine.names and node.name not in machine.names and not node.placeholder:\n",
+        "        if False:\n",
+    ),
+    _of_karpenter(
+        "a NodeClaim is deleted only as it was read",
+        "execution/machine_objects.py",
+        '{"uid": version.uid, "resourceVersion": version.resource_version}',
+        '{"uid": version.uid}',
+    ),
+    _of_karpenter(
+        "a change of a NodeClaim since it was read is no order",
+        "execution/machine_objects.py",
+        "            return Unsent(text)\n",
+        "            return NoResponse(text)\n",
+    ),
+    Mutant(
+        "a node waits while a disruption budget of its NodePool is in use",
+        "rescheduler/planning/rules/candidates.py",
+        "        if allowed is not None and disrupted >= allowed:\n",
+        "        if allowed is not None and disrupted > allowed:\n",
+        ("tests/field/test_never_removed.py",),
     ),
     Mutant(
         "pages answer no foreign names",

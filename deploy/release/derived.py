@@ -16,7 +16,7 @@ import yaml
 from devcluster import build
 from predicates.texts import LONGEST_AMOUNT
 from rescheduler.cli.go_flags import Bool, DurationType
-from rescheduler.cli.install import MANIFESTS
+from rescheduler.cli.install import KARPENTER, MANIFESTS
 from rescheduler.cli.run import command as run
 from rescheduler.durations import LONGEST, UNITS
 from rescheduler.planning.node_labels import PRESETS
@@ -121,14 +121,26 @@ def main() -> None:
     schema.write_text(generated(schema.read_text(encoding="utf-8")), encoding="utf-8")
     (CHART / PRESET_LABELS).write_text(preset_labels(), encoding="utf-8")
     MANIFESTS.write_text(manifests(), encoding="utf-8")
+    KARPENTER.write_text(karpenter_manifests(), encoding="utf-8")
 
 
 def manifests() -> str:
     """Return the objects of deploy/base and of its namespace as one text."""
+    return _yaml(_rendered("namespace"))
+
+
+def karpenter_manifests() -> str:
+    """Return the objects that deploy/components/karpenter adds to those of deploy/base."""
+    known = {(item["kind"], item["metadata"]["name"]) for item in _rendered()}
+    return _yaml([item for item in _rendered("karpenter") if (item["kind"], item["metadata"]["name"]) not in known])
+
+
+def _rendered(*components: str) -> list[Json]:
+    """Return the objects of deploy/base with *components*."""
     with tempfile.TemporaryDirectory() as folder:
         for name in ("base", "components"):
             (Path(folder) / name).symlink_to(DEPLOY / name)
-        layer = {"resources": ["../base"], "components": ["../components/namespace"]}
+        layer = {"resources": ["../base"], "components": [f"../components/{name}" for name in components]}
         (Path(folder) / "all").mkdir()
         (Path(folder) / "all" / "kustomization.yaml").write_text(yaml.safe_dump(layer))
         command = [str(build.render()), "kustomization", f"{folder}/all"]
@@ -136,7 +148,11 @@ def manifests() -> str:
     objects = sorted(yaml.safe_load_all(rendered), key=lambda item: item["kind"] != "Namespace")
     for item in objects:
         if item["apiVersion"].startswith("admissionregistration.k8s.io/"):
-            del item["metadata"]["namespace"]  # kustomize sets it, though these kinds have none
+            item["metadata"].pop("namespace", None)  # kustomize sets it, though these kinds have none
+    return objects
+
+
+def _yaml(objects: list[Json]) -> str:
     return yaml.safe_dump_all(objects, sort_keys=False, allow_unicode=True, explicit_start=True, width=_LINE)
 
 

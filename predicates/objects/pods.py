@@ -22,6 +22,7 @@ from predicates.objects.api import (
     PortworxVolume,
     QuantityText,
     ResourceRequirements,
+    Taint,
     VersionedMeta,
     VersionedStatus,
     Wire,
@@ -622,15 +623,33 @@ class LeaderWorkerSet(Wire, frozen=True):
     spec: LeaderWorkerSetSpec = LeaderWorkerSetSpec()
 
 
+#: The API group of Karpenter, and its label with the NodePool of a node.
+KARPENTER: Final = "karpenter.sh"
+NODE_POOL: Final = f"{KARPENTER}/nodepool"
+
+
 class PoolTaint(Wire, frozen=True):
     key: str = ""
 
 
+class PoolRequirement(Wire, frozen=True):
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
 class PoolNodeSpec(Wire, frozen=True):
+    taints: tuple[Taint, ...] = ()
     startup_taints: tuple[PoolTaint, ...] = ()
+    requirements: tuple[PoolRequirement, ...] = ()
+
+
+class PoolNodeMeta(Wire, frozen=True):
+    labels: dict[str, str] = {}
 
 
 class PoolNodes(Wire, frozen=True):
+    metadata: PoolNodeMeta = PoolNodeMeta()
     spec: PoolNodeSpec = PoolNodeSpec()
 
 
@@ -648,6 +667,7 @@ class NodePoolDisruption(Wire, frozen=True):
 
 class NodePoolSpec(Wire, frozen=True):
     replicas: int | None = None  #: the number of nodes of a pool with static capacity; None: as many as pods need
+    weight: int | None = None  #: pools with a higher weight are tried first for pending pods; None: 0
     limits: dict[str, QuantityText] = {}  #: of what all of its nodes have together; ``nodes`` is their number
     template: PoolNodes = PoolNodes()
     disruption: NodePoolDisruption = NodePoolDisruption()

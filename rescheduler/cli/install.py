@@ -2,10 +2,12 @@
 
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 import click
+from click.core import ParameterSource
 
 from rescheduler.cli.go_flags import Bool, GoCommand, Option
 from rescheduler.cli.options import NAME
@@ -16,6 +18,9 @@ from rescheduler.planning.node_labels import PRESETS, NodeLabels
 
 #: The objects of deploy/base and its namespace, which `python -m deploy.release.derived` writes.
 MANIFESTS: Final = Path(__file__).with_name("manifests.yaml")
+
+#: The objects that deploy/components/karpenter adds to them, likewise.
+KARPENTER: Final = Path(__file__).with_name("karpenter.yaml")
 
 #: The namespace in :data:`MANIFESTS`.
 _NAMESPACE: Final = "spot-rescheduler"
@@ -29,13 +34,17 @@ _USER: Final = ("runAsUser", "runAsGroup")
 
 _OF_NAMESPACE: Final = ("Namespace", "ResourceQuota")
 
+#: The cloud provider that is selected unless a flag selects another, by preset.
+_PROVIDERS: Final = {"karpenter": "karpenter"}
+
 
 @click.command("install", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @Option(
     "--preset",
     click.Choice(list(PRESETS)),
     help="Which nodes are on-demand and spot nodes: by the labels of EKS managed node groups, Karpenter, GKE, AKS "
-    "or OpenShift's MachineSets; on OpenShift, the daemon has no fixed user, which the SCC restricted-v2 refuses.",
+    "or OpenShift's MachineSets. karpenter also selects --cloud-provider=karpenter, with its rights; on OpenShift, "
+    "the daemon has no fixed user, which the SCC restricted-v2 refuses.",
 )
 @Option(
     "--on-demand-node-label",
@@ -96,25 +105,39 @@ def command(
     dry = ["--dry-run"] if settings["dry_run"] else []
     chosen = [f"{_LABELS[0]}={each}" for each in on_demand.selectors]
     chosen += [f"{_LABELS[1]}={each}" for each in spot.selectors]
-    chosen += [*dry, *flags]
-    _check(chosen)
-    sys.stdout.write(_text(_installed(chosen, fixed_user=preset != _OPENSHIFT, **settings)))
+    chosen += dry
+    provider = _provider([*chosen, *flags])
+    if provider is None and preset in _PROVIDERS:
+        provider = _PROVIDERS[preset]
+        chosen.append(f"--cloud-provider={provider}")
+    chosen += flags
+    files = [MANIFESTS, KARPENTER] if provider == "karpenter" else [MANIFESTS]
+    sys.stdout.write(_text(_installed(chosen, files, fixed_user=preset != _OPENSHIFT, **settings)))
 
 
-def _check(flags: Sequence[str]) -> None:
-    """Raise an error if `rescheduler run` does not accept *flags*."""
+def _provider(flags: Sequence[str]) -> str | None:
+    """Return the cloud provider that *flags* of `rescheduler run` select, or None. Raises UsageError."""
     context = run.make_context("run", list(flags))
     if context.args:
         raise UsageError(f"{context.args[0]!r}: expected a flag of rescheduler run")
+    given = context.get_parameter_source("cloud_provider") is ParameterSource.COMMANDLINE
+    return str(context.params["cloud_provider"]) if given else None
 
 
 def _installed(
-    flags: Sequence[str], namespace: str, image: str | None, *, create_namespace: bool, fixed_user: bool, **_: Any
+    flags: Sequence[str],
+    files: Sequence[Path],
+    namespace: str,
+    image: str | None,
+    *,
+    create_namespace: bool,
+    fixed_user: bool,
+    **_: Any,
 ) -> Iterator[Any]:
     """Yield the objects with the namespace, the image and the arguments of the daemon; its user if *fixed_user*."""
     import yaml  # noqa: PLC0415 - imported on demand
 
-    for item in yaml.safe_load_all(MANIFESTS.read_text(encoding="utf-8")):
+    for item in chain.from_iterable(yaml.safe_load_all(file.read_text(encoding="utf-8")) for file in files):
         if item["kind"] in _OF_NAMESPACE:
             if not create_namespace or namespace.startswith("kube-"):
                 continue

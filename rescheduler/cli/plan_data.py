@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 from click.core import ParameterSource
+from msgspec import structs
 
 from predicates.snapshot import Snapshot
 from rescheduler.cli.cluster_source import ClusterSource, progress
@@ -20,6 +21,7 @@ from rescheduler.planning.facts import FactsReader, RoundFacts
 from rescheduler.planning.money.commitments import idle
 from rescheduler.planning.money.prices import NodeFacts, PriceList, node_facts
 from rescheduler.planning.movements import moved_recently
+from rescheduler.planning.node_pools import SUGGESTION, buying_again, managed
 from rescheduler.planning.outcome import Blocker, Planning
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, DrainOrder, MoveJobs, Policy, Survive
@@ -263,7 +265,9 @@ def read_and_plan(
         nodes = [node_facts(snapshot, name, spot=False) for name in groups(snapshot, policy).on_demand]
         prices = _priced(snapshot, nodes, prices, provider)
     with progress("planning"):
-        planner, circumstances = Planner(snapshot, policy), known_circumstances(snapshot, policy, prices, clock, daemon)
+        ends = provider.name != "none"
+        circumstances = known_circumstances(snapshot, policy, prices, clock, daemon, ends_machines=ends)
+        planner = Planner(snapshot, policy)
         began = clock.monotonic()
         planning = planner.plan_each(circumstances) if independent else planner.plan_all(circumstances)
         seconds = clock.monotonic() - began
@@ -274,7 +278,10 @@ def read_and_plan(
         *([_INDEPENDENT] if independent else []),
         *_idle_commitments(snapshot, policy, prices, circumstances),
     ]
-    notes += unproven(snapshot, planning.plans)
+    drained = [plan.node for plan in planning.plans]
+    notes += [*unproven(snapshot, planning.plans), *buying_again(snapshot, planning.plans)]
+    if not (ends or _ends_machines(daemon)) and (number := managed(snapshot, drained)):
+        notes.append(SUGGESTION.format(f"{number} of {len(drained)}" if number < len(drained) else "all"))
     if policy.move_jobs is MoveJobs.TOLERANT and _moves_unknown_jobs(planning, snapshot):
         notes.append(_JOBS)
     return PlannedCluster(
@@ -292,6 +299,11 @@ def read_and_plan(
     )
 
 
+def _ends_machines(daemon: "InstallationStatus | None") -> bool:
+    """Return whether the *daemon* has a cloud provider that ends the machines of drained nodes."""
+    return daemon is not None and daemon.memory is not None and daemon.memory.leader.ends_machines
+
+
 def _idle_commitments(
     snapshot: Snapshot, policy: Policy, prices: PriceList, circumstances: Circumstances
 ) -> Iterator[str]:
@@ -302,14 +314,25 @@ def _idle_commitments(
 
 
 def known_circumstances(
-    snapshot: Snapshot, policy: Policy, prices: PriceList, clock: Clock, daemon: "InstallationStatus | None" = None
+    snapshot: Snapshot,
+    policy: Policy,
+    prices: PriceList,
+    clock: Clock,
+    daemon: "InstallationStatus | None" = None,
+    *,
+    ends_machines: bool = False,
 ) -> Circumstances:
-    """Return what plans know besides the objects: marks of drains, fixed groups, what the *daemon* knows."""
+    """Return what plans know besides the objects: marks of drains, fixed groups, what the *daemon* knows.
+
+    *ends_machines* states that a cloud provider ends the machines of drained nodes, also if no daemon says so.
+    """
     now, memory = clock.now(), daemon.memory if daemon is not None else None
     foreign, ordered = _of_marks(snapshot, daemon.installation.identity if daemon is not None else "", now)
     facts = RoundFacts(now=now, memory=memory, ordered=ordered, foreign=foreign, prices=prices)
     if memory is not None:
         facts = replace(facts, leader=memory.leader, checked=_moved_recently(snapshot, policy, memory, now))
+    if ends_machines:
+        facts = replace(facts, leader=structs.replace(facts.leader, ends_machines=True))
     return FactsReader(policy).circumstances(snapshot, facts)
 
 

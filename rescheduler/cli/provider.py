@@ -18,7 +18,7 @@ from rescheduler.cli.options import (
     provider_options,
 )
 from rescheduler.errors import ReschedulerError, UsageError
-from rescheduler.providers import FLAGGED
+from rescheduler.providers import FLAGGED, OF_THE_CLUSTER
 from rescheduler.settings import ApiServerConnection, ListenAddress, Logging, PoolLeaseName, Provider
 
 
@@ -103,6 +103,11 @@ def serve(
     loopback address. Health and reflection are also served. Every request to change a size or to delete nodes is
     logged with its caller and its response.
     """
+    if provider.name in OF_THE_CLUSTER:
+        raise UsageError(
+            f"--cloud-provider={provider.name}: expected a provider that adds machines on request; "
+            "Cluster Autoscaler cannot scale the nodes of Karpenter"
+        )
     if node_group_auto_discovery:
         groups = "gets its groups from --nodes" if provider.name in FLAGGED else "lists its groups itself"
         raise UsageError(

@@ -34,6 +34,7 @@ from rescheduler.errors import UsageError
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.pauses import DrainWindow, parse_window
 from rescheduler.planning.policy import Policy, Survive
+from rescheduler.providers import OF_THE_CLUSTER
 from rescheduler.settings import (
     PAUSE_IMAGE,
     ApiServerConnection,
@@ -216,7 +217,7 @@ room_options = group(
             "drained. placeholders: pods of the same shape are created in the namespace spot-rescheduler-room, so that "
             "the cluster's autoscaler adds spot nodes; the drain begins when all of them run there. provider: "
             "spot nodes are requested from the cloud provider (--cloud-provider); the drain begins when they are "
-            "Ready. off: no room is made.",
+            "Ready; with karpenter the same as placeholders. off: no room is made.",
         ),
         Option(
             "--max-placeholders",
@@ -259,12 +260,17 @@ class WindowType(Parsed):
         super().__init__(parse_window, "window", UsageError)
 
 
-def _check_room(room: RoomSettings, provider: Provider, *, once: bool) -> None:
-    """Raise UsageError if the other flags do not allow making room."""
+def _room_of(room: RoomSettings, provider: Provider, *, once: bool) -> RoomSettings:
+    """Return the settings with this provider: Karpenter adds nodes for placeholders, not on request.
+
+    Raises UsageError if the other flags do not allow making room.
+    """
     if room.mode is MakeRoom.PROVIDER and provider.name == "none":
         raise UsageError("--make-room=provider: expected --cloud-provider, the cloud provider that adds spot nodes")
     if once and room.mode is not MakeRoom.OFF:
         raise UsageError(f"--once --make-room={room.mode}: expected a daemon, which later removes what is not used")
+    placed = room.mode is MakeRoom.PROVIDER and provider.name in OF_THE_CLUSTER
+    return replace(room, mode=MakeRoom.PLACEHOLDERS) if placed else room
 
 
 #: How drains go on, beside the options of policy and timing.
@@ -400,7 +406,7 @@ def command(
 
     Durations are Go durations: 10s, 2m30s, 1h, 500ms, 0.
     """
-    _check_room(room, provider, once=more["once"])
+    room = _room_of(room, provider, once=more["once"])
     from rescheduler.housekeeping import composition  # noqa: PLC0415 - the client is imported on demand
 
     own = connection.kubeconfig is None and connection.context is None

@@ -216,7 +216,7 @@ class MachineOrders:
     def inquire(self) -> tuple[str | None, base.Refused | None]:
         """Return the group that owns the machine, and why the provider would not remove it. Raises ReschedulerError.
 
-        A control plane machine has no group: it is never removed.
+        A control plane machine has no group: it is never removed. Some providers refuse nodes without a group.
         """
         if control_plane_label(self._node):
             return None, None
@@ -224,7 +224,7 @@ class MachineOrders:
         provider.refresh(deadline=self._deadline())
         group = provider.group_for(node, deadline=self._deadline())
         if group is None:
-            return None, None
+            return None, provider.refusal_without_group(node, deadline=self._deadline())
         duplicates = [
             rival.name for rival in self._rivals if rival.provider_id and rival.provider_id == node.provider_id
         ]

@@ -18,6 +18,7 @@ from rescheduler.execution.context import DrainContext, recording
 from rescheduler.execution.context import running as running_threads
 from rescheduler.execution.drainer import Drainer
 from rescheduler.execution.landings import Landings
+from rescheduler.execution.machine_objects import MachineObjects
 from rescheduler.execution.room import GroupSizes, RoomView
 from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.command_reads import load_provider
@@ -164,6 +165,7 @@ def assemble(
     _watch_growth(view, access, policy, running)
     records = DrainRecords(history, view, clock, report, returns_pause=not policy.allow_returning_plans)
     drainer = _drainer(parts, access, view, run_state, drain_limits(running, policy), report, records)
+    provider.use_cluster(MachineObjects(writer))
     _share_pool(parts, provider, client, running, host)
     candidates = _candidates(view, access, history, drainer, client, policy, running)
     known = KnownPrices(pricing, clock)

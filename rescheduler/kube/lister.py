@@ -120,9 +120,15 @@ class Listing:
 
 
 def read_all(
-    client: Client, resource: Resource, codec: JsonCodec, matters: Callable[[str], bool] = lambda _: True
+    client: Client,
+    resource: Resource,
+    codec: JsonCodec,
+    matters: Callable[[str], bool] = lambda _: True,
+    read_seconds: float | None = None,
 ) -> list[Object]:
     """Return all objects of *resource* with one consistent, paged list. Requests are not retried.
+
+    *read_seconds* is the timeout of each page; None: that of *client*.
 
     Raises the errors of requests, Retryable if the list expired before its last page, and InputError for an object
     that cannot be decoded if *matters* returns True for its key.
@@ -131,7 +137,8 @@ def read_all(
     query = {"limit": str(PAGE_SIZE)} | resource.query
     while True:
         try:
-            page = codec.page(client.request(act, "GET", resource.path, query=query).body)
+            response = client.request(act, "GET", resource.path, query=query, read_seconds=read_seconds)
+            page = codec.page(response.body)
         except Expired as error:
             raise Retryable(str(error)) from error
         for key, unreadable in page.unreadable.items():
@@ -286,6 +293,7 @@ class StructCodec(JsonCodec, Generic[T]):
         return cast("Object", decoded)
 
 
-def read_structs(client: Client, resource: Resource, shape: type[T]) -> list[T]:
+def read_structs(client: Client, resource: Resource, shape: type[T], *, read_seconds: float | None = None) -> list[T]:
     """Return all objects of *resource* as *shape*; see :func:`~rescheduler.kube.lister.read_all`."""
-    return cast("list[T]", read_all(client, resource, StructCodec(resource.kind, shape)))
+    codec = StructCodec(resource.kind, shape)
+    return cast("list[T]", read_all(client, resource, codec, read_seconds=read_seconds))

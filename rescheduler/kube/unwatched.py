@@ -36,6 +36,7 @@ from predicates.objects import (
     Wire,
     Workload,
 )
+from predicates.objects.pods import KARPENTER
 from predicates.snapshot import Snapshot, key_of
 from predicates.texts import is_name, one_line
 from predicates.wire import Decoder, Interner, WireError
@@ -49,7 +50,7 @@ from rescheduler.planning.admission import CLASSES
 from rescheduler.planning.new_specs import is_token
 from rescheduler.planning.pending import keeps_room
 from rescheduler.planning.replacements import ADMISSION, TEMPLATED
-from rescheduler.planning.rules.candidates import KARPENTER, is_pooled
+from rescheduler.planning.rules.candidates import is_pooled
 from rescheduler.planning.rules.gangs import (
     COMPOSITE,
     COSCHEDULING,

@@ -15,7 +15,7 @@ from rescheduler.planning.money.prices import PriceList, kind
 from rescheduler.planning.movements import OwnerWait, blockers_by_node
 from rescheduler.planning.outcome import Blocker
 from rescheduler.planning.policy import Circumstances, Destination, LeaderFacts, Policy
-from rescheduler.planning.rules.candidates import groups, never_removed, static_capacity
+from rescheduler.planning.rules.candidates import budgets_in_use, groups, never_removed, static_capacity
 
 if TYPE_CHECKING:
     from rescheduler.planning.memory import Memory
@@ -48,7 +48,7 @@ class FactsReader:
         """Return the circumstances of plans for *snapshot*."""
         now, memory, leader = facts.now, facts.memory, facts.leader
         waits = {} if memory is None else memory.not_recovered.active(now)
-        never = {} if leader.ends_machines else never_removed(snapshot, now)
+        pooled = budgets_in_use(snapshot, now) if leader.ends_machines else never_removed(snapshot, now)
         static, aside = static_capacity(snapshot), self._aside(snapshot, waits, () if memory is None else memory.unpaid)
         return Circumstances(
             now,
@@ -57,7 +57,7 @@ class FactsReader:
             own=leader.own,
             ordered=facts.ordered.union(leader.ended),
             ending=frozenset(leader.ending),
-            vetoes={**never, **static, **aside, **facts.checked, **facts.foreign},
+            vetoes={**pooled, **static, **aside, **facts.checked, **facts.foreign},
             prices=facts.prices,
             last={} if memory is None else self._last(snapshot, memory, now),
             settling={} if memory is None else memory.pools.settling(now),

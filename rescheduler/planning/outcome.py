@@ -34,6 +34,7 @@ class Reason(enum.StrEnum):
     BELOW_MINIMUM = "below-minimum"  # the minimum size of the provider's group
     STATIC_CAPACITY = "static-capacity"  # Karpenter would buy the node again
     NEVER_REMOVED = "never-removed"  # by Karpenter, now or at all
+    DISRUPTION_BUDGET = "disruption-budget"  # of its NodePool: as many nodes as it allows are being disrupted
     PROVIDER_REFUSED = "provider-refused"
     DO_NOT_DRAIN = "do-not-drain"
     NOT_ON_DEMAND = "not-on-demand"  # any more, during its drain

@@ -27,10 +27,16 @@ BACKENDS = {
     "spc": "rescheduler.providers.stackpoint",
     "stackpointio": "rescheduler.providers.stackpoint",
     "liqo": "rescheduler.liqo.provider",
+    "karpenter": "rescheduler.providers.karpenter",
 }
 
 #: Providers whose groups come from ``--nodes`` and ``--cluster-name``: their ``load`` also takes GroupFlags.
 FLAGGED = frozenset({"cherryservers", "stackpoint", "spc", "stackpointio"})
+
+
+#: Providers whose machines are objects of the cluster whose nodes are drained. They add no machines on request: the
+#: cluster's autoscaler does so for pending pods.
+OF_THE_CLUSTER = frozenset({"karpenter"})
 
 
 def load(name: str, config: Path | None, clock: Clock, flags: GroupFlags | None = None) -> CloudProvider:

@@ -8,10 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import ClassVar, Final, Protocol, TypeAlias
+from typing import ClassVar, Final, Protocol, TypeAlias, TypeVar
+
+import msgspec
 
 from predicates.objects.api import CONTROL_PLANE_LABELS
 from rescheduler import errors
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 # The fields of a Node by which a cloud provider identifies its machine.
 
@@ -344,6 +348,36 @@ class Alone:
         return nullcontext(lambda: None)
 
 
+# Machines that are objects of the cluster whose nodes they are: Karpenter's NodeClaims.
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectVersion:
+    """An object of the cluster's API, as it was read: the preconditions of its deletion."""
+
+    path: str
+    uid: str
+    resource_version: str
+
+
+class ClusterObjects(Protocol):
+    """Reads and deletes objects of the cluster. Thread-safe. *seconds* limits the wait for each response."""
+
+    def all(self, path: str, shape: type[T], *, seconds: float) -> list[T]:
+        """Return all objects of the collection at *path*, as *shape*. Raises the errors of `CloudProvider`.
+
+        Raises Permanent if the API server does not serve the collection.
+        """
+        ...
+
+    def delete(self, version: ObjectVersion, *, seconds: float) -> None:
+        """Request the deletion of an object, unless it has changed since it was read.
+
+        Raises the errors of `net.http_errors` that `order_life.result_of` tells apart.
+        """
+        ...
+
+
 class CloudProvider(Protocol):
     """A system that owns machines. Implementations subclass it; verbs with a body are optional.
 
@@ -405,6 +439,10 @@ class CloudProvider(Protocol):
         """From now on, make each change while having a turn from *turns*, which other processes share."""
         return
 
+    def use_cluster(self, objects: ClusterObjects) -> None:
+        """From now on, use *objects* of the cluster whose nodes are drained. For machines that are such objects."""
+        return
+
     def close(self) -> None:
         """Close connections and cancel all waits. The provider must not be used afterwards."""
         ...
@@ -412,6 +450,13 @@ class CloudProvider(Protocol):
     def refusals(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, Refused]:
         """Return the nodes that `delete_nodes` would refuse if called with all *nodes*; nothing is ordered."""
         return {}
+
+    def refusal_without_group(self, node: NodeRef, *, deadline: float) -> Refused | None:
+        """Return why a node that `group_for` assigns to no group must not be drained.
+
+        `None` means that it may be drained, and that its machine is left to others.
+        """
+        return None
 
     def notices(self, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, dt.datetime]:
         """Return, by node name, when the system will terminate machines on its own (for example, spot instances)."""

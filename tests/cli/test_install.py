@@ -10,10 +10,11 @@ import pytest
 import yaml
 
 from rescheduler import cli
-from rescheduler.cli.install import MANIFESTS
+from rescheduler.cli.install import KARPENTER, MANIFESTS
 from rescheduler.planning.node_labels import PRESETS
 
 SHIPPED: list[dict[str, Any]] = list(yaml.safe_load_all(MANIFESTS.read_text(encoding="utf-8")))
+KARPENTER_SHIPPED: list[dict[str, Any]] = list(yaml.safe_load_all(KARPENTER.read_text(encoding="utf-8")))
 
 
 def printed(capsys: pytest.CaptureFixture[str], *flags: str) -> list[dict[str, Any]]:
@@ -32,10 +33,11 @@ def container(objects: list[dict[str, Any]]) -> Any:
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_preset_changes_only_the_arguments_of_the_daemon(preset: str, capsys: pytest.CaptureFixture[str]) -> None:
     objects = printed(capsys, f"--preset={preset}")
+    ends = ["--cloud-provider=karpenter"] if preset == "karpenter" else []
     ours, base = container(objects), container(SHIPPED)
     kept = [arg for arg in base["args"] if "node-label" not in arg]
     labels = [f"--on-demand-node-label={PRESETS[preset][0]}", f"--spot-node-label={PRESETS[preset][1]}"]
-    assert ours["args"] == [*kept, *labels, "--dry-run"]
+    assert ours["args"] == [*kept, *labels, "--dry-run", *ends]
     ours["args"] = base["args"]
     shipped = copy.deepcopy(SHIPPED)
     if preset == "openshift":  # the SCC restricted-v2 refuses a fixed user
@@ -44,8 +46,33 @@ def test_a_preset_changes_only_the_arguments_of_the_daemon(preset: str, capsys: 
         ]
         assert (context.pop("runAsUser"), context.pop("runAsGroup")) == (65532, 65532)
         assert context["runAsNonRoot"]
-    assert objects == shipped
+    assert objects == [*shipped, *(KARPENTER_SHIPPED if ends else ())]
     assert objects[0]["kind"] == "Namespace"
+
+
+@pytest.mark.parametrize(
+    ("flags", "ours"),
+    [
+        (("--preset=karpenter",), True),
+        (("--preset=karpenter", "--", "--cloud-provider=none"), False),
+        (("--preset=karpenter", "--", "--cloud-provider", "liqo"), False),
+        (("--preset=eks",), False),
+        (("--preset=eks", "--", "--cloud-provider", "karpenter"), True),
+        (("--preset=karpenter", "-n", "ops", "--", "--cloud-provider=karpenter"), True),
+    ],
+)
+def test_node_claims_may_be_deleted_only_with_the_provider_for_them(
+    flags: tuple[str, ...], ours: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    objects = printed(capsys, *flags)
+    rules = [rule for item in objects if item["kind"] == "ClusterRole" for rule in item["rules"]]
+    verbs = {verb for rule in rules if "nodeclaims" in rule["resources"] for verb in rule["verbs"]}
+    assert verbs == ({"list", "delete"} if ours else set())
+    args = [arg for arg in container(objects)["args"] if "cloud-provider" in arg]
+    assert len(args) == (1 if "--cloud-provider" in " ".join(flags) or ours else 0)
+    policies = [item for item in objects if item["kind"] == "ValidatingAdmissionPolicy"]
+    named = [each for each in policies if each["metadata"]["name"] == "spot-rescheduler-karpenter"]
+    assert len(named) == ours
 
 
 def test_a_daemon_drains_only_if_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -188,6 +188,44 @@ def test_nodes_of_a_static_node_pool_would_be_bought_again(
         assert blocker["detail"].startswith("it would be bought again: NodePool 'base' keeps 1 node ")
 
 
+ON_DEMAND_ONLY = {"requirements": [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]}]}
+MANAGED: dict[str, tuple[Any, tuple[str, ...], bool, list[str]]] = {
+    "Karpenter removes the empty node": ({}, (), True, ["Karpenter manages 1 of 2 of the nodes that the plan frees"]),
+    "Karpenter never removes it": ({"disruption": {"consolidateAfter": "Never"}}, (), False, []),
+    "the provider removes it": (
+        {"disruption": {"consolidateAfter": "Never", "budgets": [{"nodes": "0"}]}},
+        ("--cloud-provider=karpenter",),
+        True,
+        [],
+    ),
+    "another on-demand node would follow": (
+        {"template": {"spec": ON_DEMAND_ONLY}},
+        ("--cloud-provider=karpenter",),
+        True,
+        ["for 1 moved pod, NodePool 'base' (weight 0) would add on-demand nodes again"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "flags", "drainable", "says"), MANAGED.values(), ids=MANAGED)
+def test_a_plan_says_what_karpenter_and_its_provider_do(
+    spec: Any,
+    flags: tuple[str, ...],
+    drainable: bool,
+    says: list[str],
+    tmp_path: Path,
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    pool = {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "base"}, "spec": spec}
+    nodes = [each for each in STATIC if each["metadata"]["name"] != "od-2"]
+    plain = node("od-2", ON_DEMAND)
+    result = planned(capfdbinary, write_dump(tmp_path, [*nodes, plain, pool]), *flags)
+    verdicts = {verdict["node"]: verdict for verdict in result["nodes"]}
+    assert (verdicts["od"]["drainable"], verdicts["od-2"]["drainable"]) == (drainable, True)
+    told = [text for text in result["summary"]["assumptions"] if "Karpenter" in text or "NodePool" in text]
+    assert [expected in text for expected, text in zip(says, told, strict=True)] == [True] * len(says)
+
+
 #: A number of one before a noun in the plural.
 ONE_OF_SEVERAL = re.compile(r"(?<![0-9.,/])1 (?:spot |on-demand )?(?:pods|nodes|controllers|evictions|reasons|notes)\b")
 

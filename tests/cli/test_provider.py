@@ -72,6 +72,14 @@ WRONG = {
             "the cloud provider 'cherryservers' gets its groups from --nodes; remove this flag"
         ),
     ),
+    "a provider that adds no machines": (
+        ("--cloud-provider=karpenter", "--insecure-plaintext"),
+        2,
+        (
+            "rescheduler: --cloud-provider=karpenter: expected a provider that adds machines on request; "
+            "Cluster Autoscaler cannot scale the nodes of Karpenter"
+        ),
+    ),
     "no configuration": (
         ("--cloud-provider", "externalgrpc", "--insecure-plaintext"),
         2,

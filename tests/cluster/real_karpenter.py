@@ -22,7 +22,8 @@ from devcluster.plane import ControlPlane
 from devcluster.processes import Processes
 from tests.cluster.autoscaling import SETUP
 from tests.cluster.daemon import NO_DELAY, Daemon
-from tests.cluster.observer import Observer
+from tests.cluster.observer import AGENT, Observer
+from tests.cluster.waiting import repeating
 
 CAPACITY: Final = "karpenter.sh/capacity-type"
 ZONE: Final = "topology.kubernetes.io/zone"
@@ -147,11 +148,16 @@ def remove_all(cluster: ControlPlane) -> None:
 class FallenBack:
     """A scene: pods run on on-demand nodes of Karpenter, and spot nodes can be had again."""
 
-    def __init__(self, plane: ControlPlane, observer: Observer, policy: str) -> None:
+    def __init__(
+        self, plane: ControlPlane, observer: Observer, policy: str, *, pods: int = PODS, disruption: Json | None = None
+    ) -> None:
+        """Start *pods*, three of each owner. *disruption* are fields of the on-demand NodePool."""
         self._plane, self._observer = plane, observer
-        plane.apply([node_pool("on-demand", policy), *(deployment(f"web{n}", 3, cpu="900m") for n in range(4))])
-        observer.eventually(lambda: self.kinds() == {"on-demand": PODS}, "the pods on on-demand nodes", seconds=SECONDS)
-        observer.running(PODS)
+        on_demand = node_pool("on-demand", policy)
+        on_demand["spec"]["disruption"] |= disruption or {}
+        plane.apply([on_demand, *(deployment(f"web{n}", 3, cpu="900m") for n in range(pods // 3))])
+        observer.eventually(lambda: self.kinds() == {"on-demand": pods}, "the pods on on-demand nodes", seconds=SECONDS)
+        observer.running(pods)
         plane.apply([node_pool("spot", policy)])
 
     def nodes(self) -> dict[str, str]:
@@ -189,3 +195,69 @@ def test_pods_move_to_spot_nodes_that_karpenter_adds_and_it_removes_the_empty_on
             assert sum(moved.values()) == PODS, f"pods moved more than once: {moved}"
         before = observer.uids()
         observer.stays(lambda: (observer.uids(), set(scene.nodes().values())), (before, {"spot"}), seconds=WATCHED)
+
+
+#: Karpenter by itself removes no node of this NodePool.
+NEVER: Final[Json] = {"consolidateAfter": "Never", "budgets": [{"nodes": "0"}]}
+BY_ORDER: Final = (*LABELS, NO_DELAY, "--namespace=default", "--make-room=provider", "--cloud-provider=karpenter")
+
+
+def ordered(observer: Observer) -> list[str]:
+    """Return the NodeClaims that daemons deleted."""
+    deleted = observer.audit.writes("nodeclaims", agent=AGENT)
+    return [event.name for event in deleted if event.verb == "delete"]
+
+
+@pytest.mark.cluster
+def test_six_nodes_go_by_our_order_and_nothing_is_bought_again(
+    cluster: ControlPlane, observer: Observer, karpenter: None
+) -> None:
+    """The daemon is killed right after its first order. KARPENTER_WATCHED=600 watches for ten minutes."""
+    cluster.apply(SETUP)
+    pods = 24
+    scene = FallenBack(cluster, observer, "WhenEmpty", pods=pods, disruption=NEVER)
+    claims = {each["metadata"]["name"] for each in cluster.api.items(NODECLAIMS)}
+    assert len(claims) >= 6
+    with Daemon(cluster, *BY_ORDER, "--manage-soft-taint") as daemon:
+        observer.eventually(lambda: ordered(observer), "the first order", seconds=SECONDS)
+        daemon.kill()
+    with Daemon(cluster, *BY_ORDER, "--manage-soft-taint"):
+        observer.eventually(
+            lambda: set(scene.nodes().values()) == {"spot"}, "the end of the on-demand nodes", seconds=2 * SECONDS
+        )
+        observer.running(pods)
+        before = observer.uids()
+        observer.stays(lambda: (observer.uids(), set(scene.nodes().values())), (before, {"spot"}), seconds=WATCHED)
+    assert sorted(ordered(observer)) == sorted(claims), "each NodeClaim is deleted once, and by us"
+    assert sum(observer.evicted().values()) == pods, f"pods moved more than once: {observer.evicted()}"
+    assert len(observer.audit.evictions()) == pods, "Karpenter evicted pods"
+
+
+@pytest.mark.cluster
+def test_drift_and_consolidation_in_the_same_minute_end_no_node_that_we_have_not_emptied(
+    cluster: ControlPlane, observer: Observer, karpenter: None
+) -> None:
+    """Karpenter replaces drifted on-demand nodes, and consolidates, while the daemon drains them."""
+    cluster.apply(SETUP)
+    scene, node_of = FallenBack(cluster, observer, "WhenEmptyOrUnderutilized"), dict[str, str]()
+
+    def look() -> None:
+        for each in cluster.api.items(NODECLAIMS):
+            node_of[each["metadata"]["name"]] = each["status"].get("nodeName", "")
+
+    look()
+    with repeating(look), Daemon(cluster, *BY_ORDER, "--manage-soft-taint"):
+        observer.eventually(lambda: observer.marks() or ordered(observer), "the first drain", seconds=SECONDS)
+        cluster.api.patch(
+            f"{NODEPOOLS}/on-demand", {"spec": {"template": {"metadata": {"labels": {"example.com/drifted": "yes"}}}}}
+        )
+        observer.eventually(lambda: scene.kinds() == {"spot": PODS}, "the pods on spot nodes", seconds=SECONDS)
+        observer.eventually(
+            lambda: set(scene.nodes().values()) == {"spot"}, "the end of the on-demand nodes", seconds=SECONDS
+        )
+        observer.running(PODS)
+        before = observer.uids()
+        observer.stays(lambda: (observer.uids(), set(scene.nodes().values())), (before, {"spot"}), seconds=WATCHED)
+    marked = {marking.node for marking in observer.markings()}
+    assert {node_of[claim] for claim in ordered(observer)} <= marked, "a NodeClaim of a node without our mark"
+    assert len(ordered(observer)) == len(set(ordered(observer)))

@@ -1,8 +1,9 @@
 """Machines that are never terminated, and marks for terminations that were never requested."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -14,6 +15,7 @@ from rescheduler.planning.rules.pod_rules import SAFE_TO_EVICT
 from tests.cluster.bad_days import FLAGS, lease_holder
 from tests.cluster.daemon import Daemon
 from tests.cluster.machines import PoolMachines, machines
+from tests.cluster.node_claims import ClaimedMachines, claimed
 from tests.cluster.observer import Observer
 
 NODE: Final = "od-1"
@@ -62,7 +64,14 @@ def remove_taint(cluster: ControlPlane) -> None:
     cluster.api.patch(f"/api/v1/nodes/{NODE}", {"spec": {"taints": kept}})
 
 
-def never_terminated(pool: PoolMachines) -> None:
+#: The backends that behave alike: each creates on-demand nodes od-1 … and spot nodes.
+BACKENDS: Final[Mapping[str, Callable[[Observer, Path, int, int], AbstractContextManager[Any]]]] = {
+    "cloudpool": machines,
+    "karpenter": lambda observer, _, on_demand, spot: claimed(observer, on_demand, spot),
+}
+
+
+def never_terminated(pool: PoolMachines | ClaimedMachines) -> None:
     """Let the first two machines stay TERMINATING."""
     pool.never_end("od-1", "od-2")
 
@@ -72,11 +81,14 @@ def never_terminating(pool: PoolMachines) -> None:
     pool.faulty_app.inject(Fault(path="/pool/terminate", status=200, body="", times=10_000))
 
 
-@pytest.mark.parametrize("trouble", [never_terminated, never_terminating])
+@pytest.mark.parametrize(
+    ("backend", "trouble"),
+    [("cloudpool", never_terminated), ("cloudpool", never_terminating), ("karpenter", never_terminated)],
+)
 def test_machines_that_never_terminate_do_not_block_other_nodes(
-    cluster: ControlPlane, observer: Observer, tmp_path: Path, trouble: Callable[[PoolMachines], None]
+    cluster: ControlPlane, observer: Observer, tmp_path: Path, backend: str, trouble: Callable[[Any], None]
 ) -> None:
-    with machines(observer, tmp_path, 3, 2) as pool:
+    with BACKENDS[backend](observer, tmp_path, 3, 2) as pool:
         pool.fill(web=1, api=2, db=3)
         trouble(pool)
         observer.running(6)
@@ -90,12 +102,13 @@ def test_machines_that_never_terminate_do_not_block_other_nodes(
         assert observer.kinds() == {"spot": 6}
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_the_minimum_holds_while_a_machine_is_terminating(
-    cluster: ControlPlane, observer: Observer, tmp_path: Path
+    cluster: ControlPlane, observer: Observer, tmp_path: Path, backend: str
 ) -> None:
     """The machine stays TERMINATING; neither this daemon nor the next one counts its node."""
     flags = (*FLAGS, "--min-on-demand-nodes=2")
-    with machines(observer, tmp_path, 3, 2) as pool:
+    with BACKENDS[backend](observer, tmp_path, 3, 2) as pool:
         pool.fill(web=1, api=2, db=3)
         pool.never_end("od-1", "od-2", "od-3")
         observer.running(6)
@@ -109,11 +122,12 @@ def test_the_minimum_holds_while_a_machine_is_terminating(
         assert observer.evicted() == {"default/web": 1}
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_node_whose_machine_another_client_terminates_does_not_count(
-    cluster: ControlPlane, observer: Observer, tmp_path: Path
+    cluster: ControlPlane, observer: Observer, tmp_path: Path, backend: str
 ) -> None:
     """The Node is still Ready and runs pods."""
-    with machines(observer, tmp_path, 3, 2) as pool:
+    with BACKENDS[backend](observer, tmp_path, 3, 2) as pool:
         pool.fill(web=1, api=2, db=3)
         pool.never_end("od-3")
         observer.running(6)

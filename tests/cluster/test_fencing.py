@@ -275,6 +275,7 @@ def fence(objects: list[Json]) -> Json:
     name = policy["metadata"]["name"]
     assert {item["metadata"]["name"]: item["spec"]["paramRef"].pop("parameterNotFoundAction") for item in bindings} == {
         name: "Deny",
+        name.replace("fencing.", "fencing-karpenter."): "Allow",
         name.replace("fencing.", "fencing-room."): "Allow",
         name.replace("fencing.", "fencing-surge."): "Allow",
     }

@@ -8,14 +8,17 @@ from typing import Final
 
 import pytest
 
+from devcluster.api import Json
 from devcluster.manifests import ON_DEMAND, SPOT, deployment, pod
 from devcluster.plane import ControlPlane
 from devcluster.standin.faults import Fault
 from predicates.snapshot import DRAIN_TAINT
 from rescheduler.clock import SystemClock
+from tests.cluster import webhooks
 from tests.cluster.bad_days import FLAGS, SLOW
 from tests.cluster.daemon import Daemon
 from tests.cluster.machines import PoolMachines, machines
+from tests.cluster.node_claims import claimed
 from tests.cluster.observer import Observer
 from tests.cluster.test_bad_days_minimum import report
 from tests.cluster.test_bad_days_replacements import webhook
@@ -118,6 +121,32 @@ def test_a_machine_stays_if_it_may_not_end_any_more(
         observer.eventually(lambda: NODE not in observer.marks(), "the node reopened", never=pool.ordered)
         pool.faulty_app.forget()
         observer.stays(lambda: NODE in pool.ordered(), False, seconds=8)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_node_claim_stays_if_its_machine_may_not_end_any_more(
+    cluster: ControlPlane, observer: Observer, tmp_path: Path, change: str
+) -> None:
+    """A webhook refuses deletions of NodeClaims with 429 until the change was seen."""
+    act, flags = CHANGES[change]
+    busy = Event()
+
+    def verdict(_: Json) -> Json | None:
+        return None if busy.is_set() else {"code": 429, "reason": "TooManyRequests", "message": "busy"}
+
+    rules = webhooks.rule("karpenter.sh", "nodeclaims", "DELETE")
+    with claimed(observer, 2, 1) as claims, webhooks.serving("busy", rules, verdict, tmp_path) as hook:
+        claims.fill(web=2, api=3)
+        observer.running(5)
+        cluster.apply([hook])
+        observer.open_all()
+        with Daemon(cluster, *FLAGS, *flags, *claims.flags):
+            observer.eventually(claims.deletions, "an order")
+            act(cluster)
+            observer.eventually(lambda: NODE not in observer.marks(), "the node reopened", never=claims.ordered)
+            busy.set()
+            observer.stays(lambda: NODE in claims.ordered(), False, seconds=8)
+        cluster.api.delete(cluster.api.path(hook))
 
 
 def test_the_machine_stays_while_the_moved_pods_are_on_a_node_that_is_gone(

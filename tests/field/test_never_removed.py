@@ -1,10 +1,14 @@
 """Reports of nodes that Karpenter never removes, or not now: a drain of such a node saves nothing."""
 
+from functools import partial
 from typing import Any
 
 import pytest
 
-from rescheduler.planning.rules.candidates import never_removed
+from rescheduler.planning.facts import FactsReader, RoundFacts
+from rescheduler.planning.outcome import Reason
+from rescheduler.planning.policy import LeaderFacts, Policy
+from rescheduler.planning.rules.candidates import budgets_in_use, never_removed
 from tests.field.test_plans import cluster
 from tests.planning.builders import NOW, Manifest, node, snapshot
 
@@ -93,3 +97,81 @@ def test_a_node_stays_if_karpenter_does_not_remove_it(made: Manifest, expected: 
 
 def test_without_karpenter_nothing_is_judged() -> None:
     assert never_removed(snapshot(cluster(pool(consolidateAfter="Never"))), NOW) == {}
+
+
+def in_use(made: Manifest, nodes: int = 4, *, leaving: int = 0, unready: int = 0) -> str:
+    """Return why a node of the NodePool od waits, of which some are being removed and some are not Ready."""
+    owned = []
+    for number in range(nodes):
+        taints = [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}] if number < leaving else []
+        ready = "False" if leaving <= number < leaving + unready else "True"
+        labels = {"karpenter.sh/nodepool": "od"}
+        owned.append(node(f"od-{number}", "node-role.kubernetes.io/worker", labels=labels, taints=taints, ready=ready))
+    other = node("other", labels={"karpenter.sh/nodepool": "other"}, ready="False")
+    found = budgets_in_use(snapshot([*owned, other, made]), NOW)
+    assert found.keys() in (set(), {f"od-{number}" for number in range(nodes)})
+    return found["od-0"][0].detail if found else ""
+
+
+BUDGETS: dict[str, tuple[Manifest, dict[str, int], str]] = {
+    "as many as are allowed": (pool(budgets=[budget("2")]), {"leaving": 2}, "2 nodes at a time, and 2 are"),
+    "those that are not Ready count": (pool(budgets=[budget("2")]), {"leaving": 1, "unready": 1}, "and 2 are"),
+    "fewer than are allowed": (pool(budgets=[budget("2")]), {"leaving": 1}, ""),
+    "none is disrupted": (pool(budgets=[budget("1")]), {}, ""),
+    "a percentage is rounded up": (pool(budgets=[budget("30%")]), {"leaving": 2}, "2 nodes at a time, and 2 are"),
+    "a percentage that allows more": (pool(budgets=[budget("30%")]), {"leaving": 1}, ""),
+    "the smallest of several": (
+        pool(budgets=[budget("3"), budget("1")]),
+        {"leaving": 1},
+        "1 node at a time, and 1 are",
+    ),
+    "a budget for other reasons": (pool(budgets=[budget("1", "Drifted")]), {"leaving": 1}, ""),
+    "a budget that is not active": (
+        pool(budgets=[budget("1", schedule="0 22 * * *", duration="8h")]),
+        {"leaving": 1},
+        "",
+    ),
+    "a budget that is active": (
+        pool(budgets=[budget("1", schedule="0 9 * * *", duration="8h")]),
+        {"leaving": 1},
+        "1 node at a time, and 1 are",
+    ),
+    "a budget of 0 limits only Karpenter": (pool(budgets=[budget("0")]), {"leaving": 1}, ""),
+    "a budget of 0 beside another": (pool(budgets=[budget("0"), budget("1")]), {"leaving": 1}, "1 node at a time"),
+    "a schedule that cannot be read": (
+        pool(budgets=[budget("1", schedule="0 25 * * *", duration="8h")]),
+        {"leaving": 1},
+        "",
+    ),
+    "a number that cannot be read": (pool(budgets=[budget("some")]), {"leaving": 1}, ""),
+    "no budgets": (pool(), {"leaving": 4}, ""),
+}
+
+
+@pytest.mark.parametrize(("made", "state", "expected"), BUDGETS.values(), ids=BUDGETS)
+def test_a_node_waits_while_a_budget_of_its_node_pool_is_in_use(
+    made: Manifest, state: dict[str, int], expected: str
+) -> None:
+    found = in_use(made, **state)
+    assert expected in found
+    assert bool(found) == bool(expected)
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_with_a_provider_a_budget_of_0_does_not_keep_a_node_and_one_in_use_does(ends: bool) -> None:
+    facts = RoundFacts(now=NOW, leader=LeaderFacts(ends_machines=ends))
+    of = partial(node, role="node-role.kubernetes.io/worker")
+    busy = {"karpenter.sh/nodepool": "busy"}
+    here = snapshot(
+        [
+            of("never", labels={"karpenter.sh/nodepool": "od"}),
+            of("busy", labels=busy),
+            of("gone", taints=[{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}], labels=busy),
+            pool(consolidateAfter="Never"),
+            pool("busy", budgets=[budget("1")]),
+        ]
+    )
+    vetoes = FactsReader(Policy()).circumstances(here, facts).vetoes
+    reasons = {name: blocker.reason for name, [blocker] in vetoes.items()}
+    in_use = {"busy": Reason.DISRUPTION_BUDGET, "gone": Reason.DISRUPTION_BUDGET}
+    assert reasons == (in_use if ends else {"never": Reason.NEVER_REMOVED})

@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 
+from predicates.objects.pods import NODE_POOL
 from predicates.snapshot import Snapshot
 from rescheduler.clock import SystemClock
 from rescheduler.kube.client import Client
 from rescheduler.kube.unwatched import REREAD_SECONDS, GroupsOfAutoscaler, PodGroups, read_autoscaler_groups
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.rules.candidates import NODE_POOL, static_capacity
+from rescheduler.planning.rules.candidates import static_capacity
 from tests.kube.edge import Reply, ScriptedApiServer, status
 from tests.planning.builders import CIRCUMSTANCES, NOW, ON_DEMAND, node, pod, short, snapshot
 

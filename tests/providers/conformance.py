@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from rescheduler import errors
+from rescheduler.providers import OF_THE_CLUSTER
 from rescheduler.providers.base import (
     AboveMaximum,
     Accepted,
@@ -16,6 +17,7 @@ from rescheduler.providers.base import (
     Failed,
     InstanceState,
     NodeRef,
+    NotSupported,
     Refusal,
     Refused,
     UnknownGroup,
@@ -323,10 +325,15 @@ def _(make: MakeWorld) -> None:
         assert (world.runs(node), world.target()) == (True, 3)
 
 
-@check("the target is raised, up to the maximum")
+@check("the target is raised, up to the maximum, or not at all by a provider that adds no machines on request")
 def _(make: MakeWorld) -> None:
     with make(3, 0) as world:
         deadline = MINUTES + world.clock.monotonic()
+        if world.provider.name in OF_THE_CLUSTER:
+            with pytest.raises(NotSupported):
+                world.provider.increase_size(world.group, 2, deadline=deadline)
+            assert world.target() == 3
+            return
         world.provider.increase_size(world.group, 2, deadline=deadline)
         assert (world.target(), world.provider.target_size(world.group, deadline=deadline)) == (5, 5)
         with pytest.raises(AboveMaximum):

@@ -11,6 +11,7 @@ from tests.providers.cloudpools import cloudpool_world
 from tests.providers.conformance import CHECKS
 from tests.providers.first_node_managers import first_node_manager_world
 from tests.providers.groupless import GROUPLESS
+from tests.providers.karpenters import karpenter_world
 from tests.providers.liqos import liqo_world
 from tests.providers.nothing import no_world
 from tests.providers.stackpoints import first_generation, second_generation
@@ -23,6 +24,7 @@ BACKENDS: dict[str, MakeWorld] = {
     "stackpoint, second generation": second_generation,
     "liqo, the first node manager": first_node_manager_world,
     "liqo": liqo_world,
+    "karpenter": karpenter_world,
 }
 
 

@@ -18,10 +18,10 @@ from predicates.filters import Filters
 from predicates.indexes.domains import HOSTNAME
 from predicates.nodes import CPU, Numbers
 from predicates.objects import Node, NodePool, PodClass
+from predicates.objects.pods import NODE_POOL
 from predicates.plugins.pods import INTER_POD_AFFINITY, POD_TOPOLOGY_SPREAD, ties_of
 from predicates.quantity import QuantityError, parse
 from predicates.snapshot import Snapshot
-from rescheduler.planning.rules.candidates import NODE_POOL
 from rescheduler.planning.rules.pod_traits import belongs_to_node
 
 #: The plugins that are known to accept pods on a new node with room, if they have no rules about other pods.
@@ -120,13 +120,13 @@ def _limits(pool: NodePool, template: Node, present: Sequence[Node]) -> Iterable
     The whole capacity of nodes counts, as in Karpenter. Raises QuantityError.
     """
     for resource, limit in pool.spec.limits.items():
-        each = _amount(template, resource)
-        left = parse(limit).millis - sum(_amount(node, resource) for node in present)
+        each = amount(template, resource)
+        left = parse(limit).millis - sum(amount(node, resource) for node in present)
         if each > 0:
             yield left // each
 
 
-def _amount(node: Node, resource: str) -> int:
+def amount(node: Node, resource: str) -> int:
     """Return what *node* counts for a limit, in thousandths. Raises QuantityError."""
     amounts = {**node.status.allocatable, **node.status.capacity, _NODES: "1"}
     return parse(amounts.get(resource, "0")).millis

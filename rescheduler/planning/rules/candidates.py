@@ -16,6 +16,7 @@ from predicates.local_results import Targets
 from predicates.nodes import CPU, Flags
 from predicates.objects import AutoscalerGroup, AutoscalerGroups, Node, NodePool, Pod
 from predicates.objects.api import CONTROL_PLANE_LABELS
+from predicates.objects.pods import NODE_POOL
 from predicates.snapshot import DRAIN_TAINT, Snapshot
 from predicates.texts import quoted, shown
 from rescheduler.planning.forms import count, instant, utc
@@ -24,7 +25,7 @@ from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import Circumstances, Destination, Now, Policy
 from rescheduler.planning.pools import pool_of
 from rescheduler.planning.rules.declared import NodeContext, declared_in, node_results, node_rule, timed_node_rule
-from rescheduler.planning.rules.disruption_budgets import why_not_removed
+from rescheduler.planning.rules.disruption_budgets import allowed_at_once, why_not_removed
 from rescheduler.planning.rules.interruptions import signals_on, start_up_taint
 from rescheduler.planning.rules.pod_rules import DO_NOT_DISRUPT
 from rescheduler.planning.rules.pod_traits import SYSTEM, node_opt_out
@@ -284,11 +285,6 @@ def _cooling(_: Node, facts: NodeContext, now: Now) -> Blocker | None:
     return Blocker(Reason.COOLING_DOWN, f"its last drain failed; {next_attempt}")
 
 
-#: The API group of Karpenter, and its label with the NodePool of a node.
-KARPENTER: Final = "karpenter.sh"
-NODE_POOL: Final = f"{KARPENTER}/nodepool"
-
-
 def is_pooled(snapshot: Snapshot) -> bool:
     """Return whether a node belongs to a NodePool of Karpenter."""
     return bool((snapshot.nodes.label(NODE_POOL).ids >= 0).any())
@@ -328,6 +324,26 @@ def never_removed(snapshot: Snapshot, now: datetime) -> dict[str, tuple[Blocker,
     }
     labeled = ((node.name, node.metadata.labels.get(NODE_POOL, "")) for node in snapshot.nodes)
     return {name: blockers[pool] for name, pool in labeled if pool in blockers}
+
+
+def budgets_in_use(snapshot: Snapshot, now: datetime) -> dict[str, tuple[Blocker, ...]]:
+    """Return a blocker for each node of a NodePool of which as many nodes are disrupted as its budgets allow at a time.
+
+    Karpenter counts nodes that are being removed and those that are not Ready, as in its
+    ``pkg/controllers/disruption/helpers.go`` (NodePoolStatsFromNodes).
+    """
+    pools = [pool for pool in snapshot.of("NodePool").values() if isinstance(pool, NodePool)]
+    blockers: dict[str, tuple[Blocker, ...]] = {}
+    for pool in pools:
+        name = pool.metadata.name
+        nodes = [node for node in snapshot.nodes if node.metadata.labels.get(NODE_POOL) == name]
+        disrupted = sum(removal(node) is not None or node.condition("Ready") not in ("True", "") for node in nodes)
+        allowed = allowed_at_once(pool, len(nodes), now) if disrupted else None
+        if allowed is not None and disrupted >= allowed:
+            text = f"{count(allowed, 'node')} at a time, and {disrupted} are being removed or not Ready"
+            detail = f"the disruption budget of NodePool {quoted(name)} allows {text}"
+            blockers |= dict.fromkeys((node.name for node in nodes), (Blocker(Reason.DISRUPTION_BUDGET, detail),))
+    return blockers
 
 
 def groups_at_minimum(snapshot: Snapshot, freed: Sequence[str]) -> dict[str, tuple[Blocker, ...]]:

@@ -1,4 +1,5 @@
-"""When Karpenter removes the empty nodes of a NodePool: its ``consolidateAfter`` and its disruption budgets.
+"""When Karpenter removes the empty nodes of a NodePool, by its ``consolidateAfter`` and its disruption budgets, and how
+many of its nodes these budgets allow to be disrupted at a time.
 
 Sources in sigs.k8s.io/karpenter: ``pkg/apis/v1/nodepool.go`` (GetAllowedDisruptionsByReason, IsActive),
 ``pkg/controllers/disruption/emptiness.go``; schedules as ``ParseStandard`` of github.com/robfig/cron/v3 reads them.
@@ -54,6 +55,37 @@ def why_not_removed(pool: NodePool, now: datetime) -> str:
     opening = _opening(schedules, now)
     until = f"at {utc(opening)}" if opening is not None else f"not within {_AHEAD.days} days"
     return f"its disruption budget allows 0 nodes now (schedule {quoted(closed[0].text)}); it allows some {until}"
+
+
+def allowed_at_once(pool: NodePool, nodes: int, now: datetime) -> int | None:
+    """Return how many of the *nodes* of *pool* may be disrupted at a time, or None if no budget says.
+
+    Budgets of 0, and those that cannot be read, do not count: they stop what Karpenter does by itself, and say nothing
+    about a deletion that a user orders.
+    """
+    numbers = [
+        _number_of(budget, nodes)
+        for budget in pool.spec.disruption.budgets or ()
+        if _concerns_empty(budget) and not _is_zero(budget) and _is_active(budget, now)
+    ]
+    return min((number for number in numbers if number > 0), default=None)
+
+
+def _number_of(budget: DisruptionBudget, nodes: int) -> int:
+    """Return how many of *nodes* the budget allows; a percentage is rounded up. 0 if it cannot be read."""
+    number = budget.nodes.removesuffix("%")
+    if not number.isdecimal():
+        return 0
+    return -(-int(number) * nodes // 100) if budget.nodes.endswith("%") else int(number)
+
+
+def _is_active(budget: DisruptionBudget, now: datetime) -> bool:
+    if budget.schedule is None and budget.duration is None:
+        return True
+    try:
+        return Schedule.of(budget).end(now) is not None
+    except ValueError:
+        return False
 
 
 def _is_zero(budget: DisruptionBudget) -> bool:

@@ -11,7 +11,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from rescheduler.providers.base import Instance, InstanceError, InstanceState, NodeGroup, NodeRef, Refused
+from rescheduler.providers.base import (
+    Instance,
+    InstanceError,
+    InstanceState,
+    NodeGroup,
+    NodeRef,
+    ObjectVersion,
+    Refused,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +31,7 @@ class SystemMachine:
     group: str  #: empty if the machine is in no group
     state: InstanceState
     handle: int = 0  #: its ID in the API's paths, if that is not the key
+    object: ObjectVersion | None = None  #: its object, if the system is the API of the cluster itself
     gone: bool = False  #: deleted, but still listed
     names: frozenset[str] = frozenset()  #: possible names of its Node, in lower case
     addresses: frozenset[str] = frozenset()  #: private addresses

@@ -44,8 +44,10 @@
 {{- end -}}
 
 {{- /* How room is made. In YAML, off without quotation marks is false. */ -}}
+{{- /* Karpenter adds nodes for placeholders, not on request. */ -}}
 {{- define "room" -}}
-{{- .Values.makeRoom.mode | default "off" -}}
+{{- $mode := .Values.makeRoom.mode | default "off" -}}
+{{- and (eq $mode "provider") (eq .Values.cloudProvider.name "karpenter") | ternary "placeholders" $mode -}}
 {{- end -}}
 
 {{- /* "true" if a CronJob writes the prices. A release of an earlier chart, upgraded with --reuse-values, has no such value. */ -}}
