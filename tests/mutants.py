@@ -94,14 +94,14 @@ MUTANTS: Final = (
     ),
     _of_plan(
         "the certificate of the present state is found again after a change",
-        "survival.py",
+        "answers/survival.py",
         "            self._present.clear()\n",
         "            pass\n",
         "test_survival.py",
     ),
     _of_plan(
         "a loss that could not be judged is not survived",
-        "losses.py",
+        "answers/losses.py",
         "        return self.judged and not self.homeless\n",
         "        return not self.homeless\n",
         "test_survival.py",

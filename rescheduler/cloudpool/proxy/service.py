@@ -38,9 +38,9 @@ from rescheduler.kube.unwatched import PodGroups
 from rescheduler.observe import events
 from rescheduler.observe.events import ErrorKind, Report, Trouble, WatchAges
 from rescheduler.observe.pages import Health
+from rescheduler.planning.answers.removals import plan_removals
 from rescheduler.planning.outcome import Plan, Planning
 from rescheduler.planning.policy import Destination, MoveJobs, Policy, Surging
-from rescheduler.planning.removals import plan_removals
 from rescheduler.planning.rules.candidates import PROXIES, control_plane_nodes
 from rescheduler.providers.base import CloudProvider, NodeRef
 from rescheduler.providers.none import NoProvider

@@ -14,15 +14,16 @@ from predicates.objects import Pod, PodClass
 from predicates.scheduler import Scheduler
 from predicates.snapshot import Snapshot
 from rescheduler.errors import UsageError
+from rescheduler.planning.answers.losses import PoolLoss
+from rescheduler.planning.answers.survival import Certificate
 from rescheduler.planning.controllers import ControllerName, controller_of
-from rescheduler.planning.explain import Explanation
 from rescheduler.planning.forms import count
-from rescheduler.planning.losses import PoolLoss
 from rescheduler.planning.money.prices import PriceList, node_facts, with_added, zone_of
 from rescheduler.planning.money.worth import AddedSpot, added_spot, summed, worth_by_node
 from rescheduler.planning.node_info import full_name, similar_node
 from rescheduler.planning.outcome import Blocker, Planning, Rejected
-from rescheduler.planning.placement.packing import Packing, Room, Sizes
+from rescheduler.planning.placement.explain import Explanation
+from rescheduler.planning.placement.packing import Room, Sizes, first_fitting
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy, Surging, Survive
 from rescheduler.planning.pools import spot_pools
@@ -30,7 +31,6 @@ from rescheduler.planning.rules.candidates import groups, why_not_target
 from rescheduler.planning.rules.pod_rules import NOT_RECREATED
 from rescheduler.planning.rules.pod_traits import belongs_to_node
 from rescheduler.planning.surges import LIFTED
-from rescheduler.planning.survival import Certificate
 from rescheduler.planning.what_if.changes import Change, OtherScheduler, changed, copied
 from rescheduler.planning.what_if.levers import rank_levers
 from rescheduler.planning.what_if.overview import SETTING, Lever, RankedLevers
@@ -121,10 +121,7 @@ def lose(snapshot: Snapshot, policy: Policy, names: Sequence[str]) -> None:
     room = _room(snapshot, policy)
     again = [pod for pod in displaced if pod.owner is not None]
     again.sort(key=lambda pod: (-(pod.cls.spec.priority or 0), -room.sizes.of(pod.cls), pod.key))
-    with snapshot.trial() as trial:
-        packing = Packing(room, trial)
-        packing.first_fit(again)
-        nodes = {pod.key: snapshot.nodes.names[row] for pod, row in packing.placed}
+    nodes = {pod.key: snapshot.nodes.names[row] for pod, row in first_fitting(room, again)}
     for pod in again:
         snapshot.upsert("Pod", _recreated(snapshot, pod, nodes.get(pod.key, "")))
 

@@ -9,13 +9,13 @@ from decimal import Decimal
 from typing import Final
 
 from predicates.snapshot import Snapshot
+from rescheduler.planning.answers.survival import SIMULATION, Certificate
 from rescheduler.planning.forms import count, cpu, memory, per_month
 from rescheduler.planning.money.prices import HOURS_PER_MONTH, NodeFacts, PriceList, node_facts
 from rescheduler.planning.money.worth import NO_WORTH, Worth, summed, worth_by_node
 from rescheduler.planning.outcome import Plan, Planning, Reason
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Survive
-from rescheduler.planning.survival import SIMULATION, Certificate
 from rescheduler.planning.what_if.lifting import RISKS, Obstacle, Risk
 
 #: The note for readers if :attr:`Overview.unpriced` is true.

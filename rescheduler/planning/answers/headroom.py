@@ -3,7 +3,7 @@
 Free amounts are summed up over all nodes that remain after a plan and take pods, whatever their labels, without those
 of pools that lost nodes a short while ago. The room of expendable pods counts as free, because the scheduler preempts
 them. Whether each pod would also fit on one node, by all rules, is what the certificate says
-(:mod:`rescheduler.planning.survival`).
+(:mod:`rescheduler.planning.answers.survival`).
 """
 
 from collections import Counter
@@ -17,9 +17,9 @@ import numpy.typing as npt
 from predicates.nodes import CPU, MEMORY, MISSING, PODS, Numbers
 from predicates.objects import PodClass
 from predicates.snapshot import Snapshot
+from rescheduler.planning.answers.losses import places
+from rescheduler.planning.answers.lost_pods import NodePods
 from rescheduler.planning.forms import count, cpu, memory
-from rescheduler.planning.losses import places
-from rescheduler.planning.lost_pods import NodePods
 from rescheduler.planning.outcome import Blocker, Placement, Plan, Reason
 from rescheduler.planning.planning_round import CommonGround, PlanningRound
 from rescheduler.planning.policy import FallbackHeadroom
