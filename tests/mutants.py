@@ -472,9 +472,9 @@ MUTANTS: Final = (
     ),
     _of_plan(
         "pending pods take their room first",
-        "planning_round.py",
-        "        return self.pending.trial(self.snapshot)\n",
-        "        return PendingRoom().trial(self.snapshot)\n",
+        "question.py",
+        "    trials = shared.snapshot.trial() if pending is None else pending.trial(shared.snapshot)\n",
+        "    trials = shared.snapshot.trial()\n",
         "test_pending.py",
     ),
     _of_plan(

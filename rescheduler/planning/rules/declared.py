@@ -117,6 +117,12 @@ class Rule:
         """The name of the function."""
         return self.function.__name__
 
+    @property
+    def unconditional(self) -> bool:
+        """Whether it may apply to any pod, so that nothing but its function tells whether it does."""
+        declared = self.annotations or self.when is not None or self.owned is not None
+        return self.kind in (Kind.POD, Kind.TIMED) and not declared
+
 
 def _names(types: Iterable[Any]) -> str:
     return f"({', '.join(getattr(each, '__name__', str(each)) for each in types)})"
@@ -259,6 +265,7 @@ class PodRules:
     facts: Facts
     now: Now = field(compare=False)
     enabled: tuple[Rule, ...]
+    unconditional: tuple[Rule, ...]  #: those of them that have no conditions
     by_class: dict[PodClass, _Steps] = field(default_factory=dict, repr=False, compare=False)  #: cache
 
     def at(self, now: Now) -> "PodRules":
@@ -294,10 +301,13 @@ class PodRules:
         return tuple(blockers)
 
     def none_applies(self, pod: Pod) -> bool:
-        """Return whether no rule can apply to pods of the class and the controller of *pod* without annotations."""
+        """Return whether no rule can apply to pods of the class and the controller of *pod* without annotations.
+
+        Left out are the rules without conditions, which :meth:`one_decides` evaluates for each pod.
+        """
         cls, owner, policy = pod.cls, pod.owner, self.facts.policy
         for rule in self.enabled:
-            if rule.annotations:
+            if rule.annotations or rule.unconditional:
                 continue
             if rule.kind is Kind.CLASS:
                 if rule.function(cls, policy) is not None:
@@ -305,6 +315,15 @@ class PodRules:
             elif (rule.owned is None or rule.owned(owner)) and (rule.when is None or rule.when(cls)):
                 return False
         return True
+
+    def one_decides(self, pod: Pod) -> bool:
+        """Return whether one of the rules without conditions decides about *pod*."""
+        facts, now = self.facts, self.now
+        for rule in self.unconditional:
+            result = rule.function(pod, facts) if rule.kind is Kind.POD else rule.function(pod, facts, now)
+            if result is not None:
+                return True
+        return False
 
     def _steps(self, cls: PodClass) -> _Steps:
         if (steps := self.by_class.get(cls)) is None:
@@ -328,7 +347,7 @@ class PodRules:
 def pod_rules(rules: Iterable[Rule], facts: Facts, now: Now) -> PodRules:
     """Return the *rules* that the policy of *facts* enables."""
     enabled = tuple([rule for rule in rules if rule.enabled is None or rule.enabled(facts.policy)])
-    return PodRules(facts, now, enabled)
+    return PodRules(facts, now, enabled, tuple([rule for rule in enabled if rule.unconditional]))
 
 
 def _about(pod: Pod, blocker: Blocker) -> Blocker:
