@@ -21,7 +21,7 @@ from rescheduler.planning.placement.packing import Effort, Placed, Stuck
 from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.question import Attempt, Question, at_once, drained, opened
 from rescheduler.planning.what_if.kept_nodes import KeptNode, KeptNodes
-from rescheduler.planning.what_if.lifting import Obstacle, Trait, Traits
+from rescheduler.planning.what_if.lifting import REMEDIES, Obstacle, Trait, Traits
 from rescheduler.planning.what_if.overview import NO_LEVERS, SETTING, Lever, RankedLevers
 from rescheduler.planning.what_if.remedies import change_for
 
@@ -33,13 +33,6 @@ _PARTNERS: Final = 3
 
 #: At most this many sets of further obstacles are tried at each step of a combination.
 _ATTEMPTS: Final = 3
-
-#: The flags that remove an obstacle of all controllers.
-_FLAGS: Final = {
-    Reason.CUSTOM_CONTROLLER: "--skip-nodes-with-custom-controller-pods=false",
-    Reason.KUBE_SYSTEM: "--skip-nodes-with-system-pods=false",
-    Reason.LOCAL_STORAGE: "--skip-nodes-with-local-storage=false",
-}
 
 #: By trait that several controllers share: what the lever says about their pods.
 _SHARED: Final = {
@@ -243,7 +236,7 @@ class _Ranking:
 
     def _settings(self) -> list[_Change]:
         """Return the settings that remove obstacles of several controllers. The mildest come first."""
-        flags = {flag: self._because_of(reason) for reason, flag in _FLAGS.items()}
+        flags = {each.flag: self._because_of(reason) for reason, each in REMEDIES.items() if each.flag}
         graces = self._because_of(Reason.GRACE_PERIOD)
         longest = max((int(obstacle.description.rpartition(" ")[2]) for obstacle in graces), default=0)
         flags[f"--max-graceful-termination={longest}s"] = graces
