@@ -258,6 +258,10 @@ class Planner:
             rows = np.array([row_of[name] for name in nodes], np.intp)
             return self._survival.loss(shared, rows, plans, [name for name in gone if name in row_of])
 
+    def displaced(self, circumstances: Circumstances, nodes: Iterable[str]) -> list[Pod]:
+        """Return the pods that are created again if *nodes* are lost, as their controllers create them."""
+        return self._survival.displaced(self.round(circumstances), nodes)
+
     def fallback_room(self, circumstances: Circumstances, plans: Iterable[Plan] = ()) -> FallbackRoom:
         """Return what is free for the pods on spot nodes after *plans*, and what these request."""
         shared = self.round(circumstances)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from predicates.csi import ZONE
+from predicates.objects import Pod
 from rescheduler.planning.answers.headroom import Headroom
 from rescheduler.planning.answers.losses import Losses, PoolLoss
 from rescheduler.planning.answers.lost_pods import NodePods
@@ -90,6 +91,10 @@ class Survival:
         """Return the result of losing the nodes in *rows* together after *plans*. The rest is as for a certificate."""
         (result,) = self._losses(shared, {"": rows}, shared.forecaster.effort(SIMULATION), plans, gone)
         return result
+
+    def displaced(self, shared: PlanningRound, nodes: Iterable[str]) -> list[Pod]:
+        """Return the pods of *nodes* that must run again, as their controllers create them."""
+        return [pod for node in nodes for pod in self._node_pods.of(node, shared).pods]
 
     def _losses(
         self,
