@@ -19,7 +19,6 @@ from rescheduler.planning.answers.all_nodes import plan_all
 from rescheduler.planning.answers.follow import follow, not_on_demand
 from rescheduler.planning.answers.headroom import FallbackRoom
 from rescheduler.planning.answers.losses import PoolLoss
-from rescheduler.planning.answers.node import all_obstacles, first_obstacles
 from rescheduler.planning.answers.single import SinglePlans, TakeEmpty
 from rescheduler.planning.answers.survival import SIMULATION, Certificate, Survival
 from rescheduler.planning.budgets import Budgets
@@ -86,14 +85,10 @@ class Planner:
         """
         return self._single.first(self.round(circumstances), take_empty, seconds_left)
 
-    def plan_node(self, node: str, circumstances: Circumstances, *, every_obstacle: bool = True) -> Verdict:
-        """Return the verdict for a single node in the current state.
-
-        Unless *every_obstacle* is set, only the obstacles of the first step with obstacles are returned.
-        """
-        step = all_obstacles if every_obstacle else first_obstacles
+    def plan_node(self, node: str, circumstances: Circumstances) -> Verdict:
+        """Return the verdict for a single node in the current state, with all obstacles."""
         shared = self.round(circumstances).removing([node])
-        verdict = self._single.verdict(node, shared, step)
+        verdict = self._single.verdict(node, shared)
         return shared.forecaster.within_shares(verdict, {}) if isinstance(verdict, Plan) else verdict
 
     def look_again(self, node: str, circumstances: Circumstances, evicted: Collection[str] = ()) -> Verdict:

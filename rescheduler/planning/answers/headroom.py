@@ -76,16 +76,12 @@ class Headroom:
         """Return a blocker if *plans* leave less than ``--fallback-headroom``, or None.
 
         What is short now and does not get shorter is no objection. The trial of *shared* must be open, in which pending
-        pods have taken their room. On-demand nodes without pods have room, but an autoscaler may remove them at any
-        time: so plans that move pods must keep the room without them, as well.
+        pods have taken their room.
         """
         if not (kept := shared.policy.fallback_headroom):
             return None
-        if (blocker := self._too_little(shared, plans, kept, frozenset())) is not None:
-            return blocker
-        moves = any(plan.placements for plan in plans)
-        empty = self._node_pods.missing_on(shared) - {plan.node for plan in plans} if moves else frozenset[str]()
-        return self._too_little(shared, plans, kept, empty) if empty else None
+        states = self._node_pods.gone_with(plans, shared)
+        return next(filter(None, (self._too_little(shared, plans, kept, gone) for gone in states)), None)
 
     def _too_little(
         self, shared: PlanningRound, plans: Sequence[Plan], kept: FallbackHeadroom, gone: frozenset[str]

@@ -223,11 +223,11 @@ class SinglePlans:
         planning = self._last_first = _last_if_equal(found, self._last_first)
         return planning
 
-    def verdict(self, node: str, shared: PlanningRound, steps: Callable[[Examined, Attempt], Verdict]) -> Verdict:
-        """Return the verdict of *steps* on one node. Its search effort is the share of one node in a round."""
+    def verdict(self, node: str, shared: PlanningRound) -> Verdict:
+        """Return the verdict on one node, with all obstacles. Its search effort is the share of one node in a round."""
         effort = shared.effort(len(shared.groups.on_demand))
         with opened(shared, effort, shared.pending):
-            return self._verdict(examine(node, shared), shared, steps, effort)
+            return self._verdict(examine(node, shared), shared, all_obstacles, effort)
 
     def _verdict(
         self,

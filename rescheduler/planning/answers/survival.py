@@ -117,18 +117,11 @@ class Survival:
             return Losses(shared, attempt.trial, moved, preempted, self._node_pods, pools, effort).run(decisive)
 
     def objection(self, shared: PlanningRound, plans: Sequence[Plan]) -> Blocker | None:
-        """Return a blocker if *plans* break the certificate of the policy, as far as it holds now, or None.
-
-        On-demand nodes without pods are still places, but an autoscaler may remove them at any time. So no plan that
-        moves pods may break the certificate without them, either.
-        """
+        """Return a blocker if *plans* break the certificate of the policy, as far as it holds now, or None."""
         if (survive := shared.policy.survive) is Survive.OFF:
             return None
-        if (blocker := self._broken_by(shared, survive, plans, frozenset())) is not None:
-            return blocker
-        moves = any(plan.placements for plan in plans)
-        empty = self._node_pods.missing_on(shared) - {plan.node for plan in plans} if moves else frozenset[str]()
-        return self._broken_by(shared, survive, plans, empty) if empty else None
+        states = self._node_pods.gone_with(plans, shared)
+        return next(filter(None, (self._broken_by(shared, survive, plans, gone) for gone in states)), None)
 
     def _broken_by(
         self, shared: PlanningRound, survive: Survive, plans: Sequence[Plan], gone: frozenset[str]
