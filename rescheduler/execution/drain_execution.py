@@ -320,11 +320,13 @@ class DrainExecution:
                 return stop
             if (event := self._next_result()) is not None:
                 return event
+            self._view.advance()
             if (event := self._planning.event(self._drain)) is not None:
                 return event
             if self._clock.wait(POLL_SECONDS, self._wake):
                 self._wake.clear()
             else:
+                self._view.advance()
                 return self._observation.event(self._drain)
 
     def _stop_event(self) -> Stop | None:
