@@ -265,8 +265,16 @@ class PodRules:
     facts: Facts
     now: Now = field(compare=False)
     enabled: tuple[Rule, ...]
-    unconditional: tuple[Rule, ...]  #: those of them that have no conditions
     by_class: dict[PodClass, _Steps] = field(default_factory=dict, repr=False, compare=False)  #: cache
+    #: Those that apply to pods without annotations by their class or their controller, and those without conditions.
+    of_classes: tuple[Rule, ...] = field(init=False, repr=False)
+    unconditional: tuple[Rule, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        unconditional = tuple([rule for rule in self.enabled if rule.unconditional])
+        of_classes = tuple([rule for rule in self.enabled if not (rule.annotations or rule in unconditional)])
+        object.__setattr__(self, "unconditional", unconditional)
+        object.__setattr__(self, "of_classes", of_classes)
 
     def at(self, now: Now) -> "PodRules":
         """Return the same rules at another time."""
@@ -306,9 +314,7 @@ class PodRules:
         Left out are the rules without conditions, which :meth:`one_decides` evaluates for each pod.
         """
         cls, owner, policy = pod.cls, pod.owner, self.facts.policy
-        for rule in self.enabled:
-            if rule.annotations or rule.unconditional:
-                continue
+        for rule in self.of_classes:
             if rule.kind is Kind.CLASS:
                 if rule.function(cls, policy) is not None:
                     return False
@@ -347,7 +353,7 @@ class PodRules:
 def pod_rules(rules: Iterable[Rule], facts: Facts, now: Now) -> PodRules:
     """Return the *rules* that the policy of *facts* enables."""
     enabled = tuple([rule for rule in rules if rule.enabled is None or rule.enabled(facts.policy)])
-    return PodRules(facts, now, enabled, tuple([rule for rule in enabled if rule.unconditional]))
+    return PodRules(facts, now, enabled)
 
 
 def _about(pod: Pod, blocker: Blocker) -> Blocker:
