@@ -432,7 +432,7 @@ def test_the_minimum_limits_what_a_lever_frees() -> None:
 
 def test_the_replicas_that_stay_on_on_demand_nodes_limit_what_a_lever_frees() -> None:
     nodes = [node(name, ON_DEMAND) for name in ("od-1", "od-2", "od-3")]
-    kept = {"owner": "ReplicaSet", "annotations": {MIN_ON_DEMAND_REPLICAS: "2"}}
+    kept: Manifest = {"annotations": {MIN_ON_DEMAND_REPLICAS: "2"}}
     pods = [pod(f"web-{number}", f"od-{number}", **kept, **CACHE) for number in (1, 2, 3)]
     [lever] = ranked([*nodes, node("s"), *pods]).levers
     assert (lever.nodes, lever.frees) == (("od-1", "od-2", "od-3"), ("od-1",))
