@@ -135,14 +135,14 @@ MUTANTS: Final = (
     ),
     _of_plan(
         "the certificate of the present state is found again after a change",
-        "survival.py",
+        "answers/survival.py",
         "            self._present.clear()\n",
         "            pass\n",
         "test_survival.py",
     ),
     _of_plan(
         "a loss that could not be judged is not survived",
-        "losses.py",
+        "answers/losses.py",
         "        return self.judged and not self.homeless\n",
         "        return not self.homeless\n",
         "test_survival.py",
@@ -513,9 +513,9 @@ MUTANTS: Final = (
     ),
     _of_plan(
         "pending pods take their room first",
-        "planning_round.py",
-        "        return self.pending.trial(self.snapshot)\n",
-        "        return PendingRoom().trial(self.snapshot)\n",
+        "question.py",
+        "    trials = shared.snapshot.trial() if pending is None else pending.trial(shared.snapshot)\n",
+        "    trials = shared.snapshot.trial()\n",
         "test_pending.py",
     ),
     _of_plan(

@@ -30,11 +30,11 @@ from rescheduler.cli.policy_options import policy_options, price_options, with_p
 from rescheduler.clock import SystemClock
 from rescheduler.errors import UsageError
 from rescheduler.planning.controllers import controller_of
-from rescheduler.planning.explain import Explanation, Refusals, smallest_change
 from rescheduler.planning.forms import and_more, count, shortened
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.node_info import full_name, similar_node
 from rescheduler.planning.outcome import Reason, Rejected
+from rescheduler.planning.placement.explain import Explanation, Refusals, smallest_change
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.pool_shares import ignored_annotation

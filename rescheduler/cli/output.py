@@ -16,11 +16,11 @@ from predicates.texts import escaped
 from rescheduler.cli.console import Line
 from rescheduler.cli.go_flags import Option
 from rescheduler.errors import UsageError
+from rescheduler.planning.answers.losses import Homeless, PoolLoss
+from rescheduler.planning.answers.survival import Certificate
 from rescheduler.planning.forms import number
-from rescheduler.planning.losses import Homeless, PoolLoss
 from rescheduler.planning.money.worth import Worth
 from rescheduler.planning.outcome import Plan, Rejected, Verdict
-from rescheduler.planning.survival import Certificate
 from rescheduler.planning.what_if.overview import Lever, Overview, Point, Totals, Tradeoff, tried
 
 

@@ -18,12 +18,12 @@ from rescheduler.cli.glance import (
     lever_table,
     node_table,
 )
+from rescheduler.planning.answers.losses import Homeless, PoolLoss
+from rescheduler.planning.answers.survival import Certificate
 from rescheduler.planning.forms import and_more, count, cpu, memory, per_month, sentence
-from rescheduler.planning.losses import Homeless, PoolLoss
 from rescheduler.planning.money.worth import saves
 from rescheduler.planning.outcome import Reason, nodes_by_reason
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.survival import Certificate
 from rescheduler.planning.what_if.overview import LEFT, NO_PRICE, SETTING, Overview, Totals
 
 # A plan as a page: a summary sentence, the freed nodes, the obstacles to freeing more, and each node.

@@ -120,9 +120,9 @@ class ClusterView(WatchedNodes):
         return stale(self.ages())
 
     def catch_up(self) -> None:
-        """Apply the watched changes. The time this takes counts towards the next planning time-out."""
+        """Apply the watched changes, for a round. The time this takes counts towards the next planning time-out."""
         start = self._clock.monotonic()
-        snapshot = self._state.snapshot()
+        snapshot = self.advance()
         for refresh in self.unwatched:
             refresh(snapshot)
         self._spent = self._clock.monotonic() - start
@@ -169,7 +169,7 @@ class ClusterView(WatchedNodes):
         VerticalPodAutoscalers of *namespaces*, and all classes of priorities and runtimes.
         They are not watched: later plans use them until they are read again, or :meth:`forget_learned`.
         """
-        snapshot = self._state.snapshot()
+        snapshot = self.snapshot
         before = dict(snapshot.versions)
         present = {(kind, key_of(each)) for kind, each in objects}
         for kind in ADMISSION:
@@ -188,7 +188,7 @@ class ClusterView(WatchedNodes):
         """Forget what was learned if nothing was for KNOWN: a node that it keeps is a candidate again, and is read."""
         if self._clock.monotonic() < self._learned_at + KNOWN.total_seconds():
             return
-        self._learned_at, snapshot = math.inf, self._state.snapshot()
+        self._learned_at, snapshot = math.inf, self.snapshot
         for kind in DERIVED_FROM:
             for key in list(snapshot.of(kind)):
                 snapshot.delete(kind, key)
@@ -204,7 +204,7 @@ class ClusterView(WatchedNodes):
     def overview(self, prices: PriceList, time_is_up: Callable[[], bool]) -> Overview:
         """Plan all drains in sequence. Return the totals, with the levers that were tried until *time_is_up*."""
         planner, circumstances = self.planning()
-        snapshot, planning = self._state.snapshot(), planner.plan_all(circumstances)
+        snapshot, planning = self.snapshot, planner.plan_all(circumstances)
         levers = levers_of(planning, planner, snapshot, self._policy, circumstances, prices, time_is_up)
         return overview(
             planning,
@@ -235,7 +235,7 @@ class ClusterView(WatchedNodes):
         )
         if self._policy.destination is Destination.OTHERS:
             return terms
-        kept = keeping(self._state.snapshot(), self.node_infos().on_demand, self._circumstances())
+        kept = keeping(self.snapshot, self.node_infos().on_demand, self._circumstances())
         return replace(terms, policy=self._policy, keeping=kept)
 
     def follow(
@@ -257,7 +257,7 @@ class ClusterView(WatchedNodes):
 
     def fitting_pending(self) -> list[Pod]:
         """Return the pending pods that fit by the scheduler's rules, by name; see :meth:`Planner.fitting_pending`."""
-        if not self._state.snapshot().pods_on.get(""):
+        if not self.snapshot.pods_on.get(""):
             return []
         return self._planner.fitting_pending(self._circumstances())
 
@@ -271,7 +271,7 @@ class ClusterView(WatchedNodes):
         stuck = self._planner.waiting(self._circumstances(), patience)
         now, known = self._clock.now(), {pod.key for pod in stuck}
         oldest = now - min(patience, SETTLING)
-        settling = (pod for pod in self._state.snapshot().pods_on[""].values() if _is_settling(pod, oldest))
+        settling = (pod for pod in self.snapshot.pods_on[""].values() if _is_settling(pod, oldest))
         waiting = stuck + sorted((pod for pod in settling if pod.key not in known), key=lambda pod: pod.key)
         names = self._policy.scheduler_names
         return [pod for pod in waiting if not names or (pod.cls.spec.scheduler_name or DEFAULT_NAME) in names]
@@ -297,7 +297,7 @@ class ClusterView(WatchedNodes):
 
     def placeholders(self) -> list[Placeholder]:
         """Return the placeholders of this installation, by name."""
-        pods = self._state.snapshot().placeholders.values()
+        pods = self.snapshot.placeholders.values()
         return of_installation(map(read_placeholder, pods), self._identity)
 
     def placeholders_for(self, node: str) -> dict[str, PodRef]:
@@ -391,7 +391,7 @@ class ClusterView(WatchedNodes):
 
     def all_pods(self, reading: ControllerReading) -> Mapping[ControllerState, Sequence[Pod]]:
         """Return all pods, on any node, of each controller in *reading*."""
-        return all_pods(reading.states.values(), self._state.snapshot())
+        return all_pods(reading.states.values(), self.snapshot)
 
     def controller_blockers(
         self, reading: ControllerReading, owned: Mapping[ControllerState, Sequence[Pod]], pods: Sequence[Pod]
@@ -405,7 +405,7 @@ class ClusterView(WatchedNodes):
 
     def waits_for_detach(self, pod: Pod) -> str:
         """Return which volume of the bound *pod* is still attached to another node, or ""."""
-        snapshot = self._state.snapshot()
+        snapshot = self.snapshot
         return waits_for_detach(pod, snapshot, attachments(snapshot))
 
     def may_be_lost(self, pod: Pod) -> bool:
@@ -416,19 +416,19 @@ class ClusterView(WatchedNodes):
         """Return the first difference by which the watched state lags behind the consistent read *fresh*, or ""."""
         if not self.is_ours(node):
             return f"the watch has not reported the taint and the annotation of node {node} yet"
-        return lag(fresh, self._state.snapshot())
+        return lag(fresh, self.snapshot)
 
     def pods(self) -> dict[str, Pod]:
         """Return all pods that have not finished, by key, in a copy that later reads of the view do not change."""
-        return dict(self._state.snapshot().pods)
+        return dict(self.snapshot.pods)
 
     def preempted(self) -> Mapping[str, Pod]:
         """Return the last pods that the scheduler has preempted, also after they are gone, by UID."""
-        return dict(self._state.snapshot().preempted)
+        return dict(self.snapshot.preempted)
 
     def refused(self) -> Mapping[str, Pod]:
         """Return the last pods that kubelets have refused, also after they are gone, by UID."""
-        return self._state.snapshot().refused
+        return self.snapshot.refused
 
     def refusal(self, pod: Pod, owner: Controller) -> KubeletRefusal:
         """Return what the refusal of *pod*, which *owner* has created, tells about its node."""
@@ -442,7 +442,7 @@ class ClusterView(WatchedNodes):
 
     @property
     def _planner(self) -> Planner:
-        snapshot = self._state.snapshot()
+        snapshot = self.snapshot
         if self._cached_planner is None:
             self._cached_planner = Planner(snapshot, self._policy)
         return self._cached_planner
@@ -470,14 +470,14 @@ class ClusterView(WatchedNodes):
             checked=self.vetoes,
             prices=self.prices,
         )
-        circumstances = self._facts_reader.circumstances(self._state.snapshot(), facts)
+        circumstances = self._facts_reader.circumstances(self.snapshot, facts)
         if self._policy.destination is Destination.OTHERS:
             return replace(circumstances, left_pending=self._namespaces_left_pending(circumstances))
         return circumstances
 
     def _namespaces_left_pending(self, circumstances: Circumstances) -> frozenset[str]:
         """Return the namespaces of the pods that the scheduler leaves pending where they fit: they take no room."""
-        pending = self._state.snapshot().pods_on.get("")
+        pending = self.snapshot.pods_on.get("")
         return frozenset(pod.namespace for pod in self._planner.left_pending(circumstances)) if pending else frozenset()
 
 

@@ -318,11 +318,14 @@ class DrainExecution:
                 return stop
             if (event := self._next_result()) is not None:
                 return event
+            self._view.advance()
             if (event := self._planning.event(self._drain)) is not None:
                 return event
             if self._clock.wait(POLL_SECONDS, self._wake):
                 self._wake.clear()
-            elif self._clock.monotonic() >= self._look_at or self._seen != self._current():
+                continue
+            self._view.advance()
+            if self._clock.monotonic() >= self._look_at or self._seen != self._current():
                 return self._look()
 
     def _look(self) -> DrainEvent:

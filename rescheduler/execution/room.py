@@ -15,7 +15,6 @@ from rescheduler.errors import NotFound, NotLeading, ReschedulerError, Withheld
 from rescheduler.execution import machine_orders
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import DrainContext
-from rescheduler.execution.watched_nodes import State
 from rescheduler.kube.cluster import NodeEdit
 from rescheduler.planning.forms import instant
 from rescheduler.planning.money.prices import NodeFacts, NodeKind, PriceList, kind
@@ -43,8 +42,7 @@ from rescheduler.providers.base import (
 class RoomView:
     """The cluster state that orders of spot room depend on."""
 
-    def __init__(self, state: State, policy: Policy, view: ClusterView) -> None:
-        self._state = state
+    def __init__(self, policy: Policy, view: ClusterView) -> None:
         self._policy = policy
         self._view = view
 
@@ -67,14 +65,14 @@ class RoomView:
     def search(self, prices: PriceList, most_pods: int | None, offered: Mapping[str, Node]) -> RoomSearch:
         """Return a search for orders in the current state; *offered* are the provider's own templates."""
         _, circumstances = self._view.planning()
-        return RoomSearch(self._state.snapshot(), self._policy, circumstances, prices, most_pods, offered)
+        return RoomSearch(self._view.snapshot, self._policy, circumstances, prices, most_pods, offered)
 
     def priced(self) -> list[tuple[Node, NodeFacts]]:
         """Return the nodes whose prices an order depends on: all on-demand nodes, and a spot node of each group."""
         infos = self._view.node_infos()
         on_demand = {info.node.name: info.node for info in infos.on_demand.values()}
         facts = self._view.facts_of(on_demand)
-        spot = [node for name in templates(self._state.snapshot(), self._policy) if (node := self._view.node(name))]
+        spot = [node for name in templates(self._view.snapshot, self._policy) if (node := self._view.node(name))]
         spot_facts = [(node, known) for node in spot if (known := self._view.facts(node.name)) is not None]
         return [*((node, facts[name]) for name, node in on_demand.items() if name in facts), *spot_facts]
 
@@ -95,7 +93,7 @@ class RoomView:
 
     def namespace_uid(self, name: str) -> str:
         """Return the UID of a namespace, or "" if it does not exist."""
-        namespace = self._state.snapshot().of("Namespace").get(name)
+        namespace = self._view.snapshot.of("Namespace").get(name)
         return namespace.metadata.uid if isinstance(namespace, Namespace) else ""
 
     def volume_terms(self, pod: Pod) -> list[tuple[NodeSelectorTerm, ...]]:
@@ -103,7 +101,7 @@ class RoomView:
 
         See :func:`~rescheduler.planning.room.manifests.volume_terms`.
         """
-        return volume_terms(self._state.snapshot(), pod)
+        return volume_terms(self._view.snapshot, pod)
 
 
 # Templates of spot nodes from the provider, for orders of spot room from node groups without nodes.

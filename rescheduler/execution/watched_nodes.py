@@ -159,6 +159,7 @@ class WatchedNodes:
     def __init__(self, state: State, policy: Policy) -> None:
         self._state = state
         self._policy = policy
+        self._current: Snapshot | None = None
         self._nodes = OncePerChange(lambda snapshot: {node.name: node for node in snapshot.nodes})
         self._marked = OncePerChange(
             lambda snapshot: sorted(filter(is_marked, snapshot.nodes), key=lambda node: node.name)
@@ -180,48 +181,58 @@ class WatchedNodes:
         self._siblings = OncePerChange(_replica_sets)
         self._facts = OncePerChange[dict[str, NodeFacts]](lambda _: {})
 
+    def advance(self) -> Snapshot:
+        """Apply the watched changes. Between two calls, nothing that is asked here changes."""
+        self._current = self._state.snapshot()
+        return self._current
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The state of the cluster at the last call of :meth:`advance`."""
+        return self.advance() if self._current is None else self._current
+
     @property
     def revision(self) -> int:
         """A number that grows with each change of nodes or of the pods placed on them."""
-        return self._state.snapshot().revision
+        return self.snapshot.revision
 
     @property
     def changes(self) -> int:
-        """A number that grows with each change of any watched object."""
-        return self._state.snapshot().changes
+        """A number that grows with each change of any watched object that :meth:`advance` applies."""
+        return self.snapshot.changes
 
     def node(self, name: str) -> Node | None:
-        table = self._state.snapshot().nodes
+        table = self.snapshot.nodes
         row = table.row.get(name)
         return None if row is None else table.nodes[row]
 
     def nodes(self) -> Mapping[str, Node]:
         """Return all nodes by name, as the same object while nothing changes."""
-        return self._nodes.of(self._state.snapshot())
+        return self._nodes.of(self.snapshot)
 
     def marked(self) -> list[Node]:
         """Return the nodes with our taint or our annotation, sorted by name."""
-        return self._marked.of(self._state.snapshot())
+        return self._marked.of(self.snapshot)
 
     def still_reported(self) -> list[Node]:
         """Return the nodes without our marks that still have our condition of a drain, of any installation."""
-        return self._reported.of(self._state.snapshot())
+        return self._reported.of(self.snapshot)
 
     def written(self) -> Mapping[str, Intent]:
         """Return the readable marks of drains, by node."""
-        return self._intents.of(self._state.snapshot())
+        return self._intents.of(self.snapshot)
 
     def pods_on(self, node: str) -> frozenset[str]:
         """Return the UIDs of the pods on *node* that have not finished."""
-        return frozenset(pod.uid for pod in self._state.snapshot().pods_on[node].values())
+        return frozenset(pod.uid for pod in self.snapshot.pods_on[node].values())
 
     def pods_of(self, node: str) -> Collection[Pod]:
         """Return the pods on *node* that have not finished."""
-        return tuple(self._state.snapshot().pods_on[node].values())
+        return tuple(self.snapshot.pods_on[node].values())
 
     def owned_by(self, owners: Collection[tuple[str, str]]) -> dict[tuple[str, str], list[Pod]]:
         """Return the pods of each of *owners*, which are controllers by namespace and UID."""
-        snapshot = self._state.snapshot()
+        snapshot = self.snapshot
         return {owner: [*snapshot.owned_by(owner)] for owner in owners}
 
     def siblings(self, namespaces: Collection[str]) -> frozenset[tuple[str, OwnerReference]]:
@@ -229,18 +240,18 @@ class WatchedNodes:
 
         They may include other ReplicaSets of the same Deployment.
         """
-        known = self._siblings.of(self._state.snapshot())
+        known = self._siblings.of(self.snapshot)
         return frozenset().union(*(known.get(namespace, ()) for namespace in namespaces))
 
     def facts(self, name: str) -> NodeFacts | None:
         """Return the facts that determine the price of the node *name*, or None if the node does not exist."""
         if self.node(name) is None:
             return None
-        return node_facts(self._state.snapshot(), name, spot=self.is_spot(name))
+        return node_facts(self.snapshot, name, spot=self.is_spot(name))
 
     def facts_of(self, names: Iterable[str]) -> dict[str, NodeFacts]:
         """Return the facts of the on-demand nodes among *names* that exist."""
-        snapshot = self._state.snapshot()
+        snapshot = self.snapshot
         known = self._facts.of(snapshot)
         existing = [name for name in names if name in snapshot.nodes.row]
         for name in existing:
@@ -258,11 +269,11 @@ class WatchedNodes:
 
     def node_infos(self) -> NodeInfos:
         """Return the on-demand and the spot nodes, as the same object while nothing changes."""
-        return self._infos.of(self._state.snapshot())
+        return self._infos.of(self.snapshot)
 
     def spot_nodes(self) -> list[Node]:
         """Return the spot nodes, as the same object while nothing changes."""
-        return self._spot.of(self._state.snapshot())
+        return self._spot.of(self.snapshot)
 
     def take_departed(self) -> tuple[Node, ...]:
         """Return the last states of nodes that were deleted since the last call, as far as they are known."""
@@ -279,11 +290,11 @@ class WatchedNodes:
 
     def pool_sizes(self) -> Mapping[str, int]:
         """Return the number of spot nodes of each pool."""
-        return self._pools.of(self._state.snapshot())
+        return self._pools.of(self.snapshot)
 
     def pod_counts(self) -> PodCounts:
         """Return the number of pods on each Ready node, without DaemonSet and mirror pods."""
-        return self._counts.of(self._state.snapshot())
+        return self._counts.of(self.snapshot)
 
     def _pod_counts(self, snapshot: Snapshot) -> PodCounts:
         infos, policy = self._infos.of(snapshot), self._policy
@@ -294,7 +305,7 @@ class WatchedNodes:
 
     def label_findings(self) -> LabelFindings:
         """Return possible mistakes in the node labels of the flags."""
-        return self._findings.of(self._state.snapshot())
+        return self._findings.of(self.snapshot)
 
 
 def _replica_sets(snapshot: Snapshot) -> dict[str, set[tuple[str, OwnerReference]]]:

@@ -9,6 +9,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry
 
+from predicates.objects import Node
 from rescheduler import VERSION
 from rescheduler.clock import Clock, SteadyClock, SystemClock
 from rescheduler.draining.state import Limits
@@ -154,7 +155,11 @@ def assemble(
     _start(parts, state, elector or new_lease_reader(client, run_state, running, clock))
     writer = new_writer(client, elector, running)
     pricing = new_pricing(prices, provider, running, clock)
-    node_prices = new_node_prices(parts, state, pricing, status, run_state, running, clock)
+
+    def node(name: str) -> Node | None:
+        return view.node(name)  # the view reports to the listeners, so it is created after them
+
+    node_prices = new_node_prices(parts, node, pricing, status, run_state, running, clock)
     written = _events(parts, writer, run_state, running, host)
     report = tee(run_state.observe, Logs(), metrics, status, *node_prices, *written, pages)
     report(Started(VERSION, holder, address, running.dry_run))
@@ -169,7 +174,7 @@ def assemble(
     _share_pool(parts, provider, client, running, host)
     candidates = _candidates(view, access, history, drainer, client, policy, running)
     known = KnownPrices(pricing, clock)
-    room = new_room(access, RoomView(state, policy, view), history, candidates, running, known, report)
+    room = new_room(access, RoomView(policy, view), history, candidates, running, known, report)
     actors = Actors(drainer, _soft_taint(access, view, running, report), NewNodes(access, report), records, room)
     knowledge = Knowledge(
         history,

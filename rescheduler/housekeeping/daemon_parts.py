@@ -214,20 +214,19 @@ def new_room(
 
 def new_node_prices(
     parts: contextlib.ExitStack,
-    state: ClusterState,
+    node: Callable[[str], Node | None],
     pricing: Pricing,
     status: Status,
     run_state: DaemonState,
     running: Running,
     clock: Clock,
 ) -> list[Report]:
-    """Return the listener that completes the prices of the status page. A dry run sends no requests to the provider."""
+    """Return the listener that completes the prices of the status page. *node* finds a node of the round by its name.
+
+    A dry run sends no requests to the provider.
+    """
     if running.dry_run or running.once or running.provider.name == "none":
         return []
-
-    def node(name: str) -> Node | None:
-        table = state.snapshot().nodes
-        return table.nodes[table.row[name]] if name in table.row else None
 
     queries = parts.enter_context(querying(clock))
     return [NodePrices(pricing, node, queries, clock, lambda: run_state.stopping, status.show_prices)]

@@ -36,7 +36,7 @@ from rescheduler.planning.forms import utc
 from rescheduler.planning.node_info import LabelFindings
 from rescheduler.planning.outcome import Landed, Plan, compare, expect
 from rescheduler.planning.pauses import closed_until
-from rescheduler.planning.pending import LEFT_PENDING, is_left_pending
+from rescheduler.planning.placement.pending import LEFT_PENDING, is_left_pending
 from rescheduler.planning.pools import PoolState
 
 # Why no drain may start: the process cannot decide, drains are paused, or the cluster has to settle first.
@@ -337,6 +337,7 @@ class Loop:
         if (held := self._why_not_ready()) is not None:
             self._report(held)
             if held.waiting is Waiting.NOT_LEADING:
+                self._view.advance()
                 self._plans.watch()
             return RoundOutcome.UNFIT
         self._view.catch_up()

@@ -48,7 +48,7 @@ from rescheduler.kube.lister import TEMPLATES, Resource, read_all
 from rescheduler.kube.responses import decoded, refusal
 from rescheduler.planning.admission import CLASSES
 from rescheduler.planning.new_specs import is_token
-from rescheduler.planning.pending import keeps_room
+from rescheduler.planning.placement.pending import keeps_room
 from rescheduler.planning.replacements import ADMISSION, TEMPLATED
 from rescheduler.planning.rules.candidates import is_pooled
 from rescheduler.planning.rules.gangs import (

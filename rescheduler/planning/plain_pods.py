@@ -1,6 +1,6 @@
 """Plain pods: nothing about them has to be judged for each pod. Nearly all pods of most clusters are plain.
 
-They have no annotations, no rule can apply to them, their controllers create them again as they are and in any order,
+They have no annotations, no rule applies to them, their controllers create them again as they are and in any order,
 and no volume keeps them. This is found out once for pods that are alike.
 """
 
@@ -33,7 +33,8 @@ class PlainPods:
 
     def others(self, pods: Iterable[Pod]) -> list[Pod]:
         """Return those of *pods* that are not plain."""
-        known = self._known
+        known, rules = self._known, self.pod_rules
+        each_is_judged = bool(rules.unconditional)
         others = []
         for pod in pods:  # inline, because this is called for all pods on on-demand nodes
             if pod.annotations:
@@ -43,7 +44,7 @@ class PlainPods:
             plain = known.get(alike)
             if plain is None:
                 plain = known[alike] = self._is_plain(pod)
-            if not plain:
+            if not plain or (each_is_judged and rules.one_decides(pod)):
                 others.append(pod)
         return others
 

@@ -5,8 +5,8 @@ It does not read a clock, log or perform actions.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
@@ -15,48 +15,26 @@ from predicates.filters import Filters
 from predicates.kubelet import digest
 from predicates.objects import Pod, ResourceQuota
 from predicates.snapshot import Snapshot
+from rescheduler.planning.answers.all_nodes import plan_all
+from rescheduler.planning.answers.follow import follow, not_on_demand
+from rescheduler.planning.answers.headroom import FallbackRoom
+from rescheduler.planning.answers.losses import PoolLoss
+from rescheduler.planning.answers.single import SinglePlans, TakeEmpty
+from rescheduler.planning.answers.survival import SIMULATION, Certificate, Survival
 from rescheduler.planning.budgets import Budgets
-from rescheduler.planning.examined import Examined, eviction_blockers, examine
-from rescheduler.planning.explain import Explanation, explain
+from rescheduler.planning.examined import eviction_blockers, examine
 from rescheduler.planning.forms import instant
-from rescheduler.planning.headroom import FallbackRoom
-from rescheduler.planning.losses import PoolLoss
-from rescheduler.planning.outcome import Blocker, Plan, Planning, Reason, Rejected, TakenRoom, Verdict
-from rescheduler.planning.pending import (
-    PendingRoom,
-    QueuedClass,
-    buffered,
-    classes_of,
-    is_left_pending,
-    queue,
-    without_due,
-)
-from rescheduler.planning.placement.forecast_checks import SecondsLeft, unlimited, with_optional_forecast
-from rescheduler.planning.placement.in_steps import order_matters
-from rescheduler.planning.placement.packing import Effort, Stuck, pack
-from rescheduler.planning.placement.search import Search, SelectedNode, Selection
+from rescheduler.planning.outcome import Blocker, Plan, Planning, Rejected, TakenRoom, Verdict
+from rescheduler.planning.placement.explain import Explanation, explain
+from rescheduler.planning.placement.forecast_checks import SecondsLeft, unlimited
+from rescheduler.planning.placement.packing import Effort
+from rescheduler.planning.placement.pending import QueuedClass, buffered, classes_of, is_left_pending, queue
 from rescheduler.planning.planning_round import PlanningRound, common_ground, new_round
 from rescheduler.planning.policy import Circumstances, FallbackHeadroom, Policy, Survive
-from rescheduler.planning.pool_shares import Moved
+from rescheduler.planning.question import opened
 from rescheduler.planning.replacements import Replacements
 from rescheduler.planning.rules.candidates import groups_at_minimum
 from rescheduler.planning.rules.declared import Fate
-from rescheduler.planning.single_plans import SinglePlans, TakeEmpty
-from rescheduler.planning.survival import SIMULATION, Certificate, PlansObjection, Survival, longest_surviving
-from rescheduler.planning.verdicts import (
-    Attempt,
-    all_obstacles,
-    carry_out,
-    could_be_drained,
-    empty,
-    first_obstacles,
-    in_yielded_room,
-    moved_in_steps,
-    new_plan,
-    no_room,
-    one_after_the_other,
-    rejection,
-)
 
 
 class Planner:
@@ -107,14 +85,10 @@ class Planner:
         """
         return self._single.first(self.round(circumstances), take_empty, seconds_left)
 
-    def plan_node(self, node: str, circumstances: Circumstances, *, every_obstacle: bool = True) -> Verdict:
-        """Return the verdict for a single node in the current state.
-
-        Unless *every_obstacle* is set, only the obstacles of the first step with obstacles are returned.
-        """
-        step = all_obstacles if every_obstacle else first_obstacles
+    def plan_node(self, node: str, circumstances: Circumstances) -> Verdict:
+        """Return the verdict for a single node in the current state, with all obstacles."""
         shared = self.round(circumstances).removing([node])
-        verdict = self._single.verdict(node, shared, step)
+        verdict = self._single.verdict(node, shared)
         return shared.forecaster.within_shares(verdict, {}) if isinstance(verdict, Plan) else verdict
 
     def look_again(self, node: str, circumstances: Circumstances, evicted: Collection[str] = ()) -> Verdict:
@@ -125,7 +99,7 @@ class Planner:
         at any time. Before that, terminating pods are treated as for a new drain.
         """
         shared = self.round(circumstances).during_drain(evicted).removing([node])
-        return _not_on_demand(node, shared) or self._single.checked(node, shared)
+        return not_on_demand(node, shared) or self._single.checked(node, shared)
 
     def explain_node(self, node: str, circumstances: Circumstances) -> Verdict:
         """Return all obstacles of a single node, or otherwise the verdict with the checks of :meth:`first_plan`."""
@@ -179,58 +153,7 @@ class Planner:
         do not allow. Replicas that must stay on on-demand nodes are checked.
         """
         shared = self.round(circumstances).during_drain(evicted).removing([node])
-        if (rejected := _not_on_demand(node, shared)) is not None:
-            return rejected
-        examined = examine(node, shared)
-        candidate = examined.candidate
-        if examined.blockers:
-            return rejection(examined, shared.remaining())
-        remaining_pods = tuple(pod for pod in candidate.movers if pod.uid not in evicted)
-        gone = [pod for pod in self._snapshot.pods_on[node].values() if pod.uid in evicted]
-        if blockers := shared.floors(gone, remaining_pods):
-            return Rejected(node, tuple(blockers))
-        self._filters.refresh(shared.replacements.of(pod).cls for pod in (*remaining_pods, *due))
-        with self._pending_besides(due, shared).trial(self._snapshot) as trial:
-            trial.evict(*gone)  # they may still use a claim or a port
-            mark = trial.savepoint()
-            empty(trial, candidate.row, [pod for pod in remaining_pods if pod.key not in examined.surges.keys])
-            restarted = [pod for surge in candidate.surges for pod in surge.restarted]
-            incoming = [*(shared.replacements.of(pod) for pod in (*due, *remaining_pods)), *restarted]
-            placed = pack(shared.room, trial, incoming, shared.effort())
-            if isinstance(placed, Stuck):
-                trial.revert(mark)
-                trial.undrain(candidate.row)
-                attempt = Attempt(shared, shared.remaining(), trial, Effort(0))
-                gone_before = [shared.replacements.of(pod) for pod in due]
-                left_behind = [shared.replacements.of(pod) for pod in remaining_pods]
-                moved = one_after_the_other(candidate, left_behind, attempt, gone_before)
-                moved = moved or in_yielded_room(candidate, left_behind, attempt, gone_before)
-                return moved or Rejected(node, (no_room(placed, shared),))
-            if not order_matters(incoming, self._filters):
-                return new_plan(candidate, placed, shared)
-            trial.revert(mark)
-            trial.undrain(candidate.row)
-            waiting = {pod.key for pod in (*remaining_pods, *restarted)}
-            arrived = [(pod, row) for pod, row in placed if pod.key not in waiting]
-            left = [(pod, row) for pod, row in placed if pod.key in waiting]
-            for pod, row in arrived:
-                trial.place(pod.cls, row)
-            first = {pod.key for pod in remaining_pods if pod.uid in step}
-            verdict = moved_in_steps(candidate, left, Attempt(shared, shared.remaining(), trial, Effort(0)), first)
-        if isinstance(verdict, Rejected):
-            return verdict
-        return replace(verdict, placements=(*new_plan(candidate, arrived, shared).placements, *verdict.placements))
-
-    def _pending_besides(self, due: Sequence[Pod], shared: PlanningRound) -> PendingRoom:
-        """Return the room of the pending pods, except for those that replace *due* pods.
-
-        CapacityBuffers do not stop a drain that has begun: pods that have come since may have taken their room.
-        """
-        queued = queue(self._snapshot, self._policy, shared.circumstances)
-        others = without_due(queued, due)
-        if len(others) == len(queued) and not any(pod.buffer for pod in shared.ground.pending):
-            return shared.pending
-        return shared.pending_room(classes_of(others))
+        return follow(node, shared, due, evicted, step)
 
     def pending(self, circumstances: Circumstances) -> TakenRoom:
         """Return the room of the spot nodes that pending pods take."""
@@ -296,105 +219,12 @@ class Planner:
         Plans come first, in drain order, then the rejected nodes. Of a group of Cluster Autoscaler, no more nodes are
         freed than its minimum allows.
         """
-        planning = self._plan_all(circumstances)
+        planning = plan_all(self.round(circumstances), self._survival)
         beyond = groups_at_minimum(self._snapshot, [plan.node for plan in planning.plans])
         if beyond.keys() <= circumstances.vetoes.keys():
             return planning
-        return self._plan_all(replace(circumstances, vetoes={**beyond, **circumstances.vetoes}))
-
-    def _plan_all(self, circumstances: Circumstances) -> Planning:
-        shared = self.round(circumstances)
-        examined = {node: examine(node, shared) for node in shared.groups.on_demand}
-        self._filters.refresh(pod.cls for node in examined.values() for pod in node.must_move)
-        effort = shared.effort()
-        with shared.trial() as trial:
-            start = Attempt(shared, shared.remaining(), trial, Effort(0))
-            drainable = [node for node in examined.values() if could_be_drained(node, start)]
-            candidates = [node.candidate for node in drainable]
-            evictions = {node.candidate.node: node.evictions for node in drainable}
-            search = Search(shared.room, trial, candidates, evictions, shared.remaining, shared.minimum.spare, effort)
-            ahead = shared.forecaster.ahead()
-            enforced = self._policy.survive is not Survive.OFF or bool(self._policy.fallback_headroom)
-            limited = enforced or shared.forecaster.shares.limits(pod for node in candidates for pod in node.movers)
-            victims, drained = search.run(keep_drained=ahead.exhausted and not limited)
-            left, found = _Left(), victims
-            if enforced:
-                victims, left = self._limited(victims, search, shared)
-            possible = self._plans(found, shared) if left.by_node else ()
-            planning = shared.planning(self._place_victims(victims, examined, start, ahead, left, drained))
-        return replace(
-            planning,
-            timed_out=effort.exhausted and len(planning.plans) < search.upper_bound,
-            upper_bound=search.upper_bound,
-            possible=possible,
-        )
-
-    def _limited(self, victims: Selection, search: Search, shared: PlanningRound) -> tuple[Selection, "_Left"]:
-        """Return most of *victims* whose drains leave the room to keep and keep the certificate, and why others do not.
-
-        Both are tested with as many victims as possible in their order, then without the one that is objected to.
-        """
-        left: dict[str, Blocker] = {}
-        for test in (self._survival.headroom.objection, self._survival.objection):
-
-            def objection(some: Selection, test: PlansObjection = test) -> Blocker | None:
-                return test(shared, self._plans(some, shared))
-
-            kept, blocker = longest_surviving(victims, objection, search.replayed)
-            chosen = {victim.candidate.node for victim in kept}
-            if blocker is not None:
-                left |= {name: blocker for victim in victims if (name := victim.candidate.node) not in chosen}
-            victims = kept
-        return victims, _Left(left)
-
-    def _plans(self, victims: Selection, shared: PlanningRound) -> tuple[Plan, ...]:
-        return tuple(new_plan(victim.candidate, victim.placed, shared) for victim in victims)
-
-    def _place_victims(
-        self,
-        victims: Selection,
-        examined: dict[str, Examined],
-        attempt: Attempt,
-        effort: Effort,
-        left: "_Left",
-        drained: int,
-    ) -> list[Verdict]:
-        """Move the pods of *victims*, of which the first are *drained* already. Then compute why others are rejected.
-
-        *effort* limits the forecasts, which need the state before each drain: there are none of nodes that are drained.
-        Nodes whose pods fit are *left* if their drains would break the certificate or leave too little room.
-        """
-        verdicts: dict[str, Verdict] = {node: Rejected(node, (blocker,)) for node, blocker in left.by_node.items()}
-        moved: Moved = {}
-        for number, victim in enumerate(victims):
-            if number < drained:
-                plan = new_plan(victim.candidate, victim.in_drain or (), attempt.shared)
-                verdict = with_optional_forecast(plan, attempt.shared.forecaster, effort)
-            else:
-                verdict = self._carry_out(victim, attempt, effort, moved)
-            verdicts[verdict.node] = verdict
-            if isinstance(verdict, Plan):
-                attempt.remaining.spend(examined[verdict.node].evictions)
-                attempt.emptied += victim.candidate.counts
-        plans = [verdict for verdict in verdicts.values() if isinstance(verdict, Plan)]
-        stay = [verdict for verdict in verdicts.values() if isinstance(verdict, Rejected)]
-        others = [_other(node, attempt, moved) for name, node in examined.items() if name not in verdicts]
-        if left.by_node:
-            last = (*left.by_node.values(),)[-1]
-            others = [Rejected(each.node, (last,)) if isinstance(each, Plan) else each for each in others]
-        return [*plans, *stay, *others]
-
-    def _carry_out(self, victim: SelectedNode, attempt: Attempt, effort: Effort, moved: Moved) -> Verdict:
-        """Return the verdict on a selected node. Its moves are in the trial afterwards if it is a plan."""
-        candidate, forecaster = victim.candidate, attempt.shared.forecaster
-        plan = with_optional_forecast(new_plan(candidate, victim.placed, attempt.shared), forecaster, effort)
-        if isinstance(plan, Plan) and isinstance(over := forecaster.within_shares(plan, moved), Rejected):
-            return over
-        verdict = carry_out(candidate, victim.placed, attempt)
-        attempt.trial.keep()
-        if isinstance(verdict, Rejected) or not isinstance(plan, Plan):
-            return verdict
-        return replace(verdict, robust=plan.robust, landing=plan.landing, forecast=plan.forecast)
+        kept = replace(circumstances, vetoes={**beyond, **circumstances.vetoes})
+        return plan_all(self.round(kept), self._survival)
 
     def certificate(
         self, circumstances: Circumstances, survive: Survive, plans: Iterable[Plan] = (), *, seconds: float = SIMULATION
@@ -404,7 +234,7 @@ class Planner:
         *seconds* limit the simulation, at its assumed speed.
         """
         shared = self.round(circumstances)
-        with shared.trial():
+        with opened(shared, Effort(0), shared.pending):
             return self._survival.certificate(shared, survive, plans, seconds=seconds)
 
     def loss(
@@ -419,14 +249,18 @@ class Planner:
         The nodes *gone* are no places.
         """
         shared, row_of = self.round(circumstances), self._snapshot.nodes.row
-        with shared.trial():
+        with opened(shared, Effort(0), shared.pending):
             rows = np.array([row_of[name] for name in nodes], np.intp)
             return self._survival.loss(shared, rows, plans, [name for name in gone if name in row_of])
+
+    def displaced(self, circumstances: Circumstances, nodes: Iterable[str]) -> list[Pod]:
+        """Return the pods that are created again if *nodes* are lost, as their controllers create them."""
+        return self._survival.displaced(self.round(circumstances), nodes)
 
     def fallback_room(self, circumstances: Circumstances, plans: Iterable[Plan] = ()) -> FallbackRoom:
         """Return what is free for the pods on spot nodes after *plans*, and what these request."""
         shared = self.round(circumstances)
-        with shared.trial():
+        with opened(shared, Effort(0), shared.pending):
             return self._survival.headroom.after(shared, plans, FallbackHeadroom(100))
 
     def _pending_classes(self, circumstances: Circumstances) -> tuple[QueuedClass, ...]:
@@ -456,33 +290,3 @@ class Planner:
             shared = shared.after_changes(self._budgets)
         self._last = shared
         return shared
-
-
-def _other(examined: Examined, attempt: Attempt, moved: Moved) -> Verdict:
-    """Return the verdict on a node that the search did not select. The moves of a plan are in the trial afterwards."""
-    forecaster, trial, mark = attempt.shared.forecaster, attempt.trial, attempt.trial.savepoint()
-    remaining, emptied = attempt.remaining.copy(), attempt.emptied
-    verdict = all_obstacles(examined, attempt)
-    if isinstance(verdict, Rejected) or not forecaster.shares.may_exceed(verdict, moved):
-        return verdict
-    trial.revert(mark)
-    trial.undrain(examined.candidate.row)
-    attempt.remaining, attempt.emptied = remaining, emptied
-    if isinstance(over := forecaster.within_shares(verdict, moved), Rejected):
-        return over
-    return all_obstacles(examined, attempt)
-
-
-@dataclass(frozen=True, slots=True)
-class _Left:
-    """Nodes that are left although their pods fit, and why. Nothing is left for other nodes either."""
-
-    by_node: Mapping[str, Blocker] = field(default_factory=dict)
-
-
-def _not_on_demand(node: str, shared: PlanningRound) -> Rejected | None:
-    """Return the rejection of a node that is being drained, if it is not an on-demand node any more."""
-    if node in shared.groups.on_demand:
-        return None
-    detail = f"its labels do not make it an on-demand node ({shared.policy.on_demand_label}) any more"
-    return Rejected(node, (Blocker(Reason.NOT_ON_DEMAND, detail),))

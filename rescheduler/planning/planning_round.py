@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -13,15 +12,15 @@ import numpy as np
 from predicates.filters import Filters
 from predicates.local_results import Targets
 from predicates.objects import Namespace, Pod, Unreadable
-from predicates.snapshot import Snapshot, Trial
+from predicates.snapshot import Snapshot
 from rescheduler.planning.budgets import Budgets, RemainingDisruptions
 from rescheduler.planning.forms import instant
 from rescheduler.planning.money.prices import NodeFacts, PriceList, node_facts
 from rescheduler.planning.money.worth import covered
 from rescheduler.planning.outcome import Blocker, Planning, Reason, Verdict
-from rescheduler.planning.pending import PendingRoom, QueuedClass, pending_room
 from rescheduler.planning.placement.forecast import Forecaster
 from rescheduler.planning.placement.packing import EVALUATIONS_PER_SECOND, Effort, Room, Sizes
+from rescheduler.planning.placement.pending import PendingRoom, QueuedClass, pending_room
 from rescheduler.planning.placement.preemption import YieldingPods
 from rescheduler.planning.plain_pods import PlainPods
 from rescheduler.planning.policy import Circumstances, Destination, DrainOrder, Now, Policy, Surging
@@ -47,7 +46,7 @@ from rescheduler.planning.surges import Surges
 #
 # A verdict also depends on facts of its own node: its pods and their edits (annotations and status), the budgets that
 # select them, its cooldown and vetoes, and deadlines that pass. They are checked node by node, in
-# :mod:`rescheduler.planning.single_plans`.
+# :mod:`rescheduler.planning.answers.single`.
 
 #: Replaces the time in circumstances that are compared.
 _ANY_TIME: Final = datetime(1, 1, 1, tzinfo=UTC)
@@ -303,10 +302,6 @@ class PlanningRound:
     def __post_init__(self) -> None:
         plain = PlainPods(self.pod_rules, self.owners, self.replacements, self.volumes, self.pins)
         object.__setattr__(self, "plain", plain)
-
-    def trial(self) -> AbstractContextManager[Trial]:
-        """Start a trial in which the pending pods have taken their room. No other trial may be open."""
-        return self.pending.trial(self.snapshot)
 
     def remaining(self) -> RemainingDisruptions:
         """Return the evictions that budgets and controllers allow before any plan uses them."""

@@ -10,7 +10,7 @@ from predicates.framework import Plugin
 from predicates.scheduler import Scheduler
 from predicates.snapshot import Snapshot
 from predicates.wire import KINDS, Decoder, Interner
-from rescheduler.planning.explain import Explanation, explain
+from rescheduler.planning.placement.explain import Explanation, explain
 from tests.conformance.generate.world import Json
 from tests.conformance.verdicts import PerNode, Rejection
 

@@ -18,7 +18,7 @@ from predicates.objects import Pod
 from predicates.scheduler import Scheduler
 from predicates.snapshot import DRAIN_TAINT, Snapshot, Trial, key_of
 from predicates.wire import KINDS, Decoder, Interner
-from rescheduler.planning.explain import explain
+from rescheduler.planning.placement.explain import explain
 from tests.conformance.generate.admission import adds_labels, bind_again
 from tests.conformance.generate.world import Json
 from tests.conformance.oracle import Oracle

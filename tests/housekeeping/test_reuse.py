@@ -15,7 +15,7 @@ from predicates.objects import PodClass
 from predicates.snapshot import Snapshot
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.watched_nodes import OncePerChange
-from rescheduler.housekeeping.loop import Loop
+from rescheduler.housekeeping.loop import Loop, RoundOutcome
 from rescheduler.observe.events import Event, Planned, RoundEnded
 from rescheduler.observe.kube_events import KubeEvents
 from rescheduler.observe.metrics import Metrics
@@ -23,7 +23,7 @@ from rescheduler.observe.prepared_pages import StatusPage
 from rescheduler.observe.status import Status, StatusJson, as_json
 from rescheduler.planning.planner import Planner
 from tests.housekeeping.world import LoopWorld, world
-from tests.planning.builders import ON_DEMAND, node, pod
+from tests.planning.builders import ON_DEMAND, Manifest, node, pod
 from tests.planning.changing import Change, ChangingCluster, changes, clock_steps, first_pods
 
 #: The listeners of a daemon do not repeat reports; the times of processes and durations differ.
@@ -137,7 +137,7 @@ def _computed(value: OncePerChange[Any], snapshot: Snapshot) -> Any:
 
 
 def _new_planner(view: ClusterView) -> Planner:
-    return Planner(view._state.snapshot(), view._policy)
+    return Planner(view.snapshot, view._policy)
 
 
 def test_an_unchanged_cluster_is_planned_once() -> None:
@@ -150,6 +150,24 @@ def test_an_unchanged_cluster_is_planned_once() -> None:
         first, *others = here.of(Planned)
         assert [(event.at - first.at).total_seconds() for event in others] == [10, 20]
         assert all(event.planning is first.planning and event.facts is first.facts for event in others)
+
+
+@pytest.mark.parametrize("pods", [(), (pod("a-1", "od-1"),), (pod("a-1", "od-1", owner=None),)])
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_only_drains_follow_the_watch(pods: Sequence[Manifest], *, dry_run: bool) -> None:
+    """Whatever else a round reports, counts and writes is of one state; what the watch tells then is for the next."""
+    with world(node("od-1", ON_DEMAND), node("spot-1"), *pods) as here, pytest.MonkeyPatch.context() as patch:
+        asked: list[int] = []
+
+        def state() -> Snapshot:
+            asked.append(len(asked))
+            return here.cluster
+
+        patch.setattr(here, "snapshot", state)
+        loop = here.loop(dry_run=dry_run)
+        drained = [loop.round() is RoundOutcome.DRAINED for _ in range(2)]
+        drains = not dry_run and bool(pods) and "ownerReferences" in pods[0]["metadata"]
+        assert (len(asked) != 2, any(drained)) == (drains, drains)
 
 
 def test_what_a_round_knows_of_pods_that_are_gone_is_not_kept() -> None:

@@ -512,7 +512,7 @@ class LoopWorld:
         )
         namespace, _, lease = IDENTITY.partition("/")
         running = Running(namespace=namespace, lease_name=lease, dry_run=dry_run, room=room or RoomSettings())
-        rooms = new_room(access, RoomView(self, policy, view), history, candidates, running, known_prices, self.report)
+        rooms = new_room(access, RoomView(policy, view), history, candidates, running, known_prices, self.report)
         knowledge = Knowledge(
             history,
             candidates,

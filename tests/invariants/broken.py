@@ -24,7 +24,7 @@ from rescheduler.kube.cluster import KubeCluster, NodeEdit
 from rescheduler.kube.elector import Elector
 from rescheduler.planning import debts, facts, last_look, movements, planning_round
 from rescheduler.planning.outcome import Verdict
-from rescheduler.planning.pending import PendingRoom
+from rescheduler.planning.placement.pending import PendingRoom
 from rescheduler.planning.rules import pod_rules
 from rescheduler.planning.rules.minimum import Minimum
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rescheduler.planning.explain import smallest_change
+from rescheduler.planning.placement.explain import smallest_change
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
 from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, node, pod, snapshot

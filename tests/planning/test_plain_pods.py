@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Any, Final
 
 import pytest
@@ -9,10 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predicates.objects import Pod
+from rescheduler.planning.forms import instant
+from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.plain_pods import PlainPods
 from rescheduler.planning.planner import Planner
-from rescheduler.planning.policy import MoveJobs, Policy, Surging, namespace_scope
-from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, Manifest, budget, node, pod, repels, snapshot
+from rescheduler.planning.policy import Circumstances, MoveJobs, Now, Policy, Surging, namespace_scope
+from rescheduler.planning.rules.declared import Facts, Rule, RuleResult, pod_rule, timed_rule
+from rescheduler.planning.rules.pod_rules import RULES
+from tests.planning.builders import CIRCUMSTANCES, NOW, ON_DEMAND, Manifest, budget, node, pod, repels, snapshot
 from tests.planning.rules.test_volumes import RWO, SHARED, claim
 from tests.planning.test_quotas import quota
 from tests.planning.test_replacements import LIMITS, container, vpa, workload
@@ -158,3 +163,33 @@ def test_only_pods_that_something_concerns_are_judged_by_themselves(case: str) -
     cluster = snapshot([node("od", ON_DEMAND), node("s"), *pods])
     shared = Planner(cluster, Policy()).round(CIRCUMSTANCES)
     assert len(shared.plain.others(cluster.pods.values())) == count
+
+
+@pod_rule
+def _odd(pod: Pod, _: Facts) -> RuleResult:
+    """Keep the pods with odd numbers."""
+    return Blocker(Reason.DO_NOT_EVICT, "odd") if int(pod.name[-1]) % 2 else None
+
+
+@timed_rule
+def _young(pod: Pod, _: Facts, now: Now) -> RuleResult:
+    created = instant(pod.creation_timestamp)
+    old = created is None or now.reached(created + timedelta(hours=1))
+    return None if old else Blocker(Reason.DO_NOT_EVICT, "young")
+
+
+@pytest.mark.parametrize("rule", [_odd, _young], ids=["pod", "time"])
+def test_a_rule_without_conditions_is_evaluated_for_each_pod_and_only_its_pods_are_judged(
+    rule: Rule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rescheduler.planning.planning_round.RULES", (*RULES, rule))
+    pods = [pod(f"web-{number}", "od", created=f"2026-01-01T1{number}:30:00Z") for number in (0, 1)]
+    objects = [node("od", ON_DEMAND), node("s"), *pods]
+    planner = Planner(snapshot(objects), Policy())
+    shared = planner.round(CIRCUMSTANCES)
+    assert [each.name for each in shared.plain.others(shared.snapshot.pods.values())] == ["web-1"]
+    [rejected] = planner.plan_each(CIRCUMSTANCES).rejected
+    assert [blocker.pod for blocker in rejected.blockers] == ["default/web-1"]
+    assert_same_verdicts(objects, Policy())
+    later = Circumstances(NOW + timedelta(hours=1))
+    assert len(planner.plan_each(later).plans) == (rule is _young)

@@ -63,7 +63,7 @@ def vpa(target: dict[str, Any], mode: str = "Auto", **fields: Any) -> Manifest:
     }
 
 
-def running(generation: int = 1, *, owner: str = "ReplicaSet", name: str = "a-1", **fields: Any) -> Manifest:
+def running(generation: int = 1, *, owner: str | None = "ReplicaSet", name: str = "a-1", **fields: Any) -> Manifest:
     manifest = pod(name, "od", owner=owner, **fields)
     manifest["metadata"]["generation"] = generation
     return manifest

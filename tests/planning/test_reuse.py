@@ -8,12 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predicates.objects import Unreadable
+from rescheduler.planning.answers.node import all_obstacles
 from rescheduler.planning.examined import Examined
 from rescheduler.planning.outcome import Reason, Verdict
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.question import Attempt
 from rescheduler.planning.rules.pod_rules import SAFE_TO_EVICT
-from rescheduler.planning.verdicts import Attempt, all_obstacles
 from rescheduler.planning.waits import Cooldown
 from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, budget, node, pod
 from tests.planning.changing import (
@@ -80,7 +81,7 @@ class Judged:
             self._nodes.append(examined.candidate.node)
             return all_obstacles(examined, attempt)
 
-        monkeypatch.setattr("rescheduler.planning.single_plans.all_obstacles", counted)
+        monkeypatch.setattr("rescheduler.planning.answers.single.all_obstacles", counted)
 
     def take(self) -> list[str]:
         nodes, self._nodes = self._nodes, []

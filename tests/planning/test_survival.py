@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from rescheduler.planning.answers.survival import Certificate
 from rescheduler.planning.outcome import Reason
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy, Survive
-from rescheduler.planning.survival import Certificate
 from tests.planning.builders import (
     CIRCUMSTANCES,
     HOST,

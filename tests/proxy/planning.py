@@ -6,10 +6,10 @@ from typing import Any
 from predicates.snapshot import Snapshot
 from rescheduler.cloudpool.proxy.config import DrainSection
 from rescheduler.cloudpool.proxy.service import policy
+from rescheduler.planning.answers.removals import plan_removals
 from rescheduler.planning.outcome import Planning, Verdict
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances
-from rescheduler.planning.removals import plan_removals
 from tests.planning.builders import NOW
 
 POLICY = policy(DrainSection())

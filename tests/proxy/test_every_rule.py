@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from predicates.snapshot import DRAIN_TAINT
-from rescheduler.planning import examined, verdicts
+from rescheduler.planning import examined
+from rescheduler.planning.answers.node import SHARED as SHARED_STEPS
 from rescheduler.planning.outcome import Blocker, Plan, Reason, Verdict
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
@@ -229,6 +230,6 @@ def test_an_annotation_for_four_hours_ends_in_both() -> None:
 
 def test_each_rule_has_a_case() -> None:
     names = {rule.name for rule in (*candidates.NODE_RULES, *pod_rules.RULES)}
-    names |= {step.__name__ for step in (*(rule.find for rule in examined.RULES), *verdicts.SHARED)}
+    names |= {step.__name__ for step in (*(rule.find for rule in examined.RULES), *SHARED_STEPS)}
     cases = {name for name, _ in NODES | PODS | OTHERS} - {"steps", "replacement"}
     assert cases | WITHOUT_A_CASE.keys() == names

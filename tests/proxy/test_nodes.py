@@ -32,7 +32,7 @@ def view(here: LoopWorld) -> ClusterView:
 
 def cluster_nodes(here: LoopWorld) -> ClusterNodes:
     access = DrainContext(here, NoProvider(), here.clock, HOLDER, here, mark_validity=timedelta(minutes=5))
-    return ClusterNodes(view(here), here, access, here.report, threading.Event(), str)
+    return ClusterNodes(view(here), access, here.report, threading.Event(), str)
 
 
 def marks(here: LoopWorld) -> dict[str, Intent | None]:

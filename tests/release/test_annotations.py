@@ -12,7 +12,7 @@ from predicates.objects.api import CONTROL_PLANE_LABELS
 from predicates.pod_classes import POD_ANNOTATIONS
 from predicates.snapshot import DRAIN_TAINT, PLACEHOLDER
 from rescheduler.planning.controllers import JOB_CONTROLLER
-from rescheduler.planning.pending import ACTIVE_CAPACITY
+from rescheduler.planning.placement.pending import ACTIVE_CAPACITY
 from rescheduler.planning.rules.candidates import DELETION_CANDIDATE
 from rescheduler.planning.rules.interruptions import CONDITIONS, TAINTS
 from rescheduler.planning.rules.minimum import MIN_ON_DEMAND_REPLICAS

@@ -29,7 +29,7 @@ from rescheduler.execution.actions import NodeMarks
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import DrainContext, Threads
 from rescheduler.execution.drainer import Drainer, PendingRemoval
-from rescheduler.execution.watched_nodes import State, why_unusable
+from rescheduler.execution.watched_nodes import why_unusable
 from rescheduler.kube.client import Client
 from rescheduler.kube.cluster import KubeCluster
 from rescheduler.kube.controllers import ControllerReader
@@ -38,9 +38,9 @@ from rescheduler.kube.unwatched import PodGroups
 from rescheduler.observe import events
 from rescheduler.observe.events import ErrorKind, Report, Trouble, WatchAges
 from rescheduler.observe.pages import Health
+from rescheduler.planning.answers.removals import plan_removals
 from rescheduler.planning.outcome import Plan, Planning
 from rescheduler.planning.policy import Destination, MoveJobs, Policy, Surging
-from rescheduler.planning.removals import plan_removals
 from rescheduler.planning.rules.candidates import PROXIES, control_plane_nodes
 from rescheduler.providers.base import CloudProvider, NodeRef
 from rescheduler.providers.none import NoProvider
@@ -99,7 +99,6 @@ class ClusterNodes:
     def __init__(
         self,
         view: ClusterView,
-        state: State,
         access: DrainContext,
         report: Report,
         stop: threading.Event,
@@ -109,7 +108,7 @@ class ClusterNodes:
 
         *owed* returns the pods that failed drains still owe.
         """
-        self._view, self._state, self._access = view, state, access
+        self._view, self._access = view, access
         self._clock, self._holder, self._report = access.clock, access.holder, report
         self._stop, self._owed = stop, owed
         self._marks: dict[str, NodeMarks] = {}  # of the nodes of the last call of `taint`
@@ -153,6 +152,7 @@ class ClusterNodes:
                 break
 
     def _marked(self, step: Step) -> Collection[str]:
+        self._view.advance()
         return {name for name, node in self._view.nodes().items() if self._has_mark(node, step)}
 
     def _has_mark(self, node: Node, step: Step) -> bool:
@@ -169,7 +169,7 @@ class ClusterNodes:
             return True
 
     def refs(self) -> Sequence[NodeRef]:
-        control = frozenset(control_plane_nodes(self._state.snapshot()))
+        control = frozenset(control_plane_nodes(self._view.advance()))
         return [machine_orders.ref(node, control_plane=node.name in control) for node in self._view.nodes().values()]
 
     def refs_now(self) -> Sequence[NodeRef]:
@@ -317,7 +317,7 @@ class ProxyService:
         self._drainers: dict[Ending, Drainer] = {}
         methods = self._methods(limits)
         access = self._access(NoProvider())
-        self._nodes = ClusterNodes(self._view, state, access, report, standing.stop, self._failed.owed)
+        self._nodes = ClusterNodes(self._view, access, report, standing.stop, self._failed.owed)
         self._nodes.sweep = partial(self._tidy, ignore_intervals=True)
         self._lock = threading.Lock()
         updates = PoolUpdates(self.pool, self._nodes, methods, file.server.update_timeout, standing.stop)

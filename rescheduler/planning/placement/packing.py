@@ -314,6 +314,14 @@ def _can_be_scheduled(packing: Packing, mark: int) -> bool:
 # Place pods by first-fit, and explain why a pod does not fit.
 
 
+def first_fitting(room: Room, pods: Iterable[Pod]) -> Placed:
+    """Return where first-fit places those of *pods* that fit. The snapshot is not changed."""
+    with room.snapshot.trial() as trial:
+        packing = Packing(room, trial)
+        packing.first_fit(pods)
+        return packing.placed
+
+
 def place_or_explain(
     room: Room, trial: Trial, pods: Sequence[Pod], never_fitting: dict[PodClass, str]
 ) -> Placed | Stuck:

@@ -117,6 +117,12 @@ class Rule:
         """The name of the function."""
         return self.function.__name__
 
+    @property
+    def unconditional(self) -> bool:
+        """Whether it may apply to any pod, so that nothing but its function tells whether it does."""
+        declared = self.annotations or self.when is not None or self.owned is not None
+        return self.kind in (Kind.POD, Kind.TIMED) and not declared
+
 
 def _names(types: Iterable[Any]) -> str:
     return f"({', '.join(getattr(each, '__name__', str(each)) for each in types)})"
@@ -260,6 +266,15 @@ class PodRules:
     now: Now = field(compare=False)
     enabled: tuple[Rule, ...]
     by_class: dict[PodClass, _Steps] = field(default_factory=dict, repr=False, compare=False)  #: cache
+    #: Those that apply to pods without annotations by their class or their controller, and those without conditions.
+    of_classes: tuple[Rule, ...] = field(init=False, repr=False)
+    unconditional: tuple[Rule, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        unconditional = tuple([rule for rule in self.enabled if rule.unconditional])
+        of_classes = tuple([rule for rule in self.enabled if not (rule.annotations or rule in unconditional)])
+        object.__setattr__(self, "unconditional", unconditional)
+        object.__setattr__(self, "of_classes", of_classes)
 
     def at(self, now: Now) -> "PodRules":
         """Return the same rules at another time."""
@@ -294,17 +309,27 @@ class PodRules:
         return tuple(blockers)
 
     def none_applies(self, pod: Pod) -> bool:
-        """Return whether no rule can apply to pods of the class and the controller of *pod* without annotations."""
+        """Return whether no rule can apply to pods of the class and the controller of *pod* without annotations.
+
+        Left out are the rules without conditions, which :meth:`one_decides` evaluates for each pod.
+        """
         cls, owner, policy = pod.cls, pod.owner, self.facts.policy
-        for rule in self.enabled:
-            if rule.annotations:
-                continue
+        for rule in self.of_classes:
             if rule.kind is Kind.CLASS:
                 if rule.function(cls, policy) is not None:
                     return False
             elif (rule.owned is None or rule.owned(owner)) and (rule.when is None or rule.when(cls)):
                 return False
         return True
+
+    def one_decides(self, pod: Pod) -> bool:
+        """Return whether one of the rules without conditions decides about *pod*."""
+        facts, now = self.facts, self.now
+        for rule in self.unconditional:
+            result = rule.function(pod, facts) if rule.kind is Kind.POD else rule.function(pod, facts, now)
+            if result is not None:
+                return True
+        return False
 
     def _steps(self, cls: PodClass) -> _Steps:
         if (steps := self.by_class.get(cls)) is None:

@@ -14,23 +14,23 @@ from predicates.objects import Pod, PodClass
 from predicates.scheduler import Scheduler
 from predicates.snapshot import Snapshot
 from rescheduler.errors import UsageError
+from rescheduler.planning.answers.losses import PoolLoss
+from rescheduler.planning.answers.survival import Certificate
 from rescheduler.planning.controllers import ControllerName, controller_of
-from rescheduler.planning.explain import Explanation
 from rescheduler.planning.forms import count
-from rescheduler.planning.losses import PoolLoss
 from rescheduler.planning.money.prices import PriceList, node_facts, with_added, zone_of
 from rescheduler.planning.money.worth import AddedSpot, added_spot, summed, worth_by_node
 from rescheduler.planning.node_info import full_name, similar_node
 from rescheduler.planning.outcome import Blocker, Planning, Rejected
-from rescheduler.planning.placement.packing import Packing, Room, Sizes
+from rescheduler.planning.placement.explain import Explanation
+from rescheduler.planning.placement.packing import Room, Sizes, first_fitting
+from rescheduler.planning.placement.preemption import priority_of
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy, Surging, Survive
 from rescheduler.planning.pools import spot_pools
 from rescheduler.planning.rules.candidates import groups, why_not_target
 from rescheduler.planning.rules.pod_rules import NOT_RECREATED
-from rescheduler.planning.rules.pod_traits import belongs_to_node
 from rescheduler.planning.surges import LIFTED
-from rescheduler.planning.survival import Certificate
 from rescheduler.planning.what_if.changes import Change, OtherScheduler, changed, copied
 from rescheduler.planning.what_if.levers import rank_levers
 from rescheduler.planning.what_if.overview import SETTING, Lever, RankedLevers
@@ -105,33 +105,21 @@ def _unplaced(loss: PoolLoss, snapshot: Snapshot) -> list[UnplacedPod]:
     return sorted(homeless, key=lambda pod: (-pod.priority, pod.controller, pod.pod))
 
 
-def lose(snapshot: Snapshot, policy: Policy, names: Sequence[str]) -> None:
-    """Remove the nodes *names* from *snapshot* and place their pods on the remaining nodes, where that is possible.
+def lose(snapshot: Snapshot, policy: Policy, names: Sequence[str], displaced: Sequence[Pod]) -> None:
+    """Remove the nodes *names* from *snapshot*, and place the *displaced* pods on the remaining nodes, if possible.
 
     Pods of the highest priority come first, then the largest. Spot nodes are tried before on-demand nodes. Pods
     that do not fit stay pending in the snapshot.
     """
-    displaced: list[Pod] = []
     for name in names:
-        pods = list(snapshot.pods_on[name].values())
-        displaced += (pod for pod in pods if not belongs_to_node(pod) and not pod.cls.terminating)
-        for pod in pods:
+        for pod in list(snapshot.pods_on[name].values()):
             snapshot.delete("Pod", pod.key)
         snapshot.delete("Node", name)
     room = _room(snapshot, policy)
-    again = [pod for pod in displaced if pod.owner is not None]
-    again.sort(key=lambda pod: (-(pod.cls.spec.priority or 0), -room.sizes.of(pod.cls), pod.key))
-    with snapshot.trial() as trial:
-        packing = Packing(room, trial)
-        packing.first_fit(again)
-        nodes = {pod.key: snapshot.nodes.names[row] for pod, row in packing.placed}
+    again = sorted(displaced, key=lambda pod: (-priority_of(pod), -room.sizes.of(pod.cls), pod.key))
+    nodes = {pod.key: snapshot.nodes.names[row] for pod, row in first_fitting(room, again)}
     for pod in again:
-        snapshot.upsert("Pod", _recreated(snapshot, pod, nodes.get(pod.key, "")))
-
-
-def _recreated(snapshot: Snapshot, pod: Pod, node: str) -> Pod:
-    """Return *pod* as its controller would recreate it, bound to *node*, or unbound if *node* is ""."""
-    return replace(snapshot.bound_to(pod, node), loads=())
+        snapshot.upsert("Pod", replace(snapshot.bound_to(pod, nodes.get(pod.key, "")), loads=()))
 
 
 def _room(snapshot: Snapshot, policy: Policy) -> Room:
@@ -282,7 +270,7 @@ def what_if(
     results = [planner.loss(circumstances, names, plans) for plans in ((), planning.plans)]
     unplaced, unplaced_after_drains = (tuple(_unplaced(each, after)) for each in results)
     lost = LostSpot(names, unplaced, unplaced_after_drains, judged=all(each.judged for each in results))
-    lose(after, settings, names)
+    lose(after, settings, names, planner.displaced(circumstances, names))
     planning = Planner(after, settings).plan_all(circumstances)
     return HypotheticalPlan(planning, after, settings, lost, rehearsal, each_pool)
 

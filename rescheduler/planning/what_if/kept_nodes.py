@@ -1,6 +1,6 @@
 """The nodes that a plan does not free because of removable obstacles, and these obstacles."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -8,9 +8,10 @@ from msgspec.structs import replace
 
 from predicates.objects import Pod
 from predicates.texts import shown
-from rescheduler.planning.budgets import SYNC_FAILED, Budgets, RemainingDisruptions, rule_text, sync_failure
+from rescheduler.planning.budgets import SYNC_FAILED, RemainingDisruptions, rule_text, sync_failure
 from rescheduler.planning.controllers import ControllerName, controller_of
 from rescheduler.planning.outcome import Plan, Reason, Rejected
+from rescheduler.planning.placement.search import Candidate
 from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.pool_shares import with_constraint
 from rescheduler.planning.rules.declared import Fate
@@ -31,16 +32,14 @@ _BUDGETS: Final = frozenset({Reason.BUDGET, Reason.BUDGET_TOO_SLOW})
 _OPEN: Final = LIFTABLE | NODE_OBSTACLES.keys() | _BUDGETS | {Reason.NO_ROOM, Reason.PINNED, Reason.SPOT_POOL_SHARE}
 
 
-@dataclass(frozen=True, slots=True)
-class KeptNode:
-    """A node that the plan does not free. Without its *obstacles*, it could be drained if its pods fit elsewhere."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptNode(Candidate):
+    """A node that the plan does not free. Without its *obstacles*, it could be drained if its pods fit elsewhere.
 
-    node: str
-    row: int
-    movers: tuple[Pod, ...]  #: with their obstacles
-    lifted: tuple[Pod, ...]  #: the same pods without their obstacles
+    ``movers`` are its pods, and ``incoming`` their replacement pods without the obstacles.
+    """
+
     obstacles: frozenset[Obstacle]
-    counts: bool  #: whether it counts towards --min-on-demand-nodes
     stays: bool  #: whether the node also has a blocker that cannot be removed
 
 
@@ -51,6 +50,7 @@ class KeptNodes:
     """
 
     def __init__(self, shared: PlanningRound, plans: Sequence[Plan]) -> None:
+        self._shared = shared
         self._policy = shared.policy
         self._budgets = shared.budgets
         self._steps = shared.steps
@@ -61,20 +61,13 @@ class KeptNodes:
         self._shares = shared.forecaster.shares
         self._needed: dict[str, int] = {}  #: by budget: evictions that it would have to allow
         self.snapshot = shared.snapshot
-        self.room = shared.room
-        self.planned = [self._as_planned(plan) for plan in plans]
-        remaining = self._remaining(self._budgets, {})
-        without_eviction = {pod.uid for plan in plans for surge in plan.surges for pod in surge.pods}
-        for _, placed in self.planned:
-            remaining.reserve(pod for pod, _ in placed if pod.uid not in without_eviction)
-        self._spent = remaining.spent
+        self._left = shared.remaining()  #: the evictions that budgets and controllers allow after the plans
+        for plan in plans:
+            pods = tuple(self.snapshot.pods[str(placement.pod)] for placement in plan.placements)
+            rolled_out = {str(pod) for surge in plan.surges for pod in surge.pods}
+            self._left.spend(self._left.evictions(pods, without_budgets=rolled_out))
         emptied = sum(plan.node in self._minimum.counted for plan in plans)
         self.spare = self._minimum.spare - emptied  #: nodes with ``counts`` that may also be drained
-
-    def _as_planned(self, plan: Plan) -> tuple[int, list[tuple[Pod, int]]]:
-        rows = self.snapshot.nodes.row
-        placed = [(self.snapshot.pods[str(item.pod)], rows[item.node]) for item in plan.placements]
-        return rows[plan.node], placed
 
     def each(self, rejected: Iterable[Rejected]) -> Iterator[KeptNode]:
         """Yield the nodes that have obstacles."""
@@ -86,17 +79,15 @@ class KeptNodes:
         return self._needed.get(f"{owner.namespace}/{owner.name}", 1) if obstacle.reason is Reason.BUDGET else 1
 
     def remaining(self, lifted: frozenset[Obstacle]) -> RemainingDisruptions:
-        """Return the evictions that the budgets allow after the plans, without the obstacles *lifted*."""
+        """Return the evictions that are allowed after the plans, without the obstacles *lifted*."""
         keys = {
             f"{obstacle.controller.namespace}/{obstacle.controller.name}"
             for obstacle in lifted
             if obstacle.reason is Reason.BUDGET
         }
-        return self._remaining(self._budgets.allowing({key: self._needed[key] for key in keys}), self._spent)
-
-    def _remaining(self, budgets: Budgets, spent: Mapping[str, int]) -> RemainingDisruptions:
-        too_slow = self._steps.too_slow if self._policy.budgets_in_steps else None
-        return RemainingDisruptions(budgets, too_slow, dict(spent))
+        remaining = self._left.copy()
+        remaining.budgets = self._budgets.allowing({key: self._needed[key] for key in keys})
+        return remaining
 
     def _kept_node(self, verdict: Rejected) -> KeptNode:
         stays = any(blocker.reason not in _OPEN for blocker in verdict.blockers)
@@ -120,6 +111,8 @@ class KeptNodes:
             obstacles |= pod_obstacles
             stays = stays or fate is None or bool(fate is Fate.MOVES and pod.cls.spec.resource_claims)
             if fate is Fate.MOVES:
+                if pod.cls is original.cls:
+                    pod = self._shared.replacements.of(pod)
                 stays = stays or local_volume(pod.cls, self.snapshot, self._spot_rows) is not None
                 if (pinned := self._unpinning.of(pod.cls)) is not None:
                     pod = replace(pod, cls=pinned.cls)
@@ -145,7 +138,7 @@ class KeptNodes:
             node=verdict.node,
             row=self.snapshot.nodes.row[verdict.node],
             movers=tuple(movers),
-            lifted=tuple(lifted),
+            incoming=tuple(lifted),
             obstacles=frozenset(obstacles | budgets),
             counts=verdict.node in self._minimum.counted,
             stays=stays,
@@ -153,7 +146,7 @@ class KeptNodes:
 
     def _budget_obstacles(self, movers: Sequence[Pod]) -> set[Obstacle]:
         """Return the budgets that do not allow the evictions of *movers*. Skip pods that several budgets select."""
-        blockers = self._remaining(self._budgets, self._spent).reserve(movers)
+        blockers = self._left.lacking(movers)
         pods = [self.snapshot.pods[blocker.pod] for blocker in blockers if blocker.pod and blocker.reason in _BUDGETS]
         keys = dict.fromkeys(key for pod in pods for key in self._budgets.of(pod))
         for key in keys:
@@ -168,13 +161,13 @@ class KeptNodes:
         if sync_failure(budget) is not None:
             text = f"{rule} cannot be computed ({SYNC_FAILED}); use an integer minAvailable"
             return Obstacle(ControllerName(namespace, "PodDisruptionBudget", name), Reason.BUDGET, text)
-        spent = f", of which the plan uses {used}" if (used := self._spent.get(key, 0)) and at_once else ""
+        spent = f", of which the plan uses {used}" if (used := self._left.spent.get(key, 0)) and at_once else ""
         text = f"{rule} allows {allowed} eviction{'' if allowed == 1 else 's'} now{spent}"
         return Obstacle(ControllerName(namespace, "PodDisruptionBudget", name), Reason.BUDGET, text)
 
     def _needed_evictions(self, key: str, pods: Sequence[Pod]) -> int:
         """Return how many evictions budget *key* would have to allow for *pods* and all pods counted earlier."""
-        before = self._needed.get(key, self._spent.get(key, 0))
+        before = self._needed.get(key, self._left.spent.get(key, 0))
         if not self._policy.budgets_in_steps:
             return before + len(pods)
         return max(self._needed.get(key, 1), 1 if self._steps.too_slow(key, pods, 1) is None else len(pods))

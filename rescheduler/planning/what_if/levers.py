@@ -6,21 +6,22 @@ otherwise blocked only by the lifted obstacles, if their pods fit on the spot no
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 from itertools import combinations
 from typing import Final, TypeAlias
 
 from predicates.objects import Pod
-from predicates.snapshot import Snapshot, Trial
+from predicates.snapshot import Snapshot
 from rescheduler.planning.money.prices import NodeFacts, PriceList, cost_on, node_facts
 from rescheduler.planning.money.worth import Worth, covered, summed
 from rescheduler.planning.outcome import Planning, Reason
-from rescheduler.planning.placement.packing import Effort, Placed, Stuck, pack
+from rescheduler.planning.placement.packing import Effort, Placed, Stuck
 from rescheduler.planning.planning_round import PlanningRound
+from rescheduler.planning.question import Attempt, Question, at_once, drained, opened
 from rescheduler.planning.what_if.kept_nodes import KeptNode, KeptNodes
-from rescheduler.planning.what_if.lifting import Obstacle, Trait, Traits
+from rescheduler.planning.what_if.lifting import REMEDIES, Obstacle, Trait, Traits
 from rescheduler.planning.what_if.overview import NO_LEVERS, SETTING, Lever, RankedLevers
 from rescheduler.planning.what_if.remedies import change_for
 
@@ -32,13 +33,6 @@ _PARTNERS: Final = 3
 
 #: At most this many sets of further obstacles are tried at each step of a combination.
 _ATTEMPTS: Final = 3
-
-#: The flags that remove an obstacle of all controllers.
-_FLAGS: Final = {
-    Reason.CUSTOM_CONTROLLER: "--skip-nodes-with-custom-controller-pods=false",
-    Reason.KUBE_SYSTEM: "--skip-nodes-with-system-pods=false",
-    Reason.LOCAL_STORAGE: "--skip-nodes-with-local-storage=false",
-}
 
 #: By trait that several controllers share: what the lever says about their pods.
 _SHARED: Final = {
@@ -112,16 +106,11 @@ def rank_levers(
     kept_nodes = tuple(nodes.each(planning.rejected))
     worth = {verdict.node: _worth(snapshot, verdict.node, prices) for verdict in planning.rejected}
     values = _Values(planning, snapshot, prices, shared.circumstances.now.date())
-    with shared.trial() as trial:
-        for row, placed in nodes.planned:
-            trial.evict(*(pod for pod, _ in placed))
-            trial.drain(row)
-            for pod, target in placed:
-                trial.place(pod.cls, target)
-        trial.keep()
+    with opened(shared, Effort(0), shared.pending) as attempt:
+        drained(planning.plans, attempt)
         # The results that the trials start from are computed before any of them changes a row.
-        filters.refresh(pod.cls for node in kept_nodes for pod in node.lifted)
-        return _Ranking(nodes, kept_nodes, worth, values, trial, time_is_up).run()
+        filters.refresh(pod.cls for node in kept_nodes for pod in node.incoming)
+        return _Ranking(nodes, kept_nodes, worth, values, attempt, time_is_up).run()
 
 
 def _worth(snapshot: Snapshot, name: str, prices: PriceList) -> _Worth:
@@ -176,7 +165,7 @@ class _Values:
 
 
 class _Ranking:
-    """The trials of all obstacles. *trial* has the state after the plan, which is restored at the end."""
+    """The trials of all obstacles. That of *attempt* has the state after the plan, which is restored at the end."""
 
     def __init__(
         self,
@@ -184,14 +173,15 @@ class _Ranking:
         kept_nodes: Sequence[KeptNode],
         worth: Mapping[str, _Worth],
         values: _Values,
-        trial: Trial,
+        attempt: Attempt,
         time_is_up: Callable[[], bool],
     ) -> None:
         self._nodes = nodes
         self._order = {node.node: number for number, node in enumerate(kept_nodes)}
         self._worth = worth
         self._values = values
-        self._trial = trial
+        self._attempt = attempt
+        self._trial = attempt.trial
         self._time_is_up = time_is_up
         self._complete = True
         self._unfinished: set[Obstacles] = set()
@@ -246,7 +236,7 @@ class _Ranking:
 
     def _settings(self) -> list[_Change]:
         """Return the settings that remove obstacles of several controllers. The mildest come first."""
-        flags = {flag: self._because_of(reason) for reason, flag in _FLAGS.items()}
+        flags = {each.flag: self._because_of(reason) for reason, each in REMEDIES.items() if each.flag}
         graces = self._because_of(Reason.GRACE_PERIOD)
         longest = max((int(obstacle.description.rpartition(" ")[2]) for obstacle in graces), default=0)
         flags[f"--max-graceful-termination={longest}s"] = graces
@@ -388,15 +378,8 @@ class _Ranking:
 
     def _drained(self, node: KeptNode) -> Placed | None:
         """Drain *node* within the trial. Return where its pods go; None, and an unchanged trial, if not all fit."""
-        mark = self._trial.savepoint()
-        self._trial.evict(*node.movers)
-        self._trial.drain(node.row)
-        placed = pack(self._nodes.room, self._trial, node.lifted, Effort(_EFFORT))
-        if not isinstance(placed, Stuck):
-            return placed
-        self._trial.revert(mark)
-        self._trial.undrain(node.row)
-        return None
+        placed = at_once(Question.of(node), replace(self._attempt, effort=Effort(_EFFORT)))
+        return None if isinstance(placed, Stuck) else placed
 
     def _sum(self, nodes: Iterable[str]) -> _Worth:
         worths = [self._worth[node] for node in nodes]

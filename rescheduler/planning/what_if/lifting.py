@@ -144,54 +144,6 @@ def _without_share(pod: Pod, _: Policy) -> tuple[Pod, str]:
     return replace(pod, annotations={**pod.annotations, MAX_SHARE: f"{WHOLE}%"}), MAX_SHARE
 
 
-_LIFTS: Final[Mapping[Reason, _Lift]] = {
-    Reason.NOT_SAFE_TO_EVICT: _without_annotation(SAFE_TO_EVICT, allows="true"),
-    Reason.DO_NOT_DISRUPT: _without_karpenter_annotations,
-    Reason.DO_NOT_EVICT: _without_annotation(DO_NOT_EVICT),
-    Reason.PREFER_NO_EVICTION: _without_annotation(PREFER_NO_EVICTION),
-    Reason.RESTRICT_SCALE_DOWN: _without_label(RESTRICT_SCALE_DOWN),
-    Reason.REMOVAL_DISABLED: _removal_enabled,
-    Reason.NO_CONTROLLER: _allow_eviction("no controller"),
-    Reason.EVICTION_RESPONDER: _allow_eviction("evictionResponders"),
-    Reason.GANG_MEMBER: _gang_member,
-    Reason.RUNS_TO_COMPLETION: _allow_eviction("runs to completion"),
-    Reason.CUSTOM_CONTROLLER: _allow_eviction("owner that is not a built-in controller"),
-    Reason.KUBE_SYSTEM: _allow_eviction("a kube-system pod without a PodDisruptionBudget"),
-    Reason.LIQO_COMPONENT: _allow_eviction("Liqo component"),
-    Reason.LOCAL_STORAGE: _local_storage,
-    Reason.OTHER_SCHEDULER: _other_scheduler,
-    Reason.GRACE_PERIOD: _with_shorter_grace,
-    Reason.SPOT_POOL_SHARE: _without_share,
-}
-
-#: The annotation or label that is the reason about a pod.
-POD_KEYS: Final[Mapping[Reason, str]] = {
-    Reason.NOT_SAFE_TO_EVICT: SAFE_TO_EVICT,
-    Reason.DO_NOT_DISRUPT: DO_NOT_DISRUPT,
-    Reason.DO_NOT_EVICT: DO_NOT_EVICT,
-    Reason.PREFER_NO_EVICTION: PREFER_NO_EVICTION,
-    Reason.RESTRICT_SCALE_DOWN: RESTRICT_SCALE_DOWN,
-    Reason.REMOVAL_DISABLED: REMOVAL_DISABLED,
-}
-
-#: The annotation, or the annotation and label, that is the reason about a node.
-NODE_KEYS: Final[Mapping[Reason, str]] = {
-    Reason.SCALE_DOWN_DISABLED: SCALE_DOWN_DISABLED,
-    Reason.DO_NOT_DISRUPT_NODE: DO_NOT_DISRUPT,
-    Reason.DO_NOT_DRAIN: DO_NOT_DRAIN,
-    Reason.REMOVAL_DISABLED: REMOVAL_DISABLED,
-}
-
-#: Reasons about nodes that can be lifted, each with the part to change.
-NODE_OBSTACLES: Final[Mapping[Reason, str]] = {
-    reason: f"annotation {'or label ' if reason is Reason.REMOVAL_DISABLED else ''}{key}"
-    for reason, key in NODE_KEYS.items()
-}
-
-#: Reasons about pods that :func:`lifted` removes.
-LIFTABLE: Final = frozenset(_LIFTS)
-
-
 class Risk(enum.StrEnum):
     """What is lost for good when an obstacle is lifted and the pods are evicted, the worst first."""
 
@@ -211,19 +163,76 @@ _RISK_TEXTS: Final[Mapping[Risk, str]] = {
     Risk.WORK: "the pods start their work again, or never",
 }
 
-#: The risk of lifting each reason; none for all others.
-RISKS: Final[Mapping[Reason, Risk]] = {
-    Reason.LOCAL_STORAGE: Risk.DATA,
-    Reason.NO_CONTROLLER: Risk.POD,
-    Reason.CUSTOM_CONTROLLER: Risk.POD,
-    Reason.RUNS_TO_COMPLETION: Risk.WORK,
-    Reason.GANG_MEMBER: Risk.WORK,
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """How an obstacle is removed, and what that may cost."""
+
+    lift: _Lift | None = None  #: of pods; None: only nodes have the obstacle
+    key: str = ""  #: the annotation or label of pods that is the obstacle
+    node_key: str = ""  #: that of nodes
+    flag: str = ""  #: the setting that removes the obstacles of all controllers
+    risk: Risk | None = None  #: what is lost for good when the pods are evicted; None: nothing
+
+
+def _annotation(key: str, allows: str | None = None) -> Remedy:
+    return Remedy(lift=_without_annotation(key, allows), key=key)
+
+
+#: What removes each obstacle that levers try, and that ``--what-if`` can remove.
+REMEDIES: Final[Mapping[Reason, Remedy]] = {
+    Reason.NOT_SAFE_TO_EVICT: _annotation(SAFE_TO_EVICT, allows="true"),
+    Reason.DO_NOT_DISRUPT: Remedy(lift=_without_karpenter_annotations, key=DO_NOT_DISRUPT),
+    Reason.DO_NOT_EVICT: _annotation(DO_NOT_EVICT),
+    Reason.PREFER_NO_EVICTION: _annotation(PREFER_NO_EVICTION),
+    Reason.RESTRICT_SCALE_DOWN: Remedy(lift=_without_label(RESTRICT_SCALE_DOWN), key=RESTRICT_SCALE_DOWN),
+    Reason.REMOVAL_DISABLED: Remedy(lift=_removal_enabled, key=REMOVAL_DISABLED, node_key=REMOVAL_DISABLED),
+    Reason.SCALE_DOWN_DISABLED: Remedy(node_key=SCALE_DOWN_DISABLED),
+    Reason.DO_NOT_DISRUPT_NODE: Remedy(node_key=DO_NOT_DISRUPT),
+    Reason.DO_NOT_DRAIN: Remedy(node_key=DO_NOT_DRAIN),
+    Reason.NO_CONTROLLER: Remedy(lift=_allow_eviction("no controller"), risk=Risk.POD),
+    Reason.EVICTION_RESPONDER: Remedy(lift=_allow_eviction("evictionResponders")),
+    Reason.GANG_MEMBER: Remedy(lift=_gang_member, risk=Risk.WORK),
+    Reason.RUNS_TO_COMPLETION: Remedy(lift=_allow_eviction("runs to completion"), risk=Risk.WORK),
+    Reason.CUSTOM_CONTROLLER: Remedy(
+        lift=_allow_eviction("owner that is not a built-in controller"),
+        flag="--skip-nodes-with-custom-controller-pods=false",
+        risk=Risk.POD,
+    ),
+    Reason.KUBE_SYSTEM: Remedy(
+        lift=_allow_eviction("a kube-system pod without a PodDisruptionBudget"),
+        flag="--skip-nodes-with-system-pods=false",
+    ),
+    Reason.LIQO_COMPONENT: Remedy(lift=_allow_eviction("Liqo component")),
+    Reason.LOCAL_STORAGE: Remedy(lift=_local_storage, flag="--skip-nodes-with-local-storage=false", risk=Risk.DATA),
+    Reason.OTHER_SCHEDULER: Remedy(lift=_other_scheduler),
+    Reason.GRACE_PERIOD: Remedy(lift=_with_shorter_grace),
+    Reason.SPOT_POOL_SHARE: Remedy(lift=_without_share),
 }
+
+#: The annotation or label that is the reason about a pod, and about a node.
+POD_KEYS: Final[Mapping[Reason, str]] = {reason: each.key for reason, each in REMEDIES.items() if each.key}
+NODE_KEYS: Final[Mapping[Reason, str]] = {reason: each.node_key for reason, each in REMEDIES.items() if each.node_key}
+
+#: Reasons about nodes that can be lifted, each with the part to change.
+NODE_OBSTACLES: Final[Mapping[Reason, str]] = {
+    reason: f"annotation {'or label ' if reason is Reason.REMOVAL_DISABLED else ''}{key}"
+    for reason, key in NODE_KEYS.items()
+}
+
+#: Reasons about pods that :func:`lifted` removes.
+LIFTABLE: Final = frozenset(reason for reason, each in REMEDIES.items() if each.lift is not None)
 
 
 def lifted(pod: Pod, reason: Reason, policy: Policy) -> Pod:
     """Return *pod* without the obstacle *reason*, which must be one of :data:`LIFTABLE`."""
-    return _LIFTS[reason](pod, policy)[0]
+    return _lift_of(reason)(pod, policy)[0]
+
+
+def _lift_of(reason: Reason) -> _Lift:
+    lift = REMEDIES[reason].lift
+    assert lift is not None
+    return lift
 
 
 def node_without(node: Node, reason: Reason) -> Node:
@@ -241,11 +250,10 @@ def lift_all(pod: Pod, rules: PodRules) -> tuple[Pod, frozenset[Obstacle], Fate 
     """
     obstacles = set[Obstacle]()
     while isinstance(result := rules.fate(pod), Blocker):
-        lift = _LIFTS.get(result.reason)
-        if lift is None or any(obstacle.reason is result.reason for obstacle in obstacles):
+        if result.reason not in LIFTABLE or any(obstacle.reason is result.reason for obstacle in obstacles):
             return pod, frozenset(obstacles), None
         traits = _traits(pod, result.reason, rules.facts.policy)
-        pod, description = lift(pod, rules.facts.policy)
+        pod, description = _lift_of(result.reason)(pod, rules.facts.policy)
         obstacles.add(Obstacle(controller_of(pod), result.reason, shown(description), traits))
     return pod, frozenset(obstacles), result
 

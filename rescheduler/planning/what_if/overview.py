@@ -9,14 +9,14 @@ from decimal import Decimal
 from typing import Final
 
 from predicates.snapshot import Snapshot
+from rescheduler.planning.answers.survival import SIMULATION, Certificate
 from rescheduler.planning.forms import count, cpu, memory, per_month
 from rescheduler.planning.money.prices import HOURS_PER_MONTH, NodeFacts, PriceList, node_facts
 from rescheduler.planning.money.worth import NO_WORTH, Worth, summed, worth_by_node
 from rescheduler.planning.outcome import Plan, Planning, Reason
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Survive
-from rescheduler.planning.survival import SIMULATION, Certificate
-from rescheduler.planning.what_if.lifting import RISKS, Obstacle, Risk
+from rescheduler.planning.what_if.lifting import REMEDIES, Obstacle, Risk
 
 #: The note for readers if :attr:`Overview.unpriced` is true.
 NO_PRICE: Final = "No on-demand node has a price: the prices are for other instance types, zones or capacity types."
@@ -97,7 +97,8 @@ class Lever:
     @property
     def risk(self) -> Risk | None:
         """The worst that is lost for good if :attr:`to_try` is done and the pods are evicted; None if nothing is."""
-        found = {RISKS.get(each) for each in (self.reason, *(obstacle.reason for obstacle in self.edits))}
+        reasons = (self.reason, *(obstacle.reason for obstacle in self.edits))
+        found = {REMEDIES[each].risk for each in reasons if each in REMEDIES}
         return next((risk for risk in Risk if risk in found), None)
 
     @property

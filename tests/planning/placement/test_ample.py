@@ -9,7 +9,7 @@ import pytest
 from predicates.filters import Filters
 from predicates.objects import Pod
 from predicates.snapshot import Snapshot
-from rescheduler.planning.losses import PoolLoss
+from rescheduler.planning.answers.losses import PoolLoss
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy, Survive
 from tests.planning.builders import CIRCUMSTANCES, HOST, ZONE, Manifest, node, pod, repels, seeks, snapshot

@@ -235,7 +235,7 @@ def test_a_group_moves_only_if_all_of_its_pods_fit() -> None:
     cluster = snapshot([*NODES, core(2), *members({"od": 3}, IN_SPEC, cpu="6")])
     verdict = Planner(cluster, Policy()).plan_node("od", CIRCUMSTANCES)
     assert short(verdict) == ["no-room-on-spot", GANG]
-    first = Planner(cluster, Policy()).plan_node("od", CIRCUMSTANCES, every_obstacle=False)
+    first = Planner(cluster, Policy()).look_again("od", CIRCUMSTANCES)
     assert short(first) == ["no-room-on-spot", GANG]
 
 

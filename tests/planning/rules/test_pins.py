@@ -260,7 +260,7 @@ def test_the_daemon_reports_the_first_step_with_an_obstacle() -> None:
     pods = [pod("bare", "od", owner=None), pod("ci", "od", nodeSelector={"pool": "ci"})]
     planner = Planner(snapshot([node("od", ON_DEMAND), node("s"), *pods]), Policy())
     assert summary(planner.first_plan(CIRCUMSTANCES)) == {"od": ["no-controller"]}
-    assert short(planner.plan_node("od", CIRCUMSTANCES, every_obstacle=False)) == ["no-controller"]
+    assert short(planner.look_again("od", CIRCUMSTANCES)) == ["no-controller"]
 
 
 BOUNDS: dict[str, tuple[list[Any], int]] = {

@@ -10,6 +10,7 @@ from rescheduler.planning.policy import Policy
 from rescheduler.planning.what_if.changes import AddSpot
 from rescheduler.planning.what_if.comparison import Hypothesis, LoseSpot, LostSpot, UnplacedPod, lost_nodes, what_if
 from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, Manifest, node, pod, repels, snapshot, summary
+from tests.planning.test_replacements import container, replica_set, running
 
 NAMES = tuple(f"s-{number}" for number in range(10))
 
@@ -153,6 +154,26 @@ def test_the_plan_after_a_loss_counts_the_pods_that_moved() -> None:
     plans = summary(before.planning), summary(after.planning)
     assert plans == ({"od": {"a": "lost"}}, {"od": ["no-room-on-spot"]})
     assert [*cluster.nodes.row] == ["od", "lost", "s"]
+
+
+#: By name: pods on the lost node beside the template of their controller, and where they run afterwards.
+AGAIN: dict[str, tuple[list[Manifest], dict[str, str]]] = {
+    "as the template says, if it fits": ([running(2), replica_set(container(cpu="2"))], {"default/a-1": "s"}),
+    "pending, if what the template asks for fits nowhere": (
+        [running(2), replica_set(container(cpu="3"))],
+        {"default/a-1": ""},
+    ),
+    "expendable pods are not created again, and take no room": ([running(priority=-20)], {}),
+    "pods without a controller are gone": ([running(owner=None)], {}),
+}
+
+
+@pytest.mark.parametrize("case", AGAIN)
+def test_the_pods_of_lost_nodes_run_again_as_in_the_certificate(case: str) -> None:
+    objects, expected = AGAIN[case]
+    cluster = snapshot([node("od"), node("s", cpu="2"), *objects])
+    outcome = what_if(cluster, Policy(), CIRCUMSTANCES, [LoseSpot(node="od")])
+    assert {key: each.node_name for key, each in outcome.snapshot.pods.items()} == expected
 
 
 def test_losses_come_after_all_other_changes() -> None:

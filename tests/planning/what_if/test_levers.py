@@ -16,11 +16,13 @@ from rescheduler.planning.node_labels import NodeLabel
 from rescheduler.planning.outcome import Reason
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
+from rescheduler.planning.rules.minimum import MIN_ON_DEMAND_REPLICAS
 from rescheduler.planning.what_if.changes import UnpinSelector
 from rescheduler.planning.what_if.comparison import what_if
 from rescheduler.planning.what_if.levers import rank_levers
 from rescheduler.planning.what_if.overview import Lever, RankedLevers
 from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, Manifest, budget, node, pod, snapshot
+from tests.planning.test_replacements import container, replica_set, running
 
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
@@ -426,6 +428,21 @@ def test_the_minimum_limits_what_a_lever_frees() -> None:
     pods = [pod("free", "od-1"), pod("a-2", "od-2", **CACHE), pod("a-3", "od-3", **CACHE)]
     [lever] = ranked([*nodes, node("s"), *pods], Policy(min_on_demand_nodes=1)).levers
     assert (lever.nodes, lever.frees) == (("od-2", "od-3"), ("od-2",))
+
+
+def test_the_replicas_that_stay_on_on_demand_nodes_limit_what_a_lever_frees() -> None:
+    nodes = [node(name, ON_DEMAND) for name in ("od-1", "od-2", "od-3")]
+    kept: Manifest = {"annotations": {MIN_ON_DEMAND_REPLICAS: "2"}}
+    pods = [pod(f"web-{number}", f"od-{number}", **kept, **CACHE) for number in (1, 2, 3)]
+    [lever] = ranked([*nodes, node("s"), *pods]).levers
+    assert (lever.nodes, lever.frees) == (("od-1", "od-2", "od-3"), ("od-1",))
+
+
+@pytest.mark.parametrize(("cpu", "frees"), [("3", ("od",)), ("5", ())])
+def test_a_lever_frees_a_node_if_the_pods_of_the_template_fit(cpu: str, frees: tuple[str, ...]) -> None:
+    kept = running(2, annotations={SAFE_TO_EVICT: "false"})  # resized in place
+    [lever] = ranked([node("od", ON_DEMAND, cpu="8"), node("s"), kept, replica_set(container(cpu=cpu))]).levers
+    assert (lever.nodes, lever.frees) == (("od",), frees)
 
 
 def test_a_pod_with_two_obstacles_needs_both_lifted() -> None:

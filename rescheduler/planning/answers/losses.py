@@ -28,13 +28,13 @@ from predicates.nodes import PODS as PODS_COLUMN
 from predicates.objects import Pod, PodClass
 from predicates.plugins.pods import ties_of
 from predicates.snapshot import Trial
+from rescheduler.planning.answers.lost_pods import Lost, NodePods
 from rescheduler.planning.controllers import ControllerName, controller_of
-from rescheduler.planning.lost_pods import Lost, NodePods
-from rescheduler.planning.pending import queue
 from rescheduler.planning.placement.added_nodes import AddedNodes, sources
 from rescheduler.planning.placement.ample import Ample, Loss, Rows, requested_by
 from rescheduler.planning.placement.forecast import SimulatedScheduler
 from rescheduler.planning.placement.packing import Effort, Packing, Room, Sizes, shortage
+from rescheduler.planning.placement.pending import queue
 from rescheduler.planning.placement.preemption import YieldingPods, preempt_for
 from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.pools import spot_pools

@@ -3,7 +3,7 @@
 Free amounts are summed up over all nodes that remain after a plan and take pods, whatever their labels, without those
 of pools that lost nodes a short while ago. The room of expendable pods counts as free, because the scheduler preempts
 them. Whether each pod would also fit on one node, by all rules, is what the certificate says
-(:mod:`rescheduler.planning.survival`).
+(:mod:`rescheduler.planning.answers.survival`).
 """
 
 from collections import Counter
@@ -17,9 +17,9 @@ import numpy.typing as npt
 from predicates.nodes import CPU, MEMORY, MISSING, PODS, Numbers
 from predicates.objects import PodClass
 from predicates.snapshot import Snapshot
+from rescheduler.planning.answers.losses import places
+from rescheduler.planning.answers.lost_pods import NodePods
 from rescheduler.planning.forms import count, cpu, memory
-from rescheduler.planning.losses import places
-from rescheduler.planning.lost_pods import NodePods
 from rescheduler.planning.outcome import Blocker, Placement, Plan, Reason
 from rescheduler.planning.planning_round import CommonGround, PlanningRound
 from rescheduler.planning.policy import FallbackHeadroom
@@ -76,16 +76,12 @@ class Headroom:
         """Return a blocker if *plans* leave less than ``--fallback-headroom``, or None.
 
         What is short now and does not get shorter is no objection. The trial of *shared* must be open, in which pending
-        pods have taken their room. On-demand nodes without pods have room, but an autoscaler may remove them at any
-        time: so plans that move pods must keep the room without them, as well.
+        pods have taken their room.
         """
         if not (kept := shared.policy.fallback_headroom):
             return None
-        if (blocker := self._too_little(shared, plans, kept, frozenset())) is not None:
-            return blocker
-        moves = any(plan.placements for plan in plans)
-        empty = self._node_pods.missing_on(shared) - {plan.node for plan in plans} if moves else frozenset[str]()
-        return self._too_little(shared, plans, kept, empty) if empty else None
+        states = self._node_pods.gone_with(plans, shared)
+        return next(filter(None, (self._too_little(shared, plans, kept, gone) for gone in states)), None)
 
     def _too_little(
         self, shared: PlanningRound, plans: Sequence[Plan], kept: FallbackHeadroom, gone: frozenset[str]

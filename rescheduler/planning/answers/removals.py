@@ -3,24 +3,17 @@ Separate from the proxy, which asks for them: it decides, and does no I/O.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from predicates.nodes import CPU, MEMORY
+from rescheduler.planning.answers.node import before_placement, rejection
 from rescheduler.planning.budgets import RemainingDisruptions
 from rescheduler.planning.examined import examine
 from rescheduler.planning.outcome import Plan, Planning, Rejected, Verdict
-from rescheduler.planning.placement.packing import Stuck, pack
+from rescheduler.planning.placement.packing import Stuck
 from rescheduler.planning.placement.search import Candidate
 from rescheduler.planning.planning_round import PlanningRound
-from rescheduler.planning.verdicts import (
-    Attempt,
-    before_placement,
-    carry_out,
-    empty,
-    no_room,
-    one_after_the_other,
-    rejection,
-    undo,
-)
+from rescheduler.planning.question import Question, ask, no_room, opened
 
 
 def plan_removals(nodes: Iterable[str], limit: int, shared: PlanningRound) -> Planning:
@@ -65,28 +58,14 @@ def _together(candidates: Sequence[Candidate], before: PlanningRound) -> tuple[P
     """Return plans for all *candidates*, or why the last one cannot be added to the others."""
     last = candidates[-1].node
     shared = before.removing([candidate.node for candidate in candidates])
-    with shared.trial() as trial:
-        attempt = Attempt(shared, _after(candidates[:-1], shared), trial, shared.effort())
+    with opened(shared, shared.effort(), shared.pending) as attempt:
+        attempt.remaining = _after(candidates[:-1], shared)
         if (rejected := before_placement(examine(last, shared), attempt)) is not None:
             return rejected
-        mark = trial.savepoint()
-        for candidate in candidates:
-            empty(trial, candidate.row, candidate.evicted)
-        incoming = [pod for candidate in candidates for pod in candidate.incoming]
-        placed = pack(shared.room, trial, incoming, attempt.effort)
-        for candidate in candidates:
-            undo(trial, candidate.row, mark)
-        if isinstance(placed, Stuck):
-            alone = one_after_the_other(candidates[0], incoming, attempt) if not candidates[1:] else None
-            return Rejected(last, (no_room(placed, shared),)) if alone is None else (alone,)
-        plans = []
-        for candidate in candidates:
-            own = {pod.key for pod in candidate.incoming}
-            verdict = carry_out(candidate, [each for each in placed if each[0].key in own], attempt)
-            if isinstance(verdict, Rejected):
-                return Rejected(last, verdict.blockers)
-            plans.append(verdict)
-    return tuple(plans)
+        answer = ask(Question.of(*candidates), attempt)
+        if isinstance(answer, Stuck):
+            return Rejected(last, (no_room(answer, shared),))
+    return replace(answer, node=last) if isinstance(answer, Rejected) else tuple(answer)
 
 
 def _after(removed: Sequence[Candidate], shared: PlanningRound) -> RemainingDisruptions:

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 
 from predicates.objects import OwnerReference, Pod, PodClass
+from rescheduler.planning.outcome import Plan
 from rescheduler.planning.placement.ample import Provable
 from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.replacements import ADMISSION, TEMPLATED
@@ -69,11 +70,17 @@ class NodePods:
         self._checked: tuple[PlanningRound | None, int] = None, -1
         self._empty: tuple[PlanningRound | None, frozenset[str]] = None, frozenset()
 
-    def missing_on(self, shared: PlanningRound) -> frozenset[str]:
-        """Return the on-demand nodes without pods that nothing keeps: an autoscaler may remove them at any time."""
-        if self._empty[0] is not shared:
-            self._empty = shared, frozenset(_empty_nodes(shared))
-        return self._empty[1]
+    def gone_with(self, plans: Sequence[Plan], shared: PlanningRound) -> Iterator[frozenset[str]]:
+        """Yield the nodes that may be gone after *plans* besides theirs: none; then the on-demand nodes without pods.
+
+        An autoscaler may remove these at any time. So plans that move pods must keep what is to be kept without them.
+        """
+        yield frozenset()
+        if any(plan.placements for plan in plans):
+            if self._empty[0] is not shared:
+                self._empty = shared, frozenset(_empty_nodes(shared))
+            if empty := self._empty[1] - {plan.node for plan in plans}:
+                yield empty
 
     def of(self, node: str, shared: PlanningRound) -> Displaced:
         """Return the pods of *node* in the snapshot of *shared*."""

@@ -1,21 +1,19 @@
 """The certificate: whether the pods of a lost pool of spot nodes would run again on what remains. Pure.
 
-It is made for the state after a plan: :mod:`rescheduler.planning.losses` takes each pool away in a trial of
+It is made for the state after a plan: :mod:`rescheduler.planning.answers.losses` takes each pool away in a trial of
 it. Plans that break a certificate that held before are objected to.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from predicates.csi import ZONE
 from predicates.objects import Pod
-from predicates.snapshot import Trial
+from rescheduler.planning.answers.headroom import Headroom
+from rescheduler.planning.answers.losses import Losses, PoolLoss
+from rescheduler.planning.answers.lost_pods import NodePods
 from rescheduler.planning.forms import count, cpu, memory
-from rescheduler.planning.headroom import Headroom
-from rescheduler.planning.losses import Losses, PoolLoss
-from rescheduler.planning.lost_pods import NodePods
 from rescheduler.planning.outcome import Blocker, Plan, Reason
 from rescheduler.planning.placement.ample import Rows
 from rescheduler.planning.placement.packing import Effort
@@ -23,6 +21,7 @@ from rescheduler.planning.placement.search import Selection
 from rescheduler.planning.planning_round import CommonGround, PlanningRound
 from rescheduler.planning.policy import Survive
 from rescheduler.planning.pools import spot_pools
+from rescheduler.planning.question import drained, lose, opened
 
 #: At most so many seconds of simulation for a certificate, at the assumed speed. Proofs are not limited.
 SIMULATION: Final = 10.0
@@ -55,53 +54,6 @@ class Certificate:
         return tuple(pool for pool in after.worst if pool.pool not in failing)
 
 
-class StateAfter:
-    """The state of a cluster after *plans*, in *trial*: their nodes are gone, and their pods run on the targets."""
-
-    def __init__(self, shared: PlanningRound, trial: Trial, node_pods: NodePods) -> None:
-        self._shared = shared
-        self._trial = trial
-        self._node_pods = node_pods
-        self._moved: dict[int, list[Pod]] = {}  #: by row: the replacement pods that plans have placed there
-        self._preempted: set[str] = set()  #: UIDs of the pods that yield their room to plans
-
-    def carry_out(self, plans: Iterable[Plan], gone: Iterable[str] = ()) -> None:
-        """Move the pods of *plans*, and take their nodes away, and the nodes *gone*, whose pods end with them."""
-        snapshot, trial = self._shared.snapshot, self._trial
-        row_of = snapshot.nodes.row
-        for node in gone:
-            self._take_away(node)
-        for plan in plans:
-            self._take_away(plan.node)
-            for placement in plan.placements:
-                pod = self._shared.replacements.of(snapshot.pods[str(placement.pod)])
-                self._moved.setdefault(row_of[placement.node], []).append(pod)
-            yielding = [snapshot.pods[str(each)] for each in plan.preempts]
-            trial.evict(*yielding)
-            self._preempted.update(pod.uid for pod in yielding)
-        for row, pods in self._moved.items():
-            trial.place_all([pod.cls for pod in pods], row)
-        trial.keep()
-
-    def _take_away(self, node: str) -> None:
-        self._trial.evict(*self._shared.snapshot.pods_on[node].values())
-        self._trial.lose(self._shared.snapshot.nodes.row[node])
-
-    def certificate(self, survive: Survive, effort: Effort, decisive: Sequence[str] = ()) -> Certificate:
-        """Return the certificate of this state. *effort* limits the simulated pods.
-
-        If there are *decisive* pools, it has only these, up to the first one that is not survived.
-        """
-        if survive is Survive.OFF:
-            return Certificate(survive, ())
-        return Certificate(survive, self.losses(pools_by_name(self._shared, survive), effort, decisive))
-
-    def losses(self, pools: Mapping[str, Rows], effort: Effort, decisive: Sequence[str] = ()) -> tuple[PoolLoss, ...]:
-        """Return the results of losing each of *pools*, one at a time, as :meth:`certificate`."""
-        losses = Losses(self._shared, self._trial, self._moved, self._preempted, self._node_pods, pools, effort)
-        return losses.run(decisive)
-
-
 class Survival:
     """The certificates of one snapshot. That of the present state is kept while the ground of planning is the same."""
 
@@ -122,44 +74,54 @@ class Survival:
         gone: Collection[str] = (),
         seconds: float = SIMULATION,
     ) -> Certificate:
-        """Return the certificate of the state after *plans* were carried out; see :meth:`StateAfter.certificate`.
+        """Return the certificate of the state after *plans* were carried out, and without the nodes *gone*.
 
-        The nodes *gone* are not there, either. *seconds* limit the simulation, at its assumed speed.
+        If there are *decisive* pools, it has only these, up to the first one that is not survived. *seconds* limit the
+        simulation, at its assumed speed.
 
         The trial of *shared* must be open, in which pending pods have taken their room. Here they look for it together
         with the pods of the lost pool.
         """
-        with self._after(shared, plans, gone) as state:
-            return state.certificate(survive, shared.forecaster.effort(seconds), decisive)
+        if survive is Survive.OFF:
+            return Certificate(survive, ())
+        pools, effort = pools_by_name(shared, survive), shared.forecaster.effort(seconds)
+        return Certificate(survive, self._losses(shared, pools, effort, plans, gone, decisive))
 
     def loss(self, shared: PlanningRound, rows: Rows, plans: Iterable[Plan], gone: Collection[str] = ()) -> PoolLoss:
         """Return the result of losing the nodes in *rows* together after *plans*. The rest is as for a certificate."""
-        with self._after(shared, plans, gone) as state:
-            (result,) = state.losses({"": rows}, shared.forecaster.effort(SIMULATION))
-            return result
+        (result,) = self._losses(shared, {"": rows}, shared.forecaster.effort(SIMULATION), plans, gone)
+        return result
 
-    @contextmanager
-    def _after(self, shared: PlanningRound, plans: Iterable[Plan], gone: Collection[str] = ()) -> Iterator[StateAfter]:
-        with shared.snapshot.trial() as trial:
+    def displaced(self, shared: PlanningRound, nodes: Iterable[str]) -> list[Pod]:
+        """Return the pods of *nodes* that must run again, as their controllers create them."""
+        return [pod for node in nodes for pod in self._node_pods.of(node, shared).pods]
+
+    def _losses(
+        self,
+        shared: PlanningRound,
+        pools: Mapping[str, Rows],
+        effort: Effort,
+        plans: Iterable[Plan],
+        gone: Iterable[str],
+        decisive: Sequence[str] = (),
+    ) -> tuple[PoolLoss, ...]:
+        """Return the results of losing each of *pools* after *plans*, one at a time."""
+        plans = tuple(plans)
+        with opened(shared, effort) as attempt:
             for cls, row in shared.pending.placements:
-                trial.unplace(cls, row)
-            state = StateAfter(shared, trial, self._node_pods)
-            state.carry_out(plans, gone)
-            yield state
+                attempt.trial.unplace(cls, row)
+            for node in gone:
+                lose(node, attempt)
+            moved = drained(plans, attempt, lost=True)
+            preempted = {pod.uid for plan in plans for pod in plan.preempts}
+            return Losses(shared, attempt.trial, moved, preempted, self._node_pods, pools, effort).run(decisive)
 
     def objection(self, shared: PlanningRound, plans: Sequence[Plan]) -> Blocker | None:
-        """Return a blocker if *plans* break the certificate of the policy, as far as it holds now, or None.
-
-        On-demand nodes without pods are still places, but an autoscaler may remove them at any time. So no plan that
-        moves pods may break the certificate without them, either.
-        """
+        """Return a blocker if *plans* break the certificate of the policy, as far as it holds now, or None."""
         if (survive := shared.policy.survive) is Survive.OFF:
             return None
-        if (blocker := self._broken_by(shared, survive, plans, frozenset())) is not None:
-            return blocker
-        moves = any(plan.placements for plan in plans)
-        empty = self._node_pods.missing_on(shared) - {plan.node for plan in plans} if moves else frozenset[str]()
-        return self._broken_by(shared, survive, plans, empty) if empty else None
+        states = self._node_pods.gone_with(plans, shared)
+        return next(filter(None, (self._broken_by(shared, survive, plans, gone) for gone in states)), None)
 
     def _broken_by(
         self, shared: PlanningRound, survive: Survive, plans: Sequence[Plan], gone: frozenset[str]

@@ -10,6 +10,8 @@ from typing import TypeAlias
 from predicates.filters import Filters
 from predicates.objects import PodClass
 from predicates.snapshot import Snapshot
+from rescheduler.planning.answers.node import all_obstacles, first_obstacles, rejection
+from rescheduler.planning.answers.survival import Survival
 from rescheduler.planning.budgets import BudgetTerms
 from rescheduler.planning.examined import Examined, examine
 from rescheduler.planning.outcome import Blocker, Plan, Planning, PodRef, Reason, Rejected, Verdict
@@ -26,11 +28,10 @@ from rescheduler.planning.placement.forecast_checks import (
 from rescheduler.planning.placement.packing import Effort
 from rescheduler.planning.planning_round import CommonGround, PlanningRound
 from rescheduler.planning.policy import Policy
+from rescheduler.planning.question import Attempt, opened
 from rescheduler.planning.rules.minimum import Minimum
 from rescheduler.planning.rules.pod_rules import is_left_to_responders
 from rescheduler.planning.surges import NO_SURGES
-from rescheduler.planning.survival import Survival
-from rescheduler.planning.verdicts import Attempt, all_obstacles, first_obstacles, rejection
 from rescheduler.planning.waits import Cooldown
 
 # The verdicts of earlier rounds that are still valid.
@@ -222,10 +223,11 @@ class SinglePlans:
         planning = self._last_first = _last_if_equal(found, self._last_first)
         return planning
 
-    def verdict(self, node: str, shared: PlanningRound, steps: Callable[[Examined, Attempt], Verdict]) -> Verdict:
-        """Return the verdict of *steps* on one node. Its search effort is the share of one node in a round."""
-        with shared.trial():
-            return self._verdict(examine(node, shared), shared, steps, shared.effort(len(shared.groups.on_demand)))
+    def verdict(self, node: str, shared: PlanningRound) -> Verdict:
+        """Return the verdict on one node, with all obstacles. Its search effort is the share of one node in a round."""
+        effort = shared.effort(len(shared.groups.on_demand))
+        with opened(shared, effort, shared.pending):
+            return self._verdict(examine(node, shared), shared, all_obstacles, effort)
 
     def _verdict(
         self,
@@ -239,14 +241,15 @@ class SinglePlans:
         if examined.blockers and steps is first_obstacles:
             return rejection(examined, shared.remaining())
         self._filters.refresh(pod.cls for pod in examined.must_move)
-        with self._snapshot.trial() as trial:
-            never_fitting = {} if never_fitting is None else never_fitting
-            return steps(examined, Attempt(shared, shared.remaining(), trial, effort, never_fitting=never_fitting))
+        with opened(shared, effort) as attempt:
+            if never_fitting is not None:
+                attempt.never_fitting = never_fitting
+            return steps(examined, attempt)
 
     def checked(self, node: str, shared: PlanningRound) -> Verdict:
         """Return the verdict on one node, including the check of the forecast."""
         effort = shared.effort(len(shared.groups.on_demand))
-        with shared.trial():
+        with opened(shared, effort, shared.pending):
             verdict = self._verdict(examine(node, shared), shared, first_obstacles, effort)
             checked = self._checks.check(verdict, shared.forecaster) if isinstance(verdict, Plan) else verdict
             return self._surviving(checked, shared)

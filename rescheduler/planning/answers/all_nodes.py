@@ -1,0 +1,136 @@
+"""The drains of all on-demand nodes in sequence, each in the room that the earlier ones leave.
+
+The search selects as many nodes as it finds to be drainable together. Their drains are carried out in a trial, and each
+of the other nodes is judged in the state after them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+
+from rescheduler.planning.answers.node import all_obstacles, could_be_drained
+from rescheduler.planning.answers.survival import PlansObjection, Survival, longest_surviving
+from rescheduler.planning.examined import Examined, examine
+from rescheduler.planning.outcome import Blocker, Plan, Planning, Rejected, Verdict
+from rescheduler.planning.placement.forecast_checks import with_optional_forecast
+from rescheduler.planning.placement.packing import Effort
+from rescheduler.planning.placement.search import Search, SelectedNode, Selection
+from rescheduler.planning.planning_round import PlanningRound
+from rescheduler.planning.policy import Survive
+from rescheduler.planning.pool_shares import Moved
+from rescheduler.planning.question import Attempt, carry_out, new_plan, opened
+
+
+def plan_all(shared: PlanningRound, survival: Survival) -> Planning:
+    """Return the verdicts on all on-demand nodes; see :meth:`.planner.Planner.plan_all`."""
+    examined = {node: examine(node, shared) for node in shared.groups.on_demand}
+    shared.room.filters.refresh(pod.cls for node in examined.values() for pod in node.must_move)
+    effort, forecaster, policy = shared.effort(), shared.forecaster, shared.policy
+    with opened(shared, Effort(0), shared.pending) as attempt:
+        drainable = [node for node in examined.values() if could_be_drained(node, attempt)]
+        candidates = [node.candidate for node in drainable]
+        evictions = {node.candidate.node: node.evictions for node in drainable}
+        search = Search(
+            shared.room, attempt.trial, candidates, evictions, shared.remaining, shared.minimum.spare, effort
+        )
+        ahead = forecaster.ahead()
+        enforced = policy.survive is not Survive.OFF or bool(policy.fallback_headroom)
+        limited = enforced or forecaster.shares.limits(pod for node in candidates for pod in node.movers)
+        found, drained = search.run(keep_drained=ahead.exhausted and not limited)
+        victims, left = _limited(found, search, shared, survival) if enforced else (found, {})
+        possible = _plans(found, shared) if left else ()
+        planning = shared.planning(_place_victims(victims, examined, attempt, ahead, left, drained))
+    return replace(
+        planning,
+        timed_out=effort.exhausted and len(planning.plans) < search.upper_bound,
+        upper_bound=search.upper_bound,
+        possible=possible,
+    )
+
+
+def _limited(
+    victims: Selection, search: Search, shared: PlanningRound, survival: Survival
+) -> tuple[Selection, Mapping[str, Blocker]]:
+    """Return most of *victims* whose drains leave the room to keep and keep the certificate, and why others do not.
+
+    Both are tested with as many victims as possible in their order, then without the one that is objected to.
+    """
+    left: dict[str, Blocker] = {}
+
+    def objection(test: PlansObjection, some: Selection) -> Blocker | None:
+        return test(shared, _plans(some, shared))
+
+    for test in (survival.headroom.objection, survival.objection):
+        kept, blocker = longest_surviving(victims, partial(objection, test), search.replayed)
+        chosen = {victim.candidate.node for victim in kept}
+        if blocker is not None:
+            left |= {name: blocker for victim in victims if (name := victim.candidate.node) not in chosen}
+        victims = kept
+    return victims, left
+
+
+def _plans(victims: Selection, shared: PlanningRound) -> tuple[Plan, ...]:
+    return tuple(new_plan(victim.candidate, victim.placed, shared) for victim in victims)
+
+
+def _place_victims(
+    victims: Selection,
+    examined: Mapping[str, Examined],
+    attempt: Attempt,
+    effort: Effort,
+    left: Mapping[str, Blocker],
+    drained: int,
+) -> list[Verdict]:
+    """Move the pods of *victims*, of which the first are *drained* already. Then compute why others are rejected.
+
+    *effort* limits the forecasts, which need the state before each drain: there are none of nodes that are drained.
+    Nodes whose pods fit are *left*, by name, if their drains would break the certificate or leave too little room.
+    Nothing is left for other nodes either.
+    """
+    verdicts: dict[str, Verdict] = {node: Rejected(node, (blocker,)) for node, blocker in left.items()}
+    moved: Moved = {}
+    for number, victim in enumerate(victims):
+        if number < drained:
+            plan = new_plan(victim.candidate, victim.in_drain or (), attempt.shared)
+            verdict = with_optional_forecast(plan, attempt.shared.forecaster, effort)
+        else:
+            verdict = _carry_out(victim, attempt, effort, moved)
+        verdicts[verdict.node] = verdict
+        if isinstance(verdict, Plan):
+            attempt.remaining.spend(examined[verdict.node].evictions)
+            attempt.emptied += victim.candidate.counts
+    plans = [verdict for verdict in verdicts.values() if isinstance(verdict, Plan)]
+    stay = [verdict for verdict in verdicts.values() if isinstance(verdict, Rejected)]
+    others = [_other(node, attempt, moved) for name, node in examined.items() if name not in verdicts]
+    if left:
+        last = (*left.values(),)[-1]
+        others = [Rejected(each.node, (last,)) if isinstance(each, Plan) else each for each in others]
+    return [*plans, *stay, *others]
+
+
+def _carry_out(victim: SelectedNode, attempt: Attempt, effort: Effort, moved: Moved) -> Verdict:
+    """Return the verdict on a selected node. Its moves are in the trial afterwards if it is a plan."""
+    candidate, forecaster = victim.candidate, attempt.shared.forecaster
+    plan = with_optional_forecast(new_plan(candidate, victim.placed, attempt.shared), forecaster, effort)
+    if isinstance(plan, Plan) and isinstance(over := forecaster.within_shares(plan, moved), Rejected):
+        return over
+    verdict = carry_out(candidate, victim.placed, attempt)
+    attempt.trial.keep()
+    if isinstance(verdict, Rejected) or not isinstance(plan, Plan):
+        return verdict
+    return replace(verdict, robust=plan.robust, landing=plan.landing, forecast=plan.forecast)
+
+
+def _other(examined: Examined, attempt: Attempt, moved: Moved) -> Verdict:
+    """Return the verdict on a node that the search did not select. The moves of a plan are in the trial afterwards."""
+    forecaster, trial, mark = attempt.shared.forecaster, attempt.trial, attempt.trial.savepoint()
+    remaining, emptied = attempt.remaining.copy(), attempt.emptied
+    verdict = all_obstacles(examined, attempt)
+    if isinstance(verdict, Rejected) or not forecaster.shares.may_exceed(verdict, moved):
+        return verdict
+    trial.revert(mark)
+    trial.undrain(examined.candidate.row)
+    attempt.remaining, attempt.emptied = remaining, emptied
+    if isinstance(over := forecaster.within_shares(verdict, moved), Rejected):
+        return over
+    return all_obstacles(examined, attempt)
