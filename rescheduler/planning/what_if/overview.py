@@ -103,8 +103,9 @@ class Lever:
     @property
     def what(self) -> str:
         """What to change: of whom, which part, and what else if that alone frees nothing."""
-        others = f", with {'; '.join(self.together_with)}" if self.together_with and not self.frees else ""
-        return f"{self.controller}: {self.obstacle}{others}"
+        owner = f"{self.controller}: "
+        others = "" if self.frees else "; ".join(text.removeprefix(owner) for text in self.together_with)
+        return f"{owner}{self.obstacle}{', with ' if others else ''}{others}"
 
     @property
     def gain(self) -> tuple[tuple[str, ...], Worth]:
