@@ -339,8 +339,10 @@ def test_a_key_that_exempts_nodes_and_pods_is_lifted_from_both() -> None:
     kept = node("od", ON_DEMAND, labels={REMOVAL_DISABLED: "true"})
     [lever] = ranked([kept, node("s"), pod("a", "od", annotations={REMOVAL_DISABLED: "true"})]).levers
     assert (lever.what, lever.frees_together) == (
-        f"Node od: annotation or label {REMOVAL_DISABLED}, "
-        f"with ReplicaSet default/a: annotation {REMOVAL_DISABLED}: true",
+        (
+            f"Node od: annotation or label {REMOVAL_DISABLED}, with ReplicaSet default/a: "
+            f"annotation {REMOVAL_DISABLED}: true"
+        ),
         ("od",),
     )
 
@@ -452,8 +454,10 @@ BOTH: dict[str, tuple[list[Manifest], str, list[str]]] = {
     ),
     "three of one pod": (
         [pod("a", "od", annotations={DO_NOT_DISRUPT: "true", SAFE_TO_EVICT: "false"}, **CACHE)],
-        f"ReplicaSet default/a: annotation {DO_NOT_DISRUPT}: true, with emptyDir cache; "
-        f"annotation {SAFE_TO_EVICT}: false",
+        (
+            f"ReplicaSet default/a: annotation {DO_NOT_DISRUPT}: true, with emptyDir cache; "
+            f"annotation {SAFE_TO_EVICT}: false"
+        ),
         [f"allow default/replicaset/a {reason}" for reason in ("do-not-disrupt", "local-storage", "not-safe-to-evict")],
     ),
 }
