@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from functools import cache
 from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
@@ -39,11 +40,14 @@ def shell_words(command: str) -> list[str]:
 
 
 def documented() -> Iterator[tuple[str, str]]:
-    """Yield the commands in the blocks of all pages, each with the name of its page."""
+    """Yield the commands in the blocks and the sentences of all pages, each with the name of its page."""
     for page in PAGES:
-        blocks = re.findall(r"```(?:bash|console)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-        for line in re.sub(r"\\\n\s*", "", "\n".join(blocks)).splitlines():
-            for part in re.split(r" && | \| ", line.removeprefix("$ ")):
+        text = page.read_text(encoding="utf-8")
+        blocks = re.findall(r"```(?:bash|console)\n(.*?)```", text, re.DOTALL)
+        lines = re.sub(r"\\\n\s*", "", "\n".join(blocks)).splitlines()
+        sentences = re.sub(r"```.*?```", "", text, flags=re.DOTALL).replace("\\|", "|")
+        for line in [*lines, *(" ".join(each.split()) for each in re.findall(r"`(rescheduler [^`]+)`", sentences))]:
+            for part in re.split(r" && | \| | > ", line.removeprefix("$ ")):
                 if part.startswith("rescheduler "):
                     yield page.name, part
 
@@ -68,15 +72,14 @@ def test_a_documented_command_has_flags_that_exist(page: str, command: str) -> N
     name = next(word for word in words[1:] if not word.startswith("-"))
     assert name in COMMANDS
     flags = [word.partition("=")[0] for word in words[2:] if word.startswith("--")]
-    help_text = subprocess.run(
-        [sys.executable, "-m", "rescheduler", *_group(words), "--help-all"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    ).stdout
+    help_text = help_of(*_group(words)) if flags else ""
     assert [flag for flag in flags if not re.search(rf"{flag}\b", help_text)] == []
+
+
+@cache
+def help_of(*command: str) -> str:
+    words = [sys.executable, "-m", "rescheduler", *command, "--help-all"]
+    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
 def _group(words: list[str]) -> list[str]:
