@@ -111,6 +111,23 @@ def test_a_documented_plan_works_as_it_is_on_the_sample(
     assert (ended(shell_words(command)[1:]), capfd.readouterr().err) == (0, "")
 
 
+#: The forms in the table of what-ifs. The sample has no taint of AKS.
+FORMS = [
+    form
+    for form in re.findall(
+        r"^\| `([^`]+)` \|", PAGES[0].with_name("docs").joinpath("what-if.md").read_text(), re.MULTILINE
+    )
+    if re.match(r"(skip|allow|unpin|budget|add-spot|scheduler|lose-spot) ?\S*", form) and "=VALUE" not in form
+]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_documented_change_works_as_it_is_on_the_sample(form: str, capfd: pytest.CaptureFixture[str]) -> None:
+    text = form.replace("NODE", "ip-10-0-16-11.eu-west-1.compute.internal")
+    assert ended(["plan", "--snapshot", str(files.DUMP), "--survive=off", "--what-if", text]) == 0
+    assert f"What if: {text}\n" in capfd.readouterr().out
+
+
 def printed_by(page: str) -> list[str]:
     """Return the commands of an HTML page that plans: that of the page, and those of its levers."""
     [levers] = re.findall(r"add its --what-if to .*?</ol>", page, re.DOTALL)
