@@ -1,21 +1,29 @@
 """The nodes of a plan on a page, and the blockers of nodes and pods, grouped by reason and then by controller."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import takewhile
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from predicates.snapshot import Snapshot
-from rescheduler.cli.console import BAD, BLANK, GOOD, Line, styled
+from rescheduler.cli.console import BLANK, GOOD, HEADING, Line, styled
 from rescheduler.planning.controllers import controller_of
 from rescheduler.planning.forms import age, count, cpu, memory, per_month
 from rescheduler.planning.money.prices import HOURS_PER_MONTH
-from rescheduler.planning.outcome import Blocker, Plan, Rejected
+from rescheduler.planning.outcome import Blocker, Plan, Reason, Rejected
+from rescheduler.planning.severity import Severity, severity_of, worst_of
 from rescheduler.planning.what_if.overview import Overview
 
 # Blockers of nodes and pods on a page, grouped by reason and then by controller.
+
+#: The color of what has a severity. What is as it should be has none.
+STYLES: Final[Mapping[Severity, dict[str, Any]]] = {
+    Severity.ERROR: {"fg": "red"},
+    Severity.WARNING: {"fg": "yellow"},
+    Severity.INFO: {},
+}
 
 #: Returns the controller of the pod ``namespace/name``, such as ``Deployment data/api``.
 ControllerLookup: TypeAlias = Callable[[str], str]
@@ -39,17 +47,23 @@ def by_controller(pods: Iterable[str], controller: ControllerLookup) -> dict[str
     return groups
 
 
+def severity_style(blockers: Iterable[Blocker]) -> dict[str, Any]:
+    """Return the style of the heading of a node with *blockers*, in the color of the worst severity."""
+    severity = worst_of(blockers)
+    return HEADING if severity is None else HEADING | STYLES[severity]
+
+
 def blocker_lines(
     blockers: Sequence[Blocker], controller: ControllerLookup, level: int, *, wide: bool = False
 ) -> Iterator[Line]:
     """Yield the reasons in the order of their first blocker, each followed by the pods to which it applies."""
-    groups: dict[tuple[str, str], list[str]] = {}
+    groups: dict[tuple[Reason, str], list[str]] = {}
     for blocker in blockers:
         pods = groups.setdefault((blocker.reason, blocker.detail), [])
         if blocker.pod is not None:
             pods.append(blocker.pod)
     for (reason, detail), pods in groups.items():
-        yield Line(f"{reason}: {detail}", level)
+        yield Line(f"{reason} ({severity_of(reason)}): {detail}", level)
         for name, members in by_controller(pods, controller).items():
             yield Line(f"{name}{_members(name, members, wide=wide)}", level + 1)
 
@@ -185,11 +199,12 @@ class NodeBlocks:
 
     def _rejected_block(self, alike: list[Rejected]) -> Iterator[Line]:
         first = alike[0]
+        style = severity_style(first.blockers)
         if len(alike) == 1:
-            yield styled(f"{self._heading(first.node)}: stays", BAD)
+            yield styled(f"{self._heading(first.node)}: stays", style)
             yield Line(self._requests(first.node), 1)
         else:
-            yield styled(f"{count(len(alike), 'node')} stay for the same reasons", BAD)
+            yield styled(f"{count(len(alike), 'node')} stay for the same reasons", style)
             for rejected in alike:
                 yield Line(f"{self._heading(rejected.node)}, {self._requests(rejected.node)}", 1)
         yield from blocker_lines(

@@ -12,7 +12,7 @@ from predicates.node_selectors import first_untolerated
 from predicates.objects import Pod
 from predicates.snapshot import Snapshot
 from predicates.texts import did_you_mean
-from rescheduler.cli.blockers import NodeNames, blocker_lines, controllers_in
+from rescheduler.cli.blockers import NodeNames, blocker_lines, controllers_in, severity_style
 from rescheduler.cli.cluster_source import (
     ClusterSource,
     compat_option,
@@ -21,7 +21,7 @@ from rescheduler.cli.cluster_source import (
     snapshot_option,
     strict_option,
 )
-from rescheduler.cli.console import BAD, BLANK, GOOD, HEADING, Line, show, styled
+from rescheduler.cli.console import BLANK, GOOD, HEADING, Line, show, styled
 from rescheduler.cli.go_flags import GoCommand
 from rescheduler.cli.options import connection_options, scheduling_options
 from rescheduler.cli.output import json_bytes, lines_as_html, print_yaml
@@ -39,6 +39,7 @@ from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.pool_shares import ignored_annotation
 from rescheduler.planning.rules.pins import taint_text
+from rescheduler.planning.severity import blocker_object, severity_of
 from rescheduler.settings import ApiServerConnection, Scheduling
 
 # Explanations as a page: the blockers of each node, and which spot nodes reject each pod and why.
@@ -71,7 +72,7 @@ class ExplainPage:
             yield styled(f"Node {self._names.short(name)} can be drained: {pods} would move.", GOOD)
             yield BLANK
             return
-        yield styled(f"Node {self._names.short(name)} is not drained:", BAD)
+        yield styled(f"Node {self._names.short(name)} is not drained:", severity_style(verdict.blockers))
         yield from blocker_lines(verdict.blockers, self._controller, 1, wide=self._wide)
         for blocker in verdict.blockers:
             if blocker.reason in (Reason.NO_ROOM, Reason.PINNED) and blocker.pod is not None:
@@ -87,7 +88,10 @@ class ExplainPage:
         owner = "" if controller == f"Pod {pod.key}" else f" ({controller})"
         where = f"on node {self._names.short(pod.node_name)}" if pod.node_name else "pending"
         yield styled(f"Pod {pod.key}, {where}{owner}", HEADING)
-        yield from (Line(f"cannot be evicted: {item.reason}: {item.detail}", 1) for item in explanation.blockers)
+        yield from (
+            Line(f"cannot be evicted: {item.reason} ({severity_of(item.reason)}): {item.detail}", 1)
+            for item in explanation.blockers
+        )
         if (surge := explanation.surge) is not None:
             restarts = count(surge.restarts, "pod")
             yield Line(
@@ -302,7 +306,10 @@ def _surge(explanation: Explanation) -> str | None:
 
 
 def _blockers(explanation: Explanation) -> list[dict[str, str]]:
-    return [{"reason": blocker.reason, "detail": blocker.detail} for blocker in explanation.blockers]
+    return [
+        {name: text for name, text in blocker_object(blocker).items() if name != "pod"}
+        for blocker in explanation.blockers
+    ]
 
 
 def _print_json(explanations: Iterable[Explanation]) -> None:

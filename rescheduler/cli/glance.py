@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from rescheduler.cli.blockers import NodeNames
+from rescheduler.cli.blockers import STYLES, NodeNames
 from rescheduler.cli.console import BLANK, GOOD, HEADING, Line, rendered, styled
 from rescheduler.planning.forms import age, count, money, per_month, percent
 from rescheduler.planning.money.prices import HOURS_PER_MONTH, NodeFacts
 from rescheduler.planning.money.worth import Worth
 from rescheduler.planning.outcome import Rejected, Verdict
+from rescheduler.planning.severity import Severity, rank, severity_of_verdict
 from rescheduler.planning.what_if.overview import NOT_ALL_TRIED, Lever, Overview, tried, what_if_flags
 
 #: Maximum number of lines of the page, after long lines are wrapped.
@@ -130,7 +131,7 @@ class _Columns:
 
 def lever_details(lever: Lever, overview: Overview, names: NodeNames) -> str:
     """Return a sentence part about *lever*: the nodes it concerns, and what it frees, alone and with others."""
-    keeps = f"{lever.reason} keeps {count(len(lever.nodes), 'node')}"
+    keeps = f"{lever.reason} ({lever.severity}) keeps {count(len(lever.nodes), 'node')}"
     alone = f"alone it frees {'' if lever.tried else 'at least '}{_gain(lever.frees, lever.worth, overview, names)}"
     if not lever.tried and not lever.frees:
         alone = "not tried"
@@ -160,21 +161,22 @@ def month_of(currency: str) -> str:
 # One line for each node.
 
 #: By name of ``--sort-by``: the key, smallest first.
-SORT_KEYS: Final[dict[str, Callable[[NodeFacts, float], Any]]] = {
-    "name": lambda node, _: node.name,
-    "type": lambda node, _: (node.instance_type, node.name),
-    "zone": lambda node, _: (node.zone, node.name),
-    "cpu": lambda node, _: (node.requested_cpu / max(node.cpu, 1), node.name),
-    "memory": lambda node, _: (node.requested_memory / max(node.memory, 1), node.name),
-    "age": lambda node, _: (node.created or "~", node.name),
-    "price": lambda node, price: (-price, node.name),
+SORT_KEYS: Final[dict[str, Callable[[NodeFacts, float, Severity | None], Any]]] = {
+    "name": lambda node, *_: node.name,
+    "type": lambda node, *_: (node.instance_type, node.name),
+    "zone": lambda node, *_: (node.zone, node.name),
+    "cpu": lambda node, *_: (node.requested_cpu / max(node.cpu, 1), node.name),
+    "memory": lambda node, *_: (node.requested_memory / max(node.memory, 1), node.name),
+    "age": lambda node, *_: (node.created or "~", node.name),
+    "price": lambda node, price, _: (-price, node.name),
+    "severity": lambda node, _, severity: (rank(severity), node.name),
 }
 
 
-_HEAD: Final = ("node", "type", "zone", "age", "cpu", "memory", "use", "month", "verdict")
+_HEAD: Final = ("node", "type", "zone", "age", "cpu", "memory", "use", "month", "severity", "verdict")
 _SPACE: Final = "  "
 #: The columns that are left out on a narrow page, the first one first.
-_OPTIONAL: Final = ("use", "zone", "age", "memory", "type")
+_OPTIONAL: Final = ("use", "zone", "age", "memory", "severity", "type")
 #: The characters of a bar that is full.
 _BAR: Final = 10
 
@@ -189,7 +191,11 @@ def node_table(
     verdicts = list(overview.planning.verdicts)
     if sort_by:
         key = SORT_KEYS[sort_by]
-        verdicts.sort(key=lambda verdict: key(overview.nodes[verdict.node], _month(overview, verdict.node) or 0.0))
+        verdicts.sort(
+            key=lambda verdict: key(
+                overview.nodes[verdict.node], _month(overview, verdict.node) or 0.0, severity_of_verdict(verdict)
+            )
+        )
     head = tuple(month_of(overview.prices.currency) if name == "month" else name for name in _HEAD)
     rows = [head, *(_node_row(verdict, overview, names, now) for verdict in verdicts)]
     columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
@@ -199,9 +205,11 @@ def node_table(
     widths = [max(map(len, column)) for column in columns]
     if names.note:
         yield Line(names.note)
-    for number, row in enumerate(zip(*columns, strict=True)):
+    severities = map(severity_of_verdict, verdicts)
+    styles = [HEADING, *(GOOD if severity is None else STYLES[severity] for severity in severities)]
+    for row, style in zip(zip(*columns, strict=True), styles, strict=True):
         text = _SPACE.join(cell.ljust(wide) for cell, wide in zip(row, widths, strict=True)).rstrip()
-        yield styled(text, HEADING if number == 0 else GOOD if row[-1].startswith("drain") else {})
+        yield styled(text, style)
 
 
 def _node_row(verdict: Verdict, overview: Overview, names: NodeNames, now: datetime) -> tuple[str, ...]:
@@ -215,6 +223,7 @@ def _node_row(verdict: Verdict, overview: Overview, names: NodeNames, now: datet
         f"{percent(facts.requested_memory, facts.memory)}%",
         _bar(max(percent(facts.requested_cpu, facts.cpu), percent(facts.requested_memory, facts.memory))),
         "" if month is None else f"{month:,.0f}",
+        severity_of_verdict(verdict) or "",
         _verdict(verdict, overview),
     )
 

@@ -21,6 +21,7 @@ from rescheduler.planning.answers.survival import Certificate
 from rescheduler.planning.forms import number
 from rescheduler.planning.money.worth import Worth
 from rescheduler.planning.outcome import Plan, Rejected, Verdict
+from rescheduler.planning.severity import blocker_object, severity_of_verdict
 from rescheduler.planning.what_if.overview import Lever, Overview, Point, Totals, Tradeoff, tried
 
 
@@ -151,7 +152,8 @@ def _node(verdict: Verdict, overview: Overview) -> dict[str, Any]:
         "placements": [{"pod": str(item.pod), "node": item.node} for item in plan.placements] if plan else [],
         "surges": [surge.form() for surge in plan.surges] if plan else [],
         "preempts": [str(pod) for pod in plan.preempts] if plan else [],
-        "blockers": [{"pod": item.pod, "reason": item.reason, "detail": item.detail} for item in blockers],
+        "blockers": [blocker_object(blocker) for blocker in blockers],
+        "severity": severity_of_verdict(verdict),
         "left_by_daemon": overview.left.get(verdict.node),
         "robust": plan.robust if plan else None,
         "landing": {"spot": landing.spot, "on_demand": landing.on_demand} if landing else None,
@@ -227,6 +229,7 @@ def _plan_json_lever(lever: Lever, command: str) -> dict[str, Any]:
         "what_if": list(lever.to_try),
         "try": tried(command, lever.to_try) if lever.to_try else None,
         "risk": lever.risk,
+        "severity": lever.severity,
         "price_per_month": number(lever.worth.gross_per_month),
         **_money(lever.worth),
         "net_per_month_together": number(lever.worth_together.net_per_month),

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from itertools import islice
-from typing import Final
+from itertools import chain, islice, repeat
+from typing import Any, Final
 
 from predicates.snapshot import Snapshot
-from rescheduler.cli.blockers import ControllerLookup, NodeBlocks, NodeNames, controllers_in
+from rescheduler.cli.blockers import STYLES, ControllerLookup, NodeBlocks, NodeNames, controllers_in
 from rescheduler.cli.console import BAD, BLANK, GOOD, HEADING, Line, styled
 from rescheduler.cli.glance import (
     Shown,
@@ -22,8 +22,9 @@ from rescheduler.planning.answers.losses import Homeless, PoolLoss
 from rescheduler.planning.answers.survival import Certificate
 from rescheduler.planning.forms import and_more, count, cpu, memory, per_month, sentence
 from rescheduler.planning.money.worth import saves
-from rescheduler.planning.outcome import Reason, nodes_by_reason
+from rescheduler.planning.outcome import Reason
 from rescheduler.planning.policy import Policy
+from rescheduler.planning.severity import Severity, reasons_of
 from rescheduler.planning.what_if.overview import LEFT, NO_PRICE, SETTING, Overview, Totals
 
 # A plan as a page: a summary sentence, the freed nodes, the obstacles to freeing more, and each node.
@@ -201,11 +202,12 @@ class _Summary:
 
     def _rejection_counts(self, shown: int) -> Iterator[Line]:
         rejected = self.overview.planning.rejected
-        nodes = nodes_by_reason(self.overview.planning)
         stay = "stays" if len(rejected) == 1 else "stay"
         yield styled(f"{count(len(rejected), 'node')} {stay} (a node can have several reasons)", HEADING)
-        rows = sorted(nodes.items(), key=lambda pair: (-pair[1], pair[0]))
-        yield from _table([(reason, count(number, "node")) for reason, number in rows[:shown]])
+        rows = reasons_of(self.overview.planning)
+        longest = max(map(len, Severity))
+        cells = [(reason, count(number, "node"), f"{severity:<{longest}}") for reason, severity, number in rows[:shown]]
+        yield from _table(cells, [STYLES[severity] for _, severity, _ in rows[:shown]])
         yield from _more(len(rows) - shown, "reason", 1)
 
     def _notes(self) -> Iterator[Line]:
@@ -251,12 +253,12 @@ def _rounded(amount: int, unit: int) -> int:
     return amount if amount < 10 * unit else round(amount / unit) * unit
 
 
-def _table(rows: list[tuple[str, ...]]) -> Iterator[Line]:
+def _table(rows: Sequence[tuple[str, ...]], styles: Sequence[dict[str, Any]] = ()) -> Iterator[Line]:
     """Yield *rows* with aligned columns: the first column to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for first, *others in rows:
+    for (first, *others), style in zip(rows, chain(styles, repeat({}))):  # noqa: B905 - as many as there are rows
         cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True) if width]
-        yield Line("  ".join([first.ljust(widths[0]), *cells]).rstrip(), 1)
+        yield styled("  ".join([first.ljust(widths[0]), *cells]).rstrip(), style, 1)
 
 
 # The certificate of a plan: which pools of spot nodes may be lost.

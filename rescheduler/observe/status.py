@@ -29,6 +29,7 @@ from rescheduler.planning.money.prices import NodeFacts, PriceKey, PriceList
 from rescheduler.planning.money.savings import Savings
 from rescheduler.planning.money.worth import summed
 from rescheduler.planning.outcome import Blocker, Plan, Planning, Reason, Rejected, TakenRoom, Verdict, nodes_by_reason
+from rescheduler.planning.severity import blocker_object, severity_of_verdict
 from rescheduler.planning.what_if.overview import Lever
 
 #: Number of recent drains that are kept.
@@ -199,6 +200,7 @@ def nodes(board: Board) -> list[dict[str, Any]]:
 #: A node that the last plan did not reach.
 _NOT_JUDGED: Final = {
     "node": "", "drainable": False, "judged": False, "placements": [], "surges": [], "blockers": [],
+    "severity": None,
 }  # fmt: skip
 
 
@@ -243,6 +245,7 @@ def _lever(lever: Lever) -> dict[str, Any]:
         "netPerMonth": number(worth.net_per_month),
         "grossPerMonth": number(worth.gross_per_month),
         "risk": lever.risk,
+        "severity": lever.severity,
     }
 
 
@@ -298,7 +301,8 @@ def _savings(savings: Savings) -> dict[str, Any]:
 
 def _node(verdict: Verdict, facts: Mapping[str, NodeFacts], prices: PriceList) -> dict[str, Any]:
     known = facts.get(verdict.node)
-    return _verdict(verdict) | ({"facts": _facts(known, prices)} if known else {})
+    form = _verdict(verdict) | {"severity": severity_of_verdict(verdict)}
+    return form | ({"facts": _facts(known, prices)} if known else {})
 
 
 def _facts(node: NodeFacts, prices: PriceList) -> dict[str, Any]:
@@ -320,9 +324,7 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
         placements = [{"pod": str(placement.pod), "node": placement.node} for placement in verdict.placements]
         surges = [surge.form() for surge in verdict.surges]
         return {"node": verdict.node, "drainable": True, "placements": placements, "surges": surges, "blockers": []}
-    blockers = [
-        {"pod": blocker.pod, "reason": blocker.reason, "detail": blocker.detail} for blocker in verdict.blockers
-    ]
+    blockers = [blocker_object(blocker) for blocker in verdict.blockers]
     return {"node": verdict.node, "drainable": False, "placements": [], "surges": [], "blockers": blockers}
 
 

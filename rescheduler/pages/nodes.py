@@ -11,6 +11,7 @@ from rescheduler.pages.element import Markup, element, joined
 from rescheduler.planning.forms import age, and_more, count, cpu, memory, per_hour, percent
 from rescheduler.planning.money.prices import NodeFacts, PriceList
 from rescheduler.planning.outcome import Blocker, Plan, Rejected, Verdict
+from rescheduler.planning.severity import Severity, severity_of, worst_of
 
 # A picture of nodes: one box per node, filled from the bottom by the requests of its pods, CPU left, memory right.
 
@@ -162,7 +163,9 @@ def _line(entry: NodeEntry, prices: PriceList, now: datetime | None) -> Iterator
 def _verdict(verdict: Verdict) -> Markup:
     if isinstance(verdict, Rejected):
         further = len({blocker.reason for blocker in verdict.blockers}) - 1
-        return element("span", f"not drained: {verdict.reason}{and_more(further)}", class_="no")
+        severity = worst_of(verdict.blockers)
+        text = f"not drained: {verdict.reason}{and_more(further)} ({severity})"
+        return element("span", text, class_=severity)
     pods = len(verdict.placements)
     text = f"can be drained{verdict.with_surge}: {count(pods, 'pod')} to move" if pods else "empty: no pods to move"
     return element("span", text, class_="yes")
@@ -192,4 +195,10 @@ def _blockers(rejected: Rejected) -> Markup:
 
 
 def _blocker(blocker: Blocker) -> Markup:
-    return element("li", element("code", blocker.reason), " ", blocker.text, class_="pod")
+    mark = severity_mark(severity_of(blocker.reason))
+    return element("li", element("code", blocker.reason), " ", mark, " ", blocker.text, class_="pod")
+
+
+def severity_mark(severity: Severity) -> Markup:
+    """Return the name of *severity* in its color."""
+    return element("span", severity, class_=severity)

@@ -6,11 +6,12 @@ from itertools import chain
 from typing import Final
 
 from rescheduler.pages.element import Markup, document, element, joined, table
-from rescheduler.pages.nodes import NodeBox, NodeEntry, node_list, picture, search_tools
+from rescheduler.pages.nodes import NodeBox, NodeEntry, node_list, picture, search_tools, severity_mark
 from rescheduler.planning.forms import count, cpu, memory, money, per_month, percent, sentence
 from rescheduler.planning.money.prices import NodeFacts, PriceList
 from rescheduler.planning.money.worth import Worth, saves
-from rescheduler.planning.outcome import Planning, nodes_by_reason
+from rescheduler.planning.outcome import Planning
+from rescheduler.planning.severity import reasons_of
 from rescheduler.planning.what_if.overview import (
     NO_PRICE,
     NOT_ALL_TRIED,
@@ -209,11 +210,10 @@ def levers(overview: Overview) -> Markup | None:
 def _lever(lever: Lever, overview: Overview) -> Markup:
     nodes, worth = lever.gain
     frees = f"frees {_gain(len(nodes), worth, overview)}" if nodes else "frees no node" if lever.tried else "not tried"
-    others = f", with {'; '.join(lever.together_with)}" if lever.together_with and not lever.frees else ""
     keeps = f": {frees}; keeps {count(len(lever.nodes), 'node')}. "
     risk = element("span", f"Risk: {lever.risk.text}.", class_="no") if lever.risk is not None else None
-    what = element("b", lever.controller), f": {lever.obstacle}{others} "
-    return element("p", what, element("code", lever.reason), keeps, risk)
+    what = element("b", lever.controller), f": {lever.part} "
+    return element("p", what, element("code", lever.reason), " ", severity_mark(lever.severity), keeps, risk)
 
 
 def _trial(lever: Lever) -> Markup | None:
@@ -237,9 +237,9 @@ def _bar(amount: float, total: float) -> Markup:
 
 def reasons(planning: Planning) -> Markup:
     """Return the table of the nodes that stay, by reason."""
-    found = nodes_by_reason(planning)
-    rows = [(reason, f"{number:,}") for reason, number in sorted(found.items(), key=lambda pair: (-pair[1], pair[0]))]
-    return table("Nodes that stay (a node can have several reasons)", ("Reason", "Nodes"), rows, frozenset({1}))
+    rows = [(reason, severity_mark(severity), f"{number:,}") for reason, severity, number in reasons_of(planning)]
+    head = ("Reason", "Severity", "Nodes")
+    return table("Nodes that stay (a node can have several reasons)", head, rows, frozenset({2}))
 
 
 def as_html(overview: Overview, at: datetime | None = None) -> str:

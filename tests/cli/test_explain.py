@@ -52,7 +52,7 @@ def test_each_pod_is_listed_with_the_nodes_that_reject_it_by_reason(
         f"Node names end with {DOMAIN}, which is left out.",
         "",
         "Pod ci/job, on node od",
-        "  cannot be evicted: no-controller: no controller would recreate it;",
+        "  cannot be evicted: no-controller (error): no controller would recreate it;",
         "    --delete-non-replicated-pods or",
         '    cluster-autoscaler.kubernetes.io/safe-to-evict: "true" allows eviction',
         "  0 of 17 spot nodes accept it",
@@ -89,14 +89,15 @@ def test_a_node_is_explained_with_its_blockers_and_its_pods(
     capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
 ) -> None:
     text = explained(capfdbinary, tmp_path, f"od{DOMAIN}")
-    assert text.splitlines()[:11] == [
+    assert text.splitlines()[:12] == [
         f"Node names end with {DOMAIN}, which is left out.",
         "",
         "Node od is not drained:",
-        "  no-controller: no controller would recreate it; --delete-non-replicated-pods",
-        '    or cluster-autoscaler.kubernetes.io/safe-to-evict: "true" allows eviction',
+        "  no-controller (error): no controller would recreate it;",
+        "    --delete-non-replicated-pods or",
+        '    cluster-autoscaler.kubernetes.io/safe-to-evict: "true" allows eviction',
         "    Pod ci/job",
-        "  no-room-on-spot: 0/17 spot nodes are available: 17 Insufficient cpu",
+        "  no-room-on-spot (warning): 0/17 spot nodes are available: 17 Insufficient cpu",
         "    Pod ci/job",
         "  ci/job: smallest change: 1 vCPU less requested on free-00, or as much",
         "    additional capacity there",

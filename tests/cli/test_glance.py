@@ -4,6 +4,7 @@ import datetime as dt
 import json
 import re
 import subprocess
+from collections import Counter
 from decimal import Decimal
 from html import escape
 from pathlib import Path
@@ -100,6 +101,9 @@ def test_lines_are_sorted(capfd: pytest.CaptureFixture[str], monkeypatch: Any, k
     elif key in ("cpu", "memory", "age"):
         numbers = [int(cell.rstrip("%dhm")) for cell in cells]
         assert numbers == sorted(numbers, reverse=key == "age")
+    elif key == "severity":
+        assert Counter(cells) == {"drainable:": 14, "error": 3, "warning": 11, "info": 2}
+        assert cells == sorted(cells, key=["error", "warning", "info", "drainable:"].index)
     else:
         assert cells == sorted(cells)
 

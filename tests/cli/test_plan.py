@@ -30,7 +30,7 @@ First: rescheduler plan --snapshot dump.json --budgets-at-once=true --what-if \\
   frees 1 more
 
 1 node stays (a node can have several reasons)
-  pod-disruption-budget  1 node
+  pod-disruption-budget  1 node  warning
 
 Survives the loss of any one pool of spot nodes (1 pool).
 
@@ -91,7 +91,12 @@ def test_an_object_that_cannot_be_decoded_blocks_its_node_and_is_named_on_standa
     out, err = capfdbinary.readouterr()
     assert (ended.value.code, err.decode()) == (0, line)
     verdicts = {load["node"]: (load["drainable"], load["blockers"]) for load in json.loads(out)["nodes"]}
-    blocker = {"pod": None, "reason": "unreadable-object", "detail": f"it cannot be decoded: {why}"}
+    blocker = {
+        "pod": None,
+        "reason": "unreadable-object",
+        "severity": "error",
+        "detail": f"it cannot be decoded: {why}",
+    }
     assert verdicts == {"od": (True, []), "od2": (False, [blocker])}
 
     with pytest.raises(SystemExit) as ended:
@@ -99,7 +104,7 @@ def test_an_object_that_cannot_be_decoded_blocks_its_node_and_is_named_on_standa
     out, err = capfdbinary.readouterr()
     assert (ended.value.code, err.decode()) == (0, line)
     assert b"od2 is not drained:" in out
-    assert b"unreadable-object: it cannot be decoded: Pod default/broken: " in out
+    assert b"unreadable-object (error): it cannot be decoded: Pod default/broken: " in out
 
 
 def test_a_pipe_gets_no_colors_and_no_animation_even_if_they_are_forced(

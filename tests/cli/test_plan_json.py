@@ -39,6 +39,7 @@ def test_the_json_output_has_prices_and_levers() -> None:
             "what_if": ["allow ci/pod/job no-controller"],
             "try": "rescheduler plan --what-if 'allow ci/pod/job no-controller'",
             "risk": "pod",
+            "severity": "error",
             "price_per_month": 730.0,
             "net_per_month": 547.5,
             "committed_per_month": 0.0,

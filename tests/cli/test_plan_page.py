@@ -65,22 +65,22 @@ def test_levers_are_between_the_totals_and_the_nodes() -> None:
         "0 of 3 on-demand nodes drainable; ci/ci-cache blocks 3.",
         "",
         "3 nodes stay (a node can have several reasons)",
-        "  no-room-on-spot  3 nodes",
+        "  no-room-on-spot  3 nodes  warning",
         "",
         "What would free more (to try one, add its --what-if to this command)",
         "  #  frees   $/month  risk  what",
         "  1      1                  Deployment ci/ci-cache: nodeSelector pool=ci",
-        "      no-room-on-spot keeps 3 nodes; alone it frees 1 (m5.2xlarge); with",
-        "        Deployment data/api: emptyDir tmp it frees 2 (m5.2xlarge)",
+        "      no-room-on-spot (warning) keeps 3 nodes; alone it frees 1 (m5.2xlarge);",
+        "        with Deployment data/api: emptyDir tmp it frees 2 (m5.2xlarge)",
         "  2      0            pod   Pod ci/job: it has no controller",
-        "      no-controller keeps 1 node; alone it frees none",
+        "      no-controller (error) keeps 1 node; alone it frees none",
         "  Risk: pod = nothing creates the pod again.",
         "",
         "Nodes in drain order",
         "",
         "3 nodes stay for the same reasons",
         *(f"  od-{i}, m5.2xlarge, a, 280 $/month, requests 0 of 4 vCPU, 0 B of 16 GiB" for i in range(3)),
-        "  no-room-on-spot: its nodeSelector pool=ci matches no spot node",
+        "  no-room-on-spot (warning): its nodeSelector pool=ci matches no spot node",
         "    Pod ci/cache-1",
     ]
 
@@ -99,7 +99,7 @@ def test_names_of_nodes_are_short_in_levers_and_in_the_first_sentence() -> None:
     text = lines(summed_up(plans, objects, PriceList(), [lever]), objects, width=120)
     assert text[0] == "0 of 2 on-demand nodes drainable; od-1 blocks 1."
     assert "  1      1  Node od-1: annotation x" in text
-    assert "      scale-down-disabled keeps 1 node; alone it frees 1 (od-1)" in text
+    assert "      scale-down-disabled (info) keeps 1 node; alone it frees 1 (od-1)" in text
 
 
 @pytest.mark.parametrize(("frees", "gain"), [((), "not tried"), (("od-0",), "alone it frees at least 1 (m5.2xlarge)")])
@@ -107,7 +107,7 @@ def test_a_lever_that_was_not_tried_states_this(frees: tuple[str, ...], gain: st
     plans = planning(*(Rejected(f"od-{i}", (CACHE,)) for i in range(3)))
     lever = Lever("Pod ci/job", Reason.NO_CONTROLLER, "no controller", ("od-0",), frees, tried=False)
     text = lines(summed_up(plans, NODES, PRICES, [lever]), NODES, width=200)
-    assert f"      no-controller keeps 1 node; {gain}" in text
+    assert f"      no-controller (error) keeps 1 node; {gain}" in text
 
 
 def test_the_spot_nodes_that_get_pods_are_counted() -> None:

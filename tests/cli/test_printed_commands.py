@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from functools import cache
 from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
@@ -39,11 +40,14 @@ def shell_words(command: str) -> list[str]:
 
 
 def documented() -> Iterator[tuple[str, str]]:
-    """Yield the commands in the blocks of all pages, each with the name of its page."""
+    """Yield the commands in the blocks and the sentences of all pages, each with the name of its page."""
     for page in PAGES:
-        blocks = re.findall(r"```(?:bash|console)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-        for line in re.sub(r"\\\n\s*", "", "\n".join(blocks)).splitlines():
-            for part in re.split(r" && | \| ", line.removeprefix("$ ")):
+        text = page.read_text(encoding="utf-8")
+        blocks = re.findall(r"```(?:bash|console)\n(.*?)```", text, re.DOTALL)
+        lines = re.sub(r"\\\n\s*", "", "\n".join(blocks)).splitlines()
+        sentences = re.sub(r"```.*?```", "", text, flags=re.DOTALL).replace("\\|", "|")
+        for line in [*lines, *(" ".join(each.split()) for each in re.findall(r"`(rescheduler [^`]+)`", sentences))]:
+            for part in re.split(r" && | \| | > ", line.removeprefix("$ ")):
                 if part.startswith("rescheduler "):
                     yield page.name, part
 
@@ -68,15 +72,14 @@ def test_a_documented_command_has_flags_that_exist(page: str, command: str) -> N
     name = next(word for word in words[1:] if not word.startswith("-"))
     assert name in COMMANDS
     flags = [word.partition("=")[0] for word in words[2:] if word.startswith("--")]
-    help_text = subprocess.run(
-        [sys.executable, "-m", "rescheduler", *_group(words), "--help-all"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    ).stdout
+    help_text = help_of(*_group(words)) if flags else ""
     assert [flag for flag in flags if not re.search(rf"{flag}\b", help_text)] == []
+
+
+@cache
+def help_of(*command: str) -> str:
+    words = [sys.executable, "-m", "rescheduler", *command, "--help-all"]
+    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
 def _group(words: list[str]) -> list[str]:
@@ -106,6 +109,23 @@ def test_a_documented_plan_works_as_it_is_on_the_sample(
     (tmp_path / "prices.csv").symlink_to(files.PRICES)
     monkeypatch.chdir(tmp_path)
     assert (ended(shell_words(command)[1:]), capfd.readouterr().err) == (0, "")
+
+
+#: The forms in the table of what-ifs. The sample has no taint of AKS.
+FORMS = [
+    form
+    for form in re.findall(
+        r"^\| `([^`]+)` \|", PAGES[0].with_name("docs").joinpath("what-if.md").read_text(), re.MULTILINE
+    )
+    if re.match(r"(skip|allow|unpin|budget|add-spot|scheduler|lose-spot) ?\S*", form) and "=VALUE" not in form
+]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_documented_change_works_as_it_is_on_the_sample(form: str, capfd: pytest.CaptureFixture[str]) -> None:
+    text = form.replace("NODE", "ip-10-0-16-11.eu-west-1.compute.internal")
+    assert ended(["plan", "--snapshot", str(files.DUMP), "--survive=off", "--what-if", text]) == 0
+    assert f"What if: {text}\n" in capfd.readouterr().out
 
 
 def printed_by(page: str) -> list[str]:

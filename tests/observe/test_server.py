@@ -137,6 +137,7 @@ def test_the_json_status_has_the_whole_state(pages: ServedPages) -> None:
                 "placements": [{"pod": "default/web-1", "node": "spot-1"}],
                 "surges": [],
                 "blockers": [],
+                "severity": None,
             },
             {
                 "node": "od-2",
@@ -144,9 +145,20 @@ def test_the_json_status_has_the_whole_state(pages: ServedPages) -> None:
                 "placements": [],
                 "surges": [],
                 "blockers": [
-                    {"pod": "default/bare", "reason": "no-controller", "detail": "no <b>controller</b> recreates it"},
-                    {"pod": "default/db-1", "reason": "pod-disruption-budget", "detail": "0 of 1"},
+                    {
+                        "pod": "default/bare",
+                        "reason": "no-controller",
+                        "severity": "error",
+                        "detail": "no <b>controller</b> recreates it",
+                    },
+                    {
+                        "pod": "default/db-1",
+                        "reason": "pod-disruption-budget",
+                        "severity": "warning",
+                        "detail": "0 of 1",
+                    },
                 ],
+                "severity": "error",
             },
         ],
         "coolingDown": {},

@@ -54,8 +54,8 @@ def test_a_lever_is_shown_with_its_gain_its_risk_and_its_command() -> None:
     )
     page = as_html(replace(overview, levers=(lever,), levers_complete=False, command="rescheduler plan --a"), NOW)
     assert (
-        "<b>Pod ci/job</b>: no controller <code>no-controller</code>: frees 1 node, 67.16 $/month; keeps 2 nodes."
-        in page
+        '<b>Pod ci/job</b>: no controller <code>no-controller</code> <span class="error">error</span>'
+        ": frees 1 node, 67.16 $/month; keeps 2 nodes." in page
     )
     assert "Risk: nothing creates the pod again." in page
     assert "add its --what-if to <code>rescheduler plan --a</code>" in page
@@ -87,7 +87,8 @@ def test_each_lever_has_a_bar_with_its_own_amount() -> None:
     page = as_html(replace(overview, levers=levers(None)), NOW)
     assert bars(page) == ["100.0", "66.7", "33.3", "33.3"]
     assert "Each change by itself, by the number of freed nodes" in page
-    assert "<b>a</b>: x <code>no-room-on-spot</code>: frees 2 nodes; keeps 2 nodes." in page
+    room = '<code>no-room-on-spot</code> <span class="warning">warning</span>'
+    assert f"<b>a</b>: x {room}: frees 2 nodes; keeps 2 nodes." in page
     assert "--what-if 'unpin a'\"'\"'s'" in page
     net = as_html(replace(overview, levers=levers("0.3")), NOW)
     assert "<b>This plan</b>: 3 nodes, 396 $/month" in net

@@ -214,7 +214,10 @@ class _Ranking:
         )
         levers = [self._lever(change, frees[change]) for change in changes]
         levers += self._alone(frees_alone, changes, {change: frees[change] for change in changes if change in shared})
-        return RankedLevers(tuple(sorted(levers, key=self._usefulness, reverse=True)), self._complete)
+        by_edits: dict[Obstacles, Lever] = {}  # of two that need each other, one is enough
+        for lever in sorted(levers, key=self._usefulness, reverse=True):
+            by_edits.setdefault(frozenset(lever.edits), lever)
+        return RankedLevers(tuple(by_edits.values()), self._complete)
 
     def _alone(
         self,

@@ -16,6 +16,7 @@ from rescheduler.planning.money.worth import NO_WORTH, Worth, summed, worth_by_n
 from rescheduler.planning.outcome import Plan, Planning, Reason
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Survive
+from rescheduler.planning.severity import Severity, severity_of
 from rescheduler.planning.what_if.lifting import REMEDIES, Obstacle, Risk
 
 #: The note for readers if :attr:`Overview.unpriced` is true.
@@ -102,10 +103,22 @@ class Lever:
         return next((risk for risk in Risk if risk in found), None)
 
     @property
+    def severity(self) -> Severity:
+        """The severity of the reason."""
+        return severity_of(self.reason)
+
+    @property
+    def part(self) -> str:
+        """The part to change, and what else if that alone frees nothing."""
+        others = (
+            "" if self.frees else "; ".join(text.removeprefix(f"{self.controller}: ") for text in self.together_with)
+        )
+        return f"{self.obstacle}{', with ' if others else ''}{others}"
+
+    @property
     def what(self) -> str:
-        """What to change: of whom, which part, and what else if that alone frees nothing."""
-        others = f", with {'; '.join(self.together_with)}" if self.together_with and not self.frees else ""
-        return f"{self.controller}: {self.obstacle}{others}"
+        """What to change: of whom, and which part."""
+        return f"{self.controller}: {self.part}"
 
     @property
     def gain(self) -> tuple[tuple[str, ...], Worth]:

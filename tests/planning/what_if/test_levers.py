@@ -94,7 +94,6 @@ def test_a_taint_that_pods_of_several_controllers_do_not_tolerate_is_one_lever()
     assert [(lever.controller, lever.obstacle, lever.frees) for lever in result.levers[1:]] == [
         ("Deployment ci/ci-cache", f"nodeSelector {TYPE}=m5.large, {missing}", ("od-2",)),
         ("Deployment data/api", "emptyDir cache", ()),
-        ("Deployment data/api", missing, ()),
     ]
 
 
@@ -338,13 +337,16 @@ def test_an_annotation_of_a_node_is_a_lever(annotation: str) -> None:
     assert (lever.controller, lever.obstacle, lever.frees) == ("Node od", f"annotation {annotation}", ("od",))
 
 
-def test_a_key_that_exempts_nodes_and_pods_is_a_lever_of_each() -> None:
+def test_a_key_that_exempts_nodes_and_pods_is_lifted_from_both() -> None:
     kept = node("od", ON_DEMAND, labels={REMOVAL_DISABLED: "true"})
-    result = ranked([kept, node("s"), pod("a", "od", annotations={REMOVAL_DISABLED: "true"})])
-    assert [(lever.controller, lever.obstacle, lever.frees_together) for lever in result.levers] == [
-        ("Node od", f"annotation or label {REMOVAL_DISABLED}", ("od",)),
-        ("ReplicaSet default/a", f"annotation {REMOVAL_DISABLED}: true", ("od",)),
-    ]
+    [lever] = ranked([kept, node("s"), pod("a", "od", annotations={REMOVAL_DISABLED: "true"})]).levers
+    assert (lever.what, lever.frees_together) == (
+        (
+            f"Node od: annotation or label {REMOVAL_DISABLED}, with ReplicaSet default/a: "
+            f"annotation {REMOVAL_DISABLED}: true"
+        ),
+        ("od",),
+    )
 
 
 def test_a_taint_of_the_spot_nodes_is_a_lever() -> None:
@@ -445,13 +447,58 @@ def test_a_lever_frees_a_node_if_the_pods_of_the_template_fit(cpu: str, frees: t
     assert (lever.nodes, lever.frees) == (("od",), frees)
 
 
-def test_a_pod_with_two_obstacles_needs_both_lifted() -> None:
-    stubborn = pod("a", "od", annotations={DO_NOT_DISRUPT: "true"}, **CACHE)
-    levers = ranked([node("od", ON_DEMAND), node("s"), stubborn]).levers
-    assert [(lever.obstacle, lever.frees, lever.together_with, lever.frees_together) for lever in levers] == [
-        (f"annotation {DO_NOT_DISRUPT}: true", (), ("ReplicaSet default/a: emptyDir cache",), ("od",)),
-        ("emptyDir cache", (), (f"ReplicaSet default/a: annotation {DO_NOT_DISRUPT}: true",), ("od",)),
+#: Obstacles that are only lifted together → the change that the one lever names, and its what-if.
+BOTH: dict[str, tuple[list[Manifest], str, list[str]]] = {
+    "of one pod": (
+        [pod("a", "od", annotations={DO_NOT_DISRUPT: "true"}, **CACHE)],
+        f"ReplicaSet default/a: annotation {DO_NOT_DISRUPT}: true, with emptyDir cache",
+        ["allow default/replicaset/a do-not-disrupt", "allow default/replicaset/a local-storage"],
+    ),
+    "of one pod with another controller": (
+        [deployed("shop/web", "od", owner="StatefulSet", annotations={DO_NOT_DISRUPT: "true"}, **CACHE)],
+        f"StatefulSet shop/web-6d4cf56db6: annotation {DO_NOT_DISRUPT}: true, with emptyDir cache",
+        [f"allow shop/statefulset/web-6d4cf56db6 {reason}" for reason in ("do-not-disrupt", "local-storage")],
+    ),
+    "of two pods": (
+        [pod("a", "od", annotations={DO_NOT_DISRUPT: "true"}), pod("b", "od", **CACHE)],
+        f"ReplicaSet default/a: annotation {DO_NOT_DISRUPT}: true, with ReplicaSet default/b: emptyDir cache",
+        ["allow default/replicaset/a do-not-disrupt", "allow default/replicaset/b local-storage"],
+    ),
+    "of a pod and its budget": (
+        [pod("a", "od", **CACHE), budget("b", "a", allowed=0)],
+        "PodDisruptionBudget default/b: it allows 0 evictions now, with ReplicaSet default/a: emptyDir cache",
+        ["budget default/b maxUnavailable=1", "allow default/replicaset/a local-storage"],
+    ),
+    "three of one pod": (
+        [pod("a", "od", annotations={DO_NOT_DISRUPT: "true", SAFE_TO_EVICT: "false"}, **CACHE)],
+        (
+            f"ReplicaSet default/a: annotation {DO_NOT_DISRUPT}: true, with emptyDir cache; "
+            f"annotation {SAFE_TO_EVICT}: false"
+        ),
+        [f"allow default/replicaset/a {reason}" for reason in ("do-not-disrupt", "local-storage", "not-safe-to-evict")],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BOTH)
+def test_obstacles_that_only_free_a_node_together_are_one_lever(case: str) -> None:
+    objects, what, changes = BOTH[case]
+    [lever] = ranked([node("od", ON_DEMAND), node("s"), *objects]).levers
+    assert (lever.what, lever.frees, lever.frees_together, list(lever.to_try)) == (what, (), ("od",), changes)
+
+
+def test_levers_that_need_different_others_stay() -> None:
+    """od-1 needs two changes, od-2 a third one as well, which od-3 needs with another."""
+    kept = {"a": {"annotations": {DO_NOT_DISRUPT: "true"}}, "b": CACHE, "c": {"owner": None}, "d": CI}
+    pods = {1: "ab", 2: "abc", 3: "cd"}
+    objects = [
+        *(node(f"od-{number}", ON_DEMAND, labels={"pool": "ci"}) for number in pods),
+        node("s"),
+        *(pod(f"{app}-{on}", f"od-{on}", cpu="100m", **kept[app]) for on, apps in pods.items() for app in apps),
     ]
+    levers = ranked(objects).levers
+    assert len({frozenset(lever.edits) for lever in levers}) == len(levers)
+    assert {lever.frees_together for lever in levers} == {("od-1", "od-2"), ("od-3",)}
 
 
 def test_levers_are_ranked_by_money_and_without_prices_by_nodes() -> None:
@@ -799,8 +846,5 @@ def test_a_lever_with_others_has_the_worst_of_their_risks() -> None:
         pod("ci/b", "od-0", owner=None),
         deployed("c/c", "od-0", **CACHE),
     ]
-    assert {lever.controller: (lever.frees, lever.risk) for lever in ranked([*_nodes(1), *pods]).levers} == {
-        "Deployment shop/a": ((), "data"),
-        "Pod ci/b": ((), "data"),
-        "Deployment c/c": ((), "data"),
-    }
+    [lever] = ranked([*_nodes(1), *pods]).levers
+    assert (len(lever.edits), lever.frees, lever.risk) == (3, (), "data")
