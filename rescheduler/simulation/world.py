@@ -2,7 +2,7 @@
 
 import datetime as dt
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -10,6 +10,7 @@ from typing import Final
 from predicates.scheduler import Scheduler
 from rescheduler.clock import Clock
 from rescheduler.observe.events import Event
+from rescheduler.planning.pools import pool_of
 from rescheduler.providers.base import CloudProvider
 from rescheduler.providers.none import NoProvider
 from rescheduler.simulation import autoscaler
@@ -46,6 +47,9 @@ class WorldSettings:
     autoscaler: str = ""  #: ``cluster-autoscaler``, ``karpenter``, or "" for none
     most_nodes: int = 1000  #: the autoscaler adds no more
     rules: Scheduler = field(default_factory=Scheduler)
+    pool_losses: Mapping[str, float] = field(
+        default_factory=dict
+    )  #: as *spot_losses*, for the spot pools that it names
 
 
 class World:
@@ -74,7 +78,7 @@ class World:
             controller.enqueue_all()
         SimulatedOwners(self.server)
         self.machines = Machines(self.store, self.kubelets)
-        self.market = SpotMarket(self.machines, self.is_spot, settings.spot_losses)
+        self.market = SpotMarket(self.machines, self.is_spot, self._pool_of, settings.spot_losses, settings.pool_losses)
         self.market.start()
         if settings.autoscaler:
             SimulatedAutoscaler(self.machines, autoscaler.RULES[settings.autoscaler], settings.most_nodes)
@@ -93,6 +97,9 @@ class World:
 
     def is_spot(self, node: Json) -> bool:
         return self._policy.spot_label.matches(node["metadata"].get("labels") or {})
+
+    def _pool_of(self, node: Json) -> str:
+        return pool_of(node["metadata"].get("labels") or {}, self._policy.spot_pool_labels)
 
     def is_on_demand(self, node: Json) -> bool:
         return self._policy.on_demand_label.matches(node["metadata"].get("labels") or {})
