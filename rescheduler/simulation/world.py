@@ -16,6 +16,7 @@ from rescheduler.providers.none import NoProvider
 from rescheduler.simulation import autoscaler
 from rescheduler.simulation.api import ApiServer
 from rescheduler.simulation.autoscaler import SimulatedAutoscaler
+from rescheduler.simulation.completing import completed
 from rescheduler.simulation.daemon import DaemonSettings, Replica
 from rescheduler.simulation.disruption import SimulatedBudgets
 from rescheduler.simulation.engine import Engine
@@ -129,7 +130,7 @@ class World:
     def _load(self, items: Iterable[Json]) -> None:
         """Add the objects of a dump, and what it lacks."""
         known: defaultdict[str, list[Json]] = defaultdict(list)
-        for item in items:
+        for item in completed(items):
             if (plural := PLURALS.get(item.get("kind", ""))) is not None:
                 known[plural].append(item)
         names = {item["metadata"]["name"] for item in known["namespaces"]}
