@@ -19,7 +19,7 @@ from rescheduler.cli.cluster_source import compat_option, progress, snapshot_opt
 from rescheduler.cli.console import warn
 from rescheduler.cli.go_flags import FILE, DurationType, GoCommand, Option, Parsed
 from rescheduler.cli.options import connection_options, scheduling_options, soft_taint_option
-from rescheduler.cli.output import output_file_option, write_output
+from rescheduler.cli.output import write_output
 from rescheduler.cli.plan_data import FromDaemon, daemon_of
 from rescheduler.cli.policy_options import policy_options, price_options, with_profiles
 from rescheduler.cli.run import command as run_command
@@ -125,12 +125,18 @@ def _loss(text: str) -> tuple[str, float]:
 )
 @Option(
     "--output",
-    click.Choice(["table", "json", "html"]),
+    click.Choice(["table", "json"]),
     short="-o",
     default="table",
-    help="table for people, json for programs, html: a page with pictures.",
+    help="table for people, json for programs.",
 )
-@output_file_option
+@Option(
+    "--output-file",
+    metavar="FILE",
+    default="",
+    help="Also write an HTML page with pictures to FILE: nodes, money and missing pods over time. -: only the page, "
+    "on standard output.",
+)
 @compat_option
 @policy_options
 @timing_options
@@ -170,6 +176,7 @@ def command(
     daemon = _settings(machines, **flags)
     if context.meta.get(_ONLY_SETTINGS):
         return daemon
+    _check_file(output_file)
     args = tuple(context.meta[_ARGS])  # nested contexts share the values
     daemons = {"as given" if compare else "": daemon}
     daemons |= {text: daemon_settings(context, args, text) for text in compare}
@@ -203,21 +210,27 @@ def command(
         courses[name], interrupted = _simulate(plan, each, name)
         if interrupted:
             break
-    write_output(_written(courses, output, output_file), output_file)
+    _write(courses, output, output_file)
     return 0
 
 
-def _written(courses: "dict[str, Course]", output: str, output_file: str) -> str:
-    """Return the courses as text, JSON or HTML."""
-    html = output_file.endswith((".html", ".htm"))
-    if output == "html" or (
-        html and click.get_current_context().get_parameter_source("output") is ParameterSource.DEFAULT
-    ):
-        return as_page(courses)
-    if output == "json":
+def _write(courses: "dict[str, Course]", output: str, output_file: str) -> None:
+    """Print the courses as text or JSON, and write the page to *output_file*, if there is one."""
+    if output_file != "-":
         runs = [{"flags": name, **course.to_json()} for name, course in courses.items()]
-        return json.dumps({"simulations": runs}, indent=2) + "\n"
-    return text_of(courses)
+        click.echo(
+            json.dumps({"simulations": runs}, indent=2) if output == "json" else text_of(courses), nl=output == "json"
+        )
+    if output_file:
+        write_output(as_page(courses), output_file)
+        click.echo(f"the page: {output_file}", err=True)
+
+
+def _check_file(output_file: str) -> None:
+    """Raise UsageError if the page cannot be written: that is known before a long simulation."""
+    folder = Path(output_file).parent
+    if not folder.is_dir():
+        raise UsageError(f"--output-file {output_file}: cannot write there: {folder} is not a directory")
 
 
 def spot_losses(

@@ -164,7 +164,7 @@ def test_the_rates_that_the_daemon_has_measured(monkeypatch: pytest.MonkeyPatch)
 def test_a_page_with_pictures(dump: str, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     flags = ["--manage-soft-taint", "--compare", "--dry-run", "--price-per-vcpu=0.05", "--spot-price-per-vcpu=0.01"]
-    assert simulated("--snapshot", dump, *flags, "--output-file", str(page)) == ""
+    assert "drains done " in simulated("--snapshot", dump, *flags, "--output-file", str(page))
     text = page.read_text()
     assert text.startswith("<!doctype html>")
     for title in ("On-demand nodes", "Spot nodes", "Pods below the wanted number", "Cost of all nodes in "):
@@ -172,15 +172,20 @@ def test_a_page_with_pictures(dump: str, tmp_path: Path) -> None:
     assert 'aria-label="On-demand nodes: 1 to 0; 1 to 1"' in text
     assert "node od-1: drained in " in text
     assert "://" not in text
-    assert simulated("--snapshot", dump, *flags, "-o", "html") == text
+    assert simulated("--snapshot", dump, *flags, "--output-file=-") == text
+    with pytest.raises(UsageError, match="none is not a directory"):
+        simulated("--snapshot", dump, f"--output-file={tmp_path}/none/page.html")
 
 
-def test_the_demo_has_drains_lost_spot_nodes_and_a_failed_drain(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demo_has_drains_lost_spot_nodes_and_a_failed_drain(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """The demo of the Makefile, for the first hours."""
     monkeypatch.chdir(DOCS.parent)
     recipe = (DOCS.parent / "Makefile").read_text().partition("/rescheduler simulate ")[2].partition(" $(ARGS)")[0]
     words = shlex.split(recipe.replace("$$", "$").replace("\\\n", ""))
-    text = simulated(*words, "--for=150m")
+    text = simulated(*words, "--for=150m", f"--output-file={tmp_path}/page.html")
+    assert "shop/images" in (tmp_path / "page.html").read_text()
     assert "shop/images: its new pods do not become Ready" in text
     assert "drains failed                   1 landing-timeout\n" in text
     assert "spot nodes lost                 10\n" in text
