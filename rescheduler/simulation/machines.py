@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from predicates.snapshot import DRAIN_TAINT
 from rescheduler.clock import Clock
 from rescheduler.errors import BackendUnavailable, ReschedulerError, Withheld
+from rescheduler.housekeeping.node_writes import SOFT_TAINT
 from rescheduler.providers.base import (
     Accepted,
     AlreadyGone,
@@ -23,9 +25,13 @@ from rescheduler.providers.base import (
 )
 from rescheduler.providers.none import NoProvider
 from rescheduler.simulation.kubelet import Kubelets
-from rescheduler.simulation.store import Json, Store, merged
+from rescheduler.simulation.store import Json, Store
 
 _ZONE: Final = "topology.kubernetes.io/zone"
+
+_INTERRUPTED: Final = "aws-node-termination-handler/spot-itn"
+#: Taints of a single node: of its state, of a drain, of an interruption, and the one that the daemon maintains.
+_PASSING: Final = ("node.kubernetes.io/", _INTERRUPTED, DRAIN_TAINT.key, SOFT_TAINT.key)
 
 #: Seconds from an order until a machine is gone, and until a new one has joined the cluster.
 _END_SECONDS, JOIN_SECONDS = 20.0, 90.0
@@ -71,7 +77,7 @@ class Machines:
         name = f"{meta['name'].partition('.')[0].partition('-new-')[0]}-new-{self._number}"
         labels = {**(meta.get("labels") or {}), "kubernetes.io/hostname": name}
         zone = labels.get(_ZONE, "zone")
-        spec = {"providerID": f"simulated:///{zone}/i-{self._number:08x}"}
+        spec = {"providerID": f"simulated:///{zone}/i-{self._number:08x}", "taints": lasting_taints(like)}
         ready = [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]
         status = {
             "allocatable": like["status"]["allocatable"],
@@ -88,6 +94,11 @@ class Machines:
 
         self.store.engine.after(seconds, joined)
         return name
+
+
+def lasting_taints(node: Json) -> list[Json]:
+    """Return the taints of *node* that another machine of its pool has, too."""
+    return [taint for taint in node["spec"].get("taints") or () if not taint["key"].startswith(_PASSING)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +240,7 @@ class SpotMarket:
         uid, engine = node["metadata"]["uid"], self.machines.store.engine
         if with_notice:
             taint = {
-                "key": "aws-node-termination-handler/spot-itn",
+                "key": _INTERRUPTED,
                 "value": f"simulated-{int(engine.now)}",
                 "effect": "NoSchedule",
             }
@@ -243,9 +254,8 @@ class SpotMarket:
             return
         self.lost += 1
         self.machines.end(node, "cloud")
-        clean = merged(node, {"spec": {"taints": None, "unschedulable": None}})
         seconds = self.machines.store.engine.random(f"return of {name}").uniform(*self.back_after)
-        self.machines.join(clean, seconds)
+        self.machines.join(node, seconds)
 
     def _node(self, name: str, uid: str) -> Json | None:
         node = self.machines.store.get("nodes", name)
