@@ -2,6 +2,7 @@
 
 import pytest
 
+from rescheduler.settings import MakeRoom, RoomSettings, Running
 from rescheduler.simulation.store import Json
 from rescheduler.simulation.world import WorldSettings
 from tests.simulation.worlds import START, Scene, node, workload
@@ -70,4 +71,24 @@ def test_daemon_sets_follow_node_affinity() -> None:
     item["spec"]["template"]["spec"]["affinity"] = affinity(matchExpressions=[{"key": SPOT, "operator": "Exists"}])
     here = Scene([node("od-1"), node("spot-1", spot=True), node("spot-2", spot=True), item]).run(60)
     assert sorted(pod["spec"]["nodeName"] for pod in here.pods(app="agent")) == ["spot-1", "spot-2"]
+    here.world.close()
+
+
+def test_placeholders_are_scheduled_and_an_autoscaler_makes_room_for_them() -> None:
+    room = {"metadata": {"name": "spot-rescheduler-room", "labels": {"kubernetes.io/metadata.name": "x"}}}
+    priority: Json = {"kind": "PriorityClass", "metadata": {"name": "spot-rescheduler-room"}, "value": -5}
+    here = Scene(
+        [node("od-1"), node("spot-1", spot=True, cpu="2"), {"kind": "Namespace", **room}, priority],
+        WorldSettings(START, removes_machines=False, autoscaler="cluster-autoscaler"),
+        running=Running(room=RoomSettings(MakeRoom.PLACEHOLDERS)),
+    )
+    here.world.store.patch("nodes", "od-1", {"spec": {"unschedulable": True}})
+    here.world.store.create("deployments", workload("Deployment", "filler", 1, "1500m"))
+    here.run(30)
+    here.world.store.patch("nodes", "od-1", {"spec": {"unschedulable": None}})
+    here.world.store.create("deployments", workload("Deployment", "web", 2, "800m"))
+    here.begin().run(900)
+    assert [(drain.node.name, drain.failure) for drain in here.drains] == [("od-1", None)]
+    assert {pod["spec"]["nodeName"].partition("-new")[0] for pod in here.pods(app="web")} == {"spot-1"}
+    assert len([name for name in here.nodes if "-new-" in name]) == 1
     here.world.close()
