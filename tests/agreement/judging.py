@@ -10,6 +10,8 @@ from tests.cluster.observer import AGENT, markings
 #: How far evictions and the times of drains may differ.
 EVICTIONS: Final = 0.05
 SECONDS: Final = 0.2
+#: Seconds for which a run waits for the end of its last drain.
+LONGEST_DRAIN: Final = 90.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +25,21 @@ class SceneCourse:
 
 def course_of(events: Sequence[AuditEvent]) -> SceneCourse:
     """Return what the audit log *events* shows. A drain that has not ended counts until the last event."""
+    if not events:
+        return SceneCourse((), (), 0)
     accepted = [event for event in events if event.accepted and not event.dry_run]
     last = max(event.at for event in events)
     marked = markings([event for event in accepted if event.kind == "nodes"])
     seconds = tuple(((each.until or last) - each.since).total_seconds() for each in marked)
     evictions = sum(event.kind == "pods/eviction" and event.user_agent.startswith(AGENT) for event in accepted)
     return SceneCourse(tuple(each.node for each in marked), seconds, evictions)
+
+
+def is_open(events: Sequence[AuditEvent]) -> bool:
+    """Return whether a drain has not ended."""
+    return any(
+        each.until is None for each in markings(event for event in events if event.accepted and event.kind == "nodes")
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from rescheduler.simulation.autoscaler import RULES
 from rescheduler.simulation.daemon import RESTART_SECONDS
 from rescheduler.simulation.machines import JOIN_SECONDS
 from rescheduler.simulation.times import seconds_since
+from tests.agreement.judging import LONGEST_DRAIN, is_open
 from tests.agreement.scenes import FLAGS, AgreementScene, PlacedWorkload, SceneEvent
 from tests.cluster.daemon import SOFT, Daemon
 from tests.cluster.observer import Observer
@@ -99,9 +100,13 @@ class RealScene:
                 self._start(running, number)
             self._observer.eventually(lambda: self._daemons[0].logged(""), "the start of the daemon")
             self._began = _CLOCK.monotonic()
-            while _CLOCK.monotonic() < self._began + self._scene.seconds:
+            while self._goes_on():
                 self._look(running)
                 _CLOCK.wait(0.05, Event())
+
+    def _goes_on(self) -> bool:
+        over = _CLOCK.monotonic() - self._began - self._scene.seconds
+        return over < 0 or (over < LONGEST_DRAIN and is_open(self._observer.audit.events()))
 
     def _start(self, running: contextlib.ExitStack, number: int) -> None:
         daemon = Daemon(

@@ -17,11 +17,12 @@ FLAGS: Final = (
     "--housekeeping-interval=1s",
     "--node-drain-delay=10s",
     "--pod-eviction-timeout=30s",
+    "--max-graceful-termination=2s",
+    "--shorten-grace-periods",
     "--landing-timeout=45s",
     "--spot-pool-cooldown=0",
     "--node-cooldown=1h",
 )
-#: The apps of a node start before those of the next one.
 ONE, TWO, THREE = "on-demand-1", "on-demand-2", "on-demand-3"
 
 
@@ -112,7 +113,7 @@ SCENES: Final = (
         (PlacedWorkload(statefulset("db", 1, cpu="1", **mounts("data")), (ONE,)), _on(TWO, "web", 4, "600m")),
         disk("data", nodeAffinity=_IN_ZONE_A, csi=None, nfs={"server": "10.0.0.9", "path": "/data"}),
     ),
-    AgreementScene("quota", _TWO_NODES, (quota(pods="7"),)),
+    AgreementScene("quota", _TWO_NODES, (quota(pods="8"),)),
     AgreementScene("failed replacements", _TWO_NODES, flags=("--failure-pause=1h",), stuck="web", seconds=130.0),
     AgreementScene("lost spot node", _PLAIN, events=(SceneEvent(2, 8.0, "delete", "spot-1"),), spot=4, seconds=150.0),
     AgreementScene("interruption", _PLAIN, events=(SceneEvent(1, 1.0, "interrupt", "spot-1"),), spot=4),

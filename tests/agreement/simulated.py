@@ -14,6 +14,7 @@ from rescheduler.simulation.kubelet import PodTimes
 from rescheduler.simulation.requests import ApiRequest, Target
 from rescheduler.simulation.run import as_of
 from rescheduler.simulation.world import World, WorldSettings
+from tests.agreement.judging import LONGEST_DRAIN, is_open
 from tests.agreement.scenes import FLAGS, AgreementScene, SceneEvent
 from tests.cluster.observer import AGENT
 
@@ -57,6 +58,9 @@ class SimulatedScene:
         self.world.run(_SETTLE)
         self.world.start_daemons()
         self.world.run(self._scene.seconds)
+        end = self.world.engine.now + LONGEST_DRAIN
+        while is_open(self._audit) and self.world.engine.now < end:
+            self.world.run(1.0)
         self.world.close()
         return self._audit
 
