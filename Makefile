@@ -49,7 +49,7 @@ PROJECT = $(if $(OWNER),--owner '$(OWNER)') $(if $(REGISTRY),--registry '$(REGIS
 
 GRPC := rescheduler/providers/externalgrpc
 
-.PHONY: help test unit coverage mutants lint format demo demo-cluster demo-proxy bench fuzz soak simulation scale faults conformance survival losses predictions landings autoscaler karpenter proto build up down clean \
+.PHONY: help test unit coverage mutants lint format demo demo-cluster demo-proxy bench fuzz soak agreement simulation scale faults conformance survival losses predictions landings autoscaler karpenter proto build up down clean \
 	lock bases audit release rendered docs screenshots owned
 
 help: ## list the targets
@@ -82,8 +82,10 @@ format: $(READY) ## format the code
 
 # Only what the program needs is installed, unless the development environment is there.
 demo: $(if $(wildcard $(READY)),owned,$(DEMO_READY)) ## simulate a day of the sample cluster: drains, lost spot nodes and a failed drain, in two minutes
+	@mkdir -p build
 	@$(if $(wildcard $(READY)),$(BIN),build/demo/bin)/rescheduler simulate --snapshot docs/sample.json.gz \
-		--prices docs/sample-prices.csv --currency '$$' --events docs/sample-events.yaml --for 24h $(ARGS)
+		--prices docs/sample-prices.csv --currency '$$' --events docs/sample-events.yaml --for 24h \
+		--output-file build/simulation.html $(ARGS)
 	@echo "The figures, and how to simulate your own cluster: docs/simulating.md"
 
 demo-cluster: $(READY) ## drain on-demand nodes of a local control plane; ARGS="--keep" leaves the cluster running
@@ -99,6 +101,9 @@ fuzz: $(READY) ## send random requests, calls and files to all HTTP and gRPC ser
 
 soak: build ## run two replicas on a cluster with random changes and failures: make soak MINUTES=60 SEED=1; or one on N clusters: N=50
 	@$(BIN)/python -m $(if $(MINUTES),tests.soak.churn --minutes $(MINUTES) --seed $(SEED),tests.soak $(if $(filter file,$(origin N)),,--clusters $(N))) $(ARGS)
+
+agreement: build ## run twelve scenes on the real control plane and in the simulated cluster, and compare: make agreement ARGS="plain"
+	@$(BIN)/python -m tests.agreement $(ARGS)
 
 simulation: $(READY) ## run random simulated clusters with faults and kills, and check the invariants: make simulation HOURS=10000 SEED=1
 	@$(BIN)/python -m tests.simulation --hours $(HOURS) --seed $(SEED) $(ARGS)

@@ -1,5 +1,6 @@
 """``rescheduler simulate``: the daemon in a simulated copy of a cluster, in virtual time."""
 
+import copy
 import datetime as dt
 import json
 import logging
@@ -12,39 +13,71 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 from rescheduler.cli.cluster_source import compat_option, progress, snapshot_option
 from rescheduler.cli.console import warn
-from rescheduler.cli.go_flags import FILE, DurationType, GoCommand, Option
+from rescheduler.cli.go_flags import FILE, DurationType, GoCommand, Option, Parsed
 from rescheduler.cli.options import connection_options, scheduling_options, soft_taint_option
+from rescheduler.cli.output import write_output
+from rescheduler.cli.plan_data import FromDaemon, daemon_of
 from rescheduler.cli.policy_options import policy_options, price_options, with_profiles
+from rescheduler.cli.run import command as run_command
 from rescheduler.cli.run import drain_options, room_options, timing_options
+from rescheduler.cli.simulated_courses import as_page, text_of
+from rescheduler.clock import SystemClock
 from rescheduler.errors import InputError, UsageError
-from rescheduler.planning.forms import and_more
 from rescheduler.planning.policy import Survive
 from rescheduler.settings import ApiServerConnection, MakeRoom, Provider, Running
 
 if TYPE_CHECKING:
     from rescheduler.simulation.course import Course
     from rescheduler.simulation.daemon import DaemonSettings
-
-#: Shown in the course of one run; the rest is in ``-o json``.
-_LINES: Final = 60
-_BLOCKS: Final = "▁▂▃▄▅▆▇█"
-#: Points of the line of blocks.
-_POINTS: Final = 24
-_HOUR: Final = 3600.0
+    from rescheduler.simulation.run import RunPlan
 
 #: Keys of the values that contexts of click share.
 _ARGS: Final = "rescheduler.simulate.args"
+_ONLY_SETTINGS: Final = "rescheduler.simulate.settings"
+
+_MEASURED: Final = "measured"
+#: Losses per node and day, if nothing is given.
+_LOSSES: Final = 0.05
+_EXPECTED_LOSSES: Final = "expected losses per node and day such as 0.5, POOL=RATE, or measured"
 
 
 class _RememberingCommand(GoCommand):
-    """A command that keeps its arguments, so that ``--compare`` can add to them."""
+    """A command that keeps its arguments, so that ``--compare`` can add to them. It accepts all flags of ``run``."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        own = {name for param in self.params for name in param.opts}
+        for option in run_command.params:
+            if not isinstance(option, click.Option) or not own.isdisjoint(option.opts):
+                continue
+            accepted = copy.copy(option)
+            accepted.hidden = option.name not in _OF_THE_DAEMON
+            accepted.expose_value = option.name in _OF_THE_DAEMON
+            self.params.append(accepted)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[_ARGS] = list(args)
         return super().parse_args(ctx, args)
+
+
+#: Parameters of ``run`` beside the groups below that matter in a simulation.
+_OF_THE_DAEMON: Final = frozenset({"dry_run"})
+
+
+def _loss(text: str) -> tuple[str, float]:
+    """Parse ``RATE``, ``POOL=RATE`` or ``measured``. Return the pool, "" for all, and the rate."""
+    pool, _, rate = text.rpartition("=")
+    try:
+        number = 0.0 if text == _MEASURED else float(rate)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < float("inf"):
+        raise ValueError(f"{text!r}: {_EXPECTED_LOSSES}")
+    return (_MEASURED if text == _MEASURED else pool), number
 
 
 @click.command("simulate", cls=_RememberingCommand, context_settings={"help_option_names": ["-h", "--help"]})
@@ -66,12 +99,14 @@ class _RememberingCommand(GoCommand):
 )
 @Option(
     "--spot-loss",
-    click.FloatRange(0),
+    Parsed(_loss, "rate"),
     to="spot_loss",
-    default=0.05,
-    metavar="RATE",
-    help="How often the cloud takes a spot node: losses for each node and day, on average. One in ten takes other "
-    "nodes of the pool along. Lost nodes are replaced after 5m to 1h.",
+    multiple=True,
+    metavar="[POOL=]RATE",
+    help="How often the cloud takes a spot node: losses for each node and day, on average. Repeatable: of one pool, as "
+    "in eu-west-1a/m5.large=0.5 (see --spot-pool-label). measured: the rates that the cluster's daemon has "
+    "measured. One loss in ten takes other nodes of the pool along. Lost nodes are replaced after 5m to 1h.  "
+    f"[default: {_LOSSES}]",
 )
 @Option(
     "--machines",
@@ -95,6 +130,13 @@ class _RememberingCommand(GoCommand):
     default="table",
     help="table for people, json for programs.",
 )
+@Option(
+    "--output-file",
+    metavar="FILE",
+    default="",
+    help="Also write an HTML page with pictures to FILE: nodes, money and missing pods over time. -: only the page, "
+    "on standard output.",
+)
 @compat_option
 @policy_options
 @timing_options
@@ -112,10 +154,11 @@ def command(
     duration: dt.timedelta,
     seed: int,
     events_file: Path | None,
-    spot_loss: float,
+    spot_loss: tuple[tuple[str, float], ...],
     machines: str,
     compare: tuple[str, ...],
     output: str,
+    output_file: str,
     connection: ApiServerConnection,
     **flags: Any,
 ) -> "int | DaemonSettings":
@@ -123,54 +166,91 @@ def command(
 
     The cluster of a file, or of the kubeconfig, is copied into memory. There, the daemon itself runs in virtual time,
     with a simulated API server, controllers, scheduler, kubelets and cloud. Nothing in the real cluster is changed.
-    The flags of `rescheduler run` for policy, timing, prices and room apply.
+    All flags of `rescheduler run` are accepted, and those of the daemon's decisions apply.
 
     \b
     rescheduler simulate -f cluster.json.gz --for 24h
     rescheduler simulate -f cluster.json.gz --compare '--survive=pool'
+    rescheduler simulate -f cluster.json.gz --output-file page.html
     """  # noqa: D301 - click reads the character
     daemon = _settings(machines, **flags)
     if context.meta.get(_ONLY_SETTINGS):
         return daemon
+    _check_file(output_file)
+    args = tuple(context.meta[_ARGS])  # nested contexts share the values
+    daemons = {"as given" if compare else "": daemon}
+    daemons |= {text: daemon_settings(context, args, text) for text in compare}
+    everywhere, of_pools = spot_losses(spot_loss, snapshot, connection)
     from rescheduler.simulation import happenings, run, world  # noqa: PLC0415 - imported on demand
     from rescheduler.simulation.autoscaler import RULES as AUTOSCALERS  # noqa: PLC0415 - imported on demand
 
+    events = () if events_file is None else happenings.read(events_file)
     with progress("reading the cluster"):
         items = _read(snapshot, connection)
-    _check_nodes(items, daemon)
-    args = tuple(context.meta[_ARGS])  # nested contexts share the values
-    daemons = [daemon, *(_parsed(context, args, text) for text in compare)]
-    if context.get_parameter_source("manage_soft_taint") is click.core.ParameterSource.DEFAULT and _has_soft_taint(
-        items
-    ):
-        daemons = [replace(each, running=replace(each.running, manage_soft_taint=True)) for each in daemons]
+    for each in daemons.values():
+        _check_nodes(items, each)
+    if context.get_parameter_source("manage_soft_taint") is ParameterSource.DEFAULT and _has_soft_taint(items):
+        daemons = {
+            name: replace(each, running=replace(each.running, manage_soft_taint=True)) for name, each in daemons.items()
+        }
         click.echo("note: nodes have the soft taint, so --manage-soft-taint applies", err=True)
-    plan = run.RunPlan(
-        items,
-        world.WorldSettings(
-            run.as_of(items),
-            seed,
-            spot_loss,
-            removes_machines=machines == "pool",
-            autoscaler=machines if machines in AUTOSCALERS else "",
-            rules=daemon.running.scheduling.scheduler(_version(items)),
-        ),
-        duration.total_seconds(),
-        happenings.read(events_file) if events_file is not None else (),
+    settings = world.WorldSettings(
+        run.as_of(items),
+        seed,
+        everywhere,
+        removes_machines=machines == "pool",
+        autoscaler=machines if machines in AUTOSCALERS else "",
+        rules=daemon.running.scheduling.scheduler(_version(items)),
+        pool_losses=of_pools,
     )
+    plan = run.RunPlan(items, settings, duration.total_seconds(), events)
     logging.getLogger("rescheduler").setLevel(logging.CRITICAL)  # the logs of the simulated daemon
-    named = [("", daemons[0])] if not compare else [("as given", daemons[0]), *zip(compare, daemons[1:], strict=True)]
-    courses = []
-    for name, each in named:
-        course, interrupted = _simulate(plan, each, name)
-        courses.append((name, course))
+    courses = {}
+    for name, each in daemons.items():
+        courses[name], interrupted = _simulate(plan, each, name)
         if interrupted:
             break
-    _print(courses, output, daemon.prices.currency)
+    _write(courses, output, output_file)
     return 0
 
 
-_ONLY_SETTINGS: Final = "rescheduler.simulate.settings"
+def _write(courses: "dict[str, Course]", output: str, output_file: str) -> None:
+    """Print the courses as text or JSON, and write the page to *output_file*, if there is one."""
+    if output_file != "-":
+        runs = [{"flags": name, **course.to_json()} for name, course in courses.items()]
+        click.echo(
+            json.dumps({"simulations": runs}, indent=2) if output == "json" else text_of(courses), nl=output == "json"
+        )
+    if output_file:
+        write_output(as_page(courses), output_file)
+        click.echo(f"the page: {output_file}", err=True)
+
+
+def _check_file(output_file: str) -> None:
+    """Raise UsageError if the page cannot be written: that is known before a long simulation."""
+    folder = Path(output_file).parent
+    if not folder.is_dir():
+        raise UsageError(f"--output-file {output_file}: cannot write there: {folder} is not a directory")
+
+
+def spot_losses(
+    given: Sequence[tuple[str, float]], snapshot: str | None, connection: ApiServerConnection
+) -> tuple[float, dict[str, float]]:
+    """Return the losses per node and day, and those of pools for which another rate is given or measured."""
+    named = dict(given)
+    if _MEASURED not in named:
+        return named.pop("", _LOSSES), named
+    if snapshot is not None:
+        raise UsageError("--spot-loss=measured: expected a cluster with a daemon, because a file has none")
+    clock = SystemClock()
+    daemon = daemon_of(connection, FromDaemon.YES, clock)
+    memory = daemon.memory if daemon is not None else None
+    if memory is None:
+        raise InputError("--spot-loss=measured: the memory of the daemon cannot be read")
+    now = clock.now()
+    measured = {pool: record.decayed(now).per_node_hour * 24 for pool, record in memory.pools.by_pool.items()}
+    del named[_MEASURED]
+    return named.pop("", 0.0), {**measured, **named}
 
 
 def _settings(machines: str, **flags: Any) -> "DaemonSettings":
@@ -186,21 +266,41 @@ def _settings(machines: str, **flags: Any) -> "DaemonSettings":
     return DaemonSettings(policy, Running(provider=provider, **flags), prices)
 
 
-def _parsed(context: click.Context, given: Sequence[str], text: str) -> "DaemonSettings":
-    """Return the settings with the flags *text* in addition to those *given*. Raises UsageError."""
+def daemon_settings(context: click.Context, given: Sequence[str], text: str) -> "DaemonSettings":
+    """Return the settings of the daemon with the flags *text* in addition to those *given*. Raises UsageError."""
+    where = f"--compare {text!r}"
     try:
         words = shlex.split(text)
-    except ValueError as error:
-        raise UsageError(f"--compare {text!r}: {error}") from error
-    args = [*given, *words]
-    nested = context.command.make_context(context.info_name, args, parent=context.parent)
-    nested.meta[_ONLY_SETTINGS] = True
+        nested = context.command.make_context(context.info_name, words, parent=context.parent)
+        for param in nested.command.params:
+            typed = nested.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE
+            if typed and param.name in _OF_THE_CLUSTER:
+                raise UsageError(f"{where}: {param.opts[0]} is the same in all runs; expected flags of rescheduler run")
+        nested = context.command.make_context(context.info_name, [*given, *words], parent=context.parent)
+    except (ValueError, click.UsageError) as error:
+        why = error.format_message() if isinstance(error, click.UsageError) else str(error)
+        raise UsageError(f"{where}: {why}") from error
+    return settings_of(nested)
+
+
+def settings_of(context: click.Context) -> "DaemonSettings":
+    """Return the settings of the daemon by the flags in *context* of this command. Raises UsageError."""
+    context.meta[_ONLY_SETTINGS] = True
     try:
-        with nested:
-            settings: DaemonSettings = context.command.invoke(nested)
+        with context:
+            settings: DaemonSettings = context.command.invoke(context)
     finally:
-        nested.meta[_ONLY_SETTINGS] = False
+        context.meta[_ONLY_SETTINGS] = False
     return settings
+
+
+#: Parameters of the simulated cluster and of the output, which all runs have in common.
+_OF_THE_CLUSTER: Final = frozenset(
+    {
+        *("snapshot", "duration", "seed", "events_file", "spot_loss", "machines", "compare", "output", "output_file"),
+        *("kubeconfig", "context"),
+    }
+)
 
 
 def _read(snapshot: str | None, connection: ApiServerConnection) -> list[dict[str, Any]]:
@@ -222,8 +322,8 @@ def _version(items: Sequence[dict[str, Any]]) -> str:
 def _check_nodes(items: Sequence[dict[str, Any]], daemon: "DaemonSettings") -> None:
     labels = [item["metadata"].get("labels") or {} for item in items if item["kind"] == "Node"]
     for flag, wanted in (
-        ("--on-demand-label", daemon.policy.on_demand_label),
-        ("--spot-label", daemon.policy.spot_label),
+        ("--on-demand-node-label", daemon.policy.on_demand_label),
+        ("--spot-node-label", daemon.policy.spot_label),
     ):
         if not any(map(wanted.matches, labels)):
             raise InputError(f"no node matches {flag} {wanted}; expected at least one of {len(labels)} nodes")
@@ -236,7 +336,7 @@ def _has_soft_taint(items: Sequence[dict[str, Any]]) -> bool:
     return any(taint["key"] == SOFT_TAINT.key for node in nodes for taint in node.get("spec", {}).get("taints") or ())
 
 
-def _simulate(plan: Any, daemon: "DaemonSettings", name: str) -> "tuple[Course, bool]":
+def _simulate(plan: "RunPlan", daemon: "DaemonSettings", name: str) -> "tuple[Course, bool]":
     """Simulate one setting. Return its course, and whether it was interrupted."""
     from rescheduler.net.server import on_signals  # noqa: PLC0415 - imported on demand
     from rescheduler.simulation import run  # noqa: PLC0415 - imported on demand
@@ -255,83 +355,3 @@ def _simulate(plan: Any, daemon: "DaemonSettings", name: str) -> "tuple[Course, 
     if shown:
         print("\r\033[K", end="", file=sys.stderr, flush=True)  # noqa: T201
     return course, bool(stopped)
-
-
-# The output.
-
-
-def _print(courses: "Sequence[tuple[str, Course]]", output: str, currency: str) -> None:
-    if output == "json":
-        runs = [{"flags": name, **course.to_json()} for name, course in courses]
-        click.echo(json.dumps({"simulations": runs}, indent=2))
-        return
-    if len(courses) == 1:
-        for line in _course(courses[0][1]):
-            click.echo(line)
-        click.echo()
-    for line in table(courses, currency):
-        click.echo(line)
-
-
-def table(courses: "Sequence[tuple[str, Course]]", currency: str) -> list[str]:
-    """Return the figures of all settings, side by side."""
-    columns = [_figures(course, currency) for _, course in courses]
-    names = [name or "result" for name, _ in courses]
-    width = max(len(label) for label in columns[0])
-    widths = [
-        max(len(name), *(len(text) for text in column.values())) for name, column in zip(names, columns, strict=True)
-    ]
-    lines = [" " * width + "  " + "  ".join(f"{name:<{size}}" for name, size in zip(names, widths, strict=True))]
-    for label in columns[0]:
-        cells = "  ".join(f"{column[label]:<{size}}" for column, size in zip(columns, widths, strict=True))
-        lines.append(f"{label:<{width}}  {cells}".rstrip())
-    return lines
-
-
-def _figures(course: "Course", currency: str) -> dict[str, str]:
-    """Return the figures of one setting by name."""
-    figures = course.summary()
-    money, below, pending = figures["moneySaved"], figures["ownersBelowWanted"], figures["podsPending"]
-    failed = ", ".join(f"{count} {reason}" for reason, count in figures["drains"]["failed"].items())
-    nodes = figures["onDemandNodes"]
-    found = {
-        "on-demand nodes": f"{nodes['start']} → {nodes['end']}  {_blocks(course)}",
-        "on-demand node-hours saved": f"{figures['onDemandNodeHoursSaved']:.1f} in {figures['hours']:g} h",
-        "drains done": str(figures["drains"]["done"]),
-        "drains failed": failed or "0",
-        "evictions": str(figures["evictions"]),
-        "spot nodes lost": str(figures["spotNodes"]["lost"]),
-        "owners below the wanted number": f"{below['times']} times, {_span(below['seconds'])} in total, longest "
-        f"{_span(below['longestSeconds'])}"
-        if below["times"]
-        else "never",
-        "pods Pending for more than 1m": f"{pending['pods']}, longest {_span(pending['longestSeconds'])}"
-        if pending["pods"]
-        else "0",
-        "longest landing": _span(figures["longestLandingSeconds"]),
-    }
-    if money is not None:
-        found["money saved, net"] = f"{currency}{money:,.2f}"
-    return found
-
-
-def _blocks(course: "Course") -> str:
-    """Return the number of on-demand nodes over time as a line of blocks."""
-    values = [course.on_demand_at(course.seconds * (point + 1 / 2) / _POINTS) for point in range(_POINTS)]
-    most = max(nodes for _, nodes in course.on_demand) or 1
-    return "".join(_BLOCKS[round(value / most * (len(_BLOCKS) - 1))] for value in values)
-
-
-def _span(seconds: float) -> str:
-    """Return a length of time for people: ``45s``, ``12m``, ``3.5h``."""
-    if seconds < 2 * 60:
-        return f"{seconds:.0f}s"
-    return f"{seconds / 60:.0f}m" if seconds < 2 * _HOUR else f"{seconds / _HOUR:.1f}h"
-
-
-def _course(course: "Course") -> list[str]:
-    """Return what happened, one line each."""
-    lines = [f"{int(line.at // _HOUR):02d}:{int(line.at % _HOUR // 60):02d}  {line.text}" for line in course.lines]
-    if len(lines) > _LINES:
-        lines = [*lines[:_LINES], and_more(len(lines) - _LINES, "; -o json has all", "… ")]
-    return lines

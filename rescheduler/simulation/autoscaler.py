@@ -10,8 +10,10 @@ from typing import Final
 
 from predicates.quantity import parse
 from rescheduler.simulation.admission import requests
-from rescheduler.simulation.machines import Machines
+from rescheduler.simulation.machines import Machines, lasting_taints
+from rescheduler.simulation.more_workloads import tolerates_all
 from rescheduler.simulation.reconciling import finished
+from rescheduler.simulation.selectors import accepts
 from rescheduler.simulation.store import Json, StoredChange, controller_of
 from rescheduler.simulation.times import seconds_since
 
@@ -74,12 +76,14 @@ class SimulatedAutoscaler:
     def _template_for(self, pod: Json) -> Json | None:
         """Return a node whose like has room for *pod*, chosen at random among those that fit."""
         asked = requests(pod)
-        selector = pod["spec"].get("nodeSelector") or {}
-        fitting = []
-        for node in self._templates:
-            labels, room = node["metadata"].get("labels") or {}, node["status"]["allocatable"]
-            if all(labels.get(key) == value for key, value in selector.items()) and _holds(room, asked):
-                fitting.append(node)
+        tolerations = pod["spec"].get("tolerations") or ()
+        fitting = [
+            node
+            for node in self._templates
+            if _holds(node["status"]["allocatable"], asked)
+            and accepts(pod["spec"], node)
+            and tolerates_all(tolerations, lasting_taints(node))
+        ]
         return self._random.choice(fitting) if fitting else None
 
     def _remove(self) -> None:

@@ -55,6 +55,7 @@ class Course:
     failed: Counter[str] = field(default_factory=Counter)  #: drains by reason
     evictions: int = 0
     gaps: list[Gap] = field(default_factory=list)
+    missing: list[tuple[float, int]] = field(default_factory=lambda: [(0.0, 0)])  #: Ready pods that owners lack
     pending: list[tuple[str, float]] = field(default_factory=list)  #: pods that waited for a node, and how long
     longest_landing: float = 0.0
     lost: int = 0  #: spot nodes that the cloud took
@@ -129,6 +130,7 @@ class CourseRecorder:
         self._nodes: dict[str, tuple[bool, Decimal]] = {}  # by name: whether it is spot, and its price
         self._ready: Counter[str] = Counter()  # pods by UID of their owner
         self._gaps: dict[str, Gap] = {}
+        self._lacking: Counter[str] = Counter()  # pods by UID of their owner
         self._unbound: dict[str, float] = {}
         for node in world.store.all("nodes"):
             self._add(node)
@@ -257,6 +259,7 @@ class CourseRecorder:
             *(each["metadata"]["uid"] for each in self._world.store.owned_by(meta["uid"], "replicasets")),
         ]
         missing = 0 if gone else owner["spec"].get("replicas", 1) - sum(self._ready[uid] for uid in uids)
+        self._lacks(meta["uid"], max(missing, 0))
         gap = self._gaps.get(meta["uid"])
         if missing > 0:
             if gap is None:
@@ -265,6 +268,12 @@ class CourseRecorder:
         elif gap is not None:
             gap.ended = self.now
             self.course.gaps.append(self._gaps.pop(meta["uid"]))
+
+    def _lacks(self, uid: str, pods: int) -> None:
+        """Note how many Ready pods the owner *uid* lacks."""
+        if pods != self._lacking[uid]:
+            self._lacking[uid] = pods
+            self.course.missing.append((self.now, self._lacking.total()))
 
     # Requests
 

@@ -4,7 +4,7 @@ from functools import partial
 from typing import Any
 
 from rescheduler.simulation.requests import Target, conflict
-from rescheduler.simulation.store import PLURALS, Json, Store, StoredChange, key_of
+from rescheduler.simulation.store import KINDS, PLURALS, Json, Store, StoredChange, key_of
 
 #: Seconds until the garbage collector has noticed that an owner is gone.
 _COLLECTION_SECONDS = 0.5
@@ -83,7 +83,7 @@ class SimulatedDeletion:
         plural = PLURALS.get(owner["kind"])
         if plural is None:
             return True  # custom resources are not collected here
-        name = owner["name"] if plural == "nodes" else f"{namespace}/{owner['name']}"
+        name = f"{namespace}/{owner['name']}" if KINDS[plural].namespaced else owner["name"]
         found = self._store.get(plural, name)
         return found is not None and found["metadata"]["uid"] == owner["uid"]
 

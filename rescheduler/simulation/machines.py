@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from predicates.snapshot import DRAIN_TAINT
 from rescheduler.clock import Clock
 from rescheduler.errors import BackendUnavailable, ReschedulerError, Withheld
+from rescheduler.housekeeping.node_writes import SOFT_TAINT
 from rescheduler.providers.base import (
     Accepted,
     AlreadyGone,
@@ -23,13 +25,16 @@ from rescheduler.providers.base import (
 )
 from rescheduler.providers.none import NoProvider
 from rescheduler.simulation.kubelet import Kubelets
-from rescheduler.simulation.store import Json, Store, merged
+from rescheduler.simulation.store import Json, Store
 
-_INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 _ZONE: Final = "topology.kubernetes.io/zone"
 
+_INTERRUPTED: Final = "aws-node-termination-handler/spot-itn"
+#: Taints of a single node: of its state, of a drain, of an interruption, and the one that the daemon maintains.
+_PASSING: Final = ("node.kubernetes.io/", _INTERRUPTED, DRAIN_TAINT.key, SOFT_TAINT.key)
+
 #: Seconds from an order until a machine is gone, and until a new one has joined the cluster.
-_END_SECONDS, _JOIN_SECONDS = 20.0, 90.0
+_END_SECONDS, JOIN_SECONDS = 20.0, 90.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +70,14 @@ class Machines:
             listener(termination)
         self.store.engine.after(_END_SECONDS if by != "cloud" else 0.0, lambda: self.kubelets.stop(name))
 
-    def join(self, like: Json, seconds: float = _JOIN_SECONDS) -> str:
+    def join(self, like: Json, seconds: float = JOIN_SECONDS) -> str:
         """Start a machine with a Node like *like*, which joins after *seconds*. Return its name."""
         self._number += 1
         meta = like["metadata"]
         name = f"{meta['name'].partition('.')[0].partition('-new-')[0]}-new-{self._number}"
         labels = {**(meta.get("labels") or {}), "kubernetes.io/hostname": name}
         zone = labels.get(_ZONE, "zone")
-        spec = {"providerID": f"simulated:///{zone}/i-{self._number:08x}"}
+        spec = {"providerID": f"simulated:///{zone}/i-{self._number:08x}", "taints": lasting_taints(like)}
         ready = [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]
         status = {
             "allocatable": like["status"]["allocatable"],
@@ -89,6 +94,11 @@ class Machines:
 
         self.store.engine.after(seconds, joined)
         return name
+
+
+def lasting_taints(node: Json) -> list[Json]:
+    """Return the taints of *node* that another machine of its pool has, too."""
+    return [taint for taint in node["spec"].get("taints") or () if not taint["key"].startswith(_PASSING)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,13 +185,16 @@ class SimulatedPool(NoProvider):
 class SpotMarket:
     """Interruptions of spot machines, and capacity that comes back.
 
-    *losses_per_node_day* is the rate at which a node is lost. A share of *correlated* losses takes the node's pool
-    along: each other node of the same zone and type is lost with a probability of one half, within three minutes.
+    *losses_per_node_day* is the rate at which a node is lost, unless *pool_losses* has another one for its pool. A
+    share of *correlated* losses takes the node's pool along: each other node of it is lost with a probability of one
+    half, within three minutes.
     """
 
     machines: Machines
     is_spot: Callable[[Json], bool]
+    pool_of: Callable[[Json], str]
     losses_per_node_day: float = 0.0
+    pool_losses: Mapping[str, float] = field(default_factory=dict)
     correlated: float = 0.1
     notice_seconds: float = 120.0
     noticed: float = 0.9  #: the share of interruptions with a notice
@@ -196,11 +209,12 @@ class SpotMarket:
             self._watch(node)
 
     def _watch(self, node: Json) -> None:
-        if not self.losses_per_node_day or not self.is_spot(node):
+        rate = self.pool_losses.get(self.pool_of(node), self.losses_per_node_day) if self.is_spot(node) else 0.0
+        if not rate:
             return
         engine, name = self.machines.store.engine, node["metadata"]["name"]
         # Its own source, so that a node is lost at the same time whatever happens to the others.
-        seconds = engine.random(f"loss of {name}").expovariate(self.losses_per_node_day / 86400.0)
+        seconds = engine.random(f"loss of {name}").expovariate(rate / 86400.0)
         uid = node["metadata"]["uid"]
         engine.after(seconds, lambda: self._due(name, uid))
 
@@ -212,9 +226,9 @@ class SpotMarket:
             return
         self.interrupt(name, with_notice=source.random() < self.noticed)
         if source.random() < self.correlated:
-            pool = _pool(node)
+            pool = self.pool_of(node)
             for other in self.machines.store.all("nodes"):
-                if self.is_spot(other) and _pool(other) == pool and source.random() < 1 / 2:
+                if self.is_spot(other) and self.pool_of(other) == pool and source.random() < 1 / 2:
                     other_name = other["metadata"]["name"]
                     engine.after(source.uniform(0, 180), partial(self.interrupt, other_name))
 
@@ -226,7 +240,7 @@ class SpotMarket:
         uid, engine = node["metadata"]["uid"], self.machines.store.engine
         if with_notice:
             taint = {
-                "key": "aws-node-termination-handler/spot-itn",
+                "key": _INTERRUPTED,
                 "value": f"simulated-{int(engine.now)}",
                 "effect": "NoSchedule",
             }
@@ -240,15 +254,9 @@ class SpotMarket:
             return
         self.lost += 1
         self.machines.end(node, "cloud")
-        clean = merged(node, {"spec": {"taints": None, "unschedulable": None}})
         seconds = self.machines.store.engine.random(f"return of {name}").uniform(*self.back_after)
-        self.machines.join(clean, seconds)
+        self.machines.join(node, seconds)
 
     def _node(self, name: str, uid: str) -> Json | None:
         node = self.machines.store.get("nodes", name)
         return node if node is not None and node["metadata"]["uid"] == uid else None
-
-
-def _pool(node: Json) -> tuple[str | None, str | None]:
-    labels = node["metadata"].get("labels") or {}
-    return labels.get(_ZONE), labels.get(_INSTANCE_TYPE)

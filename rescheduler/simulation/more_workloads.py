@@ -1,10 +1,12 @@
 """The controllers of DaemonSets, Jobs, CronJobs and owners that are not built in."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from rescheduler.simulation.api import ApiServer
 from rescheduler.simulation.reconciling import active, finished, own_pods, pod_of, with_condition
 from rescheduler.simulation.requests import RequestRefused
+from rescheduler.simulation.selectors import accepts
 from rescheduler.simulation.store import KINDS, Json, StoredChange, controller_of, key_of
 from rescheduler.simulation.workloads import PodOwner
 
@@ -22,7 +24,7 @@ _TOLERATED: Final = tuple(
 
 
 class DaemonSets(PodOwner):
-    """A pod on each node that its node selector and tolerations allow."""
+    """A pod on each node that its node selector, node affinity and tolerations allow."""
 
     plural = "daemonsets"
 
@@ -58,14 +60,8 @@ class DaemonSets(PodOwner):
             raise RequestRefused(403, "Forbidden", why)
 
     def _belongs(self, spec: Json, node: Json) -> bool:
-        labels = node["metadata"].get("labels") or {}
-        if any(labels.get(name) != value for name, value in (spec.get("nodeSelector") or {}).items()):
-            return False
-        tolerations = [*(spec.get("tolerations") or ()), *_TOLERATED]
-        taints = node["spec"].get("taints") or ()
-        return all(
-            taint["effect"] == "PreferNoSchedule" or any(tolerates(each, taint) for each in tolerations)
-            for taint in taints
+        return accepts(spec, node) and tolerates_all(
+            [*(spec.get("tolerations") or ()), *_TOLERATED], node["spec"].get("taints") or ()
         )
 
     def _pod(self, item: Json, template: Json, node: str) -> Json:
@@ -84,6 +80,12 @@ def _node_of(pod: Json) -> str:
         return str(name)
     required = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     return str(required["nodeSelectorTerms"][0]["matchFields"][0]["values"][0])
+
+
+def tolerates_all(tolerations: Sequence[Json], taints: Sequence[Json]) -> bool:
+    """Return whether *tolerations* tolerate all *taints* that keep pods away."""
+    hard = [taint for taint in taints if taint["effect"] != "PreferNoSchedule"]
+    return all(any(tolerates(each, taint) for each in tolerations) for taint in hard)
 
 
 def tolerates(toleration: Json, taint: Json) -> bool:

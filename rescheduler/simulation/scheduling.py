@@ -4,19 +4,20 @@ import heapq
 from collections.abc import Callable, Iterable
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from predicates.filters import Filters
 from predicates.objects import Pod
 from predicates.scheduler import DEFAULT_NAME, Scheduler
-from predicates.snapshot import Snapshot
+from predicates.snapshot import PLACEHOLDER, Snapshot
 from predicates.wire import KINDS as WIRE_KINDS
 from predicates.wire import Decoder, Interner, WireError
 from rescheduler.planning.placement.forecast import SimulatedScheduler
 from rescheduler.simulation.api import ApiServer
 from rescheduler.simulation.eviction import matches, with_target
 from rescheduler.simulation.reconciling import record, with_condition
-from rescheduler.simulation.store import KINDS, Json, StoredChange, key_of
+from rescheduler.simulation.store import KINDS, Json, StoredChange, StoredObject, key_of
 
 #: Seconds of a backoff, at first and at most (``podInitialBackoffSeconds``, ``podMaxBackoffSeconds``).
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 1.0, 10.0
@@ -59,7 +60,7 @@ class SimulatedScheduling:
                 self.snapshot.delete(kind, key_of(change.after.object))
             else:
                 try:
-                    self.snapshot.upsert(kind, self._decoder.decode(kind, change.after.encoded))
+                    self.snapshot.upsert(kind, self._decoder.decode(kind, _as_scheduled(change.after)))
                 except WireError:
                     return
             if plural == "pods":
@@ -317,3 +318,12 @@ class SimulatedScheduling:
 
 
 _ZONE: Final = "topology.kubernetes.io/zone"
+
+
+def _as_scheduled(stored: StoredObject) -> bytes:
+    """Return the object for the snapshot, which keeps placeholders apart: for the scheduler they are pods."""
+    meta = stored.object["metadata"]
+    if PLACEHOLDER not in (meta.get("labels") or {}):
+        return stored.encoded
+    labels = {name: value for name, value in meta["labels"].items() if name != PLACEHOLDER}
+    return msgspec.json.encode({**stored.object, "metadata": {**meta, "labels": labels}})

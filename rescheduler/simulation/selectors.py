@@ -25,8 +25,31 @@ def _matches(term: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
             return value not in term["values"]
         case "Exists":
             return value is not None
+        case "Gt" | "Lt" as operator:
+            if value is None or not value.isdigit():
+                return False
+            limit = int(term["values"][0])
+            return int(value) > limit if operator == "Gt" else int(value) < limit
         case _:
             return value is None
+
+
+def accepts(spec: Json, node: Json) -> bool:
+    """Return whether the nodeSelector and the required node affinity of a PodSpec accept *node*."""
+    labels = node["metadata"].get("labels") or {}
+    if not selects({"matchLabels": spec.get("nodeSelector")}, labels):
+        return False
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    if not required:
+        return True
+    fields = {"metadata.name": node["metadata"]["name"]}
+    return any(
+        (term.get("matchExpressions") or term.get("matchFields"))
+        and selects({"matchExpressions": term.get("matchExpressions")}, labels)
+        and selects({"matchExpressions": term.get("matchFields")}, fields)
+        for term in required.get("nodeSelectorTerms") or ()
+    )
 
 
 def by_labels(text: str) -> Callable[[Json], bool]:

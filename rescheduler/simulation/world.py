@@ -2,7 +2,7 @@
 
 import datetime as dt
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -10,11 +10,13 @@ from typing import Final
 from predicates.scheduler import Scheduler
 from rescheduler.clock import Clock
 from rescheduler.observe.events import Event
+from rescheduler.planning.pools import pool_of
 from rescheduler.providers.base import CloudProvider
 from rescheduler.providers.none import NoProvider
 from rescheduler.simulation import autoscaler
 from rescheduler.simulation.api import ApiServer
 from rescheduler.simulation.autoscaler import SimulatedAutoscaler
+from rescheduler.simulation.completing import completed
 from rescheduler.simulation.daemon import DaemonSettings, Replica
 from rescheduler.simulation.disruption import SimulatedBudgets
 from rescheduler.simulation.engine import Engine
@@ -46,6 +48,9 @@ class WorldSettings:
     autoscaler: str = ""  #: ``cluster-autoscaler``, ``karpenter``, or "" for none
     most_nodes: int = 1000  #: the autoscaler adds no more
     rules: Scheduler = field(default_factory=Scheduler)
+    pool_losses: Mapping[str, float] = field(
+        default_factory=dict
+    )  #: as *spot_losses*, for the spot pools that it names
 
 
 class World:
@@ -74,7 +79,7 @@ class World:
             controller.enqueue_all()
         SimulatedOwners(self.server)
         self.machines = Machines(self.store, self.kubelets)
-        self.market = SpotMarket(self.machines, self.is_spot, settings.spot_losses)
+        self.market = SpotMarket(self.machines, self.is_spot, self._pool_of, settings.spot_losses, settings.pool_losses)
         self.market.start()
         if settings.autoscaler:
             SimulatedAutoscaler(self.machines, autoscaler.RULES[settings.autoscaler], settings.most_nodes)
@@ -93,6 +98,9 @@ class World:
 
     def is_spot(self, node: Json) -> bool:
         return self._policy.spot_label.matches(node["metadata"].get("labels") or {})
+
+    def _pool_of(self, node: Json) -> str:
+        return pool_of(node["metadata"].get("labels") or {}, self._policy.spot_pool_labels)
 
     def is_on_demand(self, node: Json) -> bool:
         return self._policy.on_demand_label.matches(node["metadata"].get("labels") or {})
@@ -122,7 +130,7 @@ class World:
     def _load(self, items: Iterable[Json]) -> None:
         """Add the objects of a dump, and what it lacks."""
         known: defaultdict[str, list[Json]] = defaultdict(list)
-        for item in items:
+        for item in completed(items):
             if (plural := PLURALS.get(item.get("kind", ""))) is not None:
                 known[plural].append(item)
         names = {item["metadata"]["name"] for item in known["namespaces"]}

@@ -17,6 +17,7 @@ from rescheduler.cli.plan import command as plan_command
 from rescheduler.cli.report import command as report_command
 from rescheduler.cli.run import command
 from rescheduler.cli.savings import command as savings_command
+from rescheduler.cli.simulate import command as simulate_command
 from rescheduler.cli.status import command as status_command
 from rescheduler.cloudpool.proxy.paths import Operation, route
 from rescheduler.planning.money.prices import PriceList
@@ -41,7 +42,7 @@ def test_documented_defaults_are_the_defaults_of_the_flags() -> None:
     assert len(rows) == 52
 
 
-READERS = [plan_command, explain_command, report_command, savings_command, status_command]
+READERS = [plan_command, explain_command, report_command, savings_command, status_command, simulate_command]
 
 
 @pytest.mark.parametrize("documented", [command, *READERS, pause_command, resume_command], ids=lambda named: named.name)

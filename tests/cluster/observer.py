@@ -1,7 +1,7 @@
 """Checks of a daemon by the API server's objects and audit log, independent of the daemon's own reports."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -93,16 +93,7 @@ class Observer(ClusterQueries):
 
     def markings(self) -> list[Marking]:
         """Return the periods in which nodes had our marks, by start time."""
-        open_since: dict[str, datetime] = {}
-        done = []
-        for event in self.audit.writes("nodes"):
-            marked = event.verb != "delete" and is_marked(event.response_object or {})
-            if marked:
-                open_since.setdefault(event.name, event.at)
-            elif event.name in open_since:
-                done.append(Marking(event.name, open_since.pop(event.name), event.at))
-        still = [Marking(name, since, None) for name, since in open_since.items()]
-        return sorted([*done, *still], key=lambda marking: marking.since)
+        return markings(self.audit.writes("nodes"))
 
     def messages(self, node: str, reason: str) -> list[str]:
         """Return the messages of our Kubernetes Events with *reason* about *node*."""
@@ -162,6 +153,20 @@ class Observer(ClusterQueries):
 
         with repeating(look, every=0.05):
             yield lambda: least
+
+
+def markings(writes: Iterable[AuditEvent]) -> list[Marking]:
+    """Return the periods in which nodes had our marks by the successful *writes* to nodes, by start time."""
+    open_since: dict[str, datetime] = {}
+    done = []
+    for event in writes:
+        marked = event.verb != "delete" and is_marked(event.response_object or {})
+        if marked:
+            open_since.setdefault(event.name, event.at)
+        elif event.name in open_since:
+            done.append(Marking(event.name, open_since.pop(event.name), event.at))
+    still = [Marking(name, since, None) for name, since in open_since.items()]
+    return sorted([*done, *still], key=lambda marking: marking.since)
 
 
 def ready(pods: list[Json]) -> list[Json]:

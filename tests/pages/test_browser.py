@@ -18,6 +18,7 @@ from rescheduler.observe.events import DrainProgressed, DrainStarted, Held, PodP
 from rescheduler.observe.pages import Health, application
 from rescheduler.observe.status import Status
 from rescheduler.pages.report import as_html
+from rescheduler.pages.simulation import RunPicture, simulation_page
 from rescheduler.planning.outcome import Plan, Reason, Rejected
 from rescheduler.planning.what_if.overview import Lever
 from rescheduler.settings import ListenAddress
@@ -245,6 +246,44 @@ class TestWidths:
         page.keyboard.press("Shift+Tab")
         page.keyboard.press("Space")
         assert page.locator("details.node[open]").count() == 0
+
+
+@pytest.fixture(scope="module")
+def simulation(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The address of the page of a simulation with six runs, one of them with very long flags."""
+    steps = [(float(at), float(at % 7)) for at in range(0, 86_400, 30)]
+    series = {"On-demand nodes": steps, "Cost of all nodes in $ per hour": [(0.0, 1_234_567.8), (3600.0, 0.25)]}
+    lines = ["00:10  node ip-10-0-0-1.eu-west-1.compute.internal: drained in 38 s, 4 of 4 pods moved"] * 40
+    figures = {"owners below the wanted number": "33 times, 5m in total, longest 28s"}
+    flags = "--exclude-namespaces=" + ",".join(f"namespace-{number}" for number in range(20))
+    runs = {name: RunPicture(figures, lines, 86_400.0, series) for name in ("as given", *"abcd", flags)}
+    file = tmp_path_factory.mktemp("simulation") / "page.html"
+    file.write_text(simulation_page(runs), encoding="utf-8")
+    return file.as_uri()
+
+
+class TestSimulation:
+    @pytest.mark.parametrize("scheme", ["light", "dark"])
+    @pytest.mark.parametrize("width", WIDTHS)
+    def test_nothing_is_cut_off(self, page: Page, simulation: str, width: int, scheme: str) -> None:
+        page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+        page.set_viewport_size({"width": width, "height": 800})
+        page.goto(simulation)
+        page.locator("summary").first.click()
+        assert page.evaluate(CUT) == []
+        colors: list[list[str]] = page.evaluate(COLORS)
+        assert [pair for pair in colors if contrast(*map(luminance, pair)) < CONTRAST] == []
+
+    def test_pictures_are_named_and_runs_are_told_apart(self, page: Page, simulation: str) -> None:
+        page.goto(simulation)
+        images = page.get_by_role("img")
+        names = [image.get_attribute("aria-label") or "" for image in images.all()]
+        assert [name.partition(":")[0] for name in names] == ["On-demand nodes", "Cost of all nodes in $ per hour"]
+        assert names[1].startswith("Cost of all nodes in $ per hour: 1,234,568 to 0.25; ")
+        look = "lines => lines.map(line => (s => s.stroke + s.strokeDasharray)(getComputedStyle(line)))"
+        looks: list[str] = images.first.locator("polyline").evaluate_all(look)
+        assert (len(looks), len(set(looks))) == (6, 5)
+        assert page.get_by_role("columnheader").all_inner_texts()[:2] == ["Figure", "as given"]
 
 
 #: Levers whose names and changes are long words.

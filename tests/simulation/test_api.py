@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rescheduler.simulation.store import Json
+from rescheduler.simulation.store import KINDS, Json
 from tests.simulation.worlds import Scene, budget, node, template, workload
 
 MERGE = "application/merge-patch+json"
@@ -188,3 +188,20 @@ def test_the_leases_of_kubelets_are_renewed_until_their_machines_end(scene: Scen
 )
 def test_what_is_not_there_is_not_found(scene: Scene, path: str) -> None:
     assert code_and_reason(scene.ask("GET", path)) == (404, "NotFound")
+
+
+@pytest.mark.parametrize(("kind", "name"), [("Namespace", "default"), ("Node", "od-1"), ("PriorityClass", "high")])
+def test_a_pod_with_a_cluster_scoped_owner_is_collected_only_with_it(kind: str, name: str) -> None:
+    here = Scene([node("od-1"), {"kind": "PriorityClass", "metadata": {"name": "high"}, "value": 5}])
+    plural = {"Namespace": "namespaces", "Node": "nodes", "PriorityClass": "priorityclasses"}[kind]
+    found = here.world.store.get(plural, name)
+    assert found is not None
+    owner = {"apiVersion": "v1", "kind": kind, "name": name, "uid": found["metadata"]["uid"], "controller": True}
+    pod = template("web") | {"metadata": {"name": "web", "namespace": "default", "ownerReferences": [owner]}}
+    here.world.server.create(KINDS["pods"], pod)
+    here.run(30)
+    assert len(here.pods()) == 1
+    here.world.store.delete(plural, name)
+    here.run(60)
+    assert here.pods() == []
+    here.world.close()
