@@ -35,7 +35,7 @@ UPDATE_SECONDS: Final = 5 * 60.0
 RATE: Final = 5.0
 BURST: Final = 50.0
 
-Severity: TypeAlias = Literal["Normal", "Warning"]
+EventType: TypeAlias = Literal["Normal", "Warning"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Occurrence:
     subject: Subject
     reason: str
     message: str
-    severity: Severity
+    event_type: EventType
     at: dt.datetime
 
 
@@ -73,7 +73,7 @@ class UpdateEvent:
     count: int
 
 
-_Key: TypeAlias = tuple[Subject, str, Severity]
+_Key: TypeAlias = tuple[Subject, str, EventType]
 
 
 @dataclass(slots=True)
@@ -130,7 +130,7 @@ class Correlator:
 
 
 def _key(occurrence: Occurrence) -> _Key:
-    return occurrence.subject, occurrence.reason, occurrence.severity
+    return occurrence.subject, occurrence.reason, occurrence.event_type
 
 
 def _series_of(known: list[_Series], occurrence: Occurrence) -> _Series | None:
@@ -202,12 +202,12 @@ class Recorder:
     def start(self) -> None:
         self._thread.start()
 
-    def record(self, subject: Subject, reason: str, message: str, severity: Severity = "Normal") -> None:
+    def record(self, subject: Subject, reason: str, message: str, event_type: EventType = "Normal") -> None:
         """Queue an Event about *subject*. It is dropped if the queue is full."""
         if self._closing.is_set():
             return
         try:
-            self._queue.put_nowait(Occurrence(subject, reason, message, severity, self._clock.now()))
+            self._queue.put_nowait(Occurrence(subject, reason, message, event_type, self._clock.now()))
         except queue.Full:
             if not self._dropping:
                 log.warning("events: more than %d are queued, some are dropped", QUEUE_LENGTH)
@@ -306,7 +306,7 @@ def _event(occurrence: Occurrence, namespace: str, component: str, host: str, su
         "involvedObject": {name: text for name, text in about.items() if text},
         "reason": occurrence.reason,
         "message": printable(occurrence.message[:_LONGEST_MESSAGE]),
-        "type": occurrence.severity,
+        "type": occurrence.event_type,
         "source": {"component": component, "host": host},
         "reportingComponent": component,
         "reportingInstance": host,
