@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import groupby
 from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -467,6 +468,16 @@ class TrialState(PlacementState):
             self._counted = self._kept
 
 
+def _by_node(pods: Sequence[Pod]) -> Iterator[Sequence[Pod]]:
+    """Yield *pods* in groups of one node."""
+    if all(pod.node_name == pods[0].node_name for pod in pods):
+        if pods:
+            yield pods
+        return
+    for _, on_node in groupby(pods, key=lambda pod: pod.node_name):
+        yield tuple(on_node)
+
+
 class Trial:
     """Tentative placements and evictions; created by :meth:`TrialState.trial`."""
 
@@ -493,14 +504,14 @@ class Trial:
         return Filling(self._state)
 
     def evict(self, *pods: Pod) -> None:
-        """Remove *pods*, which must all be on the same node."""
-        if pods:
-            self._state._evict(pods)  # noqa: SLF001
+        """Remove *pods* from their nodes. Those of one node should follow one another."""
+        for on_node in _by_node(pods):
+            self._state._evict(on_node)  # noqa: SLF001
 
     def restore(self, *pods: Pod) -> None:
-        """Put *pods*, which were evicted from the same node, back."""
-        if pods:
-            self._state._evict(pods, +1)  # noqa: SLF001
+        """Put *pods* that were evicted back on their nodes."""
+        for on_node in _by_node(pods):
+            self._state._evict(on_node, +1)  # noqa: SLF001
 
     def savepoint(self) -> int:
         """Return a savepoint to which :meth:`revert` can return."""

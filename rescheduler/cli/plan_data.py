@@ -22,7 +22,7 @@ from rescheduler.planning.money.commitments import idle
 from rescheduler.planning.money.prices import NodeFacts, PriceList, node_facts
 from rescheduler.planning.movements import moved_recently
 from rescheduler.planning.node_pools import SUGGESTION, buying_again, managed
-from rescheduler.planning.outcome import Blocker, Planning
+from rescheduler.planning.outcome import Blocker, Planning, Reason
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, DrainOrder, MoveJobs, Policy, Survive
 from rescheduler.planning.rules.candidates import groups
@@ -280,8 +280,9 @@ def read_and_plan(
     ]
     drained = [plan.node for plan in planning.plans]
     notes += [*unproven(snapshot, planning.plans), *buying_again(snapshot, planning.plans)]
-    if not (ends or _ends_machines(daemon)) and (number := managed(snapshot, drained)):
-        notes.append(SUGGESTION.format(f"{number} of {len(drained)}" if number < len(drained) else "all"))
+    gone = [*drained, *_never_removed(planning)]
+    if not (ends or _ends_machines(daemon)) and (number := managed(snapshot, gone)):
+        notes.append(SUGGESTION.format(f"{number} of {len(gone)}" if number < len(gone) else "all"))
     if policy.move_jobs is MoveJobs.TOLERANT and _moves_unknown_jobs(planning, snapshot):
         notes.append(_JOBS)
     return PlannedCluster(
@@ -297,6 +298,12 @@ def read_and_plan(
         daemon,
         independent,
     )
+
+
+def _never_removed(planning: Planning) -> list[str]:
+    """Return the nodes that stay only because Karpenter would not remove them."""
+    only = frozenset({Reason.NEVER_REMOVED})
+    return [each.node for each in planning.rejected if {blocker.reason for blocker in each.blockers} == only]
 
 
 def _ends_machines(daemon: "InstallationStatus | None") -> bool:

@@ -4,9 +4,10 @@ import copy
 import datetime as dt
 import json
 import logging
+import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -15,6 +16,7 @@ import click
 import msgspec
 from click.core import ParameterSource
 
+from predicates.texts import quoted
 from rescheduler.cli.cluster_source import compat_option, progress, snapshot_option
 from rescheduler.cli.console import warn
 from rescheduler.cli.go_flags import FILE, DurationType, GoCommand, Option, Parsed
@@ -28,6 +30,7 @@ from rescheduler.cli.simulated_courses import as_page, text_of
 from rescheduler.clock import SystemClock
 from rescheduler.errors import InputError, UsageError
 from rescheduler.planning.policy import Survive
+from rescheduler.planning.pools import pool_of
 from rescheduler.settings import ApiServerConnection, MakeRoom, Provider, Running
 
 if TYPE_CHECKING:
@@ -166,7 +169,7 @@ def command(
 
     The cluster of a file, or of the kubeconfig, is copied into memory. There, the daemon itself runs in virtual time,
     with a simulated API server, controllers, scheduler, kubelets and cloud. Nothing in the real cluster is changed.
-    All flags of `rescheduler run` are accepted, and those of the daemon's decisions apply.
+    The flags of `rescheduler run` are accepted, and those of the daemon's decisions apply.
 
     \b
     rescheduler simulate -f cluster.json.gz --for 24h
@@ -189,6 +192,7 @@ def command(
         items = _read(snapshot, connection)
     for each in daemons.values():
         _check_nodes(items, each)
+    _check_pools({pool for pool, _ in spot_loss} - {"", _MEASURED}, items, daemon)
     if context.get_parameter_source("manage_soft_taint") is ParameterSource.DEFAULT and _has_soft_taint(items):
         daemons = {
             name: replace(each, running=replace(each.running, manage_soft_taint=True)) for name, each in daemons.items()
@@ -228,9 +232,15 @@ def _write(courses: "dict[str, Course]", output: str, output_file: str) -> None:
 
 def _check_file(output_file: str) -> None:
     """Raise UsageError if the page cannot be written: that is known before a long simulation."""
-    folder = Path(output_file).parent
-    if not folder.is_dir():
-        raise UsageError(f"--output-file {output_file}: cannot write there: {folder} is not a directory")
+    if output_file in ("", "-"):
+        return
+    path = Path(output_file)
+    if not path.parent.is_dir():
+        raise UsageError(f"--output-file {output_file}: cannot write there: {path.parent} is not a directory")
+    if path.is_dir():
+        raise UsageError(f"--output-file {output_file}: cannot write there: it is a directory; expected a file")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise UsageError(f"--output-file {output_file}: cannot write there: permission denied")
 
 
 def spot_losses(
@@ -320,7 +330,7 @@ def _version(items: Sequence[dict[str, Any]]) -> str:
 
 
 def _check_nodes(items: Sequence[dict[str, Any]], daemon: "DaemonSettings") -> None:
-    labels = [item["metadata"].get("labels") or {} for item in items if item["kind"] == "Node"]
+    labels = _labels_of_nodes(items)
     for flag, wanted in (
         ("--on-demand-node-label", daemon.policy.on_demand_label),
         ("--spot-node-label", daemon.policy.spot_label),
@@ -329,11 +339,24 @@ def _check_nodes(items: Sequence[dict[str, Any]], daemon: "DaemonSettings") -> N
             raise InputError(f"no node matches {flag} {wanted}; expected at least one of {len(labels)} nodes")
 
 
+def _labels_of_nodes(items: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
+    return [item["metadata"].get("labels") or {} for item in items if item["kind"] == "Node"]
+
+
+def _check_pools(given: Collection[str], items: Sequence[dict[str, Any]], daemon: "DaemonSettings") -> None:
+    """Raise InputError if no spot node is of a pool whose losses are *given*."""
+    labels = _labels_of_nodes(items)
+    policy = daemon.policy
+    known = sorted({pool_of(each, policy.spot_pool_labels) for each in labels if policy.spot_label.matches(each)})
+    for pool in sorted(set(given) - set(known)):
+        raise InputError(f"--spot-loss: no spot node is of pool {quoted(pool)}; expected one of {', '.join(known)}")
+
+
 def _has_soft_taint(items: Sequence[dict[str, Any]]) -> bool:
     from rescheduler.housekeeping.node_writes import SOFT_TAINT  # noqa: PLC0415 - imported on demand
 
-    nodes = (item for item in items if item["kind"] == "Node")
-    return any(taint["key"] == SOFT_TAINT.key for node in nodes for taint in node.get("spec", {}).get("taints") or ())
+    specs = (item.get("spec") or {} for item in items if item["kind"] == "Node")
+    return any(taint.get("key") == SOFT_TAINT.key for spec in specs for taint in spec.get("taints") or ())
 
 
 def _simulate(plan: "RunPlan", daemon: "DaemonSettings", name: str) -> "tuple[Course, bool]":

@@ -96,6 +96,7 @@ class ClusterView(WatchedNodes):
         #: Add to the snapshot what is not watched: groups of pods, and Deployments that may roll out.
         self.unwatched: tuple[Callable[[Snapshot], None], ...] = ()
         self._clock = clock
+        self._as_of = clock.now()  #: the time of the watched state, as far as it is known here
         self._holder = holder
         self._own_node = own_node
         self._identity = identity
@@ -118,6 +119,11 @@ class ClusterView(WatchedNodes):
     def stale(self) -> str:
         """Return a message about the watches that are too old for decisions, or ""."""
         return stale(self.ages())
+
+    def advance(self) -> Snapshot:
+        snapshot = super().advance()
+        self._as_of = self._clock.now()
+        return snapshot
 
     def catch_up(self) -> None:
         """Apply the watched changes, for a round. The time this takes counts towards the next planning time-out."""
@@ -335,17 +341,18 @@ class ClusterView(WatchedNodes):
         """Count the pods of each controller; see :func:`~rescheduler.planning.debts.count_replicas`.
 
         If the node of a pod is about to go, the nodes that pods have *left* are no other places for it. *read_leases*
-        reads the Leases of Nodes: a pod does not stay if the kubelet of its node is dead.
+        reads the Leases of Nodes: a pod does not stay if the kubelet of its node is dead. Pods have been Ready until
+        the time of the watched state: what happened since is not known.
         """
         states = list(states)
-        left, now = frozenset({*left, node} - {""}), self._clock.now()
+        left, now = frozenset({*left, node} - {""}), self._as_of
         owned = self.owned_by({owner for state in states for owner in state.owners})
         hosts, nodes = _hosts(owned) - left, self.nodes()
         signs = {name: sign for name in hosts if name in nodes and (sign := self._sign(nodes[name]))}
         leases = {} if read_leases is None else read_leases(hosts)
 
         def at_risk(pod: Pod, node: Node) -> str:
-            if node.name in leases and (dead := leases[node.name].expired(now)):
+            if node.name in leases and (dead := leases[node.name].expired(self._clock.now())):
                 return f"node {node.name} of pod {pod.key}: {dead}"
             if (sign := signs.get(node.name)) is None or pod.key not in self._without_place(frozenset(signs), left):
                 return ""

@@ -316,9 +316,9 @@ class DrainExecution:
             self._run_state.beat()
             if (stop := self._stop_event()) is not None:
                 return stop
+            self._view.advance()
             if (event := self._next_result()) is not None:
                 return event
-            self._view.advance()
             if (event := self._planning.event(self._drain)) is not None:
                 return event
             if self._clock.wait(POLL_SECONDS, self._wake):

@@ -198,7 +198,7 @@ class WatchedNodes:
 
     @property
     def changes(self) -> int:
-        """A number that grows with each change of any watched object that :meth:`advance` applies."""
+        """A number that grows with each change that :meth:`advance` applies of objects that planning counts."""
         return self.snapshot.changes
 
     def node(self, name: str) -> Node | None:

@@ -337,7 +337,8 @@ class Loop:
         if (held := self._why_not_ready()) is not None:
             self._report(held)
             if held.waiting is Waiting.NOT_LEADING:
-                self._view.advance()
+                if not self._view.why_unusable():
+                    self._view.advance()
                 self._plans.watch()
             return RoundOutcome.UNFIT
         self._view.catch_up()

@@ -1,7 +1,8 @@
 """What Karpenter does with the NodePools of drained nodes: sentences for people who read a plan. Pure.
 
-Karpenter tries NodePools in the order of their weight. In a NodePool that allows both capacity types, spot comes first
-(``pkg/utils/nodepool/nodepool.go``, OrderByWeight; ``pkg/controllers/provisioning/scheduling/nodeclaim.go``).
+Karpenter tries NodePools in the order of their weight, and those of one weight from the last name to the first. In a
+NodePool that allows both capacity types, spot comes first (``pkg/utils/nodepool/nodepool.go``, OrderByWeight;
+``pkg/controllers/provisioning/scheduling/nodeclaim.go``).
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -21,7 +22,7 @@ _CAPACITY_TYPE: Final = "karpenter.sh/capacity-type"
 _SPOT: Final = "spot"
 
 SUGGESTION: Final = (
-    "Karpenter manages {} of the nodes that the plan frees: with --cloud-provider=karpenter, the daemon deletes their "
+    "Karpenter manages {} of the nodes that can be emptied: with --cloud-provider=karpenter, the daemon deletes their "
     "NodeClaims as soon as they are empty, also where a budget of 0 or consolidateAfter: Never keeps Karpenter from it"
 )
 
@@ -29,8 +30,8 @@ SUGGESTION: Final = (
 def buying_again(snapshot: Snapshot, plans: Sequence[Plan]) -> Iterator[str]:
     """Yield a sentence for each NodePool that would add on-demand nodes for pods of *plans* that are pending again.
 
-    That are NodePools of drained nodes without spot capacity, if no NodePool with spot capacity and a higher weight
-    accepts these pods, or only one that has reached its limits.
+    These are the NodePools of drained nodes without spot capacity, if no NodePool with spot capacity that comes before
+    them accepts these pods, or only one that has reached its limits.
     """
     pools = {pool.metadata.name: pool for pool in snapshot.of("NodePool").values() if isinstance(pool, NodePool)}
     spot = [pool for pool in pools.values() if pool.spec.replicas is None and _SPOT in _values(pool, _CAPACITY_TYPE)]
@@ -42,15 +43,15 @@ def buying_again(snapshot: Snapshot, plans: Sequence[Plan]) -> Iterator[str]:
         pool = pools[name]
         if pool.spec.replicas is not None or pool in spot:
             continue
-        before = [each for each in spot if _weight(each) > _weight(pool)]
+        before = [each for each in spot if _order(each) > _order(pool)]
         open_pools = [each for each in before if not _is_full(snapshot, each)]
         left = [pod for pod in pods if not any(_accepts(each, pod) for each in open_pools)]
         if left:
             full = f" ({', '.join(quoted(each.metadata.name) for each in before if each not in open_pools)} is full)"
             yield (
                 f"for {count(len(left), 'moved pod')}, NodePool {quoted(name)} (weight {_weight(pool)}) would add "
-                "on-demand nodes again when they are pending: no NodePool with spot capacity and a higher weight takes "
-                f"them{full if len(open_pools) < len(before) else ''}"
+                "on-demand nodes again when they are pending: no NodePool with spot capacity that comes before it "
+                f"takes them{full if len(open_pools) < len(before) else ''}"
             )
 
 
@@ -74,6 +75,10 @@ def _pods(snapshot: Snapshot, plan: Plan) -> Iterator[Pod]:
     for placement in plan.placements:
         if (pod := snapshot.pods.get(str(placement.pod))) is not None:
             yield pod
+
+
+def _order(pool: NodePool) -> tuple[int, str]:
+    return _weight(pool), pool.metadata.name
 
 
 def _weight(pool: NodePool) -> int:

@@ -174,7 +174,7 @@ class Kubelets:
         node = self._store.get("nodes", name)
         if node is None or self.dead.pop(node["metadata"]["uid"], None) is None:
             return
-        taints = [each for each in node["spec"].get("taints") or () if each["key"] != _UNREACHABLE]
+        taints = [each for each in node["spec"].get("taints") or () if each.get("key") != _UNREACHABLE]
         self._set_node(node, "True", "KubeletReady", taints)
         for pod in self._store.pods_of(name):
             key, uid = key_of(pod), pod["metadata"]["uid"]
@@ -213,7 +213,7 @@ class Kubelets:
         def evict() -> None:
             current, of_node = self._store.get("pods", key), self._store.get("nodes", node)
             tainted = any(
-                each["key"] == taint["key"] for each in ((of_node or {}).get("spec") or {}).get("taints") or ()
+                each.get("key") == taint["key"] for each in ((of_node or {}).get("spec") or {}).get("taints") or ()
             )
             if current is not None and current["metadata"]["uid"] == uid and tainted:
                 self._server.deletion.delete_pod(current)

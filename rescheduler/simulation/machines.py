@@ -98,7 +98,7 @@ class Machines:
 
 def lasting_taints(node: Json) -> list[Json]:
     """Return the taints of *node* that another machine of its pool has, too."""
-    return [taint for taint in node["spec"].get("taints") or () if not taint["key"].startswith(_PASSING)]
+    return [taint for taint in node["spec"].get("taints") or () if not taint.get("key", "").startswith(_PASSING)]
 
 
 @dataclass(frozen=True, slots=True)

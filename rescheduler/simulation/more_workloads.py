@@ -92,7 +92,7 @@ def tolerates(toleration: Json, taint: Json) -> bool:
     """Return whether *toleration* tolerates *taint*."""
     if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
         return False
-    if toleration.get("key", "") and toleration["key"] != taint["key"]:
+    if toleration.get("key", "") and toleration["key"] != taint.get("key", ""):
         return False
     if toleration.get("operator") == "Exists":
         return True

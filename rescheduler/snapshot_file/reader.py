@@ -42,10 +42,15 @@ def read(path: str, scheduling: Scheduling = _UNKNOWN, skipped: text.OnSkipped =
 
 
 def raw_items(path: str, kinds: Container[str]) -> list[bytes]:
-    """Return the objects of *kinds* in the file *path* as JSON. Raises the errors of :func:`read`."""
-    found: list[bytes] = []
+    """Return the objects of *kinds* in the file *path* as JSON. Raises the errors of :func:`read`.
+
+    Also raises InputError if one of them cannot be decoded.
+    """
+    found, decoder = list[bytes](), Decoder(Interner())
 
     def add(kind: str, item: bytes) -> None:
+        if kind in FILE_KINDS:
+            _decoded(kind, item, decoder)
         value = msgspec.json.decode(item)
         found.append(item if value.get("kind") else msgspec.json.encode({**value, "kind": kind}))
 
@@ -131,6 +136,14 @@ def _peak() -> int:
     return largest if sys.platform == "darwin" else largest * 1024
 
 
+def _decoded(kind: str, item: bytes, decoder: Decoder) -> Object:
+    """Return the object with a name. Raises WireError."""
+    decoded = decoder.decode(kind, item)
+    if not (decoded.name if isinstance(decoded, Pod) else decoded.metadata.name):
+        raise WireError(unreadable(kind, item, "expected metadata.name"))
+    return decoded
+
+
 class _Objects:
     """Collects the objects of a file."""
 
@@ -153,10 +166,7 @@ class _Objects:
 
     def add(self, kind: str, item: bytes) -> None:
         self._check_memory(len(item))
-        decoded = self._decoder.decode(kind, item)
-        if not (decoded.name if isinstance(decoded, Pod) else decoded.metadata.name):
-            raise WireError(unreadable(kind, item, "expected metadata.name"))
-        self._put(kind, decoded)
+        self._put(kind, _decoded(kind, item, self._decoder))
 
     def add_item(self, item: reduction.Item) -> None:
         """Add an item that the second process has read."""

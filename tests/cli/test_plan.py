@@ -195,8 +195,13 @@ def test_nodes_of_a_static_node_pool_would_be_bought_again(
 
 ON_DEMAND_ONLY = {"requirements": [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]}]}
 MANAGED: dict[str, tuple[Any, tuple[str, ...], bool, list[str]]] = {
-    "Karpenter removes the empty node": ({}, (), True, ["Karpenter manages 1 of 2 of the nodes that the plan frees"]),
-    "Karpenter never removes it": ({"disruption": {"consolidateAfter": "Never"}}, (), False, []),
+    "Karpenter removes the empty node": ({}, (), True, ["Karpenter manages 1 of 2 of the nodes that can be emptied"]),
+    "Karpenter never removes it": (
+        {"disruption": {"consolidateAfter": "Never"}},
+        (),
+        False,
+        ["Karpenter manages 1 of 2 of the nodes that can be emptied"],
+    ),
     "the provider removes it": (
         {"disruption": {"consolidateAfter": "Never", "budgets": [{"nodes": "0"}]}},
         ("--cloud-provider=karpenter",),

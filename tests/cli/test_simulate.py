@@ -5,6 +5,7 @@ import json
 import shlex
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -125,6 +126,31 @@ def test_a_wrong_rate_of_losses(dump: str, rate: str) -> None:
     assert "expected losses per node and day such as 0.5, POOL=RATE, or measured" in result.output
 
 
+def test_losses_of_a_pool_without_spot_nodes(dump: str) -> None:
+    with pytest.raises(InputError, match="--spot-loss: no spot node is of pool 'zone-x/m5'; expected one of "):
+        simulated("--snapshot", dump, "--spot-loss=zone-x/m5=3")
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        ({"metadata": {"name": "n"}, "spec": None}, ""),
+        ({"metadata": {"name": "n"}, "spec": {"taints": [{"effect": "NoSchedule"}]}}, ""),
+        ({"metadata": {"name": "n"}, "status": None}, ""),
+        ({"metadata": None}, "Node"),
+        ({"metadata": {"name": "n"}, "spec": {"taints": 5}}, "Node"),
+    ],
+)
+def test_nodes_with_unusual_fields(dump: str, broken: dict[str, Any], message: str, tmp_path: Path) -> None:
+    items = json.loads(Path(dump).read_text())["items"]
+    (tmp_path / "list").write_text(json.dumps({"kind": "List", "items": [*items, {"kind": "Node", **broken}]}))
+    if not message:
+        assert "drains done" in simulated("--snapshot", str(tmp_path / "list"))
+        return
+    with pytest.raises(InputError, match=message):
+        simulated("--snapshot", str(tmp_path / "list"))
+
+
 def test_all_flags_of_run_are_accepted(dump: str) -> None:
     known = {name for param in simulate.command.params for name in param.opts}
     assert {name for param in run_command.params for name in param.opts} <= known
@@ -175,6 +201,8 @@ def test_a_page_with_pictures(dump: str, tmp_path: Path) -> None:
     assert simulated("--snapshot", dump, *flags, "--output-file=-") == text
     with pytest.raises(UsageError, match="none is not a directory"):
         simulated("--snapshot", dump, f"--output-file={tmp_path}/none/page.html")
+    with pytest.raises(UsageError, match="cannot write there: it is a directory; expected a file"):
+        simulated("--snapshot", dump, f"--output-file={tmp_path}")
 
 
 def test_the_demo_has_drains_lost_spot_nodes_and_a_failed_drain(

@@ -45,6 +45,8 @@ def said(manifests: list[Manifest]) -> list[str]:
 OD = pool("od", capacity("on-demand"), weight=10)
 NOTHING: dict[str, list[Manifest]] = {
     "the NodePool of spot nodes comes first": cluster(OD, pool("spot", capacity("spot"), weight=11)),
+    "of equal weights, the last name comes first": cluster(OD, pool("spot", capacity("spot"), weight=10)),
+    "both without a weight": cluster(pool("od", capacity("on-demand")), pool("spot", capacity("spot"))),
     "no weight is 0": cluster(pool("od", capacity("on-demand")), pool("spot", capacity("spot"), weight=1)),
     "one NodePool for both": cluster(pool("od", capacity("spot", "on-demand"))),
     "a NodePool that says nothing about it": cluster(pool("od")),
@@ -69,9 +71,9 @@ NOTHING: dict[str, list[Manifest]] = {
 }
 BUYS: dict[str, tuple[list[Manifest], str]] = {
     "the NodePool of spot nodes comes later": (cluster(OD, pool("spot", capacity("spot"), weight=9)), ""),
-    "the same weight": (cluster(OD, pool("spot", capacity("spot"), weight=10)), ""),
+    "the same weight, and an earlier name": (cluster(OD, pool("a-spot", capacity("spot"), weight=10)), ""),
     "no NodePool of spot nodes": (cluster(OD), ""),
-    "both without a weight": (cluster(pool("od", capacity("on-demand")), pool("spot", capacity("spot"))), ""),
+    "both without a weight": (cluster(pool("od", capacity("on-demand")), pool("cheap", capacity("spot"))), ""),
     "spot excluded": (cluster(pool("od", capacity("spot", operator="NotIn"))), ""),
     "a static NodePool of spot nodes": (cluster(OD, pool("spot", capacity("spot"), weight=50, replicas=3)), ""),
     "a taint that is not tolerated": (
@@ -108,7 +110,7 @@ def test_a_plan_says_that_karpenter_would_add_on_demand_nodes_again(manifests: l
     weight = next(each["spec"].get("weight", 0) for each in manifests if each["metadata"]["name"] == "od")
     assert sentence == (
         f"for 1 moved pod, NodePool 'od' (weight {weight}) would add on-demand nodes again when they are pending: no "
-        f"NodePool with spot capacity and a higher weight takes them{full}"
+        f"NodePool with spot capacity that comes before it takes them{full}"
     )
 
 

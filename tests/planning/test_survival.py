@@ -544,3 +544,22 @@ def test_what_holds_now_is_found_again_after_a_change() -> None:
     [cordoned] = snapshot([node("o0", ON_DEMAND, cpu="12", unschedulable=True)]).nodes
     table.upsert("Node", cordoned)
     assert summary(planner.plan_each(CIRCUMSTANCES))["o0"] == {"tiny": "s1"}
+
+
+def test_pods_that_yield_on_several_nodes_leave_each_of_them() -> None:
+    """After the drain, neither spot node of type m has room for the pod of the other one."""
+    objects = [
+        node("od", ON_DEMAND),
+        spot("s-1", cpu="2"),
+        spot("s-2", "b", cpu="2"),
+        node("t", cpu="2", zone="a", labels={TYPE: "x"}),
+        *(pod(f"pause-{number}", name, cpu="2", priority=-1) for number, name in enumerate(("s-1", "s-2", "t"))),
+        pod("a-1", "od", cpu="2", nodeSelector={TYPE: "m"}),
+        pod("b-1", "od", cpu="2", nodeSelector={TYPE: "m"}),
+    ]
+    [plan] = Planner(snapshot(objects), Policy(allow_returning_plans=True)).plan_all(CIRCUMSTANCES).plans
+    assert sorted(map(str, plan.preempts)) == ["default/pause-0", "default/pause-1"]
+    after = Planner(snapshot(objects), Policy()).certificate(CIRCUMSTANCES, Survive.POOL, [plan])
+    assert sorted(homeless(after)) == ["a/m", "b/m"]
+    kept = Planner(snapshot(objects), Policy(survive=Survive.POOL, allow_returning_plans=True))
+    assert kept.first_plan(CIRCUMSTANCES).plans == ()

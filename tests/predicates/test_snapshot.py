@@ -33,6 +33,24 @@ def _facts(snapshot: Snapshot) -> Mapping[str, Any]:
     return {"pods": snapshot.pods, "order": list(snapshot.pods), "on": on, "free": free, "rows": rows}
 
 
+def test_pods_of_several_nodes_leave_their_own_nodes() -> None:
+    pods = [pod(name, on, requests={"cpu": "1"}) for name, on in (("p", "a"), ("q", "b"), ("r", "a"))]
+    objects = _objects([node("a"), node("b"), *pods])
+    snapshot = Snapshot()
+    for kind, some in objects.items():
+        snapshot.replace(kind, some.values())
+    with snapshot.trial() as one_by_one:
+        for each in snapshot.pods.values():
+            one_by_one.evict(each)
+        expected = _facts(snapshot)
+    with snapshot.trial() as trial:
+        trial.evict(*snapshot.pods.values())
+        assert _facts(snapshot) == expected
+        trial.restore(*snapshot.pods.values())
+        restored = _facts(snapshot)
+    assert restored == _facts(snapshot) != expected
+
+
 def _assert_alike(objects: dict[str, dict[str, Object]]) -> Snapshot:
     at_once, one_by_one = Snapshot(), Snapshot()
     for kind, some in objects.items():

@@ -66,6 +66,10 @@ class KarpenterCluster:
         with self._lock:
             self._claims[name]["metadata"]["resourceVersion"] = str(next(self._numbers))
 
+    def claim(self, name: str) -> Json:
+        """Return the NodeClaim itself, for changes that its resourceVersion does not tell."""
+        return self._claims[name]
+
     def listed(self) -> list[Json]:
         with self._lock:
             now = self._clock.monotonic()

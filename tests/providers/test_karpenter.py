@@ -197,6 +197,82 @@ def test_a_slow_end_is_confirmed_by_a_later_call_without_another_order(world: Ka
     assert deletions(world) == 1
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("meta", [meta for meta, _ in PROTECTED.values()], ids=PROTECTED)
+def test_protection_that_appears_after_an_accepted_order_takes_nothing_back(
+    world: KarpenterWorld, meta: dict[str, Any], *, restarted: bool
+) -> None:
+    node = world.nodes()[0]
+    assert isinstance(one(world, node, within=5.0), Accepted)
+    world.cluster.claim("on-demand-1")["metadata"].update(meta)
+    if restarted:
+        world.restart()
+        node = NodeRef(node.name, node.provider_id, node.labels, ordered_at=world.clock.now())
+    assert isinstance(one(world, node, within=5.0), Accepted)
+    assert isinstance(one(world, node), AlreadyGone if restarted else Deleted)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_node_pool_that_is_deleted_after_an_accepted_order_takes_nothing_back(
+    world: KarpenterWorld, *, restarted: bool
+) -> None:
+    node = world.nodes()[0]
+    assert isinstance(one(world, node, within=5.0), Accepted)
+    world.cluster.pools.clear()
+    if restarted:
+        world.restart()
+        node = NodeRef(node.name, node.provider_id, node.labels, ordered_at=world.clock.now())
+    assert isinstance(one(world, node, within=1.0), Accepted | Failed)
+
+
+#: What changes between the first read and the one right before the order → the reason against the order.
+CHANGES: dict[str, tuple[Callable[[KarpenterWorld], Any], Refusal]] = {
+    "static capacity": (lambda world: world.cluster.add_pool(replicas=2), Refusal.BELOW_MINIMUM),
+    "no finalizer": (
+        lambda world: world.cluster.claim("on-demand-1")["metadata"].update(finalizers=[]),
+        Refusal.PROTECTED,
+    ),
+    "do-not-disrupt": (
+        lambda world: world.cluster.claim("on-demand-1")["metadata"].update(PROTECTED["do-not-disrupt"][0]),
+        Refusal.PROTECTED,
+    ),
+    "another NodePool": (
+        lambda world: world.cluster.claim("on-demand-1")["metadata"].update(labels={}),
+        Refusal.NOT_IN_GROUP,
+    ),
+    "another node": (
+        lambda world: world.cluster.claim("on-demand-1")["status"].update(nodeName="other"),
+        Refusal.NOT_IN_GROUP,
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "reason"), CHANGES.values(), ids=CHANGES)
+def test_what_is_read_right_before_the_order_decides(
+    world: KarpenterWorld, change: Callable[[KarpenterWorld], Any], reason: Refusal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, listed, reads = world.nodes()[0], world.cluster.listed, 0
+
+    def counted() -> list[Any]:
+        nonlocal reads
+        result, reads = listed(), reads + 1
+        if reads == 1:
+            change(world)
+        return result
+
+    monkeypatch.setattr(world.cluster, "listed", counted)
+    outcome = one(world, node)
+    assert isinstance(outcome, Refused)
+    assert (outcome.reason, deletions(world)) == (reason, 0)
+
+
+def test_a_node_claim_without_a_node_belongs_to_no_node(world: KarpenterWorld) -> None:
+    claim = world.cluster.add(status={"providerID": "kwok://new"})
+    node = NodeRef("new", "kwok://new", claim["metadata"]["labels"])
+    assert kept(world, node) == "its NodeClaim has no node yet"
+    assert refused(world, node).reason is Refusal.NOT_IN_GROUP
+
+
 def test_after_a_restart_a_missing_node_claim_means_that_the_machine_is_gone_only_if_it_was_ordered(
     world: KarpenterWorld,
 ) -> None:

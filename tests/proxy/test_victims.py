@@ -8,7 +8,7 @@ from predicates.objects import Unreadable
 from predicates.snapshot import DRAIN_TAINT
 from rescheduler.planning.outcome import Plan, Planning, Reason, Rejected
 from rescheduler.planning.rules.candidates import PROXIES
-from tests.planning.builders import Manifest, budget, pod, snapshot
+from tests.planning.builders import ZONE, Manifest, budget, pod, repels, snapshot
 from tests.planning.builders import node as build_node
 from tests.proxy.planning import choose, judge
 
@@ -343,6 +343,18 @@ def test_no_pod_is_placed_on_a_victim() -> None:
     choice = chosen(objects, ["a", "b", "c"], 3)
     victims = {plan.node for plan in choice.plans}
     assert {placement.node for plan in choice.plans for placement in plan.placements}.isdisjoint(victims)
+
+
+def test_the_pods_of_several_victims_are_counted_where_they_leave() -> None:
+    """One pod repels all others of its app in its zone, where it runs alone."""
+    objects = [
+        node("v-1", zone="a"),
+        node("v-2", zone="b"),
+        node("w", zone="b"),
+        pod("x-1", "v-1"),
+        pod("b-1", "v-2", affinity=repels("b", ZONE)),
+    ]
+    assert {plan.node for plan in chosen(objects, ["v-1", "v-2"], 9).plans} == {"v-1", "v-2"}
 
 
 def test_all_blockers_are_reported() -> None:

@@ -15,7 +15,7 @@ from tests.simulation.worlds import Scene, node, workload
 
 
 def dump(scene: Scene) -> list[Json]:
-    """Return the objects of the cluster as ``rescheduler dump`` reads them."""
+    """Return the objects of the cluster as ``rescheduler snapshot`` reads them."""
     world = scene.world
     process = Process(world.engine, "dump")
     pool = PoolTransport(world.engine, world.server, world.network, process)

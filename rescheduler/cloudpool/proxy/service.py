@@ -127,6 +127,7 @@ class ClusterNodes:
         return self._view.why_unusable() or self._view.stale()
 
     def owed(self) -> str:
+        self._view.advance()  # a termination may have been waited for
         return self._owed()
 
     def leaving(self) -> Collection[str]:

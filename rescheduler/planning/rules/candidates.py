@@ -16,7 +16,7 @@ from predicates.local_results import Targets
 from predicates.nodes import CPU, Flags
 from predicates.objects import AutoscalerGroup, AutoscalerGroups, Node, NodePool, Pod
 from predicates.objects.api import CONTROL_PLANE_LABELS
-from predicates.objects.pods import NODE_POOL
+from predicates.objects.pods import INITIALIZED, NODE_POOL
 from predicates.snapshot import DRAIN_TAINT, Snapshot
 from predicates.texts import quoted, shown
 from rescheduler.planning.forms import count, instant, utc
@@ -329,14 +329,16 @@ def never_removed(snapshot: Snapshot, now: datetime) -> dict[str, tuple[Blocker,
 def budgets_in_use(snapshot: Snapshot, now: datetime) -> dict[str, tuple[Blocker, ...]]:
     """Return a blocker for each node of a NodePool of which as many nodes are disrupted as its budgets allow at a time.
 
-    Karpenter counts nodes that are being removed and those that are not Ready, as in its
-    ``pkg/controllers/disruption/helpers.go`` (NodePoolStatsFromNodes).
+    Karpenter counts nodes that are being removed and those that are not Ready, of all that it has initialized, as in
+    its ``pkg/controllers/disruption/helpers.go`` (NodePoolStatsFromNodes).
     """
     pools = [pool for pool in snapshot.of("NodePool").values() if isinstance(pool, NodePool)]
     blockers: dict[str, tuple[Blocker, ...]] = {}
     for pool in pools:
         name = pool.metadata.name
-        nodes = [node for node in snapshot.nodes if node.metadata.labels.get(NODE_POOL) == name]
+        nodes = [
+            node for node in snapshot.nodes if node.metadata.labels.get(NODE_POOL) == name and _is_initialized(node)
+        ]
         disrupted = sum(removal(node) is not None or node.condition("Ready") not in ("True", "") for node in nodes)
         allowed = allowed_at_once(pool, len(nodes), now) if disrupted else None
         if allowed is not None and disrupted >= allowed:
@@ -344,6 +346,10 @@ def budgets_in_use(snapshot: Snapshot, now: datetime) -> dict[str, tuple[Blocker
             detail = f"the disruption budget of NodePool {quoted(name)} allows {text}"
             blockers |= dict.fromkeys((node.name for node in nodes), (Blocker(Reason.DISRUPTION_BUDGET, detail),))
     return blockers
+
+
+def _is_initialized(node: Node) -> bool:
+    return node.metadata.labels.get(INITIALIZED) == "true"
 
 
 def groups_at_minimum(snapshot: Snapshot, freed: Sequence[str]) -> dict[str, tuple[Blocker, ...]]:

@@ -24,6 +24,7 @@ _AHEAD: Final = timedelta(days=15)
 _MOST_ENDS: Final = 1000
 
 _DAY: Final = timedelta(days=1)
+_DIGITS: Final = 9  #: of the longest number of nodes in a budget
 _MACROS: Final = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
@@ -73,10 +74,8 @@ def allowed_at_once(pool: NodePool, nodes: int, now: datetime) -> int | None:
 
 def _number_of(budget: DisruptionBudget, nodes: int) -> int:
     """Return how many of *nodes* the budget allows; a percentage is rounded up. 0 if it cannot be read."""
-    number = budget.nodes.removesuffix("%")
-    if not number.isdecimal():
-        return 0
-    return -(-int(number) * nodes // 100) if budget.nodes.endswith("%") else int(number)
+    number = _number_in(budget) or 0
+    return -(-number * nodes // 100) if budget.nodes.endswith("%") else number
 
 
 def _is_active(budget: DisruptionBudget, now: datetime) -> bool:
@@ -90,8 +89,13 @@ def _is_active(budget: DisruptionBudget, now: datetime) -> bool:
 
 def _is_zero(budget: DisruptionBudget) -> bool:
     """Return whether the budget allows no disruption while it is active. A percentage is rounded up."""
-    number = budget.nodes.removesuffix("%")
-    return number.isdecimal() and int(number) == 0
+    return _number_in(budget) == 0
+
+
+def _number_in(budget: DisruptionBudget) -> int | None:
+    """Return the number of nodes or percents, or None if it is none, or has more digits than any number of nodes."""
+    digits = budget.nodes.removesuffix("%").lstrip("0") or budget.nodes[:1]
+    return int(digits) if digits.isdecimal() and len(digits) <= _DIGITS else None
 
 
 def _concerns_empty(budget: DisruptionBudget) -> bool:

@@ -16,7 +16,7 @@ from rescheduler.planning.money.worth import NO_WORTH, Worth, summed, worth_by_n
 from rescheduler.planning.outcome import Plan, Planning, Reason
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Survive
-from rescheduler.planning.severity import Severity, severity_of
+from rescheduler.planning.severity import Severity, rank, severity_of
 from rescheduler.planning.what_if.lifting import REMEDIES, Obstacle, Risk
 
 #: The note for readers if :attr:`Overview.unpriced` is true.
@@ -98,14 +98,17 @@ class Lever:
     @property
     def risk(self) -> Risk | None:
         """The worst that is lost for good if :attr:`to_try` is done and the pods are evicted; None if nothing is."""
-        reasons = (self.reason, *(obstacle.reason for obstacle in self.edits))
-        found = {REMEDIES[each].risk for each in reasons if each in REMEDIES}
+        found = {REMEDIES[each].risk for each in self._reasons if each in REMEDIES}
         return next((risk for risk in Risk if risk in found), None)
 
     @property
     def severity(self) -> Severity:
-        """The severity of the reason."""
-        return severity_of(self.reason)
+        """The worst severity of the reasons that it removes."""
+        return min(map(severity_of, self._reasons), key=rank)
+
+    @property
+    def _reasons(self) -> tuple[Reason, ...]:
+        return self.reason, *(obstacle.reason for obstacle in self.edits)
 
     @property
     def part(self) -> str:

@@ -58,7 +58,7 @@ class FleetRemoval:
             advance,
             wait=lambda: self._fleet.wait_poll_interval(deadline),
             give_up=lambda last_error: {node.name: self._unconfirmed(node, observation, last_error) for node in nodes},
-            is_ordered=lambda: any(self._fleet.ledger.machine_of(node) for node in nodes),
+            is_ordered=lambda: any(self._fleet.ledger.machine_of(node) or node.ordered_at for node in nodes),
         )
 
     def refusals(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, Refused]:
@@ -126,7 +126,10 @@ class FleetRemoval:
         if ambiguous := matches.ambiguous.get(node.name):
             return Refused(Refusal.AMBIGUOUS, ambiguous)
         machine = matches.machines.get(node.name)
-        return machine and (machine.protected or self._other_group(node, machine, group) or machine)
+        if machine is None:
+            return None
+        protected = machine.protected if machine.alive else None  # an order that was accepted is not taken back
+        return protected or self._other_group(node, machine, group) or machine
 
     def _other_group(self, node: NodeRef, machine: SystemMachine, group: str) -> Refused | None:
         if machine.group != group:
@@ -172,21 +175,18 @@ class FleetRemoval:
             if self._clock.now() < order.at + pause:
                 return None
         refusal = self._refusal(machine, self._remaining_size(observation, machine), minimum, deadline)
-        return refusal or self._order_now(node, machine, order, minimum, deadline, may_end)
+        return refusal or self._order_now(node, machine, order, deadline, may_end)
 
     def _order_now(
-        self,
-        node: NodeRef,
-        machine: SystemMachine,
-        last: FleetOrder | None,
-        minimum: int,
-        deadline: float,
-        may_end: MayEnd,
+        self, node: NodeRef, machine: SystemMachine, last: FleetOrder | None, deadline: float, may_end: MayEnd
     ) -> DeleteOutcome | None:
-        """Read the state again, then order. The system has no lock, so other processes may have deleted machines."""
+        """Read the state again, then order. The system has no lock, so others may have changed machines and groups."""
         observation = self._fleet.read(deadline=deadline)
-        current = observation.index.get(machine.key)
-        if current is None or not current.alive:
+        minimum = self._fleet.group(observation, machine.group).min_size
+        current = self._machine(node, machine.group, observation.index.match([node]))
+        if isinstance(current, Refused):
+            return current
+        if current is None or current.key != machine.key or not current.alive:
             return None  # the next read decides
         if refused := self._below_minimum(current, self._remaining_size(observation, current), minimum):
             return refused

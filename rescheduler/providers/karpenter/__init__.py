@@ -63,9 +63,11 @@ class KarpenterSystem:
         return False
 
     def contradiction(self, node: NodeRef, machine: SystemMachine) -> str:
-        if machine.names and node.name not in machine.names and not node.placeholder:
-            return f"its NodeClaim belongs to node {', '.join(machine.names)}"
-        return ""
+        if node.placeholder or node.name in machine.names:
+            return ""
+        if not machine.names:
+            return "its NodeClaim has no node yet"
+        return f"its NodeClaim belongs to node {', '.join(machine.names)}"
 
     def exists(self, key: str, *, deadline: float) -> bool | None:  # noqa: ARG002
         """Return None: other machines than Karpenter's have provider IDs, too."""
