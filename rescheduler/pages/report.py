@@ -200,11 +200,16 @@ def levers(overview: Overview) -> Markup | None:
     if not rows:
         return note
     what = "what is saved" if priced else "the number of freed nodes"
-    words = f"Each change by itself, by {what}. To try one, add its --what-if to "
+    last = ", and then changes that free nodes only together" if any(map(_is_joint, overview.levers)) else ""
+    words = f"Each change by itself, by {what}{last}. To try one, add its --what-if to "
     legend = element("p", words, element("code", overview.command), class_="legend soft")
     this = element("b", "This plan"), f": {_gain(overview.freed.nodes, overview.freed.worth, overview)}"
     drawn = element("div", element("p", this), _bar(plan, total), class_="step")
     return element("div", note, element("figure", legend, drawn, element("ol", rows, class_="steps")))
+
+
+def _is_joint(lever: Lever) -> bool:
+    return bool(lever.frees_together) and not lever.frees
 
 
 def _lever(lever: Lever, overview: Overview) -> Markup:

@@ -195,7 +195,7 @@ def test_explain_shows_the_smallest_change_for_a_pinned_pod(ended: Any) -> None:
     assert (code, err) == (0, "")
     assert out.splitlines()[:4] == [
         "Node od is not drained:",
-        "  pinned-to-on-demand: its nodeSelector pool=ci matches no spot node",
+        "  pinned-to-on-demand (warning): its nodeSelector pool=ci matches no spot node",
         "    ReplicaSet default/a: pod a",
         "  default/a: smallest change: a node selector or affinity that matches s",
     ]

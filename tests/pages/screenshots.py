@@ -49,7 +49,11 @@ WIDTH, HEIGHT, MARGIN = 1200, 1000, 24
 #: The last part that the pictures of pages show.
 LEVERS: Final = "#levers"
 #: The options of the picture in docs/surviving.md.
-HEADROOM: Final = ("--fallback-headroom=130%", f"--prices={DOCS / 'sample-prices.csv'}", "--currency=$")
+HEADROOM: Final = (
+    "--fallback-headroom=130%",
+    f"--prices={os.path.relpath(DOCS / 'sample-prices.csv')}",
+    "--currency=$",
+)
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -125,7 +129,7 @@ def shoot_report(
     """Render the report: one *part*, or the page down to the end of the part *until*."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "report.html"
-        arguments = ["report", "--snapshot", snapshot, "--output-file", str(file), *options]
+        arguments = ["report", "--snapshot", os.path.relpath(snapshot), "--output-file", str(file), *options]
         cli.main(arguments, prog_name="rescheduler", standalone_mode=False)
         _shoot(_page(chromium), file.as_uri(), picture, part, until)
 

@@ -95,6 +95,10 @@ def test_each_lever_has_a_bar_with_its_own_amount() -> None:
     assert ": frees 2 nodes, 438 $/month; keeps 2 nodes." in net
     assert bars(net) == ["90.4", "100.0", "50.0", "50.0"]
     assert "by what is saved" in net
+    assert "changes that free nodes only together" not in net
+    joint = tuple(replace(lever, frees=(), frees_together=lever.frees) for lever in levers(None))
+    together = as_html(replace(overview, levers=(*levers(None), *joint)), NOW)
+    assert "by the number of freed nodes, and then changes that free nodes only together. To try" in together
     assert "levers-heading" not in as_html(overview, NOW)
 
 
