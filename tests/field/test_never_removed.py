@@ -99,13 +99,13 @@ def test_without_karpenter_nothing_is_judged() -> None:
     assert never_removed(snapshot(cluster(pool(consolidateAfter="Never"))), NOW) == {}
 
 
-def in_use(made: Manifest, nodes: int = 4, *, leaving: int = 0, unready: int = 0) -> str:
-    """Return why a node of the NodePool od waits, of which some are being removed and some are not Ready."""
-    owned = []
+def in_use(made: Manifest, nodes: int = 4, *, leaving: int = 0, unready: int = 0, joining: int = 0) -> str:
+    """Return why a node of the NodePool od waits. Some are being removed, are not Ready, or have not been Ready yet."""
+    owned = [node(f"new-{number}", labels={"karpenter.sh/nodepool": "od"}, ready="False") for number in range(joining)]
     for number in range(nodes):
         taints = [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}] if number < leaving else []
         ready = "False" if leaving <= number < leaving + unready else "True"
-        labels = {"karpenter.sh/nodepool": "od"}
+        labels = {"karpenter.sh/nodepool": "od", "karpenter.sh/initialized": "true"}
         owned.append(node(f"od-{number}", "node-role.kubernetes.io/worker", labels=labels, taints=taints, ready=ready))
     other = node("other", labels={"karpenter.sh/nodepool": "other"}, ready="False")
     found = budgets_in_use(snapshot([*owned, other, made]), NOW)
@@ -117,6 +117,12 @@ BUDGETS: dict[str, tuple[Manifest, dict[str, int], str]] = {
     "as many as are allowed": (pool(budgets=[budget("2")]), {"leaving": 2}, "2 nodes at a time, and 2 are"),
     "those that are not Ready count": (pool(budgets=[budget("2")]), {"leaving": 1, "unready": 1}, "and 2 are"),
     "fewer than are allowed": (pool(budgets=[budget("2")]), {"leaving": 1}, ""),
+    "those that join do not count": (pool(budgets=[budget("50%")]), {"leaving": 1, "joining": 4}, ""),
+    "nor for the share": (pool(budgets=[budget("50%")]), {"leaving": 2, "joining": 4}, "2 nodes at a time, and 2 are"),
+    "a number that is far too long": (pool(budgets=[budget("1" * 5000)]), {"leaving": 1}, ""),
+    "a number with zeros": (pool(budgets=[budget("0" * 5000 + "1")]), {"leaving": 1}, "1 node at a time"),
+    "a long 0": (pool(budgets=[budget("0" * 5000)]), {"leaving": 1}, ""),
+    "a percent sign alone": (pool(budgets=[budget("%")]), {"leaving": 1}, ""),
     "none is disrupted": (pool(budgets=[budget("1")]), {}, ""),
     "a percentage is rounded up": (pool(budgets=[budget("30%")]), {"leaving": 2}, "2 nodes at a time, and 2 are"),
     "a percentage that allows more": (pool(budgets=[budget("30%")]), {"leaving": 1}, ""),
@@ -161,7 +167,7 @@ def test_a_node_waits_while_a_budget_of_its_node_pool_is_in_use(
 def test_with_a_provider_a_budget_of_0_does_not_keep_a_node_and_one_in_use_does(ends: bool) -> None:
     facts = RoundFacts(now=NOW, leader=LeaderFacts(ends_machines=ends))
     of = partial(node, role="node-role.kubernetes.io/worker")
-    busy = {"karpenter.sh/nodepool": "busy"}
+    busy = {"karpenter.sh/nodepool": "busy", "karpenter.sh/initialized": "true"}
     here = snapshot(
         [
             of("never", labels={"karpenter.sh/nodepool": "od"}),

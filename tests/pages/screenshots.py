@@ -81,10 +81,10 @@ class _Terminal(io.StringIO):
 _STYLE: Final = (
     "body{margin:0;background:#1d2021}pre{margin:0;padding:16px 20px;display:inline-block;color:#e6e6e6;"
     "font:14px/1.35 'DejaVu Sans Mono','Liberation Mono',Menlo,Consolas,monospace}b{color:#fff}"
-    ".c32{color:#8ec07c}.c33{color:#fabd2f}"
+    ".c31{color:#fb4934}.c32{color:#8ec07c}.c33{color:#fabd2f}"
 )
 _COLOR: Final = re.compile(r"\x1b\[([0-9;]*)m")
-_TAGS: Final = {"32": '<b class="c32">', "33": '<b class="c33">'}
+_TAGS: Final = {"31": '<b class="c31">', "32": '<b class="c32">', "33": '<b class="c33">'}
 
 
 def as_html(text: str, typed: str) -> str:
