@@ -35,7 +35,8 @@ def change(title: str, before: Census, after: Census) -> Table:
         table.add_column(column, no_wrap=True)
     both = {**before.nodes, **after.nodes}
     for node, machine in sorted(both.items()):
-        table.add_row(node, machine, _of(machine, node, before), _of(machine, node, after))
+        gone = "no longer listed" if machine in before.states else "—"
+        table.add_row(node, machine, _of(machine, node, before), _of(machine, node, after, gone))
     table.add_section()
     table.add_row("machines RUNNING", "", str(before.running), str(after.running))
     table.add_row("Nodes", "", str(len(before.nodes)), str(len(after.nodes)))
@@ -57,6 +58,7 @@ def places(title: str, plane: ControlPlane) -> Table:
     return table
 
 
-def _of(machine: str, node: str, at: Census) -> str:
-    state = at.states.get(machine, "—")
+def _of(machine: str, node: str, at: Census, unlisted: str = "—") -> str:
+    """Return the state of a machine, which pools do not list any more a while after its end."""
+    state = at.states.get(machine, unlisted)
     return state if node in at.nodes or state == "—" else f"{state}, Node gone"

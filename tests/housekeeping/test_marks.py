@@ -161,7 +161,7 @@ class TestOurs:
             here.at(200, lambda: here.recover("web"))
             here.loop().round()
             assert here.failures == [None]
-            assert [round(at) for at, _ in here.intents] == [0, 0, 2, 60, 120, 180]
+            assert [round(at) for at, _ in here.intents] == [0, 0, 3, 60, 120, 181]
             begun = Intent("me", Step.DRAINING, START, ("uid-web-1",), identity=IDENTITY)
             written = {replace(each, until=None, debts=(), evicted=None, due=None) for _, each in here.intents}
             assert written == {begun}
