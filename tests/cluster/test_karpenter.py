@@ -174,6 +174,10 @@ def test_only_node_claims_of_marked_nodes_may_be_deleted(
     [shared] = cluster.apply([shared])
     cluster.api.patch(f"{NODE_CLAIMS}/claim-joining/status", {"status": {"nodeName": None}})
     claims = {each["metadata"]["name"]: each for each in account.items(NODE_CLAIMS)}
+    others = [claims[name] for name in ("claim-unmarked", "claim-marked-too")]
+    cluster.wait_for(
+        lambda: all(is_denied(account, each) for each in others), "the policy to see the Nodes", seconds=30
+    )
     assert refusal(account, claims["claim-unmarked"]) == "node unmarked has no annotation spot-rescheduler/drain"
     assert refusal(account, claims["claim-marked-too"]) == "node renamed has no annotation spot-rescheduler/drain"
     assert (
@@ -189,6 +193,16 @@ def test_only_node_claims_of_marked_nodes_may_be_deleted(
     with pytest.raises(ApiError, match="forbidden"):
         account.patch(f"{NODE_CLAIMS}/claim-unmarked", {"metadata": {"finalizers": None}})
     cluster.api.delete(f"{NODE_CLAIMS}/claim-unmarked")  # other clients are not limited
+
+
+def is_denied(account: Api, item: Json) -> bool:
+    """Return whether the deletion of *item* is denied, by a dry run."""
+    body = options(item) | {"dryRun": ["All"]}
+    try:
+        account.request("DELETE", f"{NODE_CLAIMS}/{item['metadata']['name']}", body)
+    except ApiError:
+        return True
+    return False
 
 
 def refusal(account: Api, item: Json, body: Json | None = None) -> str:
