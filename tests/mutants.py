@@ -82,6 +82,18 @@ MUTANTS: Final = (
         "    if False:\n",
     ),
     _of_karpenter(
+        "protection that appears after an order takes it not back",
+        "providers/fleet/provider.py",
+        "        protected = machine.protected if machine.alive else None",
+        "        protected = machine.protected",
+    ),
+    _of_karpenter(
+        "what is read right before the order decides",
+        "providers/fleet/provider.py",
+        "        if isinstance(current, Refused):\n            return current\n",
+        "",
+    ),
+    _of_karpenter(
         "NodeClaims with the same provider ID are not deleted",
         "providers/karpenter/claims.py",
         "    if len(sharing) > 1:\n",
@@ -90,8 +102,8 @@ MUTANTS: Final = (
     _of_karpenter(
         "the NodeClaim of another node is not deleted",
         "providers/karpenter/__init__.py",
-        "        if machine.names and node.name not in machine.names and not node.placeholder:\n",
-        "        if False:\n",
+        "        if node.placeholder or node.name in machine.names:\n",
+        "        if True:\n",
     ),
     _of_karpenter(
         "a NodeClaim is deleted only as it was read",
