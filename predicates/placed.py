@@ -470,10 +470,6 @@ class TrialState(PlacementState):
 
 def _by_node(pods: Sequence[Pod]) -> Iterator[Sequence[Pod]]:
     """Yield *pods* in groups of one node."""
-    if all(pod.node_name == pods[0].node_name for pod in pods):
-        if pods:
-            yield pods
-        return
     for _, on_node in groupby(pods, key=lambda pod: pod.node_name):
         yield tuple(on_node)
 

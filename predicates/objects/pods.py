@@ -626,6 +626,7 @@ class LeaderWorkerSet(Wire, frozen=True):
 #: The API group of Karpenter, and its label with the NodePool of a node.
 KARPENTER: Final = "karpenter.sh"
 NODE_POOL: Final = f"{KARPENTER}/nodepool"
+CAPACITY_TYPE: Final = f"{KARPENTER}/capacity-type"  #: "spot", "on-demand" or "reserved"
 INITIALIZED: Final = f"{KARPENTER}/initialized"  #: "true" on a Node since Karpenter has found it ready once
 
 

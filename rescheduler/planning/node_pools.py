@@ -10,7 +10,7 @@ from typing import Final
 
 from predicates.node_selectors import tolerated
 from predicates.objects import Node, NodePool, Pod
-from predicates.objects.pods import NODE_POOL
+from predicates.objects.pods import CAPACITY_TYPE, NODE_POOL
 from predicates.quantity import QuantityError, parse
 from predicates.snapshot import Snapshot
 from predicates.texts import quoted
@@ -18,7 +18,6 @@ from rescheduler.planning.forms import count
 from rescheduler.planning.outcome import Plan
 from rescheduler.planning.placement.added_nodes import amount
 
-_CAPACITY_TYPE: Final = "karpenter.sh/capacity-type"
 _SPOT: Final = "spot"
 
 SUGGESTION: Final = (
@@ -34,7 +33,7 @@ def buying_again(snapshot: Snapshot, plans: Sequence[Plan]) -> Iterator[str]:
     them accepts these pods, or only one that has reached its limits.
     """
     pools = {pool.metadata.name: pool for pool in snapshot.of("NodePool").values() if isinstance(pool, NodePool)}
-    spot = [pool for pool in pools.values() if pool.spec.replicas is None and _SPOT in _values(pool, _CAPACITY_TYPE)]
+    spot = [pool for pool in pools.values() if pool.spec.replicas is None and _SPOT in _values(pool, CAPACITY_TYPE)]
     moved: dict[str, list[Pod]] = {}
     for plan in plans:
         if (name := _pool_of(snapshot, plan.node)) in pools:
@@ -94,7 +93,7 @@ def _values(pool: NodePool, key: str) -> Collection[str]:
     if values is not None:
         return values
     excluded = {value for each in requirements if each.key == key and each.operator == "NotIn" for value in each.values}
-    return {_SPOT, "on-demand"} - excluded if key == _CAPACITY_TYPE else ()
+    return {_SPOT, "on-demand"} - excluded if key == CAPACITY_TYPE else ()
 
 
 def _accepts(pool: NodePool, pod: Pod) -> bool:
@@ -104,7 +103,7 @@ def _accepts(pool: NodePool, pod: Pod) -> bool:
     if not all(tolerated(taint, spec.tolerations) for taint in hard):
         return False
     asked = {**spec.node_selector}
-    if asked.pop(_CAPACITY_TYPE, _SPOT) != _SPOT or asked.pop(NODE_POOL, pool.metadata.name) != pool.metadata.name:
+    if asked.pop(CAPACITY_TYPE, _SPOT) != _SPOT or asked.pop(NODE_POOL, pool.metadata.name) != pool.metadata.name:
         return False
     return all(not (possible := _values(pool, key)) or value in possible for key, value in asked.items())
 

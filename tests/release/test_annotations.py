@@ -9,6 +9,7 @@ from typing import Final
 from predicates.csi import ZONE
 from predicates.indexes.domains import HOSTNAME
 from predicates.objects.api import CONTROL_PLANE_LABELS
+from predicates.objects.pods import CAPACITY_TYPE
 from predicates.pod_classes import POD_ANNOTATIONS
 from predicates.snapshot import DRAIN_TAINT, PLACEHOLDER
 from rescheduler.planning.controllers import JOB_CONTROLLER
@@ -41,7 +42,14 @@ def test_each_key_is_on_the_page_once() -> None:
     listed = re.findall(r"^\| `([^`]+)` \| (?:annotation|label|taint|condition)", PAGE, re.MULTILINE)
     signals = {f"{signal.key}*" if signal.key.endswith("/") else signal.key for signal in (*TAINTS, *CONDITIONS)}
     values = {ACTIVE_CAPACITY, JOB_CONTROLLER}  # of fields, in the form of a key
-    shared = {HOSTNAME, ZONE, *CONTROL_PLANE_LABELS, DRAIN_TAINT.key, PLACEHOLDER}  # with the scheduler's rules
+    shared = {
+        HOSTNAME,
+        ZONE,
+        *CONTROL_PLANE_LABELS,
+        DRAIN_TAINT.key,
+        PLACEHOLDER,
+        CAPACITY_TYPE,
+    }  # with the scheduler's rules
     known = {*keys(), *signals, *shared, DELETION_CANDIDATE} - values
     assert sorted(listed) == sorted(known)
 

@@ -67,7 +67,7 @@ def allowed_at_once(pool: NodePool, nodes: int, now: datetime) -> int | None:
     numbers = [
         _number_of(budget, nodes)
         for budget in pool.spec.disruption.budgets or ()
-        if _concerns_empty(budget) and not _is_zero(budget) and _is_active(budget, now)
+        if _concerns_empty(budget) and _is_active(budget, now)
     ]
     return min((number for number in numbers if number > 0), default=None)
 

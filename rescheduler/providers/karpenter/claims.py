@@ -12,7 +12,7 @@ import msgspec
 
 from predicates.objects import NodePool
 from predicates.objects.api import ObjectMeta, Wire
-from predicates.objects.pods import KARPENTER, NODE_POOL
+from predicates.objects.pods import CAPACITY_TYPE, KARPENTER, NODE_POOL
 from predicates.quantity import QuantityError, parse
 from rescheduler.providers.base import InstanceState, NodeGroup, ObjectVersion, Refusal, Refused
 from rescheduler.providers.fleet import SystemMachine, SystemView
@@ -20,7 +20,6 @@ from rescheduler.providers.fleet import SystemMachine, SystemView
 NODE_POOLS: Final = f"/apis/{KARPENTER}/v1/nodepools"
 NODE_CLAIMS: Final = f"/apis/{KARPENTER}/v1/nodeclaims"
 
-_CAPACITY_TYPE: Final = f"{KARPENTER}/capacity-type"
 _DO_NOT_DISRUPT: Final = f"{KARPENTER}/do-not-disrupt"
 #: Without it, a NodeClaim is gone at once, and its machine keeps running until Karpenter finds it.
 _FINALIZER: Final = f"{KARPENTER}/termination"
@@ -75,7 +74,7 @@ def _machine(claim: NodeClaim, groups: Mapping[str, NodeGroup], sharing: Sequenc
     meta, status = claim.metadata, claim.status
     state = InstanceState.RUNNING if status.node_name else InstanceState.CREATING
     pool = meta.labels.get(NODE_POOL, "")
-    kind = meta.labels.get(_CAPACITY_TYPE)
+    kind = meta.labels.get(CAPACITY_TYPE)
     return SystemMachine(
         key_of(claim),
         status.provider_id,
