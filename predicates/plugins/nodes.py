@@ -18,6 +18,7 @@ from predicates.objects import (
     NodeSelectorTerm,
     PodClass,
     PodSpec,
+    SecurityContext,
     Taint,
     Toleration,
     Volume,
@@ -223,18 +224,25 @@ _NEW_KEYS: Final = ("MLDSA44", "MLDSA65", "MLDSA87")
 
 def required_features(pod: PodClass) -> frozenset[str] | None:
     """Return the features of a kubelet that pods of this class need, or None."""
-    required = []
-    if _restarts_all(pod.spec):
-        required.append(RESTART_ALL)
-    if pod.spec.host_network and pod.spec.host_users is False:
-        required.append(USER_NAMESPACES)
-    if any(mount.bind_mount_options for container in started(pod.spec) for mount in container.volume_mounts):
-        required.append(MOUNT_OPTIONS)
-    if any(map(_has_new_certificate, pod.spec.volumes)):
-        required.append(CERTIFICATES)
-    contexts = [pod.spec.security_context, *[container.security_context for container in started(pod.spec)]]
-    if any(context and context.seccomp_profile and context.seccomp_profile.type == "OCI" for context in contexts):
-        required.append(PROFILES)
+    spec = pod.spec
+    required: set[str] = set()
+    if spec.host_network and spec.host_users is False:
+        required.add(USER_NAMESPACES)
+    for container in started(spec):
+        # Loops instead of generators: this runs for each class of pods, and most have none of these fields.
+        for rule in container.restart_policy_rules:
+            if rule.action == "RestartAllContainers":
+                required.add(RESTART_ALL)
+        for mount in container.volume_mounts:
+            if mount.bind_mount_options:
+                required.add(MOUNT_OPTIONS)
+        if _has_oci_profile(container.security_context):
+            required.add(PROFILES)
+    if _has_oci_profile(spec.security_context):
+        required.add(PROFILES)
+    for volume in spec.volumes:
+        if volume.projected is not None and _has_new_certificate(volume):
+            required.add(CERTIFICATES)
     return frozenset(required) or None
 
 
@@ -243,12 +251,8 @@ def started(spec: PodSpec) -> tuple[Container, ...]:
     return *spec.containers, *spec.init_containers
 
 
-def _restarts_all(spec: PodSpec) -> bool:
-    for container in started(spec):
-        for rule in container.restart_policy_rules:
-            if rule.action == "RestartAllContainers":
-                return True
-    return False
+def _has_oci_profile(context: SecurityContext | None) -> bool:
+    return context is not None and context.seccomp_profile is not None and context.seccomp_profile.type == "OCI"
 
 
 def _has_new_certificate(volume: Volume) -> bool:
