@@ -12,8 +12,8 @@ from rescheduler.cli.console import BLANK, GOOD, HEADING, Line, styled
 from rescheduler.planning.controllers import controller_of
 from rescheduler.planning.forms import age, count, cpu, memory, per_month
 from rescheduler.planning.money.prices import HOURS_PER_MONTH
-from rescheduler.planning.outcome import Blocker, Plan, Reason, Rejected
-from rescheduler.planning.severity import Severity, severity_of, worst_of
+from rescheduler.planning.outcome import Blocker, Plan, Reason, Rejected, Severity
+from rescheduler.planning.severity import worst_of
 from rescheduler.planning.what_if.overview import Overview
 
 # Blockers of nodes and pods on a page, grouped by reason and then by controller.
@@ -63,7 +63,7 @@ def blocker_lines(
         if blocker.pod is not None:
             pods.append(blocker.pod)
     for (reason, detail), pods in groups.items():
-        yield Line(f"{reason} ({severity_of(reason)}): {detail}", level)
+        yield Line(f"{reason} ({reason.severity}): {detail}", level)
         for name, members in by_controller(pods, controller).items():
             yield Line(f"{name}{_members(name, members, wide=wide)}", level + 1)
 

@@ -39,7 +39,7 @@ from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.pool_shares import ignored_annotation
 from rescheduler.planning.rules.pins import taint_text
-from rescheduler.planning.severity import blocker_object, severity_of
+from rescheduler.planning.severity import blocker_object
 from rescheduler.settings import ApiServerConnection, Scheduling
 
 # Explanations as a page: the blockers of each node, and which spot nodes reject each pod and why.
@@ -89,7 +89,7 @@ class ExplainPage:
         where = f"on node {self._names.short(pod.node_name)}" if pod.node_name else "pending"
         yield styled(f"Pod {pod.key}, {where}{owner}", HEADING)
         yield from (
-            Line(f"cannot be evicted: {item.reason} ({severity_of(item.reason)}): {item.detail}", 1)
+            Line(f"cannot be evicted: {item.reason} ({item.reason.severity}): {item.detail}", 1)
             for item in explanation.blockers
         )
         if (surge := explanation.surge) is not None:

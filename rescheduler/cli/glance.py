@@ -10,8 +10,8 @@ from rescheduler.cli.console import BLANK, GOOD, HEADING, Line, rendered, styled
 from rescheduler.planning.forms import age, count, money, per_month, percent
 from rescheduler.planning.money.prices import HOURS_PER_MONTH, NodeFacts
 from rescheduler.planning.money.worth import Worth
-from rescheduler.planning.outcome import Rejected, Verdict
-from rescheduler.planning.severity import Severity, rank, severity_of_verdict
+from rescheduler.planning.outcome import Rejected, Severity, Verdict
+from rescheduler.planning.severity import rank, severity_of_verdict
 from rescheduler.planning.what_if.overview import NOT_ALL_TRIED, Lever, Overview, tried, what_if_flags
 
 #: Maximum number of lines of the page, after long lines are wrapped.

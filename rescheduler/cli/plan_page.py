@@ -22,9 +22,9 @@ from rescheduler.planning.answers.losses import Homeless, PoolLoss
 from rescheduler.planning.answers.survival import Certificate
 from rescheduler.planning.forms import and_more, count, cpu, memory, per_month, sentence
 from rescheduler.planning.money.worth import saves
-from rescheduler.planning.outcome import Reason
+from rescheduler.planning.outcome import Reason, Severity
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.severity import Severity, reasons_of
+from rescheduler.planning.severity import reasons_of
 from rescheduler.planning.what_if.overview import LEFT, NO_PRICE, SETTING, Overview, Totals
 
 # A plan as a page: a summary sentence, the freed nodes, the obstacles to freeing more, and each node.

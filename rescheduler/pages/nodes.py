@@ -10,8 +10,8 @@ from typing import Final
 from rescheduler.pages.element import Markup, element, joined
 from rescheduler.planning.forms import age, and_more, count, cpu, memory, per_hour, percent
 from rescheduler.planning.money.prices import NodeFacts, PriceList
-from rescheduler.planning.outcome import Blocker, Plan, Rejected, Verdict
-from rescheduler.planning.severity import Severity, severity_of, worst_of
+from rescheduler.planning.outcome import Blocker, Plan, Rejected, Severity, Verdict
+from rescheduler.planning.severity import worst_of
 
 # A picture of nodes: one box per node, filled from the bottom by the requests of its pods, CPU left, memory right.
 
@@ -195,7 +195,7 @@ def _blockers(rejected: Rejected) -> Markup:
 
 
 def _blocker(blocker: Blocker) -> Markup:
-    mark = severity_mark(severity_of(blocker.reason))
+    mark = severity_mark(blocker.reason.severity)
     return element("li", element("code", blocker.reason), " ", mark, " ", blocker.text, class_="pod")
 
 

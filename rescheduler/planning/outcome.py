@@ -4,7 +4,7 @@ import enum
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, Self, TypeAlias
 
 import msgspec
 
@@ -12,74 +12,93 @@ from predicates.objects import OwnerReference, Pod
 from rescheduler.planning.forms import count, cpu, memory, shortened
 
 
+class Severity(enum.StrEnum):
+    """What a reason says about the cluster, the worst first."""
+
+    ERROR = "error"  #: pods do not run, or would not run again if their node failed: to repair, also without a drain
+    WARNING = "warning"  #: the node stays until somebody changes the workload, the spot nodes or a setting
+    INFO = "info"  #: it ends by itself, or somebody has asked for it by an annotation, a label or a setting
+
+
+_ERROR, _INFO = Severity.ERROR, Severity.INFO
+
+
 class Reason(enum.StrEnum):
-    """The reason code for not draining a node, used in metrics, events and ``plan -o json``.
+    """The reason code for not draining a node, used in metrics, events and ``plan -o json``, and its severity.
 
     Details are separate text.
     """
 
+    severity: Severity
+
+    def __new__(cls, code: str, severity: Severity = Severity.WARNING) -> Self:
+        reason = str.__new__(cls, code)
+        reason._value_ = code
+        reason.severity = severity
+        return reason
+
     # About the node itself.
-    SCALE_DOWN_DISABLED = "scale-down-disabled"
-    DO_NOT_DISRUPT_NODE = "node-do-not-disrupt"
-    CONTROL_PLANE = "control-plane"
-    COOLING_DOWN = "cooling-down"
-    MIN_ON_DEMAND_NODES = "min-on-demand-nodes"
-    NODE_NOT_READY = "node-not-ready"
-    NODE_DELETING = "node-being-deleted"
-    BEING_DRAINED = "being-drained-by-another"
-    HOSTS_LEADER = "hosts-the-leader"
-    OTHER_INSTALLATION = "other-installation"
+    SCALE_DOWN_DISABLED = "scale-down-disabled", _INFO
+    DO_NOT_DISRUPT_NODE = "node-do-not-disrupt", _INFO
+    CONTROL_PLANE = "control-plane", _INFO
+    COOLING_DOWN = "cooling-down", _INFO
+    MIN_ON_DEMAND_NODES = "min-on-demand-nodes", _INFO
+    NODE_NOT_READY = "node-not-ready", _ERROR
+    NODE_DELETING = "node-being-deleted", _INFO
+    BEING_DRAINED = "being-drained-by-another", _INFO
+    HOSTS_LEADER = "hosts-the-leader", _INFO
+    OTHER_INSTALLATION = "other-installation", _INFO
     EVICTION_REFUSED = "eviction-refused"
-    UNREADABLE_OBJECT = "unreadable-object"
-    BELOW_MINIMUM = "below-minimum"  # the minimum size of the provider's group
-    STATIC_CAPACITY = "static-capacity"  # Karpenter would buy the node again
-    NEVER_REMOVED = "never-removed"  # by Karpenter, now or at all
-    DISRUPTION_BUDGET = "disruption-budget"  # of its NodePool: as many nodes as it allows are being disrupted
+    UNREADABLE_OBJECT = "unreadable-object", _ERROR
+    BELOW_MINIMUM = "below-minimum", _INFO  # the minimum size of the provider's group
+    STATIC_CAPACITY = "static-capacity", _INFO  # Karpenter would buy the node again
+    NEVER_REMOVED = "never-removed", _INFO  # by Karpenter, now or at all
+    DISRUPTION_BUDGET = "disruption-budget", _INFO  # of its NodePool: as many nodes as it allows are being disrupted
     PROVIDER_REFUSED = "provider-refused"
-    DO_NOT_DRAIN = "do-not-drain"
-    NOT_ON_DEMAND = "not-on-demand"  # any more, during its drain
-    REMOVAL_DISABLED = "removal-disabled"  # also for pods
-    PENDING_POD = "pending-pod"  # goes to the node, because no other accepts it
-    CAPACITY_BUFFER = "capacity-buffer"  # has room on the node, because no other has it
+    DO_NOT_DRAIN = "do-not-drain", _INFO
+    NOT_ON_DEMAND = "not-on-demand", _INFO  # any more, during its drain
+    REMOVAL_DISABLED = "removal-disabled", _INFO  # also for pods
+    PENDING_POD = "pending-pod", _INFO  # goes to the node, because no other accepts it
+    CAPACITY_BUFFER = "capacity-buffer", _INFO  # has room on the node, because no other has it
     # About a pod on the node.
-    NOT_SAFE_TO_EVICT = "not-safe-to-evict"
-    DO_NOT_DISRUPT = "do-not-disrupt"
-    NO_CONTROLLER = "no-controller"
+    NOT_SAFE_TO_EVICT = "not-safe-to-evict", _INFO
+    DO_NOT_DISRUPT = "do-not-disrupt", _INFO
+    NO_CONTROLLER = "no-controller", _ERROR
     RUNS_TO_COMPLETION = "runs-to-completion"
     CUSTOM_CONTROLLER = "custom-controller"
     LOCAL_STORAGE = "local-storage"
     KUBE_SYSTEM = "kube-system-pod"
-    LIQO_COMPONENT = "liqo-component"
+    LIQO_COMPONENT = "liqo-component", _INFO
     BUDGET = "pod-disruption-budget"
     MANY_BUDGETS = "several-budgets"
     NO_ROOM = "no-room-on-spot"
-    SPOT_POOL_SETTLING = "spot-pool-settling"
+    SPOT_POOL_SETTLING = "spot-pool-settling", _INFO
     NO_SPOT_CAPACITY = "no-spot-capacity"  # placeholders did not run on spot nodes in time
     PINNED = "pinned-to-on-demand"
-    KUBELET = "kubelet-refuses"  # a pod that the scheduler would place
-    REFUSED_BEFORE = "kubelet-refused"  # likewise, as a drain has shown
+    KUBELET = "kubelet-refuses", _ERROR  # a pod that the scheduler would place
+    REFUSED_BEFORE = "kubelet-refused", _ERROR  # likewise, as a drain has shown
     RESOURCE_CLAIM = "resource-claim"
     BUDGET_TOO_SLOW = "budget-too-slow"
     JOB_WOULD_FAIL = "job-would-fail"
     GRACE_PERIOD = "grace-period"
     OTHER_SCHEDULER = "other-scheduler"
     MOVED_RECENTLY = "moved-recently"
-    NOT_RECOVERED = "not-recovered"
-    POD_TERMINATING = "pod-terminating"
-    POD_STUCK_TERMINATING = "pod-stuck-terminating"
-    REPLICAS_NOT_READY = "replicas-not-ready"
-    NAMESPACE_EXCLUDED = "namespace-excluded"
-    DO_NOT_EVICT = "do-not-evict"
-    PREFER_NO_EVICTION = "prefer-no-eviction"
-    EVICTION_RESPONDER = "eviction-responder"
-    RESTRICT_SCALE_DOWN = "restrict-scale-down"
-    NODE_NAME_IN_TEMPLATE = "node-name-in-template"
+    NOT_RECOVERED = "not-recovered", _ERROR
+    POD_TERMINATING = "pod-terminating", _INFO
+    POD_STUCK_TERMINATING = "pod-stuck-terminating", _ERROR
+    REPLICAS_NOT_READY = "replicas-not-ready", _ERROR
+    NAMESPACE_EXCLUDED = "namespace-excluded", _INFO
+    DO_NOT_EVICT = "do-not-evict", _INFO
+    PREFER_NO_EVICTION = "prefer-no-eviction", _INFO
+    EVICTION_RESPONDER = "eviction-responder", _INFO
+    RESTRICT_SCALE_DOWN = "restrict-scale-down", _INFO
+    NODE_NAME_IN_TEMPLATE = "node-name-in-template", _ERROR
     SHARED_VOLUME = "shared-volume"
-    VOLUME_ATTACHMENT = "volume-attachment"
-    QUOTA_EXCEEDED = "quota-exceeded"
-    ADMISSION_REJECTS = "admission-rejects-replacement"
-    SINGLE_REPLICA = "single-replica"
-    MIN_ON_DEMAND_REPLICAS = "min-on-demand-replicas"
+    VOLUME_ATTACHMENT = "volume-attachment", _ERROR
+    QUOTA_EXCEEDED = "quota-exceeded", _ERROR
+    ADMISSION_REJECTS = "admission-rejects-replacement", _ERROR
+    SINGLE_REPLICA = "single-replica", _INFO
+    MIN_ON_DEMAND_REPLICAS = "min-on-demand-replicas", _INFO
     GANG_MEMBER = "gang-member"
     NO_SURGE = "no-surge"
     # About the plan.
@@ -88,9 +107,9 @@ class Reason(enum.StrEnum):
     RETURNS_TO_DRAINED = "returns-to-drained-node"
     SPOT_POOL_SHARE = "spot-pool-share"
     CANNOT_MOVE_IN_STEPS = "cannot-move-in-steps"
-    WOULD_NOT_SURVIVE = "would-not-survive"  # the loss of a pool of spot nodes
-    FALLBACK_HEADROOM = "fallback-headroom"  # room for the pods of lost spot nodes
-    TIMEOUT = "planning-timeout"
+    WOULD_NOT_SURVIVE = "would-not-survive", _INFO  # the loss of a pool of spot nodes
+    FALLBACK_HEADROOM = "fallback-headroom", _INFO  # room for the pods of lost spot nodes
+    TIMEOUT = "planning-timeout", _INFO
 
 
 class PodRef(msgspec.Struct, frozen=True, gc=False):

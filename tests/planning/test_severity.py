@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from rescheduler.planning.outcome import Blocker, Plan, Reason, Rejected
-from rescheduler.planning.severity import Severity, blocker_object, rank, severity_of, severity_of_verdict
+from rescheduler.planning.outcome import Blocker, Plan, Reason, Rejected, Severity
+from rescheduler.planning.severity import blocker_object, rank, severity_of_verdict
 
 PAGE = Path(__file__).parents[2] / "docs" / "reasons.md"
 
 
 def test_the_documented_severities_are_those_of_the_reasons() -> None:
     rows = re.findall(r"^\| `([a-z-]+)` \| (error|warning|info) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    assert rows == [(reason.value, severity_of(reason).value) for reason in Reason]
+    assert rows == [(reason.value, reason.severity.value) for reason in Reason]
 
 
 def test_every_severity_is_explained() -> None:

@@ -13,10 +13,10 @@ from rescheduler.planning.answers.survival import SIMULATION, Certificate
 from rescheduler.planning.forms import count, cpu, memory, per_month
 from rescheduler.planning.money.prices import HOURS_PER_MONTH, NodeFacts, PriceList, node_facts
 from rescheduler.planning.money.worth import NO_WORTH, Worth, summed, worth_by_node
-from rescheduler.planning.outcome import Plan, Planning, Reason
+from rescheduler.planning.outcome import Plan, Planning, Reason, Severity
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Survive
-from rescheduler.planning.severity import Severity, rank, severity_of
+from rescheduler.planning.severity import rank
 from rescheduler.planning.what_if.lifting import REMEDIES, Obstacle, Risk
 
 #: The note for readers if :attr:`Overview.unpriced` is true.
@@ -104,7 +104,7 @@ class Lever:
     @property
     def severity(self) -> Severity:
         """The worst severity of the reasons that it removes."""
-        return min(map(severity_of, self._reasons), key=rank)
+        return min((reason.severity for reason in self._reasons), key=rank)
 
     @property
     def _reasons(self) -> tuple[Reason, ...]:
