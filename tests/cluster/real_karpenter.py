@@ -8,8 +8,9 @@ import contextlib
 import functools
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from threading import Event
 from typing import Final
 
 import pytest
@@ -17,9 +18,10 @@ import yaml
 
 from devcluster import build
 from devcluster.api import Json
-from devcluster.manifests import deployment
+from devcluster.manifests import deployment, pod
 from devcluster.plane import ControlPlane
 from devcluster.processes import Processes
+from tests.cluster import webhooks
 from tests.cluster.autoscaling import SETUP
 from tests.cluster.daemon import NO_DELAY, Daemon
 from tests.cluster.observer import AGENT, Observer
@@ -168,9 +170,9 @@ class FallenBack:
     def kinds(self) -> Mapping[str, int]:
         """Return how many pods of the workloads run on nodes of each capacity type."""
         nodes, counts = self.nodes(), dict[str, int]()
-        for pod in self._observer.pods():
-            if pod["metadata"]["namespace"] == "default" and "nodeName" in pod["spec"]:
-                kind = nodes.get(pod["spec"]["nodeName"], "")
+        for each in self._observer.pods():
+            if each["metadata"]["namespace"] == "default" and "nodeName" in each["spec"]:
+                kind = nodes.get(each["spec"]["nodeName"], "")
                 counts[kind] = counts.get(kind, 0) + 1
         return counts
 
@@ -208,19 +210,28 @@ def ordered(observer: Observer) -> list[str]:
     return [event.name for event in deleted if event.verb == "delete"]
 
 
+#: Steps after which the daemon is killed.
+STEPS: Final[dict[str, Callable[[Observer], object]]] = {
+    "the first mark": Observer.marks,
+    "the first eviction": Observer.evictions,
+    "the first order": ordered,
+}
+
+
 @pytest.mark.cluster
 def test_six_nodes_go_by_our_order_and_nothing_is_bought_again(
     cluster: ControlPlane, observer: Observer, karpenter: None
 ) -> None:
-    """The daemon is killed right after its first order. KARPENTER_WATCHED=600 watches for ten minutes."""
+    """The daemon is killed in three steps of its first drains. KARPENTER_WATCHED=600 watches for ten minutes."""
     cluster.apply(SETUP)
     pods = 24
     scene = FallenBack(cluster, observer, "WhenEmpty", pods=pods, disruption=NEVER)
     claims = {each["metadata"]["name"] for each in cluster.api.items(NODECLAIMS)}
     assert len(claims) >= 6
-    with Daemon(cluster, *BY_ORDER, "--manage-soft-taint") as daemon:
-        observer.eventually(lambda: ordered(observer), "the first order", seconds=SECONDS)
-        daemon.kill()
+    for step, reached in STEPS.items():
+        with Daemon(cluster, *BY_ORDER, "--manage-soft-taint") as daemon:
+            observer.eventually(lambda reached=reached: reached(observer), step, seconds=SECONDS)
+            daemon.kill()
     with Daemon(cluster, *BY_ORDER, "--manage-soft-taint"):
         observer.eventually(
             lambda: set(scene.nodes().values()) == {"spot"}, "the end of the on-demand nodes", seconds=2 * SECONDS
@@ -261,3 +272,29 @@ def test_drift_and_consolidation_in_the_same_minute_end_no_node_that_we_have_not
     marked = {marking.node for marking in observer.markings()}
     assert {node_of[claim] for claim in ordered(observer)} <= marked, "a NodeClaim of a node without our mark"
     assert len(ordered(observer)) == len(set(ordered(observer)))
+
+
+@pytest.mark.cluster
+def test_a_machine_stays_if_a_pod_comes_between_the_last_eviction_and_the_order(
+    cluster: ControlPlane, observer: Observer, karpenter: None, tmp_path: Path
+) -> None:
+    """A webhook refuses deletions of NodeClaims until a pod runs on the empty node: then no order follows."""
+    cluster.apply(SETUP)
+    scene, asked, seen = FallenBack(cluster, observer, "WhenEmpty", pods=3, disruption=NEVER), Event(), Event()
+
+    def verdict(_: Json) -> Json | None:
+        asked.set()
+        return None if seen.is_set() else {"code": 429, "reason": "TooManyRequests", "message": "busy"}
+
+    rules = webhooks.rule("karpenter.sh", "nodeclaims", "DELETE")
+    with webhooks.serving("busy", rules, verdict, tmp_path) as hook:
+        cluster.apply([hook])
+        with Daemon(cluster, *BY_ORDER, "--manage-soft-taint"):
+            observer.eventually(asked.is_set, "an order", seconds=SECONDS)
+            [node] = observer.marks()
+            cluster.apply([pod("late", nodeName=node, tolerations=[{"operator": "Exists"}])])
+            observer.eventually(lambda: not observer.marks(), "the node reopened", seconds=SECONDS)
+            seen.set()
+            observer.stays(lambda: node in scene.nodes(), True, seconds=8)
+        cluster.api.delete(cluster.api.path(hook))
+    cluster.api.delete("/api/v1/namespaces/default/pods/late", gracePeriodSeconds=0)
