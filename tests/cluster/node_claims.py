@@ -192,6 +192,7 @@ class ClaimedObserver(Observer):
 
     def nodes(self, on_demand: int, spot: int) -> None:
         names = [f"on-demand-{number + 1}" for number in range(on_demand)]
+        self.eventually(lambda: not self.plane.api.items(NODE_CLAIMS), "the end of earlier nodes of these names")
         super().nodes(on_demand, spot)
         for name in names:
             belongs = {
