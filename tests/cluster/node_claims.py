@@ -121,8 +121,8 @@ class ClaimedMachines:
         self._stays.clear()
 
     def claims(self) -> dict[str, Json]:
-        """Return the NodeClaims that exist, by node."""
-        return {each["status"]["nodeName"]: each for each in self._api.items(NODE_CLAIMS)}
+        """Return the NodeClaims that exist, by node. A new one has a status a moment later."""
+        return {each["status"]["nodeName"]: each for each in self._api.items(NODE_CLAIMS) if "status" in each}
 
     def ordered(self) -> list[str]:
         """Return the nodes whose NodeClaims are deleted or gone."""
