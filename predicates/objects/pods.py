@@ -628,6 +628,7 @@ KARPENTER: Final = "karpenter.sh"
 NODE_POOL: Final = f"{KARPENTER}/nodepool"
 CAPACITY_TYPE: Final = f"{KARPENTER}/capacity-type"  #: "spot", "on-demand" or "reserved"
 INITIALIZED: Final = f"{KARPENTER}/initialized"  #: "true" on a Node since Karpenter has found it ready once
+DO_NOT_DISRUPT: Final = f"{KARPENTER}/do-not-disrupt"  #: "true" on a Node, NodeClaim or pod; on a pod also a duration
 
 
 class PoolTaint(Wire, frozen=True):

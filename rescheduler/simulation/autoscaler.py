@@ -8,7 +8,9 @@ minute. Neither moves pods here.
 from dataclasses import dataclass
 from typing import Final
 
+from predicates.objects.pods import DO_NOT_DISRUPT
 from predicates.quantity import parse
+from rescheduler.planning.rules.candidates import SCALE_DOWN_DISABLED
 from rescheduler.simulation.admission import requests
 from rescheduler.simulation.machines import Machines, lasting_taints
 from rescheduler.simulation.more_workloads import tolerates_all
@@ -17,7 +19,7 @@ from rescheduler.simulation.selectors import accepts
 from rescheduler.simulation.store import Json, StoredChange, controller_of
 from rescheduler.simulation.times import seconds_since
 
-_DISABLED: Final = ("cluster-autoscaler.kubernetes.io/scale-down-disabled", "karpenter.sh/do-not-disrupt")
+_DISABLED: Final = (SCALE_DOWN_DISABLED, DO_NOT_DISRUPT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,14 @@
-"""The marker `cluster` for all tests in this folder, and the fixtures `observer` and `client`."""
+"""The marker `cluster` for all tests in this folder, the backends of the bad days, and the fixtures `observer` and
+`client`.
 
+The bad days run without a cloud provider, those of :data:`_TELLING` also with NodeClaims. With BACKEND=karpenter, all
+of them run with NodeClaims: `make bad-days`.
+"""
+
+import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -8,7 +16,18 @@ from devcluster.plane import ControlPlane
 from rescheduler.clock import SystemClock
 from rescheduler.kube.client import Client
 from rescheduler.kube.connection import Kubeconfig
+from tests.cluster.daemon import Daemon
+from tests.cluster.node_claims import ClaimedMachines, claiming
 from tests.cluster.observer import Observer
+
+#: Bad days that also run with NodeClaims each time.
+_TELLING: Final = frozenset(
+    {
+        "test_rejected_replacements_cost_one_pod_per_namespace",
+        "test_debts_survive_the_deletion_of_the_node_with_its_mark",
+        "test_two_of_three_nodes_are_kept",
+    }
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -19,10 +38,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.cluster)
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Choose the backend of a bad day that does not choose it by itself."""
+    is_bad_day = metafunc.module.__name__.rpartition(".")[2].startswith("test_bad_days_")
+    if not is_bad_day or "observer" not in metafunc.fixturenames or "backend" in metafunc.fixturenames:
+        return
+    if "BACKEND" in os.environ:
+        metafunc.parametrize("observer", [os.environ["BACKEND"]], indirect=True)
+    elif metafunc.definition.name in _TELLING:
+        metafunc.parametrize("observer", ["none", "karpenter"], indirect=True)
+
+
 @pytest.fixture
-def observer(cluster: ControlPlane) -> Observer:
-    """An observer of the control plane from the start of the test."""
-    return Observer(cluster)
+def observer(
+    request: pytest.FixtureRequest, cluster: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Observer]:
+    """An observer of the control plane from the start of the test. Its nodes are those of the backend of the test."""
+    backend = getattr(request, "param", "none")
+    if backend == "none":
+        yield Observer(cluster)
+        return
+    assert backend == "karpenter", f"BACKEND={backend}: expected none or karpenter"
+    monkeypatch.setattr(Daemon, "backend", ClaimedMachines.flags)
+    with claiming(cluster) as observer:
+        yield observer
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, Any, ClassVar, Self
 
 import httpx2
 
@@ -55,6 +55,9 @@ class Daemon:
     *fresh* it is a new Python interpreter.
     """
 
+    #: Flags of all daemons of a test, before their own: those of its backend.
+    backend: ClassVar[tuple[str, ...]] = ()
+
     def __init__(
         self,
         plane: ControlPlane,
@@ -64,7 +67,7 @@ class Daemon:
         fresh: bool = False,
     ) -> None:
         self._plane = plane
-        flags = (f"--kubeconfig={kubeconfig or plane.kubeconfig}", *QUICK, *flags)
+        flags = (f"--kubeconfig={kubeconfig or plane.kubeconfig}", *QUICK, *self.backend, *flags)
         self._arguments = [*program, "run", *flags]
         self._fresh = fresh
         self.lines: list[Json] = []

@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +13,7 @@ from devcluster.cloudpool.cluster import Cluster
 from devcluster.cloudpool.server import CloudpoolServer
 from devcluster.cloudpool.settings import CloudpoolSettings
 from devcluster.manifests import ON_DEMAND, deployment
-from devcluster.standin.faults import LoggedRequest
+from devcluster.standin.faults import Fault, LoggedRequest
 from rescheduler.clock import SystemClock
 from rescheduler.net.config_files import Duration
 from tests.cluster.daemon import SOFT
@@ -82,6 +82,13 @@ class PoolMachines:
         """Return the ids of the machines by node name."""
         now = SystemClock().now()
         return {machine.name: machine.id(now) for machine in self._pool.machines()}
+
+    @contextlib.contextmanager
+    def hanging(self, _: Path) -> Iterator[Callable[[], object]]:
+        """Let orders hang, without an effect. Yield a function that returns whether one does."""
+        self.faulty_app.inject(Fault(path="/pool/terminate", kind="hang"))
+        yield self.orders
+        self.faulty_app.forget()
 
     def orders(self) -> list[LoggedRequest]:
         """Return all requests to change the pool, successful or not."""

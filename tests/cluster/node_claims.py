@@ -4,7 +4,9 @@
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Event
 from typing import Final
 
 import httpx2
@@ -14,6 +16,7 @@ from devcluster.audit import AuditEvent
 from devcluster.errors import ApiError
 from devcluster.manifests import ON_DEMAND, deployment, on_demand
 from devcluster.plane import ControlPlane
+from tests.cluster import webhooks
 from tests.cluster.daemon import SOFT
 from tests.cluster.observer import AGENT, Observer
 from tests.cluster.waiting import repeating
@@ -118,8 +121,8 @@ class ClaimedMachines:
         self._stays.clear()
 
     def claims(self) -> dict[str, Json]:
-        """Return the NodeClaims that exist, by node."""
-        return {each["status"]["nodeName"]: each for each in self._api.items(NODE_CLAIMS)}
+        """Return the NodeClaims that exist, by node. A new one has a status a moment later."""
+        return {each["status"]["nodeName"]: each for each in self._api.items(NODE_CLAIMS) if "status" in each}
 
     def ordered(self) -> list[str]:
         """Return the nodes whose NodeClaims are deleted or gone."""
@@ -128,13 +131,30 @@ class ClaimedMachines:
 
     def termination_requests(self) -> set[str]:
         """Return the nodes for whose NodeClaims a daemon sent a deletion, successful or not."""
-        return {event.name.removeprefix("claim-") for event in self.deletions()}
+        return {event.name.removeprefix("claim-") for event in self.orders()}
 
-    def deletions(self) -> list[AuditEvent]:
+    def orders(self) -> list[AuditEvent]:
         """Return the deletions of NodeClaims that daemons requested, successful or not."""
         events = self._observer.audit.events()
         ours = [event for event in events if event.user_agent.startswith(AGENT) and event.verb == "delete"]
         return [event for event in ours if event.kind == "nodeclaims"]
+
+    @contextlib.contextmanager
+    def hanging(self, folder: Path) -> Iterator[Callable[[], object]]:
+        """Let deletions hang until they fail. Yield a function that returns whether one does."""
+        held, released = Event(), Event()
+
+        def verdict(_: Json) -> Json:
+            held.set()
+            released.wait(webhooks.TIMEOUT_SECONDS)
+            return {"code": 500, "message": "lost"}
+
+        with webhooks.serving("lost", webhooks.rule("karpenter.sh", "nodeclaims", "DELETE"), verdict, folder) as hook:
+            self._observer.plane.apply([hook])
+            yield held.is_set
+            released.set()
+            self._observer.eventually(self.orders, "the failed deletion")
+            self._api.delete(self._api.path(hook))
 
     def end(self, node: str) -> None:
         """Delete the NodeClaim of *node* without the daemon."""
@@ -165,6 +185,31 @@ class ClaimedMachines:
                 self._api.delete(f"/api/v1/nodes/{node}")
             else:
                 self._api.patch(f"{NODE_CLAIMS}/{each['metadata']['name']}", {"metadata": {"finalizers": None}})
+
+
+class ClaimedObserver(Observer):
+    """An observer of scenes without machines of their own: the on-demand nodes that it creates are NodeClaims."""
+
+    def nodes(self, on_demand: int, spot: int) -> None:
+        names = [f"on-demand-{number + 1}" for number in range(on_demand)]
+        self.eventually(lambda: not self.plane.api.items(NODE_CLAIMS), "the end of earlier nodes of these names")
+        super().nodes(on_demand, spot)
+        for name in names:
+            belongs = {
+                "metadata": {"labels": {"karpenter.sh/nodepool": POOL}},
+                "spec": {"providerID": f"kwok://{name}"},
+            }
+            self.plane.api.patch(f"/api/v1/nodes/{name}", belongs)
+        self.plane.apply([node_pool(), *map(claim, names)])
+
+
+@contextlib.contextmanager
+def claiming(plane: ControlPlane) -> Iterator[ClaimedObserver]:
+    """Yield an observer whose on-demand nodes are NodeClaims, which the stand-in for Karpenter ends."""
+    with served(plane):
+        observer = ClaimedObserver(plane)
+        with repeating(ClaimedMachines(observer).act, _EVERY):
+            yield observer
 
 
 @contextlib.contextmanager

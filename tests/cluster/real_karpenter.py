@@ -8,8 +8,9 @@ import contextlib
 import functools
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from threading import Event
 from typing import Final
 
 import pytest
@@ -17,12 +18,14 @@ import yaml
 
 from devcluster import build
 from devcluster.api import Json
-from devcluster.manifests import deployment
+from devcluster.manifests import deployment, pod
 from devcluster.plane import ControlPlane
 from devcluster.processes import Processes
+from tests.cluster import webhooks
 from tests.cluster.autoscaling import SETUP
 from tests.cluster.daemon import NO_DELAY, Daemon
 from tests.cluster.observer import AGENT, Observer
+from tests.cluster.rendering import composed
 from tests.cluster.waiting import repeating
 
 CAPACITY: Final = "karpenter.sh/capacity-type"
@@ -168,9 +171,9 @@ class FallenBack:
     def kinds(self) -> Mapping[str, int]:
         """Return how many pods of the workloads run on nodes of each capacity type."""
         nodes, counts = self.nodes(), dict[str, int]()
-        for pod in self._observer.pods():
-            if pod["metadata"]["namespace"] == "default" and "nodeName" in pod["spec"]:
-                kind = nodes.get(pod["spec"]["nodeName"], "")
+        for each in self._observer.pods():
+            if each["metadata"]["namespace"] == "default" and "nodeName" in each["spec"]:
+                kind = nodes.get(each["spec"]["nodeName"], "")
                 counts[kind] = counts.get(kind, 0) + 1
         return counts
 
@@ -208,29 +211,63 @@ def ordered(observer: Observer) -> list[str]:
     return [event.name for event in deleted if event.verb == "delete"]
 
 
+ACCOUNT: Final = "spot-rescheduler"
+_COMPONENTS: Final = ("../components/karpenter", "../components/make-room")
+
+
+@contextlib.contextmanager
+def permitted(cluster: ControlPlane, folder: Path) -> Iterator[Path]:
+    """Apply the manifests of docs/karpenter.md, without the daemon. Yield the kubeconfig of its ServiceAccount."""
+    folder.mkdir()
+    objects = composed(folder, ours={"resources": ["../base"], "components": [*_COMPONENTS]})
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": ACCOUNT}}
+    applied = cluster.apply([space, *(each for each in objects if each["kind"] != "Deployment")])
+    yield cluster.service_account_kubeconfig(ACCOUNT, ACCOUNT)
+    for item in reversed([each for each in applied if each["kind"] != "Namespace"]):
+        cluster.api.delete(cluster.api.path(item))
+
+
+#: Steps after which the daemon is killed.
+STEPS: Final[dict[str, Callable[[Observer], object]]] = {
+    "the first mark": Observer.marks,
+    "the first eviction": Observer.evictions,
+    "the first order": ordered,
+}
+
+
 @pytest.mark.cluster
 def test_six_nodes_go_by_our_order_and_nothing_is_bought_again(
-    cluster: ControlPlane, observer: Observer, karpenter: None
+    cluster: ControlPlane, observer: Observer, karpenter: None, tmp_path: Path
 ) -> None:
-    """The daemon is killed right after its first order. KARPENTER_WATCHED=600 watches for ten minutes."""
-    cluster.apply(SETUP)
+    """The daemon has the shipped permissions, and is killed in three steps of its first drains.
+
+    KARPENTER_WATCHED=600 watches for ten minutes.
+    """
     pods = 24
     scene = FallenBack(cluster, observer, "WhenEmpty", pods=pods, disruption=NEVER)
     claims = {each["metadata"]["name"] for each in cluster.api.items(NODECLAIMS)}
     assert len(claims) >= 6
-    with Daemon(cluster, *BY_ORDER, "--manage-soft-taint") as daemon:
-        observer.eventually(lambda: ordered(observer), "the first order", seconds=SECONDS)
-        daemon.kill()
-    with Daemon(cluster, *BY_ORDER, "--manage-soft-taint"):
-        observer.eventually(
-            lambda: set(scene.nodes().values()) == {"spot"}, "the end of the on-demand nodes", seconds=2 * SECONDS
-        )
-        observer.running(pods)
-        before = observer.uids()
-        observer.stays(lambda: (observer.uids(), set(scene.nodes().values())), (before, {"spot"}), seconds=WATCHED)
+    flags = (*BY_ORDER, "--manage-soft-taint", f"--namespace={ACCOUNT}")
+    with permitted(cluster, tmp_path / "deploy") as kubeconfig:
+        for step, reached in STEPS.items():
+            with Daemon(cluster, *flags, kubeconfig=kubeconfig) as daemon:
+                observer.eventually(lambda reached=reached: reached(observer), step, seconds=SECONDS)
+                daemon.kill()
+        with Daemon(cluster, *flags, kubeconfig=kubeconfig):
+            _all_go(observer, scene, pods)
     assert sorted(ordered(observer)) == sorted(claims), "each NodeClaim is deleted once, and by us"
     assert sum(observer.evicted().values()) == pods, f"pods moved more than once: {observer.evicted()}"
     assert len(observer.audit.evictions()) == pods, "Karpenter evicted pods"
+
+
+def _all_go(observer: Observer, scene: FallenBack, pods: int) -> None:
+    """Wait until only spot nodes are left, and watch that nothing changes any more."""
+    observer.eventually(
+        lambda: set(scene.nodes().values()) == {"spot"}, "the end of the on-demand nodes", seconds=2 * SECONDS
+    )
+    observer.running(pods)
+    before = observer.uids()
+    observer.stays(lambda: (observer.uids(), set(scene.nodes().values())), (before, {"spot"}), seconds=WATCHED)
 
 
 @pytest.mark.cluster
@@ -252,12 +289,33 @@ def test_drift_and_consolidation_in_the_same_minute_end_no_node_that_we_have_not
             f"{NODEPOOLS}/on-demand", {"spec": {"template": {"metadata": {"labels": {"example.com/drifted": "yes"}}}}}
         )
         observer.eventually(lambda: scene.kinds() == {"spot": PODS}, "the pods on spot nodes", seconds=SECONDS)
-        observer.eventually(
-            lambda: set(scene.nodes().values()) == {"spot"}, "the end of the on-demand nodes", seconds=SECONDS
-        )
-        observer.running(PODS)
-        before = observer.uids()
-        observer.stays(lambda: (observer.uids(), set(scene.nodes().values())), (before, {"spot"}), seconds=WATCHED)
+        _all_go(observer, scene, PODS)
     marked = {marking.node for marking in observer.markings()}
     assert {node_of[claim] for claim in ordered(observer)} <= marked, "a NodeClaim of a node without our mark"
     assert len(ordered(observer)) == len(set(ordered(observer)))
+
+
+@pytest.mark.cluster
+def test_a_machine_stays_if_a_pod_comes_between_the_last_eviction_and_the_order(
+    cluster: ControlPlane, observer: Observer, karpenter: None, tmp_path: Path
+) -> None:
+    """A webhook refuses deletions of NodeClaims until a pod runs on the empty node: then no order follows."""
+    cluster.apply(SETUP)
+    scene, asked, seen = FallenBack(cluster, observer, "WhenEmpty", pods=3, disruption=NEVER), Event(), Event()
+
+    def verdict(_: Json) -> Json | None:
+        asked.set()
+        return None if seen.is_set() else {"code": 429, "reason": "TooManyRequests", "message": "busy"}
+
+    rules = webhooks.rule("karpenter.sh", "nodeclaims", "DELETE")
+    with webhooks.serving("busy", rules, verdict, tmp_path) as hook:
+        cluster.apply([hook])
+        with Daemon(cluster, *BY_ORDER, "--manage-soft-taint"):
+            observer.eventually(asked.is_set, "an order", seconds=SECONDS)
+            [node] = observer.marks()
+            cluster.apply([pod("late", nodeName=node, tolerations=[{"operator": "Exists"}])])
+            observer.eventually(lambda: not observer.marks(), "the node reopened", seconds=SECONDS)
+            seen.set()
+            observer.stays(lambda: node in scene.nodes(), True, seconds=8)
+        cluster.api.delete(cluster.api.path(hook))
+    cluster.api.delete("/api/v1/namespaces/default/pods/late", gracePeriodSeconds=0)

@@ -30,7 +30,8 @@ LABELS: Final = {
 @contextlib.contextmanager
 def installed(cluster: ControlPlane, release: str) -> Iterator[Path]:
     """Install the access of a chart release in its own namespace and yield the kubeconfig of its ServiceAccount."""
-    objects = [item for item in chart(release=release, namespace=release) if item["kind"] in ACCESS]
+    values = {"cloudProvider": {"name": "karpenter"}} if Daemon.backend else {}
+    objects = [item for item in chart(values, release, release) if item["kind"] in ACCESS]
     cluster.apply([namespace(release), *objects])
     [account] = [item["metadata"]["name"] for item in objects if item["kind"] == "ServiceAccount"]
     try:

@@ -21,15 +21,23 @@ from tests.cluster.observer import Observer
 NODE: Final = "od-1"
 
 
+#: The backends that behave alike: each creates on-demand nodes od-1 … and spot nodes.
+BACKENDS: Final[Mapping[str, Callable[[Observer, Path, int, int], AbstractContextManager[Any]]]] = {
+    "cloudpool": machines,
+    "karpenter": lambda observer, _, on_demand, spot: claimed(observer, on_demand, spot),
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_lost_termination_is_not_repeated_after_protected_pods_arrived(
-    cluster: ControlPlane, observer: Observer, tmp_path: Path
+    cluster: ControlPlane, observer: Observer, tmp_path: Path, backend: str
 ) -> None:
     """The daemon is killed during a termination request that never takes effect."""
-    with machines(observer, tmp_path, 1, 1) as pool:
+    with BACKENDS[backend](observer, tmp_path, 1, 1) as pool:
         pool.fill(web=2)
         observer.running(2)
         observer.open_all()
-        killed = kill_while_ordering(cluster, observer, pool)
+        killed = kill_while_ordering(cluster, observer, pool, tmp_path)
         protected = {SAFE_TO_EVICT: "false"}
         here = {"kubernetes.io/hostname": NODE}
         remove_taint(cluster)
@@ -43,14 +51,14 @@ def test_a_lost_termination_is_not_repeated_after_protected_pods_arrived(
         assert observer.uids("guard") == guards
 
 
-def kill_while_ordering(cluster: ControlPlane, observer: Observer, pool: PoolMachines) -> str:
+def kill_while_ordering(
+    cluster: ControlPlane, observer: Observer, pool: PoolMachines | ClaimedMachines, folder: Path
+) -> str:
     """Let a daemon drain the node, kill it during its termination request, and return its identity."""
-    pool.faulty_app.inject(Fault(path="/pool/terminate", kind="hang"))
-    with Daemon(cluster, *FLAGS, *pool.flags) as daemon:
-        observer.eventually(pool.orders, "the order")
+    with pool.hanging(folder) as hangs, Daemon(cluster, *FLAGS, *pool.flags) as daemon:
+        observer.eventually(hangs, "the order")
         holder = lease_holder(cluster)
         daemon.kill()
-    pool.faulty_app.forget()
     assert pool.ordered() == []
     assert list(observer.marks()) == [NODE]
     return holder
@@ -62,13 +70,6 @@ def remove_taint(cluster: ControlPlane) -> None:
     kept = [taint for taint in taints if taint["key"] != DRAIN_TAINT.key]
     assert len(kept) < len(taints)
     cluster.api.patch(f"/api/v1/nodes/{NODE}", {"spec": {"taints": kept}})
-
-
-#: The backends that behave alike: each creates on-demand nodes od-1 … and spot nodes.
-BACKENDS: Final[Mapping[str, Callable[[Observer, Path, int, int], AbstractContextManager[Any]]]] = {
-    "cloudpool": machines,
-    "karpenter": lambda observer, _, on_demand, spot: claimed(observer, on_demand, spot),
-}
 
 
 def never_terminated(pool: PoolMachines | ClaimedMachines) -> None:

@@ -63,10 +63,15 @@ def test_pods_that_move_back_are_moved_less_often_and_finally_not_at_all(
 
 
 def push_back(observer: Observer) -> None:
-    """Move the pods back to the on-demand node, like another controller would, and uncordon spot again."""
+    """Move the pods back to the on-demand node, like another controller would, and uncordon spot again.
+
+    If the backend has removed the node, there is a new one for the pods that are pending again.
+    """
     observer.cordon("spot-1")
     for pod in observer.pods():
         observer.plane.api.delete(f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}")
+    if NODE_1 not in observer.node_names():
+        observer.nodes(1, 1)
     observer.eventually(lambda: observer.kinds() == {"on-demand": 2}, "the pods back")
     observer.running(2)
     observer.open_spot()

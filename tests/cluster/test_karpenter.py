@@ -38,7 +38,7 @@ def test_emptied_nodes_go_by_our_order_and_each_pod_moves_once(cluster: ControlP
             observer.eventually(lambda: not machines.claims(), "the end of the NodeClaims")
             observer.eventually(lambda: observer.kinds() == {"spot": 6}, "all pods on spot nodes")
         assert observer.evicted() == {"default/web": 2, "default/api": 2, "default/db": 2}
-        assert [event.code for event in machines.deletions()] == [200, 200, 200]
+        assert [event.code for event in machines.orders()] == [200, 200, 200]
         assert not [
             event for event in observer.audit.writes("nodes", agent="spot-rescheduler/") if "create" in event.verb
         ]
@@ -51,14 +51,14 @@ def test_a_killed_daemon_sends_no_second_deletion(cluster: ControlPlane, observe
         observer.running(2)
         observer.open_all()
         with Daemon(cluster, *FLAGS, *machines.flags) as daemon:
-            observer.eventually(machines.deletions, "the deletion of the NodeClaim")
+            observer.eventually(machines.orders, "the deletion of the NodeClaim")
             daemon.kill()
         with Daemon(cluster, *FLAGS, *machines.flags):
-            observer.stays(lambda: len(machines.deletions()), 1)
+            observer.stays(lambda: len(machines.orders()), 1)
             machines.end_all()
             observer.eventually(lambda: NODE not in observer.node_names(), "the end of the node")
             observer.eventually(lambda: not machines.claims(), "the end of the NodeClaim")
-        assert len(machines.deletions()) == 1
+        assert len(machines.orders()) == 1
         assert observer.evicted() == {"default/web": 2}
 
 
@@ -94,7 +94,7 @@ def test_a_node_that_cannot_be_ended_is_not_drained(
         observer.open_all()
         with Daemon(cluster, *FLAGS, *machines.flags):
             observer.wait_told(NODE, "DrainBlocked", why)
-            observer.stays(lambda: (observer.markings(), machines.deletions()), ([], []), seconds=3)
+            observer.stays(lambda: (observer.markings(), machines.orders()), ([], []), seconds=3)
         assert observer.evicted() == {}
 
 

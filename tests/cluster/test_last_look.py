@@ -141,7 +141,7 @@ def test_a_node_claim_stays_if_its_machine_may_not_end_any_more(
         cluster.apply([hook])
         observer.open_all()
         with Daemon(cluster, *FLAGS, *flags, *claims.flags):
-            observer.eventually(claims.deletions, "an order")
+            observer.eventually(claims.orders, "an order")
             act(cluster)
             observer.eventually(lambda: NODE not in observer.marks(), "the node reopened", never=claims.ordered)
             busy.set()

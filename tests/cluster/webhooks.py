@@ -8,13 +8,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from devcluster.api import Json
 from tests.providers import pki
 
 #: Returns the status with which a request is denied, or None if it is allowed.
 Verdict: TypeAlias = Callable[[Json], Json | None]
+
+#: How long the API server waits for a webhook.
+TIMEOUT_SECONDS: Final = 10
 
 
 def rule(group: str, resource: str, operation: str) -> Json:
@@ -29,6 +32,7 @@ def configuration(name: str, rules: Json, port: int, authority: Path) -> Json:
         "rules": [rules],
         "failurePolicy": "Fail",
         "sideEffects": "NoneOnDryRun",
+        "timeoutSeconds": TIMEOUT_SECONDS,
         "admissionReviewVersions": ["v1"],
     }
     kind = "ValidatingWebhookConfiguration"

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from predicates.objects import Unreadable
+from predicates.objects.pods import DO_NOT_DISRUPT
 from predicates.snapshot import Snapshot
 from predicates.wire import Decoder, Interner
 from rescheduler.planning.rules.minimum import MIN_ON_DEMAND_REPLICAS
-from rescheduler.planning.rules.pod_rules import DO_NOT_DISRUPT, SAFE_TO_EVICT
+from rescheduler.planning.rules.pod_rules import SAFE_TO_EVICT
 from rescheduler.planning.rules.pod_traits import DO_NOT_DRAIN, DO_NOT_EVICT
 from tests.planning.builders import NOW, ON_DEMAND, SPOT, Manifest, budget, node, pod, repels, seeks
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from predicates.objects.pods import DO_NOT_DISRUPT
 from predicates.snapshot import DRAIN_TAINT
 from rescheduler.planning import examined
 from rescheduler.planning.answers.node import SHARED as SHARED_STEPS
@@ -39,7 +40,7 @@ NODES: dict[tuple[str, str], tuple[Manifest, Reason]] = {
         drained(annotations={candidates.SCALE_DOWN_DISABLED: "true"}),
         Reason.SCALE_DOWN_DISABLED,
     ),
-    ("_annotated", "Karpenter"): (drained(annotations={pod_rules.DO_NOT_DISRUPT: "true"}), Reason.DO_NOT_DISRUPT_NODE),
+    ("_annotated", "Karpenter"): (drained(annotations={DO_NOT_DISRUPT: "true"}), Reason.DO_NOT_DISRUPT_NODE),
     ("_opted_out", "ours"): (drained(annotations={"spot-rescheduler/do-not-drain": "true"}), Reason.DO_NOT_DRAIN),
     ("_opted_out", "ours, not over yet"): (
         drained(annotations={"spot-rescheduler/do-not-drain": "4h"}, **CREATED),
@@ -71,9 +72,9 @@ PODS: dict[tuple[str, str], tuple[list[Manifest], Reason]] = {
         with_pod(annotations={SAFE: "on-completion"}),
         Reason.NOT_SAFE_TO_EVICT,
     ),
-    ("_do_not_disrupt", ""): (with_pod(annotations={pod_rules.DO_NOT_DISRUPT: "true"}), Reason.DO_NOT_DISRUPT),
+    ("_do_not_disrupt", ""): (with_pod(annotations={DO_NOT_DISRUPT: "true"}), Reason.DO_NOT_DISRUPT),
     ("_do_not_disrupt", "not over yet"): (
-        with_pod(annotations={pod_rules.DO_NOT_DISRUPT: "4h"}, **CREATED),
+        with_pod(annotations={DO_NOT_DISRUPT: "4h"}, status={"startTime": "2026-01-01T11:00:00Z"}),
         Reason.DO_NOT_DISRUPT,
     ),
     ("_annotated", "ours"): (with_pod(annotations={"spot-rescheduler/do-not-evict": "true"}), Reason.DO_NOT_EVICT),

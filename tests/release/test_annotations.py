@@ -9,7 +9,7 @@ from typing import Final
 from predicates.csi import ZONE
 from predicates.indexes.domains import HOSTNAME
 from predicates.objects.api import CONTROL_PLANE_LABELS
-from predicates.objects.pods import CAPACITY_TYPE
+from predicates.objects.pods import CAPACITY_TYPE, DO_NOT_DISRUPT
 from predicates.pod_classes import POD_ANNOTATIONS
 from predicates.snapshot import DRAIN_TAINT, PLACEHOLDER
 from rescheduler.planning.controllers import JOB_CONTROLLER
@@ -49,6 +49,7 @@ def test_each_key_is_on_the_page_once() -> None:
         DRAIN_TAINT.key,
         PLACEHOLDER,
         CAPACITY_TYPE,
+        DO_NOT_DISRUPT,
     }  # with the scheduler's rules
     known = {*keys(), *signals, *shared, DELETION_CANDIDATE} - values
     assert sorted(listed) == sorted(known)

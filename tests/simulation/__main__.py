@@ -14,6 +14,8 @@ from typing import Final
 import click
 
 from rescheduler.clock import SystemClock
+from rescheduler.simulation.world import World
+from tests.simulation.claims import ClaimedWorld
 from tests.simulation.courses import CourseResult, RandomCourse, new_course, run, shrunk
 
 #: Hours of one course.
@@ -21,27 +23,32 @@ HOURS: Final = 2.0
 CLOCK: Final = SystemClock()
 
 
-def judged(course: RandomCourse) -> CourseResult:
+#: By the name of the daemon's provider: the cluster of a course.
+WORLDS: Final[dict[str, type[World]]] = {"simulated": World, "karpenter": ClaimedWorld}
+
+
+def judged(course: RandomCourse, provider: str) -> CourseResult:
     """Run *course*. An error of the daemon is a violation, too."""
     logging.getLogger("rescheduler").setLevel(logging.CRITICAL)
     try:
-        return run(course)
+        return run(course, WORLDS[provider])
     except Exception as error:  # noqa: BLE001 - see above
         return CourseResult((f"{type(error).__name__}: {error}",), 0, 0, 0)
 
 
-def _of_seed(seed: int) -> CourseResult:
-    return judged(new_course(seed, HOURS))
+def _of_seed(seed: int, provider: str) -> CourseResult:
+    return judged(new_course(seed, HOURS), provider)
 
 
-def results(seeds: Sequence[int], processes: int) -> Iterator[CourseResult]:
+def results(seeds: Sequence[int], processes: int, provider: str) -> Iterator[CourseResult]:
     """Run the courses of *seeds* in *processes*. Yield the results in the order of the seeds."""
+    of_seed = partial(_of_seed, provider=provider)
     if processes == 1:
-        yield from map(_of_seed, seeds)
+        yield from map(of_seed, seeds)
         return
     with ProcessPoolExecutor(processes) as pool:
         for start in range(0, len(seeds), 4 * processes):
-            yield from pool.map(_of_seed, seeds[start : start + 4 * processes])
+            yield from pool.map(of_seed, seeds[start : start + 4 * processes])
 
 
 def main() -> int:
@@ -52,34 +59,36 @@ def main() -> int:
     parser.add_argument("--shrink", type=int, default=40, help="runs to find the shortest course of a violation")
     parser.add_argument("--until-violation", action="store_true", help="end after the first course with violations")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="how many courses run at a time")
+    parser.add_argument("--provider", choices=WORLDS, default="simulated", help="what ends the machines")
     options = parser.parse_args()
     began, count = CLOCK.monotonic(), max(round(options.hours / HOURS), 1)
     seeds, done, failed = range(options.seed, options.seed + count), list[CourseResult](), 0
-    for seed, result in zip(seeds, results(seeds, options.processes), strict=True):
+    for seed, result in zip(seeds, results(seeds, options.processes, options.provider), strict=True):
         done.append(result)
         if result.violations:
             failed += 1
-            _explain(new_course(seed, HOURS), result.violations, options.shrink)
+            _explain(new_course(seed, HOURS), result.violations, options.shrink, options.provider)
             if options.until_violation:
                 break
     drains, evictions = sum(each.drains for each in done), sum(each.evictions for each in done)
     click.echo(
         f"{len(done) * HOURS:g} simulated hours in {CLOCK.monotonic() - began:.0f} s: {drains} drains, "
-        f"{evictions} evictions, {sum(each.removals for each in done)} machines ended, {failed} courses with violations"
+        f"{evictions} evictions, {sum(each.removals for each in done)} machines ended, "
+        f"{sum(each.faults for each in done)} faults, {failed} courses with violations"
     )
     return int(failed > 0)
 
 
-def _shows(kind: str, course: RandomCourse) -> bool:
-    return any(kind in text for text in judged(course).violations)
+def _shows(kind: str, provider: str, course: RandomCourse) -> bool:
+    return any(kind in text for text in judged(course, provider).violations)
 
 
-def _explain(course: RandomCourse, violations: tuple[str, ...], tries: int) -> None:
+def _explain(course: RandomCourse, violations: tuple[str, ...], tries: int, provider: str) -> None:
     click.echo(f"seed {course.seed}: {len(violations)} violations")
     for violation in violations[:3]:
         click.echo(f"  {violation}")
     kind = violations[0].partition("(")[0][16:]
-    shortest = shrunk(course, partial(_shows, kind), tries) if tries else course
+    shortest = shrunk(course, partial(_shows, kind, provider), tries) if tries else course
     click.echo(f"  with {len(shortest.events)} of {len(course.events)} events:")
     for event in shortest.events:
         click.echo(f"    {event}")

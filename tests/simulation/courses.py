@@ -22,6 +22,7 @@ from rescheduler.simulation.world import World, WorldSettings
 from tests.invariants.replay import SeenDrain
 from tests.invariants.rules import Rules
 from tests.invariants.scenes import STAYING
+from tests.simulation.claims import ClaimedWorld
 from tests.simulation.observing import SimulatedWatchdog
 from tests.simulation.worlds import START, budget, node, workload
 
@@ -70,6 +71,7 @@ class CourseResult:
     drains: int
     removals: int
     evictions: int
+    faults: int = 0  #: requests that failed, and events of the course
 
 
 @dataclass(slots=True)
@@ -316,13 +318,14 @@ def _replace_node(world: World, number: int) -> None:
     world.engine.after(60.0, lambda: world.store.create("nodes", new))
 
 
-def run(course: RandomCourse) -> CourseResult:
-    """Run *course* and judge it. Raises the error that ended a thread of the daemon."""
-    world = World(course.items, course.settings, course.daemon)
+def run(course: RandomCourse, make: type[World] = World) -> CourseResult:
+    """Run *course* in a world of the kind *make*, and judge it. Raises the error that ended a thread of the daemon."""
+    world = make(course.items, course.settings, course.daemon)
     world.run(_SETTLE)
     watchdog = SimulatedWatchdog(world, course.rules)
     end = world.engine.now + course.hours * 3600
-    world.network.fault = _faults(course, world, end - _CALM)
+    faults = _RandomFaults(course, world, end - _CALM)
+    world.network.fault = faults
     for event in course.events:
         world.engine.after(event.at, partial(_happen, event.entry, world))
     world.start_daemons()
@@ -336,7 +339,9 @@ def run(course: RandomCourse) -> CourseResult:
     drains = len(judged.scene.now.all_drains)
     begun = judged.scene.now.all_drains
     violations = (*map(str, judged.violations), *watchdog.in_pauses(begun), *_outside_window(course, begun))
-    return CourseResult(violations, drains, len(history.terminations), evictions)
+    if isinstance(world, ClaimedWorld):
+        violations += tuple(world.broken)
+    return CourseResult(violations, drains, len(history.terminations), evictions, faults.sent + len(course.events))
 
 
 def _outside_window(course: RandomCourse, drains: Iterable[SeenDrain]) -> list[str]:
@@ -348,16 +353,23 @@ def _outside_window(course: RandomCourse, drains: Iterable[SeenDrain]) -> list[s
     return [f"{each.began:%H:%M:%S.%f} {text} {each.node} began" for each in outside]
 
 
-def _faults(course: RandomCourse, world: World, until: float) -> Callable[[Process, ApiRequest], Fault | None]:
-    source = random.Random(f"faults of {course.seed}")
+class _RandomFaults:
+    """Lets a share of the requests fail until the time *until*; of those for machines also as many as of the pool."""
 
-    def fault(_: Process, __: ApiRequest) -> Fault | None:
-        if not course.faults or world.engine.now > until or source.random() >= course.faults:
+    def __init__(self, course: RandomCourse, world: World, until: float) -> None:
+        self.sent = 0
+        self._world, self._until = world, until
+        self._share, self._of_machines = course.faults, course.settings.pool.failed
+        self._source = random.Random(f"faults of {course.seed}")
+
+    def __call__(self, _: Process, request: ApiRequest) -> Fault | None:
+        share = max(self._share, self._of_machines if "/nodeclaims" in request.path else 0.0)
+        if not share or self._world.engine.now > self._until or self._source.random() >= share:
             return None
-        code = source.choice((0, 0, 500, 503, 429, 409, 504))
-        return Fault(code, carried_out=source.random() < 1 / 2, seconds=source.choice((0.0, 1.0, 12.0, 60.0)))
-
-    return fault
+        self.sent += 1
+        code = self._source.choice((0, 0, 500, 503, 429, 409, 504))
+        carried_out = self._source.random() < 1 / 2
+        return Fault(code, carried_out=carried_out, seconds=self._source.choice((0.0, 1.0, 12.0, 60.0)))
 
 
 def _happen(entry: Json, world: World) -> None:

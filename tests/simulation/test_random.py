@@ -1,10 +1,13 @@
 """Random courses, judged by the observer of the invariants: ``make simulation`` runs more of them."""
 
 from tests.simulation.__main__ import HOURS
+from tests.simulation.claims import ClaimedWorld
 from tests.simulation.courses import new_course, run, shrunk
 
 #: 24 simulated hours: a course takes seconds.
 SEEDS = range(1, 13)
+#: The same with --cloud-provider=karpenter: 6 hours.
+CLAIMED_SEEDS = range(1, 4)
 
 
 def test_random_courses_violate_nothing() -> None:
@@ -12,6 +15,13 @@ def test_random_courses_violate_nothing() -> None:
     assert {seed: result.violations for seed, result in results.items() if result.violations} == {}
     assert sum(result.drains for result in results.values()) > 5 * len(SEEDS)
     assert sum(result.removals for result in results.values()) > 3 * len(SEEDS)
+
+
+def test_random_courses_with_node_claims_violate_nothing() -> None:
+    results = {seed: run(new_course(seed, HOURS), ClaimedWorld) for seed in CLAIMED_SEEDS}
+    assert {seed: result.violations for seed, result in results.items() if result.violations} == {}
+    assert sum(result.removals for result in results.values()) > 3 * len(CLAIMED_SEEDS)
+    assert sum(result.faults for result in results.values()) > 100 * len(CLAIMED_SEEDS)
 
 
 def test_a_random_course_is_the_same_each_time() -> None:

@@ -16,7 +16,7 @@ from predicates.local_results import Targets
 from predicates.nodes import CPU, Flags
 from predicates.objects import AutoscalerGroup, AutoscalerGroups, Node, NodePool, Pod
 from predicates.objects.api import CONTROL_PLANE_LABELS
-from predicates.objects.pods import INITIALIZED, NODE_POOL
+from predicates.objects.pods import DO_NOT_DISRUPT, INITIALIZED, NODE_POOL
 from predicates.snapshot import DRAIN_TAINT, Snapshot
 from predicates.texts import quoted, shown
 from rescheduler.planning.forms import count, instant, utc
@@ -27,7 +27,6 @@ from rescheduler.planning.pools import pool_of
 from rescheduler.planning.rules.declared import NodeContext, declared_in, node_results, node_rule, timed_node_rule
 from rescheduler.planning.rules.disruption_budgets import allowed_at_once, why_not_removed
 from rescheduler.planning.rules.interruptions import signals_on, start_up_taint
-from rescheduler.planning.rules.pod_rules import DO_NOT_DISRUPT
 from rescheduler.planning.rules.pod_traits import SYSTEM, node_opt_out
 
 SCALE_DOWN_DISABLED: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"

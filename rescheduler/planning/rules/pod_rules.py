@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Final
 
 from predicates.objects import IMPERATIVE_EVICTION, Pod, PodClass
+from predicates.objects.pods import DO_NOT_DISRUPT
 from predicates.scheduler import DEFAULT_NAME
 from predicates.texts import shown
 from rescheduler import durations
@@ -44,7 +45,6 @@ from rescheduler.planning.rules.pod_traits import (
 )
 
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
-DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
 #: The former name of this annotation, in Karpenter's v1alpha5 API.
 DO_NOT_EVICT_KARPENTER: Final = "karpenter.sh/do-not-evict"
 #: The label of Liqo's virtual kubelets, and the prefix of the namespaces that Liqo creates for them and its gateways.
@@ -158,6 +158,7 @@ def _not_safe_to_evict(pod: Pod, _: Facts) -> RuleResult:
 
 @timed_rule(annotations=(DO_NOT_DISRUPT, DO_NOT_EVICT_KARPENTER))
 def _do_not_disrupt(pod: Pod, _: Facts, now: Now) -> RuleResult:
+    """Keep pods as Karpenter does (``pkg/utils/pod/scheduling.go``, IsDoNotDisruptActive)."""
     if pod.annotations.get(DO_NOT_EVICT_KARPENTER) == "true":
         return Blocker(Reason.DO_NOT_DISRUPT, f'it has the annotation {DO_NOT_EVICT_KARPENTER}: "true"')
     value = pod.annotations.get(DO_NOT_DISRUPT)
@@ -165,8 +166,14 @@ def _do_not_disrupt(pod: Pod, _: Facts, now: Now) -> RuleResult:
         return None
     if value == "true":
         return Blocker(Reason.DO_NOT_DISRUPT, f'it has the annotation {DO_NOT_DISRUPT}: "true"')
-    period, since = durations.period(value), instant(pod.start_time or pod.creation_timestamp)
-    if period is None or since is None or now.reached(since + period):
+    period, since = durations.period(value), instant(pod.start_time)
+    if period is None or period <= timedelta():
+        return None
+    if not pod.start_time:
+        return Blocker(
+            Reason.DO_NOT_DISRUPT, f"{DO_NOT_DISRUPT}: {value} begins when it starts, and it has not started"
+        )
+    if since is None or now.reached(since + period):
         return None
     return Blocker(Reason.DO_NOT_DISRUPT, f"{DO_NOT_DISRUPT}: {value} ends at {utc(since + period)}")
 

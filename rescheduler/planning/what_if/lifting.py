@@ -11,6 +11,7 @@ from predicates.objects import (
     Node,
     Pod,
 )
+from predicates.objects.pods import DO_NOT_DISRUPT
 from predicates.scheduler import DEFAULT_NAME
 from predicates.texts import shown
 from rescheduler.planning.controllers import ControllerName, controller_of
@@ -20,7 +21,7 @@ from rescheduler.planning.pool_shares import MAX_SHARE, WHOLE
 from rescheduler.planning.rules.candidates import SCALE_DOWN_DISABLED
 from rescheduler.planning.rules.declared import Fate, PodRules
 from rescheduler.planning.rules.gangs import gangs_of
-from rescheduler.planning.rules.pod_rules import DO_NOT_DISRUPT, DO_NOT_EVICT_KARPENTER, SAFE_TO_EVICT
+from rescheduler.planning.rules.pod_rules import DO_NOT_EVICT_KARPENTER, SAFE_TO_EVICT
 from rescheduler.planning.rules.pod_traits import (
     DO_NOT_DRAIN,
     DO_NOT_EVICT,

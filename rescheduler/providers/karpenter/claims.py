@@ -12,7 +12,7 @@ import msgspec
 
 from predicates.objects import NodePool
 from predicates.objects.api import ObjectMeta, Wire
-from predicates.objects.pods import CAPACITY_TYPE, KARPENTER, NODE_POOL
+from predicates.objects.pods import CAPACITY_TYPE, DO_NOT_DISRUPT, KARPENTER, NODE_POOL
 from predicates.quantity import QuantityError, parse
 from rescheduler.providers.base import InstanceState, NodeGroup, ObjectVersion, Refusal, Refused
 from rescheduler.providers.fleet import SystemMachine, SystemView
@@ -20,7 +20,6 @@ from rescheduler.providers.fleet import SystemMachine, SystemView
 NODE_POOLS: Final = f"/apis/{KARPENTER}/v1/nodepools"
 NODE_CLAIMS: Final = f"/apis/{KARPENTER}/v1/nodeclaims"
 
-_DO_NOT_DISRUPT: Final = f"{KARPENTER}/do-not-disrupt"
 #: Without it, a NodeClaim is gone at once, and its machine keeps running until Karpenter finds it.
 _FINALIZER: Final = f"{KARPENTER}/termination"
 
@@ -95,6 +94,6 @@ def _protection(claim: NodeClaim, sharing: Sequence[str]) -> Refused | None:
     if meta.deletion_timestamp is None and _FINALIZER not in meta.finalizers:
         text = f"NodeClaim {meta.name} has no finalizer {_FINALIZER}: Karpenter would not end the machine"
         return Refused(Refusal.PROTECTED, text)
-    if meta.annotations.get(_DO_NOT_DISRUPT) == "true":
-        return Refused(Refusal.PROTECTED, f'NodeClaim {meta.name} has the annotation {_DO_NOT_DISRUPT}: "true"')
+    if meta.annotations.get(DO_NOT_DISRUPT) == "true":
+        return Refused(Refusal.PROTECTED, f'NodeClaim {meta.name} has the annotation {DO_NOT_DISRUPT}: "true"')
     return None

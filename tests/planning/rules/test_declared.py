@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from predicates.objects import Node, Pod, PodClass
+from predicates.objects.pods import DO_NOT_DISRUPT
 from rescheduler.planning import planning_round
 from rescheduler.planning.forms import instant
 from rescheduler.planning.money.prices import PriceList
@@ -33,7 +34,7 @@ from rescheduler.planning.rules.declared import (
     timed_node_rule,
     timed_rule,
 )
-from rescheduler.planning.rules.pod_rules import DO_NOT_DISRUPT, LIQO_COMPONENT, RULES, SAFE_TO_EVICT
+from rescheduler.planning.rules.pod_rules import LIQO_COMPONENT, RULES, SAFE_TO_EVICT
 from rescheduler.planning.what_if.levers import rank_levers
 from tests.planning.builders import ON_DEMAND, Manifest, node, pod, snapshot
 from tests.planning.changing import ON_DEMAND_NODES, Change, ChangingCluster, at, clock_steps, stamp

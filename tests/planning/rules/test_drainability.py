@@ -268,6 +268,11 @@ PODS: dict[str, tuple[dict[str, Any], Policy, Any]] = {
         Policy(),
         ["do-not-disrupt"],
     ),
+    "do-not-disrupt for a duration of a pod that no kubelet has started": (
+        {"annotations": {QUIET: "1s"}, "created": "2026-01-01T09:00:00Z"},
+        Policy(),
+        ["do-not-disrupt"],
+    ),
     "do-not-disrupt for half a second that has ended": (
         {"annotations": {QUIET: "500ms"}, "status": {"startTime": "2026-01-01T11:00:00Z"}},
         Policy(),
