@@ -28,6 +28,7 @@ BACKENDS = {
     "stackpointio": "rescheduler.providers.stackpoint",
     "liqo": "rescheduler.liqo.provider",
     "karpenter": "rescheduler.providers.karpenter",
+    "aws": "rescheduler.providers.aws",
 }
 
 #: Providers whose groups come from ``--nodes`` and ``--cluster-name``: their ``load`` also takes GroupFlags.
