@@ -22,19 +22,25 @@ _SCOPE: Final = re.compile(rf"AWS4-HMAC-SHA256 Credential={KEY}/[0-9]{{8}}/{REGI
 
 def application(cloud: AwsCloud) -> App:
     async def answer(request: Request) -> Response:
-        form = dict(parse_qsl((await request.body()).decode(), keep_blank_values=True))
-        action = form.get("Action", "")
-        try:
-            if not _SCOPE.fullmatch(request.headers.get("authorization", "")):
-                raise AwsError("SignatureDoesNotMatch", f"The canonical request was: {dict(request.headers)}", 403)
-            result = cloud.answer(action, _nested(form))
-        except AwsError as error:
-            return _xml(failure(error.code, error.message, ec2=action in _EC2), error.status)
-        if action in _EC2:
-            return _xml(_element(f"{action}Response", result, "item"))
-        return _xml(_element(f"{action}Response", {f"{action}Result": result}, "member"))
+        status, body = answered(cloud, request.headers.get("authorization", ""), await request.body())
+        return Response(body, status, media_type="text/xml")
 
     return Starlette(routes=[Route("/", answer, methods=["POST"])])
+
+
+def answered(cloud: AwsCloud, authorization: str, body: bytes) -> tuple[int, str]:
+    """Return the status and the body of the response to a request."""
+    form = dict(parse_qsl(body.decode(), keep_blank_values=True))
+    action = form.get("Action", "")
+    try:
+        if not _SCOPE.fullmatch(authorization):
+            raise AwsError("SignatureDoesNotMatch", f"The canonical request has: {authorization}", 403)
+        result = cloud.answer(action, _nested(form))
+    except AwsError as error:
+        return error.status, failure(error.code, error.message, ec2=action in _EC2)
+    if action in _EC2:
+        return 200, _element(f"{action}Response", result, "item")
+    return 200, _element(f"{action}Response", {f"{action}Result": result}, "member")
 
 
 def failure(code: str, message: str, *, ec2: bool = False) -> str:
@@ -78,7 +84,3 @@ def _element(name: str, value: Any, item: str) -> str:
         case _:
             content = str(value)
     return f"<{name}>{content}</{name}>"
-
-
-def _xml(body: str, status: int = 200) -> Response:
-    return Response(body, status, media_type="text/xml")

@@ -37,6 +37,7 @@ class Ec2Instance:
     protected: bool = False
     weight: str = ""
     left_at: dt.datetime | None = None
+    by_aws: bool = True  #: whether AWS itself ended it
 
 
 @dataclass(kw_only=True)
@@ -58,7 +59,7 @@ class AwsCloudSettings:
     """Durations in seconds."""
 
     launching: float = 0.0
-    lag: float = 0.0  #: until a termination is listed
+    lag: float = 0.0  #: until an ordered termination is listed
     hook: float = 0.0  #: of a lifecycle hook
     terminating: float = 10.0
     unlisted: bool = False  #: whether a group no longer lists an instance that EC2 is still shutting down
@@ -74,6 +75,7 @@ class AwsCloud:
         self.instances: dict[str, Ec2Instance] = {}
         self.ended: list[tuple[str, bool]] = []
         self.calls: list[str] = []
+        self._lowered: list[tuple[Ec2Instance, dt.datetime]] = []
         self._lock = threading.RLock()
 
     def close(self) -> None:
@@ -95,7 +97,7 @@ class AwsCloud:
         ]
 
     def runs(self, instance: Ec2Instance) -> bool:
-        return self._ec2_state(instance) == "running" and instance.left_at is None
+        return self.ec2_state(instance) == "running" and instance.left_at is None
 
     def answer(self, action: str, params: Params) -> dict[str, Any]:
         """Return the result of a request. Raises AwsError."""
@@ -138,6 +140,7 @@ class AwsCloud:
                 text = f"Currently, desiredSize equals minSize ({group.min_size}). Terminating instance without "
                 raise AwsError("ValidationError", f"{text}replacement will violate group's min size constraint.")
             group.desired -= 1
+            self._lowered.append((instance, self._clock.now()))
         self._end(instance, by_aws=False)
         return {"Activity": {"ActivityId": f"activity-{len(self.ended)}", "StatusCode": "InProgress"}}
 
@@ -154,7 +157,7 @@ class AwsCloud:
             instance = self.instances.get(name)
             if instance is None or (instance.left_at and self._since(instance.left_at) > _FORGOTTEN):
                 raise AwsError("InvalidInstanceID.NotFound", f"The instance ID '{name}' does not exist")
-            found.append({"instanceId": name, "instanceState": {"name": self._ec2_state(instance)}})
+            found.append({"instanceId": name, "instanceState": {"name": self.ec2_state(instance)}})
         return {"reservationSet": [{"instancesSet": found}]}
 
     def _run_processes(self) -> None:
@@ -193,7 +196,7 @@ class AwsCloud:
 
     def _end(self, instance: Ec2Instance, *, by_aws: bool) -> None:
         if instance.left_at is None:
-            instance.left_at = self._clock.now()
+            instance.left_at, instance.by_aws = self._clock.now(), by_aws
             self.ended.append((instance.id, by_aws))
 
     def _state(self, instance: Ec2Instance) -> str:
@@ -204,14 +207,18 @@ class AwsCloud:
         if instance.left_at is None:
             return "Pending" if now < instance.running_at else instance.state
         since = self._since(instance.left_at)
-        if since < settings.lag:
+        if since < settings.lag and not instance.by_aws:
             return "InService"
         if since < settings.hook:
             return "Terminating:Wait"
         listed = settings.hook + (0.0 if settings.unlisted else settings.terminating)
         return "Terminating:Proceed" if since < listed else ""
 
-    def _ec2_state(self, instance: Ec2Instance) -> str:
+    def _not_listed(self, group: ScalingGroup) -> int:
+        """Return by how much the desired capacity was lowered so recently that it is not listed yet."""
+        return sum(each.group == group.name and self._since(at) < self.settings.lag for each, at in self._lowered)
+
+    def ec2_state(self, instance: Ec2Instance) -> str:
         if instance.left_at is None:
             return "running" if self._clock.now() >= instance.running_at else "pending"
         since = self._since(instance.left_at) - self.settings.hook
@@ -225,7 +232,7 @@ class AwsCloud:
             "AutoScalingGroupName": group.name,
             "MinSize": group.min_size,
             "MaxSize": group.max_size,
-            "DesiredCapacity": group.desired,
+            "DesiredCapacity": group.desired + self._not_listed(group),
             "DefaultCooldown": 300,
             "HealthCheckType": "EC2",
             "CreatedTime": "2024-05-01T12:00:00Z",

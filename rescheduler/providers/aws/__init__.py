@@ -11,6 +11,7 @@ from typing import Final
 
 from rescheduler import errors
 from rescheduler.clock import Clock
+from rescheduler.net.http_errors import Unsent
 from rescheduler.providers.aws.client import AwsClient
 from rescheduler.providers.aws.config import AwsSettings, settings
 from rescheduler.providers.aws.groups import AutoScalingGroup, Purchase, instance_id, region_of, view_of
@@ -79,7 +80,14 @@ class AwsSystem:
         )
         return Refused(Refusal.PROTECTED, text) if text else None
 
+    def surplus(self, name: str) -> str:
+        """Return why AWS itself is about to end an instance of the group, as last read; "" if it is not."""
+        group = self._groups.get(name)
+        return group.surplus if group else ""
+
     def delete(self, machine: SystemMachine, *, deadline: float) -> None:
+        if surplus := self.surplus(machine.group):  # an instance that leaves would be ordered: see the top
+            raise Unsent(f"aws: {surplus}")
         self._client.terminate(machine.key, deadline=deadline)
 
     def create(self, group: NodeGroup, count: int, created: Callable[[str], None], *, deadline: float) -> None:  # noqa: ARG002
@@ -126,6 +134,13 @@ class AwsProvider(FleetProvider):
         for node in nodes:
             self._in_region(node)
         return super().delete_nodes(group, nodes, deadline=deadline, may_end=may_end)
+
+    def refusals(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, Refused]:
+        refused = dict(super().refusals(group, nodes, deadline=deadline))
+        if surplus := self._aws.surplus(group):
+            for node in nodes:
+                refused.setdefault(node.name, Refused(Refusal.PROTECTED, surplus))
+        return refused
 
     def refusal_without_group(self, node: NodeRef, *, deadline: float) -> Refused | None:
         """Return why the node is not drained: nothing would end its machine."""

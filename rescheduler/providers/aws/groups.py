@@ -93,6 +93,15 @@ class AutoScalingGroup(AwsShape, frozen=True, kw_only=True):
         """The part of the desired capacity for which AWS lists no instance yet, in whatever state."""
         return max(0, self.desired_capacity - sum(not instance.leaving for instance in self.instances))
 
+    @property
+    def surplus(self) -> str:
+        """Why AWS itself is about to end an instance of the group, perhaps the same one; "" if it is not."""
+        counted = sum(instance.counted for instance in self.instances)
+        if counted <= self.desired_capacity:
+            return ""
+        name, desired = self.auto_scaling_group_name, self.desired_capacity
+        return f"Auto Scaling group {name} has {counted} instances and a desired capacity of {desired}: AWS ends some"
+
     def suspends(self, process: str) -> bool:
         return any(suspended.process_name == process for suspended in self.suspended_processes)
 

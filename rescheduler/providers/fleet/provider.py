@@ -99,6 +99,8 @@ class FleetRemoval:
                 continue
             except errors.ReschedulerError as error:
                 outcome = Failed(str(error), retryable=isinstance(error, AuthError))
+            if isinstance(outcome, Refused) and self._may_be_ordered(node, matches):
+                continue  # the machine may still end, whatever forbids an order now
             if outcome is not None:
                 outcomes[node.name] = outcome
         return outcomes
@@ -174,6 +176,8 @@ class FleetRemoval:
             pause = self._fleet.timeouts.pause(order.result, order.attempts)
             if self._clock.now() < order.at + pause:
                 return None
+        elif not self._fleet.pace.idempotent and self._pending_since(node, None):
+            return None  # the order of an earlier process may still take effect
         refusal = self._refusal(machine, self._remaining_size(observation, machine), minimum, deadline)
         return refusal or self._order_now(node, machine, order, deadline, may_end)
 
@@ -193,8 +197,7 @@ class FleetRemoval:
         try:
             self._fleet.ask(may_end, node)
         except errors.Withheld as error:
-            pending = self._pending_since(node, last) is not None
-            return None if pending else Refused(Refusal.WITHHELD, str(error))
+            return Refused(Refusal.WITHHELD, str(error))
         return self._order(node, current, last, deadline)
 
     def _remaining_size(self, observation: FleetObservation, machine: SystemMachine) -> int:
@@ -231,6 +234,12 @@ class FleetRemoval:
     def _pending_since(self, node: NodeRef, last: FleetOrder | None) -> dt.datetime | None:
         """Return the time of an earlier order, of this or another process, that may still take effect."""
         return self._fleet.timeouts.pending(last.open_since if last else node.ordered_at, self._clock.now())
+
+    def _may_be_ordered(self, node: NodeRef, matches: Matches) -> bool:
+        """Return whether an earlier order for the node's machine may still take effect."""
+        machine = matches.machines.get(node.name)
+        key = machine.key if machine else self._fleet.ledger.machine_of(node)
+        return self._pending_since(node, self._fleet.ledger.order(key) if key else None) is not None
 
     def _unconfirmed(self, node: NodeRef, observation: FleetObservation | None, last_error: str) -> DeleteOutcome:
         """Return the outcome for a machine whose deletion was not confirmed in time."""
