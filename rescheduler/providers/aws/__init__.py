@@ -74,10 +74,7 @@ class AwsSystem:
 
     def deletion_refusal(self, machine: SystemMachine, *, deadline: float) -> Refused | None:  # noqa: ARG002
         group = self._groups.get(machine.group)
-        instances = group.instances if group else ()
-        text = next(
-            (group.imbalance(instance) for instance in instances if group and instance.instance_id == machine.key), ""
-        )
+        text = group.imbalance(machine.key) if group else ""
         return Refused(Refusal.PROTECTED, text) if text else None
 
     def surplus(self, name: str) -> str:
@@ -86,8 +83,10 @@ class AwsSystem:
         return group.surplus if group else ""
 
     def delete(self, machine: SystemMachine, *, deadline: float) -> None:
-        if surplus := self.surplus(machine.group):  # an instance that leaves would be ordered: see the top
-            raise Unsent(f"aws: {surplus}")
+        """Order the deletion, unless AWS would end an instance by itself according to the last read."""
+        group = self._groups[machine.group]
+        if text := group.surplus or group.imbalance(machine.key):
+            raise Unsent(f"aws: {text}")
         self._client.terminate(machine.key, deadline=deadline)
 
     def create(self, group: NodeGroup, count: int, created: Callable[[str], None], *, deadline: float) -> None:  # noqa: ARG002

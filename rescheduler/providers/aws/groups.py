@@ -116,23 +116,24 @@ class AutoScalingGroup(AwsShape, frozen=True, kw_only=True):
             return f"{name} buys on-demand and spot instances: it would buy on-demand instances again"
         return ""
 
-    def imbalance(self, leaving: GroupInstance) -> str:
-        """Return why AWS would replace an instance of another zone if *leaving* ended; "" if it would not.
+    def imbalance(self, leaving: str) -> str:
+        """Return why AWS would end an instance of another zone if *leaving* ended; "" if it would not.
 
         AWS rebalances zones whose numbers of instances differ by more than one: it ends instances that still run pods.
         """
-        if self.suspends("AZRebalance") or len(self.availability_zones) < 2:  # noqa: PLR2004
+        zone = next((each.availability_zone for each in self.instances if each.instance_id == leaving), "")
+        if self.suspends("AZRebalance") or len(self.availability_zones) < 2 or not zone:  # noqa: PLR2004
             return ""
         zones = Counter(dict.fromkeys(self.availability_zones, 0))
         zones.update(instance.availability_zone for instance in self.instances if instance.counted)
         before = max(zones.values()) - min(zones.values())
-        zones[leaving.availability_zone] -= 1
-        after = max(zones.values()) - min(zones.values())
+        zones[zone] -= 1
+        after = max(zones.values()) + self.unlaunched - min(zones.values())  # those may be launched in any zone
         if after <= max(before, 1):
             return ""
         return (
-            f"without it, zone {leaving.availability_zone} of Auto Scaling group {self.auto_scaling_group_name} would "
-            f"have {after} instances less than another, and the process AZRebalance would end one there"
+            f"without it, zone {zone} of Auto Scaling group {self.auto_scaling_group_name} could have {after} instances "
+            "less than another, and the process AZRebalance would end one there"
         )
 
 
