@@ -93,6 +93,7 @@ class FleetRemoval:
         matches = observation.index.match(nodes)
         outcomes: dict[str, DeleteOutcome] = {}
         for node in nodes:
+            self._note_earlier_order(node, matches)
             try:
                 outcome = self._advance(node, observation, group, minimum, matches, deadline, may_end)
             except errors.Retryable:
@@ -176,8 +177,6 @@ class FleetRemoval:
             pause = self._fleet.timeouts.pause(order.result, order.attempts)
             if self._clock.now() < order.at + pause:
                 return None
-        elif not self._fleet.pace.idempotent and self._pending_since(node, None):
-            return None  # the order of an earlier process may still take effect
         refusal = self._refusal(machine, self._remaining_size(observation, machine), minimum, deadline)
         return refusal or self._order_now(node, machine, order, deadline, may_end)
 
@@ -234,6 +233,16 @@ class FleetRemoval:
     def _pending_since(self, node: NodeRef, last: FleetOrder | None) -> dt.datetime | None:
         """Return the time of an earlier order, of this or another process, that may still take effect."""
         return self._fleet.timeouts.pending(last.open_since if last else node.ordered_at, self._clock.now())
+
+    def _note_earlier_order(self, node: NodeRef, matches: Matches) -> None:
+        """Record the order that an earlier process may have given until a moment ago, if a second one would do harm."""
+        machine = matches.machines.get(node.name)
+        if self._fleet.pace.idempotent or node.ordered_at is None or machine is None:
+            return
+        if self._fleet.ledger.order(machine.key) is None:
+            now = self._clock.now()
+            text = "an earlier process may have given an order"
+            self._fleet.ledger.record(machine.key, FleetOrder(now, OrderResult.NONE, now, text), node)
 
     def _may_be_ordered(self, node: NodeRef, matches: Matches) -> bool:
         """Return whether an earlier order for the node's machine may still take effect."""
