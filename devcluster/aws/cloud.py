@@ -141,7 +141,7 @@ class AwsCloud:
                 raise AwsError("ValidationError", f"{text}replacement will violate group's min size constraint.")
             group.desired -= 1
             self._lowered.append((instance, self._clock.now()))
-        self._end(instance, by_aws=False)
+        self.end(instance, by_aws=False)
         return {"Activity": {"ActivityId": f"activity-{len(self.ended)}", "StatusCode": "InProgress"}}
 
     def _set_desired(self, params: Params) -> dict[str, Any]:
@@ -171,12 +171,12 @@ class AwsCloud:
             while len(alive := [each for each in self.alive(group.name) if not each.protected]) and (
                 len(self.alive(group.name)) > group.desired
             ):
-                self._end(max(alive, key=lambda each: self._zones(group)[each.zone]), by_aws=True)
+                self.end(max(alive, key=lambda each: self._zones(group)[each.zone]), by_aws=True)
             if group.suspended & {"AZRebalance", "Launch"}:
                 continue
             while len(alive) > 1 and (zones := self._zones(group)) and max(zones.values()) - min(zones.values()) > 1:
                 self._launch(group, self.settings.launching)
-                self._end(max(self.alive(group.name), key=lambda each: zones[each.zone]), by_aws=True)
+                self.end(max(self.alive(group.name), key=lambda each: zones[each.zone]), by_aws=True)
 
     def _zones(self, group: ScalingGroup) -> Counter[str]:
         zones = Counter(dict.fromkeys(group.zones, 0))
@@ -194,7 +194,7 @@ class AwsCloud:
             running_at=self._clock.now() + dt.timedelta(seconds=seconds),
         )
 
-    def _end(self, instance: Ec2Instance, *, by_aws: bool) -> None:
+    def end(self, instance: Ec2Instance, *, by_aws: bool) -> None:
         if instance.left_at is None:
             instance.left_at, instance.by_aws = self._clock.now(), by_aws
             self.ended.append((instance.id, by_aws))

@@ -83,7 +83,8 @@ class AwsClient:
             ) from None
         self._settings, self._clock = settings, clock
         self._failed, self._rejected = BotoCoreError, ClientError
-        self._unreachable, self._unreadable, self._method = HTTPClientError, ResponseParserError, xform_name
+        self._unreachable, self._method = HTTPClientError, xform_name
+        self._unreadable = (ResponseParserError, LookupError, ValueError, TypeError, AttributeError)
         self._config = Config(**_CREDENTIALS | {"retries": {"total_max_attempts": 1}})
         self._session = Session()
         self._session.set_default_client_config(Config(**_CREDENTIALS))
@@ -172,12 +173,12 @@ class AwsClient:
             return getattr(client, self._method(operation))(**values)
         except self._rejected as error:
             raise _rejection(operation, error) from None
-        except self._unreadable as error:
-            raise InvalidResponse(f"aws: {operation}: {_line(error)}") from None
         except self._unreachable as error:  # the token service: our own client raises other errors
             raise Unsent(f"aws: {operation}: the credentials: {_line(error)}") from None
         except self._failed as error:
             raise AuthError(f"aws: {operation}: {_line(error)}") from None
+        except self._unreadable as error:
+            raise InvalidResponse(f"aws: {operation}: the response does not match the API: {error!r}") from None
 
     def _connection(self, service: str) -> tuple[Any, JsonClient]:
         if not self.region:
