@@ -219,6 +219,16 @@ def test_an_order_without_a_response_is_repeated_only_if_the_instance_stays(acte
         assert (aws.orders(), aws.group.desired) == (1 if acted else 2, 2)
 
 
+def test_an_instance_that_leaves_the_group_after_a_lost_order_is_refused_in_the_end() -> None:
+    with account() as aws:
+        aws.fault("Terminate", kind="reset")
+        assert isinstance(aws.ends(within=20.0), Accepted)
+        aws.first.state, aws.group.desired = "Detached", 2
+        assert isinstance(aws.ends(within=20.0), Accepted)
+        outcome = aws.ends()
+        assert (isinstance(outcome, Refused), aws.orders(), aws.cloud.runs(aws.first)) == (True, 1, True)
+
+
 def test_an_order_that_an_earlier_process_gave_before_it_ended_is_not_repeated() -> None:
     """Its mark is old, and the list does not show its last order yet."""
     with account(settings={"lag": 60.0}) as aws:

@@ -148,11 +148,11 @@ class FleetRemoval:
         if not key:
             return _NO_MACHINE
         exists = self._system.exists(key, deadline=deadline)
+        order = self._fleet.ledger.order(key)
         if exists:
-            return None if ordered else _NO_MACHINE
+            return None if ordered and order and order.result is OrderResult.DONE else _NO_MACHINE
         if exists is None and not ordered and node.ordered_at is None:
             return _NO_MACHINE
-        order = self._fleet.ledger.order(key)
         return _gone(order, "no longer there")
 
     def _outcome_if_listed(
