@@ -14,13 +14,14 @@ from rescheduler.cli.options import NAME
 from rescheduler.cli.policy_options import NODE_LABELS, check_labels
 from rescheduler.cli.run import command as run
 from rescheduler.errors import UsageError
+from rescheduler.planning.backends import FITTING_BACKENDS
 from rescheduler.planning.node_labels import PRESETS, NodeLabels
 
 #: The objects of deploy/base and its namespace, which `python -m deploy.release.derived` writes.
 MANIFESTS: Final = Path(__file__).with_name("manifests.yaml")
 
-#: The objects that deploy/components/karpenter adds to them, likewise.
-KARPENTER: Final = Path(__file__).with_name("karpenter.yaml")
+#: By cloud provider: the objects that its component in deploy/components adds to them, likewise.
+RIGHTS: Final = {name: Path(__file__).with_name(f"{name}.yaml") for name in ("karpenter",)}
 
 #: The namespace in :data:`MANIFESTS`.
 _NAMESPACE: Final = "spot-rescheduler"
@@ -35,7 +36,7 @@ _USER: Final = ("runAsUser", "runAsGroup")
 _OF_NAMESPACE: Final = ("Namespace", "ResourceQuota")
 
 #: The cloud provider that is selected unless a flag selects another, by preset.
-_PROVIDERS: Final = {"karpenter": "karpenter"}
+_PROVIDERS: Final = {backend.preset: backend.name for backend in FITTING_BACKENDS if backend.preset}
 
 
 @click.command("install", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})
@@ -111,7 +112,7 @@ def command(
         provider = _PROVIDERS[preset]
         chosen.append(f"--cloud-provider={provider}")
     chosen += flags
-    files = [MANIFESTS, KARPENTER] if provider == "karpenter" else [MANIFESTS]
+    files = [MANIFESTS, *(file for name, file in RIGHTS.items() if name == provider)]
     sys.stdout.write(_text(_installed(chosen, files, fixed_user=preset != _OPENSHIFT, **settings)))
 
 

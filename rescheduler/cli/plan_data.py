@@ -17,11 +17,12 @@ from rescheduler.cli.go_flags import DurationType, Option, OptionalValue
 from rescheduler.cli.options import group, plan_command, provider_options
 from rescheduler.clock import Clock
 from rescheduler.errors import NotFound, UsageError
+from rescheduler.planning.backends import backend_suggestions
 from rescheduler.planning.facts import FactsReader, RoundFacts
 from rescheduler.planning.money.commitments import idle
 from rescheduler.planning.money.prices import NodeFacts, PriceList, node_facts
 from rescheduler.planning.movements import moved_recently
-from rescheduler.planning.node_pools import SUGGESTION, buying_again, managed
+from rescheduler.planning.node_pools import buying_again
 from rescheduler.planning.outcome import Blocker, Planning, Reason
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, DrainOrder, MoveJobs, Policy, Survive
@@ -281,8 +282,8 @@ def read_and_plan(
     drained = [plan.node for plan in planning.plans]
     notes += [*unproven(snapshot, planning.plans), *buying_again(snapshot, planning.plans)]
     gone = [*drained, *_never_removed(planning)]
-    if not (ends or _ends_machines(daemon)) and (number := managed(snapshot, gone)):
-        notes.append(SUGGESTION.format(f"{number} of {len(gone)}" if number < len(gone) else "all"))
+    if not (ends or _ends_machines(daemon)):
+        notes += backend_suggestions(snapshot, gone)
     if policy.move_jobs is MoveJobs.TOLERANT and _moves_unknown_jobs(planning, snapshot):
         notes.append(_JOBS)
     return PlannedCluster(

@@ -20,11 +20,6 @@ from rescheduler.planning.placement.added_nodes import amount
 
 _SPOT: Final = "spot"
 
-SUGGESTION: Final = (
-    "Karpenter manages {} of the nodes that can be emptied: with --cloud-provider=karpenter, the daemon deletes their "
-    "NodeClaims as soon as they are empty, also where a budget of 0 or consolidateAfter: Never keeps Karpenter from it"
-)
-
 
 def buying_again(snapshot: Snapshot, plans: Sequence[Plan]) -> Iterator[str]:
     """Yield a sentence for each NodePool that would add on-demand nodes for pods of *plans* that are pending again.
@@ -52,16 +47,6 @@ def buying_again(snapshot: Snapshot, plans: Sequence[Plan]) -> Iterator[str]:
                 "on-demand nodes again when they are pending: no NodePool with spot capacity that comes before it "
                 f"takes them{full if len(open_pools) < len(before) else ''}"
             )
-
-
-def managed(snapshot: Snapshot, nodes: Collection[str]) -> int:
-    """Return how many of *nodes* belong to a NodePool without static capacity."""
-    static = {
-        pool.metadata.name
-        for pool in snapshot.of("NodePool").values()
-        if isinstance(pool, NodePool) and pool.spec.replicas is not None
-    }
-    return sum((pool := _pool_of(snapshot, node)) != "" and pool not in static for node in nodes)
 
 
 def _pool_of(snapshot: Snapshot, node: str) -> str:

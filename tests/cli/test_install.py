@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from rescheduler import cli
-from rescheduler.cli.install import KARPENTER, MANIFESTS
+from rescheduler.cli.install import MANIFESTS, RIGHTS
 from rescheduler.planning.node_labels import PRESETS
 
 SHIPPED: list[dict[str, Any]] = list(yaml.safe_load_all(MANIFESTS.read_text(encoding="utf-8")))
-KARPENTER_SHIPPED: list[dict[str, Any]] = list(yaml.safe_load_all(KARPENTER.read_text(encoding="utf-8")))
+KARPENTER_SHIPPED: list[dict[str, Any]] = list(yaml.safe_load_all(RIGHTS["karpenter"].read_text(encoding="utf-8")))
 
 
 def printed(capsys: pytest.CaptureFixture[str], *flags: str) -> list[dict[str, Any]]:

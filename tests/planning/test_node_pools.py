@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rescheduler.planning.node_pools import buying_again, managed
+from rescheduler.planning.node_pools import buying_again
 from rescheduler.planning.planner import Planner
 from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, Manifest, node, pod, snapshot
 from tests.planning.builders import policy as made_policy
@@ -112,15 +112,3 @@ def test_a_plan_says_that_karpenter_would_add_on_demand_nodes_again(manifests: l
         f"for 1 moved pod, NodePool 'od' (weight {weight}) would add on-demand nodes again when they are pending: no "
         f"NodePool with spot capacity that comes before it takes them{full}"
     )
-
-
-def test_nodes_of_node_pools_are_counted_without_static_ones() -> None:
-    here = snapshot(
-        [
-            node("a", labels={"karpenter.sh/nodepool": "od"}),
-            node("b", labels={"karpenter.sh/nodepool": "static"}),
-            node("c"),
-            pool("static", replicas=1),
-        ]
-    )
-    assert managed(here, ["a", "b", "c", "gone"]) == 1

@@ -1,0 +1,65 @@
+"""Which ``--cloud-provider`` ends the machines of drained nodes, by what their Node objects say. Pure."""
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from predicates.objects import Node, NodePool
+from predicates.objects.pods import NODE_POOL
+from predicates.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class FittingBackend:
+    """A cloud provider of this program, and the nodes that it can remove."""
+
+    name: str  #: in ``--cloud-provider``
+    owner: str  #: who manages the machines
+    owns: Callable[[Node], bool]
+    does: str  #: what the daemon does with it
+    preset: str = ""  #: the ``install --preset`` that selects it
+
+
+def _has_scheme(scheme: str) -> Callable[[Node], bool]:
+    return lambda node: node.spec.provider_id.startswith(f"{scheme}://")
+
+
+#: The first one that owns a node counts: Karpenter's nodes have the provider ID of their cloud, too.
+FITTING_BACKENDS: Final = (
+    FittingBackend(
+        "karpenter",
+        "Karpenter",
+        lambda node: NODE_POOL in node.metadata.labels,
+        "deletes their NodeClaims as soon as they are empty, also where a budget of 0 or consolidateAfter: Never keeps "
+        "Karpenter from it",
+        preset="karpenter",
+    ),
+    FittingBackend("cherryservers", "Cherry Servers", _has_scheme("cherryservers"), "deletes their servers"),
+    FittingBackend("stackpoint", "StackPointCloud", _has_scheme("spc"), "deletes their machines"),
+)
+
+
+def backend_suggestions(snapshot: Snapshot, nodes: Collection[str]) -> Iterator[str]:
+    """Yield a sentence for each backend that could end the machines of some of *nodes*, which can be emptied.
+
+    A NodePool with static capacity would replace its nodes: they are not counted.
+    """
+    static = {
+        pool.metadata.name
+        for pool in snapshot.of("NodePool").values()
+        if isinstance(pool, NodePool) and pool.spec.replicas is not None
+    }
+    owned = dict.fromkeys((backend.name for backend in FITTING_BACKENDS), 0)
+    for name in nodes:
+        row = snapshot.nodes.row.get(name)
+        node = None if row is None else snapshot.nodes.nodes[row]
+        if node is None or node.metadata.labels.get(NODE_POOL) in static:
+            continue
+        if (backend := next((each for each in FITTING_BACKENDS if each.owns(node)), None)) is not None:
+            owned[backend.name] += 1
+    for backend in FITTING_BACKENDS:
+        if number := owned[backend.name]:
+            yield (
+                f"{backend.owner} manages {f'{number} of {len(nodes)}' if number < len(nodes) else 'all'} of the nodes "
+                f"that can be emptied: with --cloud-provider={backend.name}, the daemon {backend.does}"
+            )
