@@ -273,5 +273,6 @@ def provider_id(instance: Ec2Instance) -> str:
 
 
 def members(cloud: AwsCloud, group: str) -> Sequence[Ec2Instance]:
-    """Return all instances of a group that run."""
-    return [each for each in cloud.instances.values() if each.group == group and cloud.runs(each)]
+    """Return the instances of a group that are Nodes: those that EC2 has launched, until it has terminated them."""
+    states = {"pending", "terminated"}
+    return [each for each in cloud.instances.values() if each.group == group and cloud.ec2_state(each) not in states]

@@ -86,7 +86,7 @@ def shares(base: int, percent: int) -> dict[str, int]:
     return {"OnDemandBaseCapacity": base, "OnDemandPercentageAboveBaseCapacity": percent}
 
 
-MIXED = "buys on-demand and spot instances: it would buy on-demand instances again"
+MIXED = "buys on-demand and spot instances: it would buy an on-demand instance again"
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ class AutoScalingGroup(AwsShape, frozen=True, kw_only=True):
         if self.desired_capacity_type != "units" or any(each.weighted_capacity != "1" for each in self.instances):
             return f"{name} counts its capacity in other units than instances"
         if self.purchase is Purchase.BOTH:
-            return f"{name} buys on-demand and spot instances: it would buy on-demand instances again"
+            return f"{name} buys on-demand and spot instances: it would buy an on-demand instance again"
         return ""
 
     def imbalance(self, leaving: str) -> str:
