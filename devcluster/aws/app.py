@@ -32,9 +32,9 @@ def answered(cloud: AwsCloud, authorization: str, body: bytes) -> tuple[int, str
     """Return the status and the body of the response to a request."""
     form = dict(parse_qsl(body.decode(), keep_blank_values=True))
     action = form.get("Action", "")
+    if not _SCOPE.fullmatch(authorization):
+        return 403, failure("SignatureDoesNotMatch", f"The canonical request has: {authorization}")
     try:
-        if not _SCOPE.fullmatch(authorization):
-            raise AwsError("SignatureDoesNotMatch", f"The canonical request has: {authorization}", 403)
         result = cloud.answer(action, _nested(form))
     except AwsError as error:
         return error.status, failure(error.code, error.message, ec2=action in _EC2)

@@ -133,7 +133,9 @@ class AwsCloud:
         name = params["InstanceId"]
         instance = self.instances.get(name)
         if instance is None or not self._state(instance):
-            raise AwsError("ValidationError", f"Instance Id not found - No managed instance found for instance ID {name}")
+            raise AwsError(
+                "ValidationError", f"Instance Id not found - No managed instance found for instance ID {name}"
+            )
         group = self.groups[instance.group]
         if params["ShouldDecrementDesiredCapacity"] in ("true", True):
             if self.settings.keeps_minimum and group.desired <= group.min_size:
@@ -168,15 +170,20 @@ class AwsCloud:
                 self._launch(group, self.settings.launching)
             if "Terminate" in group.suspended:
                 continue
-            while len(alive := [each for each in self.alive(group.name) if not each.protected]) and (
-                len(self.alive(group.name)) > group.desired
-            ):
-                self.end(max(alive, key=lambda each: self._zones(group)[each.zone]), by_aws=True)
+            while len(self.alive(group.name)) > group.desired and self._unprotected(group):
+                self._end_in_fullest_zone(group)
             if group.suspended & {"AZRebalance", "Launch"}:
                 continue
-            while len(alive) > 1 and (zones := self._zones(group)) and max(zones.values()) - min(zones.values()) > 1:
+            while (zones := self._zones(group).values()) and max(zones) - min(zones) > 1 and self._unprotected(group):
+                self._end_in_fullest_zone(group)
                 self._launch(group, self.settings.launching)
-                self.end(max(self.alive(group.name), key=lambda each: zones[each.zone]), by_aws=True)
+
+    def _unprotected(self, group: ScalingGroup) -> list[Ec2Instance]:
+        return [each for each in self.alive(group.name) if not each.protected]
+
+    def _end_in_fullest_zone(self, group: ScalingGroup) -> None:
+        zones = self._zones(group)
+        self.end(max(self._unprotected(group), key=lambda each: zones[each.zone]), by_aws=True)
 
     def _zones(self, group: ScalingGroup) -> Counter[str]:
         zones = Counter(dict.fromkeys(group.zones, 0))

@@ -1,4 +1,4 @@
-"""The daemon with --cloud-provider=aws, with a stand-in for AWS whose instances are nodes of the local control plane."""
+"""The daemon with --cloud-provider=aws, and a stand-in for AWS whose instances are local nodes."""
 
 import contextlib
 import json

@@ -25,7 +25,18 @@ from tests.providers.clocks import StepClock
 
 ZONES: Final = ("eu-west-1a", "eu-west-1b", "eu-west-1c")
 _SPOT: Final = "spot"
-_FAULTS: Final = ("throttled", "busy", "failed", "failed-late", "lost", "lost-late", "slow", "unsent", "killed", "killed-late")
+_FAULTS: Final = (
+    "throttled",
+    "busy",
+    "failed",
+    "failed-late",
+    "lost",
+    "lost-late",
+    "slow",
+    "unsent",
+    "killed",
+    "killed-late",
+)
 
 
 class Killed(BaseException):
@@ -36,7 +47,7 @@ class AwsCourse:
     """One course: the account, the process that deletes, and what may happen to both."""
 
     def __init__(self, seed: int) -> None:
-        self.random, self.clock = random.Random(seed), StepClock()  # noqa: S311 - reproducible
+        self.random, self.clock = random.Random(seed), StepClock()
         draw = self.random.choice
         settings = AwsCloudSettings(
             lag=draw([0.0, 4.0, 40.0]), hook=draw([0.0, 30.0, 400.0]), unlisted=draw([True, False]),
@@ -55,8 +66,8 @@ class AwsCourse:
     def _start(self) -> AwsProvider:
         provider = provider_of("http://127.0.0.1:1", self.clock)
         for service in ("autoscaling", "ec2"):
-            _, sender = provider._client._connection(service)  # noqa: SLF001 - the stand-in replaces the network
-            sender.exchange = self._exchange  # type: ignore[method-assign]
+            _, sender = provider._client._connection(service)
+            sender.exchange = self._exchange  # type: ignore[method-assign, assignment]
         return provider
 
     def _exchange(self, _method: str, _path: str, body: bytes, headers: dict[str, str], **_: Any) -> HttpResponse:

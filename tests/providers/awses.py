@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import botocore.loaders
@@ -52,7 +51,8 @@ def serving(clock: Clock, **settings: Any) -> Iterator[StandinServer[AwsCloud]]:
 
 
 def provider_of(url: str, clock: Clock, **changes: Any) -> AwsProvider:
-    chosen = AwsSettings(**{"region": REGION, "endpoint": Endpoint(url=url), "folder": Path()} | changes)
+    values: dict[str, Any] = {"region": REGION, "endpoint": Endpoint(url=url)} | changes
+    chosen = AwsSettings(**values)
     return AwsProvider(chosen, AwsClient(chosen, clock), clock)
 
 
@@ -99,9 +99,8 @@ class AwsWorld(FailingDeletions):
         return self.cloud.groups[GROUP].desired
 
     def _inject(self, **fault: Any) -> None:
-        self.server.faulty_app.inject(
-            Fault(path="/", sends=TERMINATE, **{"status": 400, "body": failure("Throttling", "Rate exceeded")} | fault)
-        )
+        values: dict[str, Any] = {"status": 400, "body": failure("Throttling", "Rate exceeded")} | fault
+        self.server.faulty_app.inject(Fault(path="/", sends=TERMINATE, **values))
 
     def go_down(self) -> None:
         self.server.faulty_app.inject(

@@ -8,9 +8,10 @@ from typing import Any
 import boto3
 import pytest
 
+from devcluster.aws.cloud import REGION
 from rescheduler.providers.aws import AwsProvider
 from rescheduler.providers.base import Deleted, InstanceState, NodeRef, Refusal, Refused
-from tests.providers.awses import REGION, credentials, provider_of
+from tests.providers.awses import credentials, provider_of
 from tests.providers.clocks import StepClock
 
 
@@ -75,9 +76,7 @@ def test_a_suspended_process(moto: Moto) -> None:
         moto.scaling.suspend_processes(AutoScalingGroupName="suspended", ScalingProcesses=["Terminate"])
         [instance, *_] = provider.instances("suspended", deadline=600)
         refused = provider.refusal_without_group(NodeRef(instance.id, instance.id), deadline=600)
-        assert refused == Refused(
-            Refusal.PROTECTED, "Auto Scaling group suspended has suspended the process Terminate"
-        )
+        assert refused == Refused(Refusal.PROTECTED, "Auto Scaling group suspended has suspended the process Terminate")
 
 
 def test_room_is_ordered(moto: Moto) -> None:

@@ -107,8 +107,8 @@ class AwsClient:
     def groups(self, *, deadline: float) -> list[AutoScalingGroup]:
         """Return the chosen groups, in AWS' order. Raises ConfigError if a named one does not exist."""
         names = self._settings.names
-        filters = {} if names else {"Filters": self._settings.filters()}
-        selections = [
+        filters: dict[str, Any] = {} if names else {"Filters": self._settings.filters()}
+        selections: list[dict[str, Any]] = [
             {"AutoScalingGroupNames": list(names[first : first + _NAMES])} for first in range(0, len(names), _NAMES)
         ] or [filters]
         found = [group for selection in selections for group in self._pages(selection, deadline)]

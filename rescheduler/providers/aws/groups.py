@@ -132,8 +132,8 @@ class AutoScalingGroup(AwsShape, frozen=True, kw_only=True):
         if after <= max(before, 1):
             return ""
         return (
-            f"without it, zone {zone} of Auto Scaling group {self.auto_scaling_group_name} could have {after} instances "
-            "less than another, and the process AZRebalance would end one there"
+            f"without it, zone {zone} of Auto Scaling group {self.auto_scaling_group_name} could have {after} "
+            "instances less than another, and the process AZRebalance would end one there"
         )
 
 
