@@ -190,6 +190,16 @@ def test_no_order_is_sent_while_aws_scales_in(monkeypatch: pytest.MonkeyPatch) -
         assert (aws.orders(), aws.group.desired, len(aws.cloud.alive(GROUP))) == (1, 2, 2)
 
 
+def test_an_instance_above_the_desired_capacity_does_not_count_towards_the_minimum(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with account(min_size=2) as aws:
+        monkeypatch.setattr(aws.cloud, "_run_processes", lambda: None)
+        aws.group.desired = 2
+        assert aws.forecast() == f"group {GROUP} must keep 2, 1 would be left"
+        assert isinstance(aws.ends(), Refused)
+
+
 def test_an_order_waits_for_the_lifecycle_hook() -> None:
     with account(settings={"hook": 3600.0}) as aws:
         outcome = aws.ends(within=900.0)
@@ -201,7 +211,7 @@ def test_an_order_waits_for_the_lifecycle_hook() -> None:
 
 @pytest.mark.parametrize("unlisted", [True, False])
 def test_a_removal_is_confirmed_only_when_ec2_has_terminated_the_instance(unlisted: bool) -> None:
-    with account(settings={"terminating": 400.0, "unlisted": unlisted}) as aws:
+    with account(settings={"terminating": 700.0, "unlisted": unlisted}) as aws:
         assert isinstance(aws.ends(within=300.0), Accepted)
         node = node_of(aws.first, ordered_at=aws.clock.now())
         aws.provider = provider_of(aws.server.url, aws.clock)
