@@ -8,7 +8,8 @@ ARG RUNTIME=gcr.io/distroless/python3-debian12:nonroot
 # because wheels of another architecture are only unpacked.
 FROM --platform=${BUILDPLATFORM:-linux/amd64} ${BASE} AS packages
 ARG TARGETARCH=amd64
-# requirements-aws.lock for an image that also runs `rescheduler prices aws`; boto3 takes about 100 MB.
+# requirements-aws.lock for an image that also has `--cloud-provider=aws` and `rescheduler prices aws`; boto3 takes about
+# 100 MB.
 ARG LOCK=requirements.lock
 WORKDIR /source
 COPY requirements.lock requirements-aws.lock deploy/release/tools.lock ./

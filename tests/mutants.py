@@ -67,7 +67,59 @@ def _of_karpenter(safeguard: str, file: str, before: str, after: str) -> Mutant:
     return Mutant(safeguard, f"rescheduler/{file}", before, after, ("tests/providers/test_karpenter.py",))
 
 
+def _of_aws(safeguard: str, file: str, before: str, after: str) -> Mutant:
+    return Mutant(safeguard, f"rescheduler/providers/{file}", before, after, ("tests/providers/test_aws.py",))
+
+
 MUTANTS: Final = (
+    _of_aws(
+        "machines above the desired size do not count towards the minimum",
+        "fleet/fleet.py",
+        "return min(self.size(observation, group), self._counted(observation, group)) - failed",
+        "return self._counted(observation, group) - failed",
+    ),
+    _of_aws(
+        "no second order is sent where it would lower the desired size again",
+        "aws/__init__.py",
+        "settle=120.0, idempotent=False)",
+        "settle=120.0)",
+    ),
+    _of_aws(
+        "the last order of an earlier process is awaited",
+        "fleet/provider.py",
+        "            self._note_earlier_order(node, matches)\n",
+        "",
+    ),
+    _of_aws(
+        "nothing is refused while an earlier order may take effect",
+        "fleet/provider.py",
+        "if isinstance(outcome, Refused) and self._may_be_ordered(node, matches):",
+        "if outcome is Refused:",
+    ),
+    _of_aws(
+        "AWS gets no order while it ends instances itself",
+        "aws/__init__.py",
+        "if text := group.surplus or group.imbalance(machine.key):",
+        "if text := group.imbalance(machine.key):",
+    ),
+    _of_aws(
+        "an instance that is shutting down is not gone",
+        "aws/__init__.py",
+        'if state == "shutting-down":',
+        'if state == "none":',
+    ),
+    _of_aws(
+        "a group that buys both kinds stays",
+        "aws/groups.py",
+        "return Purchase.BOTH if base or percent else Purchase.SPOT",
+        "return Purchase.SPOT",
+    ),
+    _of_aws(
+        "the desired capacity is not lowered below the listed instances",
+        "aws/__init__.py",
+        "canceled = min(count, current.unlaunched, max",
+        "canceled = min(count, max",
+    ),
     _of_api(
         "a Lease that was taken over is kept for the rest of its time only",
         "elector.py",

@@ -28,6 +28,7 @@ class Fault(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=T
 
     path: str
     method: str = "POST"
+    sends: str = ""  #: only for requests whose body contains it
     kind: Kind = "answer"
     acted: bool = False
     status: int = 500
@@ -97,7 +98,8 @@ class FaultyApp:
         with self._lock:
             self.requests.append(request)
             for fault in self._faults:
-                if (fault.method, fault.path) == (request.method, request.path):
+                named = (fault.method, fault.path) == (request.method, request.path)
+                if named and fault.sends.encode() in request.body:
                     self._faults.remove(fault)
                     return fault
         return None

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Protocol, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import msgspec
 
@@ -14,7 +14,7 @@ from rescheduler.clock import Clock
 from rescheduler.errors import ConfigError
 from rescheduler.liqo import messages
 from rescheduler.liqo.messages import ADDED_RESOURCES, SCHEME, VIRTUAL_NODE_LABELS, VIRTUAL_NODE_TAINT
-from rescheduler.net.config_files import Duration, Endpoint, Section, check_endpoint, read
+from rescheduler.net.config_files import Duration, Endpoint, Section, check_endpoint, private, read
 from rescheduler.net.http import JsonClient
 from rescheduler.net.http_errors import UNREADABLE, HttpResponse, InvalidResponse, Missing
 from rescheduler.providers.base import (
@@ -31,7 +31,6 @@ from rescheduler.providers.base import (
 )
 from rescheduler.providers.fleet import SystemMachine, SystemView
 from rescheduler.providers.fleet.provider import hours
-from rescheduler.settings import ListenAddress
 
 T = TypeVar("T")
 
@@ -240,9 +239,3 @@ def read_file(path: Path | None) -> LiqoFile:
         if not holds:
             raise ConfigError(f"cloud configuration {path}: {key}: expected {expected}")
     return file
-
-
-def private(url: str) -> bool:
-    """Return whether traffic to *url*, which includes kubeconfigs of clusters, is encrypted or stays on this host."""
-    parts = urlsplit(url)
-    return parts.scheme == "https" or ListenAddress(parts.hostname or "", 0).loopback

@@ -19,6 +19,7 @@ from rescheduler import durations
 from rescheduler.errors import AuthError, ConfigError
 from rescheduler.net import files
 from rescheduler.net.files import PemFile
+from rescheduler.settings import ListenAddress
 
 T = TypeVar("T")
 
@@ -135,6 +136,12 @@ def plain_http(url: str) -> bool:
         return False
     parts = urlsplit(url)
     return not any((parts.username, parts.password, parts.query, parts.fragment))
+
+
+def private(url: str) -> bool:
+    """Return whether traffic to *url* is encrypted or stays on this host."""
+    parts = urlsplit(url)
+    return parts.scheme == "https" or ListenAddress(parts.hostname or "", 0).loopback
 
 
 def usable_url(url: str) -> bool:

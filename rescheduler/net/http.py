@@ -129,7 +129,7 @@ class JsonClient:
 
         client = self._kept if repeatable else self._fresh
         try:
-            return self._retrying(again, deadline)(self._once, client, method, path, body, params, deadline)
+            return self.retrying(again, deadline)(self._once, client, method, path, body, params, deadline)
         except Missing:
             raise
         except errors.ReschedulerError as error:
@@ -143,15 +143,6 @@ class JsonClient:
         self._kept.close()
         self._fresh.close()
 
-    def _retrying(self, again: Callable[[BaseException], bool], deadline: float) -> tenacity.Retrying:
-        return tenacity.Retrying(
-            retry=tenacity.retry_if_exception(again),
-            wait=pause,
-            stop=tenacity.stop_after_attempt(attempts(self._endpoint.attempts)) | TooLate(self._clock, deadline),
-            sleep=self._sleep,
-            reraise=True,
-        )
-
     def _once(
         self,
         client: httpx2.Client,
@@ -163,17 +154,35 @@ class JsonClient:
     ) -> HttpResponse:
         what = f"{method} {path}"
         self._turn(deadline)
-        left, until = self._time_left(what, deadline)
         self._credentials.tls()
-        request = client.build_request(
-            method,
-            self._base + path,
-            params=params,
-            content=None if body is None else msgspec.json.encode(body),
-            headers=self._credentials.headers() | ({} if body is None else {"content-type": "application/json"}),
-            timeout=httpx2.Timeout(left, connect=min(left, self._endpoint.connect_timeout)),
+        content = None if body is None else msgspec.json.encode(body)
+        headers = self._credentials.headers() | ({} if body is None else {"content-type": "application/json"})
+        request = client.build_request(method, self._base + path, params=params, content=content, headers=headers)
+        return self._checked(self._timed(client, request, what, deadline), what)
+
+    def exchange(
+        self, method: str, path: str, content: bytes, headers: Mapping[str, str], *, deadline: float, what: str
+    ) -> HttpResponse:
+        """Send a request that the caller has encoded and signed, once. Return unsuccessful responses, too."""
+        self._credentials.tls()
+        request = self._fresh.build_request(method, self._base + path, content=content, headers=headers)
+        return self._timed(self._fresh, request, what, deadline)
+
+    def retrying(self, again: Callable[[BaseException], bool], deadline: float) -> tenacity.Retrying:
+        """Return an iterator of attempts while *again* is true of the error, within the limits of this client."""
+        return tenacity.Retrying(
+            retry=tenacity.retry_if_exception(again),
+            wait=pause,
+            stop=tenacity.stop_after_attempt(attempts(self._endpoint.attempts)) | TooLate(self._clock, deadline),
+            sleep=self._sleep,
+            reraise=True,
         )
-        return self._checked(self._exchange(client, request, what, until), what)
+
+    def _timed(self, client: httpx2.Client, request: httpx2.Request, what: str, deadline: float) -> HttpResponse:
+        left, until = self._time_left(what, deadline)
+        timeout = httpx2.Timeout(left, connect=min(left, self._endpoint.connect_timeout))
+        request.extensions = {**request.extensions, "timeout": timeout.as_dict()}
+        return self._exchange(client, request, what, until)
 
     def _time_left(self, what: str, deadline: float) -> tuple[float, float]:
         """Return the time limit of a request, in seconds and as a monotonic time. Raises if none may be sent now."""

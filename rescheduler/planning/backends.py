@@ -34,6 +34,12 @@ FITTING_BACKENDS: Final = (
         "Karpenter from it",
         preset="karpenter",
     ),
+    FittingBackend(
+        "aws",
+        "AWS",
+        _has_scheme("aws"),
+        "ends their instances and lowers the desired capacity of their Auto Scaling groups",
+    ),
     FittingBackend("cherryservers", "Cherry Servers", _has_scheme("cherryservers"), "deletes their servers"),
     FittingBackend("stackpoint", "StackPointCloud", _has_scheme("spc"), "deletes their machines"),
 )

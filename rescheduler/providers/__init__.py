@@ -28,6 +28,7 @@ BACKENDS = {
     "stackpointio": "rescheduler.providers.stackpoint",
     "liqo": "rescheduler.liqo.provider",
     "karpenter": "rescheduler.providers.karpenter",
+    "aws": "rescheduler.providers.aws",
 }
 
 #: Providers whose groups come from ``--nodes`` and ``--cluster-name``: their ``load`` also takes GroupFlags.
@@ -48,4 +49,6 @@ def load(name: str, config: Path | None, clock: Clock, flags: GroupFlags | None 
         return loader(config, clock, flags) if flags is not None else loader(config, clock)
     if flags is not None and flags.nodes:
         raise ConfigError(f"--nodes={flags.nodes[0]}: the cloud provider {name!r} does not use this flag")
+    if flags is not None and flags.cluster_name:
+        raise ConfigError(f"--cluster-name={flags.cluster_name}: the cloud provider {name!r} does not use this flag")
     return loader(config, clock)

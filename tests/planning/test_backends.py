@@ -28,6 +28,10 @@ CLUSTERS: dict[str, tuple[list[Manifest], dict[str, str]]] = {
     "static capacity": ([claimed("od", "static"), STATIC], {}),
     "static capacity at a cloud that has a backend": ([claimed("od", "static", "spc://1"), STATIC], {}),
     "a static NodePool beside another": ([claimed("od", "static"), claimed("od-2"), STATIC], {"karpenter": "1 of 2"}),
+    "two groups of AWS": (
+        [machine("od", "aws:///eu-north-1a/i-1"), machine("od-2", "aws:///eu-north-1b/i-2")],
+        {"aws": "all"},
+    ),
     "two systems": (
         [machine("od", "cherryservers://7"), machine("od-2", "spc://8"), claimed("od-3")],
         {"karpenter": "1 of 3", "cherryservers": "1 of 3", "stackpoint": "1 of 3"},

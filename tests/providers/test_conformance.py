@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from rescheduler import providers
+from tests.providers.awses import aws_world
 from tests.providers.cherry import cherry_world
 from tests.providers.cloudpools import cloudpool_world
 from tests.providers.conformance import CHECKS
@@ -25,6 +26,7 @@ BACKENDS: dict[str, MakeWorld] = {
     "liqo, the first node manager": first_node_manager_world,
     "liqo": liqo_world,
     "karpenter": karpenter_world,
+    "aws": aws_world,
 }
 
 

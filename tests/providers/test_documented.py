@@ -1,8 +1,10 @@
 """The configurations on the pages in docs/ work as documented."""
 
+import json
 import re
 import shlex
 from pathlib import Path
+from urllib.parse import parse_qs
 
 import msgspec
 import pytest
@@ -20,12 +22,15 @@ from rescheduler.grpc_service import serve
 from rescheduler.grpc_service.serve import Serving
 from rescheduler.housekeeping import composition
 from rescheduler.net.config_files import Endpoint
+from rescheduler.providers.aws import client as aws_client
+from rescheduler.providers.aws import config as aws_config
+from rescheduler.providers.aws.config import AwsSettings
 from rescheduler.providers.base import GroupFlags
 from rescheduler.providers.cherryservers import config as cherry
 from rescheduler.providers.stackpoint import config as stackpoint
 from rescheduler.providers.stackpoint.config import StackpointFile
 from rescheduler.settings import ListenAddress, Running
-from tests.providers import pki
+from tests.providers import awses, pki
 from tests.providers.cherry import ENVIRONMENT
 from tests.providers.clocks import StepClock
 from tests.providers.cloudpools import serving, settings
@@ -124,6 +129,36 @@ def test_the_stackpoint_page_has_the_defaults(tmp_path: Path) -> None:
     file.write_text(block("stackpoint.md", "yaml"))
     settings = stackpoint.settings(file, GroupFlags(), environment("https://api.stackpoint.io")).file
     assert settings == StackpointFile(node_pools_file="pools/nodepools")
+
+
+def test_the_file_of_the_aws_page_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "aws.yaml"
+    file.write_text(block("aws.md", "yaml"))
+    tags = {"k8s.io/cluster-autoscaler/enabled": "", "k8s.io/cluster-autoscaler/prod": ""}
+    assert aws_config.settings(file) == AwsSettings("eu-west-1", (), tags, folder=tmp_path)
+    page = (DOCS / "aws.md").read_text(encoding="utf-8")
+    assert [key for key in keys(aws_config.AwsFile) if f"`{key}`" not in page] == []
+
+
+def test_the_policy_of_the_aws_page_allows_all_requests_and_nothing_else() -> None:
+    """The signature of each request names the service, as IAM does."""
+    clock = StepClock()
+    with awses.serving(clock, unlisted=True) as server:
+        server.cloud.add_group(awses.GROUP, 2)
+        provider = awses.provider_of(server.url, clock)
+        node = awses.node_of(server.cloud.alive(awses.GROUP)[0])
+        provider.delete_nodes(awses.GROUP, [node], deadline=600)
+        provider.increase_size(awses.GROUP, 1, deadline=600)
+        provider.close()
+        signed = [(*request.all("authorization"), request.body.decode()) for request in server.faulty_app.requests]
+    services = [(re.search(r"eu-west-1/(\w+)/aws4_request", header), body) for header, body in signed]
+    sent = {f"{found[1]}:{parse_qs(body)['Action'][0]}" for found, body in services if found}
+    source = Path(aws_client.__file__).read_text(encoding="utf-8")
+    possible = {":".join(names) for names in re.findall(r'self\._(?:ask|read)\(\s*"(\w+)",\s*"(\w+)"', source)}
+    policy = json.loads(block("aws.md", "json"))
+    allowed = {action for statement in policy["Statement"] for action in statement["Action"]}
+    assert sent == possible == allowed
+    assert all("Condition" in each for each in policy["Statement"] if not all("Describe" in a for a in each["Action"]))
 
 
 def test_the_documented_commands_beside_cluster_autoscaler_are_valid(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,8 @@ REST = ("devcluster", "deploy", "tests")
 #: Packages that are used without an import in Python code.
 NOT_IMPORTED = {
     "tzdata": "zoneinfo reads its files",
+    "flask": "the server of moto needs it",
+    "flask-cors": "the server of moto needs it",
     "grpcio-tools": "make proto runs it",
     "import-linter": "make lint runs it",
     "mypy": "make lint runs it",

@@ -16,7 +16,6 @@ from starlette.types import ASGIApp
 from rescheduler.clock import Clock, SystemClock
 from rescheduler.errors import ReschedulerError, Retryable, UsageError
 from rescheduler.kube.client import connect
-from rescheduler.liqo.client import private
 from rescheduler.liqo.database import MEMORY
 from rescheduler.liqo.node_manager.app import Clients, node_manager
 from rescheduler.liqo.node_manager.catalog import DiscoveryClient
@@ -27,7 +26,7 @@ from rescheduler.liqo.node_manager.service import NodeManagerService, Ports
 from rescheduler.liqo.node_manager.store import NodeManagerStore
 from rescheduler.liqo.node_manager.upkeep import NodeManagerMetrics, Peering, Upkeep
 from rescheduler.liqo.serving import HEALTH_FLAG, HttpsListener, serving
-from rescheduler.net.config_files import Endpoint, check_endpoint, keys_as
+from rescheduler.net.config_files import Endpoint, check_endpoint, keys_as, private
 from rescheduler.net.server import on_signals
 from rescheduler.net.server import serving as serving_pages
 from rescheduler.observe.events import NOTICE

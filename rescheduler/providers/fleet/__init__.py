@@ -1,14 +1,15 @@
 """The common parts of providers whose API lists, creates and deletes individual machines.
 
-Such a system has no target size: the size is the number of machines that are neither being deleted nor deleted. So
-deleting a machine is a single idempotent order, and no size can be lowered twice.
+Most of these systems have no target size: the size is the number of machines that are neither being deleted nor
+deleted. So deleting a machine is a single idempotent order, and no size can be lowered twice. Of a system that lowers a
+target size with each order, `SystemView.targets` has the targets, and orders are not `PollIntervals.idempotent`.
 
 This module has the interface that each system implements. The rest of the package is shared by all systems.
 """
 
 import datetime as dt
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from rescheduler.providers.base import (
@@ -60,6 +61,7 @@ class SystemView:
 
     groups: Sequence[NodeGroup]
     machines: Sequence[SystemMachine]
+    targets: Mapping[str, int] = field(default_factory=dict)  #: the target sizes of groups, if the system has them
 
     def members(self, group: str) -> Sequence[SystemMachine]:
         return [machine for machine in self.machines if machine.group == group and not machine.gone]
@@ -72,6 +74,7 @@ class PollIntervals:
     refresh: float  #: how long a view is cached
     poll: float  #: between two polls while machines are being deleted
     settle: float  #: how long an order may take to show an effect
+    idempotent: bool = True  #: a second deletion of a machine does no harm
 
 
 class MachineSystem(Protocol):

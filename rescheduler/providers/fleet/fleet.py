@@ -144,7 +144,7 @@ class MachineFleet(PolledSystem):
         super().__init__(system.name, clock, pace.poll, pace.settle)
         self.system, self.pace = system, pace
         backoff = Backoff(dt.timedelta(seconds=2 * pace.poll), LONGEST_BACKOFF)
-        self.timeouts = OrderTimeouts(dt.timedelta(seconds=pace.settle), backoff, idempotent=True)
+        self.timeouts = OrderTimeouts(dt.timedelta(seconds=pace.settle), backoff, pace.idempotent)
         self.ledger = FleetLedger()
         self._last: FleetObservation | None = None
         self._seen: FleetObservation | None = None  #: the last view, also if a change has made it obsolete
@@ -199,14 +199,22 @@ class MachineFleet(PolledSystem):
         raise UnknownGroup(f"{self.system.name}: no group {name!r}; the groups are {known}")
 
     def size(self, observation: FleetObservation, group: str) -> int:
+        """Return the target size, if the system has one, otherwise the number of machines (see `_counted`)."""
+        target = observation.view.targets.get(group)
+        return self._counted(observation, group) if target is None else target
+
+    def _counted(self, observation: FleetObservation, group: str) -> int:
         """Count the machines that exist or are being created, except those whose deletion was ordered."""
-        alive = [machine for machine in observation.view.members(group) if machine.alive and not self.leaving(machine)]
-        return len(alive) + len(self._unlisted(observation, group))
+        return len(self._staying(observation, group)) + len(self._unlisted(observation, group))
 
     def healthy_size(self, observation: FleetObservation, group: str) -> int:
-        """Count the machines of `size` that have not failed. Failed machines do not count towards the minimum."""
-        alive = [machine for machine in observation.view.members(group) if machine.alive and not self.leaving(machine)]
-        return self.size(observation, group) - sum(machine.failed for machine in alive)
+        """Count the machines that have not failed, at most the target size: the system may end those above it."""
+        failed = sum(machine.failed for machine in self._staying(observation, group))
+        return min(self.size(observation, group), self._counted(observation, group)) - failed
+
+    def _staying(self, observation: FleetObservation, group: str) -> list[SystemMachine]:
+        """Return the listed machines that exist or are being created, except those whose deletion was ordered."""
+        return [machine for machine in observation.view.members(group) if machine.alive and not self.leaving(machine)]
 
     def leaving(self, machine: SystemMachine) -> bool:
         """Return whether an order to delete the machine may still take effect, even if it is listed as alive."""

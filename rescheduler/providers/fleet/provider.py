@@ -93,12 +93,15 @@ class FleetRemoval:
         matches = observation.index.match(nodes)
         outcomes: dict[str, DeleteOutcome] = {}
         for node in nodes:
+            self._note_earlier_order(node, matches)
             try:
                 outcome = self._advance(node, observation, group, minimum, matches, deadline, may_end)
             except errors.Retryable:
                 continue
             except errors.ReschedulerError as error:
                 outcome = Failed(str(error), retryable=isinstance(error, AuthError))
+            if isinstance(outcome, Refused) and self._may_be_ordered(node, matches):
+                continue  # the machine may still end, whatever forbids an order now
             if outcome is not None:
                 outcomes[node.name] = outcome
         return outcomes
@@ -145,11 +148,11 @@ class FleetRemoval:
         if not key:
             return _NO_MACHINE
         exists = self._system.exists(key, deadline=deadline)
+        order = self._fleet.ledger.order(key)
         if exists:
-            return None if ordered else _NO_MACHINE
+            return None if ordered and order and order.result is OrderResult.DONE else _NO_MACHINE
         if exists is None and not ordered and node.ordered_at is None:
             return _NO_MACHINE
-        order = self._fleet.ledger.order(key)
         return _gone(order, "no longer there")
 
     def _outcome_if_listed(
@@ -193,8 +196,7 @@ class FleetRemoval:
         try:
             self._fleet.ask(may_end, node)
         except errors.Withheld as error:
-            pending = self._pending_since(node, last) is not None
-            return None if pending else Refused(Refusal.WITHHELD, str(error))
+            return Refused(Refusal.WITHHELD, str(error))
         return self._order(node, current, last, deadline)
 
     def _remaining_size(self, observation: FleetObservation, machine: SystemMachine) -> int:
@@ -231,6 +233,22 @@ class FleetRemoval:
     def _pending_since(self, node: NodeRef, last: FleetOrder | None) -> dt.datetime | None:
         """Return the time of an earlier order, of this or another process, that may still take effect."""
         return self._fleet.timeouts.pending(last.open_since if last else node.ordered_at, self._clock.now())
+
+    def _note_earlier_order(self, node: NodeRef, matches: Matches) -> None:
+        """Record the order that an earlier process may have given until a moment ago, if a second one would do harm."""
+        machine = matches.machines.get(node.name)
+        if self._fleet.pace.idempotent or node.ordered_at is None or machine is None:
+            return
+        if self._fleet.ledger.order(machine.key) is None:
+            now = self._clock.now()
+            text = "an earlier process may have given an order"
+            self._fleet.ledger.record(machine.key, FleetOrder(now, OrderResult.NONE, now, text), node)
+
+    def _may_be_ordered(self, node: NodeRef, matches: Matches) -> bool:
+        """Return whether an earlier order for the node's machine may still take effect."""
+        machine = matches.machines.get(node.name)
+        key = machine.key if machine else self._fleet.ledger.machine_of(node)
+        return self._pending_since(node, self._fleet.ledger.order(key) if key else None) is not None
 
     def _unconfirmed(self, node: NodeRef, observation: FleetObservation | None, last_error: str) -> DeleteOutcome:
         """Return the outcome for a machine whose deletion was not confirmed in time."""

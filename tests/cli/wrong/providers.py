@@ -32,11 +32,29 @@ PROVIDERS: dict[str, Wrong] = {
     **_of_files("cherryservers", CHERRY, f" {NODES}"),
     **_of_files("stackpoint", SPC),
     **_of_files("liqo", {}),
+    **_of_files("aws", {}),
     "none: a file": wrong(f"{SERVE}=none --cloud-config=empty", "--cloud-config"),
     "none: groups": wrong(f"{SERVE}=none {NODES}", "--nodes=1:2:pool1", "'none'"),
     "cloudpool: no file": wrong(f"{SERVE}=cloudpool", "--cloud-config FILE is missing"),
     "externalgrpc: no file": wrong(f"{SERVE}=externalgrpc", "--cloud-config FILE is missing"),
     "cherryservers: no file": wrong(f"{SERVE}=cherryservers {NODES}", "--cloud-config FILE is missing", environ=CHERRY),
+    # -- aws
+    "aws: groups on the command line": wrong(f"{SERVE}=aws {NODES}", "--nodes=1:2:pool1", "'aws'"),
+    "aws: a cluster on the command line": wrong(f"{SERVE}=aws --cluster-name=prod", "--cluster-name=prod", "'aws'"),
+    **{
+        f"aws: {name}": wrong(f"{SERVE}=aws {FILE}", "cloud configuration cloud.yaml", *names, cloud_yaml=text)
+        for name, text, *names in (
+            ("names and tags", "groups: [a]\ntags: {a: b}", "groups and tags: expected only one of them"),
+            ("a cluster and names", "groups: [a]\nclusterName: b", "groups and clusterName: expected only one"),
+            ("a name twice", "groups: [a, a]", "groups: expected at most 500 different names"),
+            ("no tag", "tags: {}", "tags: expected at least one key"),
+            ("a key with a typing error", "regions: eu-west-1", "regions", "did you mean region"),
+            ("a region of another form", "region: 'eu west'", "region: expected a region such as eu-west-1"),
+            ("an endpoint without TLS", "endpoint: {url: 'http://aws.example'}", "endpoint.url: expected https"),
+            ("a user", "endpoint: {url: 'https://u:p@aws.example'}", "endpoint.url: expected"),
+            ("a token", "endpoint: {url: 'https://aws.example', tokenFile: two}", "endpoint: expected no username"),
+        )
+    },
     "liqo: no file": wrong(f"{SERVE}=liqo", "--cloud-config FILE is missing"),
     # -- cloudpool
     "cloudpool: a token that is missing": wrong(

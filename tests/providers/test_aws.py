@@ -1,0 +1,461 @@
+"""What is special about Auto Scaling groups; `test_conformance` has the rules of all providers."""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import botocore.session
+import pytest
+
+from devcluster.aws.app import application, failure
+from devcluster.aws.cloud import AwsCloud, AwsCloudSettings, Ec2Instance, ScalingGroup
+from devcluster.standin.faults import Fault
+from devcluster.standin.server import StandinServer
+from rescheduler import errors
+from rescheduler.clock import SystemClock
+from rescheduler.net.config_files import Endpoint
+from rescheduler.net.http_errors import NoResponse
+from rescheduler.providers.aws import AwsProvider, load
+from rescheduler.providers.base import (
+    AboveMaximum,
+    Accepted,
+    BelowMinimum,
+    Deleted,
+    DeleteOutcome,
+    Failed,
+    NodeRef,
+    Refusal,
+    Refused,
+)
+from tests.providers import pki
+from tests.providers.awses import GROUP, SECRET, TERMINATE, TOKEN, credentials, node_of, provider_of, serving
+from tests.providers.clocks import StepClock
+
+
+class Account:
+    """One provider and its stand-in, whose group on-demand has three instances."""
+
+    def __init__(self, server: StandinServer[AwsCloud], clock: StepClock, provider: AwsProvider) -> None:
+        self.server, self.cloud, self.clock, self.provider = server, server.cloud, clock, provider
+
+    @property
+    def group(self) -> ScalingGroup:
+        return self.cloud.groups[GROUP]
+
+    @property
+    def first(self) -> Ec2Instance:
+        return self.cloud.instances["i-00000000000000000"]
+
+    def ends(self, node: NodeRef | None = None, within: float = 600.0, **more: Any) -> DeleteOutcome:
+        node = node or node_of(self.first)
+        deadline = self.clock.monotonic() + within
+        return self.provider.delete_nodes(GROUP, [node], deadline=deadline, **more)[node.name]
+
+    def forecast(self) -> str:
+        """Return why the node of the first instance would not be drained; "" if it would."""
+        node, deadline = node_of(self.first), self.clock.monotonic() + 600
+        group = self.provider.group_for(node, deadline=deadline)
+        if group is None:
+            refused = self.provider.refusal_without_group(node, deadline=deadline)
+        else:
+            refused = self.provider.refusals(group.id, [node], deadline=deadline).get(node.name)
+        return refused.detail if refused else ""
+
+    def orders(self) -> int:
+        return sum(TERMINATE.encode() in request.body for request in self.server.faulty_app.requests)
+
+    def fault(self, action: str, **fault: Any) -> None:
+        self.server.faulty_app.inject(Fault(path="/", sends=f"Action={action}", **fault))
+
+
+@contextmanager
+def account(size: int = 3, settings: dict[str, Any] | None = None, **group: Any) -> Iterator[Account]:
+    clock = StepClock()
+    with serving(clock, **(settings or {})) as server:
+        server.cloud.add_group(GROUP, size, **group)
+        provider = provider_of(server.url, clock)
+        try:
+            yield Account(server, clock, provider)
+        finally:
+            provider.close()
+
+
+def shares(base: int, percent: int) -> dict[str, int]:
+    return {"OnDemandBaseCapacity": base, "OnDemandPercentageAboveBaseCapacity": percent}
+
+
+MIXED = "buys on-demand and spot instances: it would buy an on-demand instance again"
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({}, ""),
+        ({"distribution": {}}, ""),
+        ({"distribution": shares(0, 100)}, ""),
+        ({"distribution": shares(0, 0)}, ""),
+        ({"distribution": shares(10, 0)}, ""),
+        ({"distribution": shares(2, 0)}, MIXED),
+        ({"distribution": shares(0, 50)}, MIXED),
+        ({"suspended": {"Terminate"}}, "has suspended the process Terminate"),
+        ({"suspended": {"Launch", "AZRebalance", "ReplaceUnhealthy"}}, ""),
+        ({"min_size": 3}, "must keep 3, 2 would be left"),
+        ({"max_size": 2, "distribution": shares(2, 0)}, ""),
+    ],
+)
+def test_groups_whose_instances_may_be_ended(changes: dict[str, Any], why: str) -> None:
+    with account(**changes) as aws:
+        assert (aws.forecast() or "-").endswith(why or "-")
+        outcome = aws.ends()
+        assert (why in outcome.detail) if isinstance(outcome, Refused) else (not why and isinstance(outcome, Deleted))
+        assert (aws.orders(), aws.group.desired) == ((0, 3) if why else (1, 2))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"protected": True}, "i-00000000000000000 is protected from scale-in"),
+        ({"state": "Standby"}, "is in the state Standby, not InService"),
+        ({"state": "Detaching"}, "is in the state Detaching, not InService"),
+        ({"state": "ReplacingRootVolume"}, "is in the state ReplacingRootVolume, not InService"),
+        ({"state": "Detached"}, "no Auto Scaling group with the tags k8s.io/cluster-autoscaler/enabled"),
+        ({"weight": "2"}, "counts its capacity in other units than instances"),
+    ],
+)
+def test_instances_that_are_not_ended(change: dict[str, Any], why: str) -> None:
+    """AWS itself would end instances that are protected or in Standby."""
+    with account() as aws:
+        vars(aws.first).update(change)
+        assert why in aws.forecast()
+        assert isinstance(aws.ends(), Refused)
+        assert (aws.orders(), aws.cloud.ended) == (0, [])
+
+
+def test_an_instance_in_standby_does_not_count_towards_the_minimum() -> None:
+    with account(min_size=2) as aws:
+        aws.cloud.alive(GROUP)[2].state, aws.group.desired = "Standby", 2
+        assert "must keep 2, 1 would be left" in aws.forecast()
+
+
+Change = Callable[[Account], None]
+
+
+def raise_minimum(aws: Account) -> None:
+    aws.group.min_size = 3
+
+
+def scale_in(aws: Account) -> None:
+    """Another client lowers the desired capacity, and AWS can end no instance yet."""
+    aws.group.desired = 2
+    aws.group.suspended.add("Terminate")
+
+
+def protect(aws: Account) -> None:
+    aws.first.protected = True
+
+
+def mix(aws: Account) -> None:
+    aws.group.distribution = shares(1, 0)
+
+
+@pytest.mark.parametrize("change", [raise_minimum, scale_in, protect, mix])
+def test_a_change_after_the_plan_is_seen_before_the_order(change: Change) -> None:
+    """The change happens after the first read of the deletion, right before the last one."""
+    with account(min_size=2) as aws:
+        assert aws.forecast() == ""
+        answer, reads = aws.cloud.answer, iter(range(9))
+
+        def changed(action: str, params: Any) -> dict[str, Any]:
+            if action == "DescribeAutoScalingGroups" and next(reads) == 1:
+                change(aws)
+            return answer(action, params)
+
+        aws.cloud.answer = changed  # type: ignore[method-assign]
+        assert isinstance(aws.ends(), Refused)
+        assert (aws.orders(), aws.cloud.ended) == (0, [])
+
+
+def test_no_order_is_sent_while_aws_scales_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """AWS could end the same instance: then the desired capacity would be lowered twice."""
+    with account(4) as aws:
+        monkeypatch.setattr(aws.cloud, "_run_processes", lambda: None)
+        aws.group.desired = 3
+        why = f"Auto Scaling group {GROUP} has 4 instances and a desired capacity of 3: AWS ends some"
+        assert aws.forecast() == why
+        assert aws.ends(within=60.0) == Failed(f"aws: {why}", retryable=True)
+        aws.cloud.end(aws.cloud.alive(GROUP)[3], by_aws=True)
+        assert isinstance(aws.ends(), Deleted)
+        assert (aws.orders(), aws.group.desired, len(aws.cloud.alive(GROUP))) == (1, 2, 2)
+
+
+def test_an_instance_above_the_desired_capacity_does_not_count_towards_the_minimum(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with account(min_size=2) as aws:
+        monkeypatch.setattr(aws.cloud, "_run_processes", lambda: None)
+        aws.group.desired = 2
+        assert aws.forecast() == f"group {GROUP} must keep 2, 1 would be left"
+        assert isinstance(aws.ends(), Refused)
+
+
+def test_an_order_waits_for_the_lifecycle_hook() -> None:
+    with account(settings={"hook": 3600.0}) as aws:
+        outcome = aws.ends(within=900.0)
+        assert outcome == Accepted("the system accepted the order; listed as deleting")
+        aws.clock.advance(3600)
+        assert aws.ends() == Deleted("no longer there")
+        assert (aws.orders(), aws.group.desired, aws.cloud.ec2_state(aws.first)) == (1, 2, "terminated")
+
+
+@pytest.mark.parametrize("unlisted", [True, False])
+def test_a_removal_is_confirmed_only_when_ec2_has_terminated_the_instance(unlisted: bool) -> None:
+    with account(settings={"terminating": 700.0, "unlisted": unlisted}) as aws:
+        assert isinstance(aws.ends(within=300.0), Accepted)
+        node = node_of(aws.first, ordered_at=aws.clock.now())
+        aws.provider = provider_of(aws.server.url, aws.clock)
+        assert isinstance(aws.ends(node, within=20.0), Accepted)
+        assert aws.ends(node).result in {"deleted", "alreadygone"}
+        assert aws.cloud.ec2_state(aws.first) == "terminated"
+        aws.provider.close()
+
+
+@pytest.mark.parametrize("acted", [True, False])
+def test_an_order_without_a_response_is_repeated_only_if_the_instance_stays(acted: bool) -> None:
+    with account(settings={"lag": 60.0}) as aws:
+        aws.fault("Terminate", kind="reset", acted=acted)
+        assert aws.ends().result in {"deleted", "alreadygone"}
+        assert (aws.orders(), aws.group.desired) == (1 if acted else 2, 2)
+
+
+def test_an_instance_that_leaves_the_group_after_a_lost_order_is_refused_in_the_end() -> None:
+    with account() as aws:
+        aws.fault("Terminate", kind="reset")
+        assert isinstance(aws.ends(within=20.0), Accepted)
+        aws.first.state, aws.group.desired = "Detached", 2
+        assert isinstance(aws.ends(within=20.0), Accepted)
+        outcome = aws.ends()
+        assert (isinstance(outcome, Refused), aws.orders(), aws.cloud.runs(aws.first)) == (True, 1, True)
+
+
+def test_an_order_that_an_earlier_process_gave_before_it_ended_is_not_repeated() -> None:
+    """Its mark is old, and the list does not show its last order yet."""
+    with account(settings={"lag": 60.0}) as aws:
+        intent = aws.clock.now()
+        aws.clock.advance(3000)
+        aws.cloud.answer(
+            "TerminateInstanceInAutoScalingGroup",
+            {"InstanceId": aws.first.id, "ShouldDecrementDesiredCapacity": "true"},
+        )
+        aws.first.protected = True
+        assert aws.ends(node_of(aws.first, ordered_at=intent)).result in {"deleted", "alreadygone"}
+        assert (aws.orders(), aws.group.desired) == (0, 2)
+
+
+def test_zones_stay_balanced() -> None:
+    """Otherwise, AWS would end an instance of another zone, with its pods."""
+    zones = ("eu-west-1a", "eu-west-1b")
+    with account(4, zones=zones) as aws:
+        (first, other, same, _) = aws.cloud.alive(GROUP)
+        assert isinstance(aws.ends(), Deleted)
+        third = node_of(same)
+        refused = aws.provider.refusals(GROUP, [third], deadline=aws.clock.monotonic() + 60)[third.name]
+        assert (refused.reason, "AZRebalance would end one there" in refused.detail) == (Refusal.PROTECTED, True)
+        assert isinstance(aws.ends(third), Refused)
+        assert isinstance(aws.ends(node_of(other)), Deleted)
+        assert isinstance(aws.ends(third), Deleted)
+        assert [by_aws for _, by_aws in aws.cloud.ended] == [False] * 3
+        assert first.left_at is not None
+
+
+@pytest.mark.parametrize(
+    ("provider_id", "why"),
+    [
+        ("aws:///us-east-1a/i-0123456789abcdef0", "is in region us-east-1, and this daemon manages region eu-west-1"),
+        ("aws:///us-west-2-lax-1a/i-0123456789abcdef0", "is in region us-west-2, and"),
+        (
+            "aws:///eu-west-1a/i-0123456789abcdef0",
+            "no Auto Scaling group with the tags k8s.io/cluster-autoscaler/enabl",
+        ),
+        ("aws:///eu-west-1a/0123456789-abc/fargate-ip-10-0-0-1", "is not that of an EC2 instance"),
+        ("kwok://node", "'kwok://node' is not that of an EC2 instance"),
+        ("", "'' is not that of an EC2 instance"),
+    ],
+)
+def test_nodes_of_no_group(provider_id: str, why: str) -> None:
+    with account() as aws:
+        node = NodeRef("a", provider_id)
+        assert aws.provider.group_for(node, deadline=600) is None
+        refused = aws.provider.refusal_without_group(node, deadline=600)
+        assert refused is not None
+        assert (refused.reason, why in refused.detail) == (Refusal.NOT_IN_GROUP, True)
+
+
+def test_the_region_of_the_first_node_is_taken_if_nothing_else_says_one() -> None:
+    with account() as aws:
+        provider = provider_of(aws.server.url, aws.clock, region="")
+        with pytest.raises(errors.ConfigError, match="aws: region: expected it in --cloud-config, in AWS_REGION"):
+            provider.groups(deadline=600)
+        provider.refresh(deadline=600)
+        assert provider.group_for(node_of(aws.first), deadline=600) == aws.provider.groups(deadline=600)[0]
+        provider.close()
+
+
+@pytest.mark.parametrize("name", ["AWS_REGION", "AWS_DEFAULT_REGION"])
+def test_the_region_of_the_environment(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with credentials():
+        monkeypatch.setenv(name, "ap-south-1")
+        provider = load(None, StepClock())
+        assert isinstance(provider, AwsProvider)
+        refused = provider.refusal_without_group(NodeRef("a", "aws:///eu-west-1a/i-00000000"), deadline=0)
+        assert refused is not None
+        assert refused.detail.endswith("this daemon manages region ap-south-1")
+
+
+def test_all_pages_and_all_names_are_read() -> None:
+    with account() as aws:
+        names = [f"group-{number}" for number in range(220)]
+        for name in names:
+            aws.cloud.add_group(name, 0)
+        assert [group.id for group in aws.provider.groups(deadline=600)] == [GROUP, *names]
+        named = provider_of(aws.server.url, aws.clock, names=tuple(names))
+        assert [group.id for group in named.groups(deadline=600)] == names
+        missing = provider_of(aws.server.url, aws.clock, names=(GROUP, "absent"))
+        with pytest.raises(errors.ConfigError, match="region eu-west-1 has no Auto Scaling group 'absent'"):
+            missing.groups(deadline=600)
+        named.close()
+        missing.close()
+
+
+def test_groups_are_chosen_by_all_tags() -> None:
+    with account() as aws:
+        key = "k8s.io/cluster-autoscaler/prod"
+        aws.cloud.add_group("prod", 0, tags={key: "owned", "team": "a"})
+        for tags, found in (({key: ""}, ["prod"]), ({key: "", "team": "a"}, ["prod"]), ({key: "shared"}, [])):
+            provider = provider_of(aws.server.url, aws.clock, tags=tags)
+            assert [group.id for group in provider.groups(deadline=600)] == found
+            provider.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "kind", "text"),
+    [
+        ("Throttling", 400, errors.RateLimited, "Throttling: some text"),
+        ("RequestLimitExceeded", 503, errors.RateLimited, "RequestLimitExceeded: some text"),
+        ("ScalingActivityInProgress", 400, errors.RateLimited, "some text"),
+        ("AccessDenied", 403, errors.AuthError, "403 AccessDenied: some text"),
+        ("SignatureDoesNotMatch", 403, errors.AuthError, "403 SignatureDoesNotMatch"),
+        ("ExpiredToken", 400, errors.AuthError, "400 ExpiredToken"),
+        ("InternalFailure", 500, NoResponse, "some text"),
+        ("ValidationError", 400, errors.Permanent, "400 ValidationError: some text"),
+    ],
+)
+def test_what_an_error_of_aws_means(code: str, status: int, kind: type[Exception], text: str) -> None:
+    """A message that may quote the signed request, with its token, is left out."""
+    with account() as aws:
+        aws.fault("Describe", status=status, body=failure(code, "some text"), times=9)
+        with pytest.raises(kind) as raised:
+            aws.provider.groups(deadline=600)
+        assert str(raised.value).endswith(text)
+
+
+def test_an_order_that_aws_rejects_ends_nothing() -> None:
+    with account(settings={"keeps_minimum": True}) as aws:
+        aws.fault("Terminate", status=400, body=failure("ValidationError", "Currently, desiredSize equals minSize"))
+        assert aws.ends() == Failed(
+            "aws: TerminateInstanceInAutoScalingGroup: 400 ValidationError: Currently, desiredSize equals minSize",
+            retryable=False,
+        )
+        assert aws.group.desired == 3
+
+
+@pytest.mark.parametrize("body", ["", "<", "{}", "<DescribeAutoScalingGroupsResponse/>", "<a><b></a>"])
+def test_an_answer_of_another_form_is_an_error(body: str) -> None:
+    with account() as aws:
+        aws.fault("Describe", status=200, body=body, times=9)
+        with pytest.raises(errors.BackendUnavailable, match="aws: DescribeAutoScalingGroups: "):
+            aws.provider.groups(deadline=600)
+
+
+def test_a_server_that_never_answers_is_left_at_the_deadline() -> None:
+    """With the real clock: neither botocore nor the client waits longer, or sends the order again."""
+    clock = SystemClock()
+    with serving(clock) as server:
+        server.cloud.add_group(GROUP, 1)
+        provider = provider_of(server.url, clock)
+        node = node_of(server.cloud.alive(GROUP)[0])
+        provider.groups(deadline=clock.monotonic() + 60)
+        server.faulty_app.inject(Fault(path="/", sends=TERMINATE, kind="hang"))
+        outcome = provider.delete_nodes(GROUP, [node], deadline=clock.monotonic() + 1)[node.name]
+        assert isinstance(outcome, Accepted)
+        assert sum(TERMINATE.encode() in request.body for request in server.faulty_app.requests) == 1
+        provider.close()
+
+
+def test_the_certificate_is_verified(tmp_path: Path) -> None:
+    clock = SystemClock()
+    pki.make(tmp_path)
+    cloud = AwsCloud(AwsCloudSettings(), clock)
+    cloud.add_group(GROUP, 1)
+    served = StandinServer(cloud, application(cloud), ssl_certfile=tmp_path / "server.pem")
+    with credentials(), served.running() as server:
+        for ca, found in ((None, False), (str(tmp_path / "ca.pem"), True)):
+            provider = provider_of("", clock, endpoint=Endpoint(url=server.url, ca_file=ca, attempts=1))
+            if found:
+                assert [group.id for group in provider.groups(deadline=clock.monotonic() + 60)] == [GROUP]
+            else:
+                with pytest.raises(errors.BackendUnavailable, match="certificate verify failed"):
+                    provider.groups(deadline=clock.monotonic() + 60)
+            provider.close()
+
+
+def test_without_credentials_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    with account() as aws:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+            monkeypatch.delenv(name)
+        with pytest.raises(errors.AuthError, match="aws: DescribeAutoScalingGroups: Unable to locate credentials"):
+            aws.provider.groups(deadline=600)
+        assert aws.server.faulty_app.requests == []
+
+
+def test_no_log_or_error_contains_the_credentials(caplog: pytest.LogCaptureFixture) -> None:
+    """Below the level of botocore's own loggers, which the daemon never enables."""
+    caplog.set_level(logging.DEBUG, "rescheduler")
+    with account() as aws:
+        aws.fault("Describe", status=403, body=failure("SignatureDoesNotMatch", f"x-amz-security-token:{TOKEN}"))
+        with pytest.raises(errors.AuthError) as raised:
+            aws.provider.groups(deadline=600)
+        aws.ends()
+        for text in (str(raised.value), repr(raised.value.__cause__), caplog.text):
+            assert SECRET not in text
+            assert TOKEN not in text
+
+
+def test_room_is_ordered_and_what_was_not_launched_is_given_back() -> None:
+    with account(2, spot=True, max_size=6, stock=1) as aws:
+        aws.provider.increase_size(GROUP, 3, deadline=600)
+        assert (aws.group.desired, len(aws.cloud.alive(GROUP))) == (5, 3)
+        with pytest.raises(AboveMaximum):
+            aws.provider.increase_size(GROUP, 2, deadline=600)
+        with pytest.raises(BelowMinimum, match="2 of 3 were not launched yet, and were canceled"):
+            aws.provider.decrease_target_size(GROUP, -3, deadline=600)
+        assert (aws.group.desired, len(aws.cloud.alive(GROUP)), aws.cloud.ended) == (3, 3, [])
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [({"suspended": {"Launch"}}, "has suspended the process Launch"), ({"distribution": shares(0, 50)}, MIXED)],
+)
+def test_groups_that_get_no_room(changes: dict[str, Any], why: str) -> None:
+    with account(**changes) as aws:
+        with pytest.raises(errors.Permanent, match=why):
+            aws.provider.increase_size(GROUP, 1, deadline=600)
+        assert aws.group.desired == 3
+
+
+def test_boto3_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "botocore.session", None)
+    with pytest.raises(errors.ConfigError, match="boto3 is not installed"):
+        load(None, StepClock())
+    assert botocore.session is not None

@@ -1,0 +1,9 @@
+"""A short run of `aws_faults`; ``python -m tests.providers.aws_faults`` runs 10,000 faults."""
+
+from tests.providers.aws_faults import courses
+
+
+def test_random_faults_break_no_rule() -> None:
+    end, happened = courses(200, 7000)
+    assert end > 7005
+    assert {"lost-late", "killed-late", "throttled"} <= happened.keys()
