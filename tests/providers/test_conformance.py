@@ -8,6 +8,7 @@ import pytest
 from rescheduler import providers
 from tests.providers.cherry import cherry_world
 from tests.providers.cloudpools import cloudpool_world
+from tests.providers.clusterapis import cluster_api_world, openshift_world
 from tests.providers.conformance import CHECKS
 from tests.providers.first_node_managers import first_node_manager_world
 from tests.providers.groupless import GROUPLESS
@@ -25,6 +26,8 @@ BACKENDS: dict[str, MakeWorld] = {
     "liqo, the first node manager": first_node_manager_world,
     "liqo": liqo_world,
     "karpenter": karpenter_world,
+    "clusterapi": cluster_api_world,
+    "clusterapi, OpenShift": openshift_world,
 }
 
 
