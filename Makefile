@@ -49,7 +49,7 @@ PROJECT = $(if $(OWNER),--owner '$(OWNER)') $(if $(REGISTRY),--registry '$(REGIS
 
 GRPC := rescheduler/providers/externalgrpc
 
-.PHONY: help test unit coverage mutants lint format demo demo-cluster demo-proxy bench fuzz soak agreement simulation scale faults conformance survival losses predictions landings autoscaler karpenter proto build up down clean \
+.PHONY: help test unit coverage mutants lint format demo demo-cluster demo-proxy bench fuzz soak agreement simulation scale faults conformance survival losses predictions landings autoscaler karpenter clusterapi proto build up down clean \
 	lock bases audit release rendered docs screenshots owned
 
 help: ## list the targets
@@ -137,6 +137,9 @@ autoscaler: build ## run the real Cluster Autoscaler with `rescheduler provider 
 
 karpenter: build ## run the real Karpenter beside the daemon; the first build takes about ten minutes
 	@$(BIN)/python -m pytest tests/cluster/real_karpenter.py $(ARGS)
+
+clusterapi: build ## run the controllers of Cluster API beside the daemon; the first build takes some minutes
+	@$(BIN)/python -m pytest tests/cluster/real_clusterapi.py $(ARGS)
 
 proto: $(READY) ## compile the protobuf schemas after a change of a .proto file
 	@mkdir -p build

@@ -16,7 +16,7 @@ import yaml
 from devcluster import build
 from predicates.texts import LONGEST_AMOUNT
 from rescheduler.cli.go_flags import Bool, DurationType
-from rescheduler.cli.install import KARPENTER, MANIFESTS
+from rescheduler.cli.install import COMPONENTS, MANIFESTS
 from rescheduler.cli.run import command as run
 from rescheduler.durations import LONGEST, UNITS
 from rescheduler.planning.node_labels import PRESETS
@@ -121,7 +121,8 @@ def main() -> None:
     schema.write_text(generated(schema.read_text(encoding="utf-8")), encoding="utf-8")
     (CHART / PRESET_LABELS).write_text(preset_labels(), encoding="utf-8")
     MANIFESTS.write_text(manifests(), encoding="utf-8")
-    KARPENTER.write_text(karpenter_manifests(), encoding="utf-8")
+    for name, file in COMPONENTS.items():
+        file.write_text(component_manifests(name), encoding="utf-8")
 
 
 def manifests() -> str:
@@ -129,10 +130,10 @@ def manifests() -> str:
     return _yaml(_rendered("namespace"))
 
 
-def karpenter_manifests() -> str:
-    """Return the objects that deploy/components/karpenter adds to those of deploy/base."""
+def component_manifests(name: str) -> str:
+    """Return the objects that the component *name* adds to those of deploy/base."""
     known = {(item["kind"], item["metadata"]["name"]) for item in _rendered()}
-    return _yaml([item for item in _rendered("karpenter") if (item["kind"], item["metadata"]["name"]) not in known])
+    return _yaml([item for item in _rendered(name) if (item["kind"], item["metadata"]["name"]) not in known])
 
 
 def _rendered(*components: str) -> list[Json]:

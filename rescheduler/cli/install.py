@@ -19,8 +19,8 @@ from rescheduler.planning.node_labels import PRESETS, NodeLabels
 #: The objects of deploy/base and its namespace, which `python -m deploy.release.derived` writes.
 MANIFESTS: Final = Path(__file__).with_name("manifests.yaml")
 
-#: The objects that deploy/components/karpenter adds to them, likewise.
-KARPENTER: Final = Path(__file__).with_name("karpenter.yaml")
+#: The objects that the component of a cloud provider in deploy/components adds to them, likewise.
+COMPONENTS: Final = {name: Path(__file__).with_name(f"{name}.yaml") for name in ("karpenter", "clusterapi")}
 
 #: The namespace in :data:`MANIFESTS`.
 _NAMESPACE: Final = "spot-rescheduler"
@@ -35,16 +35,17 @@ _USER: Final = ("runAsUser", "runAsGroup")
 _OF_NAMESPACE: Final = ("Namespace", "ResourceQuota")
 
 #: The cloud provider that is selected unless a flag selects another, by preset.
-_PROVIDERS: Final = {"karpenter": "karpenter"}
+_PROVIDERS: Final = {"karpenter": "karpenter", "clusterapi": "clusterapi", "openshift": "clusterapi"}
 
 
 @click.command("install", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @Option(
     "--preset",
     click.Choice(list(PRESETS)),
-    help="Which nodes are on-demand and spot nodes: by the labels of EKS managed node groups, Karpenter, GKE, AKS "
-    "or OpenShift's MachineSets. karpenter also selects --cloud-provider=karpenter, with its rights; on OpenShift, "
-    "the daemon has no fixed user, which the SCC restricted-v2 refuses.",
+    help="Which nodes are on-demand and spot nodes: by the labels of EKS managed node groups, Karpenter, GKE, AKS, "
+    "OpenShift's MachineSets or Cluster API. karpenter also selects --cloud-provider=karpenter, and openshift and "
+    "clusterapi --cloud-provider=clusterapi, with their rights; on OpenShift, the daemon has no fixed user, which the "
+    "SCC restricted-v2 refuses.",
 )
 @Option(
     "--on-demand-node-label",
@@ -111,7 +112,7 @@ def command(
         provider = _PROVIDERS[preset]
         chosen.append(f"--cloud-provider={provider}")
     chosen += flags
-    files = [MANIFESTS, KARPENTER] if provider == "karpenter" else [MANIFESTS]
+    files = [MANIFESTS, *([COMPONENTS[provider]] if provider in COMPONENTS else ())]
     sys.stdout.write(_text(_installed(chosen, files, fixed_user=preset != _OPENSHIFT, **settings)))
 
 

@@ -21,7 +21,7 @@ from rescheduler.planning.facts import FactsReader, RoundFacts
 from rescheduler.planning.money.commitments import idle
 from rescheduler.planning.money.prices import NodeFacts, PriceList, node_facts
 from rescheduler.planning.movements import moved_recently
-from rescheduler.planning.node_pools import SUGGESTION, buying_again, managed
+from rescheduler.planning.node_pools import buying_again, suggestions
 from rescheduler.planning.outcome import Blocker, Planning, Reason
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, DrainOrder, MoveJobs, Policy, Survive
@@ -281,8 +281,8 @@ def read_and_plan(
     drained = [plan.node for plan in planning.plans]
     notes += [*unproven(snapshot, planning.plans), *buying_again(snapshot, planning.plans)]
     gone = [*drained, *_never_removed(planning)]
-    if not (ends or _ends_machines(daemon)) and (number := managed(snapshot, gone)):
-        notes.append(SUGGESTION.format(f"{number} of {len(gone)}" if number < len(gone) else "all"))
+    if not (ends or _ends_machines(daemon)):
+        notes += suggestions(snapshot, gone)
     if policy.move_jobs is MoveJobs.TOLERANT and _moves_unknown_jobs(planning, snapshot):
         notes.append(_JOBS)
     return PlannedCluster(

@@ -1,4 +1,4 @@
-"""What Karpenter does with the NodePools of drained nodes: sentences for people who read a plan. Pure.
+"""Who manages the drained nodes, and what Karpenter does with their NodePools: sentences for readers of a plan. Pure.
 
 Karpenter tries NodePools in the order of their weight, and those of one weight from the last name to the first. In a
 NodePool that allows both capacity types, spot comes first (``pkg/utils/nodepool/nodepool.go``, OrderByWeight;
@@ -20,10 +20,16 @@ from rescheduler.planning.placement.added_nodes import amount
 
 _SPOT: Final = "spot"
 
-SUGGESTION: Final = (
+_KARPENTER: Final = (
     "Karpenter manages {} of the nodes that can be emptied: with --cloud-provider=karpenter, the daemon deletes their "
     "NodeClaims as soon as they are empty, also where a budget of 0 or consolidateAfter: Never keeps Karpenter from it"
 )
+_CLUSTER_API: Final = (
+    "Machines of {} of the nodes that can be emptied are objects of {}: with --cloud-provider=clusterapi, the daemon "
+    "removes them as soon as they are empty"
+)
+#: By the annotation of a Node that names its Machine.
+_MACHINES: Final = {"cluster.x-k8s.io/machine": "Cluster API", "machine.openshift.io/machine": "OpenShift"}
 
 
 def buying_again(snapshot: Snapshot, plans: Sequence[Plan]) -> Iterator[str]:
@@ -54,6 +60,20 @@ def buying_again(snapshot: Snapshot, plans: Sequence[Plan]) -> Iterator[str]:
             )
 
 
+def suggestions(snapshot: Snapshot, nodes: Collection[str]) -> Iterator[str]:
+    """Yield a sentence for each cloud provider that could remove some of *nodes*."""
+
+    def shown(number: int) -> str:
+        return f"{number} of {len(nodes)}" if number < len(nodes) else "all"
+
+    if number := managed(snapshot, nodes):
+        yield _KARPENTER.format(shown(number))
+    for annotation, system in _MACHINES.items():
+        found = [_node(snapshot, name) for name in nodes]
+        if number := sum(each is not None and annotation in each.metadata.annotations for each in found):
+            yield _CLUSTER_API.format(shown(number), system)
+
+
 def managed(snapshot: Snapshot, nodes: Collection[str]) -> int:
     """Return how many of *nodes* belong to a NodePool without static capacity."""
     static = {
@@ -64,9 +84,13 @@ def managed(snapshot: Snapshot, nodes: Collection[str]) -> int:
     return sum((pool := _pool_of(snapshot, node)) != "" and pool not in static for node in nodes)
 
 
+def _node(snapshot: Snapshot, name: str) -> Node | None:
+    row = snapshot.nodes.row.get(name)
+    return None if row is None else snapshot.nodes.nodes[row]
+
+
 def _pool_of(snapshot: Snapshot, node: str) -> str:
-    row = snapshot.nodes.row.get(node)
-    found = None if row is None else snapshot.nodes.nodes[row]
+    found = _node(snapshot, node)
     return "" if found is None else found.metadata.labels.get(NODE_POOL, "")
 
 

@@ -217,6 +217,28 @@ MANAGED: dict[str, tuple[Any, tuple[str, ...], bool, list[str]]] = {
 }
 
 
+@pytest.mark.parametrize(
+    ("annotation", "flags", "says"),
+    [
+        (
+            "cluster.x-k8s.io/machine",
+            (),
+            "Machines of 1 of 2 of the nodes that can be emptied are objects of Cluster API",
+        ),
+        ("machine.openshift.io/machine", (), "are objects of OpenShift: with --cloud-provider=clusterapi"),
+        ("cluster.x-k8s.io/machine", ("--cloud-provider=clusterapi",), ""),
+        ("cluster.x-k8s.io/owner-name", (), ""),
+    ],
+)
+def test_a_plan_names_the_provider_of_machines(
+    annotation: str, flags: tuple[str, ...], says: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    nodes = [node("od", ON_DEMAND, annotations={annotation: "m"}), node("od-2", ON_DEMAND), *STATIC[2:]]
+    result = planned(capfdbinary, write_dump(tmp_path, nodes), *flags)
+    told = [text for text in result["summary"]["assumptions"] if "--cloud-provider=clusterapi" in text]
+    assert [says in text for text in told] == ([True] if says else [])
+
+
 @pytest.mark.parametrize(("spec", "flags", "drainable", "says"), MANAGED.values(), ids=MANAGED)
 def test_a_plan_says_what_karpenter_and_its_provider_do(
     spec: Any,

@@ -19,6 +19,7 @@ import yaml
 
 from devcluster import build
 from devcluster.api import Json
+from devcluster.audit import AuditEvent
 from devcluster.errors import ApiError
 from devcluster.manifests import ON_DEMAND, SPOT, deployment, node
 from devcluster.plane import ControlPlane
@@ -26,7 +27,7 @@ from devcluster.ports import reserve
 from devcluster.processes import Processes
 from tests.cluster.autoscaling import SETUP
 from tests.cluster.daemon import NO_DELAY, Daemon
-from tests.cluster.observer import Observer
+from tests.cluster.observer import AGENT, Observer
 from tests.cluster.waiting import repeating
 from tests.providers import pki
 
@@ -81,7 +82,10 @@ def reference(kind: str, name: str) -> Json:
 def fleet(cluster: ControlPlane) -> list[Json]:
     """Return the Cluster, whose nodes are those of *cluster* itself, and the stand-in's part of it."""
     endpoint = {"host": "127.0.0.1", "port": int(cluster.server.rpartition(":")[2])}
-    done = {"initialization": {"provisioned": True, "controlPlaneInitialized": True}}
+    done = {
+        "initialization": {"provisioned": True, "controlPlaneInitialized": True},
+        "externalManagedControlPlane": True,  # as of managed clusters: there is no Machine of the control plane
+    }
     kubeconfig = base64.b64encode(cluster.kubeconfig.read_bytes()).decode()
     return [
         stand_in("PlainCluster", "c", spec={"controlPlaneEndpoint": endpoint}, status=done),
@@ -249,18 +253,65 @@ def joined(cluster: ControlPlane, observer: Observer, **pools: int) -> None:
 
 @pytest.mark.cluster
 def test_six_machines_go_by_our_order_and_stay_away(cluster: ControlPlane, observer: Observer, capi: None) -> None:
+    """The daemon is killed after its first order; the next one goes on, and lowers no replicas twice."""
     cluster.apply(SETUP)
     joined(cluster, observer, on_demand=6)
     cluster.apply([deployment(f"web{n}", 2, cpu="1800m") for n in range(6)])
     observer.running(12)
     cluster.apply([machine_deployment("spot", 6)])
     observer.nodes_ready(12)
-    with Daemon(cluster, NO_DELAY, "--cloud-provider=clusterapi"):
+    flags = (NO_DELAY, "--cloud-provider=clusterapi")
+    with Daemon(cluster, *flags) as first:
+        observer.eventually(lambda: replicas(cluster, "on-demand") == 5, "the first order", seconds=SECONDS)
+        first.kill()
+    with Daemon(cluster, *flags):
         observer.eventually(lambda: not machines(cluster, "on-demand"), "the end of all Machines", seconds=SECONDS)
         observer.running(12)
-        before = (observer.uids(), replicas(cluster, "on-demand"), machines(cluster, "spot"))
-        assert before[1:] == (0, machines(cluster, "spot"))
-        now = lambda: (observer.uids(), replicas(cluster, "on-demand"), machines(cluster, "spot"))  # noqa: E731
-        observer.stays(now, before, seconds=WATCHED)
-        assert not machines(cluster, "on-demand")
+        before = state(cluster, observer)
+        assert replicas(cluster, "on-demand") == 0
+        observer.stays(lambda: state(cluster, observer), before, seconds=WATCHED)
+    lowered = patches(observer, "machinedeployments")
+    assert len(lowered) == 6, "replicas were lowered more than once for a Machine"
     assert sum(observer.evicted().values()) == 12, f"pods moved more than once: {observer.evicted()}"
+
+
+def state(cluster: ControlPlane, observer: Observer) -> object:
+    """Return what must not change any more: pods, Machines and replicas."""
+    pools = {pool: (replicas(cluster, pool), tuple(machines(cluster, pool))) for pool in LABELS}
+    return observer.uids(), pools
+
+
+def patches(observer: Observer, plural: str) -> list[AuditEvent]:
+    """Return the successful changes of the daemon."""
+    events = [each for each in observer.audit.events() if each.user_agent.startswith(AGENT) and each.verb == "patch"]
+    return [each for each in events if each.kind == plural and each.accepted]
+
+
+@pytest.mark.cluster
+def test_a_group_keeps_its_minimum(cluster: ControlPlane, observer: Observer, capi: None) -> None:
+    cluster.apply(SETUP)
+    joined(cluster, observer, on_demand=3)
+    cluster.apply([machine_deployment("on-demand", 3, **{MIN_SIZE: "2"}), deployment("web", 3, cpu="3")])
+    observer.running(3)
+    cluster.apply([machine_deployment("spot", 3)])
+    observer.nodes_ready(6)
+    with Daemon(cluster, NO_DELAY, "--cloud-provider=clusterapi"):
+        observer.eventually(lambda: len(machines(cluster, "on-demand")) == 2, "the end of a Machine", seconds=SECONDS)
+        observer.stays(
+            lambda: (replicas(cluster, "on-demand"), len(machines(cluster, "on-demand"))), (2, 2), seconds=15
+        )
+    assert sum(observer.evicted().values()) == 1
+
+
+@pytest.mark.cluster
+def test_room_is_made_by_raising_replicas(cluster: ControlPlane, observer: Observer, capi: None) -> None:
+    cluster.apply(SETUP)
+    joined(cluster, observer, on_demand=2)
+    cluster.apply([deployment(f"web{n}", 2, cpu="1800m") for n in range(2)])
+    observer.running(4)
+    cluster.apply([machine_deployment("spot", 1)])
+    observer.nodes_ready(3)
+    with Daemon(cluster, NO_DELAY, "--cloud-provider=clusterapi", "--make-room=provider"):
+        observer.eventually(lambda: not machines(cluster, "on-demand"), "the end of all Machines", seconds=SECONDS)
+        observer.running(4)
+        assert replicas(cluster, "spot") == 2
