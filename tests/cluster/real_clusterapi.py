@@ -21,7 +21,7 @@ from devcluster import build
 from devcluster.api import Json
 from devcluster.audit import AuditEvent
 from devcluster.errors import ApiError
-from devcluster.manifests import ON_DEMAND, SPOT, deployment, node
+from devcluster.manifests import ON_DEMAND, SPOT, custom_kind, deployment, node
 from devcluster.plane import ControlPlane
 from devcluster.ports import reserve
 from devcluster.processes import Processes
@@ -42,30 +42,6 @@ SECONDS: Final = 300.0
 #: How long nothing may change after all moves, in seconds.
 WATCHED: Final = float(os.environ.get("CLUSTERAPI_WATCHED", "60"))
 LABELS: Final = {"on-demand": {ON_DEMAND: "true"}, "spot": {SPOT: "true"}}
-
-
-def definition(kind: str) -> Json:
-    """Return a CustomResourceDefinition of the stand-in that accepts every field, for the contract v1beta2."""
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {
-        "name": "v1beta1",
-        "served": True,
-        "storage": True,
-        "subresources": {"status": {}},
-        "schema": {"openAPIV3Schema": schema},
-    }
-    name = f"{kind.lower()}s"
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{name}.{INFRASTRUCTURE}", "labels": {"cluster.x-k8s.io/v1beta2": "v1beta1"}},
-        "spec": {
-            "group": INFRASTRUCTURE,
-            "scope": "Namespaced",
-            "names": {"kind": kind, "plural": name, "singular": kind.lower(), "listKind": f"{kind}List"},
-            "versions": [version],
-        },
-    }
 
 
 KINDS: Final = ("PlainCluster", "PlainControlPlane", "PlainMachine", "PlainMachineTemplate")
@@ -164,7 +140,9 @@ def program() -> Path:
 @pytest.fixture
 def capi(program: Path, cluster: ControlPlane, tmp_path: Path) -> Iterator[None]:
     """Run the controllers and the stand-in; remove all of their objects at the end."""
-    crds = [*map(definition, KINDS), *map(kind, sorted((program.parent / "crds").glob("*.yaml")))]
+    contract = {"cluster.x-k8s.io/v1beta2": "v1beta1"}
+    plain = [custom_kind(name, INFRASTRUCTURE, "v1beta1", **contract) for name in KINDS]
+    crds = [*plain, *map(kind, sorted((program.parent / "crds").glob("*.yaml")))]
     cluster.apply(crds)
     for path in (f"{ROOT}/machines", f"{ROOT}/clusters", f"{STAND_IN}/plainmachines"):
         cluster.wait_for(functools.partial(served, cluster, path), f"{path} to be served")
