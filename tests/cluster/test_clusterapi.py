@@ -48,14 +48,11 @@ def item(kind: str, name: str, spec: Json, owner: Json | None = None, **fields: 
     return {"apiVersion": f"{GROUP}/v1beta2", "kind": kind, "metadata": meta, "spec": spec, **fields}
 
 
-@pytest.fixture(scope="module", params=["component", "chart"])
-def account(
-    request: pytest.FixtureRequest, cluster: ControlPlane, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Account]:
+@pytest.fixture(params=["component", "chart"])
+def account(request: pytest.FixtureRequest, cluster: ControlPlane, tmp_path: Path) -> Iterator[Account]:
     """Install the permissions, a Cluster, and a MachineDeployment with a Machine."""
     values = {"cloudProvider": {"name": "clusterapi"}}
-    folder = tmp_path_factory.mktemp("rendered")
-    objects = chart(values) if request.param == "chart" else composed(folder, ours=COMPONENT)
+    objects = chart(values) if request.param == "chart" else composed(tmp_path, ours=COMPONENT)
     space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "spot-rescheduler"}}
     kinds = [custom_kind(kind, GROUP, "v1beta2") for kind in ("Cluster", "MachineDeployment", "MachineSet", "Machine")]
     cluster.apply(kinds)
@@ -118,6 +115,7 @@ def test_only_marks_and_replicas_may_be_changed(cluster: ControlPlane, account: 
     with pytest.raises(ApiError, match="forbidden"):
         account.api.delete(f"{ROOT}/machines/m")
     cluster.api.patch(f"{ROOT}/machines/m", {"metadata": {"labels": {"e": "f"}}})  # other clients are not limited
+    removes(cluster, account)
 
 
 def denial(account: Account, path: str, change: Json) -> str:
@@ -130,7 +128,8 @@ def denial(account: Account, path: str, change: Json) -> str:
     return ""
 
 
-def test_the_provider_needs_no_more(cluster: ControlPlane, account: Account) -> None:
+def removes(cluster: ControlPlane, account: Account) -> None:
+    """Check that the provider needs no more permissions."""
     clock = SystemClock()
     provider = ClusterApiProvider(ClusterApiFile(), clock, Path())
     provider.use_cluster(MachineObjects(Client(Kubeconfig(str(account.kubeconfig)), clock)))
