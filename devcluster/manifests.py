@@ -55,7 +55,9 @@ def node(
     }
 
 
-def custom_kind(kind: str, group: str, version: str = "v1", *, namespaced: bool = True, **labels: str) -> Json:
+def custom_kind(
+    kind: str, group: str, version: str = "v1", *, namespaced: bool = True, labels: Mapping[str, str] | None = None
+) -> Json:
     """Return a CustomResourceDefinition of *kind*, with a status, that accepts every field."""
     plural = f"{kind.lower()}s"
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -63,7 +65,7 @@ def custom_kind(kind: str, group: str, version: str = "v1", *, namespaced: bool 
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{group}", "labels": labels},
+        "metadata": {"name": f"{plural}.{group}", "labels": dict(labels or {})},
         "spec": {
             "group": group,
             "scope": "Namespaced" if namespaced else "Cluster",

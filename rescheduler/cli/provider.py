@@ -22,7 +22,6 @@ from rescheduler.errors import ReschedulerError, UsageError
 from rescheduler.providers import FLAGGED, OF_THE_CLUSTER
 from rescheduler.settings import ApiServerConnection, ListenAddress, Logging, PoolLeaseName, Provider
 
-
 #: Why a provider of machines that are objects of a Kubernetes API is not served.
 _UNSERVED: Final = {
     "karpenter": "Cluster Autoscaler cannot scale the nodes of Karpenter",

@@ -35,7 +35,7 @@ BACKENDS = {
 FLAGGED = frozenset({"cherryservers", "stackpoint", "spc", "stackpointio"})
 
 
-#: Providers whose machines are objects of a Kubernetes API. Cluster Autoscaler has its own providers for these, or none.
+#: Providers whose machines are objects of a Kubernetes API. Cluster Autoscaler has its own ones for these, or none.
 OF_THE_CLUSTER = frozenset({"karpenter", "clusterapi"})
 
 #: Providers that add no machines on request: the cluster's autoscaler does so for pending pods.

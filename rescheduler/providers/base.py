@@ -375,7 +375,7 @@ class ClusterObjects(Protocol):
         ...
 
     def patch(self, version: ObjectVersion, change: Mapping[str, object], *, seconds: float) -> None:
-        """Merge *change* into an object, unless it has changed since it was read. Raises the same errors as `delete`."""
+        """Merge *change* into an object, unless it has changed since it was read. Raises the errors of `delete`."""
         ...
 
     def delete(self, version: ObjectVersion, *, seconds: float) -> None:

@@ -141,7 +141,7 @@ def program() -> Path:
 def capi(program: Path, cluster: ControlPlane, tmp_path: Path) -> Iterator[None]:
     """Run the controllers and the stand-in; remove all of their objects at the end."""
     contract = {"cluster.x-k8s.io/v1beta2": "v1beta1"}
-    plain = [custom_kind(name, INFRASTRUCTURE, "v1beta1", **contract) for name in KINDS]
+    plain = [custom_kind(name, INFRASTRUCTURE, "v1beta1", labels=contract) for name in KINDS]
     crds = [*plain, *map(kind, sorted((program.parent / "crds").glob("*.yaml")))]
     cluster.apply(crds)
     for path in (f"{ROOT}/machines", f"{ROOT}/clusters", f"{STAND_IN}/plainmachines"):

@@ -60,13 +60,12 @@ def account(request: pytest.FixtureRequest, cluster: ControlPlane, tmp_path: Pat
         cluster.wait_for(lambda plural=plural: served(cluster, plural), f"{plural} to be served")  # type: ignore[misc]
     applied = cluster.apply([space, *(each for each in objects if each["kind"] not in ("Namespace", "Deployment"))])
     observed = {"status": {"observedGeneration": 1}}
-    spec = {"replicas": 1, "clusterName": "c"}
+    spec: Json = {"replicas": 1, "clusterName": "c"}
     [*_, deployment] = cluster.apply(
         [item("Cluster", "c", {}), item("MachineDeployment", "md", {**spec, "template": {"a": 1}}, **observed)]
     )
     [machine_set] = cluster.apply([item("MachineSet", "ms", spec, deployment, **observed)])
-    running = {"spec": {"providerID": "x://n"}, "status": {"nodeRef": {"name": "n"}}}
-    cluster.apply([item("Machine", "m", running["spec"], machine_set, status=running["status"])])
+    cluster.apply([item("Machine", "m", {"providerID": "x://n"}, machine_set, status={"nodeRef": {"name": "n"}})])
     kubeconfig = cluster.service_account_kubeconfig("spot-rescheduler", ACCOUNT)
     with Api(cluster.server, ca=cluster.ca, token=read_kubeconfig(kubeconfig)[1]) as api:
         yield Account(api, kubeconfig)
@@ -123,7 +122,6 @@ def denial(account: Account, path: str, change: Json) -> str:
     try:
         account.api.request("PATCH", f"{ROOT}/{path}", change, "application/merge-patch+json", {"dryRun": "All"})
     except ApiError as error:
-        assert error.status == 403
         return str(error).rpartition("spot-rescheduler clusterapi: ")[2].removeprefix("403 Forbidden: ")
     return ""
 

@@ -164,7 +164,7 @@ PROTECTED: dict[str, tuple[Change, Refusal, str, str]] = {
         OF_GROUP,
         "min-size is no number from 0 to 2147483647",
     ),
-    "marked by others": (_note("machines", "", **{MARK: "true"}), Refusal.PROTECTED, OF_GROUP, "would go instead"),
+    "marked by others": (_note("machines", "", **{MARK: "true"}), Refusal.PROTECTED, OF_GROUP, "another client"),
     "another is marked by others": (
         lambda world: noted(world, "machines", world.cluster.alive()[1]["metadata"]["name"], **{MARK: ""}),
         Refusal.PROTECTED,
@@ -210,7 +210,7 @@ OPENSHIFT: dict[str, tuple[Change, Refusal, str]] = {
     "another failed": (
         lambda world: world.cluster.alive()[1]["status"].update(errorReason="InvalidConfiguration"),
         Refusal.PROTECTED,
-        "would go instead",
+        "has failed, and may go instead",
     ),
     "migrated": (
         lambda world: world.scaled()["status"].update(authoritativeAPI="ClusterAPI"),
@@ -246,7 +246,7 @@ ALLOWED: dict[str, Change] = {
     "an old MachineSet without Machines": lambda world: world.cluster.add_set(world.scaled(), "older", 0, revision=0),
     "a mark of a Machine of another group": lambda world: [
         world.cluster.add_group("other", 1),
-        noted(world, "machines", world.cluster.alive()[-1]["metadata"]["name"], **{MARK: "true"}),
+        world.cluster.alive()[-1]["metadata"]["annotations"].update({MARK: "true"}),
     ],
     "no limits": lambda world: world.scaled()["metadata"]["annotations"].clear(),
     "deletePolicy": _spec("machinesets", f"{POOL}-1", {"deletePolicy": "Oldest"}),
@@ -307,6 +307,16 @@ def test_replicas_are_lowered_after_a_machine_that_others_end_has_gone(world: Cl
     assert [name for name, _ in world.cluster.ended] == [node.annotations["cluster.x-k8s.io/machine"]]
 
 
+def test_a_group_in_which_machines_come_or_go_is_foretold(world: ClusterApiWorld) -> None:
+    node, other = world.nodes()[0], world.cluster.alive()[1]["metadata"]["name"]
+    world.cluster.delete(other)
+    foretold = world.provider.refusals(world.group, [node], deadline=world.clock.monotonic() + MINUTES)
+    text = f"MachineDeployment/{SPACE}/{POOL}: it has 2 Machines and wants 3"
+    assert foretold == {node.name: Refused(Refusal.PROTECTED, text)}
+    world.clock.advance(16)
+    assert world.provider.refusals(world.group, [node], deadline=world.clock.monotonic() + MINUTES) == {}
+
+
 @pytest.mark.parametrize("restarted", [False, True])
 def test_an_order_that_the_controllers_have_not_seen_is_not_sent_again(
     world: ClusterApiWorld, *, restarted: bool
@@ -353,12 +363,12 @@ def test_replicas_that_others_raise_again_are_lowered_again_once(world: ClusterA
 
 def between(world: ClusterApiWorld, act: Change) -> None:
     """Let another client act right after a Machine has got a mark, once."""
-    patch, done = world.cluster.patch, []
+    patch, calls = world.cluster.patch, iter([act])
 
     def acting(kind: str, name: str, change: Json) -> tuple[int, str]:
         answer = patch(kind, name, change)
-        if kind == "machines" and not done:
-            done.append(act(world))
+        if kind == "machines" and (due := next(calls, None)) is not None:
+            due(world)
         return answer
 
     world.cluster.patch = acting  # type: ignore[method-assign]
@@ -390,7 +400,7 @@ def test_the_minimum_holds_for_replicas_that_others_lower_meanwhile() -> None:
     with cluster_api_world(3, 2) as world:
         node = world.nodes()[0]
         noted(world, "machinedeployments", POOL, unrelated="")
-        between(world, lambda world: [world.cluster.delete(marks(world)[0]), world.cluster.scale(POOL, -1)])
+        between(world, lambda world: world.cluster.scale(POOL, -1))
         one(world, node, within=100.0)
         assert world.target() == 2
 

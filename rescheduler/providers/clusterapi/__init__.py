@@ -8,7 +8,7 @@ It is imported by name when it is selected.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
@@ -26,6 +26,8 @@ from rescheduler.providers.base import (
     NodeTemplate,
     NotSupported,
     ObjectVersion,
+    Refusal,
+    Refused,
     Unserved,
 )
 from rescheduler.providers.clusterapi.machines import (
@@ -153,7 +155,7 @@ class ClusterApiSystem(ObjectSystem):
         removal = self.state.removals.get(key)
         if removal is None:
             raise Unsent(f"clusterapi: {key} was not listed")
-        if why := removal.group.obstacle() or removal.unsettled():
+        if why := removal.group.obstacle or removal.unsettled():
             raise Unsent(f"clusterapi: {removal.group.id}: {why}")
         return removal
 
@@ -184,7 +186,7 @@ class ClusterApiSystem(ObjectSystem):
     def create(self, group: NodeGroup, count: int, created: Callable[[str], None], *, deadline: float) -> None:  # noqa: ARG002
         """Raise the replicas. What is not created yet is listed as machines without a name."""
         scaled = self.state.groups[group.id]
-        if why := scaled.obstacle():
+        if why := scaled.obstacle:
             raise Permanent(f"clusterapi: {group.id}: {why}")
         self._change(scaled.version, {"spec": {"replicas": scaled.replicas + count}}, deadline)
 
@@ -204,6 +206,16 @@ class ClusterApiProvider(ObjectProvider):
             with suppress(ReschedulerError), self._fleet.changing(deadline=deadline):
                 self._fleet.read(deadline=deadline)
                 self._capi.unmark(self._capi.stale(), deadline)
+
+    def refusals(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, Refused]:
+        """Return the nodes that would be refused, also for now: while Machines of their group come or go."""
+        refused = dict(super().refusals(group, nodes, deadline=deadline))
+        for node in nodes:
+            machine = self.machine(node, deadline=deadline)
+            removal = self._capi.state.removals.get(machine.key) if machine is not None and machine.alive else None
+            if removal is not None and not removal.mark and (why := removal.unsettled()):
+                refused.setdefault(node.name, Refused(Refusal.PROTECTED, f"{removal.group.id}: {why}"))
+        return refused
 
     def decrease_target_size(self, group: str, delta: int, *, deadline: float) -> None:
         """Lower the replicas one by one: the controllers delete a Machine before the next is marked."""

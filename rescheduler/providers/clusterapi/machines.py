@@ -1,8 +1,8 @@
 """Machines of Cluster API and of OpenShift's Machine API, and what scales them. No I/O.
 
-Sources in sigs.k8s.io/cluster-api: ``core/reconcilers/machineset`` (``machineset_deletion_order.go``: which Machine goes
-when replicas are lowered; ``syncReplicas``: how many), ``core/reconcilers/machinedeployment`` (which MachineSet is
-lowered), ``api/core/v1beta2/common_types.go`` (annotations). In github.com/openshift/machine-api-operator:
+Sources in sigs.k8s.io/cluster-api: ``core/reconcilers/machineset`` (``machineset_deletion_order.go``: which Machine
+goes when replicas are lowered; ``syncReplicas``: how many), ``core/reconcilers/machinedeployment`` (which MachineSet
+is lowered), ``api/core/v1beta2/common_types.go`` (annotations). In github.com/openshift/machine-api-operator:
 ``pkg/controller/machineset`` (``controller.go``, ``delete_policy.go``).
 """
 
@@ -10,6 +10,7 @@ import datetime as dt
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
 import msgspec
@@ -152,7 +153,7 @@ class ApiObjects:
         return ObjectVersion(path, meta.uid, meta.resource_version)
 
 
-@dataclass(slots=True)
+@dataclass
 class MachineGroup:
     """A MachineDeployment, or a MachineSet of none, with its MachineSets and their Machines."""
 
@@ -192,8 +193,21 @@ class MachineGroup:
             raise ValueError(f"its annotation {name} is no number from 0 to {UNLIMITED}")
         return int(text)
 
+    @cached_property
+    def marked(self) -> Sequence[str]:
+        """The names of Machines that go first by the marks of other clients."""
+        marks = ((each.metadata.name, mark_of(each.metadata, self.objects.api)) for each in self.alive)
+        return sorted(name for name, mark in marks if mark is not None and not mark.startswith(_OURS))
+
+    @cached_property
+    def failed(self) -> Sequence[str]:
+        """The names of Machines that OpenShift may prefer to marked ones."""
+        failed = (each for each in self.alive if each.status.error_reason or each.status.error_message)
+        return sorted(each.metadata.name for each in failed) if self.objects.api is OPENSHIFT else ()
+
+    @cached_property
     def obstacle(self) -> str:
-        """Return why the replicas must not be changed at present, or ""."""
+        """Why the replicas must not be changed at present, or ""."""
         meta, spec = self.scaled.metadata, self.scaled.spec
         openshift = self.objects.api is OPENSHIFT
         cluster = self.cluster.metadata if self.cluster else None
@@ -252,7 +266,7 @@ def controller(meta: ObjectMeta) -> OwnerReference | None:
 
 def _revision(each: Scaled) -> int:
     text = each.metadata.annotations.get(_REVISION, "")
-    return int(text) if text.isascii() and text.isdigit() else 0
+    return int(text) if text.isascii() and text.isdigit() and len(text) < len(str(UNLIMITED)) else 0
 
 
 # The marks of Machines that go first when replicas are lowered. Ours are orders, each with its time.
@@ -340,14 +354,14 @@ def state_of(found: Sequence[ApiObjects], now: dt.datetime) -> FleetState:
             group = of_set.get(owner.uid) if owner is not None else None
             if group is not None:
                 removals[key] = _removal(machine, group, now)
-            protected = _protection(objects, machine, removals.get(key), keys[machine.spec.provider_id or key])
+            protected = _protection(machine, removals.get(key), keys[machine.spec.provider_id or key])
             machines.append(_system_machine(key, objects, machine, removals.get(key), protected))
     for group in groups.values():
         for number in range(group.replicas - len(group.alive)):
             removals[f"{group.id}#{number}"] = Removal(group)
             machines.append(SystemMachine(f"{group.id}#{number}", "", group.id, InstanceState.CREATING))
     view = SystemView([group.node_group for group in groups.values()], machines)
-    return FleetState(view, groups, removals, {id: own[0] for id, own in keys.items() if id and len(own) == 1})
+    return FleetState(view, groups, removals, {each: own[0] for each, own in keys.items() if each and len(own) == 1})
 
 
 def groups_by_set(objects: ApiObjects) -> Mapping[str, MachineGroup]:
@@ -389,9 +403,7 @@ def _removal(machine: Machine, group: MachineGroup, now: dt.datetime) -> Removal
     return Removal(group, version, deleted, mark, age, _age(at, now) if ordered else None)
 
 
-def _protection(
-    objects: ApiObjects, machine: Machine, removal: Removal | None, sharing: Sequence[str]
-) -> Refused | None:
+def _protection(machine: Machine, removal: Removal | None, sharing: Sequence[str]) -> Refused | None:
     """Return why the Machine must not be removed, or None. *sharing* are the Machines with its provider ID."""
     meta, name = machine.metadata, machine.metadata.name
     if _CONTROL_PLANE in meta.labels or meta.labels.get(_OPENSHIFT_ROLE) == "master":
@@ -407,22 +419,12 @@ def _protection(
     group = removal.group
     if is_paused(meta):
         return Refused(Refusal.PROTECTED, f"Machine {name} is paused")
-    if why := group.obstacle():
-        return Refused(Refusal.PROTECTED, f"{group.kind} {group.scaled.metadata.name}: {why}")
-    rivals = sorted(each.metadata.name for each in group.alive if _goes_first(each, machine, objects.api))
-    if rivals:
-        why = f"{group.kind} {group.scaled.metadata.name}: other clients marked Machines, or they failed: {rivals[0]}"
-        return Refused(Refusal.PROTECTED, f"{why}; one of them would go instead")
-    return None
-
-
-def _goes_first(other: Machine, machine: Machine, api: MachineApi) -> bool:
-    """Return whether *other* may go instead of *machine*, or *machine* itself by the order of another client."""
-    mark = mark_of(other.metadata, api)
-    if mark is not None and not mark.startswith(_OURS):
-        return True
-    failed = other.status.error_reason or other.status.error_message
-    return api is OPENSHIFT and other is not machine and bool(failed)
+    why = group.obstacle
+    if not why and group.marked:
+        why = f"another client has marked Machine {group.marked[0]}, which would go instead"
+    if not why and (failed := [each for each in group.failed if each != name]):
+        why = f"Machine {failed[0]} has failed, and may go instead"
+    return Refused(Refusal.PROTECTED, f"{group.kind} {group.scaled.metadata.name}: {why}") if why else None
 
 
 def _system_machine(
