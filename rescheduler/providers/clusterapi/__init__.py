@@ -34,9 +34,9 @@ from rescheduler.providers.clusterapi.machines import (
     APIS,
     REMOVED,
     ApiObjects,
+    CapiMachine,
     Cluster,
     FleetState,
-    Machine,
     MachineApi,
     Removal,
     Scaled,
@@ -93,7 +93,7 @@ class ClusterApiSystem(ObjectSystem):
         """Return the objects of *api* in the newest version that is served, or None."""
         for version in api.versions:
             with suppress(Unserved):
-                machines = self._all(api, version, "machines", Machine, deadline)
+                machines = self._all(api, version, "machines", CapiMachine, deadline)
                 sets = self._all(api, version, "machinesets", Scaled, deadline)
                 if not api.has_clusters:
                     return ApiObjects(api, version, machines, sets)

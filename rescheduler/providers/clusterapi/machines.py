@@ -89,7 +89,9 @@ class MachineStatus(Wire, frozen=True):
     error_message: str | None = None
 
 
-class Machine(Wire, frozen=True):
+class CapiMachine(Wire, frozen=True):
+    """A Machine of either API."""
+
     metadata: ObjectMeta
     spec: MachineSpec = MachineSpec()
     status: MachineStatus = MachineStatus()
@@ -123,13 +125,13 @@ class Workers(Wire, frozen=True):
     machine_deployments: tuple[TopologyDeployment, ...] = ()
 
 
-class Topology(Wire, frozen=True):
+class ClusterTopology(Wire, frozen=True):
     workers: Workers = Workers()
 
 
 class ClusterSpec(Wire, frozen=True):
     paused: bool | None = None
-    topology: Topology = Topology()
+    topology: ClusterTopology = ClusterTopology()
 
 
 class Cluster(Wire, frozen=True):
@@ -143,7 +145,7 @@ class ApiObjects:
 
     api: MachineApi
     version: str
-    machines: Sequence[Machine]
+    machines: Sequence[CapiMachine]
     sets: Sequence[Scaled]
     deployments: Sequence[Scaled] = ()
     clusters: Sequence[Cluster] = ()
@@ -162,7 +164,7 @@ class MachineGroup:
     scaled: Scaled
     cluster: Cluster | None
     sets: list[Scaled] = field(default_factory=list)
-    alive: list[Machine] = field(default_factory=list)  #: without those that are being deleted
+    alive: list[CapiMachine] = field(default_factory=list)  #: without those that are being deleted
 
     @property
     def id(self) -> str:
@@ -390,7 +392,7 @@ def groups_by_set(objects: ApiObjects) -> Mapping[str, MachineGroup]:
     return of_set
 
 
-def _removal(machine: Machine, group: MachineGroup, now: dt.datetime) -> Removal:
+def _removal(machine: CapiMachine, group: MachineGroup, now: dt.datetime) -> Removal:
     meta = machine.metadata
     mark = mark_of(meta, group.objects.api) or ""
     age = _age(mark.removeprefix(_OURS), now) if mark.startswith(_OURS) else None
@@ -403,7 +405,7 @@ def _removal(machine: Machine, group: MachineGroup, now: dt.datetime) -> Removal
     return Removal(group, version, deleted, mark, age, _age(at, now) if ordered else None)
 
 
-def _protection(machine: Machine, removal: Removal | None, sharing: Sequence[str]) -> Refused | None:
+def _protection(machine: CapiMachine, removal: Removal | None, sharing: Sequence[str]) -> Refused | None:
     """Return why the Machine must not be removed, or None. *sharing* are the Machines with its provider ID."""
     meta, name = machine.metadata, machine.metadata.name
     if _CONTROL_PLANE in meta.labels or meta.labels.get(_OPENSHIFT_ROLE) == "master":
@@ -428,7 +430,7 @@ def _protection(machine: Machine, removal: Removal | None, sharing: Sequence[str
 
 
 def _system_machine(
-    key: str, objects: ApiObjects, machine: Machine, removal: Removal | None, protected: Refused | None
+    key: str, objects: ApiObjects, machine: CapiMachine, removal: Removal | None, protected: Refused | None
 ) -> SystemMachine:
     meta, node = machine.metadata, machine.status.node_ref
     ends = meta.deletion_timestamp is not None or (removal is not None and removal.in_progress)
