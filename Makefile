@@ -49,7 +49,7 @@ PROJECT = $(if $(OWNER),--owner '$(OWNER)') $(if $(REGISTRY),--registry '$(REGIS
 
 GRPC := rescheduler/providers/externalgrpc
 
-.PHONY: help test unit coverage mutants lint format demo demo-cluster demo-proxy bench fuzz soak agreement simulation scale faults conformance survival losses predictions landings autoscaler karpenter bad-days proto build up down clean \
+.PHONY: help test unit coverage mutants lint format demo demo-cluster demo-proxy bench fuzz soak agreement simulation scale faults conformance survival losses predictions landings autoscaler karpenter bad-days clusterapi proto build up down clean \
 	lock bases audit release rendered docs screenshots owned
 
 help: ## list the targets
@@ -140,6 +140,9 @@ karpenter: build ## run the real Karpenter beside the daemon; the first build ta
 
 bad-days: build ## run the failure tests with NodeClaims in place of plain nodes; ARGS are passed to pytest
 	@BACKEND=karpenter $(BIN)/python -m pytest tests/cluster/test_bad_days_*.py $(ARGS)
+
+clusterapi: build ## run the controllers of Cluster API beside the daemon; the first build takes some minutes
+	@$(BIN)/python -m pytest tests/cluster/real_clusterapi.py $(ARGS)
 
 proto: $(READY) ## compile the protobuf schemas after a change of a .proto file
 	@mkdir -p build

@@ -24,6 +24,7 @@ DEFAULT = "1.37"
 KWOK = "v0.8.0"
 DESCHEDULER = "v0.36.0"
 KARPENTER = "v1.15.0"
+CLUSTER_API = "v1.14.2"
 #: The Go that Karpenter and Kubernetes 1.38 require, which go downloads as a module.
 _NEWER_GO = "go1.27.3"
 _WITH_NEWER_GO = ("1.38",)
@@ -192,6 +193,27 @@ def karpenter() -> Path:
         cache.print_progress("karpenter: done")
 
     return cache.get_or_create("karpenter", KARPENTER, make) / "karpenter"
+
+
+def cluster_api() -> Path:
+    """Return the core controllers of Cluster API; the folder `crds` next to it contains the kinds that they serve."""
+
+    def make(into: Path) -> None:
+        cache.print_progress(f"clusterapi: building {CLUSTER_API}; the first build takes about six minutes")
+        # Its go.mod replaces the module of its API by a folder, so `go install` rejects it.
+        sources = into / "sources"
+        for module, folder in (("sigs.k8s.io/cluster-api", sources), ("sigs.k8s.io/cluster-api/api", sources / "api")):
+            downloaded = json.loads(golang.output(["mod", "download", "-json", f"{module}@{CLUSTER_API}"]))
+            shutil.copytree(downloaded["Dir"], folder, copy_function=shutil.copyfile)
+            for path in (folder, *folder.rglob("*/")):  # folders in Go's module cache are read-only
+                path.chmod(0o755)
+        build = ["build", *_FLAGS, "-mod=mod", "-o", str(into / "clusterapi"), "./core"]
+        golang.build("clusterapi", build, sources)
+        shutil.copytree(sources / "core/config/crd/bases", into / "crds")
+        shutil.rmtree(sources)
+        cache.print_progress("clusterapi: done")
+
+    return cache.get_or_create("clusterapi", CLUSTER_API, make) / "clusterapi"
 
 
 @dataclass(frozen=True, slots=True)

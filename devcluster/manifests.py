@@ -55,6 +55,26 @@ def node(
     }
 
 
+def custom_kind(
+    kind: str, group: str, version: str = "v1", *, namespaced: bool = True, labels: Mapping[str, str] | None = None
+) -> Json:
+    """Return a CustomResourceDefinition of *kind*, with a status, that accepts every field."""
+    plural = f"{kind.lower()}s"
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    served = {"name": version, "served": True, "storage": True, "subresources": {"status": {}}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}", "labels": dict(labels or {})},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced" if namespaced else "Cluster",
+            "names": {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"},
+            "versions": [{**served, "schema": {"openAPIV3Schema": schema}}],
+        },
+    }
+
+
 def on_demand(name: str, *, labels: Mapping[str, str] | None = None, **fields: Any) -> Json:
     """Return a node with the daemon's default label of on-demand nodes; *fields* as for `node`."""
     return node(name, labels={ON_DEMAND: "true", **(labels or {})}, **fields)

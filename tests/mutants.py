@@ -71,6 +71,11 @@ def _of_aws(safeguard: str, file: str, before: str, after: str) -> Mutant:
     return Mutant(safeguard, f"rescheduler/providers/{file}", before, after, ("tests/providers/test_aws.py",))
 
 
+def _of_machines(safeguard: str, before: str, after: str) -> Mutant:
+    file = "rescheduler/providers/clusterapi/machines.py"
+    return Mutant(safeguard, file, before, after, ("tests/providers/test_clusterapi.py",))
+
+
 MUTANTS: Final = (
     _of_aws(
         "machines above the desired size do not count towards the minimum",
@@ -153,7 +158,7 @@ MUTANTS: Final = (
     ),
     _of_karpenter(
         "the NodeClaim of another node is not deleted",
-        "providers/karpenter/__init__.py",
+        "providers/fleet/objects.py",
         "        if node.placeholder or node.name in machine.names:\n",
         "        if True:\n",
     ),
@@ -168,6 +173,38 @@ MUTANTS: Final = (
         "execution/machine_objects.py",
         "            return Unsent(text)\n",
         "            return NoResponse(text)\n",
+    ),
+    _of_machines(
+        "a Machine that goes by the order of others lowers no replicas",
+        "        if self.deleted:\n",
+        "        if False:\n",
+    ),
+    _of_machines(
+        "replicas are lowered only when the controllers have settled",
+        "        return self.group.unsettled()\n",
+        '        return ""\n',
+    ),
+    _of_machines(
+        "replicas that were lowered for a mark are not lowered for it again",
+        "        return self.lowered is not None and (excess or self.lowered < SETTLE)\n",
+        "        return False\n",
+    ),
+    _of_machines(
+        "Machines of several MachineSets wait for the end of the roll-out",
+        "        return len(used) > 1 or any(",
+        "        return False and any(",
+    ),
+    _of_machines(
+        "a mark that was left is removed",
+        "not self.deleted and self.age >= SETTLE and not self.in_progress",
+        "False",
+    ),
+    Mutant(
+        "others that mark a Machine are seen before replicas are lowered",
+        "rescheduler/providers/clusterapi/__init__.py",
+        "        self.read(deadline=deadline)\n        removal = self._ready(key)\n",
+        "        removal = self.state.removals[key]\n        mark = removal.mark\n",
+        ("tests/providers/test_clusterapi.py",),
     ),
     Mutant(
         "a node waits while a disruption budget of its NodePool is in use",

@@ -21,7 +21,7 @@ from rescheduler.planning.node_labels import PRESETS, NodeLabels
 MANIFESTS: Final = Path(__file__).with_name("manifests.yaml")
 
 #: By cloud provider: the objects that its component in deploy/components adds to them, likewise.
-RIGHTS: Final = {name: Path(__file__).with_name(f"{name}.yaml") for name in ("karpenter", "aws")}
+RIGHTS: Final = {name: Path(__file__).with_name(f"{name}.yaml") for name in ("karpenter", "clusterapi", "aws")}
 
 #: The namespace in :data:`MANIFESTS`.
 _NAMESPACE: Final = "spot-rescheduler"
@@ -43,10 +43,10 @@ _PROVIDERS: Final = {backend.preset: backend.name for backend in FITTING_BACKEND
 @Option(
     "--preset",
     click.Choice(list(PRESETS)),
-    help="Which nodes are on-demand and spot nodes: by the labels of EKS managed node groups, Karpenter, GKE, AKS "
-    "or OpenShift's MachineSets. karpenter also selects --cloud-provider=karpenter, with its rights; for EKS, "
-    "-- --cloud-provider=aws does so (docs/aws.md); on OpenShift, the daemon has no fixed user, which the SCC "
-    "restricted-v2 refuses.",
+    help="Which nodes are on-demand and spot nodes: by the labels of EKS managed node groups, Karpenter, GKE, AKS, "
+    "OpenShift's MachineSets or Cluster API. karpenter also selects --cloud-provider=karpenter, and openshift and "
+    "clusterapi --cloud-provider=clusterapi, with their rights; for EKS, -- --cloud-provider=aws does so "
+    "(docs/aws.md); on OpenShift, the daemon has no fixed user, which the SCC restricted-v2 refuses.",
 )
 @Option(
     "--on-demand-node-label",

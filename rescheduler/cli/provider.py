@@ -3,6 +3,7 @@
 import importlib.util
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -20,6 +21,12 @@ from rescheduler.cli.options import (
 from rescheduler.errors import ReschedulerError, UsageError
 from rescheduler.providers import FLAGGED, OF_THE_CLUSTER
 from rescheduler.settings import ApiServerConnection, ListenAddress, Logging, PoolLeaseName, Provider
+
+#: Why a provider of machines that are objects of a Kubernetes API is not served.
+_UNSERVED: Final = {
+    "karpenter": "Cluster Autoscaler cannot scale the nodes of Karpenter",
+    "clusterapi": "Cluster Autoscaler has its own provider clusterapi",
+}
 
 
 @click.group("provider", context_settings={"help_option_names": ["-h", "--help"]})
@@ -104,10 +111,7 @@ def serve(
     logged with its caller and its response.
     """
     if provider.name in OF_THE_CLUSTER:
-        raise UsageError(
-            f"--cloud-provider={provider.name}: expected a provider that adds machines on request; "
-            "Cluster Autoscaler cannot scale the nodes of Karpenter"
-        )
+        raise UsageError(f"--cloud-provider={provider.name}: expected another provider; " + _UNSERVED[provider.name])
     if node_group_auto_discovery:
         groups = "gets its groups from --nodes" if provider.name in FLAGGED else "lists its groups itself"
         raise UsageError(

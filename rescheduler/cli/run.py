@@ -34,7 +34,7 @@ from rescheduler.errors import UsageError
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.pauses import DrainWindow, parse_window
 from rescheduler.planning.policy import Policy, Survive
-from rescheduler.providers import OF_THE_CLUSTER
+from rescheduler.providers import ADDS_NONE
 from rescheduler.settings import (
     PAUSE_IMAGE,
     ApiServerConnection,
@@ -269,7 +269,7 @@ def _room_of(room: RoomSettings, provider: Provider, *, once: bool) -> RoomSetti
         raise UsageError("--make-room=provider: expected --cloud-provider, the cloud provider that adds spot nodes")
     if once and room.mode is not MakeRoom.OFF:
         raise UsageError(f"--once --make-room={room.mode}: expected a daemon, which later removes what is not used")
-    placed = room.mode is MakeRoom.PROVIDER and provider.name in OF_THE_CLUSTER
+    placed = room.mode is MakeRoom.PROVIDER and provider.name in ADDS_NONE
     return replace(room, mode=MakeRoom.PLACEHOLDERS) if placed else room
 
 

@@ -1,7 +1,8 @@
 """Objects of the cluster that are machines, for providers: responses of the API server as errors of providers."""
 
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -9,17 +10,16 @@ from rescheduler.errors import (
     AuthError,
     NotFound,
     NotLeading,
-    Permanent,
     RateLimited,
     ReschedulerError,
     Retryable,
     Unauthorized,
 )
-from rescheduler.kube.client import Client
+from rescheduler.kube.client import JSON, MERGE_PATCH, Client
 from rescheduler.kube.lister import Resource, read_structs
 from rescheduler.kube.responses import refusal, retry_after_seconds
 from rescheduler.net.http_errors import Missing, NoResponse, RequestRejected, Unsent
-from rescheduler.providers.base import ObjectVersion
+from rescheduler.providers.base import ObjectVersion, Unserved
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -30,7 +30,7 @@ _LEAST: Final = 0.001
 class MachineObjects:
     """The objects at one API server; see :class:`rescheduler.providers.base.ClusterObjects`.
 
-    Deletions are writes of *client*: with a guarded client, only the leader sends them.
+    Changes are writes of *client*: with a guarded client, only the leader sends them.
     """
 
     def __init__(self, client: Client) -> None:
@@ -41,17 +41,29 @@ class MachineObjects:
         try:
             return read_structs(self._client, resource, shape, read_seconds=max(seconds, _LEAST))
         except NotFound as error:
-            raise Permanent(f"the API server does not serve {resource.plural} of {resource.api_version}") from error
+            raise Unserved(f"the API server does not serve {resource.plural} of {resource.api_version}") from error
         except Unauthorized as error:
             raise AuthError(str(error)) from error
 
+    def patch(self, version: ObjectVersion, change: Mapping[str, object], *, seconds: float) -> None:
+        metadata = change.get("metadata", {})
+        assert isinstance(metadata, Mapping)
+        body = {**change, "metadata": {**metadata, **_preconditions(version)}}
+        self._send("change", "PATCH", version, body, seconds, content_type=MERGE_PATCH)
+
     def delete(self, version: ObjectVersion, *, seconds: float) -> None:
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": _preconditions(version)}
+        self._send("delete", "DELETE", version, options, seconds)
+
+    def _send(
+        self, verb: str, method: str, version: ObjectVersion, body: Any, seconds: float, content_type: str = JSON
+    ) -> None:
         plural, _, name = version.path.rpartition("/")
-        act = f"delete {plural.rpartition('/')[2]} {name}"
-        preconditions = {"uid": version.uid, "resourceVersion": version.resource_version}
-        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
+        act = f"{verb} {plural.rpartition('/')[2]} {name}"
         try:
-            response = self._client.send(act, "DELETE", version.path, body=options, read_seconds=max(seconds, _LEAST))
+            response = self._client.send(
+                act, method, version.path, body=body, content_type=content_type, read_seconds=max(seconds, _LEAST)
+            )
         except NotLeading as error:
             raise Unsent(str(error)) from error
         except Retryable as error:
@@ -59,6 +71,10 @@ class MachineObjects:
         if not response.ok:
             text = str(refusal(act, response))
             raise _error(response.code, text, retry_after_seconds(response, response.status()))
+
+
+def _preconditions(version: ObjectVersion) -> dict[str, str]:
+    return {"uid": version.uid, "resourceVersion": version.resource_version}
 
 
 def _error(code: int, text: str, retry_after: float | None) -> ReschedulerError:

@@ -170,7 +170,7 @@ def assemble(
     _watch_growth(view, access, policy, running)
     records = DrainRecords(history, view, clock, report, returns_pause=not policy.allow_returning_plans)
     drainer = _drainer(parts, access, view, run_state, drain_limits(running, policy), report, records)
-    provider.use_cluster(MachineObjects(writer))
+    provider.use_cluster(MachineObjects(_machines_client(provider, writer, run_state, running, clock)))
     _share_pool(parts, provider, client, running, host)
     candidates = _candidates(view, access, history, drainer, client, policy, running)
     known = KnownPrices(pricing, clock)
@@ -263,6 +263,15 @@ def _serve(
     hosts = PageHosts(running.allowed_hosts, running.namespace)
     address = parts.enter_context(host.serve(application(registry, health, status, pages), running.listen, hosts))
     return metrics, status, pages, str(address)
+
+
+def _machines_client(
+    provider: CloudProvider, writer: Client, run_state: DaemonState, running: Running, clock: Clock
+) -> Client:
+    """Return the client of the API server at which the machines are objects; its writes are guarded like all others."""
+    if provider.kubeconfig is None:
+        return writer
+    return new_writer(connect(ApiServerConnection(provider.kubeconfig), clock), run_state.elector, running)
 
 
 def _share_pool(

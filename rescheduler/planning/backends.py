@@ -24,7 +24,11 @@ def _has_scheme(scheme: str) -> Callable[[Node], bool]:
     return lambda node: node.spec.provider_id.startswith(f"{scheme}://")
 
 
-#: The first one that owns a node counts: Karpenter's nodes have the provider ID of their cloud, too.
+def _has(annotation: str) -> Callable[[Node], bool]:
+    return lambda node: annotation in node.metadata.annotations
+
+
+#: The first one that owns a node counts: nodes of Karpenter and Cluster API have the provider ID of their cloud, too.
 FITTING_BACKENDS: Final = (
     FittingBackend(
         "karpenter",
@@ -33,6 +37,12 @@ FITTING_BACKENDS: Final = (
         "deletes their NodeClaims as soon as they are empty, also where a budget of 0 or consolidateAfter: Never keeps "
         "Karpenter from it",
         preset="karpenter",
+    ),
+    FittingBackend(
+        "clusterapi", "Cluster API", _has("cluster.x-k8s.io/machine"), "removes their Machines", preset="clusterapi"
+    ),
+    FittingBackend(
+        "clusterapi", "OpenShift", _has("machine.openshift.io/machine"), "removes their Machines", preset="openshift"
     ),
     FittingBackend(
         "aws",
@@ -55,16 +65,16 @@ def backend_suggestions(snapshot: Snapshot, nodes: Collection[str]) -> Iterator[
         for pool in snapshot.of("NodePool").values()
         if isinstance(pool, NodePool) and pool.spec.replicas is not None
     }
-    owned = dict.fromkeys((backend.name for backend in FITTING_BACKENDS), 0)
+    owned = dict.fromkeys(FITTING_BACKENDS, 0)
     for name in nodes:
         row = snapshot.nodes.row.get(name)
         node = None if row is None else snapshot.nodes.nodes[row]
         if node is None or node.metadata.labels.get(NODE_POOL) in static:
             continue
         if (backend := next((each for each in FITTING_BACKENDS if each.owns(node)), None)) is not None:
-            owned[backend.name] += 1
+            owned[backend] += 1
     for backend in FITTING_BACKENDS:
-        if number := owned[backend.name]:
+        if number := owned[backend]:
             yield (
                 f"{backend.owner} manages {f'{number} of {len(nodes)}' if number < len(nodes) else 'all'} of the nodes "
                 f"that can be emptied: with --cloud-provider={backend.name}, the daemon {backend.does}"

@@ -164,6 +164,11 @@ _KNOWN: Final = tuple(
             "node-role.kubernetes.io/worker,!machine.openshift.io/interruptible-instance",
             "machine.openshift.io/interruptible-instance",
         ),
+        (
+            "Cluster API",
+            "!cluster.x-k8s.io/interruptible,!node-role.kubernetes.io/control-plane",
+            "cluster.x-k8s.io/interruptible",
+        ),
         ("Spot Ocean", "spotinst.io/node-lifecycle=od", "spotinst.io/node-lifecycle=spot"),
         (
             "CAST AI",
@@ -190,6 +195,7 @@ PRESETS: Final = {
         ("gke", "GKE"),
         ("aks", "AKS"),
         ("openshift", "OpenShift"),
+        ("clusterapi", "Cluster API"),
     )
 }
 
@@ -198,7 +204,7 @@ _KOPS_NODE: Final = "node-role.kubernetes.io/node"
 
 
 #: Environments whose label of on-demand nodes other clusters have too. Without spot nodes, it is not suggested.
-_COMMON: Final = frozenset({"OpenShift", "kOps"})
+_COMMON: Final = frozenset({"OpenShift", "kOps", "Cluster API"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What Karpenter does with the NodePools of drained nodes: sentences for people who read a plan. Pure.
+"""Who manages the drained nodes, and what Karpenter does with their NodePools: sentences for readers of a plan. Pure.
 
 Karpenter tries NodePools in the order of their weight, and those of one weight from the last name to the first. In a
 NodePool that allows both capacity types, spot comes first (``pkg/utils/nodepool/nodepool.go``, OrderByWeight;

@@ -29,15 +29,18 @@ BACKENDS = {
     "liqo": "rescheduler.liqo.provider",
     "karpenter": "rescheduler.providers.karpenter",
     "aws": "rescheduler.providers.aws",
+    "clusterapi": "rescheduler.providers.clusterapi",
 }
 
 #: Providers whose groups come from ``--nodes`` and ``--cluster-name``: their ``load`` also takes GroupFlags.
 FLAGGED = frozenset({"cherryservers", "stackpoint", "spc", "stackpointio"})
 
 
-#: Providers whose machines are objects of the cluster whose nodes are drained. They add no machines on request: the
-#: cluster's autoscaler does so for pending pods.
-OF_THE_CLUSTER = frozenset({"karpenter"})
+#: Providers whose machines are objects of a Kubernetes API. Cluster Autoscaler has its own ones for these, or none.
+OF_THE_CLUSTER = frozenset({"karpenter", "clusterapi"})
+
+#: Providers that add no machines on request: the cluster's autoscaler does so for pending pods.
+ADDS_NONE = frozenset({"karpenter"})
 
 
 def load(name: str, config: Path | None, clock: Clock, flags: GroupFlags | None = None) -> CloudProvider:

@@ -242,6 +242,10 @@ class NotSupported(errors.Permanent):
     """The system does not implement the verb; callers must work without it. (UNIMPLEMENTED)"""
 
 
+class Unserved(errors.Permanent):
+    """The API server does not serve a collection of objects."""
+
+
 class UnknownGroup(errors.NotFound):
     """The group does not exist. (NOT_FOUND)"""
 
@@ -348,12 +352,12 @@ class Alone:
         return nullcontext(lambda: None)
 
 
-# Machines that are objects of the cluster whose nodes they are: Karpenter's NodeClaims.
+# Machines that are objects of a Kubernetes API: Karpenter's NodeClaims, and Machines of Cluster API.
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectVersion:
-    """An object of the cluster's API, as it was read: the preconditions of its deletion."""
+    """An object of the API, as it was read: the preconditions of its change or deletion."""
 
     path: str
     uid: str
@@ -361,13 +365,17 @@ class ObjectVersion:
 
 
 class ClusterObjects(Protocol):
-    """Reads and deletes objects of the cluster. Thread-safe. *seconds* limits the wait for each response."""
+    """Reads and changes objects. Thread-safe. *seconds* limits the wait for each response."""
 
     def all(self, path: str, shape: type[T], *, seconds: float) -> list[T]:
         """Return all objects of the collection at *path*, as *shape*. Raises the errors of `CloudProvider`.
 
-        Raises Permanent if the API server does not serve the collection.
+        Raises Unserved if the API server does not serve the collection.
         """
+        ...
+
+    def patch(self, version: ObjectVersion, change: Mapping[str, object], *, seconds: float) -> None:
+        """Merge *change* into an object, unless it has changed since it was read. Raises the errors of `delete`."""
         ...
 
     def delete(self, version: ObjectVersion, *, seconds: float) -> None:
@@ -386,6 +394,8 @@ class CloudProvider(Protocol):
     """
 
     name: str
+    #: The kubeconfig of the cluster in which the machines are objects; None: the cluster whose nodes are drained.
+    kubeconfig: str | None = None
 
     def refresh(self, *, deadline: float) -> None:
         """Read the system's state again if the cached one is too old; call it before each round.
@@ -440,7 +450,7 @@ class CloudProvider(Protocol):
         return
 
     def use_cluster(self, objects: ClusterObjects) -> None:
-        """From now on, use *objects* of the cluster whose nodes are drained. For machines that are such objects."""
+        """From now on, use *objects* of the cluster of :attr:`kubeconfig`. For machines that are such objects."""
         return
 
     def close(self) -> None:

@@ -14,7 +14,11 @@ from rescheduler.cli.install import MANIFESTS, RIGHTS
 from rescheduler.planning.node_labels import PRESETS
 
 SHIPPED: list[dict[str, Any]] = list(yaml.safe_load_all(MANIFESTS.read_text(encoding="utf-8")))
-KARPENTER_SHIPPED: list[dict[str, Any]] = list(yaml.safe_load_all(RIGHTS["karpenter"].read_text(encoding="utf-8")))
+OF_PROVIDERS: dict[str, list[dict[str, Any]]] = {
+    name: list(yaml.safe_load_all(file.read_text(encoding="utf-8"))) for name, file in RIGHTS.items()
+}
+#: The cloud providers that presets select.
+SELECTED = {"karpenter": "karpenter", "clusterapi": "clusterapi", "openshift": "clusterapi"}
 
 
 def printed(capsys: pytest.CaptureFixture[str], *flags: str) -> list[dict[str, Any]]:
@@ -33,7 +37,7 @@ def container(objects: list[dict[str, Any]]) -> Any:
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_preset_changes_only_the_arguments_of_the_daemon(preset: str, capsys: pytest.CaptureFixture[str]) -> None:
     objects = printed(capsys, f"--preset={preset}")
-    ends = ["--cloud-provider=karpenter"] if preset == "karpenter" else []
+    ends = [f"--cloud-provider={SELECTED[preset]}"] if preset in SELECTED else []
     ours, base = container(objects), container(SHIPPED)
     kept = [arg for arg in base["args"] if "node-label" not in arg]
     labels = [f"--on-demand-node-label={PRESETS[preset][0]}", f"--spot-node-label={PRESETS[preset][1]}"]
@@ -46,7 +50,7 @@ def test_a_preset_changes_only_the_arguments_of_the_daemon(preset: str, capsys: 
         ]
         assert (context.pop("runAsUser"), context.pop("runAsGroup")) == (65532, 65532)
         assert context["runAsNonRoot"]
-    assert objects == [*shipped, *(KARPENTER_SHIPPED if ends else ())]
+    assert objects == [*shipped, *(OF_PROVIDERS[SELECTED[preset]] if ends else ())]
     assert objects[0]["kind"] == "Namespace"
 
 
@@ -73,6 +77,28 @@ def test_node_claims_may_be_deleted_only_with_the_provider_for_them(
     policies = [item for item in objects if item["kind"] == "ValidatingAdmissionPolicy"]
     named = [each for each in policies if each["metadata"]["name"] == "spot-rescheduler-karpenter"]
     assert len(named) == ours
+
+
+@pytest.mark.parametrize(
+    ("flags", "ours"),
+    [
+        (("--preset=clusterapi",), True),
+        (("--preset=openshift", "-n", "ops"), True),
+        (("--preset=openshift", "--", "--cloud-provider=none"), False),
+        (("--preset=eks", "--", "--cloud-provider=clusterapi"), True),
+        (("--preset=karpenter",), False),
+    ],
+)
+def test_machines_may_be_changed_only_with_the_provider_for_them(
+    flags: tuple[str, ...], ours: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    objects = printed(capsys, *flags)
+    rules = [rule for item in objects if item["kind"] == "ClusterRole" for rule in item["rules"]]
+    verbs = {(resource, *rule["verbs"]) for rule in rules for resource in rule["resources"] if "machine" in resource}
+    patched = {(resource, "list", "patch") for resource in ("machinedeployments", "machinesets", "machines")}
+    assert verbs == (patched if ours else set())
+    names = [item["metadata"]["name"] for item in objects if item["kind"] == "ValidatingAdmissionPolicy"]
+    assert ("spot-rescheduler-clusterapi" in names) == ours
 
 
 def test_a_daemon_drains_only_if_told(capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,11 +158,11 @@ def test_several_labels_become_several_flags(capsys: pytest.CaptureFixture[str])
 WRONG = {
     "no labels": (
         (),
-        "expected --preset, one of eks, karpenter, gke, aks, openshift, or --on-demand-node-label",
+        "expected --preset, one of eks, karpenter, gke, aks, openshift, clusterapi, or --on-demand-node-label",
     ),
     "one label": (
         ("--spot-node-label=a",),
-        "expected --preset, one of eks, karpenter, gke, aks, openshift, or",
+        "expected --preset, one of eks, karpenter, gke, aks, openshift, clusterapi, or",
     ),
     "an unknown preset": (
         ("--preset=rancher",),

@@ -76,8 +76,16 @@ WRONG = {
         ("--cloud-provider=karpenter", "--insecure-plaintext"),
         2,
         (
-            "rescheduler: --cloud-provider=karpenter: expected a provider that adds machines on request; "
+            "rescheduler: --cloud-provider=karpenter: expected another provider; "
             "Cluster Autoscaler cannot scale the nodes of Karpenter"
+        ),
+    ),
+    "a provider that Cluster Autoscaler has, too": (
+        ("--cloud-provider=clusterapi", "--insecure-plaintext"),
+        2,
+        (
+            "rescheduler: --cloud-provider=clusterapi: expected another provider; "
+            "Cluster Autoscaler has its own provider clusterapi"
         ),
     ),
     "no configuration": (

@@ -14,7 +14,7 @@ import httpx2
 from devcluster.api import Json
 from devcluster.audit import AuditEvent
 from devcluster.errors import ApiError
-from devcluster.manifests import ON_DEMAND, deployment, on_demand
+from devcluster.manifests import ON_DEMAND, custom_kind, deployment, on_demand
 from devcluster.plane import ControlPlane
 from tests.cluster import webhooks
 from tests.cluster.daemon import SOFT
@@ -27,32 +27,6 @@ NODE_CLAIMS: Final = "/apis/karpenter.sh/v1/nodeclaims"
 NODE_POOLS: Final = "/apis/karpenter.sh/v1/nodepools"
 #: Seconds between two passes of the stand-in for Karpenter.
 _EVERY: Final = 0.2
-
-
-def definition(kind: str) -> Json:
-    """Return a CustomResourceDefinition of *kind* that accepts every field."""
-    plural = f"{kind.lower()}s"
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.karpenter.sh"},
-        "spec": {
-            "group": "karpenter.sh",
-            "scope": "Cluster",
-            "names": {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"},
-            "versions": [
-                {
-                    "name": "v1",
-                    "served": True,
-                    "storage": True,
-                    "subresources": {"status": {}},
-                    "schema": {
-                        "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
-                    },
-                }
-            ],
-        },
-    }
 
 
 def claim(node: str, pool: str = POOL) -> Json:
@@ -76,7 +50,7 @@ def node_pool(name: str = POOL, **spec: object) -> Json:
 @contextlib.contextmanager
 def served(plane: ControlPlane) -> Iterator[None]:
     """Serve NodePools and NodeClaims within the block."""
-    kinds = plane.apply([definition("NodeClaim"), definition("NodePool")])
+    kinds = plane.apply([custom_kind(kind, "karpenter.sh", namespaced=False) for kind in ("NodeClaim", "NodePool")])
     for path in (NODE_CLAIMS, NODE_POOLS):
         plane.wait_for(lambda path=path: _is_served(plane, path), f"{path} to be served")  # type: ignore[misc]
     try:

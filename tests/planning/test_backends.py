@@ -18,6 +18,11 @@ def claimed(name: str, pool: str = "od", provider_id: str = "aws:///eu-north-1a/
     return machine(name, provider_id, **{"karpenter.sh_nodepool": pool})
 
 
+def of_machine(name: str, annotation: str) -> Manifest:
+    item = machine(name, "aws:///eu-north-1a/i-1")
+    return item | {"metadata": {**item["metadata"], "annotations": {annotation: "m"}}}
+
+
 STATIC = {"kind": "NodePool", "metadata": {"name": "static"}, "spec": {"replicas": 1}}
 #: The nodes, of which those whose names begin with "od" can be emptied → the backends, and how many nodes each is for.
 CLUSTERS: dict[str, tuple[list[Manifest], dict[str, str]]] = {
@@ -32,6 +37,12 @@ CLUSTERS: dict[str, tuple[list[Manifest], dict[str, str]]] = {
         [machine("od", "aws:///eu-north-1a/i-1"), machine("od-2", "aws:///eu-north-1b/i-2")],
         {"aws": "all"},
     ),
+    "a Machine of Cluster API on AWS": ([of_machine("od", "cluster.x-k8s.io/machine")], {"clusterapi": "all"}),
+    "a Machine of OpenShift": (
+        [of_machine("od", "machine.openshift.io/machine"), machine("od-2")],
+        {"clusterapi": "1 of 2"},
+    ),
+    "another annotation of Cluster API": ([of_machine("od", "cluster.x-k8s.io/owner-name")], {"aws": "all"}),
     "two systems": (
         [machine("od", "cherryservers://7"), machine("od-2", "spc://8"), claimed("od-3")],
         {"karpenter": "1 of 3", "cherryservers": "1 of 3", "stackpoint": "1 of 3"},
@@ -56,8 +67,8 @@ def test_a_node_that_is_not_in_the_snapshot_is_of_no_backend() -> None:
 
 
 def test_every_backend_of_the_table_exists_once_and_its_preset_too() -> None:
-    names = [backend.name for backend in FITTING_BACKENDS]
+    names = [(backend.name, backend.owner) for backend in FITTING_BACKENDS]
     assert len(set(names)) == len(names)
-    assert set(names) <= set(providers.BACKENDS)
+    assert {name for name, _ in names} <= set(providers.BACKENDS)
     assert {backend.preset for backend in FITTING_BACKENDS} - {""} <= set(PRESETS)
     assert {backend.name for backend in FITTING_BACKENDS if backend.preset} <= set(RIGHTS)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from rescheduler import errors
-from rescheduler.providers import OF_THE_CLUSTER
+from rescheduler.providers import ADDS_NONE
 from rescheduler.providers.base import (
     AboveMaximum,
     Accepted,
@@ -329,7 +329,7 @@ def _(make: MakeWorld) -> None:
 def _(make: MakeWorld) -> None:
     with make(3, 0) as world:
         deadline = MINUTES + world.clock.monotonic()
-        if world.provider.name in OF_THE_CLUSTER:
+        if world.provider.name in ADDS_NONE:
             with pytest.raises(NotSupported):
                 world.provider.increase_size(world.group, 2, deadline=deadline)
             assert world.target() == 3

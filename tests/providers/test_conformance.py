@@ -9,6 +9,7 @@ from rescheduler import providers
 from tests.providers.awses import aws_world
 from tests.providers.cherry import cherry_world
 from tests.providers.cloudpools import cloudpool_world
+from tests.providers.clusterapis import cluster_api_world, openshift_world
 from tests.providers.conformance import CHECKS
 from tests.providers.first_node_managers import first_node_manager_world
 from tests.providers.groupless import GROUPLESS
@@ -27,6 +28,8 @@ BACKENDS: dict[str, MakeWorld] = {
     "liqo": liqo_world,
     "karpenter": karpenter_world,
     "aws": aws_world,
+    "clusterapi": cluster_api_world,
+    "clusterapi, OpenShift": openshift_world,
 }
 
 

@@ -1,0 +1,142 @@
+"""What the ServiceAccount of the daemon may change of Machines, with the permissions and the policy that are shipped.
+
+`make clusterapi` runs the daemon with the real controllers of Cluster API.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from devcluster.api import Api, Json
+from devcluster.errors import ApiError
+from devcluster.manifests import custom_kind
+from devcluster.plane import ControlPlane
+from rescheduler.clock import SystemClock
+from rescheduler.execution.machine_objects import MachineObjects
+from rescheduler.kube.client import Client
+from rescheduler.kube.connection import Kubeconfig
+from rescheduler.providers.base import Accepted, NodeRef
+from rescheduler.providers.clusterapi import ClusterApiFile, ClusterApiProvider
+from rescheduler.providers.clusterapi.machines import REMOVED
+from tests.cluster.rendering import chart, composed
+from tests.cluster.test_control_plane import read_kubeconfig
+
+COMPONENT: Final[Json] = {"resources": ["../base"], "components": ["../components/clusterapi"]}
+ACCOUNT: Final = "spot-rescheduler"
+GROUP: Final = "cluster.x-k8s.io"
+ROOT: Final = f"/apis/{GROUP}/v1beta2/namespaces/default"
+MARK: Final = f"{GROUP}/delete-machine"
+
+
+@dataclass(frozen=True)
+class Account:
+    """The ServiceAccount of the daemon."""
+
+    api: Api
+    kubeconfig: Path
+
+
+def item(kind: str, name: str, spec: Json, owner: Json | None = None, **fields: Any) -> Json:
+    meta: Json = {"name": name, "labels": {"a": "b"}, "annotations": {"c": "d"}}
+    if owner is not None:
+        uid, of = owner["metadata"]["uid"], {"apiVersion": owner["apiVersion"], "kind": owner["kind"]}
+        meta["ownerReferences"] = [{**of, "name": owner["metadata"]["name"], "uid": uid, "controller": True}]
+    return {"apiVersion": f"{GROUP}/v1beta2", "kind": kind, "metadata": meta, "spec": spec, **fields}
+
+
+@pytest.fixture(params=["component", "chart"])
+def account(request: pytest.FixtureRequest, cluster: ControlPlane, tmp_path: Path) -> Iterator[Account]:
+    """Install the permissions, a Cluster, and a MachineDeployment with a Machine."""
+    values = {"cloudProvider": {"name": "clusterapi"}}
+    objects = chart(values) if request.param == "chart" else composed(tmp_path, ours=COMPONENT)
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "spot-rescheduler"}}
+    kinds = [custom_kind(kind, GROUP, "v1beta2") for kind in ("Cluster", "MachineDeployment", "MachineSet", "Machine")]
+    cluster.apply(kinds)
+    for plural in ("clusters", "machinedeployments", "machinesets", "machines"):
+        cluster.wait_for(lambda plural=plural: served(cluster, plural), f"{plural} to be served")  # type: ignore[misc]
+    applied = cluster.apply([space, *(each for each in objects if each["kind"] not in ("Namespace", "Deployment"))])
+    observed = {"status": {"observedGeneration": 1}}
+    spec: Json = {"replicas": 1, "clusterName": "c"}
+    [*_, deployment] = cluster.apply(
+        [item("Cluster", "c", {}), item("MachineDeployment", "md", {**spec, "template": {"a": 1}}, **observed)]
+    )
+    [machine_set] = cluster.apply([item("MachineSet", "ms", spec, deployment, **observed)])
+    cluster.apply([item("Machine", "m", {"providerID": "x://n"}, machine_set, status={"nodeRef": {"name": "n"}})])
+    kubeconfig = cluster.service_account_kubeconfig("spot-rescheduler", ACCOUNT)
+    with Api(cluster.server, ca=cluster.ca, token=read_kubeconfig(kubeconfig)[1]) as api:
+        yield Account(api, kubeconfig)
+    for each in (*kinds, *applied[:0:-1]):
+        cluster.api.delete(cluster.api.path(each))
+
+
+def served(cluster: ControlPlane, plural: str) -> bool:
+    with contextlib.suppress(ApiError):
+        cluster.api.items(f"{ROOT}/{plural}")
+        return True
+    return False
+
+
+#: A change → the beginning of why it is denied; "" if it is allowed.
+CHANGES: Final[dict[str, tuple[str, Json, str]]] = {
+    "a mark": ("machines/m", {"metadata": {"annotations": {MARK: "spot-rescheduler now"}}}, ""),
+    "a mark of others": ("machines/m", {"metadata": {"annotations": {MARK: "true"}}}, "only own marks"),
+    "another annotation": ("machines/m", {"metadata": {"annotations": {"x": "y"}}}, "only the mark of a Machine"),
+    "an annotation that goes": ("machines/m", {"metadata": {"annotations": {"c": None}}}, "only the mark"),
+    "a label": ("machines/m", {"metadata": {"labels": {"a": "c"}}}, "labels, finalizers and owners"),
+    "labels that go": ("machinesets/ms", {"metadata": {"labels": None}}, "labels, finalizers and owners"),
+    "a finalizer": ("machinesets/ms", {"metadata": {"finalizers": ["a/b"]}}, "labels, finalizers and owners"),
+    "owners": ("machines/m", {"metadata": {"ownerReferences": None}}, "labels, finalizers and owners"),
+    "the Machine": ("machines/m", {"spec": {"providerID": "x://other"}}, "of a spec, only replicas"),
+    "one fewer": (
+        "machinedeployments/md",
+        {"spec": {"replicas": 0}, "metadata": {"annotations": {REMOVED: "uid now"}}},
+        "",
+    ),
+    "more": ("machinesets/ms", {"spec": {"replicas": 5}}, ""),
+    "two fewer": ("machinedeployments/md", {"spec": {"replicas": -1}}, "replicas are lowered one by one"),
+    "a template": ("machinedeployments/md", {"spec": {"template": {"a": 2}}}, "of a spec, only replicas"),
+    "a template that goes": ("machinedeployments/md", {"spec": {"template": None}}, "of a spec, only replicas"),
+    "a new field": ("machinesets/ms", {"spec": {"deletion": {"order": "Oldest"}}}, "of a spec, only replicas"),
+    "a mark of a group": ("machinesets/ms", {"metadata": {"annotations": {MARK: "spot-rescheduler"}}}, "only the mark"),
+    "a Cluster": ("clusters/c", {"spec": {"paused": True}}, "clusters.cluster.x-k8s.io"),
+}
+
+
+def test_only_marks_and_replicas_may_be_changed(cluster: ControlPlane, account: Account) -> None:
+    cluster.wait_for(lambda: denial(account, *CHANGES["a label"][:2]), "the policy", seconds=30)
+    for fact, (path, change, why) in CHANGES.items():
+        told = denial(account, path, change)
+        assert told.startswith(why) if why else not told, f"{fact}: {told}"
+    with pytest.raises(ApiError, match="forbidden"):
+        account.api.delete(f"{ROOT}/machines/m")
+    cluster.api.patch(f"{ROOT}/machines/m", {"metadata": {"labels": {"e": "f"}}})  # other clients are not limited
+    removes(cluster, account)
+
+
+def denial(account: Account, path: str, change: Json) -> str:
+    """Return why a change is denied, by a dry run."""
+    try:
+        account.api.request("PATCH", f"{ROOT}/{path}", change, "application/merge-patch+json", {"dryRun": "All"})
+    except ApiError as error:
+        return str(error).rpartition("spot-rescheduler clusterapi: ")[2].removeprefix("403 Forbidden: ")
+    return ""
+
+
+def removes(cluster: ControlPlane, account: Account) -> None:
+    """Check that the provider needs no more permissions."""
+    clock = SystemClock()
+    provider = ClusterApiProvider(ClusterApiFile(), clock, Path())
+    provider.use_cluster(MachineObjects(Client(Kubeconfig(str(account.kubeconfig)), clock)))
+    node = NodeRef("n", "x://n")
+    deadline = clock.monotonic() + 5
+    group = provider.group_for(node, deadline=deadline)
+    assert group is not None
+    outcomes = provider.delete_nodes(group.id, [node], deadline=deadline)
+    assert isinstance(outcomes["n"], Accepted)
+    assert cluster.api.get(f"{ROOT}/machinedeployments/md")["spec"]["replicas"] == 0
+    notes = cluster.api.get(f"{ROOT}/machines/m")["metadata"]["annotations"]
+    assert notes[MARK].startswith("spot-rescheduler ")
