@@ -48,7 +48,7 @@ os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(filter(None, _direct)
 #: The files that take longest, in this order. A worker runs a whole file, so long ones must not come last.
 _LONGEST = (
     *("test_interrupted_proxy", "test_trials", "test_least_privilege", "test_provider_room", "test_bad_days_memory"),
-    *("test_surge_disturbed", "test_writes", "test_service", "test_interrupted_daemon"),
+    *("test_surge_disturbed", "test_writes", "test_interrupted_daemon"),
     *("test_interrupted_termination", "test_bad_days_machines", "test_room", "test_bad_days_changes", "test_daemon"),
     *("test_victims_leave", "test_bad_days_replacements", "test_churn", "test_observed", "test_broken"),
     *("test_scale_down", "test_leadership", "test_intact", "test_least_privilege_liqo"),
@@ -70,7 +70,7 @@ _BUILT = frozenset({"control_plane", "oracle", "caller", "prometheus", "chromium
 _SLOW = frozenset(
     {
         *("test_completion", "test_endpoint", "test_held", "test_imports", "test_provider", "test_wrong_configuration"),
-        *("test_guard", "test_laws", "test_reuse", "test_drain_order", "test_pace", "test_topology_index"),
+        *("test_guard", "test_reuse", "test_drain_order", "test_pace", "test_topology_index"),
         *("test_transitions", "test_volume_indexes", "test_rule_pairs"),
     }
 )

@@ -12,7 +12,7 @@ from devcluster.standin.faults import Fault
 from rescheduler.clock import SystemClock
 from rescheduler.cloudpool.proxy import messages
 from tests.proxy.test_forward import line, raw
-from tests.proxy.test_messages import MACHINES, NO_SIZE, SIZES
+from tests.proxy.test_messages import NO_SIZE
 from tests.proxy.world import ProxyWorld
 
 pytestmark = pytest.mark.cluster
@@ -100,37 +100,6 @@ def test_other_ways_to_remove_a_machine_are_rejected(guarded: ProxyWorld) -> Non
 def test_a_smaller_size_is_rejected_if_all_nodes_are_protected(guarded: ProxyWorld) -> None:
     nodes = "; ".join(f"node od-{number}: {PROTECTED}" for number in (1, 2))
     assert ask(guarded, "/pool/size/", b'{"desiredSize": 1}') == (500, document(messages.SET_SIZE, nodes))
-
-
-def sizes(env: ProxyWorld) -> list[bytes]:
-    return [
-        request.body
-        for request in env.server.faulty_app.requests
-        if (request.method, request.path) == ("POST", "/pool/size")
-    ]
-
-
-def test_bodies_of_size_requests_are_parsed_or_rejected(guarded: ProxyWorld) -> None:
-    """A fault keeps larger sizes from taking effect; the proxy must forward the parsed number."""
-    for body, expected in SIZES.items():
-        if isinstance(expected, str):
-            status, answer = ask(guarded, "/pool/size", body)
-            assert (status, json.loads(answer)["message"]) == (400, expected), body
-            assert bool(json.loads(answer)["detail"]) is expected.startswith("failed to decode"), body
-        elif expected > 2:
-            guarded.server.faulty_app.inject(Fault(path="/pool/size", status=200, body=""))
-            assert ask(guarded, "/pool/size", body) == (200, b""), body
-            assert [json.loads(body) for body in sizes(guarded)] == [{"desiredSize": expected}]
-        guarded.server.faulty_app.requests.clear()
-
-
-def test_bodies_of_termination_requests_are_parsed_or_rejected(guarded: ProxyWorld) -> None:
-    for body, expected in MACHINES.items():
-        status, answer = ask(guarded, "/pool/terminate", body)
-        if isinstance(expected, str):
-            assert (status, json.loads(answer)["message"]) == (400, expected), body
-        else:
-            assert (status, json.loads(answer)["message"]) == (404, messages.TERMINATE), body
 
 
 def test_an_incomplete_body_is_rejected(guarded: ProxyWorld) -> None:

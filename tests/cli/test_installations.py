@@ -209,6 +209,15 @@ def test_a_stopped_daemon_is_paused_only_by_force(run: Installations) -> None:
     assert run("resume", "-n", "team-a")[0] == 0
 
 
+def test_a_pause_replaces_an_earlier_one_with_its_reason(run: Installations) -> None:
+    run.lease("team-a")
+    assert run("pause", "--reason=a release", "--for=1h")[0] == 0
+    assert run("pause")[:2] == (0, f"Lease team-a/{LEASE}: drains are paused\n")
+    assert run.leases["team-a", LEASE]["metadata"]["annotations"] == {PAUSED: "true"}
+    assert run("resume")[1] == f"Lease team-a/{LEASE}: drains are no longer paused\n"
+    assert run("resume")[1] == f"Lease team-a/{LEASE}: drains are not paused\n"
+
+
 def daemon_pod(name: str, phase: str = "Running", env: str = "", *args: str) -> dict[str, Any]:
     variables = [{"name": "RESCHEDULER_DRY_RUN", "value": env}] if env else []
     container = {"name": "main", "args": ["run", *args], "env": variables}

@@ -4,9 +4,9 @@ import httpx2
 import pytest
 
 from devcluster.api import Json
-from devcluster.manifests import daemonset, deployment, job, pdb, pod, statefulset
+from devcluster.manifests import daemonset, deployment, job, pdb, pod
 from devcluster.plane import ControlPlane
-from devcluster.stages import COMPLETE_AFTER, NEVER, START_AFTER, TERMINATE_AFTER
+from devcluster.stages import NEVER, TERMINATE_AFTER
 from rescheduler.draining import actions
 from rescheduler.draining.actions import ANNOTATION
 from tests.cluster.daemon import NO_DELAY, ClusterQueries, Daemon, prefers
@@ -29,44 +29,18 @@ def drained_once(cluster: ControlPlane, *flags: str, fresh: bool = False) -> Dae
     return daemon
 
 
-@pytest.mark.parametrize("fresh", [True, False], ids=["a new interpreter", "forked"])
-def test_a_node_is_drained_and_its_pods_run_on_spot_nodes(
-    cluster: ControlPlane, queries: ClusterQueries, *, fresh: bool
-) -> None:
+def test_a_node_is_drained_and_its_pods_run_on_spot_nodes(cluster: ControlPlane, queries: ClusterQueries) -> None:
+    """In a new interpreter: the processes of other tests are forked."""
     queries.nodes(1, 2)
     cluster.apply([deployment("web", 3)])
     queries.running(3)
     assert queries.kinds() == {"on-demand": 3}
     queries.open_spot()
-    drained_once(cluster, fresh=fresh)
+    drained_once(cluster, fresh=True)
     queries.running(3)
     assert queries.kinds() == {"spot": 3}
     assert queries.marks() == {}
     assert queries.events(NODE_1) == {"DrainPlanned", "Rescheduler", "NodeDrained"}
-
-
-def test_nodes_are_drained_one_by_one_by_increasing_load(cluster: ControlPlane, queries: ClusterQueries) -> None:
-    queries.nodes(2, 2)
-    cluster.apply([deployment("few", 1, affinity=prefers(NODE_2)), deployment("many", 3, affinity=prefers(NODE_1))])
-    queries.running(4)
-    assert queries.places() == {NODE_1: 3, NODE_2: 1}
-    queries.open_spot()
-    with Daemon(cluster, NO_DELAY) as daemon:
-        queries.eventually(lambda: len(daemon.logged("drained after")) == 2, "two drains")
-        assert [line["node"] for line in daemon.logged("drained after")] == [NODE_2, NODE_1]
-    queries.running(4)
-    assert queries.kinds() == {"spot": 4}
-
-
-def test_the_drain_delay_delays_the_next_drain(cluster: ControlPlane, queries: ClusterQueries) -> None:
-    queries.nodes(2, 2)
-    cluster.apply([deployment("few", 1, affinity=prefers(NODE_2)), deployment("many", 3, affinity=prefers(NODE_1))])
-    queries.running(4)
-    queries.open_spot()
-    with Daemon(cluster) as daemon:
-        queries.eventually(lambda: daemon.logged("nothing is drained", reason="drain-delay"), "the delay")
-        assert [line["node"] for line in daemon.logged("drained after")] == [NODE_2]
-    assert queries.kinds("many") == {"on-demand": 3}
 
 
 def test_a_budget_without_disruptions_blocks_the_node(cluster: ControlPlane, queries: ClusterQueries) -> None:
@@ -85,24 +59,6 @@ def test_a_budget_without_disruptions_blocks_the_node(cluster: ControlPlane, que
     assert uids(queries.pods()) == before
     assert queries.marks() == {}
     assert queries.events(NODE_1) == {"DrainBlocked"}
-
-
-def test_a_budget_of_one_is_drained_in_steps(cluster: ControlPlane, queries: ClusterQueries) -> None:
-    queries.nodes(1, 2)
-    slow = {START_AFTER: "1s"}
-    cluster.apply([deployment("web", 3, annotations=slow), pdb("web", max_unavailable=1)])
-    queries.running(3)
-    queries.eventually(lambda: _allowed(cluster) == 1, "the budget's status")
-    queries.open_spot()
-    daemon = drained_once(cluster)
-    queries.running(3)
-    assert queries.kinds() == {"spot": 3}
-    assert len(daemon.logged("eviction evicted")) == 3
-
-
-def _allowed(cluster: ControlPlane) -> int:
-    budget = cluster.api.get("/apis/policy/v1/namespaces/default/poddisruptionbudgets/web")
-    return int(budget.get("status", {}).get("disruptionsAllowed", -1))
 
 
 def test_a_pod_that_does_not_terminate_fails_the_drain_and_the_next_node_is_drained(
@@ -145,46 +101,12 @@ def test_daemonset_mirror_and_finished_pods_are_not_evicted(cluster: ControlPlan
     assert len(cluster.api.items("/api/v1/pods", labelSelector="app=done")) == 1
 
 
-def test_a_bare_pod_keeps_its_node(cluster: ControlPlane, queries: ClusterQueries) -> None:
-    queries.nodes(1, 1)
-    cluster.apply([pod("bare"), deployment("web", 1)])
-    queries.running(2)
-    before = uids(queries.pods())
-    queries.open_spot()
-    daemon = drained_once(cluster)
-    assert daemon.logged("not drained", node=NODE_1, pod="default/bare", reason="no-controller")
-    assert uids(queries.pods()) == before
-
-
 def test_a_bare_pod_is_evicted_if_allowed(cluster: ControlPlane, queries: ClusterQueries) -> None:
     queries.nodes(1, 1)
     cluster.apply([pod("bare"), deployment("web", 1)])
     queries.running(2)
     queries.open_spot()
     drained_once(cluster, "--delete-non-replicated-pods")
-    queries.running(1)
-    assert queries.places() == {"spot-1": 1}
-
-
-def test_a_replacement_pod_with_the_same_name_is_a_new_pod(cluster: ControlPlane, queries: ClusterQueries) -> None:
-    queries.nodes(1, 1)
-    cluster.apply([statefulset("db", 2, annotations={TERMINATE_AFTER: "500ms"})])
-    queries.running(2)
-    before = uids(queries.pods())
-    queries.open_spot()
-    drained_once(cluster)
-    queries.running(2)
-    assert queries.places() == {"spot-1": 2}
-    assert {item["metadata"]["name"] for item in queries.pods()} == {"db-0", "db-1"}
-    assert not uids(queries.pods()) & before
-
-
-def test_a_pod_of_a_job_is_moved(cluster: ControlPlane, queries: ClusterQueries) -> None:
-    queries.nodes(1, 1)
-    cluster.apply([job("work", annotations={COMPLETE_AFTER: NEVER})])
-    queries.running(1)
-    queries.open_spot()
-    drained_once(cluster)
     queries.running(1)
     assert queries.places() == {"spot-1": 1}
 
@@ -229,56 +151,6 @@ def annotate(cluster: ControlPlane, node: str, text: str) -> None:
     taint = actions.taint("other-holder")
     spec = {"taints": [{"key": taint.key, "value": taint.value, "effect": taint.effect}]}
     cluster.api.patch(f"/api/v1/nodes/{node}", {"metadata": {"annotations": {ANNOTATION: text}}, "spec": spec})
-
-
-def test_unreadable_marks_are_removed_at_start(cluster: ControlPlane, queries: ClusterQueries) -> None:
-    queries.nodes(2, 1)
-    annotate(cluster, NODE_1, "{broken")
-    assert queries.marks() == {NODE_1: "{broken"}
-    daemon = drained_once(cluster)
-    assert daemon.logged("found marks", node=NODE_1, reason="rolled-back")
-    assert queries.marks() == {}
-
-
-@pytest.mark.parametrize(
-    ("cpu", "held"),
-    [
-        pytest.param("3500m", True, id="a pod that fits an empty spot node delays drains"),
-        pytest.param("64", False, id="a pod that fits no spot node does not delay drains"),
-    ],
-)
-def test_pending_pods_hold_drains_only_if_a_spot_node_could_run_them(
-    cluster: ControlPlane, queries: ClusterQueries, cpu: str, *, held: bool
-) -> None:
-    queries.nodes(1, 1)
-    cluster.apply([deployment("web", 2, cpu="1")])
-    queries.running(2)
-    cluster.apply(
-        [deployment("big", 1, cpu=cpu, memory="64Mi", nodeSelector={"node-role.kubernetes.io/spot-worker": "true"})]
-    )
-    queries.eventually(lambda: any(_unschedulable(item) for item in queries.pods("big")), "the unschedulable pod")
-    cluster.apply([deployment("filler", 1, cpu="1", nodeName="spot-1")])
-    queries.running(1, "filler")
-    queries.open_spot()
-    with Daemon(cluster) as daemon:
-        message = "nothing is drained" if held else "drained after"
-        queries.eventually(lambda: daemon.logged(message), message)
-        assert bool(daemon.logged("draining")) is not held
-    assert queries.kinds("web") == ({"on-demand": 2} if held else {"spot": 2})
-
-
-def _unschedulable(item: Json) -> bool:
-    return any(item.get("reason") == "Unschedulable" for item in item["status"].get("conditions", ()))
-
-
-def test_the_last_on_demand_nodes_are_kept(cluster: ControlPlane, queries: ClusterQueries) -> None:
-    queries.nodes(1, 1)
-    cluster.apply([deployment("web", 1)])
-    queries.running(1)
-    queries.open_spot()
-    daemon = drained_once(cluster, "--min-on-demand-nodes=1")
-    assert daemon.logged("not drained", node=NODE_1, reason="min-on-demand-nodes")
-    assert queries.kinds() == {"on-demand": 1}
 
 
 def page(daemon: Daemon, name: str) -> httpx2.Response:

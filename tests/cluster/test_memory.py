@@ -7,7 +7,6 @@ import httpx2
 import pytest
 
 from devcluster.api import Json
-from devcluster.errors import ApiError
 from devcluster.manifests import deployment
 from devcluster.plane import ControlPlane
 from rescheduler.clock import SystemClock
@@ -274,47 +273,6 @@ class TestDaemon:
                 daemon.kill()
         assert {item["metadata"]["uid"] for item in queries.pods()} == before
         assert queries.marks() == {}
-
-    def test_a_deletion_between_two_leaders_causes_a_drain_delay(self, cluster: ControlPlane) -> None:
-        queries = ClusterQueries(cluster)
-        queries.nodes(1, 1)
-        with Daemon(cluster, "--leader-elect") as daemon:
-            queries.eventually(lambda: ANNOTATION in annotations(cluster), "the annotation of the Lease")
-            daemon.terminate()
-            assert daemon.end() == 0
-        cluster.api.delete(PATH)
-        cluster.apply([deployment("web", 2)])
-        queries.running(2)
-        queries.open_spot()
-        with Daemon(cluster, "--leader-elect") as daemon:
-            waits_for(queries, daemon, "drain-delay")
-        assert queries.kinds() == {"on-demand": 2}
-        assert memory(cluster).drained_at is not None
-
-    def test_broken_content_holds_drains_until_it_is_deleted(self, cluster: ControlPlane) -> None:
-        queries = ClusterQueries(cluster)
-        movable(cluster, queries)
-        broken = {"memory": base64.b64encode(b"not ours").decode()}
-        metadata = {"namespace": NAMESPACE, "name": MEMORY_NAME}
-        [applied] = cluster.apply(
-            [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "binaryData": broken}]
-        )
-        with Daemon(cluster, "--node-drain-delay=1s") as daemon:
-            waits_for(queries, daemon, "memory-unreadable")
-            actual = stored(cluster)
-            assert actual is not None
-            assert actual["metadata"]["resourceVersion"] == applied["metadata"]["resourceVersion"]
-            assert (queries.kinds(), queries.marks()) == ({"on-demand": 2}, {})
-            cluster.api.delete(PATH)
-            queries.eventually(lambda: queries.kinds() == {"spot": 2}, "the pods on spot")
-
-
-def annotations(cluster: ControlPlane) -> Json:
-    try:
-        actual: Json = cluster.api.get(f"{LEASES}/{LEASE}")["metadata"].get("annotations", {})
-    except ApiError:
-        return {}
-    return actual
 
 
 def resume(cluster: ControlPlane, *arguments: str) -> tuple[int, str, str]:

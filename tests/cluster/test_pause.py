@@ -1,6 +1,7 @@
 """Drains are paused with the commands on a real API server, and judged by its objects and its audit log."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -126,6 +127,25 @@ def test_an_unreadable_pause_holds_drains_also_without_leader_election(
         run(cluster, "resume")
         observer.eventually(lambda: observer.kinds() == {"spot": 1}, "the pod on the spot node")
         assert "holderIdentity" not in lease(cluster).get("spec", {})
+
+
+def test_concurrent_commands_keep_other_annotations(cluster: ControlPlane) -> None:
+    """Each command changes the Lease that it has read, or reads it again."""
+    kept = {"labels": {"kept": "yes"}, "annotations": {"kept": "yes"}}
+    cluster.api.delete(LEASE_PATH)
+    body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": LEASE, **kept}}
+    cluster.api.post(LEASES, body | {"spec": {"holderIdentity": "pod-a_1"}})
+    reasons = [f"reason {number}" for number in range(4)]
+    with ThreadPoolExecutor(len(reasons)) as threads:
+        outputs = threads.map(lambda reason: run(cluster, "pause", f"--reason={reason}"), reasons)
+    assert list(outputs) == [f"Lease {NAMESPACE}/{LEASE}: drains are paused: {reason}\n" for reason in reasons]
+    found = lease(cluster)["metadata"]
+    assert (found["labels"], found["annotations"]["kept"], found["annotations"][PAUSED]) == (
+        kept["labels"],
+        "yes",
+        "true",
+    )
+    assert found["annotations"][PAUSE_REASON] in reasons
 
 
 def test_the_commands_work_in_the_pod_of_a_replica_and_with_the_fencing_policy(

@@ -28,12 +28,10 @@ DEADLINE: Final = {"progressDeadlineSeconds": 3600}
 
 RECREATE: Final[Json] = {"type": "Recreate", "rollingUpdate": None}
 
-#: Strategies that end the old pod before the new one runs.
+#: Strategies that end the old pod before the new one runs. More: `test_limits_that_change_during_a_roll_out_are_seen`.
 STRATEGIES: Final[dict[str, Json]] = {
     "Recreate": RECREATE,
-    "maxUnavailable of one": {"rollingUpdate": {"maxUnavailable": 1}},
     "maxUnavailable of one, and no maxSurge": {"rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}},
-    "maxUnavailable in percent": {"rollingUpdate": {"maxUnavailable": "100%", "maxSurge": 1}},
 }
 
 

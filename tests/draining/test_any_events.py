@@ -318,6 +318,18 @@ def no_pod_is_evicted_after_a_stop_request(trace: Trace) -> None:
         assert not any(isinstance(action, Evict | Mark) for action in actions_of(trace[stops[0] :]))
 
 
+def a_drain_that_failed_evicts_nothing(trace: Trace) -> None:
+    for _, _, after, actions in trace:
+        if after.failure is not None or after.done:
+            assert not any(isinstance(action, Evict | TryEviction) for action in actions)
+
+
+def no_pod_is_evicted_while_a_node_of_the_plan_is_lost(trace: Trace) -> None:
+    for _, event, _, actions in trace:
+        lost = isinstance(event, NodeSeen) and event.lost
+        assert not lost or not any(isinstance(action, Evict) for action in actions)
+
+
 def no_pod_is_evicted_while_another_tool_removes_the_node(trace: Trace) -> None:
     for _, event, _, actions in trace:
         joined = isinstance(event, NodeSeen) and event.removed_by
@@ -453,6 +465,8 @@ LAWS = (
     pods_are_evicted_only_by_a_plan_made_after_the_taint,
     termination_is_requested_only_after_the_mark_and_without_debts,
     no_pod_is_evicted_after_a_stop_request,
+    a_drain_that_failed_evicts_nothing,
+    no_pod_is_evicted_while_a_node_of_the_plan_is_lost,
     no_pod_is_evicted_while_another_tool_removes_the_node,
     only_a_drain_without_pending_evictions_is_handed_to_another_tool,
     every_finished_drain_has_released_its_node_or_has_a_reason,

@@ -224,9 +224,13 @@ def test_a_pause_ends_a_roll_out_that_is_not_complete() -> None:
             {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": "10%"}},
             "for 1 replica, Deployment shop/web has maxSurge 0 and maxUnavailable 1 after rounding",
         ),
+        (
+            {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": "100%"}},
+            "for 1 replica, Deployment shop/web has maxSurge 1 and maxUnavailable 1 after rounding",
+        ),
         ({"rollingUpdate": {"maxSurge": "50%", "maxUnavailable": 0}}, ""),
     ],
-    ids=["Recreate", "maxUnavailable", "no maxSurge", "more at once"],
+    ids=["Recreate", "maxUnavailable", "no maxSurge", "in percent", "more at once"],
 )
 def test_limits_that_change_during_a_roll_out_are_seen(strategy: dict[str, Any], why: str) -> None:
     api = FakeApi()

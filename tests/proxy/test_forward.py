@@ -51,6 +51,8 @@ TARGETS = {
     "/pool": "/pool",
     "/pool?a=b&c=d%20e": "/pool?a=b&c=d%20e",
     "/pool?": "/pool",
+    "/pool?a=b&c=d%20e&a=": "/pool?a=b&c=d%20e&a=",
+    "/POOL/SIZE": "/POOL/SIZE",
     "/a%2Fb%3Fc%20d": "/a%2Fb%3Fc%20d",
     "/a//b/./c/../d/": "/a//b/./c/../d/",
     "/%7Euser/%e4": "/%7Euser/%e4",

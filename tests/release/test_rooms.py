@@ -56,7 +56,10 @@ def claiming() -> list[str]:
     modules = []
     for package in ("predicates", "rescheduler"):
         for path in sorted((ROOT / package).rglob("*.py")):
-            text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+            source = path.read_text(encoding="utf-8")
+            if "Pure" not in source and "No I/O" not in source:  # most modules: parsing all takes a second
+                continue
+            text = ast.get_docstring(ast.parse(source)) or ""
             if CLAIM.search(" ".join(text.split())):
                 modules.append(".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"))
     return modules
