@@ -40,7 +40,12 @@ def answered(cloud: AwsCloud, authorization: str, body: bytes) -> tuple[int, str
         return error.status, failure(error.code, error.message, ec2=action in _EC2)
     if action in _EC2:
         return 200, _element(f"{action}Response", result, "item")
-    return 200, _element(f"{action}Response", {f"{action}Result": result}, "member")
+    return 200, described(result, action)
+
+
+def described(result: dict[str, Any], action: str = "DescribeAutoScalingGroups") -> str:
+    """Return the body of a response of EC2 Auto Scaling."""
+    return _element(f"{action}Response", {f"{action}Result": result}, "member")
 
 
 def failure(code: str, message: str, *, ec2: bool = False) -> str:

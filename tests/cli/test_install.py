@@ -101,6 +101,20 @@ def test_machines_may_be_changed_only_with_the_provider_for_them(
     assert ("spot-rescheduler-clusterapi" in names) == ours
 
 
+def test_the_provider_for_aws_comes_with_the_rights_of_a_provider(capsys: pytest.CaptureFixture[str]) -> None:
+    """IAM has the others. The preset alone does not select it: it needs a role, and an image with boto3."""
+    for flags, ours in (
+        (("--preset=eks",), False),
+        (("--preset=eks", "-n", "ops", "--", "--cloud-provider=aws"), True),
+    ):
+        objects = printed(capsys, *flags)
+        rules = [rule for item in objects if item["kind"] == "ClusterRole" for rule in item["rules"]]
+        assert any("nodes" in rule["resources"] and "delete" in rule["verbs"] for rule in rules) == ours
+        leases = [item["metadata"] for item in objects if item["kind"] == "Lease"]
+        assert ({"name": "spot-rescheduler-pool", "namespace": "ops"} in leases) == ours
+        assert ("--cloud-provider=aws" in container(objects)["args"]) == ours
+
+
 def test_a_daemon_drains_only_if_told(capsys: pytest.CaptureFixture[str]) -> None:
     for flags, dry in (((), True), (("--dry-run",), True), (("--dry-run=false",), False)):
         assert ("--dry-run" in container(printed(capsys, "--preset=eks", *flags))["args"]) == dry

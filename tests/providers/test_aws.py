@@ -443,6 +443,15 @@ def test_room_is_ordered_and_what_was_not_launched_is_given_back() -> None:
         assert (aws.group.desired, len(aws.cloud.alive(GROUP)), aws.cloud.ended) == (3, 3, [])
 
 
+def test_a_group_that_became_mixed_is_not_lowered() -> None:
+    with account(2, spot=True, stock=0) as aws:
+        aws.provider.increase_size(GROUP, 2, deadline=600)
+        aws.group.distribution = shares(1, 0)
+        with pytest.raises(BelowMinimum, match="0 of 2 were not launched yet"):
+            aws.provider.decrease_target_size(GROUP, -2, deadline=600)
+        assert aws.group.desired == 4
+
+
 @pytest.mark.parametrize(
     ("changes", "why"),
     [({"suspended": {"Launch"}}, "has suspended the process Launch"), ({"distribution": shares(0, 50)}, MIXED)],

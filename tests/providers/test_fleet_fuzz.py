@@ -10,6 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from devcluster.aws.app import described
+from devcluster.aws.cloud import AwsCloud
 from devcluster.cherry.cloud import CherryCloud
 from devcluster.stackpoint.cloud import StackpointCloud
 from devcluster.standin.faults import Fault
@@ -19,8 +21,8 @@ from rescheduler.errors import ConfigError
 from rescheduler.providers.base import GroupFlags, NodeRef
 from rescheduler.providers.cherryservers import config as cherry
 from rescheduler.providers.stackpoint import config as stackpoint
+from tests.providers import awses, stackpoints
 from tests.providers import cherry as cherry_tests
-from tests.providers import stackpoints
 from tests.providers.clocks import StepClock
 
 SLOW = settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -62,6 +64,12 @@ def stackpoint_server(clock: StepClock) -> Iterator[StandinServer[StackpointClou
         yield server
 
 
+@pytest.fixture(scope="module")
+def aws_server(clock: StepClock) -> Iterator[StandinServer[AwsCloud]]:
+    with awses.serving(clock) as server:
+        yield server
+
+
 @SLOW
 @given(body=SERVERS.map(json.dumps) | BODIES)
 def test_any_list_of_servers_is_read_or_an_error(
@@ -92,6 +100,33 @@ def test_any_list_of_nodes_is_read_or_an_error(
         provider.group_for(node, deadline=deadline)
         provider.instances(stackpoints.FIRST, deadline=deadline)
         provider.delete_nodes(stackpoints.FIRST, [node], deadline=deadline)
+
+
+GROUPS = st.fixed_dictionaries(
+    {"AutoScalingGroupName": st.just(awses.GROUP)},
+    optional=dict.fromkeys(
+        ("MinSize", "MaxSize", "DesiredCapacity", "Instances", "AvailabilityZones", "SuspendedProcesses", "Status"),
+        VALUES,
+    ),
+)
+TEXTS = st.text(st.characters(blacklist_categories=("Cs", "Cc")), max_size=60)
+
+
+@SLOW
+@given(result=st.lists(GROUPS, max_size=2).map(lambda groups: described({"AutoScalingGroups": groups})) | TEXTS)
+def test_any_list_of_auto_scaling_groups_is_read_or_an_error(
+    result: str, aws_server: StandinServer[AwsCloud], clock: StepClock
+) -> None:
+    aws_server.faulty_app.forget()
+    aws_server.faulty_app.inject(Fault(path="/", status=200, body=result, times=50))
+    provider, deadline = awses.provider_of(aws_server.url, clock), clock.monotonic() + 600
+    node = NodeRef("a", "aws:///eu-west-1a/i-00000000")
+    with contextlib.suppress(errors.ReschedulerError):
+        provider.group_for(node, deadline=deadline)
+        provider.refusal_without_group(node, deadline=deadline)
+        provider.instances(awses.GROUP, deadline=deadline)
+        provider.refusals(awses.GROUP, [node], deadline=deadline)
+    provider.close()
 
 
 INI = st.lists(

@@ -14,7 +14,7 @@ from rescheduler.clock import Clock
 from rescheduler.net.http_errors import Unsent
 from rescheduler.providers.aws.client import AwsClient
 from rescheduler.providers.aws.config import AwsSettings, settings
-from rescheduler.providers.aws.groups import AutoScalingGroup, Purchase, instance_id, region_of, view_of
+from rescheduler.providers.aws.groups import AutoScalingGroup, instance_id, region_of, view_of
 from rescheduler.providers.base import (
     BelowMinimum,
     CloudProvider,
@@ -105,7 +105,8 @@ class AwsSystem:
         """
         current = self._groups[group.id]
         canceled = min(count, current.unlaunched, max(0, current.desired_capacity - current.min_size))
-        if canceled and current.purchase is not Purchase.BOTH:
+        canceled = 0 if current.obstacle() else canceled
+        if canceled:
             self._client.set_desired(group.id, current.desired_capacity - canceled, deadline=deadline)
         return canceled
 
