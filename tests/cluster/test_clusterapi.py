@@ -28,6 +28,7 @@ from tests.cluster.test_control_plane import read_kubeconfig
 COMPONENT: Final[Json] = {"resources": ["../base"], "components": ["../components/clusterapi"]}
 ACCOUNT: Final = "spot-rescheduler"
 GROUP: Final = "cluster.x-k8s.io"
+FENCING: Final = "spot-rescheduler-fencing.spot-rescheduler.spot-rescheduler"
 ROOT: Final = f"/apis/{GROUP}/v1beta2/namespaces/default"
 MARK: Final = f"{GROUP}/delete-machine"
 
@@ -50,9 +51,15 @@ def item(kind: str, name: str, spec: Json, owner: Json | None = None, **fields: 
 
 @pytest.fixture(params=["component", "chart"])
 def account(request: pytest.FixtureRequest, cluster: ControlPlane, tmp_path: Path) -> Iterator[Account]:
-    """Install the permissions, a Cluster, and a MachineDeployment with a Machine."""
+    """Install what is shipped, by kustomize or Helm."""
     values = {"cloudProvider": {"name": "clusterapi"}}
-    objects = chart(values) if request.param == "chart" else composed(tmp_path, ours=COMPONENT)
+    with installed(cluster, chart(values) if request.param == "chart" else composed(tmp_path, ours=COMPONENT)) as own:
+        yield own
+
+
+@contextlib.contextmanager
+def installed(cluster: ControlPlane, objects: list[Json]) -> Iterator[Account]:
+    """Install *objects* without the daemon, a Cluster, and a MachineDeployment with a Machine."""
     space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "spot-rescheduler"}}
     kinds = [custom_kind(kind, GROUP, "v1beta2") for kind in ("Cluster", "MachineDeployment", "MachineSet", "Machine")]
     cluster.apply(kinds)
@@ -124,6 +131,15 @@ def denial(account: Account, path: str, change: Json) -> str:
     except ApiError as error:
         return str(error).rpartition("spot-rescheduler clusterapi: ")[2].removeprefix("403 Forbidden: ")
     return ""
+
+
+def test_fencing_lets_only_the_leader_change_machines(cluster: ControlPlane, tmp_path: Path) -> None:
+    fenced = {**COMPONENT, "components": [*COMPONENT["components"], "../components/fencing"]}
+    path, change, _ = CHANGES["a mark"]
+    with installed(cluster, composed(tmp_path, ours=fenced)) as own:
+        cluster.wait_for(lambda: "is not bound to a pod" in denial(own, path, change), "the policy", seconds=30)
+        binding = f"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/{FENCING}"
+        cluster.api.delete(binding)  # without it, the Lease can be deleted
 
 
 def removes(cluster: ControlPlane, account: Account) -> None:

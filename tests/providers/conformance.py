@@ -341,6 +341,17 @@ def _(make: MakeWorld) -> None:
         assert world.target() == 5
 
 
+@check("a machine that is removed and one that is requested leave the target as it was")
+def _(make: MakeWorld) -> None:
+    with make(3, 0) as world:
+        if world.provider.name in ADDS_NONE:
+            pytest.skip("the provider adds no machines on request")
+        assert went(*delete(world, world.nodes()[0]))
+        deadline = MINUTES + world.clock.monotonic()
+        world.provider.increase_size(world.group, 1, deadline=deadline)
+        assert (world.target(), world.provider.target_size(world.group, deadline=deadline)) == (3, 3)
+
+
 @check("lowering the target ends no running machine")
 def _(make: MakeWorld) -> None:
     with make(3, 0) as world:

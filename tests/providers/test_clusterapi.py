@@ -396,6 +396,23 @@ def test_replicas_that_others_change_meanwhile_are_read_again(world: ClusterApiW
     assert world.target() == 4
 
 
+def test_an_order_that_is_slow_is_asked_for_again(world: ClusterApiWorld) -> None:
+    node, asked = world.nodes()[0], list[int]()
+    between(world, lambda world: world.clock.advance(11))  # type: ignore[attr-defined]
+    assert isinstance(one(world, node, may_end=lambda _: asked.append(changes(world))), Deleted)
+    assert asked == [0, 2]
+    assert world.target() == 2
+
+
+def test_a_machine_that_joins_is_not_given_back(world: ClusterApiWorld) -> None:
+    machine = world.cluster.alive()[-1]
+    joined = machine["status"].pop("nodeRef")
+    between(world, lambda _: machine["status"].update(nodeRef=joined))
+    with pytest.raises(BelowMinimum):
+        world.provider.decrease_target_size(world.group, -1, deadline=world.clock.monotonic() + MINUTES)
+    assert (world.target(), marks(world)) == (3, [])
+
+
 def test_the_minimum_holds_for_replicas_that_others_lower_meanwhile() -> None:
     with cluster_api_world(3, 2) as world:
         node = world.nodes()[0]

@@ -49,6 +49,9 @@ from rescheduler.providers.fleet.objects import PACE, ObjectProvider, ObjectSyst
 
 T = TypeVar("T", bound=msgspec.Struct)
 
+#: How long an order may take from the caller's last look on, in seconds. Later, the caller is asked again.
+_PROMPTLY: Final = 10.0
+
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
@@ -125,27 +128,30 @@ class ClusterApiSystem(ObjectSystem):
         if removal.machine is None:  # none that exists goes
             self._change(removal.group.version, {"spec": {"replicas": removal.group.replicas - 1}}, deadline)
             return
-        mark = removal.mark
+        mark, promptly = removal.mark, min(deadline, self._clock.monotonic() + _PROMPTLY)
         if not mark or removal.lowered is not None:  # the same order is never sent twice
             mark = new_mark(self._clock.now())
-            self._set_mark(removal, mark, deadline)
+            self._set_mark(removal, mark, promptly)
         try:
-            self._lower(machine.key, mark, deadline)
+            self._lower(machine, mark, promptly)
         except NoResponse:
             raise  # it may be lowered: the mark stays
         except ReschedulerError:
             if mark != removal.mark or removal.age >= PACE.settle:  # no earlier request can still take effect
                 with suppress(ReschedulerError):
+                    self.read(deadline=deadline)
                     self.unmark([machine.key], deadline)
             raise
 
-    def _lower(self, key: str, mark: str, deadline: float) -> None:
+    def _lower(self, machine: SystemMachine, mark: str, deadline: float) -> None:
         """Read again, because others may have marked Machines or changed replicas meanwhile, and lower the replicas."""
-        self.read(deadline=deadline)
-        removal = self._ready(key)
+        view = self.read(deadline=deadline)
+        removal = self._ready(machine.key)
         group = removal.group
-        if removal.machine is None or removal.mark != mark or group.replicas <= group.node_group.min_size:
+        joined = machine.names != next(each.names for each in view.machines if each.key == machine.key)
+        if joined or removal.mark != mark or group.replicas <= group.node_group.min_size:
             raise Unsent(f"clusterapi: {group.id} changed")
+        assert removal.machine is not None
         order = removed(removal.machine.uid, mark, self._clock.now())
         change = {"metadata": {"annotations": {REMOVED: order}}, "spec": {"replicas": group.replicas - 1}}
         self._change(group.version, change, deadline)
