@@ -29,18 +29,10 @@ from rescheduler.planning.memory import Memory, dump
 from rescheduler.planning.outcome import Reason
 from rescheduler.settings import Timing
 from tests.field.test_plans import claim, uses, volume
-from tests.housekeeping.world import START, Replacement, blockers, world
+from tests.housekeeping.world import CLUSTER, START, Replacement, blockers, world
 from tests.planning.builders import ON_DEMAND, node, pod
 from tests.predicates.volumes import attachment
 
-CLUSTER = (
-    node("od-1", ON_DEMAND),
-    node("od-2", ON_DEMAND),
-    node("spot-1", cpu="16"),
-    pod("web-1", "od-1"),
-    pod("db-1", "od-2"),
-    pod("db-2", "od-2"),
-)
 WEB = Controller("default", "ReplicaSet", "web", "uid-of-web")
 OWED = Debt(WEB, ready=1, bound=1, owner_uids=("uid-of-web",))
 LACKS_ONE_POD = (

@@ -40,17 +40,9 @@ from rescheduler.providers.base import (
     any_may_end,
 )
 from rescheduler.settings import Timing
-from tests.housekeeping.world import IDENTITY, LIMITS, START, LoopWorld, Replacement, ScriptedProvider, world
+from tests.housekeeping.world import CLUSTER, IDENTITY, LIMITS, START, LoopWorld, Replacement, ScriptedProvider, world
 from tests.planning.builders import ON_DEMAND, SPOT, node, pod
 
-CLUSTER = (
-    node("od-1", ON_DEMAND),
-    node("od-2", ON_DEMAND),
-    node("spot-1", cpu="16"),
-    pod("web-1", "od-1"),
-    pod("db-1", "od-2"),
-    pod("db-2", "od-2"),
-)
 ONE_NODE = (CLUSTER[0], CLUSTER[2], CLUSTER[3])
 EMPTY = (CLUSTER[0], CLUSTER[2])
 OD = InvolvedNode("od-1", "uid-od-1")

@@ -31,17 +31,9 @@ from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import Policy
 from rescheduler.settings import Timing
 from tests.housekeeping.config_map import InMemoryConfigMap
-from tests.housekeeping.world import LIMITS, START, LoopWorld, world
+from tests.housekeeping.world import CLUSTER, LIMITS, START, LoopWorld, world
 from tests.planning.builders import ON_DEMAND, node, pod, snapshot
 
-CLUSTER = (
-    node("od-1", ON_DEMAND),
-    node("od-2", ON_DEMAND),
-    node("spot-1", cpu="16"),
-    pod("web-1", "od-1"),
-    pod("db-1", "od-2"),
-    pod("db-2", "od-2"),
-)
 FORBIDDEN = EvictionFailed("", "evict pod default/web-1: not allowed (403)", retryable=False)
 WEB = Controller("default", "Deployment", "web", "uid-web")
 DB = Controller("default", "StatefulSet", "db", "uid-db")

@@ -80,11 +80,21 @@ from rescheduler.providers.none import NoProvider
 from rescheduler.settings import RoomSettings, Running, Timing
 from tests.housekeeping.config_map import InMemoryConfigMap
 from tests.housekeeping.placeholders import PlaceholdersInMemory
-from tests.planning.builders import Manifest, snapshot
+from tests.planning import builders
+from tests.planning.builders import ON_DEMAND, Manifest, snapshot
 
 START = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 IDENTITY = "default/lease"
 LIMITS = Limits(eviction=120, grace=60, headroom=30, release=20)
+#: Two on-demand nodes whose pods fit on the spot node.
+CLUSTER = (
+    builders.node("od-1", ON_DEMAND),
+    builders.node("od-2", ON_DEMAND),
+    builders.node("spot-1", cpu="16"),
+    builders.pod("web-1", "od-1"),
+    builders.pod("db-1", "od-2"),
+    builders.pod("db-2", "od-2"),
+)
 
 
 class Replacement(enum.Enum):

@@ -27,7 +27,6 @@ KINDS: Final = ("apps/v1/ReplicaSet", "apps/v1/StatefulSet", "batch/v1/Job", "ar
 #: What a pod may have of its own, by which it is not like the other pods of its owner.
 OWN: Final[tuple[Manifest, ...]] = (
     {},
-    {},
     {"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}},
     {"annotations": {"spot-rescheduler/surge": "true"}},
     {"annotations": {"spot-rescheduler/min-on-demand-replicas": "1"}},
@@ -39,8 +38,6 @@ OWN: Final[tuple[Manifest, ...]] = (
 )
 #: What all pods of an app have in common.
 COMMON: Final[tuple[Manifest, ...]] = (
-    {},
-    {},
     {},
     SHARED,
     {"volumes": [{"name": "scratch", "emptyDir": {}}]},
@@ -93,9 +90,9 @@ def clusters(draw: st.DrawFn) -> list[Manifest]:
     """Return nodes, apps with pods on the two on-demand nodes, and objects of their owners and their namespace."""
     objects = [node("od", ON_DEMAND), node("od-2", ON_DEMAND), node("s", cpu="8"), node("t", cpu="8", zone="b")]
     for app in ("web", "db", "job"):
-        kind, common = draw(st.sampled_from(KINDS)), draw(st.sampled_from(COMMON))
+        kind, common = draw(st.sampled_from(KINDS)), draw(st.sampled_from(({}, {}, *COMMON)))
         for number in range(draw(st.integers(0, 3))):
-            fields: dict[str, Any] = {"cpu": "500m"} | common | draw(st.sampled_from(OWN))
+            fields: dict[str, Any] = {"cpu": "500m"} | common | draw(st.sampled_from(({}, *OWN)))
             objects.append(pod(f"{app}-{number}", draw(st.sampled_from(("od", "od-2"))), owner=kind or None, **fields))
     named = draw(st.lists(st.sampled_from(sorted(OBJECTS)), unique=True, max_size=4))
     return [*objects, *claim(RWO), *(OBJECTS[name] for name in named)]
