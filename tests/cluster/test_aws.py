@@ -64,8 +64,8 @@ def test_emptied_instances_end_down_to_the_minimum_and_a_kill_repeats_no_order(
 ) -> None:
     with account(observer, tmp_path) as (server, flags):
         cloud = server.cloud
-        for number in range(3):
-            observer.start_on(f"od-{number}", deployment(f"app-{number}", number + 1), pods=number + 1)
+        for number, app in enumerate(("web", "api", "db")):
+            observer.start_on(f"od-{number}", deployment(app, number + 1), pods=number + 1)
         observer.running(6)
         observer.open_all()
         with Daemon(cluster, *FLAGS, *flags) as daemon:
@@ -78,4 +78,4 @@ def test_emptied_instances_end_down_to_the_minimum_and_a_kill_repeats_no_order(
         assert [by_aws for _, by_aws in cloud.ended] == [False, False]
         assert sum(TERMINATE.encode() in request.body for request in server.faulty_app.requests) == 2
         assert (cloud.groups[GROUP].desired, observer.kinds()) == (1, {"spot": 3, "od": 3})
-        assert observer.evicted() == {"default/app-0": 1, "default/app-1": 2}
+        assert observer.evicted() == {"default/web": 1, "default/api": 2}
