@@ -398,7 +398,7 @@ def test_replicas_that_others_change_meanwhile_are_read_again(world: ClusterApiW
 
 def test_an_order_that_is_slow_is_asked_for_again(world: ClusterApiWorld) -> None:
     node, asked = world.nodes()[0], list[int]()
-    between(world, lambda world: world.clock.advance(11))  # type: ignore[attr-defined]
+    between(world, lambda world: world.clock.advance(11))
     assert isinstance(one(world, node, may_end=lambda _: asked.append(changes(world))), Deleted)
     assert asked == [0, 2]
     assert world.target() == 2
