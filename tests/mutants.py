@@ -202,8 +202,8 @@ MUTANTS: Final = (
     Mutant(
         "others that mark a Machine are seen before replicas are lowered",
         "rescheduler/providers/clusterapi/__init__.py",
-        "        self.read(deadline=deadline)\n        removal = self._ready(key)\n",
-        "        removal = self.state.removals[key]\n        mark = removal.mark\n",
+        "        view = self.read(deadline=deadline)\n        removal = self._ready(machine.key)\n",
+        "        view, removal = self.state.view, self.state.removals[machine.key]\n        mark = removal.mark\n",
         ("tests/providers/test_clusterapi.py",),
     ),
     Mutant(

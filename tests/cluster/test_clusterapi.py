@@ -13,8 +13,9 @@ import pytest
 
 from devcluster.api import Api, Json
 from devcluster.errors import ApiError
-from devcluster.manifests import custom_kind
+from devcluster.manifests import custom_kind, deployment, on_demand, spot
 from devcluster.plane import ControlPlane
+from devcluster.standin.server import StandinServer
 from rescheduler.clock import SystemClock
 from rescheduler.execution.machine_objects import MachineObjects
 from rescheduler.kube.client import Client
@@ -22,8 +23,13 @@ from rescheduler.kube.connection import Kubeconfig
 from rescheduler.providers.base import Accepted, NodeRef
 from rescheduler.providers.clusterapi import ClusterApiFile, ClusterApiProvider
 from rescheduler.providers.clusterapi.machines import REMOVED
+from tests.cluster.bad_days import FLAGS
+from tests.cluster.daemon import Daemon
+from tests.cluster.observer import Observer
 from tests.cluster.rendering import chart, composed
 from tests.cluster.test_control_plane import read_kubeconfig
+from tests.kube.conftest import kubeconfig
+from tests.providers.clusterapis import POOL, SPACE, MachineCluster, application
 
 COMPONENT: Final[Json] = {"resources": ["../base"], "components": ["../components/clusterapi"]}
 ACCOUNT: Final = "spot-rescheduler"
@@ -73,9 +79,9 @@ def installed(cluster: ControlPlane, objects: list[Json]) -> Iterator[Account]:
     )
     [machine_set] = cluster.apply([item("MachineSet", "ms", spec, deployment, **observed)])
     cluster.apply([item("Machine", "m", {"providerID": "x://n"}, machine_set, status={"nodeRef": {"name": "n"}})])
-    kubeconfig = cluster.service_account_kubeconfig("spot-rescheduler", ACCOUNT)
-    with Api(cluster.server, ca=cluster.ca, token=read_kubeconfig(kubeconfig)[1]) as api:
-        yield Account(api, kubeconfig)
+    own = cluster.service_account_kubeconfig("spot-rescheduler", ACCOUNT)
+    with Api(cluster.server, ca=cluster.ca, token=read_kubeconfig(own)[1]) as api:
+        yield Account(api, own)
     for each in (*kinds, *applied[:0:-1]):
         cluster.api.delete(cluster.api.path(each))
 
@@ -140,6 +146,32 @@ def test_fencing_lets_only_the_leader_change_machines(cluster: ControlPlane, tmp
         cluster.wait_for(lambda: "is not bound to a pod" in denial(own, path, change), "the policy", seconds=30)
         binding = f"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/{FENCING}"
         cluster.api.delete(binding)  # without it, the Lease can be deleted
+
+
+def test_machines_are_removed_in_another_management_cluster(
+    cluster: ControlPlane, observer: Observer, tmp_path: Path
+) -> None:
+    """No node is drained while it does not respond."""
+    machines = MachineCluster(SystemClock(), seconds=1.0)
+    machines.add_group(POOL, 1, 0)
+    [machine] = machines.alive()
+    name = machine["status"]["nodeRef"]["name"]
+    cluster.apply([on_demand(name, providerID=machine["spec"]["providerID"]), spot("spot-1")])
+    observer.nodes_ready(2)
+    observer.start_on(name, deployment("web", 2), pods=2)
+    observer.running(2)
+    observer.open_all()
+    config = tmp_path / "cloud-config"
+    config.write_text(f"kubeconfig: kubeconfig\nnamespace: {SPACE}\n")
+    machines.down = True
+    with StandinServer(machines, application(machines)).running() as server:
+        kubeconfig(tmp_path, server.url)
+        with Daemon(cluster, *FLAGS, "--cloud-provider=clusterapi", f"--cloud-config={config}"):
+            observer.stays(lambda: (observer.markings(), machines.ended), ([], []), seconds=3)
+            machines.down = False
+            observer.eventually(lambda: name not in observer.node_names(), "the end of the node")
+    assert machines.item("machinedeployments", POOL)["spec"]["replicas"] == 0
+    assert (len(machines.ended), observer.evicted()) == (1, {"default/web": 2})
 
 
 def removes(cluster: ControlPlane, account: Account) -> None:

@@ -64,14 +64,23 @@ def test_the_manifests_of_install_are_those_of_the_base() -> None:
     assert derived.manifests() == MANIFESTS.read_text(encoding="utf-8"), "run: python -m deploy.release.derived"
 
 
-def test_the_daemon_that_install_prints_plans_and_changes_nothing(cluster: ControlPlane) -> None:
-    command = [sys.executable, "-m", "rescheduler", "install", "--preset=karpenter", "--namespace=ops"]
+@pytest.mark.parametrize(
+    ("preset", "on_demand", "spot"),
+    [
+        ("karpenter", {"karpenter.sh/capacity-type": "on-demand"}, {"karpenter.sh/capacity-type": "spot"}),
+        ("clusterapi", {}, {"cluster.x-k8s.io/interruptible": ""}),
+    ],
+)
+def test_the_daemon_that_install_prints_plans_and_changes_nothing(
+    preset: str, on_demand: dict[str, str], spot: dict[str, str], cluster: ControlPlane
+) -> None:
+    command = [sys.executable, "-m", "rescheduler", "install", f"--preset={preset}", "--namespace=ops"]
     objects = list(yaml.safe_load_all(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
     for _ in range(2):  # the second time, everything exists
         cluster.apply(objects)
     nodes = mixed_nodes(1, 1)
-    for node, kind in zip(nodes, ("on-demand", "spot"), strict=True):
-        node["metadata"]["labels"] = {"karpenter.sh/capacity-type": kind}
+    for node, labels in zip(nodes, (on_demand, spot), strict=True):
+        node["metadata"]["labels"] = labels
     cluster.apply(nodes)
     [container] = only_of_kind(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
     flags = [arg for arg in container["args"][1:] if not arg.startswith("--listen-address")]
