@@ -90,15 +90,17 @@ class ClaimedWorld(World):
 
     def _claim_changed(self, change: StoredChange) -> None:
         """End the machine of a NodeClaim that the daemon has deleted: nobody else deletes one by a request."""
-        claim = change.after.object
-        is_new = change.before is not None and "deletionTimestamp" not in change.before["metadata"]
-        machine = claim["status"]["providerID"]
-        if not is_new or "deletionTimestamp" not in claim["metadata"] or machine in self.machines.ended:
+        claim, before = change.after.object, change.before
+        machine, is_gone = claim["status"]["providerID"], change.type == "DELETED"
+        ends = is_gone or "deletionTimestamp" in claim["metadata"]
+        if before is None or not ends or "deletionTimestamp" in before["metadata"] or machine in self.machines.ended:
             return
         node = self.store.get("nodes", claim["status"]["nodeName"])
         if node is None or node["spec"].get("providerID") != machine:
             return
         self._check(claim, node)
+        if is_gone:
+            return  # without a finalizer, Karpenter does not end the machine
         slow = self._choice.random() < self.settings.pool.slow
         self.engine.after(self._choice.uniform(60, 300) if slow else 0.0, lambda: self._end(node))
 
