@@ -17,7 +17,7 @@ from rescheduler.clock import SystemClock
 from tests.simulation.courses import CourseResult, RandomCourse, new_course, run, shrunk
 
 #: Hours of one course.
-HOURS: Final = 2.0
+HOURS: Final = 1.0
 CLOCK: Final = SystemClock()
 
 

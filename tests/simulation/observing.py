@@ -151,5 +151,5 @@ class SimulatedWatchdog:
 
     def _ended(self, termination: Termination) -> None:
         if termination.by == "daemon":
-            at = self._world.engine.time
+            at = self._began + dt.timedelta(seconds=termination.at)
             self._terminations.append(ObservedTermination(at, termination.machine, termination.node, decrement=True))
