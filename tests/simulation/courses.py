@@ -215,7 +215,8 @@ def run(course: RandomCourse) -> CourseResult:
     evictions = sum(write.kind == "pods/eviction" and write.accepted and not write.dry_run for write in history.writes)
     drains = len(judged.scene.now.all_drains)
     begun = judged.scene.now.all_drains
-    violations = (*map(str, judged.violations), *watchdog.in_pauses(begun), *_outside_window(course, begun))
+    promises = (*watchdog.in_pauses(begun), *watchdog.of_orders(), *_outside_window(course, begun))
+    violations = (*map(str, judged.violations), *promises)
     return CourseResult(violations, drains, len(history.terminations), evictions)
 
 
