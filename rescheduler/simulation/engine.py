@@ -39,7 +39,7 @@ class Process:
 
 
 class Signal(threading.Event):
-    """An event of the world. It continues the thread that waits for it, so that nothing has to look whether it is set."""
+    """An event of the world. It continues the thread that waits for it, so that nothing has to poll it."""
 
     def __init__(self, engine: "Engine") -> None:
         super().__init__()

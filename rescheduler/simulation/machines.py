@@ -146,6 +146,9 @@ class SimulatedPool(NoProvider):
         alive = (node for node in self._machines.store.all("nodes") if self._is_on_demand(node))
         return sum(node["spec"].get("providerID", "") not in self._machines.ended for node in alive)
 
+    def has_instance(self, node: NodeRef, *, deadline: float) -> bool | None:  # noqa: ARG002 - the protocol's
+        return node.provider_id not in self._machines.ended
+
     def delete_nodes(
         self,
         group: str,
@@ -169,7 +172,7 @@ class SimulatedPool(NoProvider):
         try:
             may_end(node)
             if self._random.random() < self._faults.failed:  # the request did not arrive, so it is sent again
-                self._clock.wait(self._random.uniform(1.0, 8.0), threading.Event())
+                self._clock.wait(self._random.uniform(3.0, 8.0), threading.Event())
                 may_end(node)
         except Withheld as error:
             return Refused(Refusal.WITHHELD, str(error))

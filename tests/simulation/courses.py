@@ -3,9 +3,9 @@
 import datetime as dt
 import random
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from rescheduler.planning.pauses import parse_window
 from rescheduler.planning.policy import Policy, Surging, Survive
@@ -92,7 +92,7 @@ def new_course(seed: int, hours: float) -> RandomCourse:
         ),
     )
     items = tuple(_items(choice))
-    pool = PoolFaults(choice.one(0.0, 0.1), choice.one(0.0, 0.3), choice.one(0.0, 0.3))
+    pool = PoolFaults(choice.one(0.0, 0.1), choice.one(0.0, 0.3), choice.one(0.0, 0.5))
     times = PodTimes(flaps_per_pod_day=choice.one(0.0, 4.0, 40.0), refused=choice.one(0.0, 0.0, 0.01, 0.1))
     settings = WorldSettings(
         START,

@@ -38,13 +38,15 @@ _SHAPES: Final[dict[str, type[SeenObject]]] = {
 }
 
 
+#: Annotations of a node that is to be kept.
+_KEEPING: Final = (DO_NOT_DRAIN, DO_NOT_DISRUPT, SCALE_DOWN_DISABLED)
+
 #: What must not be true of a node whose machine is ordered away.
 _UNLIKE: Final[dict[str, Callable[[SeenNode, NodeMark | None], bool]]] = {
     "it had no taint of a drain": lambda node, _: all(taint.key != DRAIN_TAINT.key for taint in node.spec.taints),
     "it had no mark of this installation": lambda _, mark: mark is None or not mark.annotated,
     "it is to be kept": lambda node, _: any(node.metadata.annotations.get(key) == "true" for key in _KEEPING),
 }
-_KEEPING: Final = (DO_NOT_DRAIN, DO_NOT_DISRUPT, SCALE_DOWN_DISABLED)
 
 
 class SimulatedWatchdog:

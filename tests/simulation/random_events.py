@@ -57,14 +57,14 @@ def random_events(choice: Choice, seconds: float) -> Sequence[RandomEvent]:
     On-demand nodes with pods join again and again, so that there is something to drain.
     """
     events = [
-        RandomEvent(at, {"back": choice.source.randint(3, 12)})
-        for at in _times(choice, seconds, 150.0, 150.0, 300.0)
+        RandomEvent(at, {"back": choice.source.randint(3, 12)}) for at in _times(choice, seconds, 150.0, 150.0, 300.0)
     ]
     events += [RandomEvent(at, choice.one(*_ACTS)(choice)) for at in _times(choice, seconds, 5.0, 120.0, 240.0)]
     for at in _times(choice, seconds, 60.0, 120.0):
-        step = choice.one("draining", "draining", "removing")
-        after = choice.source.uniform(0.0, 45.0) if step == "draining" else choice.source.expovariate(1.0)
-        entry = {"in a drain": choice.one(*_IN_DRAINS), "step": step, "after": round(after, 3)}
+        step = choice.one("draining", "removing")
+        after = choice.source.uniform(0.0, 45.0) if step == "draining" else choice.source.expovariate(2.0)
+        act = choice.one(*(_IN_DRAINS if step == "draining" else _AT_ORDERS))
+        entry = {"in a drain": act, "step": step, "after": round(after, 3)}
         events.append(RandomEvent(at, entry | {"number": choice.source.randint(1, 3), "for": choice.one(40, 90, 200)}))
     return sorted(events, key=lambda each: each.at)
 
@@ -319,10 +319,10 @@ class Acts:
 
     def roll_owners_out(self, _: Json, drain: "_Drain", __: Json) -> None:
         for plural, owner in self._owners(drain):
-            template = {"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": self._world.engine.timestamp}}}
-            self._edit(plural, owner, {"spec": {"template": template}})
+            again = {"kubectl.kubernetes.io/restartedAt": self._world.engine.timestamp}
+            self._edit(plural, owner, {"spec": {"template": {"metadata": {"annotations": again}}}})
 
-    def stick_owners(self, entry: Json, drain: "_Drain", _: Json) -> None:
+    def stick_owners(self, entry: Json, drain: "_Drain", __: Json) -> None:
         for _, owner in self._owners(drain):
             self.happen({"stuck": key_of(owner), "for": f"{entry['for']}s"})
 
@@ -334,10 +334,10 @@ class Acts:
                 if item["metadata"]["uid"] in drain.owners:
                     above = controller_of(item)
                     key = f"{item['metadata']['namespace']}/{above['name']}" if above else key_of(item)
-                    kind = PLURALS[above["kind"]] if above else plural
+                    kind = PLURALS[str(above["kind"])] if above else plural
                     if (owner := self._store.get(kind, key)) is not None:
                         found[kind, key] = owner
-        return [(plural, owner) for (plural, _), owner in sorted(found.items())]
+        return [(kind, owner) for (kind, _), owner in sorted(found.items())]
 
     def kill(self, entry: Json, _: "_Drain", __: Json) -> None:
         for replica in self._world.daemons[: entry["number"]]:
@@ -384,3 +384,18 @@ _IN_DRAINS: Final[dict[str, Callable[[Acts, Json, _Drain, Json], None]]] = {
         Acts.outrank,
     )
 }
+#: What a last look must see, between the intent and an order that is given again.
+_AT_ORDERS: Final = (
+    "untaint",
+    "unmark",
+    "mark as other",
+    "keep node",
+    "turn into spot",
+    "lose moved",
+    "restart moved",
+    "silence targets",
+    "silence others",
+    "lose targets",
+    "add pod",
+    "kill",
+)
