@@ -88,7 +88,7 @@ def new_course(seed: int, hours: float) -> RandomCourse:
             return_wait=dt.timedelta(seconds=choice.one(10, 60)),
             spot_settle=dt.timedelta(seconds=choice.one(0, 30)),
             spot_pool_cooldown=dt.timedelta(seconds=choice.one(0, 30)),
-            max_moves_per_pod_per_day=choice.one(0.0, 0.0, 0.0, 3.0),
+            max_moves_per_pod_per_day=choice.one(0.0, 0.0, 0.0, 0.0, 3.0),
         ),
     )
     items = tuple(_items(choice))
@@ -120,10 +120,10 @@ def new_course(seed: int, hours: float) -> RandomCourse:
 def _items(choice: Choice) -> Sequence[Json]:
     items: list[Json] = []
     items += [_node(choice, f"od-{number}", spot=False) for number in range(choice.source.randint(3, 6))]
-    items += [_node(choice, f"spot-{number}", spot=True) for number in range(choice.source.randint(3, 8))]
+    items += [_node(choice, f"spot-{number}", spot=True) for number in range(choice.source.randint(5, 8))]
     for name, value in (("high", 1000), ("low", -10)):
         items.append({"kind": "PriorityClass", "metadata": {"name": name}, "value": value})
-    for number in range(choice.source.randint(3, 8)):
+    for number in range(choice.source.randint(5, 9)):
         name = f"app-{number}"
         items.append(_workload(choice, name))
         if choice.chance(0.5):
@@ -139,7 +139,7 @@ def _items(choice: Choice) -> Sequence[Json]:
                 )
             )
         choice.names.append(name)
-    if choice.chance(0.2):
+    if choice.chance(0.1):
         hard = {"pods": str(choice.source.randint(15, 40))}
         items.append(
             {"kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": hard}}
@@ -159,9 +159,12 @@ def _node(choice: Choice, name: str, *, spot: bool) -> Json:
 def _workload(choice: Choice, name: str) -> Json:
     kind = choice.one("Deployment", "Deployment", "Deployment", "StatefulSet")
     large = choice.chance(0.3)  # many small pods, so that a node has several of them
-    replicas = choice.source.randint(8, 16) if large else choice.source.randint(1, 6)
+    replicas = choice.source.randint(8, 16) if large else choice.source.randint(1, 8)
     item = workload(
-        kind, name, replicas, choice.one("100m", "200m") if large else choice.one("200m", "500m", "1", "1500m")
+        kind,
+        name,
+        replicas,
+        choice.one("50m", "100m") if large else choice.one("100m", "200m", "200m", "500m", "1", "1500m"),
     )
     spec, template = item["spec"], item["spec"]["template"]["spec"]
     if choice.chance(0.2):
@@ -201,6 +204,7 @@ def run(course: RandomCourse) -> CourseResult:
     watchdog = SimulatedWatchdog(world, course.rules)
     end = world.engine.now + course.hours * 3600
     acts = Acts(world)
+    world.market.back_after = 60.0, 300.0
     world.network.fault = _faults(course, world, acts.failing, end - CALM)
     for event in course.events:
         world.engine.after(event.at, partial(acts.happen, event.entry))

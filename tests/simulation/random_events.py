@@ -57,13 +57,13 @@ def random_events(choice: Choice, seconds: float) -> Sequence[RandomEvent]:
     On-demand nodes with pods join again and again, so that there is something to drain.
     """
     events = [
-        RandomEvent(at, {"back": choice.source.randint(3, 12)}) for at in _times(choice, seconds, 150.0, 150.0, 300.0)
+        RandomEvent(at, {"back": choice.source.randint(6, 20)}) for at in _times(choice, seconds, 150.0, 150.0, 300.0)
     ]
     events += [RandomEvent(at, choice.one(*_ACTS)(choice)) for at in _times(choice, seconds, 5.0, 120.0, 240.0)]
     for at in _times(choice, seconds, 60.0, 120.0):
         step = choice.one("draining", "removing")
         after = choice.source.uniform(0.0, 45.0) if step == "draining" else choice.source.expovariate(2.0)
-        act = choice.one(*(_IN_DRAINS if step == "draining" else _AT_ORDERS))
+        act = choice.one(*(sorted(_IN_DRAINS.keys() - _OF_MARKS) if step == "draining" else _AT_ORDERS))
         entry = {"in a drain": act, "step": step, "after": round(after, 3)}
         events.append(RandomEvent(at, entry | {"number": choice.source.randint(1, 3), "for": choice.one(40, 90, 200)}))
     return sorted(events, key=lambda each: each.at)
@@ -178,7 +178,7 @@ class Acts:
 
     def _move_back(self, number: int) -> None:
         """Add an on-demand node, and let *number* pods be created again while no spot node takes pods."""
-        self._world.machines.join(node("od-0"), 5.0)
+        self._world.machines.join(node("od-0", cpu="8"), 5.0)
 
         def cordon(*, closed: bool) -> None:
             for item in self._store.all("nodes"):
@@ -384,6 +384,9 @@ _IN_DRAINS: Final[dict[str, Callable[[Acts, Json, _Drain, Json], None]]] = {
         Acts.outrank,
     )
 }
+#: What ends a drain at once. It happens before orders only, so that most drains go on.
+_OF_MARKS: Final = frozenset({"unmark", "mark as other"})
+
 #: What a last look must see, between the intent and an order that is given again.
 _AT_ORDERS: Final = (
     "untaint",
