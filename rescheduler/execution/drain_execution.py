@@ -168,6 +168,7 @@ class DrainExecution:
         self._progress: DrainProgressed | None = None  # as last reported
         self._waits_at = 0.0  # when the pods that it waits for are reported again
         self._seen: tuple[Drain, int] | None = None  # the drain and the changes for which the watched state is known
+        self._compared: tuple[Drain, Drain] | None = None  # the last drain, and the same without its measured times
         self._look_at = 0.0  # when the watched state is evaluated again in any case
 
     def run(self, initial: Result) -> Drain:
@@ -335,7 +336,9 @@ class DrainExecution:
 
     def _current(self) -> tuple[Drain, int]:
         """Return what the watched state is evaluated for: the drain, without its measured times, and the changes."""
-        return replace(self._drain, kept_waiting={}, waited_at=0.0), self._view.changes
+        if self._compared is None or self._compared[0] is not self._drain:
+            self._compared = self._drain, replace(self._drain, kept_waiting={}, waited_at=0.0)
+        return self._compared[1], self._view.changes
 
     def _stop_event(self) -> Stop | None:
         """Return a Stop event if the drain must stop, at most once for each cause."""

@@ -205,6 +205,8 @@ def _candidacy(
     seat = parts.enter_context(contextlib.closing(host.seat(f"{client.host}/{running.identity}")))
     holder = seat.identity(running.pod_name)
     run_state.elector = new_elector(client, holder, seat, running, host.clock)
+    if run_state.elector is not None:
+        run_state.elector.changed = run_state.wake
     return holder
 
 

@@ -67,6 +67,7 @@ class DaemonState:
         self._clock = clock
         self._running = running
         self._stop = threading.Event()
+        self._woken = threading.Event()  #: ends the wait between two rounds
         self._draining = ""  # the node whose drain runs
         self._observer = observer
         self.health: Health | None = None
@@ -103,10 +104,17 @@ class DaemonState:
             self.health.beat()
 
     def pause(self, seconds: float) -> None:
-        self._clock.wait(seconds, self._stop)
+        if not self.stopping:
+            self._clock.wait(seconds, self._woken)
+            self._woken.clear()
+
+    def wake(self) -> None:
+        """End the wait between two rounds."""
+        self._woken.set()
 
     def stop(self) -> None:
         self._stop.set()
+        self.wake()
 
     def on_stop_signal(self, signal: str) -> None:
         drain = f"rolling back the drain of node {self._draining}, then exiting" if self._draining else "exiting"

@@ -236,7 +236,7 @@ def _observed(
 #: Wait after a failed drain, so that replacement pods are created and scheduled before the next plan.
 SETTLE: Final = timedelta(seconds=2)
 
-#: Interval between rounds while the loop waits for the caches or the Lease.
+#: Interval between rounds while the loop waits for the caches.
 IDLE: Final = timedelta(seconds=2)
 
 #: Failures that need no retry: another replica acts, the node is gone, or drains are paused.
@@ -476,4 +476,5 @@ class Loop:
         interval = self._mode.timing.housekeeping_interval
         if outcome is RoundOutcome.FAILED:
             return min(interval, SETTLE)
-        return min(interval, IDLE) if outcome is RoundOutcome.UNFIT else interval
+        waits = outcome is RoundOutcome.UNFIT and self._led is not False  # the elector ends the pause of the others
+        return min(interval, IDLE) if waits else interval

@@ -54,7 +54,7 @@ class LoopState(Protocol):
     def beat(self) -> None: ...
 
     def pause(self, seconds: float) -> None:
-        """Wait for *seconds*, or until the process is told to stop."""
+        """Wait for *seconds*, or until the process is told to stop, or begins or stops to lead."""
         ...
 
 

@@ -141,6 +141,7 @@ class Elector:
         self.missing = ""  #: which command creates the Lease, if it is missing and this account may not create it
         self._complained: float | None = None
         self.trouble = ""  #: the error of the last step, or ""
+        self.changed: Callable[[], object] = lambda: None  #: called when this replica begins or stops to lead
         self._stepped = threading.Event()  #: set after each step
         self._stopping = threading.Event()
         self._thread: Thread | None = None
@@ -230,6 +231,7 @@ class Elector:
             if self.leading != was_leading:
                 was_leading = self.leading
                 log.info("%s lease %s/%s as %s", "acquired" if was_leading else "lost", *self._named)
+                self.changed()
             self._stepped.set()
             self._clock.wait(RETRY_SECONDS, stopping)
 

@@ -29,7 +29,10 @@ class Metrics(MetricFamilies):
     def __init__(self, registry: CollectorRegistry, backend: str = "", currency: str = "") -> None:
         """Register the metrics. *currency* is the currency of the savings, as given by the user."""
         super().__init__(registry, backend, currency)
-        self._waits(None)
+        self._wait: Waiting | None = None  # the active wait, as shown
+        for kind in Waiting:
+            self._cooling.labels(kind)
+        self._ages: dict[str, Gauge] = {}  # the series of the ages of watches, by plural
         self._cooling.labels("node")
         self._shown: Planning | None = None  # the planning that the gauges show
 
@@ -50,7 +53,7 @@ class Metrics(MetricFamilies):
                 self._placeholders.clear()
                 self._pools.pools = ()
             case WatchAges(seconds):
-                _set_all(self._watch_age, seconds)
+                self._show_ages(seconds)
             case SavingsCounted(total):
                 self._savings.show(total)
         for sample in event.samples():
@@ -64,8 +67,16 @@ class Metrics(MetricFamilies):
 
     def _waits(self, waiting: Waiting | None) -> None:
         """Set the active wait."""
-        for kind in Waiting:
+        for kind in {self._wait, waiting} - {None} if waiting is not self._wait else ():
             self._cooling.labels(kind).set(kind is waiting)
+        self._wait = waiting
+
+    def _show_ages(self, ages: Mapping[str, float]) -> None:
+        if ages.keys() != self._ages.keys():
+            self._watch_age.clear()
+            self._ages = {kind: self._watch_age.labels(kind) for kind in ages}
+        for kind, age in ages.items():
+            self._ages[kind].set(age)
 
     def _planned(self, event: Planned) -> None:
         self._plan.observe(event.seconds)

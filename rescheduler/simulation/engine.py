@@ -11,7 +11,7 @@ import heapq
 import itertools
 import random
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any
@@ -38,6 +38,21 @@ class Process:
             raise Killed(self.name)
 
 
+class Signal(threading.Event):
+    """An event of the world. It continues the thread that waits for it, so that nothing has to poll it."""
+
+    def __init__(self, engine: "Engine") -> None:
+        super().__init__()
+        self.waiter: SimulatedThread | None = None
+        self._engine = engine
+
+    def set(self) -> None:
+        super().set()
+        if self.waiter is not None:
+            thread, self.waiter = self.waiter, None
+            self._engine.resume_at(self._engine.now, thread)
+
+
 class SimulatedThread:
     """A thread of a process, or the driver that runs the simulation."""
 
@@ -45,8 +60,9 @@ class SimulatedThread:
         self.process = process
         self.name = name
         self.turn = 0  #: counts its waits, so that an entry of the queue for an earlier wait has no effect
-        self.ended = threading.Event()
-        self.baton = threading.Semaphore(0)
+        self.ended = Signal(engine)
+        self.baton = threading.Lock()  #: held unless the thread is to run
+        self.baton.acquire()
         self._engine = engine
         self._run = run
         self._started = False
@@ -86,7 +102,9 @@ class Engine:
         self._seed = seed
         self._queue: list[tuple[float, int, Callable[[], object] | None, SimulatedThread | None, int]] = []
         self._numbers = itertools.count()
-        self._waiting: dict[SimulatedThread, Callable[[], bool]] = {}  # whether what they wait for has happened
+        self._waiting: dict[SimulatedThread, None] = {}
+        #: What else threads wait for: the program may set it at any time.
+        self._awaited: defaultdict[threading.Event, list[SimulatedThread]] = defaultdict(list)
         self._driver = SimulatedThread(self, Process(self, "driver"), "driver", lambda: None)
         self._current = self._driver
 
@@ -129,7 +147,7 @@ class Engine:
 
     def run(self, seconds: float) -> None:
         """Run all events of the next *seconds*. Raises the error that ended a thread."""
-        self.wait(seconds, threading.Event())
+        self.sleep(seconds)
         if self.crashes:
             raise self.crashes[0]
 
@@ -139,14 +157,34 @@ class Engine:
         thread.process.check()
         if until.is_set():
             return True
+        if isinstance(until, Signal):
+            until.waiter = thread
+            self._pass_on(thread, seconds)
+            until.waiter = None
+        else:
+            self._awaited[until].append(thread)
+            self._pass_on(thread, seconds)
+            self._awaited[until].remove(thread)
+            if not self._awaited[until]:
+                del self._awaited[until]
+        thread.process.check()
+        return until.is_set()
+
+    def sleep(self, seconds: float) -> None:
+        """Let the current thread wait for *seconds*."""
+        thread = self._current
+        thread.process.check()
+        self._pass_on(thread, seconds)
+        thread.process.check()
+
+    def _pass_on(self, thread: SimulatedThread, seconds: float) -> None:
+        """Let others run until *thread* is continued."""
         thread.turn += 1
-        self._waiting[thread] = until.is_set
+        self._waiting[thread] = None
         if seconds != float("inf"):
             self.resume_at(self.now + max(seconds, 0.0), thread)
         if self._next() is not thread:
             thread.baton.acquire()
-        thread.process.check()
-        return until.is_set()
 
     def leave(self, _: SimulatedThread) -> None:
         """Let the next thread run, because the current one has ended."""
@@ -186,9 +224,12 @@ class Engine:
 
     def _wake(self) -> None:
         """Continue the threads that wait for an event that is set."""
-        for thread in [thread for thread, happened in self._waiting.items() if happened()]:
-            del self._waiting[thread]
-            self.resume_at(self.now, thread)
+        for event, threads in self._awaited.items():
+            if event.is_set():
+                for thread in threads:
+                    if thread in self._waiting:
+                        del self._waiting[thread]
+                        self.resume_at(self.now, thread)
 
 
 class ProcessClock:

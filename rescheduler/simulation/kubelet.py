@@ -47,7 +47,8 @@ class Kubelets:
         self._engine = server.store.engine
         self._times = times
         self._random = self._engine.random("kubelets")
-        self.dead: dict[str, float] = {}  #: UIDs of nodes whose kubelets do not run any more, and since when
+        self.dead: dict[str, float] = {}  #: UIDs of nodes whose kubelets do not run, and since when
+        self._gone: set[str] = set()  # UIDs of nodes whose machines are gone
         #: Returns seconds until a pod is Ready, or None for the distribution.
         self.start_seconds: Callable[[Json], float | None] = lambda _: None
         server.virtual = self._heartbeat
@@ -135,6 +136,19 @@ class Kubelets:
         if pod is not None and not is_ready(pod) and pod["status"].get("phase") == "Running":
             self.set_ready(pod, ready=True)
 
+    def restart(self, pod: Json, seconds: float) -> None:
+        """Let the containers of *pod* end, and run again after *seconds*."""
+        key, uid = key_of(pod), pod["metadata"]["uid"]
+        self.set_ready(pod, ready=False)
+
+        def started() -> None:
+            current = self.current(key, uid)
+            if current is not None and not current["metadata"].get("deletionTimestamp"):
+                restarts = current["status"]["containerStatuses"][0]["restartCount"] + 1
+                self._store.patch("pods", key, {"status": _running(current, self._engine.timestamp, restarts)})
+
+        self._engine.after(seconds, started)
+
     def set_ready(self, pod: Json, *, ready: bool) -> None:
         now = self._engine.timestamp
         conditions = with_condition(pod, now, "Ready", str(ready), "" if ready else "ContainersNotReady", "")
@@ -161,18 +175,21 @@ class Kubelets:
     def stop(self, name: str, *, delete: bool = True) -> None:
         """End the kubelet of node *name*, with its pods. With *delete*, its machine is gone and so will be the Node."""
         node = self._store.get("nodes", name)
-        if node is None or node["metadata"]["uid"] in self.dead:
+        if node is None:
             return
         uid = node["metadata"]["uid"]
-        self.dead[uid] = self._engine.now
-        self._engine.after(_GRACE_SECONDS, lambda: self._unreachable(name, uid))
-        if delete:
+        if uid not in self.dead:
+            self.dead[uid] = self._engine.now
+            self._engine.after(_GRACE_SECONDS, lambda: self._unreachable(name, uid))
+        if delete and uid not in self._gone:
+            self._gone.add(uid)
             self._engine.after(_GRACE_SECONDS + _CLOUD_SECONDS, lambda: self.delete_node(name, uid))
 
     def revive(self, name: str) -> None:
         """Let the kubelet of node *name* run again."""
         node = self._store.get("nodes", name)
-        if node is None or self.dead.pop(node["metadata"]["uid"], None) is None:
+        uid = "" if node is None else node["metadata"]["uid"]
+        if node is None or uid in self._gone or self.dead.pop(uid, None) is None:
             return
         taints = [each for each in node["spec"].get("taints") or () if each.get("key") != _UNREACHABLE]
         self._set_node(node, "True", "KubeletReady", taints)

@@ -1,5 +1,6 @@
 """The machines of the cluster's nodes, and the cloud that has them: orders to end and start machines, spot losses."""
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -39,7 +40,7 @@ _END_SECONDS, JOIN_SECONDS = 20.0, 90.0
 
 @dataclass(frozen=True, slots=True)
 class Termination:
-    """A machine that was ended: when, and on whose order."""
+    """A machine that was ended: when that was ordered, and by whom."""
 
     at: float
     node: str
@@ -58,13 +59,13 @@ class Machines:
     on_end: list[Callable[[Termination], object]] = field(default_factory=list)
     _number: int = 0
 
-    def end(self, node: Json, by: str) -> None:
-        """End the machine of *node*."""
+    def end(self, node: Json, by: str, ordered: float | None = None) -> None:
+        """End the machine of *node*, as was *ordered* at that time; by default, now."""
         name, machine = node["metadata"]["name"], node["spec"].get("providerID", "")
         if machine in self.ended:
             return
         now = self.ended[machine] = self.store.engine.now
-        termination = Termination(now, name, machine, by)
+        termination = Termination(now if ordered is None else ordered, name, machine, by)
         self.terminations.append(termination)
         for listener in self.on_end:
             listener(termination)
@@ -145,6 +146,9 @@ class SimulatedPool(NoProvider):
         alive = (node for node in self._machines.store.all("nodes") if self._is_on_demand(node))
         return sum(node["spec"].get("providerID", "") not in self._machines.ended for node in alive)
 
+    def has_instance(self, node: NodeRef, *, deadline: float) -> bool | None:  # noqa: ARG002 - the protocol's
+        return node.provider_id not in self._machines.ended
+
     def delete_nodes(
         self,
         group: str,
@@ -165,17 +169,19 @@ class SimulatedPool(NoProvider):
             return AlreadyGone()
         if (refused := below_minimum(group, self._least, self._size() - 1)) is not None:
             return refused
-        if self._random.random() < self._faults.failed:
-            return Failed("the pool failed", retryable=True)
         try:
             may_end(node)
+            if self._random.random() < self._faults.failed:  # the request did not arrive, so it is sent again
+                self._clock.wait(self._random.uniform(3.0, 8.0), threading.Event())
+                may_end(node)
         except Withheld as error:
             return Refused(Refusal.WITHHELD, str(error))
         except ReschedulerError as error:
             return Failed(str(error), retryable=True)
         slow = self._random.random() < self._faults.slow
         if slow:
-            engine.after(self._random.uniform(60, 300), lambda: self._machines.end(item, "daemon"))
+            ordered = engine.now
+            engine.after(self._random.uniform(20, 120), lambda: self._machines.end(item, "daemon", ordered))
             return Accepted("the order is in progress")
         self._machines.end(item, "daemon")
         return Accepted("the machine is being terminated")

@@ -3,7 +3,6 @@ that all code of :mod:`rescheduler.kube` runs. Requests take time, and may fail.
 """
 
 import random
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from rescheduler.kube.connection import Login
 from rescheduler.kube.endpoint import ApiServerEndpoint
 from rescheduler.kube.responses import check_before_send
 from rescheduler.simulation.api import ApiServer
-from rescheduler.simulation.engine import Engine, Killed, Process
+from rescheduler.simulation.engine import Engine, Killed, Process, Signal
 from rescheduler.simulation.requests import ApiRequest, Target
 from rescheduler.simulation.store import Json, StoredChange
 
@@ -149,7 +148,7 @@ class PoolTransport:
         raise ProtocolError("Connection aborted.")
 
     def _sleep(self, seconds: float) -> None:
-        self._engine.wait(seconds, threading.Event())
+        self._engine.sleep(seconds)
 
     def _watch(self, request: ApiRequest) -> SimulatedResponse:
         target = self._server.target(request)
@@ -176,7 +175,7 @@ class Watch(Iterator[bytes]):
         self._end = engine.now + float(request.query.get("timeoutSeconds", 300))
         self._bookmark_at = engine.now + _BOOKMARK_SECONDS
         self._pending: deque[StoredChange] = deque()
-        self._arrived = threading.Event()
+        self._arrived = Signal(engine)
         missed = self._store.since(target.plural, self._sent)
         self._expired = missed is None
         self._pending.extend(missed or ())

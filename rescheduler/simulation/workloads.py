@@ -83,14 +83,17 @@ class ReplicaSets(PodOwner):
         pods = active(own_pods(self.store, item))
         ready = sum(map(is_ready, pods))
         now = self.engine.timestamp
-        conditions = with_condition(item, now, "ReplicaFailure", "True" if failure else None, "FailedCreate", failure)
+        present = item.get("status", {}).get("conditions") or ()
+        if not failure or all(each["type"] != "ReplicaFailure" for each in present):  # a new message is not written
+            text = "True" if failure else None
+            present = with_condition(item, now, "ReplicaFailure", text, "FailedCreate", failure)
         self.set_status(
             item,
             replicas=len(pods),
             readyReplicas=ready,
             availableReplicas=sum(self.is_available(pod, spec.get("minReadySeconds", 0)) for pod in pods),
             observedGeneration=item["metadata"].get("generation", 1),
-            conditions=conditions,
+            conditions=list(present),
         )
         if failure:
             raise RequestRefused(403, "Forbidden", failure)

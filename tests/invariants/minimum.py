@@ -23,12 +23,15 @@ class KeepsMinimum:
             case PodEvicted(_, pod, _):
                 drain = scene.drain_of(pod)
                 if drain is not None and len(drain.evicted) == 1:
-                    yield from self._enough(drain, moment.at, scene)
+                    yield from self._enough(drain, "drained", moment.at, scene)
                 if drain is not None and (node := scene.now.nodes.get(drain.node)) is not None:
                     yield from _on_demand(node, "drained", moment.at, scene.rules.lag, scene)
             case MachineTerminated(termination):
                 if (node := scene.now.nodes.get(termination.node)) is not None:
                     yield from _on_demand(node, "terminated", moment.at, scene.rules.look, scene)
+                drain = scene.now.drains.get(termination.node)
+                if drain is not None and drain.evicted:
+                    yield from self._enough(drain, "terminated", moment.at, scene)
             case Wrote(revision):
                 drain = scene.now.drains.get(revision.object.metadata.name)
                 if isinstance(revision.object, SeenNode) and drain is not None and drain.number == revision.number:
@@ -46,12 +49,12 @@ class KeepsMinimum:
         while len(self._kept) > 1 and self._kept[1][0] < at - seconds(scene.rules.lag):
             self._kept.popleft()
 
-    def _enough(self, drain: SeenDrain, at: datetime, scene: JudgedMoment) -> Iterator[Violation]:
+    def _enough(self, drain: SeenDrain, action: str, at: datetime, scene: JudgedMoment) -> Iterator[Violation]:
         """Check the minimum with the most favorable state within the lag; a mark without an eviction does not count."""
         wanted = scene.rules.minimum
         others = max((len(counted - {drain.node}) for _, counted in self._kept), default=wanted)
         if others < wanted:
-            what = f"node {drain.node} was drained with only {others} other on-demand nodes with pods"
+            what = f"node {drain.node} was {action} with only {others} other on-demand nodes with pods"
             yield Violation(7, at, f"{what}; {wanted} must remain")
 
 

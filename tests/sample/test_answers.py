@@ -23,3 +23,8 @@ def test_other_blocks_of_a_page_are_kept() -> None:
     version = printed("--version")
     assert version.startswith("rescheduler")
     assert rewritten(page, {"--version": version}) == page.replace("old\n", version)
+
+
+def test_the_page_answers_what_survival_costs_at_three_rates() -> None:
+    asked = [command for command in commands(TEXT) if "--compare '--survive=pool'" in command]
+    assert len({command.partition("--spot-loss ")[2].split()[0] for command in asked}) == 3

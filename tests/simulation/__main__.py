@@ -19,7 +19,7 @@ from tests.simulation.claims import ClaimedWorld
 from tests.simulation.courses import CourseResult, RandomCourse, new_course, run, shrunk
 
 #: Hours of one course.
-HOURS: Final = 2.0
+HOURS: Final = 1.0
 CLOCK: Final = SystemClock()
 
 

@@ -15,8 +15,19 @@ import click
 
 from tests.mutants import MUTANTS, Mutant, copy_of_repository
 
-#: The code of other parts than drains, which no course of a cluster can show.
-_OTHERS: Final = ("net/", "cli/", "cloudpool/", "kube/endpoint", "planning/survival", "planning/losses")
+#: What no course of a simulated cluster can show: other parts than drains, and the connection to the API server.
+_OTHER_FILES: Final = (
+    "net/", "cli/", "cloudpool/", "providers/", "kube/endpoint", "planning/answers/losses", "planning/answers/survival",
+    "execution/machine_objects",
+)  # fmt: skip
+_OTHER_WORDS: Final = (
+    "NodePool",
+    "turn at a pool",
+    "was taken over",
+    "work of a namespace",
+    "given up",
+    "not judged repel",
+)
 
 
 def main() -> int:
@@ -40,8 +51,9 @@ def main() -> int:
 
 def _chosen(words: list[str]) -> Iterator[Mutant]:
     for mutant in MUTANTS:
-        of_drains = not mutant.file.startswith(tuple(f"rescheduler/{each}" for each in _OTHERS))
-        if of_drains and (not words or any(word in mutant.safeguard for word in words)):
+        other = mutant.file.startswith(tuple(f"rescheduler/{each}" for each in _OTHER_FILES))
+        other = other or any(word in mutant.safeguard for word in _OTHER_WORDS)
+        if not other and (not words or any(word in mutant.safeguard for word in words)):
             yield mutant
 
 

@@ -4,9 +4,9 @@ from tests.simulation.__main__ import HOURS
 from tests.simulation.claims import ClaimedWorld
 from tests.simulation.courses import new_course, run, shrunk
 
-#: 24 simulated hours: a course takes seconds.
+#: Simulated hours: each takes seconds.
 SEEDS = range(1, 13)
-#: The same with --cloud-provider=karpenter: 6 hours.
+#: The same with --cloud-provider=karpenter.
 CLAIMED_SEEDS = range(1, 4)
 
 
@@ -15,6 +15,7 @@ def test_random_courses_violate_nothing() -> None:
     assert {seed: result.violations for seed, result in results.items() if result.violations} == {}
     assert sum(result.drains for result in results.values()) > 5 * len(SEEDS)
     assert sum(result.removals for result in results.values()) > 3 * len(SEEDS)
+    assert sum(result.evictions for result in results.values()) > 10 * len(SEEDS)
 
 
 def test_random_courses_with_node_claims_violate_nothing() -> None:
@@ -30,7 +31,7 @@ def test_a_random_course_is_the_same_each_time() -> None:
 
 
 def test_a_violation_is_shown_with_few_events() -> None:
-    course = new_course(3, 2.0)
+    course = new_course(3, HOURS)
     wanted = course.events[len(course.events) // 3]
     shortest = shrunk(course, lambda each: wanted in each.events)
     assert shortest.events == (wanted,)
