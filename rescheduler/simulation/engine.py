@@ -38,7 +38,7 @@ class Process:
             raise Killed(self.name)
 
 
-class Signal(threading.Event):
+class WakingEvent(threading.Event):
     """An event of the world. It continues the thread that waits for it, so that nothing has to poll it."""
 
     def __init__(self, engine: "Engine") -> None:
@@ -60,7 +60,7 @@ class SimulatedThread:
         self.process = process
         self.name = name
         self.turn = 0  #: counts its waits, so that an entry of the queue for an earlier wait has no effect
-        self.ended = Signal(engine)
+        self.ended = WakingEvent(engine)
         self.baton = threading.Lock()  #: held unless the thread is to run
         self.baton.acquire()
         self._engine = engine
@@ -157,7 +157,7 @@ class Engine:
         thread.process.check()
         if until.is_set():
             return True
-        if isinstance(until, Signal):
+        if isinstance(until, WakingEvent):
             until.waiter = thread
             self._pass_on(thread, seconds)
             until.waiter = None

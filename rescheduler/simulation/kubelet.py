@@ -136,19 +136,6 @@ class Kubelets:
         if pod is not None and not is_ready(pod) and pod["status"].get("phase") == "Running":
             self.set_ready(pod, ready=True)
 
-    def restart(self, pod: Json, seconds: float) -> None:
-        """Let the containers of *pod* end, and run again after *seconds*."""
-        key, uid = key_of(pod), pod["metadata"]["uid"]
-        self.set_ready(pod, ready=False)
-
-        def started() -> None:
-            current = self.current(key, uid)
-            if current is not None and not current["metadata"].get("deletionTimestamp"):
-                restarts = current["status"]["containerStatuses"][0]["restartCount"] + 1
-                self._store.patch("pods", key, {"status": _running(current, self._engine.timestamp, restarts)})
-
-        self._engine.after(seconds, started)
-
     def set_ready(self, pod: Json, *, ready: bool) -> None:
         now = self._engine.timestamp
         conditions = with_condition(pod, now, "Ready", str(ready), "" if ready else "ContainersNotReady", "")

@@ -17,7 +17,7 @@ from rescheduler.kube.connection import Login
 from rescheduler.kube.endpoint import ApiServerEndpoint
 from rescheduler.kube.responses import check_before_send
 from rescheduler.simulation.api import ApiServer
-from rescheduler.simulation.engine import Engine, Killed, Process, Signal
+from rescheduler.simulation.engine import Engine, Killed, Process, WakingEvent
 from rescheduler.simulation.requests import ApiRequest, Target
 from rescheduler.simulation.store import Json, StoredChange
 
@@ -175,7 +175,7 @@ class Watch(Iterator[bytes]):
         self._end = engine.now + float(request.query.get("timeoutSeconds", 300))
         self._bookmark_at = engine.now + _BOOKMARK_SECONDS
         self._pending: deque[StoredChange] = deque()
-        self._arrived = Signal(engine)
+        self._arrived = WakingEvent(engine)
         missed = self._store.since(target.plural, self._sent)
         self._expired = missed is None
         self._pending.extend(missed or ())

@@ -283,7 +283,20 @@ class Acts:
     def restart_moved(self, _: Json, drain: "_Drain", __: Json) -> None:
         for pod in self._moved(drain):
             if pod["status"].get("containerStatuses"):
-                self._world.kubelets.restart(pod, 3.0)
+                self._world.kubelets.set_ready(pod, ready=False)
+                self._world.engine.after(3.0, partial(self._restarted, key_of(pod), pod["metadata"]["uid"]))
+
+    def _restarted(self, key: str, uid: str) -> None:
+        pod = self._world.kubelets.current(key, uid)
+        if pod is not None and not pod["metadata"].get("deletionTimestamp"):
+            state = {"running": {"startedAt": self._world.engine.timestamp}}
+            again = [
+                {**each, "restartCount": each["restartCount"] + 1, "state": state}
+                for each in pod["status"]["containerStatuses"]
+            ]
+            self._world.kubelets.set_ready(
+                self._store.patch("pods", key, {"status": {"containerStatuses": again}}), ready=True
+            )
 
     def lose_targets(self, entry: Json, drain: "_Drain", _: Json) -> None:
         for name in sorted({pod["spec"]["nodeName"] for pod in self._moved(drain)}):
