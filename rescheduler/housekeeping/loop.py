@@ -239,6 +239,10 @@ SETTLE: Final = timedelta(seconds=2)
 #: Interval between rounds while the loop waits for the caches.
 IDLE: Final = timedelta(seconds=2)
 
+#: The longest interval between rounds of a replica that does not lead: its pages and checks stay up to date. The
+#: elector ends the wait when the replica begins to lead.
+FOLLOWING: Final = timedelta(seconds=10)
+
 #: Failures that need no retry: another replica acts, the node is gone, or drains are paused.
 _OVERTAKEN: Final = frozenset({Why.LEADERSHIP_LOST, Why.NODE_GONE, Why.PAUSED})
 
@@ -307,7 +311,8 @@ class Loop:
             must_wait = outcome is RoundOutcome.UNFIT and self._clock.monotonic() < deadline
             if self._run_state.stopping or not (must_wait or outcome is RoundOutcome.FAILED):
                 return RoundOutcome.FAILED if failed and outcome is not RoundOutcome.DRAINED else outcome
-            self._run_state.pause(self._pause(outcome).total_seconds())
+            pause = self._pause(outcome).total_seconds()
+            self._run_state.pause(min(pause, deadline - self._clock.monotonic()) if must_wait else pause)
 
     def round(self) -> RoundOutcome:
         """Run one round. Errors are reported and not raised; the next round retries."""
@@ -476,5 +481,6 @@ class Loop:
         interval = self._mode.timing.housekeeping_interval
         if outcome is RoundOutcome.FAILED:
             return min(interval, SETTLE)
-        waits = outcome is RoundOutcome.UNFIT and self._led is not False  # the elector ends the pause of the others
-        return min(interval, IDLE) if waits else interval
+        if outcome is RoundOutcome.UNFIT:
+            return min(interval, FOLLOWING if self._led is False else IDLE)
+        return interval

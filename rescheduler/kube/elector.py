@@ -218,7 +218,7 @@ class Elector:
                 self._create({})
 
     def _run(self, stopping: threading.Event) -> None:
-        was_leading = False
+        was_leading, acquired_at = False, self._acquired_at
         while not stopping.is_set():
             try:
                 self._take_step()
@@ -228,10 +228,11 @@ class Elector:
                 self._failed(str(error))
             except Exception as error:  # noqa: BLE001 - a bug must not end the election silently
                 self._failed(f"{type(error).__name__}: {error}")
-            if self.leading != was_leading:
-                was_leading = self.leading
-                log.info("%s lease %s/%s as %s", "acquired" if was_leading else "lost", *self._named)
+            acquired = acquired_at != self._acquired_at  # also if it was lost during the same step
+            if (leading := self.leading) != was_leading or acquired:
+                log.info("%s lease %s/%s as %s", "acquired" if leading else "lost", *self._named)
                 self.changed()
+            was_leading, acquired_at = leading, self._acquired_at
             self._stepped.set()
             self._clock.wait(RETRY_SECONDS, stopping)
 

@@ -391,6 +391,16 @@ def test_a_replica_that_does_not_lead_plans_once_a_minute_and_writes_nothing() -
         assert (here.writes, here.config_map.stored, here.of(Planned), here.of(DrainStarted)) == ([], None, [], [])
 
 
+def test_a_replica_that_does_not_lead_looks_again_soon_whatever_the_interval() -> None:
+    with world(*TWO_NODES) as here:
+        here.leading, here.rival = False, "first"
+        here.at(MINUTE, lambda: setattr(here, "rival", "second"))
+        here.stop_at(MINUTE + 11)
+        here.loop(timing=Timing(housekeeping_interval=timedelta(minutes=30))).run()
+        holders = {held.leader: round(at) for at, held in here.reported if isinstance(held, Held)}
+        assert MINUTE <= holders["second"] <= MINUTE + 11
+
+
 def test_a_replica_that_does_not_lead_reads_the_stored_cooldowns_and_keeps_nothing() -> None:
     with world(*TWO_NODES) as here:
         here.answers["default/web-1"] = [FORBIDDEN]
@@ -527,6 +537,13 @@ class TestOnce:
             here.synced = False
             assert here.loop().once(timedelta(minutes=2)) is RoundOutcome.UNFIT
             assert here.now == pytest.approx(120, abs=2)
+
+    def test_once_waits_for_a_long_interval_only_until_its_limit(self) -> None:
+        with world(*TWO_NODES) as here:
+            here.leading, here.rival = False, "other-pod"
+            loop = here.loop(timing=Timing(housekeeping_interval=timedelta(minutes=30)))
+            assert loop.once(timedelta(seconds=123)) is RoundOutcome.UNFIT
+            assert here.now == pytest.approx(123, abs=1)
 
     def test_once_drains_another_node_after_a_failed_drain(self) -> None:
         with world(*TWO_NODES) as here:

@@ -212,6 +212,37 @@ def test_a_leader_stops_leading_by_itself_while_the_server_hangs(edge: ScriptedA
         eventually(lambda: elector.leading)
 
 
+class LapsingLeaseServer(LeaseServer):
+    """Once told to, it rejects a renewal; its next response takes so long that the Lease ends meanwhile."""
+
+    def __init__(self, edge: ScriptedApiServer, clock: SettableClock) -> None:
+        super().__init__(edge)
+        self.clock, self.rejects, self.is_slow = clock, False, False
+
+    def get(self, request: ReceivedRequest) -> Reply:
+        if self.is_slow:
+            self.clock.seconds += 10.0
+            self.is_slow = False
+        return super().get(request)
+
+    def patch(self, request: ReceivedRequest) -> Reply:
+        if not self.rejects:
+            return super().patch(request)
+        self.rejects, self.is_slow = False, True
+        return status(403)
+
+
+def test_a_lease_that_is_lost_and_acquired_within_one_step_is_told(edge: ScriptedApiServer, client: Client) -> None:
+    clock, told = SettableClock(), list[bool]()
+    lease = LapsingLeaseServer(edge, clock)
+    with electing(client, clock) as elector:
+        eventually(lambda: elector.leading)
+        elector.changed = lambda: told.append(elector.leading)
+        lease.rejects = True
+        eventually(lambda: told == [True])
+        assert clock.seconds == 10.0
+
+
 def test_writes_of_a_leader_complete_before_another_replica_may_lead(edge: ScriptedApiServer, client: Client) -> None:
     lease = LeaseServer(edge)
     clock = SettableClock()
