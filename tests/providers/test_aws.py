@@ -21,6 +21,7 @@ from rescheduler.providers.aws import AwsProvider, load
 from rescheduler.providers.base import (
     AboveMaximum,
     Accepted,
+    AlreadyGone,
     BelowMinimum,
     Deleted,
     DeleteOutcome,
@@ -28,6 +29,7 @@ from rescheduler.providers.base import (
     NodeRef,
     Refusal,
     Refused,
+    UnknownGroup,
 )
 from tests.providers import pki
 from tests.providers.awses import GROUP, SECRET, TERMINATE, TOKEN, credentials, node_of, provider_of, serving
@@ -227,6 +229,47 @@ def test_an_order_without_a_response_is_repeated_only_if_the_instance_stays(acte
         aws.fault("Terminate", kind="reset", acted=acted)
         assert aws.ends().result in {"deleted", "alreadygone"}
         assert (aws.orders(), aws.group.desired) == (1 if acted else 2, 2)
+
+
+@pytest.mark.parametrize("after", [5.0, 500.0])
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("code", ["ExpiredToken", "UnauthorizedOperation"])
+def test_an_order_stays_accepted_while_ec2_must_not_be_asked(code: str, restarted: bool, after: float) -> None:
+    with account(settings={"terminating": 3000.0, "unlisted": True}) as aws:
+        aws.fault("DescribeInstances", status=403, body=failure(code, "may not"), times=999)
+        outcome = aws.ends(within=20.0)
+        assert isinstance(outcome, Accepted)
+        assert code in outcome.detail
+        node = node_of(aws.first, ordered_at=aws.clock.now())
+        if restarted:
+            aws.provider = provider_of(aws.server.url, aws.clock)
+        aws.clock.advance(after)
+        outcome = aws.ends(node, within=20.0)
+        assert (isinstance(outcome, Accepted), aws.orders()) == (True, 1)
+        assert isinstance(aws.ends(node_of(aws.first, provider_id="aws:///eu-west-1a/i-00000000")), Refused)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_an_order_is_confirmed_when_its_group_is_gone(restarted: bool) -> None:
+    with account(1, settings={"unlisted": True, "terminating": 60.0}) as aws:
+        assert isinstance(aws.ends(within=10.0), Accepted)
+        node = node_of(aws.first, ordered_at=aws.clock.now())
+        aws.group.tags.clear()
+        if restarted:
+            aws.provider = provider_of(aws.server.url, aws.clock)
+        assert isinstance(aws.ends(node, within=10.0), Accepted)
+        assert aws.ends(node).result in {"deleted", "alreadygone"}
+        with pytest.raises(UnknownGroup):
+            aws.ends(NodeRef("b", "aws:///eu-west-1a/i-00000000"))
+
+
+def test_an_instance_that_aws_itself_ends_is_not_saved() -> None:
+    with account(settings={"hook": 30.0}) as aws:
+        aws.cloud.end(aws.first, by_aws=True)
+        outcome = aws.ends()
+        assert isinstance(outcome, AlreadyGone)
+        assert outcome.unshrunk == "its system or another client ended it, and its group may launch another"
+        assert aws.orders() == 0
 
 
 def test_an_instance_that_leaves_the_group_after_a_lost_order_is_refused_in_the_end() -> None:
