@@ -88,6 +88,7 @@ def shares(base: int, percent: int) -> dict[str, int]:
     return {"OnDemandBaseCapacity": base, "OnDemandPercentageAboveBaseCapacity": percent}
 
 
+WARM_POOL = {"WarmPoolConfiguration": {"InstanceReusePolicy": {"ReuseOnScaleIn": True}}}
 MIXED = "buys on-demand and spot instances: it would buy an on-demand instance again"
 
 
@@ -101,6 +102,15 @@ MIXED = "buys on-demand and spot instances: it would buy an on-demand instance a
         ({"distribution": shares(10, 0)}, ""),
         ({"distribution": shares(2, 0)}, MIXED),
         ({"distribution": shares(0, 50)}, MIXED),
+        (
+            {"more": {"Operator": {"Principal": "a.amazonaws.com"}}},
+            "is managed by a.amazonaws.com: nobody else may change it",
+        ),
+        (
+            {"more": WARM_POOL | {"WarmPoolSize": 2}},
+            "has a warm pool that takes back its instances: they would not end",
+        ),
+        ({"more": {"WarmPoolConfiguration": {"MinSize": 1}}}, ""),
         ({"suspended": {"Terminate"}}, "has suspended the process Terminate"),
         ({"suspended": {"Launch", "AZRebalance", "ReplaceUnhealthy"}}, ""),
         ({"min_size": 3}, "must keep 3, 2 would be left"),
@@ -263,6 +273,18 @@ def test_an_order_is_confirmed_when_its_group_is_gone(restarted: bool) -> None:
             aws.ends(NodeRef("b", "aws:///eu-west-1a/i-00000000"))
 
 
+def test_an_instance_that_a_lifecycle_policy_retains() -> None:
+    """It runs on after its order, and a person has to end it."""
+    with account(settings={"hook": 30.0}) as aws:
+        aws.first.retained = True
+        outcome = aws.ends()
+        assert isinstance(outcome, Accepted)
+        why = f"instance {aws.first.id} is in the state Terminating:Retained: the lifecycle policy of its group keeps"
+        assert outcome.detail.startswith(f"the system accepted the order; listed as deleting: {why}")
+        assert aws.forecast().startswith(why)
+        assert aws.orders() == 1
+
+
 def test_an_instance_that_aws_itself_ends_is_not_saved() -> None:
     with account(settings={"hook": 30.0}) as aws:
         aws.cloud.end(aws.first, by_aws=True)
@@ -356,7 +378,7 @@ def test_the_region_of_the_environment(name: str, monkeypatch: pytest.MonkeyPatc
         assert refused.detail.endswith("this daemon manages region ap-south-1")
 
 
-def test_all_pages_and_all_names_are_read() -> None:
+def test_all_pages_and_all_names_are_read(caplog: pytest.LogCaptureFixture) -> None:
     with account() as aws:
         names = [f"group-{number}" for number in range(220)]
         for name in names:
@@ -365,8 +387,13 @@ def test_all_pages_and_all_names_are_read() -> None:
         named = provider_of(aws.server.url, aws.clock, names=tuple(names))
         assert [group.id for group in named.groups(deadline=600)] == names
         missing = provider_of(aws.server.url, aws.clock, names=(GROUP, "absent"))
-        with pytest.raises(errors.ConfigError, match="region eu-west-1 has no Auto Scaling group 'absent'"):
-            missing.groups(deadline=600)
+        for _ in range(2):
+            assert [group.id for group in missing.groups(deadline=600)] == [GROUP]
+            aws.clock.advance(60)
+        assert caplog.text.count("aws: groups: region eu-west-1 has no Auto Scaling group absent") == 1
+        refused = missing.refusal_without_group(NodeRef("a", "aws:///eu-west-1a/i-00000000"), deadline=600)
+        assert refused is not None
+        assert refused.detail.endswith("has its instance i-00000000; the region has no group absent")
         named.close()
         missing.close()
 

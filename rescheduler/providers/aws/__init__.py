@@ -199,6 +199,7 @@ class AwsProvider(FleetProvider):
             if machine is not None and machine.protected:
                 return machine.protected
             text = f"no Auto Scaling group {self._chosen} of region {self._client.region} has its instance {key}"
+            text += f"; the region has no group {self._client.absent}" if self._client.absent else ""
         return Refused(Refusal.NOT_IN_GROUP, text)
 
     def decrease_target_size(self, group: str, delta: int, *, deadline: float) -> None:

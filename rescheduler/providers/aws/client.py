@@ -23,6 +23,8 @@ from rescheduler.net.http_errors import InvalidResponse, Missing, NoResponse, Re
 from rescheduler.providers.aws.config import PLAIN, AwsSettings, plain
 from rescheduler.providers.aws.groups import AutoScalingGroup, AwsShape
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 #: Limits of botocore's own requests for credentials.
@@ -113,6 +115,7 @@ class AwsClient:
             self._ca: str | None = self._session.get_config_variable("ca_bundle")
         except exceptions.BotoCoreError as error:
             raise ConfigError(f"aws: {_line(error)}") from error
+        self.absent = ""  #: the named groups that the last list lacked
         #: Set later, by the provider ID of a Node, if the configuration has none.
         self.region: str = settings.region or os.environ.get("AWS_REGION", "") or found or ""
 
@@ -122,15 +125,17 @@ class AwsClient:
                 sender.close()
 
     def groups(self, *, deadline: float) -> list[AutoScalingGroup]:
-        """Return the chosen groups, in AWS' order. Raises ConfigError if a named one does not exist."""
+        """Return the chosen groups, in AWS' order, and note in :attr:`absent` which named ones do not exist."""
         names = self._settings.names
         filters: dict[str, Any] = {} if names else {"Filters": self._settings.filters()}
         selections: list[dict[str, Any]] = [
             {"AutoScalingGroupNames": list(names[first : first + _NAMES])} for first in range(0, len(names), _NAMES)
         ] or [filters]
         found = [group for selection in selections for group in self._pages(selection, deadline)]
-        if missing := set(names) - {group.auto_scaling_group_name for group in found}:
-            raise ConfigError(f"aws: groups: region {self.region} has no Auto Scaling group {min(missing)!r}")
+        absent = ", ".join(sorted(set(names) - {group.auto_scaling_group_name for group in found}))
+        if absent and absent != self.absent:
+            log.warning("aws: groups: region %s has no Auto Scaling group %s", self.region, absent)
+        self.absent = absent
         return found
 
     def terminate(self, instance: str, *, deadline: float) -> None:

@@ -290,13 +290,14 @@ class FleetRemoval:
         order = self._fleet.ledger.order(key) if key else None
         if order is not None and order.open_since:
             machine = observation.index.get(key) if observation and key else None
-            state = f"listed as {machine.state}" if machine else f"not listed{unknown and f': {unknown}'}"
+            state = f"listed as {machine.state}" if machine else "not listed"
+            why = machine.protected.detail if machine and machine.protected else unknown
             response = (
                 "the system accepted the order"
                 if order.result is OrderResult.DONE
                 else f"the order may still take effect: {order.error_text}"
             )
-            return Accepted(f"{response}; {state}")
+            return Accepted(f"{response}; {state}: {why}" if why else f"{response}; {state}")
         error_text = (order.error_text if order else "") or unknown or last_error
         return without_answer(error_text, ordered=node.ordered_at is not None and order is None)
 
