@@ -38,6 +38,7 @@ class Ec2Instance:
     weight: str = ""
     left_at: dt.datetime | None = None
     by_aws: bool = True  #: whether AWS itself ended it
+    retained: bool = False  #: whether a lifecycle policy keeps it instead of ending it
 
 
 @dataclass(kw_only=True)
@@ -51,6 +52,7 @@ class ScalingGroup:
     suspended: set[str] = field(default_factory=set)
     distribution: dict[str, int] | None = None  #: of a MixedInstancesPolicy
     spot: bool = False  #: what is launched
+    more: dict[str, Any] = field(default_factory=dict)  #: further fields that the list has
     stock: int = 1000  #: how many instances EC2 can launch
 
 
@@ -218,6 +220,8 @@ class AwsCloud:
             return "InService"
         if since < settings.hook:
             return "Terminating:Wait"
+        if instance.retained:
+            return "Terminating:Retained"
         listed = settings.hook + (0.0 if settings.unlisted else settings.terminating)
         return "Terminating:Proceed" if since < listed else ""
 
@@ -228,6 +232,8 @@ class AwsCloud:
     def ec2_state(self, instance: Ec2Instance) -> str:
         if instance.left_at is None:
             return "running" if self._clock.now() >= instance.running_at else "pending"
+        if instance.retained:
+            return "running"
         since = self._since(instance.left_at) - self.settings.hook
         return "running" if since < 0 else "shutting-down" if since < self.settings.terminating else "terminated"
 
@@ -252,6 +258,7 @@ class AwsCloud:
                 if each.group == group.name and (state := self._state(each))
             ],
         }
+        document |= group.more
         if group.distribution is not None:
             document["MixedInstancesPolicy"] = {"InstancesDistribution": group.distribution}
         return document

@@ -28,11 +28,11 @@ _NAMESPACE: Final = "spot-rescheduler"
 
 _LABELS: Final = ("--on-demand-node-label", "--spot-node-label")
 
-#: Kinds that belong to a namespace of its own. The quota allows pods of the priority class system-cluster-critical.
 #: The preset whose clusters give each namespace its own range of users (restricted-v2): a fixed user is refused.
 _OPENSHIFT: Final = "openshift"
 _USER: Final = ("runAsUser", "runAsGroup")
 
+#: Kinds that belong to a namespace of its own. The quota allows pods of the priority class system-cluster-critical.
 _OF_NAMESPACE: Final = ("Namespace", "ResourceQuota")
 
 #: The cloud provider that is selected unless a flag selects another, by preset.

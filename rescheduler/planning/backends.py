@@ -24,6 +24,11 @@ def _has_scheme(scheme: str) -> Callable[[Node], bool]:
     return lambda node: node.spec.provider_id.startswith(f"{scheme}://")
 
 
+def _is_ec2(node: Node) -> bool:
+    """Return whether the node is an EC2 instance: those of Fargate have the scheme, too."""
+    return node.spec.provider_id.startswith("aws://") and node.spec.provider_id.rpartition("/")[2].startswith("i-")
+
+
 def _has(annotation: str) -> Callable[[Node], bool]:
     return lambda node: annotation in node.metadata.annotations
 
@@ -47,7 +52,7 @@ FITTING_BACKENDS: Final = (
     FittingBackend(
         "aws",
         "AWS",
-        _has_scheme("aws"),
+        _is_ec2,
         "ends their instances and lowers the desired capacity of their Auto Scaling groups",
     ),
     FittingBackend("cherryservers", "Cherry Servers", _has_scheme("cherryservers"), "deletes their servers"),

@@ -37,6 +37,7 @@ CLUSTERS: dict[str, tuple[list[Manifest], dict[str, str]]] = {
         [machine("od", "aws:///eu-north-1a/i-1"), machine("od-2", "aws:///eu-north-1b/i-2")],
         {"aws": "all"},
     ),
+    "Fargate": ([machine("od", "aws:///eu-north-1a/0123-ab/fargate-ip-10-0-0-1.eu-north-1.compute.internal")], {}),
     "a Machine of Cluster API on AWS": ([of_machine("od", "cluster.x-k8s.io/machine")], {"clusterapi": "all"}),
     "a Machine of OpenShift": (
         [of_machine("od", "machine.openshift.io/machine"), machine("od-2")],

@@ -28,6 +28,7 @@ _SPOT: Final = "spot"
 _FAULTS: Final = (
     "throttled",
     "busy",
+    "forbidden",
     "failed",
     "failed-late",
     "lost",
@@ -37,6 +38,15 @@ _FAULTS: Final = (
     "killed",
     "killed-late",
 )
+
+
+#: The status and code of the responses to requests that have no effect.
+_REJECTIONS: Final = {
+    "throttled": (400, "Throttling"),
+    "busy": (400, "ScalingActivityInProgress"),
+    "forbidden": (403, "ExpiredToken"),
+    "failed": (500, "InternalFailure"),
+}
 
 
 class Killed(BaseException):
@@ -77,9 +87,9 @@ class AwsCourse:
             self._foreign_change()
         if fault in ("lost", "killed", "unsent"):
             raise {"lost": NoResponse("lost"), "killed": Killed(), "unsent": Unsent("unsent")}[fault]
-        if fault in ("throttled", "busy", "failed"):
-            code = {"throttled": "Throttling", "busy": "ScalingActivityInProgress"}.get(fault, "InternalFailure")
-            return _response(500 if fault == "failed" else 400, failure(code, fault))
+        if fault in _REJECTIONS:
+            status, code = _REJECTIONS[fault]
+            return _response(status, failure(code, fault))
         status, text = self._acted(headers["Authorization"], body)
         if fault == "slow":
             self.clock.advance(self.random.choice([1.0, 50.0]))
@@ -213,7 +223,7 @@ def courses(faults: int, first: int) -> tuple[int, Counter[str]]:
     happened: Counter[str] = Counter()
     seed = first
     with credentials():
-        while sum(happened.values()) < faults:
+        while sum(happened[fault] for fault in _FAULTS) < faults:
             course = AwsCourse(seed)
             try:
                 course.run()

@@ -9,18 +9,19 @@ from typing import Any
 import botocore.session
 import pytest
 
-from devcluster.aws.app import application, failure
+from devcluster.aws.app import KEY, application, failure
 from devcluster.aws.cloud import AwsCloud, AwsCloudSettings, Ec2Instance, ScalingGroup
 from devcluster.standin.faults import Fault
 from devcluster.standin.server import StandinServer
 from rescheduler import errors
 from rescheduler.clock import SystemClock
 from rescheduler.net.config_files import Endpoint
-from rescheduler.net.http_errors import NoResponse
+from rescheduler.net.http_errors import NoResponse, Unsent
 from rescheduler.providers.aws import AwsProvider, load
 from rescheduler.providers.base import (
     AboveMaximum,
     Accepted,
+    AlreadyGone,
     BelowMinimum,
     Deleted,
     DeleteOutcome,
@@ -28,6 +29,7 @@ from rescheduler.providers.base import (
     NodeRef,
     Refusal,
     Refused,
+    UnknownGroup,
 )
 from tests.providers import pki
 from tests.providers.awses import GROUP, SECRET, TERMINATE, TOKEN, credentials, node_of, provider_of, serving
@@ -86,6 +88,7 @@ def shares(base: int, percent: int) -> dict[str, int]:
     return {"OnDemandBaseCapacity": base, "OnDemandPercentageAboveBaseCapacity": percent}
 
 
+WARM_POOL = {"WarmPoolConfiguration": {"InstanceReusePolicy": {"ReuseOnScaleIn": True}}}
 MIXED = "buys on-demand and spot instances: it would buy an on-demand instance again"
 
 
@@ -99,6 +102,15 @@ MIXED = "buys on-demand and spot instances: it would buy an on-demand instance a
         ({"distribution": shares(10, 0)}, ""),
         ({"distribution": shares(2, 0)}, MIXED),
         ({"distribution": shares(0, 50)}, MIXED),
+        (
+            {"more": {"Operator": {"Principal": "a.amazonaws.com"}}},
+            "is managed by a.amazonaws.com: nobody else may change it",
+        ),
+        (
+            {"more": WARM_POOL | {"WarmPoolSize": 2}},
+            "has a warm pool that takes back its instances: they would not end",
+        ),
+        ({"more": {"WarmPoolConfiguration": {"MinSize": 1}}}, ""),
         ({"suspended": {"Terminate"}}, "has suspended the process Terminate"),
         ({"suspended": {"Launch", "AZRebalance", "ReplaceUnhealthy"}}, ""),
         ({"min_size": 3}, "must keep 3, 2 would be left"),
@@ -229,6 +241,59 @@ def test_an_order_without_a_response_is_repeated_only_if_the_instance_stays(acte
         assert (aws.orders(), aws.group.desired) == (1 if acted else 2, 2)
 
 
+@pytest.mark.parametrize("after", [5.0, 500.0])
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("code", ["ExpiredToken", "UnauthorizedOperation"])
+def test_an_order_stays_accepted_while_ec2_must_not_be_asked(code: str, restarted: bool, after: float) -> None:
+    with account(settings={"terminating": 3000.0, "unlisted": True}) as aws:
+        aws.fault("DescribeInstances", status=403, body=failure(code, "may not"), times=999)
+        outcome = aws.ends(within=20.0)
+        assert isinstance(outcome, Accepted)
+        assert code in outcome.detail
+        node = node_of(aws.first, ordered_at=aws.clock.now())
+        if restarted:
+            aws.provider = provider_of(aws.server.url, aws.clock)
+        aws.clock.advance(after)
+        outcome = aws.ends(node, within=20.0)
+        assert (isinstance(outcome, Accepted), aws.orders()) == (True, 1)
+        assert isinstance(aws.ends(node_of(aws.first, provider_id="aws:///eu-west-1a/i-00000000")), Refused)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_an_order_is_confirmed_when_its_group_is_gone(restarted: bool) -> None:
+    with account(1, settings={"unlisted": True, "terminating": 60.0}) as aws:
+        assert isinstance(aws.ends(within=10.0), Accepted)
+        node = node_of(aws.first, ordered_at=aws.clock.now())
+        aws.group.tags.clear()
+        if restarted:
+            aws.provider = provider_of(aws.server.url, aws.clock)
+        assert isinstance(aws.ends(node, within=10.0), Accepted)
+        assert aws.ends(node).result in {"deleted", "alreadygone"}
+        with pytest.raises(UnknownGroup):
+            aws.ends(NodeRef("b", "aws:///eu-west-1a/i-00000000"))
+
+
+def test_an_instance_that_a_lifecycle_policy_retains() -> None:
+    """It runs on after its order, and a person has to end it."""
+    with account(settings={"hook": 30.0}) as aws:
+        aws.first.retained = True
+        outcome = aws.ends()
+        assert isinstance(outcome, Accepted)
+        why = f"instance {aws.first.id} is in the state Terminating:Retained: the lifecycle policy of its group keeps"
+        assert outcome.detail.startswith(f"the system accepted the order; listed as deleting: {why}")
+        assert aws.forecast().startswith(why)
+        assert aws.orders() == 1
+
+
+def test_an_instance_that_aws_itself_ends_is_not_saved() -> None:
+    with account(settings={"hook": 30.0}) as aws:
+        aws.cloud.end(aws.first, by_aws=True)
+        outcome = aws.ends()
+        assert isinstance(outcome, AlreadyGone)
+        assert outcome.unshrunk == "its system or another client ended it, and its group may launch another"
+        assert aws.orders() == 0
+
+
 def test_an_instance_that_leaves_the_group_after_a_lost_order_is_refused_in_the_end() -> None:
     with account() as aws:
         aws.fault("Terminate", kind="reset")
@@ -313,7 +378,7 @@ def test_the_region_of_the_environment(name: str, monkeypatch: pytest.MonkeyPatc
         assert refused.detail.endswith("this daemon manages region ap-south-1")
 
 
-def test_all_pages_and_all_names_are_read() -> None:
+def test_all_pages_and_all_names_are_read(caplog: pytest.LogCaptureFixture) -> None:
     with account() as aws:
         names = [f"group-{number}" for number in range(220)]
         for name in names:
@@ -322,8 +387,13 @@ def test_all_pages_and_all_names_are_read() -> None:
         named = provider_of(aws.server.url, aws.clock, names=tuple(names))
         assert [group.id for group in named.groups(deadline=600)] == names
         missing = provider_of(aws.server.url, aws.clock, names=(GROUP, "absent"))
-        with pytest.raises(errors.ConfigError, match="region eu-west-1 has no Auto Scaling group 'absent'"):
-            missing.groups(deadline=600)
+        for _ in range(2):
+            assert [group.id for group in missing.groups(deadline=600)] == [GROUP]
+            aws.clock.advance(60)
+        assert caplog.text.count("aws: groups: region eu-west-1 has no Auto Scaling group absent") == 1
+        refused = missing.refusal_without_group(NodeRef("a", "aws:///eu-west-1a/i-00000000"), deadline=600)
+        assert refused is not None
+        assert refused.detail.endswith("has its instance i-00000000; the region has no group absent")
         named.close()
         missing.close()
 
@@ -414,9 +484,196 @@ def test_without_credentials_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) ->
     with account() as aws:
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
             monkeypatch.delenv(name)
-        with pytest.raises(errors.AuthError, match="aws: DescribeAutoScalingGroups: Unable to locate credentials"):
-            aws.provider.groups(deadline=600)
+        for _ in range(2):
+            with pytest.raises(errors.AuthError, match="aws: the credentials: none found"):
+                aws.provider.groups(deadline=600)
         assert aws.server.faulty_app.requests == []
+        monkeypatch.undo()
+        with credentials():
+            assert [group.id for group in aws.provider.groups(deadline=600)] == [GROUP]
+
+
+def test_credentials_of_a_file_that_is_written_later(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with account() as aws:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+            monkeypatch.delenv(name)
+        file = tmp_path / "config"
+        monkeypatch.setenv("AWS_CONFIG_FILE", str(file))
+        with pytest.raises(errors.AuthError):
+            aws.provider.groups(deadline=600)
+        file.write_text(f"[default]\naws_access_key_id = {KEY}\naws_secret_access_key = {SECRET}\n")
+        assert [group.id for group in aws.provider.groups(deadline=600)] == [GROUP]
+
+
+@pytest.fixture
+def irsa(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Account]:
+    """An account whose credentials are those of IRSA. The stand-in has no token service: it rejects the request."""
+    with account() as aws:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+            monkeypatch.delenv(name)
+        (tmp_path / "token").write_text(TOKEN)
+        for name, value in {
+            "AWS_ROLE_ARN": "arn:aws:iam::123456789012:role/a",
+            "AWS_WEB_IDENTITY_TOKEN_FILE": str(tmp_path / "token"),
+            "AWS_ENDPOINT_URL_STS": aws.server.url,
+        }.items():
+            monkeypatch.setenv(name, value)
+        yield aws
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "text"),
+    [
+        ("SignatureDoesNotMatch", 403, "403 SignatureDoesNotMatch"),
+        ("ValidationError", 400, "400 ValidationError"),
+        ("AccessDenied", 403, "403 AccessDenied: some text"),
+        ("InvalidIdentityToken", 400, "400 InvalidIdentityToken: some text"),
+    ],
+)
+def test_the_token_service_rejects_the_token(
+    irsa: Account, code: str, status: int, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without a message that may quote the request."""
+    message = "some text" if "some text" in text else f"x-amz-security-token:{TOKEN}"
+    irsa.fault("AssumeRole", status=status, body=failure(code, message), times=9)
+    with pytest.raises(errors.AuthError) as raised:
+        irsa.provider.groups(deadline=600)
+    assert str(raised.value) == f"aws: AssumeRoleWithWebIdentity: {text}"
+    assert TOKEN not in caplog.text + repr(raised.value.__cause__)
+
+
+def test_the_token_file_is_missing(irsa: Account, tmp_path: Path) -> None:
+    (tmp_path / "token").unlink()
+    with pytest.raises(errors.AuthError, match=r"aws: DescribeAutoScalingGroups: the credentials: .*No such file"):
+        irsa.provider.groups(deadline=600)
+
+
+def test_the_token_service_does_not_respond(irsa: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", "http://127.0.0.1:1")
+    with pytest.raises(Unsent, match=r"aws: DescribeAutoScalingGroups: the credentials: .*Could not connect"):
+        irsa.provider.groups(deadline=600)
+
+
+def test_the_agent_of_pod_identity_is_not_up_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("botocore.utils.ContainerMetadataFetcher.RETRY_ATTEMPTS", 1)
+    with account() as aws:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+            monkeypatch.delenv(name)
+        monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://127.0.0.1:1/v1/credentials")
+        with pytest.raises(Unsent, match="aws: the credentials: Error when retrieving credentials from container-role"):
+            aws.provider.groups(deadline=600)
+
+
+@pytest.mark.parametrize("level", [logging.WARNING, logging.ERROR])
+def test_messages_of_botocore_are_not_logged(level: int, caplog: pytest.LogCaptureFixture) -> None:
+    with account():
+        logging.getLogger("botocore.credentials").log(level, "%s", SECRET)
+    assert SECRET not in caplog.text
+
+
+@pytest.mark.parametrize(("seconds", "sent"), [(7.0, 1), (9.0, 0)])
+def test_an_order_is_not_sent_long_after_the_last_read(seconds: float, sent: int) -> None:
+    """Finding the credentials, while the request is signed, takes so long. Reads are sent anyway."""
+    with account() as aws:
+        assert aws.forecast() == ""
+        client, _ = aws.provider._client._connection("autoscaling")
+        slow = iter([seconds])
+        client.meta.events.register(
+            "before-sign.auto-scaling.TerminateInstanceInAutoScalingGroup",
+            lambda **_: aws.clock.advance(next(slow, 0.0)),
+        )
+        aws.ends(within=9.5)
+        assert aws.orders() == sent
+        assert isinstance(aws.ends(), Deleted)
+
+
+@pytest.mark.parametrize("url", ["http://aws.example.com", "https://aws.example.com/path"])
+def test_the_endpoint_of_the_environment_is_checked(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with credentials():
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        provider = provider_of("", StepClock())
+        with pytest.raises(errors.ConfigError, match="AWS_ENDPOINT_URL: expected https, or http to a loopback"):
+            provider.groups(deadline=600)
+
+
+def test_the_retry_mode_of_the_environment_adds_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_RETRY_MODE", "adaptive")
+    with account() as aws:
+        aws.provider.groups(deadline=600)
+        client, _ = aws.provider._client._connection("autoscaling")
+        assert (client.meta.config.retries["mode"], client.meta.config.retries["total_max_attempts"]) == ("legacy", 1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "state", "stays"),
+    [
+        ({}, "InService", True),
+        ({}, "Standby", True),
+        ({}, "Detached", True),
+        ({"hook": 900.0}, "", False),
+        ({"unlisted": True, "terminating": 900.0}, "", False),
+        ({"unlisted": True, "terminating": 1.0}, "", False),
+    ],
+)
+def test_whether_an_instance_stays(settings: dict[str, Any], state: str, stays: bool) -> None:
+    with account(settings=settings) as aws:
+        node = node_of(aws.first)
+        assert aws.provider.has_instance(node, deadline=600) is True
+        aws.first.state = state or aws.first.state
+        if not state:
+            aws.cloud.end(aws.first, by_aws=True)
+        aws.clock.advance(20)
+        assert aws.provider.has_instance(node, deadline=600) is stays
+
+
+def test_nothing_is_asked_about_nodes_of_no_group() -> None:
+    with account() as aws:
+        for provider_id in ("aws:///us-east-1a/i-00000000000000000", "aws:///eu-west-1a/i-00000000", "kwok://a", ""):
+            assert aws.provider.has_instance(NodeRef("a", provider_id), deadline=600) is None
+        assert "DescribeInstances" not in aws.cloud.calls
+
+
+def test_an_answer_without_the_instance_says_nothing() -> None:
+    with account(settings={"unlisted": True, "terminating": 900.0}) as aws:
+        aws.fault("DescribeInstances", status=200, body="<DescribeInstancesResponse/>", times=999)
+        assert isinstance(aws.ends(within=60.0), Accepted)
+        assert isinstance(aws.ends(within=300.0), Accepted)
+
+
+def test_an_instance_that_leaves_the_group_right_before_the_order_keeps_running() -> None:
+    with account() as aws:
+
+        def detach(_: NodeRef) -> None:
+            aws.first.state, aws.group.desired = "Detached", 2
+
+        assert aws.ends(may_end=detach) == Failed(
+            f"aws: instance {aws.first.id} left Auto Scaling group {GROUP}", False
+        )
+        assert aws.cloud.runs(aws.first)
+
+
+def test_a_group_that_another_reader_no_longer_finds() -> None:
+    with account(spot=True) as aws:
+
+        def read(_: NodeRef) -> None:
+            aws.provider._aws._groups = {}
+
+        assert isinstance(aws.ends(may_end=read, within=3.0), Failed)
+        group = aws.provider.groups(deadline=600)[0]
+        aws.provider._aws._groups = {}
+        with pytest.raises(Unsent, match="is not listed any more"):
+            aws.provider._aws.cancel(group, 1, deadline=600)
+        with pytest.raises(Unsent, match="is not listed any more"):
+            aws.provider._aws.create(group, 1, print, deadline=600)
+        assert aws.orders() == 0
+
+
+def test_a_long_error_of_botocore_is_cut() -> None:
+    with account() as aws:
+        aws.fault("Describe", status=200, body="<" + "a" * 9000, times=9)
+        with pytest.raises(errors.BackendUnavailable) as raised:
+            aws.provider.groups(deadline=600)
+        assert len(str(raised.value)) < 700
 
 
 def test_no_log_or_error_contains_the_credentials(caplog: pytest.LogCaptureFixture) -> None:

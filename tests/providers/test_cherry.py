@@ -350,6 +350,28 @@ def test_a_server_missing_in_a_list_is_not_gone() -> None:
         assert server.cloud.servers() == []
 
 
+def test_a_server_that_must_not_be_read_is_not_gone() -> None:
+    clock = StepClock()
+    with serving(clock) as server, providing(server, clock) as provider:
+        created = add(server)
+        server.faulty_app.inject(
+            Fault(method="DELETE", path=f"/v1/servers/{created.id}", status=204, body=""),
+            Fault(method="GET", path=f"/v1/servers/{created.id}", status=403, body="{}", times=999),
+        )
+        provider.delete_nodes(POOL, [node_of(created)], deadline=1)
+        server.faulty_app.inject(
+            Fault(method="GET", path=f"/v1/projects/{PROJECT}/servers", status=200, body="[]", times=999)
+        )
+        (outcome,) = provider.delete_nodes(POOL, [node_of(created)], deadline=MINUTES).values()
+        assert isinstance(outcome, Accepted)
+        assert "403 Forbidden" in outcome.detail
+        stranger = NodeRef("b", "cherryservers://9")
+        server.faulty_app.inject(Fault(method="GET", path="/v1/servers/9", status=403, body="{}", times=999))
+        assert provider.has_instance(stranger, deadline=MINUTES * 2) is None
+        (refused,) = provider.delete_nodes(POOL, [stranger], deadline=MINUTES * 2).values()
+        assert isinstance(refused, Refused)
+
+
 def test_the_configured_label_marks_the_control_plane() -> None:
     clock = StepClock()
     with serving(clock) as server, providing(server, clock, label="example.com/controller") as provider:

@@ -131,16 +131,21 @@ def test_the_stackpoint_page_has_the_defaults(tmp_path: Path) -> None:
     assert settings == StackpointFile(node_pools_file="pools/nodepools")
 
 
+def _written(folder: Path, text: str) -> Path:
+    file = folder / "aws.yaml"
+    file.write_text(text)
+    return file
+
+
 def test_the_file_of_the_aws_page_is_read(tmp_path: Path) -> None:
-    file = tmp_path / "aws.yaml"
-    file.write_text(block("aws.md", "yaml"))
+    file = _written(tmp_path, block("aws.md", "yaml"))
     tags = {"k8s.io/cluster-autoscaler/enabled": "", "k8s.io/cluster-autoscaler/prod": ""}
     assert aws_config.settings(file) == AwsSettings("eu-west-1", (), tags, folder=tmp_path)
     page = (DOCS / "aws.md").read_text(encoding="utf-8")
     assert [key for key in keys(aws_config.AwsFile) if f"`{key}`" not in page] == []
 
 
-def test_the_policy_of_the_aws_page_allows_all_requests_and_nothing_else() -> None:
+def test_the_policy_of_the_aws_page_allows_all_requests_and_nothing_else(tmp_path: Path) -> None:
     """The signature of each request names the service, as IAM does."""
     clock = StepClock()
     with awses.serving(clock, unlisted=True) as server:
@@ -158,6 +163,9 @@ def test_the_policy_of_the_aws_page_allows_all_requests_and_nothing_else() -> No
     policy = json.loads(block("aws.md", "json"))
     allowed = {action for statement in policy["Statement"] for action in statement["Action"]}
     assert sent == possible == allowed
+    tags = aws_config.settings(_written(tmp_path, block("aws.md", "yaml"))).tags
+    [condition] = [each["Condition"] for each in policy["Statement"] if "Condition" in each]
+    assert condition == {"Null": {f"aws:ResourceTag/{key}": "false" for key, value in tags.items() if not value}}
     assert all("Condition" in each for each in policy["Statement"] if not all("Describe" in a for a in each["Action"]))
 
 

@@ -11,7 +11,8 @@ from typing import Final
 
 from rescheduler import errors
 from rescheduler.clock import Clock
-from rescheduler.net.http_errors import Unsent
+from rescheduler.errors import AuthError
+from rescheduler.net.http_errors import Missing, Unsent
 from rescheduler.providers.aws.client import AwsClient
 from rescheduler.providers.aws.config import AwsSettings, settings
 from rescheduler.providers.aws.groups import AutoScalingGroup, instance_id, region_of, view_of
@@ -30,6 +31,8 @@ from rescheduler.providers.base import (
 )
 from rescheduler.providers.fleet import PollIntervals, SystemMachine, SystemView
 from rescheduler.providers.fleet.provider import FleetProvider
+
+_MOST_LISTED: Final = 10_000  #: instances that are remembered
 
 #: AWS limits the rate of all requests of an account, and lists what was ordered with a delay.
 _PACE: Final = PollIntervals(refresh=15.0, poll=5.0, settle=120.0, idempotent=False)
@@ -50,10 +53,13 @@ class AwsSystem:
     def __init__(self, client: AwsClient) -> None:
         self._client = client
         self._groups: Mapping[str, AutoScalingGroup] = {}
+        self._listed: frozenset[str] = frozenset()  #: instances that have been in one of the groups
 
     def read(self, *, deadline: float) -> SystemView:
         groups = self._client.groups(deadline=deadline)
         self._groups = {group.auto_scaling_group_name: group for group in groups}
+        now = frozenset(each.instance_id for group in groups for each in group.instances)
+        self._listed = now | self._listed if len(self._listed) < _MOST_LISTED else now
         return view_of(groups)
 
     def key_of(self, node: NodeRef) -> str | None:
@@ -72,6 +78,17 @@ class AwsSystem:
             raise errors.BackendUnavailable(f"aws: instance {key} is shutting down")
         return state not in {"", "terminated"}
 
+    def stays(self, key: str, *, deadline: float) -> bool | None:
+        """Return whether an instance that no group lists runs on. None: it was in none of the groups, or EC2 must not
+        be asked. Each round asks that for all nodes, so others cost no request.
+        """
+        if key not in self._listed:
+            return None
+        try:
+            return self._client.instance_state(key, deadline=deadline) not in {"", "terminated", "shutting-down"}
+        except AuthError:
+            return None
+
     def deletion_refusal(self, machine: SystemMachine, *, deadline: float) -> Refused | None:  # noqa: ARG002
         group = self._groups.get(machine.group)
         text = group.imbalance(machine.key) if group else ""
@@ -84,14 +101,31 @@ class AwsSystem:
 
     def delete(self, machine: SystemMachine, *, deadline: float) -> None:
         """Order the deletion, unless AWS would end an instance by itself according to the last read."""
-        group = self._groups[machine.group]
+        group = self._group(machine.group)
         if text := group.surplus or group.imbalance(machine.key):
             raise Unsent(f"aws: {text}")
-        self._client.terminate(machine.key, deadline=deadline)
+        try:
+            self._client.terminate(machine.key, deadline=deadline)
+        except Missing:
+            if self._runs_elsewhere(machine.key, deadline):
+                raise errors.Permanent(f"aws: instance {machine.key} left Auto Scaling group {machine.group}") from None
+            raise
+
+    def _runs_elsewhere(self, key: str, deadline: float) -> bool | None:
+        try:
+            return self.exists(key, deadline=deadline)
+        except AuthError as error:
+            raise errors.BackendUnavailable(str(error)) from error  # it may have ended
+
+    def _group(self, name: str) -> AutoScalingGroup:
+        """Return the group as last read, perhaps by another thread."""
+        if (group := self._groups.get(name)) is None:
+            raise Unsent(f"aws: Auto Scaling group {name} is not listed any more")
+        return group
 
     def create(self, group: NodeGroup, count: int, created: Callable[[str], None], *, deadline: float) -> None:  # noqa: ARG002
         """Raise the desired capacity as last read. AWS chooses the instances."""
-        current = self._groups[group.id]
+        current = self._group(group.id)
         text = current.obstacle()
         if not text and current.suspends("Launch"):
             text = f"Auto Scaling group {group.id} has suspended the process Launch"
@@ -103,7 +137,7 @@ class AwsSystem:
         """Lower the desired capacity as last read by at most *count* instances that are not launched, and tell by how
         many. Lowering it further would let AWS choose a running instance.
         """
-        current = self._groups[group.id]
+        current = self._group(group.id)
         canceled = min(count, current.unlaunched, max(0, current.desired_capacity - current.min_size))
         canceled = 0 if current.obstacle() else canceled
         if canceled:
@@ -127,6 +161,15 @@ class AwsProvider(FleetProvider):
 
     def group_for(self, node: NodeRef, *, deadline: float) -> NodeGroup | None:
         return super().group_for(node, deadline=deadline) if self._in_region(node) else None
+
+    def has_instance(self, node: NodeRef, *, deadline: float) -> bool | None:
+        """Return whether the instance runs and stays: one that its group ends counts as gone."""
+        if not self._in_region(node):
+            return None
+        machine, key = self.machine(node, deadline=deadline), instance_id(node.provider_id)
+        if machine is not None:
+            return machine.alive
+        return self._aws.stays(key, deadline=deadline) if key else None
 
     def delete_nodes(
         self, group: str, nodes: Sequence[NodeRef], *, deadline: float, may_end: MayEnd = any_may_end
@@ -156,6 +199,7 @@ class AwsProvider(FleetProvider):
             if machine is not None and machine.protected:
                 return machine.protected
             text = f"no Auto Scaling group {self._chosen} of region {self._client.region} has its instance {key}"
+            text += f"; the region has no group {self._client.absent}" if self._client.absent else ""
         return Refused(Refusal.NOT_IN_GROUP, text)
 
     def decrease_target_size(self, group: str, delta: int, *, deadline: float) -> None:

@@ -5,6 +5,7 @@ The credentials are those of AWS' chain: IRSA, EKS pod identity, environment, fi
 itself reads them, within :data:`_CREDENTIALS` where it asks AWS' token service.
 """
 
+import logging
 import os
 import threading
 from collections.abc import Iterator, Sequence
@@ -19,13 +20,22 @@ from rescheduler.clock import Clock
 from rescheduler.errors import AuthError, ConfigError, RateLimited
 from rescheduler.net.http import JsonClient
 from rescheduler.net.http_errors import InvalidResponse, Missing, NoResponse, RequestRejected, Unsent
-from rescheduler.providers.aws.config import AwsSettings
+from rescheduler.providers.aws.config import PLAIN, AwsSettings, plain
 from rescheduler.providers.aws.groups import AutoScalingGroup, AwsShape
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 #: Limits of botocore's own requests for credentials.
-_CREDENTIALS: Final = {"connect_timeout": 5, "read_timeout": 10, "retries": {"total_max_attempts": 2}}
+_CREDENTIALS: Final = {
+    "connect_timeout": 5,
+    "read_timeout": 10,
+    "retries": {"total_max_attempts": 2, "mode": "legacy"},  # AWS_RETRY_MODE could add pauses
+}
+#: Seconds after which a change is not sent any more, because what it is based on was read before. Finding credentials
+#: can take as long.
+_LATEST: Final = 8.0
 
 _NAMES: Final = 50  #: in one request
 _PAGE: Final = 100
@@ -37,8 +47,10 @@ _THROTTLED: Final = frozenset(
 )
 #: Nothing was done, because another change of the group is in progress.
 _BUSY: Final = frozenset({"ScalingActivityInProgress", "ResourceContention"})
-#: Their messages name the permission that is missing.
-_FORBIDDEN: Final = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"})
+#: Their messages name the permission that is missing, or why the token of IRSA is refused.
+_FORBIDDEN: Final = frozenset(
+    {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "InvalidIdentityToken", "IDPRejectedClaim"}
+)
 #: As those with the status 401 or 403. The message may contain the signed request with the session's token.
 _UNSIGNED: Final = frozenset(
     {"ExpiredToken", "ExpiredTokenException", "IncompleteSignature", "RequestExpired", "UnrecognizedClientException"}
@@ -55,6 +67,7 @@ class InstanceStatus(AwsShape, frozen=True, kw_only=True):
 
 
 class DescribedInstance(AwsShape, frozen=True, kw_only=True):
+    instance_id: str = ""
     state: InstanceStatus = InstanceStatus()
 
 
@@ -72,9 +85,8 @@ class AwsClient:
     def __init__(self, settings: AwsSettings, clock: Clock) -> None:
         """Raises ConfigError without botocore, and if AWS' configuration is invalid."""
         try:
-            from botocore import xform_name  # noqa: PLC0415 - an extra
+            from botocore import exceptions, xform_name  # noqa: PLC0415 - an extra
             from botocore.config import Config  # noqa: PLC0415
-            from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError  # noqa: PLC0415
             from botocore.parsers import ResponseParserError  # noqa: PLC0415
             from botocore.session import Session  # noqa: PLC0415
         except ImportError:
@@ -82,20 +94,28 @@ class AwsClient:
                 "--cloud-provider aws: boto3 is not installed: in a checkout, pip install '.[aws]'"
             ) from None
         self._settings, self._clock = settings, clock
-        self._failed, self._rejected = BotoCoreError, ClientError
-        self._unreachable, self._method = HTTPClientError, xform_name
+        logging.getLogger("botocore").setLevel(logging.CRITICAL)  # its messages may contain secrets
+        self._failed, self._rejected, self._method = exceptions.BotoCoreError, exceptions.ClientError, xform_name
+        #: The services that have the credentials, such as the token service, do not respond.
+        self._unreachable = (
+            exceptions.HTTPClientError,
+            exceptions.ConnectionError,
+            exceptions.CredentialRetrievalError,
+            exceptions.MetadataRetrievalError,
+        )
         self._unreadable = (ResponseParserError, LookupError, ValueError, TypeError, AttributeError)
-        self._config = Config(**_CREDENTIALS | {"retries": {"total_max_attempts": 1}})
-        self._session = Session()
-        self._session.set_default_client_config(Config(**_CREDENTIALS))
+        self._config = Config(**_CREDENTIALS | {"retries": {"total_max_attempts": 1, "mode": "legacy"}})
+        self._new_session, self._limits = Session, Config(**_CREDENTIALS)
+        self._session = self._opened()
         self._connections: dict[str, tuple[Any, JsonClient]] = {}
         self._lock = threading.Lock()
         self._call = threading.local()  #: deadline and name of the call of each thread
         try:
             found = self._session.get_config_variable("region")
             self._ca: str | None = self._session.get_config_variable("ca_bundle")
-        except BotoCoreError as error:
+        except exceptions.BotoCoreError as error:
             raise ConfigError(f"aws: {_line(error)}") from error
+        self.absent = ""  #: the named groups that the last list lacked
         #: Set later, by the provider ID of a Node, if the configuration has none.
         self.region: str = settings.region or os.environ.get("AWS_REGION", "") or found or ""
 
@@ -105,15 +125,17 @@ class AwsClient:
                 sender.close()
 
     def groups(self, *, deadline: float) -> list[AutoScalingGroup]:
-        """Return the chosen groups, in AWS' order. Raises ConfigError if a named one does not exist."""
+        """Return the chosen groups, in AWS' order, and note in :attr:`absent` which named ones do not exist."""
         names = self._settings.names
         filters: dict[str, Any] = {} if names else {"Filters": self._settings.filters()}
         selections: list[dict[str, Any]] = [
             {"AutoScalingGroupNames": list(names[first : first + _NAMES])} for first in range(0, len(names), _NAMES)
         ] or [filters]
         found = [group for selection in selections for group in self._pages(selection, deadline)]
-        if missing := set(names) - {group.auto_scaling_group_name for group in found}:
-            raise ConfigError(f"aws: groups: region {self.region} has no Auto Scaling group {min(missing)!r}")
+        absent = ", ".join(sorted(set(names) - {group.auto_scaling_group_name for group in found}))
+        if absent and absent != self.absent:
+            log.warning("aws: groups: region %s has no Auto Scaling group %s", self.region, absent)
+        self.absent = absent
         return found
 
     def terminate(self, instance: str, *, deadline: float) -> None:
@@ -136,12 +158,16 @@ class AwsClient:
         )  # fmt: skip
 
     def instance_state(self, instance: str, *, deadline: float) -> str:
-        """Return the state of an instance in EC2; "" if EC2 no longer knows it."""
+        """Return the state of an instance in EC2; "" if EC2 says that it no longer knows it."""
         try:
             found = self._read("ec2", "DescribeInstances", Reservations, deadline, InstanceIds=[instance])
         except Missing:
             return ""
-        return next((each.state.name for some in found.reservations for each in some.instances), "")
+        for some in found.reservations:
+            for each in some.instances:
+                if each.instance_id == instance and each.state.name:
+                    return each.state.name
+        raise InvalidResponse(f"aws: DescribeInstances: the response does not have instance {instance}")
 
     def _pages(self, selection: dict[str, Any], deadline: float) -> Iterator[AutoScalingGroup]:
         token: dict[str, str] = {}
@@ -167,18 +193,21 @@ class AwsClient:
             raise InvalidResponse(f"aws: {operation}: the response does not match the API: {error}") from error
 
     def _ask(self, service: str, operation: str, deadline: float, **values: Any) -> Any:
+        self._call.deadline, self._call.name, self._call.began = deadline, operation, self._clock.monotonic()
         client, _ = self._connection(service)
-        self._call.deadline, self._call.name = deadline, operation
         try:
             return getattr(client, self._method(operation))(**values)
         except self._rejected as error:
             raise _rejection(operation, error) from None
-        except self._unreachable as error:  # the token service: our own client raises other errors
+        except self._unreachable as error:  # our own client raises other errors
             raise Unsent(f"aws: {operation}: the credentials: {_line(error)}") from None
         except self._failed as error:
             raise AuthError(f"aws: {operation}: {_line(error)}") from None
+        except (OSError, RuntimeError) as error:  # such as a missing token file, or credentials that stay expired
+            raise AuthError(f"aws: {operation}: the credentials: {_line(error)}") from None
         except self._unreadable as error:
-            raise InvalidResponse(f"aws: {operation}: the response does not match the API: {error!r}") from None
+            text = f"{type(error).__name__}: {_line(error)}"
+            raise InvalidResponse(f"aws: {operation}: the response does not match the API: {text}") from None
 
     def _connection(self, service: str) -> tuple[Any, JsonClient]:
         if not self.region:
@@ -188,15 +217,26 @@ class AwsClient:
             if service not in self._connections:
                 try:
                     self._connections[service] = self._connect(service)
+                except self._unreachable as error:
+                    raise Unsent(f"aws: the credentials: {_line(error)}") from None
+                except (OSError, RuntimeError, LookupError) as error:
+                    raise AuthError(f"aws: the credentials: {_line(error)}") from None
                 except (self._failed, ValueError) as error:
                     raise ConfigError(f"aws: {_line(error)}") from error
             return self._connections[service]
 
     def _connect(self, service: str) -> tuple[Any, JsonClient]:
         endpoint = self._settings.endpoint
+        if self._session.get_credentials() is None:
+            self._session = self._opened()  # it has read AWS' files, which may have credentials later
+            raise AuthError(
+                "aws: the credentials: none found by EKS Pod Identity, IRSA, environment, files or instance"
+            )
         client = self._session.create_client(
             service, self.region, endpoint_url=endpoint.url or None, config=self._config
         )
+        if not plain(client.meta.endpoint_url):
+            raise ConfigError(f"aws: the endpoint of {service}, such as AWS_ENDPOINT_URL: expected {PLAIN}")
         endpoint = msgspec.structs.replace(
             endpoint, url=client.meta.endpoint_url, ca_file=endpoint.ca_file or self._ca or None
         )
@@ -204,10 +244,19 @@ class AwsClient:
         client.meta.events.register("before-send", partial(self._send, sender))
         return client, sender
 
+    def _opened(self) -> Any:
+        session = self._new_session()
+        session.set_default_client_config(self._limits)
+        return session
+
     def _send(self, sender: JsonClient, request: Any, **_: Any) -> Any:
         """Send a signed *request* in place of botocore. Errors pass through botocore as they are."""
         from botocore.awsrequest import AWSResponse  # noqa: PLC0415 - an extra
 
+        if (late := self._clock.monotonic() - self._call.began) > _LATEST and not self._call.name.startswith(
+            "Describe"
+        ):
+            raise Unsent(f"aws: {self._call.name}: finding the credentials took {late:.0f} s: not sent")
         headers = {name: _text(value) for name, value in request.headers.items()} | {"accept": "*/*"}
         body, path = request.body or b"", urlsplit(request.url).path
         response = sender.exchange(
@@ -235,14 +284,18 @@ def _rejection(operation: str, error: Any) -> errors.ReschedulerError:
     """Return the error for an error response of AWS, which names its code, and its message if that has no secret."""
     code, status = error.response["Error"].get("Code", ""), error.response["ResponseMetadata"]["HTTPStatusCode"]
     message = " ".join(error.response["Error"].get("Message", "").split())[:_MOST_TEXT]
-    line = f"aws: {operation}: {status} {code}: {message}"
+    without_text = f"aws: {error.operation_name}: {status} {code}"
+    line = f"{without_text}: {message}"
     if code in _THROTTLED | _BUSY:
         return RateLimited(line)
-    if error.operation_name != operation or code in _FORBIDDEN:
-        return AuthError(line.replace(operation, error.operation_name, 1))
-    if code in _UNSIGNED or status in {401, 403}:
-        return AuthError(f"aws: {operation}: {status} {code}")
-    if code == "InvalidInstanceID.NotFound" or (code == "ValidationError" and "not found" in message.lower()):
+    if code in _FORBIDDEN:
+        return AuthError(line)
+    if code in _UNSIGNED or status in {401, 403} or error.operation_name != operation:
+        return AuthError(without_text)  # also a request of botocore for credentials, with a token
+    terminates = operation == "TerminateInstanceInAutoScalingGroup"
+    if code == "InvalidInstanceID.NotFound" or (
+        terminates and code == "ValidationError" and "not found" in message.lower()
+    ):
         return Missing(line)
     if status >= 500:  # noqa: PLR2004 - it may have been carried out
         return NoResponse(line)

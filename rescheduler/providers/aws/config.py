@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from rescheduler.errors import ConfigError
 from rescheduler.net.config_files import Endpoint, Section, check_endpoint, private, read
@@ -69,12 +70,20 @@ def settings(path: Path | None) -> AwsSettings:
     return AwsSettings(file.region, file.groups, tags, _endpoint(file.endpoint, where), path.parent)
 
 
+PLAIN: Final = "https, or http to a loopback address, without a path"
+
+
+def plain(url: str) -> bool:
+    """Return whether *url* is :data:`PLAIN`. The path of each request is that of AWS."""
+    return private(url) and urlsplit(url).path in {"", "/"}
+
+
 def _endpoint(endpoint: Endpoint | None, where: str) -> Endpoint:
     if endpoint is None:
         return AWS_ENDPOINT
     check_endpoint(endpoint, where, "endpoint")
-    if not private(endpoint.url):
-        raise ConfigError(f"{where}: endpoint.url: expected https, or http to a loopback address")
+    if not plain(endpoint.url):
+        raise ConfigError(f"{where}: endpoint.url: expected {PLAIN}")
     if endpoint.username or endpoint.token_file:
         raise ConfigError(f"{where}: endpoint: expected no username and no tokenFile: AWS' credentials sign requests")
     return endpoint

@@ -57,6 +57,18 @@ class SuspendedProcess(AwsShape, frozen=True, kw_only=True):
     process_name: str
 
 
+class InstanceReusePolicy(AwsShape, frozen=True, kw_only=True):
+    reuse_on_scale_in: bool = False
+
+
+class WarmPoolConfiguration(AwsShape, frozen=True, kw_only=True):
+    instance_reuse_policy: InstanceReusePolicy = InstanceReusePolicy()
+
+
+class GroupOperator(AwsShape, frozen=True, kw_only=True):
+    principal: str = ""
+
+
 class Purchase(enum.Enum):
     """How the instances of a group are bought."""
 
@@ -77,6 +89,8 @@ class AutoScalingGroup(AwsShape, frozen=True, kw_only=True):
     suspended_processes: tuple[SuspendedProcess, ...] = ()
     mixed_instances_policy: MixedInstancesPolicy | None = None
     status: str = ""  #: only while it is being deleted
+    operator: GroupOperator | None = None  #: who alone may change the group
+    warm_pool_configuration: WarmPoolConfiguration = WarmPoolConfiguration()
 
     @property
     def purchase(self) -> Purchase:
@@ -112,6 +126,10 @@ class AutoScalingGroup(AwsShape, frozen=True, kw_only=True):
             return f"{name} has the status {self.status}"
         if self.desired_capacity_type != "units" or any(each.weighted_capacity != "1" for each in self.instances):
             return f"{name} counts its capacity in other units than instances"
+        if self.operator is not None:
+            return f"{name} is managed by {self.operator.principal}: nobody else may change it"
+        if self.warm_pool_configuration.instance_reuse_policy.reuse_on_scale_in:
+            return f"{name} has a warm pool that takes back its instances: they would not end"
         if self.purchase is Purchase.BOTH:
             return f"{name} buys on-demand and spot instances: it would buy an on-demand instance again"
         return ""
@@ -173,7 +191,12 @@ def _protection(instance: GroupInstance, group: AutoScalingGroup) -> Refused | N
     AWS itself lets the order through for an instance with scale-in protection.
     """
     text = group.obstacle()
-    if not (instance.counted or instance.leaving):
+    if instance.lifecycle_state.endswith(":Retained"):
+        text = (
+            f"instance {instance.instance_id} is in the state {instance.lifecycle_state}: "
+            "the lifecycle policy of its group keeps it until somebody ends it"
+        )
+    elif not (instance.counted or instance.leaving):
         text = f"instance {instance.instance_id} is in the state {instance.lifecycle_state}, not InService"
     elif instance.protected_from_scale_in:
         text = f"instance {instance.instance_id} is protected from scale-in"

@@ -81,10 +81,7 @@ class CherrySystem:
         return ""
 
     def exists(self, key: str, *, deadline: float) -> bool | None:
-        try:
-            return self.client.server(key, deadline=deadline) is not None
-        except AuthError:
-            return None  # the server belongs to another account
+        return self.client.server(key, deadline=deadline) is not None
 
     def deletion_refusal(self, machine: SystemMachine, *, deadline: float) -> Refused | None:  # noqa: ARG002
         return None

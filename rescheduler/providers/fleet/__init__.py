@@ -98,7 +98,10 @@ class MachineSystem(Protocol):
         ...
 
     def exists(self, key: str, *, deadline: float) -> bool | None:
-        """Return whether the machine exists anywhere in the system; `None` if unknown."""
+        """Return whether the machine exists anywhere in the system; `None` if the system cannot tell.
+
+        Raises AuthError also for machines of other accounts.
+        """
         ...
 
     def deletion_refusal(self, machine: SystemMachine, *, deadline: float) -> Refused | None:

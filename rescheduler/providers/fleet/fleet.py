@@ -38,6 +38,7 @@ class FleetOrder:
     open_since: dt.datetime | None  #: when this order, or an earlier one that may still take effect, was given
     error_text: str = ""  #: the error
     attempts: int = 1
+    unshrunk: str = ""  #: why a new machine may replace this one; "" if none will
 
 
 class FleetLedger(deleting.Ledger[FleetOrder]):

@@ -31,6 +31,7 @@ from rescheduler.providers.order_life import OrderResult, result_of, without_ans
 
 # Delete machines: list them, request the deletion, and list them again until it is confirmed.
 
+_ENDED_BY_OTHERS = "its system or another client ended it, and its group may launch another"
 _NO_MACHINE = Refused(Refusal.NOT_IN_GROUP, "the group has no machine for this node")
 
 
@@ -45,20 +46,24 @@ class FleetRemoval:
     ) -> Mapping[str, DeleteOutcome]:
         """Delete the nodes' machines. Errors other than UnknownGroup, and timeouts, become outcomes."""
         observation: FleetObservation | None = None
+        unknown: dict[str, str] = {}  #: why it is not known whether the machines of these nodes still run
 
         def advance(done: dict[str, DeleteOutcome]) -> None:
             nonlocal observation
             with self._fleet.changing(deadline=deadline):
                 observation = self._fleet.read(deadline=deadline)
                 left = [node for node in nodes if node.name not in done]
-                done |= self._send_due_orders(observation, group, left, deadline, may_end)
+                done |= self._send_due_orders(observation, group, left, unknown, deadline, may_end)
 
         return delete_until_confirmed(
             nodes,
             advance,
             wait=lambda: self._fleet.wait_poll_interval(deadline),
-            give_up=lambda last_error: {node.name: self._unconfirmed(node, observation, last_error) for node in nodes},
-            is_ordered=lambda: any(self._fleet.ledger.machine_of(node) or node.ordered_at for node in nodes),
+            give_up=lambda last_error: {
+                node.name: self._unconfirmed(node, observation, unknown.get(node.name, ""), last_error)
+                for node in nodes
+            },
+            is_ordered=lambda: any(map(self._was_ordered, nodes)),
         )
 
     def refusals(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, Refused]:
@@ -86,19 +91,32 @@ class FleetRemoval:
         return refused
 
     def _send_due_orders(
-        self, observation: FleetObservation, group: str, nodes: Sequence[NodeRef], deadline: float, may_end: MayEnd
+        self,
+        observation: FleetObservation,
+        group: str,
+        nodes: Sequence[NodeRef],
+        unknown: dict[str, str],
+        deadline: float,
+        may_end: MayEnd,
     ) -> dict[str, DeleteOutcome]:
-        """Send the orders that are due, and return the outcomes that are already known."""
-        minimum = self._fleet.group(observation, group).min_size
+        """Send the orders that are due, and return the outcomes that are already known.
+
+        The group of an earlier order may be gone by now. Raises UnknownGroup if none was given.
+        """
+        if not any(map(self._was_ordered, nodes)):
+            self._fleet.group(observation, group)
         matches = observation.index.match(nodes)
         outcomes: dict[str, DeleteOutcome] = {}
         for node in nodes:
             self._note_earlier_order(node, matches)
             try:
-                outcome = self._advance(node, observation, group, minimum, matches, deadline, may_end)
+                outcome = self._advance(node, observation, group, matches, deadline, may_end)
             except errors.Retryable:
                 continue
             except errors.ReschedulerError as error:
+                if self._may_be_gone(node, matches):
+                    unknown[node.name] = str(error)
+                    continue
                 outcome = Failed(str(error), retryable=isinstance(error, AuthError))
             if isinstance(outcome, Refused) and self._may_be_ordered(node, matches):
                 continue  # the machine may still end, whatever forbids an order now
@@ -111,7 +129,6 @@ class FleetRemoval:
         node: NodeRef,
         observation: FleetObservation,
         group: str,
-        minimum: int,
         matches: Matches,
         deadline: float,
         may_end: MayEnd,
@@ -121,7 +138,7 @@ class FleetRemoval:
             return self._outcome_if_unlisted(node, deadline)
         if isinstance(machine, Refused):
             return machine
-        return self._outcome_if_listed(node, machine, observation, minimum, deadline, may_end)
+        return self._outcome_if_listed(node, machine, observation, deadline, may_end)
 
     def _machine(self, node: NodeRef, group: str, matches: Matches) -> SystemMachine | Refused | None:
         if node.on_control_plane or self._system.is_control_plane(node):
@@ -147,7 +164,12 @@ class FleetRemoval:
         key = ordered or self._system.key_of(node)
         if not key:
             return _NO_MACHINE
-        exists = self._system.exists(key, deadline=deadline)
+        try:
+            exists = self._system.exists(key, deadline=deadline)
+        except AuthError:
+            if not self._was_ordered(node):
+                return _NO_MACHINE  # it may be of another account
+            raise
         order = self._fleet.ledger.order(key)
         if exists:
             return None if ordered and order and order.result is OrderResult.DONE else _NO_MACHINE
@@ -160,7 +182,6 @@ class FleetRemoval:
         node: NodeRef,
         machine: SystemMachine,
         observation: FleetObservation,
-        minimum: int,
         deadline: float,
         may_end: MayEnd,
     ) -> DeleteOutcome | None:
@@ -170,13 +191,15 @@ class FleetRemoval:
         if not machine.alive:
             if order is None:
                 now = self._clock.now()
-                order = FleetOrder(now, OrderResult.NONE, now, "it was already being deleted")
+                unshrunk = _ENDED_BY_OTHERS if machine.group in observation.view.targets else ""
+                order = FleetOrder(now, OrderResult.NONE, now, "it was already being deleted", unshrunk=unshrunk)
                 self._fleet.ledger.record(machine.key, order, node)
             return None
         if order is not None:
             pause = self._fleet.timeouts.pause(order.result, order.attempts)
             if self._clock.now() < order.at + pause:
                 return None
+        minimum = self._fleet.group(observation, machine.group).min_size
         refusal = self._refusal(machine, self._remaining_size(observation, machine), minimum, deadline)
         return refusal or self._order_now(node, machine, order, deadline, may_end)
 
@@ -185,12 +208,12 @@ class FleetRemoval:
     ) -> DeleteOutcome | None:
         """Read the state again, then order. The system has no lock, so others may have changed machines and groups."""
         observation = self._fleet.read(deadline=deadline)
-        minimum = self._fleet.group(observation, machine.group).min_size
         current = self._machine(node, machine.group, observation.index.match([node]))
         if isinstance(current, Refused):
             return current
         if current is None or current.key != machine.key or not current.alive:
             return None  # the next read decides
+        minimum = self._fleet.group(observation, machine.group).min_size
         if refused := self._below_minimum(current, self._remaining_size(observation, current), minimum):
             return refused
         try:
@@ -250,25 +273,39 @@ class FleetRemoval:
         key = machine.key if machine else self._fleet.ledger.machine_of(node)
         return self._pending_since(node, self._fleet.ledger.order(key) if key else None) is not None
 
-    def _unconfirmed(self, node: NodeRef, observation: FleetObservation | None, last_error: str) -> DeleteOutcome:
+    def _was_ordered(self, node: NodeRef) -> bool:
+        """Return whether this process or an earlier one may have ordered to delete the node's machine."""
+        return self._fleet.ledger.machine_of(node) is not None or node.ordered_at is not None
+
+    def _may_be_gone(self, node: NodeRef, matches: Matches) -> bool:
+        """Return whether an order may have ended the node's machine, or may still do so."""
+        unlisted = node.name not in matches.machines
+        return self._may_be_ordered(node, matches) or (unlisted and self._was_ordered(node))
+
+    def _unconfirmed(
+        self, node: NodeRef, observation: FleetObservation | None, unknown: str, last_error: str
+    ) -> DeleteOutcome:
         """Return the outcome for a machine whose deletion was not confirmed in time."""
         key = self._fleet.ledger.machine_of(node)
         order = self._fleet.ledger.order(key) if key else None
         if order is not None and order.open_since:
             machine = observation.index.get(key) if observation and key else None
             state = f"listed as {machine.state}" if machine else "not listed"
+            why = machine.protected.detail if machine and machine.protected else unknown
             response = (
                 "the system accepted the order"
                 if order.result is OrderResult.DONE
                 else f"the order may still take effect: {order.error_text}"
             )
-            return Accepted(f"{response}; {state}")
-        error_text = (order.error_text if order else "") or last_error
+            return Accepted(f"{response}; {state}: {why}" if why else f"{response}; {state}")
+        error_text = (order.error_text if order else "") or unknown or last_error
         return without_answer(error_text, ordered=node.ordered_at is not None and order is None)
 
 
 def _gone(order: FleetOrder | None, how: str) -> Deleted | AlreadyGone:
-    return Deleted(how) if order and order.result is OrderResult.DONE else AlreadyGone(how)
+    if order and order.result is OrderResult.DONE:
+        return Deleted(how)
+    return AlreadyGone(how, order.unshrunk if order else "")
 
 
 class FleetProvider(CloudProvider):
@@ -327,7 +364,10 @@ class FleetProvider(CloudProvider):
         if machine is not None:
             return not machine.gone
         key = self._system.key_of(node)
-        return self._system.exists(key, deadline=deadline) if key else None
+        try:
+            return self._system.exists(key, deadline=deadline) if key else None
+        except AuthError:
+            return None  # it may be of another account
 
     def instance_for(self, node: NodeRef, *, deadline: float) -> str | None:
         machine = self.machine(node, deadline=deadline)
