@@ -186,7 +186,7 @@ MUTANTS: Final = (
     ),
     _of_machines(
         "replicas that were lowered for a mark are not lowered for it again",
-        "        return self.lowered is not None and (excess or self.lowered < SETTLE)\n",
+        "        return self.lowered is not None and (excess or self.lowered < PACE.settle)\n",
         "        return False\n",
     ),
     _of_machines(
@@ -196,7 +196,7 @@ MUTANTS: Final = (
     ),
     _of_machines(
         "a mark that was left is removed",
-        "not self.deleted and self.age >= SETTLE and not self.in_progress",
+        "not self.deleted and settled and not self.in_progress",
         "False",
     ),
     Mutant(

@@ -1,5 +1,8 @@
 """What the provider for Machines does beyond the table of `conformance`: which Machines it removes, and how."""
 
+import contextlib
+import datetime as dt
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +12,7 @@ import pytest
 from devcluster.api import Json
 from devcluster.standin.faults import Fault
 from rescheduler import errors, providers
-from rescheduler.errors import AuthError, ConfigError, Permanent
+from rescheduler.errors import AuthError, ConfigError, NoTurn, Permanent
 from rescheduler.execution.machine_objects import MachineObjects
 from rescheduler.kube.client import Client
 from rescheduler.kube.connection import Kubeconfig
@@ -28,7 +31,7 @@ from rescheduler.providers.base import (
     Refused,
 )
 from rescheduler.providers.clusterapi import ClusterApiFile, ClusterApiProvider
-from rescheduler.providers.clusterapi.machines import REMOVED
+from rescheduler.providers.clusterapi.machines import REMOVED, new_mark
 from tests.kube.conftest import kubeconfig
 from tests.providers.clocks import StepClock
 from tests.providers.clusterapis import POOL, SPACE, ClusterApiWorld, cluster_api_world, node_of, openshift_world
@@ -456,7 +459,7 @@ def test_a_mark_without_known_effect_stays_until_no_request_can_take_effect(worl
     node = world.nodes()[0]
     world.server.faulty_app.inject(Fault(method="PATCH", path=world.path(), status=504, times=99))
     assert isinstance(one(world, node, within=30.0), Accepted)
-    for seconds, marked in ((20, 1), (40, 0)):
+    for seconds, marked in ((20, 1), (60, 1), (50, 0)):
         world.clock.advance(seconds)
         world.provider.refresh(deadline=world.clock.monotonic() + MINUTES)
         assert len(marks(world)) == marked
@@ -466,10 +469,78 @@ def test_a_mark_without_known_effect_stays_until_no_request_can_take_effect(worl
 def test_a_mark_that_a_killed_process_left_is_removed(world: ClusterApiWorld) -> None:
     name = first(world)["metadata"]["name"]
     noted(world, "machines", name, **{MARK: f"spot-rescheduler {world.clock.now().isoformat()}"})
-    world.clock.advance(61)
+    world.clock.advance(131)
     world.restart()
     world.provider.refresh(deadline=world.clock.monotonic() + MINUTES)
     assert (marks(world), world.target()) == ([], 3)
+
+
+@pytest.mark.parametrize("skew", [-9, 9])
+@pytest.mark.parametrize(
+    ("lost", "within", "again"),
+    [(0, 1, 20), (0, 1, 61), (0, 49, 59), (20, 49, 61), (20, 49, 119), (20, 61, 0), (40, 61, 62), (0, 200, 0)],
+)
+def test_an_order_that_arrives_late_ends_no_other_machine(
+    world: ClusterApiWorld, lost: int, within: int, again: int, skew: int
+) -> None:
+    """Orders are *lost* at first, then 59 s late. The process is killed; one with another clock tries *again*."""
+    node, patch, act = world.nodes()[1], world.cluster.patch, world.cluster.act
+    late: list[tuple[float, str, str, Json]] = []
+
+    def delaying(kind: str, name: str, change: Json) -> tuple[int, str]:
+        if kind == "machines":
+            return patch(kind, name, change)
+        if world.clock.monotonic() >= lost:
+            late.append((world.clock.monotonic() + 59, kind, name, json.loads(json.dumps(change))))
+        return 504, "it arrives later"
+
+    def arriving() -> None:
+        while late and late[0][0] <= world.clock.monotonic():
+            patch(*late.pop(0)[1:])
+        act()
+
+    world.cluster.patch, world.cluster.act = delaying, arriving  # type: ignore[method-assign]
+    one(world, node, within=float(within))
+    if again:
+        world.clock.advance(again - within)
+        world.clock.start += dt.timedelta(seconds=skew)
+        world.restart()
+        ordered_at = world.clock.now()
+        one(world, NodeRef(node.name, node.provider_id, node.labels, node.annotations, ordered_at=ordered_at), within=9)
+    for _ in range(40):
+        world.clock.advance(5)
+        world.provider.refresh(deadline=world.clock.monotonic() + MINUTES)
+    assert [name for name, _ in world.cluster.ended] in ([], [node.annotations["cluster.x-k8s.io/machine"]])
+    assert marks(world) == []
+
+
+class Held:
+    """The turns of a pool that another process holds."""
+
+    def check(self) -> None:
+        return
+
+    @contextlib.contextmanager
+    def hold(self, seconds: float, settle: float, in_doubt: Callable[[], bool]) -> Iterator[Callable[[], None]]:  # noqa: ARG002
+        self.waited += seconds
+        raise NoTurn("another process holds the pool")
+        yield
+
+    waited = 0.0
+
+
+def test_a_mark_waits_while_another_process_holds_the_pool(
+    world: ClusterApiWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    noted(world, "machines", first(world)["metadata"]["name"], **{MARK: new_mark(world.clock.now())})
+    world.clock.advance(131)
+    held = Held()
+    world.provider.take_turns(held)
+    for _ in range(5):
+        world.clock.advance(6)
+        world.provider.refresh(deadline=world.clock.monotonic() + 60)
+    assert held.waited == 2.0
+    assert "is not removed yet: another process holds the pool" in caplog.text
 
 
 def test_lowered_replicas_name_their_order(world: ClusterApiWorld) -> None:

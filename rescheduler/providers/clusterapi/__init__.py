@@ -7,6 +7,7 @@ that names the order. So replicas are lowered once for each order, also if respo
 It is imported by name when it is selected.
 """
 
+import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -32,6 +33,7 @@ from rescheduler.providers.base import (
 )
 from rescheduler.providers.clusterapi.machines import (
     APIS,
+    MARK_LIFE,
     REMOVED,
     ApiObjects,
     CapiMachine,
@@ -51,6 +53,11 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 #: How long an order may take from the caller's last look on, in seconds. Later, the caller is asked again.
 _PROMPTLY: Final = 10.0
+
+#: How long a refresh may wait to remove marks, in seconds. After a failure, none are removed for PACE.settle.
+_UNMARKING: Final = 2.0
+
+log = logging.getLogger(__name__)
 
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
@@ -129,15 +136,17 @@ class ClusterApiSystem(ObjectSystem):
             self._change(removal.group.version, {"spec": {"replicas": removal.group.replicas - 1}}, deadline)
             return
         mark, promptly = removal.mark, min(deadline, self._clock.monotonic() + _PROMPTLY)
-        if not mark or removal.lowered is not None:  # the same order is never sent twice
+        if not mark or removal.lowered is not None or removal.stale:  # the same order is never sent twice
             mark = new_mark(self._clock.now())
             self._set_mark(removal, mark, promptly)
+        elif abs(removal.age) > MARK_LIFE - _PROMPTLY:  # of the future: by another clock
+            raise Unsent(f"clusterapi: {removal.group.id}: an earlier order for the Machine may still take effect")
         try:
             self._lower(machine, mark, promptly)
         except NoResponse:
             raise  # it may be lowered: the mark stays
         except ReschedulerError:
-            if mark != removal.mark or removal.age >= PACE.settle:  # no earlier request can still take effect
+            if mark != removal.mark:  # otherwise an earlier request may still take effect
                 with suppress(ReschedulerError):
                     self.read(deadline=deadline)
                     self.unmark([machine.key], deadline)
@@ -203,15 +212,24 @@ class ClusterApiProvider(ObjectProvider):
     def __init__(self, file: ClusterApiFile, clock: Clock, folder: Path) -> None:
         self._capi = ClusterApiSystem(file, clock)
         self.kubeconfig = str(folder / file.kubeconfig) if file.kubeconfig else None
+        self._clock, self._unmark_from = clock, 0.0
         super().__init__(self._capi, clock)
 
     def refresh(self, *, deadline: float) -> None:
         """Read the state if it is too old, and remove marks of ours that no request needs any more."""
         super().refresh(deadline=deadline)
-        if self._capi.stale():
-            with suppress(ReschedulerError), self._fleet.changing(deadline=deadline):
-                self._fleet.read(deadline=deadline)
-                self._capi.unmark(self._capi.stale(), deadline)
+        now = self._clock.monotonic()
+        if not self._capi.stale() or now < self._unmark_from:
+            return
+        deadline = min(deadline, now + _UNMARKING)  # another process may hold the pool: the round goes on
+        try:
+            with self._fleet.changing(deadline=deadline):
+                index, stale = self._fleet.read(deadline=deadline).index, self._capi.stale()
+                machines = [machine for key in stale if (machine := index.get(key)) is not None]
+                self._capi.unmark([each.key for each in machines if not self._fleet.leaving(each)], deadline)
+        except ReschedulerError as error:
+            self._unmark_from = now + PACE.settle
+            log.warning("clusterapi: a mark of an order that did not come about is not removed yet: %s", error)
 
     def refusals(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, Refused]:
         """Return the nodes that would be refused, also for now: while Machines of their group come or go."""

@@ -18,9 +18,12 @@ import msgspec
 from predicates.objects.api import ObjectMeta, OwnerReference, VersionedMeta, VersionedStatus, Wire
 from rescheduler.providers.base import InstanceState, NodeGroup, NodeRef, ObjectVersion, Refusal, Refused
 from rescheduler.providers.fleet import SystemMachine, SystemView
+from rescheduler.providers.fleet.objects import PACE, UNLIMITED
 
-#: How long a request may take effect after it was sent, in seconds.
-SETTLE: Final = 60.0
+#: How long a mark may be used for orders, in seconds. Each may take effect until PACE.settle after it was sent.
+MARK_LIFE: Final = PACE.settle
+#: How far the clocks of two hosts may differ, in seconds.
+_SKEW: Final = 10.0
 
 #: The annotation by which a MachineDeployment or MachineSet shows for which order it was lowered: the UID of the
 #: Machine, the time of its mark, and the time of the change. It is written in the same request as the replicas.
@@ -69,9 +72,6 @@ _CONTROL_PLANE: Final = "cluster.x-k8s.io/control-plane"
 _OPENSHIFT_ROLE: Final = "machine.openshift.io/cluster-api-machine-role"
 _MIN_SIZE: Final = "cluster-api-autoscaler-node-group-min-size"
 _MAX_SIZE: Final = "cluster-api-autoscaler-node-group-max-size"
-
-#: The largest number that limits a group: more than the replicas of any.
-UNLIMITED: Final = 2**31 - 1
 
 
 class NodeReference(Wire, frozen=True):
@@ -322,12 +322,16 @@ class Removal:
     def in_progress(self) -> bool:
         """Whether the order is with the controllers. It is not if other clients have raised the replicas again."""
         excess = len(self.group.alive) > self.group.replicas
-        return self.lowered is not None and (excess or self.lowered < SETTLE)
+        return self.lowered is not None and (excess or self.lowered < PACE.settle)
 
     @property
     def stale(self) -> bool:
-        """Whether our mark can have no effect but a wrong one: if other clients lower the replicas."""
-        return bool(self.mark) and not self.deleted and self.age >= SETTLE and not self.in_progress
+        """Whether our mark can have no effect but a wrong one: if other clients lower the replicas.
+
+        Orders are repeated with the same mark. So its age is not that of the last one, which may still take effect.
+        """
+        settled = self.age >= MARK_LIFE + PACE.settle + _SKEW
+        return bool(self.mark) and not self.deleted and settled and not self.in_progress
 
 
 @dataclass(frozen=True, slots=True)

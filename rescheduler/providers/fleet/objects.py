@@ -3,11 +3,16 @@
 Such an object has a finalizer until its machine is gone. So its end confirms that the machine is gone.
 """
 
+from typing import Final
+
 from rescheduler.clock import Clock
 from rescheduler.errors import DeadlineExceeded, Permanent
 from rescheduler.providers.base import ClusterObjects, NodeRef, Refusal, Refused
 from rescheduler.providers.fleet import MachineSystem, PollIntervals, SystemMachine
 from rescheduler.providers.fleet.provider import FleetProvider
+
+#: The size of a group without a limit: the largest that the external gRPC protocol can express.
+UNLIMITED: Final = 2**31 - 1
 
 #: Lists of the API server are consistent. An API server may work on a request for a minute without responding.
 PACE = PollIntervals(refresh=5.0, poll=2.0, settle=60.0)
