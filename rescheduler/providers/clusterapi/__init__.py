@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from rescheduler.clock import Clock
-from rescheduler.errors import ConfigError, Permanent, ReschedulerError
+from rescheduler.errors import AuthError, BackendUnavailable, ConfigError, Permanent, ReschedulerError
 from rescheduler.net.config_files import Section, read
 from rescheduler.net.http_errors import Missing, NoResponse, Unsent
 from rescheduler.providers.base import (
@@ -77,6 +77,12 @@ def load(config: Path | None, clock: Clock) -> CloudProvider:
         name = getattr(file, key)
         if name and not _NAME.fullmatch(name):
             raise ConfigError(f"cloud configuration {config}: {key}: expected a name of Kubernetes, got {name!r}")
+    if config is not None and file.kubeconfig:
+        path = config.parent / file.kubeconfig
+        try:
+            path.open().close()
+        except OSError as error:
+            raise ConfigError(f"cloud configuration {config}: kubeconfig: {path}: {error.strerror}") from error
     return ClusterApiProvider(file, clock, config.parent if config is not None else Path())
 
 
@@ -89,11 +95,26 @@ class ClusterApiSystem(ObjectSystem):
     def __init__(self, file: ClusterApiFile, clock: Clock) -> None:
         super().__init__(clock)
         self._file = file
+        self._served = set[MachineApi]()  #: to this process
         self.state = FleetState(SystemView((), ()), {}, {}, {})  #: as last read
 
     def read(self, *, deadline: float) -> SystemView:
-        found = [each for api in APIS if (each := self._objects_of(api, deadline)) is not None]
+        found, denied = list[ApiObjects](), None
+        for api in APIS:
+            try:
+                each = self._objects_of(api, deadline)
+            except AuthError as error:
+                if api in self._served:
+                    raise
+                denied = error  # also of a group that is not served
+                continue
+            if each is not None:
+                found.append(each)
+            elif api in self._served:  # its Machines have not gone
+                raise BackendUnavailable(f"clusterapi: the API server does not serve {api.group} any more")
         if not found:
+            if denied is not None:
+                raise denied
             groups = " nor of ".join(api.group for api in APIS)
             raise Permanent(f"clusterapi: the API server serves neither machines of {groups}")
         self.state = state_of(found, self._clock.now())
@@ -104,6 +125,7 @@ class ClusterApiSystem(ObjectSystem):
         for version in api.versions:
             with suppress(Unserved):
                 machines = self._all(api, version, "machines", CapiMachine, deadline)
+                self._served.add(api)
                 sets = self._all(api, version, "machinesets", Scaled, deadline)
                 if not api.has_clusters:
                     return ApiObjects(api, version, machines, sets)
@@ -158,8 +180,13 @@ class ClusterApiSystem(ObjectSystem):
         removal = self._ready(machine.key)
         group = removal.group
         joined = machine.names != next(each.names for each in view.machines if each.key == machine.key)
-        if joined or removal.mark != mark or group.replicas <= group.node_group.min_size:
-            raise Unsent(f"clusterapi: {group.id} changed")
+        changes = {
+            "the node of the Machine has joined, or is another one": joined,
+            "the mark of the Machine has gone, or is another one": removal.mark != mark,
+            f"it is at its minimum size of {group.node_group.min_size}": group.replicas <= group.node_group.min_size,
+        }
+        if why := next((why for why, holds in changes.items() if holds), ""):
+            raise Unsent(f"clusterapi: {group.id}: {why}")
         assert removal.machine is not None
         order = removed(removal.machine.uid, mark, self._clock.now())
         change = {"metadata": {"annotations": {REMOVED: order}}, "spec": {"replicas": group.replicas - 1}}
@@ -177,7 +204,7 @@ class ClusterApiSystem(ObjectSystem):
     def _set_mark(self, removal: Removal, mark: str | None, deadline: float) -> None:
         """Set or remove the mark of a Machine. Raises Missing if the Machine does not exist."""
         assert removal.machine is not None
-        marks = dict.fromkeys(removal.group.objects.api.marks, mark)
+        marks = dict.fromkeys(removal.group.objects.api.marks if mark else removal.annotations, mark)
         change = {"metadata": {"annotations": marks}}
         self.connected().patch(removal.machine, change, seconds=self.seconds(deadline))
 
