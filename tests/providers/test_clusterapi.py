@@ -415,10 +415,10 @@ class BothApis(ClusterObjects):
             raise self.fails
         return msgspec.json.decode(json.dumps(cluster.listed(kind)), type=list[shape])  # type: ignore[valid-type]
 
-    def patch(self, version: ObjectVersion, change: Mapping[str, object], *, seconds: float) -> None:
+    def patch(self, version: ObjectVersion, change: Mapping[str, object], *, seconds: float) -> None:  # noqa: ARG002
         raise AssertionError("nothing is changed")
 
-    def delete(self, version: ObjectVersion, *, seconds: float) -> None:
+    def delete(self, version: ObjectVersion, *, seconds: float) -> None:  # noqa: ARG002
         raise AssertionError("nothing is deleted")
 
 
