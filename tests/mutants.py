@@ -199,6 +199,23 @@ MUTANTS: Final = (
         "not self.deleted and settled and not self.in_progress",
         "False",
     ),
+    _of_machines(
+        "a mark stays while an order may still take effect",
+        "MARK_LIFE + PACE.settle + _SKEW",
+        "PACE.settle",
+    ),
+    _of_machines(
+        "an unhealthy Machine may go instead before Cluster API 1.9",
+        'if not openshift and self.objects.version != "v1beta1":',
+        "if not openshift:",
+    ),
+    Mutant(
+        "no order is repeated with an old mark",
+        "rescheduler/providers/clusterapi/__init__.py",
+        "        elif abs(removal.age) > MARK_LIFE - _PROMPTLY:",
+        "        elif False:",
+        ("tests/providers/test_clusterapi.py",),
+    ),
     Mutant(
         "others that mark a Machine are seen before replicas are lowered",
         "rescheduler/providers/clusterapi/__init__.py",

@@ -621,7 +621,17 @@ def test_a_mark_that_a_killed_process_left_is_removed(world: ClusterApiWorld) ->
 @pytest.mark.parametrize("skew", [-9, 9])
 @pytest.mark.parametrize(
     ("lost", "within", "again"),
-    [(0, 1, 20), (0, 1, 61), (0, 49, 59), (20, 49, 61), (20, 49, 119), (20, 61, 0), (40, 61, 62), (0, 200, 0)],
+    [
+        (0, 1, 20),
+        (0, 1, 61),
+        (0, 49, 59),
+        (20, 49, 61),
+        (20, 49, 119),
+        (20, 61, 0),
+        (40, 61, 62),
+        (100, 120, 0),
+        (0, 200, 0),
+    ],
 )
 def test_an_order_that_arrives_late_ends_no_other_machine(
     world: ClusterApiWorld, lost: int, within: int, again: int, skew: int
