@@ -186,7 +186,7 @@ MUTANTS: Final = (
     ),
     _of_machines(
         "replicas that were lowered for a mark are not lowered for it again",
-        "        return self.lowered is not None and (excess or self.lowered < PACE.settle)\n",
+        "        return self.lowered is not None and (excess or self.lowered < OBJECT_PACE.settle)\n",
         "        return False\n",
     ),
     _of_machines(
@@ -201,8 +201,8 @@ MUTANTS: Final = (
     ),
     _of_machines(
         "a mark stays while an order may still take effect",
-        "MARK_LIFE + PACE.settle + _SKEW",
-        "PACE.settle",
+        "MARK_LIFE + OBJECT_PACE.settle + _SKEW",
+        "OBJECT_PACE.settle",
     ),
     _of_machines(
         "an unhealthy Machine may go instead before Cluster API 1.9",

@@ -609,6 +609,17 @@ def test_a_mark_without_known_effect_stays_until_no_request_can_take_effect(worl
     assert world.target() == 3
 
 
+def test_a_mark_with_a_wrong_time_stays_while_an_order_of_this_process_may_take_effect(world: ClusterApiWorld) -> None:
+    node, name = world.nodes()[0], first(world)["metadata"]["name"]
+    world.server.faulty_app.inject(Fault(method="PATCH", path=world.path(), status=504, times=99))
+    assert isinstance(one(world, node, within=10.0), Accepted)
+    noted(world, "machines", name, **{MARK: new_mark(world.clock.now() - dt.timedelta(hours=1))})
+    for seconds, marked in ((10, [name]), (60, [])):
+        world.clock.advance(seconds)
+        world.provider.refresh(deadline=world.clock.monotonic() + MINUTES)
+        assert marks(world) == marked
+
+
 def test_a_mark_that_a_killed_process_left_is_removed(world: ClusterApiWorld) -> None:
     name = first(world)["metadata"]["name"]
     noted(world, "machines", name, **{MARK: f"spot-rescheduler {world.clock.now().isoformat()}"})

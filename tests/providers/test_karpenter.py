@@ -15,7 +15,7 @@ from rescheduler.kube.client import Client
 from rescheduler.kube.connection import Kubeconfig
 from rescheduler.kube.responses import ReadOnly
 from rescheduler.providers.base import Accepted, AlreadyGone, Deleted, DeleteOutcome, Failed, NodeRef, Refusal, Refused
-from rescheduler.providers.fleet.objects import UNLIMITED
+from rescheduler.providers.fleet import UNLIMITED
 from rescheduler.providers.karpenter import KarpenterProvider
 from rescheduler.providers.karpenter.claims import NODE_CLAIMS, NODE_POOLS
 from tests.kube.conftest import kubeconfig

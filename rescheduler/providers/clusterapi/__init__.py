@@ -46,15 +46,15 @@ from rescheduler.providers.clusterapi.machines import (
     removed,
     state_of,
 )
-from rescheduler.providers.fleet import SystemMachine, SystemView
-from rescheduler.providers.fleet.objects import PACE, ObjectProvider, ObjectSystem
+from rescheduler.providers.fleet import OBJECT_PACE, SystemMachine, SystemView
+from rescheduler.providers.fleet.objects import ObjectProvider, ObjectSystem
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 #: How long an order may take from the caller's last look on, in seconds. Later, the caller is asked again.
 _PROMPTLY: Final = 10.0
 
-#: How long a refresh may wait to remove marks, in seconds. After a failure, none are removed for PACE.settle.
+#: How long a refresh may wait to remove marks, in seconds. After a failure, none are removed for OBJECT_PACE.settle.
 _UNMARKING: Final = 2.0
 
 log = logging.getLogger(__name__)
@@ -255,7 +255,7 @@ class ClusterApiProvider(ObjectProvider):
                 machines = [machine for key in stale if (machine := index.get(key)) is not None]
                 self._capi.unmark([each.key for each in machines if not self._fleet.leaving(each)], deadline)
         except ReschedulerError as error:
-            self._unmark_from = now + PACE.settle
+            self._unmark_from = now + OBJECT_PACE.settle
             log.warning("clusterapi: a mark of an order that did not come about is not removed yet: %s", error)
 
     def refusals(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, Refused]:

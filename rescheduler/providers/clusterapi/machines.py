@@ -17,11 +17,10 @@ import msgspec
 
 from predicates.objects.api import Condition, ObjectMeta, OwnerReference, VersionedMeta, VersionedStatus, Wire
 from rescheduler.providers.base import InstanceState, NodeGroup, NodeRef, ObjectVersion, Refusal, Refused
-from rescheduler.providers.fleet import SystemMachine, SystemView
-from rescheduler.providers.fleet.objects import PACE, UNLIMITED
+from rescheduler.providers.fleet import OBJECT_PACE, UNLIMITED, SystemMachine, SystemView
 
-#: How long a mark may be used for orders, in seconds. Each may take effect until PACE.settle after it was sent.
-MARK_LIFE: Final = PACE.settle
+#: How long a mark may be used for orders, in seconds. Each may take effect until OBJECT_PACE.settle after it was sent.
+MARK_LIFE: Final = OBJECT_PACE.settle
 #: How far the clocks of two hosts may differ, in seconds.
 _SKEW: Final = 10.0
 
@@ -359,7 +358,7 @@ class Removal:
     def in_progress(self) -> bool:
         """Whether the order is with the controllers. It is not if other clients have raised the replicas again."""
         excess = len(self.group.alive) > self.group.replicas
-        return self.lowered is not None and (excess or self.lowered < PACE.settle)
+        return self.lowered is not None and (excess or self.lowered < OBJECT_PACE.settle)
 
     @property
     def stale(self) -> bool:
@@ -367,7 +366,7 @@ class Removal:
 
         Orders are repeated with the same mark. So its age is not that of the last one, which may still take effect.
         """
-        settled = self.age >= MARK_LIFE + PACE.settle + _SKEW
+        settled = self.age >= MARK_LIFE + OBJECT_PACE.settle + _SKEW
         return bool(self.mark) and not self.deleted and settled and not self.in_progress
 
 

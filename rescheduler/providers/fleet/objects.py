@@ -3,19 +3,11 @@
 Such an object has a finalizer until its machine is gone. So its end confirms that the machine is gone.
 """
 
-from typing import Final
-
 from rescheduler.clock import Clock
 from rescheduler.errors import DeadlineExceeded, Permanent
 from rescheduler.providers.base import ClusterObjects, NodeRef, Refusal, Refused
-from rescheduler.providers.fleet import MachineSystem, PollIntervals, SystemMachine
+from rescheduler.providers.fleet import OBJECT_PACE, MachineSystem, SystemMachine
 from rescheduler.providers.fleet.provider import FleetProvider
-
-#: The size of a group without a limit: the largest that the external gRPC protocol can express.
-UNLIMITED: Final = 2**31 - 1
-
-#: Lists of the API server are consistent. An API server may work on a request for a minute without responding.
-PACE = PollIntervals(refresh=5.0, poll=2.0, settle=60.0)
 
 
 class ObjectSystem(MachineSystem):
@@ -68,7 +60,7 @@ class ObjectProvider(FleetProvider):
 
     def __init__(self, system: ObjectSystem, clock: Clock) -> None:
         self._objects = system
-        super().__init__(system, clock, PACE)
+        super().__init__(system, clock, OBJECT_PACE)
 
     def use_cluster(self, objects: ClusterObjects) -> None:
         self._objects.objects = objects

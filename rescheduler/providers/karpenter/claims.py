@@ -15,8 +15,7 @@ from predicates.objects.api import ObjectMeta, Wire
 from predicates.objects.pods import CAPACITY_TYPE, DO_NOT_DISRUPT, KARPENTER, NODE_POOL
 from predicates.quantity import QuantityError, parse
 from rescheduler.providers.base import InstanceState, NodeGroup, ObjectVersion, Refusal, Refused
-from rescheduler.providers.fleet import SystemMachine, SystemView
-from rescheduler.providers.fleet.objects import UNLIMITED
+from rescheduler.providers.fleet import UNLIMITED, SystemMachine, SystemView
 
 NODE_POOLS: Final = f"/apis/{KARPENTER}/v1/nodepools"
 NODE_CLAIMS: Final = f"/apis/{KARPENTER}/v1/nodeclaims"
