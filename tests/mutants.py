@@ -186,7 +186,7 @@ MUTANTS: Final = (
     ),
     _of_machines(
         "replicas that were lowered for a mark are not lowered for it again",
-        "        return self.lowered is not None and (excess or self.lowered < SETTLE)\n",
+        "        return self.lowered is not None and (excess or self.lowered < OBJECT_PACE.settle)\n",
         "        return False\n",
     ),
     _of_machines(
@@ -196,8 +196,25 @@ MUTANTS: Final = (
     ),
     _of_machines(
         "a mark that was left is removed",
-        "not self.deleted and self.age >= SETTLE and not self.in_progress",
+        "not self.deleted and settled and not self.in_progress",
         "False",
+    ),
+    _of_machines(
+        "a mark stays while an order may still take effect",
+        "MARK_LIFE + OBJECT_PACE.settle + _SKEW",
+        "OBJECT_PACE.settle",
+    ),
+    _of_machines(
+        "an unhealthy Machine may go instead before Cluster API 1.9",
+        'if not openshift and self.objects.version != "v1beta1":',
+        "if not openshift:",
+    ),
+    Mutant(
+        "no order is repeated with an old mark",
+        "rescheduler/providers/clusterapi/__init__.py",
+        "        elif abs(removal.age) > MARK_LIFE - _PROMPTLY:",
+        "        elif False:",
+        ("tests/providers/test_clusterapi.py",),
     ),
     Mutant(
         "others that mark a Machine are seen before replicas are lowered",

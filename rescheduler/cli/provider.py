@@ -3,7 +3,6 @@
 import importlib.util
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 import click
 
@@ -21,12 +20,6 @@ from rescheduler.cli.options import (
 from rescheduler.errors import ReschedulerError, UsageError
 from rescheduler.providers import FLAGGED, OF_THE_CLUSTER
 from rescheduler.settings import ApiServerConnection, ListenAddress, Logging, PoolLeaseName, Provider
-
-#: Why a provider of machines that are objects of a Kubernetes API is not served.
-_UNSERVED: Final = {
-    "karpenter": "Cluster Autoscaler cannot scale the nodes of Karpenter",
-    "clusterapi": "Cluster Autoscaler has its own provider clusterapi",
-}
 
 
 @click.group("provider", context_settings={"help_option_names": ["-h", "--help"]})
@@ -110,8 +103,8 @@ def serve(
     loopback address. Health and reflection are also served. Every request to change a size or to delete nodes is
     logged with its caller and its response.
     """
-    if provider.name in OF_THE_CLUSTER:
-        raise UsageError(f"--cloud-provider={provider.name}: expected another provider; " + _UNSERVED[provider.name])
+    if why := OF_THE_CLUSTER.get(provider.name):
+        raise UsageError(f"--cloud-provider={provider.name}: expected another provider; {why}")
     if node_group_auto_discovery:
         groups = "gets its groups from --nodes" if provider.name in FLAGGED else "lists its groups itself"
         raise UsageError(

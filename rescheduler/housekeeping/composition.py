@@ -13,7 +13,7 @@ from predicates.objects import Node
 from rescheduler import VERSION
 from rescheduler.clock import Clock, SteadyClock, SystemClock
 from rescheduler.draining.state import Limits
-from rescheduler.errors import ReschedulerError
+from rescheduler.errors import ConfigError, ReschedulerError, UsageError
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import DrainContext, recording
 from rescheduler.execution.context import running as running_threads
@@ -273,7 +273,11 @@ def _machines_client(
     """Return the client of the API server at which the machines are objects; its writes are guarded like all others."""
     if provider.kubeconfig is None:
         return writer
-    return new_writer(connect(ApiServerConnection(provider.kubeconfig), clock), run_state.elector, running)
+    try:
+        client = connect(ApiServerConnection(provider.kubeconfig), clock)
+    except UsageError as error:
+        raise ConfigError(f"--cloud-config: kubeconfig: {error}") from error
+    return new_writer(client, run_state.elector, running)
 
 
 def _share_pool(

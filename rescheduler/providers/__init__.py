@@ -36,8 +36,11 @@ BACKENDS = {
 FLAGGED = frozenset({"cherryservers", "stackpoint", "spc", "stackpointio"})
 
 
-#: Providers whose machines are objects of a Kubernetes API. Cluster Autoscaler has its own ones for these, or none.
-OF_THE_CLUSTER = frozenset({"karpenter", "clusterapi"})
+#: Providers whose machines are objects of a Kubernetes API → why they are not served to Cluster Autoscaler.
+OF_THE_CLUSTER = {
+    "karpenter": "Cluster Autoscaler cannot scale the nodes of Karpenter",
+    "clusterapi": "Cluster Autoscaler has its own provider clusterapi",
+}
 
 #: Providers that add no machines on request: the cluster's autoscaler does so for pending pods.
 ADDS_NONE = frozenset({"karpenter"})

@@ -573,7 +573,7 @@ def test_the_api_server_accepts_all_objects(values: Json, cluster: ControlPlane)
             "fencing.enabled needs an election",
         ),
         ({"replicas": 3}, "replicas"),
-        ({"cloudProvider": {"name": "aws"}}, "cloudProvider"),
+        ({"cloudProvider": {"name": "gce"}}, "cloudProvider"),
         ({"image": {"digest": "sha256:short"}}, "digest"),
         ({"replicaCount": "two"}, "replicaCount"),
         ({"makeRoom": {"mode": "on"}}, "makeRoom"),

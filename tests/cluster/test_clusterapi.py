@@ -22,7 +22,7 @@ from rescheduler.kube.client import Client
 from rescheduler.kube.connection import Kubeconfig
 from rescheduler.providers.base import Accepted, NodeRef
 from rescheduler.providers.clusterapi import ClusterApiFile, ClusterApiProvider
-from rescheduler.providers.clusterapi.machines import REMOVED
+from rescheduler.providers.clusterapi.machines import OPENSHIFT, REMOVED
 from tests.cluster.bad_days import FLAGS
 from tests.cluster.daemon import Daemon
 from tests.cluster.observer import Observer
@@ -37,6 +37,7 @@ GROUP: Final = "cluster.x-k8s.io"
 FENCING: Final = "spot-rescheduler-fencing.spot-rescheduler.spot-rescheduler"
 ROOT: Final = f"/apis/{GROUP}/v1beta2/namespaces/default"
 MARK: Final = f"{GROUP}/delete-machine"
+OPENSHIFT_MARK, OLDER_MARK = OPENSHIFT.marks
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,15 @@ def installed(cluster: ControlPlane, objects: list[Json]) -> Iterator[Account]:
     [*_, deployment] = cluster.apply(
         [item("Cluster", "c", {}), item("MachineDeployment", "md", {**spec, "template": {"a": 1}}, **observed)]
     )
-    [machine_set] = cluster.apply([item("MachineSet", "ms", spec, deployment, **observed)])
+    limited = item("MachineSet", "ms", spec, deployment, **observed)
+    limits = {
+        f"{GROUP}/cluster-api-autoscaler-node-group-{key}-size": text for key, text in (("min", "1"), ("max", "5"))
+    }
+    limited["metadata"]["annotations"] |= limits
+    [machine_set] = cluster.apply([limited])
+    marked = item("Machine", "marked", {})
+    marked["metadata"]["annotations"] |= {MARK: "true", OPENSHIFT_MARK: "", OLDER_MARK: "spot-rescheduler then"}
+    cluster.apply([marked])
     cluster.apply([item("Machine", "m", {"providerID": "x://n"}, machine_set, status={"nodeRef": {"name": "n"}})])
     own = cluster.service_account_kubeconfig("spot-rescheduler", ACCOUNT)
     with Api(cluster.server, ca=cluster.ca, token=read_kubeconfig(own)[1]) as api:
@@ -96,7 +105,23 @@ def served(cluster: ControlPlane, plural: str) -> bool:
 #: A change → the beginning of why it is denied; "" if it is allowed.
 CHANGES: Final[dict[str, tuple[str, Json, str]]] = {
     "a mark": ("machines/m", {"metadata": {"annotations": {MARK: "spot-rescheduler now"}}}, ""),
-    "a mark of others": ("machines/m", {"metadata": {"annotations": {MARK: "true"}}}, "only own marks"),
+    "a mark of others": ("machines/m", {"metadata": {"annotations": {MARK: "true"}}}, "only own marks may be set"),
+    "a mark instead of that of others": (
+        "machines/marked",
+        {"metadata": {"annotations": {MARK: "spot-rescheduler now"}}},
+        "only own marks may be replaced",
+    ),
+    "the mark of others that goes": (
+        "machines/marked",
+        {"metadata": {"annotations": {MARK: None}}},
+        "only own marks may be replaced",
+    ),
+    "a mark instead of none": (
+        "machines/marked",
+        {"metadata": {"annotations": {OPENSHIFT_MARK: "spot-rescheduler now"}}},
+        "",
+    ),
+    "an own mark that goes": ("machines/marked", {"metadata": {"annotations": {OLDER_MARK: None}}}, ""),
     "another annotation": ("machines/m", {"metadata": {"annotations": {"x": "y"}}}, "only the mark of a Machine"),
     "an annotation that goes": ("machines/m", {"metadata": {"annotations": {"c": None}}}, "only the mark"),
     "a label": ("machines/m", {"metadata": {"labels": {"a": "c"}}}, "labels, finalizers and owners"),
@@ -110,6 +135,9 @@ CHANGES: Final[dict[str, tuple[str, Json, str]]] = {
         "",
     ),
     "more": ("machinesets/ms", {"spec": {"replicas": 5}}, ""),
+    "more than the maximum": ("machinesets/ms", {"spec": {"replicas": 6}}, "replicas are lowered one by one"),
+    "more without a maximum": ("machinedeployments/md", {"spec": {"replicas": 2}}, "replicas are lowered one by one"),
+    "fewer than the minimum": ("machinesets/ms", {"spec": {"replicas": 0}}, "replicas are lowered one by one"),
     "two fewer": ("machinedeployments/md", {"spec": {"replicas": -1}}, "replicas are lowered one by one"),
     "a template": ("machinedeployments/md", {"spec": {"template": {"a": 2}}}, "of a spec, only replicas"),
     "a template that goes": ("machinedeployments/md", {"spec": {"template": None}}, "of a spec, only replicas"),

@@ -7,8 +7,9 @@ import httpx2
 import pytest
 from starlette.applications import Starlette
 
+from rescheduler import providers
 from rescheduler.clock import SystemClock
-from rescheduler.errors import ReschedulerError
+from rescheduler.errors import ConfigError, ReschedulerError
 from rescheduler.housekeeping import composition
 from rescheduler.housekeeping.daemon_parts import DaemonState
 from rescheduler.net.server import serving
@@ -69,3 +70,13 @@ def test_a_signal_rolls_back_only_a_drain_that_runs(
         state.observe(event)
     state.on_stop_signal("SIGTERM")
     assert (state.stopping, caplog.messages) == (True, [text])
+
+
+def test_a_bad_kubeconfig_of_the_machines_names_its_key(tmp_path: Path) -> None:
+    config = tmp_path / "cloud-config"
+    config.write_text("kubeconfig: management\n")
+    (tmp_path / "management").write_text("clusters: []\n")
+    provider = providers.load("clusterapi", config, SystemClock())
+    running = Running()
+    with pytest.raises(ConfigError, match=r"--cloud-config: kubeconfig: kubeconfig .*management: no current-context"):
+        composition._machines_client(provider, None, None, running, SystemClock())  # type: ignore[arg-type]

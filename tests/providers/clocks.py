@@ -12,12 +12,12 @@ class StepClock(SystemClock):
     """Waiting returns immediately and advances both clocks. Thread-safe."""
 
     def __init__(self, start: dt.datetime = START) -> None:
-        self._start = start
+        self.start = start
         self._passed = 0.0
         self._lock = threading.Lock()
 
     def now(self) -> dt.datetime:
-        return self._start + dt.timedelta(seconds=self._passed)
+        return self.start + dt.timedelta(seconds=self._passed)
 
     def monotonic(self) -> float:
         return self._passed

@@ -174,8 +174,14 @@ class MachineCluster:
     def _priority(self, machine: Json) -> tuple[int, bool, str]:
         """Return the priority of a deletion. Between equals, one that is not marked goes first: the worst case."""
         meta = machine["metadata"]
-        marked = any(name in meta["annotations"] for name in self.api.marks)
+        marks = [meta["annotations"][name] for name in self.api.marks if name in meta["annotations"]]
+        marked = any(marks) if self.api is OPENSHIFT else bool(marks)
         failed = "errorReason" in machine["status"]
+        if self.version == "v1beta1" and self.api is CLUSTER_API:  # before 1.9
+            failed = "nodeRef" not in machine["status"] or any(
+                each["type"] in ("NodeHealthy", "HealthCheckSucceeded") and each["status"] == "False"
+                for each in machine["status"].get("conditions", ())
+            )
         priority = 4 if "deletionTimestamp" in meta else 3 if marked else 1
         return max(priority, 3 * failed), not marked, meta["name"]
 
@@ -249,7 +255,7 @@ class ClusterApiWorld(FailingDeletions):
     def __init__(self, server: StandinServer[MachineCluster], clock: StepClock, folder: Path) -> None:
         self.server, self.clock, self.cluster = server, clock, server.cloud
         self.folder, self.file = folder, ClusterApiFile()
-        kind = "MachineDeployment" if self.cluster.api.has_clusters else "MachineSet"
+        kind = "MachineDeployment" if self.cluster.api.has_clusters else f"MachineSet.{self.cluster.api.group}"
         self.group = f"{kind}/{SPACE}/{POOL}"
         self.provider: CloudProvider = self._open()
 

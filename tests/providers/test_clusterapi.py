@@ -1,15 +1,19 @@
 """What the provider for Machines does beyond the table of `conformance`: which Machines it removes, and how."""
 
-from collections.abc import Callable, Iterator
+import contextlib
+import datetime as dt
+import json
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 import pytest
 
 from devcluster.api import Json
 from devcluster.standin.faults import Fault
 from rescheduler import errors, providers
-from rescheduler.errors import AuthError, ConfigError, Permanent
+from rescheduler.errors import AuthError, ConfigError, NoTurn, Permanent
 from rescheduler.execution.machine_objects import MachineObjects
 from rescheduler.kube.client import Client
 from rescheduler.kube.connection import Kubeconfig
@@ -18,21 +22,34 @@ from rescheduler.providers.base import (
     Accepted,
     AlreadyGone,
     BelowMinimum,
+    ClusterObjects,
     Deleted,
     DeleteOutcome,
     Failed,
     InstanceState,
     NodeRef,
     NotSupported,
+    ObjectVersion,
     Refusal,
     Refused,
+    Unserved,
 )
 from rescheduler.providers.clusterapi import ClusterApiFile, ClusterApiProvider
-from rescheduler.providers.clusterapi.machines import REMOVED
+from rescheduler.providers.clusterapi.machines import APIS, REMOVED, ApiObjects, Scaled, new_mark, state_of
 from tests.kube.conftest import kubeconfig
 from tests.providers.clocks import StepClock
-from tests.providers.clusterapis import POOL, SPACE, ClusterApiWorld, cluster_api_world, node_of, openshift_world
+from tests.providers.clusterapis import (
+    POOL,
+    SPACE,
+    ClusterApiWorld,
+    MachineCluster,
+    cluster_api_world,
+    node_of,
+    openshift_world,
+)
 from tests.providers.worlds import MINUTES, delete, group_of
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 MARK = "cluster.x-k8s.io/delete-machine"
 
@@ -148,6 +165,26 @@ PROTECTED: dict[str, tuple[Change, Refusal, str, str]] = {
         OF_GROUP,
         "is paused",
     ),
+    "controlled by another object": (
+        lambda world: world.scaled()["metadata"].update(ownerReferences=[{"kind": "Pool", "controller": True}]),
+        Refusal.PROTECTED,
+        OF_GROUP,
+        "sets its replicas",
+    ),
+    "HyperShift": (
+        lambda world: noted(
+            world,
+            "machinedeployments",
+            POOL,
+            **{
+                "hypershift.openshift.io/nodePool": "clusters/p",
+                "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "0",
+            },
+        ),
+        Refusal.PROTECTED,
+        OF_GROUP,
+        "sets its replicas",
+    ),
     "no Cluster": (lambda world: world.cluster.objects["clusters"].clear(), Refusal.PROTECTED, OF_GROUP, "Cluster"),
     "the topology": (_topology, Refusal.PROTECTED, OF_GROUP, "leave them unset there"),
     "the group goes": (
@@ -210,12 +247,17 @@ OPENSHIFT: dict[str, tuple[Change, Refusal, str]] = {
     "another failed": (
         lambda world: world.cluster.alive()[1]["status"].update(errorReason="InvalidConfiguration"),
         Refusal.PROTECTED,
-        "has failed, and may go instead",
+        "has failed or is not ready, and may go instead",
     ),
     "migrated": (
         lambda world: world.scaled()["status"].update(authoritativeAPI="ClusterAPI"),
         Refusal.PROTECTED,
         "another API is in charge of it",
+    ),
+    "Hive": (
+        lambda world: world.scaled()["metadata"].update(labels={"hive.openshift.io/machine-pool": "p"}, annotations={}),
+        Refusal.PROTECTED,
+        "another object controls it",
     ),
     "the old mark of others": (
         lambda world: noted(
@@ -239,6 +281,28 @@ def test_a_protected_machine_of_openshift_stays(
     check_refused(openshift, node, reason, "Machine", says)
 
 
+def _unhealthy(world: ClusterApiWorld, kind: str) -> None:
+    world.cluster.alive()[1]["status"]["conditions"] = [{"type": kind, "status": "False"}]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda world: _unhealthy(world, "NodeHealthy"),
+        lambda world: _unhealthy(world, "HealthCheckSucceeded"),
+        lambda world: world.cluster.alive()[1]["status"].pop("nodeRef"),
+        lambda world: world.cluster.alive()[1]["status"].update(failureReason="Error"),
+    ],
+)
+def test_an_unhealthy_machine_could_go_instead_before_cluster_api_1_9(world: ClusterApiWorld, change: Change) -> None:
+    world.cluster.version = "v1beta1"
+    node = world.nodes()[0]
+    change(world)
+    check_refused(world, node, Refusal.PROTECTED, OF_GROUP, "has failed or is not ready, and may go instead")
+    world.cluster.version = "v1beta2"
+    assert isinstance(one(world, node), Deleted)
+
+
 ALLOWED: dict[str, Change] = {
     "another value of replicas in the topology": lambda world: world.cluster.change(
         "clusters", "c", {"spec": {"topology": {"workers": {"machineDeployments": [{"name": "md"}]}}}}
@@ -248,6 +312,13 @@ ALLOWED: dict[str, Change] = {
         world.cluster.add_group("other", 1),
         world.cluster.alive()[-1]["metadata"]["annotations"].update({MARK: "true"}),
     ],
+    "a NodePool of HyperShift with autoscaling": _note(
+        "machinedeployments", POOL, **{"hypershift.openshift.io/nodePool": "clusters/p"}
+    ),
+    "an owner that does not control it": lambda world: world.scaled()["metadata"].update(
+        ownerReferences=[{"kind": "Cluster", "name": "c", "uid": "u"}]
+    ),
+    "another is not healthy, and v1beta2 is served": lambda world: _unhealthy(world, "NodeHealthy"),
     "no limits": lambda world: world.scaled()["metadata"]["annotations"].clear(),
     "deletePolicy": _spec("machinesets", f"{POOL}-1", {"deletePolicy": "Oldest"}),
 }
@@ -290,6 +361,81 @@ def test_the_annotation_of_a_node_names_a_machine_without_provider_id(openshift:
     openshift.restart()
     resumed = NodeRef(node.name, node.provider_id, annotations=named, ordered_at=openshift.clock.now())
     assert isinstance(one(openshift, resumed), AlreadyGone)
+
+
+def test_an_empty_annotation_marks_no_machine_of_openshift(openshift: ClusterApiWorld) -> None:
+    node, other = openshift.nodes()[0], openshift.cluster.alive()[1]["metadata"]["name"]
+    noted(openshift, "machines", other, **dict.fromkeys(API(openshift), ""))
+    assert isinstance(one(openshift, node), Deleted)
+    assert [name for name, _ in openshift.cluster.ended] != [other]
+
+
+def test_the_older_mark_of_others_stays_when_ours_goes(openshift: ClusterApiWorld) -> None:
+    name, (newer, older) = first(openshift)["metadata"]["name"], API(openshift)
+    noted(openshift, "machines", name, **{newer: new_mark(openshift.clock.now()), older: "person"})
+    outcome = one(openshift, openshift.nodes()[0])
+    assert isinstance(outcome, Refused)
+    assert f"another client has marked Machine {name}" in outcome.detail
+    openshift.clock.advance(131)
+    openshift.provider.refresh(deadline=openshift.clock.monotonic() + MINUTES)
+    assert first(openshift)["metadata"]["annotations"][older] == "person"
+    assert newer not in first(openshift)["metadata"]["annotations"]
+    assert openshift.target() == 3
+
+
+def test_groups_of_both_apis_may_have_one_name() -> None:
+    found = []
+    for api in APIS:
+        owner = MachineCluster(StepClock(), api).add("machinesets", POOL, {"replicas": 2})
+        found.append(ApiObjects(api, api.versions[0], [], msgspec.convert([owner], list[Scaled])))
+    groups = [group.id for group in state_of(found, StepClock().now()).view.groups]
+    assert groups == [f"MachineSet/{SPACE}/{POOL}", f"MachineSet.machine.openshift.io/{SPACE}/{POOL}"]
+
+
+def test_a_group_that_may_not_be_listed_counts_as_not_served_if_the_other_is_read(openshift: ClusterApiWorld) -> None:
+    for version in ("v1beta2", "v1beta1"):
+        path = f"/apis/cluster.x-k8s.io/{version}/machines"
+        openshift.server.faulty_app.inject(Fault(method="GET", path=path, status=403, times=99))
+    assert group_of(openshift, openshift.nodes()[0]) == openshift.group
+    assert isinstance(one(openshift, openshift.nodes()[0]), Deleted)
+
+
+class BothApis(ClusterObjects):
+    """An API server with both groups; *fails* is raised for lists of Cluster API."""
+
+    def __init__(self, clock: StepClock) -> None:
+        self.clusters = {api.group: MachineCluster(clock, api) for api in APIS}
+        for cluster in self.clusters.values():
+            cluster.add_group(POOL, 2, 0)
+        self.fails: Exception | None = None
+
+    def all(self, path: str, shape: type[T], *, seconds: float) -> list[T]:  # noqa: ARG002
+        cluster, kind = self.clusters[path.split("/")[2]], path.rpartition("/")[2]
+        if self.fails and cluster.api is APIS[0]:
+            raise self.fails
+        return msgspec.json.decode(json.dumps(cluster.listed(kind)), type=list[shape])  # type: ignore[valid-type]
+
+    def patch(self, version: ObjectVersion, change: Mapping[str, object], *, seconds: float) -> None:  # noqa: ARG002
+        raise AssertionError("nothing is changed")
+
+    def delete(self, version: ObjectVersion, *, seconds: float) -> None:  # noqa: ARG002
+        raise AssertionError("nothing is deleted")
+
+
+@pytest.mark.parametrize("error", [AuthError("forbidden"), Unserved("not found")], ids=["forbidden", "not found"])
+def test_machines_of_a_group_that_was_served_have_not_gone(error: errors.ReschedulerError) -> None:
+    """Otherwise a node whose removal was ordered would count as gone."""
+    clock = StepClock()
+    provider, objects = ClusterApiProvider(ClusterApiFile(), clock, Path()), BothApis(clock)
+    provider.use_cluster(objects)
+    assert len({group.id for group in provider.groups(deadline=MINUTES)}) == 2
+    node = node_of(objects.clusters[APIS[0].group].alive()[0], ordered_at=clock.now())
+    objects.fails = error
+    clock.advance(6)
+    with pytest.raises(errors.ReschedulerError):
+        provider.refresh(deadline=MINUTES)
+    [outcome] = provider.delete_nodes(f"MachineDeployment/{SPACE}/{POOL}", [node], deadline=20).values()
+    assert not isinstance(outcome, AlreadyGone | Deleted)
 
 
 def test_a_machine_gets_all_marks_that_its_controller_may_know(openshift: ClusterApiWorld) -> None:
@@ -456,20 +602,109 @@ def test_a_mark_without_known_effect_stays_until_no_request_can_take_effect(worl
     node = world.nodes()[0]
     world.server.faulty_app.inject(Fault(method="PATCH", path=world.path(), status=504, times=99))
     assert isinstance(one(world, node, within=30.0), Accepted)
-    for seconds, marked in ((20, 1), (40, 0)):
+    for seconds, marked in ((20, 1), (60, 1), (50, 0)):
         world.clock.advance(seconds)
         world.provider.refresh(deadline=world.clock.monotonic() + MINUTES)
         assert len(marks(world)) == marked
     assert world.target() == 3
 
 
+def test_a_mark_with_a_wrong_time_stays_while_an_order_of_this_process_may_take_effect(world: ClusterApiWorld) -> None:
+    node, name = world.nodes()[0], first(world)["metadata"]["name"]
+    world.server.faulty_app.inject(Fault(method="PATCH", path=world.path(), status=504, times=99))
+    assert isinstance(one(world, node, within=10.0), Accepted)
+    noted(world, "machines", name, **{MARK: new_mark(world.clock.now() - dt.timedelta(hours=1))})
+    for seconds, marked in ((10, [name]), (60, [])):
+        world.clock.advance(seconds)
+        world.provider.refresh(deadline=world.clock.monotonic() + MINUTES)
+        assert marks(world) == marked
+
+
 def test_a_mark_that_a_killed_process_left_is_removed(world: ClusterApiWorld) -> None:
     name = first(world)["metadata"]["name"]
     noted(world, "machines", name, **{MARK: f"spot-rescheduler {world.clock.now().isoformat()}"})
-    world.clock.advance(61)
+    world.clock.advance(131)
     world.restart()
     world.provider.refresh(deadline=world.clock.monotonic() + MINUTES)
     assert (marks(world), world.target()) == ([], 3)
+
+
+@pytest.mark.parametrize("skew", [-9, 9])
+@pytest.mark.parametrize(
+    ("lost", "within", "again"),
+    [
+        (0, 1, 20),
+        (0, 1, 61),
+        (0, 49, 59),
+        (20, 49, 61),
+        (20, 49, 119),
+        (20, 61, 0),
+        (40, 61, 62),
+        (100, 120, 0),
+        (0, 200, 0),
+    ],
+)
+def test_an_order_that_arrives_late_ends_no_other_machine(
+    world: ClusterApiWorld, lost: int, within: int, again: int, skew: int
+) -> None:
+    """Orders are *lost* at first, then 59 s late. The process is killed; one with another clock tries *again*."""
+    node, patch, act = world.nodes()[1], world.cluster.patch, world.cluster.act
+    late: list[tuple[float, str, str, Json]] = []
+
+    def delaying(kind: str, name: str, change: Json) -> tuple[int, str]:
+        if kind == "machines":
+            return patch(kind, name, change)
+        if world.clock.monotonic() >= lost:
+            late.append((world.clock.monotonic() + 59, kind, name, json.loads(json.dumps(change))))
+        return 504, "it arrives later"
+
+    def arriving() -> None:
+        while late and late[0][0] <= world.clock.monotonic():
+            patch(*late.pop(0)[1:])
+        act()
+
+    world.cluster.patch, world.cluster.act = delaying, arriving  # type: ignore[method-assign]
+    one(world, node, within=float(within))
+    if again:
+        world.clock.advance(again - within)
+        world.clock.start += dt.timedelta(seconds=skew)
+        world.restart()
+        ordered_at = world.clock.now()
+        one(world, NodeRef(node.name, node.provider_id, node.labels, node.annotations, ordered_at=ordered_at), within=9)
+    for _ in range(40):
+        world.clock.advance(5)
+        world.provider.refresh(deadline=world.clock.monotonic() + MINUTES)
+    assert [name for name, _ in world.cluster.ended] in ([], [node.annotations["cluster.x-k8s.io/machine"]])
+    assert marks(world) == []
+
+
+class Held:
+    """The turns of a pool that another process holds."""
+
+    def check(self) -> None:
+        return
+
+    @contextlib.contextmanager
+    def hold(self, seconds: float, settle: float, in_doubt: Callable[[], bool]) -> Iterator[Callable[[], None]]:  # noqa: ARG002
+        self.waited += seconds
+        raise NoTurn("another process holds the pool")
+        yield
+
+    waited = 0.0
+
+
+def test_a_mark_waits_while_another_process_holds_the_pool(
+    world: ClusterApiWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    noted(world, "machines", first(world)["metadata"]["name"], **{MARK: new_mark(world.clock.now())})
+    world.clock.advance(131)
+    held = Held()
+    world.provider.take_turns(held)
+    for _ in range(5):
+        world.clock.advance(6)
+        world.provider.refresh(deadline=world.clock.monotonic() + 60)
+    assert held.waited == 2.0
+    assert "is not removed yet: another process holds the pool" in caplog.text
 
 
 def test_lowered_replicas_name_their_order(world: ClusterApiWorld) -> None:
@@ -490,6 +725,7 @@ def test_lists_that_fail_leave_everything_as_it_is(world: ClusterApiWorld) -> No
             world.server.faulty_app.inject(Fault(method="GET", path=f"{root}/{plural}", status=code))
             with pytest.raises(kind, match=f"list {plural}: injected"):
                 world.provider.refresh(deadline=world.clock.monotonic() + MINUTES)
+    world.restart()
     world.cluster.version = "v1alpha4"
     text = "serves neither machines of cluster.x-k8s.io nor of machine.openshift.io"
     with pytest.raises(Permanent, match=text):
@@ -565,6 +801,7 @@ WRONG = {
     "an unknown key": ("kubeConfig: a\n", "unknown field `kubeConfig`"),
     "a namespace": ("namespace: A_b\n", "namespace: expected a name of Kubernetes, got 'A_b'"),
     "a path": ("cluster: ../x\n", "cluster: expected a name of Kubernetes, got '../x'"),
+    "no kubeconfig": ("kubeconfig: missing\n", "missing: No such file or directory"),
     "nothing": ("", "it is empty; expected at least one key"),
 }
 
@@ -582,6 +819,7 @@ def test_a_wrong_file_is_an_error(text: str, says: str, tmp_path: Path) -> None:
 def test_the_management_cluster_may_be_another_one(tmp_path: Path) -> None:
     file = tmp_path / "cloud-config"
     file.write_text("kubeconfig: management\nnamespace: fleet\n")
+    (tmp_path / "management").touch()
     assert providers.load("clusterapi", file, StepClock()).kubeconfig == str(tmp_path / "management")
     assert providers.load("clusterapi", None, StepClock()).kubeconfig is None
 

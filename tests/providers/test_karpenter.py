@@ -15,8 +15,9 @@ from rescheduler.kube.client import Client
 from rescheduler.kube.connection import Kubeconfig
 from rescheduler.kube.responses import ReadOnly
 from rescheduler.providers.base import Accepted, AlreadyGone, Deleted, DeleteOutcome, Failed, NodeRef, Refusal, Refused
+from rescheduler.providers.fleet import UNLIMITED
 from rescheduler.providers.karpenter import KarpenterProvider
-from rescheduler.providers.karpenter.claims import NODE_CLAIMS, NODE_POOLS, UNLIMITED
+from rescheduler.providers.karpenter.claims import NODE_CLAIMS, NODE_POOLS
 from tests.kube.conftest import kubeconfig
 from tests.providers.clocks import StepClock
 from tests.providers.karpenters import POOL, KarpenterWorld, karpenter_world, node_of

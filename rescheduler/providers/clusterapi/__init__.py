@@ -7,6 +7,7 @@ that names the order. So replicas are lowered once for each order, also if respo
 It is imported by name when it is selected.
 """
 
+import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -16,7 +17,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from rescheduler.clock import Clock
-from rescheduler.errors import ConfigError, Permanent, ReschedulerError
+from rescheduler.errors import AuthError, BackendUnavailable, ConfigError, Permanent, ReschedulerError
 from rescheduler.net.config_files import Section, read
 from rescheduler.net.http_errors import Missing, NoResponse, Unsent
 from rescheduler.providers.base import (
@@ -32,6 +33,7 @@ from rescheduler.providers.base import (
 )
 from rescheduler.providers.clusterapi.machines import (
     APIS,
+    MARK_LIFE,
     REMOVED,
     ApiObjects,
     CapiMachine,
@@ -44,13 +46,18 @@ from rescheduler.providers.clusterapi.machines import (
     removed,
     state_of,
 )
-from rescheduler.providers.fleet import SystemMachine, SystemView
-from rescheduler.providers.fleet.objects import PACE, ObjectProvider, ObjectSystem
+from rescheduler.providers.fleet import OBJECT_PACE, SystemMachine, SystemView
+from rescheduler.providers.fleet.objects import ObjectProvider, ObjectSystem
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 #: How long an order may take from the caller's last look on, in seconds. Later, the caller is asked again.
 _PROMPTLY: Final = 10.0
+
+#: How long a refresh may wait to remove marks, in seconds. After a failure, none are removed for OBJECT_PACE.settle.
+_UNMARKING: Final = 2.0
+
+log = logging.getLogger(__name__)
 
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
@@ -70,6 +77,12 @@ def load(config: Path | None, clock: Clock) -> CloudProvider:
         name = getattr(file, key)
         if name and not _NAME.fullmatch(name):
             raise ConfigError(f"cloud configuration {config}: {key}: expected a name of Kubernetes, got {name!r}")
+    if config is not None and file.kubeconfig:
+        path = config.parent / file.kubeconfig
+        try:
+            path.open().close()
+        except OSError as error:
+            raise ConfigError(f"cloud configuration {config}: kubeconfig: {path}: {error.strerror}") from error
     return ClusterApiProvider(file, clock, config.parent if config is not None else Path())
 
 
@@ -82,11 +95,26 @@ class ClusterApiSystem(ObjectSystem):
     def __init__(self, file: ClusterApiFile, clock: Clock) -> None:
         super().__init__(clock)
         self._file = file
+        self._served = set[MachineApi]()  #: to this process
         self.state = FleetState(SystemView((), ()), {}, {}, {})  #: as last read
 
     def read(self, *, deadline: float) -> SystemView:
-        found = [each for api in APIS if (each := self._objects_of(api, deadline)) is not None]
+        found, denied = list[ApiObjects](), None
+        for api in APIS:
+            try:
+                each = self._objects_of(api, deadline)
+            except AuthError as error:
+                if api in self._served:
+                    raise
+                denied = error  # also of a group that is not served
+                continue
+            if each is not None:
+                found.append(each)
+            elif api in self._served:  # its Machines have not gone
+                raise BackendUnavailable(f"clusterapi: the API server does not serve {api.group} any more")
         if not found:
+            if denied is not None:
+                raise denied
             groups = " nor of ".join(api.group for api in APIS)
             raise Permanent(f"clusterapi: the API server serves neither machines of {groups}")
         self.state = state_of(found, self._clock.now())
@@ -97,6 +125,7 @@ class ClusterApiSystem(ObjectSystem):
         for version in api.versions:
             with suppress(Unserved):
                 machines = self._all(api, version, "machines", CapiMachine, deadline)
+                self._served.add(api)
                 sets = self._all(api, version, "machinesets", Scaled, deadline)
                 if not api.has_clusters:
                     return ApiObjects(api, version, machines, sets)
@@ -129,15 +158,17 @@ class ClusterApiSystem(ObjectSystem):
             self._change(removal.group.version, {"spec": {"replicas": removal.group.replicas - 1}}, deadline)
             return
         mark, promptly = removal.mark, min(deadline, self._clock.monotonic() + _PROMPTLY)
-        if not mark or removal.lowered is not None:  # the same order is never sent twice
+        if not mark or removal.lowered is not None or removal.stale:  # the same order is never sent twice
             mark = new_mark(self._clock.now())
             self._set_mark(removal, mark, promptly)
+        elif abs(removal.age) > MARK_LIFE - _PROMPTLY:  # of the future: by another clock
+            raise Unsent(f"clusterapi: {removal.group.id}: an earlier order for the Machine may still take effect")
         try:
             self._lower(machine, mark, promptly)
         except NoResponse:
             raise  # it may be lowered: the mark stays
         except ReschedulerError:
-            if mark != removal.mark or removal.age >= PACE.settle:  # no earlier request can still take effect
+            if mark != removal.mark:  # otherwise an earlier request may still take effect
                 with suppress(ReschedulerError):
                     self.read(deadline=deadline)
                     self.unmark([machine.key], deadline)
@@ -149,8 +180,13 @@ class ClusterApiSystem(ObjectSystem):
         removal = self._ready(machine.key)
         group = removal.group
         joined = machine.names != next(each.names for each in view.machines if each.key == machine.key)
-        if joined or removal.mark != mark or group.replicas <= group.node_group.min_size:
-            raise Unsent(f"clusterapi: {group.id} changed")
+        changes = {
+            "the node of the Machine has joined, or is another one": joined,
+            "the mark of the Machine has gone, or is another one": removal.mark != mark,
+            f"it is at its minimum size of {group.node_group.min_size}": group.replicas <= group.node_group.min_size,
+        }
+        if why := next((why for why, holds in changes.items() if holds), ""):
+            raise Unsent(f"clusterapi: {group.id}: {why}")
         assert removal.machine is not None
         order = removed(removal.machine.uid, mark, self._clock.now())
         change = {"metadata": {"annotations": {REMOVED: order}}, "spec": {"replicas": group.replicas - 1}}
@@ -168,7 +204,7 @@ class ClusterApiSystem(ObjectSystem):
     def _set_mark(self, removal: Removal, mark: str | None, deadline: float) -> None:
         """Set or remove the mark of a Machine. Raises Missing if the Machine does not exist."""
         assert removal.machine is not None
-        marks = dict.fromkeys(removal.group.objects.api.marks, mark)
+        marks = dict.fromkeys(removal.group.objects.api.marks if mark else removal.annotations, mark)
         change = {"metadata": {"annotations": marks}}
         self.connected().patch(removal.machine, change, seconds=self.seconds(deadline))
 
@@ -203,15 +239,24 @@ class ClusterApiProvider(ObjectProvider):
     def __init__(self, file: ClusterApiFile, clock: Clock, folder: Path) -> None:
         self._capi = ClusterApiSystem(file, clock)
         self.kubeconfig = str(folder / file.kubeconfig) if file.kubeconfig else None
+        self._clock, self._unmark_from = clock, 0.0
         super().__init__(self._capi, clock)
 
     def refresh(self, *, deadline: float) -> None:
         """Read the state if it is too old, and remove marks of ours that no request needs any more."""
         super().refresh(deadline=deadline)
-        if self._capi.stale():
-            with suppress(ReschedulerError), self._fleet.changing(deadline=deadline):
-                self._fleet.read(deadline=deadline)
-                self._capi.unmark(self._capi.stale(), deadline)
+        now = self._clock.monotonic()
+        if not self._capi.stale() or now < self._unmark_from:
+            return
+        deadline = min(deadline, now + _UNMARKING)  # another process may hold the pool: the round goes on
+        try:
+            with self._fleet.changing(deadline=deadline):
+                index, stale = self._fleet.read(deadline=deadline).index, self._capi.stale()
+                machines = [machine for key in stale if (machine := index.get(key)) is not None]
+                self._capi.unmark([each.key for each in machines if not self._fleet.leaving(each)], deadline)
+        except ReschedulerError as error:
+            self._unmark_from = now + OBJECT_PACE.settle
+            log.warning("clusterapi: a mark of an order that did not come about is not removed yet: %s", error)
 
     def refusals(self, group: str, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, Refused]:
         """Return the nodes that would be refused, also for now: while Machines of their group come or go."""

@@ -15,12 +15,14 @@ from typing import Final
 
 import msgspec
 
-from predicates.objects.api import ObjectMeta, OwnerReference, VersionedMeta, VersionedStatus, Wire
+from predicates.objects.api import Condition, ObjectMeta, OwnerReference, VersionedMeta, VersionedStatus, Wire
 from rescheduler.providers.base import InstanceState, NodeGroup, NodeRef, ObjectVersion, Refusal, Refused
-from rescheduler.providers.fleet import SystemMachine, SystemView
+from rescheduler.providers.fleet import OBJECT_PACE, UNLIMITED, SystemMachine, SystemView
 
-#: How long a request may take effect after it was sent, in seconds.
-SETTLE: Final = 60.0
+#: How long a mark may be used for orders, in seconds. Each may take effect until OBJECT_PACE.settle after it was sent.
+MARK_LIFE: Final = OBJECT_PACE.settle
+#: How far the clocks of two hosts may differ, in seconds.
+_SKEW: Final = 10.0
 
 #: The annotation by which a MachineDeployment or MachineSet shows for which order it was lowered: the UID of the
 #: Machine, the time of its mark, and the time of the change. It is written in the same request as the replicas.
@@ -69,9 +71,9 @@ _CONTROL_PLANE: Final = "cluster.x-k8s.io/control-plane"
 _OPENSHIFT_ROLE: Final = "machine.openshift.io/cluster-api-machine-role"
 _MIN_SIZE: Final = "cluster-api-autoscaler-node-group-min-size"
 _MAX_SIZE: Final = "cluster-api-autoscaler-node-group-max-size"
-
-#: The largest number that limits a group: more than the replicas of any.
-UNLIMITED: Final = 2**31 - 1
+#: By which HyperShift and Hive mark what they scale. Without autoscaling of theirs, they set the replicas themselves.
+_NODE_POOL: Final = "hypershift.openshift.io/nodePool"
+_HIVE_POOL: Final = "hive.openshift.io/machine-pool"
 
 
 class NodeReference(Wire, frozen=True):
@@ -87,6 +89,9 @@ class MachineStatus(Wire, frozen=True):
     node_ref: NodeReference | None = None
     error_reason: str | None = None
     error_message: str | None = None
+    failure_reason: str | None = None
+    failure_message: str | None = None
+    conditions: tuple[Condition, ...] = ()
 
 
 class CapiMachine(Wire, frozen=True):
@@ -168,7 +173,8 @@ class MachineGroup:
 
     @property
     def id(self) -> str:
-        return f"{self.kind}/{self.scaled.metadata.namespace}/{self.scaled.metadata.name}"
+        kind = f"{self.kind}.{OPENSHIFT.group}" if self.objects.api is OPENSHIFT else self.kind
+        return f"{kind}/{self.scaled.metadata.namespace}/{self.scaled.metadata.name}"
 
     @property
     def version(self) -> ObjectVersion:
@@ -198,14 +204,20 @@ class MachineGroup:
     @cached_property
     def marked(self) -> Sequence[str]:
         """The names of Machines that go first by the marks of other clients."""
-        marks = ((each.metadata.name, mark_of(each.metadata, self.objects.api)) for each in self.alive)
-        return sorted(name for name, mark in marks if mark is not None and not mark.startswith(_OURS))
+        marks = ((each.metadata.name, marks_of(each.metadata, self.objects.api).values()) for each in self.alive)
+        return sorted(name for name, own in marks if any(not mark.startswith(_OURS) for mark in own))
 
     @cached_property
     def failed(self) -> Sequence[str]:
-        """The names of Machines that OpenShift may prefer to marked ones."""
-        failed = (each for each in self.alive if each.status.error_reason or each.status.error_message)
-        return sorted(each.metadata.name for each in failed) if self.objects.api is OPENSHIFT else ()
+        """The names of Machines that the controllers may prefer to marked ones.
+
+        Cluster API before 1.9 does so with unhealthy Machines. From 1.11 on, which serves v1beta2, none is preferred.
+        """
+        openshift = self.objects.api is OPENSHIFT
+        fails = _has_error if openshift else _is_unhealthy
+        if not openshift and self.objects.version != "v1beta1":
+            return ()
+        return sorted(each.metadata.name for each in self.alive if fails(each.status))
 
     @cached_property
     def obstacle(self) -> str:
@@ -225,6 +237,7 @@ class MachineGroup:
             "its Cluster sets its replicas in spec.topology, and would raise them again; leave them unset there": any(
                 each.name == name and each.replicas is not None for each in topology
             ),
+            "another object controls it, and sets its replicas": self._is_controlled(),
             "a roll-out is in progress": self._rolls_out(),
             # The priority of a Machine that is older than a year is that of a mark.
             "its deletePolicy is Oldest, which may prefer another Machine to a marked one": openshift
@@ -235,6 +248,12 @@ class MachineGroup:
         except ValueError as error:
             return str(error)
         return next((why for why, holds in checks.items() if holds), "")
+
+    def _is_controlled(self) -> bool:
+        meta, owner = self.scaled.metadata, controller(self.scaled.metadata)
+        pooled = _NODE_POOL in meta.annotations or _HIVE_POOL in meta.labels
+        limit = meta.annotations.get(f"{self.objects.api.group}/{_MAX_SIZE}", "0")
+        return owner is not None or (pooled and limit == "0")
 
     def _rolls_out(self) -> bool:
         """Return whether Machines are of several MachineSets, or of one that is not the newest: another may shrink."""
@@ -258,6 +277,17 @@ class MachineGroup:
         return ""
 
 
+def _has_error(status: MachineStatus) -> bool:
+    return bool(status.error_reason or status.error_message)
+
+
+def _is_unhealthy(status: MachineStatus) -> bool:
+    """Return whether Cluster API before 1.9 counts the Machine as unhealthy."""
+    failed = status.node_ref is None or status.failure_reason is not None or status.failure_message is not None
+    types = ("NodeHealthy", "HealthCheckSucceeded")
+    return failed or any(each.type in types and each.status == "False" for each in status.conditions)
+
+
 def is_paused(meta: ObjectMeta) -> bool:
     return _PAUSED in meta.annotations
 
@@ -274,8 +304,10 @@ def _revision(each: Scaled) -> int:
 # The marks of Machines that go first when replicas are lowered. Ours are orders, each with its time.
 
 
-def mark_of(meta: ObjectMeta, api: MachineApi) -> str | None:
-    return next((meta.annotations[name] for name in api.marks if name in meta.annotations), None)
+def marks_of(meta: ObjectMeta, api: MachineApi) -> Mapping[str, str]:
+    """Return the marks of a Machine by their annotations. For OpenShift, an empty one is none."""
+    found = {name: meta.annotations[name] for name in api.marks if name in meta.annotations}
+    return {name: mark for name, mark in found.items() if mark or api is not OPENSHIFT}
 
 
 def new_mark(now: dt.datetime) -> str:
@@ -303,6 +335,7 @@ class Removal:
     machine: ObjectVersion | None = None  #: None: one that its MachineSet has not created yet
     deleted: bool = False  #: its deletion was requested
     mark: str = ""  #: ours, or ""
+    annotations: Sequence[str] = ()  #: with our mark
     age: float = 0.0  #: of our mark, in seconds
     lowered: float | None = None  #: how many seconds ago the replicas were lowered for our mark; None: they were not
 
@@ -313,8 +346,11 @@ class Removal:
         if self.deleted:
             return "the Machine is already being deleted"
         api = self.group.objects.api
-        marked = sorted(each.metadata.name for each in self.group.alive if mark_of(each.metadata, api) is not None)
-        if rivals := [name for name in marked if name != self.machine.path.rpartition("/")[2]]:
+        own = self.machine.path.rpartition("/")[2]
+        if own in self.group.marked:
+            return f"another client has marked Machine {own}"
+        marked = sorted(each.metadata.name for each in self.group.alive if marks_of(each.metadata, api))
+        if rivals := [name for name in marked if name != own]:
             return f"Machine {rivals[0]} is marked and would go instead"
         return self.group.unsettled()
 
@@ -322,12 +358,16 @@ class Removal:
     def in_progress(self) -> bool:
         """Whether the order is with the controllers. It is not if other clients have raised the replicas again."""
         excess = len(self.group.alive) > self.group.replicas
-        return self.lowered is not None and (excess or self.lowered < SETTLE)
+        return self.lowered is not None and (excess or self.lowered < OBJECT_PACE.settle)
 
     @property
     def stale(self) -> bool:
-        """Whether our mark can have no effect but a wrong one: if other clients lower the replicas."""
-        return bool(self.mark) and not self.deleted and self.age >= SETTLE and not self.in_progress
+        """Whether our mark can have no effect but a wrong one: if other clients lower the replicas.
+
+        Orders are repeated with the same mark. So its age is not that of the last one, which may still take effect.
+        """
+        settled = self.age >= MARK_LIFE + OBJECT_PACE.settle + _SKEW
+        return bool(self.mark) and not self.deleted and settled and not self.in_progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,15 +434,16 @@ def groups_by_set(objects: ApiObjects) -> Mapping[str, MachineGroup]:
 
 def _removal(machine: CapiMachine, group: MachineGroup, now: dt.datetime) -> Removal:
     meta = machine.metadata
-    mark = mark_of(meta, group.objects.api) or ""
-    age = _age(mark.removeprefix(_OURS), now) if mark.startswith(_OURS) else None
+    ours = {name: mark for name, mark in marks_of(meta, group.objects.api).items() if mark.startswith(_OURS)}
+    mark = next(iter(ours.values()), "")
+    age = _age(mark.removeprefix(_OURS), now) if ours else None
     version = group.objects.object("machines", meta)
     deleted = meta.deletion_timestamp is not None
     if age is None:
         return Removal(group, version, deleted)
     order, _, at = group.scaled.metadata.annotations.get(REMOVED, "").rpartition(" ")
     ordered = order == removed(meta.uid, mark, now).rpartition(" ")[0]
-    return Removal(group, version, deleted, mark, age, _age(at, now) if ordered else None)
+    return Removal(group, version, deleted, mark, tuple(ours), age, _age(at, now) if ordered else None)
 
 
 def _protection(machine: CapiMachine, removal: Removal | None, sharing: Sequence[str]) -> Refused | None:
@@ -425,7 +466,7 @@ def _protection(machine: CapiMachine, removal: Removal | None, sharing: Sequence
     if not why and group.marked:
         why = f"another client has marked Machine {group.marked[0]}, which would go instead"
     if not why and (failed := [each for each in group.failed if each != name]):
-        why = f"Machine {failed[0]} has failed, and may go instead"
+        why = f"Machine {failed[0]} has failed or is not ready, and may go instead"
     return Refused(Refusal.PROTECTED, f"{group.kind} {group.scaled.metadata.name}: {why}") if why else None
 
 

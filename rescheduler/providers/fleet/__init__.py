@@ -10,7 +10,7 @@ This module has the interface that each system implements. The rest of the packa
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from rescheduler.providers.base import (
     Instance,
@@ -75,6 +75,14 @@ class PollIntervals:
     poll: float  #: between two polls while machines are being deleted
     settle: float  #: how long an order may take to show an effect
     idempotent: bool = True  #: a second deletion of a machine does no harm
+
+
+#: For machines that are objects of a Kubernetes API, whose lists are consistent. An API server may work on a request
+#: for a minute without responding.
+OBJECT_PACE: Final = PollIntervals(refresh=5.0, poll=2.0, settle=60.0)
+
+#: The size of a group without a limit: the largest that the external gRPC protocol can express.
+UNLIMITED: Final = 2**31 - 1
 
 
 class MachineSystem(Protocol):

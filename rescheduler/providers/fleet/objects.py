@@ -6,11 +6,8 @@ Such an object has a finalizer until its machine is gone. So its end confirms th
 from rescheduler.clock import Clock
 from rescheduler.errors import DeadlineExceeded, Permanent
 from rescheduler.providers.base import ClusterObjects, NodeRef, Refusal, Refused
-from rescheduler.providers.fleet import MachineSystem, PollIntervals, SystemMachine
+from rescheduler.providers.fleet import OBJECT_PACE, MachineSystem, SystemMachine
 from rescheduler.providers.fleet.provider import FleetProvider
-
-#: Lists of the API server are consistent. An API server may work on a request for a minute without responding.
-PACE = PollIntervals(refresh=5.0, poll=2.0, settle=60.0)
 
 
 class ObjectSystem(MachineSystem):
@@ -63,7 +60,7 @@ class ObjectProvider(FleetProvider):
 
     def __init__(self, system: ObjectSystem, clock: Clock) -> None:
         self._objects = system
-        super().__init__(system, clock, PACE)
+        super().__init__(system, clock, OBJECT_PACE)
 
     def use_cluster(self, objects: ClusterObjects) -> None:
         self._objects.objects = objects

@@ -15,16 +15,13 @@ from predicates.objects.api import ObjectMeta, Wire
 from predicates.objects.pods import CAPACITY_TYPE, DO_NOT_DISRUPT, KARPENTER, NODE_POOL
 from predicates.quantity import QuantityError, parse
 from rescheduler.providers.base import InstanceState, NodeGroup, ObjectVersion, Refusal, Refused
-from rescheduler.providers.fleet import SystemMachine, SystemView
+from rescheduler.providers.fleet import UNLIMITED, SystemMachine, SystemView
 
 NODE_POOLS: Final = f"/apis/{KARPENTER}/v1/nodepools"
 NODE_CLAIMS: Final = f"/apis/{KARPENTER}/v1/nodeclaims"
 
 #: Without it, a NodeClaim is gone at once, and its machine keeps running until Karpenter finds it.
 _FINALIZER: Final = f"{KARPENTER}/termination"
-
-#: The size of a NodePool without a limit on its nodes: the largest that the external gRPC protocol can express.
-UNLIMITED: Final = 2**31 - 1
 
 
 class ClaimMeta(ObjectMeta, frozen=True):
