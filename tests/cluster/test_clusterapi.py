@@ -34,6 +34,7 @@ from tests.providers.clusterapis import POOL, SPACE, MachineCluster, application
 COMPONENT: Final[Json] = {"resources": ["../base"], "components": ["../components/clusterapi"]}
 ACCOUNT: Final = "spot-rescheduler"
 GROUP: Final = "cluster.x-k8s.io"
+LEASE: Final = "/apis/coordination.k8s.io/v1/namespaces/spot-rescheduler/leases/k8s-spot-rescheduler"
 FENCING: Final = "spot-rescheduler-fencing.spot-rescheduler.spot-rescheduler"
 ROOT: Final = f"/apis/{GROUP}/v1beta2/namespaces/default"
 MARK: Final = f"{GROUP}/delete-machine"
@@ -173,7 +174,16 @@ def test_fencing_lets_only_the_leader_change_machines(cluster: ControlPlane, tmp
     with installed(cluster, composed(tmp_path, ours=fenced)) as own:
         cluster.wait_for(lambda: "is not bound to a pod" in denial(own, path, change), "the policy", seconds=30)
         binding = f"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/{FENCING}"
-        cluster.api.delete(binding)  # without it, the Lease can be deleted
+        cluster.api.delete(binding)  # without it, the Lease can be deleted, once the API server has noticed
+        cluster.wait_for(lambda: can_delete(cluster, LEASE), "the end of the policy", seconds=60)
+
+
+def can_delete(cluster: ControlPlane, path: str) -> bool:
+    try:
+        cluster.api.delete(path, dryRun="All")
+    except ApiError:
+        return False
+    return True
 
 
 def test_machines_are_removed_in_another_management_cluster(
