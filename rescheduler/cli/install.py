@@ -38,6 +38,12 @@ _OF_NAMESPACE: Final = ("Namespace", "ResourceQuota")
 #: The cloud provider that is selected unless a flag selects another, by preset.
 _PROVIDERS: Final = {backend.preset: backend.name for backend in FITTING_BACKENDS if backend.preset}
 
+#: What is printed above the manifests without a cloud provider, by preset: it needs a role, and an image with boto3.
+_HINTS: Final = {
+    "eks": "# The machines of drained nodes stay. --cloud-provider=aws ends them (docs/aws.md):\n"
+    "# rescheduler install --preset=eks --image=IMAGE -- --cloud-provider=aws\n"
+}
+
 
 @click.command("install", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @Option(
@@ -114,7 +120,8 @@ def command(
         chosen.append(f"--cloud-provider={provider}")
     chosen += flags
     files = [MANIFESTS, *(file for name, file in RIGHTS.items() if name == provider)]
-    sys.stdout.write(_text(_installed(chosen, files, fixed_user=preset != _OPENSHIFT, **settings)))
+    hint = _HINTS.get(preset or "", "") if provider is None else ""
+    sys.stdout.write(hint + _text(_installed(chosen, files, fixed_user=preset != _OPENSHIFT, **settings)))
 
 
 def _provider(flags: Sequence[str]) -> str | None:

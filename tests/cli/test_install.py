@@ -202,3 +202,24 @@ def test_wrong_usage_prints_no_manifests(case: str, capsys: pytest.CaptureFixtur
     out, err = capsys.readouterr()
     assert (exited.value.code, out, len(err.splitlines())) == (2, "", 1)
     assert says in err
+
+
+@pytest.mark.parametrize(
+    ("flags", "hints"),
+    [
+        (("--preset=eks",), True),
+        (("--preset=eks", "--", "--cloud-provider=aws"), False),
+        (("--preset=eks", "--", "--cloud-provider=none"), False),
+        (("--preset=gke",), False),
+        (("--preset=karpenter",), False),
+    ],
+)
+def test_the_backend_that_a_preset_does_not_select_is_named(
+    flags: tuple[str, ...], hints: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["install", *flags])
+    comments = [line for line in capsys.readouterr().out.splitlines() if line.startswith("#")]
+    assert any(
+        "rescheduler install --preset=eks --image=IMAGE -- --cloud-provider=aws" in line for line in comments
+    ) == (hints)
