@@ -588,6 +588,16 @@ def test_an_order_is_not_sent_long_after_the_last_read(seconds: float, sent: int
 
 
 @pytest.mark.parametrize("url", ["http://aws.example.com", "https://aws.example.com/path"])
+def test_the_endpoint_of_the_file_is_checked(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "aws.yaml"
+    file.write_text(f"endpoint: {{url: {url}}}")
+    with pytest.raises(
+        errors.ConfigError, match=r"endpoint\.url: expected https, or http to a loopback address, without"
+    ):
+        load(file, StepClock())
+
+
+@pytest.mark.parametrize("url", ["http://aws.example.com", "https://aws.example.com/path"])
 def test_the_endpoint_of_the_environment_is_checked(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with credentials():
         monkeypatch.setenv("AWS_ENDPOINT_URL", url)
