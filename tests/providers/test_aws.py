@@ -285,9 +285,11 @@ def test_an_instance_that_a_lifecycle_policy_retains() -> None:
         assert aws.orders() == 1
 
 
-def test_an_instance_that_aws_itself_ends_is_not_saved() -> None:
+@pytest.mark.parametrize("before", [0.0, 300.0])
+def test_an_instance_that_aws_itself_ends_is_not_saved(before: float) -> None:
     with account(settings={"hook": 30.0}) as aws:
         aws.cloud.end(aws.first, by_aws=True)
+        aws.clock.advance(before)
         outcome = aws.ends()
         assert isinstance(outcome, AlreadyGone)
         assert outcome.unshrunk == "its system or another client ended it, and its group may launch another"
