@@ -114,6 +114,36 @@ MUTANTS: Final = (
         'if state == "none":',
     ),
     _of_aws(
+        "AWS: an order stays accepted while EC2 must not be asked",
+        "fleet/provider.py",
+        "if self._may_be_gone(node, matches):",
+        "if not self and self._may_be_gone(node, matches):",
+    ),
+    _of_aws(
+        "AWS: an answer without the instance says nothing",
+        "aws/client.py",
+        '        raise InvalidResponse(f"aws: DescribeInstances: the response does not have instance {instance}")\n',
+        '        return ""\n',
+    ),
+    _of_aws(
+        "AWS: an instance that left its group is not gone",
+        "aws/__init__.py",
+        "if self._runs_elsewhere(machine.key, deadline):",
+        "if not deadline:",
+    ),
+    _of_aws(
+        "AWS: an order is not sent long after the last read",
+        "aws/client.py",
+        "_LATEST: Final = 8.0",
+        "_LATEST: Final = 800.0",
+    ),
+    _of_aws(
+        "AWS: no text of a request for credentials is shown",
+        "aws/client.py",
+        "or error.operation_name != operation:",
+        "or (error.operation_name != operation and not line):",
+    ),
+    _of_aws(
         "a group that buys both kinds stays",
         "aws/groups.py",
         "return Purchase.BOTH if base or percent else Purchase.SPOT",

@@ -285,9 +285,11 @@ def test_an_instance_that_a_lifecycle_policy_retains() -> None:
         assert aws.orders() == 1
 
 
-def test_an_instance_that_aws_itself_ends_is_not_saved() -> None:
+@pytest.mark.parametrize("before", [0.0, 300.0])
+def test_an_instance_that_aws_itself_ends_is_not_saved(before: float) -> None:
     with account(settings={"hook": 30.0}) as aws:
         aws.cloud.end(aws.first, by_aws=True)
+        aws.clock.advance(before)
         outcome = aws.ends()
         assert isinstance(outcome, AlreadyGone)
         assert outcome.unshrunk == "its system or another client ended it, and its group may launch another"
@@ -585,6 +587,16 @@ def test_an_order_is_not_sent_long_after_the_last_read(seconds: float, sent: int
         aws.ends(within=9.5)
         assert aws.orders() == sent
         assert isinstance(aws.ends(), Deleted)
+
+
+@pytest.mark.parametrize("url", ["http://aws.example.com", "https://aws.example.com/path"])
+def test_the_endpoint_of_the_file_is_checked(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "aws.yaml"
+    file.write_text(f"endpoint: {{url: {url}}}")
+    with pytest.raises(
+        errors.ConfigError, match=r"endpoint\.url: expected https, or http to a loopback address, without"
+    ):
+        load(file, StepClock())
 
 
 @pytest.mark.parametrize("url", ["http://aws.example.com", "https://aws.example.com/path"])

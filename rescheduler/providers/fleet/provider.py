@@ -2,6 +2,7 @@
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from rescheduler import errors
 from rescheduler.clock import Clock
@@ -135,7 +136,10 @@ class FleetRemoval:
     ) -> DeleteOutcome | None:
         machine = self._machine(node, group, matches)
         if machine is None:
-            return self._outcome_if_unlisted(node, deadline)
+            outcome = self._outcome_if_unlisted(node, deadline)
+            if isinstance(outcome, AlreadyGone) and group in observation.view.targets and not self._was_ordered(node):
+                return replace(outcome, unshrunk=_ENDED_BY_OTHERS)
+            return outcome
         if isinstance(machine, Refused):
             return machine
         return self._outcome_if_listed(node, machine, observation, deadline, may_end)
