@@ -640,7 +640,7 @@ def test_a_mark_that_a_killed_process_left_is_removed(world: ClusterApiWorld) ->
         (20, 49, 119),
         (20, 61, 0),
         (40, 61, 62),
-        (100, 120, 0),
+        (100, 1, 110),
         (0, 200, 0),
     ],
 )
@@ -671,6 +671,7 @@ def test_an_order_that_arrives_late_ends_no_other_machine(
         world.restart()
         ordered_at = world.clock.now()
         one(world, NodeRef(node.name, node.provider_id, node.labels, node.annotations, ordered_at=ordered_at), within=9)
+    world.restart()
     for _ in range(40):
         world.clock.advance(5)
         world.provider.refresh(deadline=world.clock.monotonic() + MINUTES)
