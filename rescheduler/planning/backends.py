@@ -16,7 +16,7 @@ class FittingBackend:
     name: str  #: in ``--cloud-provider``
     owner: str  #: who manages the machines
     owns: Callable[[Node], bool]
-    does: str  #: what the daemon does with it
+    does: str  #: what the daemon does with it, after its name
     preset: str = ""  #: the ``install --preset`` that selects it
 
 
@@ -53,7 +53,7 @@ FITTING_BACKENDS: Final = (
         "aws",
         "AWS",
         _is_ec2,
-        "ends their instances and lowers the desired capacity of their Auto Scaling groups",
+        "ends their instances",
     ),
     FittingBackend("cherryservers", "Cherry Servers", _has_scheme("cherryservers"), "deletes their servers"),
     FittingBackend("stackpoint", "StackPointCloud", _has_scheme("spc"), "deletes their machines"),
@@ -82,5 +82,5 @@ def backend_suggestions(snapshot: Snapshot, nodes: Collection[str]) -> Iterator[
         if number := owned[backend]:
             yield (
                 f"{backend.owner} manages {f'{number} of {len(nodes)}' if number < len(nodes) else 'all'} of the nodes "
-                f"that can be emptied: with --cloud-provider={backend.name}, the daemon {backend.does}"
+                f"that can be emptied: --cloud-provider={backend.name} {backend.does}"
             )

@@ -60,7 +60,7 @@ def test_the_backend_that_fits_is_named_with_its_nodes(manifests: list[Manifest]
     told = list(backend_suggestions(here, emptied))
     assert len(told) == len(expected)
     for sentence, (name, number) in zip(told, expected.items(), strict=True):
-        assert f" manages {number} of the nodes that can be emptied: with --cloud-provider={name}, the " in sentence
+        assert f" manages {number} of the nodes that can be emptied: --cloud-provider={name} " in sentence
 
 
 def test_a_node_that_is_not_in_the_snapshot_is_of_no_backend() -> None:
