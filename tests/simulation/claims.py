@@ -102,11 +102,12 @@ class ClaimedWorld(World):
         if is_gone:
             return  # without a finalizer, Karpenter does not end the machine
         slow = self._choice.random() < self.settings.pool.slow
-        self.engine.after(self._choice.uniform(60, 300) if slow else 0.0, lambda: self._end(node))
+        ordered = self.engine.now
+        self.engine.after(self._choice.uniform(60, 300) if slow else 0.0, lambda: self._end(node, ordered))
 
-    def _end(self, node: Json) -> None:
+    def _end(self, node: Json, ordered: float) -> None:
         meta = node["metadata"]
-        self.machines.end(node, "daemon")
+        self.machines.end(node, "daemon", ordered)
         self.engine.after(_NODE_SECONDS, lambda: self.kubelets.delete_node(meta["name"], meta["uid"]))
 
     def _check(self, claim: Json, node: Json) -> None:
