@@ -54,7 +54,7 @@ class Machines:
 
     store: Store
     kubelets: Kubelets
-    ended: dict[str, float] = field(default_factory=dict)  #: by provider ID: when its end was ordered
+    ended: dict[str, float] = field(default_factory=dict)  #: by provider ID: when it ended
     terminations: list[Termination] = field(default_factory=list)
     on_end: list[Callable[[Termination], object]] = field(default_factory=list)
     _number: int = 0

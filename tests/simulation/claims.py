@@ -6,7 +6,6 @@ from typing import Final
 
 from predicates.objects.pods import DO_NOT_DISRUPT, KARPENTER, NODE_POOL
 from rescheduler.clock import Clock
-from rescheduler.draining.actions import ANNOTATION
 from rescheduler.observe.events import Event
 from rescheduler.providers.base import CloudProvider
 from rescheduler.providers.karpenter import KarpenterProvider
@@ -111,7 +110,10 @@ class ClaimedWorld(World):
         self.engine.after(_NODE_SECONDS, lambda: self.kubelets.delete_node(meta["name"], meta["uid"]))
 
     def _check(self, claim: Json, node: Json) -> None:
-        """Note what is wrong with an order of the daemon at the moment at which it is accepted."""
+        """Note what is wrong with an order of the daemon at the moment at which it is accepted.
+
+        The marks of the Node are compared by the observer, which knows how old a last look may be.
+        """
         name, meta, pool = node["metadata"]["name"], claim["metadata"], claim["metadata"]["labels"][NODE_POOL]
         alive = [
             each
@@ -121,7 +123,6 @@ class ClaimedWorld(World):
         least = self._pools[pool].get("replicas", 0)
         wrong = {
             f"NodePool {pool} has {len(alive)} of {least} nodes": len(alive) < least,
-            "the Node has no mark": ANNOTATION not in (node["metadata"].get("annotations") or {}),
             "the NodeClaim has no finalizer": not meta.get("finalizers"),
             "the NodeClaim is protected": DO_NOT_DISRUPT in meta.get("annotations", {}),
         }

@@ -4,6 +4,7 @@ the audit log, and the machines that it ended.
 
 import datetime as dt
 import hashlib
+import math
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -115,15 +116,19 @@ class SimulatedWatchdog:
         return found
 
     def history(self) -> History:
-        ended = self._world.machines.ended
-        nodes = list(self._world.store.all("nodes"))
+        ended, nodes = self._world.machines.ended, list(self._world.store.all("nodes"))
+        recent = self._world.engine.now - self._rules.slack  # their Nodes may still go
         return History(
             since=self._since,
             until=self._world.engine.time,
             revisions=tuple(sorted(self._revisions, key=lambda revision: revision.order)),
             writes=tuple(self._writes),
             terminations=tuple(self._terminations),
-            kept_nodes=tuple(node["metadata"]["name"] for node in nodes if node["spec"].get("providerID") not in ended),
+            kept_nodes=tuple(
+                node["metadata"]["name"]
+                for node in nodes
+                if ended.get(node["spec"].get("providerID", ""), math.inf) > recent
+            ),
         )
 
     def _seen(
