@@ -30,13 +30,13 @@ from tests.simulation.worlds import START, budget, node, workload
 _SETTLE: Final = 60.0
 
 
-#: The observer's tolerances: of courses in which replicas are stopped and requests fail, and of the others.
-_PATIENT: Final = Rules(staying=STAYING, lag=30.0, look=25.0, slack=60.0, leftover=60.0, abandoned=120.0)
-_EXACT: Final = Rules(staying=STAYING, lag=3.0, look=2.0, slack=30.0, leftover=30.0, abandoned=120.0)
-
-#: For how long an order for a NodeClaim may take effect after a lost response, in seconds. Until then the taint stays,
-#: also if another client removes the annotation.
+#: For how long an order may take effect, in seconds. Until then the taint stays, also if another client removes the
+#: annotation.
 _UNCERTAIN: Final = 200.0
+
+#: The observer's tolerances: of courses in which replicas are stopped and requests fail, and of the others.
+_PATIENT: Final = Rules(staying=STAYING, lag=30.0, look=25.0, slack=60.0, leftover=_UNCERTAIN, abandoned=120.0)
+_EXACT: Final = Rules(staying=STAYING, lag=3.0, look=2.0, slack=30.0, leftover=_UNCERTAIN, abandoned=120.0)
 
 #: When drains may start in some courses, which begin at noon.
 _WINDOW: Final = dt.time(12, 10), dt.time(12, 40)
@@ -206,8 +206,7 @@ def run(course: RandomCourse, make: type[World] = World) -> CourseResult:
     """Run *course* in a world of the kind *make*, and judge it. Raises the error that ended a thread of the daemon."""
     world = make(course.items, course.settings, course.daemon)
     world.run(_SETTLE)
-    rules = replace(course.rules, leftover=_UNCERTAIN) if isinstance(world, ClaimedWorld) else course.rules
-    watchdog = SimulatedWatchdog(world, rules)
+    watchdog = SimulatedWatchdog(world, course.rules)
     end = world.engine.now + course.hours * 3600
     acts = Acts(world)
     world.market.back_after = 60.0, 300.0
