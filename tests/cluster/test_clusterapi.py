@@ -22,7 +22,8 @@ from rescheduler.kube.client import Client
 from rescheduler.kube.connection import Kubeconfig
 from rescheduler.providers.base import Accepted, NodeRef
 from rescheduler.providers.clusterapi import ClusterApiFile, ClusterApiProvider
-from rescheduler.providers.clusterapi.machines import OPENSHIFT, REMOVED
+from rescheduler.providers.clusterapi.machines import REMOVED
+from rescheduler.providers.clusterapi.objects import OPENSHIFT
 from tests.cluster.bad_days import FLAGS
 from tests.cluster.daemon import Daemon
 from tests.cluster.observer import Observer

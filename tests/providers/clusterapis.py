@@ -27,7 +27,7 @@ from rescheduler.kube.client import Client
 from rescheduler.kube.connection import Kubeconfig
 from rescheduler.providers.base import CloudProvider, NodeRef
 from rescheduler.providers.clusterapi import ClusterApiFile, ClusterApiProvider
-from rescheduler.providers.clusterapi.machines import CLUSTER_API, OPENSHIFT, MachineApi
+from rescheduler.providers.clusterapi.objects import CLUSTER_API, OPENSHIFT, MachineApi
 from tests.kube.conftest import kubeconfig
 from tests.providers.clocks import StepClock
 from tests.providers.failing import FailingDeletions

@@ -35,7 +35,8 @@ from rescheduler.providers.base import (
     Unserved,
 )
 from rescheduler.providers.clusterapi import ClusterApiFile, ClusterApiProvider
-from rescheduler.providers.clusterapi.machines import APIS, REMOVED, ApiObjects, Scaled, new_mark, state_of
+from rescheduler.providers.clusterapi.machines import REMOVED, new_mark, state_of
+from rescheduler.providers.clusterapi.objects import APIS, ApiObjects, Scaled
 from tests.kube.conftest import kubeconfig
 from tests.providers.clocks import StepClock
 from tests.providers.clusterapis import (

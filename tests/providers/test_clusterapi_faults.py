@@ -17,7 +17,8 @@ from rescheduler.errors import AuthError, RateLimited, Withheld
 from rescheduler.net.http_errors import Missing, NoResponse, Unsent
 from rescheduler.providers.base import ClusterObjects, NodeRef, ObjectVersion, Unserved
 from rescheduler.providers.clusterapi import ClusterApiFile, ClusterApiProvider
-from rescheduler.providers.clusterapi.machines import CLUSTER_API, OPENSHIFT, REMOVED, MachineApi
+from rescheduler.providers.clusterapi.machines import REMOVED
+from rescheduler.providers.clusterapi.objects import CLUSTER_API, OPENSHIFT, MachineApi
 from tests.providers.clocks import StepClock
 from tests.providers.clusterapis import POOL, SPACE, MachineCluster, node_of
 from tests.providers.worlds import went

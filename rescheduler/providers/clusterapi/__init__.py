@@ -1,7 +1,7 @@
 """The cloud provider for Machines of Cluster API, and of OpenShift's Machine API.
 
 A Machine is removed as Cluster Autoscaler does it: it gets the annotation that lets it go first, and then the replicas
-of its MachineDeployment or MachineSet are lowered by one; the controllers delete the Machine. Other than there, the
+of its MachineDeployment or MachineSet are lowered by one; the controllers delete the Machine. Unlike there, the
 replicas are lowered only if nothing has changed since they were read, and in the same request they get an annotation
 that names the order. So replicas are lowered once for each order, also if responses are lost or processes are killed.
 It is imported by name when it is selected.
@@ -32,20 +32,15 @@ from rescheduler.providers.base import (
     Unserved,
 )
 from rescheduler.providers.clusterapi.machines import (
-    APIS,
     MARK_LIFE,
     REMOVED,
-    ApiObjects,
-    CapiMachine,
-    Cluster,
     FleetState,
-    MachineApi,
     Removal,
-    Scaled,
     new_mark,
     removed,
     state_of,
 )
+from rescheduler.providers.clusterapi.objects import APIS, ApiObjects, CapiMachine, Cluster, MachineApi, Scaled
 from rescheduler.providers.fleet import OBJECT_PACE, SystemMachine, SystemView
 from rescheduler.providers.fleet.objects import ObjectProvider, ObjectSystem
 
