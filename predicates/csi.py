@@ -346,5 +346,5 @@ def _volume_to_provision(
 
 def _is_owner(pod: PodClass, claim: Claim, pvc: PersistentVolumeClaim, snapshot: Snapshot) -> bool:
     placed = snapshot.pods.get(claim_key(pod.namespace, claim.pod))
-    controller = next((owner for owner in pvc.metadata.owner_references if owner.controller), None)
+    controller = pvc.metadata.controller
     return placed is None or (controller is not None and controller.uid == placed.uid)

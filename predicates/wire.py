@@ -187,7 +187,7 @@ class Interner:
         if (cls := self._classes.get(key)) is None:
             cls = self._classes[key] = pod_class(pod, amounts)
         loads = amounts.loads if any(load != amounts.new for load in amounts.loads) else ()
-        controller = next((owner for owner in pod.metadata.owner_references if owner.controller), None)
+        controller = pod.metadata.controller
         fault = "" if controller is None else controller.fault
         return Shared(cls, loads, None if fault else controller, fault)
 

@@ -48,6 +48,11 @@ class ObjectMeta(Wire, frozen=True):
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
 
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The owner that manages the object, or None."""
+        return next((owner for owner in self.owner_references if owner.controller), None)
+
 
 class VersionedMeta(ObjectMeta, frozen=True):
     generation: Int64 = 0  #: the version of the spec

@@ -288,7 +288,7 @@ class Surges:
         owner = pod.owner
         below = None if owner is None else self._snapshot.of(owner.kind).get(f"{pod.namespace}/{owner.name}")
         if owner is not None and isinstance(below, Workload | StatefulSet):
-            above = next((each for each in below.metadata.owner_references if each.controller), None)
+            above = below.metadata.controller
             same = not below.metadata.uid or not owner.uid or below.metadata.uid == owner.uid
             if same and above is not None:
                 return ControllerName(pod.namespace, above.kind, above.name)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
-from predicates.objects.api import ObjectMeta, OwnerReference
+from predicates.objects.api import ObjectMeta
 from rescheduler.providers.base import InstanceState, NodeGroup, ObjectVersion, Refusal, Refused
 from rescheduler.providers.clusterapi.objects import (
     OPENSHIFT,
@@ -140,14 +140,14 @@ class MachineGroup:
         return next((why for why, holds in checks.items() if holds), "")
 
     def _is_controlled(self) -> bool:
-        meta, owner = self.scaled.metadata, controller(self.scaled.metadata)
+        meta, owner = self.scaled.metadata, self.scaled.metadata.controller
         pooled = _NODE_POOL in meta.annotations or _HIVE_POOL in meta.labels
         limit = meta.annotations.get(f"{self.objects.api.group}/{_MAX_SIZE}", "0")
         return owner is not None or (pooled and limit == "0")
 
     def _rolls_out(self) -> bool:
         """Return whether Machines are of several MachineSets, or of one that is not the newest: another may shrink."""
-        used = {owner.uid for each in self.alive if (owner := controller(each.metadata))}
+        used = {owner.uid for each in self.alive if (owner := each.metadata.controller)}
         used |= {each.metadata.uid for each in self.sets if each.spec.replicas}
         newest = max((_revision(each) for each in self.sets), default=0)
         return len(used) > 1 or any(each.metadata.uid in used and _revision(each) < newest for each in self.sets)
@@ -180,10 +180,6 @@ def _is_unhealthy(status: MachineStatus) -> bool:
 
 def is_paused(meta: ObjectMeta) -> bool:
     return _PAUSED in meta.annotations
-
-
-def controller(meta: ObjectMeta) -> OwnerReference | None:
-    return next((owner for owner in meta.owner_references if owner.controller), None)
 
 
 def _revision(each: Scaled) -> int:
@@ -282,7 +278,7 @@ def state_of(found: Sequence[ApiObjects], now: dt.datetime) -> FleetState:
         of_set = groups_by_set(objects)
         groups |= {group.id: group for group in of_set.values()}
         for machine in objects.machines:
-            key, owner = objects.api.key(machine.metadata), controller(machine.metadata)
+            key, owner = objects.api.key(machine.metadata), machine.metadata.controller
             group = of_set.get(owner.uid) if owner is not None else None
             if group is not None:
                 removals[key] = _removal(machine, group, now)
@@ -308,7 +304,7 @@ def groups_by_set(objects: ApiObjects) -> Mapping[str, MachineGroup]:
     deployments = {each.metadata.uid: each for each in objects.deployments}
     of_set: dict[str, MachineGroup] = {}
     for each in objects.sets:
-        owner = controller(each.metadata)
+        owner = each.metadata.controller
         if owner is None or owner.kind != "MachineDeployment":
             of_set[each.metadata.uid] = group("MachineSet", each)
         elif owner.uid in deployments:
@@ -316,7 +312,7 @@ def groups_by_set(objects: ApiObjects) -> Mapping[str, MachineGroup]:
     for uid, each in {each.metadata.uid: each for each in objects.sets if each.metadata.uid in of_set}.items():
         of_set[uid].sets.append(each)
     for machine in objects.machines:
-        owner = controller(machine.metadata)
+        owner = machine.metadata.controller
         if owner is not None and owner.uid in of_set and machine.metadata.deletion_timestamp is None:
             of_set[owner.uid].alive.append(machine)
     return of_set
@@ -342,7 +338,7 @@ def _protection(machine: CapiMachine, removal: Removal | None, sharing: Sequence
     if _CONTROL_PLANE in meta.labels or meta.labels.get(_OPENSHIFT_ROLE) == "master":
         return Refused(Refusal.CONTROL_PLANE, f"Machine {name} belongs to the control plane")
     if removal is None:
-        owner = controller(meta)
+        owner = meta.controller
         if owner is not None and owner.kind == "MachinePool":
             why = f"Machine {name} belongs to a MachinePool, whose infrastructure chooses the machine that ends"
             return Refused(Refusal.NOT_IN_GROUP, why)
