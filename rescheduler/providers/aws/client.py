@@ -51,8 +51,8 @@ _BUSY: Final = frozenset({"ScalingActivityInProgress", "ResourceContention"})
 _FORBIDDEN: Final = frozenset(
     {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "InvalidIdentityToken", "IDPRejectedClaim"}
 )
-#: As those with the status 401 or 403. The message may contain the signed request with the session's token.
-_UNSIGNED: Final = frozenset(
+#: Their messages are left out, like those with the status 401 or 403: they may contain the signed request with a token.
+_WITHOUT_TEXT: Final = frozenset(
     {"ExpiredToken", "ExpiredTokenException", "IncompleteSignature", "RequestExpired", "UnrecognizedClientException"}
 )
 
@@ -290,7 +290,7 @@ def _rejection(operation: str, error: Any) -> errors.ReschedulerError:
         return RateLimited(line)
     if code in _FORBIDDEN:
         return AuthError(line)
-    if code in _UNSIGNED or status in {401, 403} or error.operation_name != operation:
+    if code in _WITHOUT_TEXT or status in {401, 403} or error.operation_name != operation:
         return AuthError(without_text)  # also a request of botocore for credentials, with a token
     terminates = operation == "TerminateInstanceInAutoScalingGroup"
     if code == "InvalidInstanceID.NotFound" or (
