@@ -14,13 +14,13 @@ from prometheus_client.exposition import generate_latest
 from predicates.objects import PodClass
 from predicates.snapshot import Snapshot
 from rescheduler.execution.cluster_view import ClusterView
-from rescheduler.execution.watched_nodes import OncePerChange
 from rescheduler.housekeeping.loop import Loop, RoundOutcome
 from rescheduler.observe.events import Event, Planned, RoundEnded
 from rescheduler.observe.kube_events import KubeEvents
 from rescheduler.observe.metrics import Metrics
 from rescheduler.observe.prepared_pages import StatusPage
 from rescheduler.observe.status import Status, StatusJson, as_json
+from rescheduler.planning.kept import Kept
 from rescheduler.planning.planner import Planner
 from tests.housekeeping.world import LoopWorld, world
 from tests.planning.builders import ON_DEMAND, Manifest, node, pod
@@ -127,13 +127,13 @@ def _apply(changed: Sequence[Change], cluster: ChangingCluster) -> None:
 def test_each_round_has_the_same_output_as_a_round_from_scratch(story: ReuseStory) -> None:
     reused = _published(story, scratch=False)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(OncePerChange, "of", _computed)
-        patch.setattr(ClusterView, "_planner", property(_new_planner))
+        patch.setattr(Kept, "of", _computed)
+        patch.setattr(ClusterView, "planner", property(_new_planner))
         assert _published(story, scratch=True) == reused
 
 
-def _computed(value: OncePerChange[Any], snapshot: Snapshot) -> Any:
-    return value._compute(snapshot)
+def _computed(value: Kept[Any, Any], snapshot: Snapshot, *others: Any) -> Any:
+    return value._compute(snapshot, *others)
 
 
 def _new_planner(view: ClusterView) -> Planner:
