@@ -582,6 +582,7 @@ def test_the_api_server_accepts_all_objects(values: Json, cluster: ControlPlane)
         ({"replicaCount": "two"}, "replicaCount"),
         ({"makeRoom": {"mode": "on"}}, "makeRoom"),
         ({"makeRoom": {"mode": "provider"}}, "needs a cloudProvider.name"),
+        ({"cloudProvider": {"name": "karpenter", "config": "region: a\n"}}, "karpenter has nothing to configure"),
         ({"makeRoom": {"maxPlaceholders": 0}}, "maxPlaceholders"),
         ({"options": {"dryrun": True}}, "additional properties 'dryrun' not allowed"),
         ({"cmdOptions": {"on-demand-node-labels": "a"}}, "additional properties 'on-demand-node-labels' not allowed"),
