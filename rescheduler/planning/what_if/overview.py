@@ -258,10 +258,8 @@ def overview(
     *allow_fragile* and *allow_returning* are those of the policy. *now* decides which commitments have ended; without
     it, none has.
     """
-    facts = {verdict.node: node_facts(snapshot, verdict.node, spot=False) for verdict in planning.verdicts}
+    facts, spot = _facts(planning, snapshot)
     freed = [facts[plan.node] for plan in planning.plans]
-    targets = {placement.node for plan in planning.plans for placement in plan.placements}
-    spot = {name: node_facts(snapshot, name, spot=True) for name in sorted(targets)}
     today = now.date() if now else date.min
     worths = worth_by_node(planning, facts | spot, snapshot.pods.get, prices, today)
     possible = _worths_of_possible(planning, facts, snapshot, prices, today) if planning.possible else worths
@@ -293,6 +291,19 @@ def overview(
         added=_added(planning, snapshot),
         command=command,
     )
+
+
+def worths_of(planning: Planning, snapshot: Snapshot, prices: PriceList, today: date) -> dict[str, Worth]:
+    """Return what each node with a plan is worth, by name. *snapshot* must be the one that was used for planning."""
+    on_demand, spot = _facts(planning, snapshot)
+    return worth_by_node(planning, on_demand | spot, snapshot.pods.get, prices, today)
+
+
+def _facts(planning: Planning, snapshot: Snapshot) -> tuple[dict[str, NodeFacts], dict[str, NodeFacts]]:
+    """Return the facts of all on-demand nodes, and those of the spot nodes that the plans use, by name."""
+    targets = {placement.node for plan in planning.plans for placement in plan.placements}
+    on_demand = {verdict.node: node_facts(snapshot, verdict.node, spot=False) for verdict in planning.verdicts}
+    return on_demand, {name: node_facts(snapshot, name, spot=True) for name in sorted(targets)}
 
 
 def _kept_as_fallback(planning: Planning) -> list[str]:

@@ -1,0 +1,349 @@
+"""Which spot nodes to buy: those that save the most money after a plan. Pure.
+
+The search has three steps, of which each is more exact, takes more time and gets fewer purchases. An estimate ranks all
+types in all zones: what the pods request that have no place, as if it could be split freely. A trial drains nodes by
+first-fit with the new nodes of one type, and shows what each number of them frees. A plan of all nodes, the same that
+``--what-if`` makes, decides.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from predicates.local_results import Targets
+from predicates.objects import Node, NodePool, PodClass
+from predicates.objects.pods import CAPACITY_TYPE
+from predicates.snapshot import Snapshot
+from rescheduler.planning.answers.survival import Certificate
+from rescheduler.planning.examined import Examined
+from rescheduler.planning.money.prices import (
+    INSTANCE_TYPE_LABELS,
+    ZONE_LABELS,
+    NodeFacts,
+    PriceList,
+    instance_type,
+    node_facts,
+    with_added,
+    zone_of,
+)
+from rescheduler.planning.money.worth import covered, summed
+from rescheduler.planning.node_pools import SPOT, values
+from rescheduler.planning.outcome import Planning
+from rescheduler.planning.policy import Policy, Survive
+from rescheduler.planning.pools import pool_of
+from rescheduler.planning.room.additions import Additions
+from rescheduler.planning.rules.candidates import groups, why_not_target
+from rescheduler.planning.what_if.added_spot import AddSpot, known_types
+from rescheduler.planning.what_if.comparison import HypotheticalPlan, added_nodes
+from rescheduler.planning.what_if.overview import worths_of
+
+#: At most this many nodes of a type are bought at once.
+MOST_BOUGHT: Final = 100
+
+#: At most so many purchases get a trial, and a plan.
+_TRIALS: Final = 16
+_PLANS: Final = 10
+
+#: With ``--survive``: the numbers of pools over which a purchase is spread.
+_SPREADS: Final = (2, 3)
+
+_ZERO: Final = Decimal(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A spot node of one type in one zone that can be bought."""
+
+    change: AddSpot  #: adds one
+    facts: NodeFacts
+    price: Decimal  #: per hour
+    pool: str  #: by the labels of ``--spot-pool-label``
+
+
+#: What is bought together: offers of different pools, each with its number of nodes.
+Parts: TypeAlias = tuple[tuple[Offer, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Purchase:
+    """Spot nodes to buy, and what a plan with them frees in addition to the plan without them."""
+
+    parts: Parts
+    frees: tuple[str, ...]  #: on-demand nodes that only the plan with them drains
+    cost_per_month: Decimal
+    net_per_month: Decimal  #: what is saved more, without their cost, as ``--what-if`` shows it
+    survival: Certificate | None = None  #: of the state after the plan with them; None if it was not computed
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """The values of ``--what-if`` that try it."""
+        return tuple(str(each) for each in _changes(self.parts))
+
+
+@dataclass(frozen=True, slots=True)
+class Purchases:
+    """The best purchases, the one that saves the most first."""
+
+    best: tuple[Purchase, ...] = ()
+    lacking: tuple[str, ...] = ()  #: the nodes that only room for their pods keeps
+    offers: int = 0  #: number of types in zones that were considered
+    unknown: tuple[str, ...] = ()  #: types with a price that no node is of, so that their size is not known
+    complete: bool = True  #: False if the time limit ended the search
+
+
+def offered(snapshot: Snapshot, policy: Policy, prices: PriceList) -> tuple[list[AddSpot], tuple[str, ...]]:
+    """Return what could be added, one node each, and the types that have a price but no known size.
+
+    Types are those of spot nodes, of *prices*, of NodePools with spot capacity, and of other nodes. Zones are those of
+    nodes; a type of a NodePool may only be in the pool's.
+    """
+    found: dict[tuple[str, str], AddSpot] = {}
+    for node in _spot_nodes(snapshot, policy):
+        found.setdefault((instance_type(node), zone_of(node)), AddSpot(1, like=node.name))
+    zones = sorted({zone_of(node) for node in snapshot.nodes} - {""}) or [""]
+    known, unknown = known_types(snapshot), set[str]()
+    for name, zone in _named_types(snapshot, prices, known):
+        if name not in known:
+            unknown.add(name)
+        for each in zones if name in known and zone in ("", *zones) else ():
+            if zone in ("", each):
+                found.setdefault((name, each), AddSpot(1, type=name, zone=each))
+    return list(found.values()), tuple(sorted(unknown))
+
+
+def _spot_nodes(snapshot: Snapshot, policy: Policy) -> list[Node]:
+    nodes = [node for row in groups(snapshot, policy).spot_rows if (node := snapshot.nodes.nodes[row]) is not None]
+    return [node for node in nodes if why_not_target(node) is None]
+
+
+def _named_types(snapshot: Snapshot, prices: PriceList, known: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield instance types with a zone, or "" for all zones."""
+    yield from sorted((name, zone) for name, zone, spot in prices.by_type if spot)
+    for pool in snapshot.of("NodePool").values():
+        if isinstance(pool, NodePool) and SPOT in values(pool, CAPACITY_TYPE):
+            zones = values(pool, ZONE_LABELS[0]) or ("",)
+            yield from ((name, zone) for name in values(pool, INSTANCE_TYPE_LABELS[0]) for zone in zones)
+    yield from ((name, "") for name in sorted(known))
+
+
+class PurchaseSearch:
+    """One search, for what to buy after the plan *base* of all nodes in sequence."""
+
+    def __init__(self, additions: Additions, base: Planning, prices: PriceList, time_is_up: Callable[[], bool]) -> None:
+        self._additions = additions
+        self._base = base
+        self._prices = prices
+        self._time_is_up = time_is_up
+        self._today = additions.circumstances.now.date()
+        self._saved = self._saves(base, prices, additions.original)
+        self._planned: dict[Parts, tuple[Purchase, Planning]] = {}
+        self._complete = True
+
+    def run(self, number: int, survive: Survive) -> Purchases:
+        """Return the best *number* of purchases that save money, with the certificate for losses of *survive*.
+
+        If the policy demands that losses are survived, purchases are also spread over several pools.
+        """
+        changes, unknown = offered(self._additions.original, self._additions.policy, self._prices)
+        with self._additions.of(*changes) as names:
+            offers = list(self._priced(changes, [name for [name] in names]))
+            lacking = self._additions.lacking_room([each.node for each in self._base.rejected], self._base.plans)
+            rows = {offer.facts.name: self._additions.snapshot.nodes.row[offer.facts.name] for offer in offers}
+            ranked = self._estimated(offers, rows, lacking) if offers and lacking else []
+        tried = self._tried(ranked[:_TRIALS], lacking)
+        self._plan_best(tried)
+        best = sorted(
+            (purchase for purchase, _ in self._planned.values() if purchase.net_per_month > 0),
+            key=lambda purchase: (-purchase.net_per_month, purchase.cost_per_month),
+        )
+        return Purchases(
+            tuple(self._certified(each, survive) for each in _one_of_each(best)[:number]),
+            tuple(each.candidate.node for each in lacking),
+            len(offers),
+            unknown,
+            self._complete,
+        )
+
+    def _priced(self, changes: Sequence[AddSpot], names: Sequence[str]) -> Iterator[Offer]:
+        """Yield the offers whose price is known: their own, or that of a spot node of their type."""
+        snapshot, labels = self._additions.snapshot, self._additions.policy.spot_pool_labels
+        existing = [
+            node_facts(snapshot, node.name, spot=True)
+            for node in _spot_nodes(self._additions.original, self._additions.policy)
+        ]
+        for change, name in zip(changes, names, strict=True):
+            facts = node_facts(snapshot, name, spot=True)
+            alike = [node for node in existing if node.instance_type == facts.instance_type]
+            price = with_added(self._prices, [facts], alike).per_hour(facts)
+            node = snapshot.nodes.nodes[snapshot.nodes.row[name]]
+            if price and node is not None:
+                yield Offer(change, facts, price, pool_of(node.metadata.labels, labels))
+
+    # The estimate.
+
+    def _estimated(
+        self, offers: Sequence[Offer], rows: dict[str, int], lacking: Sequence[Examined]
+    ) -> list[tuple[float, Offer, int, list[Examined]]]:
+        """Return the offers with what they save, the number of nodes, and the nodes to free, the most useful first."""
+        snapshot, filters = self._additions.snapshot, self._additions.planner.filters
+        homeless = self._without_place(lacking, set(rows.values()))
+        classes = sorted({cls for pods in homeless for cls in pods}, key=id)
+        number = {cls: index for index, cls in enumerate(classes)}
+        counts = np.zeros((len(lacking), len(classes)))
+        for index, pods in enumerate(homeless):
+            for cls in pods:
+                counts[index, number[cls]] += 1
+        vectors = np.array([snapshot.vector(cls.requests) for cls in classes])
+        new = np.array(list(rows.values()), np.intp)
+        accepting = [frozenset(filters.possible(cls, new)) for cls in classes]
+        worth = np.array(self._values(lacking))
+        ranked = []
+        for offer in offers:
+            row = rows[offer.facts.name]
+            capacity = np.maximum(snapshot.nodes.free[row], 0)
+            fits = np.array([row in each for each in accepting]) & (vectors <= capacity).all(axis=1)
+            usable = np.flatnonzero((counts.sum(axis=1) > 0) & ~((counts > 0) & ~fits).any(axis=1))
+            if len(usable):
+                shares = (counts[usable] @ vectors) / np.maximum(capacity, 1)
+                saved, needed, order = _best_prefix(shares, worth[usable], float(offer.price))
+                ranked.append((saved, offer, needed, [lacking[index] for index in usable[order]]))
+        return sorted(ranked, key=lambda each: -each[0])
+
+    def _without_place(self, lacking: Sequence[Examined], new: set[int]) -> list[list[PodClass]]:
+        """Return the classes of pods without a place on existing nodes, by node, if the nodes are drained in turn."""
+        homeless = []
+        with self._additions.after(self._base.plans) as attempt:
+            room = attempt.shared.room
+            existing = Targets([row for row in room.targets.rows.tolist() if row not in new])
+            for node in lacking:
+                attempt.trial.evict(*node.candidate.evicted)
+                attempt.trial.drain(node.candidate.row)
+                classes = sorted((pod.cls for pod in node.incoming), key=room.sizes.of, reverse=True)
+                found = room.filters.first_fit(classes, existing, attempt.trial)
+                homeless.append([cls for cls, row in zip(classes, found, strict=True) if row is None])
+        return homeless
+
+    def _values(self, lacking: Sequence[Examined]) -> list[float]:
+        """Return what each of the nodes costs per hour, without what commitments pay anyway."""
+        names = [each.candidate.node for each in lacking]
+        others = [verdict.node for verdict in self._base.rejected if verdict.node not in names]
+        order = [*others, *names, *(plan.node for plan in self._base.plans)]
+        facts = {name: node_facts(self._additions.original, name, spot=False) for name in order}
+        parts = covered(facts.values(), self._prices, self._today)
+        prices = {name: self._prices.per_hour(facts[name]) or _ZERO for name in names}
+        return [float(prices[name] * (1 - parts.get(name, _ZERO))) for name in names]
+
+    # The trials.
+
+    def _tried(
+        self, ranked: Iterable[tuple[float, Offer, int, list[Examined]]], lacking: Sequence[Examined]
+    ) -> list[tuple[float, Offer, int]]:
+        """Return the best number of nodes of each offer, with what it saves, the most useful first."""
+        worth = dict(zip((each.candidate.node for each in lacking), self._values(lacking), strict=True))
+        tried = []
+        for _, offer, needed, nodes in ranked:
+            if self._out_of_time():
+                break
+            saved, best = 0.0, (0.0, 0)
+            change = replace(offer.change, count=min(MOST_BOUGHT, needed + needed // 4 + 1))
+            with self._additions.of(change) as [names]:
+                for step in self._additions.steps(names, nodes, self._base.plans):
+                    saved += worth[step.node]
+                    best = max(best, (saved - step.used * float(offer.price), step.used))
+            if best[1]:
+                tried.append((best[0], offer, best[1]))
+        return sorted(tried, key=lambda each: -each[0])
+
+    # The plans.
+
+    def _plan_best(self, tried: Sequence[tuple[float, Offer, int]]) -> None:
+        """Plan with the best of *tried*, then with one node more or less than the best of these."""
+        for _, offer, count in tried[: _PLANS // 2]:
+            self._plan(((offer, count),))
+        if self._additions.policy.survive is not Survive.OFF:
+            for parts in self._spread(tried):
+                self._plan(parts)
+        while len(self._planned) < _PLANS and not self._out_of_time() and (neighbor := self._neighbor()) is not None:
+            self._plan(neighbor)
+
+    def _neighbor(self) -> Parts | None:
+        """Return the best purchase of a single offer with one node more or less, if one of these was not planned."""
+        singles = [purchase for purchase, _ in self._planned.values() if len(purchase.parts) == 1]
+        if not singles:
+            return None
+        [(offer, count)] = max(singles, key=lambda purchase: purchase.net_per_month).parts
+        others = [((offer, other),) for other in (count - 1, count + 1) if 0 < other <= MOST_BOUGHT]
+        return next((parts for parts in others if parts not in self._planned), None)
+
+    def _spread(self, tried: Sequence[tuple[float, Offer, int]]) -> Iterator[Parts]:
+        """Yield the number of the best purchase over offers of several pools, and with one node more."""
+        by_pool: dict[str, Offer] = {}
+        for _, offer, _ in tried:
+            by_zone = self._additions.policy.survive is Survive.ZONE
+            by_pool.setdefault(offer.facts.zone if by_zone else offer.pool, offer)
+        offers = list(by_pool.values())
+        for pools in _SPREADS:
+            for count in {max(pools, tried[0][2]), max(pools, tried[0][2] + 1)} if len(offers) >= pools else ():
+                yield tuple(
+                    (offer, count // pools + (index < count % pools)) for index, offer in enumerate(offers[:pools])
+                )
+
+    def _plan(self, parts: Parts) -> None:
+        """Plan all nodes with *parts*, if there is time left."""
+        if parts in self._planned or self._out_of_time():
+            return
+        additions, policy = self._additions, self._additions.policy
+        with additions.of(*_changes(parts)):
+            planning = additions.planner.plan_all(additions.circumstances, forecasts=False)
+            outcome = HypotheticalPlan(planning, additions.snapshot, policy)
+            prices, added = added_nodes(additions.original, policy, outcome, self._prices)
+            saved = self._saves(planning, prices, additions.snapshot)
+        assert added is not None
+        before = {plan.node for plan in self._base.plans}
+        cost, counted = added.cost_per_month or _ZERO, added.counted_per_month or _ZERO
+        frees = tuple(plan.node for plan in planning.plans if plan.node not in before)
+        self._planned[parts] = Purchase(parts, frees, cost, saved - self._saved - cost + counted), planning
+
+    def _saves(self, planning: Planning, prices: PriceList, snapshot: Snapshot) -> Decimal:
+        """Return what *planning* saves per month, as far as it is known."""
+        return summed(worths_of(planning, snapshot, prices, self._today).values()).saved_per_month or _ZERO
+
+    def _certified(self, purchase: Purchase, survive: Survive) -> Purchase:
+        if survive is Survive.OFF or self._out_of_time():
+            return purchase
+        _, planning = self._planned[purchase.parts]
+        with self._additions.of(*_changes(purchase.parts)):
+            planner, circumstances = self._additions.planner, self._additions.circumstances
+            return replace(purchase, survival=planner.certificate(circumstances, survive, planning.plans))
+
+    def _out_of_time(self) -> bool:
+        self._complete = self._complete and not self._time_is_up()
+        return not self._complete
+
+
+def _changes(parts: Parts) -> list[AddSpot]:
+    return [replace(offer.change, count=number) for offer, number in parts]
+
+
+def _one_of_each(best: Iterable[Purchase]) -> list[Purchase]:
+    """Return the first purchase of each choice of offers, whatever their numbers."""
+    first: dict[tuple[AddSpot, ...], Purchase] = {}
+    for purchase in best:
+        first.setdefault(tuple(offer.change for offer, _ in purchase.parts), purchase)
+    return list(first.values())
+
+
+def _best_prefix(
+    shares: npt.NDArray[np.float64], worth: npt.NDArray[np.float64], price: float
+) -> tuple[float, int, npt.NDArray[np.intp]]:
+    """Return what is saved, for how many new nodes, and the rows of *shares* (of a node) by worth for their share."""
+    order = np.argsort(-worth / np.maximum(shares.max(axis=1), 1e-9), kind="stable")
+    needed = np.ceil(shares[order].cumsum(axis=0).max(axis=1) - 1e-9)
+    saved = worth[order].cumsum() - needed * price
+    best = int(np.argmax(saved))
+    return float(saved[best]), max(1, min(MOST_BOUGHT, math.ceil(needed[best]))), order
