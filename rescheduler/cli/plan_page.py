@@ -212,6 +212,8 @@ class _Summary:
 
     def _notes(self) -> Iterator[Line]:
         planning = self.overview.planning
+        if self.overview.lacking_room:
+            yield Line(sentence(self.overview.lacking_room))
         if self.overview.returning:
             yield Line(sentence(self.overview.returning))
         if self.overview.fallback_text:

@@ -115,9 +115,6 @@ MOST_ADDED: Final = 20
 _EXACT: Final = 2
 
 
-_ABOUT_ROOM: Final = frozenset({Reason.NO_ROOM, Reason.NO_SPOT_CAPACITY})
-
-
 @dataclass(frozen=True, slots=True)
 class RoomOrder:
     """New spot nodes for the pods of an on-demand node."""
@@ -140,8 +137,7 @@ class NotOrdered:
 
 def candidates(verdicts: Iterable[Verdict]) -> list[str]:
     """Return the nodes of *verdicts* whose only obstacle is room on spot nodes, in their order."""
-    rejected = (verdict for verdict in verdicts if isinstance(verdict, Rejected))
-    return [each.node for each in rejected if {blocker.reason for blocker in each.blockers} <= _ABOUT_ROOM]
+    return [each.node for each in verdicts if isinstance(each, Rejected) and each.lacks_only_room]
 
 
 def _why_no_placeholders(pods: Collection[Pod], limit: int) -> str:

@@ -6,7 +6,6 @@ first-fit with the new nodes of one type, and shows what each number of them fre
 ``--what-if`` makes, decides.
 """
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -53,6 +52,7 @@ _PLANS: Final = 10
 _SPREADS: Final = (2, 3)
 
 _ZERO: Final = Decimal(0)
+_SMALL: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +106,12 @@ def offered(snapshot: Snapshot, policy: Policy, prices: PriceList) -> tuple[list
     for node in _spot_nodes(snapshot, policy):
         found.setdefault((instance_type(node), zone_of(node)), AddSpot(1, like=node.name))
     zones = sorted({zone_of(node) for node in snapshot.nodes} - {""}) or [""]
-    known, unknown = known_types(snapshot), set[str]()
+    known = known_types(snapshot)
     for name, zone in _named_types(snapshot, prices, known):
-        if name not in known:
-            unknown.add(name)
-        for each in zones if name in known and zone in ("", *zones) else ():
-            if zone in ("", each):
-                found.setdefault((name, each), AddSpot(1, type=name, zone=each))
-    return list(found.values()), tuple(sorted(unknown))
+        for each in zones if zone == "" else {zone}.intersection(zones):
+            found.setdefault((name, each), AddSpot(1, type=name, zone=each))
+    unknown = {name for name, _, spot in prices.by_type if spot} - known
+    return [change for (name, _), change in found.items() if change.like or name in known], tuple(sorted(unknown))
 
 
 def _spot_nodes(snapshot: Snapshot, policy: Policy) -> list[Node]:
@@ -151,10 +149,10 @@ class PurchaseSearch:
         """
         changes, unknown = offered(self._additions.original, self._additions.policy, self._prices)
         with self._additions.of(*changes) as names:
-            offers = list(self._priced(changes, [name for [name] in names]))
+            added = [name for [name] in names]
+            offers = list(self._priced(changes, added))
             lacking = self._additions.lacking_room([each.node for each in self._base.rejected], self._base.plans)
-            rows = {offer.facts.name: self._additions.snapshot.nodes.row[offer.facts.name] for offer in offers}
-            ranked = self._estimated(offers, rows, lacking) if offers and lacking else []
+            ranked = self._estimated(offers, lacking, self._without_place(lacking, added))
         tried = self._tried(ranked[:_TRIALS], lacking)
         self._plan_best(tried)
         best = sorted(
@@ -187,36 +185,39 @@ class PurchaseSearch:
     # The estimate.
 
     def _estimated(
-        self, offers: Sequence[Offer], rows: dict[str, int], lacking: Sequence[Examined]
-    ) -> list[tuple[float, Offer, int, list[Examined]]]:
-        """Return the offers with what they save, the number of nodes, and the nodes to free, the most useful first."""
+        self, offers: Sequence[Offer], lacking: Sequence[Examined], homeless: Sequence[Sequence[PodClass]]
+    ) -> list["_Estimate"]:
+        """Return the estimate of each offer, the most useful first.
+
+        *homeless* are the classes of pods without a place, for each of the nodes that are *lacking* room.
+        """
         snapshot, filters = self._additions.snapshot, self._additions.planner.filters
-        homeless = self._without_place(lacking, set(rows.values()))
-        classes = sorted({cls for pods in homeless for cls in pods}, key=id)
+        classes = list(dict.fromkeys(cls for pods in homeless for cls in pods))
+        if not classes or not offers:
+            return []
+        rows = [snapshot.nodes.row[offer.facts.name] for offer in offers]
         number = {cls: index for index, cls in enumerate(classes)}
         counts = np.zeros((len(lacking), len(classes)))
         for index, pods in enumerate(homeless):
             for cls in pods:
                 counts[index, number[cls]] += 1
         vectors = np.array([snapshot.vector(cls.requests) for cls in classes])
-        new = np.array(list(rows.values()), np.intp)
-        accepting = [frozenset(filters.possible(cls, new)) for cls in classes]
+        accepting = [frozenset(filters.possible(cls, np.array(rows, np.intp))) for cls in classes]
         worth = np.array(self._values(lacking))
-        ranked = []
-        for offer in offers:
-            row = rows[offer.facts.name]
+        estimates = []
+        for offer, row in zip(offers, rows, strict=True):
             capacity = np.maximum(snapshot.nodes.free[row], 0)
             fits = np.array([row in each for each in accepting]) & (vectors <= capacity).all(axis=1)
-            usable = np.flatnonzero((counts.sum(axis=1) > 0) & ~((counts > 0) & ~fits).any(axis=1))
-            if len(usable):
-                shares = (counts[usable] @ vectors) / np.maximum(capacity, 1)
-                saved, needed, order = _best_prefix(shares, worth[usable], float(offer.price))
-                ranked.append((saved, offer, needed, [lacking[index] for index in usable[order]]))
-        return sorted(ranked, key=lambda each: -each[0])
+            shares = ((counts * fits) @ vectors) / np.maximum(capacity, 1)
+            usable = ~((counts > 0) & ~fits).any(axis=1)
+            if fits.any():
+                saved, needed, order = _best_prefix(shares, worth * usable, float(offer.price))
+                estimates.append(_Estimate(saved, offer, needed, [lacking[index] for index in order]))
+        return sorted(estimates, key=lambda each: -each.saved)
 
-    def _without_place(self, lacking: Sequence[Examined], new: set[int]) -> list[list[PodClass]]:
-        """Return the classes of pods without a place on existing nodes, by node, if the nodes are drained in turn."""
-        homeless = []
+    def _without_place(self, lacking: Sequence[Examined], added: Iterable[str]) -> list[list[PodClass]]:
+        """Return the classes of pods that fit only nodes *added*, by node, if the nodes are drained in turn."""
+        homeless, new = [], {self._additions.snapshot.nodes.row[name] for name in added}
         with self._additions.after(self._base.plans) as attempt:
             room = attempt.shared.room
             existing = Targets([row for row in room.targets.rows.tolist() if row not in new])
@@ -240,23 +241,24 @@ class PurchaseSearch:
 
     # The trials.
 
-    def _tried(
-        self, ranked: Iterable[tuple[float, Offer, int, list[Examined]]], lacking: Sequence[Examined]
-    ) -> list[tuple[float, Offer, int]]:
+    def _tried(self, estimates: Iterable["_Estimate"], lacking: Sequence[Examined]) -> list[tuple[float, Offer, int]]:
         """Return the best number of nodes of each offer, with what it saves, the most useful first."""
         worth = dict(zip((each.candidate.node for each in lacking), self._values(lacking), strict=True))
         tried = []
-        for _, offer, needed, nodes in ranked:
-            if self._out_of_time():
-                break
-            saved, best = 0.0, (0.0, 0)
-            change = replace(offer.change, count=min(MOST_BOUGHT, needed + needed // 4 + 1))
-            with self._additions.of(change) as [names]:
-                for step in self._additions.steps(names, nodes, self._base.plans):
-                    saved += worth[step.node]
-                    best = max(best, (saved - step.used * float(offer.price), step.used))
+        for estimate in estimates:
+            best = (0.0, 0)
+            for most in (min(MOST_BOUGHT, number) for number in (estimate.needed + 2, 4 * estimate.needed + 8)):
+                if self._out_of_time():
+                    break
+                saved, freed = 0.0, 0
+                with self._additions.of(replace(estimate.offer.change, count=most)) as [names]:
+                    for step in self._additions.steps(names, estimate.nodes, self._base.plans):
+                        saved, freed = saved + worth[step.node], freed + 1
+                        best = max(best, (saved - step.used * float(estimate.offer.price), step.used))
+                if freed == len(estimate.nodes) or most == MOST_BOUGHT:
+                    break
             if best[1]:
-                tried.append((best[0], offer, best[1]))
+                tried.append((best[0], estimate.offer, best[1]))
         return sorted(tried, key=lambda each: -each[0])
 
     # The plans.
@@ -338,12 +340,24 @@ def _one_of_each(best: Iterable[Purchase]) -> list[Purchase]:
     return list(first.values())
 
 
+@dataclass(frozen=True, slots=True)
+class _Estimate:
+    """What an offer would save if pods could be split freely."""
+
+    saved: float  #: per hour, with the best number of nodes
+    offer: Offer
+    needed: int  #: number of nodes for all pods that they accept
+    nodes: Sequence[Examined]  #: in the order in which they are worth most for what they need
+
+
 def _best_prefix(
     shares: npt.NDArray[np.float64], worth: npt.NDArray[np.float64], price: float
 ) -> tuple[float, int, npt.NDArray[np.intp]]:
-    """Return what is saved, for how many new nodes, and the rows of *shares* (of a node) by worth for their share."""
-    order = np.argsort(-worth / np.maximum(shares.max(axis=1), 1e-9), kind="stable")
-    needed = np.ceil(shares[order].cumsum(axis=0).max(axis=1) - 1e-9)
+    """Return the most that is saved, how many new nodes the pods of all nodes need, and the nodes by worth for need.
+
+    *shares* are the parts of a new node that the pods of each node need, by resource.
+    """
+    order = np.argsort(-worth / np.maximum(shares.max(axis=1), _SMALL), kind="stable")
+    needed = np.ceil(shares[order].cumsum(axis=0).max(axis=1) - _SMALL)
     saved = worth[order].cumsum() - needed * price
-    best = int(np.argmax(saved))
-    return float(saved[best]), max(1, min(MOST_BOUGHT, math.ceil(needed[best]))), order
+    return float(saved.max()), max(1, int(needed[-1])), order

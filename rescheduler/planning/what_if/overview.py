@@ -216,6 +216,18 @@ class Overview:
         return f"add-spot 3 like {min(verdict.node for verdict in self.planning.verdicts)}"
 
     @property
+    def lacking_room(self) -> str:
+        """A sentence about the nodes that only lack room on spot nodes, if it is known what these cost; otherwise "".
+
+        It is left out if :attr:`first_spot` says more.
+        """
+        nodes = sum(verdict.lacks_only_room for verdict in self.planning.rejected)
+        if not nodes or self.first_spot or not self.prices.has_spot:
+            return ""
+        lack = "lacks" if nodes == 1 else "lack"
+        return f"{count(nodes, 'node')} only {lack} room on spot nodes; which to buy: {self.command} --buy"
+
+    @property
     def unpriced(self) -> bool:
         """Return whether there are prices and on-demand nodes, but no price for any of these nodes."""
         return not self.prices.empty and self.on_demand.nodes > 0 and self.on_demand.per_hour is None
