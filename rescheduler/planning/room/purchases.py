@@ -9,7 +9,7 @@ first-fit with the new nodes of one type, and shows what each number of them fre
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -44,9 +44,14 @@ from rescheduler.planning.what_if.overview import worths_of
 #: At most this many nodes of a type are bought at once.
 MOST_BOUGHT: Final = 100
 
-#: At most so many purchases get a trial, and a plan.
+#: At most so many offers get a trial, and purchases a plan; more if only a few nodes lack room.
 _TRIALS: Final = 16
 _PLANS: Final = 10
+_PLANS_FOR_FEW: Final = 40
+_FEW: Final = 20
+
+#: At most so many offers are planned with other numbers of nodes than that of their trial.
+_VARIED: Final = 5
 
 #: With ``--survive``: the numbers of pools over which a purchase is spread.
 _SPREADS: Final = (2, 3)
@@ -154,7 +159,7 @@ class PurchaseSearch:
             lacking = self._additions.lacking_room([each.node for each in self._base.rejected], self._base.plans)
             ranked = self._estimated(offers, lacking, self._without_place(lacking, added))
         tried = self._tried(ranked[:_TRIALS], lacking)
-        self._plan_best(tried)
+        self._plan_best(tried, _PLANS_FOR_FEW if len(lacking) <= _FEW else _PLANS)
         best = sorted(
             (purchase for purchase, _ in self._planned.values() if purchase.net_per_month > 0),
             key=lambda purchase: (-purchase.net_per_month, purchase.cost_per_month),
@@ -241,7 +246,7 @@ class PurchaseSearch:
 
     # The trials.
 
-    def _tried(self, estimates: Iterable["_Estimate"], lacking: Sequence[Examined]) -> list[tuple[float, Offer, int]]:
+    def _tried(self, estimates: Iterable["_Estimate"], lacking: Sequence[Examined]) -> list["_Trial"]:
         """Return the best number of nodes of each offer, with what it saves, the most useful first."""
         worth = dict(zip((each.candidate.node for each in lacking), self._values(lacking), strict=True))
         tried = []
@@ -258,20 +263,28 @@ class PurchaseSearch:
                 if freed == len(estimate.nodes) or most == MOST_BOUGHT:
                     break
             if best[1]:
-                tried.append((best[0], estimate.offer, best[1]))
-        return sorted(tried, key=lambda each: -each[0])
+                tried.append(_Trial(*best, estimate.offer, estimate.needed))
+        return sorted(tried, key=lambda each: -each.saved)
 
     # The plans.
 
-    def _plan_best(self, tried: Sequence[tuple[float, Offer, int]]) -> None:
-        """Plan with the best of *tried*, then with one node more or less than the best of these."""
-        for _, offer, count in tried[: _PLANS // 2]:
-            self._plan(((offer, count),))
-        if self._additions.policy.survive is not Survive.OFF:
-            for parts in self._spread(tried):
-                self._plan(parts)
-        while len(self._planned) < _PLANS and not self._out_of_time() and (neighbor := self._neighbor()) is not None:
-            self._plan(neighbor)
+    def _plan_best(self, tried: Sequence["_Trial"], most: int) -> None:
+        """Plan at most *most* purchases, the most promising first."""
+        for parts in self._choices(tried):
+            if len(self._planned) >= most or self._out_of_time():
+                break
+            self._plan(parts)
+
+    def _choices(self, tried: Sequence["_Trial"]) -> Iterator[Parts]:
+        """Yield the best of *tried*, then other numbers of nodes: beside the best one, and for all pods."""
+        for trial in tried[:_VARIED]:
+            yield ((trial.offer, trial.used),)
+        if tried and self._additions.policy.survive is not Survive.OFF:
+            yield from self._spread(tried)
+        yield from iter(self._neighbor, None)
+        for trial in tried[:_VARIED]:
+            yield from (((trial.offer, min(MOST_BOUGHT, trial.needed + more)),) for more in (0, 1))
+        yield from iter(self._neighbor, None)
 
     def _neighbor(self) -> Parts | None:
         """Return the best purchase of a single offer with one node more or less, if one of these was not planned."""
@@ -282,22 +295,21 @@ class PurchaseSearch:
         others = [((offer, other),) for other in (count - 1, count + 1) if 0 < other <= MOST_BOUGHT]
         return next((parts for parts in others if parts not in self._planned), None)
 
-    def _spread(self, tried: Sequence[tuple[float, Offer, int]]) -> Iterator[Parts]:
+    def _spread(self, tried: Sequence["_Trial"]) -> Iterator[Parts]:
         """Yield the number of the best purchase over offers of several pools, and with one node more."""
+        by_zone = self._additions.policy.survive is Survive.ZONE
         by_pool: dict[str, Offer] = {}
-        for _, offer, _ in tried:
-            by_zone = self._additions.policy.survive is Survive.ZONE
-            by_pool.setdefault(offer.facts.zone if by_zone else offer.pool, offer)
+        for trial in tried:
+            by_pool.setdefault(trial.offer.facts.zone if by_zone else trial.offer.pool, trial.offer)
         offers = list(by_pool.values())
-        for pools in _SPREADS:
-            for count in {max(pools, tried[0][2]), max(pools, tried[0][2] + 1)} if len(offers) >= pools else ():
-                yield tuple(
-                    (offer, count // pools + (index < count % pools)) for index, offer in enumerate(offers[:pools])
-                )
+        for pools in (number for number in _SPREADS if number <= len(offers)):
+            for count in sorted({max(pools, tried[0].used + more) for more in (0, 1)}):
+                numbers = [count // pools + (index < count % pools) for index in range(pools)]
+                yield tuple(zip(offers, numbers, strict=False))
 
     def _plan(self, parts: Parts) -> None:
-        """Plan all nodes with *parts*, if there is time left."""
-        if parts in self._planned or self._out_of_time():
+        """Plan all nodes with *parts*."""
+        if parts in self._planned:
             return
         additions, policy = self._additions, self._additions.policy
         with additions.of(*_changes(parts)):
@@ -348,6 +360,15 @@ class _Estimate:
     offer: Offer
     needed: int  #: number of nodes for all pods that they accept
     nodes: Sequence[Examined]  #: in the order in which they are worth most for what they need
+
+
+class _Trial(NamedTuple):
+    """What an offer saves in a trial."""
+
+    saved: float  #: per hour, with the best number of nodes
+    used: int  #: that number
+    offer: Offer
+    needed: int  #: as in the estimate
 
 
 def _best_prefix(

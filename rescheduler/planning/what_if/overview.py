@@ -216,16 +216,13 @@ class Overview:
         return f"add-spot 3 like {min(verdict.node for verdict in self.planning.verdicts)}"
 
     @property
-    def lacking_room(self) -> str:
-        """A sentence about the nodes that only lack room on spot nodes, if it is known what these cost; otherwise "".
+    def lacking_room(self) -> int:
+        """The number of nodes that only lack room on spot nodes, if it may be known what spot nodes cost; otherwise 0.
 
-        It is left out if :attr:`first_spot` says more.
+        Without any spot node, :attr:`first_spot` says what to do.
         """
-        nodes = sum(verdict.lacks_only_room for verdict in self.planning.rejected)
-        if not nodes or self.first_spot or not self.prices.has_spot:
-            return ""
-        lack = "lacks" if nodes == 1 else "lack"
-        return f"{count(nodes, 'node')} only {lack} room on spot nodes; which to buy: {self.command} --buy"
+        known = self.prices.has_spot and not self.first_spot
+        return sum(verdict.lacks_only_room for verdict in self.planning.rejected) if known else 0
 
     @property
     def unpriced(self) -> bool:

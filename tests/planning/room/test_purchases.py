@@ -9,11 +9,9 @@ from typing import Any, Final
 import pytest
 
 from predicates.snapshot import Snapshot
-from rescheduler.errors import UsageError
 from rescheduler.planning.money.commitments import Commitment
 from rescheduler.planning.money.prices import PriceKey, PriceList
 from rescheduler.planning.money.worth import summed
-from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy, Survive
 from rescheduler.planning.room.additions import Additions
@@ -108,7 +106,8 @@ CASES: dict[str, tuple[list[Manifest], PriceList, Any]] = {
     "another architecture": (
         [
             of_type("od", "od", ON_DEMAND, zone="a"), *SMALL, *LARGE,
-            of_type("arm", "arm", cpu="4", zone="a", labels={"kubernetes.io/arch": "arm64"}), pod("full-3", "arm", cpu="4"),
+            of_type("arm", "arm", cpu="4", zone="a", labels={"kubernetes.io/arch": "arm64"}),
+            pod("full-3", "arm", cpu="4"),
             pod("web-1", "od", cpu="1", nodeSelector={"kubernetes.io/arch": "arm64"}),
         ],
         priced(small="0.01", large="0.01", arm="0.09"),
@@ -194,10 +193,10 @@ def random_cluster(rng: random.Random) -> tuple[list[Manifest], PriceList]:
     for number in range(rng.randint(1, 5)):
         objects.append(of_type(f"od-{number}", "od", ON_DEMAND, cpu="4", zone=rng.choice(zones)))
         for each in range(rng.randint(1, 5)):
-            selector = {"nodeSelector": {ZONE: rng.choice(zones)}} if rng.random() < 0.2 else {}
-            affinity = {"affinity": repels("web")} if rng.random() < 0.1 else {}
+            rules: dict[str, Any] = {"nodeSelector": {ZONE: rng.choice(zones)}} if rng.random() < 0.2 else {}
+            rules |= {"affinity": repels("web")} if rng.random() < 0.1 else {}
             cpu_text = f"{rng.choice((100, 300, 500, 900, 1500, 2500))}m"
-            objects.append(pod(f"web-{number}{each}", f"od-{number}", cpu=cpu_text, **selector, **affinity))
+            objects.append(pod(f"web-{number}{each}", f"od-{number}", cpu=cpu_text, **rules))
     return objects, PriceList(prices)
 
 
@@ -233,12 +232,6 @@ def test_the_best_purchase_saves_at_least_97_percent_of_what_exhaustive_search_f
     for purchase in found.best:
         parts = [replace(offer.change, count=number) for offer, number in purchase.parts]
         assert purchase.net_per_month == net_of(cluster, prices, *parts)
-
-
-def test_spot_nodes_without_the_labels_of_any_are_an_error() -> None:
-    policy = Policy(spot_label=NodeLabels.parse("!never"))
-    with pytest.raises(UsageError, match="expected a spot node in the cluster"):
-        bought([OD, pod("web-1", "od", cpu="3")], priced(od="0.05"), policy)
 
 
 def test_purchases_are_those_of_the_time_that_is_left() -> None:
