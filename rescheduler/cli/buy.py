@@ -38,7 +38,7 @@ def check_purchases(found: Purchases) -> None:
 
 def _unknown(found: Purchases) -> str:
     named = shortened(found.unknown, _TYPES, of=" types")
-    return f"no node tells the size of {named}"
+    return f"no node or MachineSet tells the size of {named}"
 
 
 def purchase_lines(found: Purchases, prices: PriceList) -> Iterator[Line]:

@@ -49,8 +49,9 @@ def test_the_page_lists_purchases_with_the_commands_that_try_them(
     assert lines[2].split() == ["1", "2", "526", "58.40", "1", "c", "in", "b,", "0.08", "$", "per", "hour"]
     assert lines[3].strip() == "--what-if 'add-spot 1 like s-2'"
     assert lines[4].strip().startswith("Would not survive the loss of")
-    assert "Not considered: no node tells the size of x; add-spot N type=TYPE,cpu=…,memory=… tries one." in (
-        " ".join(out.split())
+    assert (
+        "Not considered: no node or MachineSet tells the size of x; add-spot N type=TYPE,cpu=…,memory=… tries one."
+        in (" ".join(out.split()))
     )
     assert max(map(len, lines)) <= 80
 
@@ -110,4 +111,7 @@ def test_prices_that_are_lacking_are_errors(capfdbinary: pytest.CaptureFixture[b
     only = "instance_type,capacity_type,price\nm,on-demand,0.4\nx,spot,0.1\n"
     code, out, err = run(capfdbinary, tmp_path, "--buy", prices=only)
     assert (code, out) == (2, "")
-    assert "expected a spot price of an instance type whose size is known; no node tells the size of x" in err
+    assert (
+        "expected a spot price of an instance type whose size is known; no node or MachineSet tells the size of x"
+        in err
+    )

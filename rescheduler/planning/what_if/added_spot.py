@@ -4,9 +4,10 @@ A new node has the labels, taints and size of a known node, of a type whose size
 It runs copies of the DaemonSet pods of the node that it resembles.
 """
 
-import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
+from itertools import count as numbers_from
 from typing import Final
 
 from msgspec.structs import replace as replaced
@@ -24,6 +25,7 @@ from rescheduler.planning.policy import Policy
 from rescheduler.planning.rules.candidates import groups, starting_taints, why_not_target
 from rescheduler.planning.rules.interruptions import is_start_up_taint
 from rescheduler.planning.rules.pod_traits import belongs_to_node
+from rescheduler.planning.what_if.machine_sets import nodes_of_machine_sets
 
 #: Labels that new spot nodes have in common with on-demand nodes, if there are no spot nodes yet.
 _OF_MACHINES: Final = ("kubernetes.io/os", "kubernetes.io/arch", "topology.kubernetes.io/region")
@@ -82,8 +84,8 @@ def _added(snapshot: Snapshot, number: int, model: str, template: Node, zones: S
 
 
 def known_types(snapshot: Snapshot) -> frozenset[str]:
-    """Return the instance types whose size is known, because a node is of them."""
-    return frozenset(map(instance_type, snapshot.nodes)) - {""}
+    """Return the instance types whose size is known: of a node, or of those that a MachineSet would add."""
+    return frozenset(map(instance_type, chain(snapshot.nodes, nodes_of_machine_sets(snapshot)))) - {""}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,8 @@ def _template(
     allocatable = model.status.allocatable if resembles else _allocatable(change)
     status = NodeStatus(allocatable=allocatable, images=model.status.images)
     node = Node(metadata=ObjectMeta(labels=labels), spec=NodeSpec(taints=taints), status=status)
-    return model.name, node, zones
+    with_daemons = model.name or next((node.name for node in known.spot or known.others), "")
+    return with_daemons, node, zones
 
 
 def _in_zone(labels: Mapping[str, str], before: str, zone: str) -> dict[str, str]:
@@ -165,11 +168,12 @@ def _model(snapshot: Snapshot, change: AddSpot, spot: Sequence[Node]) -> Node:
 def _of_type(snapshot: Snapshot, change: AddSpot, spot: Sequence[Node]) -> Node:
     """Return a node of the type: a spot node if there is one, and one in the zone if there is one of those."""
     nodes = [node for node in snapshot.nodes if instance_type(node) == change.type]
+    nodes = nodes or [node for node in nodes_of_machine_sets(snapshot) if instance_type(node) == change.type]
     if not nodes:
         near = did_you_mean(change.type, known_types(snapshot))
         raise UsageError(
-            f"add-spot: the size of type {change.type} is not known, because no node is of it{near}: expected also its "
-            f"allocatable size, such as type={change.type},cpu=3920m,memory=14Gi"
+            f"add-spot: the size of type {change.type} is not known, because no node or MachineSet has it{near}: expected "
+            f"also its allocatable size, such as type={change.type},cpu=3920m,memory=14Gi"
         )
     names = {node.name for node in spot}
     return min(nodes, key=lambda node: (node.name not in names, zone_of(node) != change.zone, node.name))
@@ -205,8 +209,8 @@ def _required_labels(selector: NodeLabels, present: Mapping[str, str]) -> dict[s
 
 
 def _free_names(snapshot: Snapshot, count: int) -> list[str]:
-    names = (f"added-spot-{number}" for number in itertools.count(1))
-    return list(itertools.islice((name for name in names if name not in snapshot.nodes.row), count))
+    names = (f"added-spot-{number}" for number in numbers_from(1))
+    return list(islice((name for name in names if name not in snapshot.nodes.row), count))
 
 
 def _copy_node_pods(snapshot: Snapshot, model: str, name: str) -> None:

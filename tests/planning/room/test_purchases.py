@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pytest
 
+from predicates.nodes import PODS
 from predicates.snapshot import Snapshot
 from rescheduler.planning.money.commitments import Commitment
 from rescheduler.planning.money.prices import PriceKey, PriceList
@@ -16,7 +17,7 @@ from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy, Survive
 from rescheduler.planning.room.additions import Additions
 from rescheduler.planning.room.purchases import Purchases, PurchaseSearch, offered
-from rescheduler.planning.what_if.added_spot import AddSpot
+from rescheduler.planning.what_if.added_spot import AddSpot, add_spot
 from rescheduler.planning.what_if.comparison import added_nodes, what_if
 from rescheduler.planning.what_if.overview import worths_of
 from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, ZONE, Manifest, node, pod, repels, snapshot
@@ -162,6 +163,56 @@ def test_types_of_node_pools_are_offered_in_their_zones() -> None:
     changes, unknown = offered(cluster, Policy(), PriceList(spot_per_vcpu=Decimal("0.01")))
     assert {str(change) for change in changes} >= {"add-spot 1 like large", "add-spot 1 type=od,zone=b"}
     assert unknown == ()
+
+
+def machine_set(annotations: Manifest, kind: str = "m6", labels: Manifest | None = None) -> Manifest:
+    machine = {"instanceType": kind, "placement": {"availabilityZone": "a"}}
+    spec = {"metadata": {"labels": labels or {}}, "providerSpec": {"value": machine}}
+    meta = {"name": "spot-a", "namespace": "machines", "annotations": annotations}
+    return {"kind": "MachineSet", "metadata": meta, "spec": {"template": {"spec": spec}}}
+
+
+OF_CLUSTER_API: Final = {
+    "capacity.cluster-autoscaler.kubernetes.io/cpu": "4",
+    "capacity.cluster-autoscaler.kubernetes.io/memory": "16Gi",
+    "capacity.cluster-autoscaler.kubernetes.io/maxPods": "9",
+}
+OF_OPENSHIFT: Final = {"machine.openshift.io/vCPU": "4", "machine.openshift.io/memoryMb": "16384"}
+
+#: By name: a MachineSet, and the size of the node that it adds: CPU in cores, memory in GiB, pods; None without one.
+MACHINE_SETS: Final[dict[str, tuple[Manifest, tuple[float, float, int] | None]]] = {
+    "of Cluster API": (machine_set(OF_CLUSTER_API), (3.8, 16, 9)),
+    "of OpenShift": (machine_set(OF_OPENSHIFT), (3.8, 16, 110)),
+    "the type as a label of its nodes": (machine_set(OF_OPENSHIFT, "", {TYPE: "m6"}), (3.8, 16, 110)),
+    "the type as a label in the annotation": (
+        machine_set(OF_CLUSTER_API | {"capacity.cluster-autoscaler.kubernetes.io/labels": f"a=b,{TYPE}=m6"}, ""),
+        (3.8, 16, 9),
+    ),
+    "no capacity": (machine_set({}), None),
+    "an amount that is not valid": (machine_set(OF_CLUSTER_API | {next(iter(OF_CLUSTER_API)): "four"}), None),
+    "no type": (machine_set(OF_OPENSHIFT, ""), None),
+}
+
+
+@pytest.mark.parametrize(("manifest", "size"), MACHINE_SETS.values(), ids=MACHINE_SETS)
+def test_a_machine_set_tells_the_size_of_a_type_without_nodes(
+    manifest: Manifest, size: tuple[float, float, int] | None
+) -> None:
+    """Other nodes reserve a twentieth of their CPU. The DaemonSet pod of the first spot node runs on new nodes."""
+    reserving = of_type("od", "od", ON_DEMAND, cpu="3800m", zone="a")
+    reserving["status"]["capacity"] = {"cpu": "4", "memory": "16Gi"}
+    agent = pod("agent-1", "small", cpu="100m", owner="DaemonSet")
+    found = bought([reserving, *SMALL, agent, pod("web-1", "od", cpu="3"), manifest], priced(m6="0.05"))
+    if size is None:
+        assert (first(found), found.unknown) == (None, ("m6",))
+        return
+    assert (first(found), found.unknown) == ((("add-spot 1 type=m6,zone=a",), ("od",)), ())
+    [(offer, _)] = found.best[0].parts
+    cluster = snapshot([reserving, *SMALL, agent, manifest])
+    [[name]] = add_spot(cluster, Policy(), offer.change)
+    row = cluster.nodes.row[name]
+    assert (offer.facts.cpu / 1000, offer.facts.memory / (1 << 30), cluster.nodes.allocatable[row, PODS]) == size
+    assert [*cluster.pods_on[name]] == [f"default/agent-1-{name}"]
 
 
 def test_spread_over_pools_if_their_loss_must_be_survived() -> None:
