@@ -17,8 +17,8 @@ from rescheduler.cli.go_flags import DurationType, Option, OptionalValue
 from rescheduler.cli.options import group, plan_command, provider_options
 from rescheduler.clock import Clock
 from rescheduler.errors import NotFound, UsageError
+from rescheduler.facts.round_facts import FactsReader, Known, RoundFacts
 from rescheduler.planning.backends import backend_suggestions
-from rescheduler.planning.facts import FactsReader, RoundFacts
 from rescheduler.planning.money.commitments import idle
 from rescheduler.planning.money.prices import NodeFacts, PriceList, node_facts
 from rescheduler.planning.movements import moved_recently
@@ -29,7 +29,6 @@ from rescheduler.planning.policy import Circumstances, DrainOrder, MoveJobs, Pol
 from rescheduler.planning.room.additions import Additions
 from rescheduler.planning.room.purchases import Purchases, PurchaseSearch
 from rescheduler.planning.rules.candidates import groups
-from rescheduler.planning.rules.minimum import DRAIN_ANNOTATION
 from rescheduler.planning.rules.owners import Owners, all_pods
 from rescheduler.planning.rules.pod_traits import belongs_to_node, is_job
 from rescheduler.planning.unproven import unproven
@@ -176,9 +175,7 @@ def daemon_of(
 class PlannedCluster:
     """A cluster and the plan for it."""
 
-    snapshot: Snapshot
-    policy: Policy
-    circumstances: Circumstances
+    facts: RoundFacts
     planner: Planner
     planning: Planning
     seconds: float  #: duration of planning alone
@@ -192,16 +189,16 @@ class PlannedCluster:
         """Return the totals of the plan."""
         return overview(
             self.planning,
-            self.snapshot,
+            self.facts.snapshot,
             prices,
             levers.levers,
             levers_complete=levers.complete,
             assumptions=self.assumptions,
             incomplete=self.incomplete,
             held=self.daemon.why_nothing_is_drained() if self.daemon is not None else "",
-            now=self.circumstances.now,
-            allow_fragile=self.policy.allow_fragile_plans,
-            allow_returning=self.policy.allow_returning_plans,
+            now=self.facts.circumstances.now,
+            allow_fragile=self.facts.policy.allow_fragile_plans,
+            allow_returning=self.facts.policy.allow_returning_plans,
             command=plan_command(),
         )
 
@@ -215,11 +212,11 @@ class PlannedCluster:
         plans = () if self.independent else self.planning.plans
         with progress("taking pools away"):
             began = clock.monotonic()
-            certificate = self.planner.certificate(self.circumstances, survive, plans)
+            certificate = self.planner.certificate(self.facts.circumstances, survive, plans)
             known = replace(overview, survival=certificate, survival_seconds=clock.monotonic() - began)
             if not with_tradeoff or self.independent:
                 return known
-            return replace(known, tradeoff=tradeoff(self.planner, self.circumstances, known, survive))
+            return replace(known, tradeoff=tradeoff(self.planner, self.facts.circumstances, known, survive))
 
     def priced(self, provider: Provider) -> PriceList:
         """Return the prices, with the cloud provider's for nodes that the price file does not contain.
@@ -227,12 +224,12 @@ class PlannedCluster:
         There are none for an incomplete file. Raises the errors of loading the provider.
         """
         if self.incomplete:
-            return PriceList(currency=self.circumstances.prices.currency)
-        return _priced(self.snapshot, self._nodes(), self.circumstances.prices, provider)
+            return PriceList(currency=self.facts.circumstances.prices.currency)
+        return _priced(self.facts.snapshot, self._nodes(), self.facts.circumstances.prices, provider)
 
     def _nodes(self) -> Iterator[NodeFacts]:
         """Yield the nodes of the plan. The totals are computed when the first node is requested."""
-        yield from self.overview(self.circumstances.prices).nodes.values()
+        yield from self.overview(self.facts.circumstances.prices).nodes.values()
 
     def purchases(self, prices: PriceList, survive: Survive, number: int, clock: Clock) -> Purchases:
         """Return the best *number* of purchases of spot nodes. Raises UsageError if no price of spot nodes is known."""
@@ -242,7 +239,7 @@ class PlannedCluster:
             raise UsageError("--buy: expected prices of spot nodes: --prices, or --spot-price-per-vcpu")
         with progress("searching for spot nodes to buy"):
             until = clock.monotonic() + _BUYING.total_seconds()
-            additions = Additions(self.snapshot, self.policy, self.circumstances)
+            additions = Additions(self.facts.snapshot, self.facts.policy, self.facts.circumstances)
             search = PurchaseSearch(additions, self.planning, prices, lambda: clock.monotonic() >= until)
             return search.run(number, survive)
 
@@ -255,9 +252,9 @@ class PlannedCluster:
             return levers_of(
                 self.planning,
                 self.planner,
-                self.snapshot,
-                self.policy,
-                self.circumstances,
+                self.facts.snapshot,
+                self.facts.policy,
+                self.facts.circumstances,
                 prices,
                 lambda: clock.monotonic() >= until,
             )
@@ -284,7 +281,8 @@ def read_and_plan(
         prices = _priced(snapshot, nodes, prices, provider)
     with progress("planning"):
         ends = provider.name != "none"
-        circumstances = known_circumstances(snapshot, policy, prices, clock, daemon, ends_machines=ends)
+        facts = known_facts(snapshot, policy, prices, clock, daemon, ends_machines=ends)
+        circumstances = facts.circumstances
         planner = Planner(snapshot, policy)
         began = clock.monotonic()
         planning = planner.plan_each(circumstances) if independent else planner.plan_all(circumstances)
@@ -304,9 +302,7 @@ def read_and_plan(
     if policy.move_jobs is MoveJobs.TOLERANT and _moves_unknown_jobs(planning, snapshot):
         notes.append(_JOBS)
     return PlannedCluster(
-        snapshot,
-        policy,
-        circumstances,
+        facts,
         planner,
         planning,
         seconds,
@@ -338,7 +334,7 @@ def _idle_commitments(
         yield from idle(prices.commitments, kinds, circumstances.now.date())
 
 
-def known_circumstances(
+def known_facts(
     snapshot: Snapshot,
     policy: Policy,
     prices: PriceList,
@@ -346,33 +342,20 @@ def known_circumstances(
     daemon: "InstallationStatus | None" = None,
     *,
     ends_machines: bool = False,
-) -> Circumstances:
-    """Return what plans know besides the objects: marks of drains, fixed groups, what the *daemon* knows.
+) -> RoundFacts:
+    """Return what plans of a command know: the objects, and what the *daemon* knows.
 
     *ends_machines* states that a cloud provider ends the machines of drained nodes, also if no daemon says so.
     """
-    now, memory = clock.now(), daemon.memory if daemon is not None else None
-    foreign, ordered = _of_marks(snapshot, daemon.installation.identity if daemon is not None else "", now)
-    facts = RoundFacts(now=now, memory=memory, ordered=ordered, foreign=foreign, prices=prices)
-    if memory is not None:
-        facts = replace(facts, leader=memory.leader, checked=_moved_recently(snapshot, policy, memory, now))
+    now, known = clock.now(), Known(beside=True, prices=prices)
+    if daemon is not None:
+        known = replace(known, identity=daemon.installation.identity)
+        if (memory := daemon.memory) is not None:
+            checked = _moved_recently(snapshot, policy, memory, now)
+            known = replace(known, memory=memory, leader=memory.leader, checked=checked)
     if ends_machines:
-        facts = replace(facts, leader=structs.replace(facts.leader, ends_machines=True))
-    return FactsReader(policy).circumstances(snapshot, facts)
-
-
-def _of_marks(
-    snapshot: Snapshot, identity: str, now: datetime
-) -> tuple[Mapping[str, tuple[Blocker, ...]], frozenset[str]]:
-    """Return blockers for the nodes that are being drained, and the nodes whose machines were ordered away."""
-    marked = [node for node in snapshot.nodes if DRAIN_ANNOTATION in node.metadata.annotations]
-    if not marked:
-        return {}, frozenset()
-    from rescheduler.execution import watched_nodes  # noqa: PLC0415 - on demand
-
-    written = watched_nodes.intents(marked)
-    drained = watched_nodes.vetoes_of_others(written, identity, now)
-    return drained | watched_nodes.drained_by_daemon(written, identity), watched_nodes.removing(written)
+        known = replace(known, leader=structs.replace(known.leader, ends_machines=True))
+    return FactsReader(policy).facts(snapshot, known, now)
 
 
 def _moved_recently(

@@ -172,8 +172,8 @@ def _of_type(snapshot: Snapshot, change: AddSpot, spot: Sequence[Node]) -> Node:
     if not nodes:
         near = did_you_mean(change.type, known_types(snapshot))
         raise UsageError(
-            f"add-spot: the size of type {change.type} is not known, because no node or MachineSet has it{near}: expected "
-            f"also its allocatable size, such as type={change.type},cpu=3920m,memory=14Gi"
+            f"add-spot: no node or MachineSet tells the size of type {change.type}{near}: expected also its "
+            f"allocatable size, such as type={change.type},cpu=3920m,memory=14Gi"
         )
     names = {node.name for node in spot}
     return min(nodes, key=lambda node: (node.name not in names, zone_of(node) != change.zone, node.name))
