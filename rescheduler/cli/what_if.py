@@ -390,7 +390,7 @@ def what_if_json(
             "cost_per_month": number(added.cost_per_month),
             "counted_per_month": number(added.counted_per_month),
         }
-        change = added.net_change_per_month(*(each.freed.saved_per_month for each in overviews))
+        change = added.net_change_per_month(*(each.freed.balance_per_month for each in overviews))
         result["net_change_per_month"] = number(change)
     if outcome.lost is not None:
         result["lost"] = {
@@ -509,7 +509,7 @@ def _added_lines(added: AddedSpot, before: Overview, after: Overview) -> Iterato
     yield amount("cost of added spot nodes per month", added.cost_per_month)
     if added.counted_per_month:
         yield amount("of which pods' share, counted above", added.counted_per_month)
-    change = added.net_change_per_month(before.freed.saved_per_month, after.freed.saved_per_month)
+    change = added.net_change_per_month(before.freed.balance_per_month, after.freed.balance_per_month)
     yield amount("net change per month", change, "+,.2f")
     if after.prices is not before.prices:
         yield Line("Added nodes without a price have that of the cheapest spot node, by size.")

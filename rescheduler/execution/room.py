@@ -73,7 +73,8 @@ class RoomView:
         facts = self._view.facts
         on_demand = {info.node.name: info.node for info in facts.node_infos.on_demand.values()}
         priced = facts.priced_on_demand(on_demand)
-        spot = [node for name in templates(facts.snapshot, self._policy) if (node := facts.node(name))]
+        names = templates(facts.snapshot, self._policy)[:MOST_GROUPS]
+        spot = [node for name in names if (node := facts.node(name))]
         spot_facts = [(node, known) for node in spot if (known := facts.priced(node.name)) is not None]
         return [*((node, priced[name]) for name, node in on_demand.items() if name in priced), *spot_facts]
 

@@ -83,7 +83,9 @@ def test_a_plan_that_lacks_room_says_so(capfdbinary: pytest.CaptureFixture[bytes
     _, out, _ = run(capfdbinary, tmp_path)
     text = " ".join(out.replace("\\", " ").split())
     assert "What to buy for 2 nodes without room on spot nodes: rescheduler plan --snapshot" in text
-    assert f"--prices {tmp_path / 'prices.csv'} --buy" in text
+    assert f"--prices{tmp_path / 'prices.csv'}--buy" in text.replace(" ", "")
+    _, out, _ = run(capfdbinary, tmp_path, "-o", "html")
+    assert "What to buy for 2 nodes without room on spot nodes: <code>rescheduler plan" in out
     _, out, _ = run(capfdbinary, tmp_path, prices="instance_type,capacity_type,price\nm,on-demand,0.4\n")
     assert "What to buy" not in out
 

@@ -33,12 +33,8 @@ def templates(snapshot: Snapshot, policy: Policy) -> list[str]:
     nodes = [snapshot.nodes.nodes[row] for row in groups(snapshot, policy).spot_rows]
     spot = [node for node in nodes if node is not None]
     usable = [node for node in spot if why_not_target(node) is None]
-    return _first_of_each(usable or spot)[:MOST_GROUPS]
-
-
-def _first_of_each(nodes: Iterable[Node]) -> list[str]:
     first_by_group: dict[NodeKind, str] = {}
-    for node in nodes:
+    for node in usable or spot:
         first_by_group.setdefault(kind(node), node.name)
     return list(first_by_group.values())
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from predicates.local_results import Targets
-from predicates.objects import Node, NodePool, PodClass
+from predicates.objects import NodePool, PodClass
 from predicates.objects.pods import CAPACITY_TYPE
 from predicates.snapshot import Snapshot
 from rescheduler.planning.answers.survival import Certificate
@@ -36,7 +36,8 @@ from rescheduler.planning.outcome import Planning
 from rescheduler.planning.policy import Policy, Survive
 from rescheduler.planning.pools import pool_of
 from rescheduler.planning.room.additions import Additions
-from rescheduler.planning.rules.candidates import groups, why_not_target
+from rescheduler.planning.room.orders import templates
+from rescheduler.planning.rules.candidates import groups
 from rescheduler.planning.what_if.added_spot import AddSpot, known_types
 from rescheduler.planning.what_if.comparison import HypotheticalPlan, added_nodes
 from rescheduler.planning.what_if.overview import worths_of
@@ -107,21 +108,20 @@ def offered(snapshot: Snapshot, policy: Policy, prices: PriceList) -> tuple[list
     Types are those of spot nodes, of *prices*, of NodePools with spot capacity, and of other nodes. Zones are those of
     nodes; a type of a NodePool may only be in the pool's.
     """
-    found: dict[tuple[str, str], AddSpot] = {}
-    for node in _spot_nodes(snapshot, policy):
-        found.setdefault((instance_type(node), zone_of(node)), AddSpot(1, like=node.name))
-    zones = sorted({zone_of(node) for node in snapshot.nodes} - {""}) or [""]
+    table = snapshot.nodes
+    like = [node for name in templates(snapshot, policy) if (node := table.nodes[table.row[name]]) is not None]
+    present = {(instance_type(node), zone_of(node)) for node in like}
+    zones = sorted({zone_of(node) for node in table} - {""}) or [""]
     known = known_types(snapshot)
-    for name, zone in _named_types(snapshot, prices, known):
-        for each in zones if zone == "" else {zone}.intersection(zones):
-            found.setdefault((name, each), AddSpot(1, type=name, zone=each))
-    unknown = {name for name, _, spot in prices.by_type if spot} - known
-    return [change for (name, _), change in found.items() if change.like or name in known], tuple(sorted(unknown))
-
-
-def _spot_nodes(snapshot: Snapshot, policy: Policy) -> list[Node]:
-    nodes = [node for row in groups(snapshot, policy).spot_rows if (node := snapshot.nodes.nodes[row]) is not None]
-    return [node for node in nodes if why_not_target(node) is None]
+    named = dict.fromkeys(
+        (name, each)
+        for name, zone in _named_types(snapshot, prices, known)
+        for each in (zones if not zone else {zone}.intersection(zones))
+        if name in known
+    )
+    changes = [AddSpot(1, like=node.name) for node in like]
+    changes += [AddSpot(1, type=name, zone=zone) for name, zone in named if (name, zone) not in present]
+    return changes, tuple(sorted({name for name, _, spot in prices.by_type if spot} - known))
 
 
 def _named_types(snapshot: Snapshot, prices: PriceList, known: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -175,10 +175,8 @@ class PurchaseSearch:
     def _priced(self, changes: Sequence[AddSpot], names: Sequence[str]) -> Iterator[Offer]:
         """Yield the offers whose price is known: their own, or that of a spot node of their type."""
         snapshot, labels = self._additions.snapshot, self._additions.policy.spot_pool_labels
-        existing = [
-            node_facts(snapshot, node.name, spot=True)
-            for node in _spot_nodes(self._additions.original, self._additions.policy)
-        ]
+        rows = groups(self._additions.original, self._additions.policy).spot_rows
+        existing = [node_facts(snapshot, self._additions.original.nodes.names[row], spot=True) for row in rows]
         for change, name in zip(changes, names, strict=True):
             facts = node_facts(snapshot, name, spot=True)
             alike = [node for node in existing if node.instance_type == facts.instance_type]
@@ -325,7 +323,7 @@ class PurchaseSearch:
 
     def _saves(self, planning: Planning, prices: PriceList, snapshot: Snapshot) -> Decimal:
         """Return what *planning* saves per month, as far as it is known."""
-        return summed(worths_of(planning, snapshot, prices, self._today).values()).saved_per_month or _ZERO
+        return summed(worths_of(planning, snapshot, prices, self._today).values()).balance_per_month or _ZERO
 
     def _certified(self, purchase: Purchase, survive: Survive) -> Purchase:
         if survive is Survive.OFF or self._out_of_time():

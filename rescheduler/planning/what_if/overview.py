@@ -61,6 +61,13 @@ class Totals:
         """What the nodes save per month if they are freed; 0 if there are none, None if it is not known."""
         return self.worth.net_per_month if self.nodes else Decimal(0)
 
+    @property
+    def balance_per_month(self) -> Decimal | None:
+        """The same, below 0 if the pods of the nodes cost more on spot nodes than the nodes."""
+        if self.nodes and self.worth.net is None:
+            return None
+        return self.worth.balance_per_month if self.nodes else Decimal(0)
+
 
 @dataclass(frozen=True, slots=True)
 class Lever:

@@ -11,7 +11,7 @@ import pytest
 from predicates.nodes import PODS
 from predicates.snapshot import Snapshot
 from rescheduler.planning.money.commitments import Commitment
-from rescheduler.planning.money.prices import PriceKey, PriceList
+from rescheduler.planning.money.prices import HOURS_PER_MONTH, PriceKey, PriceList
 from rescheduler.planning.money.worth import summed
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy, Survive
@@ -165,6 +165,19 @@ def test_types_of_node_pools_are_offered_in_their_zones() -> None:
     assert unknown == ()
 
 
+def test_what_spot_nodes_cost_more_than_the_freed_nodes_is_counted() -> None:
+    """The pod of the cheap node pays more for its share of the new node than its node costs."""
+    dear, cheap = of_type("od-1", "dear", ON_DEMAND, cpu="4"), of_type("od-2", "cheap", ON_DEMAND, cpu="4")
+    objects = [dear, cheap, *LARGE, pod("web-1", "od-1", cpu="2"), pod("web-2", "od-2", cpu="3")]
+    by_type = {
+        ("dear", "", False): Decimal(1),
+        ("cheap", "", False): Decimal("0.05"),
+        ("large", "", True): Decimal("0.5"),
+    }
+    [best, *_] = bought(objects, PriceList(by_type)).best
+    assert (best.frees, best.net_per_month) == (("od-1", "od-2"), Decimal("0.55") * HOURS_PER_MONTH)
+
+
 def machine_set(annotations: Manifest, kind: str = "m6", labels: Manifest | None = None) -> Manifest:
     machine = {"instanceType": kind, "placement": {"availabilityZone": "a"}}
     spec = {"metadata": {"labels": labels or {}}, "providerSpec": {"value": machine}}
@@ -258,7 +271,7 @@ def net_of(cluster: Snapshot, prices: PriceList, *changes: AddSpot) -> Decimal:
     known, added = added_nodes(cluster, Policy(), outcome, prices)
     today = CIRCUMSTANCES.now.date()
     before, after = (
-        summed(worths_of(each, nodes, prices, today).values()).saved_per_month or Decimal(0)
+        summed(worths_of(each, nodes, prices, today).values()).balance_per_month or Decimal(0)
         for each, nodes in ((planning, cluster), (outcome.planning, outcome.snapshot))
     )
     assert added is not None
