@@ -45,14 +45,14 @@ from rescheduler.planning.what_if.overview import worths_of
 #: At most this many nodes of a type are bought at once.
 MOST_BOUGHT: Final = 100
 
-#: At most so many offers get a trial, and purchases a plan; more if only a few nodes lack room.
+#: At most so many offers get a trial, and a plan.
 _TRIALS: Final = 16
-_PLANS: Final = 10
-_PLANS_FOR_FEW: Final = 40
-_FEW: Final = 20
+_PLANNED: Final = 5
 
-#: At most so many offers are planned with other numbers of nodes than that of their trial.
-_VARIED: Final = 5
+#: If at most so many nodes lack room, other numbers of new nodes than those of the trials are planned, too, up to so
+#: many purchases. In trials with many nodes, the numbers differ little.
+_FEW: Final = 20
+_PLANS: Final = 40
 
 #: With ``--survive``: the numbers of pools over which a purchase is spread.
 _SPREADS: Final = (2, 3)
@@ -159,7 +159,7 @@ class PurchaseSearch:
             lacking = self._additions.lacking_room([each.node for each in self._base.rejected], self._base.plans)
             ranked = self._estimated(offers, lacking, self._without_place(lacking, added))
         tried = self._tried(ranked[:_TRIALS], lacking)
-        self._plan_best(tried, _PLANS_FOR_FEW if len(lacking) <= _FEW else _PLANS)
+        self._plan_best(tried, varied=len(lacking) <= _FEW)
         best = sorted(
             (purchase for purchase, _ in self._planned.values() if purchase.net_per_month > 0),
             key=lambda purchase: (-purchase.net_per_month, purchase.cost_per_month),
@@ -266,21 +266,22 @@ class PurchaseSearch:
 
     # The plans.
 
-    def _plan_best(self, tried: Sequence["_Trial"], most: int) -> None:
-        """Plan at most *most* purchases, the most promising first."""
-        for parts in self._choices(tried):
-            if len(self._planned) >= most or self._out_of_time():
+    def _plan_best(self, tried: Sequence["_Trial"], *, varied: bool) -> None:
+        for parts in self._choices(tried, varied=varied):
+            if len(self._planned) >= _PLANS or self._out_of_time():
                 break
             self._plan(parts)
 
-    def _choices(self, tried: Sequence["_Trial"]) -> Iterator[Parts]:
-        """Yield the best of *tried*, then other numbers of nodes: beside the best one, and for all pods."""
-        for trial in tried[:_VARIED]:
+    def _choices(self, tried: Sequence["_Trial"], *, varied: bool) -> Iterator[Parts]:
+        """Yield the best of *tried*; if *varied*, also other numbers: beside that of the best, and for all pods."""
+        for trial in tried[:_PLANNED]:
             yield ((trial.offer, trial.used),)
         if tried and self._additions.policy.survive is not Survive.OFF:
             yield from self._spread(tried)
+        if not varied:
+            return
         yield from iter(self._neighbor, None)
-        for trial in tried[:_VARIED]:
+        for trial in tried[:_PLANNED]:
             yield from (((trial.offer, min(MOST_BOUGHT, trial.needed + more)),) for more in (0, 1))
         yield from iter(self._neighbor, None)
 

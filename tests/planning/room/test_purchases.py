@@ -137,6 +137,17 @@ def test_the_best_purchase(objects: list[Manifest], prices: PriceList, expected:
     assert first(bought(objects, prices)) == expected
 
 
+def test_many_nodes_share_new_ones() -> None:
+    objects = [*SMALL, *LARGE]
+    for number in range(24):
+        objects += [of_type(f"od-{number}", "od", ON_DEMAND), pod(f"web-{number}", f"od-{number}", cpu="2")]
+    [best, *others] = bought(objects, BOTH).best
+    assert (best.changes, len(best.frees)) == (("add-spot 6 like large",), 24)
+    assert [purchase.net_per_month for purchase in others] == sorted(
+        (purchase.net_per_month for purchase in others), reverse=True
+    )
+
+
 def test_a_type_whose_size_is_not_known_is_named() -> None:
     found = bought([OD, *SMALL, pod("web-1", "od", cpu="3")], priced(small="0.02", m7="0.01", m8_b="0.01"))
     assert (found.best, found.unknown, found.lacking) == ((), ("m7", "m8"), ("od",))
