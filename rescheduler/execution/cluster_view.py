@@ -143,6 +143,10 @@ class ClusterView(WatchedNodes):
         circumstances = self._circumstances()
         return self._planner.first_plan(circumstances, take_empty=take_empty, seconds_left=self._seconds_left)
 
+    def first_until(self) -> datetime:
+        """Return until when the last :meth:`first_plan`, which found no plan, stands if nothing else changes."""
+        return self._planner.first_until(self._circumstances())
+
     def plan_each(self) -> Planning:
         """Return a verdict for each on-demand node, as if it were drained alone."""
         return self._planner.plan_each(self._circumstances(), seconds_left=self._seconds_left)
