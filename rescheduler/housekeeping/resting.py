@@ -21,7 +21,7 @@ _TIMED: Final = frozenset(
 class _Rest:
     """The inputs of the last round, and the first instant at which a round may find something else."""
 
-    changes: int  #: of the watched state
+    watched: object  #: changes with each change of the watched state
     paused: str
     until: datetime
 
@@ -61,7 +61,7 @@ class Resting:
         ends = [now + SURVEY, *_known(self._history.next_end(), settled_at, opening)]
         if held is None:
             ends.append(self._plans.none_until())
-        self._rest = _Rest(self._view.changes, self._run_state.paused, min(ends))
+        self._rest = _Rest(self._watched(), self._run_state.paused, min(ends))
 
     def _is_at_rest(self, held: Held | None) -> bool:
         memory, view = self._history.memory, self._view
@@ -74,7 +74,11 @@ class Resting:
         if rest is None or self._clock.now() >= rest.until or self._run_state.paused != rest.paused:
             return False
         self._view.advance()
-        return self._view.changes == rest.changes
+        return self._watched() == rest.watched
+
+    def _watched(self) -> object:
+        snapshot = self._view.snapshot
+        return snapshot.changes, snapshot.unreadable
 
 
 def _known(*instants: datetime | None) -> Iterable[datetime]:
