@@ -16,6 +16,9 @@ _TIMED: Final = frozenset(
     {Waiting.DRAIN_DELAY, Waiting.RETURNED_PODS, Waiting.OUTSIDE_DRAIN_WINDOW, Waiting.SPOT_SETTLING, Waiting.PAUSED}
 )
 
+#: At most this many rounds in a row are left out.
+LEFT_OUT: Final = 5
+
 
 @dataclass(frozen=True, slots=True)
 class _Rest:
@@ -31,7 +34,7 @@ class Resting:
 
     Each wait has a known end: the waits that are remembered, the drain windows, the settling of spot nodes, the times
     that rules compare with, and vetoes. What is not watched (the memory, which a user may change, what the provider
-    says, rights, price files) is read again every SURVEY, as all nodes are planned that often. So a round that is left
+    says, rights, price files) is read again after LEFT_OUT rounds, and at least every SURVEY. So a round that is left
     out can delay what follows from these, and nothing else. While a drain is open, something is owed, pods are pending,
     or room is ordered, no round is left out.
     """
@@ -44,6 +47,7 @@ class Resting:
         self._history = knowledge.history
         self._run_state = run_state
         self._mode = mode
+        self._longest = min(SURVEY, (LEFT_OUT + 1) * mode.timing.housekeeping_interval)
         self._clock = clock
         self._rest: _Rest | None = None
 
@@ -58,7 +62,7 @@ class Resting:
         now = self._clock.now()
         closed = held is not None and held.waiting is Waiting.OUTSIDE_DRAIN_WINDOW
         opening = next_opening(self._mode.windows, now) if closed else None
-        ends = [now + SURVEY, *_known(self._history.next_end(), settled_at, opening)]
+        ends = [now + self._longest, *_known(self._history.next_end(), settled_at, opening)]
         if held is None:
             ends.append(self._plans.none_until())
         self._rest = _Rest(self._watched(), self._run_state.paused, min(ends))
