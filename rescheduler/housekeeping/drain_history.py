@@ -386,7 +386,7 @@ class DrainRecords:
             self._history.set_aside(owner)
         if failure.refusal is not None:
             self._history.refused(failure.refusal)
-        node = self._view.node(drain.node)
+        node = self._view.facts.node(drain.node)
         if failure.why in NOT_CAUSED_BY_NODE or node is None:
             return
         reason = _REASONS.get(failure.why, "")

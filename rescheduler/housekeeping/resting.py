@@ -68,8 +68,8 @@ class Resting:
         self._rest = _Rest(self._watched(), self._run_state.paused, min(ends))
 
     def _is_at_rest(self, held: Held | None) -> bool:
-        memory, view = self._history.memory, self._view
-        active = memory.debts or view.written() or view.snapshot.pods_on.get("") or view.placeholders()
+        memory, facts = self._history.memory, self._view.facts
+        active = memory.debts or facts.marked or facts.placeholders or self._view.snapshot.pods_on.get("")
         return not active and (held is None or held.waiting in _TIMED)
 
     def lasts(self) -> bool:

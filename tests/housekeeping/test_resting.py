@@ -82,28 +82,28 @@ def test_a_change_is_seen_in_the_next_interval(
         assert at <= started <= at + 10
 
 
+def _paused(here: LoopWorld) -> None:
+    here.paused = "a person paused drains"
+    here.at(177.0, lambda: setattr(here, "paused", ""))
+
+
+def _without_rights(here: LoopWorld) -> None:
+    here.missing_rights = "no right"
+    here.at(133.0, lambda: setattr(here, "missing_rights", ""))
+
+
+def _with_a_silent_watch(here: LoopWorld) -> None:
+    here.watch_ages["Pod"] = 1000.0
+    here.at(155.0, here.watch_ages.clear)
+
+
 #: Waits that end by themselves, and the round in which the drain then begins. It is the same if no round is left out.
 WAITS: Final[Mapping[str, tuple[dict[str, Any], Callable[[LoopWorld], object]]]] = {
-    "a drain delay": (
-        {"timing": Timing(node_drain_delay=timedelta(seconds=137))},
-        lambda _: None,
-    ),
+    "a drain delay": ({"timing": Timing(node_drain_delay=timedelta(seconds=137))}, lambda _: None),
     "a drain window": ({"windows": (parse_window(f"{START + timedelta(minutes=3):%H:%M}-23:00"),)}, lambda _: None),
-    "a pause": (
-        {},
-        lambda here: (setattr(here, "paused", "paused"), here.at(177.0, lambda: setattr(here, "paused", ""))),
-    ),
-    "missing rights": (
-        {},
-        lambda here: (
-            setattr(here, "missing_rights", "none"),
-            here.at(133.0, lambda: setattr(here, "missing_rights", "")),
-        ),
-    ),
-    "a silent watch": (
-        {},
-        lambda here: (here.watch_ages.update(Pod=1000.0), here.at(155.0, here.watch_ages.clear)),
-    ),
+    "a pause": ({}, _paused),
+    "missing rights": ({}, _without_rights),
+    "a silent watch": ({}, _with_a_silent_watch),
 }
 _STARTS: dict[str, dict[bool, list[float]]] = {}
 
