@@ -24,8 +24,7 @@ LEFT_OUT: Final = 5
 class _Rest:
     """The inputs of the last round, and the first instant at which a round may find something else."""
 
-    watched: object  #: changes with each change of the watched state
-    paused: str
+    inputs: object
     until: datetime
 
 
@@ -45,6 +44,7 @@ class Resting:
         self._view = view
         self._plans = plans
         self._history = knowledge.history
+        self._page_is_read = knowledge.page_is_read
         self._run_state = run_state
         self._mode = mode
         self._longest = min(SURVEY, (LEFT_OUT + 1) * mode.timing.housekeeping_interval)
@@ -65,7 +65,7 @@ class Resting:
         ends = [now + self._longest, *_known(self._history.next_end(), settled_at, opening)]
         if held is None:
             ends.append(self._plans.none_until())
-        self._rest = _Rest(self._watched(), self._run_state.paused, min(ends))
+        self._rest = _Rest(self._inputs(), min(ends))
 
     def _is_at_rest(self, held: Held | None) -> bool:
         memory, facts = self._history.memory, self._view.facts
@@ -75,14 +75,15 @@ class Resting:
     def lasts(self) -> bool:
         """Return whether the next round would find what the last one has found."""
         rest = self._rest
-        if rest is None or self._clock.now() >= rest.until or self._run_state.paused != rest.paused:
+        if rest is None or self._clock.now() >= rest.until:
             return False
         self._view.advance()
-        return self._watched() == rest.watched
+        return self._inputs() == rest.inputs
 
-    def _watched(self) -> object:
+    def _inputs(self) -> object:
+        """Return what changes with the watched state, a user's pause, and whether somebody reads the pages."""
         snapshot = self._view.snapshot
-        return snapshot.changes, snapshot.unreadable
+        return snapshot.changes, snapshot.unreadable, self._run_state.paused, self._page_is_read()
 
 
 def _known(*instants: datetime | None) -> Iterable[datetime]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rescheduler.housekeeping.loop import Loop, RoundOutcome
 from rescheduler.housekeeping.resting import Resting
-from rescheduler.observe.events import DrainStarted, Held, Planned, RoundEnded, Waiting
+from rescheduler.observe.events import DrainStarted, Held, Overviewed, Planned, RoundEnded, Waiting
 from rescheduler.planning.pauses import parse_window
 from rescheduler.providers.base import Deleted
 from rescheduler.settings import Timing
@@ -68,6 +68,14 @@ CHANGED: Final[Mapping[str, tuple[tuple[Any, ...], Callable[[LoopWorld], object]
     "a spot node joins": (FULL, _more_room),
     "a spot node is uncordoned": (CLOSED, _opened),
 }
+
+
+def test_a_page_that_is_read_is_complete_in_the_next_interval() -> None:
+    with world(*FULL) as here:
+        here.at(123.0, lambda: setattr(here, "page_is_read", True))
+        run(here, MINUTES)
+        first = next(at for at, event in here.reported if isinstance(event, Overviewed))
+        assert 123.0 <= first <= 133.0
 
 
 @pytest.mark.parametrize(("objects", "change"), CHANGED.values(), ids=CHANGED)
