@@ -7,7 +7,7 @@ It does not read a clock, log or perform actions.
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import numpy as np
 
@@ -85,6 +85,10 @@ class Planner:
         of the machine.
         """
         return self._single.first(self.round(circumstances), take_empty, seconds_left)
+
+    def first_until(self, circumstances: Circumstances) -> datetime:
+        """Return until when the last :meth:`first_plan`, which found no plan, stands if nothing else changes."""
+        return self._single.first_until(self.round(circumstances))
 
     def plan_node(self, node: str, circumstances: Circumstances) -> Verdict:
         """Return the verdict for a single node in the current state, with all obstacles."""

@@ -18,6 +18,7 @@ from tests.bench import (
     proxying,
     reading,
     room,
+    simulating,
     starting,
     tenants,
     topology,
@@ -37,6 +38,7 @@ PARTS: Final[dict[str, Callable[[], Iterable[Result]]]] = {
     "starting": starting.run,
     "pages": pages.run,
     "idle": idle.run,
+    "simulating": simulating.run,
 }
 
 
