@@ -312,8 +312,8 @@ MUTANTS: Final = (
     _of_loop(
         "the last look asks for our mark",
         "execution/machine_orders.py",
-        "        if why := self._not_ours(node.metadata.annotations):\n",
-        "        if False and (why := self._not_ours(node.metadata.annotations)):\n",
+        "        if why := self._not_ours(node):\n",
+        "        if False and (why := self._not_ours(node)):\n",
         "test_marks.py",
     ),
     _of_loop(

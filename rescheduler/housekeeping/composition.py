@@ -83,6 +83,7 @@ class Host:
 
     def __init__(self) -> None:
         self.clock: Clock = SystemClock()
+        self.election_pace = 1.0  #: by which the times of the election are multiplied
 
     def seat(self, lease: str) -> Seat:
         return Seat(lease)
@@ -205,7 +206,7 @@ def _candidacy(
     """Let this replica take part in the leader election. Return the name by which others know it."""
     seat = parts.enter_context(contextlib.closing(host.seat(f"{client.host}/{running.identity}")))
     holder = seat.identity(running.pod_name)
-    run_state.elector = new_elector(client, holder, seat, running, host.clock)
+    run_state.elector = new_elector(client, holder, seat, running, host.clock, host.election_pace)
     if run_state.elector is not None:
         run_state.elector.changed = run_state.wake
     return holder

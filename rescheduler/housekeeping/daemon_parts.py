@@ -285,11 +285,11 @@ def needed_rights(running: Running) -> tuple[AccessRight, ...]:
     return (*rights, *predicting)
 
 
-def new_elector(client: Client, holder: str, seat: Seat, running: Running, clock: Clock) -> Elector | None:
-    """Return the elector, or None for a dry run and without leader election."""
+def new_elector(client: Client, holder: str, seat: Seat, running: Running, clock: Clock, pace: float) -> Elector | None:
+    """Return the elector, or None for a dry run and without leader election. *pace* is that of its times."""
     if running.dry_run or not running.leader_elect:
         return None
-    return Elector(client, clock, running.namespace, running.lease_name, holder, seat.is_dead)
+    return Elector(client, clock, running.namespace, running.lease_name, holder, seat.is_dead, pace=pace)
 
 
 def new_writer(client: Client, elector: Elector | None, running: Running) -> Client:

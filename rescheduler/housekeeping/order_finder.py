@@ -21,7 +21,15 @@ from rescheduler.net import files
 from rescheduler.observe.events import Event, InvolvedNode, Planned, RoomEnding, Surveyed
 from rescheduler.planning.money.prices import NodeFacts, PriceKey, PriceList, parse, template_facts
 from rescheduler.planning.outcome import Planning
-from rescheduler.planning.room.orders import Explanations, NotOrdered, RoomOrder, RoomSearch, UnmetOrder, templates
+from rescheduler.planning.room.orders import (
+    MOST_GROUPS,
+    Explanations,
+    NotOrdered,
+    RoomOrder,
+    RoomSearch,
+    UnmetOrder,
+    templates,
+)
 from rescheduler.planning.room.placeholders import OrderState
 
 # The prices for the drain order ``cost`` and for orders of spot room, from the user and from the cloud provider.
@@ -181,7 +189,7 @@ class OrderFinder:
         facts = self._view.facts
         on_demand = {name: info.node for name, info in facts.node_infos.on_demand.items()}
         yield from ((on_demand[name], known) for name, known in facts.priced_on_demand(on_demand).items())
-        for name in templates(facts.snapshot, facts.policy):
+        for name in templates(facts.snapshot, facts.policy)[:MOST_GROUPS]:
             if (node := facts.node(name)) is not None and (known := facts.priced(name)) is not None:
                 yield node, known
 

@@ -220,7 +220,7 @@ class LoopWorld:
         if self.edit_errors and (error := self.edit_errors.pop(0)) is not None:
             raise error
         node = self.node(name, uid)
-        if edit.only_if is not None and (why := edit.only_if(node.metadata.annotations)):
+        if edit.only_if is not None and (why := edit.only_if(node)):
             raise MarkLost(why)
         if edit.untaint:
             self.on_release()
