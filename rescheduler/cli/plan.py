@@ -186,6 +186,8 @@ def command(
         levers = NO_LEVERS if independent or hypotheses else cluster.levers(known, levers_timeout, clock)
         overview = cluster.overview(known, levers)
         overview = cluster.certified(overview, Survive(survive), clock, with_tradeoff=_shows_tradeoff(output, policy))
+        if levers_timeout and not hypotheses:
+            overview = cluster.with_curve(overview, clock, whole=output in ("html", "json", "yaml"))
         if view.watch:
             clear_screen()
             say(f"Every {WATCHED_EVERY.total_seconds():.0f} s, now {utc(cluster.circumstances.now)}")
@@ -320,7 +322,9 @@ def _show_comparison(
         outcome: HypotheticalPlan = what_if(cluster.snapshot, cluster.policy, cluster.circumstances, hypotheses)
     seconds = clock.monotonic() - began
     prices, added = added_nodes(cluster.snapshot, cluster.policy, outcome, before.prices)
-    changed = replace(cluster, snapshot=outcome.snapshot, planning=outcome.planning, seconds=seconds)
+    changed = replace(
+        cluster, snapshot=outcome.snapshot, planning=outcome.planning, moves=outcome.moves, seconds=seconds
+    )
     after = changed.overview(prices)
     if output in ("json", "yaml"):
         result = as_json(before, cluster.seconds)

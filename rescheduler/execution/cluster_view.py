@@ -45,6 +45,7 @@ from rescheduler.planning.rules.pod_traits import ends_with_node, job_blockers, 
 from rescheduler.planning.rules.volumes import attachments, waits_for_detach
 from rescheduler.planning.what_if.comparison import levers_of
 from rescheduler.planning.what_if.overview import PLAN_COMMAND, Overview, overview
+from rescheduler.planning.what_if.worth_curve import judged_by_moves
 
 #: How long drains wait for a new pod that the scheduler has not processed yet.
 SETTLING: Final = timedelta(minutes=1)
@@ -218,6 +219,7 @@ class ClusterView(WatchedNodes):
             prices,
             levers.levers,
             levers_complete=levers.complete,
+            moves=planner.worths(judged_by_moves(planning), circumstances),
             now=circumstances.now,
             allow_fragile=self._policy.allow_fragile_plans,
             allow_returning=self._policy.allow_returning_plans,

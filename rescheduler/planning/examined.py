@@ -137,6 +137,12 @@ def _minimum(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
     return filter(None, [shared.minimum.blocker(subject.node.name, in_use=keeps_pods(subject.pods))])
 
 
+def _not_worth_it(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
+    if not (least := shared.policy.min_worth):
+        return ()
+    return filter(None, [shared.worth_of(subject.node.name).blocker(least, shared.circumstances.prices.currency)])
+
+
 _Find: TypeAlias = Callable[[_NodeAndPods, PlanningRound], Iterable[Blocker]]
 
 
@@ -162,6 +168,7 @@ RULES: Final = (
     NodeRule(_pending, of_pods=False),
     NodeRule(_last_node, of_pods=False),
     NodeRule(_minimum, of_pods=False),
+    NodeRule(_not_worth_it, of_pods=False),
 )
 
 

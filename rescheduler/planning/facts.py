@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from predicates.snapshot import Snapshot
 from rescheduler.planning.debts import OpenDebt
+from rescheduler.planning.money.move_costs import NO_HISTORY
 from rescheduler.planning.money.prices import PriceList, kind
 from rescheduler.planning.movements import OwnerWait, blockers_by_node
 from rescheduler.planning.outcome import Blocker
@@ -59,6 +60,7 @@ class FactsReader:
             ending=frozenset(leader.ending),
             vetoes={**pooled, **static, **aside, **facts.checked, **facts.foreign},
             prices=facts.prices,
+            history=NO_HISTORY if memory is None else memory.history(now),
             last={} if memory is None else self._last(snapshot, memory, now),
             settling={} if memory is None else memory.pools.settling(now),
             refused={} if memory is None else memory.refusals.learned(now),
