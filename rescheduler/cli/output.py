@@ -134,9 +134,7 @@ def as_json(overview: Overview, seconds: float) -> dict[str, Any]:
             "fallback": _totals(overview.fallback) | _money(overview.fallback.worth)
             if overview.fallback.nodes
             else None,
-            "move_cost": round(
-                sum(moves.cost for plan in planning.plans if (moves := overview.moves.get(plan.node))), 3
-            ),
+            "move_cost": round(overview.move_cost, 3),
             "worth_curve": overview.curve and _worth_curve(overview.curve),
             "tradeoff": overview.tradeoff and _tradeoff(overview.tradeoff),
             "held": overview.held or None,

@@ -30,6 +30,7 @@ from rescheduler.planning.facts import FactsReader, RoundFacts
 from rescheduler.planning.forms import instant
 from rescheduler.planning.last_look import Fresh, OrderTerms, ReadLeases, is_closed, lag
 from rescheduler.planning.memory import Memory
+from rescheduler.planning.money.move_costs import MoveWorth
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.outcome import Blocker, Plan, Planning, PodRef, Reason, Rejected, Verdict
 from rescheduler.planning.planner import Planner
@@ -225,6 +226,10 @@ class ClusterView(WatchedNodes):
             allow_returning=self._policy.allow_returning_plans,
             command=self.plan_command,
         )
+
+    def worth(self, node: str) -> MoveWorth:
+        """Return what *node* is worth for the moves of its pods."""
+        return self._planner.worths([node], self._circumstances())[node]
 
     def order_terms(self, node: str, states: Iterable[ControllerState] = ()) -> OrderTerms:
         """Return today's settings for the removal of *node*, and the other on-demand nodes that keep pods.

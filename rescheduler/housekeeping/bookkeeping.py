@@ -224,6 +224,7 @@ class Bookkeeping(NoBookkeeping):
             committed=(price or Decimal(0)) * self._committed_part(facts, prices),
             spot_cost=None if plan is None else spot_share(plan.placements, self._view.pods().get, spot.get, prices),
             currency=prices.currency,
+            move_cost=None if plan is None else round(self._view.worth(node.name).cost, 3),
         )
 
     def _committed_part(self, facts: NodeFacts, prices: PriceList) -> Decimal:

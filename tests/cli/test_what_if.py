@@ -209,7 +209,7 @@ def test_the_error_for_an_unknown_setting_lists_all_settings(
         "shorten-grace-periods, require-known-architecture, surge, surge-max-replicas, "
         "expendable-pods-priority-cutoff, namespaces, "
         "exclude-namespaces, namespace-selector, "
-        "min-on-demand-nodes, drain-order, max-node-age, move-jobs, scheduler-name, startup-taint, spot-pool-label, "
+        "min-on-demand-nodes, drain-order, min-worth, max-node-age, move-jobs, scheduler-name, startup-taint, spot-pool-label, "
         "max-share-per-spot-pool, fallback-headroom, fallback-nodes-per-minute, planning-timeout, "
         "allow-fragile-plans, allow-returning-plans, "
         "allow-control-plane"

@@ -44,6 +44,7 @@ class Receipt(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     committed: Decimal = Decimal(0)  #: the part of the price that commitments pay anyway
     spot_cost: Decimal | None = None  #: of the moved pods on spot nodes; None if it is not known
     currency: str = ""
+    move_cost: float | None = None  #: of moving its pods, in plain pods; None if it is not known
     gone_at: Moment | None = None  #: when the Node was observed to be gone; None if it still exists
     ended_at: Moment | None = None
     ending: SavingEnding = ""

@@ -212,6 +212,11 @@ class Overview:
     command: str = PLAN_COMMAND  #: the command line that makes this plan, to which ``--what-if`` can be added
 
     @property
+    def move_cost(self) -> float:
+        """The cost of the moves of the plan."""
+        return sum(self.moves[plan.node].cost for plan in self.planning.plans if plan.node in self.moves)
+
+    @property
     def first_spot(self) -> str:
         """The change that adds the first spot nodes, if nodes stay and there are none; otherwise ""."""
         if self.planning.spot_nodes or not self.planning.rejected:
