@@ -154,6 +154,8 @@ def report(ledger: SavingsLedger, since: timedelta, now: datetime) -> SavingsRep
         for day, share in shares(receipt, receipt.gone_at, receipt.until(now)).items():
             if day in shares_by_day:
                 shares_by_day[day].append(ReceiptShare(receipt, share))
+    recent = [each for each in removed if each.gone_at is not None and each.gone_at.astimezone(UTC).date() >= first]
+    costs = [each.move_cost for each in recent if each.move_cost is not None]
     total = Savings()
     for savings in sums.values():
         total = total.plus(savings)
