@@ -183,7 +183,7 @@ class _Summary:
         )
 
         if overview.curve is not None and overview.curve.text:
-            yield Line(sentence(overview.curve.text), 1)
+            yield Line(overview.curve.text, 1)
 
     def _others(self, hidden: Sequence[Totals]) -> tuple[str, ...]:
         """Return the amounts of several instance types together."""
