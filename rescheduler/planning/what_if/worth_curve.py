@@ -3,8 +3,9 @@
 Each point is a plan of its own: when nodes stay, other nodes may fit in their place.
 """
 
+import bisect
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final
@@ -21,9 +22,9 @@ from rescheduler.planning.what_if.overview import Overview, overview
 _MONEY: Final = 0.9
 _MOVES: Final = 0.8
 
-#: The number of steps of a whole curve, and of lower values that are tried when one keeps too little.
-_STEPS: Final = 8
-_TRIES: Final = 4
+#: The number of steps of a whole curve, and of plans that are made to find the recommended value.
+_STEPS: Final = 6
+_TRIES: Final = 7
 
 #: A value is written with at most this many digits.
 _DIGITS: Final = 6
@@ -49,21 +50,49 @@ def worth_curve(
     if first is None or not first.per_month or not first.pods:
         return None
     ranked = sorted(per for plan in plans if (per := worths[plan.node].per_move) is not None and math.isfinite(per))
-    points = {first.min_worth: first}
-    recommended = None
-    for value in _candidates(ranked, known, worths):
-        if time_is_up():
-            break
-        point = trials.planned(value)
-        if point is not None and point.per_month >= first.per_month * Decimal(_MONEY):
+    values = sorted({value for number in range(1, len(ranked)) if (value := _between(ranked, number)) is not None})
+    points = _fewest_moves(trials, first, values, _spared(known, worths), time_is_up)
+    enough = [each for each in points.values() if each.per_month >= first.per_month * Decimal(_MONEY)]
+    best = min(enough, key=lambda each: (each.pods, -each.per_month))
+    steps = [values[step * len(values) // _STEPS] for step in range(_STEPS)] if whole and values else []
+    for value in steps:
+        if value not in points and not time_is_up() and (point := trials.planned(value)) is not None:
             points[value] = point
-            recommended = point if point.pods <= _MOVES * first.pods else None
-            break
-    further = {_between(ranked, round(step * len(ranked) / _STEPS)) for step in range(1, _STEPS if whole else 0)}
-    for value in sorted(each for each in further - points.keys() if each is not None):
-        if not time_is_up() and (point := trials.planned(value)) is not None:
-            points[value] = point
+    recommended = best if best.pods <= _MOVES * first.pods else None
     return WorthCurve(tuple(points[value] for value in sorted(points)), recommended)
+
+
+def _fewest_moves(
+    trials: "_Trials", first: WorthPoint, values: Sequence[float], guess: float, time_is_up: Callable[[], bool]
+) -> dict[float, WorthPoint]:
+    """Return plans with some of *values* by value, among them one with few moves and enough of the money of *first*.
+
+    It is searched for by bisection from the *guess*: the rising values leave less and less money, with few exceptions.
+    """
+    points, low, high = {first.min_worth: first}, -1, len(values)
+    middle = bisect.bisect_left(values, guess)
+    for _ in range(_TRIES):
+        middle = middle if low < middle < high else (low + high) // 2
+        if high - low <= 1 or time_is_up() or (point := trials.planned(values[middle])) is None:
+            break
+        points[point.min_worth] = point
+        enough = point.per_month >= first.per_month * Decimal(_MONEY)
+        low, high, middle = (middle, high, -1) if enough else (low, middle, -1)
+    return points
+
+
+def _spared(known: Overview, worths: Mapping[str, MoveWorth]) -> float:
+    """Return a value that leaves the nodes of least worth, which save a tenth in all; others may take their room."""
+    money = {
+        plan.node: float(worth.saved or 0) if (worth := known.worths.get(plan.node)) else 0.0
+        for plan in known.planning.plans
+    }
+    spare, value = (1 - _MONEY) * sum(money.values()), 0.0
+    for node in sorted(money, key=lambda node: _finite(worths[node])):
+        spare, value = spare - money[node], _finite(worths[node])
+        if spare < 0:
+            break
+    return value
 
 
 def judged_by_moves(planning: Planning) -> list[str]:
@@ -73,25 +102,6 @@ def judged_by_moves(planning: Planning) -> list[str]:
 
 def _stays_for_moves(rejected: Rejected) -> bool:
     return any(blocker.reason is Reason.NOT_WORTH_IT for blocker in rejected.blockers)
-
-
-def _candidates(ranked: Sequence[float], known: Overview, worths: Mapping[str, MoveWorth]) -> Iterator[float]:
-    """Yield the values to try: the one without the nodes of least worth that save a tenth in all, then lower ones."""
-    money = {
-        plan.node: float(worth.saved or 0) if (worth := known.worths.get(plan.node)) else 0.0
-        for plan in known.planning.plans
-    }
-    order = sorted(money, key=lambda node: _finite(worths[node]))
-    spare, dropped = (1 - _MONEY) * sum(money.values()), 0
-    for node in order:
-        spare -= money[node]
-        if spare < 0:
-            break
-        dropped += 1
-    for part in range(_TRIES):
-        value = _between(ranked, dropped * (_TRIES - part) // _TRIES)
-        if value is not None:
-            yield value
 
 
 def _finite(worth: MoveWorth) -> float:
