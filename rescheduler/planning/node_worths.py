@@ -7,12 +7,13 @@ their prices, and of the hazards of their pools. A node has one worth in a round
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from predicates.filters import Filters
+from predicates.local_results import States, remaining
 from predicates.nodes import CPU, MEMORY
 from predicates.objects import Pod, PodClass
 from predicates.snapshot import Snapshot
@@ -33,7 +34,7 @@ from rescheduler.planning.policy import Circumstances
 from rescheduler.planning.pools import pool_of
 from rescheduler.planning.rules.minimum import OwnerCounts, OwnerKey, owner_key
 
-_Numbers = npt.NDArray[np.float64]
+_Numbers: TypeAlias = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +48,9 @@ class _Spot:
     hazard: _Numbers
 
 
-@dataclass(frozen=True, slots=True)
-class _OfClass:
-    """What all pods of a class share."""
-
-    own: float  #: the factor without annotations
-    hazard: float  #: the factor
-    share: float  #: of the prices of spot nodes, per hour; NaN if it is not known
+#: What all pods of a class share: their cost without annotations and owners, the factor of the hazard of the spot nodes
+#: that could run them, and their share of the prices of these, per hour; NaN if it is not known.
+_OfClass: TypeAlias = tuple[float, float, float]
 
 
 @dataclass(slots=True)
@@ -68,6 +65,7 @@ class NodeWorths:
     pool_labels: Sequence[str]
     _parts: Mapping[str, Decimal] | None = None  #: of the prices of nodes that commitments pay
     _spot: _Spot | None = None
+    _places: dict[tuple[States, int, int], tuple[float, float]] = field(default_factory=dict)
     _classes: dict[PodClass, _OfClass] = field(default_factory=dict)
     _owners: dict[OwnerKey, float] = field(default_factory=dict)
     #: By node: the last changes of its pods, the part that commitments pay, and its worth.
@@ -100,10 +98,11 @@ class NodeWorths:
     def _computed(self, node: str, pods: Sequence[Pod], part: Decimal) -> MoveWorth:
         cost = share = 0.0
         for pod in pods:
-            alike = self._of_class(pod.cls)
-            own = alike.own if not pod.annotations else _own(pod)
-            cost += own * alike.hazard * self._of_owner(pod)
-            share += alike.share
+            own, hazard, part_of_spot = self._of_class(pod.cls)
+            if pod.annotations:
+                own = own_factor(annotated_cost(pod.annotations), pod.cls.spec.priority or 0) * hazard
+            cost += own * self._of_owner(pod)
+            share += part_of_spot
         price = self._prices.per_hour(node_facts(self.snapshot, node, spot=False))
         if price is None:
             return MoveWorth(len(pods), cost, None)
@@ -112,17 +111,22 @@ class NodeWorths:
 
     def _of_class(self, cls: PodClass) -> _OfClass:
         if (known := self._classes.get(cls)) is None:
-            spot = self._spot = self._spot or self._spot_nodes()
-            accepting = np.isin(spot.rows, self.filters.possible(cls, spot.rows))
-            chosen = accepting if accepting.any() else np.ones(len(spot.rows), np.bool_)
-            asked = dict(cls.requests)
-            shares = np.maximum(asked.get("cpu", 0) / spot.cpu, asked.get("memory", 0) / spot.memory)
-            costs = (spot.price * np.minimum(shares, 1.0))[chosen & ~np.isnan(spot.price)]
-            hazard = float(spot.hazard[chosen].mean()) if len(spot.rows) else 0.0
-            share = float(costs.mean()) if len(costs) else np.nan
-            known = _OfClass(own_factor(0, cls.spec.priority or 0), hazard_factor(hazard), share)
-            self._classes[cls] = known
+            amounts = dict(cls.requests)
+            key = self.filters.of_nodes(cls), amounts.get("cpu", 0), amounts.get("memory", 0)
+            if (place := self._places.get(key)) is None:
+                place = self._places[key] = self._place(*key)
+            known = self._classes[cls] = own_factor(0, cls.spec.priority or 0) * place[0], *place
         return known
+
+    def _place(self, states: States, cpu: int, memory: int) -> tuple[float, float]:
+        """Return the factor of the hazard, and the share of the prices per hour, of the spot nodes for such a pod."""
+        spot = self._spot = self._spot or self._spot_nodes()
+        shares = np.maximum(cpu / spot.cpu, memory / spot.memory)
+        accepting = np.isin(spot.rows, remaining(states, self.snapshot, spot.rows)) & (shares <= 1)
+        chosen = accepting if accepting.any() else np.ones(len(spot.rows), np.bool_)
+        costs = (spot.price * np.minimum(shares, 1.0))[chosen & ~np.isnan(spot.price)]
+        hazard = float(spot.hazard[chosen].mean()) if len(spot.rows) else 0.0
+        return hazard_factor(hazard), float(costs.mean()) if len(costs) else np.nan
 
     def _of_owner(self, pod: Pod) -> float:
         key = owner_key(pod)
@@ -149,7 +153,3 @@ class NodeWorths:
 
 
 _NOTHING: Final = Decimal(0)
-
-
-def _own(pod: Pod) -> float:
-    return own_factor(annotated_cost(pod.annotations), pod.cls.spec.priority or 0)
