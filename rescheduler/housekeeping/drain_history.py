@@ -362,7 +362,7 @@ class DrainRecords:
     def _seconds_until_ready(self, began: datetime) -> dict[str, float]:
         """Return how long the slowest pod of each owner took to be Ready, of those that were created since *began*."""
         since, slowest = utc(began), dict[str, float]()
-        for pod in self._view.pods().values():
+        for pod in self._view.facts.snapshot.pods.values():
             if pod.owner is None or (pod.creation_timestamp or "") < since:
                 continue
             created, ready = instant(pod.creation_timestamp), instant(pod.ready_since)
@@ -399,7 +399,7 @@ class DrainRecords:
             self._history.set_aside(owner)
         if failure.refusal is not None:
             self._history.refused(failure.refusal)
-        node = self._view.node(drain.node)
+        node = self._view.facts.node(drain.node)
         if failure.why in NOT_CAUSED_BY_NODE or node is None:
             return
         reason = _REASONS.get(failure.why, "")
