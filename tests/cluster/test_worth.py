@@ -1,11 +1,16 @@
 """--drain-order=worth and --min-worth on a real control plane, judged by the pods of the API server."""
 
+import base64
+
 import httpx2
 import pytest
 
 from devcluster.api import Json
 from devcluster.manifests import deployment
 from devcluster.plane import ControlPlane
+from rescheduler.planning.memory import load
+from rescheduler.planning.owner_records import OwnerRecord
+from rescheduler.settings import MEMORY_NAME
 from tests.cluster.daemon import NO_DELAY, ClusterQueries, Daemon
 
 MANY, FEW = "on-demand-1", "on-demand-2"
@@ -25,6 +30,13 @@ def on(pool: str) -> Json:
 
 def uids(queries: ClusterQueries, app: str) -> set[str]:
     return {pod["metadata"]["uid"] for pod in queries.pods(app)}
+
+
+def remembered(cluster: ControlPlane) -> dict[str, OwnerRecord]:
+    """Return what the daemon has stored of the owners whose pods it moved."""
+    maps = cluster.api.items("/api/v1/namespaces/default/configmaps")
+    stored = [item["binaryData"]["memory"] for item in maps if item["metadata"]["name"] == MEMORY_NAME]
+    return load(base64.b64decode(stored[0])).owners.by_name if stored else {}
 
 
 def reasons(daemon: Daemon) -> dict[str, str]:
@@ -51,8 +63,12 @@ def test_nodes_go_in_the_order_of_worth_and_one_that_saves_too_little_stays(
         queries.eventually(lambda: queries.kinds("few") == {"spot": 2}, "the node of the few pods drained")
         queries.eventually(lambda: not queries.marks(), "the end of the drain")
         assert (queries.places("many"), uids(queries, "many")) == ({MANY: 8}, before)
+        queries.eventually(lambda: remembered(cluster), "the history of the owner stored")
         daemon.terminate()
         assert daemon.end() == 0
+    [(owner, record)] = remembered(cluster).items()
+    assert (owner, sum(day.pods for day in record.days)) == ("default/Deployment/few", 2)
+    assert record.ready is not None  # the replacement pods were Ready
     with Daemon(cluster, *FLAGS, NO_DELAY, "--drain-order=worth", "--min-worth=100") as daemon:
         queries.eventually(lambda: daemon.address and reasons(daemon).get(MANY) == "not-worth-it", "the reason")
         assert (queries.places("many"), uids(queries, "many")) == ({MANY: 8}, before)
