@@ -20,6 +20,7 @@ from tests.bench import (
     starting,
     tenants,
     topology,
+    worth,
 )
 from tests.bench.result import Result, keep, markdown
 
@@ -31,6 +32,7 @@ PARTS: Final[dict[str, Callable[[], Iterable[Result]]]] = {
     "freed": freed.run,
     "surging": freed.surging,
     "room": room.run,
+    "worth": worth.run,
     "proxying": proxying.run,
     "starting": starting.run,
     "pages": pages.run,

@@ -26,6 +26,10 @@ SIZES: Final = (4, 8, 16, 32, 64)
 PODS: Final = 40
 
 
+#: A quarter of the usual effort, because many plans are made for each cluster.
+POLICY: Final = Policy(drain_order=DrainOrder.WORTH, planning_timeout=0.5)
+
+
 def run(clusters: int = 50) -> Iterator[Result]:
     """Yield the rows on moves and money; takes some minutes."""
     kinds: dict[str, Callable[[random.Random], list[builders.Manifest]]] = {
@@ -63,7 +67,7 @@ def mixed(rng: random.Random) -> list[builders.Manifest]:
 def points(objects: list[builders.Manifest]) -> tuple[tuple[Decimal, int], tuple[Decimal, int]]:
     """Return money per month and moved pods of the plan, and of the one with the fewest moves for 90 % of the money."""
     snapshot = builders.snapshot(objects)
-    planner = Planner(snapshot, Policy(drain_order=DrainOrder.WORTH))
+    planner = Planner(snapshot, POLICY)
     known = overview(planner.plan_all(KNOWN), snapshot, PRICES, now=KNOWN.now)
     curve = worth_curve(planner, known, snapshot, KNOWN, lambda: False, whole=False)
     assert curve is not None
