@@ -1,7 +1,7 @@
 """Plain pods: nothing about them has to be judged for each pod. Nearly all pods of most clusters are plain.
 
-They have no annotations but costs of moves, no rule applies to them, their controllers create them again as they are and in any order,
-and no volume keeps them. This is found out once for pods that are alike.
+They have no annotations but costs of moves, no rule applies to them, their controllers create them again as they are
+and in any order, and no volume keeps them. This is found out once for pods that are alike.
 """
 
 from collections.abc import Iterable
