@@ -1,6 +1,7 @@
 """Tests of --min-worth and --drain-order=worth in the commands that read a snapshot file."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,18 +9,23 @@ import pytest
 
 from rescheduler.cli import main
 from tests.cli.dumps import write_dump
-from tests.planning.builders import ON_DEMAND, SYSTEM_POD, Manifest, budget, node, pod
+from tests.planning.builders import ON_DEMAND, Manifest, budget, node, pod
+
+
+def owned(name: str, on: str, cpu: str) -> Manifest:
+    return pod(name, on, cpu=cpu, owner="apps/v1/ReplicaSet")
+
 
 #: A node of four vCPU saves up to 29.20 per month. For a moved pod: good 28.47, fair 13.87, poor 4.50.
 CLUSTER = [
     *(node(name, ON_DEMAND, cpu="4") for name in ("fair", "good", "poor")),
     node("spot", cpu="32"),
-    *(pod(f"{app}-0", "spot", cpu="100m") for app in ("a", "b")),
-    pod("a-1", "good", cpu="1"),
-    *(pod(f"a-{number}", "fair", cpu="500m") for number in (2, 3)),
-    *(pod(f"b-{number}", "poor", cpu="500m") for number in range(1, 7)),
+    *(owned(f"{app}-0", "spot", "100m") for app in ("a", "b")),
+    owned("a-1", "good", "1"),
+    *(owned(f"a-{number}", "fair", "500m") for number in (2, 3)),
+    *(owned(f"b-{number}", "poor", "500m") for number in range(1, 7)),
     budget("x", "other", allowed=1),
-    SYSTEM_POD,
+    pod("kube-system/proxy-0", "unlisted", owner="apps/v1/DaemonSet"),
 ]
 FLAGS = ["--price-per-vcpu=0.01", "--price-per-gib=0", "--spot-price-per-vcpu=0.001", "--spot-price-per-gib=0"]
 KEPT = "4.50 for a move; --min-worth=10 asks for more"
@@ -73,6 +79,12 @@ def test_all_commands_leave_the_same_node(printed: Printed) -> None:
     for page in ("wide", "details"):
         assert KEPT in " ".join(printed("plan", "--min-worth=10", "-o", page).split())
     assert "not-worth-it" in printed("plan", "--min-worth=10")
+
+
+def test_a_simulated_daemon_drains_in_the_order_and_leaves_the_same_node(printed: Printed) -> None:
+    flags = "--for=1h", "--node-drain-delay=1m", "--allow-returning-plans", "--drain-order=worth", "--min-worth=10"
+    course = printed("simulate", *flags)
+    assert re.findall(r"node (\w+): drain of [1-9]", course) == ["good", "fair"]
 
 
 def test_a_what_if_changes_the_minimum(printed: Printed) -> None:

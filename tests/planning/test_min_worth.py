@@ -72,7 +72,7 @@ COSTS: dict[str, tuple[list[Manifest], Circumstances, float]] = {
     "a single replica": ([pod("web-1", "od")], KNOWN, 2.0),
     "a pod without a controller": ([pod("web-1", "od", owner=None)], KNOWN, 2.0),
     "slow replacements": (two_replicas("web"), history(ready={"default/ReplicaSet/web": 90.0}), 3.0),
-    "fast replacements": (two_replicas("web"), history(ready={"default/ReplicaSet/web": 3.0}), 0.5),
+    "fast replacements": (two_replicas("web"), history(ready={"default/ReplicaSet/web": 3.0}), 1.0),
     "replacements of another owner": (two_replicas("web"), history(ready={"other/ReplicaSet/web": 90.0}), 1.0),
     "moves of a week": (two_replicas("web"), history(moved={"default/ReplicaSet/web": 3}), 2.5),
     "the mean hazard of both spot nodes": (two_replicas("web"), HAZARD, 1.4),

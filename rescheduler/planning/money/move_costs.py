@@ -26,12 +26,12 @@ _BITS: Final = range(-(2**31), 2**31)
 #: The bounds of the factors.
 LEAST_OWN: Final = 0.1
 MOST_OWN: Final = 10.0
-FASTEST: Final = 0.5
 SLOWEST: Final = 4.0
 ONLY_REPLICA: Final = 2.0
 MOST_MOVED: Final = 4.0
 
-#: Seconds until a replacement pod is Ready, at which the factor is 1.
+#: Seconds until a replacement pod is Ready, up to which the factor is 1. Fast owners do not cost less than unknown
+#: ones: otherwise, nodes would become worth more after the first drains.
 USUAL_SECONDS: Final = 30.0
 
 
@@ -49,7 +49,7 @@ def own_factor(cost: int, priority: int) -> float:
 
 def ready_factor(seconds: float | None) -> float:
     """Return the factor of an owner whose replacement pods took *seconds* to be Ready; None if that is not known."""
-    return 1.0 if seconds is None else min(max(seconds / USUAL_SECONDS, FASTEST), SLOWEST)
+    return 1.0 if seconds is None else min(max(seconds / USUAL_SECONDS, 1.0), SLOWEST)
 
 
 def replicas_factor(replicas: int) -> float:

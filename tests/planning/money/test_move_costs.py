@@ -56,7 +56,7 @@ def test_a_higher_cost_or_priority_never_costs_less(cost: int, other: int, prior
 
 def test_the_other_factors_are_bounded_and_monotone() -> None:
     ready = [move_costs.ready_factor(seconds) for seconds in (0, 5, 15, 30, 60, 119, 120, 1e9)]
-    assert ready == [0.5, 0.5, 0.5, 1, 2, pytest.approx(119 / 30), 4, 4]
+    assert ready == [1, 1, 1, 1, 2, pytest.approx(119 / 30), 4, 4]
     moved = [move_costs.moved_factor(pods, 2) for pods in (0, 1, 2, 5, 6, 1000)]
     assert moved == [1, 1.5, 2, 3.5, 4, 4]
     assert [move_costs.hazard_factor(each) for each in (-1, 0, 0.5, 1, 7)] == [1, 1, 1.5, 2, 2]
