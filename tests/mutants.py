@@ -572,6 +572,13 @@ MUTANTS: Final = (
         "test_owed.py",
     ),
     _of_loop(
+        "all that a round asks is of one moment",
+        "execution/cluster_view.py",
+        "replace(self._known, memory=memory), self._as_of)\n",
+        "replace(self._known, memory=memory), self._clock.now())\n",
+        "test_reuse.py::test_all_that_a_round_asks_is_of_one_moment",
+    ),
+    _of_loop(
         "the node that pods left is no other place for them",
         "execution/running_pods.py",
         "            loss = self._view.planner.loss(self._view.circumstances, going, gone=left)\n",

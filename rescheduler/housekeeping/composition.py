@@ -21,7 +21,7 @@ from rescheduler.execution.context import running as running_threads
 from rescheduler.execution.drainer import Drainer
 from rescheduler.execution.landings import Landings
 from rescheduler.execution.machine_objects import MachineObjects
-from rescheduler.execution.room import GroupSizes, RoomView
+from rescheduler.execution.room import GroupSizes
 from rescheduler.facts.round_facts import Known
 from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.command_reads import load_provider
@@ -176,7 +176,7 @@ def assemble(
     _share_pool(parts, provider, client, running, host)
     candidates = _candidates(view, access, history, drainer, client, policy, running)
     known = KnownPrices(pricing, clock)
-    room = new_room(access, RoomView(policy, view), history, candidates, running, known, report)
+    room = new_room(access, view, history, candidates, running, known, report)
     actors = Actors(drainer, _soft_taint(access, policy, running, report), NewNodes(access, report), records, room)
     knowledge = Knowledge(
         history,

@@ -19,7 +19,7 @@ from rescheduler.draining.state import Limits
 from rescheduler.errors import Forbidden
 from rescheduler.execution.cluster_view import ClusterView, why_unusable
 from rescheduler.execution.context import ClusterApi, DrainContext, querying
-from rescheduler.execution.room import RoomView, SpotRequests, SpotTemplates
+from rescheduler.execution.room import SpotRequests, SpotTemplates
 from rescheduler.housekeeping.bookkeeping import Bookkeeping, NoBookkeeping, Pricing
 from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.command_reads import provider_prices
@@ -197,7 +197,7 @@ def new_price_refresh(policy: Policy, view: ClusterView, prices: KnownPrices) ->
 
 def new_room(
     access: DrainContext,
-    view: RoomView,
+    view: ClusterView,
     history: DrainHistory,
     candidates: Candidates,
     running: Running,

@@ -219,18 +219,18 @@ class Planner:
             yield from self.must_move(node, circumstances)
         yield from sorted(self._snapshot.pods_on[""].values(), key=lambda pod: pod.key)
 
-    def plan_all(self, circumstances: Circumstances) -> Planning:
+    def plan_all(self, circumstances: Circumstances, *, forecasts: bool = True) -> Planning:
         """Plan the drains of all on-demand nodes in sequence, each in the room that the earlier ones leave.
 
         Plans come first, in drain order, then the rejected nodes. Of a group of Cluster Autoscaler, no more nodes are
-        freed than its minimum allows.
+        freed than its minimum allows. Without *forecasts*, which take time, the same nodes are drained.
         """
-        planning = plan_all(self.round(circumstances), self._survival)
+        planning = plan_all(self.round(circumstances), self._survival, forecasts=forecasts)
         beyond = groups_at_minimum(self._snapshot, [plan.node for plan in planning.plans])
         if beyond.keys() <= circumstances.vetoes.keys():
             return planning
         kept = replace(circumstances, vetoes={**beyond, **circumstances.vetoes})
-        return plan_all(self.round(kept), self._survival)
+        return plan_all(self.round(kept), self._survival, forecasts=forecasts)
 
     def certificate(
         self, circumstances: Circumstances, survive: Survive, plans: Iterable[Plan] = (), *, seconds: float = SIMULATION

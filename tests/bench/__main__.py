@@ -8,6 +8,7 @@ import click
 
 from devcluster.signals import exit_on_sigterm
 from tests.bench import (
+    buying,
     freed,
     hostile,
     idle,
@@ -32,6 +33,7 @@ PARTS: Final[dict[str, Callable[[], Iterable[Result]]]] = {
     "freed": freed.run,
     "surging": freed.surging,
     "room": room.run,
+    "buying": buying.run,
     "proxying": proxying.run,
     "starting": starting.run,
     "pages": pages.run,

@@ -19,7 +19,7 @@ from rescheduler.planning.answers.survival import Certificate
 from rescheduler.planning.controllers import ControllerName, controller_of
 from rescheduler.planning.forms import count
 from rescheduler.planning.money.prices import PriceList, node_facts, with_added, zone_of
-from rescheduler.planning.money.worth import AddedSpot, added_spot, summed, worth_by_node
+from rescheduler.planning.money.worth import AddedSpot, added_spot, summed
 from rescheduler.planning.node_info import full_name, similar_node
 from rescheduler.planning.outcome import Blocker, Planning, Rejected
 from rescheduler.planning.placement.explain import Explanation
@@ -33,7 +33,7 @@ from rescheduler.planning.rules.pod_rules import NOT_RECREATED
 from rescheduler.planning.surges import LIFTED
 from rescheduler.planning.what_if.changes import Change, OtherScheduler, changed, copied
 from rescheduler.planning.what_if.levers import rank_levers
-from rescheduler.planning.what_if.overview import SETTING, Lever, RankedLevers
+from rescheduler.planning.what_if.overview import SETTING, Lever, RankedLevers, worths_of
 
 # The simultaneous loss of spot nodes, and their pods that would not fit on the remaining nodes.
 
@@ -323,9 +323,7 @@ def surge_lever(planning: Planning, snapshot: Snapshot, policy: Policy, circumst
     reason = next(blocker.reason for blocker in held[0].blockers if blocker.reason in LIFTED)
     obstacle = f"{count(len(deployments), 'Deployment')} can roll out without downtime"
     nodes, frees = tuple(node.node for node in held), tuple(plan.node for plan in added)
-    facts = {plan.node: node_facts(snapshot, plan.node, spot=False) for plan in with_surge.plans}
-    facts |= {name: node_facts(snapshot, name, spot=True) for name in _targets(with_surge)}
-    worths = worth_by_node(with_surge, facts, snapshot.pods.get, circumstances.prices, circumstances.now.date())
+    worths = worths_of(with_surge, snapshot, circumstances.prices, circumstances.now.date())
     return Lever(
         f"{SETTING} --surge={Surging.BLOCKED}",
         reason,
@@ -336,10 +334,6 @@ def surge_lever(planning: Planning, snapshot: Snapshot, policy: Policy, circumst
         worth=summed(worths[name] for name in frees if name in worths),
         worths={name: worths[name] for name in frees if name in worths},
     )
-
-
-def _targets(planning: Planning) -> set[str]:
-    return {placement.node for plan in planning.plans for placement in plan.placements}
 
 
 def with_lever(ranked: RankedLevers, lever: Lever) -> RankedLevers:
