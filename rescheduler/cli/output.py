@@ -156,7 +156,14 @@ def _node(verdict: Verdict, overview: Overview) -> dict[str, Any]:
         "severity": severity_of_verdict(verdict),
         "left_by_daemon": overview.left.get(verdict.node),
         "robust": plan.robust if plan else None,
-        "landing": {"spot": landing.spot, "on_demand": landing.on_demand} if landing else None,
+        "landing": {"spot": landing.spot, "on_demand": landing.on_demand, "leftovers": landing.leftovers}
+        if landing
+        else None,
+        "leftovers": [str(item.pod) for item in plan.placements if item.pod.uid in plan.leftovers] if plan else [],
+        "makes_room": [
+            {"node": each.node, "placements": [{"pod": str(item.pod), "node": item.node} for item in each.placements]}
+            for each in (plan.first if plan else ())
+        ],
         "instance_type": facts.instance_type,
         "zone": facts.zone,
         "created": facts.created,

@@ -21,6 +21,7 @@ from rescheduler.planning.money.prices import PriceKey, PriceList
 from rescheduler.planning.node_labels import NodeLabels, label_key
 from rescheduler.planning.policy import (
     DrainOrder,
+    Leftovers,
     MoveJobs,
     Policy,
     Surging,
@@ -60,6 +61,8 @@ def _policy(
     drain_order: str,
     move_jobs: str,
     surge: str,
+    leftovers: str,
+    leftover_rest: timedelta,
     scheduler_names: tuple[str, ...],
     spot_pool_labels: tuple[str, ...],
     ignore_local_volumes: tuple[tuple[str, ...], ...],
@@ -82,6 +85,8 @@ def _policy(
         drain_order=DrainOrder(drain_order),
         move_jobs=MoveJobs(move_jobs),
         surge=Surging(surge),
+        leftovers=Leftovers(leftovers),
+        leftover_rest=leftover_rest.total_seconds(),
         eviction_requests=eviction == "request",
         spot_pool_labels=tuple(dict.fromkeys(spot_pool_labels)),
         scheduler_names=() if ANY_SCHEDULER in scheduler_names else scheduler_names,
@@ -213,6 +218,20 @@ policy_options = group(
             default=_POLICY.surge_max_replicas,
             help="A rolling update replaces all pods of a Deployment. One with more replicas than this is rolled out "
             "only if most of its pods are on the drained node.",
+        ),
+        Option(
+            "--leftovers",
+            click.Choice([value.value for value in Leftovers]),
+            default=_POLICY.leftovers.value,
+            help="What is done about nodes that stay only because of pods that must not run on spot nodes. move: such "
+            "pods move to on-demand nodes that stay, and all others to spot nodes. plan: plans show what that would "
+            "free. off: neither.",
+        ),
+        Option(
+            "--leftover-rest",
+            DurationType(),
+            default="24h",
+            help="For how long a pod that moved to another on-demand node (--leftovers=move) is not moved again.",
         ),
         Option(
             "--expendable-pods-priority-cutoff",

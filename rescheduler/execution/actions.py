@@ -98,6 +98,7 @@ class NodeMarks:
             mark.debts,
             *times,
             mark.surge,
+            mark.kind,
         )
         taint = actions.taint(access.holder)
         edit = NodeEdit(taint=(taint,), annotate={ANNOTATION: written.dump()}, only_if=self.why_not_ours)

@@ -31,7 +31,7 @@ from rescheduler.planning.forms import instant
 from rescheduler.planning.last_look import Fresh, OrderTerms, ReadLeases, is_closed, lag
 from rescheduler.planning.memory import Memory
 from rescheduler.planning.money.prices import PriceList
-from rescheduler.planning.outcome import Blocker, Plan, Planning, PodRef, Reason, Rejected, Verdict
+from rescheduler.planning.outcome import TO_SPOT, Blocker, Plan, Planning, PodRef, Purpose, Reason, Rejected, Verdict
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Destination, LeaderFacts, Policy
 from rescheduler.planning.refusals import KubeletRefusal, node_kind
@@ -150,10 +150,10 @@ class ClusterView(WatchedNodes):
     def _seconds_left(self) -> float:
         return self._planning_end - self._clock.monotonic()
 
-    def plan_node(self, node: str, evicted: Collection[str] = ()) -> Verdict:
+    def plan_node(self, node: str, evicted: Collection[str] = (), purpose: Purpose = TO_SPOT) -> Verdict:
         """Return a verdict for a node that is being drained. *evicted* are UIDs of its evicted pods."""
         circumstances = self._draining(node)
-        verdict = self._planner.look_again(node, circumstances, evicted)
+        verdict = self._planner.look_again(node, circumstances, evicted, purpose)
         if isinstance(verdict, Rejected) and self._machine_is_gone(verdict):
             return verdict if self._planner.must_move(node, circumstances) else Plan(node, ())
         return verdict
@@ -164,9 +164,9 @@ class ClusterView(WatchedNodes):
         ordered = rejected.node in self._circumstances().ordered
         return ordered and Reason.NODE_NOT_READY in reasons and reasons <= _WITHOUT_KUBELET
 
-    def plan_alone(self, node: str) -> Verdict:
+    def plan_alone(self, node: str, purpose: Purpose = TO_SPOT) -> Verdict:
         """Return a verdict for *node* by itself, with the checks of :meth:`first_plan`."""
-        return self._planner.look_again(node, self._circumstances())
+        return self._planner.look_again(node, self._circumstances(), purpose=purpose)
 
     def learn(self, objects: Collection[tuple[str, Object]], namespaces: Collection[str]) -> bool:
         """Add what replacement pods are created from, each with its kind. Return whether any is new or has changed.
@@ -245,13 +245,18 @@ class ClusterView(WatchedNodes):
         return replace(terms, policy=self._policy, keeping=kept)
 
     def follow(
-        self, node: str, due: Sequence[Pod], evicted: Collection[str] = (), step: Collection[str] = ()
+        self,
+        node: str,
+        due: Sequence[Pod],
+        evicted: Collection[str] = (),
+        step: Collection[str] = (),
+        purpose: Purpose = TO_SPOT,
     ) -> Verdict:
         """Return whether the remaining pods of a node that is being drained still fit, those of the next *step* first.
 
         The replacement pods of *due*, which are evicted pods, are placed as well.
         """
-        return self._planner.follow(node, self._draining(node), due, evicted, step)
+        return self._planner.follow(node, self._draining(node), due, evicted, step, purpose)
 
     def _draining(self, node: str) -> Circumstances:
         """Return the circumstances for a node that is being drained: its own cooldown and vetoes do not count."""

@@ -356,9 +356,9 @@ class FreshPlanning:
 
     def _verdict(self, drain: Drain) -> Verdict:
         if isinstance(self._action, LookAgain):
-            return self._view.plan_node(self._node.name, leaving(drain))
-        step = {victim.pod.uid for victim in drain.step}
-        return self._view.follow(self._node.name, self._known(self._action.due), evicted_for_good(drain), step)
+            return self._view.plan_node(self._node.name, leaving(drain), drain.purpose)
+        step, due = {victim.pod.uid for victim in drain.step}, self._known(self._action.due)
+        return self._view.follow(self._node.name, due, evicted_for_good(drain), step, drain.purpose)
 
     def _needed(self, verdict: Verdict, drain: Drain) -> frozenset[str]:
         """Return the target nodes that must have been read: of all pods, or of the pods in the step."""

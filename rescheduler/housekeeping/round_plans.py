@@ -221,7 +221,7 @@ class RoundPlans:
         self._report_plan(planned)
         if plan is not None and not planned.complete and self._page_is_read() and self._survey_due():
             self._survey_for_page()  # the drain may take long, and the page lists every node
-        return plan
+        return None if plan is None else plan.next
 
     def _fails_checks(self, plan: Plan, *, repeat: bool) -> bool:
         """Return whether the checks reject *plan*.
@@ -231,9 +231,9 @@ class RoundPlans:
         now, passed = self._clock.monotonic(), self._passed
         if not repeat and passed is not None and passed[0] is plan and now - passed[1] < SURVEY.total_seconds():
             return False
-        blockers = self._candidates.judge(plan)
-        self._passed = None if blockers else (plan, now)
-        return bool(blockers)
+        fails = any(self._candidates.judge(each) for each in (plan, *plan.first))
+        self._passed = None if fails else (plan, now)
+        return fails
 
     def _survey_for_page(self) -> None:
         """Plan all nodes for the status page only."""

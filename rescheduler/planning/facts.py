@@ -6,7 +6,7 @@ The daemon, the commands and the proxy plan in the same circumstances, because a
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from predicates.snapshot import Snapshot
@@ -61,6 +61,9 @@ class FactsReader:
             prices=facts.prices,
             last={} if memory is None else self._last(snapshot, memory, now),
             settling={} if memory is None else memory.pools.settling(now),
+            rested={}
+            if memory is None
+            else memory.leftovers.resting(now, timedelta(seconds=self._policy.leftover_rest)),
             refused={} if memory is None else memory.refusals.learned(now),
             growth=self._growth(snapshot, leader.growth),
             left_pending=frozenset(leader.left_pending),

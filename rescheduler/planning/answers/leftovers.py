@@ -1,8 +1,8 @@
 """The nodes that are emptied if their leftovers go to on-demand nodes that stay, in addition to the nodes of plans.
 
 A *leftover* is a pod that must not run on spot nodes (:mod:`rescheduler.planning.rules.leftovers`). Where the nodes
-that stay have no room for it, they give pods to the spot nodes first. The most money is saved with the fewest moves: for
-few nodes every choice is tried, for many some orders.
+that stay have no room for it, they give pods to the spot nodes first. The choice with the most money is best, then the
+one with the fewest moves: of few nodes every choice is tried, of many some orders.
 
 A choice is then played through, drain by drain, with the scheduler's scoring. A node on which a leftover could land
 stays, and the search is repeated without it.

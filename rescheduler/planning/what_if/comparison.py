@@ -19,14 +19,14 @@ from rescheduler.planning.answers.survival import Certificate
 from rescheduler.planning.controllers import ControllerName, controller_of
 from rescheduler.planning.forms import count
 from rescheduler.planning.money.prices import PriceList, node_facts, with_added, zone_of
-from rescheduler.planning.money.worth import AddedSpot, added_spot, summed, worth_by_node
+from rescheduler.planning.money.worth import AddedSpot, Worth, added_spot, summed, worth_by_node
 from rescheduler.planning.node_info import full_name, similar_node
-from rescheduler.planning.outcome import Blocker, Planning, Rejected
+from rescheduler.planning.outcome import Blocker, Planning, Reason, Rejected
 from rescheduler.planning.placement.explain import Explanation
 from rescheduler.planning.placement.packing import Room, Sizes, first_fitting
 from rescheduler.planning.placement.preemption import priority_of
 from rescheduler.planning.planner import Planner
-from rescheduler.planning.policy import Circumstances, Policy, Surging, Survive
+from rescheduler.planning.policy import Circumstances, Leftovers, Policy, Surging, Survive
 from rescheduler.planning.pools import spot_pools
 from rescheduler.planning.rules.candidates import groups, why_not_target
 from rescheduler.planning.rules.pod_rules import NOT_RECREATED
@@ -306,7 +306,52 @@ def levers_of(
     """
     ranked = rank_levers(planning, planner.round(circumstances), prices, time_is_up)
     surge = surge_lever(planning, snapshot, policy, settings_replaced(circumstances, prices=prices))
-    return ranked if surge is None else with_lever(ranked, surge)
+    together = leftovers_lever(planning, planner, snapshot, policy, circumstances, prices)
+    for lever in (surge, together):
+        ranked = ranked if lever is None else with_lever(ranked, lever)
+    return ranked
+
+
+def leftovers_lever(
+    planning: Planning,
+    planner: Planner,
+    snapshot: Snapshot,
+    policy: Policy,
+    circumstances: Circumstances,
+    prices: PriceList,
+) -> Lever | None:
+    """Return what ``--leftovers=move`` would free in addition to *planning*, or None."""
+    held = [node for node in planning.rejected if any(each.reason is Reason.PINNED for each in node.blockers)]
+    if policy.leftovers is not Leftovers.PLAN or not held:
+        return None
+    found = planner.leftovers(planning.plans, circumstances, prices)
+    if not found:
+        return None
+    after, names = planning.with_plans(found), [plan.node for plan in found]
+    worths = {name: worth for name, worth in _worths(after, snapshot, prices, circumstances).items() if name in names}
+    pods, given = sum(len(plan.leftovers) for plan in found), sum(len(plan.first) for plan in found)
+    obstacle = f"{count(pods, 'pod')} that must not run on spot {'moves' if pods == 1 else 'move'} to nodes that stay"
+    if given:
+        obstacle += f", for which {count(given, 'time')} one of these gives pods to spot nodes first"
+    return Lever(
+        f"{SETTING} --leftovers={Leftovers.MOVE}",
+        Reason.PINNED,
+        obstacle,
+        tuple(node.node for node in held),
+        tuple(names),
+        changes=(f"leftovers={Leftovers.MOVE}",),
+        worth=summed(worths.values()),
+        worths=worths,
+    )
+
+
+def _worths(
+    planning: Planning, snapshot: Snapshot, prices: PriceList, circumstances: Circumstances
+) -> dict[str, Worth]:
+    """Return what each node with a plan is worth, by name."""
+    facts = {name: node_facts(snapshot, name, spot=True) for name in _targets(planning)}
+    facts |= {verdict.node: node_facts(snapshot, verdict.node, spot=False) for verdict in planning.verdicts}
+    return worth_by_node(planning, facts, snapshot.pods.get, prices, circumstances.now.date())
 
 
 def surge_lever(planning: Planning, snapshot: Snapshot, policy: Policy, circumstances: Circumstances) -> Lever | None:
@@ -323,9 +368,7 @@ def surge_lever(planning: Planning, snapshot: Snapshot, policy: Policy, circumst
     reason = next(blocker.reason for blocker in held[0].blockers if blocker.reason in LIFTED)
     obstacle = f"{count(len(deployments), 'Deployment')} can roll out without downtime"
     nodes, frees = tuple(node.node for node in held), tuple(plan.node for plan in added)
-    facts = {plan.node: node_facts(snapshot, plan.node, spot=False) for plan in with_surge.plans}
-    facts |= {name: node_facts(snapshot, name, spot=True) for name in _targets(with_surge)}
-    worths = worth_by_node(with_surge, facts, snapshot.pods.get, circumstances.prices, circumstances.now.date())
+    worths = _worths(with_surge, snapshot, circumstances.prices, circumstances)
     return Lever(
         f"{SETTING} --surge={Surging.BLOCKED}",
         reason,

@@ -263,7 +263,7 @@ def overview(
     targets = {placement.node for plan in planning.plans for placement in plan.placements}
     spot = {name: node_facts(snapshot, name, spot=True) for name in sorted(targets)}
     today = now.date() if now else date.min
-    worths = worth_by_node(planning, facts | spot, snapshot.pods.get, prices, today)
+    worths = worth_by_node(planning, spot | facts, snapshot.pods.get, prices, today)
     possible = _worths_of_possible(planning, facts, snapshot, prices, today) if planning.possible else worths
     left = (
         (plan.node, plan.objection(allow_fragile=allow_fragile, allow_returning=allow_returning))
@@ -275,7 +275,7 @@ def overview(
     most_first = sorted(by_type.items(), key=lambda pair: (-len(pair[1]), pair[0]))
     return Overview(
         planning=planning,
-        nodes=facts | spot,
+        nodes=spot | facts,
         prices=prices,
         on_demand=_totals(facts.values(), prices),
         freed=_totals(freed, prices, worths),
@@ -310,7 +310,7 @@ def _worths_of_possible(
     targets = {placement.node for plan in planning.possible for placement in plan.placements}
     spot = {name: node_facts(snapshot, name, spot=True) for name in targets}
     without = replace(planning, verdicts=(*planning.possible, *others))
-    return worth_by_node(without, {**facts, **spot}, snapshot.pods.get, prices, today)
+    return worth_by_node(without, {**spot, **facts}, snapshot.pods.get, prices, today)
 
 
 def _without_claims(planning: Planning, snapshot: Snapshot) -> str:
