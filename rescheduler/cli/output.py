@@ -159,11 +159,7 @@ def _node(verdict: Verdict, overview: Overview) -> dict[str, Any]:
         "landing": {"spot": landing.spot, "on_demand": landing.on_demand, "leftovers": landing.leftovers}
         if landing
         else None,
-        "leftovers": [str(item.pod) for item in plan.placements if item.pod.uid in plan.leftovers] if plan else [],
-        "makes_room": [
-            {"node": each.node, "placements": [{"pod": str(item.pod), "node": item.node} for item in each.placements]}
-            for each in (plan.first if plan else ())
-        ],
+        **(plan.leftovers_form("makes_room") if plan else {"leftovers": [], "makes_room": []}),
         "instance_type": facts.instance_type,
         "zone": facts.zone,
         "created": facts.created,

@@ -242,6 +242,25 @@ class Plan:
     first: tuple["Plan", ...] = ()  #: what makes room on the nodes that stay, before this node is drained
 
     @property
+    def with_leftovers(self) -> str:
+        """How pages mark a plan that moves pods to on-demand nodes that stay, and what makes room for them, or ""."""
+        if self.kind is not DrainKind.LEFTOVERS:
+            return ""
+        first = "".join(
+            f", after {count(len(each.placements), 'pod')} of {each.node} went to spot" for each in self.first
+        )
+        return f" with leftovers ({count(len(self.leftovers), 'pod')} to on-demand nodes that stay{first})"
+
+    def leftovers_form(self, makes_room: str) -> dict[str, object]:
+        """Return the leftovers, and under the key *makes_room* what is moved to spot nodes first, for JSON."""
+        first = [
+            {"node": each.node, "placements": [{"pod": str(item.pod), "node": item.node} for item in each.placements]}
+            for each in self.first
+        ]
+        pods = [str(item.pod) for item in self.placements if item.pod.uid in self.leftovers]
+        return {"leftovers": pods, makes_room: first}
+
+    @property
     def purpose(self) -> Purpose:
         """What the drain is for."""
         only = frozenset(each.pod.uid for each in self.placements)
