@@ -71,7 +71,9 @@ def _full(clusters: int) -> Iterator[Result]:
         before, after = (len(planned(cluster, each).plans) for each in (Leftovers.OFF, Leftovers.MOVE))
         more, fewest = more + after - before, min(fewest, after - before)
     label = f"{clusters} full clusters of 30 + 40 nodes, a third of the pods pinned"
-    yield Result(f"{label}: nodes freed in addition, on average", str(more), str(clusters), more / clusters, "nodes", 4, 6)
+    yield Result(
+        f"{label}: nodes freed in addition, on average", str(more), str(clusters), more / clusters, "nodes", 4, 6
+    )
     yield Result(f"{label}: the fewest", str(fewest), "0", fewest, "nodes", 4, 6)
 
 

@@ -8,16 +8,16 @@ A choice is then played through, drain by drain, with the scheduler's scoring. A
 stays, and the search is repeated without it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from itertools import combinations
+from itertools import combinations, islice
 from typing import Final, TypeAlias
 
 import numpy as np
 
 from predicates.local_results import Targets
-from predicates.nodes import CPU
+from predicates.nodes import CPU, Numbers
 from predicates.objects import Pod
 from rescheduler.planning.answers.survival import Survival
 from rescheduler.planning.budgets import RemainingDisruptions
@@ -37,14 +37,14 @@ from rescheduler.planning.rules.leftovers import moved_before
 #: For at most this many candidates every choice is tried, as long as effort is left.
 _EXHAUSTIVE: Final = 10
 
-#: Filter evaluations beyond first-fit for each question of the search.
-_EFFORT: Final = 300
+#: Filter evaluations beyond first-fit for each question of the search, among few candidates and among many.
+_EFFORT, _LITTLE_EFFORT = 200, 20
 
 #: How often the search is repeated without nodes on which leftovers could land, or that could not be drained.
 _PLAYED: Final = 8
 
-#: A node that stays gives pods for one leftover: at most this many nodes are compared, and this many pods are given.
-_GIVERS, _GIVEN = 10, 20
+#: A node that stays gives pods for a leftover: so many nodes are tried, and so many pods that are enough alone.
+_GIVERS, _SINGLE = 8, 3
 
 #: What a choice is worth: money per hour, number of nodes, vCPU in millicores.
 Value: TypeAlias = tuple[Decimal, int, int]
@@ -179,13 +179,15 @@ class _Search:
             for name, each in examined.items()
             if name not in kept and (node := self._node(each, values[name])) is not None
         ]
+        self._most_effort = _EFFORT if len(self._nodes) <= _EXHAUSTIVE else _LITTLE_EFFORT
         self._givers = {each.candidate.row: each for each in examined.values()}
         row = self._base.snapshot.nodes.row
         never = {row[name] for name in names} - {node.candidate.row for node in self._nodes}
         rows = [each for each in self._shared.room.targets.rows.tolist() if each not in self._base.groups.spot.rows_set]
         self._receivers = sorted(rows, key=lambda each: each not in never)
         self._infeasible: list[frozenset[str]] = []
-        self._movable_cpu: dict[int, int] = {}
+        self._movable_on: dict[int, Sequence[tuple[Pod, Numbers]]] = {}
+        self._gone: set[str] = set()  #: keys of the pods that are given in the trial
 
     def _node(self, examined: Examined, value: Value) -> _Node | None:
         """Return the node as a candidate, or None if it cannot be emptied, or not with leftovers, or saves nothing."""
@@ -204,6 +206,8 @@ class _Search:
         best: _Choice = ()
         for order in self._orders():
             best = max(best, self._greedy(order), key=_rank)
+            if self._effort.exhausted:
+                break
         if len(self._nodes) <= _EXHAUSTIVE:
             best = self._exhaustive(best)
         return best
@@ -236,7 +240,7 @@ class _Search:
                 continue
             if remaining.blockers(node.examined.evictions):
                 continue
-            targets = [each for each in preferred if each != row and each not in out]
+            targets = sorted((each for each in preferred if each != row and each not in out), key=_not_in(used))
             found = self._emptied([node], targets, remaining)
             if found is None:
                 continue
@@ -306,8 +310,10 @@ class _Search:
         others = replace(question, pods=[pod for pod in question.pods if pod.key not in keys])
         if isinstance(self._at_once(others, room), Stuck):
             return None
+        gone = set(self._gone)
         given = self._given(leftovers, receivers, remaining)
         if given is None:
+            self._gone = gone
             undo(question, room, mark)
             return None
         taking, by_row, remaining = given
@@ -325,89 +331,95 @@ class _Search:
         for pod in sorted(leftovers, key=lambda pod: (-sizes.of(pod.cls), pod.key)):
             row = filters.first(pod.cls, Targets(receivers)) if receivers else None
             if row is None:
-                best: tuple[int, list[Pod], RemainingDisruptions] | None = None
-                possible = filters.possible(pod.cls, np.array(receivers, np.intp))
-                likely = sorted(possible, key=lambda row: -self._most_room(row))[:_GIVERS]
-                for each in likely:
-                    mark = trial.savepoint()
-                    found = self._room_on(each, pod, given.get(each, []), remaining)
-                    trial.revert(mark)
-                    if found is not None and (best is None or len(found[0]) < len(best[1])):
-                        best = (each, *found)
-                if best is None:
+                found = self._first_giving(pod, receivers, remaining)
+                if found is None:
                     return None
-                row, pods, remaining = best
+                row, pods, remaining = found
                 given[row] = [*given.get(row, []), *pods]
-                self._give(pods)
+                self._gone |= {each.key for each in pods}
+                trial.evict(*pods)
+                self._moved(pods)
             trial.place(pod.cls, row)
             taking.add(row)
         return taking, given, remaining
 
-    def _most_room(self, row: int) -> int:
-        """Return the CPU that is free on a node, and requested by the pods that it could give, in millicores."""
-        if row not in self._movable_cpu:
-            self._movable_cpu[row] = sum(dict(pod.cls.requests).get("cpu", 0) for pod in self._movable(row))
-        return int(self._base.snapshot.nodes.free[row, CPU]) + self._movable_cpu[row]
+    def _first_giving(
+        self, pod: Pod, receivers: Sequence[int], remaining: RemainingDisruptions
+    ) -> tuple[int, list[Pod], RemainingDisruptions] | None:
+        """Return the first row of which pods make room for *pod*, these pods, and what may still be evicted."""
+        possible = set(self._shared.room.filters.possible(pod.cls, np.array(receivers, np.intp)))
+        for row in islice((row for row in receivers if row in possible and self._could_give(row, pod)), _GIVERS):
+            mark = self._attempt.trial.savepoint()
+            found = self._room_on(row, pod, remaining)
+            self._attempt.trial.revert(mark)
+            if found is not None:
+                return row, *found
+        return None
+
+    def _could_give(self, row: int, pod: Pod) -> bool:
+        """Return whether the node has enough for *pod* if it gives all pods that it may give."""
+        snapshot = self._base.snapshot
+        movable = (vector for each, vector in self._movable(row) if each.key not in self._gone)
+        most = sum(movable, start=snapshot.nodes.free[row])
+        return bool((snapshot.vector(pod.cls.requests) <= most).all())
 
     def _room_on(
-        self, row: int, pod: Pod, given: Sequence[Pod], remaining: RemainingDisruptions
+        self, row: int, pod: Pod, remaining: RemainingDisruptions
     ) -> tuple[list[Pod], RemainingDisruptions] | None:
         """Return the fewest pods that the node in *row* gives so that *pod* fits; None if they have no place.
 
         One pod is enough if possible, the smallest one; otherwise the largest ones are given. The trial changes.
         """
-        sizes = self._shared.room.sizes
-        gone = {each.key for each in given}
-        movable = [each for each in self._movable(row) if each.key not in gone]
-        smallest = sorted(movable, key=lambda each: (sizes.of(each.cls), each.key))
-        ways = [*([each] for each in smallest), smallest[: -_GIVEN - 1 : -1]]
-        for way in ways:
-            mark = self._attempt.trial.savepoint()
-            pods = self._until_it_fits(way, pod, row)
-            if pods is not None:
-                self._attempt.trial.place(pod.cls, row)
+        trial, snapshot = self._attempt.trial, self._base.snapshot
+        need = snapshot.vector(pod.cls.requests) - snapshot.nodes.free[row]
+        movable = [(each, vector) for each, vector in self._movable(row) if each.key not in self._gone]
+        for pods in _ways(movable, need):
+            mark = trial.savepoint()
+            trial.evict(*pods)
+            self._effort.spend()
+            if self._shared.room.filters.fits(pod.cls, row):
+                trial.place(pod.cls, row)
                 left = remaining.copy()
                 if not left.take(left.evictions(tuple(pods))) and not isinstance(self._moved(pods), Stuck):
                     return pods, left
-            self._attempt.trial.revert(mark)
-        return None
-
-    def _until_it_fits(self, movable: Sequence[Pod], pod: Pod, row: int) -> list[Pod] | None:
-        """Evict pods of *movable* from the node in *row* until *pod* fits, and return them; None if it does not."""
-        for number, mover in enumerate(movable, 1):
-            self._attempt.trial.evict(mover)
-            if self._shared.room.filters.fits(pod.cls, row):
-                return list(movable[:number])
+            trial.revert(mark)
         return None
 
     def _moved(self, pods: Sequence[Pod]) -> Placed | Stuck:
         """Place the replacements of *pods*, which have left, on spot nodes, and return the answer."""
         incoming = [self._base.replacements.of(pod) for pod in pods]
-        return self._at_once(Question((), (), incoming), self._room(self._base.groups.spot.rows.tolist()))
+        room = self._room(self._base.groups.spot.rows.tolist())
+        return self._at_once(Question((), (), incoming), room, len(incoming))
 
-    def _at_once(self, question: Question, attempt: Attempt) -> Placed | Stuck:
-        """Place all pods in the trial with a small part of the effort, or leave it unchanged."""
+    def _at_once(self, question: Question, attempt: Attempt, most: int | None = None) -> Placed | Stuck:
+        """Place all pods in the trial with a small part of the effort, *most* at most, or leave it unchanged."""
         question = replace(question, reasons=WantedReasons.NONE)
-        own = Effort(min(self._effort.left, _EFFORT))
+        own = Effort(min(max(self._effort.left, 0), self._most_effort if most is None else most))
         before = own.left
         placed = at_once(question, replace(attempt, effort=own))
-        self._effort.spend(before - max(own.left, 0))
+        self._effort.spend(len(question.pods) + before - max(own.left, 0))
         return placed
 
-    def _give(self, pods: Sequence[Pod]) -> None:
-        self._attempt.trial.evict(*pods)
-        self._moved(pods)
+    def _movable(self, row: int) -> Sequence[tuple[Pod, Numbers]]:
+        """Return the pods that the node in *row* may give, with their requests, the smallest first.
 
-    def _movable(self, row: int) -> list[Pod]:
-        """Return the pods that the node in *row* may give: those that may be evicted, and may run on spot nodes."""
+        They may be evicted, and may run on spot nodes.
+        """
+        if (known := self._movable_on.get(row)) is None:
+            known = self._movable_on[row] = self._found_movable(row)
+        return known
+
+    def _found_movable(self, row: int) -> Sequence[tuple[Pod, Numbers]]:
         examined = self._givers.get(row)
         if examined is None or examined.candidate.surges or any(each.pod is None for each in examined.blockers):
-            return []
-        kept = {each.pod for each in examined.blockers}
-        movers = examined.candidate.movers
-        together, pins = self._shared.volumes.together(movers), self._base.pins
+            return ()
+        kept, movers = {each.pod for each in examined.blockers}, examined.candidate.movers
+        together, pins, of = self._shared.volumes.together(movers), self._base.pins, self._base.replacements.of
         free = [pod for pod in movers if pod.key not in kept and pod.key not in together]
-        return [pod for pod in free if pins.of(self._base.replacements.of(pod).cls) is None]
+        pods = [pod for pod in free if pins.of(of(pod).cls) is None]
+        sizes, vector = self._shared.room.sizes, self._base.snapshot.vector
+        ordered = sorted(pods, key=lambda pod: (sizes.of(pod.cls), pod.key))
+        return [(pod, vector(pod.cls.requests)) for pod in ordered]
 
     def _giver(self, row: int, pods: Sequence[Pod]) -> Candidate:
         name, of = self._base.snapshot.nodes.names[row], self._base.replacements.of
@@ -419,9 +431,29 @@ class _Search:
         )
 
     def _reset(self) -> None:
+        self._gone = set()
         self._attempt.trial.revert(self._start)
         for node in self._nodes:
             self._attempt.trial.undrain(node.candidate.row)
+
+
+def _not_in(rows: Container[int]) -> Callable[[int], bool]:
+    """Return a sort key by which *rows* come first."""
+    return lambda row: row not in rows
+
+
+def _ways(movable: Sequence[tuple[Pod, Numbers]], need: Numbers) -> Iterator[list[Pod]]:
+    """Yield which of the *movable* pods leave what is needed: the smallest single ones, then several of the largest."""
+    single = ([pod] for pod, vector in movable if (vector >= need).all())
+    yield from islice(single, _SINGLE)
+    pods: list[Pod] = []
+    for pod, vector in reversed(movable):
+        pods.append(pod)
+        need = need - vector
+        if (need <= 0).all():
+            if len(pods) > 1:
+                yield pods
+            return
 
 
 class _Play:
