@@ -28,7 +28,7 @@ from rescheduler.planning.controllers import Controller, ControllerReading, Cont
 from rescheduler.planning.debts import Debt, Replicas
 from rescheduler.planning.forms import instant
 from rescheduler.planning.last_look import Fresh, OrderTerms
-from rescheduler.planning.outcome import Blocker, Plan, PodRef, Reason, Verdict
+from rescheduler.planning.outcome import Blocker, DrainKind, Plan, PodRef, Reason, Verdict
 from rescheduler.planning.rules.pod_traits import belongs_to_node, named_controller
 
 # The watched cluster as one drain observes it, and the pods that the drain accounts for.
@@ -226,7 +226,9 @@ class Observation:
         return frozenset(nodes - {"", self._node.name})
 
     def _replicas(self, drain: Drain, states: Mapping[Controller, ControllerState]) -> dict[Controller, Replicas]:
-        return self._view.replicas(states.values(), self._node.name, staying(drain), evicted(drain))
+        """Count the pods. Those on a node that stays count like all others: they do not have to leave it."""
+        leaving_node = self._node.name if drain.purpose.kind is not DrainKind.MAKES_ROOM else ""
+        return self._view.replicas(states.values(), leaving_node, staying(drain), evicted(drain))
 
 
 def _makes_room_for(victim: Pod, pod: Pod) -> bool:

@@ -150,7 +150,7 @@ class _Program:
 
     def most(self) -> int:
         position = {row: number for number, row in enumerate(self._nodes)}
-        for pod, number, is_pinned, at in self._moves:
+        for _, number, is_pinned, at in self._moves:
             everywhere = dict.fromkeys(at.values(), 1.0)
             # A pod leaves an emptied node; of those that stay, only pods that may run on spot nodes may leave.
             self._add({**everywhere, number: -1.0}, 0, 0 if is_pinned else 1)
@@ -185,7 +185,7 @@ class _Program:
                     if row in at:
                         factors[at[row]] = amount
                     if self._nodes[number] == row:  # what it leaves
-                        factors |= {variable: -amount for variable in at.values()}
+                        factors |= dict.fromkeys(at.values(), -amount)
                 self._add(factors, -np.inf, max(0.0, float(free[row, column])))
 
     def _keep_apart(self) -> None:
@@ -196,7 +196,7 @@ class _Program:
                 for other in self._snapshot.pods_on[table.names[row]].values():
                     if other.key != pod.key and repel(pod, other):
                         leaving = next((to for each, _, _, to in self._moves if each.key == other.key), {})
-                        self._add({variable: 1.0, **{to: -1.0 for to in leaving.values()}}, -np.inf, 0)
+                        self._add({variable: 1.0, **dict.fromkeys(leaving.values(), -1.0)}, -np.inf, 0)
         for (pod, _, _, here), (other, _, _, there) in itertools.combinations(self._moves, 2):
             if repel(pod, other):
                 for row in here.keys() & there.keys():

@@ -61,7 +61,7 @@ from rescheduler.planning.memory import Memory, StoredSettings, load
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.outcome import Blocker, PodRef, Rejected
 from rescheduler.planning.pauses import DrainWindow
-from rescheduler.planning.policy import DrainOrder, Policy
+from rescheduler.planning.policy import DrainOrder, Leftovers, Policy
 from rescheduler.planning.rules.interruptions import DRAIN_CONDITION, OUR_REASON, SpotWatch, is_reported
 from rescheduler.planning.rules.pod_traits import is_built_in
 from rescheduler.providers.base import (
@@ -114,6 +114,7 @@ class LoopWorld:
     """The cluster, as watched and as in the API server, with leadership and stop requests."""
 
     allow_returning_plans = False
+    leftovers = Leftovers.PLAN
 
     def __init__(self, frozen: FrozenDateTimeFactory, objects: Sequence[Manifest]) -> None:
         self.frozen = frozen
@@ -490,6 +491,7 @@ class LoopWorld:
             drain_order=drain_order,
             min_on_demand_nodes=minimum,
             allow_returning_plans=self.allow_returning_plans,
+            leftovers=self.leftovers,
         )
         view = ClusterView(self, policy, self.clock, holder, self.own_node, lambda: history.memory, IDENTITY)
         self.view, self.history = view, history

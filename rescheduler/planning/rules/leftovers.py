@@ -23,6 +23,7 @@ from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.rules.candidates import is_deletion_candidate, starting_taints, takes_pods
 from rescheduler.planning.rules.pins import Pins, UnreadableObjects
 
+_OWED: Final = Reason.NOT_RECOVERED
 _NAME: Final = "leftovers"
 _REASON: Final = "node(s) were no spot nodes, and the pod may run on one"
 
@@ -47,10 +48,14 @@ def receivers(
     circumstances: Circumstances,
     unreadable: UnreadableObjects,
 ) -> list[int]:
-    """Return the rows of the on-demand nodes *names* that accept pods and are not about to go, in the same order."""
+    """Return the rows of the on-demand nodes *names* that accept pods and are not about to go, in the same order.
+
+    A node that pods have left which do not run again is none: it may be the only place for them.
+    """
     table, starting = snapshot.nodes, starting_taints(snapshot, policy)
     avoided = circumstances.ending | circumstances.ordered | unreadable.nodes
-    rows = (table.row[name] for name in names)
+    owing = {name for name, found in circumstances.vetoes.items() if any(each.reason is _OWED for each in found)}
+    rows = (table.row[name] for name in names if name not in owing)
     known = ((row, node) for row in rows if (node := table.nodes[row]) is not None)
     return [row for row, node in known if takes_pods(node, avoided, starting) and not is_deletion_candidate(node)]
 
