@@ -8,11 +8,8 @@ ARG RUNTIME=gcr.io/distroless/python3-debian12:nonroot
 # because wheels of another architecture are only unpacked.
 FROM --platform=${BUILDPLATFORM:-linux/amd64} ${BASE} AS packages
 ARG TARGETARCH=amd64
-# requirements-aws.lock for an image that also has `--cloud-provider=aws` and `rescheduler prices aws`; boto3 takes about
-# 100 MB.
-ARG LOCK=requirements.lock
 WORKDIR /source
-COPY requirements.lock requirements-aws.lock deploy/release/tools.lock ./
+COPY requirements.lock deploy/release/tools.lock ./
 RUN pip install --no-cache-dir --require-hashes --requirement tools.lock
 COPY LICENSE NOTICE pyproject.toml setup.cfg setup.py README.md ./
 COPY predicates predicates
@@ -24,13 +21,15 @@ RUN case "$TARGETARCH" in amd64) machine=x86_64 ;; arm64) machine=aarch64 ;; *) 
     && pip install --no-cache-dir --no-compile --no-deps --require-hashes --only-binary=:all: \
         --implementation cp --python-version 3.11 --platform "manylinux_2_28_$machine" \
         --platform "manylinux_2_17_$machine" --platform "manylinux2014_$machine" \
-        --target /packages --requirement "$LOCK"
-# What nothing imports, a third of the size: the asynchronous half of the Kubernetes client with the packages that only it
-# needs, and the tests of NumPy.
+        --target /packages --requirement requirements.lock
+# What nothing uses, a third of the size: the asynchronous half of the Kubernetes client with the packages that only it
+# needs, the tests of NumPy, and what botocore knows of AWS' services, apart from those of the providers and credentials.
 RUN cd /packages && rm -rf kubernetes/aio aiohttp aiohttp_retry aiosignal aiohappyeyeballs attr attrs frozenlist multidict \
         propcache yarl \
     && rm -rf aiohttp-* aiohttp_retry-* aiosignal-* aiohappyeyeballs-* attrs-* frozenlist-* multidict-* propcache-* yarl-* \
-    && find numpy -name tests -type d -prune -exec rm -rf {} +
+    && find numpy -name tests -type d -prune -exec rm -rf {} + \
+    && find botocore/data -mindepth 1 -maxdepth 1 -type d ! -name autoscaling ! -name ec2 ! -name pricing ! -name signin \
+        ! -name sso ! -name sso-oidc ! -name sts -exec rm -rf {} +
 
 FROM ${RUNTIME}
 COPY --from=packages /packages /packages

@@ -156,8 +156,7 @@ proto: $(READY) ## compile the protobuf schemas after a change of a .proto file
 		devcluster/caller/calls.proto
 
 lock: $(READY) ## update the dependencies of the image and the release tools, and pin them by hash
-	@$(LOCK) --extra grpc --output-file requirements.lock setup.cfg
-	@$(LOCK) --extra grpc --extra aws --output-file requirements-aws.lock setup.cfg
+	@$(LOCK) --extra grpc --extra aws --output-file requirements.lock setup.cfg
 	@$(LOCK) --output-file deploy/release/tools.lock deploy/release/tools.in
 
 bases: $(READY) ## pin the images from which and with which a release is built by digest, in deploy/release/bases.lock

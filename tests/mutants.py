@@ -573,9 +573,9 @@ MUTANTS: Final = (
     ),
     _of_loop(
         "the node that pods left is no other place for them",
-        "execution/cluster_view.py",
-        "            loss = self._planner.loss(self._circumstances(), going, gone=left)\n",
-        "            loss = self._planner.loss(self._circumstances(), going)\n",
+        "execution/running_pods.py",
+        "            loss = self._view.planner.loss(self._view.circumstances, going, gone=left)\n",
+        "            loss = self._view.planner.loss(self._view.circumstances, going)\n",
         "test_owed.py",
     ),
     _of_loop(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 _ROOT: Final = Path(__file__).parents[2]
-LOCKS: Final = ("requirements.lock", "requirements-aws.lock", "deploy/release/tools.lock")
+LOCKS: Final = ("requirements.lock", "deploy/release/tools.lock")
 _UV: Final = Path(sys.executable).with_name("uv")
 _TOOL: Final = ("tool", "run", "--quiet", "--from", "pip-audit==2.10.1", "pip-audit", "--vulnerability-service=osv")
 _FLAGS: Final = ("--disable-pip", "--require-hashes", "--progress-spinner=off")

@@ -25,7 +25,7 @@ from rescheduler.cli.console import BLANK, GOOD, HEADING, Line, show, styled
 from rescheduler.cli.go_flags import GoCommand
 from rescheduler.cli.options import connection_options, scheduling_options
 from rescheduler.cli.output import json_bytes, lines_as_html, print_yaml
-from rescheduler.cli.plan_data import FromDaemon, check_daemon, daemon_of, from_daemon_option, known_circumstances
+from rescheduler.cli.plan_data import FromDaemon, check_daemon, daemon_of, from_daemon_option, known_facts
 from rescheduler.cli.policy_options import policy_options, price_options, with_profiles
 from rescheduler.clock import SystemClock
 from rescheduler.errors import UsageError
@@ -197,7 +197,7 @@ def command(
         cluster = source.read()
     planner = Planner(cluster, policy)
     daemon = daemon_of(connection, from_daemon, clock, snapshot=snapshot)
-    circumstances = known_circumstances(cluster, policy, prices, clock, daemon)
+    circumstances = known_facts(cluster, policy, prices, clock, daemon).circumstances
     pods = list(_selected_pods(names, cluster, planner, circumstances))
     explanations = (planner.explain(pod, circumstances) for pod in pods)
     if output == "json":

@@ -38,10 +38,9 @@ _OF_NAMESPACE: Final = ("Namespace", "ResourceQuota")
 #: The cloud provider that is selected unless a flag selects another, by preset.
 _PROVIDERS: Final = {backend.preset: backend.name for backend in FITTING_BACKENDS if backend.preset}
 
-#: What is printed above the manifests without a cloud provider, by preset: it needs a role, and an image with boto3.
+#: What is printed above the manifests, by cloud provider: what else the user must do.
 _HINTS: Final = {
-    "eks": "# The machines of drained nodes stay. --cloud-provider=aws ends them (docs/aws.md):\n"
-    "# rescheduler install --preset=eks --image=IMAGE -- --cloud-provider=aws\n"
+    "aws": "# AWS must give the ServiceAccount a role with the policy in docs/aws.md: by EKS Pod Identity or IRSA.\n"
 }
 
 
@@ -50,9 +49,9 @@ _HINTS: Final = {
     "--preset",
     click.Choice(list(PRESETS)),
     help="Which nodes are on-demand and spot nodes: by the labels of EKS managed node groups, Karpenter, GKE, AKS, "
-    "OpenShift's MachineSets or Cluster API. karpenter also selects --cloud-provider=karpenter, and openshift and "
-    "clusterapi --cloud-provider=clusterapi, with their rights; for EKS, -- --cloud-provider=aws does so "
-    "(docs/aws.md); on OpenShift, the daemon has no fixed user, which the SCC restricted-v2 refuses.",
+    "OpenShift's MachineSets or Cluster API. eks also selects --cloud-provider=aws, karpenter "
+    "--cloud-provider=karpenter, and openshift and clusterapi --cloud-provider=clusterapi, with their rights, unless "
+    "a flag selects another. On OpenShift, the daemon has no fixed user, which the SCC restricted-v2 refuses.",
 )
 @Option(
     "--on-demand-node-label",
@@ -120,8 +119,9 @@ def command(
         chosen.append(f"--cloud-provider={provider}")
     chosen += flags
     files = [MANIFESTS, *(file for name, file in RIGHTS.items() if name == provider)]
-    hint = _HINTS.get(preset or "", "") if provider is None else ""
-    sys.stdout.write(hint + _text(_installed(chosen, files, fixed_user=preset != _OPENSHIFT, **settings)))
+    sys.stdout.write(
+        _HINTS.get(provider or "", "") + _text(_installed(chosen, files, fixed_user=preset != _OPENSHIFT, **settings))
+    )
 
 
 def _provider(flags: Sequence[str]) -> str | None:

@@ -188,7 +188,7 @@ def command(
         overview = cluster.certified(overview, Survive(survive), clock, with_tradeoff=_shows_tradeoff(output, policy))
         if view.watch:
             clear_screen()
-            say(f"Every {WATCHED_EVERY.total_seconds():.0f} s, now {utc(cluster.circumstances.now)}")
+            say(f"Every {WATCHED_EVERY.total_seconds():.0f} s, now {utc(cluster.facts.circumstances.now)}")
         if hypotheses:
             _show_comparison(cluster, overview, what_if_texts, hypotheses, output, clock)
         else:
@@ -196,7 +196,7 @@ def command(
         return cluster
 
     cluster = _watched(once) if view.watch else once()
-    source.warn(cluster.snapshot, policy, cluster.assumed, cluster.incomplete, strict=strict)
+    source.warn(cluster.facts.snapshot, policy, cluster.assumed, cluster.incomplete, strict=strict)
     for note in notes:
         source.warn_once(note)
 
@@ -266,12 +266,14 @@ def patch_commands(lever: Lever, cluster: PlannedCluster) -> Iterator[str]:
         yield f"# not a change in the cluster: add --{lever.changes[0]} to the flags of rescheduler run"
     else:
         alone = len(lever.obstacles) == 1
-        own = ((each, lever.changes[0] if alone else change_for(each, cluster.snapshot)) for each in lever.obstacles)
+        own = (
+            (each, lever.changes[0] if alone else change_for(each, cluster.facts.snapshot)) for each in lever.obstacles
+        )
         edits = [*own, *edits]
-    shared = cluster.planner.round(cluster.circumstances)
-    unpinning = Unpinning(cluster.snapshot, shared.room.filters, shared.groups.spot)
+    shared = cluster.planner.round(cluster.facts.circumstances)
+    unpinning = Unpinning(cluster.facts.snapshot, shared.room.filters, shared.groups.spot)
     for obstacle, change in edits:
-        found = list(patches_for(obstacle, change, cluster.snapshot, cluster.policy, unpinning))
+        found = list(patches_for(obstacle, change, cluster.facts.snapshot, cluster.facts.policy, unpinning))
         for target, patch in found:
             text = json_bytes(patch).decode()
             yield f"kubectl patch {shlex.join(target)} --type=merge -p {shlex.quote(text)}"
@@ -284,7 +286,7 @@ def _show_plan(cluster: PlannedCluster, overview: Overview, output: str, view: V
     if view.lever is not None:
         _show_lever(cluster, overview, view)
         return []
-    now, given = cluster.circumstances.now, (overview, cluster.snapshot, cluster.policy)
+    now, given = cluster.facts.circumstances.now, (overview, cluster.facts.snapshot, cluster.facts.policy)
     match output:
         case "json":
             print_json(as_json(overview, cluster.seconds))
@@ -317,10 +319,13 @@ def _show_comparison(
         raise UsageError("--what-if: expected -o table, wide, json or yaml")
     began = clock.monotonic()
     with progress("planning with the changes"):
-        outcome: HypotheticalPlan = what_if(cluster.snapshot, cluster.policy, cluster.circumstances, hypotheses)
+        facts = cluster.facts
+        outcome: HypotheticalPlan = what_if(facts.snapshot, facts.policy, facts.circumstances, hypotheses)
     seconds = clock.monotonic() - began
-    prices, added = added_nodes(cluster.snapshot, cluster.policy, outcome, before.prices)
-    changed = replace(cluster, snapshot=outcome.snapshot, planning=outcome.planning, seconds=seconds)
+    prices, added = added_nodes(facts.snapshot, facts.policy, outcome, before.prices)
+    changed = replace(
+        cluster, facts=replace(facts, snapshot=outcome.snapshot), planning=outcome.planning, seconds=seconds
+    )
     after = changed.overview(prices)
     if output in ("json", "yaml"):
         result = as_json(before, cluster.seconds)

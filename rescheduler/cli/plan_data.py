@@ -17,8 +17,8 @@ from rescheduler.cli.go_flags import DurationType, Option, OptionalValue
 from rescheduler.cli.options import group, plan_command, provider_options
 from rescheduler.clock import Clock
 from rescheduler.errors import NotFound, UsageError
+from rescheduler.facts.round_facts import FactsReader, Known, RoundFacts
 from rescheduler.planning.backends import backend_suggestions
-from rescheduler.planning.facts import FactsReader, RoundFacts
 from rescheduler.planning.money.commitments import idle
 from rescheduler.planning.money.prices import NodeFacts, PriceList, node_facts
 from rescheduler.planning.movements import moved_recently
@@ -27,7 +27,6 @@ from rescheduler.planning.outcome import Blocker, Planning, Reason
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, DrainOrder, MoveJobs, Policy, Survive
 from rescheduler.planning.rules.candidates import groups
-from rescheduler.planning.rules.minimum import DRAIN_ANNOTATION
 from rescheduler.planning.rules.owners import Owners, all_pods
 from rescheduler.planning.rules.pod_traits import belongs_to_node, is_job
 from rescheduler.planning.unproven import unproven
@@ -171,9 +170,7 @@ def daemon_of(
 class PlannedCluster:
     """A cluster and the plan for it."""
 
-    snapshot: Snapshot
-    policy: Policy
-    circumstances: Circumstances
+    facts: RoundFacts
     planner: Planner
     planning: Planning
     seconds: float  #: duration of planning alone
@@ -187,16 +184,16 @@ class PlannedCluster:
         """Return the totals of the plan."""
         return overview(
             self.planning,
-            self.snapshot,
+            self.facts.snapshot,
             prices,
             levers.levers,
             levers_complete=levers.complete,
             assumptions=self.assumptions,
             incomplete=self.incomplete,
             held=self.daemon.why_nothing_is_drained() if self.daemon is not None else "",
-            now=self.circumstances.now,
-            allow_fragile=self.policy.allow_fragile_plans,
-            allow_returning=self.policy.allow_returning_plans,
+            now=self.facts.circumstances.now,
+            allow_fragile=self.facts.policy.allow_fragile_plans,
+            allow_returning=self.facts.policy.allow_returning_plans,
             command=plan_command(),
         )
 
@@ -210,11 +207,11 @@ class PlannedCluster:
         plans = () if self.independent else self.planning.plans
         with progress("taking pools away"):
             began = clock.monotonic()
-            certificate = self.planner.certificate(self.circumstances, survive, plans)
+            certificate = self.planner.certificate(self.facts.circumstances, survive, plans)
             known = replace(overview, survival=certificate, survival_seconds=clock.monotonic() - began)
             if not with_tradeoff or self.independent:
                 return known
-            return replace(known, tradeoff=tradeoff(self.planner, self.circumstances, known, survive))
+            return replace(known, tradeoff=tradeoff(self.planner, self.facts.circumstances, known, survive))
 
     def priced(self, provider: Provider) -> PriceList:
         """Return the prices, with the cloud provider's for nodes that the price file does not contain.
@@ -222,12 +219,12 @@ class PlannedCluster:
         There are none for an incomplete file. Raises the errors of loading the provider.
         """
         if self.incomplete:
-            return PriceList(currency=self.circumstances.prices.currency)
-        return _priced(self.snapshot, self._nodes(), self.circumstances.prices, provider)
+            return PriceList(currency=self.facts.circumstances.prices.currency)
+        return _priced(self.facts.snapshot, self._nodes(), self.facts.circumstances.prices, provider)
 
     def _nodes(self) -> Iterator[NodeFacts]:
         """Yield the nodes of the plan. The totals are computed when the first node is requested."""
-        yield from self.overview(self.circumstances.prices).nodes.values()
+        yield from self.overview(self.facts.circumstances.prices).nodes.values()
 
     def levers(self, prices: PriceList, timeout: timedelta, clock: Clock) -> RankedLevers:
         """Return the levers that were tried within *timeout*; none if it is 0, which is not complete."""
@@ -238,9 +235,9 @@ class PlannedCluster:
             return levers_of(
                 self.planning,
                 self.planner,
-                self.snapshot,
-                self.policy,
-                self.circumstances,
+                self.facts.snapshot,
+                self.facts.policy,
+                self.facts.circumstances,
                 prices,
                 lambda: clock.monotonic() >= until,
             )
@@ -267,7 +264,8 @@ def read_and_plan(
         prices = _priced(snapshot, nodes, prices, provider)
     with progress("planning"):
         ends = provider.name != "none"
-        circumstances = known_circumstances(snapshot, policy, prices, clock, daemon, ends_machines=ends)
+        facts = known_facts(snapshot, policy, prices, clock, daemon, ends_machines=ends)
+        circumstances = facts.circumstances
         planner = Planner(snapshot, policy)
         began = clock.monotonic()
         planning = planner.plan_each(circumstances) if independent else planner.plan_all(circumstances)
@@ -287,9 +285,7 @@ def read_and_plan(
     if policy.move_jobs is MoveJobs.TOLERANT and _moves_unknown_jobs(planning, snapshot):
         notes.append(_JOBS)
     return PlannedCluster(
-        snapshot,
-        policy,
-        circumstances,
+        facts,
         planner,
         planning,
         seconds,
@@ -321,7 +317,7 @@ def _idle_commitments(
         yield from idle(prices.commitments, kinds, circumstances.now.date())
 
 
-def known_circumstances(
+def known_facts(
     snapshot: Snapshot,
     policy: Policy,
     prices: PriceList,
@@ -329,33 +325,20 @@ def known_circumstances(
     daemon: "InstallationStatus | None" = None,
     *,
     ends_machines: bool = False,
-) -> Circumstances:
-    """Return what plans know besides the objects: marks of drains, fixed groups, what the *daemon* knows.
+) -> RoundFacts:
+    """Return what plans of a command know: the objects, and what the *daemon* knows.
 
     *ends_machines* states that a cloud provider ends the machines of drained nodes, also if no daemon says so.
     """
-    now, memory = clock.now(), daemon.memory if daemon is not None else None
-    foreign, ordered = _of_marks(snapshot, daemon.installation.identity if daemon is not None else "", now)
-    facts = RoundFacts(now=now, memory=memory, ordered=ordered, foreign=foreign, prices=prices)
-    if memory is not None:
-        facts = replace(facts, leader=memory.leader, checked=_moved_recently(snapshot, policy, memory, now))
+    now, known = clock.now(), Known(beside=True, prices=prices)
+    if daemon is not None:
+        known = replace(known, identity=daemon.installation.identity)
+        if (memory := daemon.memory) is not None:
+            checked = _moved_recently(snapshot, policy, memory, now)
+            known = replace(known, memory=memory, leader=memory.leader, checked=checked)
     if ends_machines:
-        facts = replace(facts, leader=structs.replace(facts.leader, ends_machines=True))
-    return FactsReader(policy).circumstances(snapshot, facts)
-
-
-def _of_marks(
-    snapshot: Snapshot, identity: str, now: datetime
-) -> tuple[Mapping[str, tuple[Blocker, ...]], frozenset[str]]:
-    """Return blockers for the nodes that are being drained, and the nodes whose machines were ordered away."""
-    marked = [node for node in snapshot.nodes if DRAIN_ANNOTATION in node.metadata.annotations]
-    if not marked:
-        return {}, frozenset()
-    from rescheduler.execution import watched_nodes  # noqa: PLC0415 - on demand
-
-    written = watched_nodes.intents(marked)
-    drained = watched_nodes.vetoes_of_others(written, identity, now)
-    return drained | watched_nodes.drained_by_daemon(written, identity), watched_nodes.removing(written)
+        known = replace(known, leader=structs.replace(known.leader, ends_machines=True))
+    return FactsReader(policy).facts(snapshot, known, now)
 
 
 def _moved_recently(

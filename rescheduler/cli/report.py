@@ -59,5 +59,5 @@ def command(
     prices = cluster.priced(provider)
     overview = cluster.overview(prices, cluster.levers(prices, levers_timeout, clock))
     overview = cluster.certified(overview, Survive(survive), clock, with_tradeoff=True)
-    write_output(as_html(overview, cluster.circumstances.now), output_file)
-    source.warn(cluster.snapshot, policy, cluster.assumed, cluster.incomplete, strict=strict)
+    write_output(as_html(overview, cluster.facts.circumstances.now), output_file)
+    source.warn(cluster.facts.snapshot, policy, cluster.assumed, cluster.incomplete, strict=strict)

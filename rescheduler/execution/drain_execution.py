@@ -254,7 +254,7 @@ class DrainExecution:
             self._submit(action)
 
     def _submit(self, action: RequestAction) -> None:
-        namespaces = frozenset(pod.namespace for pod in self._view.pods_of(self._node.name))
+        namespaces = frozenset(pod.namespace for pod in self._view.facts.pods_of(self._node.name))
         siblings = self._siblings(action)
         terms = OrderTerms()
         if isinstance(action, OrderRemoval):
@@ -273,7 +273,7 @@ class DrainExecution:
                 namespaces = {controller.namespace for controller in self._drain.debts}
             case _:
                 return ()
-        return self._view.siblings(namespaces)
+        return self._view.facts.siblings(namespaces)
 
     def _perform(
         self,
@@ -338,7 +338,7 @@ class DrainExecution:
         """Return what the watched state is evaluated for: the drain, without its measured times, and the changes."""
         if self._compared is None or self._compared[0] is not self._drain:
             self._compared = self._drain, replace(self._drain, kept_waiting={}, waited_at=0.0)
-        return self._compared[1], self._view.changes
+        return self._compared[1], self._view.snapshot.changes
 
     def _stop_event(self) -> Stop | None:
         """Return a Stop event if the drain must stop, at most once for each cause."""
@@ -494,11 +494,11 @@ class DrainRunner:
 
     def observe(self, node: Node) -> Observation:
         """Return the observation of *node* for a drain that begins now."""
-        return Observation(self._view, node)
+        return Observation(self._view, node, self._access.clock)
 
     def _execution(self, node: Node, observation: Observation, *, resumed: bool) -> DrainExecution:
         access = replace(self._access, provider_seconds=CHECK_TIMEOUT_SECONDS) if resumed else self._access
-        actions = DrainActions(access, node, machine_orders.rivals(node, self._view.nodes().values()))
+        actions = DrainActions(access, node, machine_orders.rivals(node, self._view.facts.nodes.values()))
         return DrainExecution(
             node,
             actions,

@@ -68,7 +68,7 @@ class Sweeper:
         A cloudpool proxy has no Lease that shows whether it runs, and it resumes its own drains after a restart. Its
         marks are therefore kept until they expire.
         """
-        shown = [node for node in self._view.marked() if self._handles(actions.read(node))]
+        shown = [node for node in self._view.facts.marked if self._handles(actions.read(node))]
         marked = [*self._not_shown({node.name for node in shown}), *shown]
         self._checks.begin_sweep({node.metadata.uid for node in marked})
         swept = False
@@ -76,7 +76,7 @@ class Sweeper:
             if (drain := self._sweep_node(node, ignore_intervals=ignore_intervals)) is not None:
                 ended(drain)
                 swept = swept or not drain.handed_over
-        for node in self._view.still_reported():
+        for node in self._view.facts.still_reported:
             self._remove_condition(node)
         self._withdraw_left()
         return swept
@@ -334,9 +334,9 @@ class Drainer:
 
         None if it would, or if the machine belongs to none of its groups. Raises ProviderSilent.
         """
-        if not self.takes_machines or (node := self._view.node(name)) is None:
+        if not self.takes_machines or (node := self._view.facts.node(name)) is None:
             return None
-        orders = MachineOrders(self._access, node, machine_orders.rivals(node, self._view.nodes().values()))
+        orders = MachineOrders(self._access, node, machine_orders.rivals(node, self._view.facts.nodes.values()))
         with self._provider_errors():
             _, refused = orders.inquire()
         if refused is None:
@@ -369,7 +369,7 @@ class Drainer:
 
         *returned* returns how many replacement pods are on nodes that are not spot; it is called at the end.
         """
-        if (node := self._view.node(plan.node)) is None:
+        if (node := self._view.facts.node(plan.node)) is None:
             return None
         self._report(DrainStarted(InvolvedNode.of(node), plan))
         return self._runner.run_and_report(node, transitions.start(plan, self._limits), returned=returned)
@@ -380,7 +380,7 @@ class Drainer:
         The caller waits for the termination with `finish`; the next drain can start in the meantime. The provider must
         respond as soon as it has accepted the request.
         """
-        if (node := self._view.node(plan.node)) is None:
+        if (node := self._view.facts.node(plan.node)) is None:
             return None
         self._report(DrainStarted(InvolvedNode.of(node), plan))
         started, observation = self._access.clock.monotonic(), self._runner.observe(node)

@@ -16,6 +16,7 @@ import msgspec
 from rescheduler.clock import Clock
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import Controllers
+from rescheduler.execution.running_pods import RunningPods
 from rescheduler.observe.events import DebtEnded, Held, OwedChanged, Report, Waiting
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import OpenDebt, Replicas, Shortfall, paid, settled_debts, shortfall
@@ -77,6 +78,7 @@ class Landings:
         """
         self._read_leases = read_leases
         self._view = view
+        self._running = RunningPods(view, clock)
         self._controllers = controllers
         self._store = store
         self._report = report
@@ -89,7 +91,7 @@ class Landings:
 
     def evicted(self, pods: Iterable[PodRef]) -> None:
         """Record *pods* as evicted, so that they count as gone before the watch reports their deletion."""
-        watched = frozenset(pod.uid for pod in self._view.pods().values())
+        watched = frozenset(pod.uid for pod in self._view.snapshot.pods.values())
         self._evicted = watched & (self._evicted | {pod.uid for pod in pods})
 
     def settle(self) -> Held | None:
@@ -116,12 +118,12 @@ class Landings:
         return self._held(open_debts)
 
     def _is_there(self, owed: OpenDebt) -> bool:
-        return self._view.node(owed.node) is not None
+        return self._view.facts.node(owed.node) is not None
 
     def _has_left(self, owed: OpenDebt, states: Mapping[Controller, ControllerState]) -> bool:
         """Return whether the node is there without pods of the owner: its next drain would not owe them anything."""
         owners = states[owed.debt.controller].owners
-        pods = self._view.pods_of(owed.node) if self._is_there(owed) else None
+        pods = self._view.facts.pods_of(owed.node) if self._is_there(owed) else None
         return pods is not None and not any(pod.owner and (pod.namespace, pod.owner.uid) in owners for pod in pods)
 
     def _judged(
@@ -130,7 +132,9 @@ class Landings:
         """Read the controllers of *debts*. Return what is missing, and the controllers."""
         states = self._states(debts) if debts else {}
         left = {owed.node for owed in debts}
-        replicas = self._view.replicas(states.values(), evicted=self._evicted, left=left, read_leases=self._read_leases)
+        replicas = self._running.replicas(
+            states.values(), evicted=self._evicted, left=left, read_leases=self._read_leases
+        )
         self._at_risk = {controller: each.at_risk for controller, each in replicas.items() if each.at_risk}
         return {owed: self._missing_pods(owed, states, replicas) for owed in debts}, states
 
@@ -143,7 +147,7 @@ class Landings:
             state = states.get(owed.debt.controller) or ControllerState(owed.debt.controller, frozenset())
             states[state.controller] = _with_owners(state, owed)
         left = {owed.node for owed in settled}
-        replicas = self._view.replicas(states.values(), evicted=self._evicted, left=left)
+        replicas = self._running.replicas(states.values(), evicted=self._evicted, left=left)
         return tuple(owed for owed in settled if self._missing_pods(owed, states, replicas) is not None)
 
     def _give_up(self, open_debts: dict[OpenDebt, Shortfall], states: Mapping[Controller, ControllerState]) -> None:
@@ -160,7 +164,7 @@ class Landings:
 
     def _states(self, debts: tuple[OpenDebt, ...]) -> Mapping[Controller, ControllerState]:
         controllers = frozenset(owed.debt.controller for owed in debts)
-        siblings = self._view.siblings({controller.namespace for controller in controllers})
+        siblings = self._view.facts.siblings({controller.namespace for controller in controllers})
         states = dict(self._controllers.read((), controllers, siblings).states)
         for owed in debts:  # after a restart, ReplicaSets that do not share the controller's name are not looked up
             states[owed.debt.controller] = _with_owners(states[owed.debt.controller], owed)

@@ -24,12 +24,16 @@ from rescheduler.draining.events import (
 from rescheduler.draining.state import Drain, targets
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import StepReading
+from rescheduler.execution.running_pods import RunningPods
 from rescheduler.planning.controllers import Controller, ControllerReading, ControllerState
 from rescheduler.planning.debts import Debt, Replicas
 from rescheduler.planning.forms import instant
-from rescheduler.planning.last_look import Fresh, OrderTerms
+from rescheduler.planning.last_look import Fresh, OrderTerms, lag
 from rescheduler.planning.outcome import Blocker, DrainKind, Plan, PodRef, Reason, Verdict
-from rescheduler.planning.rules.pod_traits import belongs_to_node, named_controller
+from rescheduler.planning.refusals import KubeletRefusal, node_kind
+from rescheduler.planning.rules.owners import may_be_lost, with_order
+from rescheduler.planning.rules.pod_traits import belongs_to_node, job_blockers, named_controller, yields_room
+from rescheduler.planning.rules.volumes import attachments, waits_for_detach
 
 # The watched cluster as one drain observes it, and the pods that the drain accounts for.
 
@@ -37,8 +41,10 @@ from rescheduler.planning.rules.pod_traits import belongs_to_node, named_control
 class Observation:
     """The watched state of one node that is being drained. For one thread."""
 
-    def __init__(self, view: ClusterView, node: Node) -> None:
+    def __init__(self, view: ClusterView, node: Node, clock: Clock) -> None:
         self._view = view
+        self._clock = clock
+        self._running = RunningPods(view, clock)
         self._node = node
         self._earlier: frozenset[str] | None = None  # UIDs of the pods that are not replacement pods of this drain
         self._bound: frozenset[str] = frozenset()  # UIDs of the replacement pods that were bound at the last call
@@ -49,7 +55,7 @@ class Observation:
     @property
     def node_exists(self) -> bool:
         """Whether the watched state contains this node, and not another one with the same name."""
-        node = self._view.node(self._node.name)
+        node = self._view.facts.node(self._node.name)
         return node is not None and node.metadata.uid == self._node.metadata.uid
 
     def event(self, drain: Drain) -> NodeSeen | NodeGone:
@@ -58,15 +64,16 @@ class Observation:
         if not self.node_exists:
             return NodeGone(f"node {name} is gone")
         self._note_resumed(drain)
+        facts, pods = self._view.facts, self._view.facts.pods_of(name)
         return NodeSeen(
-            present=self._view.pods_on(name),
+            present=frozenset(pod.uid for pod in pods),
             replicas=self._replicas(drain, drain.states),
-            tainted=self._view.is_ours(name),
-            lost=self._view.lost(drain.targets),
+            tainted=facts.is_ours(name),
+            lost=facts.lost(drain.targets),
             stale=bool(self._view.stale()),
-            removed_by=self._view.removed_by(name),
-            placeholders=self._view.placeholders_for(name),
-            terminating=frozenset(pod.uid for pod in self._view.pods_of(name) if pod.deletion_timestamp is not None),
+            removed_by=facts.removed_by(name),
+            placeholders=facts.placeholders_for(name),
+            terminating=frozenset(pod.uid for pod in pods if pod.deletion_timestamp is not None),
             preemption=self._preemption(drain),
             refused=self._refused(drain),
             detaching=self._detaching(drain),
@@ -78,19 +85,19 @@ class Observation:
         *pods* are the pods of the drain's plans, by UID.
         """
         waiting = [pods[victim.pod.uid] for victim in drain.waiting if victim.pod.uid in pods]
-        states = self._view.with_order(reading.states)
+        states, policy = with_order(reading.states, self._view.snapshot), self._view.facts.policy
         return ControllersRead(
             states,
             reading.topmost,
             self._replicas(drain, {**drain.states, **states}),
-            (*self._view.job_blockers(states.values(), waiting), *self._larger(drain, states, pods)),
-            frozenset(pod.uid for pod in waiting if self._view.may_be_lost(pod)),
+            (*job_blockers(states.values(), waiting, policy.move_jobs), *self._larger(drain, states, pods)),
+            frozenset(pod.uid for pod in waiting if may_be_lost(pod, policy)),
         )
 
     def order_terms(self, drain: Drain) -> OrderTerms:
         """Return what the order for the machine is compared with."""
         states = [drain.states[controller] for controller in drain.debts if controller in drain.states]
-        terms = self._view.order_terms(self._node.name, states)
+        terms = self._running.order_terms(self._node.name, states)
         return replace(
             terms,
             in_use=drain.resumed or bool(drain.debts or drain.evicted),
@@ -114,7 +121,7 @@ class Observation:
         for pod, controller in self._owned(owners):
             if pod.uid in self._earlier:
                 continue
-            if why := self._view.larger(pod, evicted_of[controller]):
+            if why := self._view.planner.larger(pod, evicted_of[controller]):
                 yield Blocker(Reason.NO_ROOM, f"replacement pod of {controller}: {why}", pod.key)
 
     def _preemption(self, drain: Drain) -> Preemption | None:
@@ -136,7 +143,7 @@ class Observation:
                 owner = named_controller(pod.namespace, pod.owner)
                 lost = [each for each in self._preempted.values() if each.owner == pod.owner]
                 own = owner.namespace, owner.uid
-                self._owed.setdefault(owner, _debt_for(owner, lost, self._view.owned_by({own})[own]))
+                self._owed.setdefault(owner, _debt_for(owner, lost, self._view.facts.owned_by({own})[own]))
         uids = {pod.uid for pod in replacements}
         told = {pod.key for pod in drain.preempted if pod.by in uids}
         keys = told | {pod.key for pod in self._preempted.values()}
@@ -147,11 +154,18 @@ class Observation:
         if self._earlier is None:
             return None
         owners = self._owners(drain)
-        for uid, pod in self._view.refused().items():
+        for uid, pod in self._view.snapshot.refused.items():
             owner = owners.get((pod.namespace, pod.owner.uid)) if pod.owner is not None else None
             if owner is not None and drain.has_taken_from(owner) and uid not in self._earlier:
-                return RefusedPod(pod.key, self._view.refusal(pod, owner))
+                return RefusedPod(pod.key, self._refusal(pod, owner))
         return None
+
+    def _refusal(self, pod: Pod, owner: Controller) -> KubeletRefusal:
+        """Return what the refusal of *pod*, which *owner* has created, tells about its node."""
+        facts, digest = self._view.facts, self._view.planner.digest_of(pod)
+        node = facts.node(pod.node_name)
+        kind = node_kind({} if node is None else node.metadata.labels, facts.policy)
+        return KubeletRefusal(owner, digest, kind, pod.node_name, pod.refused, self._clock.now())
 
     def _owners(self, drain: Drain) -> dict[tuple[str, str], Controller]:
         """Return the controllers of *drain* that are known, by what their pods name as their controller."""
@@ -161,13 +175,14 @@ class Observation:
     def _victims(self, moved: list[Pod]) -> list[Pod]:
         """Return the pods that one of *moved* preempts, and that are not known yet."""
         nominated = {pod.nominated_node_name for pod in moved if pod.nominated_node_name}
-        leaving = {pod.uid: pod for node in nominated for pod in self._view.pods_of(node) if pod.deletion_timestamp}
-        others = {**leaving, **self._view.preempted()}.values()
+        facts = self._view.facts
+        leaving = {pod.uid: pod for node in nominated for pod in facts.pods_of(node) if pod.deletion_timestamp}
+        others = {**leaving, **facts.snapshot.preempted}.values()
         return [
             pod
             for pod in others
             if pod.node_name != self._node.name
-            and not self._view.yields_room(pod)
+            and not yields_room(pod.cls, facts.policy)
             and pod.uid not in self._preempted
             and pod.uid not in self._before
             and any(_makes_room_for(pod, each) for each in moved)
@@ -181,11 +196,12 @@ class Observation:
             return {}
         owners = {owner: controller for controller in unpaid for owner in drain.states[controller].owners}
         waiting: dict[Controller, str] = {}
+        snapshot = self._view.snapshot
         for pod, controller in self._owned(owners):
             if not pod.cls.claims or controller in waiting or pod.uid in self._earlier or not pod.node_name:
                 continue
             starting = pod.phase == "Pending" or not pod.ready  # before a kubelet reports on it, it counts as Ready
-            if starting and (why := self._view.waits_for_detach(pod)):
+            if starting and (why := waits_for_detach(pod, snapshot, attachments(snapshot))):
                 waiting[controller] = why
         return waiting
 
@@ -195,7 +211,7 @@ class Observation:
 
     def _owned(self, owners: Mapping[tuple[str, str], Controller]) -> Iterator[tuple[Pod, Controller]]:
         """Yield the pods of *owners*, each with its controller."""
-        for owner, pods in self._view.owned_by(owners.keys()).items():
+        for owner, pods in self._view.facts.owned_by(owners.keys()).items():
             for pod in pods:
                 yield pod, owners[owner]
 
@@ -209,26 +225,27 @@ class Observation:
             return
         began = drain.since.replace(microsecond=0)  # timestamps of pods have no fractions
         owners = {owner for controller in drain.debts for owner in drain.states[controller].owners}
-        pods = [pod for owned in self._view.owned_by(owners).values() for pod in owned]
-        pods += self._view.refused().values()
+        pods = [pod for owned in self._view.facts.owned_by(owners).values() for pod in owned]
+        pods += self._view.snapshot.refused.values()
         self._earlier = frozenset(pod.uid for pod in pods if (instant(pod.creation_timestamp) or began) < began)
         self._preemption(drain)
-        self._before = frozenset(self._view.preempted())
+        self._before = frozenset(self._view.snapshot.preempted)
 
     def landed(self, drain: Drain) -> frozenset[str]:
         """Return the nodes of the replacement pods. The first call must be made before the first eviction."""
         owners = {owner for controller in drain.debts for owner in drain.states[controller].owners}
-        pods = [pod for owned in self._view.owned_by(owners).values() for pod in owned]
+        pods = [pod for owned in self._view.facts.owned_by(owners).values() for pod in owned]
         if self._earlier is None:
-            self._earlier = frozenset((*(pod.uid for pod in pods), *self._view.refused()))
-            self._before = frozenset(self._view.preempted())
+            self._earlier = frozenset((*(pod.uid for pod in pods), *self._view.snapshot.refused))
+            self._before = frozenset(self._view.snapshot.preempted)
         nodes = {pod.node_name for pod in pods if pod.uid not in self._earlier}
         return frozenset(nodes - {"", self._node.name})
 
     def _replicas(self, drain: Drain, states: Mapping[Controller, ControllerState]) -> dict[Controller, Replicas]:
         """Count the pods. Those on a node that stays count like all others: they do not have to leave it."""
-        leaving_node = self._node.name if drain.purpose.kind is not DrainKind.MAKES_ROOM else ""
-        return self._view.replicas(states.values(), leaving_node, staying(drain), evicted(drain))
+        name = self._node.name
+        left = name if drain.purpose.kind is not DrainKind.MAKES_ROOM else ""
+        return self._running.replicas(states.values(), left, staying(drain), evicted(drain), {name})
 
 
 def _makes_room_for(victim: Pod, pod: Pod) -> bool:
@@ -330,15 +347,21 @@ class FreshPlanning:
             return None
         if not self._observation.node_exists:
             return self._failed(f"node {name} is gone", node_gone=True)
-        lag = self._view.lag(reading.fresh, name)
-        if not lag:
+        behind = self._lag(reading.fresh)
+        if not behind:
             return self._planned(reading, drain)
         if self._clock.monotonic() < reading.at + CATCH_UP_SECONDS:
             return None
         if self._reads >= READS:
-            return self._failed(f"the watched state lags behind the API server: {lag}")
+            return self._failed(f"the watched state lags behind the API server: {behind}")
         self._read_again(self._action)
         return None
+
+    def _lag(self, fresh: Fresh) -> str:
+        """Return the first difference by which the watched state lags behind the consistent read *fresh*, or ""."""
+        if not self._view.facts.is_ours(self._node.name):
+            return f"the watch has not reported the taint and the annotation of node {self._node.name} yet"
+        return lag(fresh, self._view.snapshot)
 
     def _planned(self, reading: _Reading, drain: Drain) -> Looked | PlannedAgain | NotDone[Any] | None:
         """Plan the node. If target nodes of the plan were not read, read again and return None."""
@@ -351,7 +374,7 @@ class FreshPlanning:
             return None
         self._reading = None
         if reading.step is None:
-            self.pods |= {pod.uid: pod for pod in self._view.pods_of(self._node.name)}
+            self.pods |= {pod.uid: pod for pod in self._view.facts.pods_of(self._node.name)}
             return Looked(verdict)
         read = self._observation.controllers_read(drain, reading.step.controllers, self.pods)
         return PlannedAgain(verdict, read, reading.step.ending)
@@ -359,7 +382,8 @@ class FreshPlanning:
     def _verdict(self, drain: Drain) -> Verdict:
         if isinstance(self._action, LookAgain):
             return self._view.plan_node(self._node.name, leaving(drain), drain.purpose)
-        step, due = {victim.pod.uid for victim in drain.step}, self._known(self._action.due)
+        step = {victim.pod.uid for victim in drain.step}
+        due = self._known(self._action.due)
         return self._view.follow(self._node.name, due, evicted_for_good(drain), step, drain.purpose)
 
     def _needed(self, verdict: Verdict, drain: Drain) -> frozenset[str]:

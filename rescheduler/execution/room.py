@@ -15,6 +15,7 @@ from rescheduler.errors import NotFound, NotLeading, ReschedulerError, Withheld
 from rescheduler.execution import machine_orders
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import DrainContext
+from rescheduler.facts.round_facts import RoundFacts
 from rescheduler.kube.cluster import NodeEdit
 from rescheduler.planning.forms import instant
 from rescheduler.planning.money.prices import NodeFacts, NodeKind, PriceList, kind
@@ -52,44 +53,45 @@ class RoomView:
 
     def placeholders(self, node: str = "") -> list[Placeholder]:
         """Return the placeholders of this installation, for the pods of *node* or of all nodes, by name."""
-        return [placeholder for placeholder in self._view.placeholders() if node in ("", placeholder.for_node)]
+        return [placeholder for placeholder in self._view.facts.placeholders if node in ("", placeholder.for_node)]
 
     def node(self, name: str) -> Node | None:
-        return self._view.node(name)
+        return self._view.facts.node(name)
 
     def must_move(self, node: str) -> Sequence[Pod]:
         """Return the pods of *node*, if it exists, that must move before it is empty, by name."""
-        planner, circumstances = self._view.planning()
-        return planner.must_move(node, circumstances) if self._view.node(node) is not None else ()
+        view = self._view
+        return view.planner.must_move(node, view.circumstances) if view.facts.node(node) is not None else ()
 
     def search(self, prices: PriceList, most_pods: int | None, offered: Mapping[str, Node]) -> RoomSearch:
         """Return a search for orders in the current state; *offered* are the provider's own templates."""
-        _, circumstances = self._view.planning()
-        return RoomSearch(self._view.snapshot, self._policy, circumstances, prices, most_pods, offered)
+        view = self._view
+        return RoomSearch(view.snapshot, self._policy, view.circumstances, prices, most_pods, offered)
 
     def priced(self) -> list[tuple[Node, NodeFacts]]:
         """Return the nodes whose prices an order depends on: all on-demand nodes, and a spot node of each group."""
-        infos = self._view.node_infos()
-        on_demand = {info.node.name: info.node for info in infos.on_demand.values()}
-        facts = self._view.facts_of(on_demand)
-        spot = [node for name in templates(self._view.snapshot, self._policy) if (node := self._view.node(name))]
-        spot_facts = [(node, known) for node in spot if (known := self._view.facts(node.name)) is not None]
-        return [*((node, facts[name]) for name, node in on_demand.items() if name in facts), *spot_facts]
+        facts = self._view.facts
+        on_demand = {info.node.name: info.node for info in facts.node_infos.on_demand.values()}
+        priced = facts.priced_on_demand(on_demand)
+        spot = [node for name in templates(facts.snapshot, self._policy) if (node := facts.node(name))]
+        spot_facts = [(node, known) for node in spot if (known := facts.priced(node.name)) is not None]
+        return [*((node, priced[name]) for name, node in on_demand.items() if name in priced), *spot_facts]
 
     def spot_nodes(self) -> list[Node]:
         """Return all spot nodes, including those that accept no pods at present."""
-        return [node for node in self._view.nodes().values() if self._view.is_spot(node.name)]
+        facts = self._view.facts
+        return [node for node in facts.nodes.values() if facts.is_spot(node.name)]
 
     def is_spot(self, node: str) -> bool:
-        return self._view.is_spot(node)
+        return self._view.facts.is_spot(node)
 
     def pods_of(self, node: str) -> Collection[Pod]:
         """Return the pods on *node* that have not finished."""
-        return self._view.pods_of(node)
+        return self._view.facts.pods_of(node)
 
     def is_target(self, node: str) -> bool:
         """Return whether *node* is a spot node that accepts pods."""
-        return self._view.is_spot(node) and not self._view.lost([node])
+        return self._view.facts.is_spot(node) and not self._view.facts.lost([node])
 
     def namespace_uid(self, name: str) -> str:
         """Return the UID of a namespace, or "" if it does not exist."""
@@ -159,19 +161,18 @@ class GroupSizes:
     about one of each kind, and about :data:`~rescheduler.planning.room.orders.MOST_GROUPS` kinds.
     """
 
-    def __init__(self, access: DrainContext, view: ClusterView) -> None:
+    def __init__(self, access: DrainContext) -> None:
         self._access = access
-        self._view = view
         self._next = 0.0
         self._by_kind: dict[NodeKind, tuple[str, int]] = {}
 
-    def of_samples(self) -> Mapping[str, tuple[str, int]]:
+    def of_samples(self, facts: RoundFacts) -> Mapping[str, tuple[str, int]]:
         """Return, by one on-demand node of each kind, its group and how many more nodes the group may get.
 
         None if it is not known. The sizes are those of the last minute, or the last known ones while the provider does
         not respond.
         """
-        nodes = self._view.node_infos().on_demand
+        nodes = facts.node_infos.on_demand
         first = {kind(info.node): info.node for _, info in sorted(nodes.items(), reverse=True)}
         now = self._access.clock.monotonic()
         if now >= self._next:

@@ -109,8 +109,8 @@ class Bookkeeping(NoBookkeeping):
         """Record the prices of nodes that another process began to drain. This process may end their drains."""
         recorded = {receipt.uid for receipt in self.ledger.receipts}
         before, self._drained = self._drained, {}
-        for node in self._view.marked():
-            if node.metadata.uid in recorded or not self._view.is_on_demand(node):
+        for node in self._view.facts.marked:
+            if node.metadata.uid in recorded or not self._view.facts.is_on_demand(node):
                 continue
             known = before.get(node.name)
             receipt = known if known and known.uid == node.metadata.uid else self._receipt(node, None)
@@ -119,7 +119,7 @@ class Bookkeeping(NoBookkeeping):
 
     def begins(self, plan: Plan) -> None:
         """Record the price of a node, and the cost of its pods on spot nodes, before its drain."""
-        node = self._view.node(plan.node)
+        node = self._view.facts.node(plan.node)
         receipt = self._receipt(node, plan) if node is not None else None
         if receipt is not None:
             self._drained[plan.node] = receipt
@@ -185,10 +185,10 @@ class Bookkeeping(NoBookkeeping):
         """Return the data of the nodes for the ledger; empty if none of its entries depends on nodes."""
         if all(receipt.ended_at is not None for receipt in self.ledger.receipts):
             return LiveNodes(frozenset(), frozenset(), ())
-        nodes = self._view.nodes()
+        facts, nodes = self._view.facts, self._view.facts.nodes
         emptied = {receipt.uid for receipt in self.ledger.receipts if receipt.gone_at is None}
         busy = {node.metadata.uid for node in nodes.values() if node.metadata.uid in emptied and self._is_busy(node)}
-        on_demand = [node for node in nodes.values() if self._view.is_on_demand(node)]
+        on_demand = [node for node in nodes.values() if facts.is_on_demand(node)]
         return LiveNodes(
             frozenset(node.metadata.uid for node in nodes.values()),
             frozenset(busy),
@@ -196,16 +196,16 @@ class Bookkeeping(NoBookkeeping):
         )
 
     def _is_busy(self, node: Node) -> bool:
-        pods = self._view.pods_of(node.name)
+        pods = self._view.facts.pods_of(node.name)
         return any(not belongs_to_node(pod) and pod.deletion_timestamp is None for pod in pods)
 
     def _receipt(self, node: Node, plan: Plan | None) -> Receipt | None:
         """Return the receipt of a drain. *plan* is None if another process started the drain; its pods are unknown."""
-        facts = self._view.facts(node.name)
-        if facts is None:
+        cluster = self._view.facts
+        if (facts := cluster.priced(node.name)) is None:
             return None
         targets = {placement.node for placement in plan.placements} if plan is not None else set[str]()
-        known = [(target, self._view.facts(target.name)) for target in map(self._view.node, sorted(targets)) if target]
+        known = [(target, cluster.priced(target.name)) for target in map(cluster.node, sorted(targets)) if target]
         spot = {target_facts.name: target_facts for _, target_facts in known if target_facts is not None}
         prices = self._pricing.of(
             [(node, facts), *((target, target_facts) for target, target_facts in known if target_facts is not None)]
@@ -219,10 +219,12 @@ class Bookkeeping(NoBookkeeping):
             cpu=facts.cpu,
             memory=facts.memory,
             drained_at=self._now(),
-            nodes_before=sum(map(self._view.is_on_demand, self._view.nodes().values())),
+            nodes_before=sum(map(cluster.is_on_demand, cluster.nodes.values())),
             price=price,
             committed=(price or Decimal(0)) * self._committed_part(facts, prices),
-            spot_cost=None if plan is None else spot_share(plan.placements, self._view.pods().get, spot.get, prices),
+            spot_cost=None
+            if plan is None
+            else spot_share(plan.placements, cluster.snapshot.pods.get, spot.get, prices),
             currency=prices.currency,
         )
 
@@ -230,10 +232,9 @@ class Bookkeeping(NoBookkeeping):
         """Return the part of the node's price that commitments pay anyway: they pay for all other nodes first."""
         if not prices.commitments:
             return Decimal(0)
-        others = [
-            name for name, node in self._view.nodes().items() if name != facts.name and self._view.is_on_demand(node)
-        ]
-        staying = [*self._view.facts_of(sorted(others)).values(), facts]
+        cluster = self._view.facts
+        others = [name for name, node in cluster.nodes.items() if name != facts.name and cluster.is_on_demand(node)]
+        staying = [*cluster.priced_on_demand(sorted(others)).values(), facts]
         return covered(staying, prices, self._now().date()).get(facts.name, Decimal(0))
 
     def _now(self) -> datetime:

@@ -17,9 +17,10 @@ from rescheduler.errors import InputError, ReschedulerError
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import Controllers
 from rescheduler.housekeeping.drain_history import DrainHistory
-from rescheduler.planning.controllers import ControllerReading
+from rescheduler.planning.controllers import ControllerReading, ControllerState
 from rescheduler.planning.outcome import Blocker, Plan, PodRef, Reason, Rejected
 from rescheduler.planning.policy import Policy
+from rescheduler.planning.rules.owners import Others, all_pods, controller_blockers, with_order
 from rescheduler.planning.rules.pod_traits import belongs_to_node
 
 #: Reads the controllers among owners that have a pod template, each with its kind. Raises ReschedulerError.
@@ -112,16 +113,18 @@ class Candidates:
         moved = {key.partition("/")[0] for key in self._history.memory.movements.controllers}
         movers: dict[str, list[Pod]] = {}
         for number, node in enumerate(nodes if moved else nodes[:closely]):
-            pods = [pod for pod in self._view.pods_of(node) if not pod.cls.terminating and not belongs_to_node(pod)]
+            pods = [
+                pod for pod in self._view.facts.pods_of(node) if not pod.cls.terminating and not belongs_to_node(pod)
+            ]
             movers[node] = pods if number < closely else [pod for pod in pods if pod.namespace in moved]
         owners = list(dict.fromkeys(chain.from_iterable(_owners(pods) for pods in movers.values())))
         try:
             read = self._read(owners[:_OWNERS_READ]) if owners else ControllerReading({}, {})
         except ReschedulerError:
             return {}
-        owned = self._view.all_pods(read)
+        owned = all_pods(read.states.values(), self._view.snapshot)
         waiting = self._history.moved_recently(movers, read, owned)
-        kept = {node: self._view.controller_blockers(read.of(movers[node]), owned, movers[node]) for node in movers}
+        kept = {node: self._kept_by(read.of(movers[node]), owned, movers[node]) for node in movers}
         found = {node: (*kept[node], *waiting.get(node, ())) for node in movers}
         return {node: blockers for node, blockers in found.items() if blockers}
 
@@ -137,7 +140,7 @@ class Candidates:
 
         It is tried before the node is tainted again, and the node cools down for longer.
         """
-        node = self._view.node(plan.node)
+        node = self._view.facts.node(plan.node)
         if node is None or self._try_eviction is None:
             return ()
         refused = self._history.refused_pod(plan.node, node.metadata.uid)
@@ -157,16 +160,22 @@ class Candidates:
             read = self._read(owners)
         except InputError as error:
             return (Blocker(Reason.UNREADABLE_OBJECT, str(error)),)
-        owned = self._view.all_pods(read)
+        owned = all_pods(read.states.values(), self._view.snapshot)
         return (
             *_unreadable(read),
-            *self._view.controller_blockers(read, owned, movers),
+            *self._kept_by(read, owned, movers),
             *self._history.vetoes(plan.node, owned),
         )
 
+    def _kept_by(
+        self, read: ControllerReading, owned: Mapping[ControllerState, Sequence[Pod]], movers: Sequence[Pod]
+    ) -> Iterable[Blocker]:
+        """Return why *movers* of one node must not be evicted, because of their controllers."""
+        return controller_blockers(read, movers, Others(owned.__getitem__, self._view.facts.node), self._policy)
+
     def _movers(self, plan: Plan) -> list[Pod]:
         uids = {placement.pod.uid for placement in plan.placements}
-        return [pod for pod in self._view.pods_of(plan.node) if pod.uid in uids]
+        return [pod for pod in self._view.facts.pods_of(plan.node) if pod.uid in uids]
 
     def _of_quotas(self, plan: Plan) -> tuple[Blocker, ...]:
         """Return why the quotas of the pods' namespaces would refuse their replacement pods.
@@ -189,6 +198,6 @@ class Candidates:
             self._pauses.succeeded(node)
 
     def _read(self, owners: Collection[tuple[str, OwnerReference]]) -> ControllerReading:
-        siblings = self._view.siblings({namespace for namespace, _ in owners})
+        siblings = self._view.facts.siblings({namespace for namespace, _ in owners})
         read = self._controllers.read(owners, (), siblings)
-        return replace(read, states=self._view.with_order(read.states))
+        return replace(read, states=with_order(read.states, self._view.snapshot))

@@ -3,6 +3,7 @@ command is called.
 """
 
 import contextlib
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Final
@@ -14,13 +15,14 @@ from rescheduler import VERSION
 from rescheduler.clock import Clock, SteadyClock, SystemClock
 from rescheduler.draining.state import Limits
 from rescheduler.errors import ConfigError, ReschedulerError, UsageError
-from rescheduler.execution.cluster_view import ClusterView
+from rescheduler.execution.cluster_view import ClusterView, ViewSources
 from rescheduler.execution.context import DrainContext, recording
 from rescheduler.execution.context import running as running_threads
 from rescheduler.execution.drainer import Drainer
 from rescheduler.execution.landings import Landings
 from rescheduler.execution.machine_objects import MachineObjects
 from rescheduler.execution.room import GroupSizes, RoomView
+from rescheduler.facts.round_facts import Known
 from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.command_reads import load_provider
 from rescheduler.housekeeping.daemon_parts import (
@@ -69,7 +71,8 @@ from rescheduler.observe.pages import Health, ServedPages, application
 from rescheduler.observe.prepared_pages import PreparedPages
 from rescheduler.observe.status import Status
 from rescheduler.planning.money.prices import PriceList
-from rescheduler.planning.policy import Policy
+from rescheduler.planning.node_info import is_on_demand
+from rescheduler.planning.policy import LeaderFacts, Policy
 from rescheduler.planning.rules.interruptions import SpotWatch
 from rescheduler.providers.base import CloudProvider
 from rescheduler.settings import ApiServerConnection, ListenAddress, Logging, PageHosts, PoolLeaseName, Running, Timing
@@ -157,17 +160,15 @@ def assemble(
     pricing = new_pricing(prices, provider, running, clock)
 
     def node(name: str) -> Node | None:
-        return view.node(name)  # the view reports to the listeners, so it is created after them
+        return view.facts.node(name)  # the view reports to the listeners, so it is created after them
 
     node_prices = new_node_prices(parts, node, pricing, status, run_state, running, clock)
     written = _events(parts, writer, run_state, running, host)
     report = tee(run_state.observe, Logs(), metrics, status, *node_prices, *written, pages)
     report(Started(VERSION, holder, address, running.dry_run))
     history = new_history(writer, report, run_state, policy, running, clock)
-    view = _view(state, client, policy, history, running, clock, holder)
     access = _drain_context(client, writer, provider, run_state, running, clock, holder)
-    view.ends_machines = provider.name != "none"
-    _watch_growth(view, access, policy, running)
+    view = _view(state, client, access, policy, history, running)
     records = DrainRecords(history, view, clock, report, returns_pause=not policy.allow_returning_plans)
     drainer = _drainer(parts, access, view, run_state, drain_limits(running, policy), report, records)
     provider.use_cluster(MachineObjects(_machines_client(provider, writer, run_state, running, clock)))
@@ -175,7 +176,7 @@ def assemble(
     candidates = _candidates(view, access, history, drainer, client, policy, running)
     known = KnownPrices(pricing, clock)
     room = new_room(access, RoomView(policy, view), history, candidates, running, known, report)
-    actors = Actors(drainer, _soft_taint(access, view, running, report), NewNodes(access, report), records, room)
+    actors = Actors(drainer, _soft_taint(access, policy, running, report), NewNodes(access, report), records, room)
     knowledge = Knowledge(
         history,
         candidates,
@@ -230,24 +231,26 @@ def _candidates(
 def _view(
     state: ClusterState,
     client: Client,
+    access: DrainContext,
     policy: Policy,
     history: DrainHistory,
     running: Running,
-    clock: Clock,
-    holder: str,
 ) -> ClusterView:
-    """Create the view of the cluster, with what the history says about nodes, owners and namespaces."""
-    view = ClusterView(state, policy, clock, holder, running.node_name, lambda: history.memory, running.identity)
-    deployments = SurgeableDeployments(client, clock, policy.surge)
-    view.plan_command = running.plan_command
-    view.unwatched = PodGroups(client, clock).refresh, deployments.refresh
-    return view
+    """Create the view of the cluster, with what the history says about nodes, owners and namespaces.
 
-
-def _watch_growth(view: ClusterView, access: DrainContext, policy: Policy, running: Running) -> None:
-    """Let *view* ask the provider how far the groups of its nodes can grow, if *policy* counts on new nodes."""
-    if policy.fallback_nodes_per_minute and not running.dry_run and access.provider.name != "none":
-        view.growth = GroupSizes(access, view).of_samples
+    It asks the provider how far the groups of its nodes can grow, if *policy* counts on new nodes.
+    """
+    clock, has_provider = access.clock, access.provider.name != "none"
+    sources = ViewSources(
+        memory=lambda: history.memory,
+        unwatched=(PodGroups(client, clock).refresh, SurgeableDeployments(client, clock, policy.surge).refresh),
+        plan_command=running.plan_command,
+    )
+    if policy.fallback_nodes_per_minute and not running.dry_run and has_provider:
+        sources = replace(sources, growth=GroupSizes(access).of_samples)
+    leader = LeaderFacts(own=running.node_name, ends_machines=has_provider)
+    known = Known(holder=access.holder, identity=running.identity, leader=leader)
+    return ClusterView(state, policy, clock, known, sources)
 
 
 def _serve(
@@ -329,8 +332,9 @@ def _drainer(
     return Drainer(access, view, run_state, threads, limits, report, records)
 
 
-def _soft_taint(access: DrainContext, view: ClusterView, running: Running, report: Report) -> SoftTaint:
-    return SoftTaint(access.cluster, report, view.is_on_demand, wanted=running.manage_soft_taint)
+def _soft_taint(access: DrainContext, policy: Policy, running: Running, report: Report) -> SoftTaint:
+    on_demand = partial(is_on_demand, policy=policy)
+    return SoftTaint(access.cluster, report, on_demand, wanted=running.manage_soft_taint)
 
 
 def _mode(policy: Policy, running: Running) -> Mode:

@@ -17,10 +17,9 @@ from rescheduler.clock import Clock
 from rescheduler.draining.events import EvictionFailed, EvictionRefused
 from rescheduler.draining.state import Limits
 from rescheduler.errors import Forbidden
-from rescheduler.execution.cluster_view import ClusterView
+from rescheduler.execution.cluster_view import ClusterView, why_unusable
 from rescheduler.execution.context import ClusterApi, DrainContext, querying
 from rescheduler.execution.room import RoomView, SpotRequests, SpotTemplates
-from rescheduler.execution.watched_nodes import why_unusable
 from rescheduler.housekeeping.bookkeeping import Bookkeeping, NoBookkeeping, Pricing
 from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.command_reads import provider_prices

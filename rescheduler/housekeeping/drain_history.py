@@ -338,7 +338,7 @@ class DrainRecords:
     def _leftovers(self, drain: Drain) -> Iterator[tuple[str, str]]:
         """Yield the owner of each pod of *drain* that goes to an on-demand node, and the UID of the pod."""
         for each in drain.placements if drain.purpose.kind is DrainKind.LEFTOVERS else ():
-            if each.owner is not None and not self._view.is_spot(each.node):
+            if each.owner is not None and not self._view.facts.is_spot(each.node):
                 yield owner_of(each.pod.namespace, each.owner.uid), each.pod.uid
 
     def record_landing(self, landed: Landed) -> None:
@@ -399,7 +399,7 @@ class DrainRecords:
             self._history.set_aside(owner)
         if failure.refusal is not None:
             self._history.refused(failure.refusal)
-        node = self._view.node(drain.node)
+        node = self._view.facts.node(drain.node)
         if failure.why in NOT_CAUSED_BY_NODE or node is None:
             return
         reason = _REASONS.get(failure.why, "")

@@ -17,7 +17,7 @@ from rescheduler.draining.state import Drain, Why
 from rescheduler.errors import Forbidden, ReschedulerError
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.drainer import ProviderSilent
-from rescheduler.execution.watched_nodes import PodCounts
+from rescheduler.facts.round_facts import PodCounts
 from rescheduler.housekeeping.drain_history import DrainHistory
 from rescheduler.housekeeping.round_plans import Actors, Knowledge, LoopState, Mode, Offers, RoundPlans
 from rescheduler.observe.events import (
@@ -156,7 +156,8 @@ class Holds:
             return self._pending()
         left = self._left.left_pending(self._view.fitting_pending(), self._clock.now())
         taking = {pod.namespace for pod in self._delays.delaying(left, self._clock.now())}
-        self._view.left_pending = frozenset(pod.namespace for pod in left if pod.namespace not in taking)
+        ignored = {pod.namespace for pod in left} - taking
+        self._view.know(left_pending=ignored)
         return None
 
     def _pending(self) -> Held | None:
@@ -184,32 +185,32 @@ class ClusterObservation:
 
     def update(self) -> datetime | None:
         """Record and report the nodes. Return the end of the wait after a burst of lost spot nodes, or None."""
-        now, nodes = self._clock.now(), self._view.nodes()
+        now, nodes = self._clock.now(), self._view.facts.nodes
         uids = {name: node.metadata.uid for name, node in nodes.items()}
         self._offers.keep(frozenset(uids.values()))
         self._history.keep_nodes(uids)
-        self._view.vetoes = self._candidates.vetoes()
+        self._view.know(checked=self._candidates.vetoes())
         departed = self._view.take_departed()
-        settled_at = self._spot_watch.update(self._view.spot_nodes(), now, departed, uids.values())
+        settled_at = self._spot_watch.update(self._view.facts.spot_nodes, now, departed, uids.values())
         lost, pools = self._count_losses()
         cooling = {node: cooldown.until for node, cooldown in self._history.cooling().items()}
-        labels = self._view.label_findings()
-        observed = _observed(now, self._view.pod_counts(), frozenset(nodes), cooling, labels)
+        labels = self._view.facts.label_findings
+        observed = _observed(now, self._view.facts.pod_counts, frozenset(nodes), cooling, labels)
         lost, self._unreported = lost + self._unreported, Counter()
         self._report(replace(observed, pools=tuple(pools), lost=dict(sorted(lost.items()))))
         return settled_at
 
     def notified(self, names: Collection[str]) -> None:
         """Record that the provider will reclaim the machines of the spot nodes *names*: their pools lose them."""
-        self._spot_watch.notified(node for node in self._view.spot_nodes() if node.name in names)
+        self._spot_watch.notified(node for node in self._view.facts.spot_nodes if node.name in names)
         lost, _ = self._count_losses()
         self._unreported += lost
 
     def _count_losses(self) -> tuple[Counter[str], Sequence[PoolState]]:
         """Record the losses of the pools. Pools whose nodes lack a label stay trusted: they may share nothing."""
         lost = self._spot_watch.take_losses()
-        trusted = {pool for pool in lost if not self._view.is_labeled(pool)}
-        return lost, self._history.observe_pools(self._view.pool_sizes(), lost, trusted)
+        trusted = {pool for pool in lost if not self._view.facts.is_labeled(pool)}
+        return lost, self._history.observe_pools(self._view.facts.pool_sizes, lost, trusted)
 
     def forget(self) -> None:
         """Forget the spot nodes, because another replica is the leader."""
@@ -363,8 +364,8 @@ class Loop:
         paused = self._holds.paused()
         self._knowledge.savings.observe()
         if not self._mode.dry_run:
-            self._actors.soft_taint.keep(self._view.nodes())
-            if self._actors.new_nodes.keep(self._view.nodes()) or self._sweep():
+            self._actors.soft_taint.keep(self._view.facts.nodes)
+            if self._actors.new_nodes.keep(self._view.facts.nodes) or self._sweep():
                 detail = "an earlier drain was resumed or rolled back, or a new node was cordoned or uncordoned"
                 self._report(Held(Waiting.CLEANING_UP, f"{detail}; the next round plans again"))
                 return RoundOutcome.HELD
@@ -417,16 +418,16 @@ class Loop:
         First, the nodes that are about to be reclaimed are requested from the provider; no plan uses them. If it does
         not respond, the round ends.
         """
-        self._view.ending = frozenset()
+        self._view.know(ending=())
         try:
             if self._mode.minimum and not self._mode.dry_run:
-                on_demand = self._view.node_infos().on_demand.values()
-                self._view.removed = self._actors.drainer.ending(info.node for info in on_demand)
+                on_demand = self._view.facts.node_infos.on_demand.values()
+                self._view.know(ended=self._actors.drainer.ending(info.node for info in on_demand))
             self._knowledge.refresh_prices()
             plan = self._plans.next(complete=self._mode.dry_run)
             if plan is None or self._mode.dry_run:
                 return RoundOutcome.IDLE if self._mode.dry_run else self._make_room()
-            ending = self._actors.drainer.notices([info.node for info in self._view.node_infos().spot.values()])
+            ending = self._actors.drainer.notices([info.node for info in self._view.facts.node_infos.spot.values()])
         except ProviderSilent as error:
             self._report(Held(Waiting.PROVIDER_SILENT, f"the provider does not respond: {error}"))
             return RoundOutcome.BROKEN
@@ -435,14 +436,14 @@ class Loop:
         if not ending.keys().isdisjoint(placement.node for placement in plan.placements) or self._distrusted(plan):
             ends = ", ".join(f"{name} at {end:%Y-%m-%dT%H:%M:%SZ}" for name, end in sorted(ending.items()))
             log.warning("replanned without spot nodes that are about to be reclaimed: %s", ends)
-            self._view.ending = frozenset(ending)
+            self._view.know(ending=ending)
             plan = self._plans.next(complete=self._mode.dry_run)
         return RoundOutcome.IDLE if plan is None else self._drain(plan)
 
     def _distrusted(self, plan: Plan) -> bool:
         """Return whether *plan* moves pods to a pool that was trusted when it was made, and is not any more."""
         settling = self._knowledge.history.settling()
-        return bool(settling) and any(self._view.pool(each.node) in settling for each in plan.placements)
+        return bool(settling) and any(self._view.facts.pool(each.node) in settling for each in plan.placements)
 
     def _make_room(self) -> RoundOutcome:
         """Order spot room for a node, because none can be drained."""
@@ -452,12 +453,12 @@ class Loop:
         return RoundOutcome.HELD
 
     def _drain(self, plan: Plan) -> RoundOutcome:
-        expected, began = expect(plan, self._view.pods().values()), self._clock.now()
+        expected, began = expect(plan, self._view.snapshot.pods.values()), self._clock.now()
         if plan.empties:
             self._knowledge.savings.begins(plan)
 
         def landed() -> Landed:
-            return compare(expected, self._view.pods().values(), self._view.is_spot)
+            return compare(expected, self._view.snapshot.pods.values(), self._view.facts.is_spot)
 
         drain = self._actors.drainer.drain(plan, lambda: landed().returned)
         if drain is None:
@@ -466,7 +467,7 @@ class Loop:
             self._actors.records.record_landing(landed())
         self._record_end(drain, began)
         if drain.failure is None:
-            if plan.empties and drain.group is None and (node := self._view.node(drain.node)):
+            if plan.empties and drain.group is None and (node := self._view.facts.node(drain.node)):
                 self._offers.declined(node.metadata.uid)
             return RoundOutcome.DRAINED
         return RoundOutcome.HELD if drain.failure.why in _OVERTAKEN else RoundOutcome.FAILED

@@ -95,9 +95,9 @@ class OrderPrices:
 
     def refresh(self) -> None:
         """Update the prices of the view for its current nodes."""
-        nodes = [info.node for info in self._view.node_infos().on_demand.values()]
-        facts = self._view.facts_of(node.name for node in nodes)
-        self._view.prices = self._prices.of((node, facts[node.name]) for node in nodes)
+        nodes = [info.node for info in self._view.facts.node_infos.on_demand.values()]
+        priced = self._view.facts.priced_on_demand(node.name for node in nodes)
+        self._view.know(prices=self._prices.of((node, priced[node.name]) for node in nodes))
 
 
 def _key(node: Node) -> str:

@@ -181,7 +181,7 @@ class RoundPlans:
     def watch(self) -> None:
         """Plan all nodes every SURVEY for the status page of a replica that is not the leader. Nothing is written."""
         if self._survey_due() and not self._view.why_unusable() and not self._view.stale():
-            self._view.vetoes = {}
+            self._view.know(checked={})
             self._history.peek()
             try:
                 self._survey_for_page()
@@ -195,7 +195,7 @@ class RoundPlans:
             verdict = self._view.plan_alone(order.node)
             if isinstance(verdict, Plan) and not self._candidates.judge(verdict):
                 return verdict
-            self._view.vetoes = self._candidates.vetoes()
+            self._view.know(checked=self._candidates.vetoes())
         return self.first(complete=complete)
 
     def first(self, *, complete: bool) -> Plan | None:
@@ -212,7 +212,7 @@ class RoundPlans:
             if plan is None or not self._fails_checks(plan, repeat=not complete):
                 break
             self._run_state.beat()
-            self._view.vetoes = self._candidates.vetoes()
+            self._view.know(checked=self._candidates.vetoes())
             plan, planned = None, self._planned(complete=complete)
         self.verdicts = planned.planning.verdicts
         if plan is None:
@@ -249,7 +249,9 @@ class RoundPlans:
 
     def _is_worth_draining(self, plan: Plan) -> bool:
         """Return whether *plan* may be executed. While an order of spot room is open, only empty nodes are drained."""
-        return (bool(plan.placements) and self._room.order is None) or self._is_offered(self._view.node(plan.node))
+        return (bool(plan.placements) and self._room.order is None) or self._is_offered(
+            self._view.facts.node(plan.node)
+        )
 
     def _is_offered(self, node: Node | None) -> bool:
         """Return whether the empty *node* is offered to the provider now."""
@@ -258,16 +260,16 @@ class RoundPlans:
         return self._offers.due(node.metadata.uid)
 
     def _planned(self, *, complete: bool) -> Planned:
-        started, before = self._clock.monotonic(), self._view.nodes()
+        started, before = self._clock.monotonic(), self._view.facts.nodes
 
         def is_offered(name: str) -> bool:
             return self._is_offered(before.get(name))
 
         planning = self._plan_each() if complete else self._view.first_plan(take_empty=is_offered)
         if complete:
-            self._history.planned(self._view.leader_facts())
+            self._history.planned(self._view.leader)
         planning = self._room.explained(planning)
-        seconds, revision, prices = self._clock.monotonic() - started, self._view.revision, self._prices()
+        seconds, revision, prices = self._clock.monotonic() - started, self._view.snapshot.revision, self._prices()
         if self._last is not None and self._last[:2] == (revision, prices) and self._last[2].planning is planning:
             return replace(self._last[2], at=self._clock.now(), seconds=seconds)
         planned = self._with_nodes(planning, before, prices, seconds)
@@ -276,8 +278,8 @@ class RoundPlans:
 
     def _plan_each(self) -> Planning:
         """Plan all nodes, without those that the controllers of their pods keep."""
-        vetoes, now = self._view.vetoes, self._clock.monotonic()
-        self._view.vetoes = {**self._kept, **vetoes}
+        vetoes, now = self._view.facts.known.checked, self._clock.monotonic()
+        self._view.know(checked={**self._kept, **vetoes})
         planning = self._view.plan_each()
         known, checked_at = self._owners_checked
         if planning is known and now - checked_at < SURVEY.total_seconds():
@@ -285,16 +287,17 @@ class RoundPlans:
         nodes = [*self._kept, *(plan.node for plan in planning.plans)]
         kept = self._candidates.of_owners(nodes, len(self._kept) + CANDIDATES)
         if kept != self._kept:
-            self._kept, self._view.vetoes = kept, {**kept, **vetoes}
+            self._kept = kept
+            self._view.know(checked={**kept, **vetoes})
             planning = self._view.plan_each()
         self._owners_checked = planning, now
         return planning
 
     def _with_nodes(self, planning: Planning, before: Mapping[str, Node], prices: PriceList, seconds: float) -> Planned:
         """Return the report of *planning*. Nodes may have been added or deleted since *before*."""
-        nodes = {**before, **self._view.nodes()}
+        nodes = {**before, **self._view.facts.nodes}
         involved = {verdict.node: InvolvedNode.of(nodes[verdict.node]) for verdict in planning.verdicts}
-        facts, now = self._view.facts_of(involved), self._clock.now()
+        facts, now = self._view.facts.priced_on_demand(involved), self._clock.now()
         complete = _all_judged(planning)
         worths = self._worths(planning, facts, prices, now) if complete and not prices.empty else {}
         return Planned(now, planning, involved, seconds, complete, facts, worths, prices.currency)
@@ -303,8 +306,8 @@ class RoundPlans:
         self, planning: Planning, facts: Mapping[str, NodeFacts], prices: PriceList, now: datetime
     ) -> Mapping[str, Worth]:
         targets = {placement.node for plan in planning.plans for placement in plan.placements}
-        known = {name: node for name in targets if (node := self._view.facts(name)) is not None}
-        return worth_by_node(planning, {**facts, **known}, self._view.pods().get, prices, now.date())
+        known = {name: node for name in targets if (node := self._view.facts.priced(name)) is not None}
+        return worth_by_node(planning, {**facts, **known}, self._view.snapshot.pods.get, prices, now.date())
 
     def _report_plan(self, planned: Planned) -> None:
         if planned.complete:

@@ -49,12 +49,7 @@ FITTING_BACKENDS: Final = (
     FittingBackend(
         "clusterapi", "OpenShift", _has("machine.openshift.io/machine"), "removes their Machines", preset="openshift"
     ),
-    FittingBackend(
-        "aws",
-        "AWS",
-        _is_ec2,
-        "ends their instances",
-    ),
+    FittingBackend("aws", "AWS", _is_ec2, "ends their instances", preset="eks"),
     FittingBackend("cherryservers", "Cherry Servers", _has_scheme("cherryservers"), "deletes their servers"),
     FittingBackend("stackpoint", "StackPointCloud", _has_scheme("spc"), "deletes their machines"),
 )

@@ -102,6 +102,10 @@ def label_of(node: Node, policy: Policy) -> NodeLabels | None:
     return next((label for label in labels if label.matches(node.metadata.labels)), None)
 
 
+def is_on_demand(node: Node, policy: Policy) -> bool:
+    return label_of(node, policy) == policy.on_demand_label
+
+
 def node_infos(snapshot: Snapshot, policy: Policy) -> NodeInfos:
     """Return the on-demand and the spot nodes of *snapshot*."""
     table = snapshot.nodes

@@ -25,6 +25,7 @@ from rescheduler.planning.answers.survival import SIMULATION, Certificate, Survi
 from rescheduler.planning.budgets import Budgets
 from rescheduler.planning.examined import eviction_blockers, examine
 from rescheduler.planning.forms import instant
+from rescheduler.planning.kept import ClusterPart, Kept
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.outcome import TO_SPOT, Blocker, Plan, Planning, Purpose, Rejected, TakenRoom, Verdict
 from rescheduler.planning.placement.explain import Explanation, explain
@@ -53,7 +54,7 @@ class Planner:
         self._last: PlanningRound | None = None
         #: What the last planning with leftovers depends on, and that planning.
         self._leftovers: tuple[object, Planning] | None = None
-        self._queued: tuple[object, tuple[QueuedClass, ...]] = None, ()  # what it depends on, pending pods
+        self._queued = Kept(self._pending_classes, ClusterPart.ANYTHING)
 
     @property
     def filters(self) -> Filters:
@@ -195,8 +196,9 @@ class Planner:
         Nominated pods are left out: they wait for others to terminate. The rest is as for :meth:`left_pending`.
         """
         placed, ignored = self.round(circumstances).pending.classes, circumstances.left_pending
-        pods = queue(self._snapshot, self._policy, replace(circumstances, left_pending=frozenset()))
-        found = (pod for pod in pods if pod.cls in placed or pod.namespace in ignored)
+        found = (
+            pod for pod in queue(self._snapshot, self._policy, ()) if pod.cls in placed or pod.namespace in ignored
+        )
         return sorted((pod for pod in found if not pod.nominated_node_name), key=lambda pod: pod.key)
 
     def waiting(self, circumstances: Circumstances, patience: timedelta) -> list[Pod]:
@@ -305,13 +307,9 @@ class Planner:
         with opened(shared, Effort(0), shared.pending):
             return self._survival.headroom.after(shared, plans, FallbackHeadroom(100))
 
-    def _pending_classes(self, circumstances: Circumstances) -> tuple[QueuedClass, ...]:
-        """Return the pending pods that may take room, as classes; the same object while nothing changes."""
-        key = self._snapshot.changes, circumstances.left_pending
-        if self._queued[0] != key:
-            pods = queue(self._snapshot, self._policy, circumstances)
-            self._queued = key, (*classes_of(pods), *buffered(self._snapshot, self._policy))
-        return self._queued[1]
+    def _pending_classes(self, snapshot: Snapshot, ignored: Collection[str]) -> tuple[QueuedClass, ...]:
+        """Return the pending pods that may take room, as classes, without those of the namespaces *ignored*."""
+        return (*classes_of(queue(snapshot, self._policy, ignored)), *buffered(snapshot, self._policy))
 
     def round(self, circumstances: Circumstances) -> PlanningRound:
         """Return the inputs that all verdicts share. They are reused while their ground is the same."""
@@ -319,9 +317,8 @@ class Planner:
         snapshot.learn(circumstances.refused)
         if self._budgets.built_from != Budgets.version(snapshot):
             self._budgets = self._budgets.renewed(snapshot)
-        ground = common_ground(
-            snapshot, self._policy, self._budgets, self._pending_classes(circumstances), circumstances
-        )
+        queued = self._queued.of(snapshot, circumstances.left_pending)
+        ground = common_ground(snapshot, self._policy, self._budgets, queued, circumstances)
         if shared is None or shared.ground != ground or shared.is_reordered(circumstances.now):
             shared = new_round(
                 snapshot, self._policy, self._filters, self._budgets, ground, circumstances, self._replacements

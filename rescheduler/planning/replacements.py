@@ -10,7 +10,7 @@ a VerticalPodAutoscaler of its owner recommends.
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -47,6 +47,7 @@ from rescheduler.planning.admission import (
     stronger,
     with_label_keys,
 )
+from rescheduler.planning.kept import ClusterPart, version
 from rescheduler.planning.new_specs import (
     REVISION_HASH,
     Admission,
@@ -98,7 +99,7 @@ class Replacements:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._version: tuple[int, ...] = ()
+        self._version: Hashable = None
         self._classes: dict[tuple[object, ...], PodClass] = {}
         #: By namespace and owner; without StatefulSets, whose pods differ by ordinal.
         self._templates: dict[tuple[str, OwnerReference | None], Template | None] = {}
@@ -161,12 +162,8 @@ class Replacements:
 
     def _forget_old(self) -> None:
         self._changes = self._snapshot.changes
-        versions = self._snapshot.versions
-        version = (
-            self._snapshot.generation,
-            *(versions[kind] for kind in (*DERIVED_FROM, "Namespace")),
-        )
-        if version != self._version:
+        current = version(self._snapshot, ClusterPart.CLASSES, *DERIVED_FROM, "Namespace")
+        if current != self._version:
             self._version, self._classes, self._limits = version, {}, LimitRanges(self._snapshot)
             self._pod_classes, self._templates = PodClasses(self._snapshot), {}
             self._insecure, self._beyond = {}, {}

@@ -20,6 +20,7 @@ from predicates.storage import find_claim
 from rescheduler.planning.budgets import Budgets, why_never
 from rescheduler.planning.controllers import ControllerName, controller_of
 from rescheduler.planning.forms import count, fenceposts
+from rescheduler.planning.kept import ClusterPart, Kept
 from rescheduler.planning.outcome import Blocker, PodRef, Reason, Surge
 from rescheduler.planning.policy import Policy, Surging
 from rescheduler.planning.replacements import Replacements
@@ -152,7 +153,7 @@ class Surges:
         self._policy = policy
         self._counts = counts
         self._replacements = replacements
-        self._by_owner: tuple[int, Mapping[OwnerKey, list[Pod]]] = -1, {}  #: count of changes, pods by controller
+        self._by_owner = Kept(_by_owner, ClusterPart.ANYTHING)  #: because pods are edited
 
     def may_be_wanted(self, pods: Iterable[Pod]) -> bool:
         """Return whether a rolling update may be wanted for any of *pods*, before the rules are applied to them."""
@@ -296,13 +297,12 @@ class Surges:
 
     def _siblings(self, pod: Pod) -> list[Pod]:
         """Return the pods with the same controller as *pod*, including *pod*, by name."""
-        return self._grouped().get(owner_key(pod), [])
+        return self._by_owner.of(self._snapshot).get(owner_key(pod), [])
 
-    def _grouped(self) -> Mapping[OwnerKey, list[Pod]]:
-        """Return the pods of each controller; grouped again after any change, because pods are edited."""
-        if self._by_owner[0] != self._snapshot.changes:
-            by_owner: defaultdict[OwnerKey, list[Pod]] = defaultdict(list)
-            for pod in sorted(owned_pods(self._snapshot), key=lambda pod: pod.key):
-                by_owner[owner_key(pod)].append(pod)
-            self._by_owner = self._snapshot.changes, by_owner
-        return self._by_owner[1]
+
+def _by_owner(snapshot: Snapshot) -> Mapping[OwnerKey, list[Pod]]:
+    """Return the pods of each controller, by name."""
+    by_owner: defaultdict[OwnerKey, list[Pod]] = defaultdict(list)
+    for pod in sorted(owned_pods(snapshot), key=lambda pod: pod.key):
+        by_owner[owner_key(pod)].append(pod)
+    return by_owner

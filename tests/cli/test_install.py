@@ -18,7 +18,7 @@ OF_PROVIDERS: dict[str, list[dict[str, Any]]] = {
     name: list(yaml.safe_load_all(file.read_text(encoding="utf-8"))) for name, file in RIGHTS.items()
 }
 #: The cloud providers that presets select.
-SELECTED = {"karpenter": "karpenter", "clusterapi": "clusterapi", "openshift": "clusterapi"}
+SELECTED = {"eks": "aws", "karpenter": "karpenter", "clusterapi": "clusterapi", "openshift": "clusterapi"}
 
 
 def printed(capsys: pytest.CaptureFixture[str], *flags: str) -> list[dict[str, Any]]:
@@ -60,7 +60,7 @@ def test_a_preset_changes_only_the_arguments_of_the_daemon(preset: str, capsys: 
         (("--preset=karpenter",), True),
         (("--preset=karpenter", "--", "--cloud-provider=none"), False),
         (("--preset=karpenter", "--", "--cloud-provider", "liqo"), False),
-        (("--preset=eks",), False),
+        (("--preset=gke",), False),
         (("--preset=eks", "--", "--cloud-provider", "karpenter"), True),
         (("--preset=karpenter", "-n", "ops", "--", "--cloud-provider=karpenter"), True),
     ],
@@ -102,10 +102,12 @@ def test_machines_may_be_changed_only_with_the_provider_for_them(
 
 
 def test_the_provider_for_aws_comes_with_the_rights_of_a_provider(capsys: pytest.CaptureFixture[str]) -> None:
-    """IAM has the others. The preset alone does not select it: it needs a role, and an image with boto3."""
+    """IAM has the others."""
     for flags, ours in (
-        (("--preset=eks",), False),
-        (("--preset=eks", "-n", "ops", "--", "--cloud-provider=aws"), True),
+        (("--preset=eks", "-n", "ops"), True),
+        (("--preset=gke", "-n", "ops", "--", "--cloud-provider=aws"), True),
+        (("--preset=eks", "-n", "ops", "--", "--cloud-provider=none"), False),
+        (("--preset=eks", "-n", "ops", "--", "--cloud-provider=cherryservers", "--cloud-config=/c.yaml"), False),
     ):
         objects = printed(capsys, *flags)
         rules = [rule for item in objects if item["kind"] == "ClusterRole" for rule in item["rules"]]
@@ -144,7 +146,7 @@ def test_all_objects_are_in_the_namespace(
 
 
 def test_labels_image_and_flags_of_run_are_taken(capsys: pytest.CaptureFixture[str]) -> None:
-    own = ("--preset=eks", "--spot-node-label=a=b,!c", "--image=registry.example/mover:1")
+    own = ("--preset=gke", "--spot-node-label=a=b,!c", "--image=registry.example/mover:1")
     ours = container(printed(capsys, *own, "--", "-v=4", "--node-drain-delay", "30m", "--cluster-name", "run"))
     assert ours["image"] == "registry.example/mover:1"
     assert ours["args"] == [
@@ -152,7 +154,7 @@ def test_labels_image_and_flags_of_run_are_taken(capsys: pytest.CaptureFixture[s
         "--leader-elect",
         "--listen-address=0.0.0.0:9235",
         "--log-format=json",
-        "--on-demand-node-label=eks.amazonaws.com/capacityType=ON_DEMAND",
+        f"--on-demand-node-label={PRESETS['gke'][0]}",
         "--spot-node-label=a=b,!c",
         "--dry-run",
         *("-v=4", "--node-drain-delay", "30m", "--cluster-name", "run"),
@@ -208,18 +210,16 @@ def test_wrong_usage_prints_no_manifests(case: str, capsys: pytest.CaptureFixtur
     ("flags", "hints"),
     [
         (("--preset=eks",), True),
-        (("--preset=eks", "--", "--cloud-provider=aws"), False),
+        (("--preset=gke", "--", "--cloud-provider=aws"), True),
         (("--preset=eks", "--", "--cloud-provider=none"), False),
         (("--preset=gke",), False),
         (("--preset=karpenter",), False),
     ],
 )
-def test_the_backend_that_a_preset_does_not_select_is_named(
+def test_the_role_that_aws_must_give_is_named_above_the_manifests(
     flags: tuple[str, ...], hints: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
         cli.main(["install", *flags])
     comments = [line for line in capsys.readouterr().out.splitlines() if line.startswith("#")]
-    assert any(
-        "rescheduler install --preset=eks --image=IMAGE -- --cloud-provider=aws" in line for line in comments
-    ) == (hints)
+    assert any("a role with the policy in docs/aws.md" in line for line in comments) == hints

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -23,6 +24,8 @@ from tests.cluster.rendering import CHART, DEPLOY, RenderingError, chart, compos
 
 #: Environment variables with the names of ConfigMaps, which depend on the release.
 NAMES = ("RESCHEDULER_MEMORY_NAME", "RESCHEDULER_SAVINGS_NAME")
+#: The chart sets the labels in any case; deploy/base does not, so that a patch can add them.
+LABELS = {"on-demand-node-label": Policy().on_demand_label, "spot-node-label": Policy().spot_label}
 STORED = {("Lease", LEASE), ("ConfigMap", MEMORY_NAME), ("ConfigMap", SAVINGS_NAME)}
 
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -98,7 +101,8 @@ def test_default_values_give_the_kustomization_as_a_dry_run() -> None:
     assert "--dry-run=true" in container(chart())["args"]
     ours, base = chart(), kustomization("base")
     daemon = only_of_kind(ours, "Deployment")["spec"]["template"]["spec"]["containers"][0]
-    daemon["args"].remove("--dry-run=true")
+    for flag in ("--dry-run=true", *(f"--{name}={label}" for name, label in LABELS.items())):
+        daemon["args"].remove(flag)
     assert sorted(each["kind"] for each in ours) == sorted(each["kind"] for each in base)
     pods = [only_of_kind(objects, "Deployment")["spec"]["template"]["spec"] for objects in (ours, base)]
     assert without_names(pods[0]) == without_names(pods[1])
@@ -578,6 +582,7 @@ def test_the_api_server_accepts_all_objects(values: Json, cluster: ControlPlane)
         ({"replicaCount": "two"}, "replicaCount"),
         ({"makeRoom": {"mode": "on"}}, "makeRoom"),
         ({"makeRoom": {"mode": "provider"}}, "needs a cloudProvider.name"),
+        ({"cloudProvider": {"name": "karpenter", "config": "region: a\n"}}, "karpenter has nothing to configure"),
         ({"makeRoom": {"maxPlaceholders": 0}}, "maxPlaceholders"),
         ({"options": {"dryrun": True}}, "additional properties 'dryrun' not allowed"),
         ({"cmdOptions": {"on-demand-node-labels": "a"}}, "additional properties 'on-demand-node-labels' not allowed"),
@@ -627,6 +632,23 @@ def test_components_can_be_added_to_the_base(component: str, tmp_path: Path) -> 
     assert len(composed_with) >= len(base)
 
 
+@pytest.mark.parametrize("page", ["karpenter", "clusterapi", "aws"])
+def test_the_page_of_a_provider_has_a_kustomization_with_its_labels(page: str, tmp_path: Path) -> None:
+    """A dry run of the provider, with the flags of the page's first command."""
+    (tmp_path / "deploy").symlink_to(DEPLOY)
+    (tmp_path / "ours").mkdir()
+    text = (DEPLOY.parent / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    [ours] = re.findall(r"```yaml\n(# kustomization.yaml\n.*?)```", text, re.DOTALL)
+    local = ours.replace("github.com/YOU/spot-rescheduler/", "../").replace("?ref=main", "")
+    (tmp_path / "ours" / "kustomization.yaml").write_text(local)
+    objects = kustomization(tmp_path / "ours")
+    first = re.findall(r"```bash\n(rescheduler run .*?)```", text, re.DOTALL)[0].replace("\\\n", " ")
+    env = {each["name"]: each.get("value") for each in container(objects)["env"]}
+    started = [*container(objects)["args"][1:], f"--cloud-provider={env['RESCHEDULER_CLOUD_PROVIDER']}"]
+    documented = [*container(kustomization("base"))["args"][1:], *shlex.split(first)[2:], "--dry-run"]
+    assert command.make_context("run", started).params == command.make_context("run", documented).params
+
+
 def test_the_page_of_cloudpools_gives_the_daemon_its_files(tmp_path: Path) -> None:
     (tmp_path / "deploy").symlink_to(DEPLOY)
     folder = tmp_path / "ours"
@@ -648,24 +670,31 @@ def test_the_page_of_cloudpools_gives_the_daemon_its_files(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("options", "objects"),
+    ("values", "objects"),
     [
+        ({}, "lease/k8s-spot-rescheduler configmap/our-rescheduler-memory configmap/our-rescheduler-savings"),
         (
-            {},
-            "lease/k8s-spot-rescheduler configmap/our-rescheduler-memory configmap/our-rescheduler-savings",
+            {
+                "options": {"lease-name": "l", "memory-name": "m", "savings-name": "s", "pool-lease": "p"},
+                "cloudProvider": {"name": "karpenter"},
+            },
+            "lease/l configmap/m configmap/s lease/p",
         ),
-        ({"lease-name": "l", "memory-name": "m", "savings-name": "s"}, "lease/l configmap/m configmap/s"),
     ],
 )
-def test_the_notes_list_the_objects_that_an_uninstall_leaves_behind(
-    tmp_path: Path, options: dict[str, str], objects: str
-) -> None:
-    text = notes(tmp_path, {"options": options, "fullnameOverride": "our-rescheduler"}, "mover", "ops")
+def test_the_notes_list_the_objects_that_an_uninstall_leaves_behind(tmp_path: Path, values: Json, objects: str) -> None:
+    kept = [
+        f"{each['kind'].lower()}/{each['metadata']['name']}"
+        for each in chart({**values, "fullnameOverride": "our-rescheduler"}, "mover", "ops")
+        if each["metadata"].get("annotations", {}).get("helm.sh/resource-policy") == "keep"
+    ]
+    assert sorted(kept) == sorted(objects.split())
+    text = notes(tmp_path, {**values, "fullnameOverride": "our-rescheduler"}, "mover", "ops")
     assert f"kubectl -n ops delete --ignore-not-found {objects}\n" in text
     for line in text.splitlines():
         if line.startswith("  kubectl -n ops get configmap "):
             assert f"configmap/{line.split()[5]}" in objects
-    lease, memory, savings = (name.partition("/")[2] for name in objects.split())
+    lease, memory, savings = (name.partition("/")[2] for name in objects.split()[:3])
     for line in (
         f"status --namespace=ops --lease-name={lease} --memory-name={memory}",
         f"pause --namespace=ops --lease-name={lease}",

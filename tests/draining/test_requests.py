@@ -284,9 +284,11 @@ def test_a_resumed_roll_out_is_followed_before_its_controllers_are_read() -> Non
     drain, _ = resume("od", LIMITS, (), (WEB.debt,), surge=mark)
     node = MagicMock()
     node.name = "od"
-    view = MagicMock(**{"node.return_value": node, "pods_on.return_value": frozenset(), "replicas.return_value": {}})
+    view = MagicMock(
+        **{"facts.node.return_value": node, "facts.pods_of.return_value": (), "facts.owned_by.return_value": {}}
+    )
 
-    event = Observation(view, node).event(drain)
+    event = Observation(view, node, MagicMock()).event(drain)
 
     assert isinstance(event, NodeSeen)
     assert (event.detaching, drain.owed) == ({}, {WEB.controller: WEB.debt})

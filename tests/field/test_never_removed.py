@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rescheduler.planning.facts import FactsReader, RoundFacts
+from rescheduler.facts.round_facts import FactsReader, Known
 from rescheduler.planning.outcome import Reason
 from rescheduler.planning.policy import LeaderFacts, Policy
 from rescheduler.planning.rules.candidates import budgets_in_use, never_removed
@@ -165,7 +165,7 @@ def test_a_node_waits_while_a_budget_of_its_node_pool_is_in_use(
 
 @pytest.mark.parametrize("ends", [False, True])
 def test_with_a_provider_a_budget_of_0_does_not_keep_a_node_and_one_in_use_does(ends: bool) -> None:
-    facts = RoundFacts(now=NOW, leader=LeaderFacts(ends_machines=ends))
+    known = Known(leader=LeaderFacts(ends_machines=ends))
     of = partial(node, role="node-role.kubernetes.io/worker")
     busy = {"karpenter.sh/nodepool": "busy", "karpenter.sh/initialized": "true"}
     here = snapshot(
@@ -177,7 +177,7 @@ def test_with_a_provider_a_budget_of_0_does_not_keep_a_node_and_one_in_use_does(
             pool("busy", budgets=[budget("1")]),
         ]
     )
-    vetoes = FactsReader(Policy()).circumstances(here, facts).vetoes
+    vetoes = FactsReader(Policy()).facts(here, known, NOW).circumstances.vetoes
     reasons = {name: blocker.reason for name, [blocker] in vetoes.items()}
     in_use = {"busy": Reason.DISRUPTION_BUDGET, "gone": Reason.DISRUPTION_BUDGET}
     assert reasons == (in_use if ends else {"never": Reason.NEVER_REMOVED})

@@ -15,7 +15,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from rescheduler.cli.output import as_json as plan_json
-from rescheduler.cli.plan_data import PlannedCluster, known_circumstances, read_and_plan
+from rescheduler.cli.plan_data import PlannedCluster, known_facts, read_and_plan
 from rescheduler.draining.actions import Intent, Step
 from rescheduler.housekeeping.command_reads import Installation, InstallationStatus
 from rescheduler.housekeeping.loop import RoundOutcome
@@ -189,26 +189,35 @@ def moved_often(here: LoopWorld) -> Memory:
     return Memory(movements=Movements({"default/x": moves}), settings=StoredSettings(moves_per_pod=1.0))
 
 
+def of_leader(here: LoopWorld, **fields: Any) -> None:
+    view = here.view
+    view._use(dataclasses.replace(view._known, leader=msgspec.structs.replace(view.leader, **fields)))
+
+
+def remember(here: LoopWorld, memory: Memory) -> None:
+    here.view._sources = dataclasses.replace(here.view._sources, memory=lambda: memory)
+
+
 #: By field of the circumstances: what the daemon remembers, sees or hears from its provider so that it is not empty.
 KNOWN: dict[str, Callable[[LoopWorld], object]] = {
     "cooling": lambda here: here.history.node_failed("od-1", "uid-od-1"),
-    "own": lambda here: setattr(here.view, "_own_node", "od-1"),
-    "ordered": lambda here: setattr(here.view, "removed", frozenset({"od-2", "od-1"})),
+    "own": lambda here: of_leader(here, own="od-1"),
+    "ordered": lambda here: of_leader(here, ended=("od-1", "od-2")),
     "ordered by a mark": lambda here: here.mark("od-2", ORDERED.dump()),
-    "ending": lambda here: setattr(here.view, "ending", frozenset({"spot-1"})),
+    "ending": lambda here: of_leader(here, ending=("spot-1",)),
     "vetoes of marks": lambda here: here.mark("od-2", FOREIGN.dump()),
     "vetoes of owners": lambda here: here.history.set_aside(Controller("default", "ReplicaSet", "db", "")),
     "prices": lambda _: None,
-    "last": lambda here: setattr(here.view, "memory", lambda: moved_often(here)),
+    "last": lambda here: remember(here, moved_often(here)),
     "settling": lambda here: here.history.observe_pools({"a": 1}, {"a": 1}),
     "refused": lambda here: here.history.refused(
         KubeletRefusal(
             Controller("default", "ReplicaSet", "db", ""), "digest", (), "spot-1", "OutOfcpu", here.clock.now()
         )
     ),
-    "growth": lambda here: setattr(here.view, "growth", lambda: {"od-1": ("workers", 3)}),
-    "no growth is known": lambda here: setattr(here.view, "growth", lambda: {"od-1": ("", 0)}),
-    "left_pending": lambda here: setattr(here.view, "left_pending", frozenset({"shop", "default"})),
+    "growth": lambda here: of_leader(here, growth={"od-1": ("workers", 3)}),
+    "no growth is known": lambda here: of_leader(here, growth={"od-1": ("", 0)}),
+    "left_pending": lambda here: of_leader(here, left_pending=("default", "shop")),
 }
 #: Fields that are the same for every plan, that only a drain sets, and what is written in the marks of this process.
 _OF_NO_PLAN = {"now", "emptied", "deadlines", "holder"}
@@ -223,16 +232,18 @@ def test_each_field_of_the_circumstances_is_compared() -> None:
 def test_commands_plan_in_the_circumstances_of_the_daemon(name: str) -> None:
     with world(*CLUSTER) as here:
         here.loop(TIMING, prices=PRICES).round()
-        here.view.prices, nothing = PRICES, Circumstances(here.clock.now())
+        nothing = Circumstances(here.clock.now())
+        here.view.know(prices=PRICES)
         KNOWN[name](here)
-        here.history.planned(here.view.leader_facts())
+        here.history.planned(here.view.leader)
         lease = msgspec.convert({"metadata": {"name": "lease"}}, LeaseObject)
-        memory = msgspec.structs.replace(here.view.memory(), leader=here.history.memory.leader)
+        memory = msgspec.structs.replace(here.view.facts.known.memory, leader=here.history.memory.leader)
         namespace, _, lease_name = IDENTITY.partition("/")
         place = Installation(namespace, lease_name, "memory")
         status = InstallationStatus(here.clock.now(), place, lease, load(dump(memory)))
-        of_daemon = here.view.planning()[1]
-        found = known_circumstances(here.cluster, Policy(), PRICES, here.clock, status)
+        here.view.advance()
+        of_daemon = here.view.circumstances
+        found = known_facts(here.cluster, Policy(), PRICES, here.clock, status).circumstances
         assert dataclasses.replace(of_daemon, holder="") == found
         field = name.partition(" ")[0]
         assert field == "no" or getattr(found, field) != getattr(nothing, field)

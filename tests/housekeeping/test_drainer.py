@@ -17,7 +17,7 @@ from rescheduler.draining.events import EvictionRefused, EvictionResult
 from rescheduler.draining.exits import REQUEST_INTERVAL, REQUEST_SECONDS
 from rescheduler.draining.state import Failure, Why
 from rescheduler.errors import Conflict, Forbidden, NotFound, Permanent, ReschedulerError, Retryable, Unauthorized
-from rescheduler.execution.cluster_view import ClusterView
+from rescheduler.facts.round_facts import RoundFacts
 from rescheduler.housekeeping.loop import RoundOutcome
 from rescheduler.kube.cluster import NodeEdit
 from rescheduler.observe.events import (
@@ -303,7 +303,7 @@ def test_a_drain_that_another_tool_completes_is_not_a_failure_and_its_debts_are_
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
-        pytest.param(ClusterView, "pods_on", id="while reading the cluster"),
+        pytest.param(RoundFacts, "pods_of", id="while reading the cluster"),
         pytest.param(LoopWorld, "read", id="in a request"),
     ],
 )

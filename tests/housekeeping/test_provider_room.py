@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from rescheduler.errors import Permanent, ReschedulerError, Retryable, Withheld
-from rescheduler.execution.cluster_view import ClusterView
+from rescheduler.execution.cluster_view import ClusterView, ViewSources
 from rescheduler.execution.context import DrainContext
 from rescheduler.execution.room import GIVING_BACK, REREAD_SECONDS, GroupSizes
+from rescheduler.facts.round_facts import Known
 from rescheduler.housekeeping.loop import Loop, RoundOutcome
 from rescheduler.housekeeping.provider_room import LATEST
 from rescheduler.kube.cluster import NodeEdit
@@ -482,12 +483,16 @@ class OnDemandGroup(SpotGroup):
 
 def group_sizes(here: LoopWorld, pool: SpotGroup) -> Callable[[], Mapping[str, tuple[str, int]]]:
     """Return what plans know of the growth of groups, by node."""
-    access, view = (
-        DrainContext(here, pool, here.clock, "me", here, IDENTITY),
-        ClusterView(here, Policy(), here.clock, "me"),
-    )
-    view.growth = GroupSizes(access, view).of_samples
-    return lambda: view.planning()[1].growth
+    access = DrainContext(here, pool, here.clock, "me", here, IDENTITY)
+    sources = ViewSources(growth=GroupSizes(access).of_samples)
+    view = ClusterView(here, Policy(), here.clock, Known(), sources)
+
+    def growth() -> Mapping[str, tuple[str, int]]:
+        view.advance()
+        view.start_planning()
+        return view.circumstances.growth
+
+    return growth
 
 
 def test_nodes_that_are_alike_are_of_one_group_which_is_asked_for_once_a_minute() -> None:

@@ -10,6 +10,7 @@ from rescheduler.draining.events import EvictionFailed
 from rescheduler.draining.state import Drain, Failure, Phase, Why
 from rescheduler.errors import Conflict, Forbidden, NotFound, ReschedulerError, Retryable
 from rescheduler.execution.cluster_view import ClusterView
+from rescheduler.facts.round_facts import Known
 from rescheduler.housekeeping.drain_history import DrainHistory, DrainRecords
 from rescheduler.housekeeping.loop import RoundOutcome
 from rescheduler.housekeeping.synced_memory import ATTEMPTS
@@ -395,7 +396,7 @@ class TestNotes:
             kept.refresh()
             drain = Drain("od-1", LIMITS, Phase.DONE, debts={WEB: debt}, begun=frozenset({WEB}), released=True)
             drain = replace(drain, failure=Failure(Why.STOPPED, "told to stop"))
-            view = ClusterView(here, Policy(), here.clock, "holder")
+            view = ClusterView(here, Policy(), here.clock, Known(holder="holder"))
             DrainRecords(kept, view, here.clock, here.report).record_end(drain, START)
             assert here.memory == Memory(debts=(OpenDebt("od-1", START, debt),))
 

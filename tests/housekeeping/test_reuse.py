@@ -3,6 +3,7 @@
 import gc
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -14,13 +15,16 @@ from prometheus_client.exposition import generate_latest
 from predicates.objects import PodClass
 from predicates.snapshot import Snapshot
 from rescheduler.execution.cluster_view import ClusterView
-from rescheduler.execution.watched_nodes import OncePerChange
+from rescheduler.facts.round_facts import FactsReader, Known, RoundFacts
+from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.loop import Loop, RoundOutcome
 from rescheduler.observe.events import Event, Planned, RoundEnded
 from rescheduler.observe.kube_events import KubeEvents
 from rescheduler.observe.metrics import Metrics
 from rescheduler.observe.prepared_pages import StatusPage
 from rescheduler.observe.status import Status, StatusJson, as_json
+from rescheduler.planning.kept import Kept
+from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.planner import Planner
 from tests.housekeeping.world import LoopWorld, world
 from tests.planning.builders import ON_DEMAND, Manifest, node, pod
@@ -127,13 +131,13 @@ def _apply(changed: Sequence[Change], cluster: ChangingCluster) -> None:
 def test_each_round_has_the_same_output_as_a_round_from_scratch(story: ReuseStory) -> None:
     reused = _published(story, scratch=False)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(OncePerChange, "of", _computed)
-        patch.setattr(ClusterView, "_planner", property(_new_planner))
+        patch.setattr(Kept, "of", _computed)
+        patch.setattr(ClusterView, "planner", property(_new_planner))
         assert _published(story, scratch=True) == reused
 
 
-def _computed(value: OncePerChange[Any], snapshot: Snapshot) -> Any:
-    return value._compute(snapshot)
+def _computed(value: Kept[Any, Any], snapshot: Snapshot, *others: Any) -> Any:
+    return value._compute(snapshot, *others)
 
 
 def _new_planner(view: ClusterView) -> Planner:
@@ -168,6 +172,31 @@ def test_only_drains_follow_the_watch(pods: Sequence[Manifest], *, dry_run: bool
         drained = [loop.round() is RoundOutcome.DRAINED for _ in range(2)]
         drains = not dry_run and bool(pods) and "ownerReferences" in pods[0]["metadata"]
         assert (len(asked) != 2, any(drained)) == (drains, drains)
+
+
+def test_all_that_a_round_asks_is_of_one_moment() -> None:
+    """Its checks may take time: what ends meanwhile, such as a cooldown, has not ended for a part of the round only."""
+    with world(node("od-1", ON_DEMAND), node("od-2", ON_DEMAND), node("spot-1"), pod("a-1", "od-1")) as here:
+        made, make = list[RoundFacts](), FactsReader.facts
+
+        def noted(reader: FactsReader, snapshot: Snapshot, known: Known, now: datetime) -> RoundFacts:
+            made.append(make(reader, snapshot, known, now))
+            return made[-1]
+
+        def slowly(*_: object) -> tuple[Blocker, ...]:
+            here.pass_time(7)
+            return (Blocker(Reason.FRAGILE, "no"),)
+
+        loop = here.loop(dry_run=True)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(FactsReader, "facts", noted)
+            patch.setattr(Candidates, "judge", slowly)
+            loop.round()
+        assert len(made) > 1
+        assert {(facts.now, facts.snapshot, facts.snapshot.changes) for facts in made} == {
+            (made[0].now, here.cluster, here.cluster.changes)
+        }
+        assert here.clock.now() > made[0].now
 
 
 def test_what_a_round_knows_of_pods_that_are_gone_is_not_kept() -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -38,11 +39,12 @@ from rescheduler.draining.events import (
 )
 from rescheduler.draining.state import Limits, Why
 from rescheduler.errors import InputError, MarkLost, NotFound, ReschedulerError, Withheld
-from rescheduler.execution.cluster_view import ClusterView
+from rescheduler.execution.cluster_view import ClusterView, ViewSources
 from rescheduler.execution.context import DrainContext, Threads
 from rescheduler.execution.drainer import Drainer
 from rescheduler.execution.landings import Landings
 from rescheduler.execution.room import RoomView
+from rescheduler.facts.round_facts import Known
 from rescheduler.housekeeping.bookkeeping import Bookkeeping, NoBookkeeping, Pricing
 from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.command_reads import provider_prices
@@ -59,9 +61,10 @@ from rescheduler.planning.debts import is_ready
 from rescheduler.planning.last_look import Fresh, FreshPod, NodeLease, PreemptedPod
 from rescheduler.planning.memory import Memory, StoredSettings, load
 from rescheduler.planning.money.prices import PriceList
+from rescheduler.planning.node_info import is_on_demand
 from rescheduler.planning.outcome import Blocker, PodRef, Rejected
 from rescheduler.planning.pauses import DrainWindow
-from rescheduler.planning.policy import DrainOrder, Leftovers, Policy
+from rescheduler.planning.policy import DrainOrder, LeaderFacts, Leftovers, Policy
 from rescheduler.planning.rules.interruptions import DRAIN_CONDITION, OUR_REASON, SpotWatch, is_reported
 from rescheduler.planning.rules.pod_traits import is_built_in
 from rescheduler.providers.base import (
@@ -493,7 +496,13 @@ class LoopWorld:
             allow_returning_plans=self.allow_returning_plans,
             leftovers=self.leftovers,
         )
-        view = ClusterView(self, policy, self.clock, holder, self.own_node, lambda: history.memory, IDENTITY)
+        view = ClusterView(
+            self,
+            policy,
+            self.clock,
+            Known(holder=holder, identity=IDENTITY, leader=LeaderFacts(own=self.own_node)),
+            ViewSources(memory=lambda: history.memory),
+        )
         self.view, self.history = view, history
         access = DrainContext(
             self,
@@ -511,7 +520,7 @@ class LoopWorld:
         records = DrainRecords(history, view, self.clock, self.report)
         threads = Threads(Inline(), Inline())
         drainer = Drainer(access, view, self, threads, limits, self.report, records)
-        soft = SoftTaint(self, self.report, view.is_on_demand, wanted=soft_taint)
+        soft = SoftTaint(self, self.report, partial(is_on_demand, policy=policy), wanted=soft_taint)
         savings = NoBookkeeping()
         pricing = Pricing(prices or PriceList(), lambda nodes: provider_prices(access.provider, nodes, self.clock))
         if prices is not None:

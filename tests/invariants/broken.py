@@ -15,14 +15,15 @@ from rescheduler.draining import evicting, removing, stepping, transitions
 from rescheduler.draining.actions import Action, LookAgain, PlanAgain
 from rescheduler.draining.events import EvictionAccepted, Looked, NodeSeen, PlannedAgain
 from rescheduler.draining.state import Drain, Phase, Result
-from rescheduler.execution import cluster_view, landings, machine_orders
+from rescheduler.execution import landings, machine_orders, running_pods
 from rescheduler.execution.context import ActionResult
 from rescheduler.execution.drain_execution import DrainExecution
 from rescheduler.execution.observation import FreshPlanning, Observation
+from rescheduler.facts import round_facts
 from rescheduler.kube import cluster
 from rescheduler.kube.cluster import KubeCluster, NodeEdit
 from rescheduler.kube.elector import Elector
-from rescheduler.planning import debts, facts, last_look, movements, planning_round
+from rescheduler.planning import debts, last_look, movements, planning_round
 from rescheduler.planning.outcome import Verdict
 from rescheduler.planning.placement.pending import PendingRoom
 from rescheduler.planning.rules import pod_rules
@@ -47,8 +48,8 @@ def without_debts() -> None:
 
 def without_targets() -> None:
     """Do not check whether the target nodes of the plan are still usable."""
-    _patch(cluster_view.ClusterView, "lost", lambda *_: "")
-    _patch(cluster_view.ClusterView, "_sign", lambda *_: "")
+    _patch(round_facts.RoundFacts, "lost", lambda *_: "")
+    _patch(round_facts.RoundFacts, "going", lambda *_: "")
     plans: list[Verdict] = []
     start = DrainExecution._dispatch
 
@@ -120,7 +121,7 @@ def without_taint() -> None:
         edit(cluster, name, uid, replace(wanted, taint=()))
 
     _patch(KubeCluster, "edit_node", untainted)
-    _patch(cluster_view.ClusterView, "is_ours", lambda *_: True)
+    _patch(round_facts.RoundFacts, "is_ours", lambda *_: True)
 
 
 def without_dry_runs() -> None:
@@ -183,13 +184,13 @@ def without_second_look() -> None:
 
 def without_ledger() -> None:
     """Forget what a drain owes when it has ended: the next drain of its node ends the machine."""
-    _patch(facts, "blockers_by_node", lambda *_: {})
-    terms = cluster_view.ClusterView.order_terms
+    _patch(round_facts, "blockers_by_node", lambda *_: {})
+    terms = running_pods.RunningPods.order_terms
 
-    def nothing_owed(view: cluster_view.ClusterView, *arguments: Any) -> last_look.OrderTerms:
-        return replace(terms(view, *arguments), debts=())
+    def nothing_owed(pods: running_pods.RunningPods, *arguments: Any) -> last_look.OrderTerms:
+        return replace(terms(pods, *arguments), debts=())
 
-    _patch(cluster_view.ClusterView, "order_terms", nothing_owed)
+    _patch(running_pods.RunningPods, "order_terms", nothing_owed)
 
 
 def without_staying() -> None:
@@ -201,7 +202,7 @@ def without_notices() -> None:
     """Ignore that the nodes of moved pods are about to go."""
     _patch(last_look, "why_at_risk", lambda *_: "")
     _patch(machine_orders, "why_at_risk", lambda *_: "")
-    _patch(cluster_view.ClusterView, "_sign", lambda *_: "")
+    _patch(round_facts.RoundFacts, "going", lambda *_: "")
 
 
 def without_preemption() -> None:

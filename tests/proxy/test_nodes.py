@@ -10,9 +10,10 @@ from rescheduler.cloudpool.proxy.service import ClusterNodes, choose
 from rescheduler.draining.actions import ANNOTATION, Intent, Step, is_marked, read, taint
 from rescheduler.draining.state import Drain, Why
 from rescheduler.errors import MarkLost, NotFound, Retryable
-from rescheduler.execution.cluster_view import ClusterView
+from rescheduler.execution.cluster_view import ClusterView, ViewSources
 from rescheduler.execution.context import DrainContext, Threads
 from rescheduler.execution.drainer import Drainer, PendingRemoval
+from rescheduler.facts.round_facts import Known
 from rescheduler.kube.cluster import NodeEdit
 from rescheduler.planning.memory import Memory
 from rescheduler.planning.movements import NotRecovered, OwnerWait
@@ -27,7 +28,7 @@ HOLDER = "cloudpool-proxy.1"
 
 
 def view(here: LoopWorld) -> ClusterView:
-    return ClusterView(here, POLICY, here.clock, HOLDER)
+    return ClusterView(here, POLICY, here.clock, Known(holder=HOLDER))
 
 
 def cluster_nodes(here: LoopWorld) -> ClusterNodes:
@@ -73,7 +74,8 @@ def test_nodes_with_pods_of_an_owner_that_is_set_aside_are_no_victims() -> None:
         proxy = view(here)
         assert [plan.node for plan in choose(proxy, ["od-1"], 1).plans] == ["od-1"]
         wait = OwnerWait(until=START + timedelta(minutes=10), failures=1)
-        proxy.memory = lambda: Memory(not_recovered=NotRecovered({"default/ReplicaSet/web": wait}))
+        memory = Memory(not_recovered=NotRecovered({"default/ReplicaSet/web": wait}))
+        proxy._sources = ViewSources(memory=lambda: memory)
         planning = choose(proxy, ["od-1", "od-2"], 2)
         assert [plan.node for plan in planning.plans] == ["od-2"]
         assert [blocker.reason for verdict in planning.rejected for blocker in verdict.blockers] == [

@@ -8,6 +8,7 @@ from rescheduler.cloudpool.proxy.removal import FailedDrains
 from rescheduler.draining.state import Drain, Failure, Limits, Phase, Why
 from rescheduler.errors import Retryable
 from rescheduler.execution.cluster_view import ClusterView
+from rescheduler.facts.round_facts import Known
 from rescheduler.housekeeping.synced_memory import SyncedMemory, waive
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt
@@ -33,7 +34,7 @@ def ended(**fields: object) -> Drain:
 
 
 def drains(here: LoopWorld, stored: InMemoryConfigMap | None = None, *, ready: bool = False) -> FailedDrains:
-    view = ClusterView(here, Policy(), here.clock, "proxy")
+    view = ClusterView(here, Policy(), here.clock, Known(holder="proxy"))
     patience = timedelta(minutes=10)
     memory = ledger(here, stored or InMemoryConfigMap())
     return FailedDrains(view, here, here.clock, here.report, patience, lambda _: {}, memory, ready=ready, waive=WAIVE)

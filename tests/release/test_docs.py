@@ -1,6 +1,7 @@
 """Tests of the documentation site: its navigation, its links, and the repository's URL."""
 
 import configparser
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +36,13 @@ def test_links_point_to_files_of_the_site(page: Path) -> None:
     local = [target for target in targets if not target.startswith("https://")]
     files = [(page.parent / target).resolve() for target in local]
     assert [file for file in files if not file.is_file() or DOCS not in file.parents] == []
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.name)
+def test_patches_in_brackets_are_json(page: Path) -> None:
+    """The kustomize of kubectl 1.32 and earlier reads a patch that begins with a bracket as JSON, not as YAML."""
+    for patch in re.findall(r"^ *patch: '(\[.*)'$", page.read_text(encoding="utf-8"), re.MULTILINE):
+        assert isinstance(json.loads(patch), list)
 
 
 def test_a_broken_link_fails_the_build() -> None:

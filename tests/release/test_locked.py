@@ -1,11 +1,14 @@
 """Pinned requirements, and their use by the image and the workflow."""
 
 import configparser
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import botocore
 import pytest
 import yaml
 from packaging.requirements import Requirement
@@ -16,7 +19,7 @@ from deploy.release.audit import audit
 from deploy.release.audit import command as audit_command
 
 ROOT = Path(__file__).parents[2]
-LOCKS = {"requirements.lock": "requirements", "requirements-aws.lock": "aws", "deploy/release/tools.lock": "tools"}
+LOCKS = {"requirements.lock": "requirements", "deploy/release/tools.lock": "tools"}
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 WORKFLOWS = {path.name: path.read_text() for path in sorted((ROOT / ".github/workflows").glob("*.yaml"))}
 JOBS = yaml.safe_load(WORKFLOWS["release.yaml"])["jobs"]
@@ -30,9 +33,8 @@ def required(name: str) -> list[Requirement]:
         return [Requirement(line) for line in lines if line and not line.startswith("#")]
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
-    text = setup["options"]["install_requires"] + setup["options.extras_require"]["grpc"]
-    if name == "aws":
-        text += setup["options.extras_require"]["aws"]
+    extras = setup["options.extras_require"]
+    text = setup["options"]["install_requires"] + extras["grpc"] + extras["aws"]
     return [Requirement(line) for line in text.splitlines() if line]
 
 
@@ -50,7 +52,7 @@ def test_the_locks_contain_no_registry(lock: str) -> None:
 
 
 def test_the_image_installs_pinned_packages_on_bases_given_as_arguments() -> None:
-    assert set(re.findall(r"^ARG (\w+)=\S+$", DOCKERFILE, re.MULTILINE)) == {"BASE", "RUNTIME", "TARGETARCH", "LOCK"}
+    assert set(re.findall(r"^ARG (\w+)=\S+$", DOCKERFILE, re.MULTILINE)) == {"BASE", "RUNTIME", "TARGETARCH"}
     bases = re.findall(r"^FROM (?:--platform=\S+ )?(\S+)", DOCKERFILE, re.MULTILINE)
     assert bases == ["${BASE}", "${RUNTIME}"]
     parts = re.split(r"&&|\n", DOCKERFILE.replace("\\\n", " "))
@@ -170,6 +172,35 @@ def test_nothing_imports_what_the_image_leaves_out() -> None:
     assert done.returncode == 0, done.stderr
     with pytest.raises(subprocess.CalledProcessError):  # the removal is effective
         subprocess.run([*command, "rescheduler.kube.loaders"], cwd=ROOT, capture_output=True, check=True)
+
+
+#: Creates the client of each service in the arguments.
+_CLIENTS = """
+import botocore, botocore.session, boto3, sys
+print(botocore.__file__)
+for service in sys.argv[1:]:
+    boto3.client(service, region_name="eu-west-1", aws_access_key_id="key", aws_secret_access_key="secret")
+"""
+
+
+def test_the_image_knows_the_services_of_aws_that_are_used(tmp_path: Path) -> None:
+    """Those of the documented permissions, and those from which botocore gets credentials."""
+    [folder] = botocore.__path__
+    shutil.copytree(folder, tmp_path / "botocore", ignore=shutil.ignore_patterns("__pycache__"))
+    [removal] = re.findall(r"find botocore/data .*?\{\} \+", DOCKERFILE.replace("\\\n", ""))
+    subprocess.run(removal, shell=True, cwd=tmp_path, check=True)
+    kept = {path.name for path in (tmp_path / "botocore/data").iterdir() if path.is_dir()}
+    assert len(kept) < 10
+    documented = (ROOT / "docs/aws.md").read_text() + (ROOT / "docs/money.md").read_text()
+    used = set(re.findall(r"\b([a-z][a-z0-9]+):[A-Z][a-z]+[A-Z]\w+", documented)) - {"aws"}  # keys of conditions
+    sources = "".join((Path(folder) / name).read_text() for name in ("credentials.py", "tokens.py"))
+    used |= set(re.findall(r"_client(?:_creator)?\(\s*(?:self\._session, )?['\"]([\w-]+)['\"]", sources))
+    assert {"autoscaling", "ec2", "pricing", "sts", "sso", "sso-oidc"} <= used <= kept
+    command = [sys.executable, "-c", _CLIENTS, *sorted(kept)]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.strip()).is_relative_to(tmp_path)
 
 
 #: What the tool prints, on each stream, and whether the audit fails.

@@ -26,10 +26,10 @@ from rescheduler.draining.state import Drain, Limits
 from rescheduler.errors import MarkLost, NotFound, ReschedulerError
 from rescheduler.execution import machine_orders
 from rescheduler.execution.actions import NodeMarks
-from rescheduler.execution.cluster_view import ClusterView
+from rescheduler.execution.cluster_view import ClusterView, ViewSources, why_unusable
 from rescheduler.execution.context import DrainContext, Threads
 from rescheduler.execution.drainer import Drainer, PendingRemoval
-from rescheduler.execution.watched_nodes import why_unusable
+from rescheduler.facts.round_facts import Known
 from rescheduler.kube.client import Client
 from rescheduler.kube.cluster import KubeCluster
 from rescheduler.kube.controllers import ControllerReader
@@ -40,7 +40,7 @@ from rescheduler.observe.events import ErrorKind, Report, Trouble, WatchAges
 from rescheduler.observe.pages import Health
 from rescheduler.planning.answers.removals import plan_removals
 from rescheduler.planning.outcome import Plan, Planning
-from rescheduler.planning.policy import Destination, MoveJobs, Policy, Surging
+from rescheduler.planning.policy import Destination, LeaderFacts, MoveJobs, Policy, Surging
 from rescheduler.planning.rules.candidates import PROXIES, control_plane_nodes
 from rescheduler.providers.base import CloudProvider, NodeRef
 from rescheduler.providers.none import NoProvider
@@ -86,8 +86,7 @@ RELEASE_POLL_SECONDS: Final = 0.2
 def choose(view: ClusterView, nodes: Iterable[str], limit: int) -> Planning:
     """Plan the removal of at most *limit* of *nodes*; see :func:`.plan_removals`."""
     view.catch_up()
-    planner, circumstances = view.planning()
-    return plan_removals(nodes, limit, planner.round(circumstances))
+    return plan_removals(nodes, limit, view.planner.round(view.circumstances))
 
 
 _NOT_SWEPT: Final = "interrupted drains of an earlier process have not been looked for yet"
@@ -154,7 +153,7 @@ class ClusterNodes:
 
     def _marked(self, step: Step) -> Collection[str]:
         self._view.advance()
-        return {name for name, node in self._view.nodes().items() if self._has_mark(node, step)}
+        return {name for name, node in self._view.facts.nodes.items() if self._has_mark(node, step)}
 
     def _has_mark(self, node: Node, step: Step) -> bool:
         mark = actions.read(node)
@@ -171,21 +170,23 @@ class ClusterNodes:
 
     def refs(self) -> Sequence[NodeRef]:
         control = frozenset(control_plane_nodes(self._view.advance()))
-        return [machine_orders.ref(node, control_plane=node.name in control) for node in self._view.nodes().values()]
+        return [
+            machine_orders.ref(node, control_plane=node.name in control) for node in self._view.facts.nodes.values()
+        ]
 
     def refs_now(self) -> Sequence[NodeRef]:
         return [machine_orders.ref(node) for node in self._access.cluster.nodes()]
 
     def choose(self, nodes: Sequence[str], limit: int) -> Planning:
         planning = choose(self._view, nodes, limit)
-        known = {name: events.InvolvedNode.of(node) for name, node in self._view.nodes().items()}
+        known = {name: events.InvolvedNode.of(node) for name, node in self._view.facts.nodes.items()}
         self._report(events.Chosen(planning.plans, planning.rejected, known))
         return planning
 
     def taint(self, nodes: Sequence[str]) -> None:
         self._marks.clear()
         for name in nodes:
-            if (node := self._view.node(name)) is None:
+            if (node := self._view.facts.node(name)) is None:
                 raise NotFound(f"node {name} is gone")
             written = actions.read(node)
             if ANNOTATION in node.metadata.annotations and (written is None or written.holder != self._holder):
@@ -299,9 +300,12 @@ class ProxyService:
         limits = file.drain.limits()
         # Victims stay marked while earlier ones are drained. No drain starts after the deadline of the update.
         self._mark_validity = timedelta(seconds=file.server.update_timeout + limits.longest)
-        self._view = ClusterView(state, policy(file.drain), self._clock, self.holder, own_node)
+        groups = PodGroups(client, self._clock, buffers=False)
+        known = Known(holder=self.holder, leader=LeaderFacts(own=own_node, ends_machines=True))
+        sources = ViewSources(memory=lambda: self._failed.memory, unwatched=(groups.refresh,))
+        self._view = ClusterView(state, policy(file.drain), self._clock, known, sources)
         patience = timedelta(seconds=limits.landing or limits.eviction)
-        ready, groups = limits.landing > 0, PodGroups(client, self._clock, buffers=False)
+        ready = limits.landing > 0
         self._failed = FailedDrains(
             self._view,
             self._controllers,
@@ -313,8 +317,6 @@ class ProxyService:
             ready=ready,
             waive=waive,
         )
-        self._view.memory, self._view.ends_machines = lambda: self._failed.memory, True
-        self._view.unwatched = (groups.refresh,)
         self._drainers: dict[Ending, Drainer] = {}
         methods = self._methods(limits)
         access = self._access(NoProvider())

@@ -47,7 +47,7 @@ def _pending_besides(due: Sequence[Pod], shared: PlanningRound) -> PendingRoom:
 
     CapacityBuffers do not stop a drain that has begun: pods that have come since may have taken their room.
     """
-    queued = queue(shared.snapshot, shared.policy, shared.circumstances)
+    queued = queue(shared.snapshot, shared.policy, shared.circumstances.left_pending)
     others = without_due(queued, due)
     if len(others) == len(queued) and not any(pod.buffer for pod in shared.ground.pending):
         return shared.pending

@@ -122,7 +122,7 @@ class Losses:
         staying = np.flatnonzero(self._usable & shared.snapshot.nodes.alive).tolist()
         self._yielding = YieldingPods(shared.snapshot, staying, shared.policy)
         self._preempted = preempted
-        self._pending = queue(shared.snapshot, shared.policy, shared.circumstances)
+        self._pending = queue(shared.snapshot, shared.policy, shared.circumstances.left_pending)
         self._autoscaler = _autoscaler(shared)
         self._added = 0  #: nodes that it has to add for the loss that is judged
         self._pending_ports = sum(bool(pod.cls.ports) for pod in self._pending)

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 
 from predicates.objects import OwnerReference, Pod, PodClass
+from rescheduler.planning.kept import ClusterPart, version
 from rescheduler.planning.outcome import Plan
 from rescheduler.planning.placement.ample import Provable
 from rescheduler.planning.planning_round import PlanningRound
@@ -116,10 +117,8 @@ class NodePods:
         if self._checked[0] is shared and self._checked[1] == snapshot.changes:
             return
         self._checked = shared, snapshot.changes
-        versions = [snapshot.versions[kind] for kind in _DECIDING]
-        policy = shared.policy
-        deciding = policy.expendable_pods_priority_cutoff, policy.destination
-        valid_for = (*versions, snapshot.generation, *deciding)
+        policy, current = shared.policy, version(snapshot, ClusterPart.CLASSES, *_DECIDING)
+        valid_for = current, policy.expendable_pods_priority_cutoff, policy.destination
         if valid_for != self._valid_for:
             self._valid_for = valid_for
             for known in (self.classes, self._numbers, self._plain, self._fates, self._by_node):

@@ -35,7 +35,7 @@ from predicates.work import NamespaceWork
 from rescheduler.planning.controllers import controller_of
 from rescheduler.planning.forms import instant
 from rescheduler.planning.outcome import NO_ROOM_TAKEN, Blocker, Reason, TakenRoom
-from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.policy import Policy
 from rescheduler.planning.rules.pod_traits import is_expendable
 
 #: The scheduler binds a pod that fits in milliseconds. One that is older, and fits by the rules, has been left pending.
@@ -60,12 +60,12 @@ class QueuedClass:
     buffer: str = ""  #: the CapacityBuffer that keeps room for such a pod, as ``namespace/name``; "" for a pod
 
 
-def queue(snapshot: Snapshot, policy: Policy, circumstances: Circumstances) -> list[Pod]:
+def queue(snapshot: Snapshot, policy: Policy, ignored: Collection[str]) -> list[Pod]:
     """Return the pending pods that may take room, in the order of the scheduler's queue.
 
     Higher priorities come first, among them nominated pods, then older ones. Left out are pods that no known scheduler
-    schedules, those with scheduling gates or devices, expendable ones, those of the namespaces `left_pending` of
-    *circumstances*, unless room is being made for them, and those of a namespace that are too many to judge.
+    schedules, those with scheduling gates or devices, expendable ones, those of the namespaces *ignored*, unless room
+    is being made for them, and those of a namespace that are too many to judge.
     """
     pods = snapshot.pods_on.get("")
     if not pods:
@@ -83,7 +83,7 @@ def queue(snapshot: Snapshot, policy: Policy, circumstances: Circumstances) -> l
                 too_many.add(pod.namespace)
                 continue
             accepts = accepted[pod.cls] = _may_be_scheduled(pod.cls, policy, schedulers)
-        if accepts and not _ignored(pod, circumstances) and work.take(pod.namespace, _POD):
+        if accepts and not _is_ignored(pod, ignored) and work.take(pod.namespace, _POD):
             queued.append(pod)
     return sorted(queued, key=_position)
 
@@ -113,8 +113,8 @@ def _is_schedulable(cls: PodClass, policy: Policy, schedulers: Collection[str]) 
     )
 
 
-def _ignored(pod: Pod, circumstances: Circumstances) -> bool:
-    return pod.namespace in circumstances.left_pending and not pod.nominated_node_name
+def _is_ignored(pod: Pod, ignored: Collection[str]) -> bool:
+    return pod.namespace in ignored and not pod.nominated_node_name
 
 
 def _position(pod: Pod) -> tuple[int, bool, str, str]:

@@ -12,6 +12,7 @@ from typing import Final
 from predicates.filters import Filters
 from predicates.objects import Pod, PodClass
 from predicates.snapshot import Snapshot, Trial
+from rescheduler.planning.kept import ClusterPart, Kept
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.rules.pod_traits import yields_room
 
@@ -37,23 +38,22 @@ class YieldingPods:
         self._snapshot = snapshot
         self._rows = tuple(rows)
         self._policy = policy
-        self._listed: tuple[int, Mapping[int, Sequence[Pod]]] = -1, {}
+        self._listed = Kept(self._by_row, ClusterPart.ANYTHING)
 
     def by_row(self) -> Mapping[int, Sequence[Pod]]:
         """Return the pods by row, those with the highest priority first."""
-        snapshot = self._snapshot
-        if self._listed[0] != snapshot.changes:
-            yields: dict[PodClass, bool] = {}
-            found: defaultdict[int, list[Pod]] = defaultdict(list)
-            for row in self._rows:
-                for pod in snapshot.pods_on[snapshot.nodes.names[row]].values():
-                    if (one := yields.get(pod.cls)) is None:
-                        one = yields[pod.cls] = yields_room(pod.cls, self._policy)
-                    if one:
-                        found[row].append(pod)
-            order = {row: sorted(pods, key=lambda pod: (-priority_of(pod), pod.key)) for row, pods in found.items()}
-            self._listed = snapshot.changes, order
-        return self._listed[1]
+        return self._listed.of(self._snapshot)
+
+    def _by_row(self, snapshot: Snapshot) -> Mapping[int, Sequence[Pod]]:
+        yields: dict[PodClass, bool] = {}
+        found: defaultdict[int, list[Pod]] = defaultdict(list)
+        for row in self._rows:
+            for pod in snapshot.pods_on[snapshot.nodes.names[row]].values():
+                if (one := yields.get(pod.cls)) is None:
+                    one = yields[pod.cls] = yields_room(pod.cls, self._policy)
+                if one:
+                    found[row].append(pod)
+        return {row: sorted(pods, key=lambda pod: (-priority_of(pod), pod.key)) for row, pods in found.items()}
 
     def below(self, priority: int, gone: Iterable[str] = ()) -> dict[int, list[Pod]]:
         """Return those with a lower priority, by row, without those whose UIDs are *gone*."""

@@ -54,6 +54,15 @@ def all_pods(states: Iterable[ControllerState], snapshot: Snapshot) -> dict[Cont
     return {state: [pod for owner in state.owners for pod in snapshot.owned_by(owner)] for state in states}
 
 
+def with_order(states: Mapping[Controller, ControllerState], snapshot: Snapshot) -> dict[Controller, ControllerState]:
+    """Return *states*, in which custom controllers replace pods that keep their identity one at a time."""
+    owned = all_pods((state for state in states.values() if not state.controller.built_in), snapshot)
+    return {
+        controller: replace(state, one_at_a_time=True) if any(map(keeps_its_identity, owned.get(state, ()))) else state
+        for controller, state in states.items()
+    }
+
+
 def may_be_lost(pod: Pod, policy: Policy) -> bool:
     """Return whether *pod* may be evicted although no controller replaces it."""
     return policy.delete_non_replicated_pods or pod.annotations.get(SAFE_TO_EVICT) == "true"

@@ -132,6 +132,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if ne .Values.cloudProvider.name "none" -}}
 {{- $_ := set $options "cloud-provider" .Values.cloudProvider.name -}}
 {{- if .Values.cloudProvider.config -}}
+{{- if eq .Values.cloudProvider.name "karpenter" -}}
+{{- fail "cloudProvider.config: the cloud provider karpenter has nothing to configure" -}}
+{{- end -}}
 {{- $_ := set $options "cloud-config" "/etc/spot-rescheduler/cloud-config" -}}
 {{- end -}}
 {{- end -}}

@@ -1,0 +1,115 @@
+"""How many pods of controllers run, and whether they stay: what is owed is counted against this.
+
+A pod whose node is about to go counts only if another place is proved for it. Not thread-safe.
+"""
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from predicates.objects import Node, Pod
+from rescheduler.clock import Clock
+from rescheduler.execution.cluster_view import ClusterView
+from rescheduler.planning.controllers import Controller, ControllerState
+from rescheduler.planning.debts import Replicas, count_replicas
+from rescheduler.planning.last_look import OrderTerms, ReadLeases
+from rescheduler.planning.policy import Destination
+from rescheduler.planning.rules.minimum import keeping
+from rescheduler.planning.rules.pod_traits import ends_with_node
+
+#: For how many seconds it is known which pods have a place if their nodes go.
+_PROVED_SECONDS: Final = 2.0
+
+
+class RunningPods:
+    """Counts the pods of controllers in the watched cluster."""
+
+    def __init__(self, view: ClusterView, clock: Clock) -> None:
+        self._view = view
+        self._clock = clock
+        #: Which nodes are lost, and which ones pods have left; when that was simulated; the pods without a place then.
+        self._lost: tuple[object, float, frozenset[str]] = None, -math.inf, frozenset()
+
+    def order_terms(self, node: str, states: Iterable[ControllerState] = ()) -> OrderTerms:
+        """Return today's settings for the removal of *node*, and the other on-demand nodes that keep pods.
+
+        The debts are those of earlier drains of *node*, also the settled ones. *states* are of the controllers whose
+        pods have moved. If pods may go to any node, the pool defines which nodes it has.
+        """
+        facts = self._view.facts
+        policy, debts = facts.policy, facts.known.memory.of_drains_of(node)
+        moved = {owner for state in states for owner in state.owners}
+        moved |= {(debt.controller.namespace, uid) for debt in debts for uid in debt.owner_uids}
+        terms = OrderTerms(
+            debts=debts,
+            stays=lambda pod: ends_with_node(pod, policy),
+            with_other_places=self._with_other_places(moved, node),
+            proved_at=self._clock.monotonic(),
+        )
+        if policy.destination is Destination.OTHERS:
+            return terms
+        kept = keeping(facts.snapshot, facts.node_infos.on_demand, self._view.circumstances)
+        return replace(terms, policy=policy, keeping=kept)
+
+    def replicas(
+        self,
+        states: Iterable[ControllerState],
+        node: str = "",
+        staying: Collection[str] = (),
+        evicted: Collection[str] = (),
+        left: Collection[str] = (),
+        read_leases: ReadLeases | None = None,
+    ) -> dict[Controller, Replicas]:
+        """Count the pods of each controller; see :func:`~rescheduler.planning.debts.count_replicas`.
+
+        If the node of a pod is about to go, the nodes that pods have *left* are no other places for it. *read_leases*
+        reads the Leases of Nodes: a pod does not stay if the kubelet of its node is dead. Pods have been Ready until
+        the time of the watched state: what happened since is not known.
+        """
+        states, facts = list(states), self._view.facts
+        left, nodes = frozenset({*left, node} - {""}), facts.nodes
+        owned = facts.owned_by({owner for state in states for owner in state.owners})
+        hosts = _hosts(owned) - left
+        signs = {name: sign for name in hosts if name in nodes and (sign := facts.going(nodes[name]))}
+        leases = {} if read_leases is None else read_leases(hosts)
+
+        def at_risk(pod: Pod, node: Node) -> str:
+            if node.name in leases and (dead := leases[node.name].expired(self._clock.now())):
+                return f"node {node.name} of pod {pod.key}: {dead}"
+            if (sign := signs.get(node.name)) is None or pod.key not in self._without_place(frozenset(signs), left):
+                return ""
+            return f"node {node.name} of pod {pod.key}: {sign}; no other node has room for the pod"
+
+        pods = (pod for pods in owned.values() for pod in pods)
+        return count_replicas(pods, states, node, staying, evicted, facts.now, nodes.get, at_risk)
+
+    def _with_other_places(self, owners: Collection[tuple[str, str]], left: str) -> frozenset[str]:
+        """Return the nodes with pods of *owners* that are about to go, and whose pods all have another place then.
+
+        The node that the pods have *left* is none.
+        """
+        facts = self._view.facts
+        hosts = _hosts(facts.owned_by(owners)) - {left}
+        going = frozenset(name for name in hosts if (node := facts.node(name)) is not None and facts.going(node))
+        without = self._without_place(going, frozenset({left})) if going else frozenset[str]()
+        return frozenset(name for name in going if not any(pod.key in without for pod in facts.pods_of(name)))
+
+    def _without_place(self, going: frozenset[str], left: frozenset[str]) -> frozenset[str]:
+        """Return the pods (``namespace/name``) that have no place if the nodes *going* are lost together.
+
+        The nodes that pods have *left* are no places: their machines may end.
+        """
+        now = self._clock.monotonic()
+        if self._lost[0] != (going, left) or now >= self._lost[1] + _PROVED_SECONDS:
+            loss = self._view.planner.loss(self._view.circumstances, going, gone=left)
+            homeless = frozenset(pod for each in loss.homeless for pod in each.pods)
+            if not loss.judged:
+                homeless = frozenset(pod.key for name in going for pod in self._view.facts.pods_of(name))
+            self._lost = (going, left), now, homeless
+        return self._lost[2]
+
+
+def _hosts(owned: Mapping[tuple[str, str], Iterable[Pod]]) -> frozenset[str]:
+    """Return the nodes with the pods of these owners."""
+    return frozenset(pod.node_name for pods in owned.values() for pod in pods if pod.node_name)
