@@ -11,13 +11,14 @@ from typing import Any, Final, TypeVar
 import click
 
 from rescheduler.cli.console import warn
-from rescheduler.cli.go_flags import FILE, Bool, DurationType, Option, Parsed
+from rescheduler.cli.go_flags import FILE, Bool, DurationType, Option, Parsed, format_duration
 from rescheduler.cli.options import group
 from rescheduler.errors import InputError, UsageError
 from rescheduler.net import files
 from rescheduler.planning.money import commitments, prices
 from rescheduler.planning.money.commitments import Commitment
 from rescheduler.planning.money.prices import PriceKey, PriceList
+from rescheduler.planning.movements import LONGEST_REST
 from rescheduler.planning.node_labels import NodeLabels, label_key
 from rescheduler.planning.policy import (
     DrainOrder,
@@ -76,6 +77,9 @@ def _policy(
     check_labels(on_demand, spot)
     if "" in scheduler_names:
         raise UsageError("--scheduler-name: expected a name, or '*' for all schedulers")
+    if leftover_rest > LONGEST_REST:
+        longest = format_duration(LONGEST_REST)
+        raise UsageError(f"--leftover-rest={format_duration(leftover_rest)}: expected at most {longest}")
     return Policy(
         on_demand_label=on_demand,
         spot_label=spot,
