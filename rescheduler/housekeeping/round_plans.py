@@ -305,7 +305,7 @@ class RoundPlans:
     def _worths(
         self, planning: Planning, facts: Mapping[str, NodeFacts], prices: PriceList, now: datetime
     ) -> Mapping[str, Worth]:
-        targets = {placement.node for plan in planning.plans for placement in plan.placements}
+        targets = {placement.node for plan in planning.plans for placement in plan.moves}
         known = {name: node for name in targets if (node := self._view.facts.priced(name)) is not None}
         return worth_by_node(planning, {**facts, **known}, self._view.snapshot.pods.get, prices, now.date())
 

@@ -177,7 +177,7 @@ def _moves(plan: Plan) -> Markup:
         return element("p", "No pod has to be moved.")
     rows = [
         element("tr", element("td", str(placement.pod)), element("td", placement.node), class_="pod")
-        for placement in (*(placement for each in plan.first for placement in each.placements), *plan.placements)
+        for placement in plan.moves
     ]
     head = element("tr", element("th", "Pod", scope="col"), element("th", "Moves to", scope="col"))
     table = element("table", element("thead", head), element("tbody", rows))

@@ -272,6 +272,11 @@ class Plan:
         return self.kind is not DrainKind.MAKES_ROOM
 
     @property
+    def moves(self) -> tuple[Placement, ...]:
+        """All placements, also of the pods that make room first."""
+        return (*(placement for each in self.first for placement in each.placements), *self.placements)
+
+    @property
     def next(self) -> "Plan":
         """The plan that is carried out now: the first that makes room, or this one."""
         return self.first[0] if self.first else self

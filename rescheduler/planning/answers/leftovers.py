@@ -520,7 +520,8 @@ class _Play:
             trial.undrain(each.row)
         if not isinstance(result, Plan):
             return result
-        return replace(result, first=tuple(first)) if self._pays(emptied.node, [*first, result]) else set()
+        plan = replace(result, first=tuple(first))
+        return plan if self._pays(emptied.node, plan) else set()
 
     def _checked(self, candidate: Candidate, attempt: Attempt) -> Plan | set[str]:
         """Return the plan with its forecast, and its moves in the trial; or the nodes on which leftovers could land."""
@@ -549,15 +550,14 @@ class _Play:
             attempt.trial.place(incoming[str(placement.pod)], rows[placement.node])
         return within
 
-    def _pays(self, node: _Node, plans: Iterable[Plan]) -> bool:
+    def _pays(self, node: _Node, plan: Plan) -> bool:
         """Return whether the node is worth more than what its pods, and those given for it, cost on spot nodes."""
         money, snapshot = node.value[0], self._base.snapshot
 
         def facts(name: str) -> NodeFacts:
             return node_facts(snapshot, name, spot=snapshot.nodes.row[name] in self._base.groups.spot.rows_set)
 
-        moves = (placement for plan in plans for placement in plan.placements)
-        share = spot_share(moves, snapshot.pods.get, facts, self._prices) if money else None
+        share = spot_share(plan.moves, snapshot.pods.get, facts, self._prices) if money else None
         return share is None or share < money
 
 

@@ -161,7 +161,7 @@ def _worth(
     prices: PriceList,
 ) -> Worth:
     price = prices.per_hour(node)
-    return Worth.of(price, (price or _ZERO) * part, spot_share(plan.placements, pod_of, facts.get, prices))
+    return Worth.of(price, (price or _ZERO) * part, spot_share(plan.moves, pod_of, facts.get, prices))
 
 
 class _Left:

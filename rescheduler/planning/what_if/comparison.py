@@ -329,10 +329,10 @@ def leftovers_lever(
         return None
     after, names = planning.with_plans(found), [plan.node for plan in found]
     worths = {name: worth for name, worth in _worths(after, snapshot, prices, circumstances).items() if name in names}
-    pods, given = sum(len(plan.leftovers) for plan in found), sum(len(plan.first) for plan in found)
+    pods, givers = sum(len(plan.leftovers) for plan in found), {each.node for plan in found for each in plan.first}
     obstacle = f"{count(pods, 'pod')} that must not run on spot {'moves' if pods == 1 else 'move'} to nodes that stay"
-    if given:
-        obstacle += f", for which {count(given, 'time')} one of these gives pods to spot nodes first"
+    if givers:
+        obstacle += f"; {count(len(givers), 'node')} {'makes' if len(givers) == 1 else 'make'} room first"
     return Lever(
         f"{SETTING} --leftovers={Leftovers.MOVE}",
         Reason.PINNED,
@@ -382,7 +382,7 @@ def surge_lever(planning: Planning, snapshot: Snapshot, policy: Policy, circumst
 
 
 def _targets(planning: Planning) -> set[str]:
-    return {placement.node for plan in planning.plans for placement in plan.placements}
+    return {placement.node for plan in planning.plans for placement in plan.moves}
 
 
 def with_lever(ranked: RankedLevers, lever: Lever) -> RankedLevers:

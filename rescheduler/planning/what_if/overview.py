@@ -260,7 +260,7 @@ def overview(
     """
     facts = {verdict.node: node_facts(snapshot, verdict.node, spot=False) for verdict in planning.verdicts}
     freed = [facts[plan.node] for plan in planning.plans]
-    targets = {placement.node for plan in planning.plans for placement in plan.placements}
+    targets = {placement.node for plan in planning.plans for placement in plan.moves}
     spot = {name: node_facts(snapshot, name, spot=True) for name in sorted(targets)}
     today = now.date() if now else date.min
     worths = worth_by_node(planning, spot | facts, snapshot.pods.get, prices, today)
@@ -307,7 +307,7 @@ def _worths_of_possible(
     """Return what the nodes of all possible plans would be worth, by name."""
     possible = {plan.node for plan in planning.possible}
     others = (verdict for verdict in planning.rejected if verdict.node not in possible)
-    targets = {placement.node for plan in planning.possible for placement in plan.placements}
+    targets = {placement.node for plan in planning.possible for placement in plan.moves}
     spot = {name: node_facts(snapshot, name, spot=True) for name in targets}
     without = replace(planning, verdicts=(*planning.possible, *others))
     return worth_by_node(without, {**spot, **facts}, snapshot.pods.get, prices, today)
@@ -350,7 +350,7 @@ def _returning(planning: Planning, snapshot: Snapshot, *, allowed: bool) -> str:
 def _added(planning: Planning, snapshot: Snapshot) -> dict[str, AddedRequests]:
     """Sum up the requests of the moved pods, by target node. Pods that are gone from *snapshot* do not count."""
     added: defaultdict[str, AddedRequests] = defaultdict(AddedRequests)
-    for placement in (placement for plan in planning.plans for placement in plan.placements):
+    for placement in (placement for plan in planning.plans for placement in plan.moves):
         if (pod := snapshot.pods.get(str(placement.pod))) is not None:
             before, own = added[placement.node], dict(pod.cls.requests)
             added[placement.node] = AddedRequests(before.cpu + own.get("cpu", 0), before.memory + own.get("memory", 0))
