@@ -20,7 +20,7 @@ from devcluster.signals import exit_on_sigterm
 from rescheduler.clock import SystemClock, pause
 from tests.cluster.attacher import disk, mounts
 from tests.cluster.bad_days import FLAGS
-from tests.cluster.daemon import SOFT, Daemon
+from tests.cluster.daemon import SOFT, Daemon, prefers
 from tests.cluster.observer import Observer, ready
 
 HOST: Final = "kubernetes.io/hostname"
@@ -34,10 +34,9 @@ _SETTLING: Final = 20.0
 _DRAIN: Final = 120.0
 _ROUNDS: Final = 8.0  #: for the first rounds of a daemon
 
-#: Numbers of on-demand nodes, and the share of the workloads that must not run on spot nodes where leftovers move.
+#: Numbers of on-demand nodes.
 _NODES: Final = 2
 _WITH_LEFTOVERS: Final = 4
-_PINNED: Final = 0.6
 
 
 @dataclass(slots=True)
@@ -71,16 +70,25 @@ def nodes(rng: Random, number_on_demand: int) -> list[Json]:
     return [*(on_demand(f"on-demand-{number}", **fields([soft])) for number in range(1, number_on_demand + 1)), *spots]
 
 
-def workloads(rng: Random, pinned: float = 0.0) -> list[Json]:
-    """Return claims, budgets and controllers with random rules. A *pinned* share must not run on spot nodes."""
+def kept(rng: Random, number: int) -> list[Json]:
+    """Return pods that must not run on spot nodes, of which each on-demand node gets one, if it has room."""
+    names = [f"on-demand-{each}" for each in range(1, number + 1)]
+    cpu = [f"{rng.randrange(1, 9)}00m" for _ in names]
+    pinned = {"nodeSelector": {ON_DEMAND: "true"}}
+    pods = zip(names, cpu, strict=True)
+    return [
+        deployment(f"kept{at}", 1, cpu=size, affinity=prefers(name), **pinned) for at, (name, size) in enumerate(pods)
+    ]
+
+
+def workloads(rng: Random) -> list[Json]:
+    """Return claims, budgets and controllers with random rules."""
     apps = [f"app{number}" for number in range(rng.randrange(2, 6))]
     objects: list[Json] = []
     for app in apps:
         replicas = rng.randrange(1, 4)
         spec = _rules(app, rng.choice(apps), rng)
         spec |= {"cpu": f"{rng.randrange(1, 10)}00m", "labels": {"team": rng.choice("xy")}}
-        if pinned and rng.random() < pinned:
-            spec |= {"nodeSelector": {ON_DEMAND: "true"}, "tolerations": []}
         if replicas == 1 and rng.random() < 0.4:
             zones = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": [rng.choice("ab")]}]}
             affinity = {"nodeAffinity": {"required": {"nodeSelectorTerms": [zones]}}} if rng.random() < 0.5 else {}
@@ -128,7 +136,7 @@ def carry_out(cluster: ControlPlane, seed: int, outcomes: Outcomes, *, leftovers
     made = nodes(rng, _WITH_LEFTOVERS if leftovers else _NODES)
     cluster.apply(made)
     observer.eventually(lambda: all(map(_is_ready, cluster.api.items("/api/v1/nodes"))), "Ready nodes")
-    cluster.apply(workloads(rng, _PINNED if leftovers else 0.0))
+    cluster.apply([*(kept(rng, _WITH_LEFTOVERS) if leftovers else ()), *workloads(rng)])
     _settle(observer)
     for node in observer.node_names():
         observer.cordon(node, off=True)
@@ -189,7 +197,11 @@ def _unschedulable(pod: Json) -> bool:
 @click.command()
 @click.option("--clusters", default=10, show_default=True)
 @click.option("--seed", default=1, show_default=True, help="The first seed; each cluster has its own.")
-@click.option("--leftovers", is_flag=True, help="Some pods must not run on spot nodes, and move all the same.")
+@click.option(
+    "--leftovers",
+    is_flag=True,
+    help="Each on-demand node has a pod that must not run on spot nodes; such pods move all the same.",
+)
 def main(clusters: int, seed: int, *, leftovers: bool) -> None:
     """Carry out the first plans of random clusters."""
     exit_on_sigterm()
