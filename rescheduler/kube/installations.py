@@ -12,7 +12,7 @@ from rescheduler.errors import Forbidden, InputError, NotFound, ReschedulerError
 from rescheduler.kube.client import Client
 from rescheduler.kube.lease import LeaseObject, LeaseStore
 from rescheduler.kube.memory import ANNOTATION, Absent, MemoryStore, UnreadableMemory
-from rescheduler.settings import LEASE, MEMORY_NAME, NamedInstallation
+from rescheduler.settings import LEASE, MEMORY_NAME, POOL_LEASE, NamedInstallation
 
 #: Where an installation is expected first: by our manifests, and by those of k8s-spot-rescheduler.
 NAMESPACES: Final = ("spot-rescheduler", "kube-system")
@@ -24,6 +24,9 @@ _FILTER: Final = {"fieldSelector": "metadata.namespace!=kube-node-lease"}
 _PROGRAM: Final = "spot-rescheduler"
 _APP: Final = "app.kubernetes.io/name"
 _RELEASE: Final = "app.kubernetes.io/instance"
+#: A label of the manifests: of the Lease that is held while a machine is ordered away, whatever its name.
+_COMPONENT: Final = "app.kubernetes.io/component"
+_POOL: Final = "pool"
 _LONGEST: Final = 63
 
 #: A holder renews its Lease every two seconds. After this time it is gone, whatever the clocks of both machines show.
@@ -203,8 +206,13 @@ def _unique(leases: Iterable[LeaseObject]) -> list[LeaseObject]:
 
 
 def _is_ours(lease: LeaseObject) -> bool:
-    """Return whether an installation has made *lease*: by its name, the chart's label, or the daemon's annotation."""
+    """Return whether *lease* is that of an installation: by its name, the chart's label, or the daemon's annotation.
+
+    An installation that removes machines has another Lease, by which it elects no leader.
+    """
     labels = lease.metadata.labels or {}
+    if POOL_LEASE in lease.metadata.name or labels.get(_COMPONENT) == _POOL:
+        return False
     return _PROGRAM in lease.metadata.name or labels.get(_APP) == _PROGRAM or ANNOTATION in lease.annotations
 
 

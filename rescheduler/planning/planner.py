@@ -7,7 +7,7 @@ It does not read a clock, log or perform actions.
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import numpy as np
 
@@ -105,6 +105,14 @@ class Planner:
             found = self.leftovers(planning.plans, circumstances, circumstances.prices, most=most)
             known = self._leftovers = key, planning.with_plans(found)
         return known[1]
+
+    def first_until(self, circumstances: Circumstances) -> datetime:
+        """Return until when the last :meth:`first_plan`, which found no plan, stands if nothing else changes."""
+        until = self._single.first_until(self.round(circumstances))
+        if self._policy.leftovers is not Leftovers.MOVE:
+            return until
+        rest = timedelta(seconds=self._policy.leftover_rest)
+        return min([until, *(moved + rest for moved in circumstances.rested.values())])
 
     def plan_node(self, node: str, circumstances: Circumstances) -> Verdict:
         """Return the verdict for a single node in the current state, with all obstacles."""
@@ -238,17 +246,17 @@ class Planner:
             yield from self.must_move(node, circumstances)
         yield from sorted(self._snapshot.pods_on[""].values(), key=lambda pod: pod.key)
 
-    def plan_all(self, circumstances: Circumstances) -> Planning:
+    def plan_all(self, circumstances: Circumstances, *, forecasts: bool = True) -> Planning:
         """Plan the drains of all on-demand nodes in sequence, each in the room that the earlier ones leave.
 
         Plans come first, in drain order, then the rejected nodes. Of a group of Cluster Autoscaler, no more nodes are
-        freed than its minimum allows.
+        freed than its minimum allows. Without *forecasts*, which take time, the same nodes are drained.
         """
-        planning = plan_all(self.round(circumstances), self._survival)
+        planning = plan_all(self.round(circumstances), self._survival, forecasts=forecasts)
         beyond = groups_at_minimum(self._snapshot, [plan.node for plan in planning.plans])
         if not beyond.keys() <= circumstances.vetoes.keys():
             kept = replace(circumstances, vetoes={**beyond, **circumstances.vetoes})
-            planning = plan_all(self.round(kept), self._survival)
+            planning = plan_all(self.round(kept), self._survival, forecasts=forecasts)
         if self._policy.leftovers is not Leftovers.MOVE:
             return planning
         return planning.with_plans(self.leftovers(planning.plans, circumstances, circumstances.prices))

@@ -8,6 +8,7 @@ import click
 
 from devcluster.signals import exit_on_sigterm
 from tests.bench import (
+    buying,
     freed,
     hostile,
     idle,
@@ -18,6 +19,7 @@ from tests.bench import (
     proxying,
     reading,
     room,
+    simulating,
     starting,
     tenants,
     topology,
@@ -33,10 +35,12 @@ PARTS: Final[dict[str, Callable[[], Iterable[Result]]]] = {
     "surging": freed.surging,
     "leftovers": leftovers.run,
     "room": room.run,
+    "buying": buying.run,
     "proxying": proxying.run,
     "starting": starting.run,
     "pages": pages.run,
     "idle": idle.run,
+    "simulating": simulating.run,
 }
 
 

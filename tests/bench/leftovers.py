@@ -25,6 +25,9 @@ from tests.planning import builders
 #: What keeps a pod away from spot nodes.
 PINNED: Final = {"nodeSelector": {builders.ON_DEMAND: ""}}
 
+#: On-demand nodes of a full cluster.
+_NODES: Final = 30
+
 PRICES: Final = PriceList(per_vcpu=Decimal("0.04"), per_gib=Decimal("0.005"), spot_per_vcpu=Decimal("0.01"))
 NOW: Final = Circumstances(freed.NOW.now, prices=PRICES)
 
@@ -70,11 +73,12 @@ def _full(clusters: int) -> Iterator[Result]:
         cluster = builders.snapshot(full(random.Random(seed)))
         before, after = (len(planned(cluster, each).plans) for each in (Leftovers.OFF, Leftovers.MOVE))
         more, fewest = more + after - before, min(fewest, after - before)
-    label = f"{clusters} full clusters of 30 + 40 nodes, a third of the pods pinned"
-    yield Result(
-        f"{label}: nodes freed in addition, on average", str(more), str(clusters), more / clusters, "nodes", 4, 6
-    )
-    yield Result(f"{label}: the fewest", str(fewest), "0", fewest, "nodes", 4, 6)
+    label = f"{clusters} full clusters of {_NODES} + 40 nodes, a third of the pods pinned"
+    least, aim = 100 * 4 / _NODES, 100 * 6 / _NODES
+    average = 100 * more / clusters / _NODES
+    yield Result(f"{label}: freed in addition, on average", str(more), str(_NODES * clusters), average, "%", least, aim)
+    lowest = 100 * fewest / _NODES
+    yield Result(f"{label}: freed in addition, the fewest", str(fewest), str(_NODES), lowest, "%", least, aim)
 
 
 def planned(cluster: Snapshot, leftovers: Leftovers) -> Planning:
@@ -108,7 +112,7 @@ def pinned(rng: random.Random, objects: list[builders.Manifest], share: float) -
 def full(rng: random.Random) -> list[builders.Manifest]:
     """Return 30 full on-demand nodes of 4 to 8 vCPU with pods of which a third is pinned, and spot nodes with room."""
     objects = []
-    for number in range(30):
+    for number in range(_NODES):
         name, size = f"od{number:02}", rng.choice((4, 8))
         objects.append(builders.node(name, builders.ON_DEMAND, cpu=str(size), zone=rng.choice("abc")))
         left, count = size * 1000, 0

@@ -18,7 +18,7 @@ from rescheduler.clock import SystemClock
 from rescheduler.planning.money.savings import SavingsLedger
 from rescheduler.planning.money.savings_form import dump_ledger
 from rescheduler.planning.pauses import PAUSE_REASON, PAUSED
-from rescheduler.settings import LEASE, ApiServerConnection
+from rescheduler.settings import LEASE, POOL_LEASE, ApiServerConnection
 from tests.kube.edge import ReceivedRequest, Reply, ScriptedApiServer, serving, status
 
 GROUP = "/apis/coordination.k8s.io/v1"
@@ -134,6 +134,26 @@ def test_a_lease_with_another_name_is_found(run: Installations, name: str) -> No
 def test_a_lease_is_known_by_what_the_chart_and_the_daemon_write(run: Installations, marks: dict[str, Any]) -> None:
     run.lease("team-a", "mover", **marks)
     assert run("pause")[:2] == (0, "Lease team-a/mover: drains are paused\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "labels"),
+    [
+        (POOL_LEASE, {}),
+        (f"eu-{POOL_LEASE}-a", {}),
+        ("ours", {"app.kubernetes.io/name": "spot-rescheduler", "app.kubernetes.io/component": "pool"}),
+    ],
+)
+@pytest.mark.parametrize("holder", ["", "pod-a_1"])
+def test_the_lease_of_machines_is_no_installation(
+    run: Installations, name: str, labels: dict[str, str], holder: str
+) -> None:
+    """It has a holder while a machine is ordered away, and none beside a dry run."""
+    run.lease("team-a", holder=holder)
+    run.lease("team-a", name, holder=holder, labels=labels)
+    code, out, _ = run("pause", "--force")
+    assert (code, out.startswith(f"Lease team-a/{LEASE}: drains are paused")) == (0, True)
+    assert run.paused() == [("team-a", LEASE)]
 
 
 @pytest.mark.parametrize("command", ["pause", "resume", "status"])

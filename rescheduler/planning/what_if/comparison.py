@@ -19,7 +19,7 @@ from rescheduler.planning.answers.survival import Certificate
 from rescheduler.planning.controllers import ControllerName, controller_of
 from rescheduler.planning.forms import count
 from rescheduler.planning.money.prices import PriceList, node_facts, with_added, zone_of
-from rescheduler.planning.money.worth import AddedSpot, Worth, added_spot, summed, worth_by_node
+from rescheduler.planning.money.worth import AddedSpot, added_spot, summed
 from rescheduler.planning.node_info import full_name, similar_node
 from rescheduler.planning.outcome import Blocker, Planning, Reason, Rejected
 from rescheduler.planning.placement.explain import Explanation
@@ -33,7 +33,7 @@ from rescheduler.planning.rules.pod_rules import NOT_RECREATED
 from rescheduler.planning.surges import LIFTED
 from rescheduler.planning.what_if.changes import Change, OtherScheduler, changed, copied
 from rescheduler.planning.what_if.levers import rank_levers
-from rescheduler.planning.what_if.overview import SETTING, Lever, RankedLevers
+from rescheduler.planning.what_if.overview import SETTING, Lever, RankedLevers, worths_of
 
 # The simultaneous loss of spot nodes, and their pods that would not fit on the remaining nodes.
 
@@ -328,7 +328,8 @@ def leftovers_lever(
     if not found:
         return None
     after, names = planning.with_plans(found), [plan.node for plan in found]
-    worths = {name: worth for name, worth in _worths(after, snapshot, prices, circumstances).items() if name in names}
+    known = worths_of(after, snapshot, prices, circumstances.now.date())
+    worths = {name: worth for name, worth in known.items() if name in names}
     pods, givers = sum(len(plan.leftovers) for plan in found), {each.node for plan in found for each in plan.first}
     obstacle = f"{count(pods, 'pod')} that must not run on spot {'moves' if pods == 1 else 'move'} to nodes that stay"
     if givers:
@@ -345,15 +346,6 @@ def leftovers_lever(
     )
 
 
-def _worths(
-    planning: Planning, snapshot: Snapshot, prices: PriceList, circumstances: Circumstances
-) -> dict[str, Worth]:
-    """Return what each node with a plan is worth, by name."""
-    facts = {name: node_facts(snapshot, name, spot=True) for name in _targets(planning)}
-    facts |= {verdict.node: node_facts(snapshot, verdict.node, spot=False) for verdict in planning.verdicts}
-    return worth_by_node(planning, facts, snapshot.pods.get, prices, circumstances.now.date())
-
-
 def surge_lever(planning: Planning, snapshot: Snapshot, policy: Policy, circumstances: Circumstances) -> Lever | None:
     """Return what ``--surge=blocked`` would free in addition to *planning*, the plan with *policy*, or None."""
     held = [node for node in planning.rejected if any(blocker.reason in LIFTED for blocker in node.blockers)]
@@ -368,7 +360,7 @@ def surge_lever(planning: Planning, snapshot: Snapshot, policy: Policy, circumst
     reason = next(blocker.reason for blocker in held[0].blockers if blocker.reason in LIFTED)
     obstacle = f"{count(len(deployments), 'Deployment')} can roll out without downtime"
     nodes, frees = tuple(node.node for node in held), tuple(plan.node for plan in added)
-    worths = _worths(with_surge, snapshot, circumstances.prices, circumstances)
+    worths = worths_of(with_surge, snapshot, circumstances.prices, circumstances.now.date())
     return Lever(
         f"{SETTING} --surge={Surging.BLOCKED}",
         reason,
@@ -379,10 +371,6 @@ def surge_lever(planning: Planning, snapshot: Snapshot, policy: Policy, circumst
         worth=summed(worths[name] for name in frees if name in worths),
         worths={name: worths[name] for name in frees if name in worths},
     )
-
-
-def _targets(planning: Planning) -> set[str]:
-    return {placement.node for plan in planning.plans for placement in plan.moves}
 
 
 def with_lever(ranked: RankedLevers, lever: Lever) -> RankedLevers:
