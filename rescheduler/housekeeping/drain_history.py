@@ -14,9 +14,9 @@ from rescheduler.durations import Backoff
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.housekeeping.synced_memory import MemoryStorage, SyncedMemory
 from rescheduler.observe.events import Compared, CoolingDown, Held, InvolvedNode, OwnerSetAside, Report, Waiting
-from rescheduler.planning.controllers import Controller, ControllerReading, ControllerState
+from rescheduler.planning.controllers import Controller, ControllerReading, ControllerState, controller_of
 from rescheduler.planning.debts import Debt, OpenDebt, owing, without_paid
-from rescheduler.planning.forms import utc
+from rescheduler.planning.forms import instant, utc
 from rescheduler.planning.memory import Memory, StoredSettings
 from rescheduler.planning.movements import OwnerWait, blocker, moved_recently
 from rescheduler.planning.outcome import Blocker, DrainKind, Landed, Reason
@@ -285,12 +285,17 @@ class DrainHistory:
         """Replace the open *debts*, and those that are *settled*."""
         self._note(debts=debts, settled=settled)
 
-    def moved(self, controller: Controller, pods: int, at: datetime, *, leftovers: bool = False) -> None:
+    def moved(
+        self, controller: Controller, pods: int, at: datetime, ready: float | None = None, *, leftovers: bool = False
+    ) -> None:
         """Record that a drain evicted *pods* pods of *controller*, in evictions that began at the time *at*.
 
-        If they were *leftovers*, they did not return by themselves.
+        Their replacement pods were *ready* after so many seconds; None if that is not known. If they were *leftovers*,
+        they did not return by themselves.
         """
-        self._note(movements=self.memory.movements.moved(controller, pods, at, returned=leftovers))
+        memory = self.memory
+        owners = memory.owners.moved(str(controller), pods, at, ready)
+        self._note(movements=memory.movements.moved(controller, pods, at, returned=leftovers), owners=owners)
 
     def moves_leftovers(self, owners: Collection[str]) -> None:
         """Record that pods of *owners* (``namespace/UID``) are about to move to on-demand nodes that stay."""
@@ -357,10 +362,11 @@ class DrainRecords:
     def record_end(self, drain: Drain, began: datetime) -> None:
         """Record the end of a drain whose evictions started at *began*."""
         leftovers = {drain.controllers.get(uid) for _, uid in self._leftovers(drain)}
-        for controller in sorted(set(drain.controllers.values())):
-            pods = sum(drain.controllers.get(pod.uid) == controller for pod in drain.evicted)
-            if pods:
-                self._history.moved(controller, pods, began, leftovers=controller in leftovers)
+        evicted = Counter(drain.controllers[pod.uid] for pod in drain.evicted if pod.uid in drain.controllers)
+        ready = self._seconds_until_ready(began) if evicted else {}
+        for controller, pods in sorted(evicted.items()):
+            seconds = ready.get(str(controller))
+            self._history.moved(controller, pods, began, seconds, leftovers=controller in leftovers)
         alone = Counter(pod.namespace for pod in drain.evicted if pod.uid not in drain.controllers)
         for namespace, pods in sorted(alone.items()):
             self._history.moved_without_controller(namespace, pods, began)
@@ -374,6 +380,18 @@ class DrainRecords:
         else:
             self._failed(drain, drain.failure)
         self._history.save()
+
+    def _seconds_until_ready(self, began: datetime) -> dict[str, float]:
+        """Return how long the slowest pod of each owner took to be Ready, of those that were created since *began*."""
+        since, slowest = utc(began), dict[str, float]()
+        for pod in self._view.facts.snapshot.pods.values():
+            if pod.owner is None or (pod.creation_timestamp or "") < since:
+                continue
+            created, ready = instant(pod.creation_timestamp), instant(pod.ready_since)
+            if created is not None and ready is not None and ready >= created:
+                name = controller_of(pod).text
+                slowest[name] = max(slowest.get(name, 0.0), (ready - created).total_seconds())
+        return slowest
 
     def _owe(self, drain: Drain) -> None:
         """Record unpaid debts. A drain that evicted a pod or requested a termination starts the drain delay.

@@ -23,6 +23,7 @@ from tests.bench import (
     starting,
     tenants,
     topology,
+    worth,
 )
 from tests.bench.result import Result, keep, markdown
 
@@ -36,6 +37,7 @@ PARTS: Final[dict[str, Callable[[], Iterable[Result]]]] = {
     "leftovers": leftovers.run,
     "room": room.run,
     "buying": buying.run,
+    "worth": worth.run,
     "proxying": proxying.run,
     "starting": starting.run,
     "pages": pages.run,
