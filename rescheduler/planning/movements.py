@@ -14,7 +14,7 @@ from rescheduler.planning.debts import OpenDebt
 from rescheduler.planning.forms import count, instant, utc
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.rules.pod_traits import belongs_to_node
-from rescheduler.planning.waits import Count, Moment, Waits
+from rescheduler.planning.waits import CLOCK_SKEW, Count, Moment, Waits
 
 # Records of how often the pods of a controller were moved and returned to on-demand nodes.
 #
@@ -23,9 +23,6 @@ from rescheduler.planning.waits import Count, Moment, Waits
 # day is limited. Pods without a controller have one record for their namespace.
 
 DAY: Final = timedelta(hours=24)
-
-#: How far the clock of the API server may be ahead of ours.
-CLOCK_SKEW: Final = timedelta(seconds=30)
 
 #: Maximum number of moves that are stored for each controller; beyond it the two oldest are merged.
 _MOVES: Final = 24

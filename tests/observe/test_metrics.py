@@ -222,7 +222,7 @@ ZEROS: dict[str, set[tuple[str, ...]]] = {
     "room_orders": {(ending.value,) for ending in RoomEnding},
     "surges": {(result.value,) for result in SurgeResult},
     "memory_entries_dropped": {
-        *(("cooldown",), ("moves",), ("leftover",), ("not-recovered",), ("pool",), ("refusal",), ("debt",)),
+        *(("cooldown",), ("moves",), ("leftover",), ("not-recovered",), ("pool",), ("refusal",), ("owner",), ("debt",)),
     },
     "owed_replacements_given_up": {()},
     "evicted_pods": {()},

@@ -17,11 +17,11 @@ from predicates.nodes import Flags, Rows
 from predicates.objects import Pod, PodClass
 from predicates.snapshot import Snapshot
 from rescheduler.planning.forms import instant, utc
-from rescheduler.planning.movements import CLOCK_SKEW
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.rules.candidates import is_deletion_candidate, starting_taints, takes_pods
 from rescheduler.planning.rules.pins import Pins, UnreadableObjects
+from rescheduler.planning.waits import CLOCK_SKEW
 
 _OWED: Final = Reason.NOT_RECOVERED
 _NAME: Final = "leftovers"
