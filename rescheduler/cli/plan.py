@@ -190,6 +190,8 @@ def command(
         levers = NO_LEVERS if independent or hypotheses or buy else cluster.levers(known, levers_timeout, clock)
         overview = cluster.overview(known, levers)
         overview = cluster.certified(overview, Survive(survive), clock, with_tradeoff=_shows_tradeoff(output, policy))
+        if levers_timeout and not hypotheses:
+            overview = cluster.with_curve(overview, clock, whole=output in ("html", "json", "yaml"))
         if view.watch:
             clear_screen()
             say(f"Every {WATCHED_EVERY.total_seconds():.0f} s, now {utc(cluster.facts.circumstances.now)}")
@@ -349,7 +351,11 @@ def _show_comparison(
     seconds = clock.monotonic() - began
     prices, added = added_nodes(facts.snapshot, facts.policy, outcome, before.prices)
     changed = replace(
-        cluster, facts=replace(facts, snapshot=outcome.snapshot), planning=outcome.planning, seconds=seconds
+        cluster,
+        facts=replace(facts, snapshot=outcome.snapshot),
+        planning=outcome.planning,
+        moves=outcome.moves,
+        seconds=seconds,
     )
     after = changed.overview(prices)
     if output in ("json", "yaml"):

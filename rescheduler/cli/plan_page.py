@@ -185,6 +185,9 @@ class _Summary:
             + [("in total", *self._amounts(overview.freed)), ("all on-demand", *self._amounts(overview.on_demand))]
         )
 
+        if overview.curve is not None and overview.curve.text:
+            yield Line(overview.curve.text, 1)
+
     def _others(self, hidden: Sequence[Totals]) -> tuple[str, ...]:
         """Return the amounts of several instance types together."""
         known = [totals.per_hour for totals in hidden if totals.per_hour is not None]

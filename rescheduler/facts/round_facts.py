@@ -89,6 +89,7 @@ class RoundFacts:
             ending=frozenset(leader.ending),
             vetoes={**pooled, **static_capacity(snapshot), **aside, **known.checked, **others},
             prices=known.prices,
+            history=memory.history(now),
             last=self._restless(memory),
             settling=memory.pools.settling(now),
             refused=memory.refusals.learned(now),

@@ -47,7 +47,7 @@ from rescheduler.planning.memory import StoredSettings
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.outcome import PodRef
 from rescheduler.planning.pauses import manual_pause
-from rescheduler.planning.policy import DrainOrder, Policy
+from rescheduler.planning.policy import Policy
 from rescheduler.providers.base import CloudProvider
 from rescheduler.settings import Running
 
@@ -189,8 +189,8 @@ def current_prices(pricing: Pricing, status: Status) -> Callable[[], PriceList]:
 
 
 def new_price_refresh(policy: Policy, view: ClusterView, prices: KnownPrices) -> Callable[[], None]:
-    """Return a function that refreshes the prices for the drain order."""
-    if policy.drain_order is not DrainOrder.COST and not prices.has_commitments:
+    """Return a function that refreshes the prices for the drain order and ``--min-worth``."""
+    if not policy.needs_prices and not prices.has_commitments:
         return lambda: None
     return OrderPrices(view, prices).refresh
 

@@ -146,6 +146,12 @@ def _vetoes_of_pods(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Bl
     return (blocker for blocker in vetoes.get(subject.node.name, ()) if blocker.pod in keys)
 
 
+def _not_worth_it(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
+    if not (least := shared.policy.min_worth):
+        return ()
+    return filter(None, [shared.worth_of(subject.node.name).blocker(least, shared.circumstances.prices.currency)])
+
+
 _Find: TypeAlias = Callable[[_NodeAndPods, PlanningRound], Iterable[Blocker]]
 
 
@@ -175,6 +181,7 @@ RULES: Final = (
     NodeRule(_minimum, of_pods=False),
     NodeRule(_budgets_now, of_node=False),  # in what the plans before leave of them: answers/node.py
     NodeRule(_vetoes_of_pods, of_node=False),  # _of_the_node
+    NodeRule(_not_worth_it, of_pods=False),
 )
 
 

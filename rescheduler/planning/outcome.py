@@ -53,6 +53,7 @@ class Reason(enum.StrEnum):
     BELOW_MINIMUM = "below-minimum", _INFO  # the minimum size of the provider's group
     STATIC_CAPACITY = "static-capacity", _INFO  # Karpenter would buy the node again
     NEVER_REMOVED = "never-removed", _INFO  # by Karpenter, now or at all
+    NOT_WORTH_IT = "not-worth-it", _INFO  # what it saves, for the moves of its pods
     DISRUPTION_BUDGET = "disruption-budget", _INFO  # of its NodePool: as many nodes as it allows are being disrupted
     PROVIDER_REFUSED = "provider-refused"
     DO_NOT_DRAIN = "do-not-drain", _INFO

@@ -22,6 +22,7 @@ from tests.bench import (
     starting,
     tenants,
     topology,
+    worth,
 )
 from tests.bench.result import Result, keep, markdown
 
@@ -34,6 +35,7 @@ PARTS: Final[dict[str, Callable[[], Iterable[Result]]]] = {
     "surging": freed.surging,
     "room": room.run,
     "buying": buying.run,
+    "worth": worth.run,
     "proxying": proxying.run,
     "starting": starting.run,
     "pages": pages.run,

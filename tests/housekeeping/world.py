@@ -466,6 +466,7 @@ class LoopWorld:
         windows: tuple[DrainWindow, ...] = (),
         prices: PriceList | None = None,
         drain_order: DrainOrder = DrainOrder.LEAST_REQUESTED,
+        min_worth: float = 0.0,
         room: RoomSettings | None = None,
         report_conditions: bool = False,
         minimum: int = 0,
@@ -490,6 +491,7 @@ class LoopWorld:
         policy = Policy(
             budgets_in_steps=True,
             drain_order=drain_order,
+            min_worth=min_worth,
             min_on_demand_nodes=minimum,
             allow_returning_plans=self.allow_returning_plans,
         )
@@ -522,9 +524,8 @@ class LoopWorld:
         pricing = Pricing(prices or PriceList(), lambda nodes: provider_prices(access.provider, nodes, self.clock))
         if prices is not None:
             savings = Bookkeeping(self.savings_map, view, pricing, self.clock, self.report, lambda: self.leading)
-        by_cost = drain_order is DrainOrder.COST
         known_prices = KnownPrices(pricing, self.clock)
-        refresh_prices = OrderPrices(view, known_prices).refresh if by_cost else lambda: None
+        refresh_prices = OrderPrices(view, known_prices).refresh if policy.needs_prices else lambda: None
         candidates = Candidates(
             view, self, history, policy, self.clock, drainer.refusal, self._why_refused, self._templates
         )

@@ -11,6 +11,7 @@ from typing import Final
 from predicates.snapshot import Snapshot
 from rescheduler.planning.answers.survival import SIMULATION, Certificate
 from rescheduler.planning.forms import count, cpu, memory, per_month
+from rescheduler.planning.money.move_costs import MoveWorth, WorthCurve
 from rescheduler.planning.money.prices import HOURS_PER_MONTH, NodeFacts, PriceList, node_facts
 from rescheduler.planning.money.worth import NO_WORTH, Worth, summed, worth_by_node
 from rescheduler.planning.outcome import Plan, Planning, Reason, Severity
@@ -213,7 +214,14 @@ class Overview:
     survival: Certificate | None = None  #: of the state after the plan; None if it was not computed
     survival_seconds: float = 0.0  #: duration of its computation
     tradeoff: Tradeoff | None = None  #: None if it was not computed
+    moves: Mapping[str, MoveWorth] = field(default_factory=dict)  #: of nodes with plans, and of those not worth it
+    curve: WorthCurve | None = None  #: None if it was not computed
     command: str = PLAN_COMMAND  #: the command line that makes this plan, to which ``--what-if`` can be added
+
+    @property
+    def move_cost(self) -> float:
+        """The cost of the moves of the plan."""
+        return sum(self.moves[plan.node].cost for plan in self.planning.plans if plan.node in self.moves)
 
     @property
     def first_spot(self) -> str:
@@ -264,6 +272,7 @@ def overview(
     assumptions: Iterable[str] = (),
     incomplete: str = "",
     held: str = "",
+    moves: Mapping[str, MoveWorth] | None = None,
     now: datetime | None = None,
     allow_fragile: bool = False,
     allow_returning: bool = False,
@@ -271,8 +280,8 @@ def overview(
 ) -> Overview:
     """Summarize *planning*. *snapshot* must be the one that was used for planning.
 
-    *allow_fragile* and *allow_returning* are those of the policy. *now* decides which commitments have ended; without
-    it, none has.
+    *allow_fragile* and *allow_returning* are those of the policy, *moves* what nodes are worth for their moves. *now*
+    decides which commitments have ended; without it, none has.
     """
     facts, spot = _facts(planning, snapshot)
     freed = [facts[plan.node] for plan in planning.plans]
@@ -302,6 +311,7 @@ def overview(
         left={name: reason for name, reason in left if reason is not None},
         returning=_returning(planning, snapshot, allowed=allow_returning),
         held=held,
+        moves=moves or {},
         incomplete=incomplete,
         without_claims=_without_claims(planning, snapshot),
         added=_added(planning, snapshot),
