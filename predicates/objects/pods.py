@@ -696,17 +696,17 @@ class MachineProvider(Wire, frozen=True):
     value: MachineProviderSpec = MachineProviderSpec()
 
 
-class MachineSpec(Wire, frozen=True):
+class TemplateMachineSpec(Wire, frozen=True):
     metadata: PoolNodeMeta = PoolNodeMeta()  #: of its nodes, in OpenShift
     provider_spec: MachineProvider = MachineProvider()
 
 
-class MachineTemplate(Wire, frozen=True):
-    spec: MachineSpec = MachineSpec()
+class MachineSetTemplate(Wire, frozen=True):
+    spec: TemplateMachineSpec = TemplateMachineSpec()
 
 
 class MachineSetSpec(Wire, frozen=True):
-    template: MachineTemplate = MachineTemplate()
+    template: MachineSetTemplate = MachineSetTemplate()
 
 
 class MachineSet(Wire, frozen=True):

@@ -11,7 +11,7 @@ from rescheduler.cli.plan_page import survival_lines
 from rescheduler.errors import UsageError
 from rescheduler.planning.forms import count, money, number, per_hour, shortened
 from rescheduler.planning.money.prices import PriceList
-from rescheduler.planning.room.purchases import Offer, Purchase, Purchases
+from rescheduler.planning.room.purchases import Purchases, SpotOffer, SpotPurchase
 from rescheduler.planning.what_if.overview import tried, what_if_flags
 
 #: The number of purchases that are shown.
@@ -64,7 +64,7 @@ def _row(index: str, frees: str, saves: str, costs: str, what: str) -> str:
     return f"{index:>3}  {frees:>5}  {saves:>14}  {costs:>14}  {what}"
 
 
-def _purchase(index: int, purchase: Purchase, prices: PriceList) -> Iterator[Line]:
+def _purchase(index: int, purchase: SpotPurchase, prices: PriceList) -> Iterator[Line]:
     amounts = money(purchase.net_per_month, ""), money(purchase.cost_per_month, "")
     start = _row(str(index), str(len(purchase.frees)), *amounts, "")
     for offer, bought in purchase.parts:
@@ -75,7 +75,7 @@ def _purchase(index: int, purchase: Purchase, prices: PriceList) -> Iterator[Lin
         yield from (Line(line.text, 3) for line in list(survival_lines(purchase.survival))[:1])
 
 
-def _named(offer: Offer) -> str:
+def _named(offer: SpotOffer) -> str:
     """Return the type and the zone: ``m5.2xlarge in eu-west-1a``."""
     kind = offer.facts.instance_type or f"like {offer.change.like}"
     return f"{kind} in {offer.facts.zone}" if offer.facts.zone else kind
@@ -92,7 +92,7 @@ def purchases_json(found: Purchases, command: str) -> dict[str, Any]:
     }
 
 
-def _purchase_json(purchase: Purchase, command: str) -> dict[str, Any]:
+def _purchase_json(purchase: SpotPurchase, command: str) -> dict[str, Any]:
     return {
         "nodes": [
             {

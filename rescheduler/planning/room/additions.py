@@ -23,7 +23,7 @@ _KEEP_AFTER: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TrialDrain:
     """An on-demand node that is drained in a trial, and how many of the added nodes are in use after it."""
 
     node: str
@@ -70,7 +70,7 @@ class Additions:
             found = (examine(node, attempt.shared) for node in nodes)
             return [each for each in found if could_be_drained(each, attempt)]
 
-    def steps(self, added: Iterable[str], nodes: Iterable[Examined], plans: Sequence[Plan]) -> Iterator[Step]:
+    def steps(self, added: Iterable[str], nodes: Iterable[Examined], plans: Sequence[Plan]) -> Iterator[TrialDrain]:
         """Drain *nodes* one after the other after *plans*, and yield those whose pods fit, also on the nodes *added*.
 
         The nodes *added* are filled one after the other.
@@ -88,7 +88,7 @@ class Additions:
                 attempt.remaining.spend(node.evictions)
                 attempt.emptied += node.candidate.counts
                 used |= new.intersection(row for _, row in placed)
-                yield Step(node.candidate.node, len(used))
+                yield TrialDrain(node.candidate.node, len(used))
                 if len(shared.snapshot.touched) >= _KEEP_AFTER:
                     attempt.trial.keep()
 

@@ -62,7 +62,7 @@ _SMALL: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class SpotOffer:
     """A spot node of one type in one zone that can be bought."""
 
     change: AddSpot  #: adds one
@@ -72,11 +72,11 @@ class Offer:
 
 
 #: What is bought together: offers of different pools, each with its number of nodes.
-Parts: TypeAlias = tuple[tuple[Offer, int], ...]
+Parts: TypeAlias = tuple[tuple[SpotOffer, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Purchase:
+class SpotPurchase:
     """Spot nodes to buy, and what a plan with them frees in addition to the plan without them."""
 
     parts: Parts
@@ -95,7 +95,7 @@ class Purchase:
 class Purchases:
     """The best purchases, the one that saves the most first."""
 
-    best: tuple[Purchase, ...] = ()
+    best: tuple[SpotPurchase, ...] = ()
     lacking: tuple[str, ...] = ()  #: the nodes that only room for their pods keeps
     offers: int = 0  #: number of types in zones that were considered
     unknown: tuple[str, ...] = ()  #: types with a price that no node is of, so that their size is not known
@@ -144,7 +144,7 @@ class PurchaseSearch:
         self._time_is_up = time_is_up
         self._today = additions.circumstances.now.date()
         self._saved = self._saves(base, prices, additions.original)
-        self._planned: dict[Parts, tuple[Purchase, Planning]] = {}
+        self._planned: dict[Parts, tuple[SpotPurchase, Planning]] = {}
         self._complete = True
 
     def run(self, number: int, survive: Survive) -> Purchases:
@@ -172,7 +172,7 @@ class PurchaseSearch:
             self._complete,
         )
 
-    def _priced(self, changes: Sequence[AddSpot], names: Sequence[str]) -> Iterator[Offer]:
+    def _priced(self, changes: Sequence[AddSpot], names: Sequence[str]) -> Iterator[SpotOffer]:
         """Yield the offers whose price is known: their own, or that of a spot node of their type."""
         snapshot, labels = self._additions.snapshot, self._additions.policy.spot_pool_labels
         rows = groups(self._additions.original, self._additions.policy).spot_rows
@@ -183,12 +183,12 @@ class PurchaseSearch:
             price = with_added(self._prices, [facts], alike).per_hour(facts)
             node = snapshot.nodes.nodes[snapshot.nodes.row[name]]
             if price and node is not None:
-                yield Offer(change, facts, price, pool_of(node.metadata.labels, labels))
+                yield SpotOffer(change, facts, price, pool_of(node.metadata.labels, labels))
 
     # The estimate.
 
     def _estimated(
-        self, offers: Sequence[Offer], lacking: Sequence[Examined], homeless: Sequence[Sequence[PodClass]]
+        self, offers: Sequence[SpotOffer], lacking: Sequence[Examined], homeless: Sequence[Sequence[PodClass]]
     ) -> list["_Estimate"]:
         """Return the estimate of each offer, the most useful first.
 
@@ -297,7 +297,7 @@ class PurchaseSearch:
     def _spread(self, tried: Sequence["_Trial"]) -> Iterator[Parts]:
         """Yield the number of the best purchase over offers of several pools, and with one node more."""
         by_zone = self._additions.policy.survive is Survive.ZONE
-        by_pool: dict[str, Offer] = {}
+        by_pool: dict[str, SpotOffer] = {}
         for trial in tried:
             by_pool.setdefault(trial.offer.facts.zone if by_zone else trial.offer.pool, trial.offer)
         offers = list(by_pool.values())
@@ -320,13 +320,13 @@ class PurchaseSearch:
         before = {plan.node for plan in self._base.plans}
         cost, counted = added.cost_per_month or _ZERO, added.counted_per_month or _ZERO
         frees = tuple(plan.node for plan in planning.plans if plan.node not in before)
-        self._planned[parts] = Purchase(parts, frees, cost, saved - self._saved - cost + counted), planning
+        self._planned[parts] = SpotPurchase(parts, frees, cost, saved - self._saved - cost + counted), planning
 
     def _saves(self, planning: Planning, prices: PriceList, snapshot: Snapshot) -> Decimal:
         """Return what *planning* saves per month, as far as it is known."""
         return summed(worths_of(planning, snapshot, prices, self._today).values()).balance_per_month or _ZERO
 
-    def _certified(self, purchase: Purchase, survive: Survive) -> Purchase:
+    def _certified(self, purchase: SpotPurchase, survive: Survive) -> SpotPurchase:
         if survive is Survive.OFF or self._out_of_time():
             return purchase
         _, planning = self._planned[purchase.parts]
@@ -343,9 +343,9 @@ def _changes(parts: Parts) -> list[AddSpot]:
     return [replace(offer.change, count=number) for offer, number in parts]
 
 
-def _one_of_each(best: Iterable[Purchase]) -> list[Purchase]:
+def _one_of_each(best: Iterable[SpotPurchase]) -> list[SpotPurchase]:
     """Return the first purchase of each choice of offers, whatever their numbers."""
-    first: dict[tuple[AddSpot, ...], Purchase] = {}
+    first: dict[tuple[AddSpot, ...], SpotPurchase] = {}
     for purchase in best:
         first.setdefault(tuple(offer.change for offer, _ in purchase.parts), purchase)
     return list(first.values())
@@ -356,7 +356,7 @@ class _Estimate:
     """What an offer would save if pods could be split freely."""
 
     saved: float  #: per hour, with the best number of nodes
-    offer: Offer
+    offer: SpotOffer
     needed: int  #: number of nodes for all pods that they accept
     nodes: Sequence[Examined]  #: in the order in which they are worth most for what they need
 
@@ -366,7 +366,7 @@ class _Trial(NamedTuple):
 
     saved: float  #: per hour, with the best number of nodes
     used: int  #: that number
-    offer: Offer
+    offer: SpotOffer
     needed: int  #: as in the estimate
 
 
