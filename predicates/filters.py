@@ -267,6 +267,13 @@ class Filters:
         local.update()
         return local
 
+    def of_nodes(self, pod: PodClass) -> States:
+        """Return the plugins, with their states, that judge a node by itself, whichever pods are on it.
+
+        Equal ones accept the same nodes (:func:`.local_results.remaining`), if these have enough of what is requested.
+        """
+        return tuple([each for each in self._class_filter(pod).local.states if each[0].scope is Scope.NODE])
+
     def plugins_of(self, pod: PodClass) -> tuple[Plugin, ...]:
         """Return the plugins that evaluate pods of the class for other reasons than the node itself."""
         cached = self._class_filter(pod)

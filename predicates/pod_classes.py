@@ -320,7 +320,9 @@ def conditions(pod_conditions: Iterable[Condition]) -> tuple[bool, str | None, s
 POD_ANNOTATIONS: Final = (
     "autoscaling.cast.ai/removal-disabled",
     "cluster-autoscaler.kubernetes.io/",
+    "karpenter.sh/disruption-cost",
     "karpenter.sh/do-not-",
+    "controller.kubernetes.io/pod-deletion-cost",
     "batch.kubernetes.io/job-index-failure-count",
     "descheduler.alpha.kubernetes.io/prefer-no-eviction",
     "gang.scheduling.koordinator.sh/",

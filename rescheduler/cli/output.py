@@ -19,6 +19,7 @@ from rescheduler.errors import UsageError
 from rescheduler.planning.answers.losses import Homeless, PoolLoss
 from rescheduler.planning.answers.survival import Certificate
 from rescheduler.planning.forms import number
+from rescheduler.planning.money.move_costs import WorthCurve, WorthPoint
 from rescheduler.planning.money.worth import Worth
 from rescheduler.planning.outcome import Plan, Rejected, Verdict
 from rescheduler.planning.severity import blocker_object, severity_of_verdict
@@ -133,6 +134,8 @@ def as_json(overview: Overview, seconds: float) -> dict[str, Any]:
             "fallback": _totals(overview.fallback) | _money(overview.fallback.worth)
             if overview.fallback.nodes
             else None,
+            "move_cost": round(overview.move_cost, 3),
+            "worth_curve": overview.curve and _worth_curve(overview.curve),
             "tradeoff": overview.tradeoff and _tradeoff(overview.tradeoff),
             "held": overview.held or None,
             "returning": overview.returning or None,
@@ -146,6 +149,8 @@ def _node(verdict: Verdict, overview: Overview) -> dict[str, Any]:
     landing = plan.landing if plan else None
     facts = overview.nodes[verdict.node]
     price = overview.prices.per_hour(facts)
+    moves = overview.moves.get(verdict.node)
+    per_move = None if moves is None or moves.per_move is None or not moves.cost else round(moves.per_move, 4)
     return {
         "node": verdict.node,
         "drainable": plan is not None,
@@ -165,6 +170,25 @@ def _node(verdict: Verdict, overview: Overview) -> dict[str, Any]:
         "requested_cpu": facts.requested_cpu / 1000,
         "requested_memory": facts.requested_memory,
         "price_per_hour": None if price is None else float(price),
+        "move_cost": None if moves is None else round(moves.cost, 3),
+        "worth_per_move": per_move,
+    }
+
+
+def _worth_curve(curve: WorthCurve) -> dict[str, Any]:
+    return {
+        "points": [_worth_point(point) for point in curve.points],
+        "recommended": curve.recommended and _worth_point(curve.recommended),
+    }
+
+
+def _worth_point(point: WorthPoint) -> dict[str, Any]:
+    return {
+        "min_worth": point.min_worth,
+        "nodes": point.nodes,
+        "pods": point.pods,
+        "move_cost": round(point.cost, 3),
+        "saved_per_month": number(point.per_month),
     }
 
 

@@ -2,7 +2,7 @@
 
 import enum
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, Final
@@ -20,12 +20,15 @@ from rescheduler.errors import NotFound, UsageError
 from rescheduler.facts.round_facts import FactsReader, Known, RoundFacts
 from rescheduler.planning.backends import backend_suggestions
 from rescheduler.planning.money.commitments import idle
+from rescheduler.planning.money.move_costs import MoveWorth
 from rescheduler.planning.money.prices import NodeFacts, PriceList, node_facts
 from rescheduler.planning.movements import moved_recently
 from rescheduler.planning.node_pools import buying_again
 from rescheduler.planning.outcome import Blocker, Planning, Reason
 from rescheduler.planning.planner import Planner
-from rescheduler.planning.policy import Circumstances, DrainOrder, MoveJobs, Policy, Survive
+from rescheduler.planning.policy import Circumstances, MoveJobs, Policy, Survive
+from rescheduler.planning.room.additions import Additions
+from rescheduler.planning.room.purchases import Purchases, PurchaseSearch
 from rescheduler.planning.rules.candidates import groups
 from rescheduler.planning.rules.owners import Owners, all_pods
 from rescheduler.planning.rules.pod_traits import belongs_to_node, is_job
@@ -33,6 +36,7 @@ from rescheduler.planning.unproven import unproven
 from rescheduler.planning.waits import Waits
 from rescheduler.planning.what_if.comparison import levers_of
 from rescheduler.planning.what_if.overview import NO_LEVERS, Overview, RankedLevers, overview, tradeoff
+from rescheduler.planning.what_if.worth_curve import judged_by_moves, worth_curve
 from rescheduler.settings import ApiServerConnection, NamedInstallation, Provider
 
 if TYPE_CHECKING:
@@ -65,6 +69,9 @@ def enforced_survival() -> Survive:
     return Survive(context.params["survive"]) if given else Survive.OFF
 
 
+#: The time limit for the search for spot nodes to buy. On large clusters it tries fewer of them.
+_BUYING: Final = timedelta(seconds=30)
+
 #: A limitation of the totals of a plan with ``--independent``.
 _INDEPENDENT: Final = "each node is drained alone (--independent); the pods of all nodes together may not fit"
 
@@ -73,6 +80,9 @@ _JOBS: Final = (
     "the plan moves pods of Jobs that are not known, assuming that the Jobs tolerate it; the daemon reads each Job "
     "first (job-would-fail)"
 )
+
+#: No more plans with fewer moves are made after this time.
+_CURVE_SECONDS: Final = 2.0
 
 #: Passes ``provider: Provider`` to the command.
 _PRICES_OF: Final = (
@@ -179,6 +189,7 @@ class PlannedCluster:
     incomplete: str = ""  #: what the snapshot file lacks; see :meth:`ClusterSource.incomplete`
     daemon: "InstallationStatus | None" = None  #: the state of the cluster's daemon, if it is known
     independent: bool = False  #: whether each node was planned by itself
+    moves: Mapping[str, MoveWorth] = field(default_factory=dict)  #: of nodes with plans, and of those not worth it
 
     def overview(self, prices: PriceList, levers: RankedLevers = NO_LEVERS) -> Overview:
         """Return the totals of the plan."""
@@ -191,6 +202,7 @@ class PlannedCluster:
             assumptions=self.assumptions,
             incomplete=self.incomplete,
             held=self.daemon.why_nothing_is_drained() if self.daemon is not None else "",
+            moves=self.moves,
             now=self.facts.circumstances.now,
             allow_fragile=self.facts.policy.allow_fragile_plans,
             allow_returning=self.facts.policy.allow_returning_plans,
@@ -213,6 +225,19 @@ class PlannedCluster:
                 return known
             return replace(known, tradeoff=tradeoff(self.planner, self.facts.circumstances, known, survive))
 
+    def with_curve(self, overview: Overview, clock: Clock, *, whole: bool) -> Overview:
+        """Return *overview* with what fewer moves would save, if prices are known; of *whole*, see the function."""
+        if overview.prices.empty or self.incomplete or self.independent:
+            return overview
+        own = {verdict.node for verdict in self.planning.verdicts}
+        by_node = {name: price for name, price in overview.prices.by_node.items() if name in own}
+        circumstances = replace(self.facts.circumstances, prices=replace(overview.prices, by_node=by_node))
+        with progress("planning with fewer moves"):
+            until = clock.monotonic() + _CURVE_SECONDS
+            cluster = self.planner, overview, self.facts.snapshot, circumstances
+            curve = worth_curve(*cluster, lambda: clock.monotonic() >= until, whole=whole)
+        return replace(overview, curve=curve)
+
     def priced(self, provider: Provider) -> PriceList:
         """Return the prices, with the cloud provider's for nodes that the price file does not contain.
 
@@ -225,6 +250,18 @@ class PlannedCluster:
     def _nodes(self) -> Iterator[NodeFacts]:
         """Yield the nodes of the plan. The totals are computed when the first node is requested."""
         yield from self.overview(self.facts.circumstances.prices).nodes.values()
+
+    def purchases(self, prices: PriceList, survive: Survive, number: int, clock: Clock) -> Purchases:
+        """Return the best *number* of purchases of spot nodes. Raises UsageError if no price of spot nodes is known."""
+        if self.incomplete:
+            raise UsageError(f"--buy: expected a complete snapshot: {self.incomplete}")
+        if prices.empty:
+            raise UsageError("--buy: expected prices of spot nodes: --prices, or --spot-price-per-vcpu")
+        with progress("searching for spot nodes to buy"):
+            until = clock.monotonic() + _BUYING.total_seconds()
+            additions = Additions(self.facts.snapshot, self.facts.policy, self.facts.circumstances)
+            search = PurchaseSearch(additions, self.planning, prices, lambda: clock.monotonic() >= until)
+            return search.run(number, survive)
 
     def levers(self, prices: PriceList, timeout: timedelta, clock: Clock) -> RankedLevers:
         """Return the levers that were tried within *timeout*; none if it is 0, which is not complete."""
@@ -259,7 +296,7 @@ def read_and_plan(
     """
     with progress("reading the cluster"):
         snapshot = source.read()
-    if policy.drain_order is DrainOrder.COST:
+    if policy.needs_prices:
         nodes = [node_facts(snapshot, name, spot=False) for name in groups(snapshot, policy).on_demand]
         prices = _priced(snapshot, nodes, prices, provider)
     with progress("planning"):
@@ -294,6 +331,7 @@ def read_and_plan(
         source.incomplete(snapshot),
         daemon,
         independent,
+        planner.worths(judged_by_moves(planning), circumstances),
     )
 
 

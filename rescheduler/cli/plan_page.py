@@ -104,6 +104,9 @@ class _Summary:
             yield styled(left, BAD)
         yield styled(self.headline(), GOOD if self.overview.planning.plans else HEADING)
         yield from first_step(self.overview)
+        if lacking := self.overview.lacking_room:
+            what = f"What to buy for {count(lacking, 'node')} without room on spot nodes"
+            yield Line(f"{what}: {self.overview.command} --buy", command=True)
 
     def _left_by_daemon(self) -> str:
         """Return a sentence about the plans that the daemon would not carry out, by their simulations, or ""."""
@@ -181,6 +184,9 @@ class _Summary:
             + others
             + [("in total", *self._amounts(overview.freed)), ("all on-demand", *self._amounts(overview.on_demand))]
         )
+
+        if overview.curve is not None and overview.curve.text:
+            yield Line(overview.curve.text, 1)
 
     def _others(self, hidden: Sequence[Totals]) -> tuple[str, ...]:
         """Return the amounts of several instance types together."""

@@ -34,6 +34,7 @@ from rescheduler.settings import Scheduling
 
 _POLICY: Final = Policy()
 _NAMES: Final = Parsed(parse_names, "names", UsageError)
+_PRICE: Final = Parsed(prices.price, "price")
 
 
 class _NodeLabelsType(Parsed):
@@ -58,6 +59,7 @@ def _policy(
     max_node_age: timedelta,
     max_graceful_termination: timedelta,
     drain_order: str,
+    min_worth: Decimal,
     move_jobs: str,
     surge: str,
     scheduler_names: tuple[str, ...],
@@ -80,6 +82,7 @@ def _policy(
         max_node_age=max_node_age.total_seconds(),
         max_graceful_termination=max_graceful_termination.total_seconds(),
         drain_order=DrainOrder(drain_order),
+        min_worth=float(min_worth),
         move_jobs=MoveJobs(move_jobs),
         surge=Surging(surge),
         eviction_requests=eviction == "request",
@@ -256,7 +259,17 @@ policy_options = group(
             default=_POLICY.drain_order.value,
             help="Which on-demand nodes are drained first. least-requested: those with the least requested CPU. "
             "cost: those with the highest price; nodes without a price come last, by vCPU and memory, largest "
-            "first. age: the oldest.",
+            "first. age: the oldest. worth: those that save the most money for a moved pod (see --min-worth); nodes "
+            "without a price come last, those whose pods cost the fewest moves first.",
+        ),
+        Option(
+            "--min-worth",
+            _PRICE,
+            default="0",
+            metavar="AMOUNT",
+            help="Leave a node (not-worth-it) that saves less than this per month for a moved pod, in the currency of "
+            "the prices. Pods that are costly to move count more, see docs/money.md. Nodes without a price are not "
+            "judged. 0: off.",
         ),
         Option(
             "--max-node-age",
@@ -363,7 +376,6 @@ policy_options = group(
 
 _T = TypeVar("_T")
 
-_PRICE: Final = Parsed(prices.price, "price")
 _LONGEST_CURRENCY: Final = 16
 
 

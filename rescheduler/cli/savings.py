@@ -49,7 +49,8 @@ def _head(known: SavingsReport) -> Iterator[Line]:
     yield Line(f"Saved since {known.since} (UTC): {_amounts(known.total)}")
     cpu, memory = _hours(known.total.cpu_seconds / 1000), _hours(known.total.memory_seconds / 1024)
     yield Line(f"{cpu} vCPU-hours, {memory} GiB-hours", 1)
-    yield Line(f"{count(known.removed, 'machine')} removed in this period", 1)
+    cost = "" if known.move_cost is None else f", for pods that cost {known.move_cost:,.1f} moves"
+    yield Line(f"{count(known.removed, 'machine')} removed in this period{cost}", 1)
 
 
 def _day(day: SavingsDay) -> Iterator[Line]:
@@ -65,7 +66,8 @@ def _lines(share: ReceiptShare) -> Iterator[Line]:
     receipt = share.receipt
     kind = ", ".join(filter(None, [receipt.instance_type, receipt.zone]))
     yield Line(f"{receipt.node}{f' ({kind})' if kind else ''}", 1)
-    yield Line(f"drained {_time(receipt.drained_at)}, machine gone {_time(receipt.gone_at)}", 2)
+    cost = "" if receipt.move_cost is None else f", for {receipt.move_cost:,.1f} moves"
+    yield Line(f"drained {_time(receipt.drained_at)}, machine gone {_time(receipt.gone_at)}{cost}", 2)
     hours, ending = _hours(share.savings.node_seconds), _ENDINGS[receipt.ending]
     yield Line(f"{hours} h{_price(receipt)}: {_money(share.savings)}, {ending}", 2)
 
@@ -99,7 +101,7 @@ def as_json(known: SavingsReport) -> dict[str, Any]:
     return {
         "since": str(known.since),
         "until": stamp(known.until),
-        "total": _sums(known.total) | {"machines_removed": known.removed},
+        "total": _sums(known.total) | {"machines_removed": known.removed, "move_cost": known.move_cost},
         "days": [
             {"day": str(day.day), **_sums(day.savings), "receipts": [_receipt(share) for share in day.receipts]}
             for day in known.days
@@ -124,6 +126,7 @@ def _receipt(share: ReceiptShare) -> dict[str, Any]:
         "spot_cost": number(receipt.spot_cost),
         "committed": number(receipt.committed),
         "currency": receipt.currency,
+        "move_cost": receipt.move_cost,
         **_sums(share.savings),
     }
 

@@ -20,6 +20,7 @@ from rescheduler.facts.round_facts import FactsReader, Known, RoundFacts
 from rescheduler.planning.admission import CLASSES
 from rescheduler.planning.forms import instant, shortened
 from rescheduler.planning.memory import Memory
+from rescheduler.planning.money.move_costs import MoveWorth
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.outcome import Blocker, Plan, Planning, Reason, Rejected, Verdict
 from rescheduler.planning.planner import Planner
@@ -28,6 +29,7 @@ from rescheduler.planning.replacements import ADMISSION, DERIVED_FROM
 from rescheduler.planning.rules.pod_traits import ends_with_node
 from rescheduler.planning.what_if.comparison import levers_of
 from rescheduler.planning.what_if.overview import PLAN_COMMAND, Overview, overview
+from rescheduler.planning.what_if.worth_curve import judged_by_moves
 
 # Whether the watched state of the cluster can be used for decisions.
 
@@ -276,6 +278,10 @@ class ClusterView:
             emptied=frozenset({node} if empty else ()),
         )
 
+    def must_move(self, node: str) -> Sequence[Pod]:
+        """Return the pods of *node*, if it exists, that must move before it is empty, by name."""
+        return self.planner.must_move(node, self.circumstances) if self.facts.node(node) is not None else ()
+
     def start_planning(self) -> None:
         """Start the planning time-out, which covers all planning until the next call."""
         growth = self._sources.growth(self.facts)
@@ -337,11 +343,16 @@ class ClusterView:
             prices,
             levers.levers,
             levers_complete=levers.complete,
+            moves=planner.worths(judged_by_moves(planning), circumstances),
             now=circumstances.now,
             allow_fragile=self._policy.allow_fragile_plans,
             allow_returning=self._policy.allow_returning_plans,
             command=self._sources.plan_command,
         )
+
+    def worth(self, node: str) -> MoveWorth:
+        """Return what *node* is worth for the moves of its pods."""
+        return self.planner.worths([node], self.circumstances)[node]
 
     def fitting_pending(self) -> list[Pod]:
         """Return the pending pods that fit by the scheduler's rules, by name; see :meth:`Planner.fitting_pending`."""

@@ -226,6 +226,7 @@ class Bookkeeping(NoBookkeeping):
             if plan is None
             else spot_share(plan.placements, cluster.snapshot.pods.get, spot.get, prices),
             currency=prices.currency,
+            move_cost=None if plan is None else round(self._view.worth(node.name).cost, 3),
         )
 
     def _committed_part(self, facts: NodeFacts, prices: PriceList) -> Decimal:

@@ -14,9 +14,9 @@ from rescheduler.durations import Backoff
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.housekeeping.synced_memory import MemoryStorage, SyncedMemory
 from rescheduler.observe.events import Compared, CoolingDown, Held, InvolvedNode, OwnerSetAside, Report, Waiting
-from rescheduler.planning.controllers import Controller, ControllerReading, ControllerState
+from rescheduler.planning.controllers import Controller, ControllerReading, ControllerState, controller_of
 from rescheduler.planning.debts import Debt, OpenDebt, owing, without_paid
-from rescheduler.planning.forms import utc
+from rescheduler.planning.forms import instant, utc
 from rescheduler.planning.memory import Memory, StoredSettings
 from rescheduler.planning.movements import OwnerWait, blocker, moved_recently
 from rescheduler.planning.outcome import Blocker, Landed, Reason
@@ -117,6 +117,10 @@ class DrainHistory:
             advice = "--manage-soft-taint would make the scheduler avoid these nodes"
             return Held(Waiting.RETURNED_PODS, f"{detail} {utc(until)}; {advice}")
         return None
+
+    def next_end(self) -> datetime | None:
+        """Return when the next of the remembered waits ends, or None."""
+        return self.memory.next_end(self._clock.now(), self._delay)
 
     def cooling(self) -> Mapping[str, Cooldown]:
         """Return the nodes that are cooling down."""
@@ -280,9 +284,14 @@ class DrainHistory:
         """Replace the open *debts*, and those that are *settled*."""
         self._note(debts=debts, settled=settled)
 
-    def moved(self, controller: Controller, pods: int, at: datetime) -> None:
-        """Record that a drain evicted *pods* pods of *controller*, in evictions that began at the time *at*."""
-        self._note(movements=self.memory.movements.moved(controller, pods, at))
+    def moved(self, controller: Controller, pods: int, at: datetime, ready: float | None = None) -> None:
+        """Record that a drain evicted *pods* pods of *controller*, in evictions that began at the time *at*.
+
+        Their replacement pods were *ready* after so many seconds; None if that is not known.
+        """
+        memory = self.memory
+        owners = memory.owners.moved(str(controller), pods, at, ready)
+        self._note(movements=memory.movements.moved(controller, pods, at), owners=owners)
 
     def moved_without_controller(self, namespace: str, pods: int, at: datetime) -> None:
         """Record that a drain evicted *pods* pods of *namespace* that have no controller."""
@@ -336,10 +345,10 @@ class DrainRecords:
 
     def record_end(self, drain: Drain, began: datetime) -> None:
         """Record the end of a drain whose evictions started at *began*."""
-        for controller in sorted(set(drain.controllers.values())):
-            pods = sum(drain.controllers.get(pod.uid) == controller for pod in drain.evicted)
-            if pods:
-                self._history.moved(controller, pods, began)
+        evicted = Counter(drain.controllers[pod.uid] for pod in drain.evicted if pod.uid in drain.controllers)
+        ready = self._seconds_until_ready(began) if evicted else {}
+        for controller, pods in sorted(evicted.items()):
+            self._history.moved(controller, pods, began, ready.get(str(controller)))
         alone = Counter(pod.namespace for pod in drain.evicted if pod.uid not in drain.controllers)
         for namespace, pods in sorted(alone.items()):
             self._history.moved_without_controller(namespace, pods, began)
@@ -353,6 +362,18 @@ class DrainRecords:
         else:
             self._failed(drain, drain.failure)
         self._history.save()
+
+    def _seconds_until_ready(self, began: datetime) -> dict[str, float]:
+        """Return how long the slowest pod of each owner took to be Ready, of those that were created since *began*."""
+        since, slowest = utc(began), dict[str, float]()
+        for pod in self._view.facts.snapshot.pods.values():
+            if pod.owner is None or (pod.creation_timestamp or "") < since:
+                continue
+            created, ready = instant(pod.creation_timestamp), instant(pod.ready_since)
+            if created is not None and ready is not None and ready >= created:
+                name = controller_of(pod).text
+                slowest[name] = max(slowest.get(name, 0.0), (ready - created).total_seconds())
+        return slowest
 
     def _owe(self, drain: Drain) -> None:
         """Record unpaid debts. A drain that evicted a pod or requested a termination starts the drain delay.

@@ -8,6 +8,7 @@ from typing import Final
 from rescheduler.pages.element import Markup, document, element, joined, table
 from rescheduler.pages.nodes import NodeBox, NodeEntry, node_list, picture, search_tools, severity_mark
 from rescheduler.planning.forms import count, cpu, memory, money, per_month, percent, sentence
+from rescheduler.planning.money.move_costs import WorthCurve, WorthPoint
 from rescheduler.planning.money.prices import NodeFacts, PriceList
 from rescheduler.planning.money.worth import Worth, saves
 from rescheduler.planning.outcome import Planning
@@ -53,7 +54,12 @@ def tradeoff_picture(tradeoff: Tradeoff, prices: PriceList) -> Markup:
     rows = [_point_row(point, tradeoff.losses, prices) for point in tradeoff.points]
     head = ("Drained nodes", "Saved", f"{what.capitalize()} survived", "Pods without a place", "Room")
     listed = table("What further drains save, and what is survived after them", head, rows, frozenset(range(5)))
-    return element("figure", legend, _curve(tradeoff, prices), listed)
+    return element("figure", legend, _curve(tradeoff, prices), _folded(listed))
+
+
+def _folded(listed: Markup) -> Markup:
+    """Return the table of a picture, which the reader unfolds: on a telephone, it is longer than the picture."""
+    return element("details", element("summary", "As a table"), listed)
 
 
 def _point_row(point: Point, losses: int, prices: PriceList) -> tuple[str, ...]:
@@ -137,6 +143,60 @@ def _dot(point: Point, x: float, share: float, losses: int, prices: PriceList) -
     )
 
 
+# What is saved with fewer moves: the plans with rising values of ``--min-worth``.
+
+
+def worth_picture(curve: WorthCurve, prices: PriceList) -> Markup:
+    """Return the picture and the table of *curve*."""
+    points, whole = curve.points, curve.points[0]
+    legend = element(
+        "p",
+        "Plans with rising values of ",
+        element("code", "--min-worth"),
+        ", which leaves nodes that save less per month for a moved pod: ",
+        element("b", "what they save", class_="demand"),
+        " and the pods that they move.",
+        f" The ring: {curve.text}." if curve.text else "",
+        class_="legend soft",
+    )
+    places = [
+        (_LEFT + point.pods / whole.pods * (_WIDTH - _LEFT - _RIGHT), _down(float(point.per_month / whole.per_month)))
+        for point in points
+    ]
+    ring = [place for place, point in zip(places, points, strict=True) if point == curve.recommended]
+    drawn = element(
+        "svg",
+        _axes(count(whole.pods, "pod"), "moves", 1.0),
+        element("polyline", points=" ".join(f"{x:.1f},{y:.1f}" for x, y in places), class_="line demand"),
+        [
+            element(
+                "circle", element("title", _said(point, prices)), cx=f"{x:.1f}", cy=f"{y:.1f}", r=4, class_="dot demand"
+            )
+            for point, (x, y) in zip(points, places, strict=True)
+        ],
+        [element("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r=9, class_="ring") for x, y in ring],
+        viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
+        role="img",
+        aria_label=f"From {_said(points[0], prices)} to {_said(points[-1], prices)}.",
+        class_="curve",
+    )
+    head = ("--min-worth", "Freed nodes", "Moved pods", "Cost in moves", "Saved")
+    rows = [
+        (f"{each.min_worth:g}", f"{each.nodes:,}", f"{each.pods:,}", f"{each.cost:,.1f}", _saved(each, prices))
+        for each in points
+    ]
+    listed = table("What fewer moves save", head, rows, frozenset(range(5)))
+    return element("figure", legend, drawn, _folded(listed))
+
+
+def _said(point: WorthPoint, prices: PriceList) -> str:
+    return f"{count(point.pods, 'moved pod')} for {_saved(point, prices)}, with --min-worth={point.min_worth:g}"
+
+
+def _saved(point: WorthPoint, prices: PriceList) -> str:
+    return per_month(point.per_month, prices.currency)
+
+
 # The summary of a report: what a plan frees, by instance type, and the levers that would free more.
 
 
@@ -197,15 +257,23 @@ def levers(overview: Overview) -> Markup | None:
         for lever, amount in zip(overview.levers, lengths, strict=True)
     ]
     note = None if overview.levers_complete else element("p", NOT_ALL_TRIED, class_="notice")
+    buying = _what_to_buy(overview)
     if not rows:
-        return note
+        return note if buying is None else element("div", note, buying)
     what = "what is saved" if priced else "the number of freed nodes"
     last = ", and then changes that free nodes only together" if any(map(_is_joint, overview.levers)) else ""
     words = f"Each change by itself, by {what}{last}. To try one, add its --what-if to "
     legend = element("p", words, element("code", overview.command), class_="legend soft")
     this = element("b", "This plan"), f": {_gain(overview.freed.nodes, overview.freed.worth, overview)}"
     drawn = element("div", element("p", this), _bar(plan, total), class_="step")
-    return element("div", note, element("figure", legend, drawn, element("ol", rows, class_="steps")))
+    return element("div", note, buying, element("figure", legend, drawn, element("ol", rows, class_="steps")))
+
+
+def _what_to_buy(overview: Overview) -> Markup | None:
+    if not (lacking := overview.lacking_room):
+        return None
+    what = f"What to buy for {count(lacking, 'node')} without room on spot nodes: "
+    return element("p", what, element("code", f"{overview.command} --buy"))
 
 
 def _is_joint(lever: Lever) -> bool:
@@ -276,6 +344,9 @@ def as_html(overview: Overview, at: datetime | None = None) -> str:
         else None,
         _section("levers", "Levers", found) if found is not None else None,
         _survival(overview),
+        _section("worth", "What the moves are worth", worth_picture(overview.curve, overview.prices))
+        if overview.curve is not None
+        else None,
         _section("picture", "Nodes before and after", before_and_after(overview)),
         _section("nodes", "On-demand nodes", search_tools(), node_list(entries, overview.prices, at)),
     )

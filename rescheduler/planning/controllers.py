@@ -212,6 +212,11 @@ class ControllerName:
         return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
 
     @property
+    def text(self) -> str:
+        """The name as records and :class:`Controller` write it: ``namespace/Kind/name``."""
+        return f"{self.namespace}/{self.kind}/{self.name}"
+
+    @property
     def path(self) -> str:
         """Return the name as an argument of ``--what-if``: ``namespace/deployment/name``."""
         return f"{self.namespace}/{self.kind.lower()}/{self.name}"

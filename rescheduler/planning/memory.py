@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -11,7 +11,9 @@ import msgspec
 from rescheduler.errors import InputError
 from rescheduler.planning.debts import Debt, OpenDebt
 from rescheduler.planning.forms import LIMIT, and_more, count, pack, packed_within, shortened, unpack, utc
+from rescheduler.planning.money.move_costs import MoveHistory
 from rescheduler.planning.movements import Movements, NotRecovered
+from rescheduler.planning.owner_records import OwnerRecords
 from rescheduler.planning.policy import LeaderFacts
 from rescheduler.planning.pools import PoolLosses
 from rescheduler.planning.refusals import KubeletRefusals
@@ -34,7 +36,7 @@ _SHARE: Final = 10
 _OWNER_UIDS: Final = 8
 
 #: The kinds of entries; a metric label.
-ENTRY_KINDS: Final = ("cooldown", "moves", "not-recovered", "pool", "refusal", "debt")
+ENTRY_KINDS: Final = ("cooldown", "moves", "not-recovered", "pool", "refusal", "owner", "debt")
 
 
 class StoredSettings(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -58,6 +60,7 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     debts: tuple[OpenDebt, ...] = ()
     settled: tuple[OpenDebt, ...] = ()  #: paid debts of drains whose nodes were still there
     movements: Movements = Movements()
+    owners: OwnerRecords = OwnerRecords()  #: whose pods were moved
     spot_orders: SpotOrders = SpotOrders()  #: from the cloud provider
     pools: PoolLosses = PoolLosses()  #: of spot nodes
     refusals: KubeletRefusals = KubeletRefusals()  #: of kubelets
@@ -83,6 +86,14 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
             refusals=self.refusals.released(names),
         )
 
+    def next_end(self, now: datetime, delay: timedelta) -> datetime | None:
+        """Return when the next of the waits ends, or None. *delay* is the drain delay."""
+        ends = [None if self.drained_at is None else self.drained_at + delay, self.returned.until, self.room.until]
+        ends += [each.until for each in self.cooldowns.by_node.values()]
+        ends += [each.until for each in self.not_recovered.by_name.values()]
+        ends += self.pools.settling(now).values()
+        return min((end for end in ends if end is not None and end > now), default=None)
+
     def of_drains_of(self, node: str) -> tuple[Debt, ...]:
         """Return what earlier drains of *node* owe, and what of it is settled while the node is there."""
         return tuple(owed.debt for owed in (*self.debts, *self.settled) if owed.node == node)
@@ -91,6 +102,10 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     def unpaid(self) -> tuple[OpenDebt, ...]:
         """What is owed, including the settled debts whose pods do not run any more: they keep the nodes they left."""
         return (*self.debts, *(owed for owed in self.settled if owed.lacking))
+
+    def history(self, now: datetime) -> MoveHistory:
+        """Return what the costs of moves depend on."""
+        return MoveHistory(self.owners.in_a_week(now), self.owners.ready(), self.pools.hazards(now))
 
     def merged(self, remote: "Memory", base: "Memory") -> "Memory":
         """Return the same memory with the debts that *remote* added to *base*, and the later end of the last drain."""
@@ -111,6 +126,7 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return msgspec.structs.replace(
             self,
             movements=self.movements.current(now, waits.returned),
+            owners=self.owners.current(now),
             not_recovered=self.not_recovered.current(now, waits.recovery),
             spot_orders=self.spot_orders.current(now),
             pools=self.pools.current(now),
@@ -127,6 +143,7 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
             returned=self.returned.bounded(now, waits.pause),
             room=self.room.bounded(now, waits.room),
             movements=self.movements.bounded(now, waits.returned),
+            owners=self.owners.bounded(now),
             spot_orders=self.spot_orders.bounded(now),
             pools=self.pools.bounded(now, waits.pool),
             refusals=self.refusals.bounded(now),
@@ -272,6 +289,8 @@ def _entries(memory: Memory) -> Iterator[_Entry]:
         yield entry(record.last or record.at, "pool", pool, "", record)
     for key, refusal in memory.refusals.by_key.items():
         yield entry(refusal.at, "refusal", key, refusal.owner.namespace, refusal)
+    for name, owner in memory.owners.by_name.items():
+        yield entry(owner.last, "owner", name, name.partition("/")[0], owner)
     for key, owed in _numbered(memory).items():
         yield entry(owed.since, "debt", key, owed.debt.controller.namespace, owed)
 
@@ -309,7 +328,7 @@ def _without_entries(memory: Memory, entries: Collection[_Entry]) -> Memory:
     if not dropped:
         return memory
     nodes, moves, waits = memory.cooldowns.by_node, memory.movements.by_uid, memory.not_recovered.by_name
-    pools, refusals = memory.pools.by_pool, memory.refusals.by_key
+    pools, refusals, owners = memory.pools.by_pool, memory.refusals.by_key, memory.owners.by_name
     return msgspec.structs.replace(
         memory,
         cooldowns=Cooldowns({node: nodes[node] for node in nodes if ("cooldown", node) not in dropped}),
@@ -317,6 +336,7 @@ def _without_entries(memory: Memory, entries: Collection[_Entry]) -> Memory:
         not_recovered=NotRecovered({name: waits[name] for name in waits if ("not-recovered", name) not in dropped}),
         pools=PoolLosses({pool: pools[pool] for pool in pools if ("pool", pool) not in dropped}),
         refusals=KubeletRefusals({key: refusals[key] for key in refusals if ("refusal", key) not in dropped}),
+        owners=OwnerRecords({name: owners[name] for name in owners if ("owner", name) not in dropped}),
         debts=tuple(owed for index, owed in enumerate(memory.debts) if ("debt", f"{index}") not in dropped),
         settled=tuple(owed for index, owed in enumerate(memory.settled) if ("debt", f"settled-{index}") not in dropped),
     )

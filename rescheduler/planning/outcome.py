@@ -53,6 +53,7 @@ class Reason(enum.StrEnum):
     BELOW_MINIMUM = "below-minimum", _INFO  # the minimum size of the provider's group
     STATIC_CAPACITY = "static-capacity", _INFO  # Karpenter would buy the node again
     NEVER_REMOVED = "never-removed", _INFO  # by Karpenter, now or at all
+    NOT_WORTH_IT = "not-worth-it", _INFO  # what it saves, for the moves of its pods
     DISRUPTION_BUDGET = "disruption-budget", _INFO  # of its NodePool: as many nodes as it allows are being disrupted
     PROVIDER_REFUSED = "provider-refused"
     DO_NOT_DRAIN = "do-not-drain", _INFO
@@ -236,6 +237,9 @@ class Plan:
         return f" with surge ({'; '.join(surge.text for surge in self.surges)}, no downtime)" if self.surges else ""
 
 
+_ABOUT_ROOM: Final = frozenset({Reason.NO_ROOM, Reason.NO_SPOT_CAPACITY})
+
+
 @dataclass(frozen=True, slots=True)
 class Rejected:
     """The reasons why *node* is not drained. There is always at least one blocker."""
@@ -247,6 +251,11 @@ class Rejected:
     def reason(self) -> Reason:
         """The reason of the first blocker."""
         return self.blockers[0].reason
+
+    @property
+    def lacks_only_room(self) -> bool:
+        """Whether nothing but room on spot nodes stands in the way."""
+        return {blocker.reason for blocker in self.blockers} <= _ABOUT_ROOM
 
 
 Verdict: TypeAlias = Plan | Rejected

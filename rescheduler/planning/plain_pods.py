@@ -1,14 +1,15 @@
 """Plain pods: nothing about them has to be judged for each pod. Nearly all pods of most clusters are plain.
 
-They have no annotations, no rule applies to them, their controllers create them again as they are and in any order,
-and no volume keeps them. This is found out once for pods that are alike.
+They have no annotations but costs of moves, no rule applies to them, their controllers create them again as they are
+and in any order, and no volume keeps them. This is found out once for pods that are alike.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from predicates.objects import OwnerReference, Pod, PodClass
+from rescheduler.planning.money.move_costs import DISRUPTION_COSTS
 from rescheduler.planning.replacements import Replacements
 from rescheduler.planning.rules.declared import PodRules
 from rescheduler.planning.rules.owners import Owners
@@ -18,6 +19,9 @@ from rescheduler.planning.rules.volumes import Volumes
 
 #: Pods that are equal in this, and have no annotations, are alike: their class, their controller and their generation.
 Alike: TypeAlias = tuple[PodClass, OwnerReference | None, int]
+
+#: The annotations that no rule reads: they state what a move costs.
+_OF_NO_RULE: Final = frozenset(DISRUPTION_COSTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +41,7 @@ class PlainPods:
         each_is_judged = bool(rules.unconditional)
         others = []
         for pod in pods:  # inline, because this is called for all pods on on-demand nodes
-            if pod.annotations:
+            if pod.annotations and not pod.annotations.keys() <= _OF_NO_RULE:
                 others.append(pod)
                 continue
             alike = pod.cls, pod.owner, pod.generation

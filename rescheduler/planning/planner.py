@@ -7,7 +7,7 @@ It does not read a clock, log or perform actions.
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from rescheduler.planning.budgets import Budgets
 from rescheduler.planning.examined import eviction_blockers, examine
 from rescheduler.planning.forms import instant
 from rescheduler.planning.kept import ClusterPart, Kept
+from rescheduler.planning.money.move_costs import MoveWorth
 from rescheduler.planning.outcome import Blocker, Plan, Planning, Rejected, TakenRoom, Verdict
 from rescheduler.planning.placement.explain import Explanation, explain
 from rescheduler.planning.placement.forecast_checks import SecondsLeft, unlimited
@@ -35,7 +36,6 @@ from rescheduler.planning.policy import Circumstances, FallbackHeadroom, Policy,
 from rescheduler.planning.question import opened
 from rescheduler.planning.replacements import Replacements
 from rescheduler.planning.rules.candidates import groups_at_minimum
-from rescheduler.planning.rules.declared import Fate
 
 
 class Planner:
@@ -51,6 +51,11 @@ class Planner:
         self._replacements = Replacements(snapshot)
         self._last: PlanningRound | None = None
         self._queued = Kept(self._pending_classes, ClusterPart.ANYTHING)
+
+    @property
+    def policy(self) -> Policy:
+        """Return the policy that the plans are made with."""
+        return self._policy
 
     @property
     def filters(self) -> Filters:
@@ -85,6 +90,10 @@ class Planner:
         of the machine.
         """
         return self._single.first(self.round(circumstances), take_empty, seconds_left)
+
+    def first_until(self, circumstances: Circumstances) -> datetime:
+        """Return until when the last :meth:`first_plan`, which found no plan, stands if nothing else changes."""
+        return self._single.first_until(self.round(circumstances))
 
     def plan_node(self, node: str, circumstances: Circumstances) -> Verdict:
         """Return the verdict for a single node in the current state, with all obstacles."""
@@ -205,9 +214,12 @@ class Planner:
 
     def must_move(self, node: str, circumstances: Circumstances) -> list[Pod]:
         """Return the pods of *node* that must move before it is empty, by name. Some may not be evictable."""
-        rules = self.round(circumstances).pod_rules
-        pods = (pod for pod in self._snapshot.pods_on[node].values() if not pod.cls.terminating)
-        return sorted((pod for pod in pods if rules.fate(pod) is not Fate.STAYS), key=lambda pod: pod.key)
+        return self.round(circumstances).must_move(node)
+
+    def worths(self, nodes: Iterable[str], circumstances: Circumstances) -> dict[str, MoveWorth]:
+        """Return what each of *nodes* is worth for the moves of its pods."""
+        shared = self.round(circumstances)
+        return {node: shared.worth_of(node) for node in nodes}
 
     def relevant_pods(self, circumstances: Circumstances) -> Iterator[Pod]:
         """Return all pods that would have to move, node by node in drain order, then the pending pods."""
@@ -215,18 +227,18 @@ class Planner:
             yield from self.must_move(node, circumstances)
         yield from sorted(self._snapshot.pods_on[""].values(), key=lambda pod: pod.key)
 
-    def plan_all(self, circumstances: Circumstances) -> Planning:
+    def plan_all(self, circumstances: Circumstances, *, forecasts: bool = True) -> Planning:
         """Plan the drains of all on-demand nodes in sequence, each in the room that the earlier ones leave.
 
         Plans come first, in drain order, then the rejected nodes. Of a group of Cluster Autoscaler, no more nodes are
-        freed than its minimum allows.
+        freed than its minimum allows. Without *forecasts*, which take time, the same nodes are drained.
         """
-        planning = plan_all(self.round(circumstances), self._survival)
+        planning = plan_all(self.round(circumstances), self._survival, forecasts=forecasts)
         beyond = groups_at_minimum(self._snapshot, [plan.node for plan in planning.plans])
         if beyond.keys() <= circumstances.vetoes.keys():
             return planning
         kept = replace(circumstances, vetoes={**beyond, **circumstances.vetoes})
-        return plan_all(self.round(kept), self._survival)
+        return plan_all(self.round(kept), self._survival, forecasts=forecasts)
 
     def certificate(
         self, circumstances: Circumstances, survive: Survive, plans: Iterable[Plan] = (), *, seconds: float = SIMULATION

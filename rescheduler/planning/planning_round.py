@@ -11,12 +11,14 @@ import numpy as np
 
 from predicates.filters import Filters
 from predicates.local_results import Targets
+from predicates.nodes import CPU
 from predicates.objects import Namespace, Pod, Unreadable
 from predicates.snapshot import Snapshot
 from rescheduler.planning.budgets import Budgets, RemainingDisruptions
 from rescheduler.planning.forms import instant
+from rescheduler.planning.money.move_costs import MoveWorth
 from rescheduler.planning.money.prices import NodeFacts, PriceList, node_facts
-from rescheduler.planning.money.worth import covered
+from rescheduler.planning.node_worths import NodeWorths
 from rescheduler.planning.outcome import Blocker, Planning, Reason, Verdict
 from rescheduler.planning.placement.forecast import Forecaster
 from rescheduler.planning.placement.packing import EVALUATIONS_PER_SECOND, Effort, Room, Sizes
@@ -28,7 +30,7 @@ from rescheduler.planning.pool_shares import PoolShares
 from rescheduler.planning.quotas import Quotas
 from rescheduler.planning.replacements import Replacements
 from rescheduler.planning.rules.candidates import Groups, groups, starting_taints
-from rescheduler.planning.rules.declared import Facts, PodRules, pod_rules
+from rescheduler.planning.rules.declared import Facts, Fate, PodRules, pod_rules
 from rescheduler.planning.rules.gangs import Gangs
 from rescheduler.planning.rules.minimum import (
     Minimum,
@@ -106,37 +108,29 @@ _Key: TypeAlias = tuple[object, ...]
 _NEWEST: Final = datetime.max.replace(tzinfo=UTC)
 
 
-def in_drain_order(
-    names: Iterable[str], snapshot: Snapshot, policy: Policy, circumstances: Circumstances
-) -> tuple[str, ...]:
+def in_drain_order(names: Iterable[str], shared: "PlanningRound") -> tuple[str, ...]:
     """Return the nodes *names*, which are sorted by requested CPU and name, in the order of *policy*.
 
     Nodes that have reached the maximum age come first. Nodes that are equal in the order of *policy* remain sorted by
     requested CPU and name. Nodes that commitments pay anyway come after all others. Nodes with pods of the namespaces
     `last` of *circumstances* come last.
     """
-    names = _in_order_of_policy(names, snapshot, policy, circumstances)
+    names, circumstances = list(_in_order_of_policy(names, shared)), shared.circumstances
     if circumstances.prices.commitments:
-        names = _committed_last(names, snapshot, circumstances)
+        parts = shared.worths.covered(names)
+        names.sort(key=parts.__contains__)
     if circumstances.last:
-        return tuple(sorted(names, key=lambda name: _last(name, snapshot, circumstances.last)))
+        names.sort(key=lambda name: _last(name, shared.snapshot, circumstances.last))
     return tuple(names)
 
 
-def _in_order_of_policy(
-    names: Iterable[str], snapshot: Snapshot, policy: Policy, circumstances: Circumstances
-) -> Iterable[str]:
+def _in_order_of_policy(names: Iterable[str], shared: "PlanningRound") -> Iterable[str]:
+    policy, circumstances = shared.policy, shared.circumstances
     if policy.drain_order is DrainOrder.LEAST_REQUESTED and not policy.max_node_age:
         return names
-    nodes = [node_facts(snapshot, name, spot=False) for name in names]
-    ordered = sorted(nodes, key=lambda node: _key(node, policy, circumstances.prices))
+    nodes = [node_facts(shared.snapshot, name, spot=False) for name in names]
+    ordered = sorted(nodes, key=lambda node: _key(node, shared))
     return [node.name for node in sorted(ordered, key=lambda node: not _expired(node, policy, circumstances.now))]
-
-
-def _committed_last(names: Iterable[str], snapshot: Snapshot, circumstances: Circumstances) -> list[str]:
-    nodes = [node_facts(snapshot, name, spot=False) for name in names]
-    parts = covered(reversed(nodes), circumstances.prices, circumstances.now.date())
-    return [node.name for node in sorted(nodes, key=lambda node: node.name in parts)]
 
 
 def _last(node: str, snapshot: Snapshot, numbers: Mapping[str, int]) -> int:
@@ -152,10 +146,12 @@ def next_expiry(names: Iterable[str], snapshot: Snapshot, policy: Policy, now: d
     return min((moment for moment in expiries if moment > now), default=None)
 
 
-def _key(node: NodeFacts, policy: Policy, prices: PriceList) -> _Key:
-    match policy.drain_order:
+def _key(node: NodeFacts, shared: "PlanningRound") -> _Key:
+    match shared.policy.drain_order:
         case DrainOrder.COST:
-            return _by_cost(node, prices)
+            return _by_cost(node, shared.circumstances.prices)
+        case DrainOrder.WORTH:
+            return shared.worth_of(node.name).rank
         case DrainOrder.AGE:
             return (_created(node),)
         case DrainOrder.LEAST_REQUESTED:
@@ -297,6 +293,7 @@ class PlanningRound:
     surges: Surges | None  #: None: no pods are moved by rolling updates
     order_until: datetime | None  #: the instant at which the drain order changes
     pending: PendingRoom
+    worths: NodeWorths
     plain: PlainPods = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -323,6 +320,16 @@ class PlanningRound:
         if self.policy.destination is Destination.SPOT:
             return True
         return not self.groups.spot.rows_set.isdisjoint(self.groups.spot_rows.tolist())
+
+    def must_move(self, node: str) -> list[Pod]:
+        """Return the pods of *node* that must move before it is empty. Some may not be evictable."""
+        pods, rules = self.snapshot.pods_on[node], self.pod_rules
+        stay = {pod.key for pod in self.plain.others(pods.values()) if rules.fate(pod) is Fate.STAYS}
+        return [pod for key, pod in sorted(pods.items()) if key not in stay and not pod.cls.terminating]
+
+    def worth_of(self, node: str) -> MoveWorth:
+        """Return what *node* is worth for the moves of its pods."""
+        return self.worths.of(node, self.must_move)
 
     def removing(self, nodes: Sequence[str]) -> "PlanningRound":
         """Return the inputs for the removal of *nodes*, whose pods may go to any other node if the policy says so.
@@ -357,8 +364,9 @@ class PlanningRound:
         return replace(self, circumstances=circumstances, pod_rules=self.pod_rules.at(now))
 
     def during_drain(self, evicted: Collection[str]) -> "PlanningRound":
-        """Return the inputs for a node whose drain has *evicted* pods (UIDs)."""
-        return replace(self, pod_rules=self.pod_rules.during_drain(evicted))
+        """Return the inputs for a node whose drain has *evicted* pods (UIDs). Then ``--min-worth`` stops it no more."""
+        policy = replace(self.policy, min_worth=0.0) if evicted and self.policy.min_worth else self.policy
+        return replace(self, policy=policy, pod_rules=self.pod_rules.during_drain(evicted))
 
     def after_changes(self, budgets: Budgets) -> "PlanningRound":
         """Return the inputs after changes of pods and *budgets* that do not change the ground."""
@@ -367,9 +375,16 @@ class PlanningRound:
         )
         steps = Steps(self.snapshot, budgets, self.policy)
         owners = None if self.owners is None else Owners(self.snapshot, self.policy)
-        return replace(
+        changed = replace(
             self, changes=self.snapshot.changes, minimum=counted, budgets=budgets, steps=steps, owners=owners
         )
+        return changed.in_order() if self.policy.drain_order is DrainOrder.WORTH else changed
+
+    def in_order(self) -> "PlanningRound":
+        """Return the same with the on-demand nodes in drain order."""
+        cpu, row = self.snapshot.nodes.requested[:, CPU], self.snapshot.nodes.row
+        names = sorted(self.groups.on_demand, key=lambda name: (int(cpu[row[name]]), name))
+        return replace(self, groups=replace(self.groups, on_demand=in_drain_order(names, self)))
 
     def planning(self, verdicts: Iterable[Verdict]) -> Planning:
         """Return the planning with these *verdicts* and the numbers of nodes."""
@@ -391,7 +406,6 @@ def new_round(
     node_groups = groups(snapshot, policy, circumstances.ending | unreadable.nodes, circumstances.settling)
     spot = np.zeros(len(snapshot.nodes), np.bool_)
     spot[node_groups.spot_rows] = True
-    on_demand = in_drain_order(node_groups.on_demand, snapshot, policy, circumstances)
     counts = OwnerCounts(snapshot, frozenset(snapshot.nodes.names[row] for row in node_groups.spot_rows))
     gangs = Gangs(snapshot)
     to_spot = policy.destination is Destination.SPOT
@@ -405,7 +419,7 @@ def new_round(
         changes=snapshot.changes,
         snapshot=snapshot,
         policy=policy,
-        groups=replace(node_groups, on_demand=on_demand),
+        groups=node_groups,
         room=room if to_spot else replace(room, targets_name="nodes"),
         pod_rules=_pod_rules(snapshot, policy, budgets, counts, gangs, circumstances),
         circumstances=circumstances,
@@ -426,9 +440,11 @@ def new_round(
         quotas=Quotas(snapshot),
         owners=Owners(snapshot, policy) if policy.judge_controllers else None,
         surges=None if policy.surge is Surging.OFF else Surges(snapshot, policy, counts, replacements),
-        order_until=next_expiry(on_demand, snapshot, policy, circumstances.now),
+        order_until=next_expiry(node_groups.on_demand, snapshot, policy, circumstances.now),
         pending=PendingRoom(),
+        worths=NodeWorths(snapshot, filters, node_groups.spot.rows, counts, circumstances, policy.spot_pool_labels),
     )
+    shared = shared.in_order()
     return replace(shared, pending=shared.pending_room(ground.pending))
 
 

@@ -4,7 +4,7 @@ import enum
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
@@ -15,6 +15,7 @@ from predicates.scheduler import DEFAULT_NAME, UnknownPlugin
 from predicates.selectors import EVERYTHING, Selector, compile_selector
 from predicates.texts import quoted
 from rescheduler.errors import UsageError
+from rescheduler.planning.money.move_costs import NO_HISTORY, MoveHistory
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.node_labels import NodeLabels, named_set, parts
 from rescheduler.planning.outcome import Blocker
@@ -114,6 +115,10 @@ def _requirement(part: str, text: str) -> Requirement:
 # The current time for rules, and the instant until which their results stay valid if nothing else changes.
 
 
+#: Later than any deadline.
+FOREVER: Final = datetime.max.replace(tzinfo=UTC)
+
+
 class Deadlines:
     """Tracks the first instant at which a result can change only because time has passed."""
 
@@ -161,6 +166,7 @@ class DrainOrder(enum.StrEnum):
     LEAST_REQUESTED = "least-requested"  #: the least requested CPU first, as in k8s-spot-rescheduler
     COST = "cost"  #: the highest price first
     AGE = "age"  #: the oldest first
+    WORTH = "worth"  #: the most money for a moved pod first
 
 
 class MoveJobs(enum.StrEnum):
@@ -269,6 +275,7 @@ class Policy:
     surge_max_replicas: int = 3  #: of a Deployment that rolls out, unless most of its pods are on the drained node
     drain_windows: tuple[DrainWindow, ...] = ()  #: when drains may start; empty: always
     drain_order: DrainOrder = DrainOrder.LEAST_REQUESTED
+    min_worth: float = 0.0  #: money per month for a moved pod, below which a node stays; 0: off
     max_node_age: float = 0.0  #: seconds; nodes that are older come first in any order; 0: off
     fallback_headroom: FallbackHeadroom = FallbackHeadroom()
     fallback_nodes_per_minute: int = (
@@ -283,6 +290,11 @@ class Policy:
     #: drain.
     judge_controllers: bool = False
     one_reason_per_pod: bool = False  #: only the first reason against the eviction of each pod is reported
+
+    @property
+    def needs_prices(self) -> bool:
+        """Whether plans depend on prices, apart from commitments."""
+        return self.drain_order in (DrainOrder.COST, DrainOrder.WORTH) or self.min_worth > 0
 
     def of_drains(self, eviction: float) -> "Policy":
         """Return the policy of a process that carries out its plans: a drain evicts the pods of a budget in steps.
@@ -318,7 +330,8 @@ class Circumstances:
     vetoes: Mapping[str, tuple[Blocker, ...]] = field(default_factory=dict)
     #: Nodes without pods for which machine termination may have been requested: they need not be Ready.
     emptied: frozenset[str] = frozenset()
-    prices: PriceList = field(default_factory=PriceList)  #: for the drain order ``cost``
+    prices: PriceList = field(default_factory=PriceList)  #: for drain orders and ``--min-worth``
+    history: MoveHistory = NO_HISTORY  #: of the pods that may move again
     #: Namespaces whose nodes come last in the drain order, those with the largest number at the end.
     last: Mapping[str, int] = field(default_factory=dict)
     #: Pools of spot nodes that are not trusted because they lost nodes, and until when: they are no targets.

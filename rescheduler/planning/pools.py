@@ -1,5 +1,6 @@
 """Pools of spot nodes: the nodes of one zone and instance type, which a cloud usually reclaims together. Pure."""
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -96,6 +97,10 @@ MOST_POOLS: Final = 100
 
 #: Pools with less than this many decayed losses are forgotten when they have no nodes any more.
 _FORGOTTEN: Final = 1 / 64
+
+#: The time for which the hazard of a pool is told, and its grades.
+HORIZON: Final = timedelta(days=7)
+_GRADES: Final = 20
 
 #: The rate of losses is per node-hour, of at least one, so that the first minutes of a pool do not give a huge rate.
 _LEAST_HOURS: Final = 1.0
@@ -201,6 +206,16 @@ class PoolLosses(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return the pools that are not trusted at *now*, and until when."""
         waits = ((pool, record.wait.active(now)) for pool, record in self.by_pool.items())
         return {pool: until for pool, until in waits if until is not None}
+
+    def hazards(self, now: datetime) -> dict[str, float]:
+        """Return the probability that a node is lost within :data:`HORIZON`, by pool; only pools with losses.
+
+        It is rounded, so that it changes a few times a day.
+        """
+        hours = HORIZON / timedelta(hours=1)
+        rates = {pool: record.decayed(now).per_node_hour for pool, record in self.by_pool.items() if record.recent}
+        rounded = {pool: round((1 - math.exp(-rate * hours)) * _GRADES) / _GRADES for pool, rate in rates.items()}
+        return {pool: share for pool, share in rounded.items() if share}
 
     def current(self, now: datetime, present: Mapping[str, int] | None = None) -> "PoolLosses":
         """Return the records that still matter: at most MOST_POOLS, those with the most recent losses first.

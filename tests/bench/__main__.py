@@ -8,6 +8,7 @@ import click
 
 from devcluster.signals import exit_on_sigterm
 from tests.bench import (
+    buying,
     freed,
     hostile,
     idle,
@@ -17,9 +18,11 @@ from tests.bench import (
     proxying,
     reading,
     room,
+    simulating,
     starting,
     tenants,
     topology,
+    worth,
 )
 from tests.bench.result import Result, keep, markdown
 
@@ -31,10 +34,13 @@ PARTS: Final[dict[str, Callable[[], Iterable[Result]]]] = {
     "freed": freed.run,
     "surging": freed.surging,
     "room": room.run,
+    "buying": buying.run,
+    "worth": worth.run,
     "proxying": proxying.run,
     "starting": starting.run,
     "pages": pages.run,
     "idle": idle.run,
+    "simulating": simulating.run,
 }
 
 

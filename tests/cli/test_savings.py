@@ -33,7 +33,7 @@ def receipt(node: str, gone: int | None, **options: Any) -> Receipt:
 
 LEDGER = SavingsLedger(
     receipts=(
-        receipt(NODE, 12),
+        receipt(NODE, 12, move_cost=12.25),
         receipt("od-2", 18, price=None, zone="", ended_at=datetime(2026, 1, 1, 20, tzinfo=UTC), ending="replaced"),
         receipt("od-3", None),
     ),
@@ -43,18 +43,18 @@ LEDGER = SavingsLedger(
 TABLE = """\
 Saved since 2025-12-03 (UTC): 20.0 node-hours, 3.24 USD
   80.0 vCPU-hours, 320.0 GiB-hours
-  2 machines removed in this period
+  2 machines removed in this period, for pods that cost 12.2 moves
 
 2026-01-02: 6.0 node-hours, 1.08 USD
   ip-10-0-123-45.eu-central-1.compute.internal.example.com (m5.xlarge,
     eu-central-1a)
-    drained 2026-01-01 00:00, machine gone 2026-01-01 12:00
+    drained 2026-01-01 00:00, machine gone 2026-01-01 12:00, for 12.2 moves
     6.0 h at 0.2300 - 0.0500 (pods on spot): 1.08 USD, still counts
 
 2026-01-01: 14.0 node-hours, 2.16 USD
   ip-10-0-123-45.eu-central-1.compute.internal.example.com (m5.xlarge,
     eu-central-1a)
-    drained 2026-01-01 00:00, machine gone 2026-01-01 12:00
+    drained 2026-01-01 00:00, machine gone 2026-01-01 12:00, for 12.2 moves
     12.0 h at 0.2300 - 0.0500 (pods on spot): 2.16 USD, still counts
   od-2 (m5.xlarge)
     drained 2026-01-01 00:00, machine gone 2026-01-01 18:00
@@ -144,6 +144,7 @@ def test_json_and_yaml_have_the_same_content(edge: ScriptedApiServer, savings: A
             "until": NOW,
             "total": {
                 "node_hours": 6, "vcpu_hours": 24, "gib_hours": 96, "money": {"USD": 1.08}, "machines_removed": 0,
+                "move_cost": None,
             },
             "days": [
                 {
@@ -154,6 +155,7 @@ def test_json_and_yaml_have_the_same_content(edge: ScriptedApiServer, savings: A
                             "node": NODE, "uid": f"uid-{NODE}", "instance_type": "m5.xlarge", "zone": "eu-central-1a",
                             "drained_at": "2026-01-01T00:00:00Z", "gone_at": "2026-01-01T12:00:00Z", "ended_at": None,
                             "ending": None, "price": 0.23, "spot_cost": 0.05, "committed": 0.0, "currency": "USD",
+                            "move_cost": 12.25,
                             "node_hours": 6, "vcpu_hours": 24, "gib_hours": 96, "money": {"USD": 1.08},
                         }
                     ],

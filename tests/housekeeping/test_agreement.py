@@ -4,6 +4,7 @@ The daemon's rounds run in memory; the commands get the same snapshot and what t
 """
 
 import dataclasses
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -32,7 +33,7 @@ from rescheduler.planning.money.worth import summed
 from rescheduler.planning.movements import ControllerMoves, Move, Movements
 from rescheduler.planning.outcome import nodes_by_reason
 from rescheduler.planning.pauses import PAUSE_REASON, PAUSED, parse_window
-from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.policy import Circumstances, DrainOrder, Policy
 from rescheduler.planning.refusals import KubeletRefusal
 from rescheduler.settings import Provider, Timing
 from tests.cli.test_from_daemon import Source
@@ -76,6 +77,8 @@ class Case:
     paused: bool = False
     waiting: str = ""  #: why nothing is drained
     own: str = ""  #: the node that the daemon runs on
+    order: DrainOrder = DrainOrder.LEAST_REQUESTED
+    min_worth: float = 0.0
 
 
 def refused(here: LoopWorld) -> None:
@@ -92,6 +95,8 @@ CASES = {
     "a failed drain, with its cooldown and debts": Case(before=refused),
     "the daemon's own node": Case(own="od-1"),
     "the daemon's own node, which has no pods to move": Case(own="od-empty"),
+    "a minimum of worth": Case(dry_run=True, min_worth=65.0),
+    "the order of worth": Case(dry_run=True, order=DrainOrder.WORTH),
     "another installation drains a node": Case(before=lambda here: here.mark("od-2", FOREIGN.dump())),
     "the machine of a node was ordered away": Case(before=lambda here: here.mark("od-2", ORDERED.dump())),
 }
@@ -104,7 +109,8 @@ def test_plan_and_daemon_count_alike(case: Case) -> None:
         here.paused = "drains are paused: an upgrade" if case.paused else ""
         case.before(here)
         windows = tuple(map(parse_window, case.windows))
-        loop = here.loop(TIMING, prices=PRICES, dry_run=case.dry_run, windows=windows)
+        ordered: dict[str, Any] = {"drain_order": case.order, "min_worth": case.min_worth}
+        loop = here.loop(TIMING, prices=PRICES, dry_run=case.dry_run, windows=windows, **ordered)
         outcomes = [loop.round() for _ in range(1 if case.dry_run or case.paused or windows else 2)]
         assert RoundOutcome.BROKEN not in outcomes
         status, registry = Status(PRICES), CollectorRegistry()
@@ -113,7 +119,7 @@ def test_plan_and_daemon_count_alike(case: Case) -> None:
             status(event)
             metrics(event)
         daemon = remembered(here, paused=case.paused)
-        alone, planned = from_daemon(here, daemon, independent=True), from_daemon(here, daemon)
+        alone, planned = (from_daemon(here, daemon, independent=each, **ordered) for each in (True, False))
         shown = as_json(status.board)
 
         # Each node by itself: plan --independent, the status page, and the metrics.
@@ -125,9 +131,13 @@ def test_plan_and_daemon_count_alike(case: Case) -> None:
             "nodesByReason": shown["nodesByReason"],
             "pending": shown["pending"]["pods"],
         }
+        verdicts = plan_json(alone.overview(PRICES), 0)["nodes"]
         assert {each["node"]: each["drainable"] for each in shown["nodes"]} == {
-            verdict["node"]: verdict["drainable"] for verdict in plan_json(alone.overview(PRICES), 0)["nodes"]
+            verdict["node"]: verdict["drainable"] for verdict in verdicts
         }
+        kept = [each["node"] for each in verdicts if "not-worth-it" in [item["reason"] for item in each["blockers"]]]
+        assert kept == [each["node"] for each in verdicts if (each["worth_per_move"] or math.inf) < case.min_worth]
+        assert bool(kept) == bool(case.min_worth)
         drainable, empty = (metric(registry, name) for name in ("drainable_nodes", "empty_nodes"))
         assert (drainable + empty, empty) == (len(alone.planning.plans), alone.planning.empty)
         worth = summed(alone.overview(PRICES).worths.values()).net_per_month
@@ -178,9 +188,11 @@ def remembered(here: LoopWorld, *, paused: bool) -> InstallationStatus:
     return InstallationStatus(here.clock.now(), Installation("default", "lease", "memory"), lease, memory)
 
 
-def from_daemon(here: LoopWorld, daemon: InstallationStatus, *, independent: bool = False) -> PlannedCluster:
+def from_daemon(
+    here: LoopWorld, daemon: InstallationStatus, *, independent: bool = False, **fields: Any
+) -> PlannedCluster:
     source: Any = Source(here.cluster)
-    policy = Policy(budgets_in_steps=True)
+    policy = Policy(budgets_in_steps=True, **fields)
     return read_and_plan(source, policy, PRICES, Provider(), here.clock, independent=independent, daemon=daemon)
 
 
@@ -209,6 +221,7 @@ KNOWN: dict[str, Callable[[LoopWorld], object]] = {
     "vetoes of owners": lambda here: here.history.set_aside(Controller("default", "ReplicaSet", "db", "")),
     "prices": lambda _: None,
     "last": lambda here: remember(here, moved_often(here)),
+    "history": lambda here: here.history.moved(Controller("default", "ReplicaSet", "db", ""), 2, here.clock.now(), 45),
     "settling": lambda here: here.history.observe_pools({"a": 1}, {"a": 1}),
     "refused": lambda here: here.history.refused(
         KubeletRefusal(

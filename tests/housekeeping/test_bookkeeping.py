@@ -71,8 +71,9 @@ class TestDrains:
             expected = Receipt(
                 node="od-1", uid="uid-od-1", instance_type="m5", zone="a", cpu=4000, memory=16 << 30,
                 drained_at=drained_at, nodes_before=2, price=Decimal("0.20"), spot_cost=Decimal("0.01"), currency="USD",
+                move_cost=2.0,
             )  # fmt: skip
-            assert receipts(here) == (expected,)
+            assert receipts(here) == (expected,)  # web-1 is a single replica
             here.pass_time(60)
             gone(here, "od-1")
             loop.round()

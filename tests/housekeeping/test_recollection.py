@@ -28,7 +28,8 @@ from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, OpenDebt
 from rescheduler.planning.memory import Memory, StoredSettings, dump
 from rescheduler.planning.movements import OwnerWait
-from rescheduler.planning.outcome import Blocker, Reason
+from rescheduler.planning.outcome import Blocker, PodRef, Reason
+from rescheduler.planning.owner_records import OwnerRecords
 from rescheduler.planning.policy import Policy
 from rescheduler.settings import Timing
 from tests.housekeeping.config_map import InMemoryConfigMap
@@ -390,6 +391,20 @@ class TestDryRun:
 
 
 class TestNotes:
+    def test_a_drain_records_how_long_the_slowest_new_pod_of_each_owner_took(self) -> None:
+        with world(*CLUSTER) as here:
+            kept, moved = history(here), PodRef("default", "web-1", "uid-web-1")
+            kept.refresh()
+            for name, seconds in (("web-7", "20"), ("web-8", "45")):
+                ready = {"type": "Ready", "status": "True", "lastTransitionTime": f"2026-01-01T12:01:{seconds}Z"}
+                new = pod(name, "spot-1", created="2026-01-01T12:01:00Z", status={"conditions": [ready]})
+                here.cluster.upsert("Pod", snapshot([new]).pods[f"default/{name}"])
+            web = Controller("default", "ReplicaSet", "web", "uid-of-web")
+            drain = Drain("od-1", LIMITS, Phase.DONE, evicted=(moved,), controllers={moved.uid: web})
+            view = ClusterView(here, Policy(), here.clock, Known(holder="holder"))
+            DrainRecords(kept, view, here.clock, here.report).record_end(drain, START)
+            assert kept.memory.owners == OwnerRecords().moved("default/ReplicaSet/web", 1, START, ready=45)
+
     def test_evictions_without_a_response_in_time_are_debts_and_start_no_drain_delay(self) -> None:
         with world(*CLUSTER) as here:
             kept, debt = history(here), Debt(WEB, ready=1, bound=1)

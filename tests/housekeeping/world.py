@@ -43,7 +43,6 @@ from rescheduler.execution.cluster_view import ClusterView, ViewSources
 from rescheduler.execution.context import DrainContext, Threads
 from rescheduler.execution.drainer import Drainer
 from rescheduler.execution.landings import Landings
-from rescheduler.execution.room import RoomView
 from rescheduler.facts.round_facts import Known
 from rescheduler.housekeeping.bookkeeping import Bookkeeping, NoBookkeeping, Pricing
 from rescheduler.housekeeping.candidates import Candidates
@@ -221,7 +220,7 @@ class LoopWorld:
         if self.edit_errors and (error := self.edit_errors.pop(0)) is not None:
             raise error
         node = self.node(name, uid)
-        if edit.only_if is not None and (why := edit.only_if(node.metadata.annotations)):
+        if edit.only_if is not None and (why := edit.only_if(node)):
             raise MarkLost(why)
         if edit.untaint:
             self.on_release()
@@ -467,6 +466,7 @@ class LoopWorld:
         windows: tuple[DrainWindow, ...] = (),
         prices: PriceList | None = None,
         drain_order: DrainOrder = DrainOrder.LEAST_REQUESTED,
+        min_worth: float = 0.0,
         room: RoomSettings | None = None,
         report_conditions: bool = False,
         minimum: int = 0,
@@ -491,6 +491,7 @@ class LoopWorld:
         policy = Policy(
             budgets_in_steps=True,
             drain_order=drain_order,
+            min_worth=min_worth,
             min_on_demand_nodes=minimum,
             allow_returning_plans=self.allow_returning_plans,
         )
@@ -523,15 +524,14 @@ class LoopWorld:
         pricing = Pricing(prices or PriceList(), lambda nodes: provider_prices(access.provider, nodes, self.clock))
         if prices is not None:
             savings = Bookkeeping(self.savings_map, view, pricing, self.clock, self.report, lambda: self.leading)
-        by_cost = drain_order is DrainOrder.COST
         known_prices = KnownPrices(pricing, self.clock)
-        refresh_prices = OrderPrices(view, known_prices).refresh if by_cost else lambda: None
+        refresh_prices = OrderPrices(view, known_prices).refresh if policy.needs_prices else lambda: None
         candidates = Candidates(
             view, self, history, policy, self.clock, drainer.refusal, self._why_refused, self._templates
         )
         namespace, _, lease = IDENTITY.partition("/")
         running = Running(namespace=namespace, lease_name=lease, dry_run=dry_run, room=room or RoomSettings())
-        rooms = new_room(access, RoomView(policy, view), history, candidates, running, known_prices, self.report)
+        rooms = new_room(access, view, history, candidates, running, known_prices, self.report)
         knowledge = Knowledge(
             history,
             candidates,

@@ -14,6 +14,7 @@ from predicates.kubelet import digest
 from predicates.nodes import RefusingNodes
 from predicates.scheduler import DEFAULT_NAME, UnknownPlugin
 from rescheduler.planning.money.commitments import Commitment
+from rescheduler.planning.money.move_costs import MoveHistory
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.outcome import Blocker, Reason
@@ -43,6 +44,7 @@ POLICY_VALUES: Final[Mapping[str, tuple[Any, ...]]] = {
     "surge_max_replicas": (1,),
     "drain_windows": ((parse_window("11:00-13:00"),),),
     "max_node_age": (10.0, 100.0),
+    "min_worth": (5.0, 40.0),
     "fallback_headroom": (FallbackHeadroom(50), FallbackHeadroom(largest_pool=True)),
     "fallback_nodes_per_minute": (1, 5),
 }
@@ -63,6 +65,10 @@ CIRCUMSTANCE_VALUES: Final[Mapping[str, tuple[Any, ...]]] = {
     "vetoes": tuple({name: VETO} for name in ON_DEMAND_NODES),
     "emptied": tuple(frozenset({name}) for name in ON_DEMAND_NODES),
     "prices": (_PRICES, dataclasses.replace(_PRICES, commitments=(Commitment(nodes=1),))),
+    "history": (
+        MoveHistory({"default/ReplicaSet/web": 5}, {}, {}),
+        MoveHistory({}, {"default/ReplicaSet/web": 90.0}, {"a": 0.5, "a/no-instance-type": 0.5}),
+    ),
     "last": ({"default": 1}, {"shop": 2}),
     "settling": tuple({pool: until} for pool in _POOLS for until in _UNTIL),
     "growth": ({"od-1": ("g", 0), "od-2": ("g", 0)}, {"od-1": ("g", 2)}),

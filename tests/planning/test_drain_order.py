@@ -87,6 +87,7 @@ def test_room_for_one_node_is_used_for_the_first() -> None:
         DrainOrder.LEAST_REQUESTED: ["od-1"],
         DrainOrder.COST: ["od-1"],
         DrainOrder.AGE: ["od-2"],
+        DrainOrder.WORTH: ["od-1"],
     }
 
 

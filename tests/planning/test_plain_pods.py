@@ -29,6 +29,8 @@ OWN: Final[tuple[Manifest, ...]] = (
     {},
     {"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}},
     {"annotations": {"spot-rescheduler/surge": "true"}},
+    {"annotations": {"karpenter.sh/disruption-cost": "5"}},
+    {"annotations": {"karpenter.sh/disruption-cost": "5", "karpenter.sh/do-not-disrupt": "true"}},
     {"annotations": {"spot-rescheduler/min-on-demand-replicas": "1"}},
     {"annotations": {"kubernetes.io/config.mirror": "hash"}},
     {"deleted": True},
@@ -145,6 +147,7 @@ def test_an_object_that_concerns_one_app(name: str, kind: str) -> None:
 COUNTS: Final[dict[str, tuple[Manifest, int]]] = {
     "all are alike": ({}, 0),
     "an annotation": ({"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}}, 1),
+    "what its move costs": ({"annotations": {"karpenter.sh/disruption-cost": "5"}}, 0),
     "no controller": ({"owner": None}, 1),
     "a custom controller": ({"owner": "argoproj.io/v1alpha1/Workflow"}, 1),
     "a StatefulSet": ({"owner": "apps/v1/StatefulSet"}, 1),

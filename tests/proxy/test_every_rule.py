@@ -168,6 +168,7 @@ WITHOUT_A_CASE = {
     "_surges": "the proxy evicts all pods",
     "_not_together": "the proxy evicts all pods in one step",
     "_last_node": "see test_victims.py; the daemon has no such rule",
+    "_not_worth_it": "the proxy has no such setting; see test_min_worth.py",
     "_system_pod": "it blocks nothing",
     "_any_local_volume": "a rule of the proxy; the daemon's is _local_storage",
     "_minimum": "a flag of the daemon",
@@ -231,6 +232,6 @@ def test_an_annotation_for_four_hours_ends_in_both() -> None:
 
 def test_each_rule_has_a_case() -> None:
     names = {rule.name for rule in (*candidates.NODE_RULES, *pod_rules.RULES)}
-    names |= {step.__name__ for step in (*(rule.find for rule in examined.RULES), *SHARED_STEPS)}
+    names |= {step.__name__ for step in (*(rule.find for rule in examined.RULES if rule.of_node), *SHARED_STEPS)}
     cases = {name for name, _ in NODES | PODS | OTHERS} - {"steps", "replacement"}
     assert cases | WITHOUT_A_CASE.keys() == names

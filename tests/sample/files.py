@@ -18,6 +18,7 @@ from rescheduler.planning.policy import Circumstances, Policy, Survive
 from rescheduler.planning.what_if.comparison import surge_lever, with_lever
 from rescheduler.planning.what_if.levers import rank_levers
 from rescheduler.planning.what_if.overview import Overview, overview
+from rescheduler.planning.what_if.worth_curve import worth_curve
 from tests.planning.builders import snapshot
 from tests.sample import cluster
 
@@ -80,7 +81,10 @@ def _overview(objects: Snapshot, planner: Planner) -> Overview:
     if surge is not None:
         ranked = with_lever(ranked, surge)
     certificate = planner.certificate(_CIRCUMSTANCES, Survive.POOL, planning.plans)
-    return replace(overview(planning, objects, prices(), ranked.levers), survival=certificate)
+    priced = replace(_CIRCUMSTANCES, prices=prices())
+    known = overview(planning, objects, prices(), ranked.levers)
+    curve = worth_curve(planner, known, objects, priced, lambda: False, whole=False)
+    return replace(known, survival=certificate, curve=curve)
 
 
 def _explain(objects: Snapshot, planner: Planner, width: int) -> str:

@@ -1,11 +1,16 @@
 """Random courses, judged by the observer of the invariants: ``make simulation`` runs more of them."""
 
-from tests.simulation.__main__ import HOURS
+import pytest
+
+from tests.simulation.__main__ import HOURS, course_of
 from tests.simulation.claims import ClaimedWorld
 from tests.simulation.courses import new_course, run, shrunk
 
-#: Simulated hours: each takes seconds.
+#: Courses of an hour in which something happens about every minute: each takes seconds.
 SEEDS = range(1, 13)
+#: Courses of two days, with the events of one such hour, in which the daemon mostly waits.
+CALM_SEEDS = range(101, 103)
+CALM_HOURS = 50.0
 #: The same with --cloud-provider=karpenter.
 CLAIMED_SEEDS = range(1, 4)
 
@@ -16,6 +21,13 @@ def test_random_courses_violate_nothing() -> None:
     assert sum(result.drains for result in results.values()) > 5 * len(SEEDS)
     assert sum(result.removals for result in results.values()) > 3 * len(SEEDS)
     assert sum(result.evictions for result in results.values()) > 10 * len(SEEDS)
+
+
+@pytest.mark.parametrize("seed", CALM_SEEDS)
+def test_random_days_violate_nothing(seed: int) -> None:
+    result = run(course_of(seed, CALM_HOURS))
+    assert result.violations == ()
+    assert result.drains > 5
 
 
 def test_random_courses_with_node_claims_violate_nothing() -> None:

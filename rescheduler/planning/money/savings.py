@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -44,6 +44,8 @@ class Receipt(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     committed: Decimal = Decimal(0)  #: the part of the price that commitments pay anyway
     spot_cost: Decimal | None = None  #: of the moved pods on spot nodes; None if it is not known
     currency: str = ""
+    #: Of moving its pods, as if so many plain pods were moved; None if it is not known.
+    move_cost: Annotated[float, msgspec.Meta(ge=0, le=1e12)] | None = None
     gone_at: Moment | None = None  #: when the Node was observed to be gone; None if it still exists
     ended_at: Moment | None = None
     ending: SavingEnding = ""

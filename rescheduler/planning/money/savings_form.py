@@ -138,6 +138,7 @@ class SavingsReport:
     days: tuple[SavingsDay, ...]  #: days with savings, newest first
     removed: int  #: number of machines removed in this period
     waiting: tuple[Receipt, ...]  #: drained nodes whose machines still exist; they save nothing yet
+    move_cost: float | None = None  #: of the moves for the removed machines, where receipts state it
 
 
 def report(ledger: SavingsLedger, since: timedelta, now: datetime) -> SavingsReport:
@@ -153,6 +154,8 @@ def report(ledger: SavingsLedger, since: timedelta, now: datetime) -> SavingsRep
         for day, share in shares(receipt, receipt.gone_at, receipt.until(now)).items():
             if day in shares_by_day:
                 shares_by_day[day].append(ReceiptShare(receipt, share))
+    recent = [each for each in removed if each.gone_at is not None and each.gone_at.astimezone(UTC).date() >= first]
+    costs = [each.move_cost for each in recent if each.move_cost is not None]
     total = Savings()
     for savings in sums.values():
         total = total.plus(savings)
@@ -161,8 +164,7 @@ def report(ledger: SavingsLedger, since: timedelta, now: datetime) -> SavingsRep
         until=now,
         total=total,
         days=tuple(SavingsDay(day, sums[day], tuple(shares_by_day[day])) for day in sorted(sums, reverse=True)),
-        removed=sum(
-            receipt.gone_at is not None and receipt.gone_at.astimezone(UTC).date() >= first for receipt in removed
-        ),
+        removed=len(recent),
+        move_cost=round(sum(costs), 3) if costs else None,
         waiting=tuple(receipt for receipt in ledger.receipts if receipt.gone_at is None),
     )

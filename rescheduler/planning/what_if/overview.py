@@ -11,6 +11,7 @@ from typing import Final
 from predicates.snapshot import Snapshot
 from rescheduler.planning.answers.survival import SIMULATION, Certificate
 from rescheduler.planning.forms import count, cpu, memory, per_month
+from rescheduler.planning.money.move_costs import MoveWorth, WorthCurve
 from rescheduler.planning.money.prices import HOURS_PER_MONTH, NodeFacts, PriceList, node_facts
 from rescheduler.planning.money.worth import NO_WORTH, Worth, summed, worth_by_node
 from rescheduler.planning.outcome import Plan, Planning, Reason, Severity
@@ -60,6 +61,13 @@ class Totals:
     def saved_per_month(self) -> Decimal | None:
         """What the nodes save per month if they are freed; 0 if there are none, None if it is not known."""
         return self.worth.net_per_month if self.nodes else Decimal(0)
+
+    @property
+    def balance_per_month(self) -> Decimal | None:
+        """The same, below 0 if the pods of the nodes cost more on spot nodes than the nodes."""
+        if self.nodes and self.worth.net is None:
+            return None
+        return self.worth.balance_per_month if self.nodes else Decimal(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +214,14 @@ class Overview:
     survival: Certificate | None = None  #: of the state after the plan; None if it was not computed
     survival_seconds: float = 0.0  #: duration of its computation
     tradeoff: Tradeoff | None = None  #: None if it was not computed
+    moves: Mapping[str, MoveWorth] = field(default_factory=dict)  #: of nodes with plans, and of those not worth it
+    curve: WorthCurve | None = None  #: None if it was not computed
     command: str = PLAN_COMMAND  #: the command line that makes this plan, to which ``--what-if`` can be added
+
+    @property
+    def move_cost(self) -> float:
+        """The cost of the moves of the plan."""
+        return sum(self.moves[plan.node].cost for plan in self.planning.plans if plan.node in self.moves)
 
     @property
     def first_spot(self) -> str:
@@ -214,6 +229,15 @@ class Overview:
         if self.planning.spot_nodes or not self.planning.rejected:
             return ""
         return f"add-spot 3 like {min(verdict.node for verdict in self.planning.verdicts)}"
+
+    @property
+    def lacking_room(self) -> int:
+        """The number of nodes that only lack room on spot nodes, if it may be known what spot nodes cost; otherwise 0.
+
+        Without any spot node, :attr:`first_spot` says what to do.
+        """
+        known = self.prices.has_spot and not self.first_spot
+        return sum(verdict.lacks_only_room for verdict in self.planning.rejected) if known else 0
 
     @property
     def unpriced(self) -> bool:
@@ -248,6 +272,7 @@ def overview(
     assumptions: Iterable[str] = (),
     incomplete: str = "",
     held: str = "",
+    moves: Mapping[str, MoveWorth] | None = None,
     now: datetime | None = None,
     allow_fragile: bool = False,
     allow_returning: bool = False,
@@ -255,13 +280,11 @@ def overview(
 ) -> Overview:
     """Summarize *planning*. *snapshot* must be the one that was used for planning.
 
-    *allow_fragile* and *allow_returning* are those of the policy. *now* decides which commitments have ended; without
-    it, none has.
+    *allow_fragile* and *allow_returning* are those of the policy, *moves* what nodes are worth for their moves. *now*
+    decides which commitments have ended; without it, none has.
     """
-    facts = {verdict.node: node_facts(snapshot, verdict.node, spot=False) for verdict in planning.verdicts}
+    facts, spot = _facts(planning, snapshot)
     freed = [facts[plan.node] for plan in planning.plans]
-    targets = {placement.node for plan in planning.plans for placement in plan.placements}
-    spot = {name: node_facts(snapshot, name, spot=True) for name in sorted(targets)}
     today = now.date() if now else date.min
     worths = worth_by_node(planning, facts | spot, snapshot.pods.get, prices, today)
     possible = _worths_of_possible(planning, facts, snapshot, prices, today) if planning.possible else worths
@@ -288,11 +311,25 @@ def overview(
         left={name: reason for name, reason in left if reason is not None},
         returning=_returning(planning, snapshot, allowed=allow_returning),
         held=held,
+        moves=moves or {},
         incomplete=incomplete,
         without_claims=_without_claims(planning, snapshot),
         added=_added(planning, snapshot),
         command=command,
     )
+
+
+def worths_of(planning: Planning, snapshot: Snapshot, prices: PriceList, today: date) -> dict[str, Worth]:
+    """Return what each node with a plan is worth, by name. *snapshot* must be the one that was used for planning."""
+    on_demand, spot = _facts(planning, snapshot)
+    return worth_by_node(planning, on_demand | spot, snapshot.pods.get, prices, today)
+
+
+def _facts(planning: Planning, snapshot: Snapshot) -> tuple[dict[str, NodeFacts], dict[str, NodeFacts]]:
+    """Return the facts of all on-demand nodes, and those of the spot nodes that the plans use, by name."""
+    targets = {placement.node for plan in planning.plans for placement in plan.placements}
+    on_demand = {verdict.node: node_facts(snapshot, verdict.node, spot=False) for verdict in planning.verdicts}
+    return on_demand, {name: node_facts(snapshot, name, spot=True) for name in sorted(targets)}
 
 
 def _kept_as_fallback(planning: Planning) -> list[str]:

@@ -27,6 +27,7 @@ def receipt(number: int, *, ended: bool = False) -> Receipt:
         nodes_before=9,
         price=Decimal("0.107"),
         spot_cost=Decimal("0.03"),
+        move_cost=2.5,
         currency="USD",
         gone_at=drained_at + timedelta(minutes=5),
         ended_at=NOW if ended else None,
@@ -54,6 +55,13 @@ def test_fields_of_newer_versions_are_ignored() -> None:
     assert load_ledger(pack(msgspec.json.encode(document))) == FULL
 
 
+def test_a_receipt_of_an_older_version_has_no_cost_of_moves() -> None:
+    document = msgspec.json.decode(unpack(dump_ledger(FULL)))
+    del document["savings"]["receipts"][0]["move_cost"]
+    costs = [each.move_cost for each in load_ledger(pack(msgspec.json.encode(document))).receipts]
+    assert costs == [None, 2.5, 2.5]
+
+
 def changed(**fields: object) -> bytes:
     """Return the stored form with changed fields of the first receipt."""
     document = msgspec.json.decode(unpack(dump_ledger(FULL)))
@@ -68,6 +76,7 @@ BROKEN = {
     "another document": (pack(b'{"version": 1, "memory": {}}'), "expected the savings as JSON: "),
     "no amount": (changed(price="NaN"), "expected the savings as JSON: an amount is out of range"),
     "a huge amount": (changed(spot_cost="1e99"), "expected the savings as JSON: an amount is out of range"),
+    "a negative cost": (changed(move_cost=-1), "expected the savings as JSON: "),
     "a distant time": (changed(gone_at="9999-12-31T23:59:59Z"), "expected the savings as JSON: a time is out of range"),
     "no time zone": (changed(gone_at="2026-01-01T00:00:00"), "expected the savings as JSON: "),
 }

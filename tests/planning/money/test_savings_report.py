@@ -24,6 +24,7 @@ def receipt(node: str, gone_at: datetime | None, ended_at: datetime | None = Non
         gone_at=gone_at,
         ended_at=ended_at,
         ending="replaced" if ended_at else "",
+        move_cost=2.5 if ended_at else None,
     )
 
 
@@ -51,6 +52,7 @@ def test_the_report_has_days_with_their_receipts() -> None:
         ),
         removed=2,
         waiting=(EXISTS,),
+        move_cost=2.5,
     )
 
 

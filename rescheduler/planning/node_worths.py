@@ -1,0 +1,155 @@
+"""What the on-demand nodes of a round are worth for the moves of their pods, before it is known where these go.
+
+The scheduler decides where a pod goes. So the mean over the spot nodes that could ever run it counts: of its share of
+their prices, and of the hazards of their pools. A node has one worth in a round, whichever nodes are drained before.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from predicates.filters import Filters
+from predicates.local_results import States, remaining
+from predicates.nodes import CPU, MEMORY
+from predicates.objects import Pod, PodClass
+from predicates.snapshot import Snapshot
+from rescheduler.planning.controllers import controller_of
+from rescheduler.planning.money.move_costs import (
+    MoveHistory,
+    MoveWorth,
+    annotated_cost,
+    hazard_factor,
+    moved_factor,
+    own_factor,
+    ready_factor,
+    replicas_factor,
+)
+from rescheduler.planning.money.prices import HOURS_PER_MONTH, PriceList, node_facts
+from rescheduler.planning.money.worth import covered
+from rescheduler.planning.policy import Circumstances
+from rescheduler.planning.pools import pool_of
+from rescheduler.planning.rules.minimum import OwnerCounts, OwnerKey, owner_key
+
+_Numbers: TypeAlias = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Spot:
+    """The spot nodes that accept pods, in the order of their rows."""
+
+    rows: npt.NDArray[np.intp]
+    cpu: _Numbers
+    memory: _Numbers
+    price: _Numbers  #: per hour; NaN if it is not known
+    hazard: _Numbers
+
+
+#: What all pods of a class share: their cost without annotations and owners, the factor of the hazard of the spot nodes
+#: that could run them, and their share of the prices of these, per hour; NaN if it is not known.
+_OfClass: TypeAlias = tuple[float, float, float]
+
+
+@dataclass(slots=True)
+class NodeWorths:
+    """The worths of the nodes of *snapshot*. Valid until the ground of planning changes."""
+
+    snapshot: Snapshot
+    filters: Filters
+    targets: npt.NDArray[np.intp]  #: rows of the spot nodes that accept pods
+    counts: OwnerCounts
+    circumstances: Circumstances
+    pool_labels: Sequence[str]
+    _parts: Mapping[str, Decimal] | None = None  #: of the prices of nodes that commitments pay
+    _spot: _Spot | None = None
+    _places: dict[tuple[States, int, int], tuple[float, float]] = field(default_factory=dict)
+    _classes: dict[PodClass, _OfClass] = field(default_factory=dict)
+    _owners: dict[OwnerKey, float] = field(default_factory=dict)
+    #: By node: the last changes of its pods, the part that commitments pay, and its worth.
+    _known: dict[str, tuple[object, MoveWorth]] = field(default_factory=dict)
+
+    def covered(self, names: Iterable[str]) -> Mapping[str, Decimal]:
+        """Return the part of each node that commitments pay. Of *names*, the last ones are paid first; once known."""
+        if self._parts is None:
+            nodes = [node_facts(self.snapshot, name, spot=False) for name in names]
+            self._parts = covered(reversed(nodes), self._prices, self.circumstances.now.date())
+        return self._parts
+
+    def of(self, node: str, pods: Callable[[str], Iterable[Pod]]) -> MoveWorth:
+        """Return the worth of *node*. *pods* returns the pods that must move from it."""
+        part = (self._parts or {}).get(node, _NOTHING)
+        key = self.snapshot.placed_on.get(node, 0), self.snapshot.edited_on.get(node, 0), part
+        known = self._known.get(node)
+        if known is None or known[0] != key:
+            known = self._known[node] = key, self._computed(node, list(pods(node)), part)
+        return known[1]
+
+    @property
+    def _prices(self) -> PriceList:
+        return self.circumstances.prices
+
+    @property
+    def _history(self) -> MoveHistory:
+        return self.circumstances.history
+
+    def _computed(self, node: str, pods: Sequence[Pod], part: Decimal) -> MoveWorth:
+        cost = share = 0.0
+        for pod in pods:
+            own, hazard, part_of_spot = self._of_class(pod.cls)
+            if pod.annotations:
+                own = own_factor(annotated_cost(pod.annotations), pod.cls.spec.priority or 0) * hazard
+            cost += own * self._of_owner(pod)
+            share += part_of_spot
+        price = self._prices.per_hour(node_facts(self.snapshot, node, spot=False))
+        if price is None:
+            return MoveWorth(len(pods), cost, None)
+        net = float(price * (1 - part)) - (0.0 if np.isnan(share) else share)
+        return MoveWorth(len(pods), cost, max(net, 0.0) * HOURS_PER_MONTH)
+
+    def _of_class(self, cls: PodClass) -> _OfClass:
+        if (known := self._classes.get(cls)) is None:
+            amounts = dict(cls.requests)
+            key = self.filters.of_nodes(cls), amounts.get("cpu", 0), amounts.get("memory", 0)
+            if (place := self._places.get(key)) is None:
+                place = self._places[key] = self._place(*key)
+            known = self._classes[cls] = own_factor(0, cls.spec.priority or 0) * place[0], *place
+        return known
+
+    def _place(self, states: States, cpu: int, memory: int) -> tuple[float, float]:
+        """Return the factor of the hazard, and the share of the prices per hour, of the spot nodes for such a pod."""
+        spot = self._spot = self._spot or self._spot_nodes()
+        shares = np.maximum(cpu / spot.cpu, memory / spot.memory)
+        accepting = np.isin(spot.rows, remaining(states, self.snapshot, spot.rows)) & (shares <= 1)
+        chosen = accepting if accepting.any() else np.ones(len(spot.rows), np.bool_)
+        costs = (spot.price * np.minimum(shares, 1.0))[chosen & ~np.isnan(spot.price)]
+        hazard = float(spot.hazard[chosen].mean()) if len(spot.rows) else 0.0
+        return hazard_factor(hazard), float(costs.mean()) if len(costs) else np.nan
+
+    def _of_owner(self, pod: Pod) -> float:
+        key = owner_key(pod)
+        if (known := self._owners.get(key)) is None:
+            name, replicas = controller_of(pod).text, self.counts.replicas(pod) if pod.owner is not None else 1
+            ready, moved = self._history.ready.get(name), self._history.moved.get(name, 0)
+            known = ready_factor(ready) * moved_factor(moved, replicas) * replicas_factor(replicas)
+            self._owners[key] = known
+        return known
+
+    def _spot_nodes(self) -> _Spot:
+        table, rows = self.snapshot.nodes, np.sort(self.targets)
+        nodes = [node_facts(self.snapshot, table.names[row], spot=True) for row in rows]
+        prices = [self._prices.per_hour(node) for node in nodes]
+        labels = [node.metadata.labels for row in rows if (node := table.nodes[row]) is not None]
+        hazards = [self._history.hazards.get(pool_of(each, self.pool_labels), 0.0) for each in labels]
+        return _Spot(
+            rows,
+            np.maximum(table.allocatable[rows, CPU], 1).astype(np.float64),
+            np.maximum(table.allocatable[rows, MEMORY], 1).astype(np.float64),
+            np.array([np.nan if price is None else float(price) for price in prices], np.float64),
+            np.array(hazards, np.float64),
+        )
+
+
+_NOTHING: Final = Decimal(0)

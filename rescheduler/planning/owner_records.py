@@ -1,0 +1,74 @@
+"""What drains have shown of the owners of pods: how often they were moved in a week, and how long they took to run."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Final
+
+import msgspec
+
+from rescheduler.planning.movements import Move
+from rescheduler.planning.waits import Moment
+
+WEEK: Final = timedelta(days=7)
+
+#: An owner whose pods were not moved for this long is forgotten.
+_FORGOTTEN: Final = timedelta(days=30)
+
+
+class OwnerRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The moves of one owner's pods."""
+
+    last: Moment  #: when its pods were last moved
+    days: tuple[Move, ...] = ()  #: the pods that were moved on each day (UTC) of the last week, the oldest first
+    ready: Annotated[float, msgspec.Meta(ge=0, le=1e9)] | None = None  #: seconds until the new pods were Ready
+
+    def moved(self, pods: int, at: datetime) -> "OwnerRecord":
+        """Return the record after a drain moved *pods* more pods at the time *at*."""
+        day = at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+        days = {move.at: move.pods for move in self.days if move.at > at - WEEK}
+        days[day] = days.get(day, 0) + pods
+        moves = tuple(Move(each, days[each]) for each in sorted(days))
+        return msgspec.structs.replace(self, last=max(self.last, at), days=moves)
+
+    def ran(self, seconds: float) -> "OwnerRecord":
+        """Return the record after the new pods were Ready within *seconds*: the mean of this and of what was known."""
+        return msgspec.structs.replace(self, ready=round(seconds if self.ready is None else (self.ready + seconds) / 2))
+
+    def in_a_week(self, now: datetime) -> int:
+        """Return how many pods were moved within a week. It changes at the start of a day only."""
+        return sum(move.pods for move in self.days if move.at > now - WEEK)
+
+
+class OwnerRecords(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The records by ``namespace/Kind/name``, so that an owner that is created again keeps its own."""
+
+    by_name: dict[str, OwnerRecord] = {}
+
+    def moved(self, owner: str, pods: int, at: datetime, ready: float | None = None) -> "OwnerRecords":
+        """Return the records after a drain moved *pods* pods of *owner*, which were *ready* after so many seconds."""
+        record = self.by_name.get(owner, OwnerRecord(at)).moved(pods, at)
+        return OwnerRecords(self.by_name | {owner: record if ready is None else record.ran(ready)})
+
+    def in_a_week(self, now: datetime) -> Mapping[str, int]:
+        """Return how many pods of each owner were moved within a week."""
+        return {name: pods for name, record in self.by_name.items() if (pods := record.in_a_week(now))}
+
+    def ready(self) -> Mapping[str, float]:
+        """Return the seconds until the replacement pods of each owner were Ready, where they are known."""
+        return {name: record.ready for name, record in self.by_name.items() if record.ready is not None}
+
+    def current(self, now: datetime) -> "OwnerRecords":
+        """Return the records of the owners whose pods were moved lately."""
+        kept = {name: record for name, record in self.by_name.items() if record.last > now - _FORGOTTEN}
+        return self if len(kept) == len(self.by_name) else OwnerRecords(kept)
+
+    def bounded(self, now: datetime) -> "OwnerRecords":
+        """Return the records without times in the future, which come from a wrong clock."""
+        if all(record.last <= now for record in self.by_name.values()):
+            return self
+        return OwnerRecords({name: _bounded(record, now) for name, record in self.by_name.items()})
+
+
+def _bounded(record: OwnerRecord, now: datetime) -> OwnerRecord:
+    days = tuple(move for move in record.days if move.at <= now)
+    return msgspec.structs.replace(record, last=min(record.last, now), days=days)
