@@ -1,7 +1,7 @@
 """``rescheduler install``: print the manifests of the daemon, for ``kubectl apply``."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +12,7 @@ from click.core import ParameterSource
 from rescheduler.cli.go_flags import Bool, GoCommand, Option
 from rescheduler.cli.options import NAME
 from rescheduler.cli.policy_options import NODE_LABELS, check_labels
+from rescheduler.cli.run import check
 from rescheduler.cli.run import command as run
 from rescheduler.errors import UsageError
 from rescheduler.planning.backends import FITTING_BACKENDS
@@ -81,7 +82,12 @@ _HINTS: Final = {
     help="Print the Namespace and its quota too. Say false if it exists and has other content: deleting the manifests "
     "would delete it. Namespaces whose names begin with kube- are never printed.",
 )
-@Option("--image", metavar="IMAGE", help="The image of the daemon. Default: the name and the version of this program.")
+@Option(
+    "--image",
+    metavar="IMAGE",
+    help="The image of the daemon, with its registry. Default: that of the release; a checkout has none in a registry, "
+    "and a comment above the manifests says so.",
+)
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED, metavar="[-- FLAG]...")
 def command(
     preset: str | None,
@@ -93,7 +99,7 @@ def command(
     """Print the manifests of the daemon: Deployment, permissions, and the objects with its state.
 
     \b
-    rescheduler install --preset=eks | kubectl apply -f -
+    rescheduler install --preset=eks --image=REGISTRY/spot-rescheduler:0.1.0 | kubectl apply -f -
     rescheduler install --preset=eks -- --node-drain-delay=30m --drain-order=cost
 
     Flags after -- are those of rescheduler run. The daemon is a dry run unless --dry-run=false is given. The manifests
@@ -118,17 +124,24 @@ def command(
         provider = _PROVIDERS[preset]
         chosen.append(f"--cloud-provider={provider}")
     chosen += flags
+    check(_parsed(chosen))
     files = [MANIFESTS, *(file for name, file in RIGHTS.items() if name == provider)]
-    sys.stdout.write(
-        _HINTS.get(provider or "", "") + _text(_installed(chosen, files, fixed_user=preset != _OPENSHIFT, **settings))
-    )
+    objects = list(_installed(chosen, files, fixed_user=preset != _OPENSHIFT, **settings))
+    local = "" if settings["image"] else _local_image(objects)
+    sys.stdout.write(_HINTS.get(provider or "", "") + local + _text(objects))
+
+
+def _parsed(flags: Sequence[str]) -> click.Context:
+    """Return the values of *flags* of `rescheduler run`. Raises UsageError."""
+    context = run.make_context("run", list(flags))
+    if context.args:
+        raise UsageError(f"{context.args[0]!r}: expected a flag of rescheduler run")
+    return context
 
 
 def _provider(flags: Sequence[str]) -> str | None:
     """Return the cloud provider that *flags* of `rescheduler run` select, or None. Raises UsageError."""
-    context = run.make_context("run", list(flags))
-    if context.args:
-        raise UsageError(f"{context.args[0]!r}: expected a flag of rescheduler run")
+    context = _parsed(flags)
     given = context.get_parameter_source("cloud_provider") is ParameterSource.COMMANDLINE
     return str(context.params["cloud_provider"]) if given else None
 
@@ -166,6 +179,20 @@ def _installed(
         yield _moved(item, namespace)
 
 
+def _local_image(objects: Iterable[Any]) -> str:
+    """Return the comment about a default image without a registry, which nodes cannot pull; "" if it has one."""
+    [workload] = [item for item in objects if item["kind"] == "Deployment"]
+    image = workload["spec"]["template"]["spec"]["containers"][0]["image"]
+    if "/" in image:
+        return ""
+    pushed = f"REGISTRY/{image}"
+    return (
+        f"# The image {image} is in no registry. To build and push it, in a checkout:\n"
+        f"#   docker build -t {pushed} . && docker push {pushed}\n"
+        f"# Then repeat this command with --image={pushed}\n"
+    )
+
+
 def _moved(value: Any, namespace: str) -> Any:
     """Return *value*, in which each reference to the namespace of the manifests is one to *namespace*."""
     if isinstance(value, dict):
@@ -174,7 +201,7 @@ def _moved(value: Any, namespace: str) -> Any:
     return [_moved(each, namespace) for each in value] if isinstance(value, list) else value
 
 
-def _text(objects: Iterator[Any]) -> str:
+def _text(objects: Iterable[Any]) -> str:
     import yaml  # noqa: PLC0415 - imported on demand
 
     return yaml.safe_dump_all(objects, sort_keys=False, allow_unicode=True, explicit_start=True, width=120)

@@ -1,5 +1,6 @@
 """``rescheduler run``: the daemon."""
 
+import functools
 import math
 import re
 from dataclasses import replace
@@ -8,6 +9,7 @@ from typing import Any, Final
 
 import click
 
+from rescheduler import providers
 from rescheduler.cli.cluster_source import compat_option
 from rescheduler.cli.go_flags import Bool, DurationType, GoCommand, Option, Parsed, format_duration
 from rescheduler.cli.options import (
@@ -327,7 +329,6 @@ def drain_options(command: Command) -> Command:
     return command
 
 
-@click.command("run", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @compat_option
 @policy_options
 @timing_options
@@ -383,7 +384,7 @@ def drain_options(command: Command) -> Command:
 @allowed_host_option
 @logging_options
 @ignored_options
-def command(
+def _start(
     policy: Policy,
     timing: Timing,
     connection: ApiServerConnection,
@@ -396,7 +397,7 @@ def command(
     room: RoomSettings,
     survive: str,
     **more: Any,
-) -> int:
+) -> tuple[ApiServerConnection, Policy, Running, Logging, PriceList]:
     """Drain on-demand nodes in rounds.
 
     In each round, the first on-demand node (see --drain-order) whose pods may all be evicted and all fit on spot nodes
@@ -407,10 +408,8 @@ def command(
     Durations are Go durations: 10s, 2m30s, 1h, 500ms, 0.
     """
     room = _room_of(room, provider, once=more["once"])
-    from rescheduler.housekeeping import composition  # noqa: PLC0415 - the client is imported on demand
-
     own = connection.kubeconfig is None and connection.context is None
-    return composition.run(
+    return (
         ApiServerConnection(
             kubeconfig=connection.kubeconfig,
             context=connection.context,
@@ -428,3 +427,25 @@ def command(
         logs,
         prices,
     )
+
+
+@click.command("run", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})
+@functools.wraps(_start)
+def command(**flags: Any) -> int:
+    from rescheduler.housekeeping import composition  # noqa: PLC0415 - the client is imported on demand
+
+    return composition.run(*_start(**flags))
+
+
+def check(context: click.Context) -> None:
+    """Raise UsageError if the daemon would reject the flags in *context* of this command at its start.
+
+    The files that flags name are not read: they are those of the daemon's machine.
+    """
+    flags = context.params | {"prices": None, "commitments_file": None}
+    if flags["scheduler_config"] is not None:
+        flags |= {"scheduler_config": None, "assumed": ()}
+    with context:
+        _, _, running, _, _ = _start(**flags)
+    named = running.provider
+    providers.check(named.name, named.config, named.nodes, named.cluster_name)

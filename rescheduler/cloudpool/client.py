@@ -65,10 +65,8 @@ class CloudpoolFile(Section, frozen=True, kw_only=True):
     pools: list[PoolSection]
 
 
-def read_pools(path: Path | None) -> list[PoolSection]:
+def read_pools(path: Path) -> list[PoolSection]:
     """Return the validated pools of the file. Raises ConfigError that names the file, the pool and the key."""
-    if path is None:
-        raise ConfigError("--cloud-provider cloudpool: --cloud-config FILE is missing")
     pools = read(path, CloudpoolFile).pools
     where = f"cloud configuration {path}"
     if not pools:

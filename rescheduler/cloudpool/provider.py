@@ -30,15 +30,15 @@ from rescheduler.providers.base import (
 # The cloud provider for cloudpools: each pool is a group.
 
 
-def load(config: Path | None, clock: Clock) -> CloudProvider:
+def load(config: Path, clock: Clock) -> CloudProvider:
     """Load the provider from the `--cloud-config` file. Raises ConfigError, or AuthError for an unreadable secret."""
     return CloudpoolProvider(list(_pools(config, clock)))
 
 
-def _pools(config: Path | None, clock: Clock) -> Iterator[CloudPool]:
+def _pools(config: Path, clock: Clock) -> Iterator[CloudPool]:
     for index, section in enumerate(read_pools(config)):
         with keys_as(f"pools[{index}].backend.{{}}".format, f"cloud configuration {config}"):
-            yield CloudPool(section, Path(config or ".").parent, clock)
+            yield CloudPool(section, config.parent, clock)
 
 
 class CloudpoolProvider(CloudProvider):

@@ -29,7 +29,7 @@ from rescheduler.planning.debts import Debt
 from rescheduler.planning.last_look import PreemptedPod
 from rescheduler.planning.outcome import Blocker, DrainKind, Plan, Reason
 from rescheduler.planning.rules.candidates import PROXIES
-from rescheduler.providers.base import Refusal
+from rescheduler.providers.base import Refusal, said
 
 #: Whether a drainer continues the drain of a marked node. None: its mark cannot be read.
 Handles: TypeAlias = Callable[[Intent | None], bool]
@@ -351,7 +351,7 @@ class Drainer:
         try:
             yield
         except ReschedulerError as error:
-            self._report(Trouble(ErrorKind.PROVIDER, f"{self._access.provider.name}: {error}"))
+            self._report(Trouble(ErrorKind.PROVIDER, said(self._access.provider.name, error)))
             raise ProviderSilent(str(error)) from error
 
     def ending(self, nodes: Iterable[Node]) -> frozenset[str]:

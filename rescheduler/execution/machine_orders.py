@@ -210,7 +210,7 @@ class MachineOrders:
         try:
             group, refused = self.inquire()
         except ReschedulerError as error:
-            return ActionResult(ProviderAnswered(None, f"{name}: {error}"), self._provider_error(error))
+            return ActionResult(ProviderAnswered(None, base.said(name, error)), self._provider_error(error))
         return ActionResult(ProviderAnswered(group, f"{name}: {refused}" if refused else ""))
 
     def inquire(self) -> tuple[str | None, base.Refused | None]:
@@ -255,7 +255,7 @@ class MachineOrders:
         except Retryable as error:  # nothing was requested: retry
             return ActionResult(_pending(str(error)), self._provider_error(error))
         except ReschedulerError as error:
-            return ActionResult(NotDone(OrderRemoval, f"{provider.name}: {error}"), self._provider_error(error))
+            return ActionResult(NotDone(OrderRemoval, base.said(provider.name, error)), self._provider_error(error))
         if look.leadership_lost:
             raise NotLeading("request termination of the machine: this replica does not lead any more")
         outcome = outcomes[node.name]
@@ -280,7 +280,7 @@ class MachineOrders:
 
     def _answer(self, action: OrderRemoval, outcome: base.DeleteOutcome) -> ActionResult:
         name = self._access.provider.name
-        detail = outcome.error if isinstance(outcome, base.Failed) else outcome.detail
+        detail = base.without_name(name, outcome.error if isinstance(outcome, base.Failed) else outcome.detail)
         ordered = events.MachineOrdered(self._ref, name, action.group)
         answered = events.MachineAnswered(self._ref, name, outcome.result, detail)
         match outcome:
@@ -294,14 +294,15 @@ class MachineOrders:
             case base.Refused():  # nothing was requested
                 return ActionResult(NotDone(OrderRemoval, f"{name}: {outcome}", Outcome.REFUSED), (answered,))
             case base.Failed():
-                return ActionResult(NotDone(OrderRemoval, f"{name}: {detail}"), (ordered, answered))
+                return ActionResult(NotDone(OrderRemoval, base.said(name, detail)), (ordered, answered))
 
     def _unshrunk(self, why: str) -> tuple[Trouble, ...]:
         """Return the warning that the size of the group was not reduced."""
         if not why:
             return ()
-        text = f"{self._access.provider.name}: the machine is gone, but the group size was not reduced: {why}"
-        return (Trouble(ErrorKind.PROVIDER, text, self._ref.name),)
+        name = self._access.provider.name
+        text = f"the machine is gone, but the group size was not reduced: {base.without_name(name, why)}"
+        return (Trouble(ErrorKind.PROVIDER, base.said(name, text), self._ref.name),)
 
     def _forbidden(self, action: OrderRemoval, not_ours: Callable[[Node], str]) -> ActionResult | None:
         """Return the result if the machine must not be removed now, for example if the mark is lost; otherwise None."""
@@ -335,7 +336,7 @@ class MachineOrders:
         return self._access.clock.monotonic() + self._access.provider_seconds
 
     def _provider_error(self, error: ReschedulerError) -> tuple[Trouble]:
-        return (Trouble(ErrorKind.PROVIDER, f"{self._access.provider.name}: {error}", self._ref.name),)
+        return (Trouble(ErrorKind.PROVIDER, base.said(self._access.provider.name, error), self._ref.name),)
 
 
 def _pending(why: str) -> NotDone[OrderRemoval]:

@@ -15,6 +15,7 @@ from rescheduler.kube.cluster import NodeEdit
 from rescheduler.observe.events import ErrorKind, Report, Trouble
 from rescheduler.planning.forms import instant
 from rescheduler.planning.rules.candidates import UNFINISHED
+from rescheduler.providers.base import said
 
 # Cordon nodes that join before their machine is fully built, until the provider reports it as running.
 #
@@ -51,7 +52,7 @@ class NewNodes:
         try:
             building = self._building(young)
         except ReschedulerError as error:
-            self._report(Trouble(ErrorKind.PROVIDER, f"{self._access.provider.name}: {error}"))
+            self._report(Trouble(ErrorKind.PROVIDER, said(self._access.provider.name, error)))
             return False
         begun = [node for node in young if node.name in building and not node.spec.unschedulable]
         for node in begun:

@@ -33,6 +33,7 @@ from rescheduler.planning.forms import count
 from rescheduler.planning.outcome import Planning, Verdict
 from rescheduler.planning.room.increase import IncreaseProgress, SpotOrder, increase_progress, why_not_ordered
 from rescheduler.planning.room.orders import RoomOrder, candidates
+from rescheduler.providers.base import said, without_name
 from rescheduler.settings import MakeRoom, RoomSettings
 
 #: How long after the end of an order machines that arrive late are given back, unless --room-timeout is longer.
@@ -80,7 +81,7 @@ class ProviderRoomOrders(NoRoomOrders):
         except NotLeading:
             pass
         except ReschedulerError as error:
-            self._report(Trouble(ErrorKind.PROVIDER, f"{self._requests.provider}: {error}", order.node))
+            self._report(Trouble(ErrorKind.PROVIDER, said(self._requests.provider, error), order.node))
 
     def make(self, verdicts: Iterable[Verdict]) -> Held | None:
         if not self._wanted:
@@ -95,7 +96,7 @@ class ProviderRoomOrders(NoRoomOrders):
         except NotLeading:
             return None
         except ReschedulerError as error:
-            self._report(Trouble(ErrorKind.PROVIDER, f"{self._requests.provider}: {error}"))
+            self._report(Trouble(ErrorKind.PROVIDER, said(self._requests.provider, error)))
             return Held(Waiting.PROVIDER_SILENT, f"spot nodes could not be ordered: {error}")
 
     def drained(self, drain: Drain) -> None:
@@ -171,7 +172,7 @@ class ProviderRoomOrders(NoRoomOrders):
         try:
             self._requests.order(size.group, room_order.count)
         except Retryable as error:  # the provider may have accepted the request, so the order stays open
-            self._report(Trouble(ErrorKind.PROVIDER, f"{self._requests.provider}: {error}", room_order.node))
+            self._report(Trouble(ErrorKind.PROVIDER, said(self._requests.provider, error), room_order.node))
         except ReschedulerError as error:
             self._history.note_spot_orders(orders)
             return self._refused(node, str(error))
@@ -188,7 +189,10 @@ class ProviderRoomOrders(NoRoomOrders):
     def _refused(self, node: InvolvedNode, why: str) -> Held:
         self._finder.ended(node.name, RoomEnding.REFUSED)
         self._report(RoomEnded(node, RoomEnding.REFUSED, why))
-        return Held(Waiting.NO_SPOT_CAPACITY, f"{self._requests.provider} adds no spot nodes: {why}")
+        return Held(
+            Waiting.NO_SPOT_CAPACITY,
+            f"{self._requests.provider} adds no spot nodes: {without_name(self._requests.provider, why)}",
+        )
 
     def _end(self, order: SpotOrder, ending: RoomEnding, detail: str) -> None:
         """End an order: from now on, its unused nodes are given back."""

@@ -223,10 +223,8 @@ class LiqoFile(Section, frozen=True, kw_only=True):
     settle_time: Duration = Duration(60)  #: how long an order may take to show an effect
 
 
-def read_file(path: Path | None) -> LiqoFile:
+def read_file(path: Path) -> LiqoFile:
     """Return the validated file. Raises ConfigError that names the file and the key."""
-    if path is None:
-        raise ConfigError("--cloud-provider liqo: --cloud-config FILE is missing")
     file = read(path, LiqoFile)
     check_endpoint(file.node_manager, f"cloud configuration {path}", "nodeManager")
     rules = {

@@ -21,11 +21,11 @@ from rescheduler.providers.fleet.provider import FleetProvider
 _TYPE = "liqo.io/type"
 
 
-def load(config: Path | None, clock: Clock) -> CloudProvider:
+def load(config: Path, clock: Clock) -> CloudProvider:
     """Load the provider from the `--cloud-config` file, without sending a request. Raises ConfigError."""
     file = read_file(config)
     with keys_as("nodeManager.{}".format, f"cloud configuration {config}"):
-        return LiqoProvider(file, Path(config or ".").parent, clock)
+        return LiqoProvider(file, config.parent, clock)
 
 
 class LiqoSystem:

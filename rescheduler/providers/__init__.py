@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rescheduler.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from rescheduler.clock import Clock
@@ -32,9 +32,13 @@ BACKENDS = {
     "clusterapi": "rescheduler.providers.clusterapi",
 }
 
-#: Providers whose groups come from ``--nodes`` and ``--cluster-name``: their ``load`` also takes GroupFlags.
+#: Providers whose groups come from ``--nodes`` and ``--cluster-name``: their ``load`` also takes GroupFlags, and their
+#: module has ``check_nodes(nodes: Sequence[str])``, which raises ConfigError.
 FLAGGED = frozenset({"cherryservers", "stackpoint", "spc", "stackpointio"})
 
+#: Providers that have no file of ``--cloud-config``, and those that need one. The others may have one.
+WITHOUT_FILE = frozenset({"none", "karpenter"})
+WITH_FILE = frozenset({"cloudpool", "externalgrpc", "cherryservers", "liqo"})
 
 #: Providers whose machines are objects of a Kubernetes API → why they are not served to Cluster Autoscaler.
 OF_THE_CLUSTER = {
@@ -48,13 +52,26 @@ ADDS_NONE = frozenset({"karpenter"})
 
 def load(name: str, config: Path | None, clock: Clock, flags: GroupFlags | None = None) -> CloudProvider:
     """Load the provider *name* with the file *config* and *flags*. Raises ConfigError."""
+    check(name, config, *((flags.nodes, flags.cluster_name) if flags is not None else ()))
+    loader: Callable[..., CloudProvider] = importlib.import_module(BACKENDS[name]).load
+    return loader(config, clock, flags) if name in FLAGGED and flags is not None else loader(config, clock)
+
+
+def check(name: str, config: Path | None, nodes: Sequence[str] = (), cluster_name: str = "") -> None:
+    """Raise ConfigError if the provider *name* cannot be loaded with these flags, whatever the file *config* contains.
+
+    Neither the file nor the environment is read: they may be those of another machine.
+    """
     if name not in BACKENDS:
         raise ConfigError(f"--cloud-provider {name!r}: expected one of {', '.join(BACKENDS)}")
-    loader: Callable[..., CloudProvider] = importlib.import_module(BACKENDS[name]).load
+    if name in WITHOUT_FILE and config is not None:
+        raise ConfigError(f"--cloud-config {config}: the cloud provider {name!r} has nothing to configure")
+    if name in WITH_FILE and config is None:
+        raise ConfigError(f"--cloud-provider {name}: --cloud-config FILE is missing")
     if name in FLAGGED:
-        return loader(config, clock, flags) if flags is not None else loader(config, clock)
-    if flags is not None and flags.nodes:
-        raise ConfigError(f"--nodes={flags.nodes[0]}: the cloud provider {name!r} does not use this flag")
-    if flags is not None and flags.cluster_name:
-        raise ConfigError(f"--cluster-name={flags.cluster_name}: the cloud provider {name!r} does not use this flag")
-    return loader(config, clock)
+        importlib.import_module(BACKENDS[name]).check_nodes(nodes)
+        return
+    if nodes:
+        raise ConfigError(f"--nodes={nodes[0]}: the cloud provider {name!r} does not use this flag")
+    if cluster_name:
+        raise ConfigError(f"--cluster-name={cluster_name}: the cloud provider {name!r} does not use this flag")

@@ -65,6 +65,21 @@ def with_rivals(nodes: Sequence[NodeRef]) -> list[NodeRef]:
     return [*nodes, *others.values()]
 
 
+# What a provider says. Its errors begin with its name, because commands print them as they are.
+
+
+def without_name(provider: str, text: object) -> str:
+    """Return *text* without the name of *provider* at its beginning."""
+    whole = str(text)
+    name = next((start for start in (f"{provider}: ", f"{provider} ") if whole.startswith(start)), "")
+    return whole.removeprefix(name)
+
+
+def said(provider: str, text: object) -> str:
+    """Return *text* with the name of *provider* at its beginning, once."""
+    return f"{provider}: {without_name(provider, text)}"
+
+
 # Node groups of a cloud provider: their size limits, machines, templates and options.
 
 

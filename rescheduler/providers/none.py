@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NoReturn
 
 from rescheduler.clock import Clock
-from rescheduler.errors import ConfigError
 from rescheduler.providers.base import (
     CloudProvider,
     DeleteOutcome,
@@ -25,8 +24,6 @@ from rescheduler.providers.base import (
 
 
 def load(config: Path | None, clock: Clock) -> CloudProvider:
-    if config is not None:
-        raise ConfigError(f"--cloud-config {config}: the cloud provider 'none' has nothing to configure")
     return NoProvider()
 
 

@@ -4,12 +4,14 @@ tests/cluster/test_manifests.py applies them to a control plane.
 """
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from rescheduler import cli
+from rescheduler.cli import install
 from rescheduler.cli.install import MANIFESTS, RIGHTS
 from rescheduler.planning.node_labels import PRESETS
 
@@ -59,7 +61,7 @@ def test_a_preset_changes_only_the_arguments_of_the_daemon(preset: str, capsys: 
     [
         (("--preset=karpenter",), True),
         (("--preset=karpenter", "--", "--cloud-provider=none"), False),
-        (("--preset=karpenter", "--", "--cloud-provider", "liqo"), False),
+        (("--preset=karpenter", "--", "--cloud-provider", "liqo", "--cloud-config=/c.yaml"), False),
         (("--preset=gke",), False),
         (("--preset=eks", "--", "--cloud-provider", "karpenter"), True),
         (("--preset=karpenter", "-n", "ops", "--", "--cloud-provider=karpenter"), True),
@@ -107,13 +109,13 @@ def test_the_provider_for_aws_comes_with_the_rights_of_a_provider(capsys: pytest
         (("--preset=eks", "-n", "ops"), True),
         (("--preset=gke", "-n", "ops", "--", "--cloud-provider=aws"), True),
         (("--preset=eks", "-n", "ops", "--", "--cloud-provider=none"), False),
-        (("--preset=eks", "-n", "ops", "--", "--cloud-provider=cherryservers", "--cloud-config=/c.yaml"), False),
+        (("--preset=eks", "-n", "ops", "--", "--cloud-provider=liqo", "--cloud-config=/c.yaml"), False),
     ):
         objects = printed(capsys, *flags)
         rules = [rule for item in objects if item["kind"] == "ClusterRole" for rule in item["rules"]]
         assert any("nodes" in rule["resources"] and "delete" in rule["verbs"] for rule in rules) == ours
-        leases = [item["metadata"] for item in objects if item["kind"] == "Lease"]
-        assert ({"name": "spot-rescheduler-pool", "namespace": "ops"} in leases) == ours
+        metas = [item["metadata"] for item in objects if item["kind"] == "Lease"]
+        assert (("spot-rescheduler-pool", "ops") in [(meta["name"], meta["namespace"]) for meta in metas]) == ours
         assert ("--cloud-provider=aws" in container(objects)["args"]) == ours
 
 
@@ -147,7 +149,7 @@ def test_all_objects_are_in_the_namespace(
 
 def test_labels_image_and_flags_of_run_are_taken(capsys: pytest.CaptureFixture[str]) -> None:
     own = ("--preset=gke", "--spot-node-label=a=b,!c", "--image=registry.example/mover:1")
-    ours = container(printed(capsys, *own, "--", "-v=4", "--node-drain-delay", "30m", "--cluster-name", "run"))
+    ours = container(printed(capsys, *own, "--", "-v=4", "--node-drain-delay", "30m", "--pod-name", "run"))
     assert ours["image"] == "registry.example/mover:1"
     assert ours["args"] == [
         "run",
@@ -157,7 +159,7 @@ def test_labels_image_and_flags_of_run_are_taken(capsys: pytest.CaptureFixture[s
         f"--on-demand-node-label={PRESETS['gke'][0]}",
         "--spot-node-label=a=b,!c",
         "--dry-run",
-        *("-v=4", "--node-drain-delay", "30m", "--cluster-name", "run"),
+        *("-v=4", "--node-drain-delay", "30m", "--pod-name", "run"),
     ]
 
 
@@ -195,6 +197,51 @@ WRONG = {
     "a word": (("--preset=eks", "live"), "unexpected extra argument (live)"),
 }
 
+#: Labels of nodes, and flags that the daemon rejects whatever its files contain.
+REJECTED = {
+    "a file of a provider without one": ("--preset=karpenter", "--cloud-config=x"),
+    "a file without a provider": ("--preset=gke", "--cloud-config=/x"),
+    "no file of cloudpools": ("--preset=gke", "--cloud-provider=cloudpool"),
+    "no file of a gRPC service": ("--preset=gke", "--cloud-provider=externalgrpc"),
+    "no file of Liqo": ("--preset=karpenter", "--cloud-provider=liqo"),
+    "no file of Cherry Servers": ("--preset=gke", "--cloud-provider=cherryservers", "--nodes=0:1:p"),
+    "no pool of Cherry Servers": ("--preset=gke", "--cloud-provider=cherryservers", "--cloud-config=/x"),
+    "a bad pool of Cherry Servers": (
+        *("--preset=gke", "--cloud-provider=cherryservers", "--cloud-config=/x", "--nodes=2:1:p"),
+    ),
+    "a bad group of StackPointCloud": ("--preset=gke", "--cloud-provider=spc", "--nodes=1:2"),
+    "groups of a provider that lists them": ("--preset=eks", "--nodes=0:1:asg"),
+    "a cluster's name without a provider": ("--preset=gke", "--cluster-name=prod"),
+    "a cluster's name for AWS": ("--preset=eks", "--cluster-name=prod"),
+    "room without a provider": ("--preset=aks", "--make-room=provider"),
+    "room in a single round": ("--preset=karpenter", "--make-room=placeholders", "--once"),
+    "a maximum below the first value": ("--preset=gke", "--failure-pause-max=1m"),
+    "plugins without a configuration": ("--preset=gke", "--assume-plugins=Mine"),
+    "an empty name of a scheduler": ("--preset=gke", "--scheduler-name="),
+}
+
+
+@pytest.mark.parametrize("case", REJECTED)
+def test_what_the_daemon_rejects_at_its_start_is_not_printed(case: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the message of the daemon."""
+    preset, *flags = REJECTED[case]
+    selected = [f"--cloud-provider={SELECTED[preset[9:]]}"] if preset[9:] in SELECTED else []
+    messages = []
+    for argv in (["install", preset, "--", *flags], ["run", "--kubeconfig=/no/such/file", *selected, *flags]):
+        with pytest.raises(SystemExit) as exited:
+            cli.main(argv)
+        out, err = capsys.readouterr()
+        assert (exited.value.code, out, len(err.splitlines())) == (2, "", 1)
+        messages.append(err)
+    assert messages[0] == messages[1]
+    assert "/no/such/file" not in messages[0]
+
+
+def test_files_of_the_daemon_are_not_read(capsys: pytest.CaptureFixture[str]) -> None:
+    files = ("cloud-config", "prices", "commitments", "scheduler-config", "kubeconfig")
+    flags = [*(f"--{each}=/etc/no/such/file" for each in files), "--assume-plugins=Mine"]
+    assert container(printed(capsys, "--preset=eks", "--", *flags))["args"][-len(flags) :] == flags
+
 
 @pytest.mark.parametrize("case", WRONG)
 def test_wrong_usage_prints_no_manifests(case: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -204,6 +251,35 @@ def test_wrong_usage_prints_no_manifests(case: str, capsys: pytest.CaptureFixtur
     out, err = capsys.readouterr()
     assert (exited.value.code, out, len(err.splitlines())) == (2, "", 1)
     assert says in err
+
+
+@pytest.mark.parametrize("shipped", ["spot-rescheduler:0.1.0", "registry.example/team/spot-rescheduler:0.1.0"])
+@pytest.mark.parametrize("given", [(), ("--image=spot-rescheduler:mine",), ("--image=registry.example/mover:1",)])
+def test_an_image_that_no_registry_has_is_named_above_the_manifests(
+    shipped: str,
+    given: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A release has the registry of its image in the manifests."""
+    text = MANIFESTS.read_text(encoding="utf-8")
+    own = container(SHIPPED)["image"]
+    (tmp_path / "manifests.yaml").write_text(text.replace(f"image: {own}", f"image: {shipped}"), encoding="utf-8")
+    monkeypatch.setattr(install, "MANIFESTS", tmp_path / "manifests.yaml")
+    with pytest.raises(SystemExit):
+        cli.main(["install", "--preset=gke", *given])
+    out = capsys.readouterr().out
+    comments = [line for line in out.splitlines() if line.startswith("#")]
+    assert container(list(yaml.safe_load_all(out)))["image"] == (given[0].partition("=")[2] if given else shipped)
+    if given or "/" in shipped:
+        assert comments == []
+    else:
+        assert comments == [
+            f"# The image {shipped} is in no registry. To build and push it, in a checkout:",
+            f"#   docker build -t REGISTRY/{shipped} . && docker push REGISTRY/{shipped}",
+            f"# Then repeat this command with --image=REGISTRY/{shipped}",
+        ]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,8 @@ from devcluster.plane import ControlPlane
 from rescheduler.housekeeping.node_writes import SOFT_TAINT
 from rescheduler.kube.eviction_requests import INSTALLATION
 from rescheduler.planning.rules.interruptions import DRAIN_CONDITION, OUR_REASON
+from rescheduler.providers.clusterapi.machines import REMOVED
+from rescheduler.providers.clusterapi.objects import APIS
 from rescheduler.settings import LEASE, MEMORY_NAME, SAVINGS_NAME
 from tests.cluster.bad_days import FLAGS, NAMESPACE
 from tests.cluster.daemon import Daemon
@@ -58,6 +60,14 @@ def test_what_a_killed_daemon_leaves_with_other_flags_is_documented(cluster: Con
     [patch] = re.findall("--subresource=status -p '(.*?)'`", SECTION)
     cluster.api.patch(f"{path}/status", json.loads(patch), STRATEGIC)
     assert conditions(cluster, path) == before - {DRAIN_CONDITION}
+
+
+def test_the_annotations_of_machines_and_their_groups_are_documented() -> None:
+    for api in APIS:
+        groups = [f"{plural}.{api.group}" for plural in ("machinedeployments", "machinesets")[not api.has_clusters :]]
+        marks = " ".join(f"{mark}-" for mark in api.marks)
+        assert f"kubectl annotate {','.join(groups)} -A --all {REMOVED}-`" in SECTION
+        assert f"kubectl annotate machines.{api.group} -n NAMESPACE NAME {marks}`" in SECTION
 
 
 def conditions(cluster: ControlPlane, path: str) -> set[str]:

@@ -16,7 +16,16 @@ from rescheduler.draining.actions import Intent, Step
 from rescheduler.draining.events import EvictionRefused, EvictionResult
 from rescheduler.draining.exits import REQUEST_INTERVAL, REQUEST_SECONDS
 from rescheduler.draining.state import Failure, Why
-from rescheduler.errors import Conflict, Forbidden, NotFound, Permanent, ReschedulerError, Retryable, Unauthorized
+from rescheduler.errors import (
+    BackendUnavailable,
+    Conflict,
+    Forbidden,
+    NotFound,
+    Permanent,
+    ReschedulerError,
+    Retryable,
+    Unauthorized,
+)
 from rescheduler.facts.round_facts import RoundFacts
 from rescheduler.housekeeping.loop import RoundOutcome
 from rescheduler.kube.cluster import NodeEdit
@@ -40,7 +49,7 @@ from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.rules.candidates import PROXIES
-from rescheduler.providers.base import Accepted, AlreadyGone, Deleted, Refusal, Refused
+from rescheduler.providers.base import Accepted, AlreadyGone, Deleted, DeleteOutcome, Refusal, Refused
 from rescheduler.providers.base import Failed as RemovalFailed
 from rescheduler.providers.base import NodeRef as MachineRef
 from rescheduler.settings import Timing
@@ -437,6 +446,26 @@ class TestProvider:
                     "pool: the machine is gone, but the group size was not reduced: 502: the size is still 3",
                 )
             ]
+
+    @pytest.mark.parametrize("own", ["pool: ", "pool ", ""])
+    def test_the_name_of_the_provider_is_written_once(self, own: str) -> None:
+        """Its errors begin with it, or with it and a name of the system's own."""
+        outcomes: list[DeleteOutcome | ReschedulerError] = [
+            Permanent(f"{own}p1: 403"),
+            RemovalFailed(f"{own}p1: 403", retryable=False),
+            Deleted(unshrunk=f"{own}p1: 403"),
+        ]
+        for answer in outcomes:
+            with world(*CLUSTER) as here:
+                here.loop(provider=ScriptedProvider([answer])).round()
+                texts = [line.text for _, event in here.reported for line in event.log_lines()]
+                texts += [event.detail for event in here.of(Trouble)]
+                told = [text for text in texts if "p1: 403" in text]
+                assert told
+                assert [text for text in told if text.count("pool") > 1] == []
+        with world(*CLUSTER) as here:
+            here.loop(provider=ScriptedProvider([Deleted()], trouble=BackendUnavailable(f"{own}p1: 503"))).round()
+            assert {event.detail for event in here.of(Trouble)} == {"pool: p1: 503"}
 
     def test_the_machine_of_an_empty_node_is_removed(self) -> None:
         with world(*CLUSTER[:2]) as here:

@@ -399,7 +399,7 @@ def test_a_rejected_deletion_is_not_retryable() -> None:
         body = '{"code": 409, "message": "Server is locked"}'
         server.faulty_app.inject(Fault(method="DELETE", path="/v1/servers/400001", status=409, body=body))
         (outcome,) = provider.delete_nodes(POOL, [node], deadline=MINUTES).values()
-        message = "Cherry Servers: DELETE /servers/400001: 409 Conflict: Server is locked"
+        message = "cherryservers: DELETE /servers/400001: 409 Conflict: Server is locked"
         assert outcome == Failed(message, retryable=False)
         assert provider.target_size(POOL, deadline=MINUTES + clock.monotonic()) == 1
 
@@ -418,7 +418,7 @@ def test_a_refusal_does_not_hide_a_pending_order() -> None:
         assert isinstance(outcome, Accepted)
         clock.advance(120.0)  # a completed order would be visible by now
         (outcome,) = provider.delete_nodes(POOL, [node], deadline=clock.monotonic() + 60.0).values()
-        message = "Cherry Servers: DELETE /servers/400001: 409 Conflict: is terminating"
+        message = "cherryservers: DELETE /servers/400001: 409 Conflict: is terminating"
         assert outcome == Failed(message, retryable=False)
 
 

@@ -159,7 +159,6 @@ WRONG_ENVIRONMENTS = {
     "a token of two lines": ({"CHERRY_AUTH_TOKEN": "se\ncret"}, "CHERRY_AUTH_TOKEN: expected a token"),
     "another backend": (ENVIRONMENT | {"CHERRY_MANAGER": "soap"}, "CHERRY_MANAGER 'soap': expected rest"),
     "no URL": (ENVIRONMENT | {"CHERRY_API_URL": "cherry"}, "environment: CHERRY_API_URL.url: expected http(s)://"),
-    "no file": (ENVIRONMENT, "--cloud-provider cherryservers: --cloud-config FILE is missing"),
 }
 
 
@@ -167,7 +166,7 @@ WRONG_ENVIRONMENTS = {
 def test_an_invalid_environment_is_reported_without_its_secrets(fact: str) -> None:
     environ, message = WRONG_ENVIRONMENTS[fact]
     with pytest.raises(ConfigError) as caught:
-        config.settings(None, GroupFlags(("0:1:p",)), environ)
+        config.settings(Path("cloud-config"), GroupFlags(("0:1:p",)), environ)
     assert str(caught.value).startswith(message)
     assert "cret" not in str(caught.value)
 

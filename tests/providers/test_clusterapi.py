@@ -763,6 +763,24 @@ def test_only_machines_of_the_configured_cluster_are_managed(
     assert all(f"/namespaces/{SPACE}/" in path for path in paths)
 
 
+@pytest.mark.parametrize(
+    ("file", "which"),
+    [
+        (ClusterApiFile(cluster="other"), " with the cluster other, as --cloud-config says"),
+        (
+            ClusterApiFile(namespace=SPACE, cluster="other"),
+            f" with the namespace {SPACE} and the cluster other, as --cloud-config says",
+        ),
+    ],
+)
+def test_a_configuration_that_selects_no_machine_is_named_in_the_refusal(
+    world: ClusterApiWorld, file: ClusterApiFile, which: str
+) -> None:
+    node, deadline = world.nodes()[0], world.clock.monotonic() + MINUTES
+    refusal = opened(world, file).refusal_without_group(node, deadline=deadline)
+    assert refusal == Refused(Refusal.NOT_IN_GROUP, f"it has no Machine{which}: Cluster API does not manage it")
+
+
 def test_replicas_are_raised_and_what_has_not_come_is_given_back(world: ClusterApiWorld) -> None:
     deadline = world.clock.monotonic() + MINUTES
     world.cluster.stopped = True

@@ -8,6 +8,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 import pytest
+import yaml
 
 from predicates.snapshot import DRAIN_TAINT
 from rescheduler import providers
@@ -193,3 +194,17 @@ def test_the_documented_commands_beside_cluster_autoscaler_are_valid(monkeypatch
     assert calls == [("cloudpool", 8086, ListenAddress("0.0.0.0", 9235)), ("externalgrpc", Path("client.yaml"))]
     program, *arguments = shlex.split(commands[2])
     assert (program, "--cloud-config=client.yaml" in arguments) == ("cluster-autoscaler", True)
+
+
+def test_the_commands_for_a_management_cluster_create_the_account_of_the_permissions() -> None:
+    page = (DOCS / "clusterapi.md").read_text(encoding="utf-8")
+    component = Path("deploy/components/clusterapi")
+    files = [component / name for name in ("rbac.yaml", "policy.yaml")]
+    items = [item for file in files for item in yaml.safe_load_all((DOCS.parent / file).read_text(encoding="utf-8"))]
+    [subject] = [subject for item in items for subject in item.get("subjects", ())]
+    commands = [
+        f"kubectl create namespace {subject['namespace']}",
+        f"kubectl -n {subject['namespace']} create serviceaccount {subject['name']}",
+        f"kubectl apply {' '.join(f'-f {file}' for file in files)}",
+    ]
+    assert "".join(f"  {command}\n" for command in commands) in page

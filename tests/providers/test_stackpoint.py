@@ -50,7 +50,7 @@ PROTECTED: dict[str, tuple[dict[str, Any], Refusal, str]] = {
     "a node that can_delete rejects": (
         {"eligible": False},
         Refusal.PROTECTED,
-        f"StackPointCloud: GET {ROOT}/nodes/41/can_delete: 400 Bad Request: {REASON}",
+        f"stackpoint: GET {ROOT}/nodes/41/can_delete: 400 Bad Request: {REASON}",
     ),
 }
 
@@ -318,7 +318,7 @@ def test_rejected_credentials_are_reported_without_the_token(clock: StepClock) -
         )
         with pytest.raises(AuthError) as caught:
             provider.refresh(deadline=MINUTES)
-        assert str(caught.value) == f"StackPointCloud: GET {ROOT}/nodes: 403 Forbidden: no owner: ***"
+        assert str(caught.value) == f"stackpoint: GET {ROOT}/nodes: 403 Forbidden: no owner: ***"
 
 
 def test_a_new_process_resumes_an_order_for_an_unlisted_node(clock: StepClock) -> None:

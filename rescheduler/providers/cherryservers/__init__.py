@@ -18,6 +18,7 @@ from rescheduler.providers.base import (
     NotInGroup,
     NotSupported,
     Refused,
+    without_name,
 )
 from rescheduler.providers.cherryservers import config
 from rescheduler.providers.cherryservers.client import (
@@ -31,7 +32,14 @@ from rescheduler.providers.cherryservers.client import (
     machine,
     user_data,
 )
-from rescheduler.providers.cherryservers.config import TOKEN, CherryPool, CherrySettings, Definition, settings
+from rescheduler.providers.cherryservers.config import (
+    TOKEN,
+    CherryPool,
+    CherrySettings,
+    Definition,
+    node_groups,
+    settings,
+)
 from rescheduler.providers.fleet import PollIntervals, SystemMachine, SystemView
 from rescheduler.providers.fleet.provider import FleetProvider, hours
 
@@ -40,9 +48,14 @@ POOL_LABEL = "pool"  #: of templates, as set by the usual cloud-init
 _PODS = "110"
 
 
-def load(config: Path | None, clock: Clock, flags: GroupFlags = GroupFlags()) -> CloudProvider:  # noqa: B008 -- a value
+def load(config: Path, clock: Clock, flags: GroupFlags = GroupFlags()) -> CloudProvider:  # noqa: B008 -- a value
     """Load the provider from the `--cloud-config` file, `--nodes` and the environment. Raises ConfigError."""
     return CherryProvider(settings(config, flags, os.environ), os.environ, clock)
+
+
+def check_nodes(nodes: Sequence[str]) -> None:
+    """Raise ConfigError if *nodes*, the values of `--nodes`, do not name at least one pool and its limits."""
+    node_groups(nodes)
 
 
 class CherrySystem:
@@ -221,7 +234,7 @@ def _failed(
     group: str, count: int, missing: int, failures: Sequence[errors.ReschedulerError]
 ) -> errors.ReschedulerError:
     """Combine the failed orders into one error, with the class of the last error if callers react to that class."""
-    reasons = "; ".join(dict.fromkeys(str(error) for error in failures))
+    reasons = "; ".join(dict.fromkeys(without_name("cherryservers", error) for error in failures))
     line = f"cherryservers: group {group}: {missing} of {count} servers were not ordered: {reasons}"
     last = failures[-1]
     if isinstance(last, RateLimited | DeadlineExceeded):

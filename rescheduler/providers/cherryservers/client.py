@@ -192,7 +192,7 @@ class CherryClient:
             return error_text(body).replace(hidden, "***") if hidden else error_text(body)
 
         self._clock = clock
-        self._http = JsonClient("Cherry Servers", endpoint, Path(), clock, redacted, token, self._take_turn)
+        self._http = JsonClient("cherryservers", endpoint, Path(), clock, redacted, token, self._take_turn)
         self._closed = threading.Event()
         self._turn = threading.Lock()
         self._next = clock.monotonic()
@@ -230,7 +230,7 @@ class CherryClient:
             last = len(listed) < _PAGE or not fresh if total is None else offset >= total
             if last or not listed:
                 return list(servers.values()), most
-        raise InvalidResponse(f"Cherry Servers: project {project}: the list of servers does not end")
+        raise InvalidResponse(f"cherryservers: project {project}: the list of servers does not end")
 
     def server(self, key: str, *, deadline: float) -> Server | None:
         try:
@@ -265,7 +265,7 @@ class CherryClient:
             turn = max(self._next, self._clock.monotonic())
             pause = turn - self._clock.monotonic()
             if turn >= deadline:
-                raise DeadlineExceeded("Cherry Servers: no time left to wait for the rate limit")
+                raise DeadlineExceeded("cherryservers: no time left to wait for the rate limit")
             self._next = turn + _PAUSE
         if pause > 0:
             self._clock.wait(pause, self._closed)

@@ -190,7 +190,7 @@ class CherrySettings:
     control_label: str  #: an additional label of control-plane nodes; may be empty
 
 
-def settings(path: Path | None, flags: GroupFlags, environ: Mapping[str, str]) -> CherrySettings:
+def settings(path: Path, flags: GroupFlags, environ: Mapping[str, str]) -> CherrySettings:
     """Return the validated settings. Raises ConfigError that names the file and line, flag or variable."""
     token = environ.get(TOKEN, "")
     if not is_token(token):
@@ -202,8 +202,6 @@ def settings(path: Path | None, flags: GroupFlags, environ: Mapping[str, str]) -
         raise ConfigError(f"CHERRY_MANAGER {manager!r}: expected rest")
     endpoint = Endpoint(url=environ.get("CHERRY_API_URL") or API)
     check_endpoint(endpoint, "environment", "CHERRY_API_URL")
-    if path is None:
-        raise ConfigError("--cloud-provider cherryservers: --cloud-config FILE is missing")
     groups = node_groups(flags.nodes)
     pools = tuple(_pools(path, groups, flags.cluster_name))
     return CherrySettings(pools, endpoint, environ.get("CHERRY_CONTROLLER_NODE_IDENTIFIER_LABEL", ""))

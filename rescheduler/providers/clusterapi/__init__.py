@@ -90,6 +90,8 @@ class ClusterApiSystem(ObjectSystem):
     def __init__(self, file: ClusterApiFile, clock: Clock) -> None:
         super().__init__(clock)
         self._file = file
+        keys = {"namespace": file.namespace, "cluster": file.cluster}
+        self.selected = " and ".join(f"the {key} {value}" for key, value in keys.items() if value)
         self._served = set[MachineApi]()  #: to this process
         self.state = FleetState(SystemView((), ()), {}, {}, {})  #: as last read
 

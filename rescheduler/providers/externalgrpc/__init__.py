@@ -12,7 +12,7 @@ from rescheduler.providers.base import CloudProvider
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
-def load(config: Path | None, clock: Clock) -> CloudProvider:
+def load(config: Path, clock: Clock) -> CloudProvider:
     """Load the provider from the `--cloud-config` file. Raises ConfigError."""
     if importlib.util.find_spec("grpc") is None:
         raise ConfigError("--cloud-provider externalgrpc: gRPC is not installed: in a checkout, pip install '.[grpc]'")

@@ -55,10 +55,8 @@ class ExternalGrpcFile(Section, frozen=True, kw_only=True):
     poll_interval: Duration = msgspec.field(default=Duration(2), name="poll_interval")
 
 
-def read_file(path: Path | None) -> ExternalGrpcFile:
+def read_file(path: Path) -> ExternalGrpcFile:
     """Return the validated file. Raises ConfigError that names the file and the key."""
-    if path is None:
-        raise ConfigError("--cloud-provider externalgrpc: --cloud-config FILE is missing")
     file = config_files_read(path, ExternalGrpcFile)
     rules = {
         "address": (_is_address(file.address), "host:port, such as provider:8086 or [::1]:8086"),

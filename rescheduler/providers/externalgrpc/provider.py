@@ -28,9 +28,9 @@ from rescheduler.providers.externalgrpc.codec import Verbs
 from rescheduler.providers.externalgrpc.removal import GrpcRemoval
 
 
-def load(config: Path | None, clock: Clock) -> CloudProvider:
+def load(config: Path, clock: Clock) -> CloudProvider:
     """Load the provider from the `--cloud-config` file, without making a call."""
-    return ExternalGrpcProvider(read_file(config), Path(config or ".").parent, clock)
+    return ExternalGrpcProvider(read_file(config), config.parent, clock)
 
 
 class ExternalGrpcProvider(CloudProvider):

@@ -17,6 +17,7 @@ class ObjectSystem(MachineSystem):
     kind: str  #: of the objects, such as NodeClaim
     manager: str  #: who ends the machines
     group_kind: str  #: of the objects that are groups
+    selected: str = ""  #: which of the objects are read, by the configuration; "": all
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -79,7 +80,8 @@ class ObjectProvider(FleetProvider):
             return None
         system, machine = self._objects, self.machine(node, deadline=deadline)
         if machine is None or machine.object is None:
-            return Refused(Refusal.NOT_IN_GROUP, f"it has no {system.kind}: {system.manager} does not manage it")
+            which = f" with {system.selected}, as --cloud-config says" if system.selected else ""
+            return Refused(Refusal.NOT_IN_GROUP, f"it has no {system.kind}{which}: {system.manager} does not manage it")
         name = machine.object.path.rpartition("/")[2]
         doubt = system.contradiction(node, machine) or f"{system.kind} {name} belongs to no {system.group_kind}"
         return machine.protected or Refused(Refusal.NOT_IN_GROUP, doubt)

@@ -30,7 +30,7 @@ from rescheduler.providers.base import (
 from rescheduler.providers.fleet import PollIntervals, SystemMachine, SystemView
 from rescheduler.providers.fleet.provider import FleetProvider
 from rescheduler.providers.stackpoint.client import SCHEME, ClusterNode, NodeAdd, StackpointClient, StackPool, machines
-from rescheduler.providers.stackpoint.config import PREFIX, Spec, StackpointSettings, settings
+from rescheduler.providers.stackpoint.config import PREFIX, Spec, StackpointSettings, group_specs, settings
 
 # The CPUs and memory of StackPointCloud's sizes, for pools that do not report them.
 
@@ -179,6 +179,11 @@ INSTANCE_LABEL, ROLE_LABEL = "stackpoint.io/instance_id", "stackpoint.io/role"
 def load(config: Path | None, clock: Clock, flags: GroupFlags = GroupFlags()) -> CloudProvider:  # noqa: B008 -- a value
     """Load the provider from the environment, `--nodes` (first generation) and an optional file. Raises ConfigError."""
     return StackpointProvider(settings(config, flags, os.environ), clock)
+
+
+def check_nodes(nodes: Sequence[str]) -> None:
+    """Raise ConfigError if a value of `--nodes` does not name a group and its limits."""
+    group_specs(nodes)
 
 
 class StackpointSystem:

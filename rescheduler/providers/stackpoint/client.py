@@ -147,7 +147,7 @@ class StackpointClient:
 
     def __init__(self, config: StackpointSettings, clock: Clock) -> None:
         self._root = f"/orgs/{config.organization}/clusters/{config.cluster}"
-        self._http = JsonClient("StackPointCloud", config.endpoint, Path(), clock, error_text, config.token)
+        self._http = JsonClient("stackpoint", config.endpoint, Path(), clock, error_text, config.token)
 
     def close(self) -> None:
         self._http.close()
