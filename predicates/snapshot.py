@@ -158,6 +158,7 @@ _UNFILTERED: Final = (
     "Workload",
     "LeaderWorkerSet",
     "NodePool",
+    "MachineSet",
     "CapacityBuffer",
     "PodTemplate",
     "AutoscalerGroups",

@@ -116,6 +116,7 @@ FILE_KINDS: Final[Mapping[str, type[Object]]] = {
     "Workload": api.GangWorkload,
     "LeaderWorkerSet": api.LeaderWorkerSet,
     "NodePool": api.NodePool,
+    "MachineSet": api.MachineSet,
     "CapacityBuffer": api.CapacityBuffer,
     "PodTemplate": api.PodTemplateObject,
     "AutoscalerGroups": api.AutoscalerGroups,

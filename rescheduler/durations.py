@@ -1,5 +1,6 @@
 """Parse durations in the format of Go's ``time.ParseDuration``: the only parser of durations in the program."""
 
+import math
 import re
 from collections.abc import Container
 from dataclasses import dataclass
@@ -132,6 +133,10 @@ class Pauses:
         """Record a failure of *key* and start its next pause."""
         failures = self._pauses[key].failures + 1 if key in self._pauses else 1
         self._pauses[key] = _Delay(failures, now + self._backoff.seconds_after(failures))
+
+    def next_end(self, now: float) -> float:
+        """Return when the next pause ends; infinity if none is active."""
+        return min((pause.until for pause in self._pauses.values() if pause.until > now), default=math.inf)
 
     def succeeded(self, key: str) -> None:
         """End the pause of *key* and forget its failures."""

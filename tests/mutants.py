@@ -312,8 +312,8 @@ MUTANTS: Final = (
     _of_loop(
         "the last look asks for our mark",
         "execution/machine_orders.py",
-        "        if why := self._not_ours(node.metadata.annotations):\n",
-        "        if False and (why := self._not_ours(node.metadata.annotations)):\n",
+        "        if why := self._not_ours(node):\n",
+        "        if False and (why := self._not_ours(node)):\n",
         "test_marks.py",
     ),
     _of_loop(
@@ -570,6 +570,13 @@ MUTANTS: Final = (
         "Replicas()), staying=True)\n",
         "Replicas()))\n",
         "test_owed.py",
+    ),
+    _of_loop(
+        "all that a round asks is of one moment",
+        "execution/cluster_view.py",
+        "replace(self._known, memory=memory), self._as_of)\n",
+        "replace(self._known, memory=memory), self._clock.now())\n",
+        "test_reuse.py::test_all_that_a_round_asks_is_of_one_moment",
     ),
     _of_loop(
         "the node that pods left is no other place for them",

@@ -111,6 +111,7 @@ from predicates.objects.pods import (
     LeaderWorkerSet,
     LimitRange,
     LimitRangeItem,
+    MachineSet,
     NodeAffinity,
     NodePool,
     PodAffinity,
@@ -204,6 +205,7 @@ __all__ = [
     "LeaderWorkerSet",
     "LimitRange",
     "LimitRangeItem",
+    "MachineSet",
     "Namespace",
     "Node",
     "NodeAddress",
@@ -413,6 +415,7 @@ Object: TypeAlias = (
     | GangWorkload
     | LeaderWorkerSet
     | NodePool
+    | MachineSet
     | CapacityBuffer
     | PodTemplateObject
     | AutoscalerGroups

@@ -683,6 +683,39 @@ class NodePool(Wire, frozen=True):
     spec: NodePoolSpec = NodePoolSpec()
 
 
+class MachinePlacement(Wire, frozen=True):
+    availability_zone: str = ""
+
+
+class MachineProviderSpec(Wire, frozen=True):
+    instance_type: str = ""
+    placement: MachinePlacement = MachinePlacement()
+
+
+class MachineProvider(Wire, frozen=True):
+    value: MachineProviderSpec = MachineProviderSpec()
+
+
+class MachineSpec(Wire, frozen=True):
+    metadata: PoolNodeMeta = PoolNodeMeta()  #: of its nodes, in OpenShift
+    provider_spec: MachineProvider = MachineProvider()
+
+
+class MachineTemplate(Wire, frozen=True):
+    spec: MachineSpec = MachineSpec()
+
+
+class MachineSetSpec(Wire, frozen=True):
+    template: MachineTemplate = MachineTemplate()
+
+
+class MachineSet(Wire, frozen=True):
+    """A MachineSet of OpenShift or Cluster API. Its annotations tell Cluster Autoscaler the capacity of a node."""
+
+    metadata: ObjectMeta
+    spec: MachineSetSpec = MachineSetSpec()
+
+
 class AutoscalerGroup(Wire, frozen=True):
     name: str
     target: Int32 = 0  #: the number of nodes that the cloud keeps

@@ -324,7 +324,7 @@ def _of_environment(context: click.Context, kept: Callable[[str, click.Option], 
 
 #: Options of ``plan`` that choose its output.
 _OF_THE_OUTPUT: Final = frozenset(
-    {"--output", "--lever", "--sort-by", "--patch", "--watch", "--strict", "--what-if", "--independent"}
+    {"--output", "--lever", "--sort-by", "--patch", "--watch", "--strict", "--what-if", "--independent", "--buy"}
 )
 
 

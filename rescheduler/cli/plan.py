@@ -9,6 +9,7 @@ from typing import Final, NoReturn
 import click
 
 from rescheduler.cli.blockers import NodeNames
+from rescheduler.cli.buy import SHOWN, buy_option, check_purchases, purchase_lines, purchases_json
 from rescheduler.cli.cluster_source import (
     ClusterSource,
     compat_option,
@@ -139,6 +140,7 @@ budget_options: Final = group(
 @survive_option
 @levers_option
 @what_if_option
+@buy_option
 @from_daemon_option
 @installation_options
 @view_options
@@ -157,6 +159,7 @@ def command(
     survive: str,
     levers_timeout: timedelta,
     what_if_texts: tuple[str, ...],
+    buy: bool,  # noqa: FBT001
     from_daemon: FromDaemon,
     named: NamedInstallation,
     view: View,
@@ -175,6 +178,7 @@ def command(
     view = view.listing_nodes(provider)
     from_daemon = of_the_named(named, from_daemon)
     _check(view, from_daemon, snapshot, output, what_if_texts, levers_timeout, independent=independent)
+    _check_buy(view, output, what_if_texts, independent=independent) if buy else None
     hypotheses, notes = parsed(what_if_texts, policy, scheduling)
     source, clock = ClusterSource(snapshot, connection, scheduling), SystemClock()
     provider = replace(provider, nodes=tuple(filter(None, provider.nodes)))
@@ -183,7 +187,7 @@ def command(
         daemon = daemon_of(connection, from_daemon, clock, named, snapshot)
         cluster = read_and_plan(source, policy, prices, provider, clock, independent=independent, daemon=daemon)
         known = cluster.priced(provider)
-        levers = NO_LEVERS if independent or hypotheses else cluster.levers(known, levers_timeout, clock)
+        levers = NO_LEVERS if independent or hypotheses or buy else cluster.levers(known, levers_timeout, clock)
         overview = cluster.overview(known, levers)
         overview = cluster.certified(overview, Survive(survive), clock, with_tradeoff=_shows_tradeoff(output, policy))
         if levers_timeout and not hypotheses:
@@ -191,7 +195,9 @@ def command(
         if view.watch:
             clear_screen()
             say(f"Every {WATCHED_EVERY.total_seconds():.0f} s, now {utc(cluster.facts.circumstances.now)}")
-        if hypotheses:
+        if buy:
+            _show_purchases(cluster, overview, Survive(survive), output, clock)
+        elif hypotheses:
             _show_comparison(cluster, overview, what_if_texts, hypotheses, output, clock)
         else:
             source.shown(_show_plan(cluster, overview, output, view))
@@ -238,6 +244,25 @@ def _check(
         raise UsageError("--lever: expected no --what-if and no --independent, because they compute no levers")
     if view.lever is not None and not levers_timeout:
         raise UsageError("--lever: expected a --levers-timeout above 0, because without it no levers are tried")
+
+
+def _check_buy(view: View, output: str, what_if_texts: tuple[str, ...], *, independent: bool) -> None:
+    """Raise UsageError if options contradict ``--buy``."""
+    if independent or what_if_texts or view.watch or view.lever is not None:
+        raise UsageError("--buy: expected no --independent, --what-if, --watch and --lever")
+    if output == "html":
+        raise UsageError("--buy: expected -o table, wide, json or yaml")
+
+
+def _show_purchases(cluster: PlannedCluster, overview: Overview, survive: Survive, output: str, clock: Clock) -> None:
+    found = cluster.purchases(overview.prices, survive, SHOWN, clock)
+    check_purchases(found)
+    if output in ("json", "yaml"):
+        result = as_json(overview, cluster.seconds)
+        result["buy"] = purchases_json(found, overview.command)
+        (print_json if output == "json" else print_yaml)(result)
+    else:
+        show(purchase_lines(found, overview.prices))
 
 
 def _show_lever(cluster: PlannedCluster, overview: Overview, view: View) -> None:

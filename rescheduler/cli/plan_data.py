@@ -27,6 +27,8 @@ from rescheduler.planning.node_pools import buying_again
 from rescheduler.planning.outcome import Blocker, Planning, Reason
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, MoveJobs, Policy, Survive
+from rescheduler.planning.room.additions import Additions
+from rescheduler.planning.room.purchases import Purchases, PurchaseSearch
 from rescheduler.planning.rules.candidates import groups
 from rescheduler.planning.rules.owners import Owners, all_pods
 from rescheduler.planning.rules.pod_traits import belongs_to_node, is_job
@@ -66,6 +68,9 @@ def enforced_survival() -> Survive:
     given = context.get_parameter_source("survive") is not ParameterSource.DEFAULT
     return Survive(context.params["survive"]) if given else Survive.OFF
 
+
+#: The time limit for the search for spot nodes to buy. On large clusters it tries fewer of them.
+_BUYING: Final = timedelta(seconds=30)
 
 #: A limitation of the totals of a plan with ``--independent``.
 _INDEPENDENT: Final = "each node is drained alone (--independent); the pods of all nodes together may not fit"
@@ -245,6 +250,18 @@ class PlannedCluster:
     def _nodes(self) -> Iterator[NodeFacts]:
         """Yield the nodes of the plan. The totals are computed when the first node is requested."""
         yield from self.overview(self.facts.circumstances.prices).nodes.values()
+
+    def purchases(self, prices: PriceList, survive: Survive, number: int, clock: Clock) -> Purchases:
+        """Return the best *number* of purchases of spot nodes. Raises UsageError if no price of spot nodes is known."""
+        if self.incomplete:
+            raise UsageError(f"--buy: expected a complete snapshot: {self.incomplete}")
+        if prices.empty:
+            raise UsageError("--buy: expected prices of spot nodes: --prices, or --spot-price-per-vcpu")
+        with progress("searching for spot nodes to buy"):
+            until = clock.monotonic() + _BUYING.total_seconds()
+            additions = Additions(self.facts.snapshot, self.facts.policy, self.facts.circumstances)
+            search = PurchaseSearch(additions, self.planning, prices, lambda: clock.monotonic() >= until)
+            return search.run(number, survive)
 
     def levers(self, prices: PriceList, timeout: timedelta, clock: Clock) -> RankedLevers:
         """Return the levers that were tried within *timeout*; none if it is 0, which is not complete."""

@@ -104,6 +104,9 @@ class _Summary:
             yield styled(left, BAD)
         yield styled(self.headline(), GOOD if self.overview.planning.plans else HEADING)
         yield from first_step(self.overview)
+        if lacking := self.overview.lacking_room:
+            what = f"What to buy for {count(lacking, 'node')} without room on spot nodes"
+            yield Line(f"{what}: {self.overview.command} --buy", command=True)
 
     def _left_by_daemon(self) -> str:
         """Return a sentence about the plans that the daemon would not carry out, by their simulations, or ""."""

@@ -32,8 +32,8 @@ from rescheduler.planning.money.worth import AddedSpot
 from rescheduler.planning.node_labels import NodeLabel, NodeLabels
 from rescheduler.planning.outcome import Planning, Reason
 from rescheduler.planning.policy import NamespaceScope, Policy, namespace_scope, parse_names
+from rescheduler.planning.what_if.added_spot import AddSpot
 from rescheduler.planning.what_if.changes import (
-    AddSpot,
     BudgetChange,
     Lift,
     LiftAll,
@@ -149,7 +149,7 @@ what_if_option: Final = Option(
     "unpin NAMESPACE/KIND/NAME (ci/deployment/cache); unpin selector KEY=VALUE (of all pods; any label selector); "
     "untaint KEY (a taint of the spot nodes); "
     "budget NAMESPACE/NAME maxUnavailable=N (or minAvailable); "
-    "add-spot N like NODE; add-spot N cpu=8,memory=32Gi; "
+    "add-spot N like NODE; add-spot N type=TYPE,zone=ZONE; add-spot N cpu=8,memory=32Gi; "
     "scheduler VERSION or scheduler FILE (another kube-scheduler: lists the pods and nodes whose verdict changes); "
     "lose-spot zone=ZONE, pool=POOL, node=NODE or lose-spot 30% (nodes spread evenly over the list by name).",
 )
@@ -272,23 +272,26 @@ def _add_spot(words: Sequence[str]) -> Hypothesis | None:
         return None
     if words[1:2] == ["like"] and len(words) == 3:  # noqa: PLR2004
         return AddSpot(int(words[0]), like=words[2])
-    amounts = _amounts(words[1]) if len(words) == 2 else None  # noqa: PLR2004
-    if amounts is None or not {"cpu", "memory"} <= amounts.keys() <= {"cpu", "memory", "pods"}:
+    pairs = [part.partition("=") for part in words[1].split(",")] if len(words) == 2 else []  # noqa: PLR2004
+    given = {name: value for name, _, value in pairs}
+    size = {name: given[name] for name in ("cpu", "memory", "pods") if name in given}
+    of_size, of_type = {"cpu", "memory"} <= size.keys(), not size and bool(given.get("type"))
+    if len(given) != len(pairs) or not given.keys() <= {"type", "zone", *size} or not all(given.values()):
         return None
-    pods = amounts.get("pods", "110")
-    if not _NUMBER.fullmatch(pods):
+    if not (of_size or of_type) or not _are_amounts(size.values()) or not _NUMBER.fullmatch(size.get("pods", "110")):
         return None
-    return AddSpot(int(words[0]), cpu=amounts["cpu"], memory=amounts["memory"], pods=int(pods))
+    kind, zone = given.get("type", ""), given.get("zone", "")
+    if not of_size:
+        return AddSpot(int(words[0]), type=kind, zone=zone)
+    pods = int(size.get("pods", "110"))
+    return AddSpot(int(words[0]), cpu=size["cpu"], memory=size["memory"], pods=pods, type=kind, zone=zone)
 
 
-def _amounts(text: str) -> dict[str, str] | None:
-    pairs = [part.partition("=") for part in text.split(",")]
-    amounts = {name: amount for name, _, amount in pairs}
+def _are_amounts(texts: Iterable[str]) -> bool:
     try:
-        positive = all(parse_quantity(amount).millis > 0 for amount in amounts.values())
+        return all(parse_quantity(text).millis > 0 for text in texts)
     except QuantityError:
-        return None
-    return amounts if positive and len(amounts) == len(pairs) else None
+        return False
 
 
 def _scheduler(text: str, known: Scheduling) -> tuple[Scheduling, tuple[str, ...]]:
@@ -341,6 +344,11 @@ def _lose_spot(words: Sequence[str]) -> Hypothesis | None:
     return LoseSpot(percent=int(percent))
 
 
+_ADD_SPOT: Final = (
+    "add-spot N like NODE, add-spot N type=TYPE[,zone=ZONE] or "
+    "add-spot N cpu=8,memory=32Gi[,pods=110,type=TYPE,zone=ZONE]"
+)
+
 _FORMS: Final[Mapping[str, tuple[str, _Parse]]] = {
     "allow": (
         "allow NAMESPACE/KIND/NAME REASON, allow all REASON or allow node/NAME REASON, with a reason of the plan",
@@ -350,7 +358,7 @@ _FORMS: Final[Mapping[str, tuple[str, _Parse]]] = {
     "untaint": ("untaint KEY", _untaint),
     "budget": ("budget NAMESPACE/NAME maxUnavailable=N or minAvailable=N", _budget),
     "add-spot": (
-        f"add-spot N like NODE or add-spot N cpu=8,memory=32Gi[,pods=110], N at most {_MOST_NODES}",
+        f"{_ADD_SPOT}, N at most {_MOST_NODES}",
         _add_spot,
     ),
     "lose-spot": (
@@ -382,7 +390,7 @@ def what_if_json(
             "cost_per_month": number(added.cost_per_month),
             "counted_per_month": number(added.counted_per_month),
         }
-        change = added.net_change_per_month(*(each.freed.saved_per_month for each in overviews))
+        change = added.net_change_per_month(*(each.freed.balance_per_month for each in overviews))
         result["net_change_per_month"] = number(change)
     if outcome.lost is not None:
         result["lost"] = {
@@ -501,7 +509,7 @@ def _added_lines(added: AddedSpot, before: Overview, after: Overview) -> Iterato
     yield amount("cost of added spot nodes per month", added.cost_per_month)
     if added.counted_per_month:
         yield amount("of which pods' share, counted above", added.counted_per_month)
-    change = added.net_change_per_month(before.freed.saved_per_month, after.freed.saved_per_month)
+    change = added.net_change_per_month(before.freed.balance_per_month, after.freed.balance_per_month)
     yield amount("net change per month", change, "+,.2f")
     if after.prices is not before.prices:
         yield Line("Added nodes without a price have that of the cheapest spot node, by size.")

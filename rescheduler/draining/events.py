@@ -293,7 +293,10 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class RequestWithheld:
-    """The machine may not end now. No request was sent, and no earlier one can take effect."""
+    """The node may not be drained, or its machine may not end now, by a fresh read. No request was sent.
+
+    No earlier order can take effect.
+    """
 
     ground: Ground
     why: str

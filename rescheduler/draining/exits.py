@@ -35,6 +35,7 @@ from rescheduler.draining.events import (
     Preemption,
     ProviderAnswered,
     RequestsUnserved,
+    RequestWithheld,
     Stop,
 )
 from rescheduler.draining.following import due_at
@@ -54,6 +55,7 @@ from rescheduler.draining.state import (
 from rescheduler.durations import Backoff
 from rescheduler.planning.debts import paid
 from rescheduler.planning.forms import and_more, shortened
+from rescheduler.planning.last_look import Ground
 from rescheduler.planning.outcome import Blocker
 
 # Requests in flight, and when failed requests, including evictions, are sent again.
@@ -434,6 +436,24 @@ def provider_answered(drain: Drain, event: ProviderAnswered, now: float) -> Resu
         return give_up(drain, Failure(why, event.refusal), now)
     drain = replace(drain, phase=Phase.MARKING, group=event.group, marked=True)
     return drain, (mark(drain),)
+
+
+#: Why a drain fails if the fresh read right before its mark or its order objects, by the ground of the objection.
+WITHHELD: Final = {
+    Ground.MARK: Why.MARK_LOST,
+    Ground.TAINT: Why.MARK_LOST,
+    Ground.NOT_ON_DEMAND: Why.NOT_ON_DEMAND,
+    Ground.KEPT: Why.PLAN_CHANGED,
+    Ground.PODS: Why.LATE_PODS,
+    Ground.MINIMUM: Why.BELOW_MINIMUM,
+    Ground.OWED: Why.REPLACEMENT_LOST,
+    Ground.DOUBT: Why.PROVIDER,
+}
+
+
+def mark_withheld(drain: Drain, event: RequestWithheld, now: float) -> Result:
+    """Give up: the node is not as it was planned. An attempt before may have marked it."""
+    return give_up(drain, Failure(WITHHELD[event.ground], event.why), now)
 
 
 def marked(drain: Drain, _: Done[Mark], now: float) -> Result:

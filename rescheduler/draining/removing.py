@@ -110,17 +110,6 @@ def not_removed(drain: Drain, event: NotDone[OrderRemoval], now: float) -> Resul
     return replace(drain, absent=False, retry_at=now + REMOVAL_INTERVAL), ()
 
 
-#: Why a drain fails if its order is withheld, by the ground of the objection.
-_WITHHELD: Final = {
-    Ground.TAINT: Why.MARK_LOST,
-    Ground.NOT_ON_DEMAND: Why.NOT_ON_DEMAND,
-    Ground.KEPT: Why.PLAN_CHANGED,
-    Ground.PODS: Why.LATE_PODS,
-    Ground.MINIMUM: Why.BELOW_MINIMUM,
-    Ground.OWED: Why.REPLACEMENT_LOST,
-    Ground.DOUBT: Why.PROVIDER,
-}
-
 #: How often late pods may send a drain back from the removal of the machine. Then the node is reopened.
 RETURNS: Final = 3
 
@@ -141,7 +130,7 @@ def withheld(drain: Drain, event: RequestWithheld, now: float) -> Result:
         drain = replace(requesting(drain, Phase.MARKING), landed_at=None, deadline=NEVER)
         return drain, (exits.mark(drain),)
     drain = replace(drain, paid=frozenset())  # minutes may have passed: later rounds count the pods again
-    return exits.reopen(drain, Failure(_WITHHELD[event.ground], event.why), now)
+    return exits.reopen(drain, Failure(exits.WITHHELD[event.ground], event.why), now)
 
 
 def node_deletion_failed(drain: Drain, _: NotDone[DeleteNode], now: float) -> Result:

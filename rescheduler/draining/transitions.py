@@ -169,6 +169,7 @@ _RUNNING: Final[Mapping[Phase, Mapping[type, TransitionRule]]] = {
     },
     MARKING: {
         Done[Mark]: _rule(_marked, LOOKING, SURGING),
+        RequestWithheld: _rule(exits.mark_withheld, SURGE_REVERTING, REMOVING, RELEASING, DONE),
         NotDone[Mark]: _rule(exits.failed, SURGE_REVERTING, REMOVING, RELEASING, DONE),
         NodeSeen: _rule(exits.mark_tick),
         NodeGone: _rule(exits.unmarked_node_gone, DONE),
@@ -336,7 +337,7 @@ _RUNNING: Final[Mapping[Phase, Mapping[type, TransitionRule]]] = {
         NodeGone: _rule(exits.gone_while_released, DONE),
         Stop: _rule(exits.stop_release, DONE),
         # Any request may have been in flight when the drain failed or was stopped.
-        **_ignored(ProviderAnswered, Done[Mark], *_LATE_DEBTS, *_LATE_READS, *_LATE_SURGES),
+        **_ignored(ProviderAnswered, Done[Mark], RequestWithheld, *_LATE_DEBTS, *_LATE_READS, *_LATE_SURGES),
         **_ignored(RequestSeen, *_LATE_PLACEHOLDERS),
         **_WITHDRAWALS,
     },

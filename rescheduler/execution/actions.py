@@ -3,7 +3,7 @@ which has the only thread that changes a state.
 """
 
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
 
 from predicates.objects import Node, OwnerReference
@@ -45,8 +45,9 @@ from rescheduler.draining.events import (
     RequestOutcome,
     RequestSeen,
     RequestsUnserved,
+    RequestWithheld,
 )
-from rescheduler.errors import NotFound, NotLeading, Permanent, ReschedulerError, is_transient
+from rescheduler.errors import MarkLost, NotFound, NotLeading, Permanent, ReschedulerError, is_transient
 from rescheduler.execution.context import ActionResult, DrainContext, EvictionRequestApi, StepReading, not_done
 from rescheduler.execution.machine_orders import MachineOrders
 from rescheduler.execution.rollouts import Rollouts
@@ -54,7 +55,7 @@ from rescheduler.kube.cluster import NodeEdit
 from rescheduler.observe import events
 from rescheduler.observe.events import ErrorKind, InvolvedNode, Trouble
 from rescheduler.planning.controllers import ControllerReading
-from rescheduler.planning.last_look import Fresh, OrderTerms
+from rescheduler.planning.last_look import Fresh, Objection, OrderTerms, Seen, objection_to_drain
 from rescheduler.providers import base
 
 
@@ -62,11 +63,14 @@ class NodeMarks:
     """Writes and removes the marks of a drain on one Node: our taint, and the intent in an annotation.
 
     There is no other writer. The marks of another process are respected, except for the annotation that *node* had:
-    the caller has decided that this drain may replace it.
+    the caller has decided that this drain may replace it. The first mark of a new drain is written only if the Node, as
+    read right before, may still be drained by its own rules: what was watched may be old.
     """
 
     def __init__(self, access: DrainContext, node: Node) -> None:
         self._access = access
+        self._node = node
+        self.objection: Objection | None = None  #: to the first mark, of the last :meth:`write`
         self._name, self._uid = node.name, node.metadata.uid
         self._before = node.metadata.annotations.get(ANNOTATION)  # the annotation that the first mark may replace
         self._marked = False  # our mark was written; from then on only our own mark may be changed
@@ -76,11 +80,11 @@ class NodeMarks:
         )  # steps that may be on the node: a failed write may still be applied
         self._since: dict[Step, datetime] = {}  # start of each step
 
-    def write(self, mark: WrittenMark) -> bool:
+    def write(self, mark: WrittenMark, terms: OrderTerms | None = None) -> bool:
         """Write *mark* in one PATCH. Return whether it is our first one.
 
-        Raises MarkLost if the Node has another mark, or not ours any more, NotFound, and other ReschedulerErrors, after
-        which the mark may be on the Node or not.
+        Raises MarkLost if the Node has another mark, or not ours any more, or must not be drained by *terms*, NotFound,
+        and other ReschedulerErrors, after which the mark may be on the Node or not.
         """
         clock, access = self._access.clock, self._access
         now = clock.now()
@@ -100,7 +104,9 @@ class NodeMarks:
             mark.surge,
         )
         taint = actions.taint(access.holder)
-        edit = NodeEdit(taint=(taint,), annotate={ANNOTATION: written.dump()}, only_if=self.why_not_ours)
+        begins = not self._marked and self._before is None
+        why_not = self._why_not_begun(terms or OrderTerms()) if begins else self.why_not_ours
+        edit = NodeEdit(taint=(taint,), annotate={ANNOTATION: written.dump()}, only_if=why_not)
         self._steps = frozenset({self._step, mark.step})
         access.cluster.edit_node(self._name, self._uid, edit)
         self._step, self._steps = mark.step, frozenset({mark.step})
@@ -114,9 +120,21 @@ class NodeMarks:
         edit = NodeEdit(untaint=(DRAIN_TAINT.key,), annotate={ANNOTATION: None}, only_if=self._why_not_removed)
         self._access.cluster.edit_node(self._name, self._uid, edit)
 
-    def why_not_ours(self, annotations: Mapping[str, str]) -> str:
+    def _why_not_begun(self, terms: OrderTerms) -> Callable[[Node], str]:
+        """Return the condition of the first mark of a new drain."""
+        minimum = terms.policy is not None and terms.policy.min_on_demand_nodes > 0
+        nodes = self._access.cluster.nodes() if minimum else []
+
+        def why_not(node: Node) -> str:
+            seen = Seen(node, nodes=nodes, now=self._access.clock.now())
+            self.objection = objection_to_drain(self._node, terms, seen)
+            return self.objection.why if self.objection is not None else self.why_not_ours(node)
+
+        return why_not
+
+    def why_not_ours(self, node: Node) -> str:
         """Return why our mark must not be written, or "": another mark is present, or ours was removed."""
-        text = annotations.get(ANNOTATION)
+        text = node.metadata.annotations.get(ANNOTATION)
         if text == self._before and not self._marked:
             return ""
         written = None if text is None else actions.parse(text)
@@ -125,10 +143,10 @@ class NodeMarks:
             return ""
         return "our annotation was removed" if text is None else "the annotation belongs to another process"
 
-    def _why_not_removed(self, annotations: Mapping[str, str]) -> str:
+    def _why_not_removed(self, node: Node) -> str:
         """Return why the marks must not be removed, or "". A taint without an annotation may be removed."""
-        text = annotations.get(ANNOTATION)
-        return "" if text is None or text == self._before else self.why_not_ours(annotations)
+        text = node.metadata.annotations.get(ANNOTATION)
+        return "" if text is None or text == self._before else self.why_not_ours(node)
 
 
 class DrainActions:
@@ -151,8 +169,8 @@ class DrainActions:
         """Perform *action* and return its result.
 
         *namespaces* are the namespaces of the pods to evict; their PodDisruptionBudgets are read. *siblings* are owners
-        of other pods. *terms* belong to an order. Raises NotLeading if this replica is not the leader; other exceptions
-        are bugs.
+        of other pods. *terms* belong to an order or a mark. Raises NotLeading if this replica is not the leader; other
+        exceptions are bugs.
         """
         try:
             return self._perform(action, namespaces, siblings, terms or OrderTerms())
@@ -184,7 +202,7 @@ class DrainActions:
             case ReadSurge() | AskSurge() | FollowSurge() | RevertSurge():
                 raise Permanent("this process does not roll out Deployments")
             case WrittenMark():
-                return self._mark(action)
+                return self._mark(action, terms)
             case _:
                 return self._write(action)
 
@@ -230,8 +248,13 @@ class DrainActions:
                     reports = self._report_drain(drained=False)
         return ActionResult(Done(type(action), uid), reports)
 
-    def _mark(self, mark: WrittenMark) -> ActionResult:
-        first = self._marks.write(mark)
+    def _mark(self, mark: WrittenMark, terms: OrderTerms) -> ActionResult:
+        try:
+            first = self._marks.write(mark, terms)
+        except MarkLost:
+            if (objection := self._marks.objection) is None:
+                raise
+            return ActionResult(RequestWithheld(objection.ground, objection.why))
         if isinstance(mark, Renew):
             return ActionResult(None)
         tainted = (events.Tainted(self._ref),) if first and mark.step is Step.DRAINING else ()

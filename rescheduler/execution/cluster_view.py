@@ -278,6 +278,10 @@ class ClusterView:
             emptied=frozenset({node} if empty else ()),
         )
 
+    def must_move(self, node: str) -> Sequence[Pod]:
+        """Return the pods of *node*, if it exists, that must move before it is empty, by name."""
+        return self.planner.must_move(node, self.circumstances) if self.facts.node(node) is not None else ()
+
     def start_planning(self) -> None:
         """Start the planning time-out, which covers all planning until the next call."""
         growth = self._sources.growth(self.facts)

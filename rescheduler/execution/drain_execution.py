@@ -20,6 +20,7 @@ from rescheduler.draining.actions import (
     Evict,
     FollowRequest,
     LookAgain,
+    Mark,
     OrderRemoval,
     PlanAgain,
     ReadControllers,
@@ -259,6 +260,8 @@ class DrainExecution:
         terms = OrderTerms()
         if isinstance(action, OrderRemoval):
             terms = replace(self._observation.order_terms(self._drain), doubt=action.doubt)
+        elif isinstance(action, Mark) and self._drain.phase is Phase.MARKING:
+            terms = replace(self._observation.order_terms(self._drain), in_use=bool(self._drain.intended))
         parallel = isinstance(action, Evict | TryEviction | FollowRequest | DeletePlaceholder)
         executor = self._threads.evictions if parallel else self._threads.others
         until = self._clock.monotonic() + evicting.PLANNED_SECONDS

@@ -3,7 +3,7 @@ after.
 """
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -84,7 +84,7 @@ _SINGLE_NODES: Final = 16
 class LastLook:
     """The checks of one order for the machine of *node*. Providers call it before each request.
 
-    *not_ours* returns why annotations do not carry our mark, or "". *siblings* are owners of other pods; ReplicaSets
+    *not_ours* returns why a Node does not carry our mark, or "". *siblings* are owners of other pods; ReplicaSets
     among them may belong to the same controllers.
     """
 
@@ -93,7 +93,7 @@ class LastLook:
         access: DrainContext,
         node: Node,
         terms: OrderTerms,
-        not_ours: Callable[[Mapping[str, str]], str],
+        not_ours: Callable[[Node], str],
         siblings: Collection[tuple[str, OwnerReference]],
     ) -> None:
         self._access = access
@@ -146,7 +146,7 @@ class LastLook:
         if node.metadata.uid != self._node.metadata.uid:
             self.gone = f"node {name} was replaced by another node of the same name"
             raise Withheld(self.gone)
-        if why := self._not_ours(node.metadata.annotations):
+        if why := self._not_ours(node):
             return Objection(Ground.MARK, why)
         if terms.doubt:
             return Objection(Ground.DOUBT, terms.doubt)
@@ -237,13 +237,13 @@ class MachineOrders:
     def order(
         self,
         action: OrderRemoval,
-        not_ours: Callable[[Mapping[str, str]], str],
+        not_ours: Callable[[Node], str],
         terms: OrderTerms,
         siblings: Collection[tuple[str, OwnerReference]],
     ) -> ActionResult:
         """Request termination of the machine, if it may end at the moment of each request; see :class:`LastLook`.
 
-        *not_ours* returns why annotations do not carry our mark, or "". Raises NotLeading.
+        *not_ours* returns why a Node does not carry our mark, or "". Raises NotLeading.
         """
         if (forbidden := self._forbidden(action, not_ours)) is not None:
             return forbidden
@@ -303,7 +303,7 @@ class MachineOrders:
         text = f"{self._access.provider.name}: the machine is gone, but the group size was not reduced: {why}"
         return (Trouble(ErrorKind.PROVIDER, text, self._ref.name),)
 
-    def _forbidden(self, action: OrderRemoval, not_ours: Callable[[Mapping[str, str]], str]) -> ActionResult | None:
+    def _forbidden(self, action: OrderRemoval, not_ours: Callable[[Node], str]) -> ActionResult | None:
         """Return the result if the machine must not be removed now, for example if the mark is lost; otherwise None."""
         try:
             node = self._access.cluster.node(self._ref.name)
@@ -313,7 +313,7 @@ class MachineOrders:
             return ActionResult(_pending(str(error)), self._unread(str(error)))
         if node.metadata.uid != self._ref.uid:
             return self._node_gone(action, f"node {self._ref.name} was replaced by another node of the same name")
-        if why := not_ours(node.metadata.annotations):
+        if why := not_ours(node):
             return ActionResult(RequestWithheld(Ground.MARK, why))
         if not self._access.leads():
             raise NotLeading("request termination of the machine: this replica does not lead any more")

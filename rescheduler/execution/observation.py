@@ -72,7 +72,7 @@ class Observation:
             lost=facts.lost(drain.targets),
             stale=bool(self._view.stale()),
             removed_by=facts.removed_by(name),
-            placeholders=facts.placeholders_for(name),
+            placeholders={each.for_pod_uid: each.ref for each in facts.placeholders(name)},
             terminating=frozenset(pod.uid for pod in pods if pod.deletion_timestamp is not None),
             preemption=self._preemption(drain),
             refused=self._refused(drain),

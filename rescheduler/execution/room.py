@@ -1,13 +1,13 @@
-"""The watched cluster as orders of spot room query it, and their requests to the provider. Not thread-safe."""
+"""What orders of spot room ask the provider, and the requests that add and give back nodes. Not thread-safe."""
 
 import contextlib
 import enum
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Final
 
-from predicates.objects import Namespace, Node, NodeSelectorTerm, NodeSpec, NodeStatus, ObjectMeta, Pod, Taint
+from predicates.objects import Node, NodeSpec, NodeStatus, ObjectMeta, Taint
 from predicates.quantity import QuantityError
 from predicates.requests import allocatable
 from rescheduler.draining.actions import is_marked
@@ -18,13 +18,9 @@ from rescheduler.execution.context import DrainContext
 from rescheduler.facts.round_facts import RoundFacts
 from rescheduler.kube.cluster import NodeEdit
 from rescheduler.planning.forms import instant
-from rescheduler.planning.money.prices import NodeFacts, NodeKind, PriceList, kind
-from rescheduler.planning.node_labels import NodeLabels
-from rescheduler.planning.policy import Policy
+from rescheduler.planning.money.prices import NodeKind, kind
 from rescheduler.planning.room.increase import GroupSize, SpotOrder, surplus
-from rescheduler.planning.room.manifests import volume_terms
-from rescheduler.planning.room.orders import MOST_GROUPS, RoomSearch, templates
-from rescheduler.planning.room.placeholders import Placeholder
+from rescheduler.planning.room.orders import MOST_GROUPS
 from rescheduler.planning.rules.pod_traits import belongs_to_node
 from rescheduler.providers.base import (
     TEMPLATE_PREFIX,
@@ -39,80 +35,13 @@ from rescheduler.providers.base import (
     NotSupported,
 )
 
-
-class RoomView:
-    """The cluster state that orders of spot room depend on."""
-
-    def __init__(self, policy: Policy, view: ClusterView) -> None:
-        self._policy = policy
-        self._view = view
-
-    @property
-    def spot_label(self) -> NodeLabels:
-        return self._policy.spot_label
-
-    def placeholders(self, node: str = "") -> list[Placeholder]:
-        """Return the placeholders of this installation, for the pods of *node* or of all nodes, by name."""
-        return [placeholder for placeholder in self._view.facts.placeholders if node in ("", placeholder.for_node)]
-
-    def node(self, name: str) -> Node | None:
-        return self._view.facts.node(name)
-
-    def must_move(self, node: str) -> Sequence[Pod]:
-        """Return the pods of *node*, if it exists, that must move before it is empty, by name."""
-        view = self._view
-        return view.planner.must_move(node, view.circumstances) if view.facts.node(node) is not None else ()
-
-    def search(self, prices: PriceList, most_pods: int | None, offered: Mapping[str, Node]) -> RoomSearch:
-        """Return a search for orders in the current state; *offered* are the provider's own templates."""
-        view = self._view
-        return RoomSearch(view.snapshot, self._policy, view.circumstances, prices, most_pods, offered)
-
-    def priced(self) -> list[tuple[Node, NodeFacts]]:
-        """Return the nodes whose prices an order depends on: all on-demand nodes, and a spot node of each group."""
-        facts = self._view.facts
-        on_demand = {info.node.name: info.node for info in facts.node_infos.on_demand.values()}
-        priced = facts.priced_on_demand(on_demand)
-        spot = [node for name in templates(facts.snapshot, self._policy) if (node := facts.node(name))]
-        spot_facts = [(node, known) for node in spot if (known := facts.priced(node.name)) is not None]
-        return [*((node, priced[name]) for name, node in on_demand.items() if name in priced), *spot_facts]
-
-    def spot_nodes(self) -> list[Node]:
-        """Return all spot nodes, including those that accept no pods at present."""
-        facts = self._view.facts
-        return [node for node in facts.nodes.values() if facts.is_spot(node.name)]
-
-    def is_spot(self, node: str) -> bool:
-        return self._view.facts.is_spot(node)
-
-    def pods_of(self, node: str) -> Collection[Pod]:
-        """Return the pods on *node* that have not finished."""
-        return self._view.facts.pods_of(node)
-
-    def is_target(self, node: str) -> bool:
-        """Return whether *node* is a spot node that accepts pods."""
-        return self._view.facts.is_spot(node) and not self._view.facts.lost([node])
-
-    def namespace_uid(self, name: str) -> str:
-        """Return the UID of a namespace, or "" if it does not exist."""
-        namespace = self._view.snapshot.of("Namespace").get(name)
-        return namespace.metadata.uid if isinstance(namespace, Namespace) else ""
-
-    def volume_terms(self, pod: Pod) -> list[tuple[NodeSelectorTerm, ...]]:
-        """Return the node affinity of the volumes of *pod*.
-
-        See :func:`~rescheduler.planning.room.manifests.volume_terms`.
-        """
-        return volume_terms(self._view.snapshot, pod)
-
-
 # Templates of spot nodes from the provider, for orders of spot room from node groups without nodes.
 
 
 class SpotTemplates:
     """The templates that have the labels of spot nodes. Not thread-safe."""
 
-    def __init__(self, access: DrainContext, view: RoomView) -> None:
+    def __init__(self, access: DrainContext, view: ClusterView) -> None:
         self._access = access
         self._view = view
         self._groups: dict[str, NodeGroup] = {}  # by name of the template
@@ -123,7 +52,7 @@ class SpotTemplates:
         While there are spot nodes, only groups of size 0 count. The result is empty if the provider has no templates or
         does not respond.
         """
-        has_spot = bool(self._view.spot_nodes())
+        has_spot = bool(self._view.facts.spot_nodes)
         provider, deadline = self._access.provider, self._access.clock.monotonic() + self._access.provider_seconds
         nodes = {}
         try:
@@ -132,7 +61,7 @@ class SpotTemplates:
                 if has_spot and provider.target_size(group.id, deadline=deadline):
                     continue
                 node = self._template(group, deadline)
-                if node is not None and self._view.spot_label.matches(node.metadata.labels):
+                if node is not None and self._view.facts.policy.spot_label.matches(node.metadata.labels):
                     self._groups[node.name] = group
                     nodes[node.name] = node
         except ReschedulerError:
@@ -220,7 +149,7 @@ class GivenBack(enum.Enum):
 class SpotRequests:
     """The requests of one installation. Not thread-safe. All methods raise the errors of the provider."""
 
-    def __init__(self, access: DrainContext, view: RoomView, templates: SpotTemplates) -> None:
+    def __init__(self, access: DrainContext, view: ClusterView, templates: SpotTemplates) -> None:
         self._access = access
         self._view = view
         self._templates = templates
@@ -237,8 +166,8 @@ class SpotRequests:
         """
         provider = self._access.provider
         provider.refresh(deadline=self._deadline())
-        node = self._view.node(template)
-        if node is not None and self._view.is_spot(template):
+        node = self._view.facts.node(template)
+        if node is not None and self._view.facts.is_spot(template):
             group = provider.group_for(machine_orders.ref(node), deadline=self._deadline())
         else:
             group = self._templates.group_of(template)
@@ -256,7 +185,7 @@ class SpotRequests:
         since = order.at.replace(microsecond=0)
         created_since = [
             (created, node)
-            for node in self._view.spot_nodes()
+            for node in self._view.facts.spot_nodes
             if (created := instant(node.metadata.creation_timestamp)) is not None and created >= since
         ]
         return [node for _, node in sorted(created_since, key=_by_age) if self._group_of(node) == order.group]
@@ -331,7 +260,7 @@ class SpotRequests:
 
     def _is_used(self, name: str) -> bool:
         """Return whether a consistent read shows pods on the node that do not belong to it."""
-        staying = {pod.uid for pod in self._view.pods_of(name) if belongs_to_node(pod)}
+        staying = {pod.uid for pod in self._view.facts.pods_of(name) if belongs_to_node(pod)}
         fresh = self._access.cluster.read_fresh(name, (), ())
         return any(pod.node == name and not pod.finished and uid not in staying for uid, pod in fresh.pods.items())
 

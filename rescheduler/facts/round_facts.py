@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import TypeAlias
 
-from predicates.objects import Node, OwnerReference, Pod
+from predicates.objects import Namespace, Node, OwnerReference, Pod
 from predicates.snapshot import Snapshot
 from rescheduler.draining.actions import Intent, is_marked, read
 from rescheduler.facts.marks import drained_by_others, intents, removing
@@ -30,7 +30,7 @@ from rescheduler.planning.node_info import (
     label_of,
     node_infos,
 )
-from rescheduler.planning.outcome import Blocker, PodRef
+from rescheduler.planning.outcome import Blocker
 from rescheduler.planning.policy import Circumstances, Destination, LeaderFacts, Policy
 from rescheduler.planning.pools import is_labeled, pool_of
 from rescheduler.planning.room.placeholders import Placeholder, of_installation
@@ -152,6 +152,10 @@ class RoundFacts:
                 return f"node {name}: {why}"
         return ""
 
+    def is_target(self, node: str) -> bool:
+        """Return whether *node* is a spot node that accepts pods."""
+        return self.is_spot(node) and not self.lost([node])
+
     def going(self, node: Node) -> str:
         """Return why *node* is about to go, or ""."""
         ending = "the provider will reclaim it soon" if node.name in self.known.leader.ending else ""
@@ -236,14 +240,15 @@ class RoundFacts:
         """The number of pods on each Ready node, without DaemonSet and mirror pods."""
         return self.kept.counts.of(self.snapshot)
 
-    @property
-    def placeholders(self) -> list[Placeholder]:
-        """The placeholders of this installation, by name."""
-        return of_installation(map(read_placeholder, self.snapshot.placeholders.values()), self.known.identity)
+    def namespace_uid(self, name: str) -> str:
+        """Return the UID of a namespace, or "" if it does not exist."""
+        namespace = self.snapshot.of("Namespace").get(name)
+        return namespace.metadata.uid if isinstance(namespace, Namespace) else ""
 
-    def placeholders_for(self, node: str) -> dict[str, PodRef]:
-        """Return the placeholders for the pods of *node*, by the UID of the pod."""
-        return {each.for_pod_uid: each.ref for each in self.placeholders if each.for_node == node}
+    def placeholders(self, node: str = "") -> list[Placeholder]:
+        """Return the placeholders of this installation, for the pods of *node* or of all nodes, by name."""
+        ours = of_installation(map(read_placeholder, self.snapshot.placeholders.values()), self.known.identity)
+        return [placeholder for placeholder in ours if node in ("", placeholder.for_node)]
 
 
 class KeptFacts:
@@ -252,19 +257,19 @@ class KeptFacts:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._own_pods = OwnPods()
-        self.nodes = Kept(lambda snapshot: {node.name: node for node in snapshot.nodes}, ClusterPart.PLACED)
+        self.nodes = Kept(lambda snapshot: {node.name: node for node in snapshot.nodes}, ClusterPart.NODES)
         self.marked = Kept(
-            lambda snapshot: sorted(filter(is_marked, snapshot.nodes), key=lambda node: node.name), ClusterPart.PLACED
+            lambda snapshot: sorted(filter(is_marked, snapshot.nodes), key=lambda node: node.name), ClusterPart.NODES
         )
         self.reported = Kept(
             lambda snapshot: [node for node in snapshot.nodes if is_reported(node) and not is_marked(node)],
-            ClusterPart.PLACED,
+            ClusterPart.NODES,
         )
-        self.intents = Kept(lambda snapshot: intents(snapshot.nodes), ClusterPart.PLACED)
+        self.intents = Kept(lambda snapshot: intents(snapshot.nodes), ClusterPart.NODES)
         self.infos = Kept(lambda snapshot: node_infos(snapshot, policy), *NODES_AND_PODS)
         self.spot = Kept(lambda snapshot: [info.node for info in self._infos(snapshot).spot.values()], *NODES_AND_PODS)
         self.findings = Kept(lambda snapshot: label_findings(snapshot, policy, self._infos(snapshot)), *NODES_AND_PODS)
-        self.pools = Kept(self._pool_sizes, *NODES_AND_PODS)
+        self.pools = Kept(self._pool_sizes, ClusterPart.NODES)
         self.counts = Kept(self._pod_counts, *NODES_AND_PODS)
         self.replica_sets = Kept(_replica_sets, *NODES_AND_PODS)
         self.priced = Kept[[], dict[str, NodeFacts]](lambda _: {}, *NODES_AND_PODS)
@@ -272,7 +277,7 @@ class KeptFacts:
             lambda snapshot: Counter(pod.namespace for pod in snapshot.pods.values()), *NODES_AND_PODS
         )
         self.set_aside = Kept(self._set_aside, *NODES_AND_PODS)
-        self.growth = Kept(self._growth, ClusterPart.PLACED)
+        self.growth = Kept(self._growth, ClusterPart.NODES)
 
     def _infos(self, snapshot: Snapshot) -> NodeInfos:
         return self.infos.of(snapshot)

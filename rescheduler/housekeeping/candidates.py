@@ -87,6 +87,10 @@ class Candidates:
         self._blockers = {node: why for node, why in self._blockers.items() if self._pauses.active(node, now)}
         return dict(self._blockers)
 
+    def next_end(self) -> float:
+        """Return when the next active veto ends, in monotonic seconds; infinity if there is none."""
+        return self._pauses.next_end(self._clock.monotonic())
+
     def judge(self, plan: Plan, *, templates_known: bool = False) -> tuple[Blocker, ...]:
         """Return the blockers because of which *plan* must not be executed.
 

@@ -21,7 +21,7 @@ from rescheduler.execution.context import running as running_threads
 from rescheduler.execution.drainer import Drainer
 from rescheduler.execution.landings import Landings
 from rescheduler.execution.machine_objects import MachineObjects
-from rescheduler.execution.room import GroupSizes, RoomView
+from rescheduler.execution.room import GroupSizes
 from rescheduler.facts.round_facts import Known
 from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.command_reads import load_provider
@@ -83,6 +83,7 @@ class Host:
 
     def __init__(self) -> None:
         self.clock: Clock = SystemClock()
+        self.election_pace = 1.0  #: by which the times of the election are multiplied
 
     def seat(self, lease: str) -> Seat:
         return Seat(lease)
@@ -175,7 +176,7 @@ def assemble(
     _share_pool(parts, provider, client, running, host)
     candidates = _candidates(view, access, history, drainer, client, policy, running)
     known = KnownPrices(pricing, clock)
-    room = new_room(access, RoomView(policy, view), history, candidates, running, known, report)
+    room = new_room(access, view, history, candidates, running, known, report)
     actors = Actors(drainer, _soft_taint(access, policy, running, report), NewNodes(access, report), records, room)
     knowledge = Knowledge(
         history,
@@ -205,7 +206,7 @@ def _candidacy(
     """Let this replica take part in the leader election. Return the name by which others know it."""
     seat = parts.enter_context(contextlib.closing(host.seat(f"{client.host}/{running.identity}")))
     holder = seat.identity(running.pod_name)
-    run_state.elector = new_elector(client, holder, seat, running, host.clock)
+    run_state.elector = new_elector(client, holder, seat, running, host.clock, host.election_pace)
     if run_state.elector is not None:
         run_state.elector.changed = run_state.wake
     return holder

@@ -19,7 +19,7 @@ from rescheduler.draining.state import Limits
 from rescheduler.errors import Forbidden
 from rescheduler.execution.cluster_view import ClusterView, why_unusable
 from rescheduler.execution.context import ClusterApi, DrainContext, querying
-from rescheduler.execution.room import RoomView, SpotRequests, SpotTemplates
+from rescheduler.execution.room import SpotRequests, SpotTemplates
 from rescheduler.housekeeping.bookkeeping import Bookkeeping, NoBookkeeping, Pricing
 from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.command_reads import provider_prices
@@ -197,7 +197,7 @@ def new_price_refresh(policy: Policy, view: ClusterView, prices: KnownPrices) ->
 
 def new_room(
     access: DrainContext,
-    view: RoomView,
+    view: ClusterView,
     history: DrainHistory,
     candidates: Candidates,
     running: Running,
@@ -285,11 +285,11 @@ def needed_rights(running: Running) -> tuple[AccessRight, ...]:
     return (*rights, *predicting)
 
 
-def new_elector(client: Client, holder: str, seat: Seat, running: Running, clock: Clock) -> Elector | None:
-    """Return the elector, or None for a dry run and without leader election."""
+def new_elector(client: Client, holder: str, seat: Seat, running: Running, clock: Clock, pace: float) -> Elector | None:
+    """Return the elector, or None for a dry run and without leader election. *pace* is that of its times."""
     if running.dry_run or not running.leader_elect:
         return None
-    return Elector(client, clock, running.namespace, running.lease_name, holder, seat.is_dead)
+    return Elector(client, clock, running.namespace, running.lease_name, holder, seat.is_dead, pace=pace)
 
 
 def new_writer(client: Client, elector: Elector | None, running: Running) -> Client:

@@ -118,6 +118,10 @@ class DrainHistory:
             return Held(Waiting.RETURNED_PODS, f"{detail} {utc(until)}; {advice}")
         return None
 
+    def next_end(self) -> datetime | None:
+        """Return when the next of the remembered waits ends, or None."""
+        return self.memory.next_end(self._clock.now(), self._delay)
+
     def cooling(self) -> Mapping[str, Cooldown]:
         """Return the nodes that are cooling down."""
         return self.memory.cooldowns.active(self._clock.now())

@@ -19,6 +19,7 @@ from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.drainer import ProviderSilent
 from rescheduler.facts.round_facts import PodCounts
 from rescheduler.housekeeping.drain_history import DrainHistory
+from rescheduler.housekeeping.resting import Resting
 from rescheduler.housekeeping.round_plans import Actors, Knowledge, LoopState, Mode, Offers, RoundPlans
 from rescheduler.observe.events import (
     ErrorKind,
@@ -288,6 +289,7 @@ class Loop:
         self._observation = ClusterObservation(view, knowledge, self._offers, clock, report)
         self._holds = Holds(view, knowledge.history, run_state, mode, clock, report)
         self._plans = RoundPlans(view, actors, knowledge, self._offers, run_state, clock, report)
+        self._resting = Resting(view, self._plans, knowledge, run_state, mode, clock)
 
     def run(self, after_first: Callable[[], object] = lambda: None) -> None:
         """Run rounds until the process is told to stop. *after_first* is called once the cluster has been read."""
@@ -297,7 +299,14 @@ class Loop:
             if first and outcome is not RoundOutcome.UNFIT:
                 first = False
                 after_first()
-            self._run_state.pause(self._pause(outcome).total_seconds())
+            self._wait(outcome)
+
+    def _wait(self, outcome: RoundOutcome) -> None:
+        """Wait until the next round: for an interval, or for several while nothing changes and no wait ends."""
+        self._run_state.pause(self._pause(outcome).total_seconds())
+        while not self._run_state.stopping and self._resting.lasts() and self._not_ready() is None:
+            self._run_state.beat()
+            self._run_state.pause(self._mode.timing.housekeeping_interval.total_seconds())
 
     def once(self, patience: timedelta) -> RoundOutcome:
         """Run one round once the cluster can be read. Repeat it while drains fail.
@@ -318,6 +327,7 @@ class Loop:
     def round(self) -> RoundOutcome:
         """Run one round. Errors are reported and not raised; the next round retries."""
         self._run_state.beat()
+        self._resting.wake()
         started = self._clock.monotonic()
         try:
             outcome = self._round()
@@ -375,8 +385,12 @@ class Loop:
         if held is not None:
             self._plans.survey()
             self._report(held)
+            self._resting.begin(held, settled_at)
             return RoundOutcome.HELD
-        return self._act()
+        outcome = self._act()
+        if outcome is RoundOutcome.IDLE:
+            self._resting.begin(None, settled_at)
+        return outcome
 
     def _reopen_overdue(self) -> None:
         """Reopen the nodes of overdue drains once this replica leads, before the cluster has been read.
@@ -396,7 +410,7 @@ class Loop:
     def _why_not_ready(self) -> Held | None:
         """Return why no decision can be made at present, or None."""
         self._report(WatchAges(self._view.ages()))
-        missing, leading = self._knowledge.missing_rights(), self._run_state.leading
+        leading = self._run_state.leading
         if leading is not self._led:
             self._led = leading
             self._plans.forget()
@@ -405,7 +419,10 @@ class Loop:
             self._knowledge.history.forget()
             self._knowledge.savings.forget()
             self._observation.forget()
-        return self._holds.not_ready(missing, leading=leading)
+        return self._not_ready()
+
+    def _not_ready(self) -> Held | None:
+        return self._holds.not_ready(self._knowledge.missing_rights(), leading=self._run_state.leading)
 
     def _sweep(self) -> bool:
         """Resume or roll back drains that were left behind. Return whether there were any."""

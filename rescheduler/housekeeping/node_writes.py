@@ -77,10 +77,9 @@ class NewNodes:
         else:
             log.info("node %s %s", node.name, outcome)
 
-    def _not_ours(self, annotations: Mapping[str, str]) -> str:
-        return (
-            "" if annotations.get(UNFINISHED) == self._access.identity else "the cordon now belongs to another client"
-        )
+    def _not_ours(self, node: Node) -> str:
+        ours = node.metadata.annotations.get(UNFINISHED) == self._access.identity
+        return "" if ours else "the cordon now belongs to another client"
 
 
 class _JoinTimes:

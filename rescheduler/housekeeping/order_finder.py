@@ -13,7 +13,7 @@ from predicates.objects import Node
 from rescheduler.clock import Clock
 from rescheduler.errors import InputError
 from rescheduler.execution.cluster_view import ClusterView
-from rescheduler.execution.room import RoomView, SpotTemplates
+from rescheduler.execution.room import SpotTemplates
 from rescheduler.housekeeping.bookkeeping import Pricing
 from rescheduler.housekeeping.candidates import Candidates
 from rescheduler.housekeeping.drain_history import DrainHistory
@@ -21,7 +21,15 @@ from rescheduler.net import files
 from rescheduler.observe.events import Event, InvolvedNode, Planned, RoomEnding, Surveyed
 from rescheduler.planning.money.prices import NodeFacts, PriceKey, PriceList, parse, template_facts
 from rescheduler.planning.outcome import Planning
-from rescheduler.planning.room.orders import Explanations, NotOrdered, RoomOrder, UnmetOrder
+from rescheduler.planning.room.orders import (
+    MOST_GROUPS,
+    Explanations,
+    NotOrdered,
+    RoomOrder,
+    RoomSearch,
+    UnmetOrder,
+    templates,
+)
 from rescheduler.planning.room.placeholders import OrderState
 
 # The prices for the drain order ``cost`` and for orders of spot room, from the user and from the cloud provider.
@@ -126,7 +134,7 @@ class OrderFinder:
 
     def __init__(
         self,
-        view: RoomView,
+        view: ClusterView,
         templates: SpotTemplates,
         prices: KnownPrices,
         candidates: Candidates,
@@ -157,12 +165,12 @@ class OrderFinder:
         self._search_at = now + SEARCH.total_seconds()
         offered = self._templates.nodes()
         offered_facts = ((template, template_facts(template)) for template in offered.values())
-        prices = self._prices.of([*self._view.priced(), *offered_facts])
-        search, began = self._view.search(prices, most_pods, offered), self._clock.monotonic()
+        prices = self._prices.of([*self._priced(), *offered_facts])
+        search, began = self._search(prices, most_pods, offered), self._clock.monotonic()
         for node in self._nodes_to_consider(nodes):
             order = search.order(node)
             if isinstance(order, RoomOrder) and self._candidates.learn_templates(order.plan):
-                search = self._view.search(prices, most_pods, offered)
+                search = self._search(prices, most_pods, offered)
                 order = search.order(node)
             if isinstance(order, NotOrdered):
                 self.reject(node, order.why)
@@ -170,6 +178,20 @@ class OrderFinder:
                 yield order
             if self._clock.monotonic() >= began + LONGEST.total_seconds():
                 break
+
+    def _search(self, prices: PriceList, most_pods: int | None, offered: Mapping[str, Node]) -> RoomSearch:
+        """Return a search for orders in the current state; *offered* are the provider's own templates."""
+        facts = self._view.facts
+        return RoomSearch(facts.snapshot, facts.policy, self._view.circumstances, prices, most_pods, offered)
+
+    def _priced(self) -> Iterator[tuple[Node, NodeFacts]]:
+        """Yield the nodes whose prices an order depends on: all on-demand nodes, and a spot node of each group."""
+        facts = self._view.facts
+        on_demand = {name: info.node for name, info in facts.node_infos.on_demand.items()}
+        yield from ((on_demand[name], known) for name, known in facts.priced_on_demand(on_demand).items())
+        for name in templates(facts.snapshot, facts.policy)[:MOST_GROUPS]:
+            if (node := facts.node(name)) is not None and (known := facts.priced(name)) is not None:
+                yield node, known
 
     def _say_wait(self, seconds: float) -> None:
         """Log once per wait why no order begins."""

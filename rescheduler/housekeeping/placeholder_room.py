@@ -13,8 +13,8 @@ from predicates.snapshot import ROOM_NAMESPACE
 from rescheduler.clock import Clock
 from rescheduler.draining.state import Drain, Why
 from rescheduler.errors import Conflict, Forbidden, NotFound, NotLeading, Permanent, ReschedulerError, Retryable
+from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import PlaceholderApi
-from rescheduler.execution.room import RoomView
 from rescheduler.housekeeping.drain_history import DrainHistory
 from rescheduler.housekeeping.order_finder import OrderFinder, ending_of
 from rescheduler.observe.events import (
@@ -30,7 +30,7 @@ from rescheduler.observe.events import (
     Waiting,
 )
 from rescheduler.planning.outcome import Planning, Verdict
-from rescheduler.planning.room.manifests import PlaceholderTerms, label_keys_of, manifest, why_not_served
+from rescheduler.planning.room.manifests import PlaceholderTerms, label_keys_of, manifest, volume_terms, why_not_served
 from rescheduler.planning.room.orders import RoomOrder, candidates
 from rescheduler.planning.room.placeholders import OrderProgress, Placeholder, progress
 from rescheduler.settings import RoomSettings
@@ -49,7 +49,7 @@ class PlaceholderWrites:
     def __init__(
         self,
         api: PlaceholderApi,
-        view: RoomView,
+        view: ClusterView,
         settings: RoomSettings,
         identity: str,
         clock: Clock,
@@ -74,7 +74,7 @@ class PlaceholderWrites:
 
     def why_not(self) -> str:
         """Return why placeholders cannot be created, or ""."""
-        if self._view.namespace_uid(ROOM_NAMESPACE):
+        if self._view.facts.namespace_uid(ROOM_NAMESPACE):
             return ""
         return f"namespace {ROOM_NAMESPACE} does not exist; {_COMPONENT}"
 
@@ -87,21 +87,21 @@ class PlaceholderWrites:
 
         Raises Permanent with advice if the API server rejects them, and the errors of requests.
         """
-        known = self._view.node(node)
+        known = self._view.facts.node(node)
         assert known is not None
         terms = PlaceholderTerms(
             self._identity,
-            self._view.spot_label,
+            self._view.facts.policy.spot_label,
             until,
             known.metadata.uid,
-            self._view.namespace_uid(ROOM_NAMESPACE),
+            self._view.facts.namespace_uid(ROOM_NAMESPACE),
             self._settings.image,
             self._settings.life_seconds,
         )
         keys = label_keys_of(pod.cls for pod in self._view.must_move(node))
         for pod in pods:
             try:
-                self._api.create(manifest(pod, terms, self._view.volume_terms(pod), keys))
+                self._api.create(manifest(pod, terms, volume_terms(self._view.snapshot, pod), keys))
             except (Forbidden, NotFound) as error:
                 raise Permanent(f"{error}; {_COMPONENT}") from error
 
@@ -116,7 +116,7 @@ class PlaceholderWrites:
         for placeholder in new:
             self._api.delete(placeholder.ref)
             self._deleted |= {placeholder.ref.uid}
-        present = {placeholder.ref.uid for placeholder in self._view.placeholders()}
+        present = {placeholder.ref.uid for placeholder in self._view.facts.placeholders()}
         self._deleted &= present
         return new
 
@@ -160,7 +160,7 @@ class RoomOrders(NoRoomOrders):
     def __init__(
         self,
         writes: PlaceholderWrites,
-        view: RoomView,
+        view: ClusterView,
         history: DrainHistory,
         finder: OrderFinder,
         settings: RoomSettings,
@@ -178,7 +178,7 @@ class RoomOrders(NoRoomOrders):
 
     def keep(self, *, paused: bool) -> None:
         self.order = None
-        placeholders = self._writes.remaining(self._view.placeholders())
+        placeholders = self._writes.remaining(self._view.facts.placeholders())
         self._observe(placeholders)
         by_node: defaultdict[tuple[str, str], list[Placeholder]] = defaultdict(list)
         for placeholder in placeholders:
@@ -197,7 +197,7 @@ class RoomOrders(NoRoomOrders):
         if self.order is not None:
             return Held(Waiting.MAKING_ROOM, f"{self.order}; {_until(self.order)}")
         nodes = candidates(verdicts)
-        if not nodes or self._writes.remaining(self._view.placeholders()):
+        if not nodes or self._writes.remaining(self._view.facts.placeholders()):
             return None
         if why := self._why_not():
             return Held(Waiting.NO_SPOT_CAPACITY, why)
@@ -205,7 +205,7 @@ class RoomOrders(NoRoomOrders):
         return self._order(order) if order is not None else None
 
     def drained(self, drain: Drain) -> None:
-        placeholders = self._writes.remaining(self._view.placeholders(drain.node))
+        placeholders = self._writes.remaining(self._view.facts.placeholders(drain.node))
         ordered = self.order is not None and self.order.node == drain.node
         if drain.rolled_back or not (placeholders or ordered):
             return
@@ -221,10 +221,15 @@ class RoomOrders(NoRoomOrders):
 
     def _progress(self, group: Collection[Placeholder]) -> OrderProgress:
         node = next(iter(group)).for_node
-        known = self._view.node(node)
+        known = self._view.facts.node(node)
         uid = known.metadata.uid if known is not None else None
         return progress(
-            group, uid, self._view.must_move(node), self._view.is_target, self._clock.now(), self._settings.timeout
+            group,
+            uid,
+            self._view.must_move(node),
+            self._view.facts.is_target,
+            self._clock.now(),
+            self._settings.timeout,
         )
 
     def _observe(self, placeholders: Collection[Placeholder]) -> None:
@@ -243,7 +248,7 @@ class RoomOrders(NoRoomOrders):
         except (Retryable, Conflict, NotLeading):
             pass  # retried in the next round
         except ReschedulerError as error:
-            placeholders = self._writes.remaining(self._view.placeholders(order.node))
+            placeholders = self._writes.remaining(self._view.facts.placeholders(order.node))
             self._end(order.node, placeholders, RoomEnding.REFUSED, str(error))
             return False
         return True
@@ -287,9 +292,9 @@ class RoomOrders(NoRoomOrders):
         self._report(RoomEnded(involved_node(self._view, node), ending, detail))
 
 
-def involved_node(view: RoomView, name: str) -> InvolvedNode:
+def involved_node(view: ClusterView, name: str) -> InvolvedNode:
     """Return the node of an order for events; without UID if the node is gone."""
-    node = view.node(name)
+    node = view.facts.node(name)
     return InvolvedNode(name, "") if node is None else InvolvedNode.of(node)
 
 

@@ -13,7 +13,8 @@ from predicates.objects import Node
 from rescheduler.clock import Clock
 from rescheduler.draining.state import Drain, Why
 from rescheduler.errors import NotLeading, ReschedulerError, Retryable
-from rescheduler.execution.room import GivenBack, RoomView, SpotRequests
+from rescheduler.execution.cluster_view import ClusterView
+from rescheduler.execution.room import GivenBack, SpotRequests
 from rescheduler.housekeeping.drain_history import DrainHistory
 from rescheduler.housekeeping.order_finder import OrderFinder, ending_of
 from rescheduler.housekeeping.placeholder_room import NoRoomOrders, involved_node
@@ -48,7 +49,7 @@ class ProviderRoomOrders(NoRoomOrders):
         self,
         placeholders: NoRoomOrders,
         requests: SpotRequests,
-        view: RoomView,
+        view: ClusterView,
         history: DrainHistory,
         finder: OrderFinder,
         settings: RoomSettings,
@@ -132,8 +133,8 @@ class ProviderRoomOrders(NoRoomOrders):
         self._end(order, ending_of(current.state, wanted=wanted), str(current))
 
     def _progress(self, order: SpotOrder) -> IncreaseProgress:
-        node = self._view.node(order.node)
-        arrived = [spot.name for spot in self._joined(order) if self._view.is_target(spot.name)]
+        node = self._view.facts.node(order.node)
+        arrived = [spot.name for spot in self._joined(order) if self._view.facts.is_target(spot.name)]
         return increase_progress(
             order,
             arrived,

@@ -116,6 +116,10 @@ class Offers:
         """Return whether the node may be offered now."""
         return not self._pauses.active(uid, self._clock.monotonic())
 
+    def next_end(self) -> float:
+        """Return when the next node is due, in monotonic seconds; infinity if none waits."""
+        return self._pauses.next_end(self._clock.monotonic())
+
     def declined(self, uid: str) -> None:
         """Record that the provider did not remove the node's machine."""
         self._pauses.failed(uid, self._clock.monotonic())
@@ -222,6 +226,12 @@ class RoundPlans:
         if plan is not None and not planned.complete and self._page_is_read() and self._survey_due():
             self._survey_for_page()  # the drain may take long, and the page lists every node
         return plan
+
+    def none_until(self) -> datetime:
+        """Return until when there is no plan if nothing else changes. For the end of a round without a plan."""
+        monotonic, until = self._clock.monotonic(), self._view.planner.first_until(self._view.circumstances)
+        seconds = min(self._candidates.next_end(), self._offers.next_end()) - monotonic
+        return min(until, self._clock.now() + timedelta(seconds=min(seconds, SURVEY.total_seconds())))
 
     def _fails_checks(self, plan: Plan, *, repeat: bool) -> bool:
         """Return whether the checks reject *plan*.

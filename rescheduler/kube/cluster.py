@@ -137,14 +137,9 @@ class NodeEdit:
     untaint: tuple[str, ...] = ()  #: keys of taints to remove, with any effect and value
     annotate: Mapping[str, str | None] = field(default_factory=dict)  #: None removes the annotation
     cordon: bool | None = None  #: the desired value of spec.unschedulable
-    #: Receives the node's annotations and returns why the edit must not be made, or "". The patch contains the
-    #: resourceVersion of the node that was checked, so the check still holds when the patch is applied.
-    only_if: Callable[[Mapping[str, str]], str] | None = None
-
-
-def refused(node: Mapping[str, Any], edit: NodeEdit) -> str:
-    """Return why the condition of *edit* does not allow it for *node* (as JSON), or ""."""
-    return "" if edit.only_if is None else edit.only_if(node["metadata"].get("annotations") or {})
+    #: Receives the node, as read right before, and returns why the edit must not be made, or "". The patch contains
+    #: the resourceVersion of this node, so the check still holds when the patch is applied.
+    only_if: Callable[[Node], str] | None = None
 
 
 def patch(node: Mapping[str, Any], edit: NodeEdit) -> dict[str, Any] | None:
@@ -216,18 +211,19 @@ class KubeCluster:
 
         Reads the node, patches it, and retries after a conflict. Raises NotFound (deleted, or replaced by another node
         of the same name), MarkLost if the condition of the edit does not hold, Conflict after PATCH_ATTEMPTS,
-        Unauthorized, Retryable, NotLeading.
+        Unauthorized, Retryable, NotLeading, InputError if the node cannot be decoded for the condition.
         """
         retry_on_conflict(partial(self._edit_once, name, uid, edit), PATCH_ATTEMPTS)
 
     def _edit_once(self, name: str, uid: str, edit: NodeEdit) -> None:
-        current = msgspec.json.decode(self._get_node(name))
+        act, body = f"patch node {name}", self._get_node(name)
+        current = msgspec.json.decode(body)
         if current["metadata"]["uid"] != uid:
-            raise NotFound(f"patch node {name}: it was replaced by another node of the same name")
-        if why := refused(current, edit):
-            raise MarkLost(f"patch node {name}: {why}")
+            raise NotFound(f"{act}: it was replaced by another node of the same name")
+        if edit.only_if is not None and (why := edit.only_if(consistent_reads.decoded_node(act, body))):
+            raise MarkLost(f"{act}: {why}")
         if (change := patch(current, edit)) is not None:
-            self._client.request(f"patch node {name}", "PATCH", _node(name), body=change, content_type=MERGE_PATCH)
+            self._client.request(act, "PATCH", _node(name), body=change, content_type=MERGE_PATCH)
 
     def delete_node(self, name: str, uid: str) -> None:
         """Delete the Node object with *uid*, unless it is gone or was replaced by another node."""

@@ -93,9 +93,13 @@ def read_fresh(
 def read_node(client: Client, name: str) -> Node:
     """Read the Node *name*. Raises NotFound, Unauthorized, Retryable, InputError."""
     act = f"get node {name}"
-    response = client.request(act, "GET", f"/api/v1/nodes/{quote(name, safe='')}")
+    return decoded_node(act, client.request(act, "GET", f"/api/v1/nodes/{quote(name, safe='')}").body)
+
+
+def decoded_node(act: str, body: bytes) -> Node:
+    """Decode a Node. Raises InputError, which names *act*."""
     try:
-        node = Decoder(Interner()).decode("Node", response.body)
+        node = Decoder(Interner()).decode("Node", body)
     except WireError as error:
         raise InputError(f"{act}: {error}") from error
     assert isinstance(node, Node)

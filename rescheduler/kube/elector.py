@@ -117,14 +117,17 @@ class Elector:
         is_dead: Callable[[str], bool] = lambda _: False,
         *,
         seconds: float = LEASE_SECONDS,
+        pace: float = 1.0,
     ) -> None:
         """Create the elector. *is_dead* returns whether a holder has certainly ended.
 
-        The Lease expires *seconds* after the last renewal.
+        The Lease expires *seconds* after the last renewal. All times of the election are multiplied by *pace*, which
+        must be the same for all replicas.
         """
+        self._pace = pace
         self._client = client
         self._is_dead = is_dead
-        self.seconds = seconds
+        self.seconds = seconds * pace
         self._clock = clock
         self._namespace = namespace
         self._name = name
@@ -159,9 +162,9 @@ class Elector:
     def deadline(self) -> float:
         """The monotonic time by which a request that is sent now must have completed; -inf if not the leader."""
         renewed_at = self._renewed_at
-        if self._stopping.is_set() or self._clock.monotonic() >= renewed_at + RENEW_SECONDS:
+        if self._stopping.is_set() or self._clock.monotonic() >= renewed_at + RENEW_SECONDS * self._pace:
             return _NEVER
-        return renewed_at + WRITE_SECONDS
+        return renewed_at + WRITE_SECONDS * self._pace
 
     @property
     def rival(self) -> str:
@@ -197,7 +200,7 @@ class Elector:
             self._thread.join(seconds)
         # The thread may have acquired or renewed the Lease while it stopped.
         ended = self._thread is None or not self._thread.is_alive()
-        if ended and self._clock.monotonic() < self._renewed_at + RENEW_SECONDS:
+        if ended and self._clock.monotonic() < self._renewed_at + RENEW_SECONDS * self._pace:
             self._renewed_at = _NEVER
             self.release(keep)
 
@@ -234,7 +237,7 @@ class Elector:
                 self.changed()
             was_leading, acquired_at = leading, self._acquired_at
             self._stepped.set()
-            self._clock.wait(RETRY_SECONDS, stopping)
+            self._clock.wait(RETRY_SECONDS * self._pace, stopping)
 
     def _failed(self, why: str) -> None:
         """Log the error, at most every COMPLAINT_SECONDS, and read the Lease again at the next attempt."""

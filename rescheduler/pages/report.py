@@ -257,15 +257,23 @@ def levers(overview: Overview) -> Markup | None:
         for lever, amount in zip(overview.levers, lengths, strict=True)
     ]
     note = None if overview.levers_complete else element("p", NOT_ALL_TRIED, class_="notice")
+    buying = _what_to_buy(overview)
     if not rows:
-        return note
+        return note if buying is None else element("div", note, buying)
     what = "what is saved" if priced else "the number of freed nodes"
     last = ", and then changes that free nodes only together" if any(map(_is_joint, overview.levers)) else ""
     words = f"Each change by itself, by {what}{last}. To try one, add its --what-if to "
     legend = element("p", words, element("code", overview.command), class_="legend soft")
     this = element("b", "This plan"), f": {_gain(overview.freed.nodes, overview.freed.worth, overview)}"
     drawn = element("div", element("p", this), _bar(plan, total), class_="step")
-    return element("div", note, element("figure", legend, drawn, element("ol", rows, class_="steps")))
+    return element("div", note, buying, element("figure", legend, drawn, element("ol", rows, class_="steps")))
+
+
+def _what_to_buy(overview: Overview) -> Markup | None:
+    if not (lacking := overview.lacking_room):
+        return None
+    what = f"What to buy for {count(lacking, 'node')} without room on spot nodes: "
+    return element("p", what, element("code", f"{overview.command} --buy"))
 
 
 def _is_joint(lever: Lever) -> bool:

@@ -143,6 +143,15 @@ def _not_worth_it(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Bloc
     return filter(None, [shared.worth_of(subject.node.name).blocker(least, shared.circumstances.prices.currency)])
 
 
+def _budgets_now(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
+    return shared.remaining().lacking(subject.movers)
+
+
+def _vetoes_of_pods(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
+    keys, vetoes = {pod.key for pod in subject.movers}, shared.circumstances.vetoes
+    return (blocker for blocker in vetoes.get(subject.node.name, ()) if blocker.pod in keys)
+
+
 _Find: TypeAlias = Callable[[_NodeAndPods, PlanningRound], Iterable[Blocker]]
 
 
@@ -151,9 +160,11 @@ class NodeRule(NamedTuple):
 
     find: _Find
     of_pods: bool = True  #: what it finds also stands in the way of one of its pods; otherwise it is about the node
+    of_node: bool = True  #: it is applied to nodes; otherwise another rule or a later step finds the same for them
 
 
-#: The steps that depend on the node and its pods only, in order. All blockers are reported, for the node and for pods.
+#: All rules about nodes and their pods, in order. They do not depend on the plans for other nodes. All blockers are
+#: reported: `plan` applies those of nodes, `explain` those of pods to each pod as if it were evicted alone.
 RULES: Final = (
     NodeRule(_of_the_node, of_pods=False),
     NodeRule(_of_its_pods),
@@ -169,6 +180,8 @@ RULES: Final = (
     NodeRule(_last_node, of_pods=False),
     NodeRule(_minimum, of_pods=False),
     NodeRule(_not_worth_it, of_pods=False),
+    NodeRule(_budgets_now, of_node=False),  # in what the plans before leave of them: answers/node.py
+    NodeRule(_vetoes_of_pods, of_node=False),  # _of_the_node
 )
 
 
@@ -179,7 +192,8 @@ def examine(node: str, shared: PlanningRound) -> Examined:
     assert node_object is not None
     subject = _with_fates(node_object, shared)
     surges, movers, incoming = subject.surges, subject.movers, subject.incoming
-    blockers = tuple([surges.explained(blocker) for rule in RULES for blocker in rule.find(subject, shared)])
+    found = (blocker for rule in RULES if rule.of_node for blocker in rule.find(subject, shared))
+    blockers = tuple([surges.explained(blocker) for blocker in found])
     counts, leaving = node in shared.minimum.counted, tuple(map(PodRef.of, subject.leaving))
     restarted = tuple([pod for surge in surges.surges for pod in surge.restarted])
     of_candidate = (*incoming[: len(movers)], *restarted)
@@ -252,9 +266,6 @@ def eviction_blockers(pod: Pod, shared: PlanningRound) -> tuple[list[Blocker], S
     surges = _surges_of(pod, shared)
     subject = _alone(pod, surges, shared)
     blockers = [blocker for rule in RULES if rule.of_pods for blocker in rule.find(subject, shared)]
-    blockers += shared.remaining().lacking([pod])
-    vetoes = shared.circumstances.vetoes.get(pod.node_name, ())
-    blockers += [blocker for blocker in vetoes if blocker.pod == pod.key]
     surge = next((each.surge for each in surges.surges if pod in each.pods), None)
     if surge is None:
         return [surges.explained(blocker) for blocker in blockers], None

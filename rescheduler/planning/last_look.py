@@ -91,10 +91,20 @@ def objection(before: Node, terms: OrderTerms, seen: Seen) -> Objection | None:
     return (
         _another_node(before, terms, seen.node)
         or _untainted(seen.node)
-        or _kept(terms, seen)
+        or _of_control_plane(seen.node)
+        or _kept(terms, seen, empty=True)
         or _late_pods(terms, seen)
         or _below_minimum(before, terms, seen.nodes)
         or _owed(terms, seen)
+    )
+
+
+def objection_to_drain(before: Node, terms: OrderTerms, seen: Seen) -> Objection | None:
+    """Return why the drain of *before*, as it was watched, may not begin, or None if it may."""
+    return (
+        _another_node(before, terms, seen.node)
+        or _kept(terms, seen, empty=False)
+        or _below_minimum(before, terms, seen.nodes)
     )
 
 
@@ -113,13 +123,16 @@ def _another_node(before: Node, terms: OrderTerms, node: Node) -> Objection | No
     return None
 
 
-def _kept(terms: OrderTerms, seen: Seen) -> Objection | None:
+def _of_control_plane(node: Node) -> Objection | None:
+    label = control_plane_label(node)
+    return Objection(Ground.KEPT, f"it has the label {label} of the control plane") if label else None
+
+
+def _kept(terms: OrderTerms, seen: Seen, *, empty: bool) -> Objection | None:
     """Object to what a person or another tool has written to the node since it was planned."""
-    if label := control_plane_label(seen.node):
-        return Objection(Ground.KEPT, f"it has the label {label} of the control plane")
     if terms.policy is None:
         return None
-    blockers = node_blockers(seen.node, terms.policy, Circumstances(seen.now), empty=True)
+    blockers = node_blockers(seen.node, terms.policy, Circumstances(seen.now), empty=empty)
     return Objection(Ground.KEPT, str(blockers[0])) if blockers else None
 
 

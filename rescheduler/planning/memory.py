@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -85,6 +85,14 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
             not_recovered=self.not_recovered.released(names),
             refusals=self.refusals.released(names),
         )
+
+    def next_end(self, now: datetime, delay: timedelta) -> datetime | None:
+        """Return when the next of the waits ends, or None. *delay* is the drain delay."""
+        ends = [None if self.drained_at is None else self.drained_at + delay, self.returned.until, self.room.until]
+        ends += [each.until for each in self.cooldowns.by_node.values()]
+        ends += [each.until for each in self.not_recovered.by_name.values()]
+        ends += self.pools.settling(now).values()
+        return min((end for end in ends if end is not None and end > now), default=None)
 
     def of_drains_of(self, node: str) -> tuple[Debt, ...]:
         """Return what earlier drains of *node* owe, and what of it is settled while the node is there."""

@@ -18,7 +18,8 @@ from rescheduler.planning.forms import count
 from rescheduler.planning.outcome import Plan
 from rescheduler.planning.placement.added_nodes import amount
 
-_SPOT: Final = "spot"
+#: The value of the label with the capacity type of spot nodes.
+SPOT: Final = "spot"
 
 
 def buying_again(snapshot: Snapshot, plans: Sequence[Plan]) -> Iterator[str]:
@@ -28,7 +29,7 @@ def buying_again(snapshot: Snapshot, plans: Sequence[Plan]) -> Iterator[str]:
     them accepts these pods, or only one that has reached its limits.
     """
     pools = {pool.metadata.name: pool for pool in snapshot.of("NodePool").values() if isinstance(pool, NodePool)}
-    spot = [pool for pool in pools.values() if pool.spec.replicas is None and _SPOT in _values(pool, CAPACITY_TYPE)]
+    spot = [pool for pool in pools.values() if pool.spec.replicas is None and SPOT in values(pool, CAPACITY_TYPE)]
     moved: dict[str, list[Pod]] = {}
     for plan in plans:
         if (name := _pool_of(snapshot, plan.node)) in pools:
@@ -69,7 +70,7 @@ def _weight(pool: NodePool) -> int:
     return pool.spec.weight or 0
 
 
-def _values(pool: NodePool, key: str) -> Collection[str]:
+def values(pool: NodePool, key: str) -> Collection[str]:
     """Return the values of the label *key* that nodes of *pool* can have; spot is one if nothing is said about it."""
     labels, requirements = pool.spec.template.metadata.labels, pool.spec.template.spec.requirements
     if key in labels:
@@ -78,7 +79,7 @@ def _values(pool: NodePool, key: str) -> Collection[str]:
     if values is not None:
         return values
     excluded = {value for each in requirements if each.key == key and each.operator == "NotIn" for value in each.values}
-    return {_SPOT, "on-demand"} - excluded if key == CAPACITY_TYPE else ()
+    return {SPOT, "on-demand"} - excluded if key == CAPACITY_TYPE else ()
 
 
 def _accepts(pool: NodePool, pod: Pod) -> bool:
@@ -88,9 +89,9 @@ def _accepts(pool: NodePool, pod: Pod) -> bool:
     if not all(tolerated(taint, spec.tolerations) for taint in hard):
         return False
     asked = {**spec.node_selector}
-    if asked.pop(CAPACITY_TYPE, _SPOT) != _SPOT or asked.pop(NODE_POOL, pool.metadata.name) != pool.metadata.name:
+    if asked.pop(CAPACITY_TYPE, SPOT) != SPOT or asked.pop(NODE_POOL, pool.metadata.name) != pool.metadata.name:
         return False
-    return all(not (possible := _values(pool, key)) or value in possible for key, value in asked.items())
+    return all(not (possible := values(pool, key)) or value in possible for key, value in asked.items())
 
 
 def _is_full(snapshot: Snapshot, pool: NodePool) -> bool:

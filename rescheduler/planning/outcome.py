@@ -237,6 +237,9 @@ class Plan:
         return f" with surge ({'; '.join(surge.text for surge in self.surges)}, no downtime)" if self.surges else ""
 
 
+_ABOUT_ROOM: Final = frozenset({Reason.NO_ROOM, Reason.NO_SPOT_CAPACITY})
+
+
 @dataclass(frozen=True, slots=True)
 class Rejected:
     """The reasons why *node* is not drained. There is always at least one blocker."""
@@ -248,6 +251,11 @@ class Rejected:
     def reason(self) -> Reason:
         """The reason of the first blocker."""
         return self.blockers[0].reason
+
+    @property
+    def lacks_only_room(self) -> bool:
+        """Whether nothing but room on spot nodes stands in the way."""
+        return {blocker.reason for blocker in self.blockers} <= _ABOUT_ROOM
 
 
 Verdict: TypeAlias = Plan | Rejected

@@ -157,6 +157,12 @@ def parse_window(text: str) -> DrainWindow:
     return DrainWindow(text.strip(), days, start, end, _zone(words[1] if len(words) > 1 else "UTC", text))
 
 
+def next_opening(windows: Iterable[DrainWindow], now: datetime) -> datetime | None:
+    """Return when the next of *windows*, none of which is open at *now*, opens; None if none does."""
+    opening = _next_opening(windows, now)
+    return None if opening is None else opening[0]
+
+
 def closed_until(windows: Sequence[DrainWindow], now: datetime) -> str:
     """Return a message with the next opening if none of *windows* is open, or "". No windows means always open."""
     if not windows or any(window.is_open(now) for window in windows):

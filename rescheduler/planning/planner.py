@@ -7,7 +7,7 @@ It does not read a clock, log or perform actions.
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import numpy as np
 
@@ -90,6 +90,10 @@ class Planner:
         of the machine.
         """
         return self._single.first(self.round(circumstances), take_empty, seconds_left)
+
+    def first_until(self, circumstances: Circumstances) -> datetime:
+        """Return until when the last :meth:`first_plan`, which found no plan, stands if nothing else changes."""
+        return self._single.first_until(self.round(circumstances))
 
     def plan_node(self, node: str, circumstances: Circumstances) -> Verdict:
         """Return the verdict for a single node in the current state, with all obstacles."""
@@ -223,18 +227,18 @@ class Planner:
             yield from self.must_move(node, circumstances)
         yield from sorted(self._snapshot.pods_on[""].values(), key=lambda pod: pod.key)
 
-    def plan_all(self, circumstances: Circumstances) -> Planning:
+    def plan_all(self, circumstances: Circumstances, *, forecasts: bool = True) -> Planning:
         """Plan the drains of all on-demand nodes in sequence, each in the room that the earlier ones leave.
 
         Plans come first, in drain order, then the rejected nodes. Of a group of Cluster Autoscaler, no more nodes are
-        freed than its minimum allows.
+        freed than its minimum allows. Without *forecasts*, which take time, the same nodes are drained.
         """
-        planning = plan_all(self.round(circumstances), self._survival)
+        planning = plan_all(self.round(circumstances), self._survival, forecasts=forecasts)
         beyond = groups_at_minimum(self._snapshot, [plan.node for plan in planning.plans])
         if beyond.keys() <= circumstances.vetoes.keys():
             return planning
         kept = replace(circumstances, vetoes={**beyond, **circumstances.vetoes})
-        return plan_all(self.round(kept), self._survival)
+        return plan_all(self.round(kept), self._survival, forecasts=forecasts)
 
     def certificate(
         self, circumstances: Circumstances, survive: Survive, plans: Iterable[Plan] = (), *, seconds: float = SIMULATION

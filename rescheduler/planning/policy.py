@@ -4,7 +4,7 @@ import enum
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
@@ -113,6 +113,10 @@ def _requirement(part: str, text: str) -> Requirement:
 
 
 # The current time for rules, and the instant until which their results stay valid if nothing else changes.
+
+
+#: Later than any deadline.
+FOREVER: Final = datetime.max.replace(tzinfo=UTC)
 
 
 class Deadlines:

@@ -27,6 +27,9 @@ from rescheduler.simulation.transport import Network, PoolTransport, SimulatedSo
 #: Seconds until the kubelet starts a container again that has ended.
 RESTART_SECONDS: Final = 10.0
 
+#: The pace of the election where replicas do not compete for the Lease: it is renewed every minute.
+SLOW_ELECTION: Final = 30.0
+
 
 class SimulatedSeat(Seat):
     """The place of a process in the network namespace of its pod."""
@@ -45,8 +48,9 @@ class SimulatedSeat(Seat):
 class SimulatedHost(Host):
     """The machine of a simulated process."""
 
-    def __init__(self, clock: Clock, pod: str, names: Callable[[], str]) -> None:
+    def __init__(self, clock: Clock, pod: str, names: Callable[[], str], election_pace: float) -> None:
         self.clock = clock
+        self.election_pace = election_pace
         self._pod = pod
         self._names = names
 
@@ -72,6 +76,7 @@ class DaemonSettings:
     policy: Policy
     running: Running
     prices: PriceList = field(default_factory=PriceList)
+    election_pace: float = 1.0  #: by which the times of the election are multiplied
 
 
 class Replica:
@@ -144,6 +149,7 @@ class Replica:
         self._state = DaemonState(clock, settings.running, self._report)
         provider = self._provider(clock)
         parts.callback(provider.close)
-        host = SimulatedHost(clock, self.name, lambda: f"{self._names.getrandbits(64):016x}")
+        pace = settings.election_pace
+        host = SimulatedHost(clock, self.name, lambda: f"{self._names.getrandbits(64):016x}", pace)
         policy = daemon_policy(settings.policy, settings.running.timing)
         return assemble(parts, client, provider, self._state, policy, settings.prices, settings.running, host)

@@ -8,6 +8,7 @@ import click
 
 from devcluster.signals import exit_on_sigterm
 from tests.bench import (
+    buying,
     freed,
     hostile,
     idle,
@@ -17,6 +18,7 @@ from tests.bench import (
     proxying,
     reading,
     room,
+    simulating,
     starting,
     tenants,
     topology,
@@ -33,10 +35,12 @@ PARTS: Final[dict[str, Callable[[], Iterable[Result]]]] = {
     "surging": freed.surging,
     "room": room.run,
     "worth": worth.run,
+    "buying": buying.run,
     "proxying": proxying.run,
     "starting": starting.run,
     "pages": pages.run,
     "idle": idle.run,
+    "simulating": simulating.run,
 }
 
 

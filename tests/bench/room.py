@@ -15,7 +15,7 @@ from rescheduler.planning.money.prices import PriceList, node_facts, zone_of
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.rules.candidates import groups
-from rescheduler.planning.what_if.changes import AddSpot, add_spot
+from rescheduler.planning.what_if.added_spot import AddSpot, add_spot
 from tests.bench.freed import NOW, cluster
 from tests.bench.result import Result
 from tests.planning import builders as made

@@ -90,7 +90,8 @@ FORM_OF = {
     "unpin": "expected unpin NAMESPACE/KIND/NAME or unpin selector KEY=VALUE",
     "untaint": "expected untaint KEY",
     "budget": "expected budget NAMESPACE/NAME maxUnavailable=N or minAvailable=N",
-    "add-spot": "expected add-spot N like NODE or add-spot N cpu=8,memory=32Gi[,pods=110], N at most 1000",
+    "add-spot": "expected add-spot N like NODE, add-spot N type=TYPE[,zone=ZONE] or "
+    "add-spot N cpu=8,memory=32Gi[,pods=110,type=TYPE,zone=ZONE], N at most 1000",
     "lose-spot": "expected lose-spot zone=ZONE, lose-spot pool=POOL, lose-spot each-pool, lose-spot node=NODE or "
     "lose-spot N%",
     "scheduler": "expected scheduler VERSION (such as 1.37) or scheduler FILE (a KubeSchedulerConfiguration)",
@@ -137,6 +138,10 @@ WRONG: dict[str, str] = {
             "add-spot 5 cpu=1,cpu=2,memory=8Gi",
             "add-spot 5 cpu=8,memory=8Gi,gpu=1",
             "add-spot 5 cpu=8,memory=8Gi,pods=1.5",
+            "add-spot 5 type=",
+            "add-spot 5 zone=a",
+            "add-spot 5 type=m5.large,pods=5",
+            "add-spot 5 type=a,type=b",
             "scheduler",
             "scheduler latest",
             "scheduler 1.37 1.38",

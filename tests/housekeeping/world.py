@@ -43,7 +43,6 @@ from rescheduler.execution.cluster_view import ClusterView, ViewSources
 from rescheduler.execution.context import DrainContext, Threads
 from rescheduler.execution.drainer import Drainer
 from rescheduler.execution.landings import Landings
-from rescheduler.execution.room import RoomView
 from rescheduler.facts.round_facts import Known
 from rescheduler.housekeeping.bookkeeping import Bookkeeping, NoBookkeeping, Pricing
 from rescheduler.housekeeping.candidates import Candidates
@@ -221,7 +220,7 @@ class LoopWorld:
         if self.edit_errors and (error := self.edit_errors.pop(0)) is not None:
             raise error
         node = self.node(name, uid)
-        if edit.only_if is not None and (why := edit.only_if(node.metadata.annotations)):
+        if edit.only_if is not None and (why := edit.only_if(node)):
             raise MarkLost(why)
         if edit.untaint:
             self.on_release()
@@ -532,7 +531,7 @@ class LoopWorld:
         )
         namespace, _, lease = IDENTITY.partition("/")
         running = Running(namespace=namespace, lease_name=lease, dry_run=dry_run, room=room or RoomSettings())
-        rooms = new_room(access, RoomView(policy, view), history, candidates, running, known_prices, self.report)
+        rooms = new_room(access, view, history, candidates, running, known_prices, self.report)
         knowledge = Knowledge(
             history,
             candidates,

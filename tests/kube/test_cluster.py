@@ -1,12 +1,11 @@
 """Writes: outcomes of evictions, edits of nodes with concurrent writers, deletions by UID."""
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from predicates.objects import Taint
+from predicates.objects import Node, Taint
 from rescheduler.draining.events import EvictionAccepted, EvictionFailed, EvictionOutcome, EvictionRefused, PodGone
 from rescheduler.errors import Conflict, MarkLost, NotFound
 from rescheduler.kube.client import Client
@@ -254,8 +253,8 @@ def test_an_edit_without_a_change_is_not_written(edge: ScriptedApiServer, client
     assert edge.seen("PATCH") == []
 
 
-def ours_only(annotations: Mapping[str, str]) -> str:
-    holder = annotations.get("intent", "nobody")
+def ours_only(node: Node) -> str:
+    holder = node.metadata.annotations.get("intent", "nobody")
     return "" if holder == "us" else f"the mark is that of {holder}"
 
 

@@ -10,6 +10,7 @@ from rescheduler.observe.events import PodProgress, Waiting
 from rescheduler.observe.metric_families import PREFIX
 from rescheduler.observe.metrics import Metrics
 from rescheduler.planning.outcome import Reason
+from rescheduler.planning.what_if.lifting import REMEDIES
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -24,6 +25,16 @@ def test_every_reason_is_documented() -> None:
     assert codes("Why a node is not drained") == [reason.value for reason in Reason]
     assert codes("Why no drain starts") == [waiting.value for waiting in Waiting]
     assert codes("Why a drain failed") == [why.value for why in Why]
+
+
+def test_what_ends_a_reason_is_what_levers_try() -> None:
+    """The last column of the reasons of nodes and pods, and the table of remedies, name the same ways."""
+    page = (DOCS / "reasons.md").read_text(encoding="utf-8")
+    advice = dict(re.findall(r"^\| `([a-z-]+)` \| \w+ \| .* \| (.*) \|$", page, re.MULTILINE))
+    by_key = {code for code, text in advice.items() if re.match("remove the (annotation|label)", text)}
+    assert by_key == {str(reason) for reason, remedy in REMEDIES.items() if remedy.key or remedy.node_key}
+    flags = {str(reason): remedy.flag for reason, remedy in REMEDIES.items() if remedy.flag}
+    assert {code: flag for code, flag in flags.items() if f"`{flag}`" not in advice[code]} == {}
 
 
 def test_every_state_of_a_pod_is_documented() -> None:

@@ -9,7 +9,7 @@ import pytest
 from rescheduler.planning.outcome import Plan, Planning, Rejected, TakenRoom
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.what_if.changes import AddSpot
+from rescheduler.planning.what_if.added_spot import AddSpot
 from rescheduler.planning.what_if.comparison import what_if
 from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, SPOT, node, pod, repels, seeks, snapshot
 

@@ -16,9 +16,9 @@ import click
 from rescheduler.clock import SystemClock
 from rescheduler.simulation.world import World
 from tests.simulation.claims import ClaimedWorld
-from tests.simulation.courses import CourseResult, RandomCourse, new_course, run, shrunk
+from tests.simulation.courses import CourseResult, RandomCourse, new_course, run, shrunk, stretched
 
-#: Hours of one course.
+#: Hours of one course in which something happens all the time.
 HOURS: Final = 1.0
 CLOCK: Final = SystemClock()
 
@@ -36,13 +36,19 @@ def judged(course: RandomCourse, provider: str) -> CourseResult:
         return CourseResult((f"{type(error).__name__}: {error}",), 0, 0, 0)
 
 
-def _of_seed(seed: int, provider: str) -> CourseResult:
-    return judged(new_course(seed, HOURS), provider)
+def course_of(seed: int, hours: float) -> RandomCourse:
+    """Return the course of *seed* in *hours*, of which one has events all the time."""
+    course = new_course(seed, HOURS)
+    return course if hours <= HOURS else stretched(course, hours)
 
 
-def results(seeds: Sequence[int], processes: int, provider: str) -> Iterator[CourseResult]:
+def _of_seed(seed: int, hours: float, provider: str) -> CourseResult:
+    return judged(course_of(seed, hours), provider)
+
+
+def results(seeds: Sequence[int], processes: int, hours: float, provider: str) -> Iterator[CourseResult]:
     """Run the courses of *seeds* in *processes*. Yield the results in the order of the seeds."""
-    of_seed = partial(_of_seed, provider=provider)
+    of_seed = partial(_of_seed, hours=hours, provider=provider)
     if processes == 1:
         yield from map(of_seed, seeds)
         return
@@ -56,23 +62,28 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make simulation", description=__doc__)
     parser.add_argument("--hours", type=float, default=100.0, help="simulated hours in total")
     parser.add_argument("--seed", type=int, default=1, help="the seed of the first course")
+    parser.add_argument(
+        "--calm", type=float, default=0.0, help="hours of each course in which its events happen in bursts; 0: none"
+    )
     parser.add_argument("--shrink", type=int, default=40, help="runs to find the shortest course of a violation")
     parser.add_argument("--until-violation", action="store_true", help="end after the first course with violations")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="how many courses run at a time")
     parser.add_argument("--provider", choices=WORLDS, default="simulated", help="what ends the machines")
     options = parser.parse_args()
-    began, count = CLOCK.monotonic(), max(round(options.hours / HOURS), 1)
+    length = max(options.calm, HOURS)
+    began, count = CLOCK.monotonic(), max(round(options.hours / length), 1)
     seeds, done, failed = range(options.seed, options.seed + count), list[CourseResult](), 0
-    for seed, result in zip(seeds, results(seeds, options.processes, options.provider), strict=True):
+    for seed, result in zip(seeds, results(seeds, options.processes, length, options.provider), strict=True):
         done.append(result)
         if result.violations:
             failed += 1
-            _explain(new_course(seed, HOURS), result.violations, options.shrink, options.provider)
+            _explain(course_of(seed, length), result.violations, options.shrink, options.provider)
             if options.until_violation:
                 break
     drains, evictions = sum(each.drains for each in done), sum(each.evictions for each in done)
     click.echo(
-        f"{len(done) * HOURS:g} simulated hours in {CLOCK.monotonic() - began:.0f} s: {drains} drains, "
+        f"{len(done) * length:g} simulated hours ({len(done) * HOURS:g} with events all the time) in "
+        f"{CLOCK.monotonic() - began:.0f} s: {drains} drains, "
         f"{evictions} evictions, {sum(each.removals for each in done)} machines ended, "
         f"{sum(each.faults for each in done)} faults, {failed} courses with violations"
     )

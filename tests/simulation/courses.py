@@ -38,6 +38,9 @@ _UNCERTAIN: Final = 200.0
 _PATIENT: Final = Rules(staying=STAYING, lag=30.0, look=25.0, slack=60.0, leftover=_UNCERTAIN, abandoned=120.0)
 _EXACT: Final = Rules(staying=STAYING, lag=3.0, look=2.0, slack=30.0, leftover=_UNCERTAIN, abandoned=120.0)
 
+#: Seconds of a burst of events.
+_BURST: Final = 600.0
+
 #: When drains may start in some courses, which begin at noon.
 _WINDOW: Final = dt.time(12, 10), dt.time(12, 40)
 
@@ -66,7 +69,7 @@ class CourseResult:
 
 
 def new_course(seed: int, hours: float) -> RandomCourse:
-    """Return the random course of *seed*."""
+    """Return the random course of *seed*, in which something happens about every minute."""
     choice = Choice(random.Random(seed))
     exact = choice.chance(0.5)  # no request fails and nothing stops the daemon, so it is judged more strictly
     landing = float(choice.one(90, 90, 180, 300))
@@ -120,6 +123,20 @@ def new_course(seed: int, hours: float) -> RandomCourse:
     events = tuple(each for each in random_events(choice, hours * 3600) if not (exact and each.delays))
     faults = 0.0 if exact else choice.one(0.0, 0.01, 0.05)
     return RandomCourse(seed, hours, items, DaemonSettings(policy, running), settings, rules, events, faults)
+
+
+def stretched(course: RandomCourse, hours: float) -> RandomCourse:
+    """Return *course* in *hours*: its events happen in bursts of ten minutes, with hours between them."""
+    bursts = max(round(course.hours * 3600 / _BURST), 2)
+    pause, ratio = (hours - course.hours) * 3600 / (bursts - 1), course.hours / hours
+    events = tuple(replace(each, at=each.at + each.at // _BURST * pause) for each in course.events)
+    times = course.settings.times
+    settings = replace(
+        course.settings,
+        spot_losses=course.settings.spot_losses * ratio,
+        times=replace(times, flaps_per_pod_day=times.flaps_per_pod_day * ratio),
+    )
+    return replace(course, hours=hours, settings=settings, events=events)
 
 
 def _items(choice: Choice) -> Sequence[Json]:

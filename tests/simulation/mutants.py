@@ -35,13 +35,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hours", type=float, default=100.0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--processes", type=int, default=1, help="how many courses run at a time")
     parser.add_argument("words", nargs="*")
     options = parser.parse_args()
     found = 0
     chosen = list(_chosen(options.words))
     with copy_of_repository() as root:
         for mutant in chosen:
-            line = _course(mutant, root, options.hours, options.seed)
+            line = _course(mutant, root, options)
             found += bool(line)
             click.echo(f"{'found    ' if line else 'not found'}  {mutant.safeguard}{': ' if line else ''}{line}")
             sys.stdout.flush()
@@ -57,7 +58,7 @@ def _chosen(words: list[str]) -> Iterator[Mutant]:
             yield mutant
 
 
-def _course(mutant: Mutant, root: Path, hours: float, seed: int) -> str:
+def _course(mutant: Mutant, root: Path, options: argparse.Namespace) -> str:
     """Return the first violation with the break, or ""."""
     path = root / mutant.file
     intact = path.read_text()
@@ -65,8 +66,9 @@ def _course(mutant: Mutant, root: Path, hours: float, seed: int) -> str:
         raise RuntimeError(f"{mutant.file}: the text of this break does not stand there once: {mutant.safeguard}")
     mutant.apply(root)
     try:
-        command = [sys.executable, "-m", "tests.simulation", f"--hours={hours}", f"--seed={seed}", "--shrink=0"]
-        done = subprocess.run([*command, "--until-violation"], cwd=root, capture_output=True, text=True, check=False)
+        flags = [f"--{name}={getattr(options, name)}" for name in ("hours", "seed", "processes")]
+        command = [sys.executable, "-m", "tests.simulation", *flags, "--shrink=0", "--until-violation"]
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     finally:
         path.write_text(intact)
     lines = done.stdout.splitlines()

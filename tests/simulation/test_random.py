@@ -1,11 +1,16 @@
 """Random courses, judged by the observer of the invariants: ``make simulation`` runs more of them."""
 
-from tests.simulation.__main__ import HOURS
+import pytest
+
+from tests.simulation.__main__ import HOURS, course_of
 from tests.simulation.claims import ClaimedWorld
 from tests.simulation.courses import new_course, run, shrunk
 
-#: Simulated hours: each takes seconds.
+#: Courses of an hour in which something happens about every minute: each takes seconds.
 SEEDS = range(1, 13)
+#: Courses of two days, with the events of one such hour: 500 hours in total, in which the daemon mostly waits.
+CALM_SEEDS = range(101, 111)
+CALM_HOURS = 50.0
 #: The same with --cloud-provider=karpenter.
 CLAIMED_SEEDS = range(1, 4)
 
@@ -16,6 +21,13 @@ def test_random_courses_violate_nothing() -> None:
     assert sum(result.drains for result in results.values()) > 5 * len(SEEDS)
     assert sum(result.removals for result in results.values()) > 3 * len(SEEDS)
     assert sum(result.evictions for result in results.values()) > 10 * len(SEEDS)
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_random_days_violate_nothing(half: int) -> None:
+    results = {seed: run(course_of(seed, CALM_HOURS)) for seed in CALM_SEEDS[half::2]}
+    assert {seed: result.violations for seed, result in results.items() if result.violations} == {}
+    assert sum(result.drains for result in results.values()) > 5 * len(results)
 
 
 def test_random_courses_with_node_claims_violate_nothing() -> None:

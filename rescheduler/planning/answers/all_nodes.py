@@ -21,7 +21,7 @@ from rescheduler.planning.pool_shares import Moved
 from rescheduler.planning.question import Attempt, carry_out, new_plan, opened
 
 
-def plan_all(shared: PlanningRound, survival: Survival) -> Planning:
+def plan_all(shared: PlanningRound, survival: Survival, *, forecasts: bool = True) -> Planning:
     """Return the verdicts on all on-demand nodes; see :meth:`.planner.Planner.plan_all`."""
     examined = {node: examine(node, shared) for node in shared.groups.on_demand}
     shared.room.filters.refresh(pod.cls for node in examined.values() for pod in node.must_move)
@@ -33,7 +33,7 @@ def plan_all(shared: PlanningRound, survival: Survival) -> Planning:
         search = Search(
             shared.room, attempt.trial, candidates, evictions, shared.remaining, shared.minimum.spare, effort
         )
-        ahead = forecaster.ahead()
+        ahead = forecaster.ahead() if forecasts else Effort(0)
         enforced = policy.survive is not Survive.OFF or bool(policy.fallback_headroom)
         limited = enforced or forecaster.shares.limits(pod for node in candidates for pod in node.movers)
         found, drained = search.run(keep_drained=ahead.exhausted and not limited)

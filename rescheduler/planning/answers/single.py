@@ -2,7 +2,7 @@
 works the same when nothing is reused.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
@@ -27,7 +27,7 @@ from rescheduler.planning.placement.forecast_checks import (
 )
 from rescheduler.planning.placement.packing import Effort
 from rescheduler.planning.planning_round import CommonGround, PlanningRound
-from rescheduler.planning.policy import Policy
+from rescheduler.planning.policy import FOREVER, Policy
 from rescheduler.planning.question import Attempt, opened
 from rescheduler.planning.rules.minimum import Minimum
 from rescheduler.planning.rules.pod_rules import is_left_to_responders
@@ -113,6 +113,12 @@ class KeptVerdicts:
         if judged.final:
             self._by_node[node] = judged
         return judged
+
+    def valid_until(self, nodes: Iterable[str], now: datetime) -> datetime:
+        """Return until when the verdicts on *nodes* are valid if nothing else changes; *now* if one is not final."""
+        judged = [self._by_node.get(node) for node in nodes]
+        instants = [FOREVER if each is None else each.inputs.until or FOREVER for each in judged]
+        return now if None in judged else min(instants, default=FOREVER)
 
     def _drop_if_outdated(self, shared: PlanningRound) -> None:
         """Drop all verdicts if the ground has changed."""
@@ -222,6 +228,11 @@ class SinglePlans:
             found = self._search_first(shared, take_empty, seconds_left, begin)
         planning = self._last_first = _last_if_equal(found, self._last_first)
         return planning
+
+    def first_until(self, shared: PlanningRound) -> datetime:
+        """Return until when the last :meth:`first`, which found no plan, stands if nothing else changes."""
+        until = self._checked.valid_until(shared.groups.on_demand, shared.circumstances.now)
+        return min(until, shared.order_until or FOREVER)
 
     def verdict(self, node: str, shared: PlanningRound) -> Verdict:
         """Return the verdict on one node, with all obstacles. Its search effort is the share of one node in a round."""

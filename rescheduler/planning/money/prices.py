@@ -64,6 +64,12 @@ class PriceList:
         resources = (self.per_vcpu, self.per_gib, self.spot_per_vcpu, self.spot_per_gib)
         return not self.by_type and not self.by_node and all(price is None for price in resources)
 
+    @property
+    def has_spot(self) -> bool:
+        """Return whether spot nodes may have a price that is not a cloud provider's."""
+        resources = (self.spot_per_vcpu, self.spot_per_gib)
+        return any(spot for _, _, spot in self.by_type) or any(price is not None for price in resources)
+
     def per_hour(self, node: NodeFacts) -> Decimal | None:
         """Return the price of *node* per hour, or None if it is not known."""
         for zone in (node.zone, ""):

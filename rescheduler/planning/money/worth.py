@@ -67,6 +67,12 @@ class Worth:
         return _month(self.spot)
 
     @property
+    def balance_per_month(self) -> Decimal | None:
+        """What is saved, below 0 if the pods cost more on spot nodes than their nodes; as far as it is known."""
+        saved = self.saved
+        return None if saved is None else (saved - self.excess) * HOURS_PER_MONTH
+
+    @property
     def excess(self) -> Decimal:
         """What pods cost on spot nodes beyond the price of their nodes, per hour."""
         if self.gross is None or self.spot is None or self.net is None:
@@ -210,7 +216,7 @@ class AddedSpot:
     def net_change_per_month(self, before: Decimal | None, after: Decimal | None) -> Decimal | None:
         """Return what the plans save more per month with these nodes than *before*, less what the nodes cost.
 
-        *before* and *after* are what the plans without and with them save per month.
+        *before* and *after* are the balances per month of the plans without and with them.
         """
         cost, counted = self.cost_per_month, self.counted_per_month
         if before is None or after is None or cost is None or counted is None:

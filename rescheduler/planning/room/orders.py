@@ -1,7 +1,6 @@
 """Orders of spot room: how many new spot nodes would accept all pods of an on-demand node, and whether that pays."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
@@ -13,11 +12,11 @@ from rescheduler.planning.forms import count
 from rescheduler.planning.money.prices import NodeFacts, NodeKind, PriceList, kind, node_facts
 from rescheduler.planning.money.worth import NO_WORTH, Worth, covered
 from rescheduler.planning.outcome import Blocker, Plan, Planning, Reason, Rejected, Verdict
-from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.room.additions import Additions
 from rescheduler.planning.room.manifests import why_not_served
 from rescheduler.planning.rules.candidates import groups, why_not_target
-from rescheduler.planning.what_if.changes import AddSpot, add_like, add_spot, copied
+from rescheduler.planning.what_if.added_spot import AddSpot
 
 # The templates of spot nodes that an autoscaler may add: one existing node of each group.
 
@@ -34,12 +33,8 @@ def templates(snapshot: Snapshot, policy: Policy) -> list[str]:
     nodes = [snapshot.nodes.nodes[row] for row in groups(snapshot, policy).spot_rows]
     spot = [node for node in nodes if node is not None]
     usable = [node for node in spot if why_not_target(node) is None]
-    return _first_of_each(usable or spot)[:MOST_GROUPS]
-
-
-def _first_of_each(nodes: Iterable[Node]) -> list[str]:
     first_by_group: dict[NodeKind, str] = {}
-    for node in nodes:
+    for node in usable or spot:
         first_by_group.setdefault(kind(node), node.name)
     return list(first_by_group.values())
 
@@ -116,9 +111,6 @@ MOST_ADDED: Final = 20
 _EXACT: Final = 2
 
 
-_ABOUT_ROOM: Final = frozenset({Reason.NO_ROOM, Reason.NO_SPOT_CAPACITY})
-
-
 @dataclass(frozen=True, slots=True)
 class RoomOrder:
     """New spot nodes for the pods of an on-demand node."""
@@ -141,8 +133,7 @@ class NotOrdered:
 
 def candidates(verdicts: Iterable[Verdict]) -> list[str]:
     """Return the nodes of *verdicts* whose only obstacle is room on spot nodes, in their order."""
-    rejected = (verdict for verdict in verdicts if isinstance(verdict, Rejected))
-    return [each.node for each in rejected if {blocker.reason for blocker in each.blockers} <= _ABOUT_ROOM]
+    return [each.node for each in verdicts if isinstance(each, Rejected) and each.lacks_only_room]
 
 
 def _why_no_placeholders(pods: Collection[Pod], limit: int) -> str:
@@ -177,14 +168,13 @@ class RoomSearch:
 
         *offered* are the provider's own templates, by name, of groups without nodes.
         """
-        self._copy = copied(snapshot)
-        self._policy = policy
+        self._additions = Additions(snapshot, policy, circumstances)
+        self._planner = self._additions.planner
         self._circumstances = circumstances
         self._prices = prices
         self._most_pods = most_pods
         self._offered = offered or {}
         self._templates = [*templates(snapshot, policy), *self._offered][:MOST_GROUPS]
-        self._planner = Planner(self._copy, policy)
 
     def order(self, node: str) -> RoomOrder | NotOrdered:
         """Return the cheapest order for *node*, or the reason why no order is worth its price."""
@@ -202,22 +192,27 @@ class RoomSearch:
 
     def _offer(self, node: str, template: str) -> _SpotOffer | NotOrdered:
         """Return how many new nodes like *template* the pods of *node* would use if enough were available."""
-        with self._added(node, template, min(self._most_pods or MOST_ADDED, MOST_ADDED)) as added:
-            verdict = self._planner.look_again(node, self._circumstances)
-            if isinstance(verdict, Rejected):
-                return NotOrdered(node, f"new spot nodes like {template} would not help: {verdict.blockers[0].text}")
-            used = added & {placement.node for placement in verdict.placements}
+        most = self._change(node, template, min(self._most_pods or MOST_ADDED, MOST_ADDED))
+        with self._additions.of(most) as [names]:
+            lacking = self._additions.lacking_room([node], ())
+            used = next((step.used for step in self._additions.steps(names, lacking, ())), None)
+            if used is None:
+                verdict = self._planner.look_again(node, self._circumstances)
+                if isinstance(verdict, Rejected):
+                    why = verdict.blockers[0].text
+                    return NotOrdered(node, f"new spot nodes like {template} would not help: {why}")
+                used = len({placement.node for placement in verdict.placements}.intersection(names))
             if not used:
                 return NotOrdered(node, "its pods fit on the existing spot nodes")
-            facts = self._added_facts(used, template)
+            facts = self._added_facts(names[:used], template)
             price = _sum(facts, self._prices) or Decimal(0)
-            return _SpotOffer((price, sum(each.cpu for each in facts), template), len(used))
+            return _SpotOffer((price, sum(each.cpu for each in facts), template), used)
 
     def _order_of(self, node: str, offer: _SpotOffer) -> RoomOrder | NotOrdered:
         """Return the order for *node* with the new nodes of *offer*. Other nodes that become drainable also count."""
         *_, template = offer.cost
         new = f"{count(offer.count, 'new spot node')} like {template}"
-        with self._added(node, template, offer.count) as added:
+        with self._additions.of(self._change(node, template, offer.count)) as [added]:
             verdict = self._planner.look_again(node, self._circumstances)
             if isinstance(verdict, Rejected):
                 return NotOrdered(node, f"{new} would not help: {verdict.blockers[0].text}")
@@ -234,35 +229,21 @@ class RoomSearch:
     def _exchange(self, freed: Collection[str], added: Iterable[str], template: str) -> Exchange:
         """Compare *freed* and *added* nodes, with what commitments pay for the other on-demand nodes first."""
         others = [name for name in self._planner.on_demand(self._circumstances) if name not in freed]
-        staying, leaving = ([node_facts(self._copy, name, spot=False) for name in names] for names in (others, freed))
+        staying, leaving = (
+            [node_facts(self._additions.snapshot, name, spot=False) for name in names] for names in (others, freed)
+        )
         today = self._circumstances.now.date()
         return exchange(leaving, self._added_facts(added, template), staying, self._prices, today)
 
     def _added_facts(self, added: Iterable[str], template: str) -> list[NodeFacts]:
         """Return the facts of *added* nodes. The provider prices *template*, unless it is the on-demand node."""
-        facts = [node_facts(self._copy, name, spot=True) for name in added]
+        facts = [node_facts(self._additions.snapshot, name, spot=True) for name in added]
         return [replace(each, name=template) for each in facts] if template in self._templates else facts
 
-    @contextmanager
-    def _added(self, node: str, template: str, count: int) -> Iterator[frozenset[str]]:
-        """Add *count* nodes like *template* for *node* to the copy while the block runs, and yield their names."""
-        before = frozenset(self._copy.nodes.row)
-        if template in self._offered:
-            add_like(self._copy, self._offered[template], count, model=node)
-        else:
-            add_spot(self._copy, self._policy, AddSpot(count, like=template))
-        added = frozenset(self._copy.nodes.row) - before
-        try:
-            yield added
-        finally:
-            for name in added:
-                self._remove(name)
-
-    def _remove(self, name: str) -> None:
-        for key in list(self._copy.pods_on[name]):
-            self._copy.delete("Pod", key)
-        self._copy.delete("CSINode", name)
-        self._copy.delete("Node", name)
+    def _change(self, node: str, template: str, count: int) -> AddSpot:
+        """Return the change that adds *count* nodes like *template* for *node*."""
+        offered = self._offered.get(template)
+        return AddSpot(count, like=template if offered is None else node, template=offered)
 
 
 # Explanations of why no spot room is ordered for a node, as part of its verdict.

@@ -1,7 +1,7 @@
 """Plans with hypothetical changes, and the effects of lost spot nodes on their pods."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from dataclasses import replace as settings_replaced
 from decimal import Decimal
 from typing import TypeAlias
@@ -20,7 +20,7 @@ from rescheduler.planning.controllers import ControllerName, controller_of
 from rescheduler.planning.forms import count
 from rescheduler.planning.money.move_costs import MoveWorth
 from rescheduler.planning.money.prices import PriceList, node_facts, with_added, zone_of
-from rescheduler.planning.money.worth import AddedSpot, added_spot, summed, worth_by_node
+from rescheduler.planning.money.worth import AddedSpot, added_spot, summed
 from rescheduler.planning.node_info import full_name, similar_node
 from rescheduler.planning.outcome import Blocker, Planning, Rejected
 from rescheduler.planning.placement.explain import Explanation
@@ -34,7 +34,7 @@ from rescheduler.planning.rules.pod_rules import NOT_RECREATED
 from rescheduler.planning.surges import LIFTED
 from rescheduler.planning.what_if.changes import Change, OtherScheduler, changed, copied
 from rescheduler.planning.what_if.levers import rank_levers
-from rescheduler.planning.what_if.overview import SETTING, Lever, RankedLevers
+from rescheduler.planning.what_if.overview import SETTING, Lever, RankedLevers, worths_of
 from rescheduler.planning.what_if.worth_curve import judged_by_moves
 
 # The simultaneous loss of spot nodes, and their pods that would not fit on the remaining nodes.
@@ -236,10 +236,10 @@ class HypotheticalPlan:
     planning: Planning
     snapshot: Snapshot
     policy: Policy
-    moves: Mapping[str, MoveWorth]  #: of nodes with plans, and of those not worth it
     lost: LostSpot | None = None  #: None if no spot nodes are lost
     rehearsal: Rehearsal | None = None  #: None if the scheduler is the same
     each_pool: tuple[Certificate, Certificate] | None = None  #: now, and after the drains; None if not asked for
+    moves: Mapping[str, MoveWorth] = field(default_factory=dict)  #: of nodes with plans, and of those not worth it
 
 
 def what_if(
@@ -269,7 +269,7 @@ def what_if(
         rehearsal = Rehearsal(tuple(changed_nodes(before, planning)), tuple(pods))
     if not losses:
         moves = planner.worths(judged_by_moves(planning), circumstances)
-        return HypotheticalPlan(planning, after, settings, moves, rehearsal=rehearsal, each_pool=each_pool)
+        return HypotheticalPlan(planning, after, settings, rehearsal=rehearsal, each_pool=each_pool, moves=moves)
     names = tuple(dict.fromkeys(name for loss in losses for name in lost_nodes(after, settings, loss)))
     results = [planner.loss(circumstances, names, plans) for plans in ((), planning.plans)]
     unplaced, unplaced_after_drains = (tuple(_unplaced(each, after)) for each in results)
@@ -278,7 +278,7 @@ def what_if(
     planner = Planner(after, settings)
     planning = planner.plan_all(circumstances)
     moves = planner.worths(judged_by_moves(planning), circumstances)
-    return HypotheticalPlan(planning, after, settings, moves, lost, rehearsal, each_pool)
+    return HypotheticalPlan(planning, after, settings, lost, rehearsal, each_pool, moves)
 
 
 def added_nodes(
@@ -329,9 +329,7 @@ def surge_lever(planning: Planning, snapshot: Snapshot, policy: Policy, circumst
     reason = next(blocker.reason for blocker in held[0].blockers if blocker.reason in LIFTED)
     obstacle = f"{count(len(deployments), 'Deployment')} can roll out without downtime"
     nodes, frees = tuple(node.node for node in held), tuple(plan.node for plan in added)
-    facts = {plan.node: node_facts(snapshot, plan.node, spot=False) for plan in with_surge.plans}
-    facts |= {name: node_facts(snapshot, name, spot=True) for name in _targets(with_surge)}
-    worths = worth_by_node(with_surge, facts, snapshot.pods.get, circumstances.prices, circumstances.now.date())
+    worths = worths_of(with_surge, snapshot, circumstances.prices, circumstances.now.date())
     return Lever(
         f"{SETTING} --surge={Surging.BLOCKED}",
         reason,
@@ -342,10 +340,6 @@ def surge_lever(planning: Planning, snapshot: Snapshot, policy: Policy, circumst
         worth=summed(worths[name] for name in frees if name in worths),
         worths={name: worths[name] for name in frees if name in worths},
     )
-
-
-def _targets(planning: Planning) -> set[str]:
-    return {placement.node for plan in planning.plans for placement in plan.placements}
 
 
 def with_lever(ranked: RankedLevers, lever: Lever) -> RankedLevers:

@@ -62,6 +62,13 @@ class Totals:
         """What the nodes save per month if they are freed; 0 if there are none, None if it is not known."""
         return self.worth.net_per_month if self.nodes else Decimal(0)
 
+    @property
+    def balance_per_month(self) -> Decimal | None:
+        """The same, below 0 if the pods of the nodes cost more on spot nodes than the nodes."""
+        if self.nodes and self.worth.net is None:
+            return None
+        return self.worth.balance_per_month if self.nodes else Decimal(0)
+
 
 @dataclass(frozen=True, slots=True)
 class Lever:
@@ -224,6 +231,15 @@ class Overview:
         return f"add-spot 3 like {min(verdict.node for verdict in self.planning.verdicts)}"
 
     @property
+    def lacking_room(self) -> int:
+        """The number of nodes that only lack room on spot nodes, if it may be known what spot nodes cost; otherwise 0.
+
+        Without any spot node, :attr:`first_spot` says what to do.
+        """
+        known = self.prices.has_spot and not self.first_spot
+        return sum(verdict.lacks_only_room for verdict in self.planning.rejected) if known else 0
+
+    @property
     def unpriced(self) -> bool:
         """Return whether there are prices and on-demand nodes, but no price for any of these nodes."""
         return not self.prices.empty and self.on_demand.nodes > 0 and self.on_demand.per_hour is None
@@ -267,10 +283,8 @@ def overview(
     *allow_fragile* and *allow_returning* are those of the policy, *moves* what nodes are worth for their moves. *now*
     decides which commitments have ended; without it, none has.
     """
-    facts = {verdict.node: node_facts(snapshot, verdict.node, spot=False) for verdict in planning.verdicts}
+    facts, spot = _facts(planning, snapshot)
     freed = [facts[plan.node] for plan in planning.plans]
-    targets = {placement.node for plan in planning.plans for placement in plan.placements}
-    spot = {name: node_facts(snapshot, name, spot=True) for name in sorted(targets)}
     today = now.date() if now else date.min
     worths = worth_by_node(planning, facts | spot, snapshot.pods.get, prices, today)
     possible = _worths_of_possible(planning, facts, snapshot, prices, today) if planning.possible else worths
@@ -303,6 +317,19 @@ def overview(
         added=_added(planning, snapshot),
         command=command,
     )
+
+
+def worths_of(planning: Planning, snapshot: Snapshot, prices: PriceList, today: date) -> dict[str, Worth]:
+    """Return what each node with a plan is worth, by name. *snapshot* must be the one that was used for planning."""
+    on_demand, spot = _facts(planning, snapshot)
+    return worth_by_node(planning, on_demand | spot, snapshot.pods.get, prices, today)
+
+
+def _facts(planning: Planning, snapshot: Snapshot) -> tuple[dict[str, NodeFacts], dict[str, NodeFacts]]:
+    """Return the facts of all on-demand nodes, and those of the spot nodes that the plans use, by name."""
+    targets = {placement.node for plan in planning.plans for placement in plan.placements}
+    on_demand = {verdict.node: node_facts(snapshot, verdict.node, spot=False) for verdict in planning.verdicts}
+    return on_demand, {name: node_facts(snapshot, name, spot=True) for name in sorted(targets)}
 
 
 def _kept_as_fallback(planning: Planning) -> list[str]:

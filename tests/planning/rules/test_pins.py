@@ -7,7 +7,8 @@ import pytest
 from rescheduler.planning.outcome import Planning, Reason, Rejected
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.what_if.changes import AddSpot, changed
+from rescheduler.planning.what_if.added_spot import AddSpot
+from rescheduler.planning.what_if.changes import changed
 from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, budget, node, pod, short, snapshot, summary
 
 TAINT = {"key": "spot", "value": "true", "effect": "NoSchedule"}

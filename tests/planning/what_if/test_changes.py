@@ -14,8 +14,8 @@ from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.outcome import Reason
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
+from rescheduler.planning.what_if.added_spot import AddSpot
 from rescheduler.planning.what_if.changes import (
-    AddSpot,
     BudgetChange,
     Change,
     Lift,

@@ -7,7 +7,7 @@ import pytest
 from rescheduler.errors import UsageError
 from rescheduler.planning.controllers import ControllerName
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.what_if.changes import AddSpot
+from rescheduler.planning.what_if.added_spot import AddSpot
 from rescheduler.planning.what_if.comparison import Hypothesis, LoseSpot, LostSpot, UnplacedPod, lost_nodes, what_if
 from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, Manifest, node, pod, repels, snapshot, summary
 from tests.planning.test_replacements import container, replica_set, running

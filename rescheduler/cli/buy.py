@@ -1,0 +1,114 @@
+"""The option ``--buy`` of ``rescheduler plan``: its output. Separate from ``plan``, as ``--what-if`` is."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from rescheduler.cli.console import HEADING, Line, styled
+from rescheduler.cli.glance import month_of
+from rescheduler.cli.go_flags import Bool, Option
+from rescheduler.cli.output import survival_json
+from rescheduler.cli.plan_page import survival_lines
+from rescheduler.errors import UsageError
+from rescheduler.planning.forms import count, money, number, per_hour, shortened
+from rescheduler.planning.money.prices import PriceList
+from rescheduler.planning.room.purchases import Offer, Purchase, Purchases
+from rescheduler.planning.what_if.overview import tried, what_if_flags
+
+#: The number of purchases that are shown.
+SHOWN: Final = 5
+
+#: At most so many types are named whose size is not known.
+_TYPES: Final = 5
+
+buy_option: Final = Option(
+    "--buy",
+    Bool(),
+    default=False,
+    help="Show which spot nodes to buy: the five purchases that save the most, of the types and zones of --prices, "
+    "NodePools, MachineSets and nodes, with what each frees and the --what-if that tries it.",
+)
+
+
+def check_purchases(found: Purchases) -> None:
+    """Raise UsageError if there was nothing to choose from."""
+    if not found.offers:
+        why = f"; {_unknown(found)}" if found.unknown else ""
+        raise UsageError(f"--buy: expected a spot price of an instance type whose size is known{why}")
+
+
+def _unknown(found: Purchases) -> str:
+    named = shortened(found.unknown, _TYPES, of=" types")
+    return f"no node or MachineSet tells the size of {named}"
+
+
+def purchase_lines(found: Purchases, prices: PriceList) -> Iterator[Line]:
+    """Yield the lines of the page: a table of the purchases, each with the command that tries it."""
+    if not found.lacking:
+        yield Line("Nothing to buy: no node stays only because spot nodes lack room.")
+    elif not found.best:
+        yield Line(f"Nothing to buy: {count(len(found.lacking), 'node')} only lack room, but no spot node pays off.")
+    else:
+        lacking = count(len(found.lacking), "node")
+        yield styled(f"What to buy for {lacking} that only lack room (to try it, add its --what-if)", HEADING)
+        unit = month_of(prices.currency)
+        yield Line(_row("#", "frees", f"saves {unit}", f"costs {unit}", "buy"))
+        for index, purchase in enumerate(found.best, start=1):
+            yield from _purchase(index, purchase, prices)
+    if not found.complete:
+        yield Line("The time limit ended the search: there may be better purchases.")
+    if found.unknown:
+        yield Line(f"Not considered: {_unknown(found)}; add-spot N type=TYPE,cpu=…,memory=… tries one.")
+
+
+def _row(index: str, frees: str, saves: str, costs: str, what: str) -> str:
+    return f"{index:>3}  {frees:>5}  {saves:>14}  {costs:>14}  {what}"
+
+
+def _purchase(index: int, purchase: Purchase, prices: PriceList) -> Iterator[Line]:
+    amounts = money(purchase.net_per_month, ""), money(purchase.cost_per_month, "")
+    start = _row(str(index), str(len(purchase.frees)), *amounts, "")
+    for offer, bought in purchase.parts:
+        yield Line(f"{start}{bought} {_named(offer)}, {per_hour(offer.price, prices.currency)}", hang=len(start))
+        start = " " * len(start)
+    yield Line(what_if_flags(purchase.changes), 3, command=True)
+    if purchase.survival is not None:
+        yield from (Line(line.text, 3) for line in list(survival_lines(purchase.survival))[:1])
+
+
+def _named(offer: Offer) -> str:
+    """Return the type and the zone: ``m5.2xlarge in eu-west-1a``."""
+    kind = offer.facts.instance_type or f"like {offer.change.like}"
+    return f"{kind} in {offer.facts.zone}" if offer.facts.zone else kind
+
+
+def purchases_json(found: Purchases, command: str) -> dict[str, Any]:
+    """Return the object of the field ``buy``. *command* makes the plan without a purchase."""
+    return {
+        "purchases": [_purchase_json(each, command) for each in found.best],
+        "lacking_room": list(found.lacking),
+        "offers": found.offers,
+        "size_not_known": list(found.unknown),
+        "complete": found.complete,
+    }
+
+
+def _purchase_json(purchase: Purchase, command: str) -> dict[str, Any]:
+    return {
+        "nodes": [
+            {
+                "count": bought,
+                "instance_type": offer.facts.instance_type or None,
+                "zone": offer.facts.zone or None,
+                "price_per_hour": number(offer.price),
+                "cpu": offer.facts.cpu / 1000,
+                "memory": offer.facts.memory,
+            }
+            for offer, bought in purchase.parts
+        ],
+        "frees": list(purchase.frees),
+        "cost_per_month": number(purchase.cost_per_month),
+        "net_per_month": number(purchase.net_per_month),
+        "what_if": list(purchase.changes),
+        "try": tried(command, purchase.changes),
+        "survival": purchase.survival and survival_json(purchase.survival),
+    }

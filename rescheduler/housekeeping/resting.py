@@ -1,0 +1,90 @@
+"""Rounds that would find what the last one has found are not run: when the loop must look again, and at what."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from rescheduler.clock import Clock
+from rescheduler.execution.cluster_view import ClusterView
+from rescheduler.housekeeping.round_plans import SURVEY, Knowledge, LoopState, Mode, RoundPlans
+from rescheduler.observe.events import Held, Waiting
+from rescheduler.planning.pauses import next_opening
+
+#: What no drain waits for longer than an instant that is known.
+_TIMED: Final = frozenset(
+    {Waiting.DRAIN_DELAY, Waiting.RETURNED_PODS, Waiting.OUTSIDE_DRAIN_WINDOW, Waiting.SPOT_SETTLING, Waiting.PAUSED}
+)
+
+#: At most this many rounds in a row are left out.
+LEFT_OUT: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    """The inputs of the last round, and the first instant at which a round may find something else."""
+
+    inputs: object
+    until: datetime
+
+
+class Resting:
+    """Tells whether the next round can be left out. Used by the loop's thread only.
+
+    Each wait has a known end: the waits that are remembered, the drain windows, the settling of spot nodes, the times
+    that rules compare with, and vetoes. What is not watched (the memory, which a user may change, what the provider
+    says, rights, price files) is read again after LEFT_OUT rounds, and at least every SURVEY. So a round that is left
+    out can delay what follows from these, and nothing else. While a drain is open, something is owed, pods are pending,
+    or room is ordered, no round is left out.
+    """
+
+    def __init__(
+        self, view: ClusterView, plans: RoundPlans, knowledge: Knowledge, run_state: LoopState, mode: Mode, clock: Clock
+    ) -> None:
+        self._view = view
+        self._plans = plans
+        self._history = knowledge.history
+        self._page_is_read = knowledge.page_is_read
+        self._run_state = run_state
+        self._mode = mode
+        self._longest = min(SURVEY, (LEFT_OUT + 1) * mode.timing.housekeeping_interval)
+        self._clock = clock
+        self._rest: _Rest | None = None
+
+    def wake(self) -> None:
+        """Let the next round run."""
+        self._rest = None
+
+    def begin(self, held: Held | None, settled_at: datetime | None) -> None:
+        """Rest after a round of the leader, which *held* drains for a reason, or found none to start."""
+        if self._mode.dry_run or not self._is_at_rest(held):
+            return
+        now = self._clock.now()
+        closed = held is not None and held.waiting is Waiting.OUTSIDE_DRAIN_WINDOW
+        opening = next_opening(self._mode.windows, now) if closed else None
+        ends = [now + self._longest, *_known(self._history.next_end(), settled_at, opening)]
+        if held is None:
+            ends.append(self._plans.none_until())
+        self._rest = _Rest(self._inputs(), min(ends))
+
+    def _is_at_rest(self, held: Held | None) -> bool:
+        memory, facts = self._history.memory, self._view.facts
+        active = memory.debts or facts.marked or facts.placeholders or self._view.snapshot.pods_on.get("")
+        return not active and (held is None or held.waiting in _TIMED)
+
+    def lasts(self) -> bool:
+        """Return whether the next round would find what the last one has found."""
+        rest = self._rest
+        if rest is None or self._clock.now() >= rest.until:
+            return False
+        self._view.advance()
+        return self._inputs() == rest.inputs
+
+    def _inputs(self) -> object:
+        """Return what changes with the watched state, a user's pause, and whether somebody reads the pages."""
+        snapshot = self._view.snapshot
+        return snapshot.changes, snapshot.unreadable, self._run_state.paused, self._page_is_read()
+
+
+def _known(*instants: datetime | None) -> Iterable[datetime]:
+    return (instant for instant in instants if instant is not None)

@@ -1,0 +1,119 @@
+"""Tests of ``plan --buy`` on a snapshot file: the page, the JSON output, the printed commands, and the errors."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from rescheduler.cli import main
+from tests.cli.dumps import write_dump
+from tests.planning.builders import ON_DEMAND, SYSTEM_POD, node, pod
+
+TYPE: Final = "node.kubernetes.io/instance-type"
+PRICES: Final = (
+    "instance_type,zone,capacity_type,price\nm,,on-demand,0.4\nm,,spot,0.1\nc,,spot,0.16\nc,b,spot,0.08\nx,,spot,0.01\n"
+)
+
+CLUSTER: Final = [
+    *(node(f"od-{number}", ON_DEMAND, labels={TYPE: "m"}) for number in range(2)),
+    *(pod(f"web-{number}", f"od-{number}", cpu="3") for number in range(2)),
+    node("s-1", cpu="4", labels={TYPE: "m"}),
+    pod("full-1", "s-1", cpu="4"),
+    node("s-2", cpu="8", zone="b", labels={TYPE: "c"}),
+    pod("full-2", "s-2", cpu="8"),
+    SYSTEM_POD,
+]
+
+
+def run(
+    capfdbinary: pytest.CaptureFixture[bytes], folder: Path, *flags: str, prices: str = PRICES
+) -> tuple[int | str | None, str, str]:
+    file = folder / "prices.csv"
+    file.write_text(prices)
+    with pytest.raises(SystemExit) as ended:
+        main(["plan", "--snapshot", str(write_dump(folder, CLUSTER)), "--prices", str(file), *flags])
+    out, err = capfdbinary.readouterr()
+    return ended.value.code or 0, out.decode(), err.decode()
+
+
+def test_the_page_lists_purchases_with_the_commands_that_try_them(
+    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
+) -> None:
+    code, out, _ = run(capfdbinary, tmp_path, "--buy", "--currency", "$")
+    lines = out.splitlines()
+    assert code == 0
+    assert lines[0] == "What to buy for 2 nodes that only lack room (to try it, add its --what-if)"
+    assert lines[1].split() == ["#", "frees", "saves", "$/month", "costs", "$/month", "buy"]
+    assert lines[2].split() == ["1", "2", "526", "58.40", "1", "c", "in", "b,", "0.08", "$", "per", "hour"]
+    assert lines[3].strip() == "--what-if 'add-spot 1 like s-2'"
+    assert lines[4].strip().startswith("Would not survive the loss of")
+    assert (
+        "Not considered: no node or MachineSet tells the size of x; add-spot N type=TYPE,cpu=…,memory=… tries one."
+        in (" ".join(out.split()))
+    )
+    assert max(map(len, lines)) <= 80
+
+
+def test_the_amounts_are_those_of_the_what_if_that_is_printed(
+    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
+) -> None:
+    _, out, _ = run(capfdbinary, tmp_path, "--buy", "-o", "json")
+    result: dict[str, Any] = json.loads(out)["buy"]
+    assert len(result["purchases"]) == 4
+    assert (result["lacking_room"], result["size_not_known"], result["complete"]) == (["od-0", "od-1"], ["x"], True)
+    for purchase in result["purchases"]:
+        _, *flags = shlex.split(purchase["try"])
+        assert "--buy" not in flags
+        with pytest.raises(SystemExit):
+            main([*flags, "-o", "json"])
+        tried = json.loads(capfdbinary.readouterr().out)["what_if"]
+        assert tried["net_change_per_month"] == pytest.approx(purchase["net_per_month"])
+        assert tried["added_spot"]["cost_per_month"] == pytest.approx(purchase["cost_per_month"])
+        assert sorted(tried["after"]["drainable"]) == sorted(purchase["frees"])
+    best = result["purchases"][0]
+    assert best["nodes"] == [
+        {"count": 1, "instance_type": "c", "zone": "b", "price_per_hour": 0.08, "cpu": 8.0, "memory": 16 << 30}
+    ]
+    assert best["survival"]["holds"] is False
+
+
+def test_a_plan_that_lacks_room_says_so(capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path) -> None:
+    _, out, _ = run(capfdbinary, tmp_path)
+    text = " ".join(out.replace("\\", " ").split())
+    assert "What to buy for 2 nodes without room on spot nodes: rescheduler plan --snapshot" in text
+    assert f"--prices{tmp_path / 'prices.csv'}--buy" in text.replace(" ", "")
+    _, out, _ = run(capfdbinary, tmp_path, "-o", "html")
+    assert "What to buy for 2 nodes without room on spot nodes: <code>rescheduler plan" in out
+    _, out, _ = run(capfdbinary, tmp_path, prices="instance_type,capacity_type,price\nm,on-demand,0.4\n")
+    assert "What to buy" not in out
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--what-if", "untaint x"], "--buy: expected no --independent, --what-if, --watch and --lever"),
+        (["--independent"], "--buy: expected no --independent, --what-if, --watch and --lever"),
+        (["--lever", "1"], "--buy: expected no --independent, --what-if, --watch and --lever"),
+        (["-o", "html"], "--buy: expected -o table, wide, json or yaml"),
+    ],
+)
+def test_options_that_contradict_it_are_errors(
+    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path, flags: list[str], message: str
+) -> None:
+    assert run(capfdbinary, tmp_path, "--buy", *flags) == (2, "", f"rescheduler: {message}\n")
+
+
+def test_prices_that_are_lacking_are_errors(capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path) -> None:
+    dump = str(write_dump(tmp_path, CLUSTER))
+    with pytest.raises(SystemExit):
+        main(["plan", "--snapshot", dump, "--buy"])
+    assert "--buy: expected prices of spot nodes" in capfdbinary.readouterr().err.decode()
+    only = "instance_type,capacity_type,price\nm,on-demand,0.4\nx,spot,0.1\n"
+    code, out, err = run(capfdbinary, tmp_path, "--buy", prices=only)
+    assert (code, out) == (2, "")
+    assert (
+        "expected a spot price of an instance type whose size is known; no node or MachineSet tells the size of x"
+        in err
+    )
