@@ -69,7 +69,7 @@ class Resting:
 
     def _is_at_rest(self, held: Held | None) -> bool:
         memory, facts = self._history.memory, self._view.facts
-        active = memory.debts or facts.marked or facts.placeholders or self._view.snapshot.pods_on.get("")
+        active = memory.debts or facts.marked or facts.placeholders() or self._view.snapshot.pods_on.get("")
         return not active and (held is None or held.waiting in _TIMED)
 
     def lasts(self) -> bool:

@@ -137,12 +137,6 @@ def _minimum(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
     return filter(None, [shared.minimum.blocker(subject.node.name, in_use=keeps_pods(subject.pods))])
 
 
-def _not_worth_it(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
-    if not (least := shared.policy.min_worth):
-        return ()
-    return filter(None, [shared.worth_of(subject.node.name).blocker(least, shared.circumstances.prices.currency)])
-
-
 def _budgets_now(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
     return shared.remaining().lacking(subject.movers)
 
@@ -150,6 +144,12 @@ def _budgets_now(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Block
 def _vetoes_of_pods(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
     keys, vetoes = {pod.key for pod in subject.movers}, shared.circumstances.vetoes
     return (blocker for blocker in vetoes.get(subject.node.name, ()) if blocker.pod in keys)
+
+
+def _not_worth_it(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
+    if not (least := shared.policy.min_worth):
+        return ()
+    return filter(None, [shared.worth_of(subject.node.name).blocker(least, shared.circumstances.prices.currency)])
 
 
 _Find: TypeAlias = Callable[[_NodeAndPods, PlanningRound], Iterable[Blocker]]
@@ -179,9 +179,9 @@ RULES: Final = (
     NodeRule(_pending, of_pods=False),
     NodeRule(_last_node, of_pods=False),
     NodeRule(_minimum, of_pods=False),
-    NodeRule(_not_worth_it, of_pods=False),
     NodeRule(_budgets_now, of_node=False),  # in what the plans before leave of them: answers/node.py
     NodeRule(_vetoes_of_pods, of_node=False),  # _of_the_node
+    NodeRule(_not_worth_it, of_pods=False),
 )
 
 

@@ -168,6 +168,7 @@ WITHOUT_A_CASE = {
     "_surges": "the proxy evicts all pods",
     "_not_together": "the proxy evicts all pods in one step",
     "_last_node": "see test_victims.py; the daemon has no such rule",
+    "_not_worth_it": "the proxy has no such setting; see test_min_worth.py",
     "_system_pod": "it blocks nothing",
     "_any_local_volume": "a rule of the proxy; the daemon's is _local_storage",
     "_minimum": "a flag of the daemon",

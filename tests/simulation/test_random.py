@@ -8,8 +8,8 @@ from tests.simulation.courses import new_course, run, shrunk
 
 #: Courses of an hour in which something happens about every minute: each takes seconds.
 SEEDS = range(1, 13)
-#: Courses of two days, with the events of one such hour: 500 hours in total, in which the daemon mostly waits.
-CALM_SEEDS = range(101, 111)
+#: Courses of two days, with the events of one such hour, in which the daemon mostly waits.
+CALM_SEEDS = range(101, 103)
 CALM_HOURS = 50.0
 #: The same with --cloud-provider=karpenter.
 CLAIMED_SEEDS = range(1, 4)
@@ -23,11 +23,11 @@ def test_random_courses_violate_nothing() -> None:
     assert sum(result.evictions for result in results.values()) > 10 * len(SEEDS)
 
 
-@pytest.mark.parametrize("half", [0, 1])
-def test_random_days_violate_nothing(half: int) -> None:
-    results = {seed: run(course_of(seed, CALM_HOURS)) for seed in CALM_SEEDS[half::2]}
-    assert {seed: result.violations for seed, result in results.items() if result.violations} == {}
-    assert sum(result.drains for result in results.values()) > 5 * len(results)
+@pytest.mark.parametrize("seed", CALM_SEEDS)
+def test_random_days_violate_nothing(seed: int) -> None:
+    result = run(course_of(seed, CALM_HOURS))
+    assert result.violations == ()
+    assert result.drains > 5
 
 
 def test_random_courses_with_node_claims_violate_nothing() -> None:
