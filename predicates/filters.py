@@ -107,14 +107,22 @@ class _FactsByClass(dict[PodClass, _T]):
 class Filters:
     """Evaluates filter plugins on one snapshot. Results are cached, and updated from the snapshot's change logs."""
 
-    def __init__(self, snapshot: Snapshot, using: Sequence[Plugin] | None = None, *, kubelets: bool = False) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        using: Sequence[Plugin] | None = None,
+        *,
+        kubelets: bool = False,
+        others: tuple[Plugin, ...] = (),
+    ) -> None:
         """Evaluate the plugins of each pod's profile of ``snapshot.scheduler``, or only those in *using*.
 
-        With *kubelets*, nodes whose kubelet would refuse the pod reject it, too. The scheduler may still choose them.
+        With *kubelets*, nodes whose kubelet would refuse the pod reject it, too. The scheduler may still choose them,
+        and those that *others* reject.
         """
         self._snapshot = snapshot
         self._using = None if using is None else tuple(using)
-        self._kubelets = plugins_of_kubelets(snapshot) if kubelets else ()
+        self._beyond = (*(plugins_of_kubelets(snapshot) if kubelets else ()), *others)
         self._schedulers: Filters | None = None  #: those of the scheduler alone, if some class needs them
         self._generation = snapshot.generation
         self._classes: dict[PodClass, _ClassFilter] = {}
@@ -162,8 +170,8 @@ class Filters:
         return mask
 
     def refusable(self, pod: PodClass) -> bool:
-        """Return whether the kubelets of some nodes may refuse pods of the class that the scheduler places there."""
-        return any(plugin.pre_filter(pod) is not None for plugin in self._kubelets)
+        """Return whether nodes may refuse pods of the class that the scheduler places there."""
+        return any(plugin.pre_filter(pod) is not None for plugin in self._beyond)
 
     def of_scheduler(self, pod: PodClass) -> "Filters":
         """Return the filters by which the scheduler chooses a node for the class, whatever its kubelet says."""
@@ -305,7 +313,7 @@ class Filters:
             return self._using
         profile = self._snapshot.scheduler.profile(pod.spec.scheduler_name)
         if profile is not self._last_plugins[0]:  # almost all pods have the same profile, and its hash is not cached
-            self._last_plugins = profile, plugins.of(profile) + self._kubelets
+            self._last_plugins = profile, plugins.of(profile) + self._beyond
         return self._last_plugins[1]
 
     def _reject_draining(self, pod: PodClass, mask: Flags) -> None:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import takewhile
 from typing import Any, Final, TypeAlias
@@ -138,7 +138,7 @@ class NodeBlocks:
             yield from self._rejected_block(rejected)
 
     def _plan(self, plan: Plan) -> Iterator[Line]:
-        yield styled(f"{self._heading(plan.node)}: drainable{plan.with_surge}", GOOD)
+        yield styled(f"{self._heading(plan.node)}: drainable{plan.with_surge}{plan.with_leftovers}", GOOD)
         yield Line(self._requests(plan.node), 1)
         if reason := self.overview.left.get(plan.node):
             yield Line(f"the daemon would not drain it: {reason}", 1)
@@ -157,7 +157,14 @@ class NodeBlocks:
         if plan.landing is not None and plan.landing.on_demand:
             spot, others = plan.landing.spot, plan.landing.on_demand
             yield Line(f"forecast: {count(spot, 'pod')} to spot nodes, {others} to other nodes", 1)
-        yield from self._every_move(plan) if self.wide else self._moves(plan)
+        for each in plan.first:
+            yield Line(f"before that, {self.names.short(each.node)}, which stays, makes room:", 1)
+            yield from self._moves_of(each, 2)
+        yield from self._moves_of(plan, 1)
+
+    def _moves_of(self, plan: Plan, level: int) -> Iterator[Line]:
+        for line in self._every_move(plan) if self.wide else self._moves(plan):
+            yield replace(line, level=level)
 
     def _moves(self, plan: Plan) -> Iterator[Line]:
         targets = {str(placement.pod): placement.node for placement in plan.placements}

@@ -161,7 +161,10 @@ def _node(verdict: Verdict, overview: Overview) -> dict[str, Any]:
         "severity": severity_of_verdict(verdict),
         "left_by_daemon": overview.left.get(verdict.node),
         "robust": plan.robust if plan else None,
-        "landing": {"spot": landing.spot, "on_demand": landing.on_demand} if landing else None,
+        "landing": {"spot": landing.spot, "on_demand": landing.on_demand, "leftovers": landing.leftovers}
+        if landing
+        else None,
+        **(plan.leftovers_form("makes_room") if plan else {"leftovers": [], "makes_room": []}),
         "instance_type": facts.instance_type,
         "zone": facts.zone,
         "created": facts.created,

@@ -11,16 +11,18 @@ from typing import Any, Final, TypeVar
 import click
 
 from rescheduler.cli.console import warn
-from rescheduler.cli.go_flags import FILE, Bool, DurationType, Option, Parsed
+from rescheduler.cli.go_flags import FILE, Bool, DurationType, Option, Parsed, format_duration
 from rescheduler.cli.options import group
 from rescheduler.errors import InputError, UsageError
 from rescheduler.net import files
 from rescheduler.planning.money import commitments, prices
 from rescheduler.planning.money.commitments import Commitment
 from rescheduler.planning.money.prices import PriceKey, PriceList
+from rescheduler.planning.movements import LONGEST_REST
 from rescheduler.planning.node_labels import NodeLabels, label_key
 from rescheduler.planning.policy import (
     DrainOrder,
+    Leftovers,
     MoveJobs,
     Policy,
     Surging,
@@ -62,6 +64,8 @@ def _policy(
     min_worth: Decimal,
     move_jobs: str,
     surge: str,
+    leftovers: str,
+    leftover_rest: timedelta,
     scheduler_names: tuple[str, ...],
     spot_pool_labels: tuple[str, ...],
     ignore_local_volumes: tuple[tuple[str, ...], ...],
@@ -75,6 +79,9 @@ def _policy(
     check_labels(on_demand, spot)
     if "" in scheduler_names:
         raise UsageError("--scheduler-name: expected a name, or '*' for all schedulers")
+    if leftover_rest > LONGEST_REST:
+        longest = format_duration(LONGEST_REST)
+        raise UsageError(f"--leftover-rest={format_duration(leftover_rest)}: expected at most {longest}")
     return Policy(
         on_demand_label=on_demand,
         spot_label=spot,
@@ -85,6 +92,8 @@ def _policy(
         min_worth=float(min_worth),
         move_jobs=MoveJobs(move_jobs),
         surge=Surging(surge),
+        leftovers=Leftovers(leftovers),
+        leftover_rest=leftover_rest.total_seconds(),
         eviction_requests=eviction == "request",
         spot_pool_labels=tuple(dict.fromkeys(spot_pool_labels)),
         scheduler_names=() if ANY_SCHEDULER in scheduler_names else scheduler_names,
@@ -216,6 +225,20 @@ policy_options = group(
             default=_POLICY.surge_max_replicas,
             help="A rolling update replaces all pods of a Deployment. One with more replicas than this is rolled out "
             "only if most of its pods are on the drained node.",
+        ),
+        Option(
+            "--leftovers",
+            click.Choice([value.value for value in Leftovers]),
+            default=_POLICY.leftovers.value,
+            help="What is done about nodes that stay only because of pods that must not run on spot nodes. move: such "
+            "pods move to on-demand nodes that stay, and all others to spot nodes. plan: plans show what that would "
+            "free. off: neither.",
+        ),
+        Option(
+            "--leftover-rest",
+            DurationType(),
+            default="24h",
+            help="For how long a pod that moved to another on-demand node (--leftovers=move) is not moved again.",
         ),
         Option(
             "--expendable-pods-priority-cutoff",

@@ -12,7 +12,7 @@ from predicates.objects import Node, OwnerReference, Taint
 from predicates.snapshot import DRAIN_TAINT
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt
-from rescheduler.planning.outcome import PodRef, Surge
+from rescheduler.planning.outcome import DrainKind, PodRef, Purpose, Surge
 from rescheduler.planning.rules.minimum import DRAIN_ANNOTATION
 
 # The annotation that a Node gets before each step of its drain, so that another process can resume or roll back.
@@ -60,6 +60,12 @@ class Intent:
     evicted: datetime | None = None  #: when the last pod was evicted; None if that is not known
     due: datetime | None = None  #: when the drain fails unless its pods run by then; None if that is not known
     surge: SurgeMark | None = None  #: the roll-out that is about to begin, or in progress
+    kind: DrainKind = DrainKind.TO_SPOT
+
+    @property
+    def purpose(self) -> Purpose:
+        """What the drain is for."""
+        return Purpose(self.kind, frozenset(self.pods) if self.kind is DrainKind.MAKES_ROOM else frozenset())
 
     def dump(self) -> str:
         """Return the annotation's value as JSON."""
@@ -75,6 +81,7 @@ class Intent:
             _format_time(self.evicted),
             _format_time(self.due),
             self.surge,
+            self.kind,
         )
         return msgspec.json.encode(shape).decode()
 
@@ -95,6 +102,7 @@ class _Shape(msgspec.Struct, frozen=True, omit_defaults=True):
     evicted: str = ""
     due: str = ""
     surge: SurgeMark | None = None
+    kind: DrainKind = DrainKind.TO_SPOT
 
 
 #: Created once, at import: see :mod:`rescheduler.decoding`.
@@ -133,6 +141,7 @@ def parse(text: str) -> Intent | None:
         evicted=evicted,
         due=due,
         surge=shape.surge,
+        kind=shape.kind,
     )
 
 
@@ -185,6 +194,7 @@ class WrittenMark:
     debts: tuple[Debt, ...] = ()
     times: DrainTimes = field(default=NO_TIMES, compare=False)
     surge: SurgeMark | None = None
+    kind: DrainKind = DrainKind.TO_SPOT
 
 
 @dataclass(frozen=True, slots=True)

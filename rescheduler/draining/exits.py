@@ -1,6 +1,6 @@
 """What all phases of a drain share: its marks, requests that are sent again, and the transitions that end it."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -399,19 +399,21 @@ def mark(drain: Drain) -> Mark:
     if drain.ordered or drain.ordered_at is not None:
         return removing(drain)
     surge = None if drain.rollout is None else drain.rollout.mark
-    return Mark(Step.DRAINING, drain.intended, "", drain.since, tuple(drain.debts.values()), times(drain), surge)
+    debts, kind = tuple(drain.debts.values()), drain.purpose.kind
+    return Mark(Step.DRAINING, drain.intended, "", drain.since, debts, times(drain), surge, kind)
 
 
 def removing(drain: Drain) -> Mark:
     """Return the mark that must be on the node before machine termination is requested."""
     assert drain.group is not None
-    return Mark(Step.REMOVING, group=drain.group, since=drain.ordered_at, debts=tuple(drain.debts.values()))
+    debts, kind = tuple(drain.debts.values()), drain.purpose.kind
+    return Mark(Step.REMOVING, group=drain.group, since=drain.ordered_at, debts=debts, kind=kind)
 
 
 def renew(drain: Drain) -> Renew:
     """Return the action that renews the current mark."""
     written = mark(drain)
-    return Renew(written.step, written.pods, written.group, written.since, written.debts, written.times, written.surge)
+    return Renew(**{each.name: getattr(written, each.name) for each in fields(written)})
 
 
 def times(drain: Drain) -> DrainTimes:

@@ -12,7 +12,7 @@ from rescheduler.draining.actions import Action, SurgeMark
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, Replicas, Shortfall, shortfall
 from rescheduler.planning.last_look import PreemptedPod
-from rescheduler.planning.outcome import Placement, Plan, PodRef, Surge
+from rescheduler.planning.outcome import TO_SPOT, Placement, Plan, PodRef, Purpose, Surge
 from rescheduler.planning.refusals import KubeletRefusal
 
 # The pods that a drain evicts or waits for.
@@ -266,6 +266,7 @@ class Drain:
     limits: Limits
     phase: Phase
     intended: tuple[str, ...] = ()  #: UIDs of the pods to move, from the original plan
+    purpose: Purpose = TO_SPOT
     marked: bool = False  #: our taint may be on the node
     tainted_at: float = NEVER  #: when our taint was confirmed
     renew_at: float = NEVER  #: when the lease on our node annotation must be renewed

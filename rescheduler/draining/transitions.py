@@ -71,7 +71,7 @@ from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.forms import utc
 from rescheduler.planning.last_look import PreemptedPod
-from rescheduler.planning.outcome import Plan
+from rescheduler.planning.outcome import TO_SPOT, Plan, Purpose
 
 # The table of a drain's phases: the events that each phase accepts, and the phases that may follow.
 #
@@ -397,9 +397,13 @@ PREPARATION: Final = 60.0
 
 
 def start(plan: Plan, limits: Limits) -> Result:
-    """Start draining the node of *plan*."""
+    """Start draining the node of *plan*. One that stays, and only makes room, is not asked for at the provider."""
     pods = tuple(placement.pod.uid for placement in plan.placements)
-    return Drain(plan.node, limits, Phase.ASKING, intended=pods, targets=targets(plan)), (AskProvider(),)
+    drain = Drain(plan.node, limits, Phase.ASKING, intended=pods, targets=targets(plan), purpose=plan.purpose)
+    if plan.empties:
+        return drain, (AskProvider(),)
+    drain = replace(drain, phase=Phase.MARKING, marked=True)
+    return drain, (exits.mark(drain),)
 
 
 def resume(
@@ -412,6 +416,7 @@ def resume(
     tainted_at: float = NEVER,
     surge: SurgeMark | None = None,
     preempted: tuple[PreemptedPod, ...] = (),
+    purpose: Purpose = TO_SPOT,
 ) -> Result:
     """Continue a drain that another process started at *since*. Its *times* go on.
 
@@ -421,6 +426,7 @@ def resume(
     drain = _of_another_process(node, limits, Phase.ASKING, debts, resumed=True, intended=pods, since=since)
     due_at = NEVER if times.due_at is None else times.due_at
     drain = replace(drain, last_eviction_at=times.evicted_at, due_at=due_at, tainted_at=tainted_at, preempted=preempted)
+    drain = replace(drain, purpose=purpose)
     return replace(drain, rollout=None if surge is None else Rollout(surge)), (AskProvider(),)
 
 
@@ -434,6 +440,7 @@ def resume_removal(
     absent: bool = False,
     tainted_at: float = NEVER,
     preempted: tuple[PreemptedPod, ...] = (),
+    purpose: Purpose = TO_SPOT,
 ) -> Result:
     """Continue a removal that an earlier process or round may have requested.
 
@@ -443,7 +450,7 @@ def resume_removal(
     any pod: a moved pod may have been lost since, and its next replacement may have preempted others.
     """
     drain = _of_another_process(node, limits, Phase.MARKING, debts, resumed=True, since=ordered_at, preempted=preempted)
-    drain = replace(drain, group=group, ordered_at=ordered_at, absent=absent, tainted_at=tainted_at)
+    drain = replace(drain, group=group, ordered_at=ordered_at, absent=absent, tainted_at=tainted_at, purpose=purpose)
     return drain, (exits.mark(drain),)
 
 

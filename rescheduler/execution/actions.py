@@ -102,6 +102,7 @@ class NodeMarks:
             mark.debts,
             *times,
             mark.surge,
+            mark.kind,
         )
         taint = actions.taint(access.holder)
         begins = not self._marked and self._before is None

@@ -22,7 +22,7 @@ from rescheduler.planning.forms import instant, shortened
 from rescheduler.planning.memory import Memory
 from rescheduler.planning.money.move_costs import MoveWorth
 from rescheduler.planning.money.prices import PriceList
-from rescheduler.planning.outcome import Blocker, Plan, Planning, Reason, Rejected, Verdict
+from rescheduler.planning.outcome import TO_SPOT, Blocker, Plan, Planning, Purpose, Reason, Rejected, Verdict
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Destination, LeaderFacts, Policy
 from rescheduler.planning.replacements import ADMISSION, DERIVED_FROM
@@ -301,10 +301,10 @@ class ClusterView:
     def _seconds_left(self) -> float:
         return self._planning_end - self._clock.monotonic()
 
-    def plan_node(self, node: str, evicted: Collection[str] = ()) -> Verdict:
+    def plan_node(self, node: str, evicted: Collection[str] = (), purpose: Purpose = TO_SPOT) -> Verdict:
         """Return a verdict for a node that is being drained. *evicted* are UIDs of its evicted pods."""
         circumstances = self._while_draining(node)
-        verdict = self.planner.look_again(node, circumstances, evicted)
+        verdict = self.planner.look_again(node, circumstances, evicted, purpose)
         if isinstance(verdict, Rejected) and self._machine_is_gone(verdict):
             return verdict if self.planner.must_move(node, circumstances) else Plan(node, ())
         return verdict
@@ -315,18 +315,23 @@ class ClusterView:
         ordered = rejected.node in self.circumstances.ordered
         return ordered and Reason.NODE_NOT_READY in reasons and reasons <= _WITHOUT_KUBELET
 
-    def plan_alone(self, node: str) -> Verdict:
+    def plan_alone(self, node: str, purpose: Purpose = TO_SPOT) -> Verdict:
         """Return a verdict for *node* by itself, with the checks of :meth:`first_plan`."""
-        return self.planner.look_again(node, self.circumstances)
+        return self.planner.look_again(node, self.circumstances, purpose=purpose)
 
     def follow(
-        self, node: str, due: Sequence[Pod], evicted: Collection[str] = (), step: Collection[str] = ()
+        self,
+        node: str,
+        due: Sequence[Pod],
+        evicted: Collection[str] = (),
+        step: Collection[str] = (),
+        purpose: Purpose = TO_SPOT,
     ) -> Verdict:
         """Return whether the remaining pods of a node that is being drained still fit, those of the next *step* first.
 
         The replacement pods of *due*, which are evicted pods, are placed as well.
         """
-        return self.planner.follow(node, self._while_draining(node), due, evicted, step)
+        return self.planner.follow(node, self._while_draining(node), due, evicted, step, purpose)
 
     def refused_by(self, quotas: Iterable[ResourceQuota], pods: Sequence[Pod]) -> tuple[Blocker, ...]:
         """Return why *quotas* would refuse replacements of *pods*, which are all the pods that a drain evicts."""

@@ -448,6 +448,7 @@ class DrainRunner:
                 removed_by=drain.removed_by,
                 returned=returned() if drain.failure is None and drain.evicted else 0,
                 surged=len(drain.surged & {pod.uid for pod in drain.evicted}),
+                kind=drain.purpose.kind,
             )
         )
         return drain

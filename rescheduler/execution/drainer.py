@@ -27,7 +27,7 @@ from rescheduler.execution.observation import Observation
 from rescheduler.observe.events import DrainStarted, ErrorKind, InvolvedNode, Report, Sweep, Swept, Trouble
 from rescheduler.planning.debts import Debt
 from rescheduler.planning.last_look import PreemptedPod
-from rescheduler.planning.outcome import Blocker, Plan, Reason
+from rescheduler.planning.outcome import Blocker, DrainKind, Plan, Reason
 from rescheduler.planning.rules.candidates import PROXIES
 from rescheduler.providers.base import Refusal
 
@@ -122,6 +122,8 @@ class Sweeper:
     def _sweep_node(self, node: Node, *, ignore_intervals: bool) -> Drain | None:
         """Resume a drain of another process of this installation. Roll back our own, and one with an unreadable mark.
 
+        One that only makes room is rolled back as well: the node for which it does is planned again first.
+
         The Node is read again first, because the watched state may lag behind our last write.
         """
         fresh = read_again(self._access, node)
@@ -136,7 +138,7 @@ class Sweeper:
             return self._check_removal(node, written, ignore_intervals=ignore_intervals)
         if written is not None and (why := self._overdue(written)):
             return self._reopen(node, written, why)
-        if written is None or written.holder == self._access.holder:
+        if written is None or written.holder == self._access.holder or written.kind is DrainKind.MAKES_ROOM:
             if written is None:
                 return self._roll_back(node, "")
             return self._roll_back(node, written.holder, written.debts, written.surge)
@@ -154,6 +156,7 @@ class Sweeper:
             tainted_at,
             written.surge,
             self._preempted(node),
+            written.purpose,
         )
         return self._runner.run_and_report(node, begun)
 
@@ -235,6 +238,7 @@ class Sweeper:
             absent=check.absent,
             tainted_at=self._tainted_at(node, written),
             preempted=self._preempted(node),
+            purpose=written.purpose,
         )
         drain = self._runner.run_and_report(node, begun, resumed=True)
         self._checks.repeat(uid, check, absent=drain.absent)

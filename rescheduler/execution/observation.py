@@ -29,7 +29,7 @@ from rescheduler.planning.controllers import Controller, ControllerReading, Cont
 from rescheduler.planning.debts import Debt, Replicas
 from rescheduler.planning.forms import instant
 from rescheduler.planning.last_look import Fresh, OrderTerms, lag
-from rescheduler.planning.outcome import Blocker, Plan, PodRef, Reason, Verdict
+from rescheduler.planning.outcome import Blocker, DrainKind, Plan, PodRef, Reason, Verdict
 from rescheduler.planning.refusals import KubeletRefusal, node_kind
 from rescheduler.planning.rules.owners import may_be_lost, with_order
 from rescheduler.planning.rules.pod_traits import belongs_to_node, job_blockers, named_controller, yields_room
@@ -242,7 +242,10 @@ class Observation:
         return frozenset(nodes - {"", self._node.name})
 
     def _replicas(self, drain: Drain, states: Mapping[Controller, ControllerState]) -> dict[Controller, Replicas]:
-        return self._running.replicas(states.values(), self._node.name, staying(drain), evicted(drain))
+        """Count the pods. Those on a node that stays count like all others: they do not have to leave it."""
+        name = self._node.name
+        left = name if drain.purpose.kind is not DrainKind.MAKES_ROOM else ""
+        return self._running.replicas(states.values(), left, staying(drain), evicted(drain), {name})
 
 
 def _makes_room_for(victim: Pod, pod: Pod) -> bool:
@@ -378,9 +381,10 @@ class FreshPlanning:
 
     def _verdict(self, drain: Drain) -> Verdict:
         if isinstance(self._action, LookAgain):
-            return self._view.plan_node(self._node.name, leaving(drain))
+            return self._view.plan_node(self._node.name, leaving(drain), drain.purpose)
         step = {victim.pod.uid for victim in drain.step}
-        return self._view.follow(self._node.name, self._known(self._action.due), evicted_for_good(drain), step)
+        due = self._known(self._action.due)
+        return self._view.follow(self._node.name, due, evicted_for_good(drain), step, drain.purpose)
 
     def _needed(self, verdict: Verdict, drain: Drain) -> frozenset[str]:
         """Return the target nodes that must have been read: of all pods, or of the pods in the step."""

@@ -7,7 +7,7 @@ The daemon, its status page, the commands and the proxy plan with the same facts
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TypeAlias
 
@@ -92,6 +92,7 @@ class RoundFacts:
             history=memory.history(now),
             last=self._restless(memory),
             settling=memory.pools.settling(now),
+            rested=memory.leftovers.resting(now, timedelta(seconds=self.policy.leftover_rest)),
             refused=memory.refusals.learned(now),
             growth=kept.growth.of(snapshot, leader.growth) if leader.growth else {},
             left_pending=frozenset(leader.left_pending),

@@ -98,10 +98,10 @@ class Candidates:
         this class cannot plan again. Raises ReschedulerError if a controller cannot be read or the provider does not
         respond. A controller that cannot be decoded blocks this node only.
         """
-        refused = self._refusal(plan.node) if self._refusal is not None else None
+        refused = self._refusal(plan.node) if self._refusal is not None and plan.empties else None
         blockers = (refused,) if refused is not None else self._still_refused(plan) or self._of_controllers(plan)
         if not (blockers or templates_known) and self.learn_templates(plan):
-            verdict = self._view.plan_alone(plan.node)
+            verdict = self._view.plan_alone(plan.node, plan.purpose)
             blockers = verdict.blockers if isinstance(verdict, Rejected) else ()
         blockers = blockers or self._of_quotas(plan)
         self._veto(plan.node, blockers)

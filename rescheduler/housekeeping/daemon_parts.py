@@ -189,7 +189,7 @@ def current_prices(pricing: Pricing, status: Status) -> Callable[[], PriceList]:
 
 
 def new_price_refresh(policy: Policy, view: ClusterView, prices: KnownPrices) -> Callable[[], None]:
-    """Return a function that refreshes the prices for the drain order and ``--min-worth``."""
+    """Return a function that refreshes the prices for the drain order, ``--min-worth`` and the choice of leftovers."""
     if not policy.needs_prices and not prices.has_commitments:
         return lambda: None
     return OrderPrices(view, prices).refresh

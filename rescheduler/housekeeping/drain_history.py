@@ -1,7 +1,7 @@
 """The history of drains, including drains by earlier processes and leaders: delays, cooldowns, pauses, debts, moves."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -19,11 +19,12 @@ from rescheduler.planning.debts import Debt, OpenDebt, owing, without_paid
 from rescheduler.planning.forms import instant, utc
 from rescheduler.planning.memory import Memory, StoredSettings
 from rescheduler.planning.movements import OwnerWait, blocker, moved_recently
-from rescheduler.planning.outcome import Blocker, Landed, Reason
+from rescheduler.planning.outcome import Blocker, DrainKind, Landed, Reason
 from rescheduler.planning.policy import LeaderFacts
 from rescheduler.planning.pools import PoolState
 from rescheduler.planning.refusals import KubeletRefusal
 from rescheduler.planning.room.increase import SpotOrders
+from rescheduler.planning.rules.leftovers import owner_of
 from rescheduler.planning.waits import Cooldown, Pause, Waits
 from rescheduler.settings import Timing
 
@@ -284,14 +285,22 @@ class DrainHistory:
         """Replace the open *debts*, and those that are *settled*."""
         self._note(debts=debts, settled=settled)
 
-    def moved(self, controller: Controller, pods: int, at: datetime, ready: float | None = None) -> None:
+    def moved(
+        self, controller: Controller, pods: int, at: datetime, ready: float | None = None, *, leftovers: bool = False
+    ) -> None:
         """Record that a drain evicted *pods* pods of *controller*, in evictions that began at the time *at*.
 
-        Their replacement pods were *ready* after so many seconds; None if that is not known.
+        Their replacement pods were *ready* after so many seconds; None if that is not known. If they were *leftovers*,
+        they did not return by themselves.
         """
         memory = self.memory
         owners = memory.owners.moved(str(controller), pods, at, ready)
-        self._note(movements=memory.movements.moved(controller, pods, at), owners=owners)
+        self._note(movements=memory.movements.moved(controller, pods, at, returned=leftovers), owners=owners)
+
+    def moves_leftovers(self, owners: Collection[str]) -> None:
+        """Record that pods of *owners* (``namespace/UID``) are about to move to on-demand nodes that stay."""
+        if owners:
+            self._note(leftovers=self.memory.leftovers.moved(owners, self._clock.now()))
 
     def moved_without_controller(self, namespace: str, pods: int, at: datetime) -> None:
         """Record that a drain evicted *pods* pods of *namespace* that have no controller."""
@@ -332,7 +341,14 @@ class DrainRecords:
             self._owe(drain)
         else:
             self._history.owe(drain.node, drain.debts.values())
+            self._history.moves_leftovers({key for key, _ in self._leftovers(drain)})
         return self._history.save()
+
+    def _leftovers(self, drain: Drain) -> Iterator[tuple[str, str]]:
+        """Yield the owner of each pod of *drain* that goes to an on-demand node, and the UID of the pod."""
+        for each in drain.placements if drain.purpose.kind is DrainKind.LEFTOVERS else ():
+            if each.owner is not None and not self._view.facts.is_spot(each.node):
+                yield owner_of(each.pod.namespace, each.owner.uid), each.pod.uid
 
     def record_landing(self, landed: Landed) -> None:
         """Record where the replacement pods of a successful drain were placed."""
@@ -345,10 +361,12 @@ class DrainRecords:
 
     def record_end(self, drain: Drain, began: datetime) -> None:
         """Record the end of a drain whose evictions started at *began*."""
+        leftovers = {drain.controllers.get(uid) for _, uid in self._leftovers(drain)}
         evicted = Counter(drain.controllers[pod.uid] for pod in drain.evicted if pod.uid in drain.controllers)
         ready = self._seconds_until_ready(began) if evicted else {}
         for controller, pods in sorted(evicted.items()):
-            self._history.moved(controller, pods, began, ready.get(str(controller)))
+            seconds = ready.get(str(controller))
+            self._history.moved(controller, pods, began, seconds, leftovers=controller in leftovers)
         alone = Counter(pod.namespace for pod in drain.evicted if pod.uid not in drain.controllers)
         for namespace, pods in sorted(alone.items()):
             self._history.moved_without_controller(namespace, pods, began)

@@ -471,7 +471,8 @@ class Loop:
 
     def _drain(self, plan: Plan) -> RoundOutcome:
         expected, began = expect(plan, self._view.snapshot.pods.values()), self._clock.now()
-        self._knowledge.savings.begins(plan)
+        if plan.empties:
+            self._knowledge.savings.begins(plan)
 
         def landed() -> Landed:
             return compare(expected, self._view.snapshot.pods.values(), self._view.facts.is_spot)
@@ -483,7 +484,7 @@ class Loop:
             self._actors.records.record_landing(landed())
         self._record_end(drain, began)
         if drain.failure is None:
-            if drain.group is None and (node := self._view.facts.node(drain.node)):
+            if plan.empties and drain.group is None and (node := self._view.facts.node(drain.node)):
                 self._offers.declined(node.metadata.uid)
             return RoundOutcome.DRAINED
         return RoundOutcome.HELD if drain.failure.why in _OVERTAKEN else RoundOutcome.FAILED

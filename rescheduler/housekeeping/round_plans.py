@@ -225,7 +225,7 @@ class RoundPlans:
         self._report_plan(planned)
         if plan is not None and not planned.complete and self._page_is_read() and self._survey_due():
             self._survey_for_page()  # the drain may take long, and the page lists every node
-        return plan
+        return None if plan is None else plan.next
 
     def none_until(self) -> datetime:
         """Return until when there is no plan if nothing else changes. For the end of a round without a plan."""
@@ -241,9 +241,9 @@ class RoundPlans:
         now, passed = self._clock.monotonic(), self._passed
         if not repeat and passed is not None and passed[0] is plan and now - passed[1] < SURVEY.total_seconds():
             return False
-        blockers = self._candidates.judge(plan)
-        self._passed = None if blockers else (plan, now)
-        return bool(blockers)
+        fails = any(self._candidates.judge(each) for each in (plan, *plan.first))
+        self._passed = None if fails else (plan, now)
+        return fails
 
     def _survey_for_page(self) -> None:
         """Plan all nodes for the status page only."""
@@ -315,7 +315,7 @@ class RoundPlans:
     def _worths(
         self, planning: Planning, facts: Mapping[str, NodeFacts], prices: PriceList, now: datetime
     ) -> Mapping[str, Worth]:
-        targets = {placement.node for plan in planning.plans for placement in plan.placements}
+        targets = {placement.node for plan in planning.plans for placement in plan.moves}
         known = {name: node for name in targets if (node := self._view.facts.priced(name)) is not None}
         return worth_by_node(planning, {**facts, **known}, self._view.snapshot.pods.get, prices, now.date())
 

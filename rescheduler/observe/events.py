@@ -17,7 +17,7 @@ from rescheduler.planning.forms import age, count, utc
 from rescheduler.planning.money.prices import NodeFacts
 from rescheduler.planning.money.savings import Savings
 from rescheduler.planning.money.worth import Worth
-from rescheduler.planning.outcome import Placement, Plan, Planning, PodRef, Reason, Rejected
+from rescheduler.planning.outcome import DrainKind, Placement, Plan, Planning, PodRef, Reason, Rejected
 from rescheduler.planning.pools import PoolState
 from rescheduler.planning.what_if.overview import Overview
 
@@ -384,7 +384,8 @@ class DrainStarted(Reportable):
         if self.plan is None:
             return (LogLine(NOTICE, "resuming the drain", self.node),)
         moves = ", ".join(f"{placement.pod} to {placement.node}" for placement in self.plan.placements)
-        text = f"draining; moving {count(len(self.plan.placements), 'pod')}: {moves or 'none'}"
+        begun = "draining" if self.plan.empties else "making room for pods that must not run on spot nodes"
+        text = f"{begun}; moving {count(len(self.plan.placements), 'pod')}: {moves or 'none'}"
         return (LogLine(NOTICE, text, self.node),)
 
     def samples(self) -> Iterable[MetricSample]:
@@ -394,7 +395,10 @@ class DrainStarted(Reportable):
         if self.plan is None:
             return ()
         where = ", ".join(f"{placement.pod} → {placement.node}" for placement in self.plan.placements)
-        text = f"moving {count(len(self.plan.placements), 'pod')} {texts.targets}: {where}"
+        targets = f"{texts.targets} and to on-demand nodes that stay" if self.plan.leftovers else texts.targets
+        text = f"moving {count(len(self.plan.placements), 'pod')} {targets}: {where}"
+        if not self.plan.empties:
+            text += "; the node stays, and makes room for pods that must not run on spot nodes"
         return (KubeEvent(self.node, "DrainPlanned", text),)
 
 
@@ -619,6 +623,7 @@ class DrainEnded(Reportable):
     removed_by: str = ""  #: the evidence that another tool is removing the node
     returned: int = 0  #: number of replacement pods on nodes that are not spot
     surged: int = 0  #: how many of `evicted` a rolling update has moved
+    kind: DrainKind = DrainKind.TO_SPOT
 
     @property
     def pods_moved(self) -> str:
@@ -641,7 +646,8 @@ class DrainEnded(Reportable):
         else:
             gone = "its machine is terminating or gone, and the Node was deleted"
             end = self.removed_by or (gone if self.removed else "it accepts pods again")
-            yield LogLine(WARNING if self.returned else NOTICE, f"drained {after}, {moved}; {end}", self.node)
+            done = "made room" if self.kind is DrainKind.MAKES_ROOM else "drained"
+            yield LogLine(WARNING if self.returned else NOTICE, f"{done} {after}, {moved}; {end}", self.node)
 
     @property
     def _moved(self) -> str:
@@ -673,6 +679,10 @@ class DrainEnded(Reportable):
         gone = "its machine is terminated" if self.removed or self.handed_over else self.removed_by
         gone = f"a new machine will replace it: {self.unshrunk}" if self.unshrunk else gone
         back = f", {self.returned} of them back on nodes that are not spot" if self.returned else ""
+        if self.kind is DrainKind.MAKES_ROOM:
+            text = f"made room in {self.seconds:.0f} s, {self.pods_moved}{back}; the node accepts pods again"
+            yield KubeEvent(self.node, "RoomMade", text)
+            return
         text = f"drained in {self.seconds:.0f} s, {self.pods_moved}{back}{gone and f'; {gone}'}"
         yield KubeEvent(self.node, "NodeDrained", text)
         state = "its pods are evicted, another tool is removing it" if self.removed_by else "its pods run elsewhere"

@@ -188,7 +188,8 @@ def _verdict(verdict: Verdict, level: int) -> None:
         case Plan(node, ()):
             write(level, "has no pods to move", node=node)
         case Plan(node, placements):
-            fit = f"{count(len(placements), 'pod')} {'fits' if len(placements) == 1 else 'fit'} on spot nodes"
+            where = f"spot nodes{verdict.with_leftovers}"
+            fit = f"{count(len(placements), 'pod')} {'fits' if len(placements) == 1 else 'fit'} on {where}"
             write(
                 level, f"can be drained: {fit}" if placements else "can be drained: it has no pods to move", node=node
             )

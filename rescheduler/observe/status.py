@@ -323,7 +323,9 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
     if isinstance(verdict, Plan):
         placements = [{"pod": str(placement.pod), "node": placement.node} for placement in verdict.placements]
         surges = [surge.form() for surge in verdict.surges]
-        return {"node": verdict.node, "drainable": True, "placements": placements, "surges": surges, "blockers": []}
+        more = verdict.leftovers_form("makesRoom") if verdict.leftovers else {}
+        form = {"node": verdict.node, "drainable": True, "placements": placements, "surges": surges, "blockers": []}
+        return form | more
     blockers = [blocker_object(blocker) for blocker in verdict.blockers]
     return {"node": verdict.node, "drainable": False, "placements": [], "surges": [], "blockers": blockers}
 

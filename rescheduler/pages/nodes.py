@@ -167,7 +167,8 @@ def _verdict(verdict: Verdict) -> Markup:
         text = f"not drained: {verdict.reason}{and_more(further)} ({severity})"
         return element("span", text, class_=severity)
     pods = len(verdict.placements)
-    text = f"can be drained{verdict.with_surge}: {count(pods, 'pod')} to move" if pods else "empty: no pods to move"
+    ways = f"{verdict.with_surge}{verdict.with_leftovers}"
+    text = f"can be drained{ways}: {count(pods, 'pod')} to move" if pods else "empty: no pods to move"
     return element("span", text, class_="yes")
 
 
@@ -176,7 +177,7 @@ def _moves(plan: Plan) -> Markup:
         return element("p", "No pod has to be moved.")
     rows = [
         element("tr", element("td", str(placement.pod)), element("td", placement.node), class_="pod")
-        for placement in plan.placements
+        for placement in plan.moves
     ]
     head = element("tr", element("th", "Pod", scope="col"), element("th", "Moves to", scope="col"))
     table = element("table", element("thead", head), element("tbody", rows))

@@ -213,6 +213,8 @@ def examine(node: str, shared: PlanningRound) -> Examined:
 def _with_fates(node: Node, shared: PlanningRound) -> _NodeAndPods:
     """Apply the rules for pods to those of *node*. Plain pods move."""
     pods, replacement = shared.snapshot.pods_on[node.name], shared.replacements.of
+    if shared.only is not None:
+        pods = {key: pod for key, pod in pods.items() if pod.uid in shared.only}
     ordered = [pods[key] for key in sorted(pods)]
     special, fates, surges = _judged(ordered, shared)
     lifted = surges.keys

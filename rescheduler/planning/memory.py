@@ -12,7 +12,7 @@ from rescheduler.errors import InputError
 from rescheduler.planning.debts import Debt, OpenDebt
 from rescheduler.planning.forms import LIMIT, and_more, count, pack, packed_within, shortened, unpack, utc
 from rescheduler.planning.money.move_costs import MoveHistory
-from rescheduler.planning.movements import Movements, NotRecovered
+from rescheduler.planning.movements import LeftoverMoves, Movements, NotRecovered
 from rescheduler.planning.owner_records import OwnerRecords
 from rescheduler.planning.policy import LeaderFacts
 from rescheduler.planning.pools import PoolLosses
@@ -36,7 +36,7 @@ _SHARE: Final = 10
 _OWNER_UIDS: Final = 8
 
 #: The kinds of entries; a metric label.
-ENTRY_KINDS: Final = ("cooldown", "moves", "not-recovered", "pool", "refusal", "owner", "debt")
+ENTRY_KINDS: Final = ("cooldown", "moves", "leftover", "not-recovered", "pool", "refusal", "owner", "debt")
 
 
 class StoredSettings(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -60,6 +60,7 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     debts: tuple[OpenDebt, ...] = ()
     settled: tuple[OpenDebt, ...] = ()  #: paid debts of drains whose nodes were still there
     movements: Movements = Movements()
+    leftovers: LeftoverMoves = LeftoverMoves()
     owners: OwnerRecords = OwnerRecords()  #: whose pods were moved
     spot_orders: SpotOrders = SpotOrders()  #: from the cloud provider
     pools: PoolLosses = PoolLosses()  #: of spot nodes
@@ -126,6 +127,7 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return msgspec.structs.replace(
             self,
             movements=self.movements.current(now, waits.returned),
+            leftovers=self.leftovers.bounded(now),
             owners=self.owners.current(now),
             not_recovered=self.not_recovered.current(now, waits.recovery),
             spot_orders=self.spot_orders.current(now),
@@ -143,6 +145,7 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
             returned=self.returned.bounded(now, waits.pause),
             room=self.room.bounded(now, waits.room),
             movements=self.movements.bounded(now, waits.returned),
+            leftovers=self.leftovers.bounded(now),
             owners=self.owners.bounded(now),
             spot_orders=self.spot_orders.bounded(now),
             pools=self.pools.bounded(now, waits.pool),
@@ -283,6 +286,8 @@ def _entries(memory: Memory) -> Iterator[_Entry]:
         yield entry(cooldown.until, "cooldown", node, "", cooldown)
     for uid, moves in memory.movements.by_uid.items():
         yield entry(max(moves.last, moves.until or moves.last), "moves", uid, moves.namespace, moves)
+    for key, at in memory.leftovers.by_owner.items():
+        yield entry(at, "leftover", key, key.partition("/")[0], at)
     for name, wait in memory.not_recovered.by_name.items():
         yield entry(wait.until, "not-recovered", name, name.partition("/")[0], wait)
     for pool, record in memory.pools.by_pool.items():
@@ -329,10 +334,12 @@ def _without_entries(memory: Memory, entries: Collection[_Entry]) -> Memory:
         return memory
     nodes, moves, waits = memory.cooldowns.by_node, memory.movements.by_uid, memory.not_recovered.by_name
     pools, refusals, owners = memory.pools.by_pool, memory.refusals.by_key, memory.owners.by_name
+    leftovers = memory.leftovers.by_owner
     return msgspec.structs.replace(
         memory,
         cooldowns=Cooldowns({node: nodes[node] for node in nodes if ("cooldown", node) not in dropped}),
         movements=Movements({uid: moves[uid] for uid in moves if ("moves", uid) not in dropped}),
+        leftovers=LeftoverMoves({key: leftovers[key] for key in leftovers if ("leftover", key) not in dropped}),
         not_recovered=NotRecovered({name: waits[name] for name in waits if ("not-recovered", name) not in dropped}),
         pools=PoolLosses({pool: pools[pool] for pool in pools if ("pool", pool) not in dropped}),
         refusals=KubeletRefusals({key: refusals[key] for key in refusals if ("refusal", key) not in dropped}),

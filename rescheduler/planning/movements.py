@@ -14,7 +14,7 @@ from rescheduler.planning.debts import OpenDebt
 from rescheduler.planning.forms import count, instant, utc
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.rules.pod_traits import belongs_to_node
-from rescheduler.planning.waits import Count, Moment, Waits
+from rescheduler.planning.waits import CLOCK_SKEW, Count, Moment, Waits
 
 # Records of how often the pods of a controller were moved and returned to on-demand nodes.
 #
@@ -23,9 +23,6 @@ from rescheduler.planning.waits import Count, Moment, Waits
 # day is limited. Pods without a controller have one record for their namespace.
 
 DAY: Final = timedelta(hours=24)
-
-#: How far the clock of the API server may be ahead of ours.
-CLOCK_SKEW: Final = timedelta(seconds=30)
 
 #: Maximum number of moves that are stored for each controller; beyond it the two oldest are merged.
 _MOVES: Final = 24
@@ -52,14 +49,18 @@ class ControllerMoves(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return when the last move began."""
         return self.moves[-1].at
 
-    def moved(self, pods: int, at: datetime) -> "ControllerMoves":
-        """Return the record after a drain that began *at* the given time and moved *pods* more pods."""
+    def moved(self, pods: int, at: datetime, *, returned: bool = False) -> "ControllerMoves":
+        """Return the record after a drain that began *at* the given time and moved *pods* more pods.
+
+        If they have *returned*, they were moved to on-demand nodes: what is found there later is no return.
+        """
         same = [move for move in self.moves if move.at == at]
         others = [move for move in self.moves if move.at != at]
         moves = sorted([*others, Move(at, pods + sum(move.pods for move in same))], key=lambda move: move.at)
         while len(moves) > _MOVES:
             moves = [Move(moves[1].at, moves[0].pods + moves[1].pods), *moves[2:]]
-        return ControllerMoves(tuple(moves), self.returns, self.returned and bool(same), self.until, self.namespace)
+        returned = returned or (self.returned and bool(same))
+        return ControllerMoves(tuple(moves), self.returns, returned, self.until, self.namespace)
 
     def with_return(self, now: datetime, wait: Backoff) -> "ControllerMoves":
         """Return the record after a return that was observed at *now*."""
@@ -101,14 +102,16 @@ class Movements(msgspec.Struct, frozen=True, omit_defaults=True):
 
     by_uid: dict[str, ControllerMoves] = {}
 
-    def moved(self, controller: Controller, pods: int, at: datetime) -> "Movements":
+    def moved(self, controller: Controller, pods: int, at: datetime, *, returned: bool = False) -> "Movements":
         """Return the movements after a drain that began *at* the given time and evicted *pods* pods of *controller*.
 
-        Several calls with the same *at* count as one move.
+        Several calls with the same *at* count as one move. *returned* is as for :meth:`ControllerMoves.moved`.
         """
         before = self.by_uid.get(_key(controller))
-        first = ControllerMoves((Move(at, pods),), namespace=controller.namespace)
-        return Movements(self.by_uid | {_key(controller): first if before is None else before.moved(pods, at)})
+        after = ControllerMoves((Move(at, pods),), returned=returned, namespace=controller.namespace)
+        if before is not None:
+            after = before.moved(pods, at, returned=returned)
+        return Movements(self.by_uid | {_key(controller): after})
 
     def moved_without_controller(self, namespace: str, pods: int, at: datetime) -> "Movements":
         """Return the movements after a drain that evicted *pods* pods without a controller, like :meth:`moved`."""
@@ -174,6 +177,29 @@ class Movements(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return the movements without times that come from a wrong clock."""
         by_uid_now = {uid: moves.bounded(now, wait) for uid, moves in self.by_uid.items()}
         return self if all(by_uid_now[uid] is moves for uid, moves in self.by_uid.items()) else Movements(by_uid_now)
+
+
+#: Moves of leftovers are remembered for so long. ``--leftover-rest`` is at most that.
+LONGEST_REST: Final = timedelta(days=30)
+
+
+class LeftoverMoves(msgspec.Struct, frozen=True, omit_defaults=True):
+    """When pods last moved to on-demand nodes that stay, by the namespace and UID of what they name as their owner."""
+
+    by_owner: dict[str, Moment] = {}
+
+    def moved(self, owners: Iterable[str], at: datetime) -> "LeftoverMoves":
+        """Return the moves after pods of *owners* began to move *at* a time."""
+        return LeftoverMoves(self.by_owner | dict.fromkeys(owners, at))
+
+    def resting(self, now: datetime, rest: timedelta) -> dict[str, datetime]:
+        """Return the owners whose pods moved less than *rest* ago, and when."""
+        return {owner: at for owner, at in self.by_owner.items() if now < at + rest}
+
+    def bounded(self, now: datetime) -> "LeftoverMoves":
+        """Return the moves without times that come from a wrong clock, and without old ones."""
+        known = {owner: min(at, now) for owner, at in self.by_owner.items() if at > now - LONGEST_REST}
+        return self if known == self.by_owner else LeftoverMoves(known)
 
 
 def moved_recently(

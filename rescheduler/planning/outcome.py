@@ -3,7 +3,7 @@
 import enum
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Self, TypeAlias
 
 import msgspec
@@ -194,11 +194,31 @@ class Landing:
     """The numbers of pods that would land on spot and other nodes according to the scheduler's scoring."""
 
     spot: int
-    on_demand: int
+    on_demand: int  #: that should not
+    leftovers: int = 0  #: pods that must not run on spot nodes, on on-demand nodes that stay
 
 
 #: A text names at most this many preempted pods.
 _NAMED: Final = 3
+
+
+class DrainKind(enum.StrEnum):
+    """What becomes of a node whose pods a plan moves, and where they go. The values are stored with its mark."""
+
+    TO_SPOT = ""  #: it is emptied, and all its pods go to spot nodes
+    LEFTOVERS = "leftovers"  #: it is emptied; pods that must not run on spot nodes go to on-demand nodes that stay
+    MAKES_ROOM = "makes-room"  #: it stays: some of its pods go to spot nodes, to make room for such pods
+
+
+@dataclass(frozen=True, slots=True)
+class Purpose:
+    """What a drain is for. It is stored with its mark, so that another process goes on for the same purpose."""
+
+    kind: DrainKind = DrainKind.TO_SPOT
+    only: frozenset[str] = frozenset()  #: UIDs of the pods that leave a node which stays
+
+
+TO_SPOT: Final = Purpose()
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +238,49 @@ class Plan:
     forecast: tuple[Placement, ...] = ()  #: where the scheduler's scoring places the pods, in order of arrival
     surges: tuple[Surge, ...] = ()  #: Deployments that roll out instead of an eviction of their pods, in this order
     preempts: tuple[PodRef, ...] = ()  #: pods that yield their room on spot nodes: the scheduler preempts them
+    kind: DrainKind = DrainKind.TO_SPOT
+    leftovers: frozenset[str] = frozenset()  #: UIDs of the pods that go to on-demand nodes
+    first: tuple["Plan", ...] = ()  #: what makes room on the nodes that stay, before this node is drained
+
+    @property
+    def with_leftovers(self) -> str:
+        """How pages mark a plan that moves pods to on-demand nodes that stay, and what makes room for them, or ""."""
+        if self.kind is not DrainKind.LEFTOVERS:
+            return ""
+        first = "".join(
+            f", after {count(len(each.placements), 'pod')} of {each.node} went to spot" for each in self.first
+        )
+        return f" with leftovers ({count(len(self.leftovers), 'pod')} to on-demand nodes that stay{first})"
+
+    def leftovers_form(self, makes_room: str) -> dict[str, object]:
+        """Return the leftovers, and under the key *makes_room* what is moved to spot nodes first, for JSON."""
+        first = [
+            {"node": each.node, "placements": [{"pod": str(item.pod), "node": item.node} for item in each.placements]}
+            for each in self.first
+        ]
+        pods = [str(item.pod) for item in self.placements if item.pod.uid in self.leftovers]
+        return {"leftovers": pods, makes_room: first}
+
+    @property
+    def purpose(self) -> Purpose:
+        """What the drain is for."""
+        only = frozenset(each.pod.uid for each in self.placements)
+        return Purpose(self.kind, frozenset() if self.empties else only)
+
+    @property
+    def empties(self) -> bool:
+        """Whether the node is empty afterwards, and its machine may end."""
+        return self.kind is not DrainKind.MAKES_ROOM
+
+    @property
+    def moves(self) -> tuple[Placement, ...]:
+        """All placements, also of the pods that make room first."""
+        return (*(placement for each in self.first for placement in each.placements), *self.placements)
+
+    @property
+    def next(self) -> "Plan":
+        """The plan that is carried out now: the first that makes room, or this one."""
+        return self.first[0] if self.first else self
 
     @property
     def preempted_text(self) -> str:
@@ -312,6 +375,14 @@ class Planning:
         """Return the verdicts that are rejections."""
         return tuple(verdict for verdict in self.verdicts if isinstance(verdict, Rejected))
 
+    def with_plans(self, plans: Collection[Plan]) -> "Planning":
+        """Return the planning in which further nodes have *plans*, which come after the others."""
+        if not plans:
+            return self
+        planned = {plan.node for plan in plans}
+        others = tuple(verdict for verdict in self.rejected if verdict.node not in planned)
+        return replace(self, verdicts=(*self.plans, *plans, *others), upper_bound=None)
+
 
 # Where the replacement pods of a drain landed, compared with its forecast.
 #
@@ -373,6 +444,8 @@ def expect(plan: Plan, pods: Collection[Pod]) -> Expected:
     owners = {pod.uid: (pod.namespace, pod.owner.uid) for pod in pods if pod.owner is not None and pod.owner.uid}
     nodes_by_owner: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for placement in plan.forecast or plan.placements:
+        if placement.pod.uid in plan.leftovers:
+            continue
         if (owner := owners.get(placement.pod.uid)) is not None:
             nodes_by_owner[owner].append(placement.node)
     return Expected(plan.node, {owner: tuple(nodes) for owner, nodes in nodes_by_owner.items()}, frozenset(owners))

@@ -18,6 +18,7 @@ from predicates.snapshot import Snapshot
 from rescheduler.planning.answers.all_nodes import plan_all
 from rescheduler.planning.answers.follow import follow, not_on_demand
 from rescheduler.planning.answers.headroom import FallbackRoom
+from rescheduler.planning.answers.leftovers import plan_leftovers
 from rescheduler.planning.answers.losses import PoolLoss
 from rescheduler.planning.answers.single import SinglePlans, TakeEmpty
 from rescheduler.planning.answers.survival import SIMULATION, Certificate, Survival
@@ -26,13 +27,14 @@ from rescheduler.planning.examined import eviction_blockers, examine
 from rescheduler.planning.forms import instant
 from rescheduler.planning.kept import ClusterPart, Kept
 from rescheduler.planning.money.move_costs import MoveWorth
-from rescheduler.planning.outcome import Blocker, Plan, Planning, Rejected, TakenRoom, Verdict
+from rescheduler.planning.money.prices import PriceList
+from rescheduler.planning.outcome import TO_SPOT, Blocker, Plan, Planning, Purpose, Rejected, TakenRoom, Verdict
 from rescheduler.planning.placement.explain import Explanation, explain
 from rescheduler.planning.placement.forecast_checks import SecondsLeft, unlimited
 from rescheduler.planning.placement.packing import Effort
 from rescheduler.planning.placement.pending import QueuedClass, buffered, classes_of, is_left_pending, queue
 from rescheduler.planning.planning_round import PlanningRound, common_ground, new_round
-from rescheduler.planning.policy import Circumstances, FallbackHeadroom, Policy, Survive
+from rescheduler.planning.policy import Circumstances, FallbackHeadroom, Leftovers, Policy, Survive
 from rescheduler.planning.question import opened
 from rescheduler.planning.replacements import Replacements
 from rescheduler.planning.rules.candidates import groups_at_minimum
@@ -50,6 +52,8 @@ class Planner:
         self._single = SinglePlans(snapshot, policy, self._filters, self._survival)
         self._replacements = Replacements(snapshot)
         self._last: PlanningRound | None = None
+        #: What the last planning with leftovers depends on, and that planning.
+        self._leftovers: tuple[object, Planning] | None = None
         self._queued = Kept(self._pending_classes, ClusterPart.ANYTHING)
 
     @property
@@ -71,7 +75,9 @@ class Planner:
 
         *seconds_left* limits forecasts, and the search for places beyond first-fit.
         """
-        return self._single.each(self.round(circumstances), seconds_left)
+        shared = self.round(circumstances)
+        planning = self._single.each(shared, seconds_left)
+        return self._with_leftovers(planning, shared) if self._policy.leftovers is Leftovers.MOVE else planning
 
     def first_plan(
         self,
@@ -89,11 +95,29 @@ class Planner:
         *seconds_left* limits search and forecasts in addition to the planning time-out, which assumes a certain speed
         of the machine.
         """
-        return self._single.first(self.round(circumstances), take_empty, seconds_left)
+        shared = self.round(circumstances)
+        planning = self._single.first(shared, take_empty, seconds_left)
+        if self._policy.leftovers is not Leftovers.MOVE or any(plan.placements for plan in planning.plans):
+            return planning
+        return self._with_leftovers(planning, shared, most=1)
+
+    def _with_leftovers(self, planning: Planning, shared: PlanningRound, most: int | None = None) -> Planning:
+        """Return *planning* with the plans of leftovers; the same object while nothing changes."""
+        key = planning, shared.ground, shared.minimum, shared.budgets.built_from, most
+        known = self._leftovers
+        if known is None or known[0] != key:
+            circumstances = shared.circumstances
+            found = self.leftovers(planning.plans, circumstances, circumstances.prices, most=most)
+            known = self._leftovers = key, planning.with_plans(found)
+        return known[1]
 
     def first_until(self, circumstances: Circumstances) -> datetime:
         """Return until when the last :meth:`first_plan`, which found no plan, stands if nothing else changes."""
-        return self._single.first_until(self.round(circumstances))
+        until = self._single.first_until(self.round(circumstances))
+        if self._policy.leftovers is not Leftovers.MOVE:
+            return until
+        rest = timedelta(seconds=self._policy.leftover_rest)
+        return min([until, *(moved + rest for moved in circumstances.rested.values())])
 
     def plan_node(self, node: str, circumstances: Circumstances) -> Verdict:
         """Return the verdict for a single node in the current state, with all obstacles."""
@@ -101,14 +125,16 @@ class Planner:
         verdict = self._single.verdict(node, shared)
         return shared.forecaster.within_shares(verdict, {}) if isinstance(verdict, Plan) else verdict
 
-    def look_again(self, node: str, circumstances: Circumstances, evicted: Collection[str] = ()) -> Verdict:
-        """Plan one node again, after it was tainted, with the checks of :meth:`first_plan`.
+    def look_again(
+        self, node: str, circumstances: Circumstances, evicted: Collection[str] = (), purpose: Purpose = TO_SPOT
+    ) -> Verdict:
+        """Plan one node again for *purpose*, after it was tainted, with the checks of :meth:`first_plan`.
 
         The drain waits for pods that it has *evicted* (UIDs), regardless of how long they take. Once there is one, it
         also waits for other terminating pods that are not overdue, because a scale-down or a roll-out may delete pods
         at any time. Before that, terminating pods are treated as for a new drain.
         """
-        shared = self.round(circumstances).during_drain(evicted).removing([node])
+        shared = self.round(circumstances).during_drain(evicted).removing([node]).draining(node, purpose)
         return not_on_demand(node, shared) or self._single.checked(node, shared)
 
     def explain_node(self, node: str, circumstances: Circumstances) -> Verdict:
@@ -154,6 +180,7 @@ class Planner:
         due: Sequence[Pod],
         evicted: Collection[str] = (),
         step: Collection[str] = (),
+        purpose: Purpose = TO_SPOT,
     ) -> Verdict:
         """Plan the pods left on *node* together with the replacement pods of *due*, and return the verdict.
 
@@ -162,7 +189,7 @@ class Planner:
         even if the snapshot still has them. Budgets are not checked here; the eviction API rejects evictions that they
         do not allow. Replicas that must stay on on-demand nodes are checked.
         """
-        shared = self.round(circumstances).during_drain(evicted).removing([node])
+        shared = self.round(circumstances).during_drain(evicted).removing([node]).draining(node, purpose)
         return follow(node, shared, due, evicted, step)
 
     def pending(self, circumstances: Circumstances) -> TakenRoom:
@@ -235,10 +262,29 @@ class Planner:
         """
         planning = plan_all(self.round(circumstances), self._survival, forecasts=forecasts)
         beyond = groups_at_minimum(self._snapshot, [plan.node for plan in planning.plans])
-        if beyond.keys() <= circumstances.vetoes.keys():
+        if not beyond.keys() <= circumstances.vetoes.keys():
+            kept = replace(circumstances, vetoes={**beyond, **circumstances.vetoes})
+            planning = plan_all(self.round(kept), self._survival, forecasts=forecasts)
+        if self._policy.leftovers is not Leftovers.MOVE:
             return planning
-        kept = replace(circumstances, vetoes={**beyond, **circumstances.vetoes})
-        return plan_all(self.round(kept), self._survival, forecasts=forecasts)
+        return planning.with_plans(self.leftovers(planning.plans, circumstances, circumstances.prices))
+
+    def leftovers(
+        self, plans: Sequence[Plan], circumstances: Circumstances, prices: PriceList, *, most: int | None = None
+    ) -> tuple[Plan, ...]:
+        """Return the plans after *plans* of nodes whose leftovers go to on-demand nodes that stay, in their order.
+
+        At most *most* of them are returned. Of a group of Cluster Autoscaler, no more nodes are freed than its minimum
+        allows.
+        """
+        shared, kept, found = self.round(circumstances), frozenset[str](), tuple[Plan, ...]()
+        while True:
+            found = plan_leftovers(shared, plans, prices, self._survival, kept=kept, most=most)
+            names = [plan.node for plan in (*plans, *found)]
+            beyond = groups_at_minimum(self._snapshot, names).keys() & {plan.node for plan in found}
+            if not beyond:
+                return found
+            kept |= beyond
 
     def certificate(
         self, circumstances: Circumstances, survive: Survive, plans: Iterable[Plan] = (), *, seconds: float = SIMULATION

@@ -19,7 +19,7 @@ from rescheduler.planning.forms import instant
 from rescheduler.planning.money.move_costs import MoveWorth
 from rescheduler.planning.money.prices import NodeFacts, PriceList, node_facts
 from rescheduler.planning.node_worths import NodeWorths
-from rescheduler.planning.outcome import Blocker, Planning, Reason, Verdict
+from rescheduler.planning.outcome import Blocker, DrainKind, Planning, Purpose, Reason, Verdict
 from rescheduler.planning.placement.forecast import Forecaster
 from rescheduler.planning.placement.packing import EVALUATIONS_PER_SECOND, Effort, Room, Sizes
 from rescheduler.planning.placement.pending import PendingRoom, QueuedClass, pending_room
@@ -32,6 +32,7 @@ from rescheduler.planning.replacements import Replacements
 from rescheduler.planning.rules.candidates import Groups, groups, starting_taints
 from rescheduler.planning.rules.declared import Facts, Fate, PodRules, pod_rules
 from rescheduler.planning.rules.gangs import Gangs
+from rescheduler.planning.rules.leftovers import receivers, spot_first
 from rescheduler.planning.rules.minimum import (
     Minimum,
     OwnerCounts,
@@ -294,6 +295,8 @@ class PlanningRound:
     order_until: datetime | None  #: the instant at which the drain order changes
     pending: PendingRoom
     worths: NodeWorths
+    kind: DrainKind = DrainKind.TO_SPOT  #: of the plans that are made
+    only: frozenset[str] | None = None  #: UIDs of the pods that leave a node which stays; None: all leave their node
     plain: PlainPods = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -344,6 +347,42 @@ class PlanningRound:
         room = replace(self.room, targets=targets, sizes=Sizes(self.snapshot, targets))
         others = replace(self, groups=remaining, room=room)
         return replace(others, pending=others.pending_room(self.ground.pending))
+
+    def with_leftovers(self, leaving: Collection[str]) -> "PlanningRound":
+        """Return the inputs with which leftovers may go to on-demand nodes that stay: all that take pods but *leaving*.
+
+        Those with the least room come last among the targets, and all other pods go to spot nodes only.
+        """
+        snapshot, spot = self.snapshot, self.groups.spot_rows
+        free, staying = snapshot.nodes.free[:, CPU], [name for name in self.groups.on_demand if name not in leaving]
+        rows = receivers(staying, snapshot, self.policy, self.circumstances, self.unreadable)
+        targets = Targets([*self.groups.spot.rows.tolist(), *sorted(rows, key=lambda row: -int(free[row]))])
+        is_spot = np.zeros(len(snapshot.nodes), np.bool_)
+        is_spot[spot] = True
+        home = snapshot.nodes.alive & ~is_spot
+        home[[snapshot.nodes.row[name] for name in self.groups.on_demand]] = False
+        home[rows] = True
+        filters = Filters(snapshot, kubelets=True, others=(spot_first(self.pins, is_spot),))
+        room = Room(snapshot, filters, targets, Sizes(snapshot, targets), "nodes", self.room.yielding)
+        pins = self.pins
+        return replace(
+            self,
+            kind=DrainKind.LEFTOVERS,
+            room=room,
+            forecaster=self.forecaster.with_leftovers(lambda pod: pins.of(pod) is not None, home),
+            pins=Pins(snapshot, np.array([], np.intp)),
+            volumes=Volumes(snapshot, filters, self.replacements, targets.rows),
+        )
+
+    def draining(self, node: str, purpose: Purpose) -> "PlanningRound":
+        """Return the inputs for a drain of *node* that has begun for *purpose*."""
+        match purpose.kind:
+            case DrainKind.LEFTOVERS:
+                return self.with_leftovers([node])
+            case DrainKind.MAKES_ROOM:
+                return replace(self, kind=DrainKind.MAKES_ROOM, only=purpose.only)
+            case DrainKind.TO_SPOT:
+                return self
 
     def pending_room(self, queued: Sequence[QueuedClass]) -> PendingRoom:
         """Return where the *queued* pods go: to a target, or else to the on-demand nodes, the last one first."""

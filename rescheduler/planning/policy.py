@@ -229,6 +229,14 @@ def parse_headroom(text: str) -> FallbackHeadroom:
     return FallbackHeadroom(int(matched[1]))
 
 
+class Leftovers(enum.StrEnum):
+    """What is done about pods that must not run on spot nodes, and that keep nodes whose other pods could go there."""
+
+    OFF = "off"  #: nothing
+    PLAN = "plan"  #: plans show what moving them together would free
+    MOVE = "move"  #: they are moved to on-demand nodes that stay
+
+
 class Destination(enum.StrEnum):
     """Where the pods of drained nodes may go."""
 
@@ -281,6 +289,8 @@ class Policy:
     fallback_nodes_per_minute: int = (
         0  #: that an autoscaler adds after a loss, like the largest on-demand node that stays
     )
+    leftovers: Leftovers = Leftovers.PLAN
+    leftover_rest: float = 86_400.0  #: seconds for which a pod that moved to an on-demand node is not moved again
     survive: Survive = Survive.OFF  #: no plan may break the certificate that the loss of any of these is survived
     destination: Destination = Destination.SPOT
     system_pods_stay: bool = False  #: pods of kube-system end with their node
@@ -294,7 +304,8 @@ class Policy:
     @property
     def needs_prices(self) -> bool:
         """Whether plans depend on prices, apart from commitments."""
-        return self.drain_order in (DrainOrder.COST, DrainOrder.WORTH) or self.min_worth > 0
+        by_price = self.drain_order in (DrainOrder.COST, DrainOrder.WORTH) or self.min_worth > 0
+        return by_price or self.leftovers is Leftovers.MOVE
 
     def of_drains(self, eviction: float) -> "Policy":
         """Return the policy of a process that carries out its plans: a drain evicts the pods of a budget in steps.
@@ -336,6 +347,8 @@ class Circumstances:
     last: Mapping[str, int] = field(default_factory=dict)
     #: Pools of spot nodes that are not trusted because they lost nodes, and until when: they are no targets.
     settling: Mapping[str, datetime] = field(default_factory=dict)
+    #: When pods of owners (``namespace/UID``) last moved to on-demand nodes that stay: younger pods stay there.
+    rested: Mapping[str, datetime] = field(default_factory=dict)
     refused: LearnedRefusals = field(default_factory=dict)  #: what kubelets have refused in the last day
     #: By on-demand node: the group of the cloud provider that it belongs to, and how many more nodes this may have.
     growth: Mapping[str, tuple[str, int]] = field(default_factory=dict)

@@ -16,7 +16,7 @@ from predicates.objects import Pod, PodClass
 from predicates.snapshot import Trial
 from rescheduler.planning.budgets import RemainingDisruptions
 from rescheduler.planning.forms import and_more, count, shortened, utc
-from rescheduler.planning.outcome import Blocker, Placement, Plan, PodRef, Reason, Rejected, Verdict
+from rescheduler.planning.outcome import Blocker, DrainKind, Placement, Plan, PodRef, Reason, Rejected, Verdict
 from rescheduler.planning.placement.forecast import may_return
 from rescheduler.planning.placement.in_steps import StuckInSteps, move_in_steps, must_be_beside, order_matters
 from rescheduler.planning.placement.packing import Effort, Placed, Room, Stuck, WantedReasons, pack, place_or_explain
@@ -89,7 +89,7 @@ def ask(question: Question, attempt: Attempt, *, only_room: bool = False) -> Ans
     else:
         answer = () if only_room else _carried_out(question, placed, attempt, mark)
     if only_room:
-        _undo(question, attempt, mark)
+        undo(question, attempt, mark)
     return answer if isinstance(answer, Stuck) or not only_room else ()
 
 
@@ -109,11 +109,11 @@ def at_once(question: Question, attempt: Attempt, *, explain: bool = False) -> P
     else:
         placed = pack(room, trial, pods, effort, reasons=question.reasons)
     if isinstance(placed, Stuck):
-        _undo(question, attempt, mark)
+        undo(question, attempt, mark)
     return placed
 
 
-def _undo(question: Question, attempt: Attempt, mark: int) -> None:
+def undo(question: Question, attempt: Attempt, mark: int) -> None:
     """Revert the trial to *mark*, when the nodes were not drained."""
     attempt.trial.revert(mark)
     for node in question.nodes:
@@ -123,7 +123,8 @@ def _undo(question: Question, attempt: Attempt, mark: int) -> None:
 def drained(plans: Iterable[Plan], attempt: Attempt, *, lost: bool = False) -> dict[int, list[Pod]]:
     """Move the pods of *plans* in the trial, and keep that. Return the replacement pods by the row where they run.
 
-    If the drained nodes are *lost*, they are in no topology domain any more, and all pods on them end.
+    If the drained nodes are *lost*, they are in no topology domain any more, and all pods on them end. A node that only
+    makes room stays.
     """
     shared, trial, snapshot = attempt.shared, attempt.trial, attempt.shared.snapshot
     moved: defaultdict[int, list[Pod]] = defaultdict(list)
@@ -131,10 +132,11 @@ def drained(plans: Iterable[Plan], attempt: Attempt, *, lost: bool = False) -> d
         leaving = [snapshot.pods[str(placement.pod)] for placement in plan.placements]
         for pod, placement in zip(leaving, plan.placements, strict=True):
             moved[snapshot.nodes.row[placement.node]].append(shared.replacements.of(pod))
-        if lost:
+        if lost and plan.empties:
             lose(plan.node, attempt)
         else:
             trial.evict(*leaving)
+        if not lost and plan.empties:
             trial.drain(snapshot.nodes.row[plan.node])
         trial.evict(*(snapshot.pods[str(pod)] for pod in plan.preempts))
     for row, pods in moved.items():
@@ -164,7 +166,7 @@ def _not_at_once(question: Question, stuck: Stuck, attempt: Attempt) -> Answer:
     mark = attempt.trial.savepoint()
     plan = _one_after_the_other([pod for pod in question.pods if pod.key not in alone], question, attempt)
     if plan is not None and alone:
-        _undo(question, attempt, mark)
+        undo(question, attempt, mark)
         first, *others = alone.values()
         return replace(first, others=tuple(others))
     plan = plan or _in_yielded_room(question, attempt)
@@ -184,7 +186,7 @@ def _carried_out(question: Question, placed: Placed, attempt: Attempt, mark: int
         in_drain = as_drained(node, placed, shared.room, attempt.trial)
     if in_drain is not None:
         return (new_plan(node, in_drain, shared),)
-    _undo(question, attempt, mark)
+    undo(question, attempt, mark)
     if question.begun:
         arrived, left = _arrived(question, placed, attempt)
         verdict = _moved_in_steps(node, left, attempt, question.first)
@@ -194,7 +196,7 @@ def _carried_out(question: Question, placed: Placed, attempt: Attempt, mark: int
         own = {pod.key for pod in each.incoming}
         verdict = carry_out(each, [(pod, row) for pod, row in placed if pod.key in own], attempt)
         if isinstance(verdict, Rejected):
-            _undo(question, attempt, mark)
+            undo(question, attempt, mark)
             return verdict
         plans.append(verdict)
     return plans
@@ -290,7 +292,7 @@ def _in_yielded_room(question: Question, attempt: Attempt) -> Plan | None:
     victims = yielding.below(min(map(priority_of, takers)), attempt.preempted)
     mark = trial.savepoint()
     placed = _packed_in(victims, takers, question, attempt)
-    _undo(question, attempt, mark)
+    undo(question, attempt, mark)
     if placed is None:
         return None
     for on_node in victims.values():
@@ -298,7 +300,7 @@ def _in_yielded_room(question: Question, attempt: Attempt) -> Plan | None:
     arrived, own = _arrived(question, placed, attempt)
     verdict = carry_out(node, own, attempt)
     if isinstance(verdict, Rejected):
-        _undo(question, attempt, mark)
+        undo(question, attempt, mark)
         return None
     plan = _after(arrived, verdict, node, shared)
     classes: defaultdict[int, list[PodClass]] = defaultdict(list)
@@ -358,7 +360,10 @@ def new_plan(node: Candidate, placed: Iterable[tuple[Pod, int]], shared: Plannin
         if pod.key not in restarted
     ]
     surges = tuple(surge.surge for surge in node.surges)
-    return Plan(node.node, tuple(placements), node.leaving, surges=surges)
+    spot, leftovers = shared.groups.spot.rows_set, frozenset[str]()
+    if shared.kind is DrainKind.LEFTOVERS:
+        leftovers = frozenset(each.pod.uid for each in placements if shared.snapshot.nodes.row[each.node] not in spot)
+    return Plan(node.node, tuple(placements), node.leaving, surges=surges, kind=shared.kind, leftovers=leftovers)
 
 
 # Why a pod has no place.

@@ -19,6 +19,10 @@ Moment: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 
 
+#: How far the clock of the API server may be ahead of ours.
+CLOCK_SKEW: Final = timedelta(seconds=30)
+
+
 @dataclass(frozen=True, slots=True)
 class Waits:
     """The lengths of the waits of nodes, drains and controllers. The defaults are those of the flags."""

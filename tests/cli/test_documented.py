@@ -39,7 +39,7 @@ def test_documented_defaults_are_the_defaults_of_the_flags() -> None:
         option.opts[0]: _written(option.default) for option in command.params if isinstance(option, click.Option)
     }
     assert documented == {flag: options[flag] for flag in documented}
-    assert len(rows) == 53
+    assert len(rows) == 55
 
 
 READERS = [plan_command, explain_command, report_command, savings_command, status_command, simulate_command]

@@ -13,7 +13,15 @@ from rescheduler import cli
 from rescheduler.housekeeping import composition
 from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.pauses import parse_window
-from rescheduler.planning.policy import DrainOrder, FallbackHeadroom, MoveJobs, Policy, Surging, namespace_scope
+from rescheduler.planning.policy import (
+    DrainOrder,
+    FallbackHeadroom,
+    Leftovers,
+    MoveJobs,
+    Policy,
+    Surging,
+    namespace_scope,
+)
 from rescheduler.settings import (
     ApiServerConnection,
     ListenAddress,
@@ -135,6 +143,11 @@ CASES: dict[str, tuple[str, int, Any]] = {
     ),
     "pools by default": (
         "", 1, Policy(spot_pool_labels=("topology.kubernetes.io/zone", "node.kubernetes.io/instance-type"))
+    ),
+    "leftovers": (
+        "--leftovers=move --leftover-rest=12h",
+        1,
+        Policy(leftovers=Leftovers.MOVE, leftover_rest=12 * 3600),
     ),
     "headroom": ("--fallback-headroom=25%", 1, Policy(fallback_headroom=FallbackHeadroom(25))),
     "headroom for a pool": (
@@ -317,6 +330,8 @@ WRONG: dict[str, tuple[str, str]] = {
     "too short a time for room": ("--room-timeout=0", "'0': expected at least 1s"),
     "no image": ("--placeholder-image=", "'': expected an image, such as registry.k8s.io/pause:3.10"),
     "room in one round": ("--once --make-room=placeholders", "--once --make-room=placeholders: expected a daemon"),
+    "leftovers": ("--leftovers=all", "'all' is not one of 'off', 'plan', 'move'"),
+    "too long a rest": ("--leftover-rest=721h", "--leftover-rest=721h: expected at most 720h"),
     "moves": ("--max-moves-per-pod-per-day=often", "'often': expected a number such as 3 or 0.5"),
     "a negative number of moves": ("--max-moves-per-pod-per-day=-1", "'-1': expected a number such as 3 or 0.5"),
     "an infinite number of moves": ("--max-moves-per-pod-per-day=inf", "'inf': expected a number such as 3 or 0.5"),

@@ -14,13 +14,13 @@ import click
 
 from devcluster import build, cleaning
 from devcluster.api import Json
-from devcluster.manifests import deployment, on_demand, pdb, spot, statefulset
+from devcluster.manifests import ON_DEMAND, deployment, on_demand, pdb, spot, statefulset
 from devcluster.plane import ControlPlane
 from devcluster.signals import exit_on_sigterm
 from rescheduler.clock import SystemClock, pause
 from tests.cluster.attacher import disk, mounts
 from tests.cluster.bad_days import FLAGS
-from tests.cluster.daemon import SOFT, Daemon
+from tests.cluster.daemon import SOFT, Daemon, prefers
 from tests.cluster.observer import Observer, ready
 
 HOST: Final = "kubernetes.io/hostname"
@@ -34,6 +34,10 @@ _SETTLING: Final = 20.0
 _DRAIN: Final = 120.0
 _ROUNDS: Final = 8.0  #: for the first rounds of a daemon
 
+#: Numbers of on-demand nodes.
+_NODES: Final = 2
+_WITH_LEFTOVERS: Final = 4
+
 
 @dataclass(slots=True)
 class Outcomes:
@@ -42,14 +46,17 @@ class Outcomes:
     clusters: int = 0
     drained: int = 0
     failed: list[str] = field(default_factory=list)  #: the seed, and why
+    with_leftovers: int = 0  #: clusters with a plan that moves leftovers
+    made_room: int = 0  #: clusters in which a node that stays made room
 
     @property
     def text(self) -> str:
         stay = self.clusters - self.drained - len(self.failed)
-        return f"{self.clusters} clusters: {self.drained} drains, {len(self.failed)} failed; no plan in {stay}"
+        more = f"; {self.with_leftovers} with leftovers, {self.made_room} made room" if self.with_leftovers else ""
+        return f"{self.clusters} clusters: {self.drained} drains, {len(self.failed)} failed; no plan in {stay}{more}"
 
 
-def nodes(rng: Random) -> list[Json]:
+def nodes(rng: Random, number_on_demand: int) -> list[Json]:
     """Return on-demand nodes, and cordoned spot nodes."""
 
     def fields(taints: list[Json]) -> dict[str, Any]:
@@ -60,7 +67,18 @@ def nodes(rng: Random) -> list[Json]:
     spots = [spot(f"spot-{number}", **fields(rng.choice([[], [_TAINT]]))) for number in range(rng.randrange(2, 5))]
     for node in spots:
         node["spec"]["unschedulable"] = True
-    return [*(on_demand(f"on-demand-{number}", **fields([soft])) for number in (1, 2)), *spots]
+    return [*(on_demand(f"on-demand-{number}", **fields([soft])) for number in range(1, number_on_demand + 1)), *spots]
+
+
+def kept(rng: Random, number: int) -> list[Json]:
+    """Return pods that must not run on spot nodes, of which each on-demand node gets one, if it has room."""
+    names = [f"on-demand-{each}" for each in range(1, number + 1)]
+    cpu = [f"{rng.randrange(1, 9)}00m" for _ in names]
+    pinned = {"nodeSelector": {ON_DEMAND: "true"}}
+    pods = zip(names, cpu, strict=True)
+    return [
+        deployment(f"kept{at}", 1, cpu=size, affinity=prefers(name), **pinned) for at, (name, size) in enumerate(pods)
+    ]
 
 
 def workloads(rng: Random) -> list[Json]:
@@ -112,32 +130,35 @@ def _rules(app: str, other: str, rng: Random) -> dict[str, Any]:
     return spec
 
 
-def carry_out(cluster: ControlPlane, seed: int, outcomes: Outcomes) -> None:
+def carry_out(cluster: ControlPlane, seed: int, outcomes: Outcomes, *, leftovers: bool = False) -> None:
     """Carry out the first plan of a random cluster on the empty *cluster*."""
     rng, observer = Random(f"landings/{seed}"), Observer(cluster)
-    made = nodes(rng)
+    made = nodes(rng, _WITH_LEFTOVERS if leftovers else _NODES)
     cluster.apply(made)
     observer.eventually(lambda: all(map(_is_ready, cluster.api.items("/api/v1/nodes"))), "Ready nodes")
-    cluster.apply(workloads(rng))
+    cluster.apply([*(kept(rng, _WITH_LEFTOVERS) if leftovers else ()), *workloads(rng)])
     _settle(observer)
     for node in observer.node_names():
         observer.cordon(node, off=True)
     _settle(observer)
     outcomes.clusters += 1
-    with Daemon(cluster, *FLAGS, "--node-cooldown=1h", "--node-cooldown-max=1h") as daemon:
-        ended = _end(observer, daemon)
+    more = ("--leftovers=move",) if leftovers else ()
+    with Daemon(cluster, *FLAGS, "--node-cooldown=1h", "--node-cooldown-max=1h", *more) as daemon:
+        ended = _end(observer, daemon, [name for name in observer.node_names() if name.startswith("on-demand")])
+        outcomes.with_leftovers += bool(daemon.logged("to on-demand nodes that stay"))
+        outcomes.made_room += any("RoomMade" in observer.events(name) for name in observer.node_names())
     if ended.startswith("drained"):
         outcomes.drained += 1
     elif ended:
         outcomes.failed.append(f"seed {seed}: {ended}")
 
 
-def _end(observer: Observer, daemon: Daemon) -> str:
+def _end(observer: Observer, daemon: Daemon, names: list[str]) -> str:
     """Return how the first drain ended; "" if no drain starts within _ROUNDS seconds."""
     clock = SystemClock()
     until, planned_at = clock.monotonic() + _DRAIN, math.inf
     while clock.monotonic() < until:
-        for node in ("on-demand-1", "on-demand-2"):
+        for node in names:
             if messages := observer.messages(node, "DrainFailed"):
                 return f"{node}: {messages[0]}"
             if "NodeDrained" in observer.events(node):
@@ -176,14 +197,19 @@ def _unschedulable(pod: Json) -> bool:
 @click.command()
 @click.option("--clusters", default=10, show_default=True)
 @click.option("--seed", default=1, show_default=True, help="The first seed; each cluster has its own.")
-def main(clusters: int, seed: int) -> None:
+@click.option(
+    "--leftovers",
+    is_flag=True,
+    help="Each on-demand node has a pod that must not run on spot nodes; such pods move all the same.",
+)
+def main(clusters: int, seed: int, *, leftovers: bool) -> None:
     """Carry out the first plans of random clusters."""
     exit_on_sigterm()
     build.binaries()
     outcomes = Outcomes()
     with ControlPlane() as cluster:
         for number in range(seed, seed + clusters):
-            carry_out(cluster, number, outcomes)
+            carry_out(cluster, number, outcomes, leftovers=leftovers)
             click.echo(f"seed {number}: {outcomes.text}")
             cleaning.empty(cluster)
     for failed in outcomes.failed:

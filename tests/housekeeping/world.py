@@ -63,7 +63,7 @@ from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.node_info import is_on_demand
 from rescheduler.planning.outcome import Blocker, PodRef, Rejected
 from rescheduler.planning.pauses import DrainWindow
-from rescheduler.planning.policy import DrainOrder, LeaderFacts, Policy
+from rescheduler.planning.policy import DrainOrder, LeaderFacts, Leftovers, Policy
 from rescheduler.planning.rules.interruptions import DRAIN_CONDITION, OUR_REASON, SpotWatch, is_reported
 from rescheduler.planning.rules.pod_traits import is_built_in
 from rescheduler.providers.base import (
@@ -116,6 +116,7 @@ class LoopWorld:
     """The cluster, as watched and as in the API server, with leadership and stop requests."""
 
     allow_returning_plans = False
+    leftovers = Leftovers.PLAN
 
     def __init__(self, frozen: FrozenDateTimeFactory, objects: Sequence[Manifest]) -> None:
         self.frozen = frozen
@@ -494,6 +495,7 @@ class LoopWorld:
             min_worth=min_worth,
             min_on_demand_nodes=minimum,
             allow_returning_plans=self.allow_returning_plans,
+            leftovers=self.leftovers,
         )
         view = ClusterView(
             self,

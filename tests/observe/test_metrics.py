@@ -221,7 +221,9 @@ ZEROS: dict[str, set[tuple[str, ...]]] = {
     "node_removals": {("pool", result.value) for result in DeleteResult},
     "room_orders": {(ending.value,) for ending in RoomEnding},
     "surges": {(result.value,) for result in SurgeResult},
-    "memory_entries_dropped": {("cooldown",), ("moves",), ("not-recovered",), ("pool",), ("refusal",), ("debt",)},
+    "memory_entries_dropped": {
+        *(("cooldown",), ("moves",), ("leftover",), ("not-recovered",), ("pool",), ("refusal",), ("owner",), ("debt",)),
+    },
     "owed_replacements_given_up": {()},
     "evicted_pods": {()},
     "returned_pods": {()},

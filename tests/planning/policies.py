@@ -42,6 +42,7 @@ POLICY_VALUES: Final[Mapping[str, tuple[Any, ...]]] = {
     "max_share_per_spot_pool": (40, 60),
     "spot_pool_labels": ((HOST,),),
     "surge_max_replicas": (1,),
+    "leftover_rest": (10.0,),
     "drain_windows": ((parse_window("11:00-13:00"),),),
     "max_node_age": (10.0, 100.0),
     "min_worth": (5.0, 40.0),
@@ -73,6 +74,7 @@ CIRCUMSTANCE_VALUES: Final[Mapping[str, tuple[Any, ...]]] = {
     "settling": tuple({pool: until} for pool in _POOLS for until in _UNTIL),
     "growth": ({"od-1": ("g", 0), "od-2": ("g", 0)}, {"od-1": ("g", 2)}),
     "left_pending": (frozenset({"default"}),),
+    "rested": ({"default/uid-of-web": NOW},),
     "refused": tuple({"default": {digest(WEB): (RefusingNodes(kind, "OutOfcpu"),)}} for kind in _KINDS),
 }
 _NOT_VARIED: Final = {"now", "deadlines"}  # an argument, and what the rules note

@@ -52,9 +52,12 @@ class FallbackRoom:
         shares = free[requested > 0] / requested[requested > 0]
         return float(shares.min()) if len(shares) else None
 
-    def moved(self, node: int, placed: Iterable[tuple[PodClass, int]], snapshot: Snapshot) -> "FallbackRoom":
-        """Return the room after the node in row *node* is gone, and its pods are *placed* on other rows."""
-        free, requested = self.free - self.by_node[node], self.requested.copy()
+    def moved(self, node: int | None, placed: Iterable[tuple[PodClass, int]], snapshot: Snapshot) -> "FallbackRoom":
+        """Return the room after the node in row *node* is gone, and its pods are *placed* on other rows.
+
+        If *node* is None, the node stays; what its pods leave there is not counted.
+        """
+        free, requested = self.free - (0 if node is None else self.by_node[node]), self.requested.copy()
         for pod, row in placed:
             vector, loss = snapshot.vector(pod.requests), int(self.loss_of[row])
             free -= vector
@@ -104,7 +107,10 @@ class Headroom:
         The trial is as in :meth:`objection`.
         """
         snapshot, rows = shared.snapshot, shared.snapshot.nodes.row
-        moves = [(rows[plan.node], [_placed(each, shared) for each in plan.placements]) for plan in plans]
+        moves = [
+            (rows[plan.node] if plan.empties else None, [_placed(each, shared) for each in plan.placements])
+            for plan in plans
+        ]
         for _, placed in moves:
             for pod, _ in placed:
                 snapshot.vector(pod.requests)  # adds the columns of its resources before any vector is used

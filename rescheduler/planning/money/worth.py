@@ -110,13 +110,16 @@ def spot_share(
     facts_of: Callable[[str], NodeFacts | None],
     prices: PriceList,
 ) -> Decimal | None:
-    """Return the cost per hour of the placed pods on their nodes; None if a price is not known.
+    """Return the cost per hour of the placed pods on their spot nodes; None if a price is not known.
 
-    *pod_of* and *facts_of* return the pod ``namespace/name`` and the node with a name.
+    *pod_of* and *facts_of* return the pod ``namespace/name`` and the node with a name. On-demand nodes that stay cost
+    nothing more.
     """
     total = _ZERO
     for placement in placements:
         pod, target = pod_of(str(placement.pod)), facts_of(placement.node)
+        if target is not None and not target.spot:
+            continue
         asked = dict(pod.cls.requests) if pod is not None else {}
         cost = cost_on(target, asked.get("cpu", 0), asked.get("memory", 0), prices) if target is not None else None
         if cost is None:
@@ -164,7 +167,7 @@ def _worth(
     prices: PriceList,
 ) -> Worth:
     price = prices.per_hour(node)
-    return Worth.of(price, (price or _ZERO) * part, spot_share(plan.placements, pod_of, facts.get, prices))
+    return Worth.of(price, (price or _ZERO) * part, spot_share(plan.moves, pod_of, facts.get, prices))
 
 
 class _Left:

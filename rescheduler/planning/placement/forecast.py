@@ -8,7 +8,7 @@ only, so that the result is reproducible.
 
 import math
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from predicates.filters import Filters
 from predicates.nodes import Flags
-from predicates.objects import Pod
+from predicates.objects import Pod, PodClass
 from predicates.scores import totals
 from predicates.scores.frame import ScoringRequest
 from predicates.scores.pods import spreads_by_default
@@ -62,6 +62,9 @@ class Forecast:
     returned: Mapping[str, int]  #: by pod key: in how many plays it returned to the drained node
     refused: Mapping[str, str]  #: by pod key, of those that are stuck: a node whose kubelet refused it in some play
     plays: int
+    strayed: Mapping[str, str] = field(
+        default_factory=dict
+    )  #: by key: the node, of leftovers that land on none that stays
 
     @property
     def robust(self) -> bool:
@@ -82,6 +85,10 @@ class _Play:
         return pod.key not in self.rows or pod.key in self.without_spot
 
 
+def _none(_: PodClass) -> bool:
+    return False
+
+
 class Forecaster:
     """Simulates plans on *snapshot*. *spot* has one flag per row. Open trials are not changed."""
 
@@ -93,6 +100,8 @@ class Forecaster:
         replacements: Replacements,
         shares: PoolShares,
         yielding: YieldingPods | None = None,
+        is_leftover: Callable[[PodClass], bool] = _none,
+        staying: Flags | None = None,
     ) -> None:
         self.shares = shares
         self._yielding = yielding
@@ -101,6 +110,17 @@ class Forecaster:
         self._spot = spot
         self._replacements = replacements
         self._order = np.flatnonzero(snapshot.nodes.alive)
+        self._is_leftover = is_leftover
+        self._staying = spot if staying is None else staying  #: where leftovers are meant to run
+
+    def with_leftovers(self, is_leftover: Callable[[PodClass], bool], staying: Flags) -> "Forecaster":
+        """Return a forecaster for plans whose leftovers are meant to land on *staying* nodes (one flag per row)."""
+        given = self._snapshot, self._filters, self._spot, self._replacements, self.shares, self._yielding
+        return Forecaster(*given, is_leftover, staying)
+
+    def _home(self, pod: Pod) -> Flags:
+        """Return the rows on which *pod* is meant to land."""
+        return self._staying if self._is_leftover(pod.cls) else self._spot
 
     def forecast(self, plan: Plan, *, until_stuck: bool = False, most_plays: int = PLAYS) -> Forecast:
         """Return the forecast of *plan*, which must match the current snapshot, including an open trial.
@@ -227,7 +247,8 @@ class Forecaster:
                 if refusable[pod.cls] and not self._filters.fits(pod.cls, row):
                     play.refused[pod.key] = row  # its controller creates the pod again, for the same node
                     continue
-                if not self._spot[row] and not (self._filters.feasible(pod.cls) & self._spot).any():
+                home = self._home(pod)
+                if not home[row] and not (self._filters.feasible(pod.cls) & home).any():
                     play.without_spot.add(pod.key)
                 trial.place(pod.cls, row)
                 play.rows[pod.key] = row
@@ -249,17 +270,22 @@ class Forecaster:
     def _summed_up(self, pods: Sequence[Pod], plays: Sequence[_Play], drained: int) -> Forecast:
         returned = {pod.key: sum(play.rows.get(pod.key) == drained for play in plays) for pod in pods}
         stuck = {pod.key: sum(play.is_stuck(pod) for play in plays) for pod in pods}
-        returning = sum(not self._spot[row] for play in plays for row in play.rows.values()) / len(plays)
-        scheduled, others = len(plays[0].rows), math.ceil(returning - 0.5)
+        homes = {pod.key: self._home(pod) for pod in pods}
+        leftovers = {pod.key for pod in pods if self._is_leftover(pod.cls)}
+        away = [(key, row) for play in plays for key, row in play.rows.items() if not homes[key][row]]
+        returning = len(away) / len(plays)
+        at_home = sum(key in leftovers and bool(homes[key][row]) for key, row in plays[0].rows.items())
+        scheduled, others = len(plays[0].rows) - at_home, math.ceil(returning - 0.5)
         names = self._snapshot.nodes.names
         return Forecast(
             nodes={key: names[row] for key, row in plays[0].rows.items()},
-            landing=Landing(max(scheduled - others, 0), min(others, scheduled)),
+            landing=Landing(max(scheduled - others, 0), min(others, scheduled), at_home),
             returning=returning,
             stuck={key: times for key, times in stuck.items() if times},
             returned={key: times for key, times in returned.items() if times},
             refused={key: names[row] for play in plays for key, row in play.refused.items()},
             plays=len(plays),
+            strayed={key: names[row] for key, row in away if key in leftovers},
         )
 
 
@@ -353,6 +379,13 @@ def objection(plan: Plan, forecast: Forecast, *, allow_fragile: bool, allow_retu
     pods = len(plan.placements)
     if forecast.returned:
         return _returning(plan, list(forecast.returned))
+    if forecast.strayed:
+        key, node = min(forecast.strayed.items())
+        detail = (
+            f"it must not run on spot nodes, and the scheduler could place it on {node}, which is about to be emptied "
+            "or does not accept it for good"
+        )
+        return Blocker(Reason.FRAGILE, detail, key)
     if forecast.refused and not allow_fragile:
         key, node = min(forecast.refused.items())
         detail = (

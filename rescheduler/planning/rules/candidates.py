@@ -89,7 +89,7 @@ def groups(
     first = sorted((int(cpu[row]), names[row]) for row in on_demand)
     spot_nodes = ((node, row) for row in spot_rows if (node := snapshot.nodes.nodes[row]))
     starting = starting_taints(snapshot, policy)
-    nodes = [(node, row) for node, row in spot_nodes if _takes_pods(node, avoided, starting)]
+    nodes = [(node, row) for node, row in spot_nodes if takes_pods(node, avoided, starting)]
     by_pool: defaultdict[str, list[int]] = defaultdict(list)
     for node, row in nodes if settling else ():
         by_pool[pool_of(node.metadata.labels, policy.spot_pool_labels)].append(int(row))
@@ -151,7 +151,7 @@ def _of_workers(
     workers = [(node, table.row[node.name]) for node in table if node.name not in masters]
     starting = starting_taints(snapshot, policy)
     usable = [
-        each for each in workers if each[0].condition("Ready") == "True" and _takes_pods(each[0], avoided, starting)
+        each for each in workers if each[0].condition("Ready") == "True" and takes_pods(each[0], avoided, starting)
     ]
     spot = np.array(sorted(spot_rows, key=lambda row: table.names[row]), np.intp)
     return Groups((), _targets(snapshot, usable), spot, control_plane=masters)
@@ -452,6 +452,7 @@ def starting_taints(snapshot: Snapshot, policy: Policy) -> frozenset[str]:
     )
 
 
-def _takes_pods(node: Node, avoided: Collection[str], starting: Collection[str]) -> bool:
+def takes_pods(node: Node, avoided: Collection[str], starting: Collection[str]) -> bool:
+    """Return whether *node* is a target, none of *avoided*, and has none of the *starting* taints."""
     usable = node.name not in avoided and why_not_target(node) is None
     return usable and not start_up_taint(node, starting)

@@ -22,12 +22,12 @@ from rescheduler.planning.money.move_costs import MoveWorth
 from rescheduler.planning.money.prices import PriceList, node_facts, with_added, zone_of
 from rescheduler.planning.money.worth import AddedSpot, added_spot, summed
 from rescheduler.planning.node_info import full_name, similar_node
-from rescheduler.planning.outcome import Blocker, Planning, Rejected
+from rescheduler.planning.outcome import Blocker, Planning, Reason, Rejected
 from rescheduler.planning.placement.explain import Explanation
 from rescheduler.planning.placement.packing import Room, Sizes, first_fitting
 from rescheduler.planning.placement.preemption import priority_of
 from rescheduler.planning.planner import Planner
-from rescheduler.planning.policy import Circumstances, Policy, Surging, Survive
+from rescheduler.planning.policy import Circumstances, Leftovers, Policy, Surging, Survive
 from rescheduler.planning.pools import spot_pools
 from rescheduler.planning.rules.candidates import groups, why_not_target
 from rescheduler.planning.rules.pod_rules import NOT_RECREATED
@@ -312,7 +312,44 @@ def levers_of(
     """
     ranked = rank_levers(planning, planner.round(circumstances), prices, time_is_up)
     surge = surge_lever(planning, snapshot, policy, settings_replaced(circumstances, prices=prices))
-    return ranked if surge is None else with_lever(ranked, surge)
+    together = leftovers_lever(planning, planner, snapshot, policy, circumstances, prices)
+    for lever in (surge, together):
+        ranked = ranked if lever is None else with_lever(ranked, lever)
+    return ranked
+
+
+def leftovers_lever(
+    planning: Planning,
+    planner: Planner,
+    snapshot: Snapshot,
+    policy: Policy,
+    circumstances: Circumstances,
+    prices: PriceList,
+) -> Lever | None:
+    """Return what ``--leftovers=move`` would free in addition to *planning*, or None."""
+    held = [node for node in planning.rejected if any(each.reason is Reason.PINNED for each in node.blockers)]
+    if policy.leftovers is not Leftovers.PLAN or not held:
+        return None
+    found = planner.leftovers(planning.plans, circumstances, prices)
+    if not found:
+        return None
+    after, names = planning.with_plans(found), [plan.node for plan in found]
+    known = worths_of(after, snapshot, prices, circumstances.now.date())
+    worths = {name: worth for name, worth in known.items() if name in names}
+    pods, givers = sum(len(plan.leftovers) for plan in found), {each.node for plan in found for each in plan.first}
+    obstacle = f"{count(pods, 'pod')} that must not run on spot {'moves' if pods == 1 else 'move'} to nodes that stay"
+    if givers:
+        obstacle += f"; {count(len(givers), 'node')} {'makes' if len(givers) == 1 else 'make'} room first"
+    return Lever(
+        f"{SETTING} --leftovers={Leftovers.MOVE}",
+        Reason.PINNED,
+        obstacle,
+        tuple(node.node for node in held),
+        tuple(names),
+        changes=(f"leftovers={Leftovers.MOVE}",),
+        worth=summed(worths.values()),
+        worths=worths,
+    )
 
 
 def surge_lever(planning: Planning, snapshot: Snapshot, policy: Policy, circumstances: Circumstances) -> Lever | None:

@@ -286,7 +286,7 @@ def overview(
     facts, spot = _facts(planning, snapshot)
     freed = [facts[plan.node] for plan in planning.plans]
     today = now.date() if now else date.min
-    worths = worth_by_node(planning, facts | spot, snapshot.pods.get, prices, today)
+    worths = worth_by_node(planning, spot | facts, snapshot.pods.get, prices, today)
     possible = _worths_of_possible(planning, facts, snapshot, prices, today) if planning.possible else worths
     left = (
         (plan.node, plan.objection(allow_fragile=allow_fragile, allow_returning=allow_returning))
@@ -298,7 +298,7 @@ def overview(
     most_first = sorted(by_type.items(), key=lambda pair: (-len(pair[1]), pair[0]))
     return Overview(
         planning=planning,
-        nodes=facts | spot,
+        nodes=spot | facts,
         prices=prices,
         on_demand=_totals(facts.values(), prices),
         freed=_totals(freed, prices, worths),
@@ -322,12 +322,15 @@ def overview(
 def worths_of(planning: Planning, snapshot: Snapshot, prices: PriceList, today: date) -> dict[str, Worth]:
     """Return what each node with a plan is worth, by name. *snapshot* must be the one that was used for planning."""
     on_demand, spot = _facts(planning, snapshot)
-    return worth_by_node(planning, on_demand | spot, snapshot.pods.get, prices, today)
+    return worth_by_node(planning, spot | on_demand, snapshot.pods.get, prices, today)
 
 
 def _facts(planning: Planning, snapshot: Snapshot) -> tuple[dict[str, NodeFacts], dict[str, NodeFacts]]:
-    """Return the facts of all on-demand nodes, and those of the spot nodes that the plans use, by name."""
-    targets = {placement.node for plan in planning.plans for placement in plan.placements}
+    """Return the facts of all on-demand nodes, and those of the nodes that the plans use, by name.
+
+    Leftovers go to on-demand nodes: their facts are in the first result.
+    """
+    targets = {placement.node for plan in planning.plans for placement in plan.moves}
     on_demand = {verdict.node: node_facts(snapshot, verdict.node, spot=False) for verdict in planning.verdicts}
     return on_demand, {name: node_facts(snapshot, name, spot=True) for name in sorted(targets)}
 
@@ -344,10 +347,10 @@ def _worths_of_possible(
     """Return what the nodes of all possible plans would be worth, by name."""
     possible = {plan.node for plan in planning.possible}
     others = (verdict for verdict in planning.rejected if verdict.node not in possible)
-    targets = {placement.node for plan in planning.possible for placement in plan.placements}
+    targets = {placement.node for plan in planning.possible for placement in plan.moves}
     spot = {name: node_facts(snapshot, name, spot=True) for name in targets}
     without = replace(planning, verdicts=(*planning.possible, *others))
-    return worth_by_node(without, {**facts, **spot}, snapshot.pods.get, prices, today)
+    return worth_by_node(without, {**spot, **facts}, snapshot.pods.get, prices, today)
 
 
 def _without_claims(planning: Planning, snapshot: Snapshot) -> str:
@@ -387,7 +390,7 @@ def _returning(planning: Planning, snapshot: Snapshot, *, allowed: bool) -> str:
 def _added(planning: Planning, snapshot: Snapshot) -> dict[str, AddedRequests]:
     """Sum up the requests of the moved pods, by target node. Pods that are gone from *snapshot* do not count."""
     added: defaultdict[str, AddedRequests] = defaultdict(AddedRequests)
-    for placement in (placement for plan in planning.plans for placement in plan.placements):
+    for placement in (placement for plan in planning.plans for placement in plan.moves):
         if (pod := snapshot.pods.get(str(placement.pod))) is not None:
             before, own = added[placement.node], dict(pod.cls.requests)
             added[placement.node] = AddedRequests(before.cpu + own.get("cpu", 0), before.memory + own.get("memory", 0))

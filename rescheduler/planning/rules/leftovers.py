@@ -1,0 +1,78 @@
+"""Leftovers: pods that must not run on spot nodes, on nodes whose other pods could go there.
+
+They may go to on-demand nodes that stay. Only what the scheduler itself, or every kubelet, keeps away from the spot
+nodes is a leftover (:mod:`.pins`): its replacement pod cannot go to spot by chance. What only this program keeps on
+on-demand nodes, such as ``spot-rescheduler/min-on-demand-replicas``, is none, and neither is a pod that must not be
+evicted at all.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Final
+
+import numpy as np
+
+from predicates.framework import Plugin, Rejections, Scope
+from predicates.nodes import Flags, Rows
+from predicates.objects import Pod, PodClass
+from predicates.snapshot import Snapshot
+from rescheduler.planning.forms import instant, utc
+from rescheduler.planning.outcome import Blocker, Reason
+from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.rules.candidates import is_deletion_candidate, starting_taints, takes_pods
+from rescheduler.planning.rules.pins import Pins, UnreadableObjects
+from rescheduler.planning.waits import CLOCK_SKEW
+
+_OWED: Final = Reason.NOT_RECOVERED
+_NAME: Final = "leftovers"
+_REASON: Final = "node(s) were no spot nodes, and the pod may run on one"
+
+
+def spot_first(pins: Pins, spot: Flags) -> Plugin:
+    """Return the plugin by which nodes that are not *spot* (one flag a row) reject all pods but leftovers."""
+
+    def pre_filter(pod: PodClass) -> str | None:
+        return _NAME if pins.of(pod) is None else None
+
+    def rejections(_: str, __: Snapshot, rows: Rows) -> Rejections | None:
+        others = ~spot[rows]
+        return Rejections(others.astype(np.int64), lambda _: (_REASON,)) if others.any() else None
+
+    return Plugin(_NAME, Scope.NODE, pre_filter, rejections)
+
+
+def receivers(
+    names: Iterable[str],
+    snapshot: Snapshot,
+    policy: Policy,
+    circumstances: Circumstances,
+    unreadable: UnreadableObjects,
+) -> list[int]:
+    """Return the rows of the on-demand nodes *names* that accept pods and are not about to go, in the same order.
+
+    A node that pods have left which do not run again is none: it may be the only place for them.
+    """
+    table, starting = snapshot.nodes, starting_taints(snapshot, policy)
+    avoided = circumstances.ending | circumstances.ordered | unreadable.nodes
+    owing = {name for name, found in circumstances.vetoes.items() if any(each.reason is _OWED for each in found)}
+    rows = (table.row[name] for name in names if name not in owing)
+    known = ((row, node) for row in rows if (node := table.nodes[row]) is not None)
+    return [row for row, node in known if takes_pods(node, avoided, starting) and not is_deletion_candidate(node)]
+
+
+def owner_of(namespace: str, uid: str) -> str:
+    """Return the key of an owner in :attr:`.Circumstances.rested`."""
+    return f"{namespace}/{uid}"
+
+
+def moved_before(pods: Iterable[Pod], rested: Mapping[str, datetime]) -> Iterator[Blocker]:
+    """Yield a blocker for each of *pods* that was created since its owner's pods last moved as leftovers.
+
+    *rested* has the time of that move by owner.
+    """
+    for pod in pods:
+        moved = rested.get(owner_of(pod.namespace, pod.owner.uid)) if pod.owner is not None else None
+        created = instant(pod.creation_timestamp)
+        if moved is not None and (created is None or created >= moved - CLOCK_SKEW):
+            detail = f"it moved to this on-demand node at {utc(moved)}, and rests (--leftover-rest)"
+            yield Blocker(Reason.MOVED_RECENTLY, detail, pod.key)

@@ -1,0 +1,59 @@
+"""``--leftovers`` in ``plan``, ``explain`` and ``report``: a change with its money by default, plans with ``move``."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.dumps import planned, run, write_dump
+from tests.planning.builders import SYSTEM_POD, budget
+from tests.planning.test_leftovers import FULL
+
+PRICES = ("--price-per-vcpu=0.05", "--price-per-gib=0", "--spot-price-per-vcpu=0.02", "--spot-price-per-gib=0")
+
+#: od-1 costs 0.2 an hour. Its pod a and the pod d that makes room request 4 vCPU, which cost 0.08 on spot nodes.
+SAVED = (0.2 - 0.08) * 730
+
+
+@pytest.fixture
+def dump(tmp_path: Path) -> Path:
+    return write_dump(tmp_path, [*FULL, budget("x", "x", allowed=1), SYSTEM_POD])
+
+
+def test_by_default_it_is_a_change_with_its_money(capfd: pytest.CaptureFixture[str], dump: Path) -> None:
+    result = planned(capfd, dump, *PRICES)
+    assert [each["drainable"] for each in result["nodes"]] == [False, False]
+    [lever] = [each for each in result["summary"]["levers"] if "leftovers" in each["controller"]]
+    assert (lever["controller"], lever["reason"]) == ("Setting --leftovers=move", "pinned-to-on-demand")
+    assert (lever["frees"], lever["what_if"], lever["risk"]) == (["od-1"], ["leftovers=move"], None)
+    assert lever["net_per_month"] == pytest.approx(SAVED)
+    text = "1 pod that must not run on spot moves to nodes that stay; 1 node makes room first"
+    assert text in " ".join(run(capfd, "plan", dump, *PRICES).split())
+    off = planned(capfd, dump, "--leftovers=off", *PRICES)["summary"]["levers"]
+    assert not [each for each in off if "leftovers" in each["controller"]]
+
+
+def test_trying_it_frees_what_the_change_says(capfd: pytest.CaptureFixture[str], dump: Path) -> None:
+    result = planned(capfd, dump, "--what-if", "leftovers=move", *PRICES)
+    before, after = result["what_if"]["before"], result["what_if"]["after"]
+    assert (before["drainable_nodes"], after["drainable_nodes"]) == (0, 1)
+    assert after["freed"]["net_per_month"] == pytest.approx(SAVED)
+
+
+def test_a_plan_has_what_goes_where_and_what_makes_room(capfd: pytest.CaptureFixture[str], dump: Path) -> None:
+    result = planned(capfd, dump, "--leftovers=move", *PRICES)
+    nodes = {each["node"]: each for each in result["nodes"]}
+    assert nodes["od-1"]["leftovers"] == ["default/b-1"]
+    assert {"pod": "default/b-1", "node": "od-2"} in nodes["od-1"]["placements"]
+    room = [{"node": "od-2", "placements": [{"pod": "default/d-2", "node": "s"}]}]
+    assert nodes["od-1"]["makes_room"] == room
+    assert nodes["od-1"]["landing"] == {"spot": 1, "on_demand": 0, "leftovers": 1}
+    assert (nodes["od-2"]["drainable"], nodes["od-2"]["leftovers"], nodes["od-2"]["makes_room"]) == (False, [], [])
+    assert result["summary"]["freed"]["net_per_month"] == pytest.approx(SAVED)
+
+
+def test_pages_say_what_goes_where(capfd: pytest.CaptureFixture[str], dump: Path) -> None:
+    text = " ".join(run(capfd, "plan", dump, "--leftovers=move", "-o", "details").split())
+    assert "drainable with leftovers (1 pod to on-demand nodes that stay, after 1 pod of od-2 went to spot)" in text
+    assert "before that, od-2, which stays, makes room:" in text
+    page = run(capfd, "report", dump, "--leftovers=move")
+    assert "with leftovers (1 pod to on-demand nodes that stay" in page

@@ -1,0 +1,172 @@
+"""The daemon moves leftovers: first what makes room on the nodes that stay, then the node; and what stops it."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Final
+
+import pytest
+
+from rescheduler.draining.actions import Intent, Step, read
+from rescheduler.draining.state import Why
+from rescheduler.housekeeping.loop import RoundOutcome
+from rescheduler.observe.events import DrainEnded, DrainStarted
+from rescheduler.planning.outcome import DrainKind
+from rescheduler.planning.policy import Leftovers
+from rescheduler.providers.base import Deleted
+from rescheduler.settings import Timing
+from tests.housekeeping.world import IDENTITY, START, LoopWorld, Replacement, ScriptedProvider, world
+from tests.planning.builders import Manifest, node, pod
+from tests.planning.test_leftovers import FULL, PIN, ROOMY
+
+QUICK: Final = Timing(node_drain_delay=timedelta(0))
+
+
+@contextlib.contextmanager
+def cluster(objects: Sequence[Manifest]) -> Iterator[LoopWorld]:
+    """Let the replacements of leftovers run on the other on-demand node, and all others on the spot node."""
+    renamed = [node("spot-1", cpu="8") if each["metadata"]["name"] == "s" else each for each in objects]
+    with world(*renamed) as here:
+        here.leftovers = Leftovers.MOVE
+        for leftover in ("b", "c"):
+            here.replacements[leftover] = Replacement.RETURNING
+        yield here
+
+
+def places(here: LoopWorld) -> dict[str, str]:
+    return {pod.name.removesuffix("-again"): pod.node_name for pod in here.cluster.pods.values()}
+
+
+def steps(here: LoopWorld) -> list[tuple[str, DrainKind]]:
+    return [(event.node.name, event.plan.kind) for event in here.of(DrainStarted) if event.plan is not None]
+
+
+def test_a_node_is_emptied_and_its_machine_ends() -> None:
+    provider = ScriptedProvider([Deleted()])
+    with cluster(ROOMY) as here:
+        assert here.loop(QUICK, provider=provider).round() is RoundOutcome.DRAINED
+        assert steps(here) == [("od-2", DrainKind.LEFTOVERS)]
+        assert places(here) == {"a-1": "od-1", "b-1": "od-1", "c-1": "od-1"}
+        assert ("delete", "od-2") in here.writes
+        assert (here.failures, here.marked) == ([None], [])
+
+
+def test_by_default_nothing_is_moved() -> None:
+    with cluster(ROOMY) as here:
+        here.leftovers = Leftovers.PLAN
+        assert here.loop(QUICK).round() is RoundOutcome.IDLE
+        assert (steps(here), here.writes) == ([], [])
+
+
+def test_room_is_made_first_and_the_node_is_emptied_in_the_next_round() -> None:
+    provider = ScriptedProvider([Deleted()])
+    with cluster(FULL) as here:
+        loop = here.loop(QUICK, provider=provider)
+        assert loop.round() is RoundOutcome.DRAINED
+        assert steps(here) == [("od-2", DrainKind.MAKES_ROOM)]
+        assert places(here)["d-2"] == "spot-1"
+        assert here.marked == []
+        assert provider.orders == []
+        assert loop.round() is RoundOutcome.DRAINED
+        assert steps(here)[1:] == [("od-1", DrainKind.LEFTOVERS)]
+        assert places(here) == {"a-1": "spot-1", "b-1": "od-2", "c-1": "od-2", "d-1": "od-2", "d-2": "spot-1"}
+        assert ("delete", "od-1") in here.writes
+        assert here.failures == [None, None]
+
+
+def test_the_ledger_of_savings_counts_no_node_that_stays() -> None:
+    from tests.planning.test_leftovers import PRICES  # noqa: PLC0415
+
+    with cluster(FULL) as here:
+        here.loop(QUICK, provider=ScriptedProvider([Deleted()]), prices=PRICES).round()
+        assert here.savings_map.stored is None or b"od-2" not in here.savings_map.stored.content
+
+
+def test_the_drain_delay_is_kept_between_both() -> None:
+    with cluster(FULL) as here:
+        loop = here.loop()
+        loop.round()
+        assert loop.round() is RoundOutcome.HELD
+        assert len(steps(here)) == 1
+
+
+@pytest.mark.parametrize("fate", [Replacement.UNREADY, Replacement.UNSCHEDULABLE, Replacement.REFUSED])
+def test_the_node_is_not_emptied_if_what_made_room_does_not_run_again(fate: Replacement) -> None:
+    with cluster(FULL) as here:
+        here.replacements["d"] = fate
+        loop = here.loop(QUICK)
+        assert loop.round() is RoundOutcome.FAILED
+        assert steps(here) == [("od-2", DrainKind.MAKES_ROOM)]
+        for _ in range(5):
+            loop.round()
+            here.pass_time(10)
+        assert len(steps(here)) == 1
+        assert here.marked == []
+        assert places(here)["a-1"] == "od-1"
+
+
+def test_a_crash_while_room_is_made_reopens_the_node_and_what_it_owes_is_kept() -> None:
+    """The next daemon plans from what it sees then."""
+    with cluster(FULL) as here:
+        here.replacements["d"] = Replacement.UNREADY
+        crash = KeyboardInterrupt()
+
+        def kill() -> None:
+            raise crash
+
+        here.on_evicted = kill
+        with pytest.raises(KeyboardInterrupt):
+            here.loop(QUICK, holder="before").round()
+        assert here.marked == ["od-2"]
+        written = read(here.node("od-2"))
+        assert written is not None
+        assert (written.kind, written.pods) == (DrainKind.MAKES_ROOM, ("uid-d-2",))
+        here.on_evicted = lambda: None
+        loop = here.loop(QUICK)
+        assert loop.round() is RoundOutcome.HELD
+        assert here.marked == []
+        assert [owed.debt.controller.name for owed in here.memory.debts] == ["d"]
+        assert loop.round() is RoundOutcome.HELD
+        assert len(steps(here)) == 1
+        here.recover("d")
+        assert loop.round() is RoundOutcome.DRAINED
+        assert steps(here)[1:] == [("od-1", DrainKind.LEFTOVERS)]
+
+
+def test_a_crash_while_leftovers_move_is_resumed_for_the_same_purpose() -> None:
+    with cluster(ROOMY) as here:
+        mark = Intent("before", Step.DRAINING, START, ("uid-c-1",), identity=IDENTITY, kind=DrainKind.LEFTOVERS)
+        here.mark("od-2", mark.dump())
+        here.loop(QUICK, provider=ScriptedProvider([Deleted()])).round()
+        assert places(here)["c-1"] == "od-1"
+        assert ("delete", "od-2") in here.writes
+        assert here.failures == [None]
+
+
+def test_a_drain_to_spot_nodes_is_not_resumed_with_leftovers() -> None:
+    with cluster(ROOMY) as here:
+        here.mark("od-2", Intent("before", Step.DRAINING, START, ("uid-c-1",), identity=IDENTITY).dump())
+        here.loop(QUICK).round()
+        assert (here.failures, here.marked, places(here)["c-1"]) == ([Why.PLAN_CHANGED], [], "od-2")
+
+
+def test_what_moved_rests_for_a_day_also_with_another_daemon() -> None:
+    """After the leftover of od-2 has moved to od-1, another node joins, to which both would fit."""
+    with cluster(ROOMY) as here:
+        here.loop(QUICK, provider=ScriptedProvider([Deleted()])).round()
+        assert here.memory.leftovers.by_owner.keys() == {"default/uid-of-c"}
+        here.add(node("od-3", "node-role.kubernetes.io/worker"))
+        here.add(pod("e-1", "od-3", annotations={"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}))
+        for hours, drained in ((1, 1), (22, 1), (2, 2)):
+            here.pass_time(hours * 3600)
+            here.loop(QUICK, holder=f"after {hours}", provider=ScriptedProvider([Deleted()])).round()
+            assert len(steps(here)) == drained
+
+
+def test_leftovers_that_land_as_planned_do_not_count_as_returned() -> None:
+    with cluster([*ROOMY, pod("c-2", "od-2", **PIN)]) as here:
+        loop = here.loop(QUICK, provider=ScriptedProvider([Deleted()]))
+        loop.round()
+        [ended] = here.of(DrainEnded)
+        assert (ended.returned, ended.kind) == (0, DrainKind.LEFTOVERS)
+        assert here.memory.returned.until is None

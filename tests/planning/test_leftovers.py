@@ -1,0 +1,298 @@
+"""Leftovers: pods that must not run on spot nodes move to on-demand nodes that stay, and their nodes are emptied."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from random import Random
+from typing import Any, Final
+
+import pytest
+
+from rescheduler.planning.money.commitments import Commitment
+from rescheduler.planning.money.prices import PriceList
+from rescheduler.planning.outcome import DrainKind, Landing, Plan, Planning, Purpose, Reason, Rejected
+from rescheduler.planning.planner import Planner
+from rescheduler.planning.policy import Circumstances, Leftovers, Policy
+from tests.bench import leftovers as bench
+from tests.planning.builders import CIRCUMSTANCES, HOST, NOW, ON_DEMAND, Manifest, budget, node, pod, repels, snapshot
+
+PIN: Final[dict[str, Any]] = {"nodeSelector": {ON_DEMAND: ""}}
+SPOT: Final = node("s", cpu="8")
+SPOT_TAINT: Final = [{"key": "spot", "effect": "NoSchedule"}]
+
+#: od-1 stays because of b-1, od-2 because of c-1. Each has room for the pinned pod of the other.
+ROOMY: Final = [
+    *(node("od-1", ON_DEMAND), node("od-2", ON_DEMAND), SPOT),
+    *(pod("a-1", "od-1"), pod("b-1", "od-1", **PIN)),
+    *(pod("c-1", "od-2", cpu="2", **PIN),),
+]
+#: Both nodes are full. od-2 can give d-1 or d-2, and od-1 only a-1, of which one is large enough.
+FULL: Final = [
+    *(node("od-1", ON_DEMAND), node("od-2", ON_DEMAND), SPOT),
+    *(pod("a-1", "od-1", cpu="3"), pod("b-1", "od-1", **PIN)),
+    *(pod("c-1", "od-2", **PIN), pod("d-1", "od-2", cpu="2"), pod("d-2", "od-2")),
+]
+
+
+def planned(objects: list[Manifest], circumstances: Circumstances = CIRCUMSTANCES, **settings: Any) -> Planning:
+    policy = Policy(**{"leftovers": Leftovers.MOVE, "budgets_in_steps": True, **settings})
+    return Planner(snapshot(objects), policy).plan_all(circumstances)
+
+
+def moves(plan: Plan) -> dict[str, str]:
+    return {placement.pod.name: placement.node for placement in plan.placements}
+
+
+def freed(planning: Planning) -> dict[str, dict[str, str]]:
+    return {plan.node: moves(plan) for plan in planning.plans}
+
+
+def test_a_node_is_emptied_with_its_leftovers_on_a_node_that_stays() -> None:
+    [plan] = planned(ROOMY).plans
+    assert (plan.node, moves(plan), plan.kind) == ("od-2", {"c-1": "od-1"}, DrainKind.LEFTOVERS)
+    assert (set(plan.leftovers), plan.landing, plan.first) == ({"uid-c-1"}, Landing(0, 0, 1), ())
+
+
+@pytest.mark.parametrize("leftovers", [Leftovers.OFF, Leftovers.PLAN])
+def test_nothing_is_planned_unless_it_is_wanted(leftovers: Leftovers) -> None:
+    assert planned(ROOMY, leftovers=leftovers).plans == ()
+
+
+def test_of_equal_nodes_the_one_with_fewer_moves_is_emptied() -> None:
+    more = [pod(f"e-{number}", "od-2", cpu="100m") for number in (1, 2, 3)]
+    assert freed(planned([*ROOMY, *more])).keys() == {"od-1"}
+
+
+def test_a_full_node_that_stays_gives_pods_to_spot_nodes_first() -> None:
+    """It gives the smallest pod that is enough."""
+    [plan] = planned(FULL).plans
+    assert (plan.node, moves(plan)) == ("od-1", {"a-1": "s", "b-1": "od-2"})
+    [first] = plan.first
+    assert (first.node, moves(first), first.kind) == ("od-2", {"d-2": "s"}, DrainKind.MAKES_ROOM)
+    assert plan.next is first
+    assert first.purpose == Purpose(DrainKind.MAKES_ROOM, frozenset({"uid-d-2"}))
+
+
+@pytest.mark.parametrize(
+    ("kept", "gives"),
+    [
+        ({"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}}, "d-1"),
+        ({"owner": None}, "d-1"),
+        ({"nodeSelector": {ON_DEMAND: ""}}, "d-1"),
+    ],
+    ids=["opt-out", "no controller", "pinned"],
+)
+def test_a_pod_that_must_not_be_evicted_or_not_go_to_spot_is_not_given(kept: dict[str, Any], gives: str) -> None:
+    objects = [each for each in FULL if each["metadata"]["name"] != "d-2"]
+    [plan] = planned([*objects, pod("d-2", "od-2", **kept)]).plans
+    assert [moves(each).keys() for each in plan.first] == [{gives}]
+
+
+def test_nothing_is_given_if_the_node_cannot_be_emptied_after_all() -> None:
+    """The spot node has room for what is given, and not for the pods of the node as well."""
+    small = [each if each is not SPOT else node("s", cpu="3500m") for each in FULL]
+    assert planned(small).plans == ()
+
+
+#: What keeps pods on on-demand nodes, and whether it makes them leftovers.
+RULES: Final[Mapping[str, tuple[dict[str, Any], bool]]] = {
+    "nodeSelector": (PIN, True),
+    "affinity": (
+        {
+            "affinity": {
+                "nodeAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {
+                        "nodeSelectorTerms": [{"matchExpressions": [{"key": ON_DEMAND, "operator": "Exists"}]}]
+                    }
+                }
+            }
+        },
+        True,
+    ),
+    "opt-out": ({**PIN, "annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}}, False),
+    "no controller": ({**PIN, "owner": None}, False),
+    "floor": ({"annotations": {"spot-rescheduler/min-on-demand-replicas": "1"}}, False),
+    "its own node": ({"nodeSelector": {HOST: "od-1"}}, False),
+    "too large": ({**PIN, "cpu": "3500m"}, False),
+    "local storage": ({**PIN, "volumes": [{"name": "data", "emptyDir": {}}]}, False),
+}
+
+
+@pytest.mark.parametrize(("rule", "moved"), RULES.values(), ids=RULES)
+def test_only_what_the_scheduler_keeps_off_spot_nodes_moves_to_on_demand_nodes(
+    rule: dict[str, Any], *, moved: bool
+) -> None:
+    """What may not be evicted stays, and what only this program keeps could go to spot nodes when it is created."""
+    stays = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+    objects = [
+        *(node("od-1", ON_DEMAND), node("od-2", ON_DEMAND), SPOT),
+        *(pod("a-1", "od-1"), pod("b-1", "od-1", **rule), pod("c-1", "od-2", annotations=stays)),
+    ]
+    assert freed(planned(objects)) == ({"od-1": {"a-1": "s", "b-1": "od-2"}} if moved else {})
+
+
+def test_pods_that_do_not_tolerate_the_taint_of_spot_nodes_are_leftovers() -> None:
+    tainted = [each if each is not SPOT else node("s", cpu="8", taints=SPOT_TAINT) for each in ROOMY]
+    tolerant = [pod("e-1", "od-2", tolerations=[{"key": "spot", "operator": "Exists"}])]
+    [plan] = planned([*tainted, *tolerant]).plans
+    assert {name: target for name, target in moves(plan).items() if name == "e-1"} in ({}, {"e-1": "s"})
+    assert {moves(plan)[name] for name in moves(plan) if name != "e-1"} <= {"od-1", "od-2"}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"taints": [{"key": "x", "effect": "NoSchedule"}]},
+        {"unschedulable": True},
+        {"ready": "False"},
+        {"taints": [{"key": "DeletionCandidateOfClusterAutoscaler", "effect": "PreferNoSchedule"}]},
+        {"taints": [{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}]},
+    ],
+    ids=["taint", "cordoned", "not ready", "about to be removed", "out of service"],
+)
+def test_a_node_that_takes_no_pods_for_good_receives_none(fields: dict[str, Any]) -> None:
+    """Not even the taint that keeps new pods off on-demand nodes is overlooked."""
+    stays = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+    objects = [node("od-1", ON_DEMAND), node("od-2", ON_DEMAND, **fields), SPOT, pod("b-1", "od-1", **PIN)]
+    assert planned([*objects, pod("c-1", "od-2", annotations=stays)]).plans == ()
+    healthy = [objects[0], node("od-2", ON_DEMAND), *objects[2:], pod("c-1", "od-2", annotations=stays)]
+    assert freed(planned(healthy)) == {"od-1": {"b-1": "od-2"}}
+
+
+def test_a_node_that_a_plan_empties_receives_nothing() -> None:
+    """od-1 is emptied to spot nodes, so the leftover of od-2 has no other place."""
+    objects = [node("od-1", ON_DEMAND), node("od-2", ON_DEMAND), SPOT, pod("a-1", "od-1"), pod("c-1", "od-2", **PIN)]
+    assert freed(planned(objects)) == {"od-1": {"a-1": "s"}}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_node_receives_that_is_emptied_and_every_step_fits_after_the_ones_before(seed: int) -> None:
+    """By the amounts of random clusters, carried out drain by drain."""
+    cluster = snapshot(bench.small(Random(seed)))
+    plans = Planner(cluster, Policy(leftovers=Leftovers.MOVE, budgets_in_steps=True)).plan_all(bench.NOW).plans
+    emptied = [plan.node for plan in plans]
+    free = {name: cluster.nodes.free[row].copy() for name, row in cluster.nodes.row.items()}
+    for step in (step for plan in plans for step in (*plan.first, plan)):
+        for placement in step.placements:
+            amounts = cluster.vector(cluster.pods[str(placement.pod)].cls.requests)
+            assert placement.node not in emptied
+            free[placement.node] -= amounts
+            free[step.node] += amounts
+        assert all((free[placement.node] >= 0).all() for placement in step.placements)
+
+
+@pytest.mark.parametrize("seed", [*range(8), 12, 17, 27, 40])
+def test_the_search_is_at_most_one_node_from_the_optimum_and_frees_never_less(seed: int) -> None:
+    cluster = snapshot(bench.small(Random(seed)))
+    without, found = (len(bench.planned(cluster, each).plans) for each in (Leftovers.OFF, Leftovers.MOVE))
+    assert without <= found
+    assert bench.optimum(cluster) - found <= 1
+
+
+# Money
+
+PRICES: Final = PriceList(
+    per_vcpu=Decimal("0.04"), per_gib=Decimal(0), spot_per_vcpu=Decimal("0.01"), spot_per_gib=Decimal(0)
+)
+
+
+def test_the_more_expensive_node_is_emptied() -> None:
+    """od-2 has fewer pods, and od-1 is twice as large."""
+    objects = [node("od-1", ON_DEMAND, cpu="8"), *ROOMY[1:]]
+    assert freed(planned(objects, replace(CIRCUMSTANCES, prices=PRICES))).keys() == {"od-1"}
+
+
+@pytest.mark.parametrize("spot", ["0.01", "1"])
+def test_a_node_is_not_emptied_for_less_than_its_pods_cost_on_spot_nodes(spot: str) -> None:
+    objects = [each for each in ROOMY if each["metadata"]["name"] != "c-1"]
+    stays = pod("c-1", "od-2", annotations={"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"})
+    prices = replace(PRICES, spot_per_vcpu=Decimal(spot))
+    found = planned([*objects, stays], replace(CIRCUMSTANCES, prices=prices))
+    assert freed(found).keys() == ({"od-1"} if spot == "0.01" else set())
+
+
+def test_a_node_that_is_paid_anyway_is_not_emptied() -> None:
+    prices = replace(PRICES, commitments=(Commitment(nodes=2),))
+    assert planned(ROOMY, replace(CIRCUMSTANCES, prices=prices)).plans == ()
+
+
+# Limits
+
+
+def test_a_minimum_of_on_demand_nodes_is_kept() -> None:
+    assert planned(ROOMY, min_on_demand_nodes=2).plans == ()
+
+
+def test_a_budget_of_a_leftover_or_of_what_is_given_is_kept() -> None:
+    assert freed(planned([*ROOMY, budget("c", "c", allowed=0)])).keys() == {"od-1"}
+    [plan] = planned([*FULL, budget("d", "d", allowed=0), budget("c", "c", allowed=0)]).plans or [None]
+    assert plan is None
+
+
+def test_leftovers_that_repel_each_other_are_kept_apart() -> None:
+    apart = {"affinity": repels("x"), "labels": {"app": "x"}, **PIN}
+    objects = [node("od-1", ON_DEMAND), node("od-2", ON_DEMAND), SPOT, pod("b-1", "od-1", **apart)]
+    assert planned([*objects, pod("c-1", "od-2", **apart)]).plans == ()
+
+
+# Rest
+
+
+@pytest.mark.parametrize(("created", "moves_again"), [(-timedelta(hours=2), True), (timedelta(minutes=1), False)])
+def test_what_moved_as_a_leftover_rests(created: timedelta, *, moves_again: bool) -> None:
+    """Pods of the same owner that are older were not moved."""
+    moved = NOW - timedelta(hours=1)
+    at = f"{moved + created:%Y-%m-%dT%H:%M:%SZ}"
+    stays = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+    objects = [node("od-1", ON_DEMAND), node("od-2", ON_DEMAND), SPOT, pod("b-1", "od-1", created=at, **PIN)]
+    circumstances = replace(CIRCUMSTANCES, rested={"default/uid-of-b": moved})
+    found = planned([*objects, pod("c-1", "od-2", annotations=stays)], circumstances)
+    assert freed(found).keys() == ({"od-1"} if moves_again else set())
+
+
+# The forecast
+
+
+def test_a_leftover_that_could_land_on_a_node_about_to_be_emptied_rejects_the_plan() -> None:
+    """od-3 is the emptiest node: the scheduler prefers it, so it stays, although both others would fit on one."""
+    objects = [
+        *(node(f"od-{number}", ON_DEMAND, cpu="8") for number in (1, 2, 3)),
+        *(SPOT, pod("a-1", "od-1", cpu="5", **PIN), pod("b-1", "od-2", cpu="2", **PIN), pod("c-1", "od-3", **PIN)),
+    ]
+    planning = planned(objects)
+    assert all(target not in freed(planning) for plan in planning.plans for target in moves(plan).values())
+    for plan in planning.plans:
+        assert {placement.node for placement in plan.forecast}.isdisjoint(freed(planning))
+
+
+# The daemon's questions
+
+
+@pytest.mark.parametrize("objects", [ROOMY, FULL], ids=["roomy", "full"])
+def test_the_first_plan_is_that_of_all_nodes_and_stands_when_it_is_planned_again(objects: list[Manifest]) -> None:
+    planner = Planner(snapshot(objects), Policy(leftovers=Leftovers.MOVE, budgets_in_steps=True))
+    [plan] = planner.plan_all(CIRCUMSTANCES).plans
+    [first] = planner.first_plan(CIRCUMSTANCES).plans
+    assert (first.node, moves(first)) == (plan.node, moves(plan))
+    assert planner.first_plan(CIRCUMSTANCES) is planner.first_plan(CIRCUMSTANCES)
+    again = planner.look_again(first.next.node, CIRCUMSTANCES, purpose=first.next.purpose)
+    assert isinstance(again, Plan)
+    assert moves(again) == moves(first.next)
+    followed = planner.follow(first.next.node, CIRCUMSTANCES, (), purpose=first.next.purpose)
+    assert isinstance(followed, Plan)
+
+
+def test_a_drain_to_spot_nodes_places_no_leftover_on_on_demand_nodes() -> None:
+    """A pod may get a selector while its node is drained to spot nodes."""
+    planner = Planner(snapshot(ROOMY), Policy(leftovers=Leftovers.MOVE))
+    verdict = planner.look_again("od-1", CIRCUMSTANCES)
+    assert isinstance(verdict, Rejected)
+    assert verdict.reason is Reason.PINNED
+
+
+def test_nodes_are_drained_to_spot_nodes_before_any_leftover_moves() -> None:
+    objects = [*ROOMY, node("od-3", ON_DEMAND), pod("e-1", "od-3")]
+    planner = Planner(snapshot(objects), Policy(leftovers=Leftovers.MOVE))
+    [first] = planner.first_plan(CIRCUMSTANCES).plans
+    assert (first.node, first.kind) == ("od-3", DrainKind.TO_SPOT)
