@@ -1,7 +1,7 @@
 """Plans with hypothetical changes, and the effects of lost spot nodes on their pods."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from dataclasses import replace as settings_replaced
 from decimal import Decimal
 from typing import TypeAlias
@@ -236,10 +236,10 @@ class HypotheticalPlan:
     planning: Planning
     snapshot: Snapshot
     policy: Policy
-    moves: Mapping[str, MoveWorth]  #: of nodes with plans, and of those not worth it
     lost: LostSpot | None = None  #: None if no spot nodes are lost
     rehearsal: Rehearsal | None = None  #: None if the scheduler is the same
     each_pool: tuple[Certificate, Certificate] | None = None  #: now, and after the drains; None if not asked for
+    moves: Mapping[str, MoveWorth] = field(default_factory=dict)  #: of nodes with plans, and of those not worth it
 
 
 def what_if(
@@ -269,7 +269,7 @@ def what_if(
         rehearsal = Rehearsal(tuple(changed_nodes(before, planning)), tuple(pods))
     if not losses:
         moves = planner.worths(judged_by_moves(planning), circumstances)
-        return HypotheticalPlan(planning, after, settings, moves, rehearsal=rehearsal, each_pool=each_pool)
+        return HypotheticalPlan(planning, after, settings, rehearsal=rehearsal, each_pool=each_pool, moves=moves)
     names = tuple(dict.fromkeys(name for loss in losses for name in lost_nodes(after, settings, loss)))
     results = [planner.loss(circumstances, names, plans) for plans in ((), planning.plans)]
     unplaced, unplaced_after_drains = (tuple(_unplaced(each, after)) for each in results)
@@ -278,7 +278,7 @@ def what_if(
     planner = Planner(after, settings)
     planning = planner.plan_all(circumstances)
     moves = planner.worths(judged_by_moves(planning), circumstances)
-    return HypotheticalPlan(planning, after, settings, moves, lost, rehearsal, each_pool)
+    return HypotheticalPlan(planning, after, settings, lost, rehearsal, each_pool, moves)
 
 
 def added_nodes(
