@@ -13,12 +13,14 @@ _WITH_TEMPLATE: Final = frozenset({"ReplicaSet", "Deployment", "StatefulSet", "D
 
 
 def completed(items: Iterable[Json]) -> list[Json]:
-    """Return *items* as an API server has them: without nulls, and workloads with templates and selectors.
+    """Return *items* as an API server has them: without nulls, workloads with templates and selectors, and owner
+    references with all fields.
 
     The template of a Deployment is that of its newest ReplicaSet, and the claims of a StatefulSet are those of its
     pods. Workloads whose template is not known are left out.
     """
     known = [_without_nulls(item) for item in items]
+    _complete_owners(known)
     owned: defaultdict[str, list[Json]] = defaultdict(list)  # ReplicaSets and pods, by UID of their owner
     for item in known:
         if item.get("kind") in ("ReplicaSet", "Pod") and (owner := controller_of(item)) is not None:
@@ -31,6 +33,20 @@ def completed(items: Iterable[Json]) -> list[Json]:
             derived = {**_selector(template), **_claims(item, owned)}
             result.append({**item, "spec": {**derived, **item["spec"], "template": template}})
     return result
+
+
+def _complete_owners(items: list[Json]) -> None:
+    """Add to owner references what they lack. Those that do not name an owner are removed."""
+    metas = [(item.get("kind", ""), item["metadata"]) for item in items]
+    uids = {(kind, meta.get("namespace", ""), meta["name"]): meta.get("uid") for kind, meta in metas}
+    for _, meta in metas:
+        named = [owner for owner in meta.get("ownerReferences") or () if owner.get("kind") and owner.get("name")]
+        for owner in named:
+            identity = owner["kind"], meta.get("namespace", ""), owner["name"]
+            owner.setdefault("apiVersion", "")
+            owner.setdefault("uid", uids.get(identity) or "/".join(identity))
+        if "ownerReferences" in meta:
+            meta["ownerReferences"] = named
 
 
 def _template(item: Json, owned: dict[str, list[Json]]) -> Json | None:

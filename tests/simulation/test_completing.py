@@ -111,3 +111,17 @@ def test_workloads_whose_template_is_not_known_are_left_out() -> None:
     bare: Json = {"kind": "Deployment", "metadata": {"name": "web", "namespace": "default", "uid": "d"}, "spec": {}}
     claim: Json = {"kind": "PersistentVolumeClaim", "metadata": {"name": "c"}, "spec": {"volumeName": None}}
     assert completed([bare, claim]) == [{**claim, "spec": {}}]
+
+
+@pytest.mark.parametrize("field", ["apiVersion", "kind", "name", "uid"])
+def test_owner_references_of_a_dump_may_lack_fields(field: str) -> None:
+    first = Scene([node("od-1"), workload("Deployment", "web", 2)]).run(60)
+    dumped = dump(first)
+    first.world.close()
+    for item in dumped:
+        for owner in item["metadata"].get("ownerReferences") or ():
+            del owner[field]
+    second = Scene(dumped).run(60)
+    assert second.pods(app="web")
+    assert second.world.engine.crashes == []
+    second.world.close()
