@@ -319,8 +319,8 @@ MUTANTS: Final = (
     _of_plan(
         "what moved as a leftover rests",
         "rules/leftovers.py",
-        "        if moved is not None and (created is None or created >= moved - CLOCK_SKEW):\n",
-        "        if False:\n",
+        "    return created >= moved - CLOCK_SKEW and not now.reached(created + rest)\n",
+        "    return False\n",
         "test_leftovers.py",
     ),
     _of_loop(

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
+from functools import reduce
 from random import Random
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ import pytest
 
 from rescheduler.planning.money.commitments import Commitment
 from rescheduler.planning.money.prices import PriceList
+from rescheduler.planning.movements import LeftoverMoves
 from rescheduler.planning.outcome import DrainKind, Landing, Plan, Planning, Purpose, Reason, Rejected
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Leftovers, Policy
@@ -18,6 +20,8 @@ from tests.bench import leftovers as bench
 from tests.planning.builders import CIRCUMSTANCES, HOST, NOW, ON_DEMAND, Manifest, budget, node, pod, repels, snapshot
 
 PIN: Final[dict[str, Any]] = {"nodeSelector": {ON_DEMAND: ""}}
+STAYS: Final[dict[str, Any]] = {"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}}
+OWNER_OF_B: Final = "default/uid-of-b"
 SPOT: Final = node("s", cpu="8")
 SPOT_TAINT: Final = [{"key": "spot", "effect": "NoSchedule"}]
 
@@ -249,6 +253,38 @@ def test_what_moved_as_a_leftover_rests(created: timedelta, *, moves_again: bool
     circumstances = replace(CIRCUMSTANCES, rested={"default/uid-of-b": moved})
     found = planned([*objects, pod("c-1", "od-2", annotations=stays)], circumstances)
     assert freed(found).keys() == ({"od-1"} if moves_again else set())
+
+
+@pytest.mark.parametrize(
+    ("created", "moves_again"),
+    [(timedelta(hours=-30), True), (timedelta(hours=-25), True), (timedelta(hours=-20), False)],
+    ids=["before the first move", "moved first, and has rested", "moved later"],
+)
+def test_each_pod_of_an_owner_rests_since_its_own_move(created: timedelta, *, moves_again: bool) -> None:
+    """Its pods moved 26 hours ago, and again since then."""
+    times = (NOW - timedelta(hours=hours) for hours in (26, 21, 1))
+    known = reduce(lambda before, at: before.moved([OWNER_OF_B], at), times, LeftoverMoves())
+    objects = [
+        *(node("od-1", ON_DEMAND), node("od-2", ON_DEMAND), SPOT),
+        *(pod("b-1", "od-1", created=f"{NOW + created:%Y-%m-%dT%H:%M:%SZ}", **PIN), pod("c-1", "od-2", **STAYS)),
+    ]
+    circumstances = replace(CIRCUMSTANCES, rested=known.resting(NOW, timedelta(hours=24)))
+    assert freed(planned(objects, circumstances)).keys() == ({"od-1"} if moves_again else set())
+
+
+def test_a_pod_that_has_rested_is_planned_without_another_change() -> None:
+    """The daemon plans again when the rest of the pod ends, and not only after that of its owner's last move."""
+    created = NOW - timedelta(hours=23)
+    objects = [
+        *(node("od-1", ON_DEMAND), node("od-2", ON_DEMAND), SPOT),
+        *(pod("b-1", "od-1", created=f"{created:%Y-%m-%dT%H:%M:%SZ}", **PIN), pod("c-1", "od-2", **STAYS)),
+    ]
+    resting = replace(CIRCUMSTANCES, rested={OWNER_OF_B: created})
+    planner = Planner(snapshot(objects), Policy(leftovers=Leftovers.MOVE))
+    assert planner.first_plan(resting).plans == ()
+    assert planner.first_until(resting) == created + timedelta(hours=24)
+    assert planner.first_plan(replace(resting, now=NOW + timedelta(minutes=59))).plans == ()
+    assert freed(planner.first_plan(replace(resting, now=NOW + timedelta(hours=1)))).keys() == {"od-1"}
 
 
 # The forecast

@@ -32,7 +32,7 @@ from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.policy import Survive
 from rescheduler.planning.pool_shares import Moved
 from rescheduler.planning.question import Attempt, Question, ask, at_once, drained, opened, undo
-from rescheduler.planning.rules.leftovers import moved_before
+from rescheduler.planning.rules.leftovers import rests
 
 #: For at most this many candidates every choice is tried, as long as effort is left.
 _EXHAUSTIVE: Final = 10
@@ -196,8 +196,10 @@ class _Search:
         if examined.blockers or not leftovers or candidate.surges or value == _NOTHING:
             return None
         keys = {pod.key for pod in leftovers}
-        resting = moved_before((pod for pod in candidate.movers if pod.key in keys), self._base.circumstances.rested)
-        if next(resting, None) is not None or self._remaining.blockers(examined.evictions):
+        policy, circumstances = self._base.policy, self._base.circumstances
+        if any(rests(pod, policy, circumstances) for pod in candidate.movers if pod.key in keys):
+            return None
+        if self._remaining.blockers(examined.evictions):
             return None
         return _Node(examined, leftovers, value)
 

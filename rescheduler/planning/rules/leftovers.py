@@ -6,8 +6,8 @@ on-demand nodes, such as ``spot-rescheduler/min-on-demand-replicas``, is none, a
 evicted at all.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
+from collections.abc import Iterable
+from datetime import timedelta
 from typing import Final
 
 import numpy as np
@@ -16,9 +16,9 @@ from predicates.framework import Plugin, Rejections, Scope
 from predicates.nodes import Flags, Rows
 from predicates.objects import Pod, PodClass
 from predicates.snapshot import Snapshot
-from rescheduler.planning.forms import instant, utc
-from rescheduler.planning.outcome import Blocker, Reason
-from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.forms import instant
+from rescheduler.planning.outcome import Reason
+from rescheduler.planning.policy import Circumstances, Now, Policy
 from rescheduler.planning.rules.candidates import is_deletion_candidate, starting_taints, takes_pods
 from rescheduler.planning.rules.pins import Pins, UnreadableObjects
 from rescheduler.planning.waits import CLOCK_SKEW
@@ -65,14 +65,14 @@ def owner_of(namespace: str, uid: str) -> str:
     return f"{namespace}/{uid}"
 
 
-def moved_before(pods: Iterable[Pod], rested: Mapping[str, datetime]) -> Iterator[Blocker]:
-    """Yield a blocker for each of *pods* that was created since its owner's pods last moved as leftovers.
+def rests(pod: Pod, policy: Policy, circumstances: Circumstances) -> bool:
+    """Return whether *pod* may have moved as a leftover, and has not rested since then.
 
-    *rested* has the time of that move by owner.
+    It was created since pods of its owner first did. Its own age decides: others may have moved later.
     """
-    for pod in pods:
-        moved = rested.get(owner_of(pod.namespace, pod.owner.uid)) if pod.owner is not None else None
-        created = instant(pod.creation_timestamp)
-        if moved is not None and (created is None or created >= moved - CLOCK_SKEW):
-            detail = f"it moved to this on-demand node at {utc(moved)}, and rests (--leftover-rest)"
-            yield Blocker(Reason.MOVED_RECENTLY, detail, pod.key)
+    moved = circumstances.rested.get(owner_of(pod.namespace, pod.owner.uid)) if pod.owner is not None else None
+    created = instant(pod.creation_timestamp)
+    if moved is None or created is None:
+        return moved is not None
+    now, rest = Now(circumstances.now, circumstances.deadlines), timedelta(seconds=policy.leftover_rest)
+    return created >= moved - CLOCK_SKEW and not now.reached(created + rest)
