@@ -13,7 +13,7 @@ import pytest
 from rescheduler.planning.money.commitments import Commitment
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.movements import LeftoverMoves
-from rescheduler.planning.outcome import DrainKind, Landing, Plan, Planning, Purpose, Reason, Rejected
+from rescheduler.planning.outcome import Blocker, DrainKind, Landing, Plan, Planning, Purpose, Reason, Rejected
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Leftovers, Policy
 from tests.bench import leftovers as bench
@@ -162,6 +162,20 @@ def test_a_node_that_takes_no_pods_for_good_receives_none(fields: dict[str, Any]
     assert planned([*objects, pod("c-1", "od-2", annotations=stays)]).plans == ()
     healthy = [objects[0], node("od-2", ON_DEMAND), *objects[2:], pod("c-1", "od-2", annotations=stays)]
     assert freed(planned(healthy)) == {"od-1": {"b-1": "od-2"}}
+
+
+@pytest.mark.parametrize(("owed_by", "receives"), [(None, False), ("default/z-1", True)], ids=["the node", "its pod"])
+def test_a_node_that_owes_pods_receives_none_and_one_with_pods_of_an_owner_that_waits_does(
+    owed_by: str | None, *, receives: bool
+) -> None:
+    """Otherwise a tenant whose pods run everywhere and never recover would stop the leftovers of all."""
+    vetoes = {"od-2": (Blocker(Reason.NOT_RECOVERED, "did not run in time", owed_by),)}
+    objects = [
+        *(node("od-1", ON_DEMAND), node("od-2", ON_DEMAND), SPOT),
+        *(pod("a-1", "od-1"), pod("b-1", "od-1", **PIN), pod("z-1", "od-2")),
+    ]
+    found = planned(objects, replace(CIRCUMSTANCES, vetoes=vetoes))
+    assert freed(found) == ({"od-1": {"a-1": "s", "b-1": "od-2"}} if receives else {})
 
 
 def test_a_node_that_a_plan_empties_receives_nothing() -> None:

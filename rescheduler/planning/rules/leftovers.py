@@ -50,11 +50,13 @@ def receivers(
 ) -> list[int]:
     """Return the rows of the on-demand nodes *names* that accept pods and are not about to go, in the same order.
 
-    A node that pods have left which do not run again is none: it may be the only place for them.
+    A node that pods have left which do not run again is none: it may be the only place for them. One with pods of an
+    owner that waits is: such pods may be anywhere.
     """
     table, starting = snapshot.nodes, starting_taints(snapshot, policy)
     avoided = circumstances.ending | circumstances.ordered | unreadable.nodes
-    owing = {name for name, found in circumstances.vetoes.items() if any(each.reason is _OWED for each in found)}
+    vetoes = circumstances.vetoes.items()
+    owing = {name for name, found in vetoes if any(each.reason is _OWED and each.pod is None for each in found)}
     rows = (table.row[name] for name in names if name not in owing)
     known = ((row, node) for row in rows if (node := table.nodes[row]) is not None)
     return [row for row, node in known if takes_pods(node, avoided, starting) and not is_deletion_candidate(node)]
