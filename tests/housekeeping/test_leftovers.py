@@ -74,6 +74,32 @@ def test_room_is_made_first_and_the_node_is_emptied_in_the_next_round() -> None:
         assert here.failures == [None, None]
 
 
+def test_a_node_gives_no_more_pods_for_hours_if_something_else_takes_the_room() -> None:
+    """Each time a new pod is bound before the leftover is moved."""
+    with cluster([*FULL, pod("e-1", "od-2", cpu="0")]) as here:
+        loop = here.loop(QUICK)
+        assert loop.round() is RoundOutcome.DRAINED
+        here.add(pod("f-1", "od-2", owner=None))
+        for _ in range(6):
+            here.pass_time(15 * 60)
+            assert loop.round() is RoundOutcome.IDLE
+        assert steps(here) == [("od-2", DrainKind.MAKES_ROOM)]
+        cooldown = here.memory.cooldowns.by_node["od-2"]
+        assert (cooldown.failures, cooldown.reason) == (0, "cooling-down")
+        here.pass_time(60 * 60)
+        loop.round()
+        assert steps(here)[1:] == [("od-2", DrainKind.MAKES_ROOM)]
+
+
+def test_a_node_whose_room_was_used_may_give_again() -> None:
+    with cluster(FULL) as here:
+        loop = here.loop(QUICK, provider=ScriptedProvider([Deleted()]))
+        loop.round()
+        assert here.memory.cooldowns.by_node.keys() == {"od-2"}
+        loop.round()
+        assert here.memory.cooldowns.by_node == {}
+
+
 def test_the_ledger_of_savings_counts_no_node_that_stays() -> None:
     from tests.planning.test_leftovers import PRICES  # noqa: PLC0415
 

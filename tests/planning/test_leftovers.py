@@ -99,6 +99,21 @@ def test_nothing_is_given_if_the_node_cannot_be_emptied_after_all() -> None:
     assert planned(small).plans == ()
 
 
+@pytest.mark.parametrize(
+    ("requested", "selector", "makes_room"),
+    [("1", PIN, False), ("300m", PIN, False), ("1", {}, False), ("2500m", PIN, True), ("1", {HOST: "gone"}, True)],
+    ids=["of the same size", "smaller", "not pinned", "too large", "for another node"],
+)
+def test_no_room_is_made_that_a_pending_pod_would_take(
+    requested: str, selector: dict[str, Any], *, makes_room: bool
+) -> None:
+    """The spot node is full but for what is given: the pod waits for room on any node that accepts it."""
+    fields = selector if "nodeSelector" in selector or not selector else {"nodeSelector": selector}
+    objects = [each if each is not SPOT else node("s", cpu="4") for each in FULL]
+    queued = pod("q-1", "", cpu=requested, **fields)
+    assert bool(planned([*objects, queued]).plans) is makes_room
+
+
 #: What keeps pods on on-demand nodes, and whether it makes them leftovers.
 RULES: Final[Mapping[str, tuple[dict[str, Any], bool]]] = {
     "nodeSelector": (PIN, True),

@@ -368,9 +368,10 @@ class _Search:
     def _room_on(
         self, row: int, pod: Pod, remaining: RemainingDisruptions
     ) -> tuple[list[Pod], RemainingDisruptions] | None:
-        """Return the fewest pods that the node in *row* gives so that *pod* fits; None if they have no place.
+        """Return the fewest pods that the node in *row* gives so that *pod* fits.
 
-        One pod is enough if possible, the smallest one; otherwise the largest ones are given. The trial changes.
+        None means that they have no place, or that a pending pod would take the room before *pod* is created. One pod
+        is enough if possible, the smallest one; otherwise the largest ones are given. The trial changes.
         """
         trial, snapshot = self._attempt.trial, self._base.snapshot
         need = snapshot.vector(pod.cls.requests) - snapshot.nodes.free[row]
@@ -379,6 +380,8 @@ class _Search:
             mark = trial.savepoint()
             trial.evict(*pods)
             self._effort.spend()
+            if self._taken_by_pending(row):
+                return None
             if self._shared.room.filters.fits(pod.cls, row):
                 trial.place(pod.cls, row)
                 left = remaining.copy()
@@ -386,6 +389,14 @@ class _Search:
                     return pods, left
             trial.revert(mark)
         return None
+
+    def _taken_by_pending(self, row: int) -> bool:
+        """Return whether a pending pod that has no place in the present state would get one on the node."""
+        snapshot, filters = self._base.snapshot, self._base.room.filters
+        free = snapshot.nodes.free[row]
+        small = [cls for cls in self._base.pending.waiting if (snapshot.vector(cls.requests) <= free).all()]
+        self._effort.spend(len(small))
+        return any(filters.fits(cls, row) for cls in small)
 
     def _moved(self, pods: Sequence[Pod]) -> Placed | Stuck:
         """Place the replacements of *pods*, which have left, on spot nodes, and return the answer."""
