@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -72,6 +72,34 @@ def test_room_is_made_first_and_the_node_is_emptied_in_the_next_round() -> None:
         assert places(here) == {"a-1": "spot-1", "b-1": "od-2", "c-1": "od-2", "d-1": "od-2", "d-2": "spot-1"}
         assert ("delete", "od-1") in here.writes
         assert here.failures == [None, None]
+
+
+def template(name: str, cpu: str = "1", **spec: Any) -> Manifest:
+    containers = [{"name": "main", "image": "app:1", "resources": {"requests": {"cpu": cpu}}}]
+    labels = {"app": name, "pod-template-hash": "1"}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {"name": name, "namespace": "default", "uid": f"uid-of-{name}"},
+        "spec": {"template": {"metadata": {"labels": labels}, "spec": {"containers": containers, **spec}}},
+    }
+
+
+def test_room_is_made_in_the_first_round_although_its_checks_read_pod_templates() -> None:
+    """A plan for the node alone would have no room for its leftover yet."""
+    with cluster(FULL) as here:
+        here.templates = [template("a", "3"), template("b", **PIN), template("c", **PIN), template("d")]
+        assert here.loop(QUICK).round() is RoundOutcome.DRAINED
+        assert steps(here) == [("od-2", DrainKind.MAKES_ROOM)]
+
+
+@pytest.mark.parametrize(("grown", "gives"), [("b", ["od-1"]), ("d", [])], ids=["a leftover", "what is given"])
+def test_a_plan_that_makes_room_is_made_again_with_templates_that_request_more(grown: str, gives: list[str]) -> None:
+    """The next pods have no place. If the leftover of od-1 has none, od-1 can still make room for that of od-2."""
+    with cluster(FULL) as here:
+        here.templates = [template(grown, "9", **(PIN if grown == "b" else {}))]
+        here.loop(QUICK).round()
+        assert steps(here) == [(node, DrainKind.MAKES_ROOM) for node in gives]
 
 
 def test_a_node_gives_no_more_pods_for_hours_if_something_else_takes_the_room() -> None:
