@@ -14,10 +14,12 @@ from rescheduler.planning.money.commitments import Commitment
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.movements import LeftoverMoves
 from rescheduler.planning.outcome import Blocker, DrainKind, Landing, Plan, Planning, Purpose, Reason, Rejected
+from rescheduler.planning.placement.forecast import Forecast, Forecaster
 from rescheduler.planning.planner import Planner
-from rescheduler.planning.policy import Circumstances, Leftovers, Policy
+from rescheduler.planning.policy import Circumstances, Leftovers, Policy, Survive
 from tests.bench import leftovers as bench
 from tests.planning.builders import CIRCUMSTANCES, HOST, NOW, ON_DEMAND, Manifest, budget, node, pod, repels, snapshot
+from tests.planning.builders import SPOT as SPOT_LABEL
 
 PIN: Final[dict[str, Any]] = {"nodeSelector": {ON_DEMAND: ""}}
 STAYS: Final[dict[str, Any]] = {"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}}
@@ -329,6 +331,71 @@ def test_a_leftover_that_could_land_on_a_node_about_to_be_emptied_rejects_the_pl
     assert all(target not in freed(planning) for plan in planning.plans for target in moves(plan).values())
     for plan in planning.plans:
         assert {placement.node for placement in plan.forecast}.isdisjoint(freed(planning))
+
+
+def attracted(number: int) -> tuple[list[Manifest], Circumstances]:
+    """Return many nodes with a leftover each, which would land on a large node that owes pods and receives none."""
+    objects = [node("od-x", ON_DEMAND, cpu="16"), pod("z-1", "od-x", cpu="100m", **STAYS)]
+    for each in range(number):
+        objects += [node(f"s-{each}"), node(f"od-{each}", ON_DEMAND)]
+        objects += [pod(f"a{each}-1", f"od-{each}"), pod(f"b{each}-1", f"od-{each}", **PIN)]
+    return objects, replace(CIRCUMSTANCES, vetoes={"od-x": (Blocker(Reason.NOT_RECOVERED, "it owes pods"),)})
+
+
+@pytest.fixture
+def forecasts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the nodes for whose drains forecasts were made."""
+    nodes: list[str] = []
+    forecast = Forecaster.forecast
+
+    def counted(self: Forecaster, plan: Plan, **limits: Any) -> Forecast:
+        nodes.append(plan.node)
+        return forecast(self, plan, **limits)
+
+    monkeypatch.setattr(Forecaster, "forecast", counted)
+    return nodes
+
+
+def test_the_forecasts_of_each_node_are_few_however_many_nodes_there_are(forecasts: list[str]) -> None:
+    objects, circumstances = attracted(40)
+    planner = Planner(snapshot(objects), Policy(leftovers=Leftovers.MOVE, planning_timeout=1000.0))
+    planner.first_plan(circumstances)
+    assert 40 <= len(forecasts) <= 5 * 40
+
+
+def test_the_daemon_makes_no_forecasts_beyond_the_time_limit_of_planning(forecasts: list[str]) -> None:
+    """Of two pods with five simulations each, one node is too many for this time, and the others are not tried."""
+    objects, circumstances = attracted(10)
+    planner = Planner(snapshot(objects), Policy(leftovers=Leftovers.MOVE, planning_timeout=0.001))
+    assert planner.first_plan(circumstances).plans == ()
+    assert len(forecasts) <= 1
+
+
+# The loss of spot nodes
+
+
+@pytest.mark.parametrize("only_first", [False, True], ids=["all", "the daemon's"])
+@pytest.mark.parametrize("survive", [Survive.OFF, Survive.POOL])
+def test_another_node_is_emptied_if_the_best_one_would_break_the_certificate(
+    survive: Survive, *, only_first: bool
+) -> None:
+    """The pods of the large node fit both pools of spot nodes, and none of them alone."""
+    spot = {"nodeSelector": {SPOT_LABEL: ""}}
+    objects = [
+        *(node("sa", zone="a"), node("sb", zone="b"), node("keep", ON_DEMAND, cpu="16"), pod("k-1", "keep", **STAYS)),
+        *(
+            node("big", ON_DEMAND, cpu="8"),
+            pod("p-1", "big", cpu="2500m", **spot),
+            pod("r-1", "big", cpu="2500m", **spot),
+        ),
+        *(node("small", ON_DEMAND), pod("q-1", "small", cpu="400m")),
+        *(pod("x-1", "big", cpu="500m", **PIN), pod("y-1", "small", cpu="500m", **PIN)),
+    ]
+    planner = Planner(snapshot(objects), Policy(leftovers=Leftovers.MOVE, survive=survive))
+    circumstances = replace(CIRCUMSTANCES, prices=PRICES)
+    found = freed(planner.first_plan(circumstances) if only_first else planner.plan_all(circumstances)).keys()
+    best = {"big"} if only_first else {"big", "small"}
+    assert found == (best if survive is Survive.OFF else {"small"})
 
 
 # The daemon's questions
