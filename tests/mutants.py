@@ -330,6 +330,20 @@ MUTANTS: Final = (
         "    rows = (table.row[name] for name in names)\n",
         "test_leftovers.py",
     ),
+    _of_plan(
+        "no room is made that a pending pod would take",
+        "answers/leftovers.py",
+        "            if self._taken_by_pending(row):\n",
+        "            if False:\n",
+        "test_leftovers.py",
+    ),
+    _of_loop(
+        "a node whose room was not used gives no more pods for hours",
+        "housekeeping/drain_history.py",
+        "        if kind is DrainKind.MAKES_ROOM and node is not None:\n",
+        "        if False:\n",
+        "test_leftovers.py",
+    ),
     _of_loop(
         "the pods of a node that stays count for what its owners are owed",
         "execution/observation.py",
