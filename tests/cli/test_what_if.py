@@ -211,7 +211,7 @@ def test_the_error_for_an_unknown_setting_lists_all_settings(
         "budgets-at-once, survive, on-demand-node-label, spot-node-label, delete-non-replicated-pods, "
         "skip-nodes-with-local-storage, ignore-local-volumes, skip-nodes-with-system-pods, "
         "skip-nodes-with-custom-controller-pods, skip-single-replicas, max-graceful-termination, "
-        "shorten-grace-periods, require-known-architecture, surge, surge-max-replicas, "
+        "shorten-grace-periods, require-known-architecture, surge, surge-max-replicas, leftovers, leftover-rest, "
         "expendable-pods-priority-cutoff, namespaces, "
         "exclude-namespaces, namespace-selector, "
         "min-on-demand-nodes, drain-order, min-worth, max-node-age, move-jobs, scheduler-name, "
@@ -339,8 +339,9 @@ def test_the_json_output_has_the_levers(capfdbinary: pytest.CaptureFixture[bytes
     budgets = "PodDisruptionBudget default/store"
     obstacle, volume = "it allows 0 evictions now", "emptyDir cache"
     assert result["levers_complete"] is True
-    levers = [{name: each[name] for name in LEVER_FIELDS} for each in result["levers"]]
+    levers = [{name: each[name] for name in LEVER_FIELDS} for each in result["levers"][1:]]
     assert [each["what_if"] for each in result["levers"]] == [
+        ["leftovers=move"],
         ["unpin default/replicaset/cache"],
         ["budget default/store maxUnavailable=1", "allow default/replicaset/store local-storage"],
     ]
