@@ -646,7 +646,7 @@ MUTANTS: Final = (
         "execution/cluster_view.py",
         "replace(self._known, memory=memory), self._as_of)\n",
         "replace(self._known, memory=memory), self._clock.now())\n",
-        "test_reuse.py::test_all_that_a_round_asks_is_of_one_moment",
+        "test_reuse.py",
     ),
     _of_loop(
         "the node that pods left is no other place for them",

@@ -222,6 +222,7 @@ KNOWN: dict[str, Callable[[LoopWorld], object]] = {
     "prices": lambda _: None,
     "last": lambda here: remember(here, moved_often(here)),
     "history": lambda here: here.history.moved(Controller("default", "ReplicaSet", "db", ""), 2, here.clock.now(), 45),
+    "rested": lambda here: here.history.moves_leftovers(["default/uid-of-db"]),
     "settling": lambda here: here.history.observe_pools({"a": 1}, {"a": 1}),
     "refused": lambda here: here.history.refused(
         KubeletRefusal(
