@@ -355,6 +355,7 @@ def _show_comparison(
         facts=replace(facts, snapshot=outcome.snapshot),
         planning=outcome.planning,
         moves=outcome.moves,
+        move_cost=outcome.move_cost,
         seconds=seconds,
     )
     after = changed.overview(prices)

@@ -190,6 +190,7 @@ class PlannedCluster:
     daemon: "InstallationStatus | None" = None  #: the state of the cluster's daemon, if it is known
     independent: bool = False  #: whether each node was planned by itself
     moves: Mapping[str, MoveWorth] = field(default_factory=dict)  #: of nodes with plans, and of those not worth it
+    move_cost: float = 0.0  #: of all moves of the plan
 
     def overview(self, prices: PriceList, levers: RankedLevers = NO_LEVERS) -> Overview:
         """Return the totals of the plan."""
@@ -203,6 +204,7 @@ class PlannedCluster:
             incomplete=self.incomplete,
             held=self.daemon.why_nothing_is_drained() if self.daemon is not None else "",
             moves=self.moves,
+            move_cost=self.move_cost,
             now=self.facts.circumstances.now,
             allow_fragile=self.facts.policy.allow_fragile_plans,
             allow_returning=self.facts.policy.allow_returning_plans,
@@ -216,7 +218,7 @@ class PlannedCluster:
         """
         if survive is Survive.OFF or self.incomplete:
             return overview
-        plans = () if self.independent else self.planning.plans
+        plans = () if self.independent else self.planning.steps
         with progress("taking pools away"):
             began = clock.monotonic()
             certificate = self.planner.certificate(self.facts.circumstances, survive, plans)
@@ -315,7 +317,7 @@ def read_and_plan(
         *_idle_commitments(snapshot, policy, prices, circumstances),
     ]
     drained = [plan.node for plan in planning.plans]
-    notes += [*unproven(snapshot, planning.plans), *buying_again(snapshot, planning.plans)]
+    notes += [*unproven(snapshot, planning.steps), *buying_again(snapshot, planning.steps)]
     gone = [*drained, *_never_removed(planning)]
     if not (ends or _ends_machines(daemon)):
         notes += backend_suggestions(snapshot, gone)
@@ -332,6 +334,7 @@ def read_and_plan(
         daemon,
         independent,
         planner.worths(judged_by_moves(planning), circumstances),
+        planner.move_cost(planning.plans, circumstances),
     )
 
 
@@ -397,7 +400,7 @@ def _moved_recently(
 
 def _moves_unknown_jobs(planning: Planning, snapshot: Snapshot) -> bool:
     known = snapshot.of("Job")
-    moved = (placement for plan in planning.plans for placement in plan.placements if is_job(placement.owner))
+    moved = (placement for plan in planning.plans for placement in plan.moves if is_job(placement.owner))
     return any(each.owner is not None and f"{each.pod.namespace}/{each.owner.name}" not in known for each in moved)
 
 

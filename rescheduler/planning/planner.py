@@ -248,6 +248,12 @@ class Planner:
         shared = self.round(circumstances)
         return {node: shared.worth_of(node) for node in nodes}
 
+    def move_cost(self, plans: Sequence[Plan], circumstances: Circumstances) -> float:
+        """Return what the moves of *plans* cost, also of the pods that make room."""
+        shared, pods = self.round(circumstances), self._snapshot.pods
+        given = (pods[str(placement.pod)] for plan in plans for each in plan.first for placement in each.placements)
+        return sum(shared.worth_of(plan.node).cost for plan in plans) + shared.worths.cost(given)
+
     def relevant_pods(self, circumstances: Circumstances) -> Iterator[Pod]:
         """Return all pods that would have to move, node by node in drain order, then the pending pods."""
         for node in self.round(circumstances).groups.on_demand:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.dumps import planned, run, write_dump
-from tests.planning.builders import SYSTEM_POD, budget
-from tests.planning.test_leftovers import FULL
+from tests.planning.builders import SYSTEM_POD, Manifest, budget
+from tests.planning.test_leftovers import FULL, ROOMY
 
 PRICES = ("--price-per-vcpu=0.05", "--price-per-gib=0", "--spot-price-per-vcpu=0.02", "--spot-price-per-gib=0")
 
@@ -49,6 +49,31 @@ def test_a_plan_has_what_goes_where_and_what_makes_room(capfd: pytest.CaptureFix
     assert nodes["od-1"]["landing"] == {"spot": 1, "on_demand": 0, "leftovers": 1}
     assert (nodes["od-2"]["drainable"], nodes["od-2"]["leftovers"], nodes["od-2"]["makes_room"]) == (False, [], [])
     assert result["summary"]["freed"]["net_per_month"] == pytest.approx(SAVED)
+
+
+def test_pods_that_make_room_count_as_moves(capfd: pytest.CaptureFixture[str], dump: Path) -> None:
+    summary = planned(capfd, dump, "--leftovers=move", *PRICES)["summary"]
+    compared = planned(capfd, dump, "--what-if", "leftovers=move", *PRICES)["what_if"]["after"]
+    assert (summary["pods_to_move"], compared["pods_to_move"]) == (3, 3)
+    assert compared["move_cost"] == summary["move_cost"] == summary["worth_curve"]["points"][0]["move_cost"]
+    assert summary["worth_curve"]["points"][0]["pods"] == len({"a-1", "b-1", "d-2"})
+    [pool] = summary["survival"]["pools"]
+    assert {name for each in pool["homeless"] for name in each["pods"]} == {"default/a-1", "default/d-2"}
+
+
+@pytest.mark.parametrize(
+    ("objects", "text"),
+    [
+        (FULL, "Freed by moving 3 pods to 1 of 1 spot node and 1 on-demand node that stays"),
+        (ROOMY, "Freed by moving 1 pod to 1 on-demand node that stays"),
+    ],
+    ids=["with spot nodes", "on-demand nodes only"],
+)
+def test_the_targets_are_counted_by_kind(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, objects: list[Manifest], text: str
+) -> None:
+    dump = write_dump(tmp_path, [*objects, budget("x", "x", allowed=1), SYSTEM_POD])
+    assert text in run(capfd, "plan", dump, "--leftovers=move")
 
 
 def test_pages_say_what_goes_where(capfd: pytest.CaptureFixture[str], dump: Path) -> None:

@@ -240,6 +240,7 @@ class HypotheticalPlan:
     rehearsal: Rehearsal | None = None  #: None if the scheduler is the same
     each_pool: tuple[Certificate, Certificate] | None = None  #: now, and after the drains; None if not asked for
     moves: Mapping[str, MoveWorth] = field(default_factory=dict)  #: of nodes with plans, and of those not worth it
+    move_cost: float = 0.0  #: of all moves of the plan
 
 
 def what_if(
@@ -260,7 +261,7 @@ def what_if(
     planning = planner.plan_all(circumstances)
     each_pool = None
     if any(isinstance(change, LoseEachPool) for change in hypotheses):
-        now, drained_first = (planner.certificate(circumstances, Survive.POOL, plans) for plans in ((), planning.plans))
+        now, drained_first = (planner.certificate(circumstances, Survive.POOL, plans) for plans in ((), planning.steps))
         each_pool = now, drained_first
     rehearsal = None
     if any(isinstance(change, OtherScheduler) for change in changes):
@@ -268,17 +269,29 @@ def what_if(
         pods = changed_pods(snapshot, policy, circumstances, after.scheduler)
         rehearsal = Rehearsal(tuple(changed_nodes(before, planning)), tuple(pods))
     if not losses:
-        moves = planner.worths(judged_by_moves(planning), circumstances)
-        return HypotheticalPlan(planning, after, settings, rehearsal=rehearsal, each_pool=each_pool, moves=moves)
+        return _hypothetical(planner, planning, circumstances, after, rehearsal=rehearsal, each_pool=each_pool)
     names = tuple(dict.fromkeys(name for loss in losses for name in lost_nodes(after, settings, loss)))
-    results = [planner.loss(circumstances, names, plans) for plans in ((), planning.plans)]
+    results = [planner.loss(circumstances, names, plans) for plans in ((), planning.steps)]
     unplaced, unplaced_after_drains = (tuple(_unplaced(each, after)) for each in results)
     lost = LostSpot(names, unplaced, unplaced_after_drains, judged=all(each.judged for each in results))
     lose(after, settings, names, planner.displaced(circumstances, names))
     planner = Planner(after, settings)
     planning = planner.plan_all(circumstances)
+    return _hypothetical(planner, planning, circumstances, after, lost, rehearsal, each_pool)
+
+
+def _hypothetical(
+    planner: Planner,
+    planning: Planning,
+    circumstances: Circumstances,
+    snapshot: Snapshot,
+    lost: LostSpot | None = None,
+    rehearsal: Rehearsal | None = None,
+    each_pool: tuple[Certificate, Certificate] | None = None,
+) -> HypotheticalPlan:
     moves = planner.worths(judged_by_moves(planning), circumstances)
-    return HypotheticalPlan(planning, after, settings, lost, rehearsal, each_pool, moves)
+    cost = planner.move_cost(planning.plans, circumstances)
+    return HypotheticalPlan(planning, snapshot, planner.policy, lost, rehearsal, each_pool, moves, cost)
 
 
 def added_nodes(
