@@ -111,6 +111,8 @@ def _as_field(value: Any, before: Any, *, multiple: bool) -> Any:
         return value.total_seconds()
     if isinstance(before, enum.Enum):
         return type(before)(value)
+    if isinstance(value, Decimal):
+        return float(value)
     if not multiple or isinstance(value, tuple | NodeLabels):
         return value
     if not value:
