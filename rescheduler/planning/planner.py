@@ -77,7 +77,7 @@ class Planner:
         """
         shared = self.round(circumstances)
         planning = self._single.each(shared, seconds_left)
-        return self._with_leftovers(planning, shared) if self._policy.leftovers is Leftovers.MOVE else planning
+        return self._with_leftovers(planning, shared, ()) if self._policy.leftovers is Leftovers.MOVE else planning
 
     def first_plan(
         self,
@@ -99,16 +99,22 @@ class Planner:
         planning = self._single.first(shared, take_empty, seconds_left)
         if self._policy.leftovers is not Leftovers.MOVE or any(plan.placements for plan in planning.plans):
             return planning
-        return self._with_leftovers(planning, shared, most=1)
+        return self._with_leftovers(planning, shared, planning.plans, most=1)
 
-    def _with_leftovers(self, planning: Planning, shared: PlanningRound, most: int | None = None) -> Planning:
-        """Return *planning* with the plans of leftovers; the same object while nothing changes."""
+    def _with_leftovers(
+        self, planning: Planning, shared: PlanningRound, before: Sequence[Plan], most: int | None = None
+    ) -> Planning:
+        """Return *planning* with the plans of leftovers after *before*; the same object while nothing changes.
+
+        A node that has a plan of its own keeps it.
+        """
         key = planning, shared.ground, shared.minimum, shared.budgets.built_from, most
         known = self._leftovers
         if known is None or known[0] != key:
             circumstances = shared.circumstances
-            found = self.leftovers(planning.plans, circumstances, circumstances.prices, most=most)
-            known = self._leftovers = key, planning.with_plans(found)
+            own = {plan.node for plan in planning.plans}
+            found = self.leftovers(before, circumstances, circumstances.prices, most=most)
+            known = self._leftovers = key, planning.with_plans([plan for plan in found if plan.node not in own])
         return known[1]
 
     def first_until(self, circumstances: Circumstances) -> datetime:

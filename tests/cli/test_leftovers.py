@@ -76,6 +76,18 @@ def test_the_targets_are_counted_by_kind(
     assert text in run(capfd, "plan", dump, "--leftovers=move")
 
 
+def test_explain_agrees_with_the_plan(capfd: pytest.CaptureFixture[str], dump: Path) -> None:
+    """A node that the plan empties with leftovers can be drained; the one that stays has its reason."""
+
+    def explained(node: str, *flags: str) -> str:
+        return " ".join(run(capfd, "explain", dump, *flags, node).split())
+
+    why = "with leftovers (1 pod to on-demand nodes that stay, after 1 pod of od-2 went to spot)"
+    assert f"Node od-1 can be drained {why}: 2 pods would move." in explained("od-1", "--leftovers=move")
+    assert "Node od-2 is not drained:" in explained("od-2", "--leftovers=move")
+    assert "Node od-1 is not drained:" in explained("od-1")
+
+
 def test_pages_say_what_goes_where(capfd: pytest.CaptureFixture[str], dump: Path) -> None:
     text = " ".join(run(capfd, "plan", dump, "--leftovers=move", "-o", "details").split())
     assert "drainable with leftovers (1 pod to on-demand nodes that stay, after 1 pod of od-2 went to spot)" in text

@@ -138,13 +138,8 @@ def test_the_printed_value_is_accepted(
     printed: Printed, monkeypatch: pytest.MonkeyPatch, factor: str, flag: str
 ) -> None:
     """Amounts in a currency with small or large units have no exponent."""
-    price, spot = (format(Decimal(each) * Decimal(factor), "f") for each in ("0.01", "0.001"))
-    flags = [
-        f"--price-per-vcpu={price}",
-        "--price-per-gib=0",
-        f"--spot-price-per-vcpu={spot}",
-        "--spot-price-per-gib=0",
-    ]
+    own, spot = (format(Decimal(each) * Decimal(factor), "f") for each in ("0.01", "0.001"))
+    flags = f"--price-per-vcpu={own}", f"--spot-price-per-vcpu={spot}", "--price-per-gib=0", "--spot-price-per-gib=0"
     monkeypatch.setattr("tests.cli.test_worth.FLAGS", flags)
     printed.add(node("large", ON_DEMAND, cpu="64"), pod("a-9", "large"))
     [line] = [each.strip() for each in printed("plan").splitlines() if "--min-worth=" in each]
