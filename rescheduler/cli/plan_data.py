@@ -1,7 +1,7 @@
 """The plan that ``plan`` and ``report`` show: read the cluster, plan it, and try the levers."""
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import chain
@@ -231,14 +231,27 @@ class PlannedCluster:
         """Return *overview* with what fewer moves would save, if prices are known; of *whole*, see the function."""
         if overview.prices.empty or self.incomplete or self.independent:
             return overview
-        own = {verdict.node for verdict in self.planning.verdicts}
-        by_node = {name: price for name, price in overview.prices.by_node.items() if name in own}
-        circumstances = replace(self.facts.circumstances, prices=replace(overview.prices, by_node=by_node))
+        circumstances = replace(self.facts.circumstances, prices=self._judging(overview.prices))
         with progress("planning with fewer moves"):
             until = clock.monotonic() + _CURVE_SECONDS
             cluster = self.planner, overview, self.facts.snapshot, circumstances
             curve = worth_curve(*cluster, lambda: clock.monotonic() >= until, whole=whole)
         return replace(overview, curve=curve)
+
+    def _judging(self, prices: PriceList) -> PriceList:
+        """Return those of *prices* that a plan which depends on prices has: the provider's of on-demand nodes only."""
+        own = {verdict.node for verdict in self.planning.verdicts}
+        return replace(prices, by_node={name: price for name, price in prices.by_node.items() if name in own})
+
+    def circumstances_with(self, prices: PriceList) -> Callable[[Snapshot, Policy], Circumstances]:
+        """Return a function that returns the circumstances of a changed snapshot and policy, if *prices* are known."""
+        facts, judging = self.facts, self._judging(prices)
+
+        def circumstances(snapshot: Snapshot, policy: Policy) -> Circumstances:
+            known = replace(facts.known, prices=judging) if policy.needs_prices else facts.known
+            return FactsReader(policy).facts(snapshot, known, facts.now).circumstances
+
+        return circumstances
 
     def priced(self, provider: Provider) -> PriceList:
         """Return the prices, with the cloud provider's for nodes that the price file does not contain.

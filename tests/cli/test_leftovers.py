@@ -1,11 +1,21 @@
 """``--leftovers`` in ``plan``, ``explain`` and ``report``: a change with its money by default, plans with ``move``."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from rescheduler.cli.plan_data import PlannedCluster
+from rescheduler.facts.round_facts import FactsReader, Known
+from rescheduler.planning.memory import Memory
+from rescheduler.planning.money.prices import PriceList
+from rescheduler.planning.movements import LeftoverMoves
+from rescheduler.planning.planner import Planner
+from rescheduler.planning.policy import Leftovers, Policy
+from rescheduler.planning.what_if.changes import SettingChange
+from rescheduler.planning.what_if.comparison import what_if
 from tests.cli.dumps import planned, run, write_dump
-from tests.planning.builders import SYSTEM_POD, Manifest, budget
+from tests.planning.builders import NOW, SYSTEM_POD, Manifest, budget, snapshot
 from tests.planning.test_leftovers import FULL, ROOMY
 
 PRICES = ("--price-per-vcpu=0.05", "--price-per-gib=0", "--spot-price-per-vcpu=0.02", "--spot-price-per-gib=0")
@@ -94,3 +104,21 @@ def test_pages_say_what_goes_where(capfd: pytest.CaptureFixture[str], dump: Path
     assert "before that, od-2, which stays, makes room:" in text
     page = run(capfd, "report", dump, "--leftovers=move")
     assert "with leftovers (1 pod to on-demand nodes that stay" in page
+
+
+@pytest.mark.parametrize(("hours", "freed"), [(24, []), (1, ["od-2"])], ids=["rests", "has rested"])
+def test_a_what_if_of_the_rest_counts_what_the_daemon_remembers(hours: int, freed: list[str]) -> None:
+    """Both pinned pods moved as leftovers two hours ago, and rest for 30 hours."""
+    at = NOW - timedelta(hours=2)
+    created = at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    objects = [{**each, "metadata": {**each["metadata"], "creationTimestamp": created}} for each in ROOMY]
+    moved = LeftoverMoves().moved(["default/uid-of-b", "default/uid-of-c"], at)
+    policy = Policy(leftovers=Leftovers.MOVE, budgets_in_steps=True, leftover_rest=30 * 3600.0)
+    facts = FactsReader(policy).facts(snapshot(objects), Known(memory=Memory(leftovers=moved)), NOW)
+    planner = Planner(facts.snapshot, policy)
+    cluster = PlannedCluster(facts, planner, planner.plan_all(facts.circumstances), 0.0, ())
+    assert cluster.planning.plans == ()
+    change = SettingChange("leftover_rest", hours * 3600.0)
+    given = facts.snapshot, policy, facts.circumstances, [change]
+    outcome = what_if(*given, cluster.circumstances_with(PriceList()))
+    assert [plan.node for plan in outcome.planning.plans] == freed

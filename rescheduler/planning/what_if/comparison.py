@@ -248,8 +248,12 @@ def what_if(
     policy: Policy,
     circumstances: Circumstances,
     hypotheses: Sequence[Hypothesis],
+    changed_circumstances: Callable[[Snapshot, Policy], Circumstances] | None = None,
 ) -> HypotheticalPlan:
     """Plan with all *hypotheses*, on copies of the snapshot.
+
+    *changed_circumstances* returns the circumstances of the snapshot and the policy after the changes, which settings
+    can change; without it, they are the *circumstances* of now.
 
     If spot nodes are lost, their pods are first placed on the remaining nodes. Raises UsageError if a hypothesis names
     something that does not exist.
@@ -257,16 +261,20 @@ def what_if(
     changes = [change for change in hypotheses if not isinstance(change, LoseSpot | LoseEachPool)]
     losses = [change for change in hypotheses if isinstance(change, LoseSpot)]
     after, settings = changed(snapshot, policy, changes)
+    now = circumstances
+    circumstances = now if changed_circumstances is None else changed_circumstances(after, settings)
     planner = Planner(after, settings)
     planning = planner.plan_all(circumstances)
     each_pool = None
     if any(isinstance(change, LoseEachPool) for change in hypotheses):
-        now, drained_first = (planner.certificate(circumstances, Survive.POOL, plans) for plans in ((), planning.steps))
-        each_pool = now, drained_first
+        present, drained_first = (
+            planner.certificate(circumstances, Survive.POOL, plans) for plans in ((), planning.steps)
+        )
+        each_pool = present, drained_first
     rehearsal = None
     if any(isinstance(change, OtherScheduler) for change in changes):
-        before = Planner(snapshot, policy).plan_all(circumstances)
-        pods = changed_pods(snapshot, policy, circumstances, after.scheduler)
+        before = Planner(snapshot, policy).plan_all(now)
+        pods = changed_pods(snapshot, policy, now, after.scheduler)
         rehearsal = Rehearsal(tuple(changed_nodes(before, planning)), tuple(pods))
     if not losses:
         return _hypothetical(planner, planning, circumstances, after, rehearsal=rehearsal, each_pool=each_pool)
