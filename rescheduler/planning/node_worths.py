@@ -123,14 +123,17 @@ class NodeWorths:
         return known
 
     def _place(self, states: States, cpu: int, memory: int) -> tuple[float, float]:
-        """Return the factor of the hazard, and the share of the prices per hour, of the spot nodes for such a pod."""
+        """Return the factor of the hazard, and the share of the prices per hour, of the spot nodes for such a pod.
+
+        A pod that no spot node could run goes to a node that stays, which costs nothing more.
+        """
         spot = self._spot = self._spot or self._spot_nodes()
         shares = np.maximum(cpu / spot.cpu, memory / spot.memory)
         accepting = np.isin(spot.rows, remaining(states, self.snapshot, spot.rows)) & (shares <= 1)
-        chosen = accepting if accepting.any() else np.ones(len(spot.rows), np.bool_)
-        costs = (spot.price * np.minimum(shares, 1.0))[chosen & ~np.isnan(spot.price)]
-        hazard = float(spot.hazard[chosen].mean()) if len(spot.rows) else 0.0
-        return hazard_factor(hazard), float(costs.mean()) if len(costs) else np.nan
+        if not accepting.any():
+            return hazard_factor(0.0), 0.0
+        costs = (spot.price * shares)[accepting & ~np.isnan(spot.price)]
+        return hazard_factor(float(spot.hazard[accepting].mean())), float(costs.mean()) if len(costs) else np.nan
 
     def _of_owner(self, pod: Pod) -> float:
         key = owner_key(pod)

@@ -211,7 +211,7 @@ def test_the_error_for_an_unknown_setting_lists_all_settings(
         "budgets-at-once, survive, on-demand-node-label, spot-node-label, delete-non-replicated-pods, "
         "skip-nodes-with-local-storage, ignore-local-volumes, skip-nodes-with-system-pods, "
         "skip-nodes-with-custom-controller-pods, skip-single-replicas, max-graceful-termination, "
-        "shorten-grace-periods, require-known-architecture, surge, surge-max-replicas, "
+        "shorten-grace-periods, require-known-architecture, surge, surge-max-replicas, leftovers, leftover-rest, "
         "expendable-pods-priority-cutoff, namespaces, "
         "exclude-namespaces, namespace-selector, "
         "min-on-demand-nodes, drain-order, min-worth, max-node-age, move-jobs, scheduler-name, "
@@ -334,7 +334,7 @@ LEVER_FIELDS = (
 
 
 def test_the_json_output_has_the_levers(capfdbinary: pytest.CaptureFixture[bytes], dump: Path) -> None:
-    _, out, _ = run(capfdbinary, dump, "-o", "json")
+    _, out, _ = run(capfdbinary, dump, "-o", "json", "--leftovers=off")
     result = json.loads(out)["summary"]
     budgets = "PodDisruptionBudget default/store"
     obstacle, volume = "it allows 0 evictions now", "emptyDir cache"

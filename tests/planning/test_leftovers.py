@@ -14,6 +14,7 @@ from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.outcome import DrainKind, Landing, Plan, Planning, Purpose, Reason, Rejected
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Leftovers, Policy
+from rescheduler.planning.what_if.comparison import levers_of
 from tests.bench import leftovers as bench
 from tests.planning.builders import CIRCUMSTANCES, HOST, NOW, ON_DEMAND, Manifest, budget, node, pod, repels, snapshot
 
@@ -322,3 +323,15 @@ def test_each_by_itself_does_not_wait_for_the_room_of_others(others: tuple[str, 
         "od-1": DrainKind.LEFTOVERS,
         **dict.fromkeys(others, DrainKind.TO_SPOT),
     }
+
+
+@pytest.mark.parametrize(
+    ("over", "found"), [(False, ["Setting --leftovers=move"]), (True, [])], ids=["in time", "late"]
+)
+def test_the_change_is_not_looked_for_after_the_time_limit(found: list[str], *, over: bool) -> None:
+    cluster, policy = snapshot(ROOMY), Policy(leftovers=Leftovers.PLAN, budgets_in_steps=True)
+    planner = Planner(cluster, policy)
+    planning = planner.plan_all(CIRCUMSTANCES)
+    levers = levers_of(planning, planner, cluster, policy, CIRCUMSTANCES, PriceList(), lambda: over)
+    assert [each.controller for each in levers.levers if "leftovers" in each.controller] == found
+    assert levers.complete is not over

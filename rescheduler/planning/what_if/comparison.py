@@ -332,9 +332,14 @@ def levers_of(
     Once *time_is_up* returns True, the result contains the findings so far.
     """
     ranked = rank_levers(planning, planner.round(circumstances), prices, time_is_up)
-    surge = surge_lever(planning, snapshot, policy, settings_replaced(circumstances, prices=prices))
-    together = leftovers_lever(planning, planner, snapshot, policy, circumstances, prices)
-    for lever in (surge, together):
+    settings = (
+        lambda: surge_lever(planning, snapshot, policy, settings_replaced(circumstances, prices=prices)),
+        lambda: leftovers_lever(planning, planner, snapshot, policy, circumstances, prices),
+    )
+    for setting in settings if planning.rejected else ():
+        if time_is_up():
+            return settings_replaced(ranked, complete=False)
+        lever = setting()
         ranked = ranked if lever is None else with_lever(ranked, lever)
     return ranked
 
