@@ -1,5 +1,6 @@
 """``rescheduler install``: print the manifests of the daemon, for ``kubectl apply``."""
 
+import copy
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
@@ -9,6 +10,7 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
+from rescheduler.cli.console import warn
 from rescheduler.cli.go_flags import Bool, GoCommand, Option
 from rescheduler.cli.options import NAME
 from rescheduler.cli.policy_options import NODE_LABELS, check_labels
@@ -39,9 +41,10 @@ _OF_NAMESPACE: Final = ("Namespace", "ResourceQuota")
 #: The cloud provider that is selected unless a flag selects another, by preset.
 _PROVIDERS: Final = {backend.preset: backend.name for backend in FITTING_BACKENDS if backend.preset}
 
-#: What is printed above the manifests, by cloud provider: what else the user must do.
+#: What else the user must do, by cloud provider.
 _HINTS: Final = {
-    "aws": "# AWS must give the ServiceAccount a role with the policy in docs/aws.md: by EKS Pod Identity or IRSA.\n"
+    "aws": "AWS must give the ServiceAccount a role with the policy in docs/aws.md, by EKS Pod Identity or IRSA. "
+    "Without it, no node is drained. To keep the machines: -- --cloud-provider=none"
 }
 
 
@@ -86,7 +89,7 @@ _HINTS: Final = {
     "--image",
     metavar="IMAGE",
     help="The image of the daemon, with its registry. Default: that of the release; a checkout has none in a registry, "
-    "and a comment above the manifests says so.",
+    "and a line on standard error says so.",
 )
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED, metavar="[-- FLAG]...")
 def command(
@@ -99,7 +102,7 @@ def command(
     """Print the manifests of the daemon: Deployment, permissions, and the objects with its state.
 
     \b
-    rescheduler install --preset=eks --image=REGISTRY/spot-rescheduler:0.1.0 | kubectl apply -f -
+    rescheduler install --preset=eks --image=REGISTRY/IMAGE | kubectl apply -f -
     rescheduler install --preset=eks -- --node-drain-delay=30m --drain-order=cost
 
     Flags after -- are those of rescheduler run. The daemon is a dry run unless --dry-run=false is given. The manifests
@@ -127,13 +130,27 @@ def command(
     check(_parsed(chosen))
     files = [MANIFESTS, *(file for name, file in RIGHTS.items() if name == provider)]
     objects = list(_installed(chosen, files, fixed_user=preset != _OPENSHIFT, **settings))
-    local = "" if settings["image"] else _local_image(objects)
-    sys.stdout.write(_HINTS.get(provider or "", "") + local + _text(objects))
+    sys.stdout.write(_text(objects))
+    for hint in (_HINTS.get(provider or "", ""), "" if settings["image"] else _local_image(objects)):
+        if hint:
+            warn(hint)
+
+
+def _without_environment(command: click.Command) -> click.Command:
+    """Return *command* without the variables of its options: this machine's are not those of the daemon."""
+    bare, parameters = copy.copy(command), [copy.copy(parameter) for parameter in command.params]
+    for parameter in parameters:
+        parameter.envvar = None
+    bare.params = parameters
+    return bare
+
+
+_RUN: Final = _without_environment(run)
 
 
 def _parsed(flags: Sequence[str]) -> click.Context:
     """Return the values of *flags* of `rescheduler run`. Raises UsageError."""
-    context = run.make_context("run", list(flags))
+    context = _RUN.make_context("run", list(flags))
     if context.args:
         raise UsageError(f"{context.args[0]!r}: expected a flag of rescheduler run")
     return context
@@ -180,16 +197,15 @@ def _installed(
 
 
 def _local_image(objects: Iterable[Any]) -> str:
-    """Return the comment about a default image without a registry, which nodes cannot pull; "" if it has one."""
+    """Return what to do about a default image without a registry, which nodes cannot pull; "" if it has one."""
     [workload] = [item for item in objects if item["kind"] == "Deployment"]
     image = workload["spec"]["template"]["spec"]["containers"][0]["image"]
     if "/" in image:
         return ""
     pushed = f"REGISTRY/{image}"
     return (
-        f"# The image {image} is in no registry. To build and push it, in a checkout:\n"
-        f"#   docker build -t {pushed} . && docker push {pushed}\n"
-        f"# Then repeat this command with --image={pushed}\n"
+        f"The image {image} is in no registry. To build and push it, in a checkout: docker build -t {pushed} . && "
+        f"docker push {pushed}. Then repeat this command with --image={pushed}"
     )
 
 

@@ -98,8 +98,8 @@ class GroupSizes:
     def of_samples(self, facts: RoundFacts) -> Mapping[str, tuple[str, int]]:
         """Return, by one on-demand node of each kind, its group and how many more nodes the group may get.
 
-        None if it is not known. The sizes are those of the last minute, or the last known ones while the provider does
-        not respond.
+        ("", 0) if it is not known. The sizes are those of the last minute, or the last known ones while the provider
+        does not respond.
         """
         nodes = facts.node_infos.on_demand
         first = {kind(info.node): info.node for _, info in sorted(nodes.items(), reverse=True)}

@@ -348,8 +348,10 @@ class DrainRecords:
 
     def _leftovers(self, drain: Drain) -> Iterator[tuple[str, str]]:
         """Yield the owner of each pod of *drain* that goes to an on-demand node, and the UID of the pod."""
+        facts = self._view.facts
         for each in drain.placements if drain.purpose.kind is DrainKind.LEFTOVERS else ():
-            if each.owner is not None and not self._view.facts.is_spot(each.node):
+            target = facts.node(each.node)  # None: a spot node that is lost since, or a node that stays no more
+            if each.owner is not None and target is not None and facts.is_on_demand(target):
                 yield owner_of(each.pod.namespace, each.owner.uid), each.pod.uid
 
     def record_landing(self, landed: Landed) -> None:

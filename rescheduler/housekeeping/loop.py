@@ -304,9 +304,17 @@ class Loop:
     def _wait(self, outcome: RoundOutcome) -> None:
         """Wait until the next round: for an interval, or for several while nothing changes and no wait ends."""
         self._run_state.pause(self._pause(outcome).total_seconds())
-        while not self._run_state.stopping and self._resting.lasts() and self._not_ready() is None:
+        while not self._run_state.stopping and self._rests():
             self._run_state.beat()
             self._run_state.pause(self._mode.timing.housekeeping_interval.total_seconds())
+
+    def _rests(self) -> bool:
+        """Return whether the next round is left out. Not after an error: the round has it again, and reports it."""
+        try:
+            return self._resting.lasts() and self._not_ready() is None
+        except Exception:
+            log.debug("no round is left out", exc_info=True)
+            return False
 
     def once(self, patience: timedelta) -> RoundOutcome:
         """Run one round once the cluster can be read. Repeat it while drains fail.

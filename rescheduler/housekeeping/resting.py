@@ -69,7 +69,8 @@ class Resting:
 
     def _is_at_rest(self, held: Held | None) -> bool:
         memory, facts = self._history.memory, self._view.facts
-        active = memory.debts or facts.marked or facts.placeholders() or self._view.snapshot.pods_on.get("")
+        ordered = memory.spot_orders.open is not None or facts.placeholders()
+        active = memory.debts or facts.marked or ordered or self._view.snapshot.pods_on.get("")
         return not active and (held is None or held.waiting in _TIMED)
 
     def lasts(self) -> bool:

@@ -210,10 +210,10 @@ def _is_ours(lease: LeaseObject) -> bool:
 
     An installation that removes machines has another Lease, by which it elects no leader.
     """
-    labels = lease.metadata.labels or {}
-    if POOL_LEASE in lease.metadata.name or labels.get(_COMPONENT) == _POOL:
+    labels, of_a_daemon = lease.metadata.labels or {}, ANNOTATION in lease.annotations
+    if labels.get(_COMPONENT) == _POOL or (POOL_LEASE in lease.metadata.name and not of_a_daemon):
         return False
-    return _PROGRAM in lease.metadata.name or labels.get(_APP) == _PROGRAM or ANNOTATION in lease.annotations
+    return _PROGRAM in lease.metadata.name or labels.get(_APP) == _PROGRAM or of_a_daemon
 
 
 def _is_meant(lease: LeaseObject, named: NamedInstallation) -> bool:

@@ -40,7 +40,8 @@ def _complete_owners(items: list[Json]) -> None:
     metas = [(item.get("kind", ""), item["metadata"]) for item in items]
     uids = {(kind, meta.get("namespace", ""), meta["name"]): meta.get("uid") for kind, meta in metas}
     for _, meta in metas:
-        named = [owner for owner in meta.get("ownerReferences") or () if owner.get("kind") and owner.get("name")]
+        owners = meta.get("ownerReferences") or ()
+        named = [owner for owner in owners if owner and owner.get("kind") and owner.get("name")]
         for owner in named:
             identity = owner["kind"], meta.get("namespace", ""), owner["name"]
             owner.setdefault("apiVersion", "")

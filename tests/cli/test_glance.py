@@ -154,7 +154,7 @@ def test_a_watched_plan_begins_with_its_time(
 
 
 WRONG = {
-    "--lever=99": "--lever=99: no such lever: expected 1 to 11",
+    "--lever=99": "--lever=99: no such lever: expected 1 to 12",
     "--patch": "--patch: expected --lever",
     "--watch": "--watch: expected a live cluster",
     "--lever=9 --levers-timeout=0s": "--lever: expected a --levers-timeout above 0",

@@ -23,11 +23,16 @@ OF_PROVIDERS: dict[str, list[dict[str, Any]]] = {
 SELECTED = {"eks": "aws", "karpenter": "karpenter", "clusterapi": "clusterapi", "openshift": "clusterapi"}
 
 
+#: What is said on standard error, because the manifests go to kubectl.
+HINTS = ("is in no registry", "a role with the policy in docs/aws.md")
+
+
 def printed(capsys: pytest.CaptureFixture[str], *flags: str) -> list[dict[str, Any]]:
     with pytest.raises(SystemExit) as exited:
         cli.main(["install", *flags])
     out, err = capsys.readouterr()
-    assert (exited.value.code, err) == (0, "")
+    assert exited.value.code == 0
+    assert [line for line in err.splitlines() if not any(hint in line for hint in HINTS)] == []
     return list(yaml.safe_load_all(out))
 
 
@@ -255,7 +260,7 @@ def test_wrong_usage_prints_no_manifests(case: str, capsys: pytest.CaptureFixtur
 
 @pytest.mark.parametrize("shipped", ["spot-rescheduler:0.1.0", "registry.example/team/spot-rescheduler:0.1.0"])
 @pytest.mark.parametrize("given", [(), ("--image=spot-rescheduler:mine",), ("--image=registry.example/mover:1",)])
-def test_an_image_that_no_registry_has_is_named_above_the_manifests(
+def test_an_image_that_no_registry_has_is_named(
     shipped: str,
     given: tuple[str, ...],
     tmp_path: Path,
@@ -269,17 +274,16 @@ def test_an_image_that_no_registry_has_is_named_above_the_manifests(
     monkeypatch.setattr(install, "MANIFESTS", tmp_path / "manifests.yaml")
     with pytest.raises(SystemExit):
         cli.main(["install", "--preset=gke", *given])
-    out = capsys.readouterr().out
-    comments = [line for line in out.splitlines() if line.startswith("#")]
+    out, err = capsys.readouterr()
     assert container(list(yaml.safe_load_all(out)))["image"] == (given[0].partition("=")[2] if given else shipped)
     if given or "/" in shipped:
-        assert comments == []
+        assert err == ""
     else:
-        assert comments == [
-            f"# The image {shipped} is in no registry. To build and push it, in a checkout:",
-            f"#   docker build -t REGISTRY/{shipped} . && docker push REGISTRY/{shipped}",
-            f"# Then repeat this command with --image=REGISTRY/{shipped}",
-        ]
+        pushed = f"REGISTRY/{shipped}"
+        assert err == (
+            f"rescheduler: The image {shipped} is in no registry. To build and push it, in a checkout: "
+            f"docker build -t {pushed} . && docker push {pushed}. Then repeat this command with --image={pushed}\n"
+        )
 
 
 @pytest.mark.parametrize(
@@ -292,10 +296,32 @@ def test_an_image_that_no_registry_has_is_named_above_the_manifests(
         (("--preset=karpenter",), False),
     ],
 )
-def test_the_role_that_aws_must_give_is_named_above_the_manifests(
+def test_the_role_that_aws_must_give_is_named(
     flags: tuple[str, ...], hints: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
         cli.main(["install", *flags])
-    comments = [line for line in capsys.readouterr().out.splitlines() if line.startswith("#")]
-    assert any("a role with the policy in docs/aws.md" in line for line in comments) == hints
+    assert ("a role with the policy in docs/aws.md" in capsys.readouterr().err) == hints
+
+
+@pytest.mark.parametrize(
+    ("variables", "flags", "fails"),
+    [
+        ({"RESCHEDULER_CLOUD_CONFIG": "/x"}, ("--preset=karpenter",), False),
+        ({"RESCHEDULER_NODES": "1:2:x"}, ("--preset=karpenter",), False),
+        ({"RESCHEDULER_CLOUD_PROVIDER": "cherryservers"}, ("--preset=gke",), False),
+        ({"RESCHEDULER_CLOUD_CONFIG": "/x"}, ("--preset=gke", "--", "--cloud-provider=cherryservers"), True),
+    ],
+)
+def test_variables_of_this_machine_are_not_those_of_the_daemon(
+    variables: dict[str, str],
+    flags: tuple[str, ...],
+    fails: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit) as exited:
+        cli.main(["install", *flags])
+    assert exited.value.code == (2 if fails else 0), capsys.readouterr().err

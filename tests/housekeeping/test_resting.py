@@ -1,6 +1,7 @@
 """Rounds that would find what the last one has found are not run, and nothing happens later than without that."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -9,10 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from predicates.snapshot import Snapshot
 from rescheduler.housekeeping.loop import Loop, RoundOutcome
 from rescheduler.housekeeping.resting import Resting
 from rescheduler.observe.events import DrainStarted, Held, Overviewed, Planned, RoundEnded, Waiting
 from rescheduler.planning.pauses import parse_window
+from rescheduler.planning.room.increase import SpotOrder, SpotOrders
 from rescheduler.providers.base import Deleted
 from rescheduler.settings import Timing
 from tests.housekeeping.world import CLUSTER, START, LoopWorld, ScriptedProvider, world
@@ -23,6 +26,8 @@ SOON: Final = Timing(node_drain_delay=timedelta(), node_cooldown=timedelta(minut
 #: A pod that fits nowhere, and the same cluster without pods that can move.
 FULL: Final = (node("od-1", ON_DEMAND), node("spot-1", cpu="1"), pod("web-1", "od-1", cpu="3"))
 MINUTES: Final = 300.0
+#: Rounds that are left out end at other times than whole minutes.
+SEVEN_SECONDS: Final = replace(SOON, housekeeping_interval=timedelta(seconds=7))
 
 
 def rounds(here: LoopWorld) -> int:
@@ -48,6 +53,37 @@ def test_a_dry_run_looks_in_each_interval() -> None:
     with world(*FULL) as here:
         run(here, MINUTES, dry_run=True)
         assert rounds(here) == 30
+
+
+def test_no_round_is_left_out_while_spot_nodes_are_ordered() -> None:
+    with world(*FULL) as here:
+        loop = here.loop(SOON)
+        here.history.note_spot_orders(SpotOrders((SpotOrder("od-9", "uid-9", "spot", 1, before=1, at=START),)))
+        here.stop_at(here.now + MINUTES)
+        loop.run()
+        assert rounds(here) == 30
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_error_while_rounds_are_left_out_does_not_end_the_daemon(
+    times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Changes that cannot be applied: the next round has the error again, and reports it."""
+    failing: list[Exception] = []
+    with world(*FULL) as here:
+        snapshot = here.snapshot
+
+        def applied() -> Snapshot:
+            if failing:
+                raise failing.pop()
+            return snapshot()
+
+        monkeypatch.setattr(here, "snapshot", applied)
+        here.at(123.0, lambda: failing.extend(KeyError("od-9") for _ in range(times)))
+        run(here, MINUTES)
+        ends = [(at, event.succeeded) for at, event in here.reported if isinstance(event, RoundEnded)]
+        assert [good for at, good in ends if 123.0 <= at <= 143.0] == [True] if times == 1 else [False, True]
+        assert ends[-1][0] > 200.0
 
 
 def _more_room(here: LoopWorld) -> None:
@@ -92,7 +128,7 @@ def test_a_change_is_seen_in_the_next_interval(
 
 def _paused(here: LoopWorld) -> None:
     here.paused = "a person paused drains"
-    here.at(177.0, lambda: setattr(here, "paused", ""))
+    here.at(133.0, lambda: setattr(here, "paused", ""))
 
 
 def _without_rights(here: LoopWorld) -> None:
@@ -108,7 +144,10 @@ def _with_a_silent_watch(here: LoopWorld) -> None:
 #: Waits that end by themselves, and the round in which the drain then begins. It is the same if no round is left out.
 WAITS: Final[Mapping[str, tuple[dict[str, Any], Callable[[LoopWorld], object]]]] = {
     "a drain delay": ({"timing": Timing(node_drain_delay=timedelta(seconds=137))}, lambda _: None),
-    "a drain window": ({"windows": (parse_window(f"{START + timedelta(minutes=3):%H:%M}-23:00"),)}, lambda _: None),
+    "a drain window": (
+        {"windows": (parse_window(f"{START + timedelta(minutes=3):%H:%M}-23:00"),), "timing": SEVEN_SECONDS},
+        lambda _: None,
+    ),
     "a pause": ({}, _paused),
     "missing rights": ({}, _without_rights),
     "a silent watch": ({}, _with_a_silent_watch),
