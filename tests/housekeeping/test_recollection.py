@@ -423,7 +423,7 @@ class TestNotes:
             name = "default/StatefulSet/pg"
             assert controller_of(new).text == name
             assert kept.memory.owners == OwnerRecords().moved(name, 1, START, ready=45)
-            assert kept.memory.movements.by_uid.keys() == {"uid-of-main"}
+            assert kept.memory.movements.by_uid.keys() == {"default/uid-of-main"}
 
     def test_evictions_without_a_response_in_time_are_debts_and_start_no_drain_delay(self) -> None:
         with world(*CLUSTER) as here:
