@@ -334,7 +334,7 @@ LEVER_FIELDS = (
 
 
 def test_the_json_output_has_the_levers(capfdbinary: pytest.CaptureFixture[bytes], dump: Path) -> None:
-    _, out, _ = run(capfdbinary, dump, "-o", "json", "--leftovers=off")
+    _, out, _ = run(capfdbinary, dump, "-o", "json")
     result = json.loads(out)["summary"]
     budgets = "PodDisruptionBudget default/store"
     obstacle, volume = "it allows 0 evictions now", "emptyDir cache"
