@@ -332,7 +332,7 @@ def levers_of(
     Once *time_is_up* returns True, the result contains the findings so far.
     """
     ranked = rank_levers(planning, planner.round(circumstances), prices, time_is_up)
-    settings = (
+    settings: tuple[Callable[[], Lever | None], ...] = (
         lambda: surge_lever(planning, snapshot, policy, settings_replaced(circumstances, prices=prices)),
         lambda: leftovers_lever(planning, planner, snapshot, policy, circumstances, prices),
     )
