@@ -319,8 +319,8 @@ MUTANTS: Final = (
     _of_plan(
         "what moved as a leftover rests",
         "rules/leftovers.py",
-        "        if moved is not None and (created is None or created >= moved - CLOCK_SKEW):\n",
-        "        if False:\n",
+        "    return created >= moved - CLOCK_SKEW and not now.reached(created + rest)\n",
+        "    return False\n",
         "test_leftovers.py",
     ),
     _of_loop(
@@ -328,6 +328,20 @@ MUTANTS: Final = (
         "planning/rules/leftovers.py",
         "    rows = (table.row[name] for name in names if name not in owing)\n",
         "    rows = (table.row[name] for name in names)\n",
+        "test_leftovers.py",
+    ),
+    _of_plan(
+        "no room is made that a pending pod would take",
+        "answers/leftovers.py",
+        "            if self._taken_by_pending(row):\n",
+        "            if False:\n",
+        "test_leftovers.py",
+    ),
+    _of_loop(
+        "a node whose room was not used gives no more pods for hours",
+        "housekeeping/drain_history.py",
+        "        if kind is DrainKind.MAKES_ROOM and node is not None:\n",
+        "        if False:\n",
         "test_leftovers.py",
     ),
     _of_loop(

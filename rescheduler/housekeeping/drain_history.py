@@ -188,8 +188,13 @@ class DrainHistory:
         bounded = {name: names[:_NAMES_STORED] for name, names in shortened.items()}
         self._note(leader=msgspec.structs.replace(leader, growth=known, **bounded))
 
-    def node_succeeded(self, node: str) -> None:
-        self._note(cooldowns=self.memory.cooldowns.succeeded(node))
+    def node_succeeded(self, node: str, received: Collection[str] = ()) -> None:
+        """Record that a drain of *node* succeeded, whose leftovers the nodes *received*."""
+        self._note(cooldowns=self.memory.cooldowns.succeeded(node).received(received))
+
+    def node_made_room(self, node: str, uid: str) -> None:
+        """Start the cooldown of *node* after it gave pods to spot nodes. It ends when it receives leftovers."""
+        self._note(cooldowns=self.memory.cooldowns.made_room(node, uid, self._clock.now(), self._waits.cooldown))
 
     def keep_nodes(self, uids: Mapping[str, str]) -> None:
         """Delete the cooldowns of all nodes except *uids* (UID by name)."""
@@ -379,7 +384,7 @@ class DrainRecords:
         if drain.rolled_back:
             pass  # the result of the drain is not known
         elif drain.failure is None:
-            self._history.node_succeeded(drain.node)
+            self._succeeded(drain)
             moved = {drain.controllers.get(pod.uid) for pod in drain.evicted} - set(drain.owed)
             self._history.recovered(owner for owner in moved if owner is not None)
         else:
@@ -435,6 +440,14 @@ class DrainRecords:
         if drain.last_eviction_at is None:
             return None
         return self._clock.now() - timedelta(seconds=max(0.0, self._clock.monotonic() - drain.last_eviction_at))
+
+    def _succeeded(self, drain: Drain) -> None:
+        node, kind = self._view.facts.node(drain.node), drain.purpose.kind
+        if kind is DrainKind.MAKES_ROOM and node is not None:
+            self._history.node_made_room(drain.node, node.metadata.uid)
+        else:
+            received = drain.placements if kind is DrainKind.LEFTOVERS else ()
+            self._history.node_succeeded(drain.node, {placement.node for placement in received})
 
     def _failed(self, drain: Drain, failure: Failure) -> None:
         for owner in failure.owners:

@@ -234,14 +234,17 @@ class RoundPlans:
         return min(until, self._clock.now() + timedelta(seconds=min(seconds, SURVEY.total_seconds())))
 
     def _fails_checks(self, plan: Plan, *, repeat: bool) -> bool:
-        """Return whether the checks reject *plan*.
+        """Return whether the checks reject *plan*, or it was made without the pod templates that they have read.
 
         Without *repeat*, a plan that passed the checks less than SURVEY ago is not checked again.
         """
         now, passed = self._clock.monotonic(), self._passed
         if not repeat and passed is not None and passed[0] is plan and now - passed[1] < SURVEY.total_seconds():
             return False
-        fails = any(self._candidates.judge(each) for each in (plan, *plan.first))
+        steps = (plan, *plan.first)
+        # Before room is made for it, the node cannot be planned alone: its plan is made again together with the others.
+        learned = [self._candidates.learn_templates(each) for each in (steps if plan.first else ())]
+        fails = any(learned) or any(self._candidates.judge(each) for each in steps)
         self._passed = None if fails else (plan, now)
         return fails
 

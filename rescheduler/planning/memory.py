@@ -287,7 +287,7 @@ def _entries(memory: Memory) -> Iterator[_Entry]:
     for uid, moves in memory.movements.by_uid.items():
         yield entry(max(moves.last, moves.until or moves.last), "moves", uid, moves.namespace, moves)
     for key, at in memory.leftovers.by_owner.items():
-        yield entry(at, "leftover", key, key.partition("/")[0], at)
+        yield entry(at, "leftover", key, key.partition("/")[0], (memory.leftovers.since(key), at))
     for name, wait in memory.not_recovered.by_name.items():
         yield entry(wait.until, "not-recovered", name, name.partition("/")[0], wait)
     for pool, record in memory.pools.by_pool.items():
@@ -334,12 +334,11 @@ def _without_entries(memory: Memory, entries: Collection[_Entry]) -> Memory:
         return memory
     nodes, moves, waits = memory.cooldowns.by_node, memory.movements.by_uid, memory.not_recovered.by_name
     pools, refusals, owners = memory.pools.by_pool, memory.refusals.by_key, memory.owners.by_name
-    leftovers = memory.leftovers.by_owner
     return msgspec.structs.replace(
         memory,
         cooldowns=Cooldowns({node: nodes[node] for node in nodes if ("cooldown", node) not in dropped}),
         movements=Movements({uid: moves[uid] for uid in moves if ("moves", uid) not in dropped}),
-        leftovers=LeftoverMoves({key: leftovers[key] for key in leftovers if ("leftover", key) not in dropped}),
+        leftovers=memory.leftovers.without({key for kind, key in dropped if kind == "leftover"}),
         not_recovered=NotRecovered({name: waits[name] for name in waits if ("not-recovered", name) not in dropped}),
         pools=PoolLosses({pool: pools[pool] for pool in pools if ("pool", pool) not in dropped}),
         refusals=KubeletRefusals({key: refusals[key] for key in refusals if ("refusal", key) not in dropped}),

@@ -1,7 +1,7 @@
 """What happened to the pods of controllers: how often they were moved, and whether they ran again in time."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Final
 
@@ -184,22 +184,37 @@ LONGEST_REST: Final = timedelta(days=30)
 
 
 class LeftoverMoves(msgspec.Struct, frozen=True, omit_defaults=True):
-    """When pods last moved to on-demand nodes that stay, by the namespace and UID of what they name as their owner."""
+    """When pods moved to on-demand nodes that stay, by the namespace and UID of what they name as their owner."""
 
-    by_owner: dict[str, Moment] = {}
+    by_owner: dict[str, Moment] = {}  #: the last time
+    first: dict[str, Moment] = {}  #: the first time, of owners whose pods moved more than once
 
     def moved(self, owners: Iterable[str], at: datetime) -> "LeftoverMoves":
         """Return the moves after pods of *owners* began to move *at* a time."""
-        return LeftoverMoves(self.by_owner | dict.fromkeys(owners, at))
+        owners = list(owners)
+        again = {owner: self.since(owner) for owner in owners if owner in self.by_owner}
+        return LeftoverMoves(self.by_owner | dict.fromkeys(owners, at), self.first | again)
+
+    def since(self, owner: str) -> datetime:
+        """Return when pods of *owner* first moved. Raises KeyError if none of its moves is known."""
+        return self.first.get(owner, self.by_owner[owner])
 
     def resting(self, now: datetime, rest: timedelta) -> dict[str, datetime]:
-        """Return the owners whose pods moved less than *rest* ago, and when."""
-        return {owner: at for owner, at in self.by_owner.items() if now < at + rest}
+        """Return the owners whose pods moved less than *rest* ago, and when they first did."""
+        return {owner: self.since(owner) for owner, at in self.by_owner.items() if now < at + rest}
 
     def bounded(self, now: datetime) -> "LeftoverMoves":
         """Return the moves without times that come from a wrong clock, and without old ones."""
         known = {owner: min(at, now) for owner, at in self.by_owner.items() if at > now - LONGEST_REST}
-        return self if known == self.by_owner else LeftoverMoves(known)
+        first = {owner: min(at, now) for owner, at in self.first.items() if owner in known}
+        return self if (known, first) == (self.by_owner, self.first) else LeftoverMoves(known, first)
+
+    def without(self, owners: Container[str]) -> "LeftoverMoves":
+        """Return the moves without those of *owners*."""
+        known, first = (
+            {key: at for key, at in each.items() if key not in owners} for each in (self.by_owner, self.first)
+        )
+        return LeftoverMoves(known, first)
 
 
 def moved_recently(

@@ -34,7 +34,7 @@ from rescheduler.planning.placement.forecast_checks import SecondsLeft, unlimite
 from rescheduler.planning.placement.packing import Effort
 from rescheduler.planning.placement.pending import QueuedClass, buffered, classes_of, is_left_pending, queue
 from rescheduler.planning.planning_round import PlanningRound, common_ground, new_round
-from rescheduler.planning.policy import Circumstances, FallbackHeadroom, Leftovers, Policy, Survive
+from rescheduler.planning.policy import FOREVER, Circumstances, FallbackHeadroom, Leftovers, Policy, Survive
 from rescheduler.planning.question import opened
 from rescheduler.planning.replacements import Replacements
 from rescheduler.planning.rules.candidates import groups_at_minimum
@@ -52,8 +52,8 @@ class Planner:
         self._single = SinglePlans(snapshot, policy, self._filters, self._survival)
         self._replacements = Replacements(snapshot)
         self._last: PlanningRound | None = None
-        #: What the last planning with leftovers depends on, and that planning.
-        self._leftovers: tuple[object, Planning] | None = None
+        #: What the last planning with leftovers depends on, that planning, and from when on it is not valid.
+        self._leftovers: tuple[object, Planning, datetime] | None = None
         self._queued = Kept(self._pending_classes, ClusterPart.ANYTHING)
 
     @property
@@ -109,21 +109,19 @@ class Planner:
         A node that has a plan of its own keeps it.
         """
         key = planning, shared.ground, shared.minimum, shared.budgets.built_from, most
-        known = self._leftovers
-        if known is None or known[0] != key:
-            circumstances = shared.circumstances
+        known, circumstances = self._leftovers, shared.circumstances
+        if known is None or known[0] != key or circumstances.now >= known[2]:
+            circumstances.deadlines.take()
             own = {plan.node for plan in planning.plans}
             found = self.leftovers(before, circumstances, circumstances.prices, most=most)
-            known = self._leftovers = key, planning.with_plans([plan for plan in found if plan.node not in own])
+            until = circumstances.deadlines.take() or FOREVER
+            known = self._leftovers = key, planning.with_plans([plan for plan in found if plan.node not in own]), until
         return known[1]
 
     def first_until(self, circumstances: Circumstances) -> datetime:
         """Return until when the last :meth:`first_plan`, which found no plan, stands if nothing else changes."""
         until = self._single.first_until(self.round(circumstances))
-        if self._policy.leftovers is not Leftovers.MOVE:
-            return until
-        rest = timedelta(seconds=self._policy.leftover_rest)
-        return min([until, *(moved + rest for moved in circumstances.rested.values())])
+        return until if self._leftovers is None else min(until, self._leftovers[2])
 
     def plan_node(self, node: str, circumstances: Circumstances) -> Verdict:
         """Return the verdict for a single node in the current state, with all obstacles."""

@@ -347,7 +347,7 @@ class Circumstances:
     last: Mapping[str, int] = field(default_factory=dict)
     #: Pools of spot nodes that are not trusted because they lost nodes, and until when: they are no targets.
     settling: Mapping[str, datetime] = field(default_factory=dict)
-    #: When pods of owners (``namespace/UID``) last moved to on-demand nodes that stay: younger pods stay there.
+    #: When pods of owners (``namespace/UID``) first moved to on-demand nodes that stay: younger pods rest there.
     rested: Mapping[str, datetime] = field(default_factory=dict)
     refused: LearnedRefusals = field(default_factory=dict)  #: what kubelets have refused in the last day
     #: By on-demand node: the group of the cloud provider that it belongs to, and how many more nodes this may have.

@@ -1,6 +1,6 @@
 """Waits that grow exponentially, and cooldowns: periods in which a node is not drained again after a failed drain."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated, Final, TypeAlias
@@ -57,15 +57,18 @@ class Pause(msgspec.Struct, frozen=True, omit_defaults=True):
         return Pause(self.times, now + wait.longest)
 
 
+#: The reason of a cooldown that has its own detail.
+_MADE_ROOM: Final = "cooling-down"
+
 #: Longer failure details are cut to this many characters.
 _LONGEST_DETAIL: Final = 300
 
 
 class Cooldown(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The state of a node whose last drains failed."""
+    """The state of a node whose last drains failed, or were of no use."""
 
     uid: str  #: of the node: the cooldown does not apply to a new node with the same name
-    failures: Count  #: consecutive failed drains
+    failures: Count  #: consecutive failed drains; 0: it made room, and nothing has come of it yet
     until: Moment
     reason: str = ""  #: the code of a :class:`~rescheduler.planning.outcome.Reason`; "": ``cooling-down``
     detail: str = ""  #: the failure's message, if there is a reason
@@ -73,7 +76,7 @@ class Cooldown(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Cooldowns(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The nodes whose last drain failed.
+    """The nodes whose last drain failed, or made room.
 
     The wait doubles, so that a node that cannot be drained is tried less and less often.
     """
@@ -88,6 +91,19 @@ class Cooldowns(msgspec.Struct, frozen=True, omit_defaults=True):
         failures = last.failures + 1 if last is not None and last.uid == uid else 1
         cooldown = Cooldown(uid, failures, now + wait.after(failures), reason, printable(detail[:_LONGEST_DETAIL]), pod)
         return Cooldowns(self.by_node | {node: cooldown})
+
+    def made_room(self, node: str, uid: str, now: datetime, wait: Backoff) -> "Cooldowns":
+        """Return the cooldowns after *node* gave pods to spot nodes: it gives no more for as long as possible.
+
+        Otherwise it would give all of them if something else takes the room each time.
+        """
+        detail = "it gave pods to spot nodes, and none has moved to the room since then"
+        return Cooldowns(self.by_node | {node: Cooldown(uid, 0, now + wait.longest, _MADE_ROOM, detail)})
+
+    def received(self, nodes: Container[str]) -> "Cooldowns":
+        """Return the cooldowns after pods moved to *nodes*: the room that these made was of use."""
+        used = {name for name, cooldown in self.by_node.items() if name in nodes and not cooldown.failures}
+        return Cooldowns({name: self.by_node[name] for name in self.by_node if name not in used}) if used else self
 
     def succeeded(self, node: str) -> "Cooldowns":
         """Return the cooldowns after a successful drain of *node*."""

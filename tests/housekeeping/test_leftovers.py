@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -72,6 +72,60 @@ def test_room_is_made_first_and_the_node_is_emptied_in_the_next_round() -> None:
         assert places(here) == {"a-1": "spot-1", "b-1": "od-2", "c-1": "od-2", "d-1": "od-2", "d-2": "spot-1"}
         assert ("delete", "od-1") in here.writes
         assert here.failures == [None, None]
+
+
+def template(name: str, cpu: str = "1", **spec: Any) -> Manifest:
+    containers = [{"name": "main", "image": "app:1", "resources": {"requests": {"cpu": cpu}}}]
+    labels = {"app": name, "pod-template-hash": "1"}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {"name": name, "namespace": "default", "uid": f"uid-of-{name}"},
+        "spec": {"template": {"metadata": {"labels": labels}, "spec": {"containers": containers, **spec}}},
+    }
+
+
+def test_room_is_made_in_the_first_round_although_its_checks_read_pod_templates() -> None:
+    """A plan for the node alone would have no room for its leftover yet."""
+    with cluster(FULL) as here:
+        here.templates = [template("a", "3"), template("b", **PIN), template("c", **PIN), template("d")]
+        assert here.loop(QUICK).round() is RoundOutcome.DRAINED
+        assert steps(here) == [("od-2", DrainKind.MAKES_ROOM)]
+
+
+@pytest.mark.parametrize(("grown", "gives"), [("b", ["od-1"]), ("d", [])], ids=["a leftover", "what is given"])
+def test_a_plan_that_makes_room_is_made_again_with_templates_that_request_more(grown: str, gives: list[str]) -> None:
+    """The next pods have no place. If the leftover of od-1 has none, od-1 can still make room for that of od-2."""
+    with cluster(FULL) as here:
+        here.templates = [template(grown, "9", **(PIN if grown == "b" else {}))]
+        here.loop(QUICK).round()
+        assert steps(here) == [(node, DrainKind.MAKES_ROOM) for node in gives]
+
+
+def test_a_node_gives_no_more_pods_for_hours_if_something_else_takes_the_room() -> None:
+    """Each time a new pod is bound before the leftover is moved."""
+    with cluster([*FULL, pod("e-1", "od-2", cpu="0")]) as here:
+        loop = here.loop(QUICK)
+        assert loop.round() is RoundOutcome.DRAINED
+        here.add(pod("f-1", "od-2", owner=None))
+        for _ in range(6):
+            here.pass_time(15 * 60)
+            assert loop.round() is RoundOutcome.IDLE
+        assert steps(here) == [("od-2", DrainKind.MAKES_ROOM)]
+        cooldown = here.memory.cooldowns.by_node["od-2"]
+        assert (cooldown.failures, cooldown.reason) == (0, "cooling-down")
+        here.pass_time(60 * 60)
+        loop.round()
+        assert steps(here)[1:] == [("od-2", DrainKind.MAKES_ROOM)]
+
+
+def test_a_node_whose_room_was_used_may_give_again() -> None:
+    with cluster(FULL) as here:
+        loop = here.loop(QUICK, provider=ScriptedProvider([Deleted()]))
+        loop.round()
+        assert here.memory.cooldowns.by_node.keys() == {"od-2"}
+        loop.round()
+        assert here.memory.cooldowns.by_node == {}
 
 
 def test_the_ledger_of_savings_counts_no_node_that_stays() -> None:

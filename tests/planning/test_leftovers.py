@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
+from functools import reduce
 from random import Random
 from typing import Any, Final
 
@@ -11,14 +12,19 @@ import pytest
 
 from rescheduler.planning.money.commitments import Commitment
 from rescheduler.planning.money.prices import PriceList
-from rescheduler.planning.outcome import DrainKind, Landing, Plan, Planning, Purpose, Reason, Rejected
+from rescheduler.planning.movements import LeftoverMoves
+from rescheduler.planning.outcome import Blocker, DrainKind, Landing, Plan, Planning, Purpose, Reason, Rejected
+from rescheduler.planning.placement.forecast import Forecast, Forecaster
 from rescheduler.planning.planner import Planner
-from rescheduler.planning.policy import Circumstances, Leftovers, Policy
+from rescheduler.planning.policy import Circumstances, Leftovers, Policy, Survive
 from rescheduler.planning.what_if.comparison import levers_of
 from tests.bench import leftovers as bench
 from tests.planning.builders import CIRCUMSTANCES, HOST, NOW, ON_DEMAND, Manifest, budget, node, pod, repels, snapshot
+from tests.planning.builders import SPOT as SPOT_LABEL
 
 PIN: Final[dict[str, Any]] = {"nodeSelector": {ON_DEMAND: ""}}
+STAYS: Final[dict[str, Any]] = {"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}}
+OWNER_OF_B: Final = "default/uid-of-b"
 SPOT: Final = node("s", cpu="8")
 SPOT_TAINT: Final = [{"key": "spot", "effect": "NoSchedule"}]
 
@@ -96,6 +102,16 @@ def test_nothing_is_given_if_the_node_cannot_be_emptied_after_all() -> None:
     assert planned(small).plans == ()
 
 
+@pytest.mark.parametrize(
+    ("requested", "selector", "makes_room"),
+    [("1", ON_DEMAND, False), ("300m", ON_DEMAND, False), ("2500m", ON_DEMAND, True), ("1", "gone", True)],
+    ids=["of the same size", "smaller", "too large", "for another node"],
+)
+def test_no_room_is_made_that_a_pending_pod_would_take(requested: str, selector: str, *, makes_room: bool) -> None:
+    queued = pod("q-1", "", cpu=requested, nodeSelector={selector: ""})
+    assert bool(planned([*FULL, queued]).plans) is makes_room
+
+
 #: What keeps pods on on-demand nodes, and whether it makes them leftovers.
 RULES: Final[Mapping[str, tuple[dict[str, Any], bool]]] = {
     "nodeSelector": (PIN, True),
@@ -159,6 +175,20 @@ def test_a_node_that_takes_no_pods_for_good_receives_none(fields: dict[str, Any]
     assert planned([*objects, pod("c-1", "od-2", annotations=stays)]).plans == ()
     healthy = [objects[0], node("od-2", ON_DEMAND), *objects[2:], pod("c-1", "od-2", annotations=stays)]
     assert freed(planned(healthy)) == {"od-1": {"b-1": "od-2"}}
+
+
+@pytest.mark.parametrize(("owed_by", "receives"), [(None, False), ("default/z-1", True)], ids=["the node", "its pod"])
+def test_a_node_that_owes_pods_receives_none_and_one_with_pods_of_an_owner_that_waits_does(
+    owed_by: str | None, *, receives: bool
+) -> None:
+    """Otherwise a tenant whose pods run everywhere and never recover would stop the leftovers of all."""
+    vetoes = {"od-2": (Blocker(Reason.NOT_RECOVERED, "did not run in time", owed_by),)}
+    objects = [
+        *(node("od-1", ON_DEMAND), node("od-2", ON_DEMAND), SPOT),
+        *(pod("a-1", "od-1"), pod("b-1", "od-1", **PIN), pod("z-1", "od-2")),
+    ]
+    found = planned(objects, replace(CIRCUMSTANCES, vetoes=vetoes))
+    assert freed(found) == ({"od-1": {"a-1": "s", "b-1": "od-2"}} if receives else {})
 
 
 def test_a_node_that_a_plan_empties_receives_nothing() -> None:
@@ -252,6 +282,38 @@ def test_what_moved_as_a_leftover_rests(created: timedelta, *, moves_again: bool
     assert freed(found).keys() == ({"od-1"} if moves_again else set())
 
 
+@pytest.mark.parametrize(
+    ("created", "moves_again"),
+    [(timedelta(hours=-30), True), (timedelta(hours=-25), True), (timedelta(hours=-20), False)],
+    ids=["before the first move", "moved first, and has rested", "moved later"],
+)
+def test_each_pod_of_an_owner_rests_since_its_own_move(created: timedelta, *, moves_again: bool) -> None:
+    """Its pods moved 26 hours ago, and again since then."""
+    times = (NOW - timedelta(hours=hours) for hours in (26, 21, 1))
+    known = reduce(lambda before, at: before.moved([OWNER_OF_B], at), times, LeftoverMoves())
+    objects = [
+        *(node("od-1", ON_DEMAND), node("od-2", ON_DEMAND), SPOT),
+        *(pod("b-1", "od-1", created=f"{NOW + created:%Y-%m-%dT%H:%M:%SZ}", **PIN), pod("c-1", "od-2", **STAYS)),
+    ]
+    circumstances = replace(CIRCUMSTANCES, rested=known.resting(NOW, timedelta(hours=24)))
+    assert freed(planned(objects, circumstances)).keys() == ({"od-1"} if moves_again else set())
+
+
+def test_a_pod_that_has_rested_is_planned_without_another_change() -> None:
+    """The daemon plans again when the rest of the pod ends, and not only after that of its owner's last move."""
+    created = NOW - timedelta(hours=23)
+    objects = [
+        *(node("od-1", ON_DEMAND), node("od-2", ON_DEMAND), SPOT),
+        *(pod("b-1", "od-1", created=f"{created:%Y-%m-%dT%H:%M:%SZ}", **PIN), pod("c-1", "od-2", **STAYS)),
+    ]
+    resting = replace(CIRCUMSTANCES, rested={OWNER_OF_B: created})
+    planner = Planner(snapshot(objects), Policy(leftovers=Leftovers.MOVE))
+    assert planner.first_plan(resting).plans == ()
+    assert planner.first_until(resting) == created + timedelta(hours=24)
+    assert planner.first_plan(replace(resting, now=NOW + timedelta(minutes=59))).plans == ()
+    assert freed(planner.first_plan(replace(resting, now=NOW + timedelta(hours=1)))).keys() == {"od-1"}
+
+
 # The forecast
 
 
@@ -265,6 +327,71 @@ def test_a_leftover_that_could_land_on_a_node_about_to_be_emptied_rejects_the_pl
     assert all(target not in freed(planning) for plan in planning.plans for target in moves(plan).values())
     for plan in planning.plans:
         assert {placement.node for placement in plan.forecast}.isdisjoint(freed(planning))
+
+
+def attracted(number: int) -> tuple[list[Manifest], Circumstances]:
+    """Return many nodes with a leftover each, which would land on a large node that owes pods and receives none."""
+    objects = [node("od-x", ON_DEMAND, cpu="16"), pod("z-1", "od-x", cpu="100m", **STAYS)]
+    for each in range(number):
+        objects += [node(f"s-{each}"), node(f"od-{each}", ON_DEMAND)]
+        objects += [pod(f"a{each}-1", f"od-{each}"), pod(f"b{each}-1", f"od-{each}", **PIN)]
+    return objects, replace(CIRCUMSTANCES, vetoes={"od-x": (Blocker(Reason.NOT_RECOVERED, "it owes pods"),)})
+
+
+@pytest.fixture
+def forecasts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the nodes for whose drains forecasts were made."""
+    nodes: list[str] = []
+    forecast = Forecaster.forecast
+
+    def counted(self: Forecaster, plan: Plan, **limits: Any) -> Forecast:
+        nodes.append(plan.node)
+        return forecast(self, plan, **limits)
+
+    monkeypatch.setattr(Forecaster, "forecast", counted)
+    return nodes
+
+
+def test_the_forecasts_of_each_node_are_few_however_many_nodes_there_are(forecasts: list[str]) -> None:
+    objects, circumstances = attracted(40)
+    planner = Planner(snapshot(objects), Policy(leftovers=Leftovers.MOVE, planning_timeout=1000.0))
+    planner.first_plan(circumstances)
+    assert 40 <= len(forecasts) <= 5 * 40
+
+
+def test_the_daemon_makes_no_forecasts_beyond_the_time_limit_of_planning(forecasts: list[str]) -> None:
+    """Of two pods with five simulations each, one node is too many for this time, and the others are not tried."""
+    objects, circumstances = attracted(10)
+    planner = Planner(snapshot(objects), Policy(leftovers=Leftovers.MOVE, planning_timeout=0.001))
+    assert planner.first_plan(circumstances).plans == ()
+    assert len(forecasts) <= 1
+
+
+# The loss of spot nodes
+
+
+@pytest.mark.parametrize("only_first", [False, True], ids=["all", "the daemon's"])
+@pytest.mark.parametrize("survive", [Survive.OFF, Survive.POOL])
+def test_another_node_is_emptied_if_the_best_one_would_break_the_certificate(
+    survive: Survive, *, only_first: bool
+) -> None:
+    """The pods of the large node fit both pools of spot nodes, and none of them alone."""
+    spot: dict[str, Any] = {"nodeSelector": {SPOT_LABEL: ""}}
+    objects = [
+        *(node("sa", zone="a"), node("sb", zone="b"), node("keep", ON_DEMAND, cpu="16"), pod("k-1", "keep", **STAYS)),
+        *(
+            node("big", ON_DEMAND, cpu="8"),
+            pod("p-1", "big", cpu="2500m", **spot),
+            pod("r-1", "big", cpu="2500m", **spot),
+        ),
+        *(node("small", ON_DEMAND), pod("q-1", "small", cpu="400m")),
+        *(pod("x-1", "big", cpu="500m", **PIN), pod("y-1", "small", cpu="500m", **PIN)),
+    ]
+    planner = Planner(snapshot(objects), Policy(leftovers=Leftovers.MOVE, survive=survive))
+    circumstances = replace(CIRCUMSTANCES, prices=PRICES)
+    found = freed(planner.first_plan(circumstances) if only_first else planner.plan_all(circumstances)).keys()
+    best = {"big"} if only_first else {"big", "small"}
+    assert found == (best if survive is Survive.OFF else {"small"})
 
 
 # The daemon's questions

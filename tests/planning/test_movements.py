@@ -11,7 +11,7 @@ import pytest
 
 from predicates.objects import Pod
 from rescheduler.planning.controllers import Controller, ControllerState
-from rescheduler.planning.movements import ControllerMoves, Move, Movements
+from rescheduler.planning.movements import LONGEST_REST, ControllerMoves, LeftoverMoves, Move, Movements
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.waits import Waits
 from tests.planning.builders import NOW, pod, snapshot
@@ -290,3 +290,28 @@ def test_a_controller_of_another_namespace_with_the_same_uid_has_its_own_record(
     movements = moves(NOW).moved(forged, 9, NOW)
     assert movements.by_uid[KEY] == moves(NOW).by_uid[KEY]
     assert movements.by_uid["tenant/uid-web"].moves == (Move(NOW, 9),)
+
+
+LEFTOVERS = LeftoverMoves().moved(["a/1"], NOW - 3 * HOUR).moved(["a/1", "a/2"], NOW - 2 * HOUR)
+
+
+def test_an_owner_rests_since_the_first_move_of_its_leftovers_until_after_the_last() -> None:
+    known = LEFTOVERS.moved(["a/1"], NOW - HOUR)
+    assert known.resting(NOW, 2 * HOUR) == {"a/1": NOW - 3 * HOUR}
+    assert known.resting(NOW, 3 * HOUR) == {"a/1": NOW - 3 * HOUR, "a/2": NOW - 2 * HOUR}
+    assert known.resting(NOW, HOUR) == {}
+
+
+def test_moves_of_leftovers_are_stored_and_older_stored_forms_are_read() -> None:
+    stored = msgspec.json.encode(LEFTOVERS)
+    assert msgspec.json.decode(stored, type=LeftoverMoves) == LEFTOVERS
+    before = msgspec.json.decode(b'{"by_owner": {"a/1": "2026-01-01T10:00:00Z"}}', type=LeftoverMoves)
+    assert before.since("a/1") == before.by_owner["a/1"]
+
+
+def test_expired_moves_of_leftovers_and_times_of_a_wrong_clock_are_removed() -> None:
+    assert LEFTOVERS.bounded(NOW) is LEFTOVERS
+    assert LEFTOVERS.bounded(NOW + LONGEST_REST) == LeftoverMoves()
+    early = NOW - timedelta(hours=2, minutes=30)
+    assert LEFTOVERS.bounded(early) == LeftoverMoves({"a/1": early, "a/2": early}, {"a/1": NOW - 3 * HOUR})
+    assert LEFTOVERS.without({"a/1"}) == LeftoverMoves({"a/2": NOW - 2 * HOUR})

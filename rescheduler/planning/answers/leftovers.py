@@ -8,7 +8,8 @@ A choice is then played through, drain by drain, with the scheduler's scoring. A
 stays, and the search is repeated without it.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import combinations, islice
@@ -19,12 +20,12 @@ import numpy as np
 from predicates.local_results import Targets
 from predicates.nodes import CPU, Numbers
 from predicates.objects import Pod
-from rescheduler.planning.answers.survival import Survival
+from rescheduler.planning.answers.survival import Survival, longest_beginning
 from rescheduler.planning.budgets import RemainingDisruptions
 from rescheduler.planning.examined import Examined, examine
 from rescheduler.planning.money.prices import NodeFacts, PriceList, node_facts
 from rescheduler.planning.money.worth import covered, spot_share
-from rescheduler.planning.outcome import DrainKind, Plan, Rejected
+from rescheduler.planning.outcome import Blocker, DrainKind, Plan, Rejected
 from rescheduler.planning.placement.forecast import PLAYS, objection, with_forecast
 from rescheduler.planning.placement.packing import Effort, Placed, Stuck, WantedReasons
 from rescheduler.planning.placement.search import Candidate
@@ -32,7 +33,7 @@ from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.policy import Survive
 from rescheduler.planning.pool_shares import Moved
 from rescheduler.planning.question import Attempt, Question, ask, at_once, drained, opened, undo
-from rescheduler.planning.rules.leftovers import moved_before
+from rescheduler.planning.rules.leftovers import rests
 
 #: For at most this many candidates every choice is tried, as long as effort is left.
 _EXHAUSTIVE: Final = 10
@@ -42,6 +43,9 @@ _EFFORT, _LITTLE_EFFORT = 200, 20
 
 #: How often the search is repeated without nodes on which leftovers could land, or that could not be drained.
 _PLAYED: Final = 8
+
+#: How often a node that could not be emptied for lack of room is tried again, after others are emptied or stay.
+_TRIES: Final = 3
 
 #: A node that stays gives pods for a leftover: so many nodes are tried, and so many pods that are enough alone.
 _GIVERS, _SINGLE = 8, 3
@@ -112,7 +116,7 @@ def plan_leftovers(
 ) -> tuple[Plan, ...]:
     """Return the plans for further nodes after *plans*, in the order in which they are carried out.
 
-    The nodes *kept* stay. At most *most* plans are returned; their forecasts need no more time.
+    The nodes *kept* stay. At most *most* plans are returned, all of them with forecasts.
     """
     staying, found = frozenset(kept), _Found()
     effort, forecasts = shared.effort(), shared.forecaster.effort(shared.policy.planning_timeout)
@@ -126,35 +130,43 @@ def plan_leftovers(
             break
         with opened(shared, Effort(_EFFORT), shared.pending) as attempt:
             played = _Play(attempt, plans, choice, prices, forecasts, most).run()
-        found = max(found, played, key=lambda each: each.rank)
-        if not played.rejected or (most is not None and played.plans):
+        surviving = _surviving(played, plans, shared, survival)
+        found = max(found, surviving, key=lambda each: each.rank)
+        if not surviving.rejected or (most is not None and (surviving.plans or forecasts.exhausted)):
             break
-        staying |= played.rejected
-    return _surviving(found.plans, plans, shared, survival)
+        staying |= surviving.rejected
+    return found.plans
 
 
-def _surviving(
-    found: tuple[Plan, ...], plans: Sequence[Plan], shared: PlanningRound, survival: Survival
-) -> tuple[Plan, ...]:
-    """Return as many of the plans *found* as keep what must survive a loss, and its room."""
-    if shared.policy.survive is Survive.OFF and not shared.policy.fallback_headroom:
+def _surviving(found: "_Found", plans: Sequence[Plan], shared: PlanningRound, survival: Survival) -> "_Found":
+    """Return the first of the plans *found*, as many as keep what must survive a loss, and its room.
+
+    The node of the next one has to stay.
+    """
+    if not found.plans or (shared.policy.survive is Survive.OFF and not shared.policy.fallback_headroom):
         return found
+
+    def objection(number: int) -> Blocker | None:
+        every = [*plans, *(each for plan in found.plans[:number] for each in (*plan.first, plan))]
+        return survival.headroom.objection(shared, every) or survival.objection(shared, every)
+
     with opened(shared, Effort(0), shared.pending):
-        while found:
-            every = [*plans, *(each for plan in found for each in (*plan.first, plan))]
-            if not (survival.headroom.objection(shared, every) or survival.objection(shared, every)):
-                break
-            found = found[:-1]
-    return found
+        number, _ = longest_beginning(len(found.plans), objection)
+    stays = {plan.node for plan in found.plans[number : number + 1]}
+    return _Found(found.emptied[:number], found.plans[:number], found.rejected | stays)
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The plans that passed their forecasts, and the nodes that have to stay."""
+    """The nodes whose plans passed their forecasts, these plans, and the nodes that have to stay."""
 
+    emptied: _Choice = ()
     plans: tuple[Plan, ...] = ()
-    rank: tuple[Value, int] = (_NOTHING, 0)
     rejected: frozenset[str] = frozenset()
+
+    @property
+    def rank(self) -> tuple[Value, int]:
+        return _rank(self.emptied)
 
 
 class _Search:
@@ -196,8 +208,10 @@ class _Search:
         if examined.blockers or not leftovers or candidate.surges or value == _NOTHING:
             return None
         keys = {pod.key for pod in leftovers}
-        resting = moved_before((pod for pod in candidate.movers if pod.key in keys), self._base.circumstances.rested)
-        if next(resting, None) is not None or self._remaining.blockers(examined.evictions):
+        policy, circumstances = self._base.policy, self._base.circumstances
+        if any(rests(pod, policy, circumstances) for pod in candidate.movers if pod.key in keys):
+            return None
+        if self._remaining.blockers(examined.evictions):
             return None
         return _Node(examined, leftovers, value)
 
@@ -366,9 +380,10 @@ class _Search:
     def _room_on(
         self, row: int, pod: Pod, remaining: RemainingDisruptions
     ) -> tuple[list[Pod], RemainingDisruptions] | None:
-        """Return the fewest pods that the node in *row* gives so that *pod* fits; None if they have no place.
+        """Return the fewest pods that the node in *row* gives so that *pod* fits.
 
-        One pod is enough if possible, the smallest one; otherwise the largest ones are given. The trial changes.
+        None means that they have no place, or that a pending pod would take the room before *pod* is created. One pod
+        is enough if possible, the smallest one; otherwise the largest ones are given. The trial changes.
         """
         trial, snapshot = self._attempt.trial, self._base.snapshot
         need = snapshot.vector(pod.cls.requests) - snapshot.nodes.free[row]
@@ -377,6 +392,8 @@ class _Search:
             mark = trial.savepoint()
             trial.evict(*pods)
             self._effort.spend()
+            if self._taken_by_pending(row):
+                return None
             if self._shared.room.filters.fits(pod.cls, row):
                 trial.place(pod.cls, row)
                 left = remaining.copy()
@@ -384,6 +401,14 @@ class _Search:
                     return pods, left
             trial.revert(mark)
         return None
+
+    def _taken_by_pending(self, row: int) -> bool:
+        """Return whether a pending pod that has no place in the present state would get one on the node."""
+        snapshot, filters = self._base.snapshot, self._base.room.filters
+        free = snapshot.nodes.free[row]
+        small = [cls for cls in self._base.pending.waiting if (snapshot.vector(cls.requests) <= free).all()]
+        self._effort.spend(len(small))
+        return any(filters.fits(cls, row) for cls in small)
 
     def _moved(self, pods: Sequence[Pod]) -> Placed | Stuck:
         """Place the replacements of *pods*, which have left, on spot nodes, and return the answer."""
@@ -459,7 +484,7 @@ def _ways(movable: Sequence[tuple[Pod, Numbers]], need: Numbers) -> Iterator[lis
 class _Play:
     """Plays a choice through, in the trial of *attempt*, after *plans*: in the steps of its drains, with forecasts.
 
-    Without *most*, a plan for whose forecast there is no time has none.
+    A plan for whose forecast there is no time has none. With *most*, there is no such plan.
     """
 
     def __init__(
@@ -475,31 +500,56 @@ class _Play:
         self._base, self._attempt, self._choice = attempt.shared, attempt, choice
         self._prices, self._forecasts, self._most = prices, forecasts, most
         self._leaving = {plan.node for plan in plans} | {each.node.name for each in choice}
+        self._found: dict[str, tuple[_Emptied, Plan]] = {}
+        #: By node that could not be emptied: one of these has to be emptied or to stay before. Itself: for any room.
+        self._waits: dict[str, set[str]] = {}
+        self._tries = Counter[str]()
         self._moved: Moved = {}  #: replicas that plans move to pools of spot nodes
         for plan in plans:
             self._base.forecaster.shares.take(plan, self._moved)
 
     def run(self) -> _Found:
         """Return the plans that can be carried out, and the nodes that have to stay: theirs do not, or attract pods."""
-        found: dict[str, Plan] = {}
-        done: list[_Emptied] = []
         left, rejected = list(self._choice), set[str]()
-        while left and (self._most is None or len(found) < self._most):
-            strays: set[str] = set()
+        shared = self._base.with_leftovers(self._leaving)
+        while left and not self._ended:
+            before = len(self._found)
             for emptied in left:
-                plan = self._plan(emptied, replace(self._attempt, shared=self._base.with_leftovers(self._leaving)))
-                if isinstance(plan, Plan):
-                    found[emptied.node.name] = plan
-                    done.append(emptied)
-                    left.remove(emptied)
-                    drained([*plan.first, plan], self._attempt)
-                    break
-                strays = strays or (plan & self._leaving) - found.keys() or {emptied.node.name}
-            else:
-                self._leaving -= strays
-                rejected |= strays
-                left = [each for each in left if each.node.name not in strays]
-        return _Found(tuple(found.values()), _rank((*done, *left)), frozenset(rejected))
+                if emptied.node.name not in self._waits and not self._ended:
+                    self._try(emptied, replace(self._attempt, shared=shared))
+            left = [each for each in left if each.node.name not in self._found]
+            if left and len(self._found) == before and not self._ended:
+                stays = self._waits[left[0].node.name]
+                self._leaving -= stays
+                rejected |= stays
+                left = [each for each in left if each.node.name not in stays]
+                self._try_again(stays)
+                shared = self._base.with_leftovers(self._leaving)
+        done, plans = zip(*self._found.values(), strict=True) if self._found else ((), ())
+        return _Found(done, plans, frozenset(rejected))
+
+    @property
+    def _ended(self) -> bool:
+        return self._most is not None and (len(self._found) >= self._most or self._forecasts.exhausted)
+
+    def _try(self, emptied: _Emptied, attempt: Attempt) -> None:
+        """Carry out the plan of a node in the trial, or note what it waits for."""
+        name, plan = emptied.node.name, self._plan(emptied, attempt)
+        if isinstance(plan, Plan):
+            self._found[name] = emptied, plan
+            drained([*plan.first, plan], self._attempt)
+            self._try_again({name})
+        else:
+            self._tries[name] += 1
+            self._waits[name] = (plan & self._leaving) - self._found.keys() or {name}
+
+    def _try_again(self, changed: Collection[str]) -> None:
+        """Let those be tried again that waited for one of the nodes *changed*, or, some times, for room."""
+        self._waits = {
+            name: waits
+            for name, waits in self._waits.items()
+            if (self._tries[name] > _TRIES if waits == {name} else waits.isdisjoint(changed))
+        }
 
     def _plan(self, emptied: _Emptied, attempt: Attempt) -> Plan | set[str]:
         """Return the plan, or the nodes that would have to stay instead. The trial is unchanged."""
@@ -526,11 +576,12 @@ class _Play:
     def _checked(self, candidate: Candidate, attempt: Attempt) -> Plan | set[str]:
         """Return the plan with its forecast, and its moves in the trial; or the nodes on which leftovers could land."""
         question, mark, policy = Question.of(candidate), attempt.trial.savepoint(), self._base.policy
+        in_time = self._forecasts.spend(PLAYS * len(candidate.movers))
         answer = ask(question, attempt)
         if isinstance(answer, Stuck | Rejected):
             return set()
         (plan,) = answer
-        if not self._forecasts.spend(PLAYS * len(plan.placements)) and self._most is None:
+        if not in_time and self._most is None:
             return plan
         forecaster = attempt.shared.forecaster
         undo(question, attempt, mark)

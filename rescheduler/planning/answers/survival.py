@@ -176,14 +176,14 @@ def longest_surviving(
             some = some if first is None or some is None else replayed(some)
             return first if some is None else objection(some)
 
-        number, blocker = _longest_beginning(len(rest), test)
+        number, blocker = longest_beginning(len(rest), test)
         some = (*kept, *rest[:number])
         kept = some if first is None else replayed(some) or kept
         first, rest = first or blocker, rest[number + 1 :]
     return kept, first
 
 
-def _longest_beginning(length: int, test: Callable[[int], Blocker | None]) -> tuple[int, Blocker | None]:
+def longest_beginning(length: int, test: Callable[[int], Blocker | None]) -> tuple[int, Blocker | None]:
     """Return the largest number up to *length* that *test* does not object to, and the objection to the next one."""
     if (blocker := test(length)) is None:
         return length, None

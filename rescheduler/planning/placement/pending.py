@@ -138,6 +138,7 @@ class PendingRoom:
     taken: TakenRoom = NO_ROOM_TAKEN  #: of the spot nodes
     pods_on: Mapping[int, int] = field(default_factory=dict)  #: numbers of the pods, by row
     buffers_on: Mapping[int, str] = field(default_factory=dict)  #: by row: one of the CapacityBuffers with room there
+    waiting: frozenset[PodClass] = frozenset()  #: classes of pods that have no place now
 
     @contextmanager
     def trial(self, snapshot: Snapshot) -> Iterator[Trial]:
@@ -200,6 +201,7 @@ def pending_room(
         taken=_taken(placed, snapshot, spot),
         pods_on=Counter(row for pod, row in placed if not pod.buffer),
         buffers_on={row: pod.buffer for pod, row in placed if pod.buffer},
+        waiting=frozenset(pod.cls for pod in Counter(queued) - Counter(pod for pod, _ in placed) if not pod.buffer),
     )
 
 

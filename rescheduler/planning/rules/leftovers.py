@@ -6,8 +6,8 @@ on-demand nodes, such as ``spot-rescheduler/min-on-demand-replicas``, is none, a
 evicted at all.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
+from collections.abc import Iterable
+from datetime import timedelta
 from typing import Final
 
 import numpy as np
@@ -16,9 +16,9 @@ from predicates.framework import Plugin, Rejections, Scope
 from predicates.nodes import Flags, Rows
 from predicates.objects import Pod, PodClass
 from predicates.snapshot import Snapshot
-from rescheduler.planning.forms import instant, utc
-from rescheduler.planning.outcome import Blocker, Reason
-from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.forms import instant
+from rescheduler.planning.outcome import Reason
+from rescheduler.planning.policy import Circumstances, Now, Policy
 from rescheduler.planning.rules.candidates import is_deletion_candidate, starting_taints, takes_pods
 from rescheduler.planning.rules.pins import Pins, UnreadableObjects
 from rescheduler.planning.waits import CLOCK_SKEW
@@ -50,11 +50,13 @@ def receivers(
 ) -> list[int]:
     """Return the rows of the on-demand nodes *names* that accept pods and are not about to go, in the same order.
 
-    A node that pods have left which do not run again is none: it may be the only place for them.
+    A node that pods have left which do not run again is none: it may be the only place for them. One with pods of an
+    owner that waits is: such pods may be anywhere.
     """
     table, starting = snapshot.nodes, starting_taints(snapshot, policy)
     avoided = circumstances.ending | circumstances.ordered | unreadable.nodes
-    owing = {name for name, found in circumstances.vetoes.items() if any(each.reason is _OWED for each in found)}
+    vetoes = circumstances.vetoes.items()
+    owing = {name for name, found in vetoes if any(each.reason is _OWED and each.pod is None for each in found)}
     rows = (table.row[name] for name in names if name not in owing)
     known = ((row, node) for row in rows if (node := table.nodes[row]) is not None)
     return [row for row, node in known if takes_pods(node, avoided, starting) and not is_deletion_candidate(node)]
@@ -65,14 +67,14 @@ def owner_of(namespace: str, uid: str) -> str:
     return f"{namespace}/{uid}"
 
 
-def moved_before(pods: Iterable[Pod], rested: Mapping[str, datetime]) -> Iterator[Blocker]:
-    """Yield a blocker for each of *pods* that was created since its owner's pods last moved as leftovers.
+def rests(pod: Pod, policy: Policy, circumstances: Circumstances) -> bool:
+    """Return whether *pod* may have moved as a leftover, and has not rested since then.
 
-    *rested* has the time of that move by owner.
+    It was created since pods of its owner first did. Its own age decides: others may have moved later.
     """
-    for pod in pods:
-        moved = rested.get(owner_of(pod.namespace, pod.owner.uid)) if pod.owner is not None else None
-        created = instant(pod.creation_timestamp)
-        if moved is not None and (created is None or created >= moved - CLOCK_SKEW):
-            detail = f"it moved to this on-demand node at {utc(moved)}, and rests (--leftover-rest)"
-            yield Blocker(Reason.MOVED_RECENTLY, detail, pod.key)
+    moved = circumstances.rested.get(owner_of(pod.namespace, pod.owner.uid)) if pod.owner is not None else None
+    created = instant(pod.creation_timestamp)
+    if moved is None or created is None:
+        return moved is not None
+    now, rest = Now(circumstances.now, circumstances.deadlines), timedelta(seconds=policy.leftover_rest)
+    return created >= moved - CLOCK_SKEW and not now.reached(created + rest)
