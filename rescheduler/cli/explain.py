@@ -1,8 +1,9 @@
 """``rescheduler explain``: why spot nodes reject a pod, and what blocks the drain of a node."""
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import chain
 from typing import Any, Final
 
@@ -33,10 +34,10 @@ from rescheduler.planning.controllers import controller_of
 from rescheduler.planning.forms import and_more, count, shortened
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.node_info import full_name, similar_node
-from rescheduler.planning.outcome import Reason, Rejected
+from rescheduler.planning.outcome import DrainKind, Plan, Reason, Rejected
 from rescheduler.planning.placement.explain import Explanation, Refusals, smallest_change
 from rescheduler.planning.planner import Planner
-from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.policy import Circumstances, Leftovers, Policy
 from rescheduler.planning.pool_shares import ignored_annotation
 from rescheduler.planning.rules.pins import taint_text
 from rescheduler.planning.severity import blocker_object
@@ -67,9 +68,12 @@ class ExplainPage:
         """Yield whether the node can be drained, its blockers, and the smallest change that would help."""
         yield from self._start()
         verdict = self._planner.explain_node(name, self._circumstances)
+        if isinstance(verdict, Rejected):
+            verdict = self._emptied_with_leftovers.get(name, verdict)
         if not isinstance(verdict, Rejected):
             pods = count(len(verdict.placements), "pod")
-            yield styled(f"Node {self._names.short(name)} can be drained: {pods} would move.", GOOD)
+            what = f"can be drained{verdict.with_leftovers}: {pods} would move."
+            yield styled(f"Node {self._names.short(name)} {what}", GOOD)
             yield BLANK
             return
         yield styled(f"Node {self._names.short(name)} is not drained:", severity_style(verdict.blockers))
@@ -79,6 +83,14 @@ class ExplainPage:
                 explanation = self._planner.explain(self._cluster.pods[blocker.pod], self._circumstances)
                 yield Line(f"{blocker.pod}: {self._advice(explanation)}", 1)
         yield BLANK
+
+    @cached_property
+    def _emptied_with_leftovers(self) -> Mapping[str, Plan]:
+        """The plans that need ``--leftovers=move``, by node: they depend on what becomes of all other nodes."""
+        if self._planner.policy.leftovers is not Leftovers.MOVE:
+            return {}
+        plans = self._planner.plan_all(self._circumstances).plans
+        return {plan.node: plan for plan in plans if plan.kind is DrainKind.LEFTOVERS}
 
     def pod(self, explanation: Explanation) -> Iterator[Line]:
         """Yield the nodes that accept the pod, the nodes that reject it (by reason), and a change that would help."""

@@ -107,7 +107,7 @@ def as_json(overview: Overview, seconds: float) -> dict[str, Any]:
             "on_demand_nodes": planning.on_demand_nodes,
             "spot_nodes": planning.spot_nodes,
             "drainable_nodes": len(planning.plans),
-            "pods_to_move": sum(len(plan.placements) for plan in planning.plans),
+            "pods_to_move": planning.moved_pods,
             "pending_pods": planning.pending.pods,
             "buffer_pods": planning.pending.buffered,
             "pending_cpu": planning.pending.cpu / 1000,

@@ -47,7 +47,7 @@ from rescheduler.errors import UsageError
 from rescheduler.planning.forms import utc
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.policy import Policy, Survive
-from rescheduler.planning.what_if.comparison import Hypothesis, HypotheticalPlan, added_nodes, what_if
+from rescheduler.planning.what_if.comparison import Hypothesis, added_nodes, what_if
 from rescheduler.planning.what_if.overview import NO_LEVERS, SETTING, Lever, Overview, tried, what_if_flags
 from rescheduler.planning.what_if.remedies import change_for, patches_for
 from rescheduler.planning.what_if.unpinning import Unpinning
@@ -347,14 +347,16 @@ def _show_comparison(
     began = clock.monotonic()
     with progress("planning with the changes"):
         facts = cluster.facts
-        outcome: HypotheticalPlan = what_if(facts.snapshot, facts.policy, facts.circumstances, hypotheses)
+        circumstances = cluster.circumstances_with(before.prices)
+        outcome = what_if(facts.snapshot, facts.policy, facts.circumstances, hypotheses, circumstances)
     seconds = clock.monotonic() - began
     prices, added = added_nodes(facts.snapshot, facts.policy, outcome, before.prices)
     changed = replace(
         cluster,
-        facts=replace(facts, snapshot=outcome.snapshot),
+        facts=replace(facts, snapshot=outcome.snapshot, policy=outcome.policy),
         planning=outcome.planning,
         moves=outcome.moves,
+        move_cost=outcome.move_cost,
         seconds=seconds,
     )
     after = changed.overview(prices)

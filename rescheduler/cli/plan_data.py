@@ -1,7 +1,7 @@
 """The plan that ``plan`` and ``report`` show: read the cluster, plan it, and try the levers."""
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import chain
@@ -190,6 +190,7 @@ class PlannedCluster:
     daemon: "InstallationStatus | None" = None  #: the state of the cluster's daemon, if it is known
     independent: bool = False  #: whether each node was planned by itself
     moves: Mapping[str, MoveWorth] = field(default_factory=dict)  #: of nodes with plans, and of those not worth it
+    move_cost: float = 0.0  #: of all moves of the plan
 
     def overview(self, prices: PriceList, levers: RankedLevers = NO_LEVERS) -> Overview:
         """Return the totals of the plan."""
@@ -203,6 +204,7 @@ class PlannedCluster:
             incomplete=self.incomplete,
             held=self.daemon.why_nothing_is_drained() if self.daemon is not None else "",
             moves=self.moves,
+            move_cost=self.move_cost,
             now=self.facts.circumstances.now,
             allow_fragile=self.facts.policy.allow_fragile_plans,
             allow_returning=self.facts.policy.allow_returning_plans,
@@ -216,7 +218,7 @@ class PlannedCluster:
         """
         if survive is Survive.OFF or self.incomplete:
             return overview
-        plans = () if self.independent else self.planning.plans
+        plans = () if self.independent else self.planning.steps
         with progress("taking pools away"):
             began = clock.monotonic()
             certificate = self.planner.certificate(self.facts.circumstances, survive, plans)
@@ -229,14 +231,27 @@ class PlannedCluster:
         """Return *overview* with what fewer moves would save, if prices are known; of *whole*, see the function."""
         if overview.prices.empty or self.incomplete or self.independent:
             return overview
-        own = {verdict.node for verdict in self.planning.verdicts}
-        by_node = {name: price for name, price in overview.prices.by_node.items() if name in own}
-        circumstances = replace(self.facts.circumstances, prices=replace(overview.prices, by_node=by_node))
+        circumstances = replace(self.facts.circumstances, prices=self._judging(overview.prices))
         with progress("planning with fewer moves"):
             until = clock.monotonic() + _CURVE_SECONDS
             cluster = self.planner, overview, self.facts.snapshot, circumstances
             curve = worth_curve(*cluster, lambda: clock.monotonic() >= until, whole=whole)
         return replace(overview, curve=curve)
+
+    def _judging(self, prices: PriceList) -> PriceList:
+        """Return those of *prices* that a plan which depends on prices has: the provider's of on-demand nodes only."""
+        own = {verdict.node for verdict in self.planning.verdicts}
+        return replace(prices, by_node={name: price for name, price in prices.by_node.items() if name in own})
+
+    def circumstances_with(self, prices: PriceList) -> Callable[[Snapshot, Policy], Circumstances]:
+        """Return a function that returns the circumstances of a changed snapshot and policy, if *prices* are known."""
+        facts, judging = self.facts, self._judging(prices)
+
+        def circumstances(snapshot: Snapshot, policy: Policy) -> Circumstances:
+            known = replace(facts.known, prices=judging) if policy.needs_prices else facts.known
+            return FactsReader(policy).facts(snapshot, known, facts.now).circumstances
+
+        return circumstances
 
     def priced(self, provider: Provider) -> PriceList:
         """Return the prices, with the cloud provider's for nodes that the price file does not contain.
@@ -315,7 +330,7 @@ def read_and_plan(
         *_idle_commitments(snapshot, policy, prices, circumstances),
     ]
     drained = [plan.node for plan in planning.plans]
-    notes += [*unproven(snapshot, planning.plans), *buying_again(snapshot, planning.plans)]
+    notes += [*unproven(snapshot, planning.steps), *buying_again(snapshot, planning.steps)]
     gone = [*drained, *_never_removed(planning)]
     if not (ends or _ends_machines(daemon)):
         notes += backend_suggestions(snapshot, gone)
@@ -332,6 +347,7 @@ def read_and_plan(
         daemon,
         independent,
         planner.worths(judged_by_moves(planning), circumstances),
+        planner.move_cost(planning.plans, circumstances),
     )
 
 
@@ -397,7 +413,7 @@ def _moved_recently(
 
 def _moves_unknown_jobs(planning: Planning, snapshot: Snapshot) -> bool:
     known = snapshot.of("Job")
-    moved = (placement for plan in planning.plans for placement in plan.placements if is_job(placement.owner))
+    moved = (placement for plan in planning.plans for placement in plan.moves if is_job(placement.owner))
     return any(each.owner is not None and f"{each.pod.namespace}/{each.owner.name}" not in known for each in moved)
 
 

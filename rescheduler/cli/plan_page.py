@@ -22,7 +22,7 @@ from rescheduler.planning.answers.losses import Homeless, PoolLoss
 from rescheduler.planning.answers.survival import Certificate
 from rescheduler.planning.forms import and_more, count, cpu, memory, per_month, sentence
 from rescheduler.planning.money.worth import saves
-from rescheduler.planning.outcome import Reason, Severity
+from rescheduler.planning.outcome import Planning, Reason, Severity
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.severity import reasons_of
 from rescheduler.planning.what_if.overview import LEFT, NO_PRICE, SETTING, Overview, Totals
@@ -173,10 +173,7 @@ class _Summary:
 
     def _freed(self, shown: int) -> Iterator[Line]:
         overview = self.overview
-        targets = [placement.node for plan in overview.planning.plans for placement in plan.placements]
-        spot = f"{len(set(targets)):,} of {count(overview.planning.spot_nodes, 'spot node')}"
-        moving = f"by moving {count(len(targets), 'pod')} to {spot}" if targets else "without moving pods"
-        yield styled(f"Freed {moving}", HEADING)
+        yield styled(f"Freed {_moving(overview.planning)}", HEADING)
         types = list(overview.freed_by_type.items())
         others = [("other types", *self._others([totals for _, totals in types[shown:]]))] if types[shown:] else []
         yield from _table(
@@ -240,6 +237,16 @@ class _Summary:
             yield Line(NO_PRICE)
         for assumption in self.overview.assumptions:
             yield Line(f"Note: {assumption}")
+
+
+def _moving(planning: Planning) -> str:
+    """Return how many pods move, also of those that make room, and to how many nodes."""
+    targets = {placement.node for plan in planning.plans for placement in plan.moves}
+    staying = targets & {verdict.node for verdict in planning.verdicts}
+    spot, stay = len(targets - staying), count(len(staying), "on-demand node")
+    where = [f"{spot:,} of {count(planning.spot_nodes, 'spot node')}"] if spot else []
+    where += [f"{stay} that {'stays' if len(staying) == 1 else 'stay'}"] if staying else []
+    return f"by moving {count(planning.moved_pods, 'pod')} to {' and '.join(where)}" if where else "without moving pods"
 
 
 #: Lines about the loss of spot nodes at a glance.

@@ -287,7 +287,7 @@ policy_options = group(
         ),
         Option(
             "--min-worth",
-            _PRICE,
+            Parsed(prices.per_move, "amount"),
             default="0",
             metavar="AMOUNT",
             help="Leave a node (not-worth-it) that saves less than this per month for a moved pod, in the currency of "

@@ -111,6 +111,8 @@ def _as_field(value: Any, before: Any, *, multiple: bool) -> Any:
         return value.total_seconds()
     if isinstance(before, enum.Enum):
         return type(before)(value)
+    if isinstance(value, Decimal):
+        return float(value)
     if not multiple or isinstance(value, tuple | NodeLabels):
         return value
     if not value:
@@ -487,7 +489,7 @@ def _rows(before: Overview, after: Overview) -> Iterator[tuple[str, Decimal | No
     yield row("on-demand nodes", old.on_demand_nodes, new.on_demand_nodes)
     yield row("spot nodes", old.spot_nodes, new.spot_nodes)
     yield row("nodes that can be drained", len(old.plans), len(new.plans))
-    yield row("pods that move", _moves(old), _moves(new))
+    yield row("pods that move", old.moved_pods, new.moved_pods)
     yield row("vCPU freed", before.freed.cpu / 1000, after.freed.cpu / 1000, 1)
     yield row("memory freed (GiB)", before.freed.memory / _GIB, after.freed.memory / _GIB, 1)
     if not before.prices.empty:
@@ -518,10 +520,6 @@ def _added_lines(added: AddedSpot, before: Overview, after: Overview) -> Iterato
 def _price(freed: Totals) -> Decimal | None:
     """Return the monthly price of the freed nodes; 0 if there are none, even if no price is known."""
     return freed.per_month if freed.nodes else Decimal(0)
-
-
-def _moves(planning: Planning) -> int:
-    return sum(len(plan.placements) for plan in planning.plans)
 
 
 def _differences(before: Planning, after: Planning) -> list[tuple[str, list[str]]]:

@@ -290,17 +290,19 @@ class DrainHistory:
         """Replace the open *debts*, and those that are *settled*."""
         self._note(debts=debts, settled=settled)
 
-    def moved(
-        self, controller: Controller, pods: int, at: datetime, ready: float | None = None, *, leftovers: bool = False
-    ) -> None:
+    def moved(self, controller: Controller, pods: int, at: datetime, *, leftovers: bool = False) -> None:
         """Record that a drain evicted *pods* pods of *controller*, in evictions that began at the time *at*.
 
-        Their replacement pods were *ready* after so many seconds; None if that is not known. If they were *leftovers*,
-        they did not return by themselves.
+        If they were *leftovers*, they did not return by themselves.
         """
-        memory = self.memory
-        owners = memory.owners.moved(str(controller), pods, at, ready)
-        self._note(movements=memory.movements.moved(controller, pods, at, returned=leftovers), owners=owners)
+        self._note(movements=self.memory.movements.moved(controller, pods, at, returned=leftovers))
+
+    def owner_moved(self, owner: str, pods: int, at: datetime, ready: float | None = None) -> None:
+        """Record, for what moves cost, that a drain evicted *pods* pods of *owner*, named as by :func:`controller_of`.
+
+        Their replacement pods were *ready* after so many seconds; None if that is not known.
+        """
+        self._note(owners=self.memory.owners.moved(owner, pods, at, ready))
 
     def moves_leftovers(self, owners: Collection[str]) -> None:
         """Record that pods of *owners* (``namespace/UID``) are about to move to on-demand nodes that stay."""
@@ -370,10 +372,11 @@ class DrainRecords:
         """Record the end of a drain whose evictions started at *began*."""
         leftovers = {drain.controllers.get(uid) for _, uid in self._leftovers(drain)}
         evicted = Counter(drain.controllers[pod.uid] for pod in drain.evicted if pod.uid in drain.controllers)
-        ready = self._seconds_until_ready(began) if evicted else {}
         for controller, pods in sorted(evicted.items()):
-            seconds = ready.get(str(controller))
-            self._history.moved(controller, pods, began, seconds, leftovers=controller in leftovers)
+            self._history.moved(controller, pods, began, leftovers=controller in leftovers)
+        ready, owners = (self._seconds_until_ready(began), self._owners(drain)) if evicted else ({}, Counter[str]())
+        for owner, pods in sorted(owners.items()):
+            self._history.owner_moved(owner, pods, began, ready.get(owner))
         alone = Counter(pod.namespace for pod in drain.evicted if pod.uid not in drain.controllers)
         for namespace, pods in sorted(alone.items()):
             self._history.moved_without_controller(namespace, pods, began)
@@ -387,6 +390,21 @@ class DrainRecords:
         else:
             self._failed(drain, drain.failure)
         self._history.save()
+
+    def _owners(self, drain: Drain) -> Counter[str]:
+        """Return the number of evicted pods by owner, as :func:`controller_of` names the owner of a pod.
+
+        That is not the topmost controller if a custom resource owns it. The pods are gone, and have left others of the
+        same owner; the topmost controller stands for an owner that has no pod.
+        """
+        placed, view = {each.pod.uid: each for each in drain.placements}, self._view.facts.snapshot
+        owners: Counter[str] = Counter()
+        for pod in drain.evicted:
+            if (controller := drain.controllers.get(pod.uid)) is not None:
+                owner = placed[pod.uid].owner if pod.uid in placed else None
+                alike = view.owned_by((pod.namespace, owner.uid)) if owner is not None else ()
+                owners[next((controller_of(each).text for each in alike), str(controller))] += 1
+        return owners
 
     def _seconds_until_ready(self, began: datetime) -> dict[str, float]:
         """Return how long the slowest pod of each owner took to be Ready, of those that were created since *began*."""

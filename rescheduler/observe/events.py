@@ -92,7 +92,7 @@ class EventTexts:
     """Texts that differ between the daemon and the proxy; `{node}` is the node's name."""
 
     targets: str = "to spot nodes"
-    evicted: str = "evicted from on-demand node {node} to move to a spot node"
+    evicted: str = "evicted from on-demand node {node} to move to another node"
 
 
 DAEMON_TEXTS: Final = EventTexts()

@@ -224,7 +224,7 @@ def _in_sequence(overviewed: Overviewed) -> dict[str, Any]:
         "at": utc(overviewed.at),
         "drainableNodes": len(planning.plans),
         "emptyNodes": planning.empty,
-        "podsToMove": sum(len(plan.placements) for plan in planning.plans),
+        "podsToMove": planning.moved_pods,
         "nodesByReason": _by_reason(planning),
         "netPerMonth": number(worth.net_per_month),
         "grossPerMonth": number(worth.gross_per_month),

@@ -7,8 +7,8 @@ from typing import Final
 
 from rescheduler.pages.element import Markup, document, element, joined, table
 from rescheduler.pages.nodes import NodeBox, NodeEntry, node_list, picture, search_tools, severity_mark
-from rescheduler.planning.forms import count, cpu, memory, money, per_month, percent, sentence
-from rescheduler.planning.money.move_costs import WorthCurve, WorthPoint
+from rescheduler.planning.forms import count, cpu, memory, money, per_month, percent, plain, sentence
+from rescheduler.planning.money.move_costs import WorthCurve, WorthPoint, min_worth_flag
 from rescheduler.planning.money.prices import NodeFacts, PriceList
 from rescheduler.planning.money.worth import Worth, saves
 from rescheduler.planning.outcome import Planning
@@ -182,7 +182,7 @@ def worth_picture(curve: WorthCurve, prices: PriceList) -> Markup:
     )
     head = ("--min-worth", "Freed nodes", "Moved pods", "Cost in moves", "Saved")
     rows = [
-        (f"{each.min_worth:g}", f"{each.nodes:,}", f"{each.pods:,}", f"{each.cost:,.1f}", _saved(each, prices))
+        (plain(each.min_worth), f"{each.nodes:,}", f"{each.pods:,}", f"{each.cost:,.1f}", _saved(each, prices))
         for each in points
     ]
     listed = table("What fewer moves save", head, rows, frozenset(range(5)))
@@ -190,7 +190,7 @@ def worth_picture(curve: WorthCurve, prices: PriceList) -> Markup:
 
 
 def _said(point: WorthPoint, prices: PriceList) -> str:
-    return f"{count(point.pods, 'moved pod')} for {_saved(point, prices)}, with --min-worth={point.min_worth:g}"
+    return f"{count(point.pods, 'moved pod')} for {_saved(point, prices)}, with {min_worth_flag(point.min_worth)}"
 
 
 def _saved(point: WorthPoint, prices: PriceList) -> str:

@@ -53,6 +53,11 @@ def number(amount: Decimal | None) -> float | None:
     return None if amount is None else float(amount)
 
 
+def plain(value: float) -> str:
+    """Return *value* exactly, in digits without an exponent: ``1500000``, ``0.00001``, ``14``."""
+    return format(Decimal(repr(value)).normalize(), "f")
+
+
 def cpu(millicores: int) -> str:
     """Return an amount of CPU in cores, without the unit: ``7.5``, ``0.25``, ``1,200``."""
     cores = millicores / 1000

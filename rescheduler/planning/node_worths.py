@@ -87,6 +87,10 @@ class NodeWorths:
             known = self._known[node] = key, self._computed(node, list(pods(node)), part)
         return known[1]
 
+    def cost(self, pods: Iterable[Pod]) -> float:
+        """Return what it costs to move *pods*."""
+        return sum(map(self._cost, pods))
+
     @property
     def _prices(self) -> PriceList:
         return self.circumstances.prices
@@ -96,18 +100,18 @@ class NodeWorths:
         return self.circumstances.history
 
     def _computed(self, node: str, pods: Sequence[Pod], part: Decimal) -> MoveWorth:
-        cost = share = 0.0
-        for pod in pods:
-            own, hazard, part_of_spot = self._of_class(pod.cls)
-            if pod.annotations:
-                own = own_factor(annotated_cost(pod.annotations), pod.cls.spec.priority or 0) * hazard
-            cost += own * self._of_owner(pod)
-            share += part_of_spot
+        cost, share = self.cost(pods), sum(self._of_class(pod.cls)[2] for pod in pods)
         price = self._prices.per_hour(node_facts(self.snapshot, node, spot=False))
         if price is None:
             return MoveWorth(len(pods), cost, None)
         net = float(price * (1 - part)) - (0.0 if np.isnan(share) else share)
         return MoveWorth(len(pods), cost, max(net, 0.0) * HOURS_PER_MONTH)
+
+    def _cost(self, pod: Pod) -> float:
+        own, hazard, _ = self._of_class(pod.cls)
+        if pod.annotations:
+            own = own_factor(annotated_cost(pod.annotations), pod.cls.spec.priority or 0) * hazard
+        return own * self._of_owner(pod)
 
     def _of_class(self, cls: PodClass) -> _OfClass:
         if (known := self._classes.get(cls)) is None:
@@ -119,14 +123,17 @@ class NodeWorths:
         return known
 
     def _place(self, states: States, cpu: int, memory: int) -> tuple[float, float]:
-        """Return the factor of the hazard, and the share of the prices per hour, of the spot nodes for such a pod."""
+        """Return the factor of the hazard, and the share of the prices per hour, of the spot nodes for such a pod.
+
+        A pod that no spot node could run goes to a node that stays, which costs nothing more.
+        """
         spot = self._spot = self._spot or self._spot_nodes()
         shares = np.maximum(cpu / spot.cpu, memory / spot.memory)
         accepting = np.isin(spot.rows, remaining(states, self.snapshot, spot.rows)) & (shares <= 1)
-        chosen = accepting if accepting.any() else np.ones(len(spot.rows), np.bool_)
-        costs = (spot.price * np.minimum(shares, 1.0))[chosen & ~np.isnan(spot.price)]
-        hazard = float(spot.hazard[chosen].mean()) if len(spot.rows) else 0.0
-        return hazard_factor(hazard), float(costs.mean()) if len(costs) else np.nan
+        if not accepting.any():
+            return hazard_factor(0.0), 0.0
+        costs = (spot.price * shares)[accepting & ~np.isnan(spot.price)]
+        return hazard_factor(float(spot.hazard[accepting].mean())), float(costs.mean()) if len(costs) else np.nan
 
     def _of_owner(self, pod: Pod) -> float:
         key = owner_key(pod)

@@ -347,6 +347,11 @@ class TakenRoom:
 NO_ROOM_TAKEN: Final = TakenRoom()
 
 
+def in_steps(plans: Iterable[Plan]) -> tuple[Plan, ...]:
+    """Return *plans* in the order in which they are carried out, each after what makes room for it."""
+    return tuple(step for plan in plans for step in (*plan.first, plan))
+
+
 @dataclass(frozen=True, slots=True)
 class Planning:
     """One verdict for each on-demand node, in drain order."""
@@ -364,6 +369,16 @@ class Planning:
     def plans(self) -> tuple[Plan, ...]:
         """Return the verdicts that are plans."""
         return tuple(verdict for verdict in self.verdicts if isinstance(verdict, Plan))
+
+    @property
+    def steps(self) -> tuple[Plan, ...]:
+        """Return the plans in the order in which they are carried out, each after what makes room for it."""
+        return in_steps(self.plans)
+
+    @property
+    def moved_pods(self) -> int:
+        """Return the number of pods that the plans move, also of those that make room."""
+        return sum(len(plan.moves) for plan in self.plans)
 
     @property
     def empty(self) -> int:

@@ -77,7 +77,7 @@ class Planner:
         """
         shared = self.round(circumstances)
         planning = self._single.each(shared, seconds_left)
-        return self._with_leftovers(planning, shared) if self._policy.leftovers is Leftovers.MOVE else planning
+        return self._with_leftovers(planning, shared, ()) if self._policy.leftovers is Leftovers.MOVE else planning
 
     def first_plan(
         self,
@@ -99,17 +99,23 @@ class Planner:
         planning = self._single.first(shared, take_empty, seconds_left)
         if self._policy.leftovers is not Leftovers.MOVE or any(plan.placements for plan in planning.plans):
             return planning
-        return self._with_leftovers(planning, shared, most=1)
+        return self._with_leftovers(planning, shared, planning.plans, most=1)
 
-    def _with_leftovers(self, planning: Planning, shared: PlanningRound, most: int | None = None) -> Planning:
-        """Return *planning* with the plans of leftovers; the same object while nothing changes."""
+    def _with_leftovers(
+        self, planning: Planning, shared: PlanningRound, before: Sequence[Plan], most: int | None = None
+    ) -> Planning:
+        """Return *planning* with the plans of leftovers after *before*; the same object while nothing changes.
+
+        A node that has a plan of its own keeps it.
+        """
         key = planning, shared.ground, shared.minimum, shared.budgets.built_from, most
         known, circumstances = self._leftovers, shared.circumstances
         if known is None or known[0] != key or circumstances.now >= known[2]:
             circumstances.deadlines.take()
-            found = self.leftovers(planning.plans, circumstances, circumstances.prices, most=most)
+            own = {plan.node for plan in planning.plans}
+            found = self.leftovers(before, circumstances, circumstances.prices, most=most)
             until = circumstances.deadlines.take() or FOREVER
-            known = self._leftovers = key, planning.with_plans(found), until
+            known = self._leftovers = key, planning.with_plans([plan for plan in found if plan.node not in own]), until
         return known[1]
 
     def first_until(self, circumstances: Circumstances) -> datetime:
@@ -245,6 +251,12 @@ class Planner:
         """Return what each of *nodes* is worth for the moves of its pods."""
         shared = self.round(circumstances)
         return {node: shared.worth_of(node) for node in nodes}
+
+    def move_cost(self, plans: Sequence[Plan], circumstances: Circumstances) -> float:
+        """Return what the moves of *plans* cost, also of the pods that make room."""
+        shared, pods = self.round(circumstances), self._snapshot.pods
+        given = (pods[str(placement.pod)] for plan in plans for each in plan.first for placement in each.placements)
+        return sum(shared.worth_of(plan.node).cost for plan in plans) + shared.worths.cost(given)
 
     def relevant_pods(self, circumstances: Circumstances) -> Iterator[Pod]:
         """Return all pods that would have to move, node by node in drain order, then the pending pods."""

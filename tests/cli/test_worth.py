@@ -2,6 +2,7 @@
 
 import json
 import re
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -125,4 +126,26 @@ def test_a_minimum_that_is_no_amount_is_refused(
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["plan", "--snapshot", str(write_dump(tmp_path, CLUSTER)), f"--min-worth={value}"])
-    assert (ended.value.code, b"--min-worth" in capfdbinary.readouterr().err) == (2, True)
+    error = capfdbinary.readouterr().err
+    assert (ended.value.code, b"--min-worth" in error) == (2, True)
+    assert b"expected an amount per month such as 2.50" in error
+
+
+@pytest.mark.parametrize(
+    ("factor", "flag"), [("1", "14"), ("100000", "1400000"), ("0.000001", "0.000014")], ids=["usual", "large", "small"]
+)
+def test_the_printed_value_is_accepted(
+    printed: Printed, monkeypatch: pytest.MonkeyPatch, factor: str, flag: str
+) -> None:
+    """Amounts in a currency with small or large units have no exponent."""
+    own, spot = (format(Decimal(each) * Decimal(factor), "f") for each in ("0.01", "0.001"))
+    flags = f"--price-per-vcpu={own}", f"--spot-price-per-vcpu={spot}", "--price-per-gib=0", "--spot-price-per-gib=0"
+    monkeypatch.setattr("tests.cli.test_worth.FLAGS", flags)
+    printed.add(node("large", ON_DEMAND, cpu="64"), pod("a-9", "large"))
+    [line] = [each.strip() for each in printed("plan").splitlines() if "--min-worth=" in each]
+    assert line == f"95% of the money with 40% of the moves: --min-worth={flag}"
+    assert printed.plan(f"--min-worth={flag}")["summary"]["pods_to_move"] == 4
+    report = printed("report")
+    assert f"--min-worth={flag}." in report
+    assert f">{flag}<" in report
+    assert f"--min-worth={flag} asks for more" in printed("plan", f"--min-worth={flag}", "-o", "wide")

@@ -24,11 +24,11 @@ from rescheduler.observe.events import (
     Trouble,
     Waiting,
 )
-from rescheduler.planning.controllers import Controller, ControllerState
+from rescheduler.planning.controllers import Controller, ControllerState, controller_of
 from rescheduler.planning.debts import Debt, OpenDebt
 from rescheduler.planning.memory import Memory, StoredSettings, dump
 from rescheduler.planning.movements import OwnerWait
-from rescheduler.planning.outcome import Blocker, PodRef, Reason
+from rescheduler.planning.outcome import Blocker, Placement, PodRef, Reason
 from rescheduler.planning.owner_records import OwnerRecords
 from rescheduler.planning.policy import Policy
 from rescheduler.settings import Timing
@@ -404,6 +404,26 @@ class TestNotes:
             view = ClusterView(here, Policy(), here.clock, Known(holder="holder"))
             DrainRecords(kept, view, here.clock, here.report).record_end(drain, START)
             assert kept.memory.owners == OwnerRecords().moved("default/ReplicaSet/web", 1, START, ready=45)
+
+    def test_an_owner_below_a_custom_resource_is_named_as_its_worth_names_it(self) -> None:
+        """An operator's resource owns the StatefulSet: its moves are limited by the topmost owner."""
+        with world(*CLUSTER) as here:
+            kept, moved = history(here), PodRef("default", "pg-1", "uid-pg-1")
+            kept.refresh()
+            ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T12:01:45Z"}
+            status, created = {"conditions": [ready]}, "2026-01-01T12:01:00Z"
+            [new] = snapshot([pod("pg-1", "spot-1", owner="StatefulSet", created=created, status=status)]).pods.values()
+            here.cluster.upsert("Pod", new)
+            top = Controller("default", "Postgres", "main", "uid-of-main", "db.example.com/v1")
+            placement = Placement(moved, "spot-1", owner=new.owner)
+            drain = Drain("od-1", LIMITS, Phase.DONE, evicted=(moved,), controllers={moved.uid: top})
+            drain = replace(drain, placements=(placement,))
+            view = ClusterView(here, Policy(), here.clock, Known(holder="holder"))
+            DrainRecords(kept, view, here.clock, here.report).record_end(drain, START)
+            name = "default/StatefulSet/pg"
+            assert controller_of(new).text == name
+            assert kept.memory.owners == OwnerRecords().moved(name, 1, START, ready=45)
+            assert kept.memory.movements.by_uid.keys() == {"default/uid-of-main"}
 
     def test_evictions_without_a_response_in_time_are_debts_and_start_no_drain_delay(self) -> None:
         with world(*CLUSTER) as here:

@@ -75,7 +75,7 @@ CASES: dict[str, tuple[Event, list[RecordedCall]]] = {
     "the taint": (Tainted(OD), [(OD, "Rescheduler", "marked the node as draining: it accepts no more pods", False)]),
     "an eviction": (
         EvictionAnswered(OD, WEB, EvictionResult.EVICTED),
-        [(WEB, "Rescheduler", "evicted from on-demand node od-1 to move to a spot node", False)],
+        [(WEB, "Rescheduler", "evicted from on-demand node od-1 to move to another node", False)],
     ),
     "a temporary rejection": (EvictionAnswered(OD, WEB, EvictionResult.REFUSED, "x"), []),
     "a failed eviction": (

@@ -17,6 +17,7 @@ from rescheduler.planning.outcome import Blocker, DrainKind, Landing, Plan, Plan
 from rescheduler.planning.placement.forecast import Forecast, Forecaster
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Leftovers, Policy, Survive
+from rescheduler.planning.what_if.comparison import levers_of
 from tests.bench import leftovers as bench
 from tests.planning.builders import CIRCUMSTANCES, HOST, NOW, ON_DEMAND, Manifest, budget, node, pod, repels, snapshot
 from tests.planning.builders import SPOT as SPOT_LABEL
@@ -423,3 +424,41 @@ def test_nodes_are_drained_to_spot_nodes_before_any_leftover_moves() -> None:
     planner = Planner(snapshot(objects), Policy(leftovers=Leftovers.MOVE))
     [first] = planner.first_plan(CIRCUMSTANCES).plans
     assert (first.node, first.kind) == ("od-3", DrainKind.TO_SPOT)
+
+
+#: od-3 and od-4 can be drained, each only alone; od-1 with its leftover on od-2 takes 1 of the 4 vCPU.
+ALONE: Final = [
+    *(node("od-1", ON_DEMAND), node("od-2", ON_DEMAND), node("s", cpu="4")),
+    *(pod("a-1", "od-1"), pod("b-1", "od-1", **PIN)),
+    pod("c-1", "od-2", annotations={"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}),
+    *(node(name, ON_DEMAND, cpu="4") for name in ("od-3", "od-4")),
+    *(pod(f"{name}-1", f"od-{number}", cpu="4") for number, name in ((3, "e"), (4, "g"))),
+]
+
+
+@pytest.mark.parametrize("others", [(), ("od-3",), ("od-3", "od-4")], ids=["none", "one", "two"])
+def test_each_by_itself_does_not_wait_for_the_room_of_others(others: tuple[str, ...]) -> None:
+    names = {"od-3", "od-4"} - {*others}
+    objects = [
+        each
+        for each in ALONE
+        if each["metadata"]["name"] not in names and each.get("spec", {}).get("nodeName") not in names
+    ]
+    policy = Policy(leftovers=Leftovers.MOVE, budgets_in_steps=True)
+    plans = Planner(snapshot(objects), policy).plan_each(CIRCUMSTANCES).plans
+    assert {plan.node: plan.kind for plan in plans} == {
+        "od-1": DrainKind.LEFTOVERS,
+        **dict.fromkeys(others, DrainKind.TO_SPOT),
+    }
+
+
+@pytest.mark.parametrize(
+    ("over", "found"), [(False, ["Setting --leftovers=move"]), (True, [])], ids=["in time", "late"]
+)
+def test_the_change_is_not_looked_for_after_the_time_limit(found: list[str], *, over: bool) -> None:
+    cluster, policy = snapshot(ROOMY), Policy(leftovers=Leftovers.PLAN, budgets_in_steps=True)
+    planner = Planner(cluster, policy)
+    planning = planner.plan_all(CIRCUMSTANCES)
+    levers = levers_of(planning, planner, cluster, policy, CIRCUMSTANCES, PriceList(), lambda: over)
+    assert [each.controller for each in levers.levers if "leftovers" in each.controller] == found
+    assert levers.complete is not over

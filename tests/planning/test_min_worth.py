@@ -76,6 +76,8 @@ COSTS: dict[str, tuple[list[Manifest], Circumstances, float]] = {
     "replacements of another owner": (two_replicas("web"), history(ready={"other/ReplicaSet/web": 90.0}), 1.0),
     "moves of a week": (two_replicas("web"), history(moved={"default/ReplicaSet/web": 3}), 2.5),
     "the mean hazard of both spot nodes": (two_replicas("web"), HAZARD, 1.4),
+    "no spot node could run it": (two_replicas("web", nodeSelector={ZONE: "c"}), HAZARD, 1.0),
+    "it is too large for spot nodes": (two_replicas("web", cpu="17"), HAZARD, 1.0),
     "the hazard of the only pool that it may go to": (two_replicas("web", **IN_ZONE_B), HAZARD, 1.8),
     "no hazard in its zone": (two_replicas("web", nodeSelector={ZONE: "a"}), HAZARD, 1.0),
     "all together": (
@@ -114,6 +116,8 @@ def test_money_is_what_is_known() -> None:
     assert of(*web, circumstances=unpriced) == (1.0, None)
     gross = replace(KNOWN, prices=PriceList(per_vcpu=Decimal("0.01"), per_gib=Decimal(0)))
     assert of(*web, circumstances=gross) == (1.0, 0.04 * MONTH)
+    pinned = two_replicas("web", cpu="1", nodeSelector={ON_DEMAND: ""})
+    assert of(*pinned) == (1.0, 0.04 * MONTH)  # it goes to an on-demand node that stays
     paid = replace(KNOWN, prices=replace(PRICES, commitments=(Commitment(nodes=1),)))
     assert of(*web, circumstances=paid) == (1.0, 0.0)
     over = replace(KNOWN, prices=replace(PRICES, commitments=(Commitment(nodes=1, until=date(2020, 1, 1)),)))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-from rescheduler.planning.forms import count, money, per_month
+from rescheduler.planning.forms import count, money, per_month, plain
 from rescheduler.planning.outcome import Blocker, Reason
 
 #: Annotations of pods that say what their eviction costs, as integers of 32 bits. The first one that is there counts.
@@ -67,6 +67,11 @@ def hazard_factor(probability: float) -> float:
     return 1 + min(max(probability, 0.0), 1.0)
 
 
+def min_worth_flag(value: float) -> str:
+    """Return the flag ``--min-worth`` with *value*, in the form that it accepts."""
+    return f"--min-worth={plain(value)}"
+
+
 @dataclass(frozen=True, slots=True)
 class MoveHistory:
     """What is remembered about moves. Owners are named ``namespace/Kind/name``."""
@@ -108,7 +113,7 @@ class MoveWorth:
         saved = per_month(Decimal(self.saved_per_month), currency)
         detail = (
             f"it saves {saved} for {count(self.pods, 'pod')} that cost {self.cost:.1f} moves: "
-            f"{money(Decimal(per_move), '')} for a move; --min-worth={least:g} asks for more"
+            f"{money(Decimal(per_move), '')} for a move; {min_worth_flag(least)} asks for more"
         )
         return Blocker(Reason.NOT_WORTH_IT, detail)
 
@@ -142,4 +147,4 @@ class WorthCurve:
             return ""
         money = math.floor(100 * point.per_month / whole.per_month)
         moves = math.ceil(100 * point.pods / whole.pods)
-        return f"{money}% of the money with {moves}% of the moves: --min-worth={point.min_worth:g}"
+        return f"{money}% of the money with {moves}% of the moves: {min_worth_flag(point.min_worth)}"

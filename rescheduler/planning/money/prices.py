@@ -191,6 +191,9 @@ _CAPACITY: Final = {
 
 _NUMBER: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,12})?")
 
+#: Money per month for a moved pod: any that such prices can result in.
+_PER_MOVE: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,24})?")
+
 #: A line with its line ending. Other Unicode line separators are part of the text.
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
@@ -203,9 +206,18 @@ _Entry: TypeAlias = tuple[str, Mapping[str, str]]
 
 def price(text: str) -> Decimal:
     """Parse a price such as ``0.0832``. Raises ValueError for anything but a plain number of at least 0."""
-    if not _NUMBER.fullmatch(text):
+    return _amount(text, _NUMBER, "a price per hour such as 0.0832")
+
+
+def per_move(text: str) -> Decimal:
+    """Parse money per month for a moved pod. Raises ValueError for anything but a plain number of at least 0."""
+    return _amount(text, _PER_MOVE, "an amount per month such as 2.50")
+
+
+def _amount(text: str, form: re.Pattern[str], expected: str) -> Decimal:
+    if not form.fullmatch(text):
         quoted = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
-        raise ValueError(f"{quoted!r}: expected a price per hour such as 0.0832")
+        raise ValueError(f"{quoted!r}: expected {expected}")
     return Decimal(text)
 
 

@@ -233,7 +233,7 @@ def added_spot(
     """Return what the nodes *added* (by name) cost, and the share of the pods that *planning* moves to them."""
     known = [prices.per_hour(node) for node in added.values()]
     cost = sum((price for price in known if price is not None), _ZERO) if None not in known else None
-    moves = (placement for plan in planning.plans for placement in plan.placements if placement.node in added)
+    moves = (placement for plan in planning.plans for placement in plan.moves if placement.node in added)
     return AddedSpot(len(added), cost, spot_share(moves, pod_of, added.get, prices))
 
 

@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Final
 
 from predicates.snapshot import Snapshot
+from rescheduler.planning.answers.leftovers import after as evictions_after
 from rescheduler.planning.answers.node import could_be_drained
 from rescheduler.planning.examined import Examined, examine
 from rescheduler.planning.outcome import Plan
@@ -58,17 +59,22 @@ class Additions:
         """Open the state after *plans*, in which first-fit finds places."""
         shared = self.planner.round(self.circumstances)
         with opened(shared, Effort(0), shared.pending) as attempt:
-            for plan in plans:
-                attempt.remaining.spend(examine(plan.node, shared).evictions)
-                attempt.emptied += plan.node in shared.minimum.counted
+            attempt.remaining = evictions_after(plans, shared)
+            attempt.emptied = sum(plan.empties and plan.node in shared.minimum.counted for plan in plans)
             drained(plans, attempt)
             yield attempt
 
     def lacking_room(self, nodes: Iterable[str], plans: Sequence[Plan]) -> list[Examined]:
         """Return those of *nodes* that nothing but room for their pods keeps after *plans*, with what the rules say."""
         with self.after(plans) as attempt:
-            found = (examine(node, attempt.shared) for node in nodes)
+            given = frozenset(item.pod.uid for plan in plans if not plan.empties for item in plan.placements)
+            found = (examine(node, self._without(node, given, attempt.shared)) for node in nodes)
             return [each for each in found if could_be_drained(each, attempt)]
+
+    def _without(self, node: str, given: frozenset[str], shared: PlanningRound) -> PlanningRound:
+        """Return the inputs for *node* after it has *given* some of its pods (UIDs) to make room."""
+        left = frozenset(pod.uid for pod in self.snapshot.pods_on[node].values()) - given
+        return replace(shared, only=left) if given else shared
 
     def steps(self, added: Iterable[str], nodes: Iterable[Examined], plans: Sequence[Plan]) -> Iterator[TrialDrain]:
         """Drain *nodes* one after the other after *plans*, and yield those whose pods fit, also on the nodes *added*.

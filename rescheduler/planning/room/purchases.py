@@ -156,7 +156,7 @@ class PurchaseSearch:
         with self._additions.of(*changes) as names:
             added = [name for [name] in names]
             offers = list(self._priced(changes, added))
-            lacking = self._additions.lacking_room([each.node for each in self._base.rejected], self._base.plans)
+            lacking = self._additions.lacking_room([each.node for each in self._base.rejected], self._base.steps)
             ranked = self._estimated(offers, lacking, self._without_place(lacking, added))
         tried = self._tried(ranked[:_TRIALS], lacking)
         self._plan_best(tried, varied=len(lacking) <= _FEW)
@@ -221,7 +221,7 @@ class PurchaseSearch:
     def _without_place(self, lacking: Sequence[Examined], added: Iterable[str]) -> list[list[PodClass]]:
         """Return the classes of pods that fit only nodes *added*, by node, if the nodes are drained in turn."""
         homeless, new = [], {self._additions.snapshot.nodes.row[name] for name in added}
-        with self._additions.after(self._base.plans) as attempt:
+        with self._additions.after(self._base.steps) as attempt:
             room = attempt.shared.room
             existing = Targets([row for row in room.targets.rows.tolist() if row not in new])
             for node in lacking:
@@ -255,7 +255,7 @@ class PurchaseSearch:
                     break
                 saved, freed = 0.0, 0
                 with self._additions.of(replace(estimate.offer.change, count=most)) as [names]:
-                    for step in self._additions.steps(names, estimate.nodes, self._base.plans):
+                    for step in self._additions.steps(names, estimate.nodes, self._base.steps):
                         saved, freed = saved + worth[step.node], freed + 1
                         best = max(best, (saved - step.used * float(estimate.offer.price), step.used))
                 if freed == len(estimate.nodes) or most == MOST_BOUGHT:
@@ -332,7 +332,7 @@ class PurchaseSearch:
         _, planning = self._planned[purchase.parts]
         with self._additions.of(*_changes(purchase.parts)):
             planner, circumstances = self._additions.planner, self._additions.circumstances
-            return replace(purchase, survival=planner.certificate(circumstances, survive, planning.plans))
+            return replace(purchase, survival=planner.certificate(circumstances, survive, planning.steps))
 
     def _out_of_time(self) -> bool:
         self._complete = self._complete and not self._time_is_up()

@@ -240,6 +240,7 @@ class HypotheticalPlan:
     rehearsal: Rehearsal | None = None  #: None if the scheduler is the same
     each_pool: tuple[Certificate, Certificate] | None = None  #: now, and after the drains; None if not asked for
     moves: Mapping[str, MoveWorth] = field(default_factory=dict)  #: of nodes with plans, and of those not worth it
+    move_cost: float = 0.0  #: of all moves of the plan
 
 
 def what_if(
@@ -247,8 +248,12 @@ def what_if(
     policy: Policy,
     circumstances: Circumstances,
     hypotheses: Sequence[Hypothesis],
+    changed_circumstances: Callable[[Snapshot, Policy], Circumstances] | None = None,
 ) -> HypotheticalPlan:
     """Plan with all *hypotheses*, on copies of the snapshot.
+
+    *changed_circumstances* returns the circumstances of the snapshot and the policy after the changes, which settings
+    can change; without it, they are the *circumstances* of now.
 
     If spot nodes are lost, their pods are first placed on the remaining nodes. Raises UsageError if a hypothesis names
     something that does not exist.
@@ -256,29 +261,45 @@ def what_if(
     changes = [change for change in hypotheses if not isinstance(change, LoseSpot | LoseEachPool)]
     losses = [change for change in hypotheses if isinstance(change, LoseSpot)]
     after, settings = changed(snapshot, policy, changes)
+    now = circumstances
+    circumstances = now if changed_circumstances is None else changed_circumstances(after, settings)
     planner = Planner(after, settings)
     planning = planner.plan_all(circumstances)
     each_pool = None
     if any(isinstance(change, LoseEachPool) for change in hypotheses):
-        now, drained_first = (planner.certificate(circumstances, Survive.POOL, plans) for plans in ((), planning.plans))
-        each_pool = now, drained_first
+        present, drained_first = (
+            planner.certificate(circumstances, Survive.POOL, plans) for plans in ((), planning.steps)
+        )
+        each_pool = present, drained_first
     rehearsal = None
     if any(isinstance(change, OtherScheduler) for change in changes):
-        before = Planner(snapshot, policy).plan_all(circumstances)
-        pods = changed_pods(snapshot, policy, circumstances, after.scheduler)
+        before = Planner(snapshot, policy).plan_all(now)
+        pods = changed_pods(snapshot, policy, now, after.scheduler)
         rehearsal = Rehearsal(tuple(changed_nodes(before, planning)), tuple(pods))
     if not losses:
-        moves = planner.worths(judged_by_moves(planning), circumstances)
-        return HypotheticalPlan(planning, after, settings, rehearsal=rehearsal, each_pool=each_pool, moves=moves)
+        return _hypothetical(planner, planning, circumstances, after, rehearsal=rehearsal, each_pool=each_pool)
     names = tuple(dict.fromkeys(name for loss in losses for name in lost_nodes(after, settings, loss)))
-    results = [planner.loss(circumstances, names, plans) for plans in ((), planning.plans)]
+    results = [planner.loss(circumstances, names, plans) for plans in ((), planning.steps)]
     unplaced, unplaced_after_drains = (tuple(_unplaced(each, after)) for each in results)
     lost = LostSpot(names, unplaced, unplaced_after_drains, judged=all(each.judged for each in results))
     lose(after, settings, names, planner.displaced(circumstances, names))
     planner = Planner(after, settings)
     planning = planner.plan_all(circumstances)
+    return _hypothetical(planner, planning, circumstances, after, lost, rehearsal, each_pool)
+
+
+def _hypothetical(
+    planner: Planner,
+    planning: Planning,
+    circumstances: Circumstances,
+    snapshot: Snapshot,
+    lost: LostSpot | None = None,
+    rehearsal: Rehearsal | None = None,
+    each_pool: tuple[Certificate, Certificate] | None = None,
+) -> HypotheticalPlan:
     moves = planner.worths(judged_by_moves(planning), circumstances)
-    return HypotheticalPlan(planning, after, settings, lost, rehearsal, each_pool, moves)
+    cost = planner.move_cost(planning.plans, circumstances)
+    return HypotheticalPlan(planning, snapshot, planner.policy, lost, rehearsal, each_pool, moves, cost)
 
 
 def added_nodes(
@@ -311,9 +332,14 @@ def levers_of(
     Once *time_is_up* returns True, the result contains the findings so far.
     """
     ranked = rank_levers(planning, planner.round(circumstances), prices, time_is_up)
-    surge = surge_lever(planning, snapshot, policy, settings_replaced(circumstances, prices=prices))
-    together = leftovers_lever(planning, planner, snapshot, policy, circumstances, prices)
-    for lever in (surge, together):
+    settings: tuple[Callable[[], Lever | None], ...] = (
+        lambda: surge_lever(planning, snapshot, policy, settings_replaced(circumstances, prices=prices)),
+        lambda: leftovers_lever(planning, planner, snapshot, policy, circumstances, prices),
+    )
+    for setting in settings if planning.rejected else ():
+        if time_is_up():
+            return settings_replaced(ranked, complete=False)
+        lever = setting()
         ranked = ranked if lever is None else with_lever(ranked, lever)
     return ranked
 

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from predicates.objects import Pod
 from predicates.texts import shown
+from rescheduler.planning.answers.leftovers import after
 from rescheduler.planning.budgets import SYNC_FAILED, RemainingDisruptions, rule_text, sync_failure
 from rescheduler.planning.controllers import ControllerName, controller_of
 from rescheduler.planning.outcome import Plan, Reason, Rejected
@@ -40,7 +41,7 @@ class KeptNode(Candidate):
     """
 
     obstacles: frozenset[Obstacle]
-    stays: bool  #: whether the node also has a blocker that cannot be removed
+    stays: bool  #: whether the node also has a blocker that cannot be removed, or plans count on it
 
 
 class KeptNodes:
@@ -61,12 +62,12 @@ class KeptNodes:
         self._shares = shared.forecaster.shares
         self._needed: dict[str, int] = {}  #: by budget: evictions that it would have to allow
         self.snapshot = shared.snapshot
-        self._left = shared.remaining()  #: the evictions that budgets and controllers allow after the plans
-        for plan in plans:
-            pods = tuple(self.snapshot.pods[str(placement.pod)] for placement in plan.placements)
-            rolled_out = {str(pod) for surge in plan.surges for pod in surge.pods}
-            self._left.spend(self._left.evictions(pods, without_budgets=rolled_out))
-        emptied = sum(plan.node in self._minimum.counted for plan in plans)
+        self._left = after(plans, shared)  #: the evictions that budgets and controllers allow after the plans
+        #: Nodes that give pods to make room, and those that take the leftovers of others.
+        self._counted_on = {plan.node for plan in plans if not plan.empties} | {
+            placement.node for plan in plans for placement in plan.placements if placement.pod.uid in plan.leftovers
+        }
+        emptied = sum(plan.empties and plan.node in self._minimum.counted for plan in plans)
         self.spare = self._minimum.spare - emptied  #: nodes with ``counts`` that may also be drained
 
     def each(self, rejected: Iterable[Rejected]) -> Iterator[KeptNode]:
@@ -90,7 +91,8 @@ class KeptNodes:
         return remaining
 
     def _kept_node(self, verdict: Rejected) -> KeptNode:
-        stays = any(blocker.reason not in _OPEN for blocker in verdict.blockers)
+        stays = verdict.node in self._counted_on
+        stays = stays or any(blocker.reason not in _OPEN for blocker in verdict.blockers)
         node = ControllerName("", "Node", verdict.node)
         obstacles = {
             Obstacle(

@@ -102,12 +102,12 @@ def rank_levers(
     if not planning.rejected or not len(shared.groups.spot.rows):  # without spot nodes, no change frees a node
         return NO_LEVERS
     snapshot, filters = shared.snapshot, shared.room.filters
-    nodes = KeptNodes(shared, planning.plans)
+    nodes = KeptNodes(shared, planning.steps)
     kept_nodes = tuple(nodes.each(planning.rejected))
     worth = {verdict.node: _worth(snapshot, verdict.node, prices) for verdict in planning.rejected}
     values = _Values(planning, snapshot, prices, shared.circumstances.now.date())
     with opened(shared, Effort(0), shared.pending) as attempt:
-        drained(planning.plans, attempt)
+        drained(planning.steps, attempt)
         # The results that the trials start from are computed before any of them changes a row.
         filters.refresh(pod.cls for node in kept_nodes for pod in node.incoming)
         return _Ranking(nodes, kept_nodes, worth, values, attempt, time_is_up).run()

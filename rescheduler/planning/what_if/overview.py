@@ -14,7 +14,7 @@ from rescheduler.planning.forms import count, cpu, memory, per_month
 from rescheduler.planning.money.move_costs import MoveWorth, WorthCurve
 from rescheduler.planning.money.prices import HOURS_PER_MONTH, NodeFacts, PriceList, node_facts
 from rescheduler.planning.money.worth import NO_WORTH, Worth, summed, worth_by_node
-from rescheduler.planning.outcome import Plan, Planning, Reason, Severity
+from rescheduler.planning.outcome import Plan, Planning, Reason, Severity, in_steps
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Survive
 from rescheduler.planning.severity import rank
@@ -215,13 +215,9 @@ class Overview:
     survival_seconds: float = 0.0  #: duration of its computation
     tradeoff: Tradeoff | None = None  #: None if it was not computed
     moves: Mapping[str, MoveWorth] = field(default_factory=dict)  #: of nodes with plans, and of those not worth it
+    move_cost: float = 0.0  #: of all moves of the plan
     curve: WorthCurve | None = None  #: None if it was not computed
     command: str = PLAN_COMMAND  #: the command line that makes this plan, to which ``--what-if`` can be added
-
-    @property
-    def move_cost(self) -> float:
-        """The cost of the moves of the plan."""
-        return sum(self.moves[plan.node].cost for plan in self.planning.plans if plan.node in self.moves)
 
     @property
     def first_spot(self) -> str:
@@ -273,6 +269,7 @@ def overview(
     incomplete: str = "",
     held: str = "",
     moves: Mapping[str, MoveWorth] | None = None,
+    move_cost: float = 0.0,
     now: datetime | None = None,
     allow_fragile: bool = False,
     allow_returning: bool = False,
@@ -280,8 +277,8 @@ def overview(
 ) -> Overview:
     """Summarize *planning*. *snapshot* must be the one that was used for planning.
 
-    *allow_fragile* and *allow_returning* are those of the policy, *moves* what nodes are worth for their moves. *now*
-    decides which commitments have ended; without it, none has.
+    *allow_fragile* and *allow_returning* are those of the policy, *moves* what nodes are worth for their moves, and
+    *move_cost* what all moves of the plan cost. *now* decides which commitments have ended; without it, none has.
     """
     facts, spot = _facts(planning, snapshot)
     freed = [facts[plan.node] for plan in planning.plans]
@@ -312,6 +309,7 @@ def overview(
         returning=_returning(planning, snapshot, allowed=allow_returning),
         held=held,
         moves=moves or {},
+        move_cost=move_cost,
         incomplete=incomplete,
         without_claims=_without_claims(planning, snapshot),
         added=_added(planning, snapshot),
@@ -447,7 +445,8 @@ class _States:
 
     def certificate(self, plans: Sequence[Plan]) -> Certificate:
         """Return the certificate, with a part of the usual effort."""
-        return self._planner.certificate(self._circumstances, self._survive, plans, seconds=SIMULATION / _STEPS)
+        steps = in_steps(plans)
+        return self._planner.certificate(self._circumstances, self._survive, steps, seconds=SIMULATION / _STEPS)
 
     def point(self, plans: Sequence[Plan], certificate: Certificate) -> Point:
         """Return the point of the state after *plans*."""
@@ -460,5 +459,5 @@ class _States:
             per_month=saved,
             survived=sum(pool.survived for pool in certificate.pools),
             homeless=sum(pool.homeless_pods for pool in certificate.pools),
-            room=self._planner.fallback_room(self._circumstances, plans).share,
+            room=self._planner.fallback_room(self._circumstances, in_steps(plans)).share,
         )

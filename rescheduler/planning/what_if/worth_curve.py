@@ -150,7 +150,5 @@ class _Trials:
         saved = overview(planning, self.snapshot, self.prices, now=self.circumstances.now).freed.worth.saved_per_month
         if saved is None:
             return None
-        pods = sum(len(plan.placements) for plan in planning.plans)
-        return WorthPoint(
-            value, len(planning.plans), pods, sum(self.worths[plan.node].cost for plan in planning.plans), saved
-        )
+        cost = self.planner.move_cost(planning.plans, self.circumstances)
+        return WorthPoint(value, len(planning.plans), planning.moved_pods, cost, saved)
