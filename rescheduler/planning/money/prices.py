@@ -206,16 +206,16 @@ _Entry: TypeAlias = tuple[str, Mapping[str, str]]
 
 def price(text: str) -> Decimal:
     """Parse a price such as ``0.0832``. Raises ValueError for anything but a plain number of at least 0."""
-    return _amount(text, _NUMBER, "a price per hour such as 0.0832")
+    return _amount(text, "a price per hour such as 0.0832", is_valid=bool(_NUMBER.fullmatch(text)))
 
 
 def per_move(text: str) -> Decimal:
     """Parse money per month for a moved pod. Raises ValueError for anything but a plain number of at least 0."""
-    return _amount(text, _PER_MOVE, "an amount per month such as 2.50")
+    return _amount(text, "an amount per month such as 2.50", is_valid=bool(_PER_MOVE.fullmatch(text)))
 
 
-def _amount(text: str, form: re.Pattern[str], expected: str) -> Decimal:
-    if not form.fullmatch(text):
+def _amount(text: str, expected: str, *, is_valid: bool) -> Decimal:
+    if not is_valid:
         quoted = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
         raise ValueError(f"{quoted!r}: expected {expected}")
     return Decimal(text)
