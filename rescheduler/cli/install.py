@@ -102,7 +102,7 @@ def command(
     """Print the manifests of the daemon: Deployment, permissions, and the objects with its state.
 
     \b
-    rescheduler install --preset=eks --image=REGISTRY/IMAGE | kubectl apply -f -
+    rescheduler install --preset=eks --image=a.example/image | kubectl apply -f -
     rescheduler install --preset=eks -- --node-drain-delay=30m --drain-order=cost
 
     Flags after -- are those of rescheduler run. The daemon is a dry run unless --dry-run=false is given. The manifests
@@ -202,7 +202,7 @@ def _local_image(objects: Iterable[Any]) -> str:
     image = workload["spec"]["template"]["spec"]["containers"][0]["image"]
     if "/" in image:
         return ""
-    pushed = f"REGISTRY/{image}"
+    pushed = f"registry.example.com/{image}"
     return (
         f"The image {image} is in no registry. To build and push it, in a checkout: docker build -t {pushed} . && "
         f"docker push {pushed}. Then repeat this command with --image={pushed}"

@@ -279,7 +279,7 @@ def test_an_image_that_no_registry_has_is_named(
     if given or "/" in shipped:
         assert err == ""
     else:
-        pushed = f"REGISTRY/{shipped}"
+        pushed = f"registry.example.com/{shipped}"
         assert err == (
             f"rescheduler: The image {shipped} is in no registry. To build and push it, in a checkout: "
             f"docker build -t {pushed} . && docker push {pushed}. Then repeat this command with --image={pushed}\n"

@@ -125,7 +125,7 @@ def ran(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_each_file_of_the_checkout_says_in_a_line_where_the_owner_is_set() -> None:
-    names = subprocess.run(["git", "grep", "-lw", "YOU"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    names = subprocess.run(["git", "grep", "-Ilw", "YOU"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     files = [name for name in names.split() if not name.startswith(TOOLS)]
     assert len(files) > 8
     for name in files:
