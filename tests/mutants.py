@@ -332,7 +332,7 @@ MUTANTS: Final = (
     ),
     _of_plan(
         "no room is made that a pending pod would take",
-        "answers/leftovers.py",
+        "answers/leftover_choices.py",
         "            if self._taken_by_pending(row):\n",
         "            if False:\n",
         "test_leftovers.py",

@@ -120,6 +120,16 @@ def undo(question: Question, attempt: Attempt, mark: int) -> None:
         attempt.trial.undrain(node.row)
 
 
+def evictions_after(plans: Iterable[Plan], shared: PlanningRound) -> RemainingDisruptions:
+    """Return the evictions that budgets and controllers allow after *plans*."""
+    remaining, pods_by_key = shared.remaining(), shared.snapshot.pods
+    for plan in plans:
+        pods = tuple(pods_by_key[str(placement.pod)] for placement in plan.placements)
+        rolled_out = {str(pod) for surge in plan.surges for pod in surge.pods}
+        remaining.spend(remaining.evictions(pods, without_budgets=rolled_out))
+    return remaining
+
+
 def drained(plans: Iterable[Plan], attempt: Attempt, *, lost: bool = False) -> dict[int, list[Pod]]:
     """Move the pods of *plans* in the trial, and keep that. Return the replacement pods by the row where they run.
 

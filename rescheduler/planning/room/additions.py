@@ -7,7 +7,6 @@ from itertools import chain
 from typing import Final
 
 from predicates.snapshot import Snapshot
-from rescheduler.planning.answers.leftovers import after as evictions_after
 from rescheduler.planning.answers.node import could_be_drained
 from rescheduler.planning.examined import Examined, examine
 from rescheduler.planning.outcome import Plan
@@ -15,7 +14,7 @@ from rescheduler.planning.placement.packing import Effort, Stuck, WantedReasons
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.policy import Circumstances, Policy
-from rescheduler.planning.question import Attempt, Question, at_once, drained, opened
+from rescheduler.planning.question import Attempt, Question, at_once, drained, evictions_after, opened
 from rescheduler.planning.what_if.added_spot import AddSpot, add_spot
 from rescheduler.planning.what_if.changes import copied
 

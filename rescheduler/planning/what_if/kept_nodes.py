@@ -8,13 +8,13 @@ from msgspec.structs import replace
 
 from predicates.objects import Pod
 from predicates.texts import shown
-from rescheduler.planning.answers.leftovers import after
 from rescheduler.planning.budgets import SYNC_FAILED, RemainingDisruptions, rule_text, sync_failure
 from rescheduler.planning.controllers import ControllerName, controller_of
 from rescheduler.planning.outcome import Plan, Reason, Rejected
 from rescheduler.planning.placement.search import Candidate
 from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.pool_shares import with_constraint
+from rescheduler.planning.question import evictions_after
 from rescheduler.planning.rules.declared import Fate
 from rescheduler.planning.rules.pins import local_volume
 from rescheduler.planning.what_if.lifting import (
@@ -62,7 +62,7 @@ class KeptNodes:
         self._shares = shared.forecaster.shares
         self._needed: dict[str, int] = {}  #: by budget: evictions that it would have to allow
         self.snapshot = shared.snapshot
-        self._left = after(plans, shared)  #: the evictions that budgets and controllers allow after the plans
+        self._left = evictions_after(plans, shared)  #: the evictions that budgets and controllers allow after the plans
         #: Nodes that give pods to make room, and those that take the leftovers of others.
         self._counted_on = {plan.node for plan in plans if not plan.empties} | {
             placement.node for plan in plans for placement in plan.placements if placement.pod.uid in plan.leftovers

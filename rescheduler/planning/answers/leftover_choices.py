@@ -1,0 +1,421 @@
+"""The choice of the nodes that are emptied if their leftovers go to on-demand nodes that stay.
+
+A *leftover* is a pod that must not run on spot nodes (:mod:`rescheduler.planning.rules.leftovers`). Where the nodes
+that stay have no room for it, they give pods to the spot nodes first. The choice with the most money is best, then the
+one with the fewest moves: of few nodes every choice is tried, of many some orders.
+"""
+
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from itertools import combinations, islice
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from predicates.local_results import Targets
+from predicates.nodes import CPU, Numbers
+from predicates.objects import Pod
+from rescheduler.planning.budgets import RemainingDisruptions
+from rescheduler.planning.examined import Examined, examine
+from rescheduler.planning.money.prices import PriceList, node_facts
+from rescheduler.planning.money.worth import covered
+from rescheduler.planning.outcome import Plan
+from rescheduler.planning.placement.packing import Effort, Placed, Stuck, WantedReasons
+from rescheduler.planning.placement.search import Candidate
+from rescheduler.planning.planning_round import PlanningRound
+from rescheduler.planning.question import Attempt, Question, at_once, drained, evictions_after, undo
+from rescheduler.planning.rules.leftovers import rests
+
+#: For at most this many candidates every choice is tried, as long as effort is left.
+_EXHAUSTIVE: Final = 10
+
+#: Filter evaluations beyond first-fit for each question of the search, among few candidates and among many.
+EFFORT, _LITTLE_EFFORT = 200, 20
+
+#: A node that stays gives pods for a leftover: so many nodes are tried, and so many pods that are enough alone.
+_GIVERS, _SINGLE = 8, 3
+
+#: What a choice is worth: money per hour, number of nodes, vCPU in millicores.
+Value: TypeAlias = tuple[Decimal, int, int]
+
+_NOTHING: Final[Value] = (Decimal(0), 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class LeftoverNode:
+    """A node that may be emptied."""
+
+    examined: Examined
+    leftovers: tuple[Pod, ...]  #: of its incoming pods
+    value: Value
+
+    @property
+    def candidate(self) -> Candidate:
+        return self.examined.candidate
+
+    @property
+    def descending(self) -> tuple[Decimal, int]:
+        """A sort key: the most valuable first."""
+        return -self.value[0], -self.value[2]
+
+    @property
+    def name(self) -> str:
+        return self.candidate.node
+
+
+@dataclass(frozen=True, slots=True)
+class EmptiedNode:
+    """A node that is emptied, and what the nodes that stay give before."""
+
+    node: LeftoverNode
+    given: tuple[Candidate, ...] = ()
+
+    @property
+    def moves(self) -> int:
+        return len(self.node.candidate.movers) + sum(len(each.movers) for each in self.given)
+
+
+LeftoverChoice: TypeAlias = tuple[EmptiedNode, ...]
+
+
+def _value(choice: Iterable[EmptiedNode]) -> Value:
+    money, nodes, cpu = _NOTHING
+    for each in choice:
+        money, nodes, cpu = money + each.node.value[0], nodes + each.node.value[1], cpu + each.node.value[2]
+    return money, nodes, cpu
+
+
+def rank_of(choice: LeftoverChoice) -> tuple[Value, int]:
+    """Return what the better of two choices has more of: value, then fewer moves."""
+    return _value(choice), -sum(each.moves for each in choice)
+
+
+class LeftoverSearch:
+    """The search for a choice, in the trial of *attempt*, after *plans*. The nodes *kept* are not emptied."""
+
+    def __init__(self, attempt: Attempt, plans: Sequence[Plan], prices: PriceList, kept: frozenset[str]) -> None:
+        self._base = attempt.shared
+        drained(plans, attempt)
+        self._start = attempt.trial.savepoint()
+        self._effort = attempt.effort
+        freed = {plan.node for plan in plans}
+        self._shared = self._base.with_leftovers(freed)
+        self._attempt = replace(attempt, shared=self._shared)
+        self._remaining = evictions_after(plans, self._shared)
+        self._spare = self._base.minimum.spare - sum(plan.node in self._base.minimum.counted for plan in plans)
+        names = [name for name in self._base.groups.on_demand if name not in freed]
+        examined = {name: examine(name, self._shared) for name in names}
+        self._shared.room.filters.refresh(pod.cls for each in examined.values() for pod in each.incoming)
+        values = _values(names, plans, prices, self._base)
+        self._nodes = [
+            node
+            for name, each in examined.items()
+            if name not in kept and (node := self._node(each, values[name])) is not None
+        ]
+        self._most_effort = EFFORT if len(self._nodes) <= _EXHAUSTIVE else _LITTLE_EFFORT
+        self._givers = {each.candidate.row: each for each in examined.values()}
+        row = self._base.snapshot.nodes.row
+        never = {row[name] for name in names} - {node.candidate.row for node in self._nodes}
+        rows = [each for each in self._shared.room.targets.rows.tolist() if each not in self._base.groups.spot.rows_set]
+        self._receivers = sorted(rows, key=lambda each: each not in never)
+        self._infeasible: list[frozenset[str]] = []
+        self._movable_on: dict[int, Sequence[tuple[Pod, Numbers]]] = {}
+        self._gone: set[str] = set()  #: keys of the pods that are given in the trial
+
+    def _node(self, examined: Examined, value: Value) -> LeftoverNode | None:
+        """Return the node as a candidate, or None if it cannot be emptied, or not with leftovers, or saves nothing."""
+        pins, candidate = self._base.pins, examined.candidate
+        leftovers = tuple(pod for pod in candidate.incoming if pins.of(pod.cls) is not None)
+        if examined.blockers or not leftovers or candidate.surges or value == _NOTHING:
+            return None
+        keys = {pod.key for pod in leftovers}
+        policy, circumstances = self._base.policy, self._base.circumstances
+        if any(rests(pod, policy, circumstances) for pod in candidate.movers if pod.key in keys):
+            return None
+        if self._remaining.blockers(examined.evictions):
+            return None
+        return LeftoverNode(examined, leftovers, value)
+
+    def run(self) -> LeftoverChoice:
+        """Return the best choice that was found."""
+        best: LeftoverChoice = ()
+        for order in self._orders():
+            best = max(best, self._greedy(order), key=rank_of)
+            if self._effort.exhausted:
+                break
+        if len(self._nodes) <= _EXHAUSTIVE:
+            best = self._exhaustive(best)
+        return best
+
+    def _orders(self) -> Iterable[Sequence[LeftoverNode]]:
+        """Yield the orders in which nodes are emptied: the last ones of each tend to stay and receive."""
+        sizes, free = self._shared.room.sizes, self._base.snapshot.nodes.free[:, CPU]
+
+        def load(node: LeftoverNode) -> float:
+            return sum(sizes.of(pod.cls) for pod in node.leftovers)
+
+        def moves(node: LeftoverNode) -> int:
+            return len(node.candidate.movers)
+
+        yield sorted(self._nodes, key=lambda node: (*node.descending, moves(node), node.name))
+        yield sorted(self._nodes, key=lambda node: (*node.descending, load(node), moves(node), node.name))
+        yield sorted(self._nodes, key=lambda node: (*node.descending, int(free[node.candidate.row]), node.name))
+        yield sorted(self._nodes, key=lambda node: (load(node) / float(node.value[0] or 1), node.name))
+
+    def _greedy(self, order: Sequence[LeftoverNode]) -> LeftoverChoice:
+        """Empty the nodes of *order*, each in the state after the ones before, unless it has received leftovers."""
+        self._reset()
+        choice: list[EmptiedNode] = []
+        preferred = self._first_receivers(order)
+        used: set[int] = set()
+        remaining, spare, out = self._remaining.copy(), self._spare, set[int]()
+        for node in order:
+            row = node.candidate.row
+            if self._effort.exhausted or row in used or (node.candidate.counts and spare <= 0):
+                continue
+            if remaining.blockers(node.examined.evictions):
+                continue
+            targets = sorted((each for each in preferred if each != row and each not in out), key=_not_in(used))
+            found = self._emptied([node], targets, remaining)
+            if found is None:
+                continue
+            (emptied,), taking, remaining = found
+            used |= taking
+            out.add(row)
+            spare -= node.candidate.counts
+            choice.append(emptied)
+        self._reset()
+        return tuple(choice)
+
+    def _first_receivers(self, order: Sequence[LeftoverNode]) -> list[int]:
+        """Return the rows that may receive, those first that are not emptied or come last in *order*."""
+        position = {node.candidate.row: number for number, node in enumerate(order)}
+        return sorted(self._receivers, key=lambda row: -position.get(row, len(order)))
+
+    def _exhaustive(self, best: LeftoverChoice) -> LeftoverChoice:
+        """Return the best of all choices that are better than *best*, as far as the effort allows."""
+        sets = [some for size in range(1, len(self._nodes) + 1) for some in combinations(self._nodes, size)]
+        ranked = sorted(sets, key=lambda some: rank_of(tuple(map(EmptiedNode, some))), reverse=True)
+        for some in ranked:
+            if self._effort.exhausted or rank_of(tuple(map(EmptiedNode, some))) <= rank_of(best):
+                break
+            names = frozenset(node.name for node in some)
+            if any(names >= known for known in self._infeasible):
+                continue
+            choice = self._together(some)
+            if choice is None:
+                self._infeasible.append(names)
+            else:
+                best = max(best, choice, key=rank_of)
+        return best
+
+    def _together(self, nodes: Sequence[LeftoverNode]) -> LeftoverChoice | None:
+        """Return how *nodes* are emptied together, or None if that was not found."""
+        self._reset()
+        remaining = self._remaining.copy()
+        if sum(node.candidate.counts for node in nodes) > max(self._spare, 0):
+            return None
+        if any(remaining.take(node.examined.evictions) for node in nodes):
+            return None
+        rows = {node.candidate.row for node in nodes}
+        found = self._emptied(nodes, [row for row in self._receivers if row not in rows], remaining, spent=True)
+        self._reset()
+        return None if found is None else found[0]
+
+    def _emptied(
+        self,
+        nodes: Sequence[LeftoverNode],
+        receivers: Sequence[int],
+        remaining: RemainingDisruptions,
+        *,
+        spent: bool = False,
+    ) -> tuple[LeftoverChoice, set[int], RemainingDisruptions] | None:
+        """Empty *nodes* in the trial. Return the choice, the rows that take part in it, and what may still be evicted.
+
+        None means that the pods do not fit, and that the trial is unchanged. *spent*: the evictions of the nodes are
+        already counted in *remaining*.
+        """
+        room = self._room([*self._base.groups.spot.rows.tolist(), *receivers])
+        candidates = [node.candidate for node in nodes]
+        question, mark = Question.of(*candidates), self._attempt.trial.savepoint()
+        remaining = remaining.copy()
+        for node in () if spent else nodes:
+            remaining.spend(node.examined.evictions)
+        placed = self._at_once(question, room)
+        if not isinstance(placed, Stuck):
+            taking = {row for _, row in placed} & set(receivers)
+            return tuple(map(EmptiedNode, nodes)), taking, remaining
+        leftovers = [pod for node in nodes for pod in node.leftovers]
+        keys = {pod.key for pod in leftovers}
+        others = replace(question, pods=[pod for pod in question.pods if pod.key not in keys])
+        if isinstance(self._at_once(others, room), Stuck):
+            return None
+        gone = set(self._gone)
+        given = self._given(leftovers, receivers, remaining)
+        if given is None:
+            self._gone = gone
+            undo(question, room, mark)
+            return None
+        taking, by_row, remaining = given
+        givers = tuple(self._giver(row, pods) for row, pods in by_row.items() if pods)
+        first, *rest = nodes
+        return (EmptiedNode(first, givers), *map(EmptiedNode, rest)), taking, remaining
+
+    def _given(
+        self, leftovers: Sequence[Pod], receivers: Sequence[int], remaining: RemainingDisruptions
+    ) -> tuple[set[int], dict[int, list[Pod]], RemainingDisruptions] | None:
+        """Place *leftovers*, for which the receivers give pods. Return the rows that take part, and what they give."""
+        sizes, filters, trial = self._shared.room.sizes, self._shared.room.filters, self._attempt.trial
+        given: dict[int, list[Pod]] = {}
+        taking: set[int] = set()
+        for pod in sorted(leftovers, key=lambda pod: (-sizes.of(pod.cls), pod.key)):
+            row = filters.first(pod.cls, Targets(receivers)) if receivers else None
+            if row is None:
+                found = self._first_giving(pod, receivers, remaining)
+                if found is None:
+                    return None
+                row, pods, remaining = found
+                given[row] = [*given.get(row, []), *pods]
+                self._gone |= {each.key for each in pods}
+                trial.evict(*pods)
+                self._moved(pods)
+            trial.place(pod.cls, row)
+            taking.add(row)
+        return taking, given, remaining
+
+    def _first_giving(
+        self, pod: Pod, receivers: Sequence[int], remaining: RemainingDisruptions
+    ) -> tuple[int, list[Pod], RemainingDisruptions] | None:
+        """Return the first row of which pods make room for *pod*, these pods, and what may still be evicted."""
+        possible = set(self._shared.room.filters.possible(pod.cls, np.array(receivers, np.intp)))
+        for row in islice((row for row in receivers if row in possible and self._could_give(row, pod)), _GIVERS):
+            mark = self._attempt.trial.savepoint()
+            found = self._room_on(row, pod, remaining)
+            self._attempt.trial.revert(mark)
+            if found is not None:
+                return row, *found
+        return None
+
+    def _could_give(self, row: int, pod: Pod) -> bool:
+        """Return whether the node has enough for *pod* if it gives all pods that it may give."""
+        snapshot = self._base.snapshot
+        movable = (vector for each, vector in self._movable(row) if each.key not in self._gone)
+        most = sum(movable, start=snapshot.nodes.free[row])
+        return bool((snapshot.vector(pod.cls.requests) <= most).all())
+
+    def _room_on(
+        self, row: int, pod: Pod, remaining: RemainingDisruptions
+    ) -> tuple[list[Pod], RemainingDisruptions] | None:
+        """Return the fewest pods that the node in *row* gives so that *pod* fits.
+
+        None means that they have no place, or that a pending pod would take the room before *pod* is created. One pod
+        is enough if possible, the smallest one; otherwise the largest ones are given. The trial changes.
+        """
+        trial, snapshot = self._attempt.trial, self._base.snapshot
+        need = snapshot.vector(pod.cls.requests) - snapshot.nodes.free[row]
+        movable = [(each, vector) for each, vector in self._movable(row) if each.key not in self._gone]
+        for pods in _ways(movable, need):
+            mark = trial.savepoint()
+            trial.evict(*pods)
+            self._effort.spend()
+            if self._taken_by_pending(row):
+                return None
+            if self._shared.room.filters.fits(pod.cls, row):
+                trial.place(pod.cls, row)
+                left = remaining.copy()
+                if not left.take(left.evictions(tuple(pods))) and not isinstance(self._moved(pods), Stuck):
+                    return pods, left
+            trial.revert(mark)
+        return None
+
+    def _taken_by_pending(self, row: int) -> bool:
+        """Return whether a pending pod that has no place in the present state would get one on the node."""
+        snapshot, filters = self._base.snapshot, self._base.room.filters
+        free = snapshot.nodes.free[row]
+        small = [cls for cls in self._base.pending.waiting if (snapshot.vector(cls.requests) <= free).all()]
+        self._effort.spend(len(small))
+        return any(filters.fits(cls, row) for cls in small)
+
+    def _moved(self, pods: Sequence[Pod]) -> Placed | Stuck:
+        """Place the replacements of *pods*, which have left, on spot nodes, and return the answer."""
+        incoming = [self._base.replacements.of(pod) for pod in pods]
+        room = self._room(self._base.groups.spot.rows.tolist())
+        return self._at_once(Question((), (), incoming), room, len(incoming))
+
+    def _at_once(self, question: Question, attempt: Attempt, most: int | None = None) -> Placed | Stuck:
+        """Place all pods in the trial with a small part of the effort, *most* at most, or leave it unchanged."""
+        question = replace(question, reasons=WantedReasons.NONE)
+        own = Effort(min(max(self._effort.left, 0), self._most_effort if most is None else most))
+        before = own.left
+        placed = at_once(question, replace(attempt, effort=own))
+        self._effort.spend(len(question.pods) + before - max(own.left, 0))
+        return placed
+
+    def _movable(self, row: int) -> Sequence[tuple[Pod, Numbers]]:
+        """Return the pods that the node in *row* may give, with their requests, the smallest first.
+
+        They may be evicted, and may run on spot nodes.
+        """
+        if (known := self._movable_on.get(row)) is None:
+            known = self._movable_on[row] = self._found_movable(row)
+        return known
+
+    def _found_movable(self, row: int) -> Sequence[tuple[Pod, Numbers]]:
+        examined = self._givers.get(row)
+        if examined is None or examined.candidate.surges or any(each.pod is None for each in examined.blockers):
+            return ()
+        kept, movers = {each.pod for each in examined.blockers}, examined.candidate.movers
+        together, pins, of = self._shared.volumes.together(movers), self._base.pins, self._base.replacements.of
+        free = [pod for pod in movers if pod.key not in kept and pod.key not in together]
+        pods = [pod for pod in free if pins.of(of(pod).cls) is None]
+        sizes, vector = self._shared.room.sizes, self._base.snapshot.vector
+        ordered = sorted(pods, key=lambda pod: (sizes.of(pod.cls), pod.key))
+        return [(pod, vector(pod.cls.requests)) for pod in ordered]
+
+    def _giver(self, row: int, pods: Sequence[Pod]) -> Candidate:
+        name, of = self._base.snapshot.nodes.names[row], self._base.replacements.of
+        return Candidate(name, row, tuple(pods), tuple(map(of, pods)))
+
+    def _room(self, rows: Sequence[int]) -> Attempt:
+        return replace(
+            self._attempt, shared=replace(self._shared, room=replace(self._shared.room, targets=Targets(rows)))
+        )
+
+    def _reset(self) -> None:
+        self._gone = set()
+        self._attempt.trial.revert(self._start)
+        for node in self._nodes:
+            self._attempt.trial.undrain(node.candidate.row)
+
+
+def _not_in(rows: Container[int]) -> Callable[[int], bool]:
+    """Return a sort key by which *rows* come first."""
+    return lambda row: row not in rows
+
+
+def _ways(movable: Sequence[tuple[Pod, Numbers]], need: Numbers) -> Iterator[list[Pod]]:
+    """Yield which of the *movable* pods leave what is needed: the smallest single ones, then several of the largest."""
+    single = ([pod] for pod, vector in movable if (vector >= need).all())
+    yield from islice(single, _SINGLE)
+    pods: list[Pod] = []
+    for pod, vector in reversed(movable):
+        pods.append(pod)
+        need = need - vector
+        if (need <= 0).all():
+            if len(pods) > 1:
+                yield pods
+            return
+
+
+def _values(names: Sequence[str], plans: Sequence[Plan], prices: PriceList, shared: PlanningRound) -> dict[str, Value]:
+    """Return what each of the nodes *names* is worth, which stay after *plans*; nothing if commitments pay for it."""
+    freed = [plan.node for plan in reversed(plans)]
+    facts = {name: node_facts(shared.snapshot, name, spot=False) for name in (*names, *freed)}
+    parts = covered(facts.values(), prices, shared.circumstances.now.date())
+    values = {}
+    for name in names:
+        price, paid = prices.per_hour(facts[name]), parts.get(name, Decimal(0))
+        worthless = price is not None and price * (1 - paid) <= 0
+        values[name] = _NOTHING if worthless else ((price or Decimal(0)) * (1 - paid), 1, facts[name].cpu)
+    return values
