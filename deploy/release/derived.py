@@ -45,6 +45,7 @@ _DAY: Final = f"(?i:{'|'.join(DAYS)})"
 _DAYS: Final = f"{_DAY}(-{_DAY})?(,{_DAY}(-{_DAY})?)*"
 _TIME: Final = "([01][0-9]|2[0-3]):[0-5][0-9]"
 _PRICE: Final = r"[0-9]{1,9}(\.[0-9]{1,12})?"
+_AMOUNT: Final = r"[0-9]{1,12}(\.[0-9]{1,24})?"
 
 
 #: The largest number of a text without a limit.
@@ -102,6 +103,9 @@ _FORMS: Final[dict[str, Json]] = {
     "headroom": {"type": "string", "pattern": "^ *([0-9]{1,4}%|largest-pool) *$"},
     "price": {
         "anyOf": [{"type": "number", "minimum": 0, "maximum": 999999999}, {"type": "string", "pattern": f"^{_PRICE}$"}]
+    },
+    "amount": {
+        "anyOf": [{"type": "number", "minimum": 0, "maximum": 10**12 - 1}, {"type": "string", "pattern": f"^{_AMOUNT}$"}]
     },
     "nodes": {
         "anyOf": [

@@ -397,6 +397,7 @@ FORMS: dict[str, tuple[list[Any], list[Any]]] = {
     "max-placeholders": ([1, 1000], [0, 1001]),
     "v": ([2, "2", -1], ["high", 1.5]),
     "price-per-vcpu": ([0.04, "0.04", 1], ["4 cents", "-1", -1, "0,04", "1e3"]),
+    "min-worth": ([0, 0.9, "2.50"], ["two", -1, "1e3"]),
     "max-moves-per-pod-per-day": ([3, "0.5"], ["three", -1]),
     "drain-order": (["cost"], ["price", "COST"]),
     "drain-window": (["Mon-Fri 09:00-17:00 Europe/Stockholm", ["22:00-06:00"]], ["9-17", ["noon"], "09:00"]),

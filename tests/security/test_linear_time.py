@@ -201,7 +201,7 @@ def growth(make: Callable[[int], Callable[[], object]]) -> float:
         once = _measured(long, 1) / (SHORT * factor)
         if once < QUICK:
             continue
-        if once > ENDLESS:
+        if once > ENDLESS and seconds(long) / (SHORT * factor) > ENDLESS:  # the first call also fills caches
             return math.inf
         ratio = seconds(long) / seconds(short)
         for _ in range(3):  # the measurement is repeated, because the caches of the machine matter
