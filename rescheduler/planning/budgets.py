@@ -18,6 +18,9 @@ from rescheduler.planning.forms import shortened
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.rules.minimum import OwnerKey, RemainingReplicas
 
+#: The reasons for which a budget, or the replicas that stay on on-demand nodes, do not allow evictions.
+OF_BUDGETS: Final = (Reason.BUDGET, Reason.MANY_BUDGETS, Reason.BUDGET_TOO_SLOW, Reason.MIN_ON_DEMAND_REPLICAS)
+
 # Why a PodDisruptionBudget allows too few evictions, and whom to ask for a change.
 #
 # Some budgets never allow an eviction, so waiting does not help: their arithmetic leaves none, or the disruption

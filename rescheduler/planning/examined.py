@@ -3,18 +3,18 @@
 Plain pods move, and no rule about pods concerns them (:mod:`rescheduler.planning.plain_pods`).
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final
 
 from predicates.objects import Node, ObjectMeta, Pod
-from rescheduler.planning.budgets import Evictions, RemainingDisruptions
+from rescheduler.planning.budgets import OF_BUDGETS, Evictions, RemainingDisruptions
 from rescheduler.planning.outcome import Blocker, PodRef, Reason, Surge
 from rescheduler.planning.placement.search import Candidate
 from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.policy import Destination, Policy
-from rescheduler.planning.rules.candidates import node_blockers
-from rescheduler.planning.rules.declared import Fate
+from rescheduler.planning.rules.candidates import VETOES, node_blockers
+from rescheduler.planning.rules.declared import Fate, declared_in, drain_rule
 from rescheduler.planning.rules.minimum import keeps_pods, owner_key
 from rescheduler.planning.rules.pod_rules import other_scheduler
 from rescheduler.planning.surges import LIFTED, NO_SURGES, NodeSurges
@@ -22,7 +22,7 @@ from rescheduler.planning.surges import LIFTED, NO_SURGES, NodeSurges
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """A node to which all :data:`RULES` were applied."""
+    """A node to which all rules were applied that do not depend on the plans for other nodes."""
 
     candidate: Candidate
     must_move: tuple[Pod, ...]  #: the candidate's pods, then the pods that must move but may not be evicted
@@ -41,7 +41,7 @@ class Examined:
 
 
 @dataclass(frozen=True, slots=True)
-class _NodeAndPods:
+class NodeAndPods:
     """A node and its pods, after the rules for pods were applied; or a node and one pod that is evicted alone."""
 
     node: Node
@@ -57,31 +57,35 @@ class _NodeAndPods:
     surges: NodeSurges
 
 
-def _of_the_node(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
+def _of_the_node(subject: NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
     if shared.policy.destination is Destination.SPOT:
         return node_blockers(subject.node, shared.policy, shared.circumstances)
     empty, control_plane = not (subject.movers or subject.blocked), subject.node.name in shared.groups.control_plane
     return node_blockers(subject.node, shared.policy, shared.circumstances, empty=empty, control_plane=control_plane)
 
 
-def _of_its_pods(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
+def _of_its_pods(subject: NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
     most = 1 if shared.policy.one_reason_per_pod else None
     return (blocker for pod in subject.blocked for blocker in shared.pod_rules.blockers(pod)[:most])
 
 
-def _of_replacements(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
-    return of_replacements(subject.special, subject.of_special, shared.policy)
-
-
-def _controllers(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
+@drain_rule(Reason.NO_CONTROLLER, Reason.REPLICAS_NOT_READY, Reason.JOB_WOULD_FAIL)
+def _controllers(subject: NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
     return shared.owners.blockers(subject.special) if shared.owners is not None else ()
 
 
-def _bound_by_template(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
+@drain_rule(Reason.RESOURCE_CLAIM, Reason.OTHER_SCHEDULER)
+def _of_replacements(subject: NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
+    return of_replacements(subject.special, subject.of_special, shared.policy)
+
+
+@drain_rule(Reason.NODE_NAME_IN_TEMPLATE, Reason.ADMISSION_REJECTS)
+def _bound_by_template(subject: NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
     return shared.replacements.blockers(subject.special)
 
 
-def _volumes(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
+@drain_rule(Reason.SHARED_VOLUME, Reason.VOLUME_ATTACHMENT)
+def _volumes(subject: NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
     pods = subject.with_volumes
     incoming = subject.of_special if pods is subject.special else tuple(map(shared.replacements.of, pods))
     found = shared.volumes.blockers(subject.node.name, pods, incoming)
@@ -89,7 +93,8 @@ def _volumes(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
     return (blocker for blocker in found if blocker.pod in keys)
 
 
-def _not_together(subject: _NodeAndPods, shared: PlanningRound) -> Iterator[Blocker]:
+@drain_rule(*OF_BUDGETS)
+def _not_together(subject: NodeAndPods, shared: PlanningRound) -> Iterator[Blocker]:
     """Yield the blockers of budgets that allow one eviction, but not of all pods that share a volume in one step."""
     if not shared.policy.budgets_in_steps:  # then all movers count in one step
         return
@@ -104,20 +109,24 @@ def _not_together(subject: _NodeAndPods, shared: PlanningRound) -> Iterator[Bloc
             yield from remaining.lacking(group)
 
 
-def _surges(subject: _NodeAndPods, _: PlanningRound) -> Iterable[Blocker]:
+@drain_rule(Reason.NO_SURGE)
+def _surges(subject: NodeAndPods, _: PlanningRound) -> Iterable[Blocker]:
     return subject.surges.refused
 
 
-def _quotas(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
+@drain_rule(Reason.QUOTA_EXCEEDED)
+def _quotas(subject: NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
     movers = subject.movers
     return shared.quotas.blockers(movers, subject.incoming[: len(movers)], surges=subject.surges.surges)
 
 
-def _unreadable_objects(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
+@drain_rule(Reason.UNREADABLE_OBJECT)
+def _unreadable_objects(subject: NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
     return shared.unreadable.blockers(subject.node.name, subject.movers)
 
 
-def _pending(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
+@drain_rule(Reason.PENDING_POD, Reason.CAPACITY_BUFFER, of_pods=False)
+def _pending(subject: NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
     name, to_spot = subject.node.name, shared.policy.destination is Destination.SPOT
     if not to_spot and name not in shared.groups.on_demand:
         return ()  # whether pending pods need the node is known only when it is none of the targets
@@ -125,7 +134,8 @@ def _pending(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
     return shared.pending.blockers(shared.snapshot.nodes.row[name], targets)
 
 
-def _last_node(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
+@drain_rule(Reason.NO_ROOM, of_pods=False)
+def _last_node(subject: NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
     """Keep the last node, even without pods, if pods may go to any node: pods that come later need one."""
     if shared.policy.destination is Destination.OTHERS:
         own = shared.snapshot.nodes.row[subject.node.name]
@@ -133,66 +143,46 @@ def _last_node(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker
             yield Blocker(Reason.NO_ROOM, "no other node that is Ready and schedulable remains")
 
 
-def _minimum(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
+@drain_rule(Reason.MIN_ON_DEMAND_NODES, of_pods=False)
+def _minimum(subject: NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
     return filter(None, [shared.minimum.blocker(subject.node.name, in_use=keeps_pods(subject.pods))])
 
 
-def _budgets_now(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
+@drain_rule(*OF_BUDGETS, of_node=False)
+def _budgets_now(subject: NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
+    """Apply budgets to a pod alone; for nodes, in what the plans before leave of them (``answers/node.py``)."""
     return shared.remaining().lacking(subject.movers)
 
 
-def _vetoes_of_pods(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
+@drain_rule(*VETOES, of_node=False)
+def _vetoes_of_pods(subject: NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
+    """Yield the vetoes that name one of the pods; those of nodes are with the rules about nodes."""
     keys, vetoes = {pod.key for pod in subject.movers}, shared.circumstances.vetoes
     return (blocker for blocker in vetoes.get(subject.node.name, ()) if blocker.pod in keys)
 
 
-def _not_worth_it(subject: _NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
+@drain_rule(Reason.NOT_WORTH_IT, of_pods=False)
+def _not_worth_it(subject: NodeAndPods, shared: PlanningRound) -> Iterable[Blocker]:
     if not (least := shared.policy.min_worth):
         return ()
     return filter(None, [shared.worth_of(subject.node.name).blocker(least, shared.circumstances.prices.currency)])
 
 
-_Find: TypeAlias = Callable[[_NodeAndPods, PlanningRound], Iterable[Blocker]]
-
-
-class NodeRule(NamedTuple):
-    """A rule about a node and the pods that have to leave it."""
-
-    find: _Find
-    of_pods: bool = True  #: what it finds also stands in the way of one of its pods; otherwise it is about the node
-    of_node: bool = True  #: it is applied to nodes; otherwise another rule or a later step finds the same for them
-
-
-#: All rules about nodes and their pods, in order. They do not depend on the plans for other nodes. All blockers are
-#: reported: `plan` applies those of nodes, `explain` those of pods to each pod as if it were evicted alone.
-RULES: Final = (
-    NodeRule(_of_the_node, of_pods=False),
-    NodeRule(_of_its_pods),
-    NodeRule(_controllers),
-    NodeRule(_of_replacements),
-    NodeRule(_bound_by_template),
-    NodeRule(_volumes),
-    NodeRule(_not_together),
-    NodeRule(_surges),
-    NodeRule(_quotas),
-    NodeRule(_unreadable_objects),
-    NodeRule(_pending, of_pods=False),
-    NodeRule(_last_node, of_pods=False),
-    NodeRule(_minimum, of_pods=False),
-    NodeRule(_budgets_now, of_node=False),  # in what the plans before leave of them: answers/node.py
-    NodeRule(_vetoes_of_pods, of_node=False),  # _of_the_node
-    NodeRule(_not_worth_it, of_pods=False),
-)
+#: All rules about nodes and their pods, in order, after those about nodes and about pods alone. They do not depend on
+#: the plans for other nodes. All blockers are reported: `plan` applies those of nodes, `explain` those of pods to each
+#: pod as if it were evicted alone.
+RULES: Final = declared_in(globals())
 
 
 def examine(node: str, shared: PlanningRound) -> Examined:
-    """Apply the :data:`RULES` to a node and its pods."""
+    """Apply the rules about nodes, about pods, and the :data:`RULES` about both to a node and its pods."""
     row = shared.snapshot.nodes.row[node]
     node_object = shared.snapshot.nodes.nodes[row]
     assert node_object is not None
     subject = _with_fates(node_object, shared)
     surges, movers, incoming = subject.surges, subject.movers, subject.incoming
-    found = (blocker for rule in RULES if rule.of_node for blocker in rule.find(subject, shared))
+    of_both = (blocker for rule in RULES if rule.of_node for blocker in rule.function(subject, shared))
+    found = (*_of_the_node(subject, shared), *_of_its_pods(subject, shared), *of_both)
     blockers = tuple([surges.explained(blocker) for blocker in found])
     counts, leaving = node in shared.minimum.counted, tuple(map(PodRef.of, subject.leaving))
     restarted = tuple([pod for surge in surges.surges for pod in surge.restarted])
@@ -210,7 +200,7 @@ def examine(node: str, shared: PlanningRound) -> Examined:
     )
 
 
-def _with_fates(node: Node, shared: PlanningRound) -> _NodeAndPods:
+def _with_fates(node: Node, shared: PlanningRound) -> NodeAndPods:
     """Apply the rules for pods to those of *node*. Plain pods move."""
     pods, replacement = shared.snapshot.pods_on[node.name], shared.replacements.of
     if shared.only is not None:
@@ -224,7 +214,7 @@ def _with_fates(node: Node, shared: PlanningRound) -> _NodeAndPods:
     staying = tuple([pod for pod in blocked if not pod.cls.terminating])
     moving = tuple([pod for pod in special if pod.key not in kept])
     new = {pod.key: replacement(pod) for pod in moving}
-    return _NodeAndPods(
+    return NodeAndPods(
         node=node,
         pods=pods.values(),
         movers=movers,
@@ -267,20 +257,21 @@ def eviction_blockers(pod: Pod, shared: PlanningRound) -> tuple[list[Blocker], S
         return [], None
     surges = _surges_of(pod, shared)
     subject = _alone(pod, surges, shared)
-    blockers = [blocker for rule in RULES if rule.of_pods for blocker in rule.find(subject, shared)]
+    of_both = (blocker for rule in RULES if rule.of_pods for blocker in rule.function(subject, shared))
+    blockers = [*_of_its_pods(subject, shared), *of_both]
     surge = next((each.surge for each in surges.surges if pod in each.pods), None)
     if surge is None:
         return [surges.explained(blocker) for blocker in blockers], None
     return [blocker for blocker in blockers if blocker.reason not in LIFTED], surge
 
 
-def _alone(pod: Pod, surges: NodeSurges, shared: PlanningRound) -> _NodeAndPods:
+def _alone(pod: Pod, surges: NodeSurges, shared: PlanningRound) -> NodeAndPods:
     """Return *pod* with its node, from which it is evicted alone, or with the pods that share its volumes."""
     table, beside = shared.snapshot.nodes, shared.snapshot.pods_on[pod.node_name]
     row = table.row.get(pod.node_name)
     node = table.nodes[row] if row is not None else None
     own, new = (pod,), (shared.replacements.of(pod),)
-    return _NodeAndPods(
+    return NodeAndPods(
         node=node or Node(metadata=ObjectMeta(name=pod.node_name)),
         pods=beside.values(),
         movers=own,

@@ -165,13 +165,13 @@ def test_only_pods_that_something_concerns_are_judged_by_themselves(case: str) -
     assert len(shared.plain.others(cluster.pods.values())) == count
 
 
-@pod_rule
+@pod_rule(Reason.DO_NOT_EVICT)
 def _odd(pod: Pod, _: Facts) -> RuleResult:
     """Keep the pods with odd numbers."""
     return Blocker(Reason.DO_NOT_EVICT, "odd") if int(pod.name[-1]) % 2 else None
 
 
-@timed_rule
+@timed_rule(Reason.DO_NOT_EVICT)
 def _young(pod: Pod, _: Facts, now: Now) -> RuleResult:
     created = instant(pod.creation_timestamp)
     old = created is None or now.reached(created + timedelta(hours=1))

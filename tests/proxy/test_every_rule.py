@@ -7,8 +7,7 @@ import pytest
 
 from predicates.objects.pods import DO_NOT_DISRUPT
 from predicates.snapshot import DRAIN_TAINT
-from rescheduler.planning import examined
-from rescheduler.planning.answers.node import SHARED as SHARED_STEPS
+from rescheduler.planning.answers.node import RULES
 from rescheduler.planning.outcome import Blocker, Plan, Reason, Verdict
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
@@ -162,8 +161,6 @@ OTHERS: dict[tuple[str, str], tuple[list[Manifest], Reason]] = {
 
 #: Rules that block nothing here, and why.
 WITHOUT_A_CASE = {
-    "_of_the_node": "the node rules",
-    "_of_its_pods": "the pod rules",
     "_unreadable_objects": "see test_victims.py",
     "_surges": "the proxy evicts all pods",
     "_not_together": "the proxy evicts all pods in one step",
@@ -231,7 +228,22 @@ def test_an_annotation_for_four_hours_ends_in_both() -> None:
 
 
 def test_each_rule_has_a_case() -> None:
-    names = {rule.name for rule in (*candidates.NODE_RULES, *pod_rules.RULES)}
-    names |= {step.__name__ for step in (*(rule.find for rule in examined.RULES if rule.of_node), *SHARED_STEPS)}
+    names = {rule.name for rule in RULES if rule.of_node}
     cases = {name for name, _ in NODES | PODS | OTHERS} - {"steps", "replacement"}
     assert cases | WITHOUT_A_CASE.keys() == names
+
+
+#: Where pods fit, and the steps of a drain, are no rules: their cases are named "replacement" and "steps".
+FOUND = {
+    case: reason
+    for case, reason in (
+        *((case, reason) for case, (_, reason) in NODES.items()),
+        *((case, reason) for case, (_, reason) in (PODS | OTHERS).items()),
+    )
+    if case[0] not in ("replacement", "steps") and reason is not Reason.NO_ROOM
+}
+
+
+@pytest.mark.parametrize("case", FOUND)
+def test_a_rule_declares_the_reason_that_it_finds_by_another_function(case: tuple[str, str]) -> None:
+    assert FOUND[case] in {reason for rule in RULES if rule.name == case[0] for reason in rule.reasons}

@@ -21,19 +21,33 @@ STEP = re.compile(r"^\d\. (New file )?`([^`]+)`", re.MULTILINE)
 PYTHON = re.compile(r"^ *```python\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 
 
-def test_the_page_has_four_changes() -> None:
-    assert len(CHANGES) == 4
+#: The files of each change.
+FILES = {
+    "Add a filter plugin": 2,
+    "Add a metric": 3,
+    "Add a cloud provider": 3,
+    "Add a reason for not draining a node": 3,
+    "Add an annotation that keeps pods, and the lever that removes it": 6,
+}
+
+
+def test_each_change_has_few_files() -> None:
+    assert {title: len({name for _, name in STEP.findall(text)}) for title, text in CHANGES} == FILES
 
 
 @pytest.mark.parametrize(("title", "text"), CHANGES, ids=[title for title, _ in CHANGES])
-def test_a_change_needs_at_most_three_files(title: str, text: str) -> None:
+def test_the_files_of_a_change_exist(title: str, text: str) -> None:
     files = STEP.findall(text)
-    assert 1 <= len(files) <= 3
     for new, name in files:
         assert new or (ROOT / name).is_file(), name
         assert (ROOT / name).parent.is_dir()
     for code in PYTHON.findall(text):
-        ast.parse(f"def change():\n{textwrap.indent(textwrap.dedent(code), '  ')}")
+        ast.parse(_parsable(textwrap.dedent(code)))
+
+
+def _parsable(code: str) -> str:
+    """Return *code* as a statement: a row of a table is an entry of a dictionary."""
+    return f"_ = {{{code}}}" if code.rstrip().endswith(",") else f"def change():\n{textwrap.indent(code, '  ')}"
 
 
 def test_named_paths_exist() -> None:
@@ -85,6 +99,9 @@ def test_the_example_of_a_provider_works() -> None:
     assert scope["load"](None, None).name == "example"
 
 
+#: The decorator of the rule ``_local_storage``.
+_BEFORE_LOCAL_STORAGE = "@pod_rule(\n    Reason.LOCAL_STORAGE,\n    when=lambda cls: bool(local_volumes"
+
 #: Prints the reasons in a plan, in the proxy and in an explanation, for a pod that is a minute old; and when the hour
 #: ends, the plans of the same planner and of the proxy.
 _ASK = """
@@ -115,7 +132,7 @@ def test_the_example_of_a_reason_works(tmp_path: Path) -> None:
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     planning = tmp_path / "rescheduler" / "planning"
     _insert(planning / "outcome.py", textwrap.indent(code, "    "), "    # About a pod on the node.")
-    _insert(planning / "rules" / "pod_rules.py", f"{rule}\n\n", "@pod_rule(when=lambda cls: bool(local_volumes")
+    _insert(planning / "rules" / "pod_rules.py", f"{rule}\n\n", _BEFORE_LOCAL_STORAGE)
     (tmp_path / "ask.py").write_text(_ASK, encoding="utf-8")
     ran = subprocess.run([sys.executable, "ask.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
     blocker = "young-pod: pod default/a-1: it was created less than an hour ago, at 2026-01-01T11:59:00Z"
@@ -124,6 +141,46 @@ def test_the_example_of_a_reason_works(tmp_path: Path) -> None:
         f"v {blocker}",
         f"explained {blocker}",
         "u v <class 'rescheduler.planning.outcome.Plan'>",
+    ]
+    assert (ran.stdout.splitlines(), ran.stderr) == (expected, "")
+
+
+#: Prints the reasons of a node, and for each lever the part to change, the nodes that it frees, and how to try it.
+_ASK_LEVERS = """
+from rescheduler.planning.money.prices import PriceList
+from rescheduler.planning.planner import Planner
+from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.what_if.levers import rank_levers
+from tests.planning.builders import NOW, ON_DEMAND, node, pod, snapshot
+
+cluster = snapshot([node("v", ON_DEMAND), node("w"), pod("a-1", "v", annotations={"example.com/keep": ""})])
+planner, now = Planner(cluster, Policy()), Circumstances(NOW)
+planning = planner.plan_all(now)
+print(*planning.rejected[0].blockers)
+for lever in rank_levers(planning, planner.round(now), PriceList(), lambda: False).levers:
+    print(lever.obstacle, *lever.frees, *lever.changes)
+"""
+
+
+def test_the_example_of_an_annotation_works(tmp_path: Path) -> None:
+    """It is added to a copy of the program, where the page says, and nothing else is changed."""
+    code, rule, remedy = (
+        textwrap.dedent(found)
+        for found in PYTHON.findall(dict(CHANGES)["Add an annotation that keeps pods, and the lever that removes it"])
+    )
+    for folder in ("predicates", "rescheduler", "tests/planning"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    planning = tmp_path / "rescheduler" / "planning"
+    _insert(tmp_path / "predicates" / "pod_classes.py", '    "example.com/keep",\n', '    "spot-rescheduler/",\n')
+    _insert(planning / "outcome.py", textwrap.indent(code, "    "), "    # About the plan.")
+    _insert(planning / "rules" / "pod_rules.py", f"{rule}\n\n", "@class_rule(Reason.OTHER_SCHEDULER)")
+    _insert(planning / "what_if" / "lifting.py", textwrap.indent(remedy, "    "), "    Reason.OTHER_SCHEDULER: Remedy")
+    _insert(planning / "what_if" / "lifting.py", "KEEP, ", "DO_NOT_EVICT_KARPENTER, SAFE_TO_EVICT\n")
+    (tmp_path / "ask.py").write_text(_ASK_LEVERS, encoding="utf-8")
+    ran = subprocess.run([sys.executable, "ask.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    expected = [
+        "kept-by-example: pod default/a-1: it has the annotation example.com/keep",
+        "annotation example.com/keep:  v allow default/replicaset/a kept-by-example",
     ]
     assert (ran.stdout.splitlines(), ran.stderr) == (expected, "")
 

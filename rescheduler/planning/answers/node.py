@@ -4,18 +4,23 @@ The rules depend on the node and its pods only (:mod:`rescheduler.planning.exami
 plans made before. The last step asks the question of :mod:`rescheduler.planning.question`.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from rescheduler.planning.budgets import RemainingDisruptions
+from rescheduler.planning.budgets import OF_BUDGETS, RemainingDisruptions
+from rescheduler.planning.examined import RULES as DRAIN_RULES
 from rescheduler.planning.examined import Examined
 from rescheduler.planning.outcome import Blocker, Plan, Reason, Rejected, Verdict
 from rescheduler.planning.placement.packing import Stuck, WantedReasons
 from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.question import Answer, Attempt, Question, ask, can_never_fit, no_room
+from rescheduler.planning.rules.candidates import NODE_RULES
+from rescheduler.planning.rules.declared import declared_in, plan_rule
 from rescheduler.planning.rules.minimum import keeps_pods
+from rescheduler.planning.rules.pod_rules import RULES as POD_RULES
 
 
+@plan_rule(Reason.MIN_ON_DEMAND_NODES)
 def _minimum_after_plans(examined: Examined, attempt: Attempt) -> Iterable[Blocker]:
     if not attempt.emptied or any(blocker.reason is Reason.MIN_ON_DEMAND_NODES for blocker in examined.blockers):
         return ()
@@ -23,20 +28,21 @@ def _minimum_after_plans(examined: Examined, attempt: Attempt) -> Iterable[Block
     return filter(None, [attempt.shared.minimum.blocker(node, in_use=in_use, emptied=attempt.emptied)])
 
 
+@plan_rule(*OF_BUDGETS)
 def _budgets(examined: Examined, attempt: Attempt) -> Iterable[Blocker]:
     return map(examined.surges.explained, attempt.remaining.blockers(examined.evictions))
 
 
+@plan_rule(Reason.PINNED, Reason.KUBELET, Reason.REFUSED_BEFORE)
 def _pinned(examined: Examined, attempt: Attempt) -> Iterable[Blocker]:
     return attempt.shared.pins.blockers(examined.of_special)
 
 
 #: The steps after the rules, in order. The last step, room on the spot nodes, places the pods.
-SHARED: Final[tuple[Callable[[Examined, Attempt], Iterable[Blocker]], ...]] = (
-    _minimum_after_plans,
-    _budgets,
-    _pinned,
-)
+SHARED: Final = declared_in(globals())
+
+#: The table of all rules, in the order in which they are applied.
+RULES: Final = (*NODE_RULES, *POD_RULES, *DRAIN_RULES, *SHARED)
 
 #: Pods with these blockers are not placed in a trial: the result is already known, or cannot be known.
 _NOT_PLACED: Final = (
@@ -50,7 +56,7 @@ def could_be_drained(examined: Examined, attempt: Attempt) -> bool:
 
     A pod that no spot node accepts now does not fit later either: drains only take room from spot nodes.
     """
-    if examined.blockers or any(blocker for step in SHARED for blocker in step(examined, attempt)):
+    if examined.blockers or any(blocker for step in SHARED for blocker in step.function(examined, attempt)):
         return False
     return not can_never_fit(examined.incoming, attempt.shared.room)
 
@@ -59,7 +65,7 @@ def before_placement(examined: Examined, attempt: Attempt) -> Rejected | None:
     """Return the blockers of the first step before the placement that has any. Rules and budgets count as one step."""
     if examined.blockers:
         return rejection(examined, attempt.remaining)
-    blockers = next(filter(None, (tuple(step(examined, attempt)) for step in SHARED)), None)
+    blockers = next(filter(None, (tuple(step.function(examined, attempt)) for step in SHARED)), None)
     return Rejected(examined.candidate.node, blockers) if blockers else None
 
 
@@ -79,7 +85,7 @@ def all_obstacles(examined: Examined, attempt: Attempt) -> Verdict:
     Pods that do not fit are also found if other pods may not be evicted.
     """
     candidate, shared = examined.candidate, attempt.shared
-    blockers = [*examined.blockers, *(blocker for step in SHARED for blocker in step(examined, attempt))]
+    blockers = [*examined.blockers, *(blocker for step in SHARED for blocker in step.function(examined, attempt))]
     without = {blocker.pod for blocker in blockers if blocker.reason in _NOT_PLACED}
     pods = [pod for pod in examined.incoming if pod.key not in without] if without else examined.incoming
     question = Question([candidate], examined.emptied, pods, reasons=WantedReasons.ALL)

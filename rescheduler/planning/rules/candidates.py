@@ -199,7 +199,7 @@ def is_deletion_candidate(node: Node) -> bool:
 _REASONS: Final = frozenset(map(str, Reason))
 
 
-@node_rule
+@node_rule(Reason.SCALE_DOWN_DISABLED, Reason.DO_NOT_DISRUPT_NODE)
 def _annotated(node: Node, _: NodeContext) -> Blocker | None:
     if node.metadata.annotations.get(SCALE_DOWN_DISABLED) == "true":
         return Blocker(Reason.SCALE_DOWN_DISABLED, f'it has the annotation {SCALE_DOWN_DISABLED}: "true"')
@@ -208,7 +208,7 @@ def _annotated(node: Node, _: NodeContext) -> Blocker | None:
     return None
 
 
-@timed_node_rule
+@timed_node_rule(Reason.DO_NOT_DRAIN, Reason.REMOVAL_DISABLED)
 def _opted_out(node: Node, _: NodeContext, now: Now) -> Blocker | None:
     return node_opt_out(node, instant(node.metadata.creation_timestamp), now.reached)
 
@@ -218,7 +218,7 @@ def control_plane_label(node: Node) -> str:
     return next((key for key in CONTROL_PLANE_LABELS if key in node.metadata.labels), "")
 
 
-@node_rule
+@node_rule(Reason.CONTROL_PLANE)
 def _control_plane(node: Node, facts: NodeContext) -> Blocker | None:
     if facts.control_plane:
         return Blocker(Reason.CONTROL_PLANE, "it belongs to the control plane")
@@ -229,7 +229,7 @@ def _control_plane(node: Node, facts: NodeContext) -> Blocker | None:
     )
 
 
-@node_rule
+@node_rule(Reason.HOSTS_LEADER)
 def _hosts_this_process(_: Node, facts: NodeContext) -> Blocker | None:
     if not facts.own:
         return None
@@ -246,7 +246,7 @@ def removal(node: Node) -> Blocker | None:
     return Blocker(Reason.BEING_DRAINED, f"another tool is removing it ({signal})") if signal else None
 
 
-@node_rule
+@node_rule(Reason.NODE_DELETING, Reason.BEING_DRAINED)
 def _leaving(node: Node, facts: NodeContext) -> Blocker | None:
     if (removed := removal(node)) is not None:
         return removed
@@ -263,7 +263,7 @@ def is_unfinished(node: Node) -> bool:
     return UNFINISHED in node.metadata.annotations
 
 
-@node_rule
+@node_rule(Reason.NODE_NOT_READY)
 def _not_ready(node: Node, facts: NodeContext) -> Blocker | None:
     if is_unfinished(node):
         return Blocker(Reason.NODE_NOT_READY, f"its machine is still being built (annotation {UNFINISHED})")
@@ -273,7 +273,7 @@ def _not_ready(node: Node, facts: NodeContext) -> Blocker | None:
     return Blocker(Reason.NODE_NOT_READY, f"its condition Ready is {shown(status)}: its kubelet cannot terminate pods")
 
 
-@timed_node_rule
+@timed_node_rule(Reason.COOLING_DOWN, Reason.EVICTION_REFUSED, Reason.PROVIDER_REFUSED)
 def _cooling(_: Node, facts: NodeContext, now: Now) -> Blocker | None:
     cooldown = facts.cooldown
     if cooldown is None or now.reached(cooldown.until):
@@ -404,6 +404,14 @@ def _is_in(node: Node, group: AutoscalerGroup) -> bool:
         return node.name.startswith(f"{name.removesuffix('-grp')}-")
     return name.endswith("-vmss") and node.name.startswith(name)  # of Azure
 
+
+#: What vetoes say: facts about a node that no rule computes from the Node. Of its NodePool or group; of the drains
+#: before it and of the pods that these moved; of the provider; of other installations and processes.
+VETOES: Final = (
+    *(Reason.STATIC_CAPACITY, Reason.NEVER_REMOVED, Reason.DISRUPTION_BUDGET),
+    *(Reason.MOVED_RECENTLY, Reason.NOT_RECOVERED, Reason.EVICTION_REFUSED, Reason.UNREADABLE_OBJECT),
+    *(Reason.PROVIDER_REFUSED, Reason.BELOW_MINIMUM, Reason.OTHER_INSTALLATION, Reason.BEING_DRAINED),
+)
 
 #: The rules in the order in which they are applied. All blockers are reported, not only the first.
 NODE_RULES: Final = declared_in(globals())

@@ -7,20 +7,28 @@
 | `timed_rule` | the pod, the facts, and the time | for each pod |
 | `node_rule` | the Node, and the facts about it | for each node |
 | `timed_node_rule` | the Node, the facts about it, and the time | for each node |
+| `drain_rule` | a node with the pods that leave it, and the round | for each node; `of_pods`: also for one pod alone |
+| `plan_rule` | a node to which these were applied, and the plans before | for each node, in the order of the plans |
+
+Each rule also declares its reasons: those that it can find. So the rows of one table are the rules (what they apply to,
+what they read, why they block), joined by the reason with the severity (``outcome.py``), the row of ``docs/reasons.md``
+and what lifts it (``REMEDIES`` in ``what_if/lifting.py``).
 
 Timed rules can only compare the time with instants, and are evaluated again when one of these instants is reached.
 Everything else follows from the declaration: which results are kept and until when, and which rules are evaluated for
-pods without annotations. A declaration that cannot work raises :class:`TypeError` or :class:`ValueError` on import.
+pods without annotations. A declaration that cannot work raises :class:`TypeError` or :class:`ValueError` on import:
+one that names other parameters than its kind has, an annotation that is not read, or a reason that it does not declare.
 """
 
 import enum
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, overload
+from types import CodeType
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from predicates.objects import Node, OwnerReference, Pod, PodClass
 from predicates.pod_classes import POD_ANNOTATIONS
-from rescheduler.planning.outcome import Blocker
+from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import Now, Policy
 from rescheduler.planning.rules.gangs import Gangs
 from rescheduler.planning.rules.minimum import OwnerCounts
@@ -74,43 +82,53 @@ Enabled: TypeAlias = Callable[[Policy], bool]
 When: TypeAlias = Callable[[PodClass], bool]
 Owned: TypeAlias = Callable[[OwnerReference | None], bool]
 
-_Function = TypeVar("_Function", bound=Callable[..., RuleResult])
-
 
 class Kind(enum.Enum):
-    """The kinds of rules, each with the parameters of its functions."""
+    """The kinds of rules, each with the types of its parameters by name: those of later steps are in layers above."""
 
-    CLASS = (PodClass, Policy)
-    POD = (Pod, Facts)
-    TIMED = (Pod, Facts, Now)
-    NODE = (Node, NodeContext)
-    TIMED_NODE = (Node, NodeContext, Now)
+    CLASS = ("PodClass", "Policy")
+    POD = ("Pod", "Facts")
+    TIMED = ("Pod", "Facts", "Now")
+    NODE = ("Node", "NodeContext")
+    TIMED_NODE = ("Node", "NodeContext", "Now")
+    DRAIN = ("NodeAndPods", "PlanningRound")
+    PLAN = ("Examined", "Attempt")
 
 
-#: The modules whose rules are applied, to pods and to nodes.
-_MODULES: Final = ("rescheduler.planning.rules.pod_rules", "rescheduler.planning.rules.candidates")
+#: The modules whose rules are applied: to pods, to nodes, to nodes with their pods, and after the plans for others.
+_MODULES: Final = tuple(
+    f"rescheduler.planning.{name}" for name in ("rules.pod_rules", "rules.candidates", "examined", "answers.node")
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rule:
-    """A declared rule."""
+    """A declared rule: a row of the table."""
 
     kind: Kind
-    function: Callable[..., RuleResult]
+    function: Callable[..., Any]
+    reasons: tuple[Reason, ...] = ()  #: all that it can find; empty: it blocks nothing
     annotations: frozenset[str] = frozenset()  #: it applies only to pods with one of them; empty: to all pods
     when: When | None = None  #: it applies only to the pods of these classes; None: to all pods
     owned: Owned | None = None  #: it applies only to pods with these controllers, or without one; None: to all pods
     enabled: Enabled | None = None  #: it applies only under these policies; None: under all
+    of_pods: bool = False  #: of a drain: what it finds also stands in the way of one of the pods, evicted alone
+    of_node: bool = True  #: of a drain: it is applied to nodes; otherwise another rule or step finds the same for them
 
     def __post_init__(self) -> None:
-        module = self.function.__module__
-        if module.startswith("rescheduler.") and module not in _MODULES:
-            raise TypeError(f"rule {self.name} is declared in {module}; rules are declared in {' or '.join(_MODULES)}")
-        parameters = {name: each for name, each in self.function.__annotations__.items() if name != "return"}
-        if (found := tuple(parameters.values())) != self.kind.value:
-            raise TypeError(f"rule {self.name} gets {_names(found)}; a rule of its kind gets {_names(self.kind.value)}")
+        function = self.function
+        if function.__module__.startswith("rescheduler.") and function.__module__ not in _MODULES:
+            known = ", ".join(_MODULES)
+            raise TypeError(f"rule {self.name} is declared in {function.__module__}; rules are declared in {known}")
+        parameters = {name: each for name, each in function.__annotations__.items() if name != "return"}
+        if (found := tuple(getattr(each, "__name__", str(each)) for each in parameters.values())) != self.kind.value:
+            wanted = ", ".join(self.kind.value)
+            raise TypeError(f"rule {self.name} gets ({', '.join(found)}); a rule of its kind gets ({wanted})")
         if dropped := sorted(key for key in self.annotations if not key.startswith(POD_ANNOTATIONS)):
             raise ValueError(f"rule {self.name} reads the annotation {dropped[0]}; add it to POD_ANNOTATIONS")
+        for name in sorted(_attributes(function.__code__) - function.__globals__.keys()):
+            if name in Reason.__members__ and Reason[name] not in self.reasons:
+                raise ValueError(f"rule {self.name} finds Reason.{name}; add it to the reasons that it declares")
 
     @property
     def name(self) -> str:
@@ -124,89 +142,60 @@ class Rule:
         return self.kind in (Kind.POD, Kind.TIMED) and not declared
 
 
-def _names(types: Iterable[Any]) -> str:
-    return f"({', '.join(getattr(each, '__name__', str(each)) for each in types)})"
+def _attributes(code: CodeType) -> set[str]:
+    """Return the names that *code* reads, also in the functions and generators within it."""
+    inner = (each for each in code.co_consts if isinstance(each, CodeType))
+    return {*code.co_names, *(name for each in inner for name in _attributes(each))}
 
 
-def class_rule(function: ClassFunction) -> Rule:
+def class_rule(*reasons: Reason) -> Callable[[ClassFunction], Rule]:
     """Declare a rule that reads only what all pods of a class share."""
-    return Rule(Kind.CLASS, function)
+    return lambda function: Rule(Kind.CLASS, function, reasons)
 
 
-def node_rule(function: NodeFunction) -> Rule:
+def node_rule(*reasons: Reason) -> Callable[[NodeFunction], Rule]:
     """Declare a rule about nodes, regardless of their pods."""
-    return Rule(Kind.NODE, function)
+    return lambda function: Rule(Kind.NODE, function, reasons)
 
 
-def timed_node_rule(function: TimedNodeFunction) -> Rule:
+def timed_node_rule(*reasons: Reason) -> Callable[[TimedNodeFunction], Rule]:
     """Declare a rule about nodes that reads the time."""
-    return Rule(Kind.TIMED_NODE, function)
+    return lambda function: Rule(Kind.TIMED_NODE, function, reasons)
 
 
-@overload
-def pod_rule(function: PodFunction) -> Rule: ...
-
-
-@overload
 def pod_rule(
-    *,
+    *reasons: Reason,
     annotations: Iterable[str] = (),
     when: When | None = None,
     owned: Owned | None = None,
     enabled: Enabled | None = None,
-) -> Callable[[PodFunction], Rule]: ...
-
-
-def pod_rule(
-    function: PodFunction | None = None,
-    *,
-    annotations: Iterable[str] = (),
-    when: When | None = None,
-    owned: Owned | None = None,
-    enabled: Enabled | None = None,
-) -> Rule | Callable[[PodFunction], Rule]:
+) -> Callable[[PodFunction], Rule]:
     """Declare a rule that reads the pod, its annotations or its owner, but not the time.
 
     With *annotations*, it applies only to pods that have one of them; with *when*, only to classes for which it is
     true; with *owned*, only to pods for whose controller it is true (None: they have none); with *enabled*, only under
     policies for which it is true.
     """
-    return _of_pods(Kind.POD, function, annotations, when, enabled, owned)
-
-
-@overload
-def timed_rule(function: TimedFunction) -> Rule: ...
-
-
-@overload
-def timed_rule(
-    *, annotations: Iterable[str] = (), when: When | None = None, enabled: Enabled | None = None
-) -> Callable[[TimedFunction], Rule]: ...
+    return lambda function: Rule(Kind.POD, function, reasons, frozenset(annotations), when, owned, enabled)
 
 
 def timed_rule(
-    function: TimedFunction | None = None,
-    *,
-    annotations: Iterable[str] = (),
-    when: When | None = None,
-    enabled: Enabled | None = None,
-) -> Rule | Callable[[TimedFunction], Rule]:
+    *reasons: Reason, annotations: Iterable[str] = (), when: When | None = None, enabled: Enabled | None = None
+) -> Callable[[TimedFunction], Rule]:
     """Declare a rule that reads the pod and the time. The conditions are as in :func:`pod_rule`."""
-    return _of_pods(Kind.TIMED, function, annotations, when, enabled)
+    return lambda function: Rule(Kind.TIMED, function, reasons, frozenset(annotations), when, enabled=enabled)
 
 
-def _of_pods(
-    kind: Kind,
-    function: _Function | None,
-    annotations: Iterable[str],
-    when: When | None,
-    enabled: Enabled | None,
-    owned: Owned | None = None,
-) -> Rule | Callable[[_Function], Rule]:
-    def declare(function: _Function) -> Rule:
-        return Rule(kind, function, frozenset(annotations), when, owned, enabled)
+def drain_rule(
+    *reasons: Reason, of_pods: bool = True, of_node: bool = True
+) -> Callable[[Callable[..., Iterable[Blocker]]], Rule]:
+    """Declare a rule about a node and the pods that have to leave it, regardless of the plans for other nodes."""
+    return lambda function: Rule(Kind.DRAIN, function, reasons, of_pods=of_pods, of_node=of_node)
 
-    return declare if function is None else declare(function)
+
+def plan_rule(*reasons: Reason) -> Callable[[Callable[..., Iterable[Blocker]]], Rule]:
+    """Declare a rule about a node and its pods that depends on the plans made before."""
+    return lambda function: Rule(Kind.PLAN, function, reasons)
 
 
 def declared_in(module: Mapping[str, object]) -> tuple[Rule, ...]:

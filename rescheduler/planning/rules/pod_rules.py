@@ -75,12 +75,12 @@ def other_scheduler(cls: PodClass, policy: Policy) -> Blocker | None:
     return Blocker(Reason.OTHER_SCHEDULER, detail)
 
 
-@class_rule
+@class_rule()
 def _system_pod(cls: PodClass, policy: Policy) -> RuleResult:
     return Fate.STAYS if policy.system_pods_stay and cls.namespace == SYSTEM else None
 
 
-@pod_rule(owned=lambda owner: owner is None)
+@pod_rule(Reason.UNREADABLE_OBJECT, owned=lambda owner: owner is None)
 def _unreadable_owner(pod: Pod, _: Facts) -> RuleResult:
     """Block pods whose owner cannot be read: whether they come back cannot be known. Its texts reach no request."""
     if not pod.owner_fault:
@@ -103,7 +103,7 @@ def _mount_pod(pod: Pod, _: Facts) -> RuleResult:
     return Fate.STAYS if is_mount_pod(pod) else None
 
 
-@timed_rule(when=lambda cls: cls.terminating)
+@timed_rule(Reason.POD_STUCK_TERMINATING, Reason.POD_TERMINATING, when=lambda cls: cls.terminating)
 def _terminating(pod: Pod, facts: Facts, now: Now) -> RuleResult:
     if is_expendable(pod.cls, facts.policy.expendable_pods_priority_cutoff):
         return Fate.STAYS
@@ -119,7 +119,9 @@ def _terminating(pod: Pod, facts: Facts, now: Now) -> RuleResult:
     return Blocker(Reason.POD_TERMINATING, f"it is being deleted{until}; the drain waits until it is gone")
 
 
-@pod_rule(when=lambda cls: bool(cls.spec.volumes), enabled=lambda policy: policy.keep_any_local_volume)
+@pod_rule(
+    Reason.LOCAL_STORAGE, when=lambda cls: bool(cls.spec.volumes), enabled=lambda policy: policy.keep_any_local_volume
+)
 def _any_local_volume(pod: Pod, _: Facts) -> RuleResult:
     """Block pods with hostPath and emptyDir volumes of any medium, unless an annotation allows their loss."""
     if pod.annotations.get(SAFE_TO_EVICT) == "true":
@@ -132,7 +134,7 @@ def _any_local_volume(pod: Pod, _: Facts) -> RuleResult:
     return Blocker(Reason.LOCAL_STORAGE, detail)
 
 
-@pod_rule(enabled=lambda policy: not policy.namespaces.everything)
+@pod_rule(Reason.NAMESPACE_EXCLUDED, enabled=lambda policy: not policy.namespaces.everything)
 def _namespace_excluded(pod: Pod, facts: Facts) -> RuleResult:
     scope = facts.policy.namespaces
     if not (why := scope.why_excluded(pod.namespace, facts.namespace_labels(pod.namespace))):
@@ -140,13 +142,13 @@ def _namespace_excluded(pod: Pod, facts: Facts) -> RuleResult:
     return Blocker(Reason.NAMESPACE_EXCLUDED, why)
 
 
-@class_rule
+@class_rule()
 def _expendable(cls: PodClass, policy: Policy) -> RuleResult:
     """Ignore expendable pods: they neither move nor keep their node, and no opt-out or budget counts for them."""
     return Fate.STAYS if is_expendable(cls, policy.expendable_pods_priority_cutoff) else None
 
 
-@pod_rule(annotations=[SAFE_TO_EVICT])
+@pod_rule(Reason.NOT_SAFE_TO_EVICT, annotations=[SAFE_TO_EVICT])
 def _not_safe_to_evict(pod: Pod, _: Facts) -> RuleResult:
     value = pod.annotations.get(SAFE_TO_EVICT)
     if value == "false":
@@ -156,7 +158,7 @@ def _not_safe_to_evict(pod: Pod, _: Facts) -> RuleResult:
     return None
 
 
-@timed_rule(annotations=(DO_NOT_DISRUPT, DO_NOT_EVICT_KARPENTER))
+@timed_rule(Reason.DO_NOT_DISRUPT, annotations=(DO_NOT_DISRUPT, DO_NOT_EVICT_KARPENTER))
 def _do_not_disrupt(pod: Pod, _: Facts, now: Now) -> RuleResult:
     """Keep pods as Karpenter does (``pkg/utils/pod/scheduling.go``, IsDoNotDisruptActive)."""
     if pod.annotations.get(DO_NOT_EVICT_KARPENTER) == "true":
@@ -178,22 +180,27 @@ def _do_not_disrupt(pod: Pod, _: Facts, now: Now) -> RuleResult:
     return Blocker(Reason.DO_NOT_DISRUPT, f"{DO_NOT_DISRUPT}: {value} ends at {utc(since + period)}")
 
 
-@timed_rule(annotations=(DO_NOT_EVICT, PREFER_NO_EVICTION, REMOVAL_DISABLED))
+@timed_rule(
+    Reason.DO_NOT_EVICT,
+    Reason.PREFER_NO_EVICTION,
+    Reason.REMOVAL_DISABLED,
+    annotations=(DO_NOT_EVICT, PREFER_NO_EVICTION, REMOVAL_DISABLED),
+)
 def _annotated(pod: Pod, _: Facts, now: Now) -> RuleResult:
     return annotated_opt_out(pod, instant(pod.start_time or pod.creation_timestamp), now.reached)
 
 
-@class_rule
+@class_rule(Reason.REMOVAL_DISABLED, Reason.RESTRICT_SCALE_DOWN)
 def _labeled(cls: PodClass, _: Policy) -> RuleResult:
     return labeled_opt_out(cls)
 
 
-@class_rule
+@class_rule(Reason.OTHER_SCHEDULER)
 def _other_scheduler(cls: PodClass, policy: Policy) -> RuleResult:
     return other_scheduler(cls, policy)
 
 
-@class_rule
+@class_rule(Reason.GRACE_PERIOD)
 def _grace_period(cls: PodClass, policy: Policy) -> RuleResult:
     """Block pods that would be killed before the time that they ask for: they may lose data, or replicas of it."""
     seconds, longest = cls.spec.termination_grace_period_seconds or 0, policy.max_graceful_termination
@@ -206,7 +213,7 @@ def _grace_period(cls: PodClass, policy: Policy) -> RuleResult:
     return Blocker(Reason.GRACE_PERIOD, detail)
 
 
-@pod_rule(owned=is_job, enabled=lambda policy: policy.move_jobs is MoveJobs.NEVER)
+@pod_rule(Reason.JOB_WOULD_FAIL, owned=is_job, enabled=lambda policy: policy.move_jobs is MoveJobs.NEVER)
 def _job(_: Pod, __: Facts) -> RuleResult:
     detail = "it belongs to a Job; --move-jobs=tolerant allows eviction if that cannot fail the Job"
     return Blocker(Reason.JOB_WOULD_FAIL, detail)
@@ -218,7 +225,7 @@ def _safe_to_evict(pod: Pod, _: Facts) -> RuleResult:
     return Fate.MOVES if pod.annotations.get(SAFE_TO_EVICT) == "true" else None
 
 
-@pod_rule(when=lambda cls: bool(responders(cls)))
+@pod_rule(Reason.EVICTION_RESPONDER, when=lambda cls: bool(responders(cls)))
 def _eviction_responder(pod: Pod, facts: Facts) -> RuleResult:
     """Block pods whose evictions another component handles (``lifecycle.k8s.io``); an eviction would bypass it."""
     if facts.policy.eviction_requests and is_requestable(pod.cls):
@@ -247,7 +254,7 @@ def responders(cls: PodClass) -> list[str]:
     return [each.name for each in cls.spec.eviction_responders if each.name != IMPERATIVE_EVICTION]
 
 
-@pod_rule(enabled=lambda policy: policy.skip_single_replicas)
+@pod_rule(Reason.SINGLE_REPLICA, enabled=lambda policy: policy.skip_single_replicas)
 def _single_replica(pod: Pod, facts: Facts) -> RuleResult:
     """Block the only pod of a controller. Once a drain has evicted pods, their replacements may still be missing."""
     if facts.counts is None or facts.evicted:
@@ -255,27 +262,31 @@ def _single_replica(pod: Pod, facts: Facts) -> RuleResult:
     return single_replica(pod, facts.counts)
 
 
-@pod_rule(when=has_class_gang)
+@pod_rule(Reason.GANG_MEMBER, when=has_class_gang)
 def _gang_member(pod: Pod, facts: Facts) -> RuleResult:
     """Block pods of a group that the drain would break up. Once it has begun, their own group may be on two nodes."""
     return None if facts.gangs is None or facts.evicted else facts.gangs.broken_up(pod)
 
 
-@pod_rule(annotations=GANG_ANNOTATIONS)
+@pod_rule(Reason.GANG_MEMBER, annotations=GANG_ANNOTATIONS)
 def _annotated_gang_member(pod: Pod, facts: Facts) -> RuleResult:
     if facts.gangs is None or facts.evicted or has_class_gang(pod.cls):
         return None
     return facts.gangs.broken_up(pod)
 
 
-@pod_rule(owned=lambda owner: owner is None, enabled=lambda policy: not policy.delete_non_replicated_pods)
+@pod_rule(
+    Reason.NO_CONTROLLER,
+    owned=lambda owner: owner is None,
+    enabled=lambda policy: not policy.delete_non_replicated_pods,
+)
 def _no_controller(_: Pod, facts: Facts) -> RuleResult:
     has_flag = facts.policy.destination is Destination.SPOT  # the proxy has no flag for it
     way = f'{"--delete-non-replicated-pods or " if has_flag else ""}{SAFE_TO_EVICT}: "true"'
     return Blocker(Reason.NO_CONTROLLER, f"{NOT_RECREATED}; {way} allows eviction")
 
 
-@pod_rule(when=ends_by_itself)
+@pod_rule(Reason.RUNS_TO_COMPLETION, when=ends_by_itself)
 def _runs_to_completion(pod: Pod, _: Facts) -> RuleResult:
     """Block pods that are not restarted, of other owners than Jobs: an eviction ends their run.
 
@@ -291,7 +302,9 @@ def _runs_to_completion(pod: Pod, _: Facts) -> RuleResult:
     return Blocker(Reason.RUNS_TO_COMPLETION, detail)
 
 
-@pod_rule(owned=is_custom, enabled=lambda policy: policy.skip_nodes_with_custom_controller_pods)
+@pod_rule(
+    Reason.CUSTOM_CONTROLLER, owned=is_custom, enabled=lambda policy: policy.skip_nodes_with_custom_controller_pods
+)
 def _custom_controller(pod: Pod, _: Facts) -> RuleResult:
     detail = (
         f"its owner {controller_of(pod)} is not a built-in controller; --skip-nodes-with-custom-controller-pods=false "
@@ -300,7 +313,11 @@ def _custom_controller(pod: Pod, _: Facts) -> RuleResult:
     return Blocker(Reason.CUSTOM_CONTROLLER, detail)
 
 
-@pod_rule(when=lambda cls: cls.namespace == SYSTEM, enabled=lambda policy: policy.skip_nodes_with_system_pods)
+@pod_rule(
+    Reason.KUBE_SYSTEM,
+    when=lambda cls: cls.namespace == SYSTEM,
+    enabled=lambda policy: policy.skip_nodes_with_system_pods,
+)
 def _kube_system(pod: Pod, facts: Facts) -> RuleResult:
     """Block kube-system pods without a PodDisruptionBudget.
 
@@ -314,7 +331,7 @@ def _kube_system(pod: Pod, facts: Facts) -> RuleResult:
     )
 
 
-@class_rule
+@class_rule(Reason.LIQO_COMPONENT)
 def _liqo_component(cls: PodClass, _: Policy) -> RuleResult:
     """Block Liqo's virtual kubelets.
 
@@ -328,7 +345,11 @@ def _liqo_component(cls: PodClass, _: Policy) -> RuleResult:
     )
 
 
-@pod_rule(when=lambda cls: bool(local_volumes(cls)), enabled=lambda policy: policy.skip_nodes_with_local_storage)
+@pod_rule(
+    Reason.LOCAL_STORAGE,
+    when=lambda cls: bool(local_volumes(cls)),
+    enabled=lambda policy: policy.skip_nodes_with_local_storage,
+)
 def _local_storage(pod: Pod, facts: Facts) -> RuleResult:
     if runs_to_completion(pod):
         return None  # the volumes of a pod that runs to completion are not what keeps it

@@ -1,7 +1,7 @@
 """Rules are right wherever they are used because of their declaration: alone, in pairs, and when one is added."""
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -14,11 +14,14 @@ from hypothesis import strategies as st
 from predicates.objects import Node, Pod, PodClass
 from predicates.objects.pods import DO_NOT_DISRUPT
 from rescheduler.planning import planning_round
+from rescheduler.planning.examined import Examined, NodeAndPods
 from rescheduler.planning.forms import instant
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.outcome import Blocker, Plan, Planning, Reason, Rejected
 from rescheduler.planning.planner import Planner
+from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.policy import Circumstances, MoveJobs, Now, Policy, namespace_scope
+from rescheduler.planning.question import Attempt
 from rescheduler.planning.rules import declared
 from rescheduler.planning.rules.declared import (
     Facts,
@@ -29,7 +32,9 @@ from rescheduler.planning.rules.declared import (
     Rule,
     RuleResult,
     class_rule,
+    drain_rule,
     node_rule,
+    plan_rule,
     pod_rule,
     timed_node_rule,
     timed_rule,
@@ -131,14 +136,15 @@ class Independent(PodRules):
                 continue
             if rule.owned is not None and not rule.owned(pod.owner):
                 continue
-            inputs: dict[type, Any] = {
-                PodClass: pod.cls,
-                Policy: self.facts.policy,
-                Pod: pod,
-                Facts: self.facts,
-                Now: self.now,
+            inputs: dict[str, Any] = {
+                "PodClass": pod.cls,
+                "Policy": self.facts.policy,
+                "Pod": pod,
+                "Facts": self.facts,
+                "Now": self.now,
             }
-            result = rule.function(*(inputs[kind] for kind in rule.kind.value))
+            result: RuleResult = rule.function(*(inputs[kind] for kind in rule.kind.value))
+            assert not isinstance(result, Blocker) or result.reason in rule.reasons, rule.name
             yield replace(result, pod=pod.key) if isinstance(result, Blocker) else result
 
 
@@ -203,17 +209,17 @@ def test_all_rules_together_equal_a_planner_that_reuses_nothing(history: list[tu
 
 
 #: Rules that somebody adds. Pods older than an hour, and those named "old", move.
-@class_rule
+@class_rule(Reason.FRAGILE)
 def _by_label(cls: PodClass, _: Policy) -> RuleResult:
     return Blocker(Reason.FRAGILE, "it is young") if cls.labels.get("age") == "young" else None
 
 
-@pod_rule
+@pod_rule(Reason.FRAGILE)
 def _by_name(pod: Pod, _: Facts) -> RuleResult:
     return None if pod.name.startswith("old") else Blocker(Reason.FRAGILE, "it is young")
 
 
-@timed_rule
+@timed_rule(Reason.FRAGILE)
 def _by_age(pod: Pod, _: Facts, now: Now) -> RuleResult:
     created = instant(pod.creation_timestamp)
     if created is None or now.reached(created + timedelta(hours=1)):
@@ -221,7 +227,7 @@ def _by_age(pod: Pod, _: Facts, now: Now) -> RuleResult:
     return Blocker(Reason.FRAGILE, "it is young")
 
 
-@pod_rule(owned=lambda owner: owner is not None and owner.name == "young")
+@pod_rule(Reason.FRAGILE, owned=lambda owner: owner is not None and owner.name == "young")
 def _by_owner(_: Pod, __: Facts) -> RuleResult:
     return Blocker(Reason.FRAGILE, "it is young")
 
@@ -290,16 +296,39 @@ def reads_the_time_of_nodes(node: Node, _: NodeContext, now: Now) -> Blocker | N
     """A node rule that wants the time."""
 
 
+def finds_in_a_generator(subject: NodeAndPods, _: PlanningRound) -> Iterable[Blocker]:
+    """A drain rule whose reason stands in a generator."""
+    return (Blocker(Reason.FRAGILE, "", pod.key) for pod in subject.movers)
+
+
+def reads_the_plans(_: Examined, __: Attempt) -> Iterable[Blocker]:
+    """A drain rule that wants the plans made before."""
+    return ()
+
+
 NOT_LOADED: dict[str, Any] = {
-    "a class rule that reads the pod": (lambda: class_rule(cast("Any", reads_the_pod)), "gets (Pod, Policy)"),
-    "a pod rule that reads the time": (lambda: pod_rule(cast("Any", reads_the_time)), "gets (Pod, Facts, Now)"),
-    "a rule without types": (lambda: pod_rule(cast("Any", reads_anything)), "gets ()"),
-    "a node rule that reads the time": (lambda: node_rule(cast("Any", reads_the_time_of_nodes)), "gets (Node"),
-    "a timed node rule about pods": (lambda: timed_node_rule(cast("Any", reads_the_time)), "gets (Pod"),
+    "a class rule that reads the pod": (lambda: class_rule()(cast("Any", reads_the_pod)), "gets (Pod, Policy)"),
+    "a pod rule that reads the time": (lambda: pod_rule()(cast("Any", reads_the_time)), "gets (Pod, Facts, Now)"),
+    "a rule without types": (lambda: pod_rule()(cast("Any", reads_anything)), "gets ()"),
+    "a node rule that reads the time": (lambda: node_rule()(cast("Any", reads_the_time_of_nodes)), "gets (Node"),
+    "a timed node rule about pods": (lambda: timed_node_rule()(cast("Any", reads_the_time)), "gets (Pod"),
     "an annotation that is dropped": (
-        lambda: pod_rule(annotations=["example.com/key"])(_by_name.function),
+        lambda: pod_rule(Reason.FRAGILE, annotations=["example.com/key"])(_by_name.function),
         "rule _by_name reads the annotation example.com/key; add it to POD_ANNOTATIONS",
     ),
+    "a reason that is not declared": (
+        lambda: pod_rule(Reason.TIMEOUT)(_by_name.function),
+        "rule _by_name finds Reason.FRAGILE; add it to the reasons that it declares",
+    ),
+    "a reason that is not declared, in a generator": (
+        lambda: drain_rule()(cast("Any", finds_in_a_generator)),
+        "rule finds_in_a_generator finds Reason.FRAGILE; add it to the reasons that it declares",
+    ),
+    "a drain rule that reads the plans": (
+        lambda: drain_rule()(cast("Any", reads_the_plans)),
+        "gets (Examined, Attempt); a rule of its kind gets (NodeAndPods, PlanningRound)",
+    ),
+    "a plan rule about pods": (lambda: plan_rule()(cast("Any", reads_the_time)), "gets (Pod, Facts, Now)"),
 }
 
 
@@ -313,7 +342,7 @@ def test_a_rule_that_reads_what_its_kind_may_not_read_does_not_load(case: str) -
 def test_a_rule_in_a_module_whose_rules_nobody_applies_does_not_load(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reads_the_time, "__module__", "rescheduler.planning.rules.pod_traits")
     with pytest.raises(TypeError, match=re.escape("is declared in rescheduler.planning.rules.pod_traits")):
-        timed_rule(reads_the_time)
+        timed_rule()(cast("Any", reads_the_time))
 
 
 def test_each_kind_is_declared_by_one_function() -> None:
