@@ -9,7 +9,6 @@ from rescheduler.draining.state import Why
 from rescheduler.observe.events import PodProgress, Waiting
 from rescheduler.observe.metric_families import PREFIX
 from rescheduler.observe.metrics import Metrics
-from rescheduler.planning.outcome import Reason
 from rescheduler.planning.what_if.lifting import REMEDIES
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -22,7 +21,7 @@ def codes(heading: str) -> list[str]:
 
 
 def test_every_reason_is_documented() -> None:
-    assert codes("Why a node is not drained") == [reason.value for reason in Reason]
+    """Those of nodes are held by tests/planning/test_severity.py, with their severities."""
     assert codes("Why no drain starts") == [waiting.value for waiting in Waiting]
     assert codes("Why a drain failed") == [why.value for why in Why]
 

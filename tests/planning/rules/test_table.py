@@ -8,8 +8,6 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-import pytest
-
 from rescheduler.planning.answers.node import RULES
 from rescheduler.planning.outcome import Reason
 from rescheduler.planning.rules.declared import Kind, Rule
@@ -114,10 +112,9 @@ def test_a_reason_without_a_rule_is_named() -> None:
     ] + ["REMEDIES has Reason.SPOT_POOL_SHARE, which no rule about pods finds"]
 
 
-@pytest.mark.parametrize("reason", Reason)
-def test_a_missing_row_is_named(reason: Reason) -> None:
-    page = re.sub(rf"^\| `{reason.value}` \|.*\n", "", PAGE, count=1, flags=re.MULTILINE)
-    assert forgotten(page=page) == [f"docs/reasons.md lacks a row for {reason.value}"]
+def test_a_missing_row_is_named() -> None:
+    page = re.sub(r"^\| `grace-period` \|.*\n", "", PAGE, count=1, flags=re.MULTILINE)
+    assert forgotten(page=page) == ["docs/reasons.md lacks a row for grace-period"]
 
 
 def test_a_row_in_the_wrong_section_is_named() -> None:
