@@ -9,6 +9,7 @@ from predicates.objects import Node
 from rescheduler.clock import Clock
 from rescheduler.durations import Backoff, Pauses
 from rescheduler.execution.cluster_view import ClusterView
+from rescheduler.execution.context import RunState
 from rescheduler.execution.drainer import Drainer
 from rescheduler.execution.landings import Landings
 from rescheduler.housekeeping.bookkeeping import NoBookkeeping
@@ -29,19 +30,8 @@ from rescheduler.settings import Timing
 # The inputs of the housekeeping loop: its settings, the parts that it uses, and the state of the process.
 
 
-class LoopState(Protocol):
+class LoopState(RunState, Protocol):
     """Whether this process may act, and the wait between two rounds."""
-
-    @property
-    def leading(self) -> bool: ...
-
-    @property
-    def stopping(self) -> bool: ...
-
-    @property
-    def paused(self) -> str:
-        """Why a user paused drains, or ""."""
-        ...
 
     @property
     def lease(self) -> InvolvedLease: ...
@@ -50,8 +40,6 @@ class LoopState(Protocol):
     def rival(self) -> str:
         """The leader, if it is known to be another replica; otherwise ""."""
         ...
-
-    def beat(self) -> None: ...
 
     def pause(self, seconds: float) -> None:
         """Wait for *seconds*, or until the process is told to stop, or begins or stops to lead."""
