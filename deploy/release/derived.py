@@ -105,7 +105,10 @@ _FORMS: Final[dict[str, Json]] = {
         "anyOf": [{"type": "number", "minimum": 0, "maximum": 999999999}, {"type": "string", "pattern": f"^{_PRICE}$"}]
     },
     "amount": {
-        "anyOf": [{"type": "number", "minimum": 0, "maximum": 10**12 - 1}, {"type": "string", "pattern": f"^{_AMOUNT}$"}]
+        "anyOf": [
+            {"type": "number", "minimum": 0, "maximum": 10**12 - 1},
+            {"type": "string", "pattern": f"^{_AMOUNT}$"},
+        ]
     },
     "nodes": {
         "anyOf": [
