@@ -68,15 +68,12 @@ def test_the_example_of_a_plugin_works() -> None:
 def test_the_example_of_a_metric_works(tmp_path: Path) -> None:
     """It is added to a copy of the program, where the page says, and nothing else is changed."""
     counter, sample = (textwrap.dedent(found) for found in PYTHON.findall(dict(CHANGES)["Add a metric"]))
-    for folder in ("predicates", "rescheduler", "tests/observe"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    _copy_to(tmp_path, "tests/observe")
     observe = tmp_path / "rescheduler" / "observe"
     _insert(observe / "metric_families.py", textwrap.indent(counter, " " * 8), "        self._drains = NodeDrains(")
     before = '        yield MetricSample("drain_duration_seconds"'
     _insert(observe / "events.py", textwrap.indent(sample, " " * 8), before)
-    (tmp_path / "ask.py").write_text(_COUNT, encoding="utf-8")
-    ran = subprocess.run([sys.executable, "ask.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (ran.stdout, ran.stderr) == ("2.0\n", "")
+    assert _printed_by(_COUNT, tmp_path) == ["2.0"]
 
 
 _COUNT = """
@@ -128,13 +125,10 @@ def test_the_example_of_a_reason_works(tmp_path: Path) -> None:
     """It is added to a copy of the program, where the page says, and nothing else is changed."""
     text = dict(CHANGES)["Add a reason for not draining a node"]
     code, rule = (textwrap.dedent(found) for found in PYTHON.findall(text))
-    for folder in ("predicates", "rescheduler", "tests/planning"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    _copy_to(tmp_path, "tests/planning")
     planning = tmp_path / "rescheduler" / "planning"
     _insert(planning / "outcome.py", textwrap.indent(code, "    "), "    # About a pod on the node.")
     _insert(planning / "rules" / "pod_rules.py", f"{rule}\n\n", _BEFORE_LOCAL_STORAGE)
-    (tmp_path / "ask.py").write_text(_ASK, encoding="utf-8")
-    ran = subprocess.run([sys.executable, "ask.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
     blocker = "young-pod: pod default/a-1: it was created less than an hour ago, at 2026-01-01T11:59:00Z"
     expected = [
         f"v {blocker}",
@@ -142,7 +136,7 @@ def test_the_example_of_a_reason_works(tmp_path: Path) -> None:
         f"explained {blocker}",
         "u v <class 'rescheduler.planning.outcome.Plan'>",
     ]
-    assert (ran.stdout.splitlines(), ran.stderr) == (expected, "")
+    assert _printed_by(_ASK, tmp_path) == expected
 
 
 #: Prints the reasons of a node, and for each lever the part to change, the nodes that it frees, and how to try it.
@@ -168,21 +162,32 @@ def test_the_example_of_an_annotation_works(tmp_path: Path) -> None:
         textwrap.dedent(found)
         for found in PYTHON.findall(dict(CHANGES)["Add an annotation that keeps pods, and the lever that removes it"])
     )
-    for folder in ("predicates", "rescheduler", "tests/planning"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    _copy_to(tmp_path, "tests/planning")
     planning = tmp_path / "rescheduler" / "planning"
     _insert(tmp_path / "predicates" / "pod_classes.py", '    "example.com/keep",\n', '    "spot-rescheduler/",\n')
     _insert(planning / "outcome.py", textwrap.indent(code, "    "), "    # About the plan.")
     _insert(planning / "rules" / "pod_rules.py", f"{rule}\n\n", "@class_rule(Reason.OTHER_SCHEDULER)")
     _insert(planning / "what_if" / "lifting.py", textwrap.indent(remedy, "    "), "    Reason.OTHER_SCHEDULER: Remedy")
     _insert(planning / "what_if" / "lifting.py", "KEEP, ", "DO_NOT_EVICT_KARPENTER, SAFE_TO_EVICT\n")
-    (tmp_path / "ask.py").write_text(_ASK_LEVERS, encoding="utf-8")
-    ran = subprocess.run([sys.executable, "ask.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
     expected = [
         "kept-by-example: pod default/a-1: it has the annotation example.com/keep",
         "annotation example.com/keep:  v allow default/replicaset/a kept-by-example",
     ]
-    assert (ran.stdout.splitlines(), ran.stderr) == (expected, "")
+    assert _printed_by(_ASK_LEVERS, tmp_path) == expected
+
+
+def _copy_to(path: Path, tests: str) -> None:
+    """Copy the program, and the builders of the folder *tests*."""
+    for folder in ("predicates", "rescheduler", tests):
+        shutil.copytree(ROOT / folder, path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+
+
+def _printed_by(program: str, path: Path) -> list[str]:
+    """Return the lines that *program* prints in the copy below *path*."""
+    (path / "ask.py").write_text(program, encoding="utf-8")
+    ran = subprocess.run([sys.executable, "ask.py"], cwd=path, capture_output=True, text=True, check=False)
+    assert ran.stderr == ""
+    return ran.stdout.splitlines()
 
 
 def _insert(path: Path, code: str, before: str) -> None:
