@@ -1,4 +1,8 @@
-"""What changes between an empty node and the request that ends its machine: the machine stays, and the node opens."""
+"""What changes between an empty node and the request that ends its machine: the machine stays, and the node opens.
+
+One scene of each kind; `tests/planning/test_last_look.py` has the whole table, and `tests/providers/conformance.py`
+that each provider asks before each request.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +16,6 @@ from devcluster.api import Json
 from devcluster.manifests import ON_DEMAND, SPOT, deployment, pod
 from devcluster.plane import ControlPlane
 from devcluster.standin.faults import Fault
-from predicates.snapshot import DRAIN_TAINT
 from rescheduler.clock import SystemClock
 from tests.cluster import webhooks
 from tests.cluster.bad_days import FLAGS, SLOW
@@ -21,7 +24,6 @@ from tests.cluster.machines import PoolMachines, machines
 from tests.cluster.node_claims import claimed
 from tests.cluster.observer import Observer
 from tests.cluster.test_bad_days_minimum import report
-from tests.cluster.test_bad_days_replacements import webhook
 
 NODE: Final = "od-1"
 OTHER: Final = "od-2"
@@ -33,29 +35,12 @@ def tolerant_pod(cluster: ControlPlane) -> None:
     cluster.apply([pod("late", nodeName=NODE, tolerations=EVERYTHING)])
 
 
-def pods_after_the_taint_was_removed(cluster: ControlPlane) -> None:
-    taints = cluster.api.get(f"/api/v1/nodes/{NODE}")["spec"]["taints"]
-    kept = [taint for taint in taints if taint["key"] != DRAIN_TAINT.key]
-    cluster.api.patch(f"/api/v1/nodes/{NODE}", {"spec": {"taints": kept}})
-    cluster.apply([pod("late", nodeName=NODE)])
-
-
 def relabeled_to_spot(cluster: ControlPlane) -> None:
     cluster.api.patch(f"/api/v1/nodes/{NODE}", {"metadata": {"labels": {ON_DEMAND: None, SPOT: "true"}}})
 
 
-def both_labels(cluster: ControlPlane) -> None:
-    cluster.api.patch(f"/api/v1/nodes/{NODE}", {"metadata": {"labels": {SPOT: "true"}}})
-
-
 def other_node_not_ready(cluster: ControlPlane) -> None:
     report(cluster, OTHER, "False")
-
-
-def other_node_drained_by_somebody(cluster: ControlPlane) -> None:
-    taint = {"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}
-    taints = cluster.api.get(f"/api/v1/nodes/{OTHER}")["spec"].get("taints", [])
-    cluster.api.patch(f"/api/v1/nodes/{OTHER}", {"spec": {"taints": [*taints, taint]}})
 
 
 def spot_node_lost(cluster: ControlPlane) -> None:
@@ -67,30 +52,11 @@ def spot_node_lost(cluster: ControlPlane) -> None:
             cluster.api.delete(f"/api/v1/namespaces/default/pods/{each['metadata']['name']}", gracePeriodSeconds=0)
 
 
-def taint_that_only_discourages(cluster: ControlPlane) -> None:
-    """Change the effect of our taint, so that the scheduler may still use the node."""
-    taints = cluster.api.get(f"/api/v1/nodes/{NODE}")["spec"]["taints"]
-    for taint in taints:
-        if taint["key"] == DRAIN_TAINT.key:
-            taint["effect"] = "PreferNoSchedule"
-    cluster.api.patch(f"/api/v1/nodes/{NODE}", {"spec": {"taints": taints}})
-
-
-def other_value_of_the_label(cluster: ControlPlane) -> None:
-    cluster.api.patch(f"/api/v1/nodes/{NODE}", {"metadata": {"labels": {ON_DEMAND: "reserved"}}})
-
-
 #: What happens while the provider answers 503, by name, and the flags of the daemon.
 CHANGES: Final[dict[str, tuple[Callable[[ControlPlane], None], tuple[str, ...]]]] = {
     "a pod that tolerates the taint": (tolerant_pod, ()),
-    "a pod after somebody removed the taint": (pods_after_the_taint_was_removed, ()),
-    "the node is a spot node now": (relabeled_to_spot, ()),
-    "the node has both labels": (both_labels, ()),
     "the other on-demand node is not Ready": (other_node_not_ready, ("--min-on-demand-nodes=1",)),
-    "another tool removes the other on-demand node": (other_node_drained_by_somebody, ("--min-on-demand-nodes=1",)),
     "the spot node with the moved pods is lost": (spot_node_lost, ()),
-    "our taint only discourages the scheduler": (taint_that_only_discourages, ()),
-    "its label has another value": (other_value_of_the_label, (f"--on-demand-node-label={ON_DEMAND}=true",)),
 }
 
 
@@ -123,12 +89,10 @@ def test_a_machine_stays_if_it_may_not_end_any_more(
         observer.stays(lambda: NODE in pool.ordered(), False, seconds=8)
 
 
-@pytest.mark.parametrize("change", CHANGES)
 def test_a_node_claim_stays_if_its_machine_may_not_end_any_more(
-    cluster: ControlPlane, observer: Observer, tmp_path: Path, change: str
+    cluster: ControlPlane, observer: Observer, tmp_path: Path
 ) -> None:
     """A webhook refuses deletions of NodeClaims with 429 until the change was seen."""
-    act, flags = CHANGES[change]
     busy = Event()
 
     def verdict(_: Json) -> Json | None:
@@ -140,9 +104,9 @@ def test_a_node_claim_stays_if_its_machine_may_not_end_any_more(
         observer.running(5)
         cluster.apply([hook])
         observer.open_all()
-        with Daemon(cluster, *FLAGS, *flags, *claims.flags):
+        with Daemon(cluster, *FLAGS, *claims.flags):
             observer.eventually(claims.orders, "an order")
-            act(cluster)
+            tolerant_pod(cluster)
             observer.eventually(lambda: NODE not in observer.marks(), "the node reopened", never=claims.ordered)
             busy.set()
             observer.stays(lambda: NODE in claims.ordered(), False, seconds=8)
@@ -208,31 +172,11 @@ def test_a_node_that_was_relabeled_while_no_daemon_ran_is_reopened(
         assert len(observer.evictions()) == before
 
 
-def test_a_daemon_that_is_killed_soon_after_each_start_reopens_the_node_if_replacements_are_refused(
+def test_a_daemon_that_is_killed_soon_after_each_start_reopens_the_node(
     cluster: ControlPlane, observer: Observer
 ) -> None:
-    """No life is as long as the time that an owner has to create its pods, or as the landing timeout."""
-    observer.nodes(1, 1)
-    observer.start_on("on-demand-1", deployment("web", 2, cpu="1"), pods=2)
-    observer.open_all()
-    cluster.apply([webhook("default")])
-    for _ in range(20):
-        with Daemon(cluster, *FLAGS) as daemon:
-            SystemClock().wait(5.0, Event())
-            daemon.kill()
-        if observer.evictions() and not observer.marks():
-            break
-    assert len(observer.evictions()) == 1
-    assert not observer.marks()
-
-
-@pytest.mark.parametrize("keep_lease", [False, True])
-def test_a_daemon_that_is_killed_soon_after_each_start_reopens_the_node(
-    cluster: ControlPlane, observer: Observer, keep_lease: bool
-) -> None:
-    """The replacement pod fits no other node. Each daemon is killed long before a replacement would be overdue.
-
-    With *keep_lease*, each one is also killed before the Lease of the daemon before it could expire.
+    """The replacement pod fits no other node. Each daemon is killed long before a replacement would be overdue, and
+    before the Lease of the daemon before it could expire.
     """
     life = 7.0
     observer.nodes(1, 1)
@@ -244,11 +188,11 @@ def test_a_daemon_that_is_killed_soon_after_each_start_reopens_the_node(
         for pod in observer.bound_to("spot-1"):
             cluster.api.delete(f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}", gracePeriodSeconds=0)
         SystemClock().wait(life / 2, Event())
-        daemon.kill(keep_lease=keep_lease)
+        daemon.kill(keep_lease=True)
     for _ in range(int(100 / life)):
         with Daemon(cluster, *FLAGS) as daemon:
             SystemClock().wait(life, Event())
-            daemon.kill(keep_lease=keep_lease)
+            daemon.kill(keep_lease=True)
         if not observer.marks():
             break
     assert not observer.marks()

@@ -119,7 +119,13 @@ def reopened_at(here: LoopWorld, life: float, lives: int = 40) -> float:
 
 @pytest.mark.parametrize("life", [3.0, 7.0, 12.0, 20.0])
 @pytest.mark.parametrize(
-    ("replacement", "limit"), [(Replacement.UNSCHEDULABLE, 60), (Replacement.UNBOUND, 120), (Replacement.UNREADY, 700)]
+    ("replacement", "limit"),
+    [
+        (Replacement.UNSCHEDULABLE, 60),
+        (Replacement.UNBOUND, 120),
+        (Replacement.REFUSED, 700),
+        (Replacement.UNREADY, 700),
+    ],
 )
 def test_a_process_that_is_killed_soon_after_each_start_reopens_the_node(
     replacement: Replacement, limit: float, life: float
