@@ -91,11 +91,13 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
-def with_log(main: Callable[[], object], *, env: Mapping[str, str] | None = None) -> tuple[Forked, TextIO]:
+def with_log(
+    main: Callable[[], object], *, cwd: Path = ROOT, env: Mapping[str, str] | None = None
+) -> tuple[Forked, TextIO]:
     """Call *main* in a process, and return the process and a file from which its standard error is read."""
     reading, writing = os.pipe()
     try:
-        return Forked(main, stderr=writing, env=env), os.fdopen(reading)
+        return Forked(main, stderr=writing, cwd=cwd, env=env), os.fdopen(reading)
     finally:
         os.close(writing)
 
@@ -115,10 +117,10 @@ def run(*arguments: str, check: bool = False) -> subprocess.CompletedProcess[str
     return done
 
 
-def completed(main: Callable[[], object]) -> subprocess.CompletedProcess[str]:
+def completed(main: Callable[[], object], *, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """Call *main* in a process until it exits, and return its output."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as error:
-        process = Forked(main, stdout=out.fileno(), stderr=error.fileno())
+        process = Forked(main, stdout=out.fileno(), stderr=error.fileno(), env=env)
         try:
             code = process.wait(COMMAND_SECONDS)
         finally:

@@ -11,6 +11,7 @@ import pytest
 
 from rescheduler.cli import COMMANDS
 from rescheduler.cli.help import kubectl_main
+from tests import forking
 
 _ROOT: Final = Path(__file__).parents[2]
 
@@ -35,11 +36,10 @@ CASES: dict[str, tuple[list[str], list[str]]] = {
 
 
 def program(*arguments: str, **variables: str) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(_ROOT), **variables}
-    command = [sys.executable, "-m", "rescheduler", *arguments]
-    done = subprocess.run(command, check=True, capture_output=True, timeout=120, env=environment)
-    assert done.stderr == b""
-    return done.stdout.decode()
+    main = forking.python([*forking.PROGRAM, *arguments])
+    done = forking.completed(main, env={**forking.environment(), **variables})
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
 
 
 @pytest.mark.parametrize(("command_line", "completions"), CASES.values(), ids=CASES)

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import os
 import re
 import subprocess
 from collections import Counter
@@ -61,12 +62,21 @@ def test_the_page_has_at_most_40_lines_for_any_cluster(number: int, name: str) -
     assert any("drainable" in line for line in page)
 
 
+#: What was printed, by the width of the terminal and the flags: a plan with its levers takes seconds.
+PRINTED: dict[tuple[str, ...], list[str]] = {}
+#: For pages whose levers do not matter.
+QUICK = ("--survive=off", "--levers-timeout=0")
+
+
 def printed(capfd: pytest.CaptureFixture[str], *flags: str) -> list[str]:
-    flags = ("--prices", str(files.PRICES), "--currency=$", *flags)
-    with pytest.raises(SystemExit) as ended:
-        main(["plan", "--snapshot", str(files.DUMP), *flags])
-    assert ended.value.code == 0
-    return capfd.readouterr().out.splitlines()
+    """Return what `plan` prints about the sample; the same flags are computed once."""
+    key = (os.environ.get("COLUMNS", ""), *flags)
+    if key not in PRINTED:
+        with pytest.raises(SystemExit) as ended:
+            main(["plan", "--snapshot", str(files.DUMP), "--prices", str(files.PRICES), "--currency=$", *flags])
+        assert ended.value.code == 0
+        PRINTED[key] = capfd.readouterr().out.splitlines()
+    return PRINTED[key]
 
 
 def test_levers_have_their_money_and_an_exact_command(capfd: pytest.CaptureFixture[str]) -> None:
@@ -81,7 +91,7 @@ def test_levers_have_their_money_and_an_exact_command(capfd: pytest.CaptureFixtu
 @pytest.mark.parametrize("flags", [["--nodes"], ["--sort-by=price"], ["--nodes", "--sort-by", "age"]], ids=" ".join)
 def test_each_node_has_one_line(capfd: pytest.CaptureFixture[str], monkeypatch: Any, flags: list[str]) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    page = printed(capfd, "--survive=off", *flags)
+    page = printed(capfd, *QUICK, *flags)
     rows = page[page.index(next(line for line in page if line.startswith("node "))) + 1 :]
     assert len(rows) == 30
     assert max(map(len, page)) <= 80
@@ -91,7 +101,7 @@ def test_each_node_has_one_line(capfd: pytest.CaptureFixture[str], monkeypatch: 
 @pytest.mark.parametrize("key", SORT_KEYS)
 def test_lines_are_sorted(capfd: pytest.CaptureFixture[str], monkeypatch: Any, key: str) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    page = printed(capfd, "--survive=off", f"--sort-by={key}")
+    page = printed(capfd, *QUICK, f"--sort-by={key}")
     start = next(number for number, line in enumerate(page) if line.startswith("node "))
     column = "node" if key == "name" else "$/month" if key == "price" else key
     at = page[start].index(column)
@@ -109,8 +119,8 @@ def test_lines_are_sorted(capfd: pytest.CaptureFixture[str], monkeypatch: Any, k
 
 
 def test_a_group_of_the_provider_is_no_list_of_nodes(capfd: pytest.CaptureFixture[str]) -> None:
-    page = printed(capfd, "--survive=off", "--levers-timeout=0", "--nodes", "1:10:pool")
-    assert page == printed(capfd, "--survive=off", "--levers-timeout=0")
+    page = printed(capfd, *QUICK, "--nodes", "1:10:pool")
+    assert page == printed(capfd, *QUICK)
     assert not any(line.startswith("node ") for line in page)
 
 
@@ -238,11 +248,8 @@ def test_the_page_says_that_not_all_levers_were_tried_even_if_none_was(capfd: py
         assert "The time limit ended" in "".join(printed(capfd, "--levers-timeout=1us", *flags))
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["allow data/deployment/spark-worker\n  local-storage", "allow data/\n deployment/\n spark-worker  local-storage"],
-)
-def test_a_change_that_was_pasted_with_a_line_break_is_the_same(capfd: pytest.CaptureFixture[str], text: str) -> None:
+def test_a_change_that_was_pasted_with_line_breaks_is_the_same(capfd: pytest.CaptureFixture[str]) -> None:
+    text = "allow data/\n deployment/\n spark-worker  local-storage"
     result = json.loads("".join(printed(capfd, "-o", "json", "--what-if", text)))["what_if"]
     assert result["after"]["drainable_nodes"] == result["before"]["drainable_nodes"] + 3
 
@@ -254,7 +261,7 @@ def as_a_shell(command: str) -> list[str]:
     return done.stdout.decode().split("\0")[:-1]
 
 
-@pytest.mark.parametrize("columns", [40, 64, 80, 200])
+@pytest.mark.parametrize("columns", [40, 200])
 def test_the_first_command_of_the_page_can_be_pasted(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int
 ) -> None:
@@ -275,7 +282,7 @@ def test_each_node_has_a_bar_of_the_larger_share_if_there_is_room(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    page = printed(capfd, "--levers-timeout=0", "--sort-by=price")
+    page = printed(capfd, *QUICK, "--sort-by=price")
     [head] = [line for line in page if line.startswith("node ")]
     at = head.index("use")
     for line in page[page.index(head) + 1 :]:

@@ -1,4 +1,4 @@
-"""Snapshots, configurations and flags with unexpected values, each processed by a new process.
+"""Snapshots, configurations and flags with unexpected values, each processed by a process of its own.
 
 One or two values of a valid document are replaced by odd ones. The command must then exit with a documented exit code
 and at most one line of error, or serve until it receives a signal.
@@ -10,8 +10,6 @@ import os
 import re
 import selectors
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,9 +19,9 @@ from typing import Any, Final
 import yaml
 from hypothesis import strategies as st
 
+from tests import forking
 from tests.cli.wrong.facts import CHERRY, DISCOVERY, MANAGER, NODES, SERVE, SPC, kubeconfig
 from tests.fuzz.attack import AttackTally, attack
-from tests.fuzz.process import ROOT
 
 _TIMEOUT: Final = 60.0  #: seconds for a command to exit or to serve
 _CODES: Final = frozenset({0, 1, 2, 3})
@@ -251,34 +249,27 @@ class CommandFolder:
             target.write_bytes(example.content)
         elif example.content != "absent":
             target.symlink_to(example.content)
-        environ = {name: value for name, value in os.environ.items() if not name.startswith(("RESCHEDULER_", "KUBE"))}
-        process = subprocess.Popen(
-            [sys.executable, "-m", "rescheduler", *example.command.arguments.split()],
-            cwd=self._folder,
-            env={**environ, "PYTHONPATH": str(ROOT), "HOME": str(self._folder), **example.command.environ},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-        )
-        with process:
-            return _end(process)
+        main = forking.python([*forking.PROGRAM, *example.command.arguments.split()])
+        own = {"HOME": str(self._folder), **example.command.environ}
+        process, log = forking.with_log(main, cwd=self._folder, env={**forking.environment(), **own})
+        with log:
+            return _end(process, log.fileno())
 
     def stop(self) -> int:
         """Return 0; commands have no process that keeps running."""
         return 0
 
 
-def _end(process: "subprocess.Popen[bytes]") -> tuple[int | str, Sequence[str]]:
+def _end(process: forking.Forked, errors: int) -> tuple[int | str, Sequence[str]]:
     """Return the exit code and the lines; terminate a process that serves, kill one that hangs."""
-    assert process.stderr is not None
     stopping, text = False, b""
     end = time.monotonic() + _TIMEOUT  # noqa: TID251 - time limit of a process
     with selectors.DefaultSelector() as waiting:
-        waiting.register(process.stderr, selectors.EVENT_READ)
+        waiting.register(errors, selectors.EVENT_READ)
         while time.monotonic() < end:  # noqa: TID251
             if not waiting.select(1.0):
                 continue
-            if not (chunk := os.read(process.stderr.fileno(), 1 << 16)):
+            if not (chunk := os.read(errors, 1 << 16)):
                 break
             text += chunk
             if not stopping and _SERVES.search(text.decode("utf-8", "replace")):
