@@ -1,4 +1,8 @@
-"""A change of an owner does not forgive the pods that a drain owes it, and pods that are lost again are owed again."""
+"""A change of an owner does not forgive the pods that a drain owes it, and pods that are lost again are owed again.
+
+One scene of each kind; the table `CONVERTED` of `tests/planning/test_debts.py` has all changes of an owner, and
+`tests/kube/test_controllers.py` what is read of each kind.
+"""
 
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
@@ -20,9 +24,7 @@ NODE: Final = "od-1"
 APPS: Final = "/apis/apps/v1/namespaces/default"
 WEB: Final = f"{APPS}/deployments/web"
 SET: Final = f"{APPS}/statefulsets/web"
-REPLICA_SET: Final = f"{APPS}/replicasets/web"
 EDIT: Final[Json] = {"spec": {"template": {"metadata": {"annotations": {"version": "2"}}}}}
-EDIT_AGAIN: Final[Json] = {"spec": {"template": {"metadata": {"annotations": {"version": "3"}}}}}
 NO_EDIT: Final[Json] = {"spec": {"template": {"metadata": {"annotations": {"version": None}}}}}
 
 
@@ -34,10 +36,6 @@ def pool(observer: Observer, tmp_path: Path) -> Iterator[PoolMachines]:
 
 def with_spec(workload: Json, **fields: Any) -> Json:
     return workload | {"spec": workload["spec"] | fields}
-
-
-def replica_set() -> Json:
-    return deployment("web", 2) | {"kind": "ReplicaSet"}
 
 
 def again(cluster: ControlPlane, path: str, workload: Json) -> None:
@@ -57,8 +55,6 @@ def renamed(cluster: ControlPlane) -> None:
 
 
 ROLLING: Final = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
-BELOW: Final = {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}
-HALF: Final = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "50%", "maxSurge": 0}}
 
 #: An owner of two pods, and its change after the first eviction, while its replacement pods are rejected.
 CHANGES: Final[dict[str, tuple[Json, Callable[[ControlPlane], object]]]] = {
@@ -66,34 +62,9 @@ CHANGES: Final[dict[str, tuple[Json, Callable[[ControlPlane], object]]]] = {
         with_spec(deployment("web", 2), strategy=ROLLING),
         lambda cluster: cluster.api.patch(WEB, EDIT),
     ),
-    "a Deployment that may lose half of its pods rolls out": (
-        with_spec(deployment("web", 2), strategy=HALF),
-        lambda cluster: cluster.api.patch(WEB, EDIT),
-    ),
-    "a Deployment with Recreate rolls out": (
-        with_spec(deployment("web", 2), strategy={"type": "Recreate"}),
-        lambda cluster: cluster.api.patch(WEB, EDIT),
-    ),
-    "a Deployment is paused and edited": (
-        deployment("web", 2),
-        lambda cluster: cluster.api.patch(WEB, {"spec": {"paused": True, **EDIT["spec"]}}),
-    ),
-    "a Deployment is paused and edited twice": (
-        deployment("web", 2),
-        lambda cluster: [cluster.api.patch(WEB, edit) for edit in ({"spec": {"paused": True}}, EDIT, EDIT_AGAIN)],
-    ),
     "a StatefulSet with OnDelete is edited and rolled back": (
         with_spec(statefulset("web", 2), updateStrategy={"type": "OnDelete"}),
         lambda cluster: [cluster.api.patch(SET, edit) for edit in (EDIT, NO_EDIT)],
-    ),
-    "a StatefulSet is edited below its partition": (
-        with_spec(statefulset("web", 2), updateStrategy=BELOW),
-        lambda cluster: cluster.api.patch(SET, EDIT),
-    ),
-    "a ReplicaSet is edited": (replica_set(), lambda cluster: cluster.api.patch(REPLICA_SET, EDIT)),
-    "a Deployment is deleted without its ReplicaSet": (
-        deployment("web", 2),
-        lambda cluster: cluster.api.delete(WEB, propagationPolicy="Orphan"),
     ),
     "another Deployment adopts the ReplicaSet": (deployment("web", 2), renamed),
     "a Deployment is created again": (
@@ -190,12 +161,6 @@ ONLY_LOCAL: Final = {
 SPOT_1: Final = "/api/v1/nodes/spot-1"
 
 
-def cordoned_and_deleted(cluster: ControlPlane, name: str) -> None:
-    """Cordon the node and delete the pod, like a client that drains the node."""
-    cluster.api.patch(SPOT_1, {"spec": {"unschedulable": True}})
-    cluster.api.delete(f"/api/v1/namespaces/default/pods/{name}", gracePeriodSeconds=0)
-
-
 def deleted(cluster: ControlPlane, name: str) -> None:
     """Delete the node, and the pod as the pod garbage collector does later."""
     cluster.api.delete(SPOT_1)
@@ -208,15 +173,11 @@ def preempted(cluster: ControlPlane, name: str) -> None:
     cluster.api.delete(f"/api/v1/namespaces/default/pods/{name}", gracePeriodSeconds=0)
 
 
-LOSSES: Final[dict[str, Callable[[ControlPlane, str], object]]] = {
-    "its node is drained": cordoned_and_deleted,
-    "its node is deleted": deleted,
-    "its room is taken": preempted,
-}
-
-
-@pytest.mark.parametrize("owner", [deployment, statefulset])
-@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+@pytest.mark.parametrize(
+    ("loss", "owner"),
+    [(deleted, deployment), (preempted, statefulset)],
+    ids=["its node is deleted", "its room is taken"],
+)
 def test_a_pod_that_is_lost_after_it_landed_gets_its_node_back(
     cluster: ControlPlane,
     observer: Observer,
