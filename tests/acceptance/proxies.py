@@ -97,3 +97,9 @@ class ProxyProgram(LoggedProgram):
 
     def post(self, path: str, body: Any) -> httpx2.Response:
         return self.send(path, body).result()
+
+
+def patient(site: PoolSite) -> ProxyProgram:
+    """Return a proxy that does not give up a termination because the pool responds late on a busy machine."""
+    backend = {"url": site.edge.pool.url, "timeout": "30s", "settleTime": "2s", "pollInterval": "200ms"}
+    return ProxyProgram(site, backend=backend)

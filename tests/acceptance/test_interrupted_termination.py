@@ -18,7 +18,7 @@ from rescheduler.draining.actions import ANNOTATION
 from tests.acceptance import proxies
 from tests.acceptance.daemons import without_pool
 from tests.acceptance.program import LoggedProgram
-from tests.acceptance.proxies import ProxyFleet, ProxyProgram
+from tests.acceptance.proxies import ProxyFleet, ProxyProgram, patient
 from tests.acceptance.site import PoolSite
 
 pytestmark = pytest.mark.cluster
@@ -26,21 +26,15 @@ pytestmark = pytest.mark.cluster
 #: All writes while a machine is terminated and replaced.
 REPLACEMENT: Final = ("draining", "owing", "evict", "evict", "removing", "terminate", "delete")
 
-#: All writes while a protected machine is made disposable, and the positions at which the proxy is killed.
+#: All writes while a protected machine is made disposable, and the position at which the proxy is killed.
 DISPOSAL: Final = ("draining", "owing", "evict", "evict", "removing", "membershipStatus", "terminate", "delete")
-DOOMED: Final = (4, 5, 6)
+DOOMED: Final = (5,)
 
 #: Programs that run instead of the proxy: a daemon without a pool, a proxy with another identity.
 SUCCESSORS: Final[dict[str, Callable[[PoolSite], LoggedProgram]]] = {
     "a daemon": without_pool,
     "a proxy with another URL": lambda site: ProxyProgram(site, backend={"url": f"{site.edge.pool.url}/pool/.."}),
 }
-
-
-def patient(site: PoolSite) -> ProxyProgram:
-    """Return a proxy that does not give up a termination because the pool responds late on a busy machine."""
-    backend = {"url": site.edge.pool.url, "timeout": "30s", "settleTime": "2s", "pollInterval": "200ms"}
-    return ProxyProgram(site, backend=backend)
 
 
 def wait_for_write(name: str, fleet: ProxyFleet, proxy: ProxyProgram, call: "Future[httpx2.Response]") -> None:

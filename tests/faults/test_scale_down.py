@@ -7,7 +7,7 @@ import pytest
 
 from devcluster.plane import ControlPlane
 from devcluster.stages import NEVER, TERMINATE_AFTER
-from tests.acceptance.proxies import ALL, PODS, TOTAL, ProxyProgram, pool_of_four
+from tests.acceptance.proxies import ALL, PODS, TOTAL, ProxyProgram, patient, pool_of_four
 
 pytestmark = pytest.mark.cluster
 
@@ -30,7 +30,7 @@ def test_a_failure_of_the_second_victim_keeps_the_removal_of_the_first(cluster: 
 
 def test_machines_and_nodes_are_kept_if_terminations_fail(cluster: ControlPlane, tmp_path: Path) -> None:
     """The failure is the pool's, so no other node is drained instead of the one that is rolled back."""
-    with pool_of_four(cluster, tmp_path) as site, ProxyProgram(site) as proxy:
+    with pool_of_four(cluster, tmp_path) as site, patient(site) as proxy:
         site.edge.inject("terminate", "502", times=1000)
         response = proxy.post("/pool/size", {"desiredSize": 3})
         assert (response.status_code, response.json()["detail"].partition(": ")[0]) == (502, "node od-3")

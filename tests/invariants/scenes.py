@@ -307,9 +307,19 @@ def missing_pods(stage: Stage) -> Iterator[RunningScene]:
         with contextlib.suppress(PlaneError):
             observer.eventually(lambda: _is_moved(observer), "the other node drained", seconds=PATIENCE)
         stage.plane.api.delete(stage.plane.api.path(webhook(NAMESPACE)))
+        observer.eventually(lambda: _created_again(stage), "the pods created")
 
     flags = ("--node-cooldown=1h", "--node-cooldown-max=1h")
     yield RunningScene(QUICK, lambda: _is_moved(observer) and not observer.marks(), flags=flags, disturb=disturb)
+
+
+def _created_again(stage: Stage) -> bool:
+    """Let the controller try again now, and return whether it has its pods: its waits have grown to a minute."""
+    sets = f"/apis/apps/v1/namespaces/{NAMESPACE}/replicasets"
+    for each in stage.plane.api.items(sets):
+        tried = {"metadata": {"annotations": {"tried": str(SystemClock().monotonic())}}}
+        stage.plane.api.patch(f"{sets}/{each['metadata']['name']}", tried)
+    return len(stage.observer.pods("web")) == 2
 
 
 def _is_moved(observer: Observer) -> bool:
