@@ -22,6 +22,17 @@ PACE: Final = TrialPace(patience=150.0)
 #: Faults of the only call that a drain which is rolled back does not make; test_writes.py has each of them.
 OF_TERMINATIONS: Final = {"204-after", "502-after", "504-after"}
 
+#: The writes of a removal.
+OF_REMOVALS: Final = {
+    "patch nodes (draining)",
+    "patch nodes (owing)",
+    "patch nodes (removing)",
+    "create pods/eviction (dry run)",
+    "create pods/eviction",
+    "delete nodes",
+    "POST /pool/terminate",
+}
+
 
 @pytest.fixture(scope="module")
 def places(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Site]]:
@@ -72,7 +83,8 @@ def test_every_fault_of_each_call(places: list[Site], calls: list[CallOfDrain]) 
 
 
 def test_kill_before_or_after_each_call(places: list[Site], calls: list[CallOfDrain]) -> None:
-    kills = every_kill([call for call in calls if call.writes or call.of_pool])
+    """The writes of a removal are killed in `tests/acceptance/test_interrupted_daemon.py`; here are the other calls."""
+    kills = every_kill([call for call in calls if (call.writes or call.of_pool) and call.name not in OF_REMOVALS])
     results = played(places, [kill for number, kill in enumerate(kills) if number % 4 in (0, 3)])
     assert [result for result in results if not result.reached] == []
 
@@ -81,7 +93,9 @@ def test_kill_before_or_after_each_change_of_a_rolling_update(places: list[Site]
     """Its pods are never fewer, and its template is as before or complete in the end."""
     calls = [call for call in recorded(places[0], "surge") if call.name.endswith(" deployments")]
     kills = every_kill([call for call in calls if call.writes or call.occurrence == 1])
-    results = played(places, [replace(kill, program="surge") for kill in kills])
+    results = played(
+        places, [replace(kill, program="surge") for number, kill in enumerate(kills) if number % 4 in (0, 3)]
+    )
     assert {trouble.call.name for result in results for trouble in result.reached} == {
         "get deployments",
         "list deployments",
