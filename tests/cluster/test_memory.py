@@ -19,7 +19,7 @@ from rescheduler.planning.debts import Debt, OpenDebt
 from rescheduler.planning.memory import Memory, dump, load
 from rescheduler.settings import MEMORY_NAME
 from tests import forking
-from tests.cluster.daemon import ClusterQueries, Daemon, prefers
+from tests.cluster.daemon import ClusterQueries, Daemon
 from tests.cluster.rendering import kustomization
 from tests.cluster.rights import ACCESS
 from tests.planning.builders import NOW
@@ -242,37 +242,8 @@ def movable(cluster: ControlPlane, queries: ClusterQueries) -> None:
     queries.open_spot()
 
 
-def two_nodes(cluster: ControlPlane, queries: ClusterQueries) -> None:
-    """Create two drainable on-demand nodes; on-demand-2 is drained first."""
-    queries.nodes(2, 2)
-    few, many = (
-        deployment("few", 1, affinity=prefers("on-demand-2")),
-        deployment("many", 3, affinity=prefers("on-demand-1")),
-    )
-    cluster.apply([few, many])
-    queries.running(4)
-    queries.open_spot()
-
-
 def waits_for(queries: ClusterQueries, daemon: Daemon, reason: str) -> None:
     queries.eventually(lambda: (status(daemon)["waiting"] or {}).get("reason") == reason, reason)
-
-
-class TestDaemon:
-    def test_the_drain_delay_survives_a_restart(self, cluster: ControlPlane) -> None:
-        queries = ClusterQueries(cluster)
-        two_nodes(cluster, queries)
-        with Daemon(cluster, "--once") as daemon:
-            assert daemon.end() == 0
-        queries.running(4)
-        assert (queries.kinds("few"), queries.kinds("many")) == ({"spot": 1}, {"on-demand": 3})
-        before = {item["metadata"]["uid"] for item in queries.pods()}
-        for _ in range(2):
-            with Daemon(cluster) as daemon:
-                waits_for(queries, daemon, "drain-delay")
-                daemon.kill()
-        assert {item["metadata"]["uid"] for item in queries.pods()} == before
-        assert queries.marks() == {}
 
 
 def resume(cluster: ControlPlane, *arguments: str) -> tuple[int, str, str]:

@@ -78,12 +78,11 @@ def cherry_world(plane: ControlPlane, environ: pytest.MonkeyPatch, config: Path)
 
 
 @contextlib.contextmanager
-def stackpoint_world(plane: ControlPlane, environ: pytest.MonkeyPatch, config: Path) -> Iterator[Cloud]:
-    """Run StackPointCloud with two nodes in the group; with provider IDs for gRPC."""
+def stackpoint_world(plane: ControlPlane, environ: pytest.MonkeyPatch, _: Path) -> Iterator[Cloud]:
+    """Run StackPointCloud with two nodes in the group."""
     cloud = stackpoint.StackpointCloud(stackpoint.StackpointCloudSettings(deleting=2), SystemClock())
-    for number in range(2):
-        below = f"i-{number}" if config.parent.name == OWN else None
-        cloud.add(group_name="autoscaling-od", provider_node_id=below)
+    cloud.add(group_name="autoscaling-od")
+    cloud.add(group_name="autoscaling-od")
     nodes = Nodes(str(plane.kubeconfig), lambda: stackpoint_nodes(cloud, LABELS), SystemClock())
     with StandinServer(cloud, stackpoint_app.application(cloud)).running() as server:
         environ.setenv("CLUSTER_API_TOKEN", "token")
@@ -160,8 +159,9 @@ def behind_grpc(system: str) -> Opened:
 
 
 GRPC = ("--cloud-provider=externalgrpc", "--cloud-config={config}")
-BEHIND = ("externalgrpc over cherryservers", "externalgrpc over cloudpool")
-WORLDS = {**DIRECT, **{f"externalgrpc over {system}": (behind_grpc(system), GRPC) for system in DIRECT}}
+BEHIND = "externalgrpc over cloudpool"
+#: `tests/providers/test_externalgrpc_conformance.py` has each provider behind the service.
+WORLDS = {**DIRECT, BEHIND: (behind_grpc("cloudpool"), GRPC)}
 
 
 @pytest.mark.parametrize("system", WORLDS)
@@ -188,7 +188,7 @@ def test_one_machine_is_terminated_and_the_minimum_is_kept(
         assert queries.marks() == {}
 
 
-@pytest.mark.parametrize("system", ["cherryservers", "stackpoint", *BEHIND])
+@pytest.mark.parametrize("system", ["cherryservers", BEHIND])
 def test_a_machine_stays_if_a_pod_arrives_while_its_cloud_refuses(
     system: str,
     cluster: ControlPlane,
