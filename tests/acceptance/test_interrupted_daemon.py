@@ -20,6 +20,9 @@ STEPS: Final = ("draining", "owing", "evict", "evict", "removing", "terminate", 
 #: The state before a write equals the state after the previous write.
 KILLED: Final[tuple[tuple[int, Moment], ...]] = ((0, "before"), *((step, "after") for step in range(len(STEPS))))
 
+#: The first and the last step of each part of a removal that ends in its own way.
+STOPPED: Final = (0, 3, 4, 5, 6)
+
 
 def _named(step: int) -> str:
     return f"{step + 1}-{STEPS[step]}"
@@ -27,7 +30,7 @@ def _named(step: int) -> str:
 
 @pytest.fixture(scope="module")
 def fleet(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonFleet]:
-    with daemons.fleet(control_plane, tmp_path_factory.mktemp("fleet"), len(KILLED) + len(STEPS) + 6) as prepared:
+    with daemons.fleet(control_plane, tmp_path_factory.mktemp("fleet"), len(KILLED) + len(STOPPED) + 6) as prepared:
         yield prepared
     cleaning.empty(control_plane)
 
@@ -63,7 +66,7 @@ def test_after_a_kill_at_any_step_the_next_daemon_finishes_the_removal(
         fleet.wait_for_state(gone=True)
 
 
-@pytest.mark.parametrize("step", range(len(STEPS)), ids=_named)
+@pytest.mark.parametrize("step", STOPPED, ids=_named)
 def test_after_sigterm_at_any_step_the_removal_is_finished_or_rolled_back(step: int, fleet: DaemonFleet) -> None:
     """A requested termination is finished; everything else is rolled back."""
     fleet.take()

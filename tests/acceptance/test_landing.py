@@ -126,8 +126,7 @@ def test_after_a_kill_the_next_proxy_detects_the_owed_pods(cluster: ControlPlane
             site.queries.eventually(lambda: terminated(site, proxy) == (200, ""), "the termination")
 
 
-@pytest.mark.parametrize("end", ["SIGTERM", "SIGKILL"])
-@pytest.mark.parametrize("other", ["", "the other machine"])
+@pytest.mark.parametrize(("other", "end"), [("", "SIGTERM"), ("the other machine", "SIGKILL")])
 def test_a_restarted_proxy_keeps_the_machine_that_owed_pods_left(
     end: str, other: str, cluster: ControlPlane, tmp_path: Path
 ) -> None:
