@@ -47,8 +47,8 @@ os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(filter(None, _direct)
 
 #: The files that take longest, in this order. A worker runs a whole file, so long ones must not come last.
 _LONGEST = (
-    *("test_interrupted_proxy", "test_trials", "test_least_privilege", "test_provider_room", "test_bad_days_memory"),
-    *("test_surge_disturbed", "test_writes", "test_interrupted_daemon"),
+    *("test_trials", "test_least_privilege", "test_owed", "test_interrupted_proxy", "test_writes", "test_last_look"),
+    *("test_surge_disturbed", "test_provider_room", "test_debts", "test_interrupted_daemon", "test_bad_days_memory"),
     *("test_interrupted_termination", "test_bad_days_machines", "test_room", "test_bad_days_changes", "test_daemon"),
     *("test_victims_leave", "test_bad_days_replacements", "test_churn", "test_observed", "test_broken"),
     *("test_scale_down", "test_leadership", "test_intact", "test_least_privilege_liqo"),

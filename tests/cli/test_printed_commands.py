@@ -23,6 +23,7 @@ from rescheduler.planning.policy import Circumstances, Policy, namespace_scope
 from rescheduler.planning.what_if.comparison import levers_of
 from rescheduler.planning.what_if.overview import overview
 from rescheduler.snapshot_file import reader
+from tests import forking
 from tests.sample import files
 
 ROOT = Path(__file__).parents[2]
@@ -78,8 +79,7 @@ def test_a_documented_command_has_flags_that_exist(page: str, command: str) -> N
 
 @cache
 def help_of(*command: str) -> str:
-    words = [sys.executable, "-m", "rescheduler", *command, "--help-all"]
-    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout
+    return forking.run(*command, "--help-all", check=True).stdout
 
 
 def _group(words: list[str]) -> list[str]:

@@ -158,9 +158,7 @@ def _is_workload(pod: Json) -> bool:
 
 
 STEPS: Final[Mapping[str, Callable[[RoomScene], object]]] = {
-    "placeholders are created": lambda scene: len(scene.placeholders) == COUNT,
     "placeholders run": lambda scene: scene.running_placeholders() == COUNT,
-    "the first pod is evicted": lambda scene: scene.observer.evictions(),
     "two pods have moved": lambda scene: len(scene.observer.evictions()) > 1 and len(scene.placeholders) < COUNT - 1,
 }
 
