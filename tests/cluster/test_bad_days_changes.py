@@ -30,9 +30,7 @@ WORK: Final = "/apis/batch/v1/namespaces/default/jobs/work"
 
 CHANGES: Final[dict[str, Callable[[ControlPlane], object]]] = {
     "scaled down": lambda cluster: cluster.api.patch(WEB, {"spec": {"replicas": 2}}),
-    "scaled to zero": lambda cluster: cluster.api.patch(WEB, {"spec": {"replicas": 0}}),
     "deleted": lambda cluster: cluster.api.delete(WEB, propagationPolicy="Background"),
-    "orphaned": lambda cluster: cluster.api.delete(WEB, propagationPolicy="Orphan"),
     "rolled out": lambda cluster: cluster.api.patch(
         WEB, {"spec": {"template": {"metadata": {"annotations": {"version": "2"}}}}}
     ),

@@ -45,11 +45,6 @@ class OrderScene:
     def node(self, name: str) -> bool:
         return name in self.observer.node_names()
 
-    def is_ready(self, name: str) -> bool:
-        items = self.cluster.api.items("/api/v1/nodes", fieldSelector=f"metadata.name={name}")
-        conditions = [each for item in items for each in item["status"].get("conditions", ())]
-        return any((each["type"], each["status"]) == ("Ready", "True") for each in conditions)
-
     def places(self) -> set[str]:
         return set(self.observer.places("web"))
 
@@ -90,12 +85,10 @@ def nothing(_: OrderScene) -> None:
     pass
 
 
-#: What is prepared, and when the daemon is killed.
+#: What is prepared, and when the daemon is killed. `tests/housekeeping/test_provider_room.py` has other moments.
 STEPS: Final[Mapping[str, tuple[Callable[[OrderScene], None], Callable[[OrderScene], object]]]] = {
     "the increase is sent": (lost_answer, lambda scene: scene.pool.size == 2),
-    "the machine is requested": (nothing, lambda scene: NEW in scene.pool.machines),
     "the node has joined": (nothing, lambda scene: scene.node(NEW)),
-    "the node is Ready": (nothing, lambda scene: scene.is_ready(NEW)),
     "the drain is under way": (nothing, lambda scene: scene.observer.evictions()),
 }
 
