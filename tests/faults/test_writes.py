@@ -37,9 +37,7 @@ FAULTS: Final[dict[tuple[Disturbance, ...], tuple[str, str]]] = {
     (hit(MARK, "409"),): ("", "200"),
     (hit(MARK, "409", times=5),): ("api-error", "503"),
     (hit(MARK, "500-after"),): ("", "200"),
-    (hit(MARK, "reset-after"),): ("", "200"),
     (hit(MARK, "stall"),): ("", "200"),
-    (hit(DEBTS, "409", times=5),): ("api-error", "503"),
     (hit(DEBTS, "500-after"),): ("", "200"),
     (hit(DRY_RUN, "403"),): ("eviction-refused", "500"),
     (hit(DRY_RUN, "429-budget"),): ("eviction-refused", "500"),
@@ -70,20 +68,34 @@ FAULTS: Final[dict[tuple[Disturbance, ...], tuple[str, str]]] = {
 }
 
 
+PROGRAMS: Final[tuple[ProgramName, ...]] = ("daemon", "termination")
+
+
 @pytest.fixture(scope="module")
 def places(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Site]]:
     with sites(control_plane, tmp_path_factory.mktemp("sites"), SLOTS) as all_sites:
         yield all_sites
 
 
-@pytest.mark.parametrize("program", ["daemon", "termination"])
+def played_by(program: ProgramName) -> list[FaultTrial]:
+    """Return the trials of *program*.
+
+    Daemon and proxy drain with the same code, so each fault that a drain survives is played by one of them in turn.
+    What ends a drain is played by both, because they report it in different ways.
+    """
+    survived = [faults for faults, ends in FAULTS.items() if ends == ("", "200")]
+    ended = [faults for faults in FAULTS if faults not in survived]
+    return [FaultTrial(faults, program=program) for faults in [*survived[PROGRAMS.index(program) :: 2], *ended]]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
 def test_a_failed_write_does_not_lose_pods(places: list[Site], program: ProgramName) -> None:
     def expected(why: str, status: str) -> list[str]:
         if program == "daemon":
             return [why] if why else []
         return [status] if status == "200" else [status, "200"]
 
-    trials = [FaultTrial(faults, program=program) for faults in FAULTS]
+    trials = played_by(program)
     results = play_all(places, trials, lambda _: None, PACE)
     failed = [result for result in results if result.ended.end != "finished" or result.violations]
     assert not failed, "\n".join(line for result in failed for line in [str(result), *result.log])
