@@ -265,7 +265,7 @@ def spot_losses(
 
 def _settings(machines: str, **flags: Any) -> "DaemonSettings":
     """Return the settings of the daemon. Raises UsageError."""
-    from rescheduler.simulation.daemon import SLOW_ELECTION, DaemonSettings  # noqa: PLC0415 - imported on demand
+    from rescheduler.simulation.daemon import SLOW, DaemonSettings  # noqa: PLC0415 - imported on demand
 
     policy, survive, windows = flags.pop("policy"), flags.pop("survive"), flags.pop("drain_windows")
     prices, room = flags.pop("prices"), flags["room"]
@@ -273,7 +273,7 @@ def _settings(machines: str, **flags: Any) -> "DaemonSettings":
         raise UsageError("--make-room=provider: not simulated; expected placeholders or off")
     policy = replace(with_profiles(policy, flags["scheduling"]), drain_windows=windows, survive=Survive(survive))
     provider = Provider("simulated" if machines == "pool" else "none")
-    return DaemonSettings(policy, Running(provider=provider, **flags), prices, SLOW_ELECTION)
+    return DaemonSettings(policy, Running(provider=provider, **flags), prices, SLOW)
 
 
 def daemon_settings(context: click.Context, given: Sequence[str], text: str) -> "DaemonSettings":

@@ -5,14 +5,15 @@ A pod whose node is about to go counts only if another place is proved for it. N
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Final
 
 from predicates.objects import Node, Pod
 from rescheduler.clock import Clock
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.planning.controllers import Controller, ControllerState
-from rescheduler.planning.debts import Replicas, count_replicas
+from rescheduler.planning.debts import Replicas, count_replicas, counts_until
 from rescheduler.planning.last_look import OrderTerms, ReadLeases
 from rescheduler.planning.policy import Destination
 from rescheduler.planning.rules.minimum import keeping
@@ -22,14 +23,35 @@ from rescheduler.planning.rules.pod_traits import ends_with_node
 _PROVED_SECONDS: Final = 2.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """The pods of a controller, as they were counted."""
+
+    pods: tuple[Pod, ...]
+    hosts: frozenset[str]
+    uids: frozenset[str]
+    inputs: object  #: what else the count depends on, but the time
+    at: datetime
+    until: datetime | None  #: when the same pods count otherwise; None: never
+    replicas: Replicas | None  #: None if none counts
+
+    def holds(self, inputs: object, now: datetime) -> bool:
+        """Return whether the count is still that of the same pods."""
+        return self.inputs == inputs and self.at <= now and (self.until is None or now < self.until)
+
+
 class RunningPods:
-    """Counts the pods of controllers in the watched cluster."""
+    """Counts the pods of controllers in the watched cluster. What has not changed since the last call is not counted.
+
+    A drain asks at each change of the cluster, and each change concerns few controllers.
+    """
 
     def __init__(self, view: ClusterView, clock: Clock) -> None:
         self._view = view
         self._clock = clock
         #: Which nodes are lost, and which ones pods have left; when that was simulated; the pods without a place then.
         self._lost: tuple[object, float, frozenset[str]] = None, -math.inf, frozenset()
+        self._counted: dict[Controller, _Counted] = {}  # at the last call
 
     def order_terms(self, node: str, states: Iterable[ControllerState] = ()) -> OrderTerms:
         """Return today's settings for the removal of *node*, and the other on-demand nodes that keep pods.
@@ -70,7 +92,8 @@ class RunningPods:
         states, facts = list(states), self._view.facts
         left, nodes = frozenset({*left, node} - {""}), facts.nodes
         owned = facts.owned_by({owner for state in states for owner in state.owners})
-        hosts = _hosts(owned) - left
+        known = {state.controller: self._known(state, owned) for state in states}
+        hosts = frozenset[str]().union(*(each.hosts for each in known.values())) - left
         signs = {name: sign for name in hosts if name in nodes and (sign := facts.going(nodes[name]))}
         leases = {} if read_leases is None else read_leases(hosts)
 
@@ -81,8 +104,26 @@ class RunningPods:
                 return ""
             return f"node {node.name} of pod {pod.key}: {sign}; no other node has room for the pod"
 
-        pods = (pod for pods in owned.values() for pod in pods)
-        return count_replicas(pods, states, node, staying, evicted, facts.now, nodes.get, at_risk)
+        def counted(state: ControllerState, before: _Counted) -> _Counted:
+            terms = node, before.uids & frozenset(staying), before.uids & frozenset(evicted)
+            doubtful = not before.hosts.isdisjoint(signs) or not before.hosts.isdisjoint(leases)
+            inputs = (*terms, state.min_ready_seconds, tuple(map(nodes.get, before.hosts)), doubtful)
+            if before.holds(inputs, facts.now) and not doubtful:
+                return before
+            found = count_replicas(before.pods, [state], *terms, facts.now, nodes.get, at_risk).get(state.controller)
+            until = counts_until(before.pods, state.min_ready_seconds, facts.now)
+            return replace(before, inputs=inputs, at=facts.now, until=until, replicas=found)
+
+        self._counted = {state.controller: counted(state, known[state.controller]) for state in states}
+        return {each: known.replicas for each, known in self._counted.items() if known.replicas is not None}
+
+    def _known(self, state: ControllerState, owned: Mapping[tuple[str, str], list[Pod]]) -> _Counted:
+        """Return the last count of the pods that *state* has now; one without inputs if its pods have changed."""
+        pods, before = tuple(pod for owner in state.owners for pod in owned[owner]), self._counted.get(state.controller)
+        if before is not None and before.pods == pods:
+            return before
+        uids = frozenset(pod.uid for pod in pods)
+        return _Counted(pods, _hosts({("", ""): pods}), uids, None, self._view.facts.now, None, None)
 
     def _with_other_places(self, owners: Collection[tuple[str, str]], left: str) -> frozenset[str]:
         """Return the nodes with pods of *owners* that are about to go, and whose pods all have another place then.

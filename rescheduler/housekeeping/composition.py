@@ -60,6 +60,7 @@ from rescheduler.kube.elector import Elector, PoolLease, Seat
 from rescheduler.kube.eviction_requests import EvictionRequests
 from rescheduler.kube.lease import LeaseReader
 from rescheduler.kube.recorder import Recorder
+from rescheduler.kube.reflector import WATCH_SECONDS
 from rescheduler.kube.state import ClusterState
 from rescheduler.kube.unwatched import PodGroups, read_quotas, read_templates
 from rescheduler.net.server import on_signals, serving
@@ -83,7 +84,7 @@ class Host:
 
     def __init__(self) -> None:
         self.clock: Clock = SystemClock()
-        self.election_pace = 1.0  #: by which the times of the election are multiplied
+        self.pace = 1.0  #: by which the times of the election, of watches and of rests are multiplied
 
     def seat(self, lease: str) -> Seat:
         return Seat(lease)
@@ -152,7 +153,8 @@ def assemble(
     clock = host.clock
     holder = _candidacy(parts, client, run_state, running, host)
     elector = run_state.elector
-    state = ClusterState(client, clock, scheduler=SchedulerWatch(client, clock, running.scheduling).current)
+    scheduler = SchedulerWatch(client, clock, running.scheduling).current
+    state = ClusterState(client, clock, scheduler=scheduler, watch_seconds=WATCH_SECONDS * host.pace)
     rights = RightsReview(client, clock, needed_rights(running), lambda: is_refused(state, elector))
     run_state.health = new_health(state, rights, elector, running, clock)
     metrics, status, pages, address = _serve(parts, provider, prices, run_state.health, running, host)
@@ -197,7 +199,7 @@ def assemble(
         current_prices(pricing, status),
         pages.are_read,
     )
-    return Loop(view, actors, knowledge, run_state, _mode(policy, running), clock, report)
+    return Loop(view, actors, knowledge, run_state, _mode(policy, running, host.pace), clock, report)
 
 
 def _candidacy(
@@ -206,7 +208,7 @@ def _candidacy(
     """Let this replica take part in the leader election. Return the name by which others know it."""
     seat = parts.enter_context(contextlib.closing(host.seat(f"{client.host}/{running.identity}")))
     holder = seat.identity(running.pod_name)
-    run_state.elector = new_elector(client, holder, seat, running, host.clock, host.election_pace)
+    run_state.elector = new_elector(client, holder, seat, running, host.clock, host.pace)
     if run_state.elector is not None:
         run_state.elector.changed = run_state.wake
     return holder
@@ -338,8 +340,8 @@ def _soft_taint(access: DrainContext, policy: Policy, running: Running, report: 
     return SoftTaint(access.cluster, report, on_demand, wanted=running.manage_soft_taint)
 
 
-def _mode(policy: Policy, running: Running) -> Mode:
-    return Mode(running.timing, running.dry_run, policy.min_on_demand_nodes, policy.drain_windows)
+def _mode(policy: Policy, running: Running, pace: float) -> Mode:
+    return Mode(running.timing, running.dry_run, policy.min_on_demand_nodes, policy.drain_windows, pace)
 
 
 def _start(parts: contextlib.ExitStack, state: ClusterState, lease: Elector | LeaseReader) -> None:

@@ -33,9 +33,9 @@ class Resting:
 
     Each wait has a known end: the waits that are remembered, the drain windows, the settling of spot nodes, the times
     that rules compare with, and vetoes. What is not watched (the memory, which a user may change, what the provider
-    says, rights, price files) is read again after LEFT_OUT rounds, and at least every SURVEY. So a round that is left
-    out can delay what follows from these, and nothing else. While a drain is open, something is owed, pods are pending,
-    or room is ordered, no round is left out.
+    says, rights, price files) is read again after LEFT_OUT rounds, and at least every SURVEY; in a simulated cluster,
+    where nobody else changes it, more seldom. So a round that is left out can delay what follows from these, and
+    nothing else. While a drain is open, something is owed, pods are pending, or room is ordered, no round is left out.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Resting:
         self._page_is_read = knowledge.page_is_read
         self._run_state = run_state
         self._mode = mode
-        self._longest = min(SURVEY, (LEFT_OUT + 1) * mode.timing.housekeeping_interval)
+        self._longest = min(SURVEY, (LEFT_OUT + 1) * mode.timing.housekeeping_interval) * mode.pace
         self._clock = clock
         self._rest: _Rest | None = None
 
@@ -64,7 +64,7 @@ class Resting:
         opening = next_opening(self._mode.windows, now) if closed else None
         ends = [now + self._longest, *_known(self._history.next_end(), settled_at, opening)]
         if held is None:
-            ends.append(self._plans.none_until())
+            ends.append(self._plans.none_until(self._longest))
         self._rest = _Rest(self._inputs(), min(ends))
 
     def _is_at_rest(self, held: Held | None) -> bool:

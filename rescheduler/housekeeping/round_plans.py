@@ -54,6 +54,7 @@ class Mode:
     dry_run: bool = False
     minimum: int = 0  #: on-demand nodes to keep; nodes whose machines are terminating do not count
     windows: tuple[DrainWindow, ...] = ()  #: when drains may start; empty: always
+    pace: float = 1.0  #: by which the longest rest is multiplied
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,11 +216,14 @@ class RoundPlans:
             self._survey_for_page()  # the drain may take long, and the page lists every node
         return None if plan is None else plan.next
 
-    def none_until(self) -> datetime:
-        """Return until when there is no plan if nothing else changes. For the end of a round without a plan."""
+    def none_until(self, longest: timedelta) -> datetime:
+        """Return until when there is no plan if nothing else changes, at most *longest* from now.
+
+        For the end of a round without a plan.
+        """
         monotonic, until = self._clock.monotonic(), self._view.planner.first_until(self._view.circumstances)
         seconds = min(self._candidates.next_end(), self._offers.next_end()) - monotonic
-        return min(until, self._clock.now() + timedelta(seconds=min(seconds, SURVEY.total_seconds())))
+        return min(until, self._clock.now() + timedelta(seconds=min(seconds, longest.total_seconds())))
 
     def _fails_checks(self, plan: Plan, *, repeat: bool) -> bool:
         """Return whether the checks reject *plan*, or it was made without the pod templates that they have read.

@@ -300,7 +300,11 @@ def _seconds_left(act: str, guard: Guard) -> float:
 
 
 def _url(path: str, query: Mapping[str, str] | None) -> str:
-    return f"{path}?{urllib.parse.urlencode(query)}" if query else path
+    return f"{path}?{_encoded(tuple(query.items()))}" if query else path
+
+
+#: The same queries are sent again and again.
+_encoded: Final = functools.lru_cache(512)(urllib.parse.urlencode)
 
 
 def _checked(request: _Request) -> str:
@@ -308,11 +312,19 @@ def _checked(request: _Request) -> str:
 
     Segments such as ``..``, and encoded slashes and percent signs, would make it the path of another object.
     """
-    for segment in request.path.removeprefix("/").split("/"):
+    if (segment := _improper_segment(request.path)) is not None:
+        raise InputError(f"{request.act}: not sent: {quoted(segment)} cannot be a part of a path")
+    return request.path
+
+
+@functools.lru_cache(512)
+def _improper_segment(path: str) -> str | None:
+    """Return the first segment of *path* that cannot be a part of a path, or None."""
+    for segment in path.removeprefix("/").split("/"):
         text = urllib.parse.unquote(segment)
         if not _SEGMENT.fullmatch(segment) or text in (".", "..") or "/" in text or "%" in text:
-            raise InputError(f"{request.act}: not sent: {quoted(segment)} cannot be a part of a path")
-    return request.path
+            return segment
+    return None
 
 
 def _seconds(header: str | None) -> float | None:

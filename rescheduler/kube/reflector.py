@@ -68,6 +68,7 @@ class Reflector:
         *,
         page_size: int = PAGE_SIZE,
         silence_seconds: float = SILENCE_SECONDS,
+        watch_seconds: float = WATCH_SECONDS,
     ) -> None:
         self._resource = resource
         self._client = client
@@ -75,6 +76,7 @@ class Reflector:
         self._sink = sink
         self._clock = clock
         self._silence_seconds = silence_seconds
+        self._watch_seconds = watch_seconds
         self._stopping = threading.Event()
         self._lister = Lister(resource, client, codec, clock, page_size)
         self._version: str | None = None  #: resourceVersion to watch from; None: list first
@@ -170,7 +172,7 @@ class Reflector:
         query = {
             "watch": "true",
             "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(WATCH_SECONDS),
+            "timeoutSeconds": f"{self._watch_seconds:.0f}",
             "resourceVersion": self._version,
         }
         return self._client.stream(

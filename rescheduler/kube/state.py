@@ -17,7 +17,7 @@ from rescheduler.errors import Forbidden, NotFound, ReschedulerError
 from rescheduler.kube.client import Client
 from rescheduler.kube.codec import JsonCodec, WatchedChange
 from rescheduler.kube.lister import PAGE_SIZE, RESOURCES, Lister, Listing, Resource, list_patiently
-from rescheduler.kube.reflector import Reflector
+from rescheduler.kube.reflector import WATCH_SECONDS, Reflector
 
 # The queue of changes from the reflectors' threads to the loop's thread.
 
@@ -178,6 +178,7 @@ class ClusterState:
         resources: Sequence[Resource] = RESOURCES,
         page_size: int = PAGE_SIZE,
         scheduler: Callable[[], Scheduler] = Scheduler,
+        watch_seconds: float = WATCH_SECONDS,
     ) -> None:
         self._clock = clock
         self._resources = resources
@@ -194,6 +195,7 @@ class ClusterState:
                 self,
                 clock,
                 page_size=page_size,
+                watch_seconds=watch_seconds,
             )
             for resource in resources
         ]

@@ -274,6 +274,15 @@ class _ReadySince:
         return self.now is None or since is None or since <= self.now - duration - _ROUNDED_OFF
 
 
+def counts_until(pods: Iterable[Pod], min_ready_seconds: int, now: datetime) -> datetime | None:
+    """Return when :func:`count_replicas` next counts *pods* of one controller otherwise if nothing changes, or None."""
+    min_ready = timedelta(seconds=min_ready_seconds)
+    durations = min_ready + _ROUNDED_OFF, max(min_ready, STAYING) + _ROUNDED_OFF
+    since = (instant(pod.ready_since) for pod in pods)
+    ends = (moment + duration for moment in since if moment is not None for duration in durations)
+    return min((end for end in ends if end > now), default=None)
+
+
 def is_ready(node: Node) -> bool:
     """Return whether *node* is Ready. The condition is absent in some handwritten snapshot files."""
     return node.condition("Ready") in ("True", "")

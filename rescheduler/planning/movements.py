@@ -123,11 +123,18 @@ class Movements(msgspec.Struct, frozen=True, omit_defaults=True):
         return {key: moves for key, moves in self.by_uid.items() if not key.endswith("/")}
 
     def judge(
-        self, node: str, pods: Mapping[ControllerState, Sequence[Pod]], now: datetime, waits: Waits
+        self,
+        node: str,
+        pods: Mapping[ControllerState, Sequence[Pod]],
+        now: datetime,
+        waits: Waits,
+        *,
+        recorded: bool = True,
     ) -> tuple["Movements", tuple[Blocker, ...]]:
         """Return the movements with newly observed returns, and the blockers of draining *node* now.
 
-        *pods* are all pods, on any node, of the controllers that have pods to move on *node*.
+        *pods* are all pods, on any node, of the controllers that have pods to move on *node*. Unless the movements are
+        *recorded*, the end of a wait that begins with this observation is not known.
         """
         changed: dict[str, ControllerMoves] = {}
         blockers: list[Blocker] = []
@@ -140,7 +147,11 @@ class Movements(msgspec.Struct, frozen=True, omit_defaults=True):
             if moves is not None and not moves.returned and _created_since(moves.last, now, pods_on_node):
                 moves = changed[_key(state.controller)] = moves.with_return(now, waits.returned)
             replicas = max(1, len(pods[state]) if state.wanted is None else state.wanted)
-            details = _waiting(moves, now), _too_often(moves, len(pods_on_node), replicas, now, waits.moves_per_pod)
+            begins = not recorded and _key(state.controller) in changed
+            details = (
+                _waiting(moves, now, begins=begins),
+                _too_often(moves, len(pods_on_node), replicas, now, waits.moves_per_pod),
+            )
             blockers += [
                 Blocker(Reason.MOVED_RECENTLY, f"{state.controller}: {detail}", pods_on_node[0].key)
                 for detail in details
@@ -233,7 +244,7 @@ def moved_recently(
     found: dict[str, tuple[Blocker, ...]] = {}
     for node, pods in movers.items():
         here = read.of(pods).states.values()
-        _, blockers = movements.judge(node, {state: owned[state] for state in here}, now, waits)
+        _, blockers = movements.judge(node, {state: owned[state] for state in here}, now, waits, recorded=False)
         if blockers:
             found[node] = blockers
     return found
@@ -253,11 +264,13 @@ def _created_since(moment: datetime, now: datetime, pods: Sequence[Pod]) -> bool
     return any(at is not None and moment.replace(microsecond=0) <= at <= now + CLOCK_SKEW for at in created)
 
 
-def _waiting(moves: ControllerMoves | None, now: datetime) -> str:
+def _waiting(moves: ControllerMoves | None, now: datetime, *, begins: bool) -> str:
     if moves is None or moves.until is None or moves.until <= now:
         return ""
     times = "once" if moves.returns == 1 else f"{moves.returns} times"
-    return f"its pods returned to on-demand nodes {times}; they are not moved before {utc(moves.until)}"
+    wait = "their wait begins when the node is about to be drained"
+    end = wait if begins else f"they are not moved before {utc(moves.until)}"
+    return f"its pods returned to on-demand nodes {times}; {end}"
 
 
 def _too_often(moves: ControllerMoves | None, pods_here: int, replicas: int, now: datetime, limit: float) -> str:

@@ -27,8 +27,9 @@ from rescheduler.simulation.transport import Network, PoolTransport, SimulatedSo
 #: Seconds until the kubelet starts a container again that has ended.
 RESTART_SECONDS: Final = 10.0
 
-#: The pace of the election where replicas do not compete for the Lease: it is renewed every minute.
-SLOW_ELECTION: Final = 30.0
+#: The pace of one replica in a cluster where only the daemon changes what it does not watch: its Lease is renewed every
+#: minute, its watches last for 45 minutes, and it rests for half an hour at most.
+SLOW: Final = 30.0
 
 
 class SimulatedSeat(Seat):
@@ -48,9 +49,9 @@ class SimulatedSeat(Seat):
 class SimulatedHost(Host):
     """The machine of a simulated process."""
 
-    def __init__(self, clock: Clock, pod: str, names: Callable[[], str], election_pace: float) -> None:
+    def __init__(self, clock: Clock, pod: str, names: Callable[[], str], pace: float) -> None:
         self.clock = clock
-        self.election_pace = election_pace
+        self.pace = pace
         self._pod = pod
         self._names = names
 
@@ -76,7 +77,7 @@ class DaemonSettings:
     policy: Policy
     running: Running
     prices: PriceList = field(default_factory=PriceList)
-    election_pace: float = 1.0  #: by which the times of the election are multiplied
+    pace: float = 1.0  #: by which the times of the election, of watches and of rests are multiplied
 
 
 class Replica:
@@ -149,7 +150,6 @@ class Replica:
         self._state = DaemonState(clock, settings.running, self._report)
         provider = self._provider(clock)
         parts.callback(provider.close)
-        pace = settings.election_pace
-        host = SimulatedHost(clock, self.name, lambda: f"{self._names.getrandbits(64):016x}", pace)
+        host = SimulatedHost(clock, self.name, lambda: f"{self._names.getrandbits(64):016x}", settings.pace)
         policy = daemon_policy(settings.policy, settings.running.timing)
         return assemble(parts, client, provider, self._state, policy, settings.prices, settings.running, host)

@@ -33,7 +33,6 @@ class PodTimes:
     start: Callable[[random.Random], float] = lambda source: 2.0 + source.lognormvariate(1.6, 0.6)
     end: Callable[[random.Random], float] = lambda source: 0.5 + source.lognormvariate(0.7, 0.9)
     job: Callable[[random.Random], float] = lambda source: 30.0 + source.expovariate(1 / 600.0)
-    detach: float = 8.0  #: until a volume is detached
     flaps_per_pod_day: float = 0.0  #: how often a pod is not Ready for some seconds
     refused: float = 0.0  #: the share of pods that a kubelet rejects
 
@@ -87,8 +86,7 @@ class Kubelets:
 
     def current(self, key: str, uid: str) -> Json | None:
         """Return the pod if it still exists and its kubelet runs."""
-        pod = self._store.get("pods", key)
-        if pod is None or pod["metadata"]["uid"] != uid:
+        if (pod := self._store.same("pods", key, uid)) is None:
             return None
         node = self._store.get("nodes", pod["spec"].get("nodeName", ""))
         return None if node is None or node["metadata"]["uid"] in self.dead else pod
@@ -190,7 +188,7 @@ class Kubelets:
                 self.set_ready(pod, ready=True)
 
     def _unreachable(self, name: str, uid: str) -> None:
-        node = self._node(name, uid)
+        node = self._store.same("nodes", name, uid)
         if node is None or uid not in self.dead:
             return
         now = self._engine.timestamp
@@ -215,22 +213,18 @@ class Kubelets:
         key, uid, node = key_of(pod), pod["metadata"]["uid"], pod["spec"]["nodeName"]
 
         def evict() -> None:
-            current, of_node = self._store.get("pods", key), self._store.get("nodes", node)
+            current, of_node = self._store.same("pods", key, uid), self._store.get("nodes", node)
             tainted = any(
                 each.get("key") == taint["key"] for each in ((of_node or {}).get("spec") or {}).get("taints") or ()
             )
-            if current is not None and current["metadata"]["uid"] == uid and tainted:
+            if current is not None and tainted:
                 self._server.deletion.delete_pod(current)
 
         self._engine.after(min(limits, default=0.0), evict)
 
-    def _node(self, name: str, uid: str) -> Json | None:
-        node = self._store.get("nodes", name)
-        return node if node is not None and node["metadata"]["uid"] == uid else None
-
     def delete_node(self, name: str, uid: str) -> None:
         """Delete the Node, as the cloud controller does when its machine is gone."""
-        if self._node(name, uid) is not None:
+        if self._store.same("nodes", name, uid) is not None:
             self._store.delete("nodes", name)
 
 

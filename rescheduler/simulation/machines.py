@@ -227,7 +227,7 @@ class SpotMarket:
     def _due(self, name: str, uid: str) -> None:
         engine = self.machines.store.engine
         source = engine.random(f"kind of loss of {name}")
-        node = self._node(name, uid)
+        node = self.machines.store.same("nodes", name, uid)
         if node is None:
             return
         self.interrupt(name, with_notice=source.random() < self.noticed)
@@ -255,14 +255,10 @@ class SpotMarket:
         engine.after(self.notice_seconds if with_notice else 0.0, lambda: self._take(name, uid))
 
     def _take(self, name: str, uid: str) -> None:
-        node = self._node(name, uid)
+        node = self.machines.store.same("nodes", name, uid)
         if node is None or node["spec"].get("providerID", "") in self.machines.ended:
             return
         self.lost += 1
         self.machines.end(node, "cloud")
         seconds = self.machines.store.engine.random(f"return of {name}").uniform(*self.back_after)
         self.machines.join(node, seconds)
-
-    def _node(self, name: str, uid: str) -> Json | None:
-        node = self.machines.store.get("nodes", name)
-        return node if node is not None and node["metadata"]["uid"] == uid else None

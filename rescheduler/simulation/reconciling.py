@@ -7,9 +7,8 @@ from typing import Any, Final
 import msgspec
 
 from rescheduler.simulation.api import ApiServer
-from rescheduler.simulation.eviction import is_ready
 from rescheduler.simulation.requests import RequestRefused
-from rescheduler.simulation.store import KINDS, Json, Store, controller_of, key_of
+from rescheduler.simulation.store import KINDS, Json, Store, StoredChange, controller_of, key_of
 
 #: Seconds from a change until a controller has acted on it, at least and on average.
 _LEAST_DELAY, _MEAN_DELAY = 0.01, 0.04
@@ -39,6 +38,17 @@ class Reconciler:
             self._queued.add(key)
             delay = _LEAST_DELAY + self._random.expovariate(1 / _MEAN_DELAY)
             self.engine.after(delay, lambda: self._work(key))
+
+    def follow(self, plural: str) -> None:
+        """Reconcile the owner of an object of *plural* when the object changes."""
+        kind = KINDS[self.plural].kind
+
+        def changed(change: StoredChange) -> None:
+            owner = controller_of(change.after.object)
+            if owner is not None and owner["kind"] == kind:
+                self.enqueue(f"{change.after.object['metadata']['namespace']}/{owner['name']}")
+
+        self.store.listen(plural, changed)
 
     def enqueue_all(self) -> None:
         for key in list(self.store.tables[self.plural]):
@@ -121,11 +131,6 @@ def pod_of(owner: Json, plural: str, template: Json, name: str, labels: Json | N
 def digest(value: Any) -> str:
     """Return a short hash of a JSON value, as in the names of ReplicaSets."""
     return hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()[:10]
-
-
-def available(pod: Json, seconds: int, now: float, since: float | None) -> bool:
-    """Return whether *pod* has been Ready for *seconds*; *since* is when it became so."""
-    return is_ready(pod) and (not seconds or since is None or now - since >= seconds)
 
 
 def share(text: object, total: int, *, up: bool) -> int:

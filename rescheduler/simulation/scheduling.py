@@ -26,8 +26,6 @@ _FLUSH_SECONDS: Final = 300.0
 #: Seconds that the scheduler needs for one pod, and until a volume of a new claim is provisioned.
 _CYCLE_SECONDS, _PROVISION_SECONDS = 0.003, 4.0
 
-_WAITS: Final = "WaitForFirstConsumer"
-
 
 class SimulatedScheduling:
     """The scheduler of the cluster. It schedules one pod at a time, by priority and age."""

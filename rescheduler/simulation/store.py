@@ -142,6 +142,11 @@ class Store:
         stored = self.tables[plural].get(key)
         return None if stored is None else stored.object
 
+    def same(self, plural: str, key: str, uid: str) -> Json | None:
+        """Return the object unless it is gone, or another one has its name."""
+        found = self.get(plural, key)
+        return found if found is not None and found["metadata"]["uid"] == uid else None
+
     def all(self, plural: str) -> Iterator[Json]:
         """Yield the objects, which may be written meanwhile."""
         for stored in list(self.tables[plural].values()):

@@ -6,6 +6,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, cast
 from urllib.parse import parse_qsl, urlsplit
 
@@ -106,11 +107,11 @@ class PoolTransport:
         """Send a request. Raises the errors of urllib3, and Killed if the process was killed."""
         self._process.check()
         check_before_send()
-        split = urlsplit(url)
+        path, query = _parsed(url)
         request = ApiRequest(
             method,
-            split.path,
-            dict(parse_qsl(split.query, keep_blank_values=True)),
+            path,
+            query,
             None if body is None else msgspec.json.decode(body),
             headers.get("content-type", ""),
         )
@@ -248,6 +249,13 @@ class Watch(Iterator[bytes]):
             "metadata": {"resourceVersion": str(self._store.revision)},
         }
         return _event("BOOKMARK", msgspec.json.encode(item))
+
+
+@lru_cache(4096)
+def _parsed(url: str) -> tuple[str, Mapping[str, str]]:
+    """Return the path and the query of *url*."""
+    split = urlsplit(url)
+    return split.path, dict(parse_qsl(split.query, keep_blank_values=True))
 
 
 def _event(verb: str, item: bytes) -> bytes:

@@ -16,7 +16,7 @@ from rescheduler.simulation.reconciling import (
     with_condition,
 )
 from rescheduler.simulation.requests import RequestRefused
-from rescheduler.simulation.store import KINDS, Json, StoredChange, controller_of, key_of
+from rescheduler.simulation.store import KINDS, Json, controller_of, key_of
 from rescheduler.simulation.times import seconds_since
 
 _HASH: Final = "pod-template-hash"
@@ -30,13 +30,7 @@ class PodOwner(Reconciler):
 
     def __init__(self, server: ApiServer) -> None:
         super().__init__(server)
-        self._kind = KINDS[self.plural].kind
-        self.store.listen("pods", self._pod_changed)
-
-    def _pod_changed(self, change: StoredChange) -> None:
-        owner = controller_of(change.after.object)
-        if owner is not None and owner["kind"] == self._kind:
-            self.enqueue(f"{change.after.object['metadata']['namespace']}/{owner['name']}")
+        self.follow("pods")
 
     def new_name(self, base: str) -> str:
         return f"{base}-{''.join(self._random.choice(_LETTERS) for _ in range(5))}"
@@ -112,12 +106,7 @@ class SimulatedDeployments(Reconciler):
 
     def __init__(self, server: ApiServer) -> None:
         super().__init__(server)
-        self.store.listen("replicasets", self._replica_set_changed)
-
-    def _replica_set_changed(self, change: StoredChange) -> None:
-        owner = controller_of(change.after.object)
-        if owner is not None and owner["kind"] == "Deployment":
-            self.enqueue(f"{change.after.object['metadata']['namespace']}/{owner['name']}")
+        self.follow("replicasets")
 
     def reconcile(self, item: Json) -> None:
         if item["metadata"].get("deletionTimestamp"):

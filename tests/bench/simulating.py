@@ -10,7 +10,7 @@ from typing import Final
 
 from rescheduler.planning.policy import Policy
 from rescheduler.settings import Provider, Running, Timing
-from rescheduler.simulation.daemon import SLOW_ELECTION, DaemonSettings
+from rescheduler.simulation.daemon import SLOW, DaemonSettings
 from rescheduler.simulation.run import RunPlan, simulate
 from rescheduler.simulation.world import WorldSettings
 from tests.bench.big import big
@@ -41,5 +41,5 @@ def cpu_seconds(on_demand: int, spot: int, hours: float) -> float:
     settings = WorldSettings(dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC), 1, LOSSES)
     running = Running(provider=Provider("simulated"), timing=Timing())
     began = time.process_time()
-    simulate(RunPlan(items, settings, hours * 3600), DaemonSettings(Policy(), running, election_pace=SLOW_ELECTION))
+    simulate(RunPlan(items, settings, hours * 3600), DaemonSettings(Policy(), running, pace=SLOW))
     return time.process_time() - began

@@ -1,7 +1,8 @@
 """Tests of how debts are incurred, converted and paid."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any, Final
 
 import msgspec
@@ -15,6 +16,7 @@ from rescheduler.planning.debts import (
     Shortfall,
     converted,
     count_replicas,
+    counts_until,
     incur,
     paid,
     shortfall,
@@ -266,6 +268,21 @@ def test_a_pod_stays_after_it_was_ready_for_a_while_without_a_restart(
     known, owed = state(min_ready_seconds=min_ready), debt(ready=1, bound=1)
     counted = count_replicas(pods(mine("a", status=status)), [known], now=datetime(2026, 1, 1, 12, tzinfo=UTC))[WEB]
     assert (counted.ready, paid(shortfall(owed, known, counted, staying=True))) == (1, stays)
+
+
+@pytest.mark.parametrize(("status", "min_ready", "stays"), STAYING_PODS.values(), ids=STAYING_PODS)
+def test_a_count_holds_until_a_pod_has_been_ready_for_long_enough(
+    status: dict[str, Any], min_ready: int, stays: bool
+) -> None:
+    known, noon = state(min_ready_seconds=min_ready), datetime(2026, 1, 1, 12, tzinfo=UTC)
+    counted, ends = pods(mine("a", status=status)), list[datetime]()
+    while (end := counts_until(counted, min_ready, ends[-1] if ends else noon)) is not None:
+        ends.append(end)
+    assert bool(ends) is not stays
+    for begin, end in pairwise([noon, *ends, noon + timedelta(hours=1)]):
+        first, last = (count_replicas(counted, [known], now=at) for at in (begin, end - timedelta(microseconds=1)))
+        assert first == last
+    assert not ends or count_replicas(counted, [known], now=ends[-1])[WEB].unsettled == 0
 
 
 def test_a_pod_that_soon_has_no_place_does_not_stay() -> None:

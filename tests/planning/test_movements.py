@@ -169,6 +169,15 @@ def test_pods_are_not_moved_while_their_controller_waits(case: Case) -> None:
     assert after == (case.before if case.after is None else case.after)
 
 
+def test_a_return_that_is_not_recorded_has_the_same_blocker_at_any_time() -> None:
+    """Otherwise the nodes would be planned again each time they are displayed."""
+    record = Movements({KEY: ControllerMoves((Move(LONG_AGO, 1),))})
+    pods = {state(): [created_pod("w-1", "od")]}
+    first, second = (record.judge("od", pods, now, WAITS, recorded=False)[1] for now in (NOW, NOW + MINUTE))
+    assert first == second
+    assert first[0].detail.endswith("their wait begins when the node is about to be drained")
+
+
 def test_each_controller_is_evaluated_separately() -> None:
     other = Controller("default", "StatefulSet", "db", "uid-db")
     pods = {state(): [created_pod("w-1", "od")], state(controller=other): [created_pod("d-1", "od")]}

@@ -11,12 +11,13 @@ from rescheduler.draining.state import Why
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.policy import Policy
 from rescheduler.settings import Provider, Running
-from rescheduler.simulation.daemon import DaemonSettings
+from rescheduler.simulation.daemon import SLOW, DaemonSettings
 from rescheduler.simulation.run import RunPlan, as_of, simulate
 from rescheduler.simulation.store import Json
-from rescheduler.simulation.world import WorldSettings
+from rescheduler.simulation.world import World, WorldSettings
 from tests.simulation.worlds import START, Scene, budget, node, workload
 
+_DAEMON = DaemonSettings(Policy(), Running(provider=Provider("simulated")))
 _SAMPLE = Path(__file__).parents[2] / "docs" / "sample.json.gz"
 
 
@@ -49,6 +50,24 @@ def test_a_replacement_that_is_never_ready_reopens_the_node() -> None:
     assert reopened is not None
     assert not [taint for taint in reopened["spec"].get("taints") or () if taint["effect"] == "NoSchedule"]
     here.world.close()
+
+
+def test_one_replica_in_a_cluster_that_nobody_else_changes_sends_few_requests_and_drains_a_new_node_as_soon() -> None:
+    requests, drained = [], []
+    for pace in (1.0, SLOW):
+        here = World([node("spot-1", spot=True)], WorldSettings(START), replace(_DAEMON, pace=pace))
+        sent, ended = list[str](), list[float]()
+        here.network.audit.append(lambda _, request, *__, sent=sent: sent.append(request.path))
+        here.machines.on_end.append(lambda each, ended=ended: ended.append(each.at))
+        here.start_daemons()
+        here.run(3600)
+        requests.append(len(sent))
+        here.store.create("nodes", node("od-1"))
+        here.run(120)
+        drained.append(len(ended))
+        here.close()
+    assert drained == [1, 1]
+    assert requests[1] < requests[0] / 3
 
 
 def test_a_budget_is_kept() -> None:
