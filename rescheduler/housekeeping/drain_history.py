@@ -311,7 +311,7 @@ class DrainHistory:
 
     def moved_leftovers(self, stayed: Collection[str]) -> None:
         """Record that the drain has ended. The pods with the UIDs *stayed* did not move, so they need no rest."""
-        self._note(leftovers=self.memory.leftovers.ended(stayed))
+        self._note(leftovers=self.memory.leftovers.ended(stayed, self._clock.now()))
 
     def moved_without_controller(self, namespace: str, pods: int, at: datetime) -> None:
         """Record that a drain evicted *pods* pods of *namespace* that have no controller."""

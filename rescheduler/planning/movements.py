@@ -191,24 +191,27 @@ class LeftoverMoves(msgspec.Struct, frozen=True, omit_defaults=True):
     begun: dict[str, str] = {}  #: owners by the UIDs of pods that a drain is about to move, or has moved
     begun_at: Moment | None = None  #: since when
 
-    def moved(self, owners: Iterable[str], at: datetime) -> "LeftoverMoves":
-        """Return the moves after pods of *owners* moved, which began *at* a time."""
-        owners = list(owners)
+    def moved(self, owners: Iterable[str], at: datetime, since: datetime | None = None) -> "LeftoverMoves":
+        """Return the moves after pods of *owners* moved, the first *since* a time and the last *at* a time."""
+        owners, begun = list(owners), {} if since is None else dict.fromkeys(owners, since)
         again = {owner: self.since(owner) for owner in owners if owner in self.by_owner}
-        return LeftoverMoves(self.by_owner | dict.fromkeys(owners, at), self.first | again)
+        return LeftoverMoves(self.by_owner | dict.fromkeys(owners, at), self.first | begun | again)
 
     def beginning(self, owners: Mapping[str, str], at: datetime) -> "LeftoverMoves":
         """Return the moves when a drain begins to move pods, whose *owners* are named by UID. They count as moved.
 
         So do the others of a drain that never ended, because the process was killed and the node is gone.
         """
-        return msgspec.structs.replace(self.ended(owners), begun=dict(owners), begun_at=at)
+        return msgspec.structs.replace(self.ended(owners, at), begun=dict(owners), begun_at=at)
 
-    def ended(self, stayed: Container[str]) -> "LeftoverMoves":
-        """Return the moves after the drain that had begun, of whose pods those with the UIDs *stayed* did not move."""
+    def ended(self, stayed: Container[str], at: datetime) -> "LeftoverMoves":
+        """Return the moves after the drain ended *at* a time, of whose pods those with the UIDs *stayed* did not move.
+
+        Each of the others has moved at any time since the drain began.
+        """
         if self.begun_at is None:
             return self
-        return self.moved({owner for uid, owner in self.begun.items() if uid not in stayed}, self.begun_at)
+        return self.moved({owner for uid, owner in self.begun.items() if uid not in stayed}, at, self.begun_at)
 
     def since(self, owner: str) -> datetime:
         """Return when pods of *owner* first moved. Raises KeyError if none of its moves is known."""
@@ -216,7 +219,7 @@ class LeftoverMoves(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def resting(self, now: datetime, rest: timedelta) -> dict[str, datetime]:
         """Return the owners whose pods moved less than *rest* ago, and when they first did."""
-        every = self.ended(())
+        every = self.ended((), now)
         return {owner: every.since(owner) for owner, at in every.by_owner.items() if now < at + rest}
 
     def bounded(self, now: datetime) -> "LeftoverMoves":

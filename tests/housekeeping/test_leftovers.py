@@ -314,5 +314,14 @@ def test_after_a_crash_all_rest_until_the_next_daemon_knows_what_moved(
 def test_the_next_drain_counts_what_a_drain_that_never_ended_has_moved() -> None:
     """The process was killed, and the node is gone with its mark."""
     started = LeftoverMoves().beginning({"1": "a/x", "2": "a/y"}, START)
-    later = started.beginning({"2": "a/y", "3": "a/z"}, START + timedelta(hours=1)).ended({"2"})
-    assert later == LeftoverMoves({"a/x": START, "a/z": START + timedelta(hours=1)})
+    began, ended = START + timedelta(hours=1), START + timedelta(hours=2)
+    later = started.beginning({"2": "a/y", "3": "a/z"}, began).ended({"2"}, ended)
+    assert later == LeftoverMoves({"a/x": began, "a/z": ended}, {"a/x": START, "a/z": began})
+
+
+def test_a_pod_that_moves_late_in_a_drain_rests_as_long_as_others() -> None:
+    """Its drain began 50 minutes before."""
+    moved = START + timedelta(minutes=50)
+    known = LeftoverMoves().beginning({"1": "a/x"}, START).ended((), moved)
+    resting = [known.resting(moved + timedelta(minutes=minutes), timedelta(hours=1)) for minutes in (0, 59, 60)]
+    assert resting == [{"a/x": START}, {"a/x": START}, {}]
