@@ -19,7 +19,7 @@ from rescheduler.errors import UsageError
 from rescheduler.planning.answers.losses import Homeless, PoolLoss
 from rescheduler.planning.answers.survival import Certificate
 from rescheduler.planning.forms import number
-from rescheduler.planning.money.move_costs import WorthCurve, WorthPoint
+from rescheduler.planning.money.move_costs import MoveWorth, WorthCurve, WorthPoint
 from rescheduler.planning.money.worth import Worth
 from rescheduler.planning.outcome import Plan, Rejected, Verdict
 from rescheduler.planning.severity import blocker_object, severity_of_verdict
@@ -100,9 +100,9 @@ def write_output(text: str, file: str) -> None:
 
 def as_json(overview: Overview, seconds: float) -> dict[str, Any]:
     """Return the object for ``-o json``. *seconds* is the duration of planning alone."""
-    planning = overview.planning
+    planning, moves = overview.planning, overview.moves()
     return {
-        "nodes": [_node(verdict, overview) for verdict in planning.verdicts],
+        "nodes": [_node(verdict, overview, moves.worths.get(verdict.node)) for verdict in planning.verdicts],
         "summary": {
             "on_demand_nodes": planning.on_demand_nodes,
             "spot_nodes": planning.spot_nodes,
@@ -134,7 +134,7 @@ def as_json(overview: Overview, seconds: float) -> dict[str, Any]:
             "fallback": _totals(overview.fallback) | _money(overview.fallback.worth)
             if overview.fallback.nodes
             else None,
-            "move_cost": round(overview.move_cost, 3),
+            "move_cost": round(moves.cost, 3),
             "worth_curve": overview.curve and _worth_curve(overview.curve),
             "tradeoff": overview.tradeoff and _tradeoff(overview.tradeoff),
             "held": overview.held or None,
@@ -143,13 +143,12 @@ def as_json(overview: Overview, seconds: float) -> dict[str, Any]:
     }
 
 
-def _node(verdict: Verdict, overview: Overview) -> dict[str, Any]:
+def _node(verdict: Verdict, overview: Overview, moves: MoveWorth | None) -> dict[str, Any]:
     plan = verdict if isinstance(verdict, Plan) else None
     blockers = verdict.blockers if isinstance(verdict, Rejected) else ()
     landing = plan.landing if plan else None
     facts = overview.nodes[verdict.node]
     price = overview.prices.per_hour(facts)
-    moves = overview.moves.get(verdict.node)
     per_move = None if moves is None or moves.per_move is None or not moves.cost else round(moves.per_move, 4)
     return {
         "node": verdict.node,

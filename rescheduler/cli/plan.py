@@ -356,7 +356,6 @@ def _show_comparison(
         facts=replace(facts, snapshot=outcome.snapshot, policy=outcome.policy),
         planning=outcome.planning,
         moves=outcome.moves,
-        move_cost=outcome.move_cost,
         seconds=seconds,
     )
     after = changed.overview(prices)

@@ -2,8 +2,9 @@
 
 import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -20,7 +21,7 @@ from rescheduler.errors import NotFound, UsageError
 from rescheduler.facts.round_facts import FactsReader, Known, RoundFacts
 from rescheduler.planning.backends import backend_suggestions
 from rescheduler.planning.money.commitments import idle
-from rescheduler.planning.money.move_costs import MoveWorth
+from rescheduler.planning.money.move_costs import PlanMoves, no_moves
 from rescheduler.planning.money.prices import NodeFacts, PriceList, node_facts
 from rescheduler.planning.movements import moved_recently
 from rescheduler.planning.node_pools import buying_again
@@ -36,7 +37,7 @@ from rescheduler.planning.unproven import unproven
 from rescheduler.planning.waits import Waits
 from rescheduler.planning.what_if.comparison import levers_of
 from rescheduler.planning.what_if.overview import NO_LEVERS, Overview, RankedLevers, overview, tradeoff
-from rescheduler.planning.what_if.worth_curve import judged_by_moves, worth_curve
+from rescheduler.planning.what_if.worth_curve import worth_curve
 from rescheduler.settings import ApiServerConnection, NamedInstallation, Provider
 
 if TYPE_CHECKING:
@@ -189,8 +190,7 @@ class PlannedCluster:
     incomplete: str = ""  #: what the snapshot file lacks; see :meth:`ClusterSource.incomplete`
     daemon: "InstallationStatus | None" = None  #: the state of the cluster's daemon, if it is known
     independent: bool = False  #: whether each node was planned by itself
-    moves: Mapping[str, MoveWorth] = field(default_factory=dict)  #: of nodes with plans, and of those not worth it
-    move_cost: float = 0.0  #: of all moves of the plan
+    moves: Callable[[], PlanMoves] = no_moves
 
     def overview(self, prices: PriceList, levers: RankedLevers = NO_LEVERS) -> Overview:
         """Return the totals of the plan."""
@@ -204,7 +204,6 @@ class PlannedCluster:
             incomplete=self.incomplete,
             held=self.daemon.why_nothing_is_drained() if self.daemon is not None else "",
             moves=self.moves,
-            move_cost=self.move_cost,
             now=self.facts.circumstances.now,
             allow_fragile=self.facts.policy.allow_fragile_plans,
             allow_returning=self.facts.policy.allow_returning_plans,
@@ -346,8 +345,7 @@ def read_and_plan(
         source.incomplete(snapshot),
         daemon,
         independent,
-        planner.worths(judged_by_moves(planning), circumstances),
-        planner.move_cost(planning.plans, circumstances),
+        partial(planner.moves, planning, circumstances),
     )
 
 

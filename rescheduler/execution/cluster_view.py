@@ -29,7 +29,6 @@ from rescheduler.planning.replacements import ADMISSION, DERIVED_FROM
 from rescheduler.planning.rules.pod_traits import ends_with_node
 from rescheduler.planning.what_if.comparison import levers_of
 from rescheduler.planning.what_if.overview import PLAN_COMMAND, Overview, overview
-from rescheduler.planning.what_if.worth_curve import judged_by_moves
 
 # Whether the watched state of the cluster can be used for decisions.
 
@@ -348,7 +347,6 @@ class ClusterView:
             prices,
             levers.levers,
             levers_complete=levers.complete,
-            moves=planner.worths(judged_by_moves(planning), circumstances),
             now=circumstances.now,
             allow_fragile=self._policy.allow_fragile_plans,
             allow_returning=self._policy.allow_returning_plans,

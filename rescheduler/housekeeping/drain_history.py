@@ -304,10 +304,14 @@ class DrainHistory:
         """
         self._note(owners=self.memory.owners.moved(owner, pods, at, ready))
 
-    def moves_leftovers(self, owners: Collection[str]) -> None:
-        """Record that pods of *owners* (``namespace/UID``) are about to move to on-demand nodes that stay."""
+    def moves_leftovers(self, owners: Mapping[str, str]) -> None:
+        """Record the pods that are about to move to on-demand nodes that stay: *owners* (``namespace/UID``) by UID."""
         if owners:
-            self._note(leftovers=self.memory.leftovers.moved(owners, self._clock.now()))
+            self._note(leftovers=self.memory.leftovers.beginning(owners, self._clock.now()))
+
+    def moved_leftovers(self, stayed: Collection[str]) -> None:
+        """Record that the drain has ended. The pods with the UIDs *stayed* did not move, so they need no rest."""
+        self._note(leftovers=self.memory.leftovers.ended(stayed, self._clock.now()))
 
     def moved_without_controller(self, namespace: str, pods: int, at: datetime) -> None:
         """Record that a drain evicted *pods* pods of *namespace* that have no controller."""
@@ -348,7 +352,7 @@ class DrainRecords:
             self._owe(drain)
         else:
             self._history.owe(drain.node, drain.debts.values())
-            self._history.moves_leftovers({key for key, _ in self._leftovers(drain)})
+            self._history.moves_leftovers({uid: owner for owner, uid in self._leftovers(drain)})
         return self._history.save()
 
     def _leftovers(self, drain: Drain) -> Iterator[tuple[str, str]]:
@@ -380,6 +384,7 @@ class DrainRecords:
         alone = Counter(pod.namespace for pod in drain.evicted if pod.uid not in drain.controllers)
         for namespace, pods in sorted(alone.items()):
             self._history.moved_without_controller(namespace, pods, began)
+        self._history.moved_leftovers(self._stayed(drain))
         self._owe(drain)
         if drain.rolled_back:
             pass  # the result of the drain is not known
@@ -390,6 +395,12 @@ class DrainRecords:
         else:
             self._failed(drain, drain.failure)
         self._history.save()
+
+    def _stayed(self, drain: Drain) -> set[str]:
+        """Return the UIDs of the pods that run on the drained node as before: no eviction may have been accepted."""
+        pods = self._view.facts.snapshot.pods_on.get(drain.node, {}).values()
+        asked = {pod.uid for pod in drain.evicted} | {uid for uid, pod in drain.victims.items() if pod.unanswered}
+        return {pod.uid for pod in pods if not pod.cls.terminating} - asked
 
     def _owners(self, drain: Drain) -> Counter[str]:
         """Return the number of evicted pods by owner, as :func:`controller_of` names the owner of a pod.

@@ -199,12 +199,30 @@ class LeftoverMoves(msgspec.Struct, frozen=True, omit_defaults=True):
 
     by_owner: dict[str, Moment] = {}  #: the last time
     first: dict[str, Moment] = {}  #: the first time, of owners whose pods moved more than once
+    begun: dict[str, str] = {}  #: owners by the UIDs of pods that a drain is about to move, or has moved
+    begun_at: Moment | None = None  #: since when
 
-    def moved(self, owners: Iterable[str], at: datetime) -> "LeftoverMoves":
-        """Return the moves after pods of *owners* began to move *at* a time."""
-        owners = list(owners)
+    def moved(self, owners: Iterable[str], at: datetime, since: datetime | None = None) -> "LeftoverMoves":
+        """Return the moves after pods of *owners* moved, the first *since* a time and the last *at* a time."""
+        owners, begun = list(owners), {} if since is None else dict.fromkeys(owners, since)
         again = {owner: self.since(owner) for owner in owners if owner in self.by_owner}
-        return LeftoverMoves(self.by_owner | dict.fromkeys(owners, at), self.first | again)
+        return LeftoverMoves(self.by_owner | dict.fromkeys(owners, at), self.first | begun | again)
+
+    def beginning(self, owners: Mapping[str, str], at: datetime) -> "LeftoverMoves":
+        """Return the moves when a drain begins to move pods, whose *owners* are named by UID. They count as moved.
+
+        So do the others of a drain that never ended, because the process was killed and the node is gone.
+        """
+        return msgspec.structs.replace(self.ended(owners, at), begun=dict(owners), begun_at=at)
+
+    def ended(self, stayed: Container[str], at: datetime) -> "LeftoverMoves":
+        """Return the moves after the drain ended *at* a time, of whose pods those with the UIDs *stayed* did not move.
+
+        Each of the others has moved at any time since the drain began.
+        """
+        if self.begun_at is None:
+            return self
+        return self.moved({owner for uid, owner in self.begun.items() if uid not in stayed}, at, self.begun_at)
 
     def since(self, owner: str) -> datetime:
         """Return when pods of *owner* first moved. Raises KeyError if none of its moves is known."""
@@ -212,20 +230,23 @@ class LeftoverMoves(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def resting(self, now: datetime, rest: timedelta) -> dict[str, datetime]:
         """Return the owners whose pods moved less than *rest* ago, and when they first did."""
-        return {owner: self.since(owner) for owner, at in self.by_owner.items() if now < at + rest}
+        every = self.ended((), now)
+        return {owner: every.since(owner) for owner, at in every.by_owner.items() if now < at + rest}
 
     def bounded(self, now: datetime) -> "LeftoverMoves":
         """Return the moves without times that come from a wrong clock, and without old ones."""
         known = {owner: min(at, now) for owner, at in self.by_owner.items() if at > now - LONGEST_REST}
         first = {owner: min(at, now) for owner, at in self.first.items() if owner in known}
-        return self if (known, first) == (self.by_owner, self.first) else LeftoverMoves(known, first)
+        begun_at = None if self.begun_at is None else min(self.begun_at, now)
+        same = (known, first, begun_at) == (self.by_owner, self.first, self.begun_at)
+        return self if same else LeftoverMoves(known, first, self.begun, begun_at)
 
     def without(self, owners: Container[str]) -> "LeftoverMoves":
         """Return the moves without those of *owners*."""
         known, first = (
             {key: at for key, at in each.items() if key not in owners} for each in (self.by_owner, self.first)
         )
-        return LeftoverMoves(known, first)
+        return msgspec.structs.replace(self, by_owner=known, first=first)
 
 
 def moved_recently(

@@ -26,9 +26,9 @@ from rescheduler.planning.budgets import Budgets
 from rescheduler.planning.examined import eviction_blockers, examine
 from rescheduler.planning.forms import instant
 from rescheduler.planning.kept import ClusterPart, Kept
-from rescheduler.planning.money.move_costs import MoveWorth
+from rescheduler.planning.money.move_costs import MoveWorth, PlanMoves
 from rescheduler.planning.money.prices import PriceList
-from rescheduler.planning.outcome import TO_SPOT, Blocker, Plan, Planning, Purpose, Rejected, TakenRoom, Verdict
+from rescheduler.planning.outcome import TO_SPOT, Blocker, Plan, Planning, Purpose, Reason, Rejected, TakenRoom, Verdict
 from rescheduler.planning.placement.explain import Explanation, explain
 from rescheduler.planning.placement.forecast_checks import SecondsLeft, unlimited
 from rescheduler.planning.placement.packing import Effort
@@ -252,6 +252,11 @@ class Planner:
         shared = self.round(circumstances)
         return {node: shared.worth_of(node) for node in nodes}
 
+    def moves(self, planning: Planning, circumstances: Circumstances) -> PlanMoves:
+        """Return what the moves of *planning* cost, and the worths of nodes with plans and of those not worth it."""
+        judged = [each.node for each in planning.verdicts if isinstance(each, Plan) or _stays_for_moves(each)]
+        return PlanMoves(self.worths(judged, circumstances), self.move_cost(planning.plans, circumstances))
+
     def move_cost(self, plans: Sequence[Plan], circumstances: Circumstances) -> float:
         """Return what the moves of *plans* cost, also of the pods that make room."""
         shared, pods = self.round(circumstances), self._snapshot.pods
@@ -355,3 +360,7 @@ class Planner:
             shared = shared.after_changes(self._budgets)
         self._last = shared
         return shared
+
+
+def _stays_for_moves(rejected: Rejected) -> bool:
+    return any(blocker.reason is Reason.NOT_WORTH_IT for blocker in rejected.blockers)

@@ -2,13 +2,17 @@
 
 import json
 import re
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from predicates.objects import Pod
 from rescheduler.cli import main
+from rescheduler.planning.money.move_costs import MoveWorth
+from rescheduler.planning.node_worths import NodeWorths
 from tests.cli.dumps import write_dump
 from tests.planning.builders import ON_DEMAND, Manifest, budget, node, pod
 
@@ -149,3 +153,19 @@ def test_the_printed_value_is_accepted(
     assert f"--min-worth={flag}." in report
     assert f">{flag}<" in report
     assert f"--min-worth={flag} asks for more" in printed("plan", f"--min-worth={flag}", "-o", "wide")
+
+
+@pytest.mark.parametrize(("output", "computed"), [("table", set()), ("json", {"fair", "good", "poor"})])
+def test_without_prices_worths_are_computed_only_for_outputs_that_have_them(
+    printed: Printed, output: str, computed: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes, of = set(), NodeWorths.of
+
+    def counted(self: NodeWorths, node: str, pods: Callable[[str], Iterable[Pod]]) -> MoveWorth:
+        nodes.add(node)
+        return of(self, node, pods)
+
+    monkeypatch.setattr(NodeWorths, "of", counted)
+    monkeypatch.setitem(globals(), "FLAGS", [])
+    printed("plan", "-o", output)
+    assert nodes == computed

@@ -8,9 +8,11 @@ from typing import Any, Final
 import pytest
 
 from rescheduler.draining.actions import Intent, Step, read
+from rescheduler.draining.events import EvictionRefused
 from rescheduler.draining.state import Why
 from rescheduler.housekeeping.loop import RoundOutcome
 from rescheduler.observe.events import DrainEnded, DrainStarted
+from rescheduler.planning.movements import LeftoverMoves
 from rescheduler.planning.outcome import DrainKind
 from rescheduler.planning.policy import Leftovers
 from rescheduler.providers.base import Deleted
@@ -224,3 +226,102 @@ def test_leftovers_that_land_as_planned_do_not_count_as_returned() -> None:
         [ended] = here.of(DrainEnded)
         assert (ended.returned, ended.kind) == (0, DrainKind.LEFTOVERS)
         assert here.memory.returned.until is None
+
+
+# Rest after a drain that failed
+
+
+TWO: Final = [*ROOMY, pod("f-1", "od-2", cpu="0", **PIN), pod("g-1", "od-1", cpu="0"), pod("g-2", "od-1", cpu="0")]
+OWNERS: Final = {name: f"default/uid-of-{name}" for name in ("c", "f")}
+
+
+def resting(here: LoopWorld) -> set[str]:
+    owners = here.memory.leftovers.resting(here.clock.now(), timedelta(hours=24))
+    return {name for name, owner in OWNERS.items() if owner in owners}
+
+
+@pytest.fixture
+def two() -> Iterator[LoopWorld]:
+    """Return a cluster in which od-2 has the leftovers c-1 and f-1, whose place is od-1."""
+    with cluster(TWO) as here:
+        here.replacements["f"] = Replacement.RETURNING
+        yield here
+
+
+def test_what_a_refused_drain_did_not_move_does_not_rest(two: LoopWorld) -> None:
+    two.tries["default/f-1"] = EvictionRefused("", "no")
+    two.loop(QUICK).round()
+    assert (two.failures, resting(two)) == ([Why.EVICTION_REFUSED], set())
+
+
+def stayed(here: LoopWorld) -> set[str]:
+    return {name for name in OWNERS if f"default/{name}-1" in here.cluster.pods}
+
+
+@pytest.mark.parametrize(
+    "fate", [Replacement.UNREADY, Replacement.UNSCHEDULABLE, Replacement.REFUSED, Replacement.LATE, Replacement.UNBOUND]
+)
+def test_after_a_failure_only_what_moved_rests(two: LoopWorld, fate: Replacement) -> None:
+    """The replacement of the first pod does not run, so the other one stays."""
+    two.replacements |= dict.fromkeys(OWNERS, fate)
+    two.loop(QUICK).round()
+    assert len(two.failures) == len(stayed(two)) == 1
+    assert resting(two) == OWNERS.keys() - stayed(two)
+
+
+@pytest.mark.parametrize("name", OWNERS)
+def test_after_a_time_out_only_what_moved_rests(two: LoopWorld, name: str) -> None:
+    two.answers[f"default/{name}-1"] = [EvictionRefused("", "its budget")]
+    two.loop(QUICK).round()
+    assert two.failures == [Why.EVICTION_TIMEOUT]
+    assert name in stayed(two)
+    assert resting(two) == OWNERS.keys() - stayed(two)
+
+
+@pytest.mark.parametrize("moves", [0, 1])
+def test_after_a_stop_only_what_moved_rests(two: LoopWorld, moves: int) -> None:
+    def stop() -> None:
+        two.stopping = True
+
+    two.on_taint, two.on_evicted = (two.on_taint, stop) if moves else (stop, two.on_evicted)
+    two.loop(QUICK).round()
+    assert (two.failures, len(stayed(two))) == ([Why.STOPPED], 2 - moves)
+    assert resting(two) == OWNERS.keys() - stayed(two)
+
+
+@pytest.mark.parametrize("moves", [0, 1])
+def test_after_a_crash_all_rest_until_the_next_daemon_knows_what_moved(
+    two: LoopWorld, moves: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two.replacements |= dict.fromkeys(OWNERS, Replacement.UNREADY)
+    crash = KeyboardInterrupt()
+
+    def kill(*_: object, **__: object) -> None:
+        raise crash
+
+    with monkeypatch.context() as killed:
+        killed.setattr(two, "on_evicted" if moves else "evict", kill)
+        with pytest.raises(KeyboardInterrupt):
+            two.loop(QUICK, holder="before").round()
+    assert len(stayed(two)) == 2 - moves
+    assert resting(two) == OWNERS.keys()
+    two.pass_time(3600)
+    two.loop(QUICK).round()
+    assert two.marked == []
+    assert resting(two) == OWNERS.keys() - stayed(two)
+
+
+def test_the_next_drain_counts_what_a_drain_that_never_ended_has_moved() -> None:
+    """The process was killed, and the node is gone with its mark."""
+    started = LeftoverMoves().beginning({"1": "a/x", "2": "a/y"}, START)
+    began, ended = START + timedelta(hours=1), START + timedelta(hours=2)
+    later = started.beginning({"2": "a/y", "3": "a/z"}, began).ended({"2"}, ended)
+    assert later == LeftoverMoves({"a/x": began, "a/z": ended}, {"a/x": START, "a/z": began})
+
+
+def test_a_pod_that_moves_late_in_a_drain_rests_as_long_as_others() -> None:
+    """Its drain began 50 minutes before."""
+    moved = START + timedelta(minutes=50)
+    known = LeftoverMoves().beginning({"1": "a/x"}, START).ended((), moved)
+    resting = [known.resting(moved + timedelta(minutes=minutes), timedelta(hours=1)) for minutes in (0, 59, 60)]
+    assert resting == [{"a/x": START}, {"a/x": START}, {}]

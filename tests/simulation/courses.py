@@ -4,11 +4,13 @@ import datetime as dt
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import partial
 from typing import Final
 
+from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.pauses import parse_window
-from rescheduler.planning.policy import Policy, Surging, Survive
+from rescheduler.planning.policy import DrainOrder, Leftovers, Policy, Surging, Survive
 from rescheduler.settings import Provider, Running, Timing
 from rescheduler.simulation.daemon import DaemonSettings
 from rescheduler.simulation.engine import Process
@@ -22,6 +24,7 @@ from tests.invariants.replay import SeenDrain
 from tests.invariants.rules import Rules
 from tests.invariants.scenes import STAYING
 from tests.simulation.claims import ClaimedWorld
+from tests.simulation.move_promises import PINNED, PRICES, moved_twice, not_worth_it
 from tests.simulation.observing import SimulatedWatchdog
 from tests.simulation.random_events import CALM, Acts, Choice, RandomEvent, random_events
 from tests.simulation.worlds import START, budget, node, workload
@@ -100,6 +103,8 @@ def new_course(seed: int, hours: float) -> RandomCourse:
         ),
     )
     items = tuple(_items(choice))
+    moves = Choice(random.Random(f"moves of {seed}"))
+    items, policy = (items, policy) if moves.chance(0.4) else (_pinned(moves, items), _moving(moves, policy))
     pool = PoolFaults(choice.one(0.0, 0.1), choice.one(0.0, 0.3), choice.one(0.0, 0.5))
     times = PodTimes(flaps_per_pod_day=choice.one(0.0, 4.0, 40.0), refused=choice.one(0.0, 0.0, 0.01, 0.1))
     settings = WorldSettings(
@@ -122,7 +127,33 @@ def new_course(seed: int, hours: float) -> RandomCourse:
     )
     events = tuple(each for each in random_events(choice, hours * 3600) if not (exact and each.delays))
     faults = 0.0 if exact else choice.one(0.0, 0.01, 0.05)
-    return RandomCourse(seed, hours, items, DaemonSettings(policy, running), settings, rules, events, faults)
+    daemon = DaemonSettings(policy, running, prices=PRICES if moves.chance(0.7) else PriceList())
+    return RandomCourse(seed, hours, items, daemon, settings, rules, events, faults)
+
+
+def _moving(choice: Choice, policy: Policy) -> Policy:
+    """Return *policy* with flags about leftovers, and about what a move is worth."""
+    return replace(
+        policy,
+        leftovers=choice.one(Leftovers.MOVE, Leftovers.MOVE, Leftovers.PLAN),
+        leftover_rest=choice.one(60.0, 600.0, 86_400.0),
+        drain_order=choice.one(DrainOrder.LEAST_REQUESTED, DrainOrder.WORTH),
+        min_worth=choice.one(0.0, 0.0, 10.0, 40.0, 100.0),
+    )
+
+
+def _pinned(choice: Choice, items: Sequence[Json]) -> tuple[Json, ...]:
+    """Return *items* with further workloads, whose pods must not run on spot nodes."""
+    more = []
+    for number in range(choice.source.randint(1, 4)):
+        name = f"{PINNED}-{number}"
+        item = workload(
+            choice.one("Deployment", "StatefulSet"), name, choice.source.randint(1, 3), choice.one("100m", "500m", "1")
+        )
+        item["spec"]["template"]["spec"]["nodeSelector"] = {"node-role.kubernetes.io/worker": ""}
+        more.append(item)
+        more += [budget(name, maxUnavailable=1)] if choice.chance(0.3) else []
+    return *items, *more
 
 
 def stretched(course: RandomCourse, hours: float) -> RandomCourse:
@@ -242,11 +273,21 @@ def run(course: RandomCourse, make: type[World] = World) -> CourseResult:
     evictions = sum(write.kind == "pods/eviction" and write.accepted and not write.dry_run for write in history.writes)
     drains = len(judged.scene.now.all_drains)
     begun = judged.scene.now.all_drains
-    promises = (*watchdog.in_pauses(begun), *watchdog.of_orders(), *_outside_window(course, begun))
+    policy = course.daemon.policy
+    promises = [*watchdog.in_pauses(begun), *watchdog.of_orders(), *_outside_window(course, begun)]
+    promises += moved_twice(history, dt.timedelta(seconds=policy.leftover_rest))
+    if policy.min_worth and not course.daemon.prices.empty:
+        promises += not_worth_it(begun, _cpus(course.items), Decimal(policy.min_worth))
     violations = (*map(str, judged.violations), *promises)
     if isinstance(world, ClaimedWorld):
         violations += tuple(world.broken)
     return CourseResult(violations, drains, len(history.terminations), evictions, faults.sent + len(course.events))
+
+
+def _cpus(items: Iterable[Json]) -> dict[str, int]:
+    """Return the vCPU of the nodes among *items* by name."""
+    nodes = (each for each in items if each["kind"] == "Node")
+    return {each["metadata"]["name"]: int(each["status"]["allocatable"]["cpu"]) for each in nodes}
 
 
 def _outside_window(course: RandomCourse, drains: Iterable[SeenDrain]) -> list[str]:

@@ -5,7 +5,7 @@ that stay have no room for it, they give pods to the spot nodes first. The choic
 one with the fewest moves: of few nodes every choice is tried, of many some orders.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import combinations, islice
@@ -18,12 +18,9 @@ from predicates.nodes import CPU, Numbers
 from predicates.objects import Pod
 from rescheduler.planning.budgets import RemainingDisruptions
 from rescheduler.planning.examined import Examined, examine
-from rescheduler.planning.money.prices import PriceList, node_facts
-from rescheduler.planning.money.worth import covered
 from rescheduler.planning.outcome import Plan
 from rescheduler.planning.placement.packing import Effort, Placed, Stuck, WantedReasons
 from rescheduler.planning.placement.search import Candidate
-from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.question import Attempt, Question, at_once, drained, evictions_after, undo
 from rescheduler.planning.rules.leftovers import rests
 
@@ -39,7 +36,7 @@ _GIVERS, _SINGLE = 8, 3
 #: What a choice is worth: money per hour, number of nodes, vCPU in millicores.
 Value: TypeAlias = tuple[Decimal, int, int]
 
-_NOTHING: Final[Value] = (Decimal(0), 0, 0)
+NOTHING: Final[Value] = (Decimal(0), 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +77,7 @@ LeftoverChoice: TypeAlias = tuple[EmptiedNode, ...]
 
 
 def _value(choice: Iterable[EmptiedNode]) -> Value:
-    money, nodes, cpu = _NOTHING
+    money, nodes, cpu = NOTHING
     for each in choice:
         money, nodes, cpu = money + each.node.value[0], nodes + each.node.value[1], cpu + each.node.value[2]
     return money, nodes, cpu
@@ -92,9 +89,14 @@ def rank_of(choice: LeftoverChoice) -> tuple[Value, int]:
 
 
 class LeftoverSearch:
-    """The search for a choice, in the trial of *attempt*, after *plans*. The nodes *kept* are not emptied."""
+    """The search for a choice, in the trial of *attempt*, after *plans*.
 
-    def __init__(self, attempt: Attempt, plans: Sequence[Plan], prices: PriceList, kept: frozenset[str]) -> None:
+    *values* are those of the nodes that stay after these plans. The nodes *kept* are not emptied.
+    """
+
+    def __init__(
+        self, attempt: Attempt, plans: Sequence[Plan], values: Mapping[str, Value], kept: frozenset[str]
+    ) -> None:
         self._base = attempt.shared
         drained(plans, attempt)
         self._start = attempt.trial.savepoint()
@@ -104,19 +106,17 @@ class LeftoverSearch:
         self._attempt = replace(attempt, shared=self._shared)
         self._remaining = evictions_after(plans, self._shared)
         self._spare = self._base.minimum.spare - sum(plan.node in self._base.minimum.counted for plan in plans)
-        names = [name for name in self._base.groups.on_demand if name not in freed]
-        examined = {name: examine(name, self._shared) for name in names}
+        examined, row_of = {name: examine(name, self._shared) for name in values}, self._base.snapshot.nodes.row
         self._shared.room.filters.refresh(pod.cls for each in examined.values() for pod in each.incoming)
-        values = _values(names, plans, prices, self._base)
         self._nodes = [
             node
             for name, each in examined.items()
             if name not in kept and (node := self._node(each, values[name])) is not None
         ]
-        self._most_effort = EFFORT if len(self._nodes) <= _EXHAUSTIVE else _LITTLE_EFFORT
+        self.few = len(self._nodes) <= _EXHAUSTIVE  #: whether every choice is tried
+        self._most_effort = EFFORT if self.few else _LITTLE_EFFORT
         self._givers = {each.candidate.row: each for each in examined.values()}
-        row = self._base.snapshot.nodes.row
-        never = {row[name] for name in names} - {node.candidate.row for node in self._nodes}
+        never = {row_of[name] for name in values} - {node.candidate.row for node in self._nodes}
         rows = [each for each in self._shared.room.targets.rows.tolist() if each not in self._base.groups.spot.rows_set]
         self._receivers = sorted(rows, key=lambda each: each not in never)
         self._infeasible: list[frozenset[str]] = []
@@ -127,7 +127,7 @@ class LeftoverSearch:
         """Return the node as a candidate, or None if it cannot be emptied, or not with leftovers, or saves nothing."""
         pins, candidate = self._base.pins, examined.candidate
         leftovers = tuple(pod for pod in candidate.incoming if pins.of(pod.cls) is not None)
-        if examined.blockers or not leftovers or candidate.surges or value == _NOTHING:
+        if examined.blockers or not leftovers or candidate.surges or value == NOTHING:
             return None
         keys = {pod.key for pod in leftovers}
         policy, circumstances = self._base.policy, self._base.circumstances
@@ -144,24 +144,17 @@ class LeftoverSearch:
             best = max(best, self._greedy(order), key=rank_of)
             if self._effort.exhausted:
                 break
-        if len(self._nodes) <= _EXHAUSTIVE:
-            best = self._exhaustive(best)
-        return best
+        return self._exhaustive(best) if self.few else best
 
     def _orders(self) -> Iterable[Sequence[LeftoverNode]]:
         """Yield the orders in which nodes are emptied: the last ones of each tend to stay and receive."""
         sizes, free = self._shared.room.sizes, self._base.snapshot.nodes.free[:, CPU]
-
-        def load(node: LeftoverNode) -> float:
-            return sum(sizes.of(pod.cls) for pod in node.leftovers)
-
-        def moves(node: LeftoverNode) -> int:
-            return len(node.candidate.movers)
-
-        yield sorted(self._nodes, key=lambda node: (*node.descending, moves(node), node.name))
-        yield sorted(self._nodes, key=lambda node: (*node.descending, load(node), moves(node), node.name))
-        yield sorted(self._nodes, key=lambda node: (*node.descending, int(free[node.candidate.row]), node.name))
-        yield sorted(self._nodes, key=lambda node: (load(node) / float(node.value[0] or 1), node.name))
+        load = {node.name: sum(sizes.of(pod.cls) for pod in node.leftovers) for node in self._nodes}
+        nodes = sorted(self._nodes, key=lambda node: (*node.descending, len(node.candidate.movers), node.name))
+        yield nodes
+        yield sorted(nodes, key=lambda node: (*node.descending, load[node.name]))
+        yield sorted(nodes, key=lambda node: (*node.descending, int(free[node.candidate.row]), node.name))
+        yield sorted(nodes, key=lambda node: (load[node.name] / float(node.value[0] or 1), node.name))
 
     def _greedy(self, order: Sequence[LeftoverNode]) -> LeftoverChoice:
         """Empty the nodes of *order*, each in the state after the ones before, unless it has received leftovers."""
@@ -176,7 +169,8 @@ class LeftoverSearch:
                 continue
             if remaining.blockers(node.examined.evictions):
                 continue
-            targets = sorted((each for each in preferred if each != row and each not in out), key=_not_in(used))
+            targets = [each for each in preferred if each in used] + [each for each in preferred if each not in used]
+            targets = [each for each in targets if each != row and each not in out]
             found = self._emptied([node], targets, remaining)
             if found is None:
                 continue
@@ -300,8 +294,7 @@ class LeftoverSearch:
     def _could_give(self, row: int, pod: Pod) -> bool:
         """Return whether the node has enough for *pod* if it gives all pods that it may give."""
         snapshot = self._base.snapshot
-        movable = (vector for each, vector in self._movable(row) if each.key not in self._gone)
-        most = sum(movable, start=snapshot.nodes.free[row])
+        most = sum((vector for _, vector in self._movable(row)), start=snapshot.nodes.free[row])
         return bool((snapshot.vector(pod.cls.requests) <= most).all())
 
     def _room_on(
@@ -314,8 +307,7 @@ class LeftoverSearch:
         """
         trial, snapshot = self._attempt.trial, self._base.snapshot
         need = snapshot.vector(pod.cls.requests) - snapshot.nodes.free[row]
-        movable = [(each, vector) for each, vector in self._movable(row) if each.key not in self._gone]
-        for pods in _ways(movable, need):
+        for pods in _ways(self._movable(row), need):
             mark = trial.savepoint()
             trial.evict(*pods)
             self._effort.spend()
@@ -355,11 +347,11 @@ class LeftoverSearch:
     def _movable(self, row: int) -> Sequence[tuple[Pod, Numbers]]:
         """Return the pods that the node in *row* may give, with their requests, the smallest first.
 
-        They may be evicted, and may run on spot nodes.
+        They may be evicted, may run on spot nodes, and have not been given.
         """
-        if (known := self._movable_on.get(row)) is None:
-            known = self._movable_on[row] = self._found_movable(row)
-        return known
+        if row not in self._movable_on:
+            self._movable_on[row] = self._found_movable(row)
+        return [(pod, vector) for pod, vector in self._movable_on[row] if pod.key not in self._gone]
 
     def _found_movable(self, row: int) -> Sequence[tuple[Pod, Numbers]]:
         examined = self._givers.get(row)
@@ -389,11 +381,6 @@ class LeftoverSearch:
             self._attempt.trial.undrain(node.candidate.row)
 
 
-def _not_in(rows: Container[int]) -> Callable[[int], bool]:
-    """Return a sort key by which *rows* come first."""
-    return lambda row: row not in rows
-
-
 def _ways(movable: Sequence[tuple[Pod, Numbers]], need: Numbers) -> Iterator[list[Pod]]:
     """Yield which of the *movable* pods leave what is needed: the smallest single ones, then several of the largest."""
     single = ([pod] for pod, vector in movable if (vector >= need).all())
@@ -406,16 +393,3 @@ def _ways(movable: Sequence[tuple[Pod, Numbers]], need: Numbers) -> Iterator[lis
             if len(pods) > 1:
                 yield pods
             return
-
-
-def _values(names: Sequence[str], plans: Sequence[Plan], prices: PriceList, shared: PlanningRound) -> dict[str, Value]:
-    """Return what each of the nodes *names* is worth, which stay after *plans*; nothing if commitments pay for it."""
-    freed = [plan.node for plan in reversed(plans)]
-    facts = {name: node_facts(shared.snapshot, name, spot=False) for name in (*names, *freed)}
-    parts = covered(facts.values(), prices, shared.circumstances.now.date())
-    values = {}
-    for name in names:
-        price, paid = prices.per_hour(facts[name]), parts.get(name, Decimal(0))
-        worthless = price is not None and price * (1 - paid) <= 0
-        values[name] = _NOTHING if worthless else ((price or Decimal(0)) * (1 - paid), 1, facts[name].cpu)
-    return values

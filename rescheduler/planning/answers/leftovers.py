@@ -4,13 +4,15 @@ A choice of nodes (:mod:`rescheduler.planning.answers.leftover_choices`) is play
 scheduler's scoring. A node on which a leftover could land stays, and the search is repeated without it.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Final
 
 from rescheduler.planning.answers.leftover_choices import (
     EFFORT,
+    NOTHING,
     EmptiedNode,
     LeftoverChoice,
     LeftoverNode,
@@ -20,7 +22,7 @@ from rescheduler.planning.answers.leftover_choices import (
 )
 from rescheduler.planning.answers.survival import Survival, longest_beginning
 from rescheduler.planning.money.prices import NodeFacts, PriceList, node_facts
-from rescheduler.planning.money.worth import spot_share
+from rescheduler.planning.money.worth import covered, spot_share
 from rescheduler.planning.outcome import Blocker, DrainKind, Plan, Rejected, in_steps
 from rescheduler.planning.placement.forecast import PLAYS, objection, with_forecast
 from rescheduler.planning.placement.packing import Effort, Stuck
@@ -30,8 +32,9 @@ from rescheduler.planning.policy import Survive
 from rescheduler.planning.pool_shares import Moved
 from rescheduler.planning.question import Attempt, Question, ask, drained, opened, undo
 
-#: How often the search is repeated without nodes on which leftovers could land, or that could not be drained.
-_PLAYED: Final = 8
+#: How often the search is repeated without nodes on which leftovers could land, or that could not be drained. Among few
+#: nodes, also without one of these nodes at a time.
+_PLAYED, _PLAYED_OF_FEW = 8, 30
 
 #: How often a node that could not be emptied for lack of room is tried again, after others are emptied or stay.
 _TRIES: Final = 3
@@ -50,24 +53,47 @@ def plan_leftovers(
 
     The nodes *kept* stay. At most *most* plans are returned, all of them with forecasts.
     """
-    staying, found = frozenset(kept), _Found()
+    found, tried, values = _Found(), set[frozenset[str]](), _values(shared, plans, prices)
+    ways = deque([frozenset(kept)])  # sets of nodes that stay
     effort, forecasts = shared.effort(), shared.forecaster.effort(shared.policy.planning_timeout)
-    for _ in range(_PLAYED):
-        own = Effort(effort.left // 2)
+    while ways:
+        staying, own = ways.popleft(), Effort(effort.left // 2)
+        tried.add(staying)
         effort.spend(own.left)
         with opened(shared, own, shared.pending) as attempt:
-            choice = LeftoverSearch(attempt, plans, prices, staying).run()
+            search = LeftoverSearch(attempt, plans, values, staying)
+            choice, few = search.run(), search.few
         effort.spend(-own.left)
-        if not choice:
-            break
+        if rank_of(choice) <= found.rank:
+            continue
+        enough = most if most is None or not few else len(choice)
         with opened(shared, Effort(EFFORT), shared.pending) as attempt:
-            played = _Play(attempt, plans, choice, prices, forecasts, most).run()
+            played = _Play(attempt, plans, choice, prices, forecasts, enough).run()
         surviving = _surviving(played, plans, shared, survival)
         found = max(found, surviving, key=lambda each: each.rank)
-        if not surviving.rejected or (most is not None and (surviving.plans or forecasts.exhausted)):
+        if len(tried) >= (_PLAYED_OF_FEW if few else _PLAYED):
             break
-        staying |= surviving.rejected
-    return found.plans
+        if most is not None and (forecasts.exhausted or (surviving.plans and not few)):
+            break
+        if surviving.rejected:
+            ways.appendleft(staying | surviving.rejected)
+            ways += [staying | {name} for name in sorted(surviving.rejected)] if few else []
+            ways = deque(each for each in ways if each not in tried)
+    return found.plans[:most]
+
+
+def _values(shared: PlanningRound, plans: Sequence[Plan], prices: PriceList) -> dict[str, Value]:
+    """Return what each of the nodes is worth that stay after *plans*; nothing if commitments pay for it."""
+    freed = {plan.node: node_facts(shared.snapshot, plan.node, spot=False) for plan in reversed(plans)}
+    names = [name for name in shared.groups.on_demand if name not in freed]
+    facts = {name: node_facts(shared.snapshot, name, spot=False) for name in names}
+    parts = covered([*facts.values(), *freed.values()], prices, shared.circumstances.now.date())
+    values = {}
+    for name, node in facts.items():
+        price, unpaid = prices.per_hour(node), 1 - parts.get(name, Decimal(0))
+        money = (price or Decimal(0)) * unpaid
+        values[name] = NOTHING if price is not None and money <= 0 else (money, 1, node.cpu)
+    return values
 
 
 def _surviving(found: "_Found", plans: Sequence[Plan], shared: PlanningRound, survival: Survival) -> "_Found":

@@ -118,6 +118,19 @@ class MoveWorth:
         return Blocker(Reason.NOT_WORTH_IT, detail)
 
 
+@dataclass(frozen=True, slots=True)
+class PlanMoves:
+    """What the moves of a plan cost, and what nodes are worth for theirs."""
+
+    worths: Mapping[str, MoveWorth]  #: of nodes with plans, and of those not worth it
+    cost: float  #: of all moves of the plan
+
+
+def no_moves() -> PlanMoves:
+    """Return the moves of no plan."""
+    return PlanMoves({}, 0.0)
+
+
 # What is saved with fewer moves.
 
 

@@ -313,7 +313,7 @@ class PurchaseSearch:
         additions, policy = self._additions, self._additions.policy
         with additions.of(*_changes(parts)):
             planning = additions.planner.plan_all(additions.circumstances, forecasts=False)
-            outcome = HypotheticalPlan(planning, additions.snapshot, policy, moves={})
+            outcome = HypotheticalPlan(planning, additions.snapshot, policy)
             prices, added = added_nodes(additions.original, policy, outcome, self._prices)
             saved = self._saves(planning, prices, additions.snapshot)
         assert added is not None

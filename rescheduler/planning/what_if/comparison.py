@@ -1,9 +1,10 @@
 """Plans with hypothetical changes, and the effects of lost spot nodes on their pods."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from dataclasses import replace as settings_replaced
 from decimal import Decimal
+from functools import partial
 from typing import TypeAlias
 
 from msgspec.structs import replace
@@ -18,7 +19,7 @@ from rescheduler.planning.answers.losses import PoolLoss
 from rescheduler.planning.answers.survival import Certificate
 from rescheduler.planning.controllers import ControllerName, controller_of
 from rescheduler.planning.forms import count
-from rescheduler.planning.money.move_costs import MoveWorth
+from rescheduler.planning.money.move_costs import PlanMoves, no_moves
 from rescheduler.planning.money.prices import PriceList, node_facts, with_added, zone_of
 from rescheduler.planning.money.worth import AddedSpot, added_spot, summed
 from rescheduler.planning.node_info import full_name, similar_node
@@ -35,7 +36,6 @@ from rescheduler.planning.surges import LIFTED
 from rescheduler.planning.what_if.changes import Change, OtherScheduler, changed, copied
 from rescheduler.planning.what_if.levers import rank_levers
 from rescheduler.planning.what_if.overview import SETTING, Lever, RankedLevers, worths_of
-from rescheduler.planning.what_if.worth_curve import judged_by_moves
 
 # The simultaneous loss of spot nodes, and their pods that would not fit on the remaining nodes.
 
@@ -239,8 +239,7 @@ class HypotheticalPlan:
     lost: LostSpot | None = None  #: None if no spot nodes are lost
     rehearsal: Rehearsal | None = None  #: None if the scheduler is the same
     each_pool: tuple[Certificate, Certificate] | None = None  #: now, and after the drains; None if not asked for
-    moves: Mapping[str, MoveWorth] = field(default_factory=dict)  #: of nodes with plans, and of those not worth it
-    move_cost: float = 0.0  #: of all moves of the plan
+    moves: Callable[[], PlanMoves] = no_moves
 
 
 def what_if(
@@ -297,9 +296,8 @@ def _hypothetical(
     rehearsal: Rehearsal | None = None,
     each_pool: tuple[Certificate, Certificate] | None = None,
 ) -> HypotheticalPlan:
-    moves = planner.worths(judged_by_moves(planning), circumstances)
-    cost = planner.move_cost(planning.plans, circumstances)
-    return HypotheticalPlan(planning, snapshot, planner.policy, lost, rehearsal, each_pool, moves, cost)
+    moves = partial(planner.moves, planning, circumstances)
+    return HypotheticalPlan(planning, snapshot, planner.policy, lost, rehearsal, each_pool, moves)
 
 
 def added_nodes(

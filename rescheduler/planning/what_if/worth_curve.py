@@ -13,7 +13,7 @@ from typing import Final
 from predicates.snapshot import Snapshot
 from rescheduler.planning.money.move_costs import MoveWorth, WorthCurve, WorthPoint
 from rescheduler.planning.money.prices import PriceList
-from rescheduler.planning.outcome import Plan, Planning, Reason, Rejected
+from rescheduler.planning.outcome import Planning
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances
 from rescheduler.planning.what_if.overview import Overview, overview
@@ -93,15 +93,6 @@ def _spared(known: Overview, worths: Mapping[str, MoveWorth]) -> float:
         if spare < 0:
             break
     return value
-
-
-def judged_by_moves(planning: Planning) -> list[str]:
-    """Return the nodes whose worth for their moves pages show: those with a plan, and those that are not worth it."""
-    return [each.node for each in planning.verdicts if isinstance(each, Plan) or _stays_for_moves(each)]
-
-
-def _stays_for_moves(rejected: Rejected) -> bool:
-    return any(blocker.reason is Reason.NOT_WORTH_IT for blocker in rejected.blockers)
 
 
 def _finite(worth: MoveWorth) -> float:
