@@ -45,7 +45,7 @@ class SideBySide:
 
     def _filled_again(self) -> Iterator[str]:
         """Yield the pods that were bound to a node after we had emptied it."""
-        ended = {drain.node: drain.ended for drain in self.emptied if drain.ended is not None}
+        ended = {drain.node: drain.ended for drain in reversed(self.emptied) if drain.ended is not None}
         bound: set[str] = set()
         for revision in self.history.revisions:
             pod = revision.object
@@ -68,12 +68,12 @@ class SideBySide:
                 yield f"leftovers of {owner} were moved {times} times by us"
 
     def moves(self, agent: str = "") -> Mapping[str, int]:
-        """Return how often the pods of each owner of one leftover were evicted by user agents with this prefix."""
+        """Return how often pods of each owner, which has one leftover, were evicted by user agents with this prefix."""
         leftovers: dict[tuple[str, str], str] = {}
         for revision in self.history.revisions:
             pod = revision.object
-            if isinstance(pod, SeenPod) and is_leftover(pod, self.rules):
-                leftovers[pod.metadata.namespace, pod.metadata.name] = pod.metadata.labels.get("app", "")
+            if isinstance(pod, SeenPod) and is_leftover(pod, self.rules) and pod.controller is not None:
+                leftovers[pod.metadata.namespace, pod.metadata.name] = pod.controller.name
         done = (event for event in self.evictions if event.user_agent.startswith(agent))
         return Counter(leftovers[key] for event in done if (key := (event.namespace, event.name)) in leftovers)
 
