@@ -72,39 +72,40 @@ def three_groups(plane: ControlPlane, place: Path) -> Iterator[dict[str, System]
         yield systems
 
 
-def start(observer: Observer) -> int:
+def start(observer: Observer, web: int) -> int:
     """Fill the on-demand nodes, and return the number of pods.
 
-    Each has a pod that must not run on spot nodes. Cluster Autoscaler by itself may end the node with nothing else,
-    whose pod fits elsewhere, but neither of the others.
+    Each has a pod that must not run on spot nodes. Cluster Autoscaler by itself may end a node with nothing else, whose
+    pod fits elsewhere: one small node, and without *web* pods both.
     """
     observer.eventually(lambda: len(observer.node_names()) == 6, "the machines' Nodes")
     one = deployment("keptone", 1, cpu="500m", **PINNED)
     two = deployment("kepttwo", 1, cpu="300m", **PINNED)
     three = deployment("keptthree", 1, cpu="1", **PINNED)
-    observer.start_on("small-1", one, deployment("web", 2, cpu="1"), pods=3)
+    observer.start_on("small-1", one, deployment("web", web, cpu="1"), pods=1 + web)
     observer.start_on("small-2", two, pods=1)
     observer.start_on("large-1", three, deployment("api", 4, cpu="1"), pods=5)
-    observer.running(9)
+    observer.running(web + 7)
     observer.open_all()
-    return 9
+    return web + 7
 
 
-#: By name: who ends the machines of emptied nodes, and how soon Cluster Autoscaler does.
+#: By name: who ends the machines of emptied nodes, how soon Cluster Autoscaler does, and the other pods on small-1.
 WHO: Final = {
-    "by Cluster Autoscaler at once": ("", "3s"),
-    "by Cluster Autoscaler later": ("", "40s"),
-    "by the daemon": ("externalgrpc", "40s"),
+    "by Cluster Autoscaler at once": ("", "3s", 2),
+    "by Cluster Autoscaler later": ("", "40s", 2),
+    "by the daemon": ("externalgrpc", "40s", 2),
+    "by both, and two small nodes are underused": ("externalgrpc", "10s", 0),
 }
 
 
-@pytest.mark.parametrize(("provider", "unneeded"), WHO.values(), ids=WHO)
+@pytest.mark.parametrize(("provider", "unneeded", "web"), WHO.values(), ids=WHO)
 def test_leftovers_and_cluster_autoscaler_do_not_undo_each_others_work(
-    provider: str, unneeded: str, program: Path, cluster: ControlPlane, observer: Observer, folder: Path
+    provider: str, unneeded: str, web: int, program: Path, cluster: ControlPlane, observer: Observer, folder: Path
 ) -> None:
-    """One on-demand node stays with all leftovers. It is underused, but nothing else could take them."""
+    """One on-demand node stays with all leftovers, for which there is no other one."""
     with three_groups(cluster, folder) as groups:
-        pods = start(observer)
+        pods = start(observer, web)
         own = (f"--cloud-provider={provider}", f"--cloud-config={folder / 'client.yaml'}") if provider else ()
         pace = (f"--scale-down-unneeded-time={unneeded}", "--scale-down-unready-time=40s")
         with driven(program, cluster, folder, groups["spot"], *pace), watched(observer, PATIENT) as watchdog:
@@ -118,8 +119,7 @@ def test_leftovers_and_cluster_autoscaler_do_not_undo_each_others_work(
         log.info("emptied %s; moves %s, ours %s", seen.emptied, seen.moves(), seen.moves("spot-rescheduler/"))
         assert seen.undone() == []
         assert seen.added(ON_DEMAND) == []
-        assert seen.emptied, "no node was emptied by us"
-        assert {*observer.kinds("web"), *observer.kinds("api")} == {"spot"}
+        assert seen.emptied or not web, "no node was emptied by us"
 
 
 def _on_demand(groups: dict[str, System]) -> int:

@@ -96,10 +96,10 @@ def of_kind(plane: ControlPlane, kind: str) -> set[str]:
 
 
 def settled(observer: Observer) -> bool:
-    """Return whether all pods run, on one on-demand node only those that must."""
-    spot = of_kind(observer.plane, "spot")
-    there = [name for number in range(len(NODES)) for name in observer.places(f"web{number}")]
-    return len(of_kind(observer.plane, "on-demand")) == 1 and set(there) <= spot and not observer.marks()
+    """Return whether one on-demand node is left, with all pods that must run on one, and nothing is drained."""
+    [*names] = of_kind(observer.plane, "on-demand")
+    lefts = [observer.places(f"left{number}") for number in range(len(NODES))]
+    return lefts == [dict.fromkeys(names, 1)] * len(NODES) and len(names) == 1 and not observer.marks()
 
 
 #: By name: the policy of both NodePools, their `consolidateAfter`, and who deletes the NodeClaims of emptied nodes.
