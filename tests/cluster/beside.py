@@ -39,6 +39,11 @@ class SideBySide:
         drains = judge(self.history, self.rules, ()).scene.now.all_drains
         return [drain for drain in drains if drain.outcome in ("emptied", "removed")]
 
+    @property
+    def names(self) -> list[str]:
+        """Return the names of the nodes that we emptied, in this order."""
+        return [drain.node for drain in self.emptied]
+
     def undone(self) -> list[str]:
         """Return what undid a drain: nodes that were filled or emptied again, and leftovers that we moved twice."""
         return [*self._filled_again(), *self._emptied_again(), *self._moved_twice()]

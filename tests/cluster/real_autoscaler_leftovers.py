@@ -21,7 +21,7 @@ from devcluster.plane import ControlPlane
 from tests.cluster import real_autoscaler
 from tests.cluster.beside import PATIENT, WATCHED, side_by_side, watched
 from tests.cluster.daemon import NO_DELAY, SOFT, Daemon
-from tests.cluster.observer import Observer
+from tests.cluster.observer import AGENT, Observer
 from tests.cluster.real_autoscaler import CLOCK, System, allocated, driven, joined
 from tests.providers import cloudpools
 
@@ -116,7 +116,7 @@ def test_leftovers_and_cluster_autoscaler_do_not_undo_each_others_work(
                 before = observer.uids()
                 observer.stays(lambda: (observer.uids(), _on_demand(groups)), (before, 1), seconds=WATCHED)
             seen = side_by_side(watchdog, observer)
-        log.info("emptied %s; moves %s, ours %s", seen.emptied, seen.moves(), seen.moves("spot-rescheduler/"))
+        log.info("emptied %s; leftovers moved: %s, by us %s", seen.names, seen.moves(), seen.moves(AGENT))
         assert seen.undone() == []
         assert seen.added(ON_DEMAND) == []
         assert seen.emptied or not web, "no node was emptied by us"

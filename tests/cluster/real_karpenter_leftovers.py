@@ -16,7 +16,7 @@ from devcluster.plane import ControlPlane
 from tests.cluster import real_karpenter
 from tests.cluster.beside import PATIENT, WATCHED, side_by_side, watched
 from tests.cluster.daemon import NO_DELAY, Daemon
-from tests.cluster.observer import Observer
+from tests.cluster.observer import AGENT, Observer
 from tests.cluster.real_karpenter import (
     CAPACITY,
     LABELS,
@@ -125,6 +125,6 @@ def test_leftovers_and_karpenter_do_not_undo_each_others_work(
             observer.stays(lambda: len(of_kind(cluster, "on-demand")) <= 2, True, seconds=WATCHED)
             observer.eventually(lambda: settled(observer), "one on-demand node at the end")
         seen = side_by_side(watchdog, observer)
-    log.info("emptied %s; moves %s, ours %s", seen.emptied, seen.moves(), seen.moves("spot-rescheduler/"))
+    log.info("emptied %s; leftovers moved: %s, by us %s", seen.names, seen.moves(), seen.moves(AGENT))
     log.info("added %s", seen.added(ON_DEMAND))
     assert seen.undone() == []
