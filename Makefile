@@ -133,10 +133,10 @@ landings: build ## carry out the first plan of N random clusters with the real s
 	@$(BIN)/python -m tests.cluster.landings $(if $(filter file,$(origin N)),,--clusters $(N)) $(ARGS)
 
 autoscaler: build ## run the real Cluster Autoscaler with `rescheduler provider serve`; the first build takes minutes
-	@$(BIN)/python -m pytest tests/cluster/real_autoscaler.py tests/cluster/real_autoscaler_room.py $(ARGS)
+	@$(BIN)/python -m pytest tests/cluster/real_autoscaler*.py $(ARGS)
 
 karpenter: build ## run the real Karpenter beside the daemon; the first build takes about ten minutes
-	@$(BIN)/python -m pytest tests/cluster/real_karpenter.py tests/cluster/real_karpenter_table.py $(ARGS)
+	@$(BIN)/python -m pytest tests/cluster/real_karpenter*.py $(ARGS)
 
 bad-days: build ## run the failure tests with NodeClaims in place of plain nodes; ARGS are passed to pytest
 	@BACKEND=karpenter $(BIN)/python -m pytest tests/cluster/test_bad_days_*.py $(ARGS)

@@ -323,6 +323,20 @@ MUTANTS: Final = (
         "    return False\n",
         "test_leftovers.py",
     ),
+    _of_plan(
+        "no leftover goes to a node that is free already",
+        "rules/leftovers.py",
+        "    return not node_blockers(node, policy, circumstances, empty=True)\n",
+        "    return False\n",
+        "test_leftovers.py",
+    ),
+    _of_plan(
+        "the next drain finds nodes without pods open",
+        "answers/leftovers.py",
+        "        drained([plan for plan in plans if plan.placements or most is None], attempt)\n",
+        "        drained(plans, attempt)\n",
+        "test_leftovers.py",
+    ),
     _of_loop(
         "a node receives no leftovers while pods that left it do not run again",
         "planning/rules/leftovers.py",

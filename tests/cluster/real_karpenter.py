@@ -8,7 +8,7 @@ import contextlib
 import functools
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Event
 from typing import Final
@@ -40,26 +40,32 @@ NODEPOOLS: Final = "/apis/karpenter.sh/v1/nodepools"
 NODECLAIMS: Final = "/apis/karpenter.sh/v1/nodeclaims"
 CLASSES: Final = "/apis/karpenter.kwok.sh/v1alpha1/kwoknodeclasses"
 
-#: One type of 4 CPUs, as spot and on-demand instance.
-TYPES: Final[list[Json]] = [
-    {
-        "name": "c-4x-amd64-linux",
+#: Prices per hour of a CPU.
+SPOT_PRICE, ON_DEMAND_PRICE = 0.015, 0.05
+
+
+def instance_type(cpu: int) -> Json:
+    """Return a type of so many CPUs, as spot and on-demand instance."""
+    return {
+        "name": f"c-{cpu}x-amd64-linux",
         "offerings": [
             {
-                "Price": price,
+                "Price": cpu * price,
                 "Available": True,
                 "Requirements": [
                     {"key": CAPACITY, "operator": "In", "values": [kind]},
                     {"key": ZONE, "operator": "In", "values": ["zone-a"]},
                 ],
             }
-            for kind, price in (("spot", 0.06), ("on-demand", 0.2))
+            for kind, price in (("spot", SPOT_PRICE), ("on-demand", ON_DEMAND_PRICE))
         ],
         "architecture": "amd64",
         "operatingSystems": ["linux"],
-        "resources": {"cpu": "4", "ephemeral-storage": "20Gi", "memory": "16Gi", "pods": "110"},
+        "resources": {"cpu": str(cpu), "ephemeral-storage": "20Gi", "memory": f"{4 * cpu}Gi", "pods": "110"},
     }
-]
+
+
+TYPES: Final[list[Json]] = [instance_type(4)]
 
 
 def node_pool(kind: str, policy: str) -> Json:
@@ -82,10 +88,10 @@ def node_pool(kind: str, policy: str) -> Json:
     }
 
 
-def command(program: Path, plane: ControlPlane, folder: Path) -> list[str]:
-    """Return the command that runs Karpenter with :data:`TYPES`, which it reads in *folder*."""
+def command(program: Path, plane: ControlPlane, folder: Path, offered: Sequence[Json]) -> list[str]:
+    """Return the command that runs Karpenter with the types *offered*, which it reads in *folder*."""
     types = folder / "types.json"
-    types.write_text(json.dumps(TYPES))
+    types.write_text(json.dumps(offered))
     return [
         "env",
         f"KUBECONFIG={plane.kubeconfig}",
@@ -110,7 +116,13 @@ def program() -> Path:
 
 @pytest.fixture
 def karpenter(program: Path, cluster: ControlPlane, tmp_path: Path) -> Iterator[None]:
-    """Run Karpenter with an on-demand NodePool only; remove all of its objects at the end."""
+    with running(program, cluster, tmp_path, TYPES):
+        yield
+
+
+@contextlib.contextmanager
+def running(program: Path, cluster: ControlPlane, folder: Path, offered: Sequence[Json]) -> Iterator[None]:
+    """Run Karpenter with the types *offered*, without NodePools; remove all of its objects at the end."""
     crds = [yaml.safe_load(path.read_text()) for path in sorted((program.parent / "crds").glob("*.yaml"))]
     cluster.apply(crds)
     for path in (NODEPOOLS, NODECLAIMS, CLASSES):
@@ -119,7 +131,7 @@ def karpenter(program: Path, cluster: ControlPlane, tmp_path: Path) -> Iterator[
         [{"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": {"name": "default"}}]
     )
     processes = Processes()
-    processes.start("karpenter", command(program, cluster, tmp_path), tmp_path / "karpenter.log")
+    processes.start("karpenter", command(program, cluster, folder, offered), folder / "karpenter.log")
     try:
         yield
     finally:

@@ -205,6 +205,11 @@ def without_notices() -> None:
     _patch(round_facts.RoundFacts, "going", lambda *_: "")
 
 
+def without_rest() -> None:
+    """Forget which leftovers have moved."""
+    _patch(movements.LeftoverMoves, "resting", lambda *_: {})
+
+
 def without_preemption() -> None:
     """Ignore the pods that replacement pods preempt, and pending pods that only the drained node accepts."""
     _patch(Observation, "_preemption", lambda *_: None)
@@ -232,6 +237,7 @@ SAFEGUARDS: Final[Mapping[str, Callable[[], None]]] = {
     "ledger": without_ledger,
     "staying": without_staying,
     "notices": without_notices,
+    "rest": without_rest,
 }
 
 

@@ -56,6 +56,7 @@ class PodSpecFields(Fields, frozen=True):
     node_name: str = ""
     scheduler_name: str = "default-scheduler"
     priority: int = 0
+    node_selector: Mapping[str, str] = {}
     volumes: tuple[VolumeFields, ...] = ()
 
 

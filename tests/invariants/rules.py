@@ -21,6 +21,7 @@ TITLES: Final = {
     10: "a namespace's missing pods hold no other node for longer than the landing timeout",
     11: "no machine is ordered while anything that left its node, in whichever drain, is unpaid",
     12: "no machine is ordered while a moved pod's node has its notice and no other place is proven",
+    13: "no pod that moved to another on-demand node is moved again within the rest",
 }
 
 
@@ -31,6 +32,7 @@ class Rules:
     landing_timeout: float = 600.0
     minimum: int = 0
     moves_per_pod_and_day: float = 3.0  #: 0: no limit
+    leftover_rest: float = 86400.0
     on_demand: str = ON_DEMAND  #: label of on-demand nodes: KEY or KEY=VALUE
     spot: str = SPOT
     nodes: str = ""  #: label of the watched nodes; "": all

@@ -10,7 +10,7 @@ from typing import Final
 
 from devcluster.cloudpool.server import CloudpoolServer
 from devcluster.errors import PlaneError
-from devcluster.manifests import deployment, namespace, statefulset
+from devcluster.manifests import ON_DEMAND, deployment, namespace, statefulset
 from devcluster.plane import ControlPlane
 from devcluster.stages import READY_ON, START_AFTER, TERMINATE_AFTER
 from devcluster.standin.faults import Fault
@@ -45,6 +45,7 @@ SLOW: Final = {START_AFTER: "1s"}
 SAFE: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
 OTHER: Final = "shop"  #: another namespace
+NODE_3: Final = "on-demand-3"
 PATIENCE: Final = 30.0  #: longer than the landing timeout and the tolerances together
 
 INTERRUPTED: Final = "aws-node-termination-handler/spot-itn"
@@ -326,6 +327,31 @@ def _is_moved(observer: Observer) -> bool:
     return observer.kinds("next") == {"spot": 2}
 
 
+def leftovers(stage: Stage) -> Iterator[RunningScene]:
+    """Prepare two nodes with a pod each that only on-demand nodes accept. After a drain, a third node accepts both."""
+    observer, pinned = stage.observer, {"nodeSelector": {ON_DEMAND: "true"}}
+    observer.nodes(3, 1)
+    observer.start_on(NODE_1, deployment("web", 1), deployment("left", 1, **pinned), pods=2)
+    observer.start_on(NODE_2, deployment("other", 1, **pinned), pods=1)
+    observer.start_on(NODE_3, deployment("keep", 1, annotations={SAFE: "false"}), pods=1)
+    observer.running(4)
+    observer.open_all()
+    observer.cordon(NODE_3)
+
+    def disturb() -> None:
+        observer.eventually(observer.evictions, "an eviction")
+        observer.wait_unmarked()
+        observer.cordon(NODE_3, off=True)
+
+    flags = ("--leftovers=move", "--return-wait=0")
+    yield RunningScene(QUICK, lambda: _moves_once(observer), flags=flags, disturb=disturb)
+
+
+def _moves_once(observer: Observer) -> bool:
+    observer.stays(lambda: len(observer.markings()), 1, seconds=10)
+    return True
+
+
 SCENES: Final[dict[str, Callable[[Stage], Iterator[RunningScene]]]] = {
     scene.__name__.replace("_", " "): scene
     for scene in (
@@ -343,6 +369,7 @@ SCENES: Final[dict[str, Callable[[Stage], Iterator[RunningScene]]]] = {
         missing_pods,
         never_runs,
         noticed_target,
+        leftovers,
     )
 }
 
@@ -369,6 +396,7 @@ BROKEN: Final = {
     "ledger": (11, "never runs"),
     "staying": (11, "empty machines"),
     "notices": (12, "noticed target"),
+    "rest": (13, "leftovers"),
 }
 
 

@@ -92,6 +92,7 @@ class HistoryScript:
         preempted: bool = False,
         priority: int = 0,
         created: bool = False,
+        selector: Mapping[str, str] = {},
     ) -> None:
         """Write a pod. It has the time of its creation, which is now, if it is *created*."""
         meta: dict[str, Any] = {
@@ -107,9 +108,8 @@ class HistoryScript:
         if preempted:
             conditions.append({"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"})
         status = {"phase": "Running", "conditions": conditions}
-        pod = msgspec.convert(
-            {"metadata": meta, "spec": {"nodeName": node, "priority": priority}, "status": status}, SeenPod
-        )
+        spec = {"nodeName": node, "priority": priority, "nodeSelector": dict(selector)}
+        pod = msgspec.convert({"metadata": meta, "spec": spec, "status": status}, SeenPod)
         self._pods[name] = pod
         self._wrote(pod)
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from tests.invariants.judging import Judgement
 from tests.invariants.moments import ours
+from tests.invariants.resting import is_leftover
 from tests.invariants.rules import TITLES
 
 
@@ -32,6 +33,7 @@ def summary(judgement: Judgement) -> dict[str, Any]:
             )
             for drain in begun
         ],
+        "leftovers moved": sum(is_leftover(pod, scene.rules) for drain in drains for pod in drain.evicted),
         "machines terminated": len(history.terminations),
         "landings": sorted(scene.ready.landings),
         "missing": judgement.missing,

@@ -14,6 +14,7 @@ from tests.invariants.minimum import KeepsMinimum
 from tests.invariants.moves import WithinMoves
 from tests.invariants.owing import NoPlaceAtRisk, NothingOwed
 from tests.invariants.removals import MovedBeforeRemoval
+from tests.invariants.resting import LeftoversRest
 from tests.invariants.waves import WithinWaves
 
 INVARIANTS: Final[Mapping[int, Callable[[], Invariant]]] = {
@@ -29,4 +30,5 @@ INVARIANTS: Final[Mapping[int, Callable[[], Invariant]]] = {
     10: HoldsNobody,
     11: NothingOwed,
     12: NoPlaceAtRisk,
+    13: LeftoversRest,
 }

@@ -435,6 +435,43 @@ def drained_once_another_drain_has_ended(script: HistoryScript) -> None:
     _while_missing(script, another)
 
 
+PINNED: Final = {ON_DEMAND: "true"}
+
+
+def leftover_moved_twice(script: HistoryScript, rest: float = 600.0) -> None:
+    """Move a pod that only on-demand nodes accept to another one, and after *rest* seconds back."""
+    script.pod("web-0", selector=PINNED)
+    script.node("od-2", ON_DEMAND)
+    script.mark()
+    script.evict("web-0")
+    script.pod("new-0", "od-2", created=True, selector=PINNED)
+    script.after(5)
+    script.release()
+    script.after(rest)
+    script.node("od-2", ON_DEMAND, "draining")
+    script.evict("new-0")
+    script.pod("new-1", created=True, selector=PINNED)
+
+
+def leftover_moved_after_its_rest(script: HistoryScript) -> None:
+    leftover_moved_twice(script, rest=86400.0)
+
+
+def leftovers_of_an_owner_moved_once_each(script: HistoryScript) -> None:
+    """Move two pods of an owner in two drains. The second one is older than the first move."""
+    script.pod("web-0", selector=PINNED)
+    script.node("od-2", ON_DEMAND)
+    script.pod("web-1", "od-2", created=True, selector=PINNED)
+    script.mark()
+    script.evict("web-0")
+    script.pod("new-0", "od-3", created=True, selector=PINNED)
+    script.after(5)
+    script.release()
+    script.node("od-2", ON_DEMAND, "draining")
+    script.evict("web-1")
+    script.pod("new-1", "od-3", created=True, selector=PINNED)
+
+
 CASES: Final[dict[Callable[[HistoryScript], None], set[int]]] = {
     waves: set(),
     doubled_step: set(),
@@ -484,6 +521,9 @@ CASES: Final[dict[Callable[[HistoryScript], None], set[int]]] = {
     drained_once_there_is_room: set(),
     held_by_its_own_namespace: set(),
     drained_once_another_drain_has_ended: {10},
+    leftover_moved_twice: {13},
+    leftover_moved_after_its_rest: set(),
+    leftovers_of_an_owner_moved_once_each: set(),
 }
 
 

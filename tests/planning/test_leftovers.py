@@ -24,6 +24,7 @@ from tests.planning.builders import SPOT as SPOT_LABEL
 
 PIN: Final[dict[str, Any]] = {"nodeSelector": {ON_DEMAND: ""}}
 STAYS: Final[dict[str, Any]] = {"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}}
+STAYS_ITSELF: Final = {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}
 OWNER_OF_B: Final = "default/uid-of-b"
 SPOT: Final = node("s", cpu="8")
 SPOT_TAINT: Final = [{"key": "spot", "effect": "NoSchedule"}]
@@ -59,6 +60,32 @@ def test_a_node_is_emptied_with_its_leftovers_on_a_node_that_stays() -> None:
     [plan] = planned(ROOMY).plans
     assert (plan.node, moves(plan), plan.kind) == ("od-2", {"c-1": "od-1"}, DrainKind.LEFTOVERS)
     assert (set(plan.leftovers), plan.landing, plan.first) == ({"uid-c-1"}, Landing(0, 0, 1), ())
+
+
+def first(objects: list[Manifest]) -> dict[str, dict[str, str]]:
+    """Return the plans of the next drain, without those of nodes that have no pods to move."""
+    policy = Policy(leftovers=Leftovers.MOVE, budgets_in_steps=True)
+    plans = Planner(snapshot(objects), policy).first_plan(CIRCUMSTANCES).plans
+    return {plan.node: moves(plan) for plan in plans if plan.placements}
+
+
+@pytest.mark.parametrize(
+    ("empty", "moved"),
+    [
+        ({}, {}),
+        ({"unschedulable": True}, {"od-2": {"c-1": "od-1"}}),
+        ({"annotations": STAYS_ITSELF}, {"od-2": {"c-1": "od-0"}}),
+    ],
+    ids=["open", "cordoned", "kept"],
+)
+def test_no_leftover_fills_a_node_that_is_free(empty: dict[str, Any], moved: dict[str, dict[str, str]]) -> None:
+    """The scheduler prefers a node without pods: while it is open, nothing moves, unless it stays anyway."""
+    assert first([*ROOMY, node("od-0", ON_DEMAND, **empty)]) == moved
+
+
+def test_a_drain_that_has_begun_sends_no_leftover_to_a_node_that_is_free() -> None:
+    planner = Planner(snapshot([*ROOMY, node("od-0", ON_DEMAND)]), Policy(leftovers=Leftovers.MOVE))
+    assert isinstance(planner.look_again("od-2", CIRCUMSTANCES, purpose=Purpose(DrainKind.LEFTOVERS)), Rejected)
 
 
 @pytest.mark.parametrize("leftovers", [Leftovers.OFF, Leftovers.PLAN])

@@ -62,12 +62,26 @@ FLAGS: Final = (
     "-v=3",
 )
 
+#: With leftovers: nodes have prices, and go in the order of what a move is worth.
+REST_SECONDS: Final = 60.0
+LEFTOVERS: Final = (
+    "--leftovers=move",
+    f"--leftover-rest={REST_SECONDS:g}s",
+    "--drain-order=worth",
+    "--min-worth=1",
+    "--price-per-vcpu=0.03",
+    "--price-per-gib=0.004",
+    "--spot-price-per-vcpu=0.01",
+    "--spot-price-per-gib=0.001",
+)
+
 #: Replicas are paused for up to 18 s and act on old state when they continue; watches are silent for up to 6 s.
 RULES: Final = Rules(
     landing_timeout=LANDING_SECONDS,
     staying=STAYING,
     minimum=MINIMUM,
     moves_per_pod_and_day=MOVES,
+    leftover_rest=REST_SECONDS,
     namespace=NAMESPACE,
     lag=30.0,
     look=25.0,
@@ -82,6 +96,7 @@ CALM_SECONDS: Final = 25.0  #: time without actions at the end
 ON_DEMAND_NODES: Final = 4
 SPOT_NODES: Final = 5
 WORKLOADS: Final = 10
+PINNED: Final = 0.35  #: share of the workloads that must not run on spot nodes, with leftovers
 
 
 @dataclass(slots=True)
@@ -138,8 +153,11 @@ def pool(plane: ControlPlane, folder: Path) -> Iterator[tuple[CloudpoolServer, F
             cluster.close()
 
 
-def soak(plane: ControlPlane, minutes: float, seed: int, folder: Path) -> Results:
-    """Run the soak on an empty *plane*; write report, picture and logs to *folder*."""
+def soak(plane: ControlPlane, minutes: float, seed: int, folder: Path, *, leftovers: bool = False) -> Results:
+    """Run the soak on an empty *plane*; write report, picture and logs to *folder*.
+
+    With *leftovers*, some workloads must not run on spot nodes, and move all the same.
+    """
     rng, journal = Random(seed), Journal(folder / "actions.log")
     with contextlib.ExitStack() as opened:
         objects = rendered(fenced=True)
@@ -149,14 +167,14 @@ def soak(plane: ControlPlane, minutes: float, seed: int, folder: Path) -> Result
         for _ in range(SPOT_NODES):
             fleet.add_spot()
         plane.wait_for(lambda: len(fleet.on_demand()) == ON_DEMAND_NODES, "the machines' nodes")
-        workloads = Workloads(plane, rng)
+        workloads = Workloads(plane, rng, PINNED if leftovers else 0.0)
         fleet.cordon(closed=True)  # so that all pods start on on-demand nodes
         workloads.start(WORKLOADS)
         plane.wait_for(lambda: _mostly_bound(plane), "pods on on-demand nodes")
         fleet.cordon(closed=False)
         tenant = Tenant(opened.enter_context(client(plane)), plane.api, [])
         watchdog = opened.enter_context(Watchdog(plane, RULES, server))
-        flags = (*FLAGS, *cloud_flags(proxy.url, plane.layout.folder))
+        flags = (*FLAGS, *(LEFTOVERS if leftovers else ()), *cloud_flags(proxy.url, plane.layout.folder))
         running = opened.enter_context(replicas(installation, ("a", "b"), flags, folder))
         trouble = RandomTrouble(plane, Random(rng.random()), journal, workloads, fleet, running, proxy, tenant)
         Soak(plane, journal, fleet, trouble, running, minutes * 60, Random(rng.random())).run()
@@ -176,13 +194,18 @@ def _mostly_bound(plane: ControlPlane) -> bool:
 @click.option("--minutes", default=60.0, show_default=True)
 @click.option("--seed", default=1, show_default=True)
 @click.option("--report", type=click.Path(path_type=Path), help="Folder of the report. Default: a temporary folder.")
-def main(minutes: float, seed: int, report: Path | None) -> None:
+@click.option(
+    "--leftovers",
+    is_flag=True,
+    help="Some workloads must not run on spot nodes; such pods move all the same, in the order of worth.",
+)
+def main(minutes: float, seed: int, report: Path | None, *, leftovers: bool) -> None:
     """Run the soak. Exit code 1: an invariant was violated, there were too few drains, or memory grew."""
     exit_on_sigterm()
     folder = report or Path(tempfile.mkdtemp(prefix="soak-"))
     folder.mkdir(parents=True, exist_ok=True)
     with ControlPlane() as plane:
-        results = soak(plane, minutes, seed, folder.absolute())
+        results = soak(plane, minutes, seed, folder.absolute(), leftovers=leftovers)
     click.echo(results.table())
     click.echo(f"report: {folder}", err=True)
     for trouble in results.troubles():

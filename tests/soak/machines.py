@@ -123,9 +123,13 @@ class ChangingNodes:
     def _grow(self, pods: list[Json], now: float) -> str:
         waiting = {pod["metadata"]["uid"] for pod in pods if _unschedulable(pod)}
         self.pending_since = {uid: self.pending_since.get(uid, now) for uid in waiting}
-        if not any(now >= since + PENDING_SECONDS for since in self.pending_since.values()):
+        long = {uid for uid, since in self.pending_since.items() if now >= since + PENDING_SECONDS}
+        if not long:
             return ""
         self.pending_since = dict.fromkeys(waiting, now)
+        if all(pod["spec"].get("nodeSelector") for pod in pods if pod["metadata"]["uid"] in long):
+            done = self.add_on_demand()
+            return f"autoscaler: {done}" if done else ""
         first, second = self.add_spot, self.add_on_demand
         if self.rng.random() < 0.25:
             first, second = second, first

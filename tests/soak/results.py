@@ -74,6 +74,7 @@ class Results:
             yield f"invariant {number}: {title}", f"{self.report['violations'][number]} violations"
         yield "evictions", _counted(self.report["evictions"])
         yield "drains", _counted(self.report["drains"])
+        yield "leftovers moved", str(self.report["leftovers moved"])
         yield "machines terminated", str(self.report["machines terminated"])
         yield "landing of an owner's pods", _spread(self.report["landings"])
         yield "evicted pods missing at the end", str(self.report["missing at the end"])

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from devcluster.api import Json
 from devcluster.errors import ApiError
-from devcluster.manifests import deployment, job, namespace, pdb, statefulset
+from devcluster.manifests import ON_DEMAND, deployment, job, namespace, pdb, statefulset
 from devcluster.plane import ControlPlane
 from devcluster.stages import COMPLETE_AFTER, NEVER, START_AFTER, TERMINATE_AFTER
 from tests.soak.machines import GUARD
@@ -28,10 +28,14 @@ MOST_REPLICAS: Final = 6
 
 @dataclass(slots=True)
 class Workloads:
-    """The running workloads. *pods_left* limits the cluster to a size that two cores can handle."""
+    """The running workloads. *pods_left* limits the cluster to a size that two cores can handle.
+
+    This share of the Deployments and StatefulSets must not run on spot nodes: *pinned*.
+    """
 
     plane: ControlPlane
     rng: Random
+    pinned: float = 0.0
     deployments: dict[str, Json] = field(default_factory=dict)  #: Deployments and StatefulSets by `namespace/name`
     broken: list[str] = field(default_factory=list)
     created: int = 0
@@ -53,15 +57,18 @@ class Workloads:
         annotations = {START_AFTER: rng.choice(_STARTS), TERMINATE_AFTER: rng.choice(_ENDS)}
         replicas = rng.randint(1, 3 if ordered else MOST_REPLICAS)
         build = statefulset if ordered else deployment
-        high = {"priorityClassName": HIGH} if rng.random() < 0.3 else {}
-        workload = build(name, replicas, namespace=team, cpu=rng.choice(_CPUS), annotations=annotations, **high)
+        fields: dict[str, Any] = {"priorityClassName": HIGH} if rng.random() < 0.3 else {}
+        important = " of high priority" if fields else ""
+        if self.pinned and rng.random() < self.pinned:
+            replicas, fields["nodeSelector"] = min(replicas, 2), {ON_DEMAND: "true"}
+        workload = build(name, replicas, namespace=team, cpu=rng.choice(_CPUS), annotations=annotations, **fields)
         objects = [workload]
         if rng.random() < 0.4:
             objects.append(pdb(name, namespace=team, max_unavailable=rng.choice((1, 1, 2))))
         self.plane.apply(objects)
         self.deployments[f"{team}/{name}"] = workload
-        important = " of high priority" if high else ""
-        return f"add {workload['kind']} {team}/{name} with {replicas} replicas{important}"
+        place = " on on-demand nodes" if "nodeSelector" in fields else ""
+        return f"add {workload['kind']} {team}/{name} with {replicas} replicas{important}{place}"
 
     def add_job(self) -> str:
         self.created += 1

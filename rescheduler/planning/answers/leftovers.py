@@ -142,10 +142,11 @@ class _Play:
         forecasts: Effort,
         most: int | None,
     ) -> None:
-        drained(plans, attempt)
+        # What is carried out now finds the nodes without pods as they are: open, as long as nobody removes them.
+        drained([plan for plan in plans if plan.placements or most is None], attempt)
         self._base, self._attempt, self._choice = attempt.shared, attempt, choice
         self._prices, self._forecasts, self._most = prices, forecasts, most
-        self._leaving = {plan.node for plan in plans} | {each.node.name for each in choice}
+        self._freed, self._leaving = {plan.node for plan in plans}, {each.node.name for each in choice}
         self._found: dict[str, tuple[EmptiedNode, Plan]] = {}
         #: By node that could not be emptied: one of these has to be emptied or to stay before. Itself: for any room.
         self._waits: dict[str, set[str]] = {}
@@ -157,7 +158,7 @@ class _Play:
     def run(self) -> _Found:
         """Return the plans that can be carried out, and the nodes that have to stay: theirs do not, or attract pods."""
         left, rejected = list(self._choice), set[str]()
-        shared = self._base.with_leftovers(self._leaving)
+        shared = self._base.with_leftovers(self._freed | self._leaving)
         while left and not self._ended:
             before = len(self._found)
             for emptied in left:
@@ -170,7 +171,7 @@ class _Play:
                 rejected |= stays
                 left = [each for each in left if each.node.name not in stays]
                 self._try_again(stays)
-                shared = self._base.with_leftovers(self._leaving)
+                shared = self._base.with_leftovers(self._freed | self._leaving)
         done, plans = zip(*self._found.values(), strict=True) if self._found else ((), ())
         return _Found(done, plans, frozenset(rejected))
 

@@ -14,12 +14,13 @@ import numpy as np
 
 from predicates.framework import Plugin, Rejections, Scope
 from predicates.nodes import Flags, Rows
-from predicates.objects import Pod, PodClass
+from predicates.objects import Node, Pod, PodClass
 from predicates.snapshot import Snapshot
 from rescheduler.planning.forms import instant
 from rescheduler.planning.outcome import Reason
 from rescheduler.planning.policy import Circumstances, Now, Policy
-from rescheduler.planning.rules.candidates import is_deletion_candidate, starting_taints, takes_pods
+from rescheduler.planning.rules.candidates import is_deletion_candidate, node_blockers, starting_taints, takes_pods
+from rescheduler.planning.rules.minimum import keeps_pods
 from rescheduler.planning.rules.pins import Pins, UnreadableObjects
 from rescheduler.planning.waits import CLOCK_SKEW
 
@@ -51,7 +52,8 @@ def receivers(
     """Return the rows of the on-demand nodes *names* that accept pods and are not about to go, in the same order.
 
     A node that pods have left which do not run again is none: it may be the only place for them. One with pods of an
-    owner that waits is: such pods may be anywhere.
+    owner that waits is: such pods may be anywhere. Neither is one without pods that nothing keeps: it is free already,
+    and would be filled again.
     """
     table, starting = snapshot.nodes, starting_taints(snapshot, policy)
     avoided = circumstances.ending | circumstances.ordered | unreadable.nodes
@@ -59,7 +61,19 @@ def receivers(
     owing = {name for name, found in vetoes if any(each.reason is _OWED and each.pod is None for each in found)}
     rows = (table.row[name] for name in names if name not in owing)
     known = ((row, node) for row in rows if (node := table.nodes[row]) is not None)
-    return [row for row, node in known if takes_pods(node, avoided, starting) and not is_deletion_candidate(node)]
+    open_rows = [(row, node) for row, node in known if takes_pods(node, avoided, starting)]
+    return [
+        row
+        for row, node in open_rows
+        if not is_deletion_candidate(node) and not _is_free(node, snapshot, policy, circumstances)
+    ]
+
+
+def _is_free(node: Node, snapshot: Snapshot, policy: Policy, circumstances: Circumstances) -> bool:
+    """Return whether *node* has no pods and may be removed, by whomever."""
+    if keeps_pods(snapshot.pods_on[node.name].values()):
+        return False
+    return not node_blockers(node, policy, circumstances, empty=True)
 
 
 def owner_of(namespace: str, uid: str) -> str:
