@@ -190,8 +190,9 @@ def command(
         levers = NO_LEVERS if independent or hypotheses or buy else cluster.levers(known, levers_timeout, clock)
         overview = cluster.overview(known, levers)
         overview = cluster.certified(overview, Survive(survive), clock, with_tradeoff=_shows_tradeoff(output, policy))
-        if levers_timeout and not hypotheses:
-            overview = cluster.with_curve(overview, clock, whole=output in ("html", "json", "yaml"))
+        if not hypotheses:
+            whole = output in ("html", "json", "yaml")
+            overview = cluster.with_curve(overview, levers_timeout, clock, whole=whole)
         if view.watch:
             clear_screen()
             say(f"Every {WATCHED_EVERY.total_seconds():.0f} s, now {utc(cluster.facts.circumstances.now)}")

@@ -49,7 +49,8 @@ levers_option: Final = Option(
     DurationType(),
     default="5s",
     help="Time limit for the levers: for each obstacle that keeps pods on on-demand nodes, the nodes that the plan "
-    "would also free without it. 0: no levers. They are not computed with --independent.",
+    "would also free without it; and, with prices, for the plans that move fewer pods. 0: neither. They are not "
+    "computed with --independent.",
 )
 
 
@@ -81,9 +82,6 @@ _JOBS: Final = (
     "the plan moves pods of Jobs that are not known, assuming that the Jobs tolerate it; the daemon reads each Job "
     "first (job-would-fail)"
 )
-
-#: No more plans with fewer moves are made after this time.
-_CURVE_SECONDS: Final = 2.0
 
 #: Passes ``provider: Provider`` to the command.
 _PRICES_OF: Final = (
@@ -226,13 +224,16 @@ class PlannedCluster:
                 return known
             return replace(known, tradeoff=tradeoff(self.planner, self.facts.circumstances, known, survive))
 
-    def with_curve(self, overview: Overview, clock: Clock, *, whole: bool) -> Overview:
-        """Return *overview* with what fewer moves would save, if prices are known; of *whole*, see the function."""
-        if overview.prices.empty or self.incomplete or self.independent:
+    def with_curve(self, overview: Overview, timeout: timedelta, clock: Clock, *, whole: bool) -> Overview:
+        """Return *overview* with what fewer moves would save, if prices are known, as far as it was found in time.
+
+        Of *whole*, see the function.
+        """
+        if overview.prices.empty or self.incomplete or self.independent or not timeout:
             return overview
         circumstances = replace(self.facts.circumstances, prices=self._judging(overview.prices))
         with progress("planning with fewer moves"):
-            until = clock.monotonic() + _CURVE_SECONDS
+            until = clock.monotonic() + timeout.total_seconds()
             cluster = self.planner, overview, self.facts.snapshot, circumstances
             curve = worth_curve(*cluster, lambda: clock.monotonic() >= until, whole=whole)
         return replace(overview, curve=curve)

@@ -59,6 +59,6 @@ def command(
     prices = cluster.priced(provider)
     overview = cluster.overview(prices, cluster.levers(prices, levers_timeout, clock))
     overview = cluster.certified(overview, Survive(survive), clock, with_tradeoff=True)
-    overview = cluster.with_curve(overview, clock, whole=True)
+    overview = cluster.with_curve(overview, levers_timeout, clock, whole=True)
     write_output(as_html(overview, cluster.facts.circumstances.now), output_file)
     source.warn(cluster.facts.snapshot, policy, cluster.assumed, cluster.incomplete, strict=strict)
