@@ -288,7 +288,8 @@ class TrialState(PlacementState):
 
     def __init__(self, scheduler: Scheduler | None = None) -> None:
         super().__init__(scheduler)
-        self.touched: dict[int, None] = {}  #: rows changed by the current trial since the last ``keep``
+        #: Rows changed by the current trial since the last ``keep``, each with its number of changes in the journal.
+        self.touched: dict[int, int] = {}
         self.draining_rows: dict[int, None] = {}  #: rows that the current trial drains: they have DRAIN_TAINT
         #: By class and row: how many pods with claims the current trial has placed (``AssumePodVolumes``).
         self.assumed_claims: dict[tuple[PodClass, int], int] = {}
@@ -356,6 +357,8 @@ class TrialState(PlacementState):
         assert journal is not None
         kept_rows: dict[int, None] = {}
         self.releases += len(journal) > start
+        if start <= self._kept:
+            self.touched.clear()
         while len(journal) > start:
             pods, load, row, delta, has_claims = journal.pop()
             if not pods:
@@ -371,10 +374,17 @@ class TrialState(PlacementState):
                 kept_rows[row] = None
                 if delta > 0:
                     self.pod_removals.append(row)
+            elif self.touched:
+                self._touch(row, -1)
         if kept_rows:
             self._log(self.pod_changes, kept_rows)
         self._kept, self._counted = min(self._kept, start), min(self._counted, start)
-        self.touched = dict.fromkeys(row for pods, _, row, _, _ in journal[self._kept :] if pods)
+
+    def _touch(self, row: int, changes: int) -> None:
+        if count := self.touched.get(row, 0) + changes:
+            self.touched[row] = count
+        else:
+            del self.touched[row]
 
     def _effects_on(self, pod: PodClass, row: int) -> Effects:
         """Return the effects of a new pod of the class on *row*."""
@@ -419,7 +429,7 @@ class TrialState(PlacementState):
         self.releases += delta < 0
         self._shift(pods, load, row, delta)
         self._journal.append((pods, load, row, delta, has_claims))
-        self.touched[row] = None
+        self._touch(row, +1)
 
     def _fill(self, pod: PodClass, row: int) -> None:
         """Add a new pod of the class to *row*, as far as indexes are concerned."""
@@ -428,7 +438,7 @@ class TrialState(PlacementState):
             for callback in watchers.callbacks:
                 callback(row, 1)
         self._filled[row].append(effects)
-        self.touched[row] = None
+        self.touched.setdefault(row, 0)
 
     def _finish_filling(self, free: Mapping[int, Sequence[int]]) -> None:
         """Complete the placement of the pods that were added to the indexes. They leave *free* on their rows."""
@@ -436,6 +446,7 @@ class TrialState(PlacementState):
             assert self._journal is not None
             before, after = self.nodes.free_rows[row], np.array(free[row])
             self._journal.append((pods, before - after, row, +1, False))
+            self._touch(row, +1)
             before[:] = after
         self._filled.clear()
 

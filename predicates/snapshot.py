@@ -159,6 +159,7 @@ _UNFILTERED: Final = (
     "LeaderWorkerSet",
     "NodePool",
     "MachineSet",
+    "MachineDeployment",
     "CapacityBuffer",
     "PodTemplate",
     "AutoscalerGroups",

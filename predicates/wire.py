@@ -117,6 +117,7 @@ FILE_KINDS: Final[Mapping[str, type[Object]]] = {
     "LeaderWorkerSet": api.LeaderWorkerSet,
     "NodePool": api.NodePool,
     "MachineSet": api.MachineSet,
+    "MachineDeployment": api.MachineSet,
     "CapacityBuffer": api.CapacityBuffer,
     "PodTemplate": api.PodTemplateObject,
     "AutoscalerGroups": api.AutoscalerGroups,

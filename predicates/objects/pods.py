@@ -698,19 +698,23 @@ class MachineProvider(Wire, frozen=True):
 
 class TemplateMachineSpec(Wire, frozen=True):
     metadata: PoolNodeMeta = PoolNodeMeta()  #: of its nodes, in OpenShift
+    taints: tuple[Taint, ...] = ()
+    failure_domain: str = ""  #: in Cluster API
     provider_spec: MachineProvider = MachineProvider()
 
 
 class MachineSetTemplate(Wire, frozen=True):
+    metadata: PoolNodeMeta = PoolNodeMeta()  #: of its Machines
     spec: TemplateMachineSpec = TemplateMachineSpec()
 
 
 class MachineSetSpec(Wire, frozen=True):
+    replicas: int | None = None
     template: MachineSetTemplate = MachineSetTemplate()
 
 
 class MachineSet(Wire, frozen=True):
-    """A MachineSet of OpenShift or Cluster API. Its annotations tell Cluster Autoscaler the capacity of a node."""
+    """A MachineSet of OpenShift or Cluster API, or a MachineDeployment. Its annotations tell the capacity of a node."""
 
     metadata: ObjectMeta
     spec: MachineSetSpec = MachineSetSpec()
@@ -720,6 +724,7 @@ class AutoscalerGroup(Wire, frozen=True):
     name: str
     target: Int32 = 0  #: the number of nodes that the cloud keeps
     minimum: Int32 = 0
+    maximum: Int32 | None = None  #: None: it is not known
 
 
 class AutoscalerGroups(Wire, frozen=True):

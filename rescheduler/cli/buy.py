@@ -24,14 +24,15 @@ buy_option: Final = Option(
     "--buy",
     Bool(),
     default=False,
-    help="Show which spot nodes to buy: the five purchases that save the most, of the types and zones of --prices, "
-    "NodePools, MachineSets and nodes, with what each frees and the --what-if that tries it.",
+    help="Show which spot nodes to buy: the five purchases that save the most, of what NodePools, MachineSets and "
+    "groups create, or of the types and zones of --prices and nodes, with what each frees and the --what-if that tries "
+    "it.",
 )
 
 
 def check_purchases(found: Purchases) -> None:
-    """Raise UsageError if there was nothing to choose from."""
-    if not found.offers:
+    """Raise UsageError if there was nothing to choose from because prices or sizes are not known."""
+    if not found.offers and not found.limited:
         why = f"; {_unknown(found)}" if found.unknown else ""
         raise UsageError(f"--buy: expected a spot price of an instance type whose size is known{why}")
 
@@ -43,7 +44,9 @@ def _unknown(found: Purchases) -> str:
 
 def purchase_lines(found: Purchases, prices: PriceList) -> Iterator[Line]:
     """Yield the lines of the page: a table of the purchases, each with the command that tries it."""
-    if not found.lacking:
+    if not found.offers:
+        yield Line("Nothing to buy: what creates spot nodes may create no more of a known price.")
+    elif not found.lacking:
         yield Line("Nothing to buy: no node stays only because spot nodes lack room.")
     elif not found.best:
         yield Line(f"Nothing to buy: {count(len(found.lacking), 'node')} only lack room, but no spot node pays off.")
@@ -56,6 +59,8 @@ def purchase_lines(found: Purchases, prices: PriceList) -> Iterator[Line]:
             yield from _purchase(index, purchase, prices)
     if not found.complete:
         yield Line("The time limit ended the search: there may be better purchases.")
+    if found.limited:
+        yield Line("Only what NodePools, MachineSets and groups create within their limits is considered.")
     if found.unknown:
         yield Line(f"Not considered: {_unknown(found)}; add-spot N type=TYPE,cpu=…,memory=… tries one.")
 
@@ -76,9 +81,10 @@ def _purchase(index: int, purchase: SpotPurchase, prices: PriceList) -> Iterator
 
 
 def _named(offer: SpotOffer) -> str:
-    """Return the type and the zone: ``m5.2xlarge in eu-west-1a``."""
-    kind = offer.facts.instance_type or f"like {offer.change.like}"
-    return f"{kind} in {offer.facts.zone}" if offer.facts.zone else kind
+    """Return the type and the zone, and what creates them: ``m5.2xlarge in eu-west-1a of spot``."""
+    kind = offer.facts.instance_type or (f"like {offer.change.like}" if offer.change.like else "nodes")
+    place = f"{kind} in {offer.facts.zone}" if offer.facts.zone else kind
+    return f"{place} of {offer.change.group}" if offer.change.group else place
 
 
 def purchases_json(found: Purchases, command: str) -> dict[str, Any]:
@@ -88,6 +94,7 @@ def purchases_json(found: Purchases, command: str) -> dict[str, Any]:
         "lacking_room": list(found.lacking),
         "offers": found.offers,
         "size_not_known": list(found.unknown),
+        "limited": found.limited,
         "complete": found.complete,
     }
 
@@ -99,6 +106,7 @@ def _purchase_json(purchase: SpotPurchase, command: str) -> dict[str, Any]:
                 "count": bought,
                 "instance_type": offer.facts.instance_type or None,
                 "zone": offer.facts.zone or None,
+                "group": offer.change.group or None,
                 "price_per_hour": number(offer.price),
                 "cpu": offer.facts.cpu / 1000,
                 "memory": offer.facts.memory,

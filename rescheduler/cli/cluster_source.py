@@ -68,6 +68,7 @@ class ClusterSource:
     snapshot: str | None
     connection: ApiServerConnection
     scheduling: Scheduling
+    creators: bool = False  #: read also what creates nodes
     _said: set[str] = field(default_factory=set)  #: warnings that were printed
     _on_page: list[str] = field(default_factory=list)  #: the lines of a page beside which a person sees warnings
 
@@ -145,7 +146,7 @@ class ClusterSource:
                 )
             from rescheduler.housekeeping.command_reads import read_cluster  # noqa: PLC0415 - the client is imported on demand
 
-            return read_cluster(self.connection, self.scheduling, self.warn_once)
+            return read_cluster(self.connection, self.scheduling, self.warn_once, creators=self.creators)
         finally:
             gc.enable()
             gc.freeze()

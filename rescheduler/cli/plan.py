@@ -47,6 +47,7 @@ from rescheduler.errors import UsageError
 from rescheduler.planning.forms import utc
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.policy import Policy, Survive
+from rescheduler.planning.what_if.added_spot import AddSpot
 from rescheduler.planning.what_if.comparison import Hypothesis, added_nodes, what_if
 from rescheduler.planning.what_if.overview import NO_LEVERS, SETTING, Lever, Overview, tried, what_if_flags
 from rescheduler.planning.what_if.remedies import change_for, patches_for
@@ -180,7 +181,8 @@ def command(
     _check(view, from_daemon, snapshot, output, what_if_texts, levers_timeout, independent=independent)
     _check_buy(view, output, what_if_texts, independent=independent) if buy else None
     hypotheses, notes = parsed(what_if_texts, policy, scheduling)
-    source, clock = ClusterSource(snapshot, connection, scheduling), SystemClock()
+    creators = buy or any(isinstance(each, AddSpot) and each.group for each in hypotheses)
+    source, clock = ClusterSource(snapshot, connection, scheduling, creators), SystemClock()
     provider = replace(provider, nodes=tuple(filter(None, provider.nodes)))
 
     def once() -> PlannedCluster:

@@ -277,14 +277,15 @@ def _add_spot(words: Sequence[str]) -> Hypothesis | None:
     pairs = [part.partition("=") for part in words[1].split(",")] if len(words) == 2 else []  # noqa: PLR2004
     given = {name: value for name, _, value in pairs}
     size = {name: given[name] for name in ("cpu", "memory", "pods") if name in given}
-    of_size, of_type = {"cpu", "memory"} <= size.keys(), not size and bool(given.get("type"))
-    if len(given) != len(pairs) or not given.keys() <= {"type", "zone", *size} or not all(given.values()):
+    of_size, of_type = {"cpu", "memory"} <= size.keys(), not size and bool(given.get("type") or given.get("group"))
+    allowed = {"type", "zone", *size} if size else {"type", "zone", "group"}
+    if len(given) != len(pairs) or not given.keys() <= allowed or not all(given.values()):
         return None
     if not (of_size or of_type) or not _are_amounts(size.values()) or not _NUMBER.fullmatch(size.get("pods", "110")):
         return None
     kind, zone = given.get("type", ""), given.get("zone", "")
     if not of_size:
-        return AddSpot(int(words[0]), type=kind, zone=zone)
+        return AddSpot(int(words[0]), type=kind, zone=zone, group=given.get("group", ""))
     pods = int(size.get("pods", "110"))
     return AddSpot(int(words[0]), cpu=size["cpu"], memory=size["memory"], pods=pods, type=kind, zone=zone)
 
@@ -347,7 +348,7 @@ def _lose_spot(words: Sequence[str]) -> Hypothesis | None:
 
 
 _ADD_SPOT: Final = (
-    "add-spot N like NODE, add-spot N type=TYPE[,zone=ZONE] or "
+    "add-spot N like NODE, add-spot N type=TYPE[,zone=ZONE][,group=GROUP] or "
     "add-spot N cpu=8,memory=32Gi[,pods=110,type=TYPE,zone=ZONE]"
 )
 

@@ -76,12 +76,17 @@ def provider_prices(provider: CloudProvider, nodes: Iterable[Node], clock: Clock
 VIEWER: Final = "deploy/components/viewer has the permissions (in the chart: rbac.viewer)"
 
 
-def read_cluster(connection: ApiServerConnection, scheduling: Scheduling, warn: Callable[[str], None]) -> Snapshot:
-    """Read the cluster once. *warn* receives the assumption that is made if a permission is missing."""
+def read_cluster(
+    connection: ApiServerConnection, scheduling: Scheduling, warn: Callable[[str], None], *, creators: bool = False
+) -> Snapshot:
+    """Read the cluster once, with what creates nodes if *creators* is set.
+
+    *warn* receives the assumption that is made if a permission is missing.
+    """
     clock = SystemClock()
     client = connect(connection, clock)
     with naming_the_role():
-        return _read_cluster(client, clock, scheduling, warn)
+        return _read_cluster(client, clock, scheduling, warn, creators=creators)
 
 
 @contextlib.contextmanager
@@ -93,7 +98,9 @@ def naming_the_role() -> Iterator[None]:
         raise Forbidden(f"{error}; {VIEWER}") from error
 
 
-def _read_cluster(client: Client, clock: Clock, scheduling: Scheduling, warn: Callable[[str], None]) -> Snapshot:
+def _read_cluster(
+    client: Client, clock: Clock, scheduling: Scheduling, warn: Callable[[str], None], *, creators: bool
+) -> Snapshot:
     version = server_version(client)
     if (assumption := scheduling.assumption(version)) is not None:
         warn(assumption)
@@ -102,7 +109,7 @@ def _read_cluster(client: Client, clock: Clock, scheduling: Scheduling, warn: Ca
     for resource in TEMPLATES:
         unread = partial(lambda plural, _: forbidden.append(plural), resource.plural)
         kube_state.read_cluster(client, clock, resources=(resource,), warn=unread, into=snapshot)
-    PodGroups(client, clock, warn).refresh(snapshot)
+    PodGroups(client, clock, warn, creators=creators).refresh(snapshot)
     if forbidden:
         warn(
             f"{', '.join(forbidden)} may not be listed; planning assumes that replacement pods are like the running "

@@ -22,6 +22,7 @@ from predicates.objects import (
     Job,
     JobCounts,
     LeaderWorkerSet,
+    MachineSet,
     NodePool,
     Object,
     ObjectMeta,
@@ -249,6 +250,13 @@ def _shared_volumes(spec: PodSpec, claims: Collection[str]) -> tuple[Volume, ...
 REREAD_SECONDS: Final = 60.0
 
 _NODE_POOLS: Final = (KARPENTER, "NodePool")
+_MACHINES: Final = (
+    ("cluster.x-k8s.io", "MachineDeployment"),
+    ("cluster.x-k8s.io", "MachineSet"),
+    ("machine.openshift.io", "MachineSet"),
+)
+#: What creates nodes, by API group and kind. It tells which spot nodes can be bought.
+CREATORS: Final = (_NODE_POOLS, *_MACHINES)
 #: Group and kind of CapacityBuffers.
 BUFFERS: Final = ("autoscaling.x-k8s.io", "CapacityBuffer")
 
@@ -263,15 +271,17 @@ KINDS: Final[Mapping[tuple[str, str], str]] = {
     (LEADER_WORKER_SETS, "LeaderWorkerSet"): "leaderworkersets",
     _NODE_POOLS: "nodepools",
     BUFFERS: "capacitybuffers",
+    **{(group, kind): f"{kind.lower()}s" for group, kind in _MACHINES},
 }
 
-_Read: TypeAlias = PodGroup | GangWorkload | LeaderWorkerSet | NodePool | CapacityBuffer
+_Read: TypeAlias = PodGroup | GangWorkload | LeaderWorkerSet | NodePool | MachineSet | CapacityBuffer
 
 #: What is assumed if the objects of a group cannot be read.
 _ASSUMED: Final = "planning assumes that a group of pods needs all of them"
 _STAY: Final = "pods of these groups stay: the scheduler binds none without the object"
 _NOT_STATIC: Final = "planning assumes that no NodePool has static capacity"
 _NO_BUFFERS: Final = "planning assumes that no CapacityBuffer keeps room"
+_NO_MACHINES: Final = "planning assumes that there are none"
 
 #: The templates of at most this many CapacityBuffers of a namespace are read, each with a request.
 _MOST_BUFFERS: Final = 20
@@ -374,6 +384,7 @@ class _StatusMap(Wire, frozen=True):
 class _GroupHealth(Wire, frozen=True):
     cloud_provider_target: int = 0
     min_size: int = 0
+    max_size: int | None = None
 
 
 class _GroupStatus(Wire, frozen=True):
@@ -403,8 +414,16 @@ def read_autoscaler_groups(client: Client, now: datetime) -> list[AutoscalerGrou
         return []
     if now - written > _STATUS_AGE:
         return []
-    groups = ((each.name, each.health.cloud_provider_target, each.health.min_size) for each in status.node_groups)
-    return [AutoscalerGroups(groups=tuple(AutoscalerGroup(name=n, target=t, minimum=m) for n, t, m in groups))]
+    groups = (
+        AutoscalerGroup(
+            name=each.name,
+            target=each.health.cloud_provider_target,
+            minimum=each.health.min_size,
+            maximum=each.health.max_size,
+        )
+        for each in status.node_groups
+    )
+    return [AutoscalerGroups(groups=tuple(groups))]
 
 
 class GroupsOfAutoscaler:
@@ -431,13 +450,20 @@ class PodGroups:
     """The groups that pods belong to, the NodePools that nodes belong to, and CapacityBuffers. Not thread-safe."""
 
     def __init__(
-        self, client: Client, clock: Clock, warn: Callable[[str], None] = log.warning, *, buffers: bool = True
+        self,
+        client: Client,
+        clock: Clock,
+        warn: Callable[[str], None] = log.warning,
+        *,
+        buffers: bool = True,
+        creators: bool = False,
     ) -> None:
         """Create a reader, which reads CapacityBuffers and the groups of Cluster Autoscaler if *buffers* is set.
 
+        With *creators*, it reads all that creates nodes, whether or not nodes belong to it.
         *warn* receives a message if groups cannot be read: their minimum is not known then.
         """
-        self._always = frozenset({BUFFERS}) if buffers else frozenset[tuple[str, str]]()
+        self._always = frozenset([*([BUFFERS] if buffers else ()), *(CREATORS if creators else ())])
         self._autoscaler = GroupsOfAutoscaler(client, clock, warn) if buffers else None
         self._client = client
         self._clock = clock
@@ -484,4 +510,6 @@ def _assumption(group: str, kind: str) -> str:
         return _NOT_STATIC
     if (group, kind) == BUFFERS:
         return _NO_BUFFERS
+    if (group, kind) in _MACHINES:
+        return _NO_MACHINES
     return _STAY if group == KUBERNETES else _ASSUMED

@@ -5,7 +5,7 @@ NodePool that allows both capacity types, spot comes first (``pkg/utils/nodepool
 ``pkg/controllers/provisioning/scheduling/nodeclaim.go``).
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 from predicates.node_selectors import tolerated
@@ -64,6 +64,11 @@ def _pods(snapshot: Snapshot, plan: Plan) -> Iterator[Pod]:
 
 def _order(pool: NodePool) -> tuple[int, str]:
     return _weight(pool), pool.metadata.name
+
+
+def in_order(pools: Iterable[NodePool]) -> list[NodePool]:
+    """Return *pools* in the order in which Karpenter tries them."""
+    return sorted(pools, key=_order, reverse=True)
 
 
 def _weight(pool: NodePool) -> int:

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,7 +10,8 @@ import pytest
 
 from rescheduler.cli import main
 from tests.cli.dumps import write_dump
-from tests.planning.builders import ON_DEMAND, SYSTEM_POD, node, pod
+from tests.planning.builders import ON_DEMAND, SPOT, SYSTEM_POD, ZONE, node, pod
+from tests.planning.room.test_purchases import LARGE, SMALL, of_type
 
 TYPE: Final = "node.kubernetes.io/instance-type"
 PRICES: Final = (
@@ -28,12 +30,16 @@ CLUSTER: Final = [
 
 
 def run(
-    capfdbinary: pytest.CaptureFixture[bytes], folder: Path, *flags: str, prices: str = PRICES
+    capfdbinary: pytest.CaptureFixture[bytes],
+    folder: Path,
+    *flags: str,
+    prices: str = PRICES,
+    objects: Sequence[dict[str, Any]] = CLUSTER,
 ) -> tuple[int | str | None, str, str]:
     file = folder / "prices.csv"
     file.write_text(prices)
     with pytest.raises(SystemExit) as ended:
-        main(["plan", "--snapshot", str(write_dump(folder, CLUSTER)), "--prices", str(file), *flags])
+        main(["plan", "--snapshot", str(write_dump(folder, objects)), "--prices", str(file), *flags])
     out, err = capfdbinary.readouterr()
     return ended.value.code or 0, out.decode(), err.decode()
 
@@ -74,7 +80,15 @@ def test_the_amounts_are_those_of_the_what_if_that_is_printed(
         assert sorted(tried["after"]["drainable"]) == sorted(purchase["frees"])
     best = result["purchases"][0]
     assert best["nodes"] == [
-        {"count": 1, "instance_type": "c", "zone": "b", "price_per_hour": 0.08, "cpu": 8.0, "memory": 16 << 30}
+        {
+            "count": 1,
+            "instance_type": "c",
+            "zone": "b",
+            "group": None,
+            "price_per_hour": 0.08,
+            "cpu": 8.0,
+            "memory": 16 << 30,
+        }
     ]
     assert best["survival"]["holds"] is False
 
@@ -88,6 +102,85 @@ def test_a_plan_that_lacks_room_says_so(capfdbinary: pytest.CaptureFixture[bytes
     assert "What to buy for 2 nodes without room on spot nodes: <code>rescheduler plan" in out
     _, out, _ = run(capfdbinary, tmp_path, prices="instance_type,capacity_type,price\nm,on-demand,0.4\n")
     assert "What to buy" not in out
+
+
+#: Karpenter makes spot nodes of the type c in zone b, at most two.
+POOL: Final[dict[str, Any]] = {
+    "kind": "NodePool",
+    "apiVersion": "karpenter.sh/v1",
+    "metadata": {"name": "spot"},
+    "spec": {
+        "limits": {"cpu": "16"},
+        "template": {
+            "metadata": {"labels": {SPOT: ""}},
+            "spec": {
+                "taints": [{"key": "spot", "effect": "NoSchedule"}],
+                "requirements": [
+                    {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"]},
+                    {"key": TYPE, "operator": "In", "values": ["c"]},
+                    {"key": ZONE, "operator": "In", "values": ["b"]},
+                ],
+            },
+        },
+    },
+}
+TOLERANT: Final = [{"key": "spot", "operator": "Exists"}]
+
+
+def test_the_command_of_a_node_pool_frees_the_same_nodes(
+    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
+) -> None:
+    """The price of type x would be lower, but nothing creates it. One of three pods does not tolerate the taint."""
+    nodes = [node(f"od-{number}", ON_DEMAND, labels={TYPE: "m"}) for number in range(3)]
+    pods = [pod(f"web-{number}", f"od-{number}", cpu="3", tolerations=TOLERANT) for number in range(2)]
+    objects = [*nodes, *pods, pod("web-2", "od-2", cpu="3"), *CLUSTER[4:], POOL]
+    _, out, _ = run(capfdbinary, tmp_path, "--buy", "-o", "json", objects=objects)
+    result: dict[str, Any] = json.loads(out)["buy"]
+    assert result["limited"] is True
+    by_group = {each["nodes"][0]["group"]: each for each in result["purchases"]}
+    bought = by_group["spot"]
+    assert bought["what_if"] == ["add-spot 1 type=c,zone=b,group=spot"]
+    assert bought["frees"] == ["od-0", "od-1"]
+    _, *flags = shlex.split(bought["try"])
+    with pytest.raises(SystemExit):
+        main([*flags, "-o", "json"])
+    tried = json.loads(capfdbinary.readouterr().out)["what_if"]
+    assert tried["after"]["drainable"] == bought["frees"]
+    assert tried["net_change_per_month"] == pytest.approx(bought["net_per_month"])
+    _, out, _ = run(capfdbinary, tmp_path, "--buy", objects=objects)
+    assert "1 c in b of spot, 0.08 per hour" in " ".join(out.split())
+    assert "Only what NodePools, MachineSets and groups create within their limits is considered." in (
+        " ".join(out.split())
+    )
+
+
+def test_a_node_pool_at_its_limit_sells_nothing(capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path) -> None:
+    member = node("s-2", cpu="8", zone="b", labels={TYPE: "c", "karpenter.sh/nodepool": "spot"})
+    others = [each for each in CLUSTER if each["metadata"]["name"] not in ("s-1", "full-1", "s-2")]
+    full = {**POOL, "spec": {**POOL["spec"], "limits": {"cpu": "8"}}}
+    code, out, _ = run(capfdbinary, tmp_path, "--buy", objects=[*others, member, full])
+    assert (code, out.splitlines()[0]) == (
+        0,
+        "Nothing to buy: what creates spot nodes may create no more of a known price.",
+    )
+
+
+def test_purchases_are_spread_if_losses_must_be_survived(
+    capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
+) -> None:
+    nodes = [of_type(f"od-{zone}", "od", ON_DEMAND, zone=zone) for zone in "ab"]
+    objects = [*nodes, *SMALL, *LARGE, *(pod(f"web-{zone}", f"od-{zone}", cpu="2") for zone in "ab"), SYSTEM_POD]
+    prices = "instance_type,zone,capacity_type,price\nod,,on-demand,0.2\nsmall,a,spot,0.02\nsmall,b,spot,0.02\n"
+    asked = "--buy", "--survive", "pool", "-o", "json"
+    _, out, _ = run(capfdbinary, tmp_path, *asked, objects=objects, prices=prices)
+    result: dict[str, Any] = json.loads(out)["buy"]
+    assert any(len({each["zone"] for each in purchase["nodes"]}) > 1 for purchase in result["purchases"])
+    for purchase in result["purchases"]:
+        _, *flags = shlex.split(purchase["try"])
+        with pytest.raises(SystemExit):
+            main([*flags, "-o", "json"])
+        tried = json.loads(capfdbinary.readouterr().out)
+        assert sorted(tried["what_if"]["after"]["drainable"]) == sorted(purchase["frees"])
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ FORM_OF = {
     "unpin": "expected unpin NAMESPACE/KIND/NAME or unpin selector KEY=VALUE",
     "untaint": "expected untaint KEY",
     "budget": "expected budget NAMESPACE/NAME maxUnavailable=N or minAvailable=N",
-    "add-spot": "expected add-spot N like NODE, add-spot N type=TYPE[,zone=ZONE] or "
+    "add-spot": "expected add-spot N like NODE, add-spot N type=TYPE[,zone=ZONE][,group=GROUP] or "
     "add-spot N cpu=8,memory=32Gi[,pods=110,type=TYPE,zone=ZONE], N at most 1000",
     "lose-spot": "expected lose-spot zone=ZONE, lose-spot pool=POOL, lose-spot each-pool, lose-spot node=NODE or "
     "lose-spot N%",

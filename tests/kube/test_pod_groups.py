@@ -217,6 +217,24 @@ def test_a_static_node_pool_keeps_its_nodes(groups: PodGroups, edge: ScriptedApi
     assert static_capacity(watched) == {}
 
 
+def test_what_creates_nodes_is_read_if_it_is_asked_for(
+    client: Client, clock: SkippingClock, edge: ScriptedApiServer, warnings: list[str]
+) -> None:
+    """Only OpenShift's MachineSets and Karpenter's NodePools are served, and the latter may not be read."""
+    edge.on("GET", KARPENTER, versions("karpenter.sh", "v1"))
+    edge.on("GET", f"{KARPENTER}/v1/nodepools", status(403, "nodepools is forbidden"))
+    edge.on("GET", "/apis/cluster.x-k8s.io", status(404, "not found"))
+    edge.on("GET", "/apis/machine.openshift.io", versions("machine.openshift.io", "v1beta1"))
+    edge.on("GET", "/apis/machine.openshift.io/v1beta1/machinesets", listed({"replicas": 2}))
+    watched = cluster({})
+    PodGroups(client, clock, warnings.append, buffers=False, creators=True).refresh(watched)
+    assert {kind: [*watched.of(kind)] for kind in ("MachineSet", "NodePool")} == {
+        "MachineSet": ["default/g"],
+        "NodePool": [],
+    }
+    assert [warning.partition(":")[0] for warning in warnings] == ["list nodepools"]
+
+
 def test_node_pools_that_may_not_be_read_are_reported_once(
     groups: PodGroups, edge: ScriptedApiServer, clock: SkippingClock, warnings: list[str]
 ) -> None:
@@ -311,7 +329,7 @@ nodeGroups:
 @pytest.mark.parametrize(
     ("text", "groups"),
     [
-        (WRITTEN.format(time="2026-01-01 12:00:00.123456789 +0000 UTC m=+3.1"), [("base", 3, 2)]),
+        (WRITTEN.format(time="2026-01-01 12:00:00.123456789 +0000 UTC m=+3.1"), [("base", 3, 2, 10)]),
         (WRITTEN.format(time="2026-01-01 11:49:00.1 +0000 UTC"), []),  # Cluster Autoscaler does not run any more
         (WRITTEN.format(time="never"), []),
         ("Cluster-autoscaler status at 2023-01-01 12:00:00 +0000 UTC:\nCluster-wide:\n  Health: Healthy\n", []),
@@ -321,11 +339,11 @@ nodeGroups:
     ids=["a status", "an old one", "no time", "a text of an old version", "another form", "no YAML"],
 )
 def test_the_groups_are_those_of_a_recent_status(
-    text: str, groups: list[tuple[str, int, int]], client: Client, edge: ScriptedApiServer
+    text: str, groups: list[tuple[str, int, int, int]], client: Client, edge: ScriptedApiServer
 ) -> None:
     edge.on("GET", STATUS, Reply({"metadata": {"name": "cluster-autoscaler-status"}, "data": {"status": text}}))
     found = [group for each in read_autoscaler_groups(client, NOW) for group in each.groups]
-    assert [(group.name, group.target, group.minimum) for group in found] == groups
+    assert [(group.name, group.target, group.minimum, group.maximum) for group in found] == groups
 
 
 def test_a_status_that_may_not_be_read_is_reported_once(

@@ -18,6 +18,7 @@ from rescheduler.planning.rules.candidates import DELETION_CANDIDATE
 from rescheduler.planning.rules.interruptions import CONDITIONS, TAINTS
 from rescheduler.planning.rules.minimum import MIN_ON_DEMAND_REPLICAS
 from rescheduler.planning.rules.pod_traits import DO_NOT_EVICT, PREFER_NO_EVICTION, REMOVAL_DISABLED
+from rescheduler.planning.what_if.spot_sources import GPU
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = (ROOT / "docs" / "annotations.md").read_text(encoding="utf-8")
@@ -41,7 +42,7 @@ def keys() -> Iterator[str]:
 def test_each_key_is_on_the_page_once() -> None:
     listed = re.findall(r"^\| `([^`]+)` \| (?:annotation|label|taint|condition)", PAGE, re.MULTILINE)
     signals = {f"{signal.key}*" if signal.key.endswith("/") else signal.key for signal in (*TAINTS, *CONDITIONS)}
-    values = {ACTIVE_CAPACITY, JOB_CONTROLLER}  # of fields, in the form of a key
+    values = {ACTIVE_CAPACITY, JOB_CONTROLLER, GPU}  # of fields and resources, in the form of a key
     shared = {
         HOSTNAME,
         ZONE,

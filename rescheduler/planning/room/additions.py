@@ -19,7 +19,7 @@ from rescheduler.planning.what_if.added_spot import AddSpot, add_spot
 from rescheduler.planning.what_if.changes import copied
 
 #: The changes of a trial are kept after this many rows: see :meth:`.Trial.keep`.
-_KEEP_AFTER: Final = 8
+KEEP_AFTER: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class Additions:
                 attempt.emptied += node.candidate.counts
                 used |= new.intersection(row for _, row in placed)
                 yield TrialDrain(node.candidate.node, len(used))
-                if len(shared.snapshot.touched) >= _KEEP_AFTER:
+                if len(shared.snapshot.touched) >= KEEP_AFTER:
                     attempt.trial.keep()
 
 

@@ -17,6 +17,7 @@ from rescheduler.planning.room.additions import Additions
 from rescheduler.planning.room.manifests import why_not_served
 from rescheduler.planning.rules.candidates import groups, why_not_target
 from rescheduler.planning.what_if.added_spot import AddSpot
+from rescheduler.planning.what_if.spot_sources import limits_of, most_of, spot_sources
 
 # The templates of spot nodes that an autoscaler may add: one existing node of each group.
 
@@ -175,6 +176,7 @@ class RoomSearch:
         self._most_pods = most_pods
         self._offered = offered or {}
         self._templates = [*templates(snapshot, policy), *self._offered][:MOST_GROUPS]
+        self._sources = spot_sources(snapshot, policy)
 
     def order(self, node: str) -> RoomOrder | NotOrdered:
         """Return the cheapest order for *node*, or the reason why no order is worth its price."""
@@ -192,7 +194,9 @@ class RoomSearch:
 
     def _offer(self, node: str, template: str) -> _SpotOffer | NotOrdered:
         """Return how many new nodes like *template* the pods of *node* would use if enough were available."""
-        most = self._change(node, template, min(self._most_pods or MOST_ADDED, MOST_ADDED))
+        most = self._change(node, template, min(self._most_pods or MOST_ADDED, MOST_ADDED, self._limit(template)))
+        if not most.count:
+            return NotOrdered(node, f"what has created {template} may add no more nodes: its limit is reached")
         with self._additions.of(most) as [names]:
             lacking = self._additions.lacking_room([node], ())
             used = next((step.used for step in self._additions.steps(names, lacking, ())), None)
@@ -207,6 +211,12 @@ class RoomSearch:
             facts = self._added_facts(names[:used], template)
             price = _sum(facts, self._prices) or Decimal(0)
             return _SpotOffer((price, sum(each.cpu for each in facts), template), used)
+
+    def _limit(self, template: str) -> int:
+        """Return how many nodes like *template* its NodePool or group may add. A provider limits its own templates."""
+        row = self._additions.original.nodes.row.get(template)
+        node = None if row is None else self._additions.original.nodes.nodes[row]
+        return MOST_ADDED if node is None else most_of(limits_of(node, self._sources))
 
     def _order_of(self, node: str, offer: _SpotOffer) -> RoomOrder | NotOrdered:
         """Return the order for *node* with the new nodes of *offer*. Other nodes that become drainable also count."""

@@ -6,8 +6,9 @@ first-fit with the new nodes of one type, and shows what each number of them fre
 ``--what-if`` makes, decides.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Final, NamedTuple, TypeAlias
 
@@ -15,14 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from predicates.local_results import Targets
-from predicates.objects import NodePool, PodClass
-from predicates.objects.pods import CAPACITY_TYPE
+from predicates.objects import PodClass
+from predicates.objects.pods import NODE_POOL
 from predicates.snapshot import Snapshot
-from rescheduler.planning.answers.survival import Certificate
+from rescheduler.planning.answers.survival import SIMULATION, Certificate
 from rescheduler.planning.examined import Examined
 from rescheduler.planning.money.prices import (
-    INSTANCE_TYPE_LABELS,
-    ZONE_LABELS,
     NodeFacts,
     PriceList,
     instance_type,
@@ -31,19 +30,16 @@ from rescheduler.planning.money.prices import (
     zone_of,
 )
 from rescheduler.planning.money.worth import covered, summed
-from rescheduler.planning.node_pools import SPOT, values
 from rescheduler.planning.outcome import Planning
 from rescheduler.planning.policy import Policy, Survive
 from rescheduler.planning.pools import pool_of
-from rescheduler.planning.room.additions import Additions
+from rescheduler.planning.room.additions import KEEP_AFTER, Additions
 from rescheduler.planning.room.orders import templates
 from rescheduler.planning.rules.candidates import groups
 from rescheduler.planning.what_if.added_spot import AddSpot, known_types
 from rescheduler.planning.what_if.comparison import HypotheticalPlan, added_nodes
 from rescheduler.planning.what_if.overview import worths_of
-
-#: At most this many nodes of a type are bought at once.
-MOST_BOUGHT: Final = 100
+from rescheduler.planning.what_if.spot_sources import MOST_BOUGHT, GrowthLimits, limits_of, most_of, spot_sources
 
 #: At most so many offers get a trial, and a plan.
 _TRIALS: Final = 16
@@ -53,6 +49,10 @@ _PLANNED: Final = 5
 #: many purchases. In trials with many nodes, the numbers differ little.
 _FEW: Final = 20
 _PLANS: Final = 40
+
+#: In clusters with more nodes, a plan takes long: the number of plans is less.
+_SMALL_CLUSTER: Final = 100
+_PLANS_OF_LARGE: Final = 10
 
 #: With ``--survive``: the numbers of pools over which a purchase is spread.
 _SPREADS: Final = (2, 3)
@@ -69,6 +69,12 @@ class SpotOffer:
     facts: NodeFacts
     price: Decimal  #: per hour
     pool: str  #: by the labels of ``--spot-pool-label``
+    limits: GrowthLimits = field(default_factory=dict, compare=False)
+
+    @property
+    def most(self) -> int:
+        """The largest number that can be bought."""
+        return most_of(self.limits)
 
 
 #: What is bought together: offers of different pools, each with its number of nodes.
@@ -99,39 +105,51 @@ class Purchases:
     lacking: tuple[str, ...] = ()  #: the nodes that only room for their pods keeps
     offers: int = 0  #: number of types in zones that were considered
     unknown: tuple[str, ...] = ()  #: types with a price that no node is of, so that their size is not known
+    limited: bool = False  #: only what NodePools, MachineSets and groups create was considered
     complete: bool = True  #: False if the time limit ended the search
 
 
-def offered(snapshot: Snapshot, policy: Policy, prices: PriceList) -> tuple[list[AddSpot], tuple[str, ...]]:
+def offered(
+    snapshot: Snapshot, policy: Policy, prices: PriceList
+) -> tuple[dict[AddSpot, GrowthLimits], tuple[str, ...]]:
     """Return what could be added, one node each, and the types that have a price but no known size.
 
-    Types are those of spot nodes, of *prices*, of NodePools with spot capacity, and of other nodes. Zones are those of
-    nodes; a type of a NodePool may only be in the pool's.
+    That is what NodePools, MachineSets and the groups of Cluster Autoscaler create. If none of them creates spot nodes,
+    it is any type of spot nodes, of *prices* and of other nodes, in the zones of nodes. Spot nodes of none of them can
+    be added in any case. Of NodePools that create the same nodes, the first with room in its limits counts.
     """
     table = snapshot.nodes
     like = [node for name in templates(snapshot, policy) if (node := table.nodes[table.row[name]]) is not None]
-    present = {(instance_type(node), zone_of(node)) for node in like}
-    zones = sorted({zone_of(node) for node in table} - {""}) or [""]
-    known = known_types(snapshot)
-    named = dict.fromkeys(
-        (name, each)
-        for name, zone in _named_types(snapshot, prices, known)
-        for each in (zones if not zone else {zone}.intersection(zones))
-        if name in known
-    )
-    changes = [AddSpot(1, like=node.name) for node in like]
-    changes += [AddSpot(1, type=name, zone=zone) for name, zone in named if (name, zone) not in present]
-    return changes, tuple(sorted({name for name, _, spot in prices.by_type if spot} - known))
+    sources, known = spot_sources(snapshot, policy), known_types(snapshot)
+    found: dict[AddSpot, GrowthLimits] = {}
+    for node in like:
+        if node.metadata.labels.get(NODE_POOL) not in snapshot.of("NodePool"):
+            found[AddSpot(1, like=node.name)] = limits_of(node, sources)
+    seen = set[object]()
+    for source in sources:
+        for node in source.templates:
+            labels = {key: value for key, value in node.metadata.labels.items() if key != NODE_POOL}
+            alike, limits = (frozenset(labels.items()), node.spec.taints), source.takes(node)
+            if alike not in seen and most_of(limits):
+                seen.add(alike)
+                found[AddSpot(1, type=instance_type(node), zone=zone_of(node), group=source.name)] = limits
+    if not sources:
+        zones = sorted({zone_of(node) for node in table} - {""}) or [""]
+        present = {(instance_type(node), zone_of(node)) for node in like}
+        listed = sorted((name, zone) for name, zone, spot in prices.by_type if spot and name in known)
+        named = [(name, each) for name, zone in listed for each in zones if zone in ("", each)]
+        named += [(name, zone) for name in sorted(known) for zone in zones]
+        found |= {AddSpot(1, type=name, zone=zone): {} for name, zone in named if (name, zone) not in present}
+    possible = {change: limits for change, limits in found.items() if most_of(limits)}
+    return possible, tuple(sorted({name for name, _, spot in prices.by_type if spot} - known))
 
 
-def _named_types(snapshot: Snapshot, prices: PriceList, known: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield instance types with a zone, or "" for all zones."""
-    yield from sorted((name, zone) for name, zone, spot in prices.by_type if spot)
-    for pool in snapshot.of("NodePool").values():
-        if isinstance(pool, NodePool) and SPOT in values(pool, CAPACITY_TYPE):
-            zones = values(pool, ZONE_LABELS[0]) or ("",)
-            yield from ((name, zone) for name in values(pool, INSTANCE_TYPE_LABELS[0]) for zone in zones)
-    yield from ((name, "") for name in sorted(known))
+def _is_possible(parts: Parts) -> bool:
+    """Return whether the limits that the offers of *parts* may share are kept."""
+    taken = Counter[str]()
+    for offer, number in parts:
+        taken.update({limit: number * each for limit, (_, each) in offer.limits.items()})
+    return all(taken[limit] <= left for offer, _ in parts for limit, (left, _) in offer.limits.items())
 
 
 class PurchaseSearch:
@@ -152,71 +170,74 @@ class PurchaseSearch:
 
         If the policy demands that losses are survived, purchases are also spread over several pools.
         """
-        changes, unknown = offered(self._additions.original, self._additions.policy, self._prices)
-        with self._additions.of(*changes) as names:
+        found, unknown = offered(self._additions.original, self._additions.policy, self._prices)
+        with self._additions.of(*found) as names:
             added = [name for [name] in names]
-            offers = list(self._priced(changes, added))
+            offers = list(self._priced(found, added))
             lacking = self._additions.lacking_room([each.node for each in self._base.rejected], self._base.steps)
             ranked = self._estimated(offers, lacking, self._without_place(lacking, added))
-        tried = self._tried(ranked[:_TRIALS], lacking)
-        self._plan_best(tried, varied=len(lacking) <= _FEW)
+        few = len(lacking) <= _FEW
+        self._plan_best(self._tried(ranked[:_TRIALS], lacking, all_of=few), varied=few)
         best = sorted(
             (purchase for purchase, _ in self._planned.values() if purchase.net_per_month > 0),
             key=lambda purchase: (-purchase.net_per_month, purchase.cost_per_month),
         )
         return Purchases(
-            tuple(self._certified(each, survive) for each in _one_of_each(best)[:number]),
+            tuple(self._certified(each, survive, SIMULATION / number) for each in _one_of_each(best)[:number]),
             tuple(each.candidate.node for each in lacking),
             len(offers),
             unknown,
+            bool(spot_sources(self._additions.original, self._additions.policy)),
             self._complete,
         )
 
-    def _priced(self, changes: Sequence[AddSpot], names: Sequence[str]) -> Iterator[SpotOffer]:
+    def _priced(self, found: Mapping[AddSpot, GrowthLimits], names: Sequence[str]) -> Iterator[SpotOffer]:
         """Yield the offers whose price is known: their own, or that of a spot node of their type."""
         snapshot, labels = self._additions.snapshot, self._additions.policy.spot_pool_labels
         rows = groups(self._additions.original, self._additions.policy).spot_rows
-        existing = [node_facts(snapshot, self._additions.original.nodes.names[row], spot=True) for row in rows]
-        for change, name in zip(changes, names, strict=True):
+        alike = defaultdict[str, list[NodeFacts]](list)
+        for row in rows:
+            existing = node_facts(snapshot, self._additions.original.nodes.names[row], spot=True)
+            alike[existing.instance_type].append(existing)
+        for (change, limits), name in zip(found.items(), names, strict=True):
             facts = node_facts(snapshot, name, spot=True)
-            alike = [node for node in existing if node.instance_type == facts.instance_type]
-            price = with_added(self._prices, [facts], alike).per_hour(facts)
+            price = with_added(self._prices, [facts], alike[facts.instance_type]).per_hour(facts)
             node = snapshot.nodes.nodes[snapshot.nodes.row[name]]
             if price and node is not None:
-                yield SpotOffer(change, facts, price, pool_of(node.metadata.labels, labels))
+                yield SpotOffer(change, facts, price, pool_of(node.metadata.labels, labels), limits)
 
     # The estimate.
 
     def _estimated(
         self, offers: Sequence[SpotOffer], lacking: Sequence[Examined], homeless: Sequence[Sequence[PodClass]]
     ) -> list["_Estimate"]:
-        """Return the estimate of each offer, the most useful first.
+        """Return the estimate of each offer, the most useful first, and last those than which others are no worse.
 
-        *homeless* are the classes of pods without a place, for each of the nodes that are *lacking* room.
+        *homeless* are the classes of pods without a place, for each of the nodes that are *lacking* room. If losses of
+        pools must be survived, the best of several pools are needed.
         """
         snapshot, filters = self._additions.snapshot, self._additions.planner.filters
         classes = list(dict.fromkeys(cls for pods in homeless for cls in pods))
         if not classes or not offers:
             return []
         rows = [snapshot.nodes.row[offer.facts.name] for offer in offers]
-        number = {cls: index for index, cls in enumerate(classes)}
-        counts = np.zeros((len(lacking), len(classes)))
-        for index, pods in enumerate(homeless):
-            for cls in pods:
-                counts[index, number[cls]] += 1
+        counts = np.array([[pods.count(cls) for cls in classes] for pods in homeless], float)
         vectors = np.array([snapshot.vector(cls.requests) for cls in classes])
         accepting = [frozenset(filters.possible(cls, np.array(rows, np.intp))) for cls in classes]
         worth = np.array(self._values(lacking))
+        capacities = np.maximum(snapshot.nodes.free[rows], 0)
+        fits = np.array([[row in each for each in accepting] for row in rows])
+        fits &= (vectors[np.newaxis] <= capacities[:, np.newaxis]).all(axis=2)
+        beaten = _beaten(offers, np.hstack([capacities, fits]))
         estimates = []
-        for offer, row in zip(offers, rows, strict=True):
-            capacity = np.maximum(snapshot.nodes.free[row], 0)
-            fits = np.array([row in each for each in accepting]) & (vectors <= capacity).all(axis=1)
-            shares = ((counts * fits) @ vectors) / np.maximum(capacity, 1)
-            usable = ~((counts > 0) & ~fits).any(axis=1)
-            if fits.any():
+        for number, offer in enumerate(offers):
+            shares = ((counts * fits[number]) @ vectors) / np.maximum(capacities[number], 1)
+            usable = ~((counts > 0) & ~fits[number]).any(axis=1)
+            if fits[number].any():
                 saved, needed, order = _best_prefix(shares, worth * usable, float(offer.price))
-                estimates.append(_Estimate(saved, offer, needed, [lacking[index] for index in order]))
-        return sorted(estimates, key=lambda each: -each.saved)
+                is_beaten = beaten[number] >= (1 if self._additions.policy.survive is Survive.OFF else max(_SPREADS))
+                estimates.append(_Estimate(saved, offer, needed, [lacking[index] for index in order], is_beaten))
+        return sorted(estimates, key=lambda each: (each.is_beaten, -each.saved))
 
     def _without_place(self, lacking: Sequence[Examined], added: Iterable[str]) -> list[list[PodClass]]:
         """Return the classes of pods that fit only nodes *added*, by node, if the nodes are drained in turn."""
@@ -230,6 +251,8 @@ class PurchaseSearch:
                 classes = sorted((pod.cls for pod in node.incoming), key=room.sizes.of, reverse=True)
                 found = room.filters.first_fit(classes, existing, attempt.trial)
                 homeless.append([cls for cls, row in zip(classes, found, strict=True) if row is None])
+                if len(room.snapshot.touched) >= KEEP_AFTER:
+                    attempt.trial.keep()
         return homeless
 
     def _values(self, lacking: Sequence[Examined]) -> list[float]:
@@ -244,13 +267,20 @@ class PurchaseSearch:
 
     # The trials.
 
-    def _tried(self, estimates: Iterable["_Estimate"], lacking: Sequence[Examined]) -> list["_Trial"]:
-        """Return the best number of nodes of each offer, with what it saves, the most useful first."""
+    def _tried(self, estimates: Iterable["_Estimate"], lacking: Sequence[Examined], *, all_of: bool) -> list["_Trial"]:
+        """Return the best number of nodes of each offer, with what it saves, the most useful first.
+
+        Once enough are known, those than which others are no worse are not tried, nor, unless *all_of* them are, those
+        whose estimate is less than what the others save.
+        """
         worth = dict(zip((each.candidate.node for each in lacking), self._values(lacking), strict=True))
-        tried = []
+        tried = list[_Trial]()
         for estimate in estimates:
-            best = (0.0, 0)
-            for most in (min(MOST_BOUGHT, number) for number in (estimate.needed + 2, 4 * estimate.needed + 8)):
+            enough = sorted((each.saved for each in tried), reverse=True)[_PLANNED - 1 : _PLANNED]
+            if enough and (estimate.is_beaten or (not all_of and estimate.saved <= enough[0])):
+                continue
+            best, limit = (0.0, 0), estimate.offer.most
+            for most in (min(limit, number) for number in (estimate.needed + 2, 4 * estimate.needed + 8)):
                 if self._out_of_time():
                     break
                 saved, freed = 0.0, 0
@@ -258,7 +288,7 @@ class PurchaseSearch:
                     for step in self._additions.steps(names, estimate.nodes, self._base.steps):
                         saved, freed = saved + worth[step.node], freed + 1
                         best = max(best, (saved - step.used * float(estimate.offer.price), step.used))
-                if freed == len(estimate.nodes) or most == MOST_BOUGHT:
+                if freed == len(estimate.nodes) or most == limit:
                     break
             if best[1]:
                 tried.append(_Trial(*best, estimate.offer, estimate.needed))
@@ -267,8 +297,9 @@ class PurchaseSearch:
     # The plans.
 
     def _plan_best(self, tried: Sequence["_Trial"], *, varied: bool) -> None:
+        most = _PLANS if len(self._additions.original.nodes) <= _SMALL_CLUSTER else _PLANS_OF_LARGE
         for parts in self._choices(tried, varied=varied):
-            if len(self._planned) >= _PLANS or self._out_of_time():
+            if len(self._planned) >= most or self._out_of_time():
                 break
             self._plan(parts)
 
@@ -281,8 +312,9 @@ class PurchaseSearch:
         if not varied:
             return
         yield from iter(self._neighbor, None)
+        yield from (((trial.offer, trial.used),) for trial in tried[_PLANNED:])
         for trial in tried[:_PLANNED]:
-            yield from (((trial.offer, min(MOST_BOUGHT, trial.needed + more)),) for more in (0, 1))
+            yield from (((trial.offer, min(trial.offer.most, trial.needed + more)),) for more in (0, 1))
         yield from iter(self._neighbor, None)
 
     def _neighbor(self) -> Parts | None:
@@ -291,7 +323,7 @@ class PurchaseSearch:
         if not singles:
             return None
         [(offer, count)] = max(singles, key=lambda purchase: purchase.net_per_month).parts
-        others = [((offer, other),) for other in (count - 1, count + 1) if 0 < other <= MOST_BOUGHT]
+        others = [((offer, other),) for other in (count - 1, count + 1) if 0 < other <= offer.most]
         return next((parts for parts in others if parts not in self._planned), None)
 
     def _spread(self, tried: Sequence["_Trial"]) -> Iterator[Parts]:
@@ -304,7 +336,9 @@ class PurchaseSearch:
         for pools in (number for number in _SPREADS if number <= len(offers)):
             for count in sorted({max(pools, tried[0].used + more) for more in (0, 1)}):
                 numbers = [count // pools + (index < count % pools) for index in range(pools)]
-                yield tuple(zip(offers, numbers, strict=False))
+                parts = tuple(zip(offers, numbers, strict=False))
+                if _is_possible(parts):
+                    yield parts
 
     def _plan(self, parts: Parts) -> None:
         """Plan all nodes with *parts*."""
@@ -326,13 +360,14 @@ class PurchaseSearch:
         """Return what *planning* saves per month, as far as it is known."""
         return summed(worths_of(planning, snapshot, prices, self._today).values()).balance_per_month or _ZERO
 
-    def _certified(self, purchase: SpotPurchase, survive: Survive) -> SpotPurchase:
+    def _certified(self, purchase: SpotPurchase, survive: Survive, seconds: float) -> SpotPurchase:
         if survive is Survive.OFF or self._out_of_time():
             return purchase
         _, planning = self._planned[purchase.parts]
         with self._additions.of(*_changes(purchase.parts)):
             planner, circumstances = self._additions.planner, self._additions.circumstances
-            return replace(purchase, survival=planner.certificate(circumstances, survive, planning.steps))
+            certificate = planner.certificate(circumstances, survive, planning.steps, seconds=seconds)
+            return replace(purchase, survival=certificate)
 
     def _out_of_time(self) -> bool:
         self._complete = self._complete and not self._time_is_up()
@@ -359,6 +394,7 @@ class _Estimate:
     offer: SpotOffer
     needed: int  #: number of nodes for all pods that they accept
     nodes: Sequence[Examined]  #: in the order in which they are worth most for what they need
+    is_beaten: bool  #: others in its zone cost no more and have no less room
 
 
 class _Trial(NamedTuple):
@@ -368,6 +404,21 @@ class _Trial(NamedTuple):
     used: int  #: that number
     offer: SpotOffer
     needed: int  #: as in the estimate
+
+
+def _beaten(offers: Sequence[SpotOffer], room: npt.NDArray[np.float64]) -> list[int]:
+    """Return how many others in its zone each offer has that cost no more and have no less *room*, by column.
+
+    Those of which a limit allows few are no better. Of equal ones, the first counts as better.
+    """
+    prices = np.array([float(offer.price) for offer in offers])
+    zones, numbers = np.array([offer.facts.zone for offer in offers]), np.arange(len(offers))
+    free, found = np.array([offer.most >= MOST_BOUGHT for offer in offers]), list[int]()
+    for number in range(len(offers)):
+        better = free & (zones == zones[number]) & (prices <= prices[number]) & (room >= room[number]).all(axis=1)
+        same = (prices == prices[number]) & (room == room[number]).all(axis=1)
+        found.append(int((better & ~(same & (numbers >= number))).sum()))
+    return found
 
 
 def _best_prefix(

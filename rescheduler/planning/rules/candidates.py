@@ -362,7 +362,7 @@ def groups_at_minimum(snapshot: Snapshot, freed: Sequence[str]) -> dict[str, tup
         spare = max(0, group.target - group.minimum)
         if group.minimum <= 0 or (spare and len(freed) <= spare):
             continue
-        names = {node.name for node in snapshot.nodes if _is_in(node, group)}
+        names = {node.name for node in snapshot.nodes if is_in_group(node, group)}
         leaving = [name for name in freed if name in names]
         if spare and len(leaving) <= spare:
             continue
@@ -389,7 +389,7 @@ _EKSCTL_GROUP: Final = "alpha.eksctl.io/nodegroup-name"
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-def _is_in(node: Node, group: AutoscalerGroup) -> bool:
+def is_in_group(node: Node, group: AutoscalerGroup) -> bool:
     """Return whether *node* belongs to *group*, by the names that clouds give to groups, their nodes and labels."""
     labels, name = node.metadata.labels, group.name.rpartition("/")[2]
     if any(labels.get(label) == name for label in _GROUP_LABELS):

@@ -18,6 +18,7 @@ from predicates.objects import CSINode, Node, NodeSpec, NodeStatus, ObjectMeta, 
 from predicates.snapshot import Snapshot
 from predicates.texts import did_you_mean
 from rescheduler.errors import UsageError
+from rescheduler.planning.forms import shortened
 from rescheduler.planning.money.prices import INSTANCE_TYPE_LABELS, instance_type, zone_of
 from rescheduler.planning.node_info import full_name, similar_node
 from rescheduler.planning.node_labels import NodeLabels
@@ -25,13 +26,20 @@ from rescheduler.planning.policy import Policy
 from rescheduler.planning.rules.candidates import groups, starting_taints, why_not_target
 from rescheduler.planning.rules.interruptions import is_start_up_taint
 from rescheduler.planning.rules.pod_traits import belongs_to_node
-from rescheduler.planning.what_if.machine_sets import nodes_of_machine_sets
+from rescheduler.planning.what_if.spot_sources import (
+    SpotSource,
+    common_labels,
+    in_zone,
+    nodes_of_machine_sets,
+    spot_sources,
+)
 
 #: Labels that new spot nodes have in common with on-demand nodes, if there are no spot nodes yet.
 _OF_MACHINES: Final = ("kubernetes.io/os", "kubernetes.io/arch", "topology.kubernetes.io/region")
 
-#: Labels whose keys end so name the zone of a node.
-_ZONE_KEYS: Final = "/zone"
+
+#: An error message lists so many types of a group.
+_SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +48,7 @@ class AddSpot:
 
     Those of a type are like a node of it, in the *zone*, unless their size is given. Those of a size have the labels
     that all spot nodes have. With a *template* of the cloud provider, they are like it, with the DaemonSet pods of the
-    node *like*.
+    node *like*. Those of a *group* are as it creates them.
     """
 
     count: int
@@ -50,6 +58,7 @@ class AddSpot:
     pods: int = 110
     type: str = ""
     zone: str = ""
+    group: str = ""  #: name of a NodePool, or ``namespace/name`` of a MachineSet or MachineDeployment
     template: Node | None = None
 
     def __str__(self) -> str:
@@ -57,7 +66,7 @@ class AddSpot:
         if self.like:
             return f"add-spot {self.count} like {self.like}"
         size = {"cpu": self.cpu, "memory": self.memory, "pods": str(self.pods)} if self.cpu else {}
-        parts = {"type": self.type, "zone": self.zone, **size}
+        parts = {"type": self.type, "zone": self.zone, "group": self.group, **size}
         return f"add-spot {self.count} {','.join(f'{key}={value}' for key, value in parts.items() if value)}"
 
 
@@ -68,7 +77,11 @@ def add_spot(snapshot: Snapshot, policy: Policy, *changes: AddSpot) -> list[list
     the labels of spot nodes cannot be determined.
     """
     known = _KnownNodes.of(snapshot, policy)
-    templates = [_template(snapshot, policy, known, change) for change in changes]
+    sources = spot_sources(snapshot, policy) if any(change.group for change in changes) else []
+    templates = [
+        _created(known, sources, change) if change.group else _template(snapshot, policy, known, change)
+        for change in changes
+    ]
     return [_added(snapshot, change.count, *template) for change, template in zip(changes, templates, strict=True)]
 
 
@@ -105,10 +118,10 @@ class _KnownNodes:
         nodes = (node for row in groups(snapshot, policy).spot_rows if (node := table.nodes[row]) is not None)
         spot = [node for node in nodes if why_not_target(node) is None]
         others = [] if spot else _on_demand(snapshot, policy)
-        of_others = {key: value for key, value in _common_labels(others).items() if key in _OF_MACHINES}
+        of_others = {key: value for key, value in common_labels(others).items() if key in _OF_MACHINES}
         starting = starting_taints(snapshot, policy)
         zones = sorted({zone for node in spot or others if (zone := node.metadata.labels.get(ZONE))})
-        return cls(spot, others, _common_labels(spot) | of_others, _common_taints(spot, starting), starting, zones)
+        return cls(spot, others, common_labels(spot) | of_others, _common_taints(spot, starting), starting, zones)
 
 
 def _template(
@@ -121,7 +134,7 @@ def _template(
     resembles = bool(change.like or (change.type and not change.cpu))
     labels, taints = dict(known.labels), known.taints
     if resembles:
-        labels |= _in_zone(model.metadata.labels, zone_of(model), change.zone)
+        labels |= in_zone(model.metadata.labels, zone_of(model), change.zone)
         taints = _lasting_taints(model, known.starting) if model in known.spot else taints
     elif change.type:
         labels[INSTANCE_TYPE_LABELS[0]] = change.type
@@ -139,11 +152,18 @@ def _template(
     return with_daemons, node, zones
 
 
-def _in_zone(labels: Mapping[str, str], before: str, zone: str) -> dict[str, str]:
-    """Return *labels* of a node in the zone *before* for one in *zone*; "" is the same zone."""
-    moves = bool(zone and before)
-    moved = {key: zone for key, value in labels.items() if moves and key.endswith(_ZONE_KEYS) and value == before}
-    return {**labels, **moved}
+def _created(known: _KnownNodes, sources: Iterable[SpotSource], change: AddSpot) -> tuple[str, Node, Sequence[str]]:
+    """Return the same for what the group of *change* creates of its type in its zone. Raises UsageError."""
+    by_name = {each.name: each for each in sources if each.templates}
+    if (source := by_name.get(change.group)) is None:
+        near = did_you_mean(change.group, by_name)
+        raise UsageError(f"add-spot: no NodePool or MachineSet {change.group} creates spot nodes of a known size{near}")
+    for node in source.templates:
+        if (instance_type(node), zone_of(node)) == (change.type, change.zone):
+            with_daemons = next(iter((*source.members, *known.spot, *known.others)), None)
+            return with_daemons.name if with_daemons else "", node, ()
+    kinds = sorted({f"type={instance_type(node)},zone={zone_of(node)}" for node in source.templates})
+    raise UsageError(f"add-spot: group {change.group} creates no such nodes: expected {shortened(kinds, _SHOWN)}")
 
 
 def _on_demand(snapshot: Snapshot, policy: Policy) -> list[Node]:
@@ -181,11 +201,6 @@ def _of_type(snapshot: Snapshot, change: AddSpot, spot: Sequence[Node]) -> Node:
 
 def _allocatable(change: AddSpot) -> dict[str, QuantityText]:
     return {"cpu": change.cpu, "memory": change.memory, "pods": str(change.pods)}
-
-
-def _common_labels(nodes: Iterable[Node]) -> dict[str, str]:
-    shared = [set(node.metadata.labels.items()) for node in nodes]
-    return dict(sorted(set.intersection(*shared))) if shared else {}
 
 
 def _lasting_taints(node: Node, starting: Collection[str]) -> tuple[Taint, ...]:

@@ -33,6 +33,10 @@ SPOT_PRICES = PriceList(per_vcpu=Decimal("0.04"), spot_per_vcpu=Decimal("0.01"))
 
 FULL = [node("s", cpu="4"), pod("filler-1", on="s", cpu="4")]
 OD = node("od", ON_DEMAND)
+GROUP: Final[Manifest] = {
+    "kind": "AutoscalerGroups",
+    "groups": [{"name": "spot", "target": 1, "minimum": 0, "maximum": 1}],
+}
 
 
 def pods(*cpus: str, on: str = "od", **fields: Any) -> list[Manifest]:
@@ -84,6 +88,16 @@ CASES: dict[str, tuple[list[Manifest], Any]] = {
     "a pod that no spot node could take": (
         [node("od", ON_DEMAND, cpu="8"), *FULL, *pods("6")],
         "new spot nodes like s would not help: pod default/web-0: 0/21 spot nodes are available: 21 Insufficient cpu",
+    ),
+    "a group that is at its largest size": (
+        [node("od", ON_DEMAND), *pods("2", "1"), node("s", labels={"hcloud/node-group": "spot"}),
+         pod("filler-1", on="s", cpu="4"), GROUP],
+        "what has created s may add no more nodes: its limit is reached",
+    ),
+    "a group that may add too few nodes": (
+        [node("od", ON_DEMAND, cpu="8"), *pods("3", "3"), node("s", labels={"hcloud/node-group": "spot"}),
+         pod("filler-1", on="s", cpu="4"), {**GROUP, "groups": [GROUP["groups"][0] | {"maximum": 2}]}],
+        "new spot nodes like s would not help: pod default/web-1: 0/2 spot nodes are available: 2 Insufficient cpu",
     ),
     "a low priority": (
         [OD, *FULL, *pods("1", priority=-10)],

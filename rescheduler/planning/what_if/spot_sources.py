@@ -1,0 +1,290 @@
+"""What creates spot nodes, and how many more: NodePools of Karpenter, MachineSets, groups of Cluster Autoscaler. Pure.
+
+A NodePool creates nodes of each type that its requirements allow, as far as a node shows what such a node is like. A
+MachineSet or MachineDeployment without nodes tells the capacity of its nodes by annotations for Cluster Autoscaler
+(``cloudprovider/clusterapi/clusterapi_utils.go`` there). They include what the kubelet and the system reserve: the
+largest share that a node reserves is left out.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeAlias
+
+from predicates.objects import (
+    AutoscalerGroups,
+    MachineSet,
+    Node,
+    NodePool,
+    NodeSpec,
+    NodeStatus,
+    ObjectMeta,
+    QuantityText,
+    Taint,
+)
+from predicates.objects.pods import CAPACITY_TYPE, NODE_POOL, PoolRequirement
+from predicates.quantity import QuantityError, parse
+from predicates.snapshot import Snapshot
+from rescheduler.planning.money.prices import INSTANCE_TYPE_LABELS, ZONE_LABELS, instance_type, zone_of
+from rescheduler.planning.node_pools import SPOT, in_order, values
+from rescheduler.planning.placement.added_nodes import amount
+from rescheduler.planning.policy import Policy
+from rescheduler.planning.rules.candidates import groups, is_in_group
+
+_CAPACITY: Final = "capacity.cluster-autoscaler.kubernetes.io/"
+
+#: By resource: the annotations, each with the unit of a number.
+_AMOUNTS: Final = {
+    "cpu": ((f"{_CAPACITY}cpu", ""), ("machine.openshift.io/vCPU", "")),
+    "memory": ((f"{_CAPACITY}memory", ""), ("machine.openshift.io/memoryMb", "Mi")),
+    "gpu": ((f"{_CAPACITY}gpu-count", ""), ("machine.openshift.io/GPU", "")),
+    "pods": ((f"{_CAPACITY}maxPods", ""),),
+}
+_PODS: Final = 110_000  #: if no annotation says another number, as in Cluster Autoscaler
+GPU: Final = "nvidia.com/gpu"  #: likewise
+
+#: The annotation with the largest number of nodes, of both APIs, ends so.
+_MOST: Final = "/cluster-api-autoscaler-node-group-max-size"
+
+#: Cluster API copies labels of Machines with these keys to their Nodes.
+_COPIED: Final = ("node-role.kubernetes.io/", "node-restriction.kubernetes.io/", "node.cluster.x-k8s.io/")
+
+#: Labels whose keys begin so say what a machine of a type is like, whoever creates it.
+_OF_TYPE: Final = (
+    *(*INSTANCE_TYPE_LABELS, *ZONE_LABELS, "kubernetes.io/arch", "kubernetes.io/os", "topology.kubernetes.io/region"),
+    *("karpenter.k8s.aws/", "karpenter.azure.com/", "karpenter.k8s.gcp/"),
+)
+
+#: Labels whose keys end so name the zone of a node.
+_ZONE_KEYS: Final = "/zone"
+
+
+#: At most this many nodes of a type are added at once.
+MOST_BOUGHT: Final = 100
+
+#: By limit: how much of it is left, and what a new node takes, in thousandths. No limits: any number of nodes.
+GrowthLimits: TypeAlias = Mapping[str, tuple[int, int]]
+
+
+def most_of(limits: GrowthLimits) -> int:
+    """Return the number of nodes that *limits* allow, at most :data:`MOST_BOUGHT`."""
+    return max(0, min((MOST_BOUGHT, *(left // taken for left, taken in limits.values() if taken > 0))))
+
+
+@dataclass(frozen=True, slots=True)
+class SpotSource:
+    """What creates spot nodes, and what it may still add."""
+
+    name: str  #: of ``add-spot N group=NAME``
+    templates: Sequence[Node] = ()  #: the new nodes, without names, one for each type and zone
+    members: Sequence[Node] = ()  #: its spot nodes
+    left: Mapping[str, int] = field(default_factory=dict)  #: in thousandths, by resource; ``nodes`` is their number
+
+    def takes(self, node: Node) -> GrowthLimits:
+        """Return the limits for new nodes like *node*."""
+        try:
+            return {f"{self.name} {resource}": (left, amount(node, resource)) for resource, left in self.left.items()}
+        except QuantityError:
+            return {self.name: (0, 1)}
+
+
+def spot_sources(snapshot: Snapshot, policy: Policy) -> list[SpotSource]:
+    """Return all sources of nodes with the labels of spot nodes, NodePools in the order in which Karpenter tries them.
+
+    A NodePool with a fixed number of nodes creates none for pods: it is none of them.
+    """
+    table, matches = snapshot.nodes, policy.spot_label.matches
+    spot = [node for row in groups(snapshot, policy).spot_rows if (node := table.nodes[row]) is not None]
+    found = [*_of_pools(snapshot, spot), *_of_machine_sets(snapshot, spot), *_of_autoscaler(snapshot, spot)]
+    sources = []
+    for source in found:
+        templates = [node for node in source.templates if matches(node.metadata.labels)]
+        if source.members or len(templates) == len(source.templates):
+            sources.append(replace(source, templates=templates))
+    return sources
+
+
+def limits_of(node: Node, sources: Iterable[SpotSource]) -> GrowthLimits:
+    """Return the limits for more nodes like *node*, of those *sources* that created it."""
+    of = [source for source in sources if any(member.name == node.name for member in source.members)]
+    return {limit: each for source in of for limit, each in source.takes(node).items()}
+
+
+def _of_pools(snapshot: Snapshot, spot: Sequence[Node]) -> Iterator[SpotSource]:
+    pools = [each for each in snapshot.of("NodePool").values() if isinstance(each, NodePool)]
+    present = sorted({zone_of(node) for node in snapshot.nodes} - {""}) or [""]
+    for pool in in_order(pools):
+        name = pool.metadata.name
+        if pool.spec.replicas is not None or SPOT not in values(pool, CAPACITY_TYPE):
+            continue
+        nodes, members = (
+            [node for node in some if node.metadata.labels.get(NODE_POOL) == name] for some in (snapshot.nodes, spot)
+        )
+        own = {key: value for key, value in common_labels(members).items() if not key.startswith(_OF_TYPE)}
+        known = {instance_type(node): node for node in [*snapshot.nodes, *spot, *members]}
+        zones = sorted(values(pool, ZONE_LABELS[0])) or present
+        kinds = [(known[kind], zone) for kind in sorted(known.keys() - {""}) for zone in zones]
+        templates = [node for like, zone in kinds if (node := _pooled(pool, own, like, zone)) is not None]
+        yield SpotSource(name, templates, members, _left(pool, nodes))
+
+
+def _pooled(pool: NodePool, own: Mapping[str, str], like: Node, zone: str) -> Node | None:
+    """Return the node that *pool* creates in *zone* of the type of the node *like*; None if it does not create it.
+
+    *own* are the labels that its nodes have in common, besides those that follow from the type.
+    """
+    spec = pool.spec.template.spec
+    of_type = in_zone(like.metadata.labels, zone_of(like), zone)
+    labels = {**own, **{key: value for key, value in of_type.items() if key.startswith(_OF_TYPE)}}
+    labels |= {each.key: each.values[0] for each in spec.requirements if _is_custom(each)}
+    labels |= {**pool.spec.template.metadata.labels, NODE_POOL: pool.metadata.name, CAPACITY_TYPE: SPOT}
+    if not all(_allows(each, labels.get(each.key)) for each in spec.requirements):
+        return None
+    return Node(metadata=ObjectMeta(labels=labels), spec=NodeSpec(taints=spec.taints), status=_status(like))
+
+
+def _is_custom(requirement: PoolRequirement) -> bool:
+    """Return whether Karpenter sets the label to the only value, because it does not follow from the machine."""
+    single = requirement.operator == "In" and len(requirement.values) == 1
+    return single and not requirement.key.startswith(_OF_TYPE)
+
+
+def _allows(requirement: PoolRequirement, value: str | None) -> bool:
+    listed, operator = requirement.values, requirement.operator
+    if value is None or operator in ("NotIn", "DoesNotExist"):
+        return operator in ("NotIn", "DoesNotExist") and value not in listed
+    if operator in ("In", "Exists"):
+        return operator == "Exists" or value in listed
+    if not (value.isdecimal() and listed and listed[0].isdecimal()):
+        return False
+    number, bound = int(value), int(listed[0])
+    return {"Gt": number > bound, "Gte": number >= bound, "Lt": number < bound, "Lte": number <= bound}[operator]
+
+
+def _left(pool: NodePool, nodes: Iterable[Node]) -> dict[str, int]:
+    """Return what the limits of *pool* allow beside its *nodes*; nothing if one of them cannot be read."""
+    present = list(nodes)
+    try:
+        used = {resource: sum(amount(node, resource) for node in present) for resource in pool.spec.limits}
+        return {resource: parse(limit).millis - used[resource] for resource, limit in pool.spec.limits.items()}
+    except QuantityError:
+        return {"nodes": 0}
+
+
+def _of_machine_sets(snapshot: Snapshot, spot: Sequence[Node]) -> Iterator[SpotSource]:
+    """Yield MachineDeployments and MachineSets. Those that have nodes create more like these."""
+    for each in _machine_sets(snapshot):
+        meta = each.metadata
+        most = next((text for key, text in meta.annotations.items() if key.endswith(_MOST)), "")
+        size = 1 if each.spec.replicas is None else each.spec.replicas
+        left = {"nodes": 1000 * (int(most) - size)} if most.isdecimal() else {}
+        members = [node for node in spot if meta.name in _machine_sets_of(node)]
+        template = None if members else _template_of(snapshot, each)
+        if members or template is not None:
+            templates = [] if template is None else [template]
+            yield SpotSource(f"{meta.namespace}/{meta.name}", templates, members, left)
+
+
+def _machine_sets(snapshot: Snapshot) -> Iterator[MachineSet]:
+    for kind in ("MachineDeployment", "MachineSet"):
+        sets = (each for _, each in sorted(snapshot.of(kind).items()) if isinstance(each, MachineSet))
+        yield from (each for each in sets if each.metadata.controller is None)
+
+
+def _machine_sets_of(node: Node) -> tuple[str, ...]:
+    """Return the names that the MachineSet or the MachineDeployment of *node* can have, by its annotations."""
+    annotations = node.metadata.annotations
+    owner = annotations.get("cluster.x-k8s.io/owner-name", "")
+    machine = annotations.get("machine.openshift.io/machine", "").rpartition("/")[2]
+    return tuple(filter(None, (owner, owner.rpartition("-")[0], machine.rpartition("-")[0])))
+
+
+def nodes_of_machine_sets(snapshot: Snapshot) -> Iterator[Node]:
+    """Yield a node without a name for each MachineSet whose instance type and capacity are known."""
+    templates = (_template_of(snapshot, each) for each in _machine_sets(snapshot))
+    yield from (node for node in templates if node is not None and instance_type(node))
+
+
+def _template_of(snapshot: Snapshot, each: MachineSet) -> Node | None:
+    """Return a node as the annotations describe it, with the labels and taints of its Machines; None without these."""
+    capacity = _capacity(each)
+    if not capacity.keys() >= {"cpu", "memory"}:
+        return None
+    pods, gpus = capacity.pop("pods", _PODS), capacity.pop("gpu", 0)
+    gpu_type = each.metadata.annotations.get(f"{_CAPACITY}gpu-type", GPU)
+    fixed = {"pods": pods, **({gpu_type: gpus} if gpus else {})}
+    free = {name: int(millis * _share(snapshot.nodes, name)) for name, millis in capacity.items()}
+    amounts, whole = ({name: f"{millis}m" for name, millis in {**sizes, **fixed}.items()} for sizes in (free, capacity))
+    taints = each.spec.template.spec.taints or tuple(_taints(each.metadata.annotations.get(f"{_CAPACITY}taints", "")))
+    status = NodeStatus(allocatable=dict(amounts), capacity=dict(whole))
+    return Node(metadata=ObjectMeta(labels=_labels(each)), spec=NodeSpec(taints=taints), status=status)
+
+
+def _labels(each: MachineSet) -> dict[str, str]:
+    spec, template = each.spec.template.spec, each.spec.template
+    listed = each.metadata.annotations.get(f"{_CAPACITY}labels", "").split(",")
+    stated = {key: value for key, found, value in (text.strip().partition("=") for text in listed) if found}
+    machine, zone = spec.provider_spec.value.instance_type, spec.provider_spec.value.placement.availability_zone
+    of_machine = {INSTANCE_TYPE_LABELS[0]: machine, ZONE_LABELS[0]: zone or spec.failure_domain}
+    copied = {key: value for key, value in template.metadata.labels.items() if key.startswith(_COPIED)}
+    return {key: value for key, value in of_machine.items() if value} | copied | stated | spec.metadata.labels
+
+
+def _taints(text: str) -> Iterator[Taint]:
+    """Yield the taints of an annotation such as ``key=value:NoSchedule,…``."""
+    for each in filter(None, text.split(",")):
+        pair, _, effect = each.strip().rpartition(":")
+        key, _, value = pair.partition("=")
+        yield Taint(key=key, value=value, effect=effect)
+
+
+def _capacity(each: MachineSet) -> dict[str, int]:
+    """Return the amounts that the annotations state, in thousandths."""
+    annotations, found = each.metadata.annotations, dict[str, int]()
+    for name, keys in _AMOUNTS.items():
+        if millis := _millis(next((f"{annotations[key]}{unit}" for key, unit in keys if key in annotations), "0")):
+            found[name] = millis
+    return found
+
+
+def _share(nodes: Iterable[Node], name: str) -> float:
+    """Return the smallest share of the capacity of a node that pods may use; 1 if no node states both amounts."""
+    amounts = ((node.status.allocatable.get(name, "0"), node.status.capacity.get(name, "0")) for node in nodes)
+    pairs = ((_millis(left), _millis(capacity)) for left, capacity in amounts)
+    return min((left / capacity for left, capacity in pairs if 0 < left <= capacity), default=1.0)
+
+
+def _millis(text: QuantityText) -> int:
+    """Return an amount in thousandths; 0 if it is not valid, or negative."""
+    try:
+        return max(0, parse(text).millis)
+    except QuantityError:
+        return 0
+
+
+def _of_autoscaler(snapshot: Snapshot, spot: Sequence[Node]) -> Iterator[SpotSource]:
+    """Yield the groups of Cluster Autoscaler that have spot nodes: nothing else tells what their nodes are like."""
+    known = [each for each in snapshot.of("AutoscalerGroups").values() if isinstance(each, AutoscalerGroups)]
+    for group in (group for each in known for group in each.groups):
+        members = [node for node in spot if is_in_group(node, group)]
+        left = {} if group.maximum is None else {"nodes": 1000 * (group.maximum - group.target)}
+        if members:
+            yield SpotSource(group.name, (), members, left)
+
+
+def _status(like: Node) -> NodeStatus:
+    """Return what new nodes have in common with the node *like*."""
+    status = like.status
+    return NodeStatus(allocatable=status.allocatable, capacity=status.capacity, images=status.images)
+
+
+def in_zone(labels: Mapping[str, str], before: str, zone: str) -> dict[str, str]:
+    """Return *labels* of a node in the zone *before* for one in *zone*; "" is the same zone."""
+    moves = bool(zone and before)
+    moved = {key: zone for key, value in labels.items() if moves and key.endswith(_ZONE_KEYS) and value == before}
+    return {**labels, **moved}
+
+
+def common_labels(nodes: Iterable[Node]) -> dict[str, str]:
+    """Return the labels that all *nodes* have."""
+    shared = [set(node.metadata.labels.items()) for node in nodes]
+    return dict(sorted(set.intersection(*shared))) if shared else {}
