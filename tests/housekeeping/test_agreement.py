@@ -221,7 +221,7 @@ KNOWN: dict[str, Callable[[LoopWorld], object]] = {
     "vetoes of owners": lambda here: here.history.set_aside(Controller("default", "ReplicaSet", "db", "")),
     "prices": lambda _: None,
     "last": lambda here: remember(here, moved_often(here)),
-    "rested": lambda here: here.history.moves_leftovers({"default/uid-of-db"}),
+    "rested": lambda here: here.history.moves_leftovers({"uid-of-a-pod": "default/uid-of-db"}),
     "history": lambda here: here.history.owner_moved("default/ReplicaSet/db", 2, here.clock.now(), 45),
     "settling": lambda here: here.history.observe_pools({"a": 1}, {"a": 1}),
     "refused": lambda here: here.history.refused(

@@ -122,6 +122,7 @@ def new_course(seed: int, hours: float) -> RandomCourse:
         landing_timeout=landing,
         minimum=least,
         moves_per_pod_and_day=running.timing.max_moves_per_pod_per_day,
+        leftover_rest=policy.leftover_rest,
         namespace=running.namespace,
         skip_local_storage=policy.skip_nodes_with_local_storage,
     )
