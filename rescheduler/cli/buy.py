@@ -25,8 +25,8 @@ buy_option: Final = Option(
     Bool(),
     default=False,
     help="Show which spot nodes to buy: the five purchases that save the most, of what NodePools, MachineSets and "
-    "groups create, or of the types and zones of --prices and nodes, with what each frees and the --what-if that tries "
-    "it.",
+    "groups create and of nodes like other spot nodes, or of the types and zones of --prices and nodes, with what each "
+    "frees and the --what-if that tries it.",
 )
 
 
@@ -60,7 +60,10 @@ def purchase_lines(found: Purchases, prices: PriceList) -> Iterator[Line]:
     if not found.complete:
         yield Line("The time limit ended the search: there may be better purchases.")
     if found.limited:
-        yield Line("Only what NodePools, MachineSets and groups create within their limits is considered.")
+        yield Line(
+            "Considered: what NodePools, MachineSets and groups create within their limits, and nodes like spot nodes "
+            "that none of them has created."
+        )
     if found.unknown:
         yield Line(f"Not considered: {_unknown(found)}; add-spot N type=TYPE,cpu=…,memory=… tries one.")
 

@@ -181,7 +181,7 @@ def command(
     _check(view, from_daemon, snapshot, output, what_if_texts, levers_timeout, independent=independent)
     _check_buy(view, output, what_if_texts, independent=independent) if buy else None
     hypotheses, notes = parsed(what_if_texts, policy, scheduling)
-    creators = buy or any(isinstance(each, AddSpot) and each.group for each in hypotheses)
+    creators = buy or any(isinstance(each, AddSpot) and (each.group or each.needs_size) for each in hypotheses)
     source, clock = ClusterSource(snapshot, connection, scheduling, creators), SystemClock()
     provider = replace(provider, nodes=tuple(filter(None, provider.nodes)))
 
@@ -192,8 +192,8 @@ def command(
         levers = NO_LEVERS if independent or hypotheses or buy else cluster.levers(known, levers_timeout, clock)
         overview = cluster.overview(known, levers)
         overview = cluster.certified(overview, Survive(survive), clock, with_tradeoff=_shows_tradeoff(output, policy))
-        if not hypotheses:
-            whole = output in ("html", "json", "yaml")
+        whole = output in ("html", "json", "yaml")
+        if not hypotheses and (whole or not buy):
             overview = cluster.with_curve(overview, levers_timeout, clock, whole=whole)
         if view.watch:
             clear_screen()

@@ -149,7 +149,7 @@ def test_the_command_of_a_node_pool_frees_the_same_nodes(
     assert tried["net_change_per_month"] == pytest.approx(bought["net_per_month"])
     _, out, _ = run(capfdbinary, tmp_path, "--buy", objects=objects)
     assert "1 c in b of spot, 0.08 per hour" in " ".join(out.split())
-    assert "Only what NodePools, MachineSets and groups create within their limits is considered." in (
+    assert "Considered: what NodePools, MachineSets and groups create within their limits, and" in (
         " ".join(out.split())
     )
 

@@ -206,6 +206,13 @@ def test_the_pods_that_a_roll_out_leaves_missing_are_owed(story: Story, end: Dra
     assert (drain.phase, drain.owed) == (Phase.RELEASING, owed)
 
 
+def test_a_template_that_lost_the_change_of_the_drain_ends_the_drain() -> None:
+    """Another client has removed it: asking again could restart the roll-out that somebody has stopped."""
+    drain, _ = follow(rolling_out(), [(10, seen(3, "a", "b")), (11, SurgeSeen(RolledTemplate.UNTOUCHED))])
+    assert drain.failure is not None
+    assert (drain.phase, drain.failure.why) == (Phase.RELEASING, Why.SURGE_FAILED)
+
+
 def test_a_complete_roll_out_whose_new_pod_fails_afterwards_fails_like_an_eviction() -> None:
     down = seen(2, bound=3)
     drain, _ = follow(rolling_out(), [(10, COMPLETE), (11, seen(3)), (12, down), (40, down), (41, down)])

@@ -136,6 +136,15 @@ def test_a_template_that_another_client_has_changed_is_left_alone(change: Any) -
     assert api.stored == theirs
 
 
+def test_a_change_that_another_client_has_removed_is_not_made_again() -> None:
+    api = FakeApi()
+    mark = begun(api)
+    api.stored["spec"]["template"]["metadata"]["annotations"].pop(RESTARTED_AT)
+    assert api.rollouts.perform(FollowSurge(mark)).event == SurgeSeen(RolledTemplate.UNTOUCHED)
+    assert api.rollouts.perform(RevertSurge(mark)).event == SurgeReverted()
+    assert api.written == [mark.wanted]
+
+
 @pytest.mark.parametrize(
     ("change", "fault"),
     [

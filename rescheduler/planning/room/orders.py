@@ -17,7 +17,13 @@ from rescheduler.planning.room.additions import Additions
 from rescheduler.planning.room.manifests import why_not_served
 from rescheduler.planning.rules.candidates import groups, why_not_target
 from rescheduler.planning.what_if.added_spot import AddSpot
-from rescheduler.planning.what_if.spot_sources import limits_of, most_of, spot_sources
+from rescheduler.planning.what_if.spot_sources import (
+    MOST_BOUGHT,
+    limits_of,
+    most_of,
+    room_by_node,
+    spot_sources,
+)
 
 # The templates of spot nodes that an autoscaler may add: one existing node of each group.
 
@@ -26,7 +32,7 @@ MOST_GROUPS: Final = 8
 
 
 def templates(snapshot: Snapshot, policy: Policy) -> list[str]:
-    """Return the first node of each group of spot nodes, by name.
+    """Return the first node of each group of spot nodes, by name: of those of which most may be added.
 
     Nodes that accept no pods at present are used only if there are no others. The result is empty if there is no spot
     node at all.
@@ -35,7 +41,8 @@ def templates(snapshot: Snapshot, policy: Policy) -> list[str]:
     spot = [node for node in nodes if node is not None]
     usable = [node for node in spot if why_not_target(node) is None]
     first_by_group: dict[NodeKind, str] = {}
-    for node in usable or spot:
+    room = room_by_node(spot_sources(snapshot, policy))
+    for node in sorted(usable or spot, key=lambda node: -room.get(node.name, MOST_BOUGHT)):
         first_by_group.setdefault(kind(node), node.name)
     return list(first_by_group.values())
 

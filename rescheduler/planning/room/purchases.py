@@ -105,7 +105,7 @@ class Purchases:
     lacking: tuple[str, ...] = ()  #: the nodes that only room for their pods keeps
     offers: int = 0  #: number of types in zones that were considered
     unknown: tuple[str, ...] = ()  #: types with a price that no node is of, so that their size is not known
-    limited: bool = False  #: only what NodePools, MachineSets and groups create was considered
+    limited: bool = False  #: something creates spot nodes: other types than those of spot nodes were not considered
     complete: bool = True  #: False if the time limit ended the search
 
 

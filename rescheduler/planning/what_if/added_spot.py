@@ -61,6 +61,11 @@ class AddSpot:
     group: str = ""  #: name of a NodePool, or ``namespace/name`` of a MachineSet or MachineDeployment
     template: Node | None = None
 
+    @property
+    def needs_size(self) -> bool:
+        """Return whether a node or a MachineSet has to tell the size of the type."""
+        return bool(self.type and not self.cpu)
+
     def __str__(self) -> str:
         """Return the text of ``--what-if``."""
         if self.like:
@@ -131,10 +136,11 @@ def _template(
     if change.template is not None:
         return change.like, change.template, ()
     model = _model(snapshot, change, known.spot or known.others)
-    resembles = bool(change.like or (change.type and not change.cpu))
+    resembles = bool(change.like or change.needs_size)
     labels, taints = dict(known.labels), known.taints
     if resembles:
-        labels |= in_zone(model.metadata.labels, zone_of(model), change.zone)
+        there = next((node.metadata.labels for node in snapshot.nodes if zone_of(node) == change.zone), {})
+        labels |= in_zone(model.metadata.labels, zone_of(model), change.zone, there)
         taints = _lasting_taints(model, known.starting) if model in known.spot else taints
     elif change.type:
         labels[INSTANCE_TYPE_LABELS[0]] = change.type
@@ -174,7 +180,7 @@ def _on_demand(snapshot: Snapshot, policy: Policy) -> list[Node]:
 
 def _model(snapshot: Snapshot, change: AddSpot, spot: Sequence[Node]) -> Node:
     """Return the node that new nodes resemble, or an empty node if there is none."""
-    if change.type and not change.cpu:
+    if change.needs_size:
         return _of_type(snapshot, change, spot)
     if not change.like:
         return spot[0] if spot else Node(metadata=ObjectMeta())

@@ -54,8 +54,13 @@ _OF_TYPE: Final = (
     *("karpenter.k8s.aws/", "karpenter.azure.com/", "karpenter.k8s.gcp/"),
 )
 
-#: Labels whose keys end so name the zone of a node.
-_ZONE_KEYS: Final = "/zone"
+#: Labels whose keys end so name the zone of a node, those of volume drivers, too; and those that have its ID.
+_ZONE_KEYS, _ZONE_ID_KEYS = "/zone", "/zone-id"
+
+#: Annotations of nodes about their MachineSets.
+_OWNER: Final = "cluster.x-k8s.io/owner-name"
+_CLUSTER_NAMESPACE: Final = "cluster.x-k8s.io/cluster-namespace"
+_MACHINE: Final = "machine.openshift.io/machine"
 
 
 #: At most this many nodes of a type are added at once.
@@ -103,6 +108,15 @@ def spot_sources(snapshot: Snapshot, policy: Policy) -> list[SpotSource]:
     return sources
 
 
+def room_by_node(sources: Iterable[SpotSource]) -> dict[str, int]:
+    """Return how many more nodes like each of the nodes that *sources* created these may add."""
+    room: dict[str, int] = {}
+    for source in sources:
+        for node in source.members:
+            room[node.name] = min(room.get(node.name, MOST_BOUGHT), most_of(source.takes(node)))
+    return room
+
+
 def limits_of(node: Node, sources: Iterable[SpotSource]) -> GrowthLimits:
     """Return the limits for more nodes like *node*, of those *sources* that created it."""
     of = [source for source in sources if any(member.name == node.name for member in source.members)]
@@ -119,22 +133,24 @@ def _of_pools(snapshot: Snapshot, spot: Sequence[Node]) -> Iterator[SpotSource]:
         nodes, members = (
             [node for node in some if node.metadata.labels.get(NODE_POOL) == name] for some in (snapshot.nodes, spot)
         )
-        own = {key: value for key, value in common_labels(members).items() if not key.startswith(_OF_TYPE)}
+        own = {key: value for key, value in common_labels(members).items() if not _is_of_machine(key)}
         known = {instance_type(node): node for node in [*snapshot.nodes, *spot, *members]}
         zones = sorted(values(pool, ZONE_LABELS[0])) or present
         kinds = [(known[kind], zone) for kind in sorted(known.keys() - {""}) for zone in zones]
-        templates = [node for like, zone in kinds if (node := _pooled(pool, own, like, zone)) is not None]
+        there = {zone_of(node): node.metadata.labels for node in snapshot.nodes}
+        made = ((like, in_zone(like.metadata.labels, zone_of(like), zone, there.get(zone, {}))) for like, zone in kinds)
+        templates = [node for like, labels in made if (node := _pooled(pool, own, like, labels)) is not None]
         yield SpotSource(name, templates, members, _left(pool, nodes))
 
 
-def _pooled(pool: NodePool, own: Mapping[str, str], like: Node, zone: str) -> Node | None:
-    """Return the node that *pool* creates in *zone* of the type of the node *like*; None if it does not create it.
+def _pooled(pool: NodePool, own: Mapping[str, str], like: Node, of_like: Mapping[str, str]) -> Node | None:
+    """Return the node that *pool* creates of the type of the node *like*; None if it does not create it.
 
-    *own* are the labels that its nodes have in common, besides those that follow from the type.
+    *own* are the labels that its nodes have in common, besides those that follow from the machine; *of_like* are those
+    of *like* in the zone of the new node.
     """
     spec = pool.spec.template.spec
-    of_type = in_zone(like.metadata.labels, zone_of(like), zone)
-    labels = {**own, **{key: value for key, value in of_type.items() if key.startswith(_OF_TYPE)}}
+    labels = {**own, **{key: value for key, value in of_like.items() if _is_of_machine(key)}}
     labels |= {each.key: each.values[0] for each in spec.requirements if _is_custom(each)}
     labels |= {**pool.spec.template.metadata.labels, NODE_POOL: pool.metadata.name, CAPACITY_TYPE: SPOT}
     if not all(_allows(each, labels.get(each.key)) for each in spec.requirements):
@@ -142,10 +158,15 @@ def _pooled(pool: NodePool, own: Mapping[str, str], like: Node, zone: str) -> No
     return Node(metadata=ObjectMeta(labels=labels), spec=NodeSpec(taints=spec.taints), status=_status(like))
 
 
+def _is_of_machine(key: str) -> bool:
+    """Return whether the label follows from the type of a machine, or from its zone."""
+    return key.startswith(_OF_TYPE) or key.endswith((_ZONE_KEYS, _ZONE_ID_KEYS))
+
+
 def _is_custom(requirement: PoolRequirement) -> bool:
     """Return whether Karpenter sets the label to the only value, because it does not follow from the machine."""
     single = requirement.operator == "In" and len(requirement.values) == 1
-    return single and not requirement.key.startswith(_OF_TYPE)
+    return single and not _is_of_machine(requirement.key)
 
 
 def _allows(requirement: PoolRequirement, value: str | None) -> bool:
@@ -157,7 +178,8 @@ def _allows(requirement: PoolRequirement, value: str | None) -> bool:
     if not (value.isdecimal() and listed and listed[0].isdecimal()):
         return False
     number, bound = int(value), int(listed[0])
-    return {"Gt": number > bound, "Gte": number >= bound, "Lt": number < bound, "Lte": number <= bound}[operator]
+    known = {"Gt": number > bound, "Gte": number >= bound, "Lt": number < bound, "Lte": number <= bound}
+    return known.get(operator, False)
 
 
 def _left(pool: NodePool, nodes: Iterable[Node]) -> dict[str, int]:
@@ -172,35 +194,46 @@ def _left(pool: NodePool, nodes: Iterable[Node]) -> dict[str, int]:
 
 def _of_machine_sets(snapshot: Snapshot, spot: Sequence[Node]) -> Iterator[SpotSource]:
     """Yield MachineDeployments and MachineSets. Those that have nodes create more like these."""
-    for each in _machine_sets(snapshot):
+    for kind, each in _machine_sets(snapshot):
         meta = each.metadata
         most = next((text for key, text in meta.annotations.items() if key.endswith(_MOST)), "")
         size = 1 if each.spec.replicas is None else each.spec.replicas
         left = {"nodes": 1000 * (int(most) - size)} if most.isdecimal() else {}
-        members = [node for node in spot if meta.name in _machine_sets_of(node)]
+        members = [node for node in spot if _is_made_by(kind, each, node, snapshot)]
         template = None if members else _template_of(snapshot, each)
         if members or template is not None:
             templates = [] if template is None else [template]
             yield SpotSource(f"{meta.namespace}/{meta.name}", templates, members, left)
 
 
-def _machine_sets(snapshot: Snapshot) -> Iterator[MachineSet]:
+def _machine_sets(snapshot: Snapshot) -> Iterator[tuple[str, MachineSet]]:
+    """Yield what no other one controls, with its kind."""
     for kind in ("MachineDeployment", "MachineSet"):
         sets = (each for _, each in sorted(snapshot.of(kind).items()) if isinstance(each, MachineSet))
-        yield from (each for each in sets if each.metadata.controller is None)
+        yield from ((kind, each) for each in sets if each.metadata.controller is None)
 
 
-def _machine_sets_of(node: Node) -> tuple[str, ...]:
-    """Return the names that the MachineSet or the MachineDeployment of *node* can have, by its annotations."""
-    annotations = node.metadata.annotations
-    owner = annotations.get("cluster.x-k8s.io/owner-name", "")
-    machine = annotations.get("machine.openshift.io/machine", "").rpartition("/")[2]
-    return tuple(filter(None, (owner, owner.rpartition("-")[0], machine.rpartition("-")[0])))
+def _is_made_by(kind: str, each: MachineSet, node: Node, snapshot: Snapshot) -> bool:
+    """Return whether *each*, a MachineSet or MachineDeployment, has made *node*, by the annotations of the node.
+
+    A MachineSet that is not known is taken for one of the MachineDeployment with which its name begins.
+    """
+    annotations, meta = node.metadata.annotations, each.metadata
+    namespace, _, machine = annotations.get(_MACHINE, "").rpartition("/")
+    if (namespace or annotations.get(_CLUSTER_NAMESPACE, meta.namespace)) != meta.namespace:
+        return False
+    owner = annotations.get(_OWNER, "") or machine.rpartition("-")[0]
+    if kind == "MachineSet":
+        return owner == meta.name
+    known = snapshot.of("MachineSet").get(f"{meta.namespace}/{owner}")
+    if not isinstance(known, MachineSet):
+        return owner.rpartition("-")[0] == meta.name
+    return known.metadata.controller is not None and known.metadata.controller.name == meta.name
 
 
 def nodes_of_machine_sets(snapshot: Snapshot) -> Iterator[Node]:
     """Yield a node without a name for each MachineSet whose instance type and capacity are known."""
-    templates = (_template_of(snapshot, each) for each in _machine_sets(snapshot))
+    templates = (_template_of(snapshot, each) for _, each in _machine_sets(snapshot))
     yield from (node for node in templates if node is not None and instance_type(node))
 
 
@@ -277,11 +310,17 @@ def _status(like: Node) -> NodeStatus:
     return NodeStatus(allocatable=status.allocatable, capacity=status.capacity, images=status.images)
 
 
-def in_zone(labels: Mapping[str, str], before: str, zone: str) -> dict[str, str]:
-    """Return *labels* of a node in the zone *before* for one in *zone*; "" is the same zone."""
-    moves = bool(zone and before)
-    moved = {key: zone for key, value in labels.items() if moves and key.endswith(_ZONE_KEYS) and value == before}
-    return {**labels, **moved}
+def in_zone(labels: Mapping[str, str], before: str, zone: str, there: Mapping[str, str]) -> dict[str, str]:
+    """Return *labels* of a node in the zone *before* for one in *zone*; "" is the same zone.
+
+    *there* are labels of a node in that zone: they tell its ID, which is left out if they do not.
+    """
+    if not zone or not before or zone == before:
+        return dict(labels)
+    moved = {key: zone for key, value in labels.items() if key.endswith(_ZONE_KEYS) and value == before}
+    ids = {key for key in labels if key.endswith(_ZONE_ID_KEYS)}
+    stay = {key: value for key, value in labels.items() if key not in ids}
+    return stay | moved | {key: there[key] for key in ids & there.keys()}
 
 
 def common_labels(nodes: Iterable[Node]) -> dict[str, str]:

@@ -28,6 +28,7 @@ from tests.planning.builders import (
     repels,
     snapshot,
 )
+from tests.planning.test_node_pools import capacity, pool
 
 SPOT_PRICES = PriceList(per_vcpu=Decimal("0.04"), spot_per_vcpu=Decimal("0.01"))
 
@@ -197,6 +198,17 @@ def test_templates_are_one_node_of_each_group() -> None:
         OD,
     ]
     assert templates(snapshot(nodes), Policy()) == ["a", "c", "d", "e"]
+
+
+def test_a_full_node_pool_does_not_hide_another_one_that_creates_the_same_nodes() -> None:
+    pools = [pool("first", capacity("spot"), weight=10, limits={"cpu": "4"}), pool("second", capacity("spot"))]
+    nodes = [
+        node(name, labels={"karpenter.sh/nodepool": of}, zone="a") for name, of in (("a", "first"), ("b", "second"))
+    ]
+    full = [pod(f"filler-{name}-1", on=name, cpu="4") for name in "ab"]
+    assert templates(snapshot([OD, *nodes, *pools]), Policy()) == ["b"]
+    template, count, freed, _ = ordered(OD, *nodes, *full, *pods("2"), *pools)
+    assert (template, count, freed) == ("b", 1, ("od",))
 
 
 def test_spot_nodes_that_accept_nothing_are_templates_if_there_are_no_others() -> None:

@@ -63,6 +63,10 @@ POOLS: Final[dict[str, tuple[list[Manifest], dict[str, int]]]] = {
         created("od/a", "od/b", "arm/a", "arm/b", group="first"),
     ),
     "the one of higher weight is full": ([spot_pool(), spot_pool(name="first", weight=10, limits={"cpu": "1"})], EVERY),
+    "an operator that Karpenter does not have": (
+        [spot_pool(needs("size", "Foo", "1"), labels=LABELS | {"size": "3"})],
+        {},
+    ),
     "another has taints": (
         [spot_pool(), spot_pool(name="first", weight=10, taints=[{"key": "gpu", "effect": "NoSchedule"}])],
         EVERY | created("od/a", "od/b", "arm/a", "arm/b", group="first"),
@@ -104,12 +108,20 @@ GROUPS: Final = {
 }
 
 
+GROUP: Final = "autoscaling.k8s.io/nodegroup"
+TWO_GROUPS: Final = {
+    "kind": "AutoscalerGroups",
+    "groups": [{"name": "one", "target": 1, "maximum": 1}, {"name": "two", "target": 1, "maximum": 10}],
+}
+
+
 def with_notes(manifest: Manifest, **fields: dict[str, str]) -> Manifest:
     """Return *manifest* with further labels or annotations."""
     meta = manifest["metadata"]
     return {**manifest, "metadata": meta | {key: {**meta.get(key, {}), **value} for key, value in fields.items()}}
 
 
+OF_MACHINE: Final = "machine.openshift.io/machine"
 SETS: Final[dict[str, tuple[list[Manifest], dict[str, int]]]] = {
     "a MachineSet without nodes": ([machines()], OF_SET),
     "a MachineDeployment": ([machines("MachineDeployment")], OF_SET),
@@ -123,7 +135,7 @@ SETS: Final[dict[str, tuple[list[Manifest], dict[str, int]]]] = {
         {"add-spot 1 like worker": 2},
     ),
     "with a node of OpenShift, at its largest size": (
-        [machines(replicas=3), with_notes(WORKER, annotations={"machine.openshift.io/machine": "x/spot-a-8xk2p"})],
+        [machines(replicas=3), with_notes(WORKER, annotations={OF_MACHINE: "machines/spot-a-8xk2p"})],
         {},
     ),
     "with a node of its MachineDeployment": (
@@ -131,6 +143,22 @@ SETS: Final[dict[str, tuple[list[Manifest], dict[str, int]]]] = {
         {"add-spot 1 like worker": 2},
     ),
     "beside a node that nothing creates": ([machines(), WORKER], OF_SET | {"add-spot 1 like worker": MOST_BOUGHT}),
+    "beside a full one whose name begins alike": (
+        [
+            machines(name="spot", replicas=3),
+            machines(),
+            with_notes(WORKER, annotations={"cluster.x-k8s.io/owner-name": "spot-a"}),
+        ],
+        {"add-spot 1 like worker": 2},
+    ),
+    "of another namespace": (
+        [machines(replicas=3), with_notes(WORKER, annotations={OF_MACHINE: "y/spot-a-8xk2p"})],
+        {"add-spot 1 like worker": MOST_BOUGHT},
+    ),
+    "a full group beside one with room of the same nodes": (
+        [TWO_GROUPS, *(node(name, labels={TYPE: "m6", GROUP: name}, zone="a") for name in ("one", "two"))],
+        {"add-spot 1 like two": 9},
+    ),
     "a group of Cluster Autoscaler": (
         [GROUPS, with_notes(WORKER, labels={"eks.amazonaws.com/nodegroup": "spot"})],
         {"add-spot 1 like worker": 3},
@@ -157,6 +185,29 @@ def test_new_nodes_are_as_the_node_pool_creates_them() -> None:
     assert [each.key for each in new.spec.taints] == ["team"]
     assert new.status.allocatable["cpu"] == "8"
     assert [*cluster.pods_on[name]] == [f"default/agent-1-{name}"]
+
+
+DRIVER: Final = "topology.ebs.csi.aws.com/zone"
+ZONE_ID: Final = "topology.k8s.aws/zone-id"
+
+
+@pytest.mark.parametrize("zones", ["a", "ab"])
+@pytest.mark.parametrize("group", ["spot", ""], ids=["of a NodePool", "of a type"])
+def test_the_labels_of_volume_drivers_and_the_zone_id_follow_the_zone(zones: str, group: str) -> None:
+    """The nodes of the NodePool are in *zones*, and a node of another type is in zone b."""
+    ids = {"a": "use1-az4", "b": "use1-az6"}
+    members = [
+        with_notes(
+            node(f"m-{zone}", labels=MEMBER["metadata"]["labels"], zone=zone), labels={DRIVER: zone, ZONE_ID: ids[zone]}
+        )
+        for zone in zones
+    ]
+    other = with_notes(ARM, labels={DRIVER: "b", ZONE_ID: ids["b"]})
+    cluster = snapshot([other, *members, spot_pool()])
+    [[name]] = add_spot(cluster, Policy(), AddSpot(1, type="od", zone="b", group=group))
+    new = cluster.nodes.nodes[cluster.nodes.row[name]]
+    assert new is not None
+    assert [new.metadata.labels.get(key) for key in (ZONE, DRIVER, ZONE_ID)] == ["b", "b", ids["b"]]
 
 
 def test_new_nodes_are_as_the_machine_set_creates_them() -> None:
