@@ -36,6 +36,8 @@ SCALE_DOWN: Final = (
 #: while the first machine is being terminated. `test_interrupted_termination.py` has the other steps of a victim, and
 #: `make faults ARGS="--kills --program=proxy"` kills the proxy at every call.
 POSITIONS: Final = (0, 1, 7, 10, 13, 14)
+#: SIGTERM also arrives while debts are written, which no other test with processes has.
+STOPPED: Final = (0, 1, 4, 7, 10, 13, 14)
 TO_TWO: Final = {"desiredSize": 2}
 
 
@@ -74,7 +76,7 @@ def test_after_a_kill_at_any_step_of_a_scale_down_a_repeated_request_finishes_it
     site.assert_no_repeated_eviction()
 
 
-@pytest.mark.parametrize("step", POSITIONS, ids=lambda step: f"{step + 1}-{SCALE_DOWN[step]}")
+@pytest.mark.parametrize("step", STOPPED, ids=lambda step: f"{step + 1}-{SCALE_DOWN[step]}")
 def test_after_sigterm_at_any_step_a_scale_down_is_finished_or_rolled_back(step: int, site: PoolSite) -> None:
     """Requested terminations are finished, everything else is rolled back, and the response reports it."""
     site.edge.hold(step, "before")
