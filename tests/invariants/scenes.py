@@ -328,7 +328,7 @@ def _is_moved(observer: Observer) -> bool:
 
 
 def leftovers(stage: Stage) -> Iterator[RunningScene]:
-    """Prepare two nodes with a pod each that only on-demand nodes accept. After a drain, a third node accepts both."""
+    """Prepare two nodes with a pod each that only on-demand nodes accept. After a drain, only a third node accepts both."""
     observer, pinned = stage.observer, {"nodeSelector": {ON_DEMAND: "true"}}
     observer.nodes(3, 1)
     observer.start_on(NODE_1, deployment("web", 1), deployment("left", 1, **pinned), pods=2)
@@ -341,6 +341,7 @@ def leftovers(stage: Stage) -> Iterator[RunningScene]:
     def disturb() -> None:
         observer.eventually(observer.evictions, "an eviction")
         observer.wait_unmarked()
+        observer.cordon(NODE_2)  # nobody removes it, and a leftover that could land on it would reject the next plan
         observer.cordon(NODE_3, off=True)
 
     flags = ("--leftovers=move", "--return-wait=0")
