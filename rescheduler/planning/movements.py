@@ -193,6 +193,9 @@ class Movements(msgspec.Struct, frozen=True, omit_defaults=True):
 #: Moves of leftovers are remembered for so long. ``--leftover-rest`` is at most that.
 LONGEST_REST: Final = timedelta(days=30)
 
+#: A drain that began longer ago has ended, although nobody stored that: it moves nothing any more.
+_LONGEST_DRAIN: Final = timedelta(days=1)
+
 
 class LeftoverMoves(msgspec.Struct, frozen=True, omit_defaults=True):
     """When pods moved to on-demand nodes that stay, by the namespace and UID of what they name as their owner."""
@@ -222,7 +225,8 @@ class LeftoverMoves(msgspec.Struct, frozen=True, omit_defaults=True):
         """
         if self.begun_at is None:
             return self
-        return self.moved({owner for uid, owner in self.begun.items() if uid not in stayed}, at, self.begun_at)
+        moved = {owner for uid, owner in self.begun.items() if uid not in stayed}
+        return self.moved(moved, min(at, self.begun_at + _LONGEST_DRAIN), self.begun_at)
 
     def since(self, owner: str) -> datetime:
         """Return when pods of *owner* first moved. Raises KeyError if none of its moves is known."""
@@ -235,6 +239,8 @@ class LeftoverMoves(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def bounded(self, now: datetime) -> "LeftoverMoves":
         """Return the moves without times that come from a wrong clock, and without old ones."""
+        if self.begun_at is not None and self.begun_at + _LONGEST_DRAIN < now:
+            return self.ended((), now).bounded(now)
         known = {owner: min(at, now) for owner, at in self.by_owner.items() if at > now - LONGEST_REST}
         first = {owner: min(at, now) for owner, at in self.first.items() if owner in known}
         begun_at = None if self.begun_at is None else min(self.begun_at, now)

@@ -1,5 +1,6 @@
 """Deletions: graceful ones of pods, finalizers, and the garbage collection of objects whose owners are gone."""
 
+import datetime as dt
 from functools import partial
 from typing import Any
 
@@ -43,9 +44,11 @@ class SimulatedDeletion:
             return self._remove("pods", pod)
         if (before := meta.get("deletionGracePeriodSeconds")) is not None and before <= seconds:
             return pod
-        change = {"deletionTimestamp": self._store.engine.timestamp, "deletionGracePeriodSeconds": seconds}
-        if before is not None:
-            change["deletionTimestamp"] = meta["deletionTimestamp"]
+        ends = self._store.engine.timestamp_in(seconds)
+        if before is not None:  # the new period begins with the old one
+            began = dt.datetime.fromisoformat(meta["deletionTimestamp"]) - dt.timedelta(seconds=before)
+            ends = f"{began + dt.timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%SZ}"
+        change = {"deletionTimestamp": ends, "deletionGracePeriodSeconds": seconds}
         return self._store.patch("pods", key_of(pod), {"metadata": change})
 
     def _remove(self, plural: str, item: Json) -> Json:

@@ -119,7 +119,11 @@ class Engine:
     @property
     def timestamp(self) -> str:
         """The time as in the API."""
-        return f"{self.time:%Y-%m-%dT%H:%M:%SZ}"
+        return self.timestamp_in(0)
+
+    def timestamp_in(self, seconds: float) -> str:
+        """Return the time *seconds* from now as in the API."""
+        return f"{self.time + dt.timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%SZ}"
 
     @property
     def process(self) -> Process:

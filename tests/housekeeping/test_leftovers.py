@@ -319,6 +319,13 @@ def test_the_next_drain_counts_what_a_drain_that_never_ended_has_moved() -> None
     assert later == LeftoverMoves({"a/x": began, "a/z": ended}, {"a/x": START, "a/z": began})
 
 
+def test_the_pods_of_a_drain_that_never_ended_do_not_rest_for_ever() -> None:
+    known, rest = LeftoverMoves().beginning({"1": "a/x"}, START), timedelta(hours=1)
+    days = [known.resting(START + timedelta(days=1, minutes=minutes), rest).keys() for minutes in (0, 59, 60)]
+    assert days == [{"a/x"}, {"a/x"}, set()]
+    assert known.bounded(START + timedelta(days=32)) == LeftoverMoves()
+
+
 def test_a_pod_that_moves_late_in_a_drain_rests_as_long_as_others() -> None:
     """Its drain began 50 minutes before."""
     moved = START + timedelta(minutes=50)

@@ -453,6 +453,15 @@ def leftover_moved_twice(script: HistoryScript, rest: float = 600.0) -> None:
     script.pod("new-1", created=True, selector=PINNED)
 
 
+def leftovers_that_leave_a_node_together(script: HistoryScript) -> None:
+    """Move a pod of an owner, and, when its rest is over, two that were created since then."""
+    leftover_moved_twice(script, rest=86400.0)
+    script.pod("new-2", "od-2", created=True, selector=PINNED)
+    script.after(2)
+    script.evict("new-2")
+    script.pod("new-3", created=True, selector=PINNED)
+
+
 def leftover_moved_after_its_rest(script: HistoryScript) -> None:
     leftover_moved_twice(script, rest=86400.0)
 
@@ -523,6 +532,7 @@ CASES: Final[dict[Callable[[HistoryScript], None], set[int]]] = {
     drained_once_another_drain_has_ended: {10},
     leftover_moved_twice: {13},
     leftover_moved_after_its_rest: set(),
+    leftovers_that_leave_a_node_together: set(),
     leftovers_of_an_owner_moved_once_each: set(),
 }
 

@@ -83,8 +83,9 @@ def test_no_leftover_fills_a_node_that_is_free(empty: dict[str, Any], moved: dic
     assert first([*ROOMY, node("od-0", ON_DEMAND, **empty)]) == moved
 
 
-def test_a_drain_that_has_begun_sends_no_leftover_to_a_node_that_is_free() -> None:
-    planner = Planner(snapshot([*ROOMY, node("od-0", ON_DEMAND)]), Policy(leftovers=Leftovers.MOVE))
+@pytest.mark.parametrize("on_it", [[], [pod("low-1", "od-0", priority=-11)]], ids=["empty", "with an expendable pod"])
+def test_a_drain_that_has_begun_sends_no_leftover_to_a_node_that_is_free(on_it: list[Manifest]) -> None:
+    planner = Planner(snapshot([*ROOMY, node("od-0", ON_DEMAND), *on_it]), Policy(leftovers=Leftovers.MOVE))
     assert isinstance(planner.look_again("od-2", CIRCUMSTANCES, purpose=Purpose(DrainKind.LEFTOVERS)), Rejected)
 
 

@@ -24,7 +24,7 @@ from tests.invariants.replay import SeenDrain
 from tests.invariants.rules import Rules
 from tests.invariants.scenes import STAYING
 from tests.simulation.claims import ClaimedWorld
-from tests.simulation.move_promises import PINNED, PRICES, moved_twice, not_worth_it
+from tests.simulation.move_promises import PINNED, PRICES, not_worth_it
 from tests.simulation.observing import SimulatedWatchdog
 from tests.simulation.random_events import CALM, Acts, Choice, RandomEvent, random_events
 from tests.simulation.worlds import START, budget, node, workload
@@ -276,7 +276,6 @@ def run(course: RandomCourse, make: type[World] = World) -> CourseResult:
     begun = judged.scene.now.all_drains
     policy = course.daemon.policy
     promises = [*watchdog.in_pauses(begun), *watchdog.of_orders(), *_outside_window(course, begun)]
-    promises += moved_twice(history, dt.timedelta(seconds=policy.leftover_rest))
     if policy.min_worth and not course.daemon.prices.empty:
         promises += not_worth_it(begun, _cpus(course.items), Decimal(policy.min_worth))
     violations = (*map(str, judged.violations), *promises)

@@ -53,17 +53,21 @@ def plan_leftovers(
 
     The nodes *kept* stay. At most *most* plans are returned, all of them with forecasts.
     """
-    found, tried, values = _Found(), set[frozenset[str]](), _values(shared, plans, prices)
-    ways = deque([frozenset(kept)])  # sets of nodes that stay
+    found, tried, values, limit = _Found(), set[frozenset[str]](), _values(shared, plans, prices), _PLAYED
+    #: Sets of nodes that stay, each with the choice for a part of the set, which is no worse.
+    ways: deque[tuple[frozenset[str], LeftoverChoice | None]] = deque([(frozenset(kept), None)])
     effort, forecasts = shared.effort(), shared.forecaster.effort(shared.policy.planning_timeout)
-    while ways:
-        staying, own = ways.popleft(), Effort(effort.left // 2)
+    while ways and len(tried) < limit:
+        (staying, without), own = ways.popleft(), Effort(effort.left // 2)
+        if staying in tried or (without is not None and rank_of(without) <= found.rank):
+            continue
         tried.add(staying)
         effort.spend(own.left)
         with opened(shared, own, shared.pending) as attempt:
             search = LeftoverSearch(attempt, plans, values, staying)
             choice, few = search.run(), search.few
         effort.spend(-own.left)
+        limit = _PLAYED_OF_FEW if few else _PLAYED
         if rank_of(choice) <= found.rank:
             continue
         enough = most if most is None or not few else len(choice)
@@ -71,14 +75,11 @@ def plan_leftovers(
             played = _Play(attempt, plans, choice, prices, forecasts, enough).run()
         surviving = _surviving(played, plans, shared, survival)
         found = max(found, surviving, key=lambda each: each.rank)
-        if len(tried) >= (_PLAYED_OF_FEW if few else _PLAYED):
-            break
         if most is not None and (forecasts.exhausted or (surviving.plans and not few)):
             break
         if surviving.rejected:
-            ways.appendleft(staying | surviving.rejected)
-            ways += [staying | {name} for name in sorted(surviving.rejected)] if few else []
-            ways = deque(each for each in ways if each not in tried)
+            ways.appendleft((staying | surviving.rejected, choice))
+            ways += [(staying | {name}, choice) for name in sorted(surviving.attractive)] if few else []
     return found.plans[:most]
 
 
@@ -111,7 +112,7 @@ def _surviving(found: "_Found", plans: Sequence[Plan], shared: PlanningRound, su
     with opened(shared, Effort(0), shared.pending):
         number, _ = longest_beginning(len(found.plans), objection)
     stays = {plan.node for plan in found.plans[number : number + 1]}
-    return _Found(found.emptied[:number], found.plans[:number], found.rejected | stays)
+    return replace(found, emptied=found.emptied[:number], plans=found.plans[:number], rejected=found.rejected | stays)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,7 @@ class _Found:
     emptied: LeftoverChoice = ()
     plans: tuple[Plan, ...] = ()
     rejected: frozenset[str] = frozenset()
+    attractive: frozenset[str] = frozenset()  #: those of them that pods of other nodes would land on
 
     @property
     def rank(self) -> tuple[Value, int]:
@@ -157,7 +159,7 @@ class _Play:
 
     def run(self) -> _Found:
         """Return the plans that can be carried out, and the nodes that have to stay: theirs do not, or attract pods."""
-        left, rejected = list(self._choice), set[str]()
+        left, rejected, attractive = list(self._choice), set[str](), set[str]()
         shared = self._base.with_leftovers(self._freed | self._leaving)
         while left and not self._ended:
             before = len(self._found)
@@ -166,14 +168,16 @@ class _Play:
                     self._try(emptied, replace(self._attempt, shared=shared))
             left = [each for each in left if each.node.name not in self._found]
             if left and len(self._found) == before and not self._ended:
-                stays = self._waits[left[0].node.name]
+                name = left[0].node.name
+                stays = self._waits[name]
                 self._leaving -= stays
                 rejected |= stays
+                attractive |= stays - {name}
                 left = [each for each in left if each.node.name not in stays]
                 self._try_again(stays)
                 shared = self._base.with_leftovers(self._freed | self._leaving)
         done, plans = zip(*self._found.values(), strict=True) if self._found else ((), ())
-        return _Found(done, plans, frozenset(rejected))
+        return _Found(done, plans, frozenset(rejected), frozenset(attractive))
 
     @property
     def _ended(self) -> bool:

@@ -17,12 +17,15 @@ and what lifts it (``REMEDIES`` in ``what_if/lifting.py``).
 Timed rules can only compare the time with instants, and are evaluated again when one of these instants is reached.
 Everything else follows from the declaration: which results are kept and until when, and which rules are evaluated for
 pods without annotations. A declaration that cannot work raises :class:`TypeError` or :class:`ValueError` on import:
-one that names other parameters than its kind has, an annotation that is not read, or a reason that it does not declare.
+one without parentheses or with other parameters than its kind has, an annotation that is not read, or a reason in the
+rule's own code that it does not declare.
 """
 
+import dis
 import enum
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from types import CodeType
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -126,8 +129,8 @@ class Rule:
             raise TypeError(f"rule {self.name} gets ({', '.join(found)}); a rule of its kind gets ({wanted})")
         if dropped := sorted(key for key in self.annotations if not key.startswith(POD_ANNOTATIONS)):
             raise ValueError(f"rule {self.name} reads the annotation {dropped[0]}; add it to POD_ANNOTATIONS")
-        for name in sorted(_attributes(function.__code__) - function.__globals__.keys()):
-            if name in Reason.__members__ and Reason[name] not in self.reasons:
+        for name in sorted(_reasons_in(function.__code__)):
+            if Reason[name] not in self.reasons:
                 raise ValueError(f"rule {self.name} finds Reason.{name}; add it to the reasons that it declares")
 
     @property
@@ -142,24 +145,39 @@ class Rule:
         return self.kind in (Kind.POD, Kind.TIMED) and not declared
 
 
-def _attributes(code: CodeType) -> set[str]:
-    """Return the names that *code* reads, also in the functions and generators within it."""
+def _reasons_in(code: CodeType) -> set[str]:
+    """Return the names of the reasons that *code* reads, also in the functions and generators within it."""
+    steps = list(dis.get_instructions(code))
+    pairs = ((before, step) for before, step in pairwise(steps) if step.opname == "LOAD_ATTR")
+    found = {str(step.argval) for before, step in pairs if before.argval == Reason.__name__}
     inner = (each for each in code.co_consts if isinstance(each, CodeType))
-    return {*code.co_names, *(name for each in inner for name in _attributes(each))}
+    return (found & Reason.__members__.keys()).union(*map(_reasons_in, inner))
+
+
+def _check(reasons: Iterable[object]) -> None:
+    """Raise TypeError unless all are reasons: a decorator without parentheses gets the function instead."""
+    for each in reasons:
+        if not isinstance(each, Reason):
+            raise TypeError(
+                f"{each!r} is not a Reason; a rule is declared with its reasons, such as @pod_rule(Reason.…)"
+            )
 
 
 def class_rule(*reasons: Reason) -> Callable[[ClassFunction], Rule]:
     """Declare a rule that reads only what all pods of a class share."""
+    _check(reasons)
     return lambda function: Rule(Kind.CLASS, function, reasons)
 
 
 def node_rule(*reasons: Reason) -> Callable[[NodeFunction], Rule]:
     """Declare a rule about nodes, regardless of their pods."""
+    _check(reasons)
     return lambda function: Rule(Kind.NODE, function, reasons)
 
 
 def timed_node_rule(*reasons: Reason) -> Callable[[TimedNodeFunction], Rule]:
     """Declare a rule about nodes that reads the time."""
+    _check(reasons)
     return lambda function: Rule(Kind.TIMED_NODE, function, reasons)
 
 
@@ -176,6 +194,7 @@ def pod_rule(
     true; with *owned*, only to pods for whose controller it is true (None: they have none); with *enabled*, only under
     policies for which it is true.
     """
+    _check(reasons)
     return lambda function: Rule(Kind.POD, function, reasons, frozenset(annotations), when, owned, enabled)
 
 
@@ -183,6 +202,7 @@ def timed_rule(
     *reasons: Reason, annotations: Iterable[str] = (), when: When | None = None, enabled: Enabled | None = None
 ) -> Callable[[TimedFunction], Rule]:
     """Declare a rule that reads the pod and the time. The conditions are as in :func:`pod_rule`."""
+    _check(reasons)
     return lambda function: Rule(Kind.TIMED, function, reasons, frozenset(annotations), when, enabled=enabled)
 
 
@@ -190,11 +210,13 @@ def drain_rule(
     *reasons: Reason, of_pods: bool = True, of_node: bool = True
 ) -> Callable[[Callable[..., Iterable[Blocker]]], Rule]:
     """Declare a rule about a node and the pods that have to leave it, regardless of the plans for other nodes."""
+    _check(reasons)
     return lambda function: Rule(Kind.DRAIN, function, reasons, of_pods=of_pods, of_node=of_node)
 
 
 def plan_rule(*reasons: Reason) -> Callable[[Callable[..., Iterable[Blocker]]], Rule]:
     """Declare a rule about a node and its pods that depends on the plans made before."""
+    _check(reasons)
     return lambda function: Rule(Kind.PLAN, function, reasons)
 
 

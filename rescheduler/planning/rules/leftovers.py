@@ -22,6 +22,7 @@ from rescheduler.planning.policy import Circumstances, Now, Policy
 from rescheduler.planning.rules.candidates import is_deletion_candidate, node_blockers, starting_taints, takes_pods
 from rescheduler.planning.rules.minimum import keeps_pods
 from rescheduler.planning.rules.pins import Pins, UnreadableObjects
+from rescheduler.planning.rules.pod_traits import is_expendable
 from rescheduler.planning.waits import CLOCK_SKEW
 
 _OWED: Final = Reason.NOT_RECOVERED
@@ -70,8 +71,9 @@ def receivers(
 
 
 def _is_free(node: Node, snapshot: Snapshot, policy: Policy, circumstances: Circumstances) -> bool:
-    """Return whether *node* has no pods and may be removed, by whomever."""
-    if keeps_pods(snapshot.pods_on[node.name].values()):
+    """Return whether *node* has no pods but expendable ones and may be removed, by whomever."""
+    cutoff = policy.expendable_pods_priority_cutoff
+    if keeps_pods(pod for pod in snapshot.pods_on[node.name].values() if not is_expendable(pod.cls, cutoff)):
         return False
     return not node_blockers(node, policy, circumstances, empty=True)
 

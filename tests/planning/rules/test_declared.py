@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import pytest
 from hypothesis import given, settings
@@ -306,7 +306,23 @@ def reads_the_plans(_: Examined, __: Attempt) -> Iterable[Blocker]:
     return ()
 
 
+FRAGILE: Final = "a constant with the name of a reason"
+
+
+def finds_a_reason_named_like_a_constant(_: Pod, __: Facts) -> RuleResult:
+    """A pod rule whose module has a constant of this name."""
+    return Blocker(Reason.FRAGILE, FRAGILE)
+
+
 NOT_LOADED: dict[str, Any] = {
+    "a rule without parentheses": (
+        lambda: pod_rule(cast("Any", reads_the_time)),
+        "is not a Reason; a rule is declared",
+    ),
+    "a reason that is not declared, with a constant of its name": (
+        lambda: pod_rule()(finds_a_reason_named_like_a_constant),
+        "finds Reason.FRAGILE; add it to the reasons that it declares",
+    ),
     "a class rule that reads the pod": (lambda: class_rule()(cast("Any", reads_the_pod)), "gets (Pod, Policy)"),
     "a pod rule that reads the time": (lambda: pod_rule()(cast("Any", reads_the_time)), "gets (Pod, Facts, Now)"),
     "a rule without types": (lambda: pod_rule()(cast("Any", reads_anything)), "gets ()"),
