@@ -328,7 +328,7 @@ def _is_moved(observer: Observer) -> bool:
 
 
 def leftovers(stage: Stage) -> Iterator[RunningScene]:
-    """Prepare two nodes with a pod each that only on-demand nodes accept. After a drain, only a third one accepts both."""
+    """Prepare two nodes with a pod each that only on-demand nodes accept. After a drain, one other accepts both."""
     observer, pinned = stage.observer, {"nodeSelector": {ON_DEMAND: "true"}}
     observer.nodes(3, 1)
     observer.start_on(NODE_1, deployment("web", 1), deployment("left", 1, **pinned), pods=2)
