@@ -27,7 +27,7 @@ from tests.simulation.claims import ClaimedWorld
 from tests.simulation.move_promises import PINNED, PRICES, not_worth_it
 from tests.simulation.observing import SimulatedWatchdog
 from tests.simulation.random_events import CALM, Acts, Choice, RandomEvent, random_events
-from tests.simulation.worlds import START, budget, node, workload
+from tests.simulation.worlds import LARGE, START, budget, node, workload
 
 #: Seconds until the daemon starts.
 _SETTLE: Final = 60.0
@@ -286,7 +286,7 @@ def run(course: RandomCourse, make: type[World] = World) -> CourseResult:
 
 def _cpus(items: Iterable[Json]) -> dict[str, int]:
     """Return the vCPU of the nodes among *items* by name."""
-    nodes = (each for each in items if each["kind"] == "Node")
+    nodes = (each for each in (LARGE, *items) if each["kind"] == "Node")
     return {each["metadata"]["name"]: int(each["status"]["allocatable"]["cpu"]) for each in nodes}
 
 

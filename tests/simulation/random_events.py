@@ -15,7 +15,7 @@ from rescheduler.settings import LEASE
 from rescheduler.simulation.happenings import Happening
 from rescheduler.simulation.store import PLURALS, Json, StoredChange, controller_of, key_of
 from rescheduler.simulation.world import World
-from tests.simulation.worlds import node, workload
+from tests.simulation.worlds import LARGE, workload
 
 #: Seconds without events and faults at the end of a course.
 CALM: Final = 600.0
@@ -178,7 +178,7 @@ class Acts:
 
     def _move_back(self, number: int) -> None:
         """Add an on-demand node, and let *number* pods be created again while no spot node takes pods."""
-        self._world.machines.join(node("od-0", cpu="8"), 5.0)
+        self._world.machines.join(LARGE, 5.0)
 
         def cordon(*, closed: bool) -> None:
             for item in self._store.all("nodes"):

@@ -31,6 +31,10 @@ def node(name: str, *, spot: bool = False, cpu: str = "4", **labels: str) -> Jso
     }
 
 
+#: The machine that joins when pods need an on-demand node.
+LARGE: Json = node("od-large", cpu="8")
+
+
 def template(name: str, cpu: str = "500m") -> Json:
     container = {"name": name, "image": "i", "resources": {"requests": {"cpu": cpu, "memory": "128Mi"}}}
     return {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}}
