@@ -27,7 +27,7 @@ def test_valid_descriptions_are_accepted_unchanged() -> None:
     assert messages.kubeconfig(kubeconfig()) == kubeconfig()
 
 
-PLAIN = "expected YAML or JSON without aliases, merges and duplicate keys"
+PLAIN = "expected YAML or JSON without aliases, merges and duplicate keys, at most 50 levels deep"
 WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "a name with a dot": (
         lambda: messages.cluster_id("a.b"),

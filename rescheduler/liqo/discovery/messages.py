@@ -111,16 +111,28 @@ def parse(text: str) -> object:
         return loader.get_single_data()
     except (yaml.YAMLError, ValueError, RecursionError):
         # The library's message may quote the document.
-        raise ValueError("expected YAML or JSON without aliases, merges and duplicate keys") from None
+        expected = f"expected YAML or JSON without aliases, merges and duplicate keys, at most {_DEEPEST} levels deep"
+        raise ValueError(expected) from None
     finally:
         loader.dispose()
 
 
+#: Lists and objects of a document are at most so deep in each other: the time of the parser is quadratic in the depth.
+_DEEPEST: Final = 50
+
+
 class _Plain(yaml.BaseLoader):
+    _depth = 0
+
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
             raise ComposerError(problem="an alias")
-        return super().compose_node(parent, index)
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise ComposerError(problem="too many lists and objects in each other")
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002
         keys = [key.value if isinstance(key, yaml.ScalarNode) else "<<" for key, _ in node.value]
