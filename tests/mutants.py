@@ -627,6 +627,27 @@ MUTANTS: Final = (
         "        return OpenDebt(node, max(since or owed.since, owed.since), debt)\n",
         "test_ledger.py",
     ),
+    _of_loop(
+        "pods are counted again when their nodes change",
+        "execution/running_pods.py",
+        "tuple(map(nodes.get, before.hosts)), doubtful",
+        "doubtful",
+        "test_running_pods.py",
+    ),
+    _of_loop(
+        "pods are counted again when their time comes",
+        "execution/running_pods.py",
+        " and (self.until is None or now < self.until)",
+        "",
+        "test_running_pods.py",
+    ),
+    _of_loop(
+        "pods on nodes that are about to go are counted at each look",
+        "execution/running_pods.py",
+        " and not doubtful:",
+        ":",
+        "test_running_pods.py",
+    ),
     _of_plan(
         "a restart ends the time in which a pod stays Ready",
         "../../predicates/pod_classes.py",

@@ -1,0 +1,69 @@
+"""The pods that are counted for a drain: a count that is kept equals one that is made anew, whatever has changed."""
+
+import itertools
+import random
+from types import SimpleNamespace
+from typing import Any, Final, cast
+
+import pytest
+
+from rescheduler.execution.running_pods import RunningPods
+from rescheduler.planning.controllers import Controller, ControllerState
+from rescheduler.planning.rules.candidates import why_not_target
+from tests.planning.builders import node, pod
+from tests.planning.changing import ON_DEMAND_NODES, SPOT_NODES, ChangingCluster, at, stamp
+
+NODES: Final = (*ON_DEMAND_NODES, *SPOT_NODES)
+OWNERS: Final = tuple(f"w{number}" for number in range(3))
+STATES: Final = [
+    ControllerState(Controller("default", "ReplicaSet", name, f"uid-of-{name}"), frozenset({f"uid-of-{name}"}))
+    for name in OWNERS
+]
+
+
+def changed(cluster: ChangingCluster, rng: random.Random, seconds: float) -> None:
+    """Change a pod or a node of *cluster* at random."""
+    name, host = f"{rng.choice(OWNERS)}-{rng.randrange(3)}", rng.choice(NODES)
+    match rng.randrange(7):
+        case 0:
+            cluster.delete("Pod", f"default/{name}")
+        case 1:
+            cluster.delete("Node", host)
+        case 2:
+            cluster.put(node(host, ready=rng.choice(("True", "Unknown")), unschedulable=rng.random() < 0.3))
+        case _:
+            on, ready = rng.choice(("", *NODES)), str(rng.random() < 0.8)
+            condition = {"type": "Ready", "status": ready, "lastTransitionTime": stamp(seconds)}
+            cluster.put(pod(name, on, status={"phase": "Running" if on else "Pending", "conditions": [condition]}))
+
+
+def watched(cluster: ChangingCluster, rng: random.Random, seconds: float) -> dict[str, Any]:
+    """Return what is read of the state of *cluster*. Any pods have no other place if their nodes go."""
+    snapshot = cluster.snapshot
+    facts = SimpleNamespace(
+        nodes={each.name: each for each in snapshot.nodes},
+        now=at(seconds),
+        owned_by=lambda owners: {owner: [*snapshot.owned_by(owner)] for owner in owners},
+        going=why_not_target,
+        pods_of=lambda name: [*snapshot.pods_on.get(name, {}).values()],
+    )
+    homeless = [key for key in sorted(snapshot.pods) if rng.random() < 0.5]
+    lost = SimpleNamespace(homeless=[SimpleNamespace(pods=homeless)], judged=True)
+    return {"facts": facts, "circumstances": None, "planner": SimpleNamespace(loss=lambda *_, **__: lost)}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_count_that_is_kept_is_that_of_the_present_cluster(seed: int) -> None:
+    rng, cluster, seconds = random.Random(seed), ChangingCluster(), 0.0
+    view: Any = SimpleNamespace()
+    ticks = itertools.count(0, 10)  # what a loss of nodes leaves without a place is proved anew at each look
+    clock = cast("Any", SimpleNamespace(monotonic=lambda: next(ticks), now=lambda: at(seconds)))
+    kept = RunningPods(view, clock)
+    for _ in range(60):
+        for _ in range(rng.choice((0, 0, 1, 1, 4))):
+            changed(cluster, rng, seconds)
+        seconds += rng.choice((0.0, 0.4, 1.0, 3.0, 11.0, -2.0))  # the clock may also be set back
+        vars(view).update(watched(cluster, rng, seconds))
+        evicted = {f"uid-{owner}-0" for owner in OWNERS} if rng.random() < 0.1 else set()
+        anew = RunningPods(view, clock).replicas(STATES, evicted=evicted)
+        assert kept.replicas(STATES, evicted=evicted) == anew
