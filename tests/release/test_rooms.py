@@ -20,7 +20,7 @@ ROOMS = {
 }
 #: Libraries and modules of Python that pure modules may import; all others are forbidden.
 ALLOWED = {
-    "abc", "bisect", "collections", "contextlib", "copy", "csv", "dataclasses", "datetime", "decimal", "difflib",
+    "abc", "bisect", "collections", "contextlib", "copy", "csv", "dataclasses", "datetime", "decimal", "difflib", "dis",
     "enum", "fractions", "functools", "hashlib", "heapq", "html", "itertools", "json", "math", "msgspec", "numpy",
     "operator", "re", "shlex", "statistics", "string", "types", "typing", "urllib.parse", "zlib", "zoneinfo",
 }  # fmt: skip
