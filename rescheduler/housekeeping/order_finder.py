@@ -31,6 +31,7 @@ from rescheduler.planning.room.orders import (
     templates,
 )
 from rescheduler.planning.room.placeholders import OrderState
+from rescheduler.planning.what_if.spot_sources import limits_by_node, spot_sources
 
 # The prices for the drain order ``cost`` and for orders of spot room, from the user and from the cloud provider.
 
@@ -189,7 +190,8 @@ class OrderFinder:
         facts = self._view.facts
         on_demand = {name: info.node for name, info in facts.node_infos.on_demand.items()}
         yield from ((on_demand[name], known) for name, known in facts.priced_on_demand(on_demand).items())
-        for name in templates(facts.snapshot, facts.policy)[:MOST_GROUPS]:
+        limits = limits_by_node(spot_sources(facts.snapshot, facts.policy))
+        for name in templates(facts.snapshot, facts.policy, limits)[:MOST_GROUPS]:
             if (node := facts.node(name)) is not None and (known := facts.priced(name)) is not None:
                 yield node, known
 

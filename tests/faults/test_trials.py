@@ -64,15 +64,9 @@ def test_a_drain_makes_these_calls(calls: list[CallOfDrain]) -> None:
         "get configmaps",
         "patch configmaps",
         "create events",
-        "patch nodes (draining)",
-        "patch nodes (owing)",
-        "patch nodes (removing)",
-        "create pods/eviction (dry run)",
-        "create pods/eviction",
-        "delete nodes",
+        *OF_REMOVALS,
         "GET /pool",
         "GET /pool/size",
-        "POST /pool/terminate",
     }
 
 

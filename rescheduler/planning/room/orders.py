@@ -17,13 +17,7 @@ from rescheduler.planning.room.additions import Additions
 from rescheduler.planning.room.manifests import why_not_served
 from rescheduler.planning.rules.candidates import groups, why_not_target
 from rescheduler.planning.what_if.added_spot import AddSpot
-from rescheduler.planning.what_if.spot_sources import (
-    MOST_BOUGHT,
-    limits_of,
-    most_of,
-    room_by_node,
-    spot_sources,
-)
+from rescheduler.planning.what_if.spot_sources import GrowthLimits, limits_by_node, most_of, spot_sources
 
 # The templates of spot nodes that an autoscaler may add: one existing node of each group.
 
@@ -31,8 +25,8 @@ from rescheduler.planning.what_if.spot_sources import (
 MOST_GROUPS: Final = 8
 
 
-def templates(snapshot: Snapshot, policy: Policy) -> list[str]:
-    """Return the first node of each group of spot nodes, by name: of those of which most may be added.
+def templates(snapshot: Snapshot, policy: Policy, limits: Mapping[str, GrowthLimits]) -> list[str]:
+    """Return the first node of each group of spot nodes, by name: the one of which its *limits* allow most.
 
     Nodes that accept no pods at present are used only if there are no others. The result is empty if there is no spot
     node at all.
@@ -41,8 +35,7 @@ def templates(snapshot: Snapshot, policy: Policy) -> list[str]:
     spot = [node for node in nodes if node is not None]
     usable = [node for node in spot if why_not_target(node) is None]
     first_by_group: dict[NodeKind, str] = {}
-    room = room_by_node(spot_sources(snapshot, policy))
-    for node in sorted(usable or spot, key=lambda node: -room.get(node.name, MOST_BOUGHT)):
+    for node in sorted(usable or spot, key=lambda node: -most_of(limits.get(node.name, {}))):
         first_by_group.setdefault(kind(node), node.name)
     return list(first_by_group.values())
 
@@ -182,8 +175,9 @@ class RoomSearch:
         self._prices = prices
         self._most_pods = most_pods
         self._offered = offered or {}
-        self._templates = [*templates(snapshot, policy), *self._offered][:MOST_GROUPS]
-        self._sources = spot_sources(snapshot, policy)
+        #: Of nodes that a NodePool or group has created. A provider limits its own templates.
+        self._limits = limits_by_node(spot_sources(snapshot, policy))
+        self._templates = [*templates(snapshot, policy, self._limits), *self._offered][:MOST_GROUPS]
 
     def order(self, node: str) -> RoomOrder | NotOrdered:
         """Return the cheapest order for *node*, or the reason why no order is worth its price."""
@@ -201,7 +195,8 @@ class RoomSearch:
 
     def _offer(self, node: str, template: str) -> _SpotOffer | NotOrdered:
         """Return how many new nodes like *template* the pods of *node* would use if enough were available."""
-        most = self._change(node, template, min(self._most_pods or MOST_ADDED, MOST_ADDED, self._limit(template)))
+        limit = most_of(self._limits.get(template, {}))
+        most = self._change(node, template, min(self._most_pods or MOST_ADDED, MOST_ADDED, limit))
         if not most.count:
             return NotOrdered(node, f"what has created {template} may add no more nodes: its limit is reached")
         with self._additions.of(most) as [names]:
@@ -218,12 +213,6 @@ class RoomSearch:
             facts = self._added_facts(names[:used], template)
             price = _sum(facts, self._prices) or Decimal(0)
             return _SpotOffer((price, sum(each.cpu for each in facts), template), used)
-
-    def _limit(self, template: str) -> int:
-        """Return how many nodes like *template* its NodePool or group may add. A provider limits its own templates."""
-        row = self._additions.original.nodes.row.get(template)
-        node = None if row is None else self._additions.original.nodes.nodes[row]
-        return MOST_ADDED if node is None else most_of(limits_of(node, self._sources))
 
     def _order_of(self, node: str, offer: _SpotOffer) -> RoomOrder | NotOrdered:
         """Return the order for *node* with the new nodes of *offer*. Other nodes that become drainable also count."""

@@ -39,7 +39,7 @@ from rescheduler.planning.rules.candidates import groups
 from rescheduler.planning.what_if.added_spot import AddSpot, known_types
 from rescheduler.planning.what_if.comparison import HypotheticalPlan, added_nodes
 from rescheduler.planning.what_if.overview import worths_of
-from rescheduler.planning.what_if.spot_sources import MOST_BOUGHT, GrowthLimits, limits_of, most_of, spot_sources
+from rescheduler.planning.what_if.spot_sources import MOST_BOUGHT, GrowthLimits, limits_by_node, most_of, spot_sources
 
 #: At most so many offers get a trial, and a plan.
 _TRIALS: Final = 16
@@ -118,13 +118,14 @@ def offered(
     it is any type of spot nodes, of *prices* and of other nodes, in the zones of nodes. Spot nodes of none of them can
     be added in any case. Of NodePools that create the same nodes, the first with room in its limits counts.
     """
-    table = snapshot.nodes
-    like = [node for name in templates(snapshot, policy) if (node := table.nodes[table.row[name]]) is not None]
-    sources, known = spot_sources(snapshot, policy), known_types(snapshot)
+    table, sources, known = snapshot.nodes, spot_sources(snapshot, policy), known_types(snapshot)
+    limits_of = limits_by_node(sources)
+    names = templates(snapshot, policy, limits_of)
+    like = [node for name in names if (node := table.nodes[table.row[name]]) is not None]
     found: dict[AddSpot, GrowthLimits] = {}
     for node in like:
         if node.metadata.labels.get(NODE_POOL) not in snapshot.of("NodePool"):
-            found[AddSpot(1, like=node.name)] = limits_of(node, sources)
+            found[AddSpot(1, like=node.name)] = limits_of.get(node.name, {})
     seen = set[object]()
     for source in sources:
         for node in source.templates:

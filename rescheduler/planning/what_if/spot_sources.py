@@ -6,6 +6,7 @@ MachineSet or MachineDeployment without nodes tells the capacity of its nodes by
 largest share that a node reserves is left out.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
@@ -108,19 +109,13 @@ def spot_sources(snapshot: Snapshot, policy: Policy) -> list[SpotSource]:
     return sources
 
 
-def room_by_node(sources: Iterable[SpotSource]) -> dict[str, int]:
-    """Return how many more nodes like each of the nodes that *sources* created these may add."""
-    room: dict[str, int] = {}
+def limits_by_node(sources: Iterable[SpotSource]) -> dict[str, GrowthLimits]:
+    """Return the limits for more nodes like each of the nodes that *sources* have created."""
+    found = defaultdict[str, dict[str, tuple[int, int]]](dict)
     for source in sources:
         for node in source.members:
-            room[node.name] = min(room.get(node.name, MOST_BOUGHT), most_of(source.takes(node)))
-    return room
-
-
-def limits_of(node: Node, sources: Iterable[SpotSource]) -> GrowthLimits:
-    """Return the limits for more nodes like *node*, of those *sources* that created it."""
-    of = [source for source in sources if any(member.name == node.name for member in source.members)]
-    return {limit: each for source in of for limit, each in source.takes(node).items()}
+            found[node.name].update(source.takes(node))
+    return dict(found)
 
 
 def _of_pools(snapshot: Snapshot, spot: Sequence[Node]) -> Iterator[SpotSource]:

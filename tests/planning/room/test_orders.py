@@ -16,6 +16,7 @@ from rescheduler.planning.outcome import Rejected
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.room.orders import Exchange, NotOrdered, RoomOrder, RoomSearch, candidates, templates
+from rescheduler.planning.what_if.spot_sources import limits_by_node, spot_sources
 from tests.planning.builders import (
     CIRCUMSTANCES,
     HOST,
@@ -197,7 +198,7 @@ def test_templates_are_one_node_of_each_group() -> None:
         node("f", unschedulable=True, cpu="16"),
         OD,
     ]
-    assert templates(snapshot(nodes), Policy()) == ["a", "c", "d", "e"]
+    assert templates(snapshot(nodes), Policy(), {}) == ["a", "c", "d", "e"]
 
 
 def test_a_full_node_pool_does_not_hide_another_one_that_creates_the_same_nodes() -> None:
@@ -206,13 +207,14 @@ def test_a_full_node_pool_does_not_hide_another_one_that_creates_the_same_nodes(
         node(name, labels={"karpenter.sh/nodepool": of}, zone="a") for name, of in (("a", "first"), ("b", "second"))
     ]
     full = [pod(f"filler-{name}-1", on=name, cpu="4") for name in "ab"]
-    assert templates(snapshot([OD, *nodes, *pools]), Policy()) == ["b"]
+    cluster = snapshot([OD, *nodes, *pools])
+    assert templates(cluster, Policy(), limits_by_node(spot_sources(cluster, Policy()))) == ["b"]
     template, count, freed, _ = ordered(OD, *nodes, *full, *pods("2"), *pools)
     assert (template, count, freed) == ("b", 1, ("od",))
 
 
 def test_spot_nodes_that_accept_nothing_are_templates_if_there_are_no_others() -> None:
-    assert templates(snapshot([node("a", unschedulable=True), OD]), Policy()) == ["a"]
+    assert templates(snapshot([node("a", unschedulable=True), OD]), Policy(), {}) == ["a"]
 
 
 def test_candidates_are_nodes_that_lack_only_room() -> None:
