@@ -11,7 +11,7 @@ from devcluster.manifests import deployment
 from devcluster.plane import ControlPlane
 from devcluster.standin.faults import Fault
 from predicates.snapshot import DRAIN_TAINT
-from rescheduler.planning.rules.pod_rules import SAFE_TO_EVICT
+from rescheduler.planning.rules.pod_traits import SAFE_TO_EVICT
 from tests.cluster.bad_days import FLAGS, lease_holder
 from tests.cluster.daemon import Daemon
 from tests.cluster.machines import PoolMachines, machines
