@@ -1,6 +1,6 @@
 """A plan at a glance: at most 40 lines for any cluster; and the same plan with one line for each node."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -47,7 +47,7 @@ def fitted(page: Callable[[Shown], Iterator[Line]], width: int) -> Iterator[Line
     lines: list[Line] = []
     for shown in _AMOUNTS:
         lines = list(page(shown))
-        if _height(lines, width) <= LINES:
+        if len(rendered(lines, width).splitlines()) <= LINES:
             yield from lines
             return
     height = 0
@@ -57,10 +57,6 @@ def fitted(page: Callable[[Shown], Iterator[Line]], width: int) -> Iterator[Line
             yield Line("(-o wide shows everything)")
             return
         yield line
-
-
-def _height(lines: Sequence[Line], width: int) -> int:
-    return len(rendered(lines, width).splitlines())
 
 
 def first_step(overview: Overview) -> Iterator[Line]:

@@ -53,7 +53,7 @@ from rescheduler.planning.what_if.comparison import (
     Rehearsal,
     UnplacedPod,
 )
-from rescheduler.planning.what_if.lifting import LIFTABLE, NODE_KEYS, POD_KEYS
+from rescheduler.planning.what_if.lifting import OF_NODES, OF_PODS, WITH_KEY
 from rescheduler.planning.what_if.overview import Overview, Totals
 from rescheduler.settings import Scheduling
 
@@ -247,11 +247,11 @@ def _allow(words: Sequence[str]) -> Hypothesis | None:
     reason = next((reason for reason in Reason if reason == words[-1]), None) if parts else None
     if reason is None:
         return None
-    if reason in NODE_KEYS and len(parts) == 2 and parts[0] == "node" and parts[1]:  # noqa: PLR2004
+    if reason in OF_NODES and len(parts) == 2 and parts[0] == "node" and parts[1]:  # noqa: PLR2004
         return LiftNode(parts[1], reason)
-    if reason in LIFTABLE and len(parts) == 3 and all(parts):  # noqa: PLR2004
+    if reason in OF_PODS and len(parts) == 3 and all(parts):  # noqa: PLR2004
         return Lift(ControllerName(*parts), reason)
-    if reason in POD_KEYS.keys() | NODE_KEYS.keys() and parts == ["all"]:
+    if reason in WITH_KEY | OF_NODES.keys() and parts == ["all"]:
         return LiftAll(reason)
     return None
 

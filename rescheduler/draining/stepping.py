@@ -243,7 +243,7 @@ def owners_in(drain: Drain, step: Iterable[Victim]) -> int:
 
 def _next_of_controller(drain: Drain, controller: Controller, controlled: Iterable[Victim]) -> tuple[Victim, ...]:
     """Return the next step of a controller some of whose pods were already evicted."""
-    if _has_pending_eviction(drain, controller):
+    if any(not victim.accepted and victim.controller == controller for victim in drain.victims.values()):
         return ()
     pods = [victim for victim in controlled if victim.controller == controller and _may_evict(drain, victim)]
     return tuple(pods[: 1 if _is_ordered(drain, controller) else drain.step_size.get(controller, 1)])
@@ -269,10 +269,6 @@ def _first_eviction_pending(drain: Drain) -> bool:
 
 def _everything_runs(drain: Drain) -> bool:
     return not drain.victims and all(paid(drain.shortfall(controller)) for controller in drain.debts)
-
-
-def _has_pending_eviction(drain: Drain, controller: Controller) -> bool:
-    return any(not victim.accepted and victim.controller == controller for victim in drain.victims.values())
 
 
 def _may_evict(drain: Drain, victim: Victim) -> bool:

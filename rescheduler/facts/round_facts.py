@@ -13,9 +13,9 @@ from typing import TypeAlias
 
 from predicates.objects import Namespace, Node, OwnerReference, Pod
 from predicates.snapshot import Snapshot
-from rescheduler.draining.actions import Intent, is_marked, read
-from rescheduler.facts.marks import drained_by_others, intents, removing
+from rescheduler.draining.actions import ANNOTATION, Intent, Step, is_marked, read
 from rescheduler.planning.debts import OpenDebt
+from rescheduler.planning.forms import utc
 from rescheduler.planning.kept import NODES_AND_PODS, ClusterPart, Kept
 from rescheduler.planning.last_look import is_closed
 from rescheduler.planning.memory import Memory
@@ -30,7 +30,7 @@ from rescheduler.planning.node_info import (
     label_of,
     node_infos,
 )
-from rescheduler.planning.outcome import Blocker
+from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import Circumstances, Destination, LeaderFacts, Policy
 from rescheduler.planning.pools import is_labeled, pool_of
 from rescheduler.planning.room.placeholders import Placeholder, of_installation
@@ -79,13 +79,13 @@ class RoundFacts:
         memory, leader = known.memory, known.leader
         pooled = budgets_in_use(snapshot, now) if leader.ends_machines else never_removed(snapshot, now)
         aside = kept.set_aside.of(snapshot, memory.not_recovered.active(now), memory.unpaid)
-        others = drained_by_others(self.marks, known.identity, now, beside=known.beside)
+        others = _drained_by_others(self.marks, known.identity, now, beside=known.beside)
         return Circumstances(
             now,
             cooling=memory.cooldowns.active(now),
             holder=known.holder,
             own=leader.own,
-            ordered=removing(self.marks).union(leader.ended),
+            ordered=_removing(self.marks).union(leader.ended),
             ending=frozenset(leader.ending),
             vetoes={**pooled, **static_capacity(snapshot), **aside, **known.checked, **others},
             prices=known.prices,
@@ -266,7 +266,7 @@ class KeptFacts:
             lambda snapshot: [node for node in snapshot.nodes if is_reported(node) and not is_marked(node)],
             ClusterPart.NODES,
         )
-        self.intents = Kept(lambda snapshot: intents(snapshot.nodes), ClusterPart.NODES)
+        self.intents = Kept(lambda snapshot: _intents(snapshot.nodes), ClusterPart.NODES)
         self.infos = Kept(lambda snapshot: node_infos(snapshot, policy), *NODES_AND_PODS)
         self.spot = Kept(lambda snapshot: [info.node for info in self._infos(snapshot).spot.values()], *NODES_AND_PODS)
         self.findings = Kept(lambda snapshot: label_findings(snapshot, policy, self._infos(snapshot)), *NODES_AND_PODS)
@@ -334,3 +334,44 @@ def _replica_sets(snapshot: Snapshot) -> dict[str, set[tuple[str, OwnerReference
         if pod.owner is not None and pod.owner.kind == "ReplicaSet":
             known.setdefault(pod.namespace, set()).add((pod.namespace, pod.owner))
     return known
+
+
+# The marks of drains on the nodes, and what they say to those who plan.
+
+
+def _intents(nodes: Iterable[Node]) -> dict[str, Intent]:
+    """Return the intents in the annotations of *nodes*, by node. Unreadable ones are left out."""
+    annotated = (node for node in nodes if ANNOTATION in node.metadata.annotations)
+    written = ((node.name, read(node)) for node in annotated)
+    return {name: intent for name, intent in written if intent is not None}
+
+
+def _removing(written: Mapping[str, Intent]) -> frozenset[str]:
+    """Return the nodes for which machine termination may have been requested."""
+    return frozenset(name for name, intent in written.items() if intent.step is Step.REMOVING)
+
+
+def _drained_by_others(
+    written: Mapping[str, Intent], identity: str, now: datetime, *, beside: bool = False
+) -> dict[str, tuple[Blocker, ...]]:
+    """Return blockers for the nodes that other processes drain. *identity* is that of an installation.
+
+    Its own drains count only for those who plan *beside* it, until the machine is ordered away.
+    """
+    found: dict[str, tuple[Blocker, ...]] = {}
+    for name, intent in written.items():
+        if intent.identity not in ("", identity):
+            found[name] = (Blocker(Reason.OTHER_INSTALLATION, _drained_by(intent, now)),)
+        elif beside and intent.identity and intent.step is not Step.REMOVING:
+            detail = f"the daemon drains it ({intent.step} since {utc(intent.since)})"
+            found[name] = (Blocker(Reason.BEING_DRAINED, detail),)
+    return found
+
+
+def _drained_by(intent: Intent, now: datetime) -> str:
+    """Describe who drains a node and, if the mark was not renewed, when the mark expired."""
+    activity = "removes its machine" if intent.step is Step.REMOVING else "drains it"
+    text = f"installation {intent.identity} {activity} (holder {intent.holder})"
+    if intent.until is None or not intent.lapsed(now):
+        return text
+    return f"{text}; it did not renew its mark, which was valid until {utc(intent.until)}"

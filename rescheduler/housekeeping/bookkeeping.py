@@ -15,11 +15,11 @@ import msgspec
 from predicates.objects import Node
 from rescheduler.clock import Clock
 from rescheduler.draining.state import Drain
-from rescheduler.errors import InputError, ReschedulerError
+from rescheduler.errors import ReschedulerError
 from rescheduler.execution.cluster_view import ClusterView
-from rescheduler.housekeeping.synced_memory import ATTEMPTS, MemoryStorage
+from rescheduler.housekeeping.synced_memory import ATTEMPTS, MemoryStorage, StoredForm, StoredValue
 from rescheduler.kube.client import retry_on_conflict
-from rescheduler.kube.memory import Absent, Stored, UnreadableMemory
+from rescheduler.kube.memory import Absent
 from rescheduler.observe.events import ErrorKind, Report, SavingsCounted, Trouble
 from rescheduler.planning.forms import instant
 from rescheduler.planning.money.prices import NodeFacts, PriceList, instance_type
@@ -31,6 +31,8 @@ from rescheduler.planning.rules.pod_traits import belongs_to_node
 
 #: Seconds until a ConfigMap that could not be read or written is tried again.
 RETRY_SECONDS: Final = 60.0
+
+LEDGER: Final = StoredForm("ledger", SavingsLedger(), load_ledger, merged)
 
 
 @dataclass(slots=True)
@@ -82,15 +84,12 @@ class Bookkeeping(NoBookkeeping):
         leading: Callable[[], bool],
     ) -> None:
         """Create the ledger. *leading* returns whether this replica may write at present."""
-        self.ledger = SavingsLedger()
-        self._store = store
+        self._ledger = StoredValue(store, LEDGER)
         self._view = view
         self._pricing = pricing
         self._clock = clock
         self._report = report
         self._leading = leading
-        self._base = SavingsLedger()  # as it was when it was last read or written
-        self._version = ""  # resourceVersion of the ConfigMap; "" if it does not exist
         self._readable = False
         self._retry_at = clock.monotonic()  # the ConfigMap is neither read nor written before this time
         self._trouble = ""  # the last error, so that the same error is not reported twice in a row
@@ -101,13 +100,13 @@ class Bookkeeping(NoBookkeeping):
         if not self._readable and self._clock.monotonic() >= self._retry_at:
             self._attempt(self._read, ErrorKind.READ)
         now = self._now()
-        self.ledger = observed(self.ledger, self._live_nodes(), now)
-        self._report(SavingsCounted(self.ledger.total(now)))
+        self._ledger.value = observed(self._ledger.value, self._live_nodes(), now)
+        self._report(SavingsCounted(self._ledger.value.total(now)))
         self._note_marked()
 
     def _note_marked(self) -> None:
         """Record the prices of nodes that another process began to drain. This process may end their drains."""
-        recorded = {receipt.uid for receipt in self.ledger.receipts}
+        recorded = {receipt.uid for receipt in self._ledger.value.receipts}
         before, self._drained = self._drained, {}
         for node in self._view.facts.marked:
             if node.metadata.uid in recorded or not self._view.facts.is_on_demand(node):
@@ -129,20 +128,20 @@ class Bookkeeping(NoBookkeeping):
         receipt = self._drained.pop(drain.node, None)
         if receipt is None or drain.failure is not None or drain.rolled_back or drain.unshrunk:
             return
-        self.ledger = self.ledger.recorded(msgspec.structs.replace(receipt, drained_at=self._now()))
+        self._ledger.value = self._ledger.value.recorded(msgspec.structs.replace(receipt, drained_at=self._now()))
 
     def save(self) -> None:
         """Store the changes at the end of a round. Errors are reported and not raised."""
         if not self._leading() or not self._readable or self._clock.monotonic() < self._retry_at:
             return
-        if self.ledger != self._base:
-            self.ledger = bounded(self.ledger)
+        if self._ledger.value != self._ledger.base:
+            self._ledger.value = bounded(self._ledger.value)
             self._attempt(self._write, ErrorKind.WRITE)
 
     def forget(self) -> None:
         """Discard the ledger, because another replica is the leader."""
-        self.ledger = self._base = SavingsLedger()
-        self._version, self._readable, self._drained = "", False, {}
+        self._ledger.forget()
+        self._readable, self._drained = False, {}
 
     def _attempt(self, request: Callable[[], None], kind: ErrorKind) -> None:
         try:
@@ -157,36 +156,24 @@ class Bookkeeping(NoBookkeeping):
             self._trouble = ""
 
     def _read(self) -> None:
-        match self._store.read():
-            case Stored(content, version):
-                try:
-                    stored = load_ledger(content)
-                except InputError as error:
-                    raise InputError(
-                        f"{self._store}: {error}; to start with an empty ledger, delete it and create it again"
-                    ) from error
-                self.ledger = merged(self.ledger, stored, self._base)
-                self._base, self._version = stored, version
-            case Absent(version):
-                self._base, self._version = SavingsLedger(), version
-            case UnreadableMemory(why):
-                raise InputError(why)
+        if isinstance(self._ledger.read(), Absent):
+            self._ledger.base = SavingsLedger()
         self._readable = True
 
     def _write(self) -> None:
         retry_on_conflict(self._write_once, ATTEMPTS, self._read)
-        self._base = self.ledger
 
     def _write_once(self) -> None:
-        text = summary(self.ledger, self._now())
-        self._version = self._store.write(dump_ledger(self.ledger), text, self._version)
+        self._ledger.write(
+            self._ledger.value, dump_ledger(self._ledger.value), summary(self._ledger.value, self._now())
+        )
 
     def _live_nodes(self) -> LiveNodes:
         """Return the data of the nodes for the ledger; empty if none of its entries depends on nodes."""
-        if all(receipt.ended_at is not None for receipt in self.ledger.receipts):
+        if all(receipt.ended_at is not None for receipt in self._ledger.value.receipts):
             return LiveNodes(frozenset(), frozenset(), ())
         facts, nodes = self._view.facts, self._view.facts.nodes
-        emptied = {receipt.uid for receipt in self.ledger.receipts if receipt.gone_at is None}
+        emptied = {receipt.uid for receipt in self._ledger.value.receipts if receipt.gone_at is None}
         busy = {node.metadata.uid for node in nodes.values() if node.metadata.uid in emptied and self._is_busy(node)}
         on_demand = [node for node in nodes.values() if facts.is_on_demand(node)]
         return LiveNodes(

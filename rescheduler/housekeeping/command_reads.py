@@ -18,7 +18,7 @@ from rescheduler.clock import Clock, SteadyClock, SystemClock
 from rescheduler.draining import actions
 from rescheduler.errors import Forbidden, InputError, ReschedulerError, UsageError
 from rescheduler.execution import machine_orders
-from rescheduler.housekeeping.synced_memory import loaded
+from rescheduler.housekeeping.synced_memory import MEMORY
 from rescheduler.kube import consistent_reads
 from rescheduler.kube import state as kube_state
 from rescheduler.kube.api_server import server_version
@@ -306,7 +306,7 @@ def _memory(store: MemoryStore) -> tuple[Memory | None, str]:
     match store.read():
         case Stored(content=content):
             try:
-                return loaded(store, content), ""
+                return MEMORY.loaded(store, content), ""
             except InputError as error:
                 return None, str(error)
         case UnreadableMemory(why):

@@ -303,7 +303,7 @@ class RoundPlans:
         nodes = {**before, **self._view.facts.nodes}
         involved = {verdict.node: InvolvedNode.of(nodes[verdict.node]) for verdict in planning.verdicts}
         facts, now = self._view.facts.priced_on_demand(involved), self._clock.now()
-        complete = _all_judged(planning)
+        complete = len(planning.verdicts) == planning.on_demand_nodes
         worths = self._worths(planning, facts, prices, now) if complete and not prices.empty else {}
         return Planned(now, planning, involved, seconds, complete, facts, worths, prices.currency)
 
@@ -331,7 +331,3 @@ class RoundPlans:
         found = self._view.overview(prices, lambda: self._clock.monotonic() >= now + LEVER_SECONDS)
         self._overviewed = planned.planning, prices, now
         self._report(Overviewed(self._clock.now(), found))
-
-
-def _all_judged(planning: Planning) -> bool:
-    return len(planning.verdicts) == planning.on_demand_nodes

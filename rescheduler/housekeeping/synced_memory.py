@@ -6,8 +6,9 @@ A ConfigMap that cannot be read is never overwritten: its content may forbid a d
 import contextlib
 import logging
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -24,6 +25,8 @@ from rescheduler.planning.waits import Waits
 ATTEMPTS: Final = 3
 
 log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 
 class MemoryStorage(Protocol):
@@ -43,12 +46,63 @@ class MemoryStorage(Protocol):
     def note_created(self) -> None: ...
 
 
-def loaded(store: object, content: bytes) -> Memory:
-    """Decode *content*, which was read from *store*. Raises InputError with the name of the store."""
-    try:
-        return load(content)
-    except InputError as error:
-        raise InputError(f"{store}: {error}; to start with an empty memory, delete it and create it again") from error
+@dataclass(frozen=True, slots=True)
+class StoredForm(Generic[_T]):
+    """A kind of value that is stored in a ConfigMap."""
+
+    name: str  #: for people: ``memory``
+    empty: _T
+    decode: Callable[[bytes], _T]  #: raises InputError
+    merge: Callable[[_T, _T, _T], _T]  #: of the value, the stored one, and the one from which both have come
+
+    def loaded(self, store: object, content: bytes) -> _T:
+        """Decode *content*, which was read from *store*. Raises InputError with the name of the store."""
+        try:
+            return self.decode(content)
+        except InputError as error:
+            advice = f"to start with an empty {self.name}, delete it and create it again"
+            raise InputError(f"{store}: {error}; {advice}") from error
+
+
+MEMORY: Final = StoredForm(
+    "memory", Memory(), load, lambda mine, stored, base: stored if mine == base else mine.merged(stored, base)
+)
+
+
+class StoredValue(Generic[_T]):
+    """A value of this process and its copy in a ConfigMap. What others change there is merged, and not overwritten."""
+
+    def __init__(self, store: MemoryStorage, form: StoredForm[_T]) -> None:
+        self.value = self.base = form.empty  #: the base: as last read or written
+        self.version = ""  #: resourceVersion of the ConfigMap; "" if it does not exist
+        self._store, self._form = store, form
+
+    def read(self) -> Stored | Absent:
+        """Read the copy, and merge changes that are not stored. Without a copy, the value stays as it is.
+
+        Raises InputError if it is not readable, and Retryable.
+        """
+        match self._store.read():
+            case Stored(content, version) as found:
+                if version != self.version:
+                    stored = self._form.loaded(self._store, content)
+                    self.value = self._form.merge(self.value, stored, self.base)
+                    self.base, self.version = stored, version
+                return found
+            case Absent(version) as found:
+                self.version = version
+                return found
+            case UnreadableMemory(why):
+                raise InputError(why)
+
+    def write(self, value: _T, content: bytes, summary: str) -> None:
+        """Store *content*, which stands for *value*. Raises Conflict if the copy has changed since :meth:`read`."""
+        self.version = self._store.write(content, summary, self.version)
+        self.value = self.base = value
+
+    def forget(self) -> None:
+        """Discard the value, with what is not stored."""
+        self.value, self.base, self.version = self._form.empty, self._form.empty, ""
 
 
 class SyncedMemory:
@@ -70,7 +124,7 @@ class SyncedMemory:
         *settings* are stored with the memory, for commands that read it.
         """
         self._settings = settings
-        self.memory = Memory()
+        self._copy = StoredValue(store, MEMORY)
         self.trouble = ""  #: why the memory cannot be read or stored, or ""
         self._store = store
         self._waits = waits
@@ -78,12 +132,19 @@ class SyncedMemory:
         self._report = report
         self._leading = leading
         self._dry_run = dry_run
-        self._base = Memory()  # the memory as last read or written
-        self._version = ""  # resourceVersion of the ConfigMap; "" if it does not exist
         self._due = False  # the ConfigMap must be written even if nothing has changed
         self._readable = False
         self._known = False  # this process has read the ConfigMap
         self._noted = False  # the Lease records that the ConfigMap was created
+
+    @property
+    def memory(self) -> Memory:
+        """The memory. It is set to what is to be stored."""
+        return self._copy.value
+
+    @memory.setter
+    def memory(self, memory: Memory) -> None:
+        self._copy.value = memory
 
     def refresh(self) -> None:
         """Read the ConfigMap at the start of a round, apply waivers, and write the ConfigMap if necessary.
@@ -108,7 +169,7 @@ class SyncedMemory:
 
         Errors are reported and not raised.
         """
-        if self._dry_run or (self.memory == self._base and not self._due):
+        if self._dry_run or (self.memory == self._copy.base and not self._due):
             return True
         if not self._readable or not self._leading():
             return False
@@ -130,35 +191,31 @@ class SyncedMemory:
         """
         with contextlib.suppress(ReschedulerError):
             if isinstance(stored := self._store.read(), Stored):
-                self.memory = loaded(self._store, stored.content).bounded(self._clock.now(), self._waits)
+                self.memory = MEMORY.loaded(self._store, stored.content).bounded(self._clock.now(), self._waits)
 
     def forget(self) -> None:
         """Discard the memory, including unsaved changes, because another replica is the leader."""
-        self.memory = self._base = Memory()
-        self.trouble = self._version = ""
+        self._copy.forget()
+        self.trouble = ""
 
     def _read_stored(self) -> None:
-        match self._store.read():
-            case Stored() as stored:
-                self._apply(stored)
+        before = self._copy.version
+        match self._copy.read():
+            case Stored(version=version, waived=waived):
+                self._due = self._due and version == before
+                self._waive(waived)
                 self._note_created()
             case Absent(version):
                 self._start_again(version)
-            case UnreadableMemory(why):
-                raise InputError(why)
         self._readable = True
 
-    def _apply(self, stored: Stored) -> None:
-        """Replace the memory with the stored memory, merge unsaved changes into it, and apply waivers."""
-        if stored.version != self._version:
-            memory = loaded(self._store, stored.content)
-            self.memory = memory if self.memory == self._base else self.memory.merged(memory, self._base)
-            self._base, self._version, self._due = memory, stored.version, False
-        if stored.waived:
-            before, self.memory = self.memory, self.memory.waived(stored.waived)
-            for owed in set(before.debts) - set(self.memory.debts):
-                log.warning("waived the debt to %s from the drain of %s", owed.debt.controller, owed.node)
-            self._due = True
+    def _waive(self, names: Sequence[str]) -> None:
+        if not names:
+            return
+        before, self.memory = self.memory, self.memory.waived(names)
+        for owed in set(before.debts) - set(self.memory.debts):
+            log.warning("waived the debt to %s from the drain of %s", owed.debt.controller, owed.node)
+        self._due = True
 
     def _start_again(self, version: str) -> None:
         """Start with an empty memory, because the ConfigMap does not exist, or is empty and has this *version*.
@@ -169,20 +226,19 @@ class SyncedMemory:
         if self._known or self._store.was_created():
             log.warning("%s was %s: the drain delay starts again", self._store, "emptied" if version else "deleted")
             self.memory = Memory(drained_at=self._clock.now(), debts=self.memory.debts)
-        self._version, self._due = version, True
+        self._due = True
 
     def _write(self) -> None:
-        self.memory = self._base = retry_on_conflict(self._write_once, ATTEMPTS, self._read_stored)
+        retry_on_conflict(self._write_once, ATTEMPTS, self._read_stored)
         self._due = False
         self._note_created()
 
-    def _write_once(self) -> Memory:
+    def _write_once(self) -> None:
         now = self._clock.now()
         stored = fitted(self.memory.current(now, self._waits))
-        self._version = self._store.write(stored.content, stored.memory.summary(now), self._version)
+        self._copy.write(stored.memory, stored.content, stored.memory.summary(now))
         if stored.dropped:
             self._report(MemoryDropped(stored.dropped, stored.detail))
-        return stored.memory
 
     def _note_created(self) -> None:
         self._known = True
@@ -216,7 +272,7 @@ def waive(store: MemoryStorage, names: Sequence[str]) -> list[str]:
 
 def _waive_once(store: MemoryStorage, names: Sequence[str]) -> list[str]:
     stored = _stored(store)
-    memory = loaded(store, stored.content)
+    memory = MEMORY.loaded(store, stored.content)
     if unknown := [name for name in names if memory.waived([name]) == memory]:
         known = {str(owed.debt.controller) for owed in memory.debts} | set(memory.not_recovered.by_name)
         known |= {str(refusal.owner) for refusal in memory.refusals.by_key.values()}

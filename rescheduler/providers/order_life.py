@@ -1,5 +1,8 @@
 """The life of an order to delete a machine, for all systems: what an error means, when the order is repeated, and what
 holds without an answer. It sends nothing: separate from `deleting`, whose loop sends the orders.
+
+What a provider adds is what it reads: a cloudpool, the desired size and responses of a known age; a fleet, the matching
+machines, once more before each order; an external gRPC service, its own outcome of each node.
 """
 
 import datetime as dt

@@ -1,4 +1,7 @@
-"""Matching of machines and Nodes for the ids of all kinds of pools; doubtful machines are kept."""
+"""Matching of machines and Nodes for the ids of pools that differ most from those of Nodes; doubtful machines are kept.
+
+The ids of every cloud are in the table of `tests/providers/test_matching.py`.
+"""
 
 from pathlib import Path
 
@@ -15,15 +18,9 @@ pytestmark = pytest.mark.cluster
 
 #: By pool: its kind, and the format of its provider IDs.
 POOLS: dict[str, dict[str, str]] = {
-    "ec2": {"cloudProvider": "AWS-EC2"},
-    "asg": {"cloudProvider": "AWS-AUTO-SCALING-GROUP"},
     "spot": {"cloudProvider": "AWS-SPOT"},
-    "gce": {"cloudProvider": "GCE"},
-    "azure": {"cloudProvider": "Azure"},
     "azure-lower": {"cloudProvider": "Azure", "providerIds": "lower-case"},
-    "openstack": {"cloudProvider": "OpenStack"},
     "openstack-regional": {"cloudProvider": "OpenStack", "providerIds": "with-region"},
-    "city": {"cloudProvider": "CityCloud"},
     "by-address": {"cloudProvider": "AWS-EC2", "providerIds": "none"},
 }
 
@@ -62,11 +59,11 @@ def taking_pods(cluster: ControlPlane) -> set[str]:
     }
 
 
-def test_ids_of_all_kinds_are_matched_to_their_nodes(cluster: ControlPlane, tmp_path: Path) -> None:
+def test_ids_of_several_kinds_are_matched_to_their_nodes(cluster: ControlPlane, tmp_path: Path) -> None:
     """Each machine is drained by its id: only the pod on its Node is evicted."""
     nodes: dict[str, str] = {}
 
-    def of_all_kinds(env: ProxyWorld) -> None:
+    def of_several_kinds(env: ProxyWorld) -> None:
         for name, keys in POOLS.items():
             nodes[name] = add_machine(env, name, **keys)
         cluster.wait_for(lambda: set(nodes.values()) <= taking_pods(cluster), "the Nodes to take pods")
@@ -74,7 +71,7 @@ def test_ids_of_all_kinds_are_matched_to_their_nodes(cluster: ControlPlane, tmp_
         cluster.wait_for(lambda: len(env.pods()) == len(POOLS), "the pods")
         env.cordon(*nodes.values())  # od-1 has room for the pods of all others
 
-    with scene(cluster, tmp_path, 1, before=of_all_kinds) as env:
+    with scene(cluster, tmp_path, 1, before=of_several_kinds) as env:
         remaining = env.pods()
         assert set(remaining.values()) == set(nodes.values())
         cluster.wait_for(lambda: set(nodes.values()) <= listed(env), "the pool to list its machines")
@@ -86,7 +83,7 @@ def test_ids_of_all_kinds_are_matched_to_their_nodes(cluster: ControlPlane, tmp_
         assert (env.desired, env.tainted(), [machine["machineId"] for machine in env.orders()]) == (
             1,
             [],
-            [env.id("spot-4")],
+            [env.id("spot-2")],
         )
         cluster.wait_for(lambda: nodes["spot"] not in env.nodes(), "the deletion of the terminated machine's Node")
         ambiguous_machines(env, cluster)

@@ -11,7 +11,7 @@ from devcluster.manifests import deployment
 from devcluster.plane import ControlPlane
 from devcluster.standin.faults import Fault
 from predicates.snapshot import DRAIN_TAINT
-from rescheduler.planning.rules.pod_rules import SAFE_TO_EVICT
+from rescheduler.planning.rules.pod_traits import SAFE_TO_EVICT
 from tests.cluster.bad_days import FLAGS, lease_holder
 from tests.cluster.daemon import Daemon
 from tests.cluster.machines import PoolMachines, machines
@@ -73,8 +73,8 @@ def remove_taint(cluster: ControlPlane) -> None:
 
 
 def never_terminated(pool: PoolMachines | ClaimedMachines) -> None:
-    """Let the first two machines stay TERMINATING."""
-    pool.never_end("od-1", "od-2")
+    """Let the first machine stay TERMINATING."""
+    pool.never_end("od-1")
 
 
 def never_terminating(pool: PoolMachines) -> None:
@@ -86,21 +86,22 @@ def never_terminating(pool: PoolMachines) -> None:
     ("backend", "trouble"),
     [("cloudpool", never_terminated), ("cloudpool", never_terminating), ("karpenter", never_terminated)],
 )
-def test_machines_that_never_terminate_do_not_block_other_nodes(
+def test_a_machine_that_never_terminates_does_not_block_other_nodes(
     cluster: ControlPlane, observer: Observer, tmp_path: Path, backend: str, trouble: Callable[[Any], None]
 ) -> None:
-    with BACKENDS[backend](observer, tmp_path, 3, 2) as pool:
-        pool.fill(web=1, api=2, db=3)
+    """Several of them are in `tests/housekeeping/test_removal_checks.py`."""
+    with BACKENDS[backend](observer, tmp_path, 2, 2) as pool:
+        pool.fill(web=1, api=2)
         trouble(pool)
-        observer.running(6)
+        observer.running(3)
         observer.open_all()
         with Daemon(cluster, *FLAGS, *pool.flags):
             observer.eventually(
-                lambda: "od-3" in pool.termination_requests(), "the turn of the third node", seconds=300
+                lambda: "od-2" in pool.termination_requests(), "the turn of the second node", seconds=300
             )
-        assert pool.termination_requests() == {"od-1", "od-2", "od-3"}
-        observer.running(6)
-        assert observer.kinds() == {"spot": 6}
+        assert pool.termination_requests() == {"od-1", "od-2"}
+        observer.running(3)
+        assert observer.kinds() == {"spot": 3}
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

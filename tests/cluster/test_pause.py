@@ -87,7 +87,7 @@ def test_a_pause_in_the_middle_of_a_drain_rolls_it_back_and_survives_a_restart(
         daemon.kill(keep_lease=True)
     with Daemon(cluster, *FLAGS):
         observer.eventually(lambda: lease_holder(cluster) != state["leader"], "the next leader")
-        observer.stays(lambda: (len(observer.evictions()), observer.marks()), (evicted, {}), seconds=10)
+        observer.stays(lambda: (len(observer.evictions()), observer.marks()), (evicted, {}))
         assert annotations(cluster) == {PAUSED: "true", PAUSE_REASON: "a release"}
         assert run(cluster, "resume") == f"Lease {NAMESPACE}/{LEASE}: drains are no longer paused\n"
         next_node_drained(observer)

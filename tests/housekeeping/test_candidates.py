@@ -13,7 +13,7 @@ from rescheduler.planning.controllers import Controller, JobFacts
 from rescheduler.planning.memory import Memory, dump
 from rescheduler.planning.movements import ControllerMoves, Move, Movements
 from rescheduler.planning.outcome import Blocker, Reason, Rejected
-from rescheduler.planning.rules.pod_rules import SAFE_TO_EVICT
+from rescheduler.planning.rules.pod_traits import SAFE_TO_EVICT
 from rescheduler.providers.base import Deleted, Refusal, Refused
 from rescheduler.settings import Timing
 from tests.housekeeping.world import START, LoopWorld, ScriptedProvider, blockers, world

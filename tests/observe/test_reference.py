@@ -9,7 +9,7 @@ from rescheduler.draining.state import Why
 from rescheduler.observe.events import PodProgress, Waiting
 from rescheduler.observe.metric_families import PREFIX
 from rescheduler.observe.metrics import Metrics
-from rescheduler.planning.what_if.lifting import REMEDIES
+from rescheduler.planning.what_if.lifting import OF_NODES, OF_PODS
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -27,12 +27,12 @@ def test_every_reason_is_documented() -> None:
 
 
 def test_what_ends_a_reason_is_what_levers_try() -> None:
-    """The last column of the reasons of nodes and pods, and the table of remedies, name the same ways."""
+    """The last column of the reasons of nodes and pods, and what the rules declare, name the same ways."""
     page = (DOCS / "reasons.md").read_text(encoding="utf-8")
     advice = dict(re.findall(r"^\| `([a-z-]+)` \| \w+ \| .* \| (.*) \|$", page, re.MULTILINE))
     by_key = {code for code, text in advice.items() if re.match("remove the (annotation|label)", text)}
-    assert by_key == {str(reason) for reason, remedy in REMEDIES.items() if remedy.key or remedy.node_key}
-    flags = {str(reason): remedy.flag for reason, remedy in REMEDIES.items() if remedy.flag}
+    assert by_key == {str(reason) for each in (OF_PODS, OF_NODES) for reason, remedy in each.items() if remedy.key}
+    flags = {str(reason): remedy.flag for reason, remedy in OF_PODS.items() if remedy.flag}
     assert {code: flag for code, flag in flags.items() if f"`{flag}`" not in advice[code]} == {}
 
 

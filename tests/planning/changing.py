@@ -14,8 +14,7 @@ from predicates.objects.pods import DO_NOT_DISRUPT
 from predicates.snapshot import Snapshot
 from predicates.wire import Decoder, Interner
 from rescheduler.planning.rules.minimum import MIN_ON_DEMAND_REPLICAS
-from rescheduler.planning.rules.pod_rules import SAFE_TO_EVICT
-from rescheduler.planning.rules.pod_traits import DO_NOT_DRAIN, DO_NOT_EVICT
+from rescheduler.planning.rules.pod_traits import DO_NOT_DRAIN, DO_NOT_EVICT, SAFE_TO_EVICT
 from tests.planning.builders import NOW, ON_DEMAND, SPOT, Manifest, budget, node, pod, repels, seeks
 
 ON_DEMAND_NODES = ("od-1", "od-2", "od-3")

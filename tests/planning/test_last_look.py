@@ -198,6 +198,9 @@ def lease(age: float, duration: float = 40) -> dict[str, NodeLease]:
 
 TAKEN: Final = [{"key": "aws-node-termination-handler/spot-itn", "effect": "NoSchedule"}]
 
+LEAVING: Final = node("s", SPOT)
+LEAVING["metadata"]["deletionTimestamp"] = CREATED
+
 #: The terms, the Leases and the Node of a moved pod, and why it may soon have no place.
 PLACES: Final[dict[str, tuple[OrderTerms, dict[str, NodeLease], Node, str]]] = {
     "a node that stays": (OrderTerms(), lease(9), node_of(node("s", SPOT)), ""),
@@ -236,6 +239,7 @@ PLACES: Final[dict[str, tuple[OrderTerms, dict[str, NodeLease], Node, str]]] = {
         "its kubelet last renewed its Lease 50 s ago",
     ),
     "cordoned": (OrderTerms(), {}, node_of(node("s", SPOT, unschedulable=True)), "it is cordoned"),
+    "a finalizer keeps its Node, which is being deleted": (OrderTerms(), {}, node_of(LEAVING), "it is being deleted"),
 }
 
 

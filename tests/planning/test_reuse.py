@@ -14,7 +14,7 @@ from rescheduler.planning.outcome import Reason, Verdict
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.question import Attempt
-from rescheduler.planning.rules.pod_rules import SAFE_TO_EVICT
+from rescheduler.planning.rules.pod_traits import SAFE_TO_EVICT
 from rescheduler.planning.waits import Cooldown
 from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, budget, node, pod
 from tests.planning.changing import (

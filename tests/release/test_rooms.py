@@ -157,3 +157,11 @@ def test_connections_are_opened_only_with_the_listed_libraries() -> None:
     imported = {name: path for path in files for name in imports(path) - READS_ENVIRONMENT}
     assert "urllib.parse.urlsplit" in imported
     assert {name: path for name, path in imported.items() if name.startswith(FORBIDDEN_MODULES)} == {}
+
+
+def test_only_the_question_and_placement_open_trials() -> None:
+    """Who is placed where is asked in one place: every answer is made of `rescheduler/planning/question.py`."""
+    files = [path for room in ROOMS - {"simulation"} for path in files_of(f"rescheduler.{room}")]
+    opening = [path for path in files if ".trial(" in path.read_text(encoding="utf-8")]
+    places = {str(path.relative_to(ROOT / "rescheduler" / "planning")).partition("/")[0] for path in opening}
+    assert places == {"placement", "question.py"}

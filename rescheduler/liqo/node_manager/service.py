@@ -63,10 +63,6 @@ class Offer:
     failures: int = 0  #: consecutive failures
     obstacle: str = ""  #: why the cluster is currently not used
 
-    def with_obstacle(self, obstacle: str) -> "Offer":
-        """Return the offer with *obstacle*, so that the cluster is not used."""
-        return replace(self, obstacle=obstacle)
-
 
 @dataclass(frozen=True, slots=True)
 class Pick:
@@ -291,7 +287,7 @@ class NodeManagerService:
         failures, now = self._store.failures(), self._clock.now()
         listed = offers(self._catalog.clusters(), view, peerings, failures, now, peers=self._peers)
         return [
-            offer.with_obstacle("its peering is being ended") if offer.cluster.name in self._excluded else offer
+            replace(offer, obstacle="its peering is being ended") if offer.cluster.name in self._excluded else offer
             for offer in listed
         ]
 

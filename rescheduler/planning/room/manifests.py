@@ -30,7 +30,7 @@ from predicates.snapshot import PLACEHOLDER, ROOM_NAMESPACE, Snapshot
 from predicates.storage import find_claim, find_volume
 from rescheduler.planning.node_labels import NodeLabel, NodeLabels
 from rescheduler.planning.room.placeholders import annotations_for, name_for
-from rescheduler.planning.rules.pod_rules import SAFE_TO_EVICT
+from rescheduler.planning.rules.pod_traits import SAFE_TO_EVICT
 
 #: The PriorityClass of placeholders, and its value. Workloads with a lower priority are not served.
 PRIORITY_CLASS: Final = "spot-rescheduler-room"

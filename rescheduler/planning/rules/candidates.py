@@ -27,7 +27,8 @@ from rescheduler.planning.pools import pool_of
 from rescheduler.planning.rules.declared import NodeContext, declared_in, node_results, node_rule, timed_node_rule
 from rescheduler.planning.rules.disruption_budgets import allowed_at_once, why_not_removed
 from rescheduler.planning.rules.interruptions import signals_on, start_up_taint
-from rescheduler.planning.rules.pod_traits import SYSTEM, node_opt_out
+from rescheduler.planning.rules.lifts import removing_from_node
+from rescheduler.planning.rules.pod_traits import DO_NOT_DRAIN, REMOVAL_DISABLED, SYSTEM, node_opt_out
 
 SCALE_DOWN_DISABLED: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 
@@ -199,7 +200,14 @@ def is_deletion_candidate(node: Node) -> bool:
 _REASONS: Final = frozenset(map(str, Reason))
 
 
-@node_rule(Reason.SCALE_DOWN_DISABLED, Reason.DO_NOT_DISRUPT_NODE)
+@node_rule(
+    Reason.SCALE_DOWN_DISABLED,
+    Reason.DO_NOT_DISRUPT_NODE,
+    lifted_by={
+        Reason.SCALE_DOWN_DISABLED: removing_from_node(SCALE_DOWN_DISABLED),
+        Reason.DO_NOT_DISRUPT_NODE: removing_from_node(DO_NOT_DISRUPT),
+    },
+)
 def _annotated(node: Node, _: NodeContext) -> Blocker | None:
     if node.metadata.annotations.get(SCALE_DOWN_DISABLED) == "true":
         return Blocker(Reason.SCALE_DOWN_DISABLED, f'it has the annotation {SCALE_DOWN_DISABLED}: "true"')
@@ -208,7 +216,14 @@ def _annotated(node: Node, _: NodeContext) -> Blocker | None:
     return None
 
 
-@timed_node_rule(Reason.DO_NOT_DRAIN, Reason.REMOVAL_DISABLED)
+@timed_node_rule(
+    Reason.DO_NOT_DRAIN,
+    Reason.REMOVAL_DISABLED,
+    lifted_by={
+        Reason.DO_NOT_DRAIN: removing_from_node(DO_NOT_DRAIN),
+        Reason.REMOVAL_DISABLED: removing_from_node(REMOVAL_DISABLED, "annotation or label"),
+    },
+)
 def _opted_out(node: Node, _: NodeContext, now: Now) -> Blocker | None:
     return node_opt_out(node, instant(node.metadata.creation_timestamp), now.reached)
 

@@ -10,15 +10,15 @@
 | `drain_rule` | a node with the pods that leave it, and the round | for each node; `of_pods`: also for one pod alone |
 | `plan_rule` | a node to which these were applied, and the plans before | for each node, in the order of the plans |
 
-Each rule also declares its reasons: those that it can find. So the rows of one table are the rules (what they apply to,
-what they read, why they block), joined by the reason with the severity (``outcome.py``), the row of ``docs/reasons.md``
-and what lifts it (``REMEDIES`` in ``what_if/lifting.py``).
+Each rule also declares its reasons: those that it can find, and what lifts them. So the rows of one table are the rules
+(what they apply to, what they read, why they block, what removes the obstacle), joined by the reason with the severity
+(``outcome.py``) and the row of ``docs/reasons.md``.
 
 Timed rules can only compare the time with instants, and are evaluated again when one of these instants is reached.
 Everything else follows from the declaration: which results are kept and until when, and which rules are evaluated for
 pods without annotations. A declaration that cannot work raises :class:`TypeError` or :class:`ValueError` on import:
-one without parentheses or with other parameters than its kind has, an annotation that is not read, or a reason in the
-rule's own code that it does not declare.
+one without parentheses or with other parameters than its kind has, an annotation that is not read, or that nothing
+lifts, or a reason in the rule's own code that it does not declare.
 """
 
 import dis
@@ -34,6 +34,7 @@ from predicates.pod_classes import POD_ANNOTATIONS
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import Now, Policy
 from rescheduler.planning.rules.gangs import Gangs
+from rescheduler.planning.rules.lifts import Remedy
 from rescheduler.planning.rules.minimum import OwnerCounts
 from rescheduler.planning.waits import Cooldown
 
@@ -84,6 +85,8 @@ TimedNodeFunction: TypeAlias = Callable[[Node, NodeContext, Now], Blocker | None
 Enabled: TypeAlias = Callable[[Policy], bool]
 When: TypeAlias = Callable[[PodClass], bool]
 Owned: TypeAlias = Callable[[OwnerReference | None], bool]
+#: What lifts the reasons of a rule: one remedy for all of them, or one for each. None: levers try nothing.
+LiftedBy: TypeAlias = Remedy | Mapping[Reason, Remedy] | None
 
 
 class Kind(enum.Enum):
@@ -111,6 +114,7 @@ class Rule:
     kind: Kind
     function: Callable[..., Any]
     reasons: tuple[Reason, ...] = ()  #: all that it can find; empty: it blocks nothing
+    lifted_by: Mapping[Reason, Remedy] = field(default_factory=dict)  #: what removes the obstacle; levers try it
     annotations: frozenset[str] = frozenset()  #: it applies only to pods with one of them; empty: to all pods
     when: When | None = None  #: it applies only to the pods of these classes; None: to all pods
     owned: Owned | None = None  #: it applies only to pods with these controllers, or without one; None: to all pods
@@ -132,6 +136,13 @@ class Rule:
         for name in sorted(_reasons_in(function.__code__)):
             if Reason[name] not in self.reasons:
                 raise ValueError(f"rule {self.name} finds Reason.{name}; add it to the reasons that it declares")
+        for reason in self.lifted_by.keys() - self.reasons:
+            raise ValueError(f"rule {self.name} says what lifts Reason.{reason.name}, which it does not declare")
+        for reason in self.reasons if self.annotations else ():
+            if reason not in self.lifted_by:
+                raise ValueError(
+                    f"rule {self.name} reads an annotation; add what lifts Reason.{reason.name}: lifted_by"
+                )
 
     @property
     def name(self) -> str:
@@ -163,22 +174,27 @@ def _check(reasons: Iterable[object]) -> None:
             )
 
 
-def class_rule(*reasons: Reason) -> Callable[[ClassFunction], Rule]:
+def _by_reason(reasons: Iterable[Reason], lifted_by: LiftedBy) -> Mapping[Reason, Remedy]:
+    """Return what lifts each of the *reasons* of a rule."""
+    return dict.fromkeys(reasons, lifted_by) if isinstance(lifted_by, Remedy) else lifted_by or {}
+
+
+def class_rule(*reasons: Reason, lifted_by: LiftedBy = None) -> Callable[[ClassFunction], Rule]:
     """Declare a rule that reads only what all pods of a class share."""
     _check(reasons)
-    return lambda function: Rule(Kind.CLASS, function, reasons)
+    return lambda function: Rule(Kind.CLASS, function, reasons, _by_reason(reasons, lifted_by))
 
 
-def node_rule(*reasons: Reason) -> Callable[[NodeFunction], Rule]:
+def node_rule(*reasons: Reason, lifted_by: LiftedBy = None) -> Callable[[NodeFunction], Rule]:
     """Declare a rule about nodes, regardless of their pods."""
     _check(reasons)
-    return lambda function: Rule(Kind.NODE, function, reasons)
+    return lambda function: Rule(Kind.NODE, function, reasons, _by_reason(reasons, lifted_by))
 
 
-def timed_node_rule(*reasons: Reason) -> Callable[[TimedNodeFunction], Rule]:
+def timed_node_rule(*reasons: Reason, lifted_by: LiftedBy = None) -> Callable[[TimedNodeFunction], Rule]:
     """Declare a rule about nodes that reads the time."""
     _check(reasons)
-    return lambda function: Rule(Kind.TIMED_NODE, function, reasons)
+    return lambda function: Rule(Kind.TIMED_NODE, function, reasons, _by_reason(reasons, lifted_by))
 
 
 def pod_rule(
@@ -187,23 +203,30 @@ def pod_rule(
     when: When | None = None,
     owned: Owned | None = None,
     enabled: Enabled | None = None,
+    lifted_by: LiftedBy = None,
 ) -> Callable[[PodFunction], Rule]:
     """Declare a rule that reads the pod, its annotations or its owner, but not the time.
 
-    With *annotations*, it applies only to pods that have one of them; with *when*, only to classes for which it is
-    true; with *owned*, only to pods for whose controller it is true (None: they have none); with *enabled*, only under
-    policies for which it is true.
+    With *annotations*, it applies only to pods that have one of them, and says what they are *lifted_by*; with *when*,
+    only to classes for which it is true; with *owned*, only to pods for whose controller it is true (None: they have
+    none); with *enabled*, only under policies for which it is true.
     """
     _check(reasons)
-    return lambda function: Rule(Kind.POD, function, reasons, frozenset(annotations), when, owned, enabled)
+    lifts = _by_reason(reasons, lifted_by)
+    return lambda function: Rule(Kind.POD, function, reasons, lifts, frozenset(annotations), when, owned, enabled)
 
 
 def timed_rule(
-    *reasons: Reason, annotations: Iterable[str] = (), when: When | None = None, enabled: Enabled | None = None
+    *reasons: Reason,
+    annotations: Iterable[str] = (),
+    when: When | None = None,
+    enabled: Enabled | None = None,
+    lifted_by: LiftedBy = None,
 ) -> Callable[[TimedFunction], Rule]:
     """Declare a rule that reads the pod and the time. The conditions are as in :func:`pod_rule`."""
     _check(reasons)
-    return lambda function: Rule(Kind.TIMED, function, reasons, frozenset(annotations), when, enabled=enabled)
+    lifts = _by_reason(reasons, lifted_by)
+    return lambda function: Rule(Kind.TIMED, function, reasons, lifts, frozenset(annotations), when, enabled=enabled)
 
 
 def drain_rule(

@@ -17,8 +17,9 @@ from rescheduler.planning.debts import count_replicas
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.rules.minimum import OwnerKey
-from rescheduler.planning.rules.pod_rules import NOT_RECREATED, SAFE_TO_EVICT
+from rescheduler.planning.rules.pod_rules import NOT_RECREATED
 from rescheduler.planning.rules.pod_traits import (
+    SAFE_TO_EVICT,
     is_built_in,
     is_job,
     is_stateful,

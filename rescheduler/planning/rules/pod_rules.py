@@ -17,15 +17,20 @@ from rescheduler.planning.controllers import controller_of
 from rescheduler.planning.forms import instant, utc
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import Destination, MoveJobs, Now, Policy
+from rescheduler.planning.rules import lifts
 from rescheduler.planning.rules.declared import Facts, Fate, RuleResult, class_rule, declared_in, pod_rule, timed_rule
 from rescheduler.planning.rules.gangs import GANG_ANNOTATIONS, has_class_gang
+from rescheduler.planning.rules.lifts import Risk
 from rescheduler.planning.rules.minimum import single_replica
 from rescheduler.planning.rules.pod_traits import (
     DO_NOT_EVICT,
+    DO_NOT_EVICT_KARPENTER,
     OF_NODE_ANNOTATIONS,
     PREFER_NO_EVICTION,
     REMOVAL_DISABLED,
+    RESTRICT_SCALE_DOWN,
     SAFE_LOCAL_VOLUMES,
+    SAFE_TO_EVICT,
     SYSTEM,
     annotated_opt_out,
     ends_by_itself,
@@ -44,9 +49,6 @@ from rescheduler.planning.rules.pod_traits import (
     runs_to_completion,
 )
 
-SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
-#: The former name of this annotation, in Karpenter's v1alpha5 API.
-DO_NOT_EVICT_KARPENTER: Final = "karpenter.sh/do-not-evict"
 #: The label of Liqo's virtual kubelets, and the prefix of the namespaces that Liqo creates for them and its gateways.
 LIQO_COMPONENT: Final = "offloading.liqo.io/component"
 LIQO_TENANT: Final = "liqo-tenant-"
@@ -120,7 +122,9 @@ def _terminating(pod: Pod, facts: Facts, now: Now) -> RuleResult:
 
 
 @pod_rule(
-    Reason.LOCAL_STORAGE, when=lambda cls: bool(cls.spec.volumes), enabled=lambda policy: policy.keep_any_local_volume
+    Reason.LOCAL_STORAGE,
+    when=lambda cls: bool(cls.spec.volumes),
+    enabled=lambda policy: policy.keep_any_local_volume,
 )
 def _any_local_volume(pod: Pod, _: Facts) -> RuleResult:
     """Block pods with hostPath and emptyDir volumes of any medium, unless an annotation allows their loss."""
@@ -148,7 +152,7 @@ def _expendable(cls: PodClass, policy: Policy) -> RuleResult:
     return Fate.STAYS if is_expendable(cls, policy.expendable_pods_priority_cutoff) else None
 
 
-@pod_rule(Reason.NOT_SAFE_TO_EVICT, annotations=[SAFE_TO_EVICT])
+@pod_rule(Reason.NOT_SAFE_TO_EVICT, annotations=[SAFE_TO_EVICT], lifted_by=lifts.removing(SAFE_TO_EVICT, allows="true"))
 def _not_safe_to_evict(pod: Pod, _: Facts) -> RuleResult:
     value = pod.annotations.get(SAFE_TO_EVICT)
     if value == "false":
@@ -158,7 +162,11 @@ def _not_safe_to_evict(pod: Pod, _: Facts) -> RuleResult:
     return None
 
 
-@timed_rule(Reason.DO_NOT_DISRUPT, annotations=(DO_NOT_DISRUPT, DO_NOT_EVICT_KARPENTER))
+@timed_rule(
+    Reason.DO_NOT_DISRUPT,
+    annotations=(DO_NOT_DISRUPT, DO_NOT_EVICT_KARPENTER),
+    lifted_by=lifts.NO_KARPENTER_OPT_OUT,
+)
 def _do_not_disrupt(pod: Pod, _: Facts, now: Now) -> RuleResult:
     """Keep pods as Karpenter does (``pkg/utils/pod/scheduling.go``, IsDoNotDisruptActive)."""
     if pod.annotations.get(DO_NOT_EVICT_KARPENTER) == "true":
@@ -185,22 +193,34 @@ def _do_not_disrupt(pod: Pod, _: Facts, now: Now) -> RuleResult:
     Reason.PREFER_NO_EVICTION,
     Reason.REMOVAL_DISABLED,
     annotations=(DO_NOT_EVICT, PREFER_NO_EVICTION, REMOVAL_DISABLED),
+    lifted_by={
+        Reason.DO_NOT_EVICT: lifts.removing(DO_NOT_EVICT),
+        Reason.PREFER_NO_EVICTION: lifts.removing(PREFER_NO_EVICTION),
+        Reason.REMOVAL_DISABLED: lifts.NO_CAST_AI_OPT_OUT,
+    },
 )
 def _annotated(pod: Pod, _: Facts, now: Now) -> RuleResult:
     return annotated_opt_out(pod, instant(pod.start_time or pod.creation_timestamp), now.reached)
 
 
-@class_rule(Reason.REMOVAL_DISABLED, Reason.RESTRICT_SCALE_DOWN)
+@class_rule(
+    Reason.REMOVAL_DISABLED,
+    Reason.RESTRICT_SCALE_DOWN,
+    lifted_by={
+        Reason.REMOVAL_DISABLED: lifts.NO_CAST_AI_OPT_OUT,
+        Reason.RESTRICT_SCALE_DOWN: lifts.removing_label(RESTRICT_SCALE_DOWN),
+    },
+)
 def _labeled(cls: PodClass, _: Policy) -> RuleResult:
     return labeled_opt_out(cls)
 
 
-@class_rule(Reason.OTHER_SCHEDULER)
+@class_rule(Reason.OTHER_SCHEDULER, lifted_by=lifts.OUR_SCHEDULER)
 def _other_scheduler(cls: PodClass, policy: Policy) -> RuleResult:
     return other_scheduler(cls, policy)
 
 
-@class_rule(Reason.GRACE_PERIOD)
+@class_rule(Reason.GRACE_PERIOD, lifted_by=lifts.SHORTER_GRACE)
 def _grace_period(cls: PodClass, policy: Policy) -> RuleResult:
     """Block pods that would be killed before the time that they ask for: they may lose data, or replicas of it."""
     seconds, longest = cls.spec.termination_grace_period_seconds or 0, policy.max_graceful_termination
@@ -225,7 +245,11 @@ def _safe_to_evict(pod: Pod, _: Facts) -> RuleResult:
     return Fate.MOVES if pod.annotations.get(SAFE_TO_EVICT) == "true" else None
 
 
-@pod_rule(Reason.EVICTION_RESPONDER, when=lambda cls: bool(responders(cls)))
+@pod_rule(
+    Reason.EVICTION_RESPONDER,
+    when=lambda cls: bool(responders(cls)),
+    lifted_by=lifts.allowing("evictionResponders"),
+)
 def _eviction_responder(pod: Pod, facts: Facts) -> RuleResult:
     """Block pods whose evictions another component handles (``lifecycle.k8s.io``); an eviction would bypass it."""
     if facts.policy.eviction_requests and is_requestable(pod.cls):
@@ -262,13 +286,13 @@ def _single_replica(pod: Pod, facts: Facts) -> RuleResult:
     return single_replica(pod, facts.counts)
 
 
-@pod_rule(Reason.GANG_MEMBER, when=has_class_gang)
+@pod_rule(Reason.GANG_MEMBER, when=has_class_gang, lifted_by=lifts.LEAVING_ITS_GANG)
 def _gang_member(pod: Pod, facts: Facts) -> RuleResult:
     """Block pods of a group that the drain would break up. Once it has begun, their own group may be on two nodes."""
     return None if facts.gangs is None or facts.evicted else facts.gangs.broken_up(pod)
 
 
-@pod_rule(Reason.GANG_MEMBER, annotations=GANG_ANNOTATIONS)
+@pod_rule(Reason.GANG_MEMBER, annotations=GANG_ANNOTATIONS, lifted_by=lifts.LEAVING_ITS_GANG)
 def _annotated_gang_member(pod: Pod, facts: Facts) -> RuleResult:
     if facts.gangs is None or facts.evicted or has_class_gang(pod.cls):
         return None
@@ -279,6 +303,7 @@ def _annotated_gang_member(pod: Pod, facts: Facts) -> RuleResult:
     Reason.NO_CONTROLLER,
     owned=lambda owner: owner is None,
     enabled=lambda policy: not policy.delete_non_replicated_pods,
+    lifted_by=lifts.allowing("no controller", risk=Risk.POD),
 )
 def _no_controller(_: Pod, facts: Facts) -> RuleResult:
     has_flag = facts.policy.destination is Destination.SPOT  # the proxy has no flag for it
@@ -286,7 +311,11 @@ def _no_controller(_: Pod, facts: Facts) -> RuleResult:
     return Blocker(Reason.NO_CONTROLLER, f"{NOT_RECREATED}; {way} allows eviction")
 
 
-@pod_rule(Reason.RUNS_TO_COMPLETION, when=ends_by_itself)
+@pod_rule(
+    Reason.RUNS_TO_COMPLETION,
+    when=ends_by_itself,
+    lifted_by=lifts.allowing("runs to completion", risk=Risk.WORK),
+)
 def _runs_to_completion(pod: Pod, _: Facts) -> RuleResult:
     """Block pods that are not restarted, of other owners than Jobs: an eviction ends their run.
 
@@ -303,7 +332,12 @@ def _runs_to_completion(pod: Pod, _: Facts) -> RuleResult:
 
 
 @pod_rule(
-    Reason.CUSTOM_CONTROLLER, owned=is_custom, enabled=lambda policy: policy.skip_nodes_with_custom_controller_pods
+    Reason.CUSTOM_CONTROLLER,
+    owned=is_custom,
+    enabled=lambda policy: policy.skip_nodes_with_custom_controller_pods,
+    lifted_by=lifts.allowing(
+        "owner that is not a built-in controller", "--skip-nodes-with-custom-controller-pods=false", Risk.POD
+    ),
 )
 def _custom_controller(pod: Pod, _: Facts) -> RuleResult:
     detail = (
@@ -317,6 +351,7 @@ def _custom_controller(pod: Pod, _: Facts) -> RuleResult:
     Reason.KUBE_SYSTEM,
     when=lambda cls: cls.namespace == SYSTEM,
     enabled=lambda policy: policy.skip_nodes_with_system_pods,
+    lifted_by=lifts.allowing("a kube-system pod without a PodDisruptionBudget", "--skip-nodes-with-system-pods=false"),
 )
 def _kube_system(pod: Pod, facts: Facts) -> RuleResult:
     """Block kube-system pods without a PodDisruptionBudget.
@@ -331,7 +366,7 @@ def _kube_system(pod: Pod, facts: Facts) -> RuleResult:
     )
 
 
-@class_rule(Reason.LIQO_COMPONENT)
+@class_rule(Reason.LIQO_COMPONENT, lifted_by=lifts.allowing("Liqo component"))
 def _liqo_component(cls: PodClass, _: Policy) -> RuleResult:
     """Block Liqo's virtual kubelets.
 
@@ -349,6 +384,7 @@ def _liqo_component(cls: PodClass, _: Policy) -> RuleResult:
     Reason.LOCAL_STORAGE,
     when=lambda cls: bool(local_volumes(cls)),
     enabled=lambda policy: policy.skip_nodes_with_local_storage,
+    lifted_by=lifts.NO_LOCAL_STORAGE,
 )
 def _local_storage(pod: Pod, facts: Facts) -> RuleResult:
     if runs_to_completion(pod):

@@ -21,6 +21,7 @@ MIRROR: Final = "kubernetes.io/config.mirror"
 DAEMONSET_POD: Final = "cluster-autoscaler.kubernetes.io/daemonset-pod"
 #: The annotations of pods that belong to their node whatever their owner is.
 OF_NODE_ANNOTATIONS: Final = (MIRROR, DAEMONSET_POD)
+SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 SAFE_LOCAL_VOLUMES: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
 
 
@@ -230,6 +231,8 @@ def _is_local(volume: Volume) -> bool:
 DO_NOT_DRAIN: Final = "spot-rescheduler/do-not-drain"
 DO_NOT_EVICT: Final = "spot-rescheduler/do-not-evict"
 
+#: The former name of Karpenter's ``do-not-disrupt``, in its v1alpha5 API.
+DO_NOT_EVICT_KARPENTER: Final = "karpenter.sh/do-not-evict"
 #: Descheduler: its evictor only checks that the annotation exists.
 PREFER_NO_EVICTION: Final = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
 #: Spot Ocean: a label of pods.

@@ -25,7 +25,7 @@ from rescheduler.planning.outcome import Reason
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.rules.candidates import groups
 from rescheduler.planning.what_if.added_spot import AddSpot, add_spot
-from rescheduler.planning.what_if.lifting import NODE_KEYS, POD_KEYS, lifted, node_without
+from rescheduler.planning.what_if.lifting import OF_NODES, WITH_KEY, lifted, node_without
 from rescheduler.planning.what_if.unpinning import Unpinning, demands_of, without_demands
 
 
@@ -49,7 +49,7 @@ class UnpinSelector:
 
 @dataclass(frozen=True, slots=True)
 class Lift:
-    """Allow the eviction of the pods of a controller despite *reason*, one of ``lifting.LIFTABLE``."""
+    """Allow the eviction of the pods of a controller despite *reason*, one of ``lifting.OF_PODS``."""
 
     controller: ControllerName
     reason: Reason
@@ -60,14 +60,14 @@ class LiftNode:
     """Remove the annotation or label because of which a node may not be drained."""
 
     node: str
-    reason: Reason  #: one of ``lifting.NODE_KEYS``
+    reason: Reason  #: one of ``lifting.OF_NODES``
 
 
 @dataclass(frozen=True, slots=True)
 class LiftAll:
     """Remove the annotation or label of all pods and nodes that have it."""
 
-    reason: Reason  #: one of ``lifting.POD_KEYS`` or ``lifting.NODE_KEYS``
+    reason: Reason  #: one of ``lifting.WITH_KEY`` or ``lifting.OF_NODES``
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +182,8 @@ def _node_named(snapshot: Snapshot, name: str) -> Node:
 
 
 def _lift_all(snapshot: Snapshot, policy: Policy, reason: Reason) -> None:
-    pods = [(pod, lifted(pod, reason, policy)) for pod in snapshot.pods.values()] if reason in POD_KEYS else []
-    nodes = [(node, node_without(node, reason)) for node in snapshot.nodes] if reason in NODE_KEYS else []
+    pods = [(pod, lifted(pod, reason, policy)) for pod in snapshot.pods.values()] if reason in WITH_KEY else []
+    nodes = [(node, node_without(node, reason)) for node in snapshot.nodes] if reason in OF_NODES else []
     changed_pods = [after for before, after in pods if after != before]
     changed_nodes = [after for before, after in nodes if after != before]
     if not changed_pods and not changed_nodes:

@@ -18,19 +18,19 @@ from rescheduler.planning.question import evictions_after
 from rescheduler.planning.rules.declared import Fate
 from rescheduler.planning.rules.pins import local_volume
 from rescheduler.planning.what_if.lifting import (
-    LIFTABLE,
-    NODE_KEYS,
-    NODE_OBSTACLES,
+    OF_NODES,
+    OF_PODS,
     Obstacle,
     Trait,
     lift_all,
+    part_of_node,
 )
 from rescheduler.planning.what_if.unpinning import Unpinning
 
 _BUDGETS: Final = frozenset({Reason.BUDGET, Reason.BUDGET_TOO_SLOW})
 
 #: Reasons that can be lifted, and those about room on spot nodes, which a trial decides. All others are final.
-_OPEN: Final = LIFTABLE | NODE_OBSTACLES.keys() | _BUDGETS | {Reason.NO_ROOM, Reason.PINNED, Reason.SPOT_POOL_SHARE}
+_OPEN: Final = OF_PODS.keys() | OF_NODES.keys() | _BUDGETS | {Reason.NO_ROOM, Reason.PINNED, Reason.SPOT_POOL_SHARE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,10 +96,10 @@ class KeptNodes:
         node = ControllerName("", "Node", verdict.node)
         obstacles = {
             Obstacle(
-                node, blocker.reason, NODE_OBSTACLES[blocker.reason], ((Trait.NODE_KEY, NODE_KEYS[blocker.reason]),)
+                node, blocker.reason, part_of_node(blocker.reason), ((Trait.NODE_KEY, OF_NODES[blocker.reason].key),)
             )
             for blocker in verdict.blockers
-            if blocker.pod is None and blocker.reason in NODE_OBSTACLES
+            if blocker.pod is None and blocker.reason in OF_NODES
         }
         too_many = {
             controller_of(self.snapshot.pods[blocker.pod])

@@ -21,7 +21,7 @@ from rescheduler.planning.placement.packing import Effort, Placed, Stuck
 from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.question import Attempt, Question, at_once, drained, opened
 from rescheduler.planning.what_if.kept_nodes import KeptNode, KeptNodes
-from rescheduler.planning.what_if.lifting import REMEDIES, Obstacle, Trait, Traits
+from rescheduler.planning.what_if.lifting import OF_PODS, Obstacle, Trait, Traits
 from rescheduler.planning.what_if.overview import NO_LEVERS, SETTING, Lever, RankedLevers
 from rescheduler.planning.what_if.remedies import change_for
 
@@ -239,7 +239,7 @@ class _Ranking:
 
     def _settings(self) -> list[_Change]:
         """Return the settings that remove obstacles of several controllers. The mildest come first."""
-        flags = {each.flag: self._because_of(reason) for reason, each in REMEDIES.items() if each.flag}
+        flags = {each.flag: self._because_of(reason) for reason, each in OF_PODS.items() if each.flag}
         graces = self._because_of(Reason.GRACE_PERIOD)
         longest = max((int(obstacle.description.rpartition(" ")[2]) for obstacle in graces), default=0)
         flags[f"--max-graceful-termination={longest}s"] = graces

@@ -17,8 +17,9 @@ from rescheduler.planning.money.worth import NO_WORTH, Worth, summed, worth_by_n
 from rescheduler.planning.outcome import Plan, Planning, Reason, Severity, in_steps
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Survive
+from rescheduler.planning.rules.lifts import Risk
 from rescheduler.planning.severity import rank
-from rescheduler.planning.what_if.lifting import REMEDIES, Obstacle, Risk
+from rescheduler.planning.what_if.lifting import OF_PODS, Obstacle
 
 #: The note for readers if :attr:`Overview.unpriced` is true.
 NO_PRICE: Final = "No on-demand node has a price: the prices are for other instance types, zones or capacity types."
@@ -106,7 +107,7 @@ class Lever:
     @property
     def risk(self) -> Risk | None:
         """The worst that is lost for good if :attr:`to_try` is done and the pods are evicted; None if nothing is."""
-        found = {REMEDIES[each].risk for each in self._reasons if each in REMEDIES}
+        found = {OF_PODS[each].risk for each in self._reasons if each in OF_PODS}
         return next((risk for risk in Risk if risk in found), None)
 
     @property

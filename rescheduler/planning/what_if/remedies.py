@@ -11,7 +11,8 @@ from rescheduler.planning.budgets import Budgets, sync_failure
 from rescheduler.planning.controllers import controller_of
 from rescheduler.planning.outcome import Reason
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.what_if.lifting import GRACE, LIFTABLE, Obstacle, lifted
+from rescheduler.planning.rules.lifts import GRACE
+from rescheduler.planning.what_if.lifting import OF_PODS, Obstacle, lifted
 from rescheduler.planning.what_if.unpinning import Unpinning
 
 #: Kinds whose pods come from ``spec.template``, which can be edited.
@@ -95,7 +96,7 @@ def _edit(pod: Pod, reason: Reason, policy: Policy, unpinning: Unpinning) -> dic
     if reason is Reason.PINNED:
         unpinned = unpinning.of(pod.cls)
         return {"spec": _spec_edit(pod, unpinned.cls.spec)} if unpinned is not None else {}
-    if reason not in LIFTABLE or reason is Reason.SPOT_POOL_SHARE:  # the lever shows constraints to add, not a limit
+    if reason not in OF_PODS or reason is Reason.SPOT_POOL_SHARE:  # the lever shows constraints to add, not a limit
         return {}
     after = lifted(pod, reason, policy)
     metadata = {

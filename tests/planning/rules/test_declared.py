@@ -39,7 +39,9 @@ from rescheduler.planning.rules.declared import (
     timed_node_rule,
     timed_rule,
 )
-from rescheduler.planning.rules.pod_rules import LIQO_COMPONENT, RULES, SAFE_TO_EVICT
+from rescheduler.planning.rules.lifts import removing
+from rescheduler.planning.rules.pod_rules import LIQO_COMPONENT, RULES
+from rescheduler.planning.rules.pod_traits import SAFE_TO_EVICT
 from rescheduler.planning.what_if.levers import rank_levers
 from tests.planning.builders import ON_DEMAND, Manifest, node, pod, snapshot
 from tests.planning.changing import ON_DEMAND_NODES, Change, ChangingCluster, at, clock_steps, stamp
@@ -331,6 +333,14 @@ NOT_LOADED: dict[str, Any] = {
     "an annotation that is dropped": (
         lambda: pod_rule(Reason.FRAGILE, annotations=["example.com/key"])(_by_name.function),
         "rule _by_name reads the annotation example.com/key; add it to POD_ANNOTATIONS",
+    ),
+    "an annotation that nothing lifts": (
+        lambda: pod_rule(Reason.FRAGILE, annotations=[SAFE_TO_EVICT])(_by_name.function),
+        "rule _by_name reads an annotation; add what lifts Reason.FRAGILE: lifted_by",
+    ),
+    "a remedy for another reason": (
+        lambda: pod_rule(Reason.FRAGILE, lifted_by={Reason.TIMEOUT: removing("x")})(_by_name.function),
+        "rule _by_name says what lifts Reason.TIMEOUT, which it does not declare",
     ),
     "a reason that is not declared": (
         lambda: pod_rule(Reason.TIMEOUT)(_by_name.function),

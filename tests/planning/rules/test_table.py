@@ -1,17 +1,18 @@
-"""The table of rules: each reason has a rule, a row in docs/reasons.md and, where one can lift it, a remedy.
+"""The table of rules: each reason has a rule, and a row in docs/reasons.md. What lifts it stands with the rule.
 
 The checks take the columns as values, so that each forgotten step is shown to be noticed, by name.
 """
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from rescheduler.planning.answers.node import RULES
 from rescheduler.planning.outcome import Reason
 from rescheduler.planning.rules.declared import Kind, Rule
-from rescheduler.planning.what_if.lifting import REMEDIES, Remedy
+from rescheduler.planning.rules.lifts import Remedy, removing, removing_from_node
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "reasons.md").read_text(encoding="utf-8")
@@ -41,6 +42,9 @@ SECTION: Final = {
     Kind.TIMED_NODE: "Reasons of the node",
 }
 
+#: The kinds of rules about pods.
+OF_PODS: Final = (Kind.CLASS, Kind.POD, Kind.TIMED)
+
 #: Reasons about nodes that pods can have, too.
 OF_BOTH: Final = (Reason.REMOVAL_DISABLED, Reason.UNREADABLE_OBJECT)
 
@@ -54,7 +58,6 @@ def sections(page: str) -> dict[str, set[str]]:
 def forgotten(
     rules: Sequence[Rule] = RULES,
     page: str = PAGE,
-    remedies: Mapping[Reason, Remedy] = REMEDIES,
     later: Collection[Reason] = tuple(FOUND_LATER),
 ) -> list[str]:
     """Return what lacks in the columns of the table."""
@@ -72,22 +75,22 @@ def forgotten(
             if each not in OF_BOTH and each.value in documented
         ]
         complaints += [
-            f"REMEDIES lacks what lifts Reason.{each.name}: the rule {rule.name} reads an annotation"
-            for each in rule.reasons
-            if rule.annotations and each not in remedies
+            f"{rule.name}: what lifts Reason.{reason.name} lifts it from {'pods' if remedy.lift else 'nodes'}"
+            for reason, remedy in rule.lifted_by.items()
+            if (rule.kind in OF_PODS) is (remedy.lift is None)
         ]
-    complaints += [
-        f"REMEDIES has Reason.{each.name}, which no rule about {'pods' if remedy.lift else 'nodes'} finds"
-        for each, remedy in remedies.items()
-        if each not in _of_kinds(rules, pods=remedy.lift is not None).union(later)
-    ]
+    return complaints + contradictions(rules)
+
+
+def contradictions(rules: Sequence[Rule]) -> list[str]:
+    """Return which rules say otherwise than an earlier one of the same scope what lifts a reason."""
+    complaints, first = [], dict[tuple[bool, Reason], tuple[Rule, Remedy]]()
+    for rule in rules:
+        for reason, remedy in rule.lifted_by.items():
+            earlier, known = first.setdefault((rule.kind in OF_PODS, reason), (rule, remedy))
+            if known is not remedy:
+                complaints.append(f"{earlier.name} and {rule.name} lift Reason.{reason.name} in two ways")
     return complaints
-
-
-def _of_kinds(rules: Sequence[Rule], *, pods: bool) -> set[Reason]:
-    """Return what the rules find that judge pods, or nodes, alone."""
-    kinds = (Kind.CLASS, Kind.POD, Kind.TIMED) if pods else (Kind.NODE, Kind.TIMED_NODE)
-    return {reason for rule in rules if rule.kind in kinds for reason in rule.reasons}
 
 
 def test_nothing_is_forgotten() -> None:
@@ -107,9 +110,7 @@ def without(name: str) -> list[Rule]:
 
 def test_a_reason_without_a_rule_is_named() -> None:
     assert "Reason.GRACE_PERIOD: no rule declares it" in forgotten(without("_grace_period"))
-    assert forgotten(later=()) == [
-        f"Reason.{each.name}: no rule declares it" for each in Reason if each in FOUND_LATER
-    ] + ["REMEDIES has Reason.SPOT_POOL_SHARE, which no rule about pods finds"]
+    assert forgotten(later=()) == [f"Reason.{each.name}: no rule declares it" for each in Reason if each in FOUND_LATER]
 
 
 def test_a_missing_row_is_named() -> None:
@@ -125,16 +126,15 @@ def test_a_row_in_the_wrong_section_is_named() -> None:
     assert forgotten(page=page) == expected
 
 
-def test_an_annotation_that_no_lever_removes_is_named() -> None:
-    rest: dict[Reason, Remedy] = {
-        reason: remedy for reason, remedy in REMEDIES.items() if reason is not Reason.DO_NOT_DISRUPT
-    }
-    expected = ["REMEDIES lacks what lifts Reason.DO_NOT_DISRUPT: the rule _do_not_disrupt reads an annotation"]
-    assert forgotten(remedies=rest) == expected
+def test_what_lifts_a_reason_from_the_wrong_objects_is_named() -> None:
+    rules = [_with(rule, Reason.DO_NOT_DISRUPT, removing_from_node("x")) for rule in RULES]
+    assert "_do_not_disrupt: what lifts Reason.DO_NOT_DISRUPT lifts it from nodes" in forgotten(rules)
 
 
-def test_a_lever_without_a_rule_is_named() -> None:
-    complaints = forgotten(
-        remedies={**REMEDIES, Reason.TIMEOUT: Remedy(node_key="x"), Reason.BUDGET: Remedy(node_key="x")}
-    )
-    assert complaints == ["REMEDIES has Reason.BUDGET, which no rule about nodes finds"]
+def test_rules_that_lift_a_reason_in_two_ways_are_named() -> None:
+    rules = [rule if rule.name != "_labeled" else _with(rule, Reason.REMOVAL_DISABLED, removing("x")) for rule in RULES]
+    assert forgotten(rules) == ["_annotated and _labeled lift Reason.REMOVAL_DISABLED in two ways"]
+
+
+def _with(rule: Rule, reason: Reason, remedy: Remedy) -> Rule:
+    return replace(rule, lifted_by={**rule.lifted_by, reason: remedy}) if reason in rule.reasons else rule

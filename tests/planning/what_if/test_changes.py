@@ -24,7 +24,7 @@ from rescheduler.planning.what_if.changes import (
     Untaint,
     changed,
 )
-from rescheduler.planning.what_if.lifting import LIFTABLE
+from rescheduler.planning.what_if.lifting import OF_PODS
 from tests.planning.builders import CIRCUMSTANCES, HOST, ON_DEMAND, SPOT, ZONE, Manifest, budget, node, pod, snapshot
 
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -263,7 +263,7 @@ def test_independent_changes_commute_and_leave_the_original_unchanged(changes: l
     assert Planner(original, Policy()).plan_all(CIRCUMSTANCES) == Planner(again, Policy()).plan_all(CIRCUMSTANCES)
 
 
-@pytest.mark.parametrize("reason", sorted(LIFTABLE))
+@pytest.mark.parametrize("reason", sorted(OF_PODS))
 def test_every_liftable_reason_can_be_lifted_from_pods_without_it(reason: Reason) -> None:
     cluster = [*NODES, pod("a", "od", **TOLERANT)]
     assert planned(cluster, Policy(), Lift(A, reason)) == planned(cluster, Policy())
