@@ -100,10 +100,11 @@ def _found(
         effort.spend(-own.left)
         rejected = frozenset[str]()
         for choice in choices:
-            if rank_of(choice) <= max(found.rank, least or found.rank):
+            known = max(found.rank, least or found.rank)
+            if rank_of(choice) <= known:
                 return found
             with opened(shared, Effort(EFFORT), shared.pending) as attempt:
-                played = _Play(attempt, plans, choice, prices, forecasts, most, few=few).run()
+                played = _Play(attempt, plans, choice, prices, forecasts, most, known if few else None).run()
             surviving = _surviving(played, plans, shared, survival)
             found = max(found, surviving, key=lambda each: each.rank)
             # Of few nodes, other choices are there in place of those that the forecasts reject.
@@ -195,7 +196,8 @@ class _Play:
     """Plays a choice through, in the trial of *attempt*, after *plans*: in the steps of its drains, with forecasts.
 
     Without *most*, plans are only displayed: that other pods return to on-demand nodes is no objection. A plan for
-    whose forecast there is no time has none; with *most*, and of *few* nodes, there is no such plan.
+    whose forecast there is no time has none; with *most*, and of few nodes, there is no such plan. Of few nodes, other
+    choices are there: a part of this one that is no better than what is *known* is not looked for.
     """
 
     def __init__(
@@ -206,14 +208,13 @@ class _Play:
         prices: PriceList,
         forecasts: Effort,
         most: int | None,
-        *,
-        few: bool,
+        known: Rank | None,
     ) -> None:
         # What is carried out now finds the nodes without pods as they are: open, as long as nobody removes them.
         drained([plan for plan in plans if plan.placements or most is None], attempt)
         self._base, self._attempt, self._choice = attempt.shared, attempt, choice
         self._prices, self._forecasts = prices, forecasts
-        self._shown, self._all, self._enough = most is None, few or most is not None, None if few else most
+        self._shown, self._most, self._known = most is None, most, known
         self._freed, self._leaving = {plan.node for plan in plans}, {each.node.name for each in choice}
         self._found: dict[str, tuple[EmptiedNode, Plan]] = {}
         #: By node that could not be emptied: one of these has to be emptied or to stay before. Itself: for any room.
@@ -246,9 +247,10 @@ class _Play:
 
     @property
     def _ended(self) -> bool:
-        return (self._enough is not None and len(self._found) >= self._enough) or (
-            self._all and self._forecasts.exhausted
-        )
+        if self._known is not None:
+            left = tuple(each for each in self._choice if each.node.name not in self._waits)
+            return self._forecasts.exhausted or (bool(self._waits) and rank_of(left) <= self._known)
+        return self._most is not None and (len(self._found) >= self._most or self._forecasts.exhausted)
 
     def _try(self, emptied: EmptiedNode, attempt: Attempt) -> None:
         """Carry out the plan of a node in the trial, or note what it waits for."""
@@ -300,7 +302,7 @@ class _Play:
         if isinstance(answer, Stuck | Rejected):
             return set()
         (plan,) = answer
-        if not in_time and not self._all:
+        if not in_time and self._shown and self._known is None:
             return plan
         forecaster = attempt.shared.forecaster
         undo(question, attempt, mark)
