@@ -390,13 +390,13 @@ class Planning:
         """Return the verdicts that are rejections."""
         return tuple(verdict for verdict in self.verdicts if isinstance(verdict, Rejected))
 
-    def with_plans(self, plans: Collection[Plan]) -> "Planning":
-        """Return the planning in which further nodes have *plans*, which come after the others."""
-        if not plans:
+    def with_plans(self, plans: Collection[Plan], rejected: Iterable[Rejected] = ()) -> "Planning":
+        """Return the planning with *plans* in place of its own, and further nodes that are *rejected*."""
+        if tuple(plans) == self.plans:
             return self
         planned = {plan.node for plan in plans}
         others = tuple(verdict for verdict in self.rejected if verdict.node not in planned)
-        return replace(self, verdicts=(*self.plans, *plans, *others), upper_bound=None)
+        return replace(self, verdicts=(*plans, *rejected, *others), upper_bound=None)
 
 
 # Where the replacement pods of a drain landed, compared with its forecast.

@@ -18,7 +18,7 @@ from predicates.snapshot import Snapshot
 from rescheduler.planning.answers.all_nodes import plan_all
 from rescheduler.planning.answers.follow import follow, not_on_demand
 from rescheduler.planning.answers.headroom import FallbackRoom
-from rescheduler.planning.answers.leftovers import plan_leftovers
+from rescheduler.planning.answers.leftovers import left_out, plan_leftovers
 from rescheduler.planning.answers.losses import PoolLoss
 from rescheduler.planning.answers.single import SinglePlans, TakeEmpty
 from rescheduler.planning.answers.survival import SIMULATION, Certificate, Survival
@@ -97,7 +97,7 @@ class Planner:
         """
         shared = self.round(circumstances)
         planning = self._single.first(shared, take_empty, seconds_left)
-        if self._policy.leftovers is not Leftovers.MOVE or any(plan.placements for plan in planning.plans):
+        if self._policy.leftovers is not Leftovers.MOVE:
             return planning
         return self._with_leftovers(planning, shared, planning.plans, most=1)
 
@@ -106,16 +106,22 @@ class Planner:
     ) -> Planning:
         """Return *planning* with the plans of leftovers after *before*; the same object while nothing changes.
 
-        A node that has a plan of its own keeps it.
+        Other nodes that have a plan of their own keep it.
         """
         key = planning, shared.ground, shared.minimum, shared.budgets.built_from, most
         known, circumstances = self._leftovers, shared.circumstances
         if known is None or known[0] != key or circumstances.now >= known[2]:
             circumstances.deadlines.take()
-            own = {plan.node for plan in planning.plans}
-            found = self.leftovers(before, circumstances, circumstances.prices, most=most)
+            own = [plan for plan in planning.plans if plan not in before]
+            prices = circumstances.prices
+            found = self._leftovers_after(before, circumstances, prices, most=most, every=not own)
             until = circumstances.deadlines.take() or FOREVER
-            known = self._leftovers = key, planning.with_plans([plan for plan in found if plan.node not in own]), until
+            nodes = {plan.node for plan in own}
+            known = self._leftovers = (
+                key,
+                planning.with_plans([*own, *(plan for plan in found if plan.node not in nodes)]),
+                until,
+            )
         return known[1]
 
     def first_until(self, circumstances: Circumstances) -> datetime:
@@ -282,21 +288,36 @@ class Planner:
             planning = plan_all(self.round(kept), self._survival, forecasts=forecasts)
         if self._policy.leftovers is not Leftovers.MOVE:
             return planning
-        return planning.with_plans(self.leftovers(planning.plans, circumstances, circumstances.prices))
+        return self.leftovers_moved(planning, circumstances, circumstances.prices)
 
-    def leftovers(
-        self, plans: Sequence[Plan], circumstances: Circumstances, prices: PriceList, *, most: int | None = None
+    def leftovers_moved(self, planning: Planning, circumstances: Circumstances, prices: PriceList) -> Planning:
+        """Return *planning*, of all nodes in sequence, with what ``--leftovers=move`` frees."""
+        plans = self._leftovers_after(planning.plans, circumstances, prices)
+        planned = {plan.node for plan in plans}
+        if not (nodes := [plan.node for plan in planning.plans if plan.node not in planned]):
+            return planning.with_plans(plans)
+        found, rejected = left_out(self.round(circumstances), nodes, plans, self._survival)
+        return planning.with_plans([*plans, *found], rejected)
+
+    def _leftovers_after(
+        self,
+        plans: Sequence[Plan],
+        circumstances: Circumstances,
+        prices: PriceList,
+        *,
+        most: int | None = None,
+        every: bool = True,
     ) -> tuple[Plan, ...]:
-        """Return the plans after *plans* of nodes whose leftovers go to on-demand nodes that stay, in their order.
+        """Return *plans* and those of nodes whose leftovers go to on-demand nodes that stay, in their order.
 
-        At most *most* of them are returned. Of a group of Cluster Autoscaler, no more nodes are freed than its minimum
-        allows.
+        At most *most* of them are added. Of few nodes, others than those of *plans* may be chosen. Of a group of
+        Cluster Autoscaler, no more nodes are freed than its minimum allows.
         """
-        shared, kept, found = self.round(circumstances), frozenset[str](), tuple[Plan, ...]()
+        shared, kept, planned = self.round(circumstances), frozenset[str](), {plan.node for plan in plans}
         while True:
-            found = plan_leftovers(shared, plans, prices, self._survival, kept=kept, most=most)
-            names = [plan.node for plan in (*plans, *found)]
-            beyond = groups_at_minimum(self._snapshot, names).keys() & {plan.node for plan in found}
+            found = plan_leftovers(shared, plans, prices, self._survival, kept=kept, most=most, every=every)
+            names = [plan.node for plan in found]
+            beyond = groups_at_minimum(self._snapshot, names).keys() & {*names} - planned - kept
             if not beyond:
                 return found
             kept |= beyond

@@ -25,6 +25,9 @@ from tests.planning import builders
 #: What keeps a pod away from spot nodes.
 PINNED: Final = {"nodeSelector": {builders.ON_DEMAND: ""}}
 
+#: Seconds for the search in which every order is tried.
+_UNLIMITED: Final = 600.0
+
 #: On-demand nodes of a full cluster.
 _NODES: Final = 30
 
@@ -40,16 +43,20 @@ def run(small: int = 1000, large: int = 50) -> Iterator[Result]:
 
 
 def _small(clusters: int) -> Iterator[Result]:
-    ours, without, best, below, far = 0, 0, 0, 0, 0
+    ours, without, best, below, far, farther = 0, 0, 0, 0, 0, 0
     for seed in range(clusters):
         cluster = builders.snapshot(small(random.Random(seed)))
         before, after = (len(planned(cluster, each).plans) for each in (Leftovers.OFF, Leftovers.MOVE))
         most = optimum(cluster)
         ours, without, best = ours + after, without + before, best + most
         below, far = below + (after < before), far + (after < most - 1)
+        farther += after < most - 1 and after < len(planned(cluster, Leftovers.MOVE, timeout=_UNLIMITED).plans) - 1
     label = f"{clusters:,} clusters of ≤ 10 on-demand nodes, a third of the pods pinned"
     yield Result(f"{label}: fewer nodes with leftovers", str(ours), str(without), below, "clusters", 0, 0)
-    yield Result(f"{label}: more than one node from the optimum", str(ours), str(best), far, "clusters", 0, 0)
+    optimum_text = "more than one node from the optimum that does not know where the scheduler puts pods"
+    yield Result(f"{label}: {optimum_text}", str(ours), str(best), far, "clusters", clusters / 200, 0)
+    optimum_text = "more than one node from the best of all orders with the scheduler's scoring"
+    yield Result(f"{label}: {optimum_text}", str(ours), "", farther, "clusters", 0, 0)
 
 
 def _compared(label: str, clusters: int, make: Any, least: float) -> Iterator[Result]:
@@ -81,9 +88,10 @@ def _full(clusters: int) -> Iterator[Result]:
     yield Result(f"{label}: freed in addition, the fewest", str(fewest), str(_NODES), lowest, "%", least, aim)
 
 
-def planned(cluster: Snapshot, leftovers: Leftovers) -> Planning:
-    """Return the plan of all nodes in sequence."""
-    return Planner(cluster, Policy(leftovers=leftovers, budgets_in_steps=True)).plan_all(NOW)
+def planned(cluster: Snapshot, leftovers: Leftovers, timeout: float = Policy().planning_timeout) -> Planning:
+    """Return the plan of all nodes in sequence. *timeout* are seconds."""
+    policy = Policy(leftovers=leftovers, budgets_in_steps=True, planning_timeout=timeout)
+    return Planner(cluster, policy).plan_all(NOW)
 
 
 def saving(cluster: Snapshot, planning: Planning) -> Decimal:
@@ -129,6 +137,7 @@ def full(rng: random.Random) -> list[builders.Manifest]:
 def optimum(snapshot: Snapshot) -> int:
     """Return the most nodes that can be emptied, over all choices of nodes, moves and places.
 
+    It does not know that the scheduler may put pods elsewhere, also on nodes that are emptied later.
     Pods that must not run on spot nodes go to on-demand nodes that stay; these may give any others to spot nodes.
     """
     return _Program(snapshot).most()

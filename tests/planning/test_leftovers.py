@@ -276,6 +276,57 @@ def test_a_node_that_is_paid_anyway_is_not_emptied() -> None:
     assert planned(ROOMY, replace(CIRCUMSTANCES, prices=prices)).plans == ()
 
 
+# Nodes that could go to spot nodes alone
+
+#: The pods of the large node take all room of the spot node. Without it, both others go, if it takes their leftovers.
+CROWDED: Final = [
+    *(node("large", ON_DEMAND, cpu="16"), pod("a-1", "large", cpu="3"), pod("a-2", "large", cpu="1")),
+    *(node("od-1", ON_DEMAND), pod("b-1", "od-1", cpu="2"), pod("c-1", "od-1", cpu="1500m", **PIN)),
+    *(node("od-2", ON_DEMAND), pod("d-1", "od-2", cpu="2"), pod("e-1", "od-2", cpu="1500m", **PIN)),
+    node("s"),
+]
+
+
+def test_a_node_that_could_go_alone_stays_if_more_nodes_go_in_place_of_it() -> None:
+    assert freed(planned(CROWDED, leftovers=Leftovers.OFF)).keys() == {"large"}
+    found = planned(CROWDED)
+    assert freed(found) == {"od-1": {"b-1": "s", "c-1": "large"}, "od-2": {"d-1": "s", "e-1": "large"}}
+    [large] = found.rejected
+    assert [(large.node, each.reason, each.pod) for each in large.blockers] == [("large", Reason.PINNED, None)]
+    assert first(CROWDED) == {"od-1": {"b-1": "s", "c-1": "large"}}
+
+
+def test_a_node_that_could_go_alone_and_takes_no_leftovers_gets_its_own_reason() -> None:
+    """Another node with room takes the leftovers."""
+    other = [node("other", ON_DEMAND, cpu="64"), pod("k-1", "other", cpu="8", **STAYS)]
+    found = planned([*CROWDED, *other])
+    assert freed(found).keys() == {"od-1", "od-2"}
+    [large] = [each for each in found.rejected if each.node == "large"]
+    assert {each.reason for each in large.blockers} == {Reason.NO_ROOM}
+
+
+@pytest.mark.parametrize(("survive", "last"), [(Survive.OFF, {"paid"}), (Survive.POOL, set[str]())])
+def test_a_node_that_could_go_alone_goes_after_the_others_if_it_still_can(survive: Survive, last: set[str]) -> None:
+    """A commitment pays for this node anyway, so that it counts for nothing in the choice."""
+    objects = [
+        *CROWDED[:-1],
+        *(node("sa", cpu="6", zone="a"), node("sb", cpu="6", zone="b")),
+        node("paid", ON_DEMAND, cpu="32", taints=SPOT_TAINT, labels={"node.kubernetes.io/instance-type": "m5.8xlarge"}),
+        pod("p-1", "paid", cpu="5", nodeSelector={SPOT_LABEL: ""}),
+        pod("k-1", "large", cpu="100m", **STAYS),
+    ]
+    prices = replace(PRICES, commitments=(Commitment("m5.8xlarge", nodes=1),))
+    found = planned(objects, replace(CIRCUMSTANCES, prices=prices), survive=survive)
+    assert freed(found).keys() == {"od-1", "od-2"} | last
+
+
+def test_nodes_that_could_go_alone_are_not_replaced_if_no_more_go() -> None:
+    """The large node goes alone, or one of the others with its leftovers: that is the same number."""
+    objects = [each for each in CROWDED if each["metadata"]["name"] not in {"od-2", "d-1", "e-1"}]
+    assert freed(planned(objects)) == freed(planned(objects, leftovers=Leftovers.OFF))
+    assert first(objects).keys() == {"large"}
+
+
 # Limits
 
 

@@ -1,14 +1,14 @@
-"""The choice of the nodes that are emptied if their leftovers go to on-demand nodes that stay.
+"""The choices of the nodes that are emptied if their leftovers go to on-demand nodes that stay.
 
 A *leftover* is a pod that must not run on spot nodes (:mod:`rescheduler.planning.rules.leftovers`). Where the nodes
 that stay have no room for it, they give pods to the spot nodes first. The choice with the most money is best, then the
 one with the fewest moves: of few nodes every choice is tried, of many some orders.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from itertools import combinations, islice
+from itertools import islice
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -25,16 +25,25 @@ from rescheduler.planning.question import Attempt, Question, at_once, drained, e
 from rescheduler.planning.rules.leftovers import rests
 
 #: For at most this many candidates every choice is tried, as long as effort is left.
-_EXHAUSTIVE: Final = 10
+FEW: Final = 10
 
 #: Filter evaluations beyond first-fit for each question of the search, among few candidates and among many.
 EFFORT, _LITTLE_EFFORT = 200, 20
+
+#: So many sequences of nodes of the same value are found: the forecasts reject some of them.
+_ALTERNATIVES: Final = 16
+
+#: Filter evaluations that scoring the nodes for a pod costs.
+_A_SCORE: Final = 4
 
 #: A node that stays gives pods for a leftover: so many nodes are tried, and so many pods that are enough alone.
 _GIVERS, _SINGLE = 8, 3
 
 #: What a choice is worth: money per hour, number of nodes, vCPU in millicores.
 Value: TypeAlias = tuple[Decimal, int, int]
+
+#: What the better of two choices has more of: value, then fewer moves.
+Rank: TypeAlias = tuple[Value, int]
 
 NOTHING: Final[Value] = (Decimal(0), 0, 0)
 
@@ -76,26 +85,52 @@ class EmptiedNode:
 LeftoverChoice: TypeAlias = tuple[EmptiedNode, ...]
 
 
-def _value(choice: Iterable[EmptiedNode]) -> Value:
+def value_of(values: Iterable[Value]) -> Value:
+    """Return the sum of *values*."""
     money, nodes, cpu = NOTHING
-    for each in choice:
-        money, nodes, cpu = money + each.node.value[0], nodes + each.node.value[1], cpu + each.node.value[2]
+    for each in values:
+        money, nodes, cpu = money + each[0], nodes + each[1], cpu + each[2]
     return money, nodes, cpu
 
 
-def rank_of(choice: LeftoverChoice) -> tuple[Value, int]:
-    """Return what the better of two choices has more of: value, then fewer moves."""
-    return _value(choice), -sum(each.moves for each in choice)
+def rank_of(choice: LeftoverChoice) -> Rank:
+    """Return how good a choice is: the better of two has the higher rank."""
+    return value_of(each.node.value for each in choice), -sum(each.moves for each in choice)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sequence:
+    """Nodes that are emptied one after the other, and what that leaves."""
+
+    remaining: RemainingDisruptions
+    spare: int  #: nodes that may be emptied before the minimum is reached
+    choice: LeftoverChoice = ()
+    stays: frozenset[int] = frozenset()  #: rows on which leftovers have landed, or that made room
+
+    @property
+    def emptied(self) -> frozenset[int]:
+        return frozenset(each.node.candidate.row for each in self.choice)
+
+    def then(self, emptied: EmptiedNode, stays: frozenset[int], remaining: RemainingDisruptions) -> "_Sequence":
+        spare = self.spare - emptied.node.candidate.counts
+        return _Sequence(remaining, spare, (*self.choice, emptied), self.stays | stays)
 
 
 class LeftoverSearch:
-    """The search for a choice, in the trial of *attempt*, after *plans*.
+    """The search for choices, in the trial of *attempt*, after *plans*.
 
-    *values* are those of the nodes that stay after these plans. The nodes *kept* are not emptied.
+    *values* are those of the nodes that stay after these plans. The nodes *kept* are not emptied, and neither are those
+    without leftovers, unless the choice is between *every* node.
     """
 
     def __init__(
-        self, attempt: Attempt, plans: Sequence[Plan], values: Mapping[str, Value], kept: frozenset[str]
+        self,
+        attempt: Attempt,
+        plans: Sequence[Plan],
+        values: Mapping[str, Value],
+        kept: Collection[str],
+        *,
+        every: bool,
     ) -> None:
         self._base = attempt.shared
         drained(plans, attempt)
@@ -108,26 +143,27 @@ class LeftoverSearch:
         self._spare = self._base.minimum.spare - sum(plan.node in self._base.minimum.counted for plan in plans)
         examined, row_of = {name: examine(name, self._shared) for name in values}, self._base.snapshot.nodes.row
         self._shared.room.filters.refresh(pod.cls for each in examined.values() for pod in each.incoming)
-        self._nodes = [
-            node
-            for name, each in examined.items()
-            if name not in kept and (node := self._node(each, values[name])) is not None
-        ]
-        self.few = len(self._nodes) <= _EXHAUSTIVE  #: whether every choice is tried
+        found = [self._node(each, values[name]) for name, each in examined.items() if name not in kept]
+        self._nodes = [node for node in found if node is not None and (every or node.leftovers)]
+        self._nodes.sort(key=lambda node: bool(node.leftovers))
+        self.few = len(self._nodes) <= FEW  #: whether every choice is tried
         self._most_effort = EFFORT if self.few else _LITTLE_EFFORT
         self._givers = {each.candidate.row: each for each in examined.values()}
         never = {row_of[name] for name in values} - {node.candidate.row for node in self._nodes}
         rows = [each for each in self._shared.room.targets.rows.tolist() if each not in self._base.groups.spot.rows_set]
         self._receivers = sorted(rows, key=lambda each: each not in never)
-        self._infeasible: list[frozenset[str]] = []
+        self._may_receive = set(self._receivers)
+        self._complete: list[LeftoverChoice] = []
+        self._wanted = NOTHING  #: what further sequences have to be worth
+        self._seen = set[tuple[frozenset[int], frozenset[int]]]()
         self._movable_on: dict[int, Sequence[tuple[Pod, Numbers]]] = {}
         self._gone: set[str] = set()  #: keys of the pods that are given in the trial
 
     def _node(self, examined: Examined, value: Value) -> LeftoverNode | None:
-        """Return the node as a candidate, or None if it cannot be emptied, or not with leftovers, or saves nothing."""
+        """Return the node as a candidate, or None if it cannot be emptied, or saves nothing."""
         pins, candidate = self._base.pins, examined.candidate
         leftovers = tuple(pod for pod in candidate.incoming if pins.of(pod.cls) is not None)
-        if examined.blockers or not leftovers or candidate.surges or value == NOTHING:
+        if examined.blockers or not candidate.movers or candidate.surges or value == NOTHING:
             return None
         keys = {pod.key for pod in leftovers}
         policy, circumstances = self._base.policy, self._base.circumstances
@@ -137,14 +173,81 @@ class LeftoverSearch:
             return None
         return LeftoverNode(examined, leftovers, value)
 
-    def run(self) -> LeftoverChoice:
-        """Return the best choice that was found."""
+    def choices(self) -> list[LeftoverChoice]:
+        """Return the best choices that were found, the best first: of few nodes some, of many one."""
+        if self.few:
+            self._reset()
+            self._go_on(_Sequence(remaining=self._remaining, spare=self._spare))
+            self._reset()
+            return sorted(self._complete, key=rank_of, reverse=True)
         best: LeftoverChoice = ()
         for order in self._orders():
             best = max(best, self._greedy(order), key=rank_of)
             if self._effort.exhausted:
                 break
-        return self._exhaustive(best) if self.few else best
+        return [best]
+
+    def _go_on(self, done: "_Sequence") -> None:
+        """Empty further nodes after *done*, each in its turn, and note the sequences after which no other can be.
+
+        Leftovers go where the scheduler would put them, and these nodes stay.
+        """
+        state, trial = (done.emptied, done.stays), self._attempt.trial
+        left = [node for node in self._nodes if node.candidate.row not in done.emptied | done.stays]
+        possible = rank_of((*done.choice, *map(EmptiedNode, left)))[0]
+        if state in self._seen or possible < self._wanted or self._effort.exhausted:
+            return
+        self._seen.add(state)
+        last = True
+        for node, landed in self._next(done, left):
+            mark, gone = trial.savepoint(), set(self._gone)
+            others = [row for row in self._receivers if row not in done.emptied and row != node.candidate.row]
+            # Where there is no room, nodes that stay anyway make it first.
+            receivers = sorted(landed) or sorted(others, key=lambda row: row not in done.stays)
+            if (found := self._emptied(node, receivers, done.remaining)) is not None:
+                emptied, taking, remaining = found
+                last = False
+                self._go_on(done.then(emptied, landed.union(taking), remaining))
+            trial.revert(mark)
+            trial.undrain(node.candidate.row)
+            self._gone = gone
+        if last and (value := rank_of(done.choice)[0]) >= self._wanted:
+            self._complete.append(done.choice)
+            enough = sum(rank_of(each)[0] == value for each in self._complete) >= _ALTERNATIVES
+            self._wanted = (*value[:2], value[2] + enough)
+
+    def _next(self, done: "_Sequence", left: Sequence[LeftoverNode]) -> Sequence[tuple[LeftoverNode, frozenset[int]]]:
+        """Return which nodes may be emptied next, with the rows where their leftovers land.
+
+        Those come first whose leftovers keep the fewest further nodes.
+        """
+        found = []
+        for node in left:
+            if (node.candidate.counts and done.spare <= 0) or done.remaining.blockers(node.examined.evictions):
+                continue
+            if (landed := self._landings(node)) is not None:
+                found.append((node, landed))
+        return sorted(found, key=lambda each: (len(each[1] - done.stays), *_in_order(each[0])))
+
+    def _landings(self, node: LeftoverNode) -> frozenset[int] | None:
+        """Return the rows where the scheduler may put the leftovers of a node; none if some have no room now.
+
+        None means that it may put one on a node that does not take leftovers.
+        """
+        trial, mark = self._attempt.trial, self._attempt.trial.savepoint()
+        trial.evict(*node.candidate.evicted)
+        trial.drain(node.candidate.row)
+        landed: set[int] = set()
+        for pod in node.leftovers:
+            rows = self._shared.forecaster.best_rows(pod)
+            self._effort.spend(_A_SCORE)
+            landed = landed | set(rows) if rows else set()
+            if not rows or not landed <= self._may_receive:
+                break
+            trial.place(pod.cls, rows[0])
+        trial.revert(mark)
+        trial.undrain(node.candidate.row)
+        return frozenset(landed) if landed <= self._may_receive else None
 
     def _orders(self) -> Iterable[Sequence[LeftoverNode]]:
         """Yield the orders in which nodes are emptied: the last ones of each tend to stay and receive."""
@@ -171,10 +274,10 @@ class LeftoverSearch:
                 continue
             targets = [each for each in preferred if each in used] + [each for each in preferred if each not in used]
             targets = [each for each in targets if each != row and each not in out]
-            found = self._emptied([node], targets, remaining)
+            found = self._emptied(node, targets, remaining)
             if found is None:
                 continue
-            (emptied,), taking, remaining = found
+            emptied, taking, remaining = found
             used |= taking
             out.add(row)
             spare -= node.candidate.counts
@@ -187,74 +290,39 @@ class LeftoverSearch:
         position = {node.candidate.row: number for number, node in enumerate(order)}
         return sorted(self._receivers, key=lambda row: -position.get(row, len(order)))
 
-    def _exhaustive(self, best: LeftoverChoice) -> LeftoverChoice:
-        """Return the best of all choices that are better than *best*, as far as the effort allows."""
-        sets = [some for size in range(1, len(self._nodes) + 1) for some in combinations(self._nodes, size)]
-        ranked = sorted(sets, key=lambda some: rank_of(tuple(map(EmptiedNode, some))), reverse=True)
-        for some in ranked:
-            if self._effort.exhausted or rank_of(tuple(map(EmptiedNode, some))) <= rank_of(best):
-                break
-            names = frozenset(node.name for node in some)
-            if any(names >= known for known in self._infeasible):
-                continue
-            choice = self._together(some)
-            if choice is None:
-                self._infeasible.append(names)
-            else:
-                best = max(best, choice, key=rank_of)
-        return best
-
-    def _together(self, nodes: Sequence[LeftoverNode]) -> LeftoverChoice | None:
-        """Return how *nodes* are emptied together, or None if that was not found."""
-        self._reset()
-        remaining = self._remaining.copy()
-        if sum(node.candidate.counts for node in nodes) > max(self._spare, 0):
-            return None
-        if any(remaining.take(node.examined.evictions) for node in nodes):
-            return None
-        rows = {node.candidate.row for node in nodes}
-        found = self._emptied(nodes, [row for row in self._receivers if row not in rows], remaining, spent=True)
-        self._reset()
-        return None if found is None else found[0]
-
     def _emptied(
         self,
-        nodes: Sequence[LeftoverNode],
+        node: LeftoverNode,
         receivers: Sequence[int],
         remaining: RemainingDisruptions,
-        *,
-        spent: bool = False,
-    ) -> tuple[LeftoverChoice, set[int], RemainingDisruptions] | None:
-        """Empty *nodes* in the trial. Return the choice, the rows that take part in it, and what may still be evicted.
+    ) -> tuple[EmptiedNode, set[int], RemainingDisruptions] | None:
+        """Empty *node* in the trial. Return how, the rows that take part in it, and what may still be evicted.
 
-        None means that the pods do not fit, and that the trial is unchanged. *spent*: the evictions of the nodes are
-        already counted in *remaining*.
+        None means that the pods do not fit, and that the trial is unchanged.
         """
         room = self._room([*self._base.groups.spot.rows.tolist(), *receivers])
-        candidates = [node.candidate for node in nodes]
-        question, mark = Question.of(*candidates), self._attempt.trial.savepoint()
+        question, mark = Question.of(node.candidate), self._attempt.trial.savepoint()
         remaining = remaining.copy()
-        for node in () if spent else nodes:
-            remaining.spend(node.examined.evictions)
+        remaining.spend(node.examined.evictions)
         placed = self._at_once(question, room)
         if not isinstance(placed, Stuck):
-            taking = {row for _, row in placed} & set(receivers)
-            return tuple(map(EmptiedNode, nodes)), taking, remaining
-        leftovers = [pod for node in nodes for pod in node.leftovers]
-        keys = {pod.key for pod in leftovers}
+            return EmptiedNode(node), {row for _, row in placed} & set(receivers), remaining
+        keys = {pod.key for pod in node.leftovers}
         others = replace(question, pods=[pod for pod in question.pods if pod.key not in keys])
-        if isinstance(self._at_once(others, room), Stuck):
+        if not keys or isinstance(self._at_once(others, room), Stuck):
             return None
         gone = set(self._gone)
-        given = self._given(leftovers, receivers, remaining)
+        given = self._given(node.leftovers, receivers, remaining)
         if given is None:
             self._gone = gone
             undo(question, room, mark)
             return None
         taking, by_row, remaining = given
-        givers = tuple(self._giver(row, pods) for row, pods in by_row.items() if pods)
-        first, *rest = nodes
-        return (EmptiedNode(first, givers), *map(EmptiedNode, rest)), taking, remaining
+        return (
+            EmptiedNode(node, tuple(self._giver(row, pods) for row, pods in by_row.items() if pods)),
+            taking,
+            remaining,
+        )
 
     def _given(
         self, leftovers: Sequence[Pod], receivers: Sequence[int], remaining: RemainingDisruptions
@@ -293,9 +361,11 @@ class LeftoverSearch:
 
     def _could_give(self, row: int, pod: Pod) -> bool:
         """Return whether the node has enough for *pod* if it gives all pods that it may give."""
-        snapshot = self._base.snapshot
-        most = sum((vector for _, vector in self._movable(row)), start=snapshot.nodes.free[row])
-        return bool((snapshot.vector(pod.cls.requests) <= most).all())
+        return bool((self._base.snapshot.vector(pod.cls.requests) <= self._most(row)).all())
+
+    def _most(self, row: int) -> Numbers:
+        """Return what is free on a node if it gives all pods that it may give."""
+        return sum((vector for _, vector in self._movable(row)), start=self._base.snapshot.nodes.free[row])
 
     def _room_on(
         self, row: int, pod: Pod, remaining: RemainingDisruptions
@@ -379,6 +449,13 @@ class LeftoverSearch:
         self._attempt.trial.revert(self._start)
         for node in self._nodes:
             self._attempt.trial.undrain(node.candidate.row)
+
+
+def _in_order(node: LeftoverNode) -> tuple[bool, Decimal, int, int]:
+    """Return a sort key: nodes without leftovers first, then the most valuable ones, with the fewest moves."""
+    if not node.leftovers:
+        return False, Decimal(0), 0, 0
+    return True, *node.descending, len(node.candidate.movers)
 
 
 def _ways(movable: Sequence[tuple[Pod, Numbers]], need: Numbers) -> Iterator[list[Pod]]:

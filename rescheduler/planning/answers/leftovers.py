@@ -4,37 +4,44 @@ A choice of nodes (:mod:`rescheduler.planning.answers.leftover_choices`) is play
 scheduler's scoring. A node on which a leftover could land stays, and the search is repeated without it.
 """
 
-from collections import Counter, deque
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final
 
 from rescheduler.planning.answers.leftover_choices import (
     EFFORT,
+    FEW,
     NOTHING,
     EmptiedNode,
     LeftoverChoice,
     LeftoverNode,
     LeftoverSearch,
+    Rank,
     Value,
     rank_of,
+    value_of,
 )
+from rescheduler.planning.answers.node import all_obstacles
 from rescheduler.planning.answers.survival import Survival, longest_beginning
+from rescheduler.planning.examined import examine
 from rescheduler.planning.money.prices import NodeFacts, PriceList, node_facts
 from rescheduler.planning.money.worth import covered, spot_share
-from rescheduler.planning.outcome import Blocker, DrainKind, Plan, Rejected, in_steps
+from rescheduler.planning.outcome import Blocker, DrainKind, Plan, Reason, Rejected, in_steps
 from rescheduler.planning.placement.forecast import PLAYS, objection, with_forecast
 from rescheduler.planning.placement.packing import Effort, Stuck
 from rescheduler.planning.placement.search import Candidate
 from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.policy import Survive
 from rescheduler.planning.pool_shares import Moved
-from rescheduler.planning.question import Attempt, Question, ask, drained, opened, undo
+from rescheduler.planning.question import Attempt, Question, ask, drained, evictions_after, opened, undo
 
-#: How often the search is repeated without nodes on which leftovers could land, or that could not be drained. Among few
-#: nodes, also without one of these nodes at a time.
-_PLAYED, _PLAYED_OF_FEW = 8, 30
+#: How often the search among many nodes is repeated without those on which leftovers could land, or that could not be
+#: drained.
+_PLAYED: Final = 8
+
+_RECEIVES: Final = "pods of other nodes that must not run on spot nodes go to it, or to room that it makes for them"
 
 #: How often a node that could not be emptied for lack of room is tried again, after others are emptied or stay.
 _TRIES: Final = 3
@@ -46,41 +53,70 @@ def plan_leftovers(
     prices: PriceList,
     survival: Survival,
     *,
-    kept: Iterable[str] = (),
+    kept: Collection[str] = (),
     most: int | None = None,
+    every: bool = True,
 ) -> tuple[Plan, ...]:
-    """Return the plans for further nodes after *plans*, in the order in which they are carried out.
+    """Return *plans* and those of further nodes, in the order in which they are carried out.
 
-    The nodes *kept* stay. At most *most* plans are returned, all of them with forecasts.
+    Of few nodes, others than those of *plans* are chosen if these are better together, unless not *every* node may be
+    chosen. The nodes *kept* stay. At most *most* plans are added, all of them with forecasts.
     """
-    found, tried, values, limit = _Found(), set[frozenset[str]](), _values(shared, plans, prices), _PLAYED
-    #: Sets of nodes that stay, each with the choice for a part of the set, which is no worse.
-    ways: deque[tuple[frozenset[str], LeftoverChoice | None]] = deque([(frozenset(kept), None)])
+    before = [plan for plan in plans if plan.surges or not plan.placements]
+    others = [plan for plan in plans if plan not in before]
+    if not every or len(shared.groups.on_demand) - len(before) > FEW:
+        if others and most is not None:
+            return tuple(plans)
+        return (*plans, *_found(shared, plans, prices, survival, kept, most).plans[:most])
+    values = _values(shared, before, prices)
+    least = value_of(values[plan.node] for plan in others), -sum(len(plan.moves) for plan in others)
+    found = _found(shared, before, prices, survival, kept, most, least)
+    if found.rank <= least or not any(plan.leftovers for plan in found.plans):
+        return tuple(plans)
+    return (*before, *found.plans[:most])
+
+
+def _found(
+    shared: PlanningRound,
+    plans: Sequence[Plan],
+    prices: PriceList,
+    survival: Survival,
+    kept: Collection[str],
+    most: int | None,
+    least: Rank | None = None,
+) -> "_Found":
+    """Return the best plans that were found after *plans*; with *least*, also of nodes without leftovers.
+
+    Choices that do not rank higher than *least* are left out.
+    """
+    found, staying, values = _Found(), frozenset(kept), _values(shared, plans, prices)
     effort, forecasts = shared.effort(), shared.forecaster.effort(shared.policy.planning_timeout)
-    while ways and len(tried) < limit:
-        (staying, without), own = ways.popleft(), Effort(effort.left // 2)
-        if staying in tried or (without is not None and rank_of(without) <= found.rank):
-            continue
-        tried.add(staying)
+    for _ in range(_PLAYED):
+        own = Effort(effort.left * 3 // 4)
         effort.spend(own.left)
         with opened(shared, own, shared.pending) as attempt:
-            search = LeftoverSearch(attempt, plans, values, staying)
-            choice, few = search.run(), search.few
+            search = LeftoverSearch(attempt, plans, values, staying, every=least is not None)
+            choices, few = search.choices(), search.few
         effort.spend(-own.left)
-        limit = _PLAYED_OF_FEW if few else _PLAYED
-        if rank_of(choice) <= found.rank:
-            continue
-        enough = most if most is None or not few else len(choice)
-        with opened(shared, Effort(EFFORT), shared.pending) as attempt:
-            played = _Play(attempt, plans, choice, prices, forecasts, enough).run()
-        surviving = _surviving(played, plans, shared, survival)
-        found = max(found, surviving, key=lambda each: each.rank)
-        if most is not None and (forecasts.exhausted or (surviving.plans and not few)):
-            break
-        if surviving.rejected:
-            ways.appendleft((staying | surviving.rejected, choice))
-            ways += [(staying | {name}, choice) for name in sorted(surviving.attractive)] if few else []
-    return found.plans[:most]
+        rejected = frozenset[str]()
+        for choice in choices:
+            known = max(found.rank, least or found.rank)
+            if rank_of(choice) <= known:
+                return found
+            with opened(shared, Effort(EFFORT), shared.pending) as attempt:
+                played = _Play(attempt, plans, choice, prices, forecasts, most, known if few else None).run()
+            surviving = _surviving(played, plans, shared, survival)
+            found = max(found, surviving, key=lambda each: each.rank)
+            # Of few nodes, other choices are there in place of those that the forecasts reject.
+            rejected = surviving.rejected - (played.rejected if few else frozenset())
+            if (few or most is not None) and forecasts.exhausted:
+                return found
+            if rejected:
+                break
+        if not rejected or (most is not None and found.plans):
+            return found
+        staying |= rejected
+    return found
 
 
 def _values(shared: PlanningRound, plans: Sequence[Plan], prices: PriceList) -> dict[str, Value]:
@@ -97,20 +133,48 @@ def _values(shared: PlanningRound, plans: Sequence[Plan], prices: PriceList) -> 
     return values
 
 
+def left_out(
+    shared: PlanningRound, nodes: Sequence[str], plans: Sequence[Plan], survival: Survival
+) -> tuple[list[Plan], list[Rejected]]:
+    """Return the verdicts, after *plans*, on further *nodes*, which could be drained to spot nodes alone before."""
+    used = {each.node for plan in plans for each in plan.placements if each.pod.uid in plan.leftovers}
+    used |= {each.node for plan in plans for each in plan.first}
+    with opened(shared, Effort(0), shared.pending) as attempt:
+        drained(in_steps(plans), attempt)
+        attempt.remaining = evictions_after(in_steps(plans), shared)
+        attempt.emptied = sum(plan.node in shared.minimum.counted for plan in plans)
+        verdicts = [all_obstacles(examine(node, shared), attempt) for node in nodes if node not in used]
+    found: list[Plan] = []
+    rejected = [Rejected(node, (Blocker(Reason.PINNED, _RECEIVES),)) for node in nodes if node in used]
+    for verdict in verdicts:
+        with opened(shared, Effort(0), shared.pending):
+            against = None if isinstance(verdict, Rejected) else _objection(shared, [*plans, *found, verdict], survival)
+        if isinstance(verdict, Rejected):
+            rejected.append(verdict)
+        elif against is not None:
+            rejected.append(Rejected(verdict.node, (against,)))
+        else:
+            found.append(verdict)
+    return found, rejected
+
+
+def _objection(shared: PlanningRound, plans: Sequence[Plan], survival: Survival) -> Blocker | None:
+    """Return why *plans* would not keep what must survive a loss, or its room, from the present state."""
+    if shared.policy.survive is Survive.OFF and not shared.policy.fallback_headroom:
+        return None
+    every = list(in_steps(plans))
+    return survival.headroom.objection(shared, every) or survival.objection(shared, every)
+
+
 def _surviving(found: "_Found", plans: Sequence[Plan], shared: PlanningRound, survival: Survival) -> "_Found":
     """Return the first of the plans *found*, as many as keep what must survive a loss, and its room.
 
     The node of the next one has to stay.
     """
-    if not found.plans or (shared.policy.survive is Survive.OFF and not shared.policy.fallback_headroom):
-        return found
-
-    def objection(number: int) -> Blocker | None:
-        every = [*plans, *in_steps(found.plans[:number])]
-        return survival.headroom.objection(shared, every) or survival.objection(shared, every)
-
     with opened(shared, Effort(0), shared.pending):
-        number, _ = longest_beginning(len(found.plans), objection)
+        number, _ = longest_beginning(
+            len(found.plans), lambda some: _objection(shared, [*plans, *found.plans[:some]], survival)
+        )
     stays = {plan.node for plan in found.plans[number : number + 1]}
     return replace(found, emptied=found.emptied[:number], plans=found.plans[:number], rejected=found.rejected | stays)
 
@@ -122,17 +186,18 @@ class _Found:
     emptied: LeftoverChoice = ()
     plans: tuple[Plan, ...] = ()
     rejected: frozenset[str] = frozenset()
-    attractive: frozenset[str] = frozenset()  #: those of them that pods of other nodes would land on
 
     @property
-    def rank(self) -> tuple[Value, int]:
+    def rank(self) -> Rank:
         return rank_of(self.emptied)
 
 
 class _Play:
     """Plays a choice through, in the trial of *attempt*, after *plans*: in the steps of its drains, with forecasts.
 
-    A plan for whose forecast there is no time has none. With *most*, there is no such plan.
+    Without *most*, plans are only displayed: that other pods return to on-demand nodes is no objection. A plan for
+    whose forecast there is no time has none; with *most*, and of few nodes, there is no such plan. Of few nodes, other
+    choices are there: a part of this one that is no better than what is *known* is not looked for.
     """
 
     def __init__(
@@ -143,11 +208,13 @@ class _Play:
         prices: PriceList,
         forecasts: Effort,
         most: int | None,
+        known: Rank | None,
     ) -> None:
         # What is carried out now finds the nodes without pods as they are: open, as long as nobody removes them.
         drained([plan for plan in plans if plan.placements or most is None], attempt)
         self._base, self._attempt, self._choice = attempt.shared, attempt, choice
-        self._prices, self._forecasts, self._most = prices, forecasts, most
+        self._prices, self._forecasts = prices, forecasts
+        self._shown, self._most, self._known = most is None, most, known
         self._freed, self._leaving = {plan.node for plan in plans}, {each.node.name for each in choice}
         self._found: dict[str, tuple[EmptiedNode, Plan]] = {}
         #: By node that could not be emptied: one of these has to be emptied or to stay before. Itself: for any room.
@@ -159,7 +226,7 @@ class _Play:
 
     def run(self) -> _Found:
         """Return the plans that can be carried out, and the nodes that have to stay: theirs do not, or attract pods."""
-        left, rejected, attractive = list(self._choice), set[str](), set[str]()
+        left, rejected = list(self._choice), set[str]()
         shared = self._base.with_leftovers(self._freed | self._leaving)
         while left and not self._ended:
             before = len(self._found)
@@ -172,15 +239,17 @@ class _Play:
                 stays = self._waits[name]
                 self._leaving -= stays
                 rejected |= stays
-                attractive |= stays - {name}
                 left = [each for each in left if each.node.name not in stays]
                 self._try_again(stays)
                 shared = self._base.with_leftovers(self._freed | self._leaving)
         done, plans = zip(*self._found.values(), strict=True) if self._found else ((), ())
-        return _Found(done, plans, frozenset(rejected), frozenset(attractive))
+        return _Found(done, plans, frozenset(rejected))
 
     @property
     def _ended(self) -> bool:
+        if self._known is not None:
+            left = tuple(each for each in self._choice if each.node.name not in self._waits)
+            return self._forecasts.exhausted or (bool(self._waits) and rank_of(left) <= self._known)
         return self._most is not None and (len(self._found) >= self._most or self._forecasts.exhausted)
 
     def _try(self, emptied: EmptiedNode, attempt: Attempt) -> None:
@@ -215,14 +284,15 @@ class _Play:
                 failed = gives
                 break
             first.append(gives)
-        result = self._checked(emptied.node.candidate, attempt) if failed is None else failed
+        own = attempt if emptied.node.leftovers else replace(attempt, shared=self._base)
+        result = self._checked(emptied.node.candidate, own) if failed is None else failed
         trial.revert(mark)
         for each in (*emptied.given, emptied.node.candidate):
             trial.undrain(each.row)
         if not isinstance(result, Plan):
             return result
         plan = replace(result, first=tuple(first))
-        return plan if self._pays(emptied.node, plan) else set()
+        return plan if not emptied.node.leftovers or self._pays(emptied.node, plan) else set()
 
     def _checked(self, candidate: Candidate, attempt: Attempt) -> Plan | set[str]:
         """Return the plan with its forecast, and its moves in the trial; or the nodes on which leftovers could land."""
@@ -232,14 +302,14 @@ class _Play:
         if isinstance(answer, Stuck | Rejected):
             return set()
         (plan,) = answer
-        if not in_time and self._most is None:
+        if not in_time and self._shown and self._known is None:
             return plan
         forecaster = attempt.shared.forecaster
         undo(question, attempt, mark)
         forecast = forecaster.forecast(plan)
         flags = {"allow_fragile": policy.allow_fragile_plans, "allow_returning": policy.allow_returning_plans}
         against = objection(plan, forecast, **flags)
-        if against is not None and (self._most is not None or forecast.strayed or forecast.returned):
+        if against is not None and (not self._shown or forecast.strayed or forecast.returned):
             return set(forecast.strayed.values())
         within = forecaster.within_shares(with_forecast(plan, forecast), self._moved)
         if isinstance(within, Rejected):

@@ -186,6 +186,10 @@ class Forecaster:
                     trial.place(pod.cls, names[placement.node])
         return _returning(plan, returning) if returning else None
 
+    def best_rows(self, pod: Pod) -> list[int]:
+        """Return the rows to which the scheduler may bind *pod* now: those with the best score."""
+        return SimulatedScheduler(self._snapshot, self._filters, self._order, np.random.default_rng(0)).best(pod)
+
     def _running(self, plan: Plan) -> list[Pod]:
         return [self._snapshot.pods[str(placement.pod)] for placement in plan.placements]
 

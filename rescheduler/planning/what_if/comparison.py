@@ -354,10 +354,12 @@ def leftovers_lever(
     held = [node for node in planning.rejected if any(each.reason is Reason.PINNED for each in node.blockers)]
     if policy.leftovers is not Leftovers.PLAN or not held:
         return None
-    found = planner.leftovers(planning.plans, circumstances, prices)
+    planned = {plan.node for plan in planning.plans}
+    after = planner.leftovers_moved(planning, circumstances, prices)
+    found = [plan for plan in after.plans if plan.node not in planned]
     if not found:
         return None
-    after, names = planning.with_plans(found), [plan.node for plan in found]
+    names = [plan.node for plan in found]
     known = worths_of(after, snapshot, prices, circumstances.now.date())
     worths = {name: worth for name, worth in known.items() if name in names}
     pods, givers = sum(len(plan.leftovers) for plan in found), {each.node for plan in found for each in plan.first}
