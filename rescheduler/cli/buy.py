@@ -80,7 +80,8 @@ def _purchase(index: int, purchase: SpotPurchase, prices: PriceList) -> Iterator
         start = " " * len(start)
     yield Line(what_if_flags(purchase.changes), 3, command=True)
     if purchase.survival is not None:
-        yield from (Line(line.text, 3) for line in list(survival_lines(purchase.survival))[:1])
+        first, *worst = (line.text for line in survival_lines(purchase.survival))
+        yield Line(f"Would not survive the loss of {worst[0].split('; they')[0]}." if worst else first, 3)
 
 
 def _named(offer: SpotOffer) -> str:

@@ -54,7 +54,7 @@ def test_the_page_lists_purchases_with_the_commands_that_try_them(
     assert lines[1].split() == ["#", "frees", "saves", "$/month", "costs", "$/month", "buy"]
     assert lines[2].split() == ["1", "2", "526", "58.40", "1", "c", "in", "b,", "0.08", "$", "per", "hour"]
     assert lines[3].strip() == "--what-if 'add-spot 1 like s-2'"
-    assert lines[4].strip().startswith("Would not survive the loss of")
+    assert lines[4].strip() == "Would not survive the loss of b/c (2 nodes): 3 of 3 pods without a place."
     assert (
         "Not considered: no node or MachineSet tells the size of x; add-spot N type=TYPE,cpu=…,memory=… tries one."
         in (" ".join(out.split()))

@@ -367,7 +367,7 @@ class PurchaseSearch:
         _, planning = self._planned[purchase.parts]
         with self._additions.of(*_changes(purchase.parts)):
             planner, circumstances = self._additions.planner, self._additions.circumstances
-            certificate = planner.certificate(circumstances, survive, planning.steps, seconds=seconds)
+            certificate = planner.certificate(circumstances, survive, planning.steps, seconds=seconds, to_first=True)
             return replace(purchase, survival=certificate)
 
     def _out_of_time(self) -> bool:
