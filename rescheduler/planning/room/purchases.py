@@ -26,6 +26,7 @@ from rescheduler.planning.policy import Survive
 from rescheduler.planning.room.additions import KEEP_AFTER, Additions, Parts, SpotOffer, changes_of, is_possible
 from rescheduler.planning.what_if.comparison import HypotheticalPlan, added_nodes
 from rescheduler.planning.what_if.overview import worths_of
+from rescheduler.planning.what_if.spot_sources import MOST_BOUGHT
 
 #: At most so many offers get a trial, and a plan.
 _TRIALS: Final = 16
@@ -34,7 +35,7 @@ _PLANNED: Final = 5
 #: If at most so many nodes lack room, other numbers of new nodes than those of the trials are planned, too, up to so
 #: many purchases. In trials with many nodes, the numbers differ little.
 _FEW: Final = 20
-_PLANS: Final = 40
+_PLANS: Final = 60
 
 #: In clusters with more nodes, a plan takes long: the number of plans is less.
 _SMALL_CLUSTER: Final = 100
@@ -112,7 +113,7 @@ class PurchaseSearch:
             offers = {offer: row for offer, row in zip(every, rows, strict=True) if offer.price}
             ranked = self._estimated(list(offers), list(offers.values()), lacking, self._without_place(lacking, rows))
         few = len(lacking) <= _FEW
-        self._plan_best(self._tried(ranked[:_TRIALS], lacking, all_of=few), varied=few)
+        self._plan_best(ranked, self._tried(ranked[:_TRIALS], lacking, all_of=few), varied=few)
         best = [purchase for purchase, _ in self._planned.values() if purchase.net_per_month > 0]
         best.sort(key=lambda purchase: (-purchase.net_per_month, purchase.cost_per_month))
         by_offers: dict[object, SpotPurchase] = {}  # of each choice of offers, the best, whatever the numbers
@@ -210,16 +211,16 @@ class PurchaseSearch:
 
     # The plans.
 
-    def _plan_best(self, tried: Sequence["_Trial"], *, varied: bool) -> None:
+    def _plan_best(self, ranked: Sequence["_Estimate"], tried: Sequence["_Trial"], *, varied: bool) -> None:
         most = _PLANS if len(self._additions.original.nodes) <= _SMALL_CLUSTER else _PLANS_OF_LARGE
-        for parts in self._choices(tried, varied=varied):
+        for parts in self._choices(ranked, tried, varied=varied):
             if len(self._planned) >= most or self._out_of_time():
                 break
             if parts not in self._planned:
                 self._planned[parts] = self._plan(parts)
 
-    def _choices(self, tried: Sequence["_Trial"], *, varied: bool) -> Iterator[Parts]:
-        """Yield the best number of the best offers; if *varied*, also other numbers."""
+    def _choices(self, ranked: Sequence["_Estimate"], tried: Sequence["_Trial"], *, varied: bool) -> Iterator[Parts]:
+        """Yield the best number of the best offers; if *varied*, also other numbers, and all up to those needed."""
         first: dict[SpotOffer, _Trial] = {}
         for trial in tried:
             first.setdefault(trial.offer, trial)
@@ -229,6 +230,9 @@ class PurchaseSearch:
             yield from self._spread(best)
         if varied:
             yield from (((trial.offer, trial.used),) for trial in tried)
+            for number in range(1, MOST_BOUGHT + 1):
+                enough = (each for each in ranked if number <= min(each.needed + 1, each.offer.most))
+                yield from (((each.offer, number),) for each in enough)
 
     def _spread(self, tried: Sequence["_Trial"]) -> Iterator[Parts]:
         """Yield the number of the best purchase over offers of several pools, and with one node more."""

@@ -100,7 +100,7 @@ def spot_sources(snapshot: Snapshot, policy: Policy) -> list[SpotSource]:
     table, matches = snapshot.nodes, policy.spot_label.matches
     spot = [node for row in groups(snapshot, policy).spot_rows if (node := table.nodes[row]) is not None]
     sources = []
-    for source in (*_of_pools(snapshot, spot), *_of_machine_sets(snapshot, spot), *_of_autoscaler(snapshot, spot)):
+    for source in (*_of_pools(snapshot, spot), *_of_machine_sets(snapshot, spot), *_of_groups(snapshot, spot)):
         templates = [node for node in source.templates if matches(node.metadata.labels)]
         if source.members or len(templates) == len(source.templates):
             sources.append(replace(source, templates=templates))
@@ -260,14 +260,14 @@ def _millis(text: QuantityText) -> int:
         return 0
 
 
-def _of_autoscaler(snapshot: Snapshot, spot: Sequence[Node]) -> Iterator[SpotSource]:
-    """Yield the groups of Cluster Autoscaler that have spot nodes: nothing else tells what their nodes are like."""
+def _of_groups(snapshot: Snapshot, spot: Sequence[Node]) -> Iterator[SpotSource]:
+    """Yield the groups of Cluster Autoscaler that have spot nodes, and those whose template the provider tells."""
     known = [each for each in snapshot.of("AutoscalerGroups").values() if isinstance(each, AutoscalerGroups)]
     for group in (group for each in known for group in each.groups):
         members = [node for node in spot if is_in_group(node, group)]
         left = {} if group.maximum is None else {"nodes": 1000 * (group.maximum - group.target)}
-        if members:
-            yield SpotSource(group.name, (), members, left)
+        if members or group.template is not None:
+            yield SpotSource(group.name, [group.template] if group.template else [], members, left)
 
 
 def in_zone(node: Node, zone: str, there: Mapping[str, str]) -> dict[str, str]:

@@ -160,6 +160,14 @@ SETS: Final[dict[str, tuple[list[Manifest], dict[str, int]]]] = {
         [TWO_GROUPS, *(node(name, labels={TYPE: "m6", GROUP: name}, zone="a") for name in ("one", "two"))],
         {"add-spot 1 like two": 9},
     ),
+    "a group of the cloud provider without nodes": (
+        [{"kind": "AutoscalerGroups", "groups": [{"name": "new", "maximum": 2, "template": WORKER}]}],
+        {"add-spot 1 type=m6,zone=a,group=new": 2},
+    ),
+    "a group of the cloud provider that is not of spot nodes": (
+        [{"kind": "AutoscalerGroups", "groups": [{"name": "new", "maximum": 2, "template": OD}]}],
+        ANY,
+    ),
     "a group of Cluster Autoscaler": (
         [GROUPS, with_notes(WORKER, labels={"eks.amazonaws.com/nodegroup": "spot"})],
         {"add-spot 1 like worker": 3},
