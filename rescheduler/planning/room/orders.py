@@ -1,8 +1,8 @@
 """Orders of spot room: how many new spot nodes would accept all pods of an on-demand node, and whether that pays."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import date, datetime
+from datetime import datetime
 from decimal import Decimal
 from itertools import chain, islice
 from typing import Final
@@ -10,7 +10,7 @@ from typing import Final
 from predicates.objects import Node, Pod
 from predicates.snapshot import Snapshot
 from rescheduler.planning.forms import count
-from rescheduler.planning.money.prices import NodeFacts, PriceList, node_facts
+from rescheduler.planning.money.prices import PriceList, node_facts
 from rescheduler.planning.money.worth import NO_WORTH, Worth, covered
 from rescheduler.planning.outcome import Blocker, Plan, Planning, Reason, Rejected, Verdict
 from rescheduler.planning.policy import Circumstances, Policy
@@ -50,31 +50,6 @@ class Exchange:
             return f"frees {value.gross:.4f}{paid} and adds {value.spot:.4f} per hour"
         paid = f" ({self.committed_cpu / 1000:g} of it paid by commitments anyway)" if self.committed_cpu else ""
         return f"frees {self.freed_cpu / 1000:g} vCPU{paid} and adds {self.added_cpu / 1000:g}"
-
-
-def exchange(
-    freed: Sequence[NodeFacts],
-    added: SpotOffer,
-    number: int,
-    staying: Iterable[NodeFacts],
-    prices: PriceList,
-    today: date,
-) -> Exchange:
-    """Compare the nodes *freed* with a *number* of new ones: by money if all prices are known.
-
-    *staying* are the other on-demand nodes: commitments pay for them first.
-    """
-    parts, known = covered([*staying, *freed], prices, today), [prices.per_hour(node) for node in freed]
-    freed_cpu, committed_cpu = (
-        sum(node.cpu for node in freed),
-        sum(int(node.cpu * parts.get(node.name, 0)) for node in freed),
-    )
-    if None in known or added.price is None:
-        return Exchange(freed_cpu, number * added.facts.cpu, committed_cpu)
-    gross = [price or _ZERO for price in known]
-    committed = sum((price * parts.get(node.name, 0) for node, price in zip(freed, gross, strict=True)), _ZERO)
-    worth = Worth.of(sum(gross, _ZERO), committed, number * added.price)
-    return Exchange(freed_cpu, number * added.facts.cpu, committed_cpu, worth)
 
 
 # The rules are applied to a copy of the snapshot with additional empty nodes. The nodes that the autoscaler adds later
@@ -199,12 +174,23 @@ class RoomSearch:
         return RoomOrder(node, offer.facts.name, number, verdict, freed, value)
 
     def _exchange(self, freed: Collection[str], offer: SpotOffer, number: int) -> Exchange:
-        """Compare *freed* and new nodes, with what commitments pay for the other on-demand nodes first."""
-        others = [name for name in self._planner.on_demand(self._circumstances) if name not in freed]
-        staying, leaving = (
-            [node_facts(self._additions.snapshot, name, spot=False) for name in names] for names in (others, freed)
-        )
-        return exchange(leaving, offer, number, staying, self._prices, self._circumstances.now.date())
+        """Compare *freed* and new nodes: by money if all prices are known.
+
+        Commitments pay for the other on-demand nodes first.
+        """
+        order = sorted(self._planner.on_demand(self._circumstances), key=lambda name: name in freed)
+        facts = {name: node_facts(self._additions.snapshot, name, spot=False) for name in order}
+        parts = covered(facts.values(), self._prices, self._circumstances.now.date())
+        leaving = [(facts[name], parts.get(name, _ZERO)) for name in freed]
+        cpu, added = sum(node.cpu for node, _ in leaving), number * offer.facts.cpu
+        committed_cpu = sum(int(node.cpu * part) for node, part in leaving)
+        prices = [(price, part) for node, part in leaving if (price := self._prices.per_hour(node)) is not None]
+        if offer.price is None or len(prices) < len(leaving):
+            return Exchange(cpu, added, committed_cpu)
+        gross = sum((price for price, _ in prices), _ZERO)
+        committed = sum((price * part for price, part in prices), _ZERO)
+        worth = Worth.of(gross, committed, number * offer.price)
+        return Exchange(cpu, added, committed_cpu, worth)
 
 
 def _cost(sized: tuple[SpotOffer, int]) -> tuple[bool, Decimal, int, str]:
