@@ -131,7 +131,7 @@ class Additions:
         left = frozenset(pod.uid for pod in self.snapshot.pods_on[node].values()) - given
         return replace(shared, only=left) if given else shared
 
-    def trial(
+    def drained_in_turn(
         self, added: Iterable[str], nodes: Iterable[Examined], plans: Sequence[Plan]
     ) -> Iterator[tuple[str, int]]:
         """Drain *nodes* one after the other after *plans*, and yield those whose pods fit, also on the nodes *added*.

@@ -148,7 +148,7 @@ class RoomSearch:
             return NotOrdered(node, f"what has created {name} may add no more nodes: its limit is reached")
         with self._additions.of(*changes_of(((offer, most),))) as [names]:
             lacking = self._additions.lacking_room([node], ())
-            used = next((used for _, used in self._additions.trial(names, lacking, ())), None)
+            used = next((used for _, used in self._additions.drained_in_turn(names, lacking, ())), None)
             if used is None:
                 verdict = self._planner.look_again(node, self._circumstances)
                 if isinstance(verdict, Rejected):

@@ -201,7 +201,7 @@ class PurchaseSearch:
             found = {0: 0.0}
             with self._additions.of(replace(offer.change, count=min(offer.most, 4 * needed + 8))) as [names]:
                 gained = 0.0
-                for node, used in self._additions.trial(names, nodes, self._base.steps):
+                for node, used in self._additions.drained_in_turn(names, nodes, self._base.steps):
                     gained += worth[node]
                     found[used] = gained - used * float(offer.price or 0)
             del found[0]
