@@ -16,6 +16,7 @@ from predicates.objects.api import (
     Int32,
     Int64,
     LabelSelector,
+    Node,
     NodeSelector,
     NodeSelectorTerm,
     ObjectMeta,
@@ -725,10 +726,11 @@ class AutoscalerGroup(Wire, frozen=True):
     target: Int32 = 0  #: the number of nodes that the cloud keeps
     minimum: Int32 = 0
     maximum: Int32 | None = None  #: None: it is not known
+    template: Node | None = None  #: what its next node is like, if the cloud provider says so
 
 
 class AutoscalerGroups(Wire, frozen=True):
-    """The node groups in the status of Cluster Autoscaler. Not an object of the API: it is read from a ConfigMap."""
+    """Node groups of the status of Cluster Autoscaler or of the cloud provider. Not an object of the API."""
 
     metadata: ObjectMeta = ObjectMeta(name="cluster-autoscaler-status")
     groups: tuple[AutoscalerGroup, ...] = ()

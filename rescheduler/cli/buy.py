@@ -11,11 +11,13 @@ from rescheduler.cli.plan_page import survival_lines
 from rescheduler.errors import UsageError
 from rescheduler.planning.forms import count, money, number, per_hour, shortened
 from rescheduler.planning.money.prices import PriceList
-from rescheduler.planning.room.purchases import Purchases, SpotOffer, SpotPurchase
+from rescheduler.planning.room.purchases import Purchases, SpotPurchase
 from rescheduler.planning.what_if.overview import tried, what_if_flags
 
 #: The number of purchases that are shown.
 SHOWN: Final = 5
+
+_ROW: Final = "{:>3}  {:>5}  {:>14}  {:>14}  {}"
 
 #: At most so many types are named whose size is not known.
 _TYPES: Final = 5
@@ -38,25 +40,24 @@ def check_purchases(found: Purchases) -> None:
 
 
 def _unknown(found: Purchases) -> str:
-    named = shortened(found.unknown, _TYPES, of=" types")
-    return f"no node or MachineSet tells the size of {named}"
+    return f"no node or MachineSet tells the size of {shortened(found.unknown, _TYPES, of=' types')}"
 
 
 def purchase_lines(found: Purchases, prices: PriceList) -> Iterator[Line]:
     """Yield the lines of the page: a table of the purchases, each with the command that tries it."""
+    lacking = count(len(found.lacking), "node")
     if not found.offers:
         yield Line("Nothing to buy: what creates spot nodes may create no more of a known price.")
     elif not found.lacking:
         yield Line("Nothing to buy: no node stays only because spot nodes lack room.")
     elif not found.best:
-        yield Line(f"Nothing to buy: {count(len(found.lacking), 'node')} only lack room, but no spot node pays off.")
+        yield Line(f"Nothing to buy: {lacking} only lack room, but no spot node pays off.")
     else:
-        lacking = count(len(found.lacking), "node")
         yield styled(f"What to buy for {lacking} that only lack room (to try it, add its --what-if)", HEADING)
         unit = month_of(prices.currency)
-        yield Line(_row("#", "frees", f"saves {unit}", f"costs {unit}", "buy"))
-        for index, purchase in enumerate(found.best, start=1):
-            yield from _purchase(index, purchase, prices)
+        yield Line(_ROW.format("#", "frees", f"saves {unit}", f"costs {unit}", "buy"))
+    for index, purchase in enumerate(found.best, start=1):
+        yield from _purchase(index, purchase, prices)
     if not found.complete:
         yield Line("The time limit ended the search: there may be better purchases.")
     if found.limited:
@@ -68,26 +69,21 @@ def purchase_lines(found: Purchases, prices: PriceList) -> Iterator[Line]:
         yield Line(f"Not considered: {_unknown(found)}; add-spot N type=TYPE,cpu=…,memory=… tries one.")
 
 
-def _row(index: str, frees: str, saves: str, costs: str, what: str) -> str:
-    return f"{index:>3}  {frees:>5}  {saves:>14}  {costs:>14}  {what}"
-
-
 def _purchase(index: int, purchase: SpotPurchase, prices: PriceList) -> Iterator[Line]:
+    """Yield what to buy, with what creates it: ``3 m5.2xlarge in eu-west-1a of spot, 0.1 per hour``."""
     amounts = money(purchase.net_per_month, ""), money(purchase.cost_per_month, "")
-    start = _row(str(index), str(len(purchase.frees)), *amounts, "")
+    start = _ROW.format(index, len(purchase.frees), *amounts, "")
     for offer, bought in purchase.parts:
-        yield Line(f"{start}{bought} {_named(offer)}, {per_hour(offer.price, prices.currency)}", hang=len(start))
+        kind = offer.facts.instance_type or (f"like {offer.change.like}" if offer.change.like else "nodes")
+        where = f" in {offer.facts.zone}" if offer.facts.zone else ""
+        group = f" of {offer.change.group}" if offer.change.group else ""
+        price = f", {per_hour(offer.price, prices.currency)}" if offer.price else ""
+        yield Line(f"{start}{bought} {kind}{where}{group}{price}", hang=len(start))
         start = " " * len(start)
     yield Line(what_if_flags(purchase.changes), 3, command=True)
     if purchase.survival is not None:
-        yield from (Line(line.text, 3) for line in list(survival_lines(purchase.survival))[:1])
-
-
-def _named(offer: SpotOffer) -> str:
-    """Return the type and the zone, and what creates them: ``m5.2xlarge in eu-west-1a of spot``."""
-    kind = offer.facts.instance_type or (f"like {offer.change.like}" if offer.change.like else "nodes")
-    place = f"{kind} in {offer.facts.zone}" if offer.facts.zone else kind
-    return f"{place} of {offer.change.group}" if offer.change.group else place
+        first, *worst = (line.text for line in survival_lines(purchase.survival))
+        yield Line(f"Would not survive the loss of {worst[0].split('; they')[0]}." if worst else first, 3)
 
 
 def purchases_json(found: Purchases, command: str) -> dict[str, Any]:

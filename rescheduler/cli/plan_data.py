@@ -311,6 +311,8 @@ def read_and_plan(
     """
     with progress("reading the cluster"):
         snapshot = source.read()
+    if source.creators and provider.name != "none":
+        _add_templates(snapshot, policy, provider)
     if policy.needs_prices:
         nodes = [node_facts(snapshot, name, spot=False) for name in groups(snapshot, policy).on_demand]
         prices = _priced(snapshot, nodes, prices, provider)
@@ -414,6 +416,15 @@ def _moves_unknown_jobs(planning: Planning, snapshot: Snapshot) -> bool:
     known = snapshot.of("Job")
     moved = (placement for plan in planning.plans for placement in plan.moves if is_job(placement.owner))
     return any(each.owner is not None and f"{each.pod.namespace}/{each.owner.name}" not in known for each in moved)
+
+
+def _add_templates(snapshot: Snapshot, policy: Policy, provider: Provider) -> None:
+    """Add what the cloud provider says that it can create to what creates nodes in *snapshot*."""
+    from rescheduler.housekeeping.command_reads import read_templates  # noqa: PLC0415 - providers are imported on demand
+
+    with progress("requesting templates from the cloud provider"):
+        has_spot = bool(len(groups(snapshot, policy).spot_rows))
+        snapshot.upsert("AutoscalerGroups", read_templates(provider, policy.spot_label, has_spot=has_spot))
 
 
 def _priced(snapshot: Snapshot, nodes: Iterable[NodeFacts], prices: PriceList, provider: Provider) -> PriceList:

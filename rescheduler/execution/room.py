@@ -19,6 +19,7 @@ from rescheduler.facts.round_facts import RoundFacts
 from rescheduler.kube.cluster import NodeEdit
 from rescheduler.planning.forms import instant
 from rescheduler.planning.money.prices import NodeKind, kind
+from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.room.increase import GroupSize, SpotOrder, surplus
 from rescheduler.planning.room.orders import MOST_GROUPS
 from rescheduler.planning.rules.pod_traits import belongs_to_node
@@ -27,6 +28,7 @@ from rescheduler.providers.base import (
     Accepted,
     AlreadyGone,
     BelowMinimum,
+    CloudProvider,
     Deleted,
     Failed,
     NodeGroup,
@@ -52,31 +54,37 @@ class SpotTemplates:
         While there are spot nodes, only groups of size 0 count. The result is empty if the provider has no templates or
         does not respond.
         """
-        has_spot = bool(self._view.facts.spot_nodes)
-        provider, deadline = self._access.provider, self._access.clock.monotonic() + self._access.provider_seconds
-        nodes = {}
+        facts, deadline = self._view.facts, self._access.clock.monotonic() + self._access.provider_seconds
+        found = templates(
+            self._access.provider, facts.policy.spot_label, deadline=deadline, has_spot=bool(facts.spot_nodes)
+        )
         try:
-            provider.refresh(deadline=deadline)
-            for group in provider.groups(deadline=deadline):
-                if has_spot and provider.target_size(group.id, deadline=deadline):
-                    continue
-                node = self._template(group, deadline)
-                if node is not None and self._view.facts.policy.spot_label.matches(node.metadata.labels):
-                    self._groups[node.name] = group
-                    nodes[node.name] = node
+            by_name = {node.name: (group, node) for group, _, node in found}
         except ReschedulerError:
             return {}
-        return nodes
+        self._groups |= {name: group for name, (group, _) in by_name.items()}
+        return {name: node for name, (_, node) in by_name.items()}
 
     def group_of(self, template: str) -> NodeGroup | None:
         """Return the group of a template that :meth:`nodes` returned, or None if there is none with this name."""
         return self._groups.get(template)
 
-    def _template(self, group: NodeGroup, deadline: float) -> Node | None:
-        try:
-            return _node(group.id, self._access.provider.template(group.id, deadline=deadline))
-        except (NotSupported, QuantityError):
-            return None
+
+def templates(
+    provider: CloudProvider, spot_label: NodeLabels, *, deadline: float, has_spot: bool
+) -> Iterator[tuple[NodeGroup, int, Node]]:
+    """Yield the groups of *provider* whose templates have the labels of spot nodes, with their target sizes.
+
+    If the cluster *has_spot* nodes, only groups of size 0 count. Raises the errors of the provider.
+    """
+    provider.refresh(deadline=deadline)
+    for group in provider.groups(deadline=deadline):
+        if (size := provider.target_size(group.id, deadline=deadline)) and has_spot:
+            continue
+        with contextlib.suppress(NotSupported, QuantityError):
+            node = _node(group.id, provider.template(group.id, deadline=deadline))
+            if spot_label.matches(node.metadata.labels):
+                yield group, size, node
 
 
 #: Seconds until the sizes of groups are read again.

@@ -11,13 +11,14 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, Final
 
-from predicates.objects import Node
+from predicates.objects import AutoscalerGroup, AutoscalerGroups, Node, ObjectMeta
 from predicates.snapshot import Snapshot
 from rescheduler import providers
 from rescheduler.clock import Clock, SteadyClock, SystemClock
 from rescheduler.draining import actions
 from rescheduler.errors import Forbidden, InputError, ReschedulerError, UsageError
 from rescheduler.execution import machine_orders
+from rescheduler.execution.room import templates
 from rescheduler.housekeeping.synced_memory import MEMORY
 from rescheduler.kube import consistent_reads
 from rescheduler.kube import state as kube_state
@@ -35,6 +36,7 @@ from rescheduler.planning.forms import stamp, utc
 from rescheduler.planning.memory import Memory, StoredSettings
 from rescheduler.planning.money.savings import SavingsLedger
 from rescheduler.planning.money.savings_form import load_ledger
+from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.pauses import ManualPause, closed_until, manual_pause, parse_window
 from rescheduler.planning.waits import Cooldown
 from rescheduler.providers.base import CloudProvider, GroupFlags, NotSupported
@@ -137,6 +139,28 @@ def read_prices(settings: Provider, nodes: Iterable[Node]) -> Mapping[str, Decim
         return provider_prices(provider, nodes, clock)
     finally:
         provider.close()
+
+
+def read_templates(settings: Provider, spot_label: NodeLabels, *, has_spot: bool) -> AutoscalerGroups:
+    """Return the groups of the cloud provider that create spot nodes of which none shows what they are like."""
+    clock = SteadyClock(SystemClock())
+    provider, deadline = load_provider(settings, clock), clock.monotonic() + PRICE_SECONDS
+    try:
+        return provider_groups(provider, spot_label, deadline=deadline, has_spot=has_spot)
+    finally:
+        provider.close()
+
+
+def provider_groups(
+    provider: CloudProvider, spot_label: NodeLabels, *, deadline: float, has_spot: bool
+) -> AutoscalerGroups:
+    """Return the groups with templates; none if the provider has no templates or does not respond."""
+    try:
+        found = list(templates(provider, spot_label, deadline=deadline, has_spot=has_spot))
+    except ReschedulerError:
+        found = []
+    groups = (AutoscalerGroup(group.id, size, maximum=group.max_size, template=node) for group, size, node in found)
+    return AutoscalerGroups(ObjectMeta(name="cloud-provider"), tuple(groups))
 
 
 def load_provider(settings: Provider, clock: Clock) -> CloudProvider:

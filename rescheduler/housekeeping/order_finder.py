@@ -6,6 +6,7 @@ from concurrent.futures import Executor, Future
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
+from itertools import islice
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -28,10 +29,9 @@ from rescheduler.planning.room.orders import (
     RoomOrder,
     RoomSearch,
     UnmetOrder,
-    templates,
 )
 from rescheduler.planning.room.placeholders import OrderState
-from rescheduler.planning.what_if.spot_sources import limits_by_node, spot_sources
+from rescheduler.planning.what_if.added_spot import NewSpot
 
 # The prices for the drain order ``cost`` and for orders of spot room, from the user and from the cloud provider.
 
@@ -167,11 +167,11 @@ class OrderFinder:
         offered = self._templates.nodes()
         offered_facts = ((template, template_facts(template)) for template in offered.values())
         prices = self._prices.of([*self._priced(), *offered_facts])
-        search, began = self._search(prices, most_pods, offered), self._clock.monotonic()
+        search, began = self._search(prices, most_pods, offered.values()), self._clock.monotonic()
         for node in self._nodes_to_consider(nodes):
             order = search.order(node)
             if isinstance(order, RoomOrder) and self._candidates.learn_templates(order.plan):
-                search = self._search(prices, most_pods, offered)
+                search = self._search(prices, most_pods, offered.values())
                 order = search.order(node)
             if isinstance(order, NotOrdered):
                 self.reject(node, order.why)
@@ -180,7 +180,7 @@ class OrderFinder:
             if self._clock.monotonic() >= began + LONGEST.total_seconds():
                 break
 
-    def _search(self, prices: PriceList, most_pods: int | None, offered: Mapping[str, Node]) -> RoomSearch:
+    def _search(self, prices: PriceList, most_pods: int | None, offered: Iterable[Node]) -> RoomSearch:
         """Return a search for orders in the current state; *offered* are the provider's own templates."""
         facts = self._view.facts
         return RoomSearch(facts.snapshot, facts.policy, self._view.circumstances, prices, most_pods, offered)
@@ -190,9 +190,9 @@ class OrderFinder:
         facts = self._view.facts
         on_demand = {name: info.node for name, info in facts.node_infos.on_demand.items()}
         yield from ((on_demand[name], known) for name, known in facts.priced_on_demand(on_demand).items())
-        limits = limits_by_node(spot_sources(facts.snapshot, facts.policy))
-        for name in templates(facts.snapshot, facts.policy, limits)[:MOST_GROUPS]:
-            if (node := facts.node(name)) is not None and (known := facts.priced(name)) is not None:
+        likes = NewSpot(facts.snapshot, facts.policy).like_present(of_pools=True)
+        for change in islice(likes, MOST_GROUPS):
+            if (node := facts.node(change.like)) is not None and (known := facts.priced(change.like)) is not None:
                 yield node, known
 
     def _say_wait(self, seconds: float) -> None:

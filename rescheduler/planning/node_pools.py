@@ -11,12 +11,12 @@ from typing import Final
 from predicates.node_selectors import tolerated
 from predicates.objects import Node, NodePool, Pod
 from predicates.objects.pods import CAPACITY_TYPE, NODE_POOL
-from predicates.quantity import QuantityError, parse
+from predicates.quantity import QuantityError
 from predicates.snapshot import Snapshot
 from predicates.texts import quoted
 from rescheduler.planning.forms import count
 from rescheduler.planning.outcome import Plan
-from rescheduler.planning.placement.added_nodes import amount
+from rescheduler.planning.placement.added_nodes import left_of
 
 #: The value of the label with the capacity type of spot nodes.
 SPOT: Final = "spot"
@@ -103,9 +103,6 @@ def _is_full(snapshot: Snapshot, pool: NodePool) -> bool:
     """Return whether the nodes of *pool* have reached one of its limits."""
     present: list[Node] = [node for node in snapshot.nodes if node.metadata.labels.get(NODE_POOL) == pool.metadata.name]
     try:
-        return any(
-            sum(amount(node, resource) for node in present) >= parse(limit).millis
-            for resource, limit in pool.spec.limits.items()
-        )
+        return any(left <= 0 for left in left_of(pool, present).values())
     except QuantityError:
         return True

@@ -21,7 +21,7 @@ from rescheduler.planning.answers.headroom import FallbackRoom
 from rescheduler.planning.answers.leftovers import left_out, plan_leftovers
 from rescheduler.planning.answers.losses import PoolLoss
 from rescheduler.planning.answers.single import SinglePlans, TakeEmpty
-from rescheduler.planning.answers.survival import SIMULATION, Certificate, Survival
+from rescheduler.planning.answers.survival import SIMULATION, Certificate, Survival, pools_by_name
 from rescheduler.planning.budgets import Budgets
 from rescheduler.planning.examined import eviction_blockers, examine
 from rescheduler.planning.forms import instant
@@ -323,15 +323,28 @@ class Planner:
             kept |= beyond
 
     def certificate(
-        self, circumstances: Circumstances, survive: Survive, plans: Iterable[Plan] = (), *, seconds: float = SIMULATION
+        self,
+        circumstances: Circumstances,
+        survive: Survive,
+        plans: Iterable[Plan] = (),
+        *,
+        seconds: float = SIMULATION,
+        to_first: bool = False,
     ) -> Certificate:
         """Return whether the pods of each lost pool would run again, after *plans* were carried out in order.
 
-        *seconds* limit the simulation, at its assumed speed.
+        *seconds* limit the simulation, at its assumed speed. With *to_first*, the pools with the most nodes are lost
+        first, and the certificate ends with the first one that is not survived.
         """
-        shared = self.round(circumstances)
+        shared, found = self.round(circumstances), tuple[PoolLoss, ...]()
+        pools = pools_by_name(shared, survive) if to_first else {}
+        largest, *others = sorted(pools, key=lambda name: (-len(pools[name]), name)) or [""]
         with opened(shared, Effort(0), shared.pending):
-            return self._survival.certificate(shared, survive, plans, seconds=seconds)
+            for decisive in ((largest,), others) if others else ((),):
+                if all(each.survived for each in found):
+                    certificate = self._survival.certificate(shared, survive, plans, decisive, seconds=seconds)
+                    found += certificate.pools
+        return Certificate(survive, found)
 
     def loss(
         self,

@@ -45,7 +45,7 @@ def _small(clusters: int) -> Iterator[Result]:
     for seed in range(clusters):
         objects, prices = random_cluster(random.Random(seed))
         cluster = made.snapshot(objects)
-        changes, _ = offered(cluster, Policy(), prices)
+        changes = [offer.change for offer in offered(Additions(cluster, Policy(), NOW), prices)]
         numbers = range(1, MOST + 1)
         most = max(
             [

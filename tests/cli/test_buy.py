@@ -9,9 +9,15 @@ from typing import Any, Final
 import pytest
 
 from rescheduler.cli import main
+from rescheduler.kube.lister import ALL_RESOURCES
 from tests.cli.dumps import write_dump
-from tests.planning.builders import ON_DEMAND, SPOT, SYSTEM_POD, ZONE, node, pod
-from tests.planning.room.test_purchases import LARGE, SMALL, of_type
+from tests.cli.test_installations import edge
+from tests.kube.edge import Reply, ScriptedApiServer, status
+from tests.kube.test_pod_groups import versions
+from tests.planning.builders import ON_DEMAND, SPOT, SYSTEM_POD, ZONE, Manifest, node, pod
+from tests.planning.room.test_purchases import LARGE, OF_CLUSTER_API, SMALL, machine_set, of_type
+
+__all__ = ["edge"]
 
 TYPE: Final = "node.kubernetes.io/instance-type"
 PRICES: Final = (
@@ -54,7 +60,7 @@ def test_the_page_lists_purchases_with_the_commands_that_try_them(
     assert lines[1].split() == ["#", "frees", "saves", "$/month", "costs", "$/month", "buy"]
     assert lines[2].split() == ["1", "2", "526", "58.40", "1", "c", "in", "b,", "0.08", "$", "per", "hour"]
     assert lines[3].strip() == "--what-if 'add-spot 1 like s-2'"
-    assert lines[4].strip().startswith("Would not survive the loss of")
+    assert lines[4].strip() == "Would not survive the loss of b/c (2 nodes): 3 of 3 pods without a place."
     assert (
         "Not considered: no node or MachineSet tells the size of x; add-spot N type=TYPE,cpu=…,memory=… tries one."
         in (" ".join(out.split()))
@@ -210,3 +216,45 @@ def test_prices_that_are_lacking_are_errors(capfdbinary: pytest.CaptureFixture[b
         "expected a spot price of an instance type whose size is known; no node or MachineSet tells the size of x"
         in err
     )
+
+
+#: Not served: the status of Cluster Autoscaler, and all APIs that are not built in but OpenShift's MachineSets.
+STATUS: Final = "/api/v1/namespaces/kube-system/configmaps/cluster-autoscaler-status"
+GROUPS: Final = (
+    "karpenter.sh",
+    "cluster.x-k8s.io",
+    "scheduling.k8s.io",
+    "autoscaling.x-k8s.io",
+    "leaderworkerset.x-k8s.io",
+)
+
+
+def serve(edge: ScriptedApiServer, *objects: Manifest) -> None:
+    """Serve *objects*, and a MachineSet without nodes."""
+    edge.on("GET", "/version", Reply({"major": "1", "minor": "34", "gitVersion": "v1.34.0"}))
+    for resource in ALL_RESOURCES:
+        items = [each for each in objects if each["kind"] == resource.kind]
+        edge.on("GET", resource.path, Reply({"metadata": {"resourceVersion": "1"}, "items": items}))
+    for path in (STATUS, *(f"/apis/{group}" for group in GROUPS)):
+        edge.on("GET", path, status(404, "not found"))
+    edge.on("GET", "/apis/machine.openshift.io", versions("machine.openshift.io", "v1beta1"))
+    made = machine_set(OF_CLUSTER_API, labels={SPOT: ""})
+    sets = {"metadata": {"resourceVersion": "1"}, "items": [made]}
+    edge.on("GET", "/apis/machine.openshift.io/v1beta1/machinesets", Reply(sets))
+
+
+def test_nodes_of_a_machine_set_without_nodes_are_tried(
+    edge: ScriptedApiServer, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The spot node is full, and no node is of the type of the MachineSet."""
+    serve(edge, node("od", ON_DEMAND), node("s"), pod("full-1", "s", cpu="4"), pod("web-1", "od", cpu="3"), SYSTEM_POD)
+    file, change = tmp_path / "kubeconfig", "add-spot 1 type=m6,zone=a,group=machines/spot-a"
+    named = {"clusters": [{"name": "c", "cluster": {"server": edge.url}}], "users": [{"name": "u", "user": {}}]}
+    context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
+    file.write_text(json.dumps({**named, "contexts": [context], "current-context": "c"}))
+    with pytest.raises(SystemExit) as ended:
+        main(["plan", f"--kubeconfig={file}", "--from-daemon=false", "-o", "json", "--what-if", change])
+    out, error = capfd.readouterr()
+    assert ended.value.code in (None, 0), error
+    tried = json.loads(out)["what_if"]
+    assert (tried["changes"], tried["before"]["drainable"], tried["after"]["drainable"]) == ([change], [], ["od"])

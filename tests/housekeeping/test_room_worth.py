@@ -8,8 +8,10 @@ from typing import Any, Final
 import pytest
 
 from rescheduler.errors import Retryable
+from rescheduler.housekeeping.command_reads import provider_groups
 from rescheduler.observe.events import Held, Planned, RoomOrdered, Waiting
 from rescheduler.planning.money.prices import PriceList
+from rescheduler.planning.policy import Policy
 from rescheduler.providers.base import NodeGroup, NodeRef, NodeTaint, NodeTemplate, NotSupported
 from rescheduler.settings import MakeRoom, RoomSettings, Timing
 from tests.housekeeping.test_provider_room import SpotGroup
@@ -216,3 +218,15 @@ def test_without_a_template_no_nodes_are_requested_from_the_provider() -> None:
             "there is no spot node, and no group of the provider has a template with the labels of spot nodes",
         )
         assert provider.calls == []
+
+
+def test_a_plan_with_the_provider_buys_what_its_templates_say() -> None:
+    """Groups with nodes are left out while there are spot nodes: these show what new nodes are like."""
+    provider = Priced({}, {"new": template("8"), "old": template(), "od": template(label=ON_DEMAND)})
+    provider.sizes = {"new": 0, "old": 1, "od": 0}
+    for has_spot, expected in ((True, [("new", "8")]), (False, [("new", "8"), ("old", "4")])):
+        found = provider_groups(provider, Policy().spot_label, deadline=9, has_spot=has_spot)
+        groups = [(each.name, each.template.status.allocatable["cpu"]) for each in found.groups if each.template]
+        assert sorted(groups) == expected
+    provider.silent = True
+    assert provider_groups(provider, Policy().spot_label, deadline=9, has_spot=True).groups == ()

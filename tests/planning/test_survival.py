@@ -323,6 +323,15 @@ def test_homeless_pods(case: str) -> None:
     objects, expected = CASES[case]
     found = homeless(certified(objects))
     assert found == expected
+    first = Planner(snapshot(objects), Policy()).certificate(CIRCUMSTANCES, Survive.POOL, to_first=True)
+    assert homeless(first).items() <= expected.items()
+    assert (first.holds, len(first.worst)) == (not expected, min(1, len(expected)))
+
+
+def test_the_pool_with_the_most_nodes_is_lost_first() -> None:
+    objects = [spot("s1"), spot("s2", "b"), spot("s3", "b"), *(pod(f"p{each}", f"s{each}", cpu="3") for each in "123")]
+    found = Planner(snapshot(objects), Policy()).certificate(CIRCUMSTANCES, Survive.POOL, to_first=True)
+    assert [pool.pool for pool in found.pools] == ["b/m"]
 
 
 #: case: nodes besides s1 and s2 → the settling pools, and the homeless pods of s1

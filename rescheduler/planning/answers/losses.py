@@ -140,12 +140,12 @@ class Losses:
         requested = requested_by(by_loss, Counter(pod.cls for pod in self._pending), self._snapshot)
         rows, provable = tuple(pools.values()), self._node_pods.provable
         ample = Ample(self._snapshot, self._filters, self._usable, leaving, requested, rows, provable)
-        doubtful = self._doubtful(ample, displaced.values())
         losses = {
             name: Loss(number, rows, len(self._pending), displaced[name].with_ports + self._pending_ports)
             for number, (name, rows) in enumerate(pools.items())
         }
         judged = [name for name in decisive if name in displaced] or list(displaced)
+        doubtful = self._doubtful(ample, [displaced[name] for name in judged])
         unproved = {name: self._unproved(ample, losses[name], displaced[name], doubtful) for name in judged}
         self._unproved_pools = sum(map(bool, unproved.values()))
         results = []
@@ -167,7 +167,7 @@ class Losses:
         return Lost(on_nodes, node_pods.classes)
 
     def _doubtful(self, ample: Ample, displaced: Collection[Lost]) -> frozenset[PodClass]:
-        """Return the classes of which it is not proved that they find a place whichever pool is lost."""
+        """Return the classes of *displaced* pods of which it is not proved that they always find a place."""
         classes = frozenset[PodClass]().union(*(lost.by_class for lost in displaced))
         ports = max((lost.with_ports for lost in displaced), default=0) + self._pending_ports
         return frozenset(cls for cls in classes if not ample.fits_always(cls, len(self._pending), ports))

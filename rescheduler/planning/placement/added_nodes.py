@@ -117,13 +117,20 @@ def _name(source: Source) -> str:
 def _limits(pool: NodePool, template: Node, present: Sequence[Node]) -> Iterable[int]:
     """Yield, for each limit of *pool*, how many nodes like *template* it allows beside those that are *present*.
 
-    The whole capacity of nodes counts, as in Karpenter. Raises QuantityError.
+    Raises QuantityError.
     """
-    for resource, limit in pool.spec.limits.items():
-        each = amount(template, resource)
-        left = parse(limit).millis - sum(amount(node, resource) for node in present)
-        if each > 0:
+    for resource, left in left_of(pool, present).items():
+        if (each := amount(template, resource)) > 0:
             yield left // each
+
+
+def left_of(pool: NodePool, present: Sequence[Node]) -> dict[str, int]:
+    """Return what the limits of *pool* allow beside its nodes *present*, in thousandths. Raises QuantityError.
+
+    The whole capacity of nodes counts, as in Karpenter.
+    """
+    limits = pool.spec.limits.items()
+    return {name: parse(limit).millis - sum(amount(node, name) for node in present) for name, limit in limits}
 
 
 def amount(node: Node, resource: str) -> int:

@@ -295,15 +295,20 @@ class Search:
             return None
         if not self._are_within_budgets([*(victim.candidate for victim in victims), candidate]):
             return None
-        self._reset()
-        for victim in victims:
-            self._empty(victim.candidate)
-            for pod, row in victim.placed:
-                self._trial.place(pod.cls, row)
         self._effort.spend(sum(len(victim.placed) for victim in victims) // 8)
+        if victims is not self._placed:
+            self._reset()
+            for victim in victims:
+                self._empty(victim.candidate)
+                for pod, row in victim.placed:
+                    self._trial.place(pod.cls, row)
+            self._placed = victims
+        mark = self._trial.savepoint()
         self._empty(candidate)
         if (placed := self._packed(candidate.incoming)) is not None:
-            return (*victims, SelectedNode(candidate, tuple(placed)))
+            self._placed = (*victims, SelectedNode(candidate, tuple(placed)))
+            return self._placed
+        self._undo_drain(candidate, mark)
         return self._repacked([*(victim.candidate for victim in victims), candidate])
 
     def _repacked(self, candidates: Sequence[Candidate]) -> Selection | None:

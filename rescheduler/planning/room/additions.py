@@ -1,33 +1,72 @@
-"""A copy of a snapshot to which spot nodes are added for one trial at a time. The original is not changed."""
+"""Spot nodes that can be added: what is offered, and a copy of a snapshot for one trial at a time. Pure.
 
+Purchases and orders of room choose among the same offers, and the same trial shows what a number of one of them frees.
+"""
+
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from itertools import chain
-from typing import Final
+from typing import Final, TypeAlias
 
 from predicates.snapshot import Snapshot
 from rescheduler.planning.answers.node import could_be_drained
 from rescheduler.planning.examined import Examined, examine
+from rescheduler.planning.money.prices import (
+    NodeFacts,
+    PriceList,
+    instance_type,
+    template_facts,
+    with_added,
+)
 from rescheduler.planning.outcome import Plan
 from rescheduler.planning.placement.packing import Effort, Stuck, WantedReasons
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.pools import pool_of
 from rescheduler.planning.question import Attempt, Question, at_once, drained, evictions_after, opened
-from rescheduler.planning.what_if.added_spot import AddSpot, add_spot
+from rescheduler.planning.what_if.added_spot import AddSpot, NewSpot
 from rescheduler.planning.what_if.changes import copied
+from rescheduler.planning.what_if.spot_sources import GrowthLimits, most_of
 
 #: The changes of a trial are kept after this many rows: see :meth:`.Trial.keep`.
 KEEP_AFTER: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class TrialDrain:
-    """An on-demand node that is drained in a trial, and how many of the added nodes are in use after it."""
+class SpotOffer:
+    """A spot node of one type in one zone that can be added."""
 
-    node: str
-    used: int
+    change: AddSpot  #: adds one
+    facts: NodeFacts
+    price: Decimal | None  #: per hour: its own, or that of a spot node of its type
+    pool: str  #: by the labels of ``--spot-pool-label``
+    limits: GrowthLimits = field(default_factory=dict, compare=False)
+
+    @property
+    def most(self) -> int:
+        """The largest number that can be added."""
+        return most_of(self.limits)
+
+
+#: What is added together: offers of different pools, each with its number of nodes.
+Parts: TypeAlias = tuple[tuple[SpotOffer, int], ...]
+
+
+def changes_of(parts: Parts) -> list[AddSpot]:
+    """Return the changes that add *parts*."""
+    return [replace(offer.change, count=number) for offer, number in parts]
+
+
+def is_possible(parts: Parts) -> bool:
+    """Return whether the limits that the offers of *parts* may share are kept."""
+    taken = Counter[str]()
+    for offer, number in parts:
+        taken.update({limit: number * each for limit, (_, each) in offer.limits.items()})
+    return all(taken[limit] <= left for offer, _ in parts for limit, (left, _) in offer.limits.items())
 
 
 class Additions:
@@ -39,11 +78,28 @@ class Additions:
         self.policy = policy
         self.circumstances = circumstances
         self.planner = Planner(self.snapshot, policy)
+        self.new = NewSpot(snapshot, policy)
+
+    def offers(self, found: Iterable[tuple[AddSpot, GrowthLimits]], prices: PriceList) -> list[SpotOffer]:
+        """Return what was *found*, with its price if one is known."""
+        alike, spot = defaultdict[str, list[NodeFacts]](list), {node.name for node in self.new.existing}
+        for node in self.new.existing:
+            alike[instance_type(node)].append(template_facts(node))
+        offers = []
+        for change, limits in found:
+            new = self.new.of(change).node
+            facts = template_facts(new)
+            own = replace(facts, name=new.name or (change.like if change.like in spot else ""))
+            price = with_added(prices, [own], alike[facts.instance_type]).per_hour(own)
+            facts = replace(facts, name=change.group or new.name or change.like)
+            pool = pool_of(new.metadata.labels, self.policy.spot_pool_labels)
+            offers.append(SpotOffer(change, facts, price, pool, limits))
+        return offers
 
     @contextmanager
     def of(self, *changes: AddSpot) -> Iterator[list[list[str]]]:
         """Add the nodes of *changes* while the block runs, and yield their names, change by change."""
-        names = add_spot(self.snapshot, self.policy, *changes)
+        names = [self.new.of(change).add(self.snapshot, change.count) for change in changes]
         try:
             yield names
         finally:
@@ -75,16 +131,20 @@ class Additions:
         left = frozenset(pod.uid for pod in self.snapshot.pods_on[node].values()) - given
         return replace(shared, only=left) if given else shared
 
-    def steps(self, added: Iterable[str], nodes: Iterable[Examined], plans: Sequence[Plan]) -> Iterator[TrialDrain]:
+    def drained_in_turn(
+        self, added: Iterable[str], nodes: Iterable[Examined], plans: Sequence[Plan]
+    ) -> Iterator[tuple[str, int]]:
         """Drain *nodes* one after the other after *plans*, and yield those whose pods fit, also on the nodes *added*.
 
-        The nodes *added* are filled one after the other.
+        Yield with each how many of the nodes *added*, which are filled one after the other, are in use after it.
         """
         with self.after(plans) as attempt:
             shared, used = attempt.shared, set[int]()
             new = {shared.snapshot.nodes.row[name] for name in added}
             for node in nodes:
-                if _is_kept(node, attempt, shared):
+                # Budgets, or the minimum of on-demand nodes, may keep it after those that were drained.
+                full = node.candidate.counts and attempt.emptied >= shared.minimum.spare
+                if full or attempt.remaining.blockers(node.evictions):
                     continue
                 question = replace(Question.of(node.candidate), reasons=WantedReasons.NONE)
                 placed = at_once(question, attempt)
@@ -93,13 +153,6 @@ class Additions:
                 attempt.remaining.spend(node.evictions)
                 attempt.emptied += node.candidate.counts
                 used |= new.intersection(row for _, row in placed)
-                yield TrialDrain(node.candidate.node, len(used))
+                yield node.candidate.node, len(used)
                 if len(shared.snapshot.touched) >= KEEP_AFTER:
                     attempt.trial.keep()
-
-
-def _is_kept(node: Examined, attempt: Attempt, shared: PlanningRound) -> bool:
-    """Return whether budgets or the minimum of on-demand nodes keep *node* after those that were drained."""
-    if node.candidate.counts and attempt.emptied >= shared.minimum.spare:
-        return True
-    return bool(attempt.remaining.blockers(node.evictions))

@@ -1,44 +1,25 @@
 """Orders of spot room: how many new spot nodes would accept all pods of an on-demand node, and whether that pays."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import date, datetime
+from datetime import datetime
 from decimal import Decimal
+from itertools import chain, islice
 from typing import Final
 
 from predicates.objects import Node, Pod
 from predicates.snapshot import Snapshot
 from rescheduler.planning.forms import count
-from rescheduler.planning.money.prices import NodeFacts, NodeKind, PriceList, kind, node_facts
+from rescheduler.planning.money.prices import PriceList, node_facts
 from rescheduler.planning.money.worth import NO_WORTH, Worth, covered
 from rescheduler.planning.outcome import Blocker, Plan, Planning, Reason, Rejected, Verdict
 from rescheduler.planning.policy import Circumstances, Policy
-from rescheduler.planning.room.additions import Additions
+from rescheduler.planning.room.additions import Additions, SpotOffer, changes_of
 from rescheduler.planning.room.manifests import why_not_served
-from rescheduler.planning.rules.candidates import groups, why_not_target
 from rescheduler.planning.what_if.added_spot import AddSpot
-from rescheduler.planning.what_if.spot_sources import GrowthLimits, limits_by_node, most_of, spot_sources
+from rescheduler.planning.what_if.spot_sources import GrowthLimits
 
-# The templates of spot nodes that an autoscaler may add: one existing node of each group.
-
-#: At most this many groups are tried.
-MOST_GROUPS: Final = 8
-
-
-def templates(snapshot: Snapshot, policy: Policy, limits: Mapping[str, GrowthLimits]) -> list[str]:
-    """Return the first node of each group of spot nodes, by name: the one of which its *limits* allow most.
-
-    Nodes that accept no pods at present are used only if there are no others. The result is empty if there is no spot
-    node at all.
-    """
-    nodes = [snapshot.nodes.nodes[row] for row in groups(snapshot, policy).spot_rows]
-    spot = [node for node in nodes if node is not None]
-    usable = [node for node in spot if why_not_target(node) is None]
-    first_by_group: dict[NodeKind, str] = {}
-    for node in sorted(usable or spot, key=lambda node: -most_of(limits.get(node.name, {}))):
-        first_by_group.setdefault(kind(node), node.name)
-    return list(first_by_group.values())
-
+_ZERO: Final = Decimal(0)
 
 # Comparison of the cost of new spot nodes with the cost of the on-demand nodes that they free.
 
@@ -71,39 +52,11 @@ class Exchange:
         return f"frees {self.freed_cpu / 1000:g} vCPU{paid} and adds {self.added_cpu / 1000:g}"
 
 
-def exchange(
-    freed: Sequence[NodeFacts], added: Sequence[NodeFacts], staying: Iterable[NodeFacts], prices: PriceList, today: date
-) -> Exchange:
-    """Compare the nodes *freed* with the nodes *added*: by money if all prices are known.
-
-    *staying* are the other on-demand nodes: commitments pay for them first.
-    """
-    parts = covered([*staying, *freed], prices, today)
-    return Exchange(
-        sum(node.cpu for node in freed),
-        sum(node.cpu for node in added),
-        sum(int(node.cpu * parts.get(node.name, 0)) for node in freed),
-        _worth(freed, added, parts, prices),
-    )
-
-
-def _worth(
-    freed: Iterable[NodeFacts], added: Iterable[NodeFacts], parts: Mapping[str, Decimal], prices: PriceList
-) -> Worth:
-    gross, spot = _sum(freed, prices), _sum(added, prices)
-    if gross is None or spot is None:
-        return NO_WORTH
-    committed = sum(((prices.per_hour(node) or Decimal(0)) * parts.get(node.name, 0) for node in freed), Decimal(0))
-    return Worth.of(gross, committed, spot)
-
-
-def _sum(nodes: Iterable[NodeFacts], prices: PriceList) -> Decimal | None:
-    known = [prices.per_hour(node) for node in nodes]
-    return None if None in known else sum(filter(None, known), Decimal(0))
-
-
 # The rules are applied to a copy of the snapshot with additional empty nodes. The nodes that the autoscaler adds later
 # may differ. Drains are planned only on nodes that exist.
+
+#: At most this many groups are tried.
+MOST_GROUPS: Final = 8
 
 #: At most this many nodes are added for one on-demand node.
 MOST_ADDED: Final = 20
@@ -145,14 +98,6 @@ def _why_no_placeholders(pods: Collection[Pod], limit: int) -> str:
     return next(reasons, "")
 
 
-@dataclass(frozen=True, slots=True)
-class _SpotOffer:
-    """New nodes of one template for an on-demand node."""
-
-    cost: tuple[Decimal, int, str]  #: money per hour (0 if it is not known), vCPU in thousandths, the template
-    count: int  #: number of new nodes
-
-
 class RoomSearch:
     """Finds orders on a copy of one snapshot. Valid while the snapshot does not change."""
 
@@ -163,93 +108,95 @@ class RoomSearch:
         circumstances: Circumstances,
         prices: PriceList,
         most_pods: int | None,
-        offered: Mapping[str, Node] | None = None,
+        provided: Iterable[Node] = (),
     ) -> None:
         """Copy *snapshot*. *most_pods* limits the pods per node, which each need a placeholder; None is no limit.
 
-        *offered* are the provider's own templates, by name, of groups without nodes.
+        *provided* are the provider's own templates, of groups without nodes. Without placeholders, which NodePools and
+        MachineSets make nodes for, the provider makes nodes only of these groups and of those of spot nodes.
         """
         self._additions = Additions(snapshot, policy, circumstances)
         self._planner = self._additions.planner
         self._circumstances = circumstances
         self._prices = prices
         self._most_pods = most_pods
-        self._offered = offered or {}
-        #: Of nodes that a NodePool or group has created. A provider limits its own templates.
-        self._limits = limits_by_node(spot_sources(snapshot, policy))
-        self._templates = [*templates(snapshot, policy, self._limits), *self._offered][:MOST_GROUPS]
+        new = self._additions.new
+        made: list[tuple[AddSpot, GrowthLimits]] = [(AddSpot(1, template=each), {}) for each in provided]
+        created = () if most_pods is None else new.created().items()
+        found = islice(chain(new.like_present(of_pools=True).items(), made, created), MOST_GROUPS)
+        self._offers = self._additions.offers(found, prices)
 
     def order(self, node: str) -> RoomOrder | NotOrdered:
         """Return the cheapest order for *node*, or the reason why no order is worth its price."""
         pods = self._planner.must_move(node, self._circumstances)
         if self._most_pods is not None and (why := _why_no_placeholders(pods, self._most_pods)):
             return NotOrdered(node, why)
-        offers = [self._offer(node, template) for template in self._templates or [node]]
-        usable = sorted((offer for offer in offers if isinstance(offer, _SpotOffer)), key=lambda offer: offer.cost)
+        offers = self._offers or self._additions.offers([(AddSpot(1, like=node), {})], self._prices)
+        sized = [(offer, self._needed(node, offer)) for offer in offers]
+        usable = [(offer, number) for offer, number in sized if isinstance(number, int)]
         if not usable:
-            return next(offer for offer in offers if isinstance(offer, NotOrdered))
-        for offer in usable[:_EXACT]:
-            if isinstance(order := self._order_of(node, offer), RoomOrder):
+            return next(number for _, number in sized if isinstance(number, NotOrdered))
+        for offer, number in sorted(usable, key=_cost)[:_EXACT]:
+            if isinstance(order := self._order_of(node, offer, number), RoomOrder):
                 break
         return order
 
-    def _offer(self, node: str, template: str) -> _SpotOffer | NotOrdered:
-        """Return how many new nodes like *template* the pods of *node* would use if enough were available."""
-        limit = most_of(self._limits.get(template, {}))
-        most = self._change(node, template, min(self._most_pods or MOST_ADDED, MOST_ADDED, limit))
-        if not most.count:
-            return NotOrdered(node, f"what has created {template} may add no more nodes: its limit is reached")
-        with self._additions.of(most) as [names]:
+    def _needed(self, node: str, offer: SpotOffer) -> int | NotOrdered:
+        """Return how many new nodes of *offer* the pods of *node* would use if enough were available."""
+        name, most = offer.facts.name, min(self._most_pods or MOST_ADDED, MOST_ADDED, offer.most)
+        if not most:
+            return NotOrdered(node, f"what has created {name} may add no more nodes: its limit is reached")
+        with self._additions.of(*changes_of(((offer, most),))) as [names]:
             lacking = self._additions.lacking_room([node], ())
-            used = next((step.used for step in self._additions.steps(names, lacking, ())), None)
+            used = next((used for _, used in self._additions.drained_in_turn(names, lacking, ())), None)
             if used is None:
                 verdict = self._planner.look_again(node, self._circumstances)
                 if isinstance(verdict, Rejected):
                     why = verdict.blockers[0].text
-                    return NotOrdered(node, f"new spot nodes like {template} would not help: {why}")
+                    return NotOrdered(node, f"new spot nodes like {name} would not help: {why}")
                 used = len({placement.node for placement in verdict.placements}.intersection(names))
-            if not used:
-                return NotOrdered(node, "its pods fit on the existing spot nodes")
-            facts = self._added_facts(names[:used], template)
-            price = _sum(facts, self._prices) or Decimal(0)
-            return _SpotOffer((price, sum(each.cpu for each in facts), template), used)
+        return used or NotOrdered(node, "its pods fit on the existing spot nodes")
 
-    def _order_of(self, node: str, offer: _SpotOffer) -> RoomOrder | NotOrdered:
-        """Return the order for *node* with the new nodes of *offer*. Other nodes that become drainable also count."""
-        *_, template = offer.cost
-        new = f"{count(offer.count, 'new spot node')} like {template}"
-        with self._additions.of(self._change(node, template, offer.count)) as [added]:
+    def _order_of(self, node: str, offer: SpotOffer, number: int) -> RoomOrder | NotOrdered:
+        """Return the order for *node* of new nodes of *offer*. Other nodes that become drainable also count."""
+        new = f"{count(number, 'new spot node')} like {offer.facts.name}"
+        with self._additions.of(*changes_of(((offer, number),))):
             verdict = self._planner.look_again(node, self._circumstances)
             if isinstance(verdict, Rejected):
                 return NotOrdered(node, f"{new} would not help: {verdict.blockers[0].text}")
             freed: tuple[str, ...] = (node,)
-            if not (value := self._exchange(freed, added, template)).pays:
-                freed = tuple(
-                    plan.node for plan in self._planner.plan_all(self._circumstances).plans if plan.placements
-                )
-                value = self._exchange(freed, added, template)
+            if not (value := self._exchange(freed, offer, number)).pays:
+                plans = self._planner.plan_all(self._circumstances).plans
+                freed = tuple(plan.node for plan in plans if plan.placements)
+                value = self._exchange(freed, offer, number)
         if not value.pays or node not in freed:
             return NotOrdered(node, f"{new} would not pay off: an order {value}")
-        return RoomOrder(node, template, offer.count, verdict, freed, value)
+        return RoomOrder(node, offer.facts.name, number, verdict, freed, value)
 
-    def _exchange(self, freed: Collection[str], added: Iterable[str], template: str) -> Exchange:
-        """Compare *freed* and *added* nodes, with what commitments pay for the other on-demand nodes first."""
-        others = [name for name in self._planner.on_demand(self._circumstances) if name not in freed]
-        staying, leaving = (
-            [node_facts(self._additions.snapshot, name, spot=False) for name in names] for names in (others, freed)
-        )
-        today = self._circumstances.now.date()
-        return exchange(leaving, self._added_facts(added, template), staying, self._prices, today)
+    def _exchange(self, freed: Collection[str], offer: SpotOffer, number: int) -> Exchange:
+        """Compare *freed* and new nodes: by money if all prices are known.
 
-    def _added_facts(self, added: Iterable[str], template: str) -> list[NodeFacts]:
-        """Return the facts of *added* nodes. The provider prices *template*, unless it is the on-demand node."""
-        facts = [node_facts(self._additions.snapshot, name, spot=True) for name in added]
-        return [replace(each, name=template) for each in facts] if template in self._templates else facts
+        Commitments pay for the other on-demand nodes first.
+        """
+        order = sorted(self._planner.on_demand(self._circumstances), key=lambda name: name in freed)
+        facts = {name: node_facts(self._additions.snapshot, name, spot=False) for name in order}
+        parts = covered(facts.values(), self._prices, self._circumstances.now.date())
+        leaving = [(facts[name], parts.get(name, _ZERO)) for name in freed]
+        cpu, added = sum(node.cpu for node, _ in leaving), number * offer.facts.cpu
+        committed_cpu = sum(int(node.cpu * part) for node, part in leaving)
+        prices = [(price, part) for node, part in leaving if (price := self._prices.per_hour(node)) is not None]
+        if offer.price is None or len(prices) < len(leaving):
+            return Exchange(cpu, added, committed_cpu)
+        gross = sum((price for price, _ in prices), _ZERO)
+        committed = sum((price * part for price, part in prices), _ZERO)
+        worth = Worth.of(gross, committed, number * offer.price)
+        return Exchange(cpu, added, committed_cpu, worth)
 
-    def _change(self, node: str, template: str, count: int) -> AddSpot:
-        """Return the change that adds *count* nodes like *template* for *node*."""
-        offered = self._offered.get(template)
-        return AddSpot(count, like=template if offered is None else node, template=offered)
+
+def _cost(sized: tuple[SpotOffer, int]) -> tuple[bool, Decimal, int, str]:
+    """Return the money per hour of new nodes, if it is known, and their vCPU."""
+    offer, number = sized
+    return offer.price is None, number * (offer.price or _ZERO), number * offer.facts.cpu, offer.facts.name
 
 
 # Explanations of why no spot room is ordered for a node, as part of its verdict.

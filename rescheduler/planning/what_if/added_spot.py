@@ -4,10 +4,12 @@ A new node has the labels, taints and size of a known node, of a type whose size
 It runs copies of the DaemonSet pods of the node that it resembles.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from functools import cached_property
 from itertools import count as numbers_from
+from itertools import islice
 from typing import Final
 
 from msgspec.structs import replace as replaced
@@ -15,11 +17,12 @@ from msgspec.structs import replace as replaced
 from predicates.csi import ZONE
 from predicates.indexes.domains import HOSTNAME
 from predicates.objects import CSINode, Node, NodeSpec, NodeStatus, ObjectMeta, QuantityText, Taint
+from predicates.objects.pods import NODE_POOL
 from predicates.snapshot import Snapshot
 from predicates.texts import did_you_mean
 from rescheduler.errors import UsageError
 from rescheduler.planning.forms import shortened
-from rescheduler.planning.money.prices import INSTANCE_TYPE_LABELS, instance_type, zone_of
+from rescheduler.planning.money.prices import INSTANCE_TYPE_LABELS, NodeKind, PriceList, instance_type, kind, zone_of
 from rescheduler.planning.node_info import full_name, similar_node
 from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.policy import Policy
@@ -27,16 +30,17 @@ from rescheduler.planning.rules.candidates import groups, starting_taints, why_n
 from rescheduler.planning.rules.interruptions import is_start_up_taint
 from rescheduler.planning.rules.pod_traits import belongs_to_node
 from rescheduler.planning.what_if.spot_sources import (
+    GrowthLimits,
     SpotSource,
     common_labels,
     in_zone,
+    most_of,
     nodes_of_machine_sets,
     spot_sources,
 )
 
 #: Labels that new spot nodes have in common with on-demand nodes, if there are no spot nodes yet.
 _OF_MACHINES: Final = ("kubernetes.io/os", "kubernetes.io/arch", "topology.kubernetes.io/region")
-
 
 #: An error message lists so many types of a group.
 _SHOWN: Final = 5
@@ -75,149 +79,200 @@ class AddSpot:
         return f"add-spot {self.count} {','.join(f'{key}={value}' for key, value in parts.items() if value)}"
 
 
-def add_spot(snapshot: Snapshot, policy: Policy, *changes: AddSpot) -> list[list[str]]:
-    """Add the nodes of *changes* to *snapshot*, each with copies of the DaemonSet pods of the node that it resembles.
-
-    Return their names, change by change. Raises UsageError if there is no node with that name or of that type, or if
-    the labels of spot nodes cannot be determined.
-    """
-    known = _KnownNodes.of(snapshot, policy)
-    sources = spot_sources(snapshot, policy) if any(change.group for change in changes) else []
-    templates = [
-        _created(known, sources, change) if change.group else _template(snapshot, policy, known, change)
-        for change in changes
-    ]
-    return [_added(snapshot, change.count, *template) for change, template in zip(changes, templates, strict=True)]
-
-
-def _added(snapshot: Snapshot, number: int, model: str, template: Node, zones: Sequence[str]) -> list[str]:
-    names = _free_names(snapshot, number)
-    for index, name in enumerate(names):
-        zone = {ZONE: zones[index % len(zones)]} if zones else {}
-        labels = {**template.metadata.labels, **zone, HOSTNAME: name}
-        spec = NodeSpec(taints=template.spec.taints)
-        snapshot.upsert("Node", Node(metadata=ObjectMeta(name=name, labels=labels), spec=spec, status=template.status))
-        _copy_node_pods(snapshot, model, name)
-    return names
-
-
-def known_types(snapshot: Snapshot) -> frozenset[str]:
-    """Return the instance types whose size is known: of a node, or of those that a MachineSet would add."""
-    return frozenset(map(instance_type, chain(snapshot.nodes, nodes_of_machine_sets(snapshot)))) - {""}
+def add_spot(snapshot: Snapshot, policy: Policy, change: AddSpot) -> list[str]:
+    """Add the nodes of *change* to *snapshot*. Return their names. Raises the errors of :meth:`NewSpot.of`."""
+    return NewSpot(snapshot, policy).of(change).add(snapshot, change.count)
 
 
 @dataclass(frozen=True, slots=True)
-class _KnownNodes:
-    """The spot nodes that new ones may resemble, or the on-demand nodes if there are none; and what they share."""
+class NewNode:
+    """What new nodes are like: *node*, without a name, with copies of the DaemonSet pods of the node *model*."""
 
-    spot: Sequence[Node]
-    others: Sequence[Node]
-    labels: Mapping[str, str]
-    taints: tuple[Taint, ...]
-    starting: Collection[str]  #: keys of taints that nodes have while they start
-    zones: Sequence[str]
+    node: Node
+    model: str = ""
+    zones: Sequence[str] = ()  #: those that the new nodes are in in turn; none: that of *node*
 
-    @classmethod
-    def of(cls, snapshot: Snapshot, policy: Policy) -> "_KnownNodes":
+    def add(self, snapshot: Snapshot, number: int) -> list[str]:
+        """Add *number* of them to *snapshot*, with the volume limits of the model. Return their names."""
+        free = (name for name in map("added-spot-{}".format, numbers_from(1)) if name not in snapshot.nodes.row)
+        names, (meta, status) = list(islice(free, number)), (self.node.metadata, self.node.status)
+        drivers = snapshot.of("CSINode").get(self.model)
+        own = [pod for pod in snapshot.pods_on[self.model].values() if belongs_to_node(pod)] if self.model else []
+        for index, name in enumerate(names):
+            zone = {ZONE: self.zones[index % len(self.zones)]} if self.zones else {}
+            labels = {**meta.labels, **zone, HOSTNAME: name}
+            spec = NodeSpec(taints=self.node.spec.taints)
+            snapshot.upsert("Node", Node(metadata=ObjectMeta(name=name, labels=labels), spec=spec, status=status))
+            if isinstance(drivers, CSINode):
+                snapshot.upsert("CSINode", replaced(drivers, metadata=ObjectMeta(name=name)))
+            for pod in own:
+                copy = replaced(snapshot.bound_to(pod, name), name=f"{pod.name}-{name}", uid=f"{pod.uid}-{name}")
+                snapshot.upsert("Pod", copy)
+        return names
+
+
+class NewSpot:
+    """What new spot nodes of *snapshot* are like. Valid while it does not change."""
+
+    def __init__(self, snapshot: Snapshot, policy: Policy) -> None:
+        self._snapshot = snapshot
+        self._policy = policy
         table = snapshot.nodes
-        nodes = (node for row in groups(snapshot, policy).spot_rows if (node := table.nodes[row]) is not None)
-        spot = [node for node in nodes if why_not_target(node) is None]
-        others = [] if spot else _on_demand(snapshot, policy)
-        of_others = {key: value for key, value in common_labels(others).items() if key in _OF_MACHINES}
-        starting = starting_taints(snapshot, policy)
-        zones = sorted({zone for node in spot or others if (zone := node.metadata.labels.get(ZONE))})
-        return cls(spot, others, common_labels(spot) | of_others, _common_taints(spot, starting), starting, zones)
+        self.existing = [node for row in groups(snapshot, policy).spot_rows if (node := table.nodes[row]) is not None]
+        #: Those that new ones may resemble, or the on-demand nodes if there are none.
+        self.usable = [node for node in self.existing if why_not_target(node) is None]
+        others = sorted(snapshot.nodes, key=lambda node: node.name)
+        self._known = self.usable or [node for node in others if policy.on_demand_label.matches(node.metadata.labels)]
+        self._starting = starting_taints(snapshot, policy)
 
+    @cached_property
+    def sources(self) -> list[SpotSource]:
+        """What creates spot nodes."""
+        return spot_sources(self._snapshot, self._policy)
 
-def _template(
-    snapshot: Snapshot, policy: Policy, known: _KnownNodes, change: AddSpot
-) -> tuple[str, Node, Sequence[str]]:
-    """Return the node with the DaemonSet pods, what new nodes are like, and the zones that they are in in turn."""
-    if change.template is not None:
-        return change.like, change.template, ()
-    model = _model(snapshot, change, known.spot or known.others)
-    resembles = bool(change.like or change.needs_size)
-    labels, taints = dict(known.labels), known.taints
-    if resembles:
-        there = next((node.metadata.labels for node in snapshot.nodes if zone_of(node) == change.zone), {})
-        labels |= in_zone(model.metadata.labels, zone_of(model), change.zone, there)
-        taints = _lasting_taints(model, known.starting) if model in known.spot else taints
-    elif change.type:
-        labels[INSTANCE_TYPE_LABELS[0]] = change.type
-    if not policy.spot_label.matches(labels):
-        labels |= _required_labels(policy.spot_label, labels)
-    if not policy.spot_label.matches(labels):
-        raise UsageError(
-            f"add-spot: expected a spot node in the cluster, from which to copy the labels for {policy.spot_label}"
+    @cached_property
+    def types(self) -> dict[str, list[Node]]:
+        """The nodes that tell the size of each instance type: existing ones, or those that a MachineSet would add."""
+        found = defaultdict[str, list[Node]](list)
+        for node in self._snapshot.nodes:
+            found[instance_type(node)].append(node)
+        shown = frozenset(found)
+        for node in nodes_of_machine_sets(self._snapshot):
+            if (name := instance_type(node)) not in shown:
+                found[name].append(node)
+        found.pop("", None)
+        return dict(found)
+
+    def like_present(self, *, of_pools: bool) -> dict[AddSpot, GrowthLimits]:
+        """Return nodes like one spot node of each kind, that of which limits allow most; *of_pools*: also of NodePools.
+
+        Nodes that accept no pods at present are used only if there are no others.
+        """
+        limits = defaultdict[str, dict[str, tuple[int, int]]](dict)
+        for source in self.sources:
+            for node in source.members:
+                limits[node.name].update(source.takes(node))
+        first: dict[NodeKind, Node] = {}
+        for node in sorted(self.usable or self.existing, key=lambda node: -most_of(limits[node.name])):
+            first.setdefault(kind(node), node)
+        pools = {} if of_pools else self._snapshot.of("NodePool")
+        likes = (node for node in first.values() if node.metadata.labels.get(NODE_POOL) not in pools)
+        return {AddSpot(1, like=node.name): limits[node.name] for node in likes}
+
+    def created(self) -> dict[AddSpot, GrowthLimits]:
+        """Return what NodePools create, and MachineSets and groups without nodes.
+
+        Of NodePools that create the same nodes, the first with room in its limits counts.
+        """
+        found, seen = dict[AddSpot, GrowthLimits](), set[object]()
+        for source in self.sources:
+            for node in source.templates:
+                labels = {key: value for key, value in node.metadata.labels.items() if key != NODE_POOL}
+                alike, limits = (frozenset(labels.items()), node.spec.taints), source.takes(node)
+                if alike not in seen and most_of(limits):
+                    seen.add(alike)
+                    found[AddSpot(1, type=instance_type(node), zone=zone_of(node), group=source.name)] = limits
+        return found
+
+    def of_any_type(self, prices: PriceList) -> Iterator[AddSpot]:
+        """Yield the types of spot nodes in *prices*, and of nodes, in the zones of nodes, but those of spot nodes."""
+        zones = sorted({zone_of(node) for node in self._snapshot.nodes} - {""}) or [""]
+        present = {(instance_type(node), zone_of(node)) for node in self.usable or self.existing}
+        listed = sorted((name, zone) for name, zone, spot in prices.by_type if spot and name in self.types)
+        named = [(name, each) for name, zone in listed for each in zones if zone in ("", each)]
+        named += [(name, zone) for name in sorted(self.types) for zone in zones]
+        yield from (AddSpot(1, type=name, zone=zone) for name, zone in named if (name, zone) not in present)
+
+    def of(self, change: AddSpot) -> NewNode:
+        """Return what the nodes of *change* are like.
+
+        Raises UsageError if there is no node with that name or of that type, if the group does not create such nodes,
+        or if the labels of spot nodes cannot be determined.
+        """
+        if change.template is not None:
+            return NewNode(change.template, change.like or self._first_known())
+        return self._created(change) if change.group else self._resembling(change)
+
+    def _resembling(self, change: AddSpot) -> NewNode:
+        model, resembles = self._model(change), bool(change.like or change.needs_size)
+        labels, taints = self._common_labels(), self._common_taints()
+        if resembles:
+            there = next((each.metadata.labels for each in self._snapshot.nodes if zone_of(each) == change.zone), {})
+            labels |= in_zone(model, change.zone, there)
+            taints = self._lasting_taints(model) if model in self.usable else taints
+        elif change.type:
+            labels[INSTANCE_TYPE_LABELS[0]] = change.type
+        required = self._policy.spot_label
+        if not required.matches(labels):
+            labels |= _required_labels(required, labels)
+        if not required.matches(labels):
+            raise UsageError(
+                f"add-spot: expected a spot node in the cluster, from which to copy the labels for {required}"
+            )
+        all_zones = () if resembles else sorted({node.metadata.labels.get(ZONE, "") for node in self._known} - {""})
+        status = NodeStatus(
+            allocatable=model.status.allocatable if resembles else _allocatable(change), images=model.status.images
         )
-    zones = [change.zone] if change.zone else [] if resembles else known.zones
-    allocatable = model.status.allocatable if resembles else _allocatable(change)
-    status = NodeStatus(allocatable=allocatable, images=model.status.images)
-    node = Node(metadata=ObjectMeta(labels=labels), spec=NodeSpec(taints=taints), status=status)
-    with_daemons = model.name or next((node.name for node in known.spot or known.others), "")
-    return with_daemons, node, zones
+        node = Node(metadata=ObjectMeta(labels=labels), spec=NodeSpec(taints=taints), status=status)
+        return NewNode(node, model.name or self._first_known(), [change.zone] if change.zone else all_zones)
 
+    def _created(self, change: AddSpot) -> NewNode:
+        """Return what the group of *change* creates of its type in its zone."""
+        by_name = {each.name: each for each in self.sources if each.templates}
+        if (source := by_name.get(change.group)) is None:
+            why = f"no NodePool or MachineSet {change.group} creates spot nodes of a known size"
+            raise UsageError(f"add-spot: {why}{did_you_mean(change.group, by_name)}")
+        for node in source.templates:
+            if (instance_type(node), zone_of(node)) == (change.type, change.zone):
+                return NewNode(node, next((each.name for each in source.members), self._first_known()))
+        kinds = sorted({f"type={instance_type(node)},zone={zone_of(node)}" for node in source.templates})
+        raise UsageError(f"add-spot: group {change.group} creates no such nodes: expected {shortened(kinds, _SHOWN)}")
 
-def _created(known: _KnownNodes, sources: Iterable[SpotSource], change: AddSpot) -> tuple[str, Node, Sequence[str]]:
-    """Return the same for what the group of *change* creates of its type in its zone. Raises UsageError."""
-    by_name = {each.name: each for each in sources if each.templates}
-    if (source := by_name.get(change.group)) is None:
-        near = did_you_mean(change.group, by_name)
-        raise UsageError(f"add-spot: no NodePool or MachineSet {change.group} creates spot nodes of a known size{near}")
-    for node in source.templates:
-        if (instance_type(node), zone_of(node)) == (change.type, change.zone):
-            with_daemons = next(iter((*source.members, *known.spot, *known.others)), None)
-            return with_daemons.name if with_daemons else "", node, ()
-    kinds = sorted({f"type={instance_type(node)},zone={zone_of(node)}" for node in source.templates})
-    raise UsageError(f"add-spot: group {change.group} creates no such nodes: expected {shortened(kinds, _SHOWN)}")
+    def _first_known(self) -> str:
+        return next((node.name for node in self._known), "")
 
+    def _model(self, change: AddSpot) -> Node:
+        """Return the node that new nodes resemble, or an empty node if there is none."""
+        if change.needs_size:
+            return self._of_type(change)
+        if not change.like:
+            return next(iter(self._known), Node(metadata=ObjectMeta()))
+        rows = self._snapshot.nodes.row
+        row = rows.get(full_name(change.like, rows))
+        node = None if row is None else self._snapshot.nodes.nodes[row]
+        if node is None:
+            raise UsageError(f"add-spot: there is no node {change.like}{similar_node(change.like, rows)}")
+        return node
 
-def _on_demand(snapshot: Snapshot, policy: Policy) -> list[Node]:
-    """Return the on-demand nodes by name. A cluster without spot nodes gets its first ones in the same zones."""
-    nodes = sorted(snapshot.nodes, key=lambda node: node.name)
-    return [node for node in nodes if policy.on_demand_label.matches(node.metadata.labels)]
+    def _of_type(self, change: AddSpot) -> Node:
+        """Return a node of the type: a spot node if there is one, and one in the zone if there is one of those."""
+        if change.type not in self.types:
+            raise UsageError(
+                f"add-spot: no node or MachineSet tells the size of type {change.type}"
+                f"{did_you_mean(change.type, self.types)}: expected also its allocatable size, such as "
+                f"type={change.type},cpu=3920m,memory=14Gi"
+            )
+        names = {node.name for node in self._known}
+        nodes = self.types[change.type]
+        return min(nodes, key=lambda node: (node.name not in names, zone_of(node) != change.zone, node.name))
 
+    def _common_labels(self) -> dict[str, str]:
+        """Return the labels that all spot nodes have; without any, those of machines that on-demand nodes have."""
+        shared = common_labels(self._known)
+        return shared if self.usable else {key: value for key, value in shared.items() if key in _OF_MACHINES}
 
-def _model(snapshot: Snapshot, change: AddSpot, spot: Sequence[Node]) -> Node:
-    """Return the node that new nodes resemble, or an empty node if there is none."""
-    if change.needs_size:
-        return _of_type(snapshot, change, spot)
-    if not change.like:
-        return spot[0] if spot else Node(metadata=ObjectMeta())
-    row = snapshot.nodes.row.get(full_name(change.like, snapshot.nodes.row))
-    node = None if row is None else snapshot.nodes.nodes[row]
-    if node is None:
-        raise UsageError(f"add-spot: there is no node {change.like}{similar_node(change.like, snapshot.nodes.row)}")
-    return node
+    def _common_taints(self) -> tuple[Taint, ...]:
+        """Return the taints that all spot nodes have, without those of nodes that are still starting."""
+        shared = [{replaced(taint, time_added=None) for taint in self._lasting_taints(node)} for node in self.usable]
+        return tuple(sorted(set.intersection(*shared), key=lambda taint: taint.key)) if shared else ()
 
-
-def _of_type(snapshot: Snapshot, change: AddSpot, spot: Sequence[Node]) -> Node:
-    """Return a node of the type: a spot node if there is one, and one in the zone if there is one of those."""
-    nodes = [node for node in snapshot.nodes if instance_type(node) == change.type]
-    nodes = nodes or [node for node in nodes_of_machine_sets(snapshot) if instance_type(node) == change.type]
-    if not nodes:
-        near = did_you_mean(change.type, known_types(snapshot))
-        raise UsageError(
-            f"add-spot: no node or MachineSet tells the size of type {change.type}{near}: expected also its "
-            f"allocatable size, such as type={change.type},cpu=3920m,memory=14Gi"
-        )
-    names = {node.name for node in spot}
-    return min(nodes, key=lambda node: (node.name not in names, zone_of(node) != change.zone, node.name))
+    def _lasting_taints(self, node: Node) -> tuple[Taint, ...]:
+        """Return the taints of *node* that it keeps once its agents have started."""
+        return tuple(taint for taint in node.spec.taints if not is_start_up_taint(taint.key, self._starting))
 
 
 def _allocatable(change: AddSpot) -> dict[str, QuantityText]:
     return {"cpu": change.cpu, "memory": change.memory, "pods": str(change.pods)}
-
-
-def _lasting_taints(node: Node, starting: Collection[str]) -> tuple[Taint, ...]:
-    """Return the taints of *node* that it keeps once its agents have started."""
-    return tuple(taint for taint in node.spec.taints if not is_start_up_taint(taint.key, starting))
-
-
-def _common_taints(nodes: Iterable[Node], starting: Collection[str]) -> tuple[Taint, ...]:
-    """Return the taints that all *nodes* have, without those of nodes that are still starting."""
-    shared = [{replaced(taint, time_added=None) for taint in _lasting_taints(node, starting)} for node in nodes]
-    return tuple(sorted(set.intersection(*shared), key=lambda taint: taint.key)) if shared else ()
 
 
 def _required_labels(selector: NodeLabels, present: Mapping[str, str]) -> dict[str, str]:
@@ -227,17 +282,3 @@ def _required_labels(selector: NodeLabels, present: Mapping[str, str]) -> dict[s
     """
     nearest = max(selector.alternatives, key=lambda group: sum(label.key in present for label in group))
     return {label.key: next(iter(label.values), "") for label in nearest if not label.negated}
-
-
-def _free_names(snapshot: Snapshot, count: int) -> list[str]:
-    names = (f"added-spot-{number}" for number in numbers_from(1))
-    return list(islice((name for name in names if name not in snapshot.nodes.row), count))
-
-
-def _copy_node_pods(snapshot: Snapshot, model: str, name: str) -> None:
-    """Copy the volume limits of the node *model*, and its DaemonSet and mirror pods, to the node *name*."""
-    if isinstance(drivers := snapshot.of("CSINode").get(model), CSINode):
-        snapshot.upsert("CSINode", replaced(drivers, metadata=ObjectMeta(name=name)))
-    for pod in [pod for pod in snapshot.pods_on[model].values() if belongs_to_node(pod)] if model else []:
-        copy = f"{pod.name}-{name}"
-        snapshot.upsert("Pod", replaced(snapshot.bound_to(pod, name), name=copy, uid=f"{pod.uid}-{name}"))

@@ -6,7 +6,6 @@ MachineSet or MachineDeployment without nodes tells the capacity of its nodes by
 largest share that a node reserves is left out.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
@@ -27,7 +26,7 @@ from predicates.quantity import QuantityError, parse
 from predicates.snapshot import Snapshot
 from rescheduler.planning.money.prices import INSTANCE_TYPE_LABELS, ZONE_LABELS, instance_type, zone_of
 from rescheduler.planning.node_pools import SPOT, in_order, values
-from rescheduler.planning.placement.added_nodes import amount
+from rescheduler.planning.placement.added_nodes import amount, left_of
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.rules.candidates import groups, is_in_group
 
@@ -100,68 +99,56 @@ def spot_sources(snapshot: Snapshot, policy: Policy) -> list[SpotSource]:
     """
     table, matches = snapshot.nodes, policy.spot_label.matches
     spot = [node for row in groups(snapshot, policy).spot_rows if (node := table.nodes[row]) is not None]
-    found = [*_of_pools(snapshot, spot), *_of_machine_sets(snapshot, spot), *_of_autoscaler(snapshot, spot)]
     sources = []
-    for source in found:
+    for source in (*_of_pools(snapshot, spot), *_of_machine_sets(snapshot, spot), *_of_groups(snapshot, spot)):
         templates = [node for node in source.templates if matches(node.metadata.labels)]
         if source.members or len(templates) == len(source.templates):
             sources.append(replace(source, templates=templates))
     return sources
 
 
-def limits_by_node(sources: Iterable[SpotSource]) -> dict[str, GrowthLimits]:
-    """Return the limits for more nodes like each of the nodes that *sources* have created."""
-    found = defaultdict[str, dict[str, tuple[int, int]]](dict)
-    for source in sources:
-        for node in source.members:
-            found[node.name].update(source.takes(node))
-    return dict(found)
-
-
 def _of_pools(snapshot: Snapshot, spot: Sequence[Node]) -> Iterator[SpotSource]:
-    pools = [each for each in snapshot.of("NodePool").values() if isinstance(each, NodePool)]
-    present = sorted({zone_of(node) for node in snapshot.nodes} - {""}) or [""]
-    for pool in in_order(pools):
-        name = pool.metadata.name
+    """Yield NodePools. Their nodes are of the types and in the zones that a node shows and the requirements allow."""
+    there = {zone_of(node): node.metadata.labels for node in snapshot.nodes}
+    for pool in in_order(each for each in snapshot.of("NodePool").values() if isinstance(each, NodePool)):
         if pool.spec.replicas is not None or SPOT not in values(pool, CAPACITY_TYPE):
             continue
         nodes, members = (
-            [node for node in some if node.metadata.labels.get(NODE_POOL) == name] for some in (snapshot.nodes, spot)
+            [node for node in some if node.metadata.labels.get(NODE_POOL) == pool.metadata.name]
+            for some in (snapshot.nodes, spot)
         )
         own = {key: value for key, value in common_labels(members).items() if not _is_of_machine(key)}
         known = {instance_type(node): node for node in [*snapshot.nodes, *spot, *members]}
-        zones = sorted(values(pool, ZONE_LABELS[0])) or present
-        kinds = [(known[kind], zone) for kind in sorted(known.keys() - {""}) for zone in zones]
-        there = {zone_of(node): node.metadata.labels for node in snapshot.nodes}
-        made = ((like, in_zone(like.metadata.labels, zone_of(like), zone, there.get(zone, {}))) for like, zone in kinds)
-        templates = [node for like, labels in made if (node := _pooled(pool, own, like, labels)) is not None]
-        yield SpotSource(name, templates, members, _left(pool, nodes))
+        zones = sorted(values(pool, ZONE_LABELS[0])) or sorted(there.keys() - {""}) or [""]
+        kinds = ((known[kind], zone) for kind in sorted(known.keys() - {""}) for zone in zones)
+        made = (_pooled(pool, own, like, in_zone(like, zone, there.get(zone, {}))) for like, zone in kinds)
+        try:
+            left = left_of(pool, nodes)
+        except QuantityError:
+            left = {"nodes": 0}
+        yield SpotSource(pool.metadata.name, [node for node in made if node is not None], members, left)
 
 
 def _pooled(pool: NodePool, own: Mapping[str, str], like: Node, of_like: Mapping[str, str]) -> Node | None:
     """Return the node that *pool* creates of the type of the node *like*; None if it does not create it.
 
     *own* are the labels that its nodes have in common, besides those that follow from the machine; *of_like* are those
-    of *like* in the zone of the new node.
+    of *like* in the zone of the new node. Labels that do not follow from the machine have their only value.
     """
-    spec = pool.spec.template.spec
+    spec, template = pool.spec.template.spec, pool.spec.template.metadata
     labels = {**own, **{key: value for key, value in of_like.items() if _is_of_machine(key)}}
-    labels |= {each.key: each.values[0] for each in spec.requirements if _is_custom(each)}
-    labels |= {**pool.spec.template.metadata.labels, NODE_POOL: pool.metadata.name, CAPACITY_TYPE: SPOT}
+    single = (each for each in spec.requirements if each.operator == "In" and len(each.values) == 1)
+    labels |= {each.key: each.values[0] for each in single if not _is_of_machine(each.key)}
+    labels |= {**template.labels, NODE_POOL: pool.metadata.name, CAPACITY_TYPE: SPOT}
     if not all(_allows(each, labels.get(each.key)) for each in spec.requirements):
         return None
-    return Node(metadata=ObjectMeta(labels=labels), spec=NodeSpec(taints=spec.taints), status=_status(like))
+    status = NodeStatus(allocatable=like.status.allocatable, capacity=like.status.capacity, images=like.status.images)
+    return Node(metadata=ObjectMeta(labels=labels), spec=NodeSpec(taints=spec.taints), status=status)
 
 
 def _is_of_machine(key: str) -> bool:
     """Return whether the label follows from the type of a machine, or from its zone."""
     return key.startswith(_OF_TYPE) or key.endswith((_ZONE_KEYS, _ZONE_ID_KEYS))
-
-
-def _is_custom(requirement: PoolRequirement) -> bool:
-    """Return whether Karpenter sets the label to the only value, because it does not follow from the machine."""
-    single = requirement.operator == "In" and len(requirement.values) == 1
-    return single and not _is_of_machine(requirement.key)
 
 
 def _allows(requirement: PoolRequirement, value: str | None) -> bool:
@@ -177,16 +164,6 @@ def _allows(requirement: PoolRequirement, value: str | None) -> bool:
     return known.get(operator, False)
 
 
-def _left(pool: NodePool, nodes: Iterable[Node]) -> dict[str, int]:
-    """Return what the limits of *pool* allow beside its *nodes*; nothing if one of them cannot be read."""
-    present = list(nodes)
-    try:
-        used = {resource: sum(amount(node, resource) for node in present) for resource in pool.spec.limits}
-        return {resource: parse(limit).millis - used[resource] for resource, limit in pool.spec.limits.items()}
-    except QuantityError:
-        return {"nodes": 0}
-
-
 def _of_machine_sets(snapshot: Snapshot, spot: Sequence[Node]) -> Iterator[SpotSource]:
     """Yield MachineDeployments and MachineSets. Those that have nodes create more like these."""
     for kind, each in _machine_sets(snapshot):
@@ -197,8 +174,7 @@ def _of_machine_sets(snapshot: Snapshot, spot: Sequence[Node]) -> Iterator[SpotS
         members = [node for node in spot if _is_made_by(kind, each, node, snapshot)]
         template = None if members else _template_of(snapshot, each)
         if members or template is not None:
-            templates = [] if template is None else [template]
-            yield SpotSource(f"{meta.namespace}/{meta.name}", templates, members, left)
+            yield SpotSource(f"{meta.namespace}/{meta.name}", [template] if template else [], members, left)
 
 
 def _machine_sets(snapshot: Snapshot) -> Iterator[tuple[str, MachineSet]]:
@@ -234,15 +210,19 @@ def nodes_of_machine_sets(snapshot: Snapshot) -> Iterator[Node]:
 
 def _template_of(snapshot: Snapshot, each: MachineSet) -> Node | None:
     """Return a node as the annotations describe it, with the labels and taints of its Machines; None without these."""
-    capacity = _capacity(each)
+    notes, spec = each.metadata.annotations, each.spec.template.spec
+    stated = (
+        (name, next((f"{notes[key]}{unit}" for key, unit in keys if key in notes), "0"))
+        for name, keys in _AMOUNTS.items()
+    )
+    capacity = {name: millis for name, text in stated if (millis := _millis(text))}
     if not capacity.keys() >= {"cpu", "memory"}:
         return None
     pods, gpus = capacity.pop("pods", _PODS), capacity.pop("gpu", 0)
-    gpu_type = each.metadata.annotations.get(f"{_CAPACITY}gpu-type", GPU)
-    fixed = {"pods": pods, **({gpu_type: gpus} if gpus else {})}
+    fixed = {"pods": pods, **({notes.get(f"{_CAPACITY}gpu-type", GPU): gpus} if gpus else {})}
     free = {name: int(millis * _share(snapshot.nodes, name)) for name, millis in capacity.items()}
     amounts, whole = ({name: f"{millis}m" for name, millis in {**sizes, **fixed}.items()} for sizes in (free, capacity))
-    taints = each.spec.template.spec.taints or tuple(_taints(each.metadata.annotations.get(f"{_CAPACITY}taints", "")))
+    taints = spec.taints or tuple(_taints(notes.get(f"{_CAPACITY}taints", "")))
     status = NodeStatus(allocatable=dict(amounts), capacity=dict(whole))
     return Node(metadata=ObjectMeta(labels=_labels(each)), spec=NodeSpec(taints=taints), status=status)
 
@@ -265,15 +245,6 @@ def _taints(text: str) -> Iterator[Taint]:
         yield Taint(key=key, value=value, effect=effect)
 
 
-def _capacity(each: MachineSet) -> dict[str, int]:
-    """Return the amounts that the annotations state, in thousandths."""
-    annotations, found = each.metadata.annotations, dict[str, int]()
-    for name, keys in _AMOUNTS.items():
-        if millis := _millis(next((f"{annotations[key]}{unit}" for key, unit in keys if key in annotations), "0")):
-            found[name] = millis
-    return found
-
-
 def _share(nodes: Iterable[Node], name: str) -> float:
     """Return the smallest share of the capacity of a node that pods may use; 1 if no node states both amounts."""
     amounts = ((node.status.allocatable.get(name, "0"), node.status.capacity.get(name, "0")) for node in nodes)
@@ -289,27 +260,22 @@ def _millis(text: QuantityText) -> int:
         return 0
 
 
-def _of_autoscaler(snapshot: Snapshot, spot: Sequence[Node]) -> Iterator[SpotSource]:
-    """Yield the groups of Cluster Autoscaler that have spot nodes: nothing else tells what their nodes are like."""
+def _of_groups(snapshot: Snapshot, spot: Sequence[Node]) -> Iterator[SpotSource]:
+    """Yield the groups of Cluster Autoscaler that have spot nodes, and those whose template the provider tells."""
     known = [each for each in snapshot.of("AutoscalerGroups").values() if isinstance(each, AutoscalerGroups)]
     for group in (group for each in known for group in each.groups):
         members = [node for node in spot if is_in_group(node, group)]
         left = {} if group.maximum is None else {"nodes": 1000 * (group.maximum - group.target)}
-        if members:
-            yield SpotSource(group.name, (), members, left)
+        if members or group.template is not None:
+            yield SpotSource(group.name, [group.template] if group.template else [], members, left)
 
 
-def _status(like: Node) -> NodeStatus:
-    """Return what new nodes have in common with the node *like*."""
-    status = like.status
-    return NodeStatus(allocatable=status.allocatable, capacity=status.capacity, images=status.images)
-
-
-def in_zone(labels: Mapping[str, str], before: str, zone: str, there: Mapping[str, str]) -> dict[str, str]:
-    """Return *labels* of a node in the zone *before* for one in *zone*; "" is the same zone.
+def in_zone(node: Node, zone: str, there: Mapping[str, str]) -> dict[str, str]:
+    """Return the labels of *node* for one in *zone*; "" is the same zone.
 
     *there* are labels of a node in that zone: they tell its ID, which is left out if they do not.
     """
+    labels, before = node.metadata.labels, zone_of(node)
     if not zone or not before or zone == before:
         return dict(labels)
     moved = {key: zone for key, value in labels.items() if key.endswith(_ZONE_KEYS) and value == before}

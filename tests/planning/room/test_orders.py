@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from predicates.snapshot import Snapshot
 from rescheduler.planning.money.commitments import Commitment
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.money.worth import Worth
 from rescheduler.planning.outcome import Rejected
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.room.orders import Exchange, NotOrdered, RoomOrder, RoomSearch, candidates, templates
-from rescheduler.planning.what_if.spot_sources import limits_by_node, spot_sources
+from rescheduler.planning.room.orders import Exchange, NotOrdered, RoomOrder, RoomSearch, candidates
+from rescheduler.planning.what_if.added_spot import NewSpot
 from tests.planning.builders import (
     CIRCUMSTANCES,
     HOST,
@@ -188,6 +189,10 @@ def test_no_room_is_ordered_for_a_node_that_a_commitment_pays_anyway(
     assert found[:3] == ("s", 1, ("od",)) if is_ordered else "would not pay off" in found and "paid by" in found
 
 
+def templates(cluster: Snapshot) -> list[str]:
+    return [change.like for change in NewSpot(cluster, Policy()).like_present(of_pools=True)]
+
+
 def test_templates_are_one_node_of_each_group() -> None:
     nodes = [
         node("b"),
@@ -198,7 +203,7 @@ def test_templates_are_one_node_of_each_group() -> None:
         node("f", unschedulable=True, cpu="16"),
         OD,
     ]
-    assert templates(snapshot(nodes), Policy(), {}) == ["a", "c", "d", "e"]
+    assert templates(snapshot(nodes)) == ["a", "c", "d", "e"]
 
 
 def test_a_full_node_pool_does_not_hide_another_one_that_creates_the_same_nodes() -> None:
@@ -208,13 +213,13 @@ def test_a_full_node_pool_does_not_hide_another_one_that_creates_the_same_nodes(
     ]
     full = [pod(f"filler-{name}-1", on=name, cpu="4") for name in "ab"]
     cluster = snapshot([OD, *nodes, *pools])
-    assert templates(cluster, Policy(), limits_by_node(spot_sources(cluster, Policy()))) == ["b"]
+    assert templates(cluster) == ["b"]
     template, count, freed, _ = ordered(OD, *nodes, *full, *pods("2"), *pools)
     assert (template, count, freed) == ("b", 1, ("od",))
 
 
 def test_spot_nodes_that_accept_nothing_are_templates_if_there_are_no_others() -> None:
-    assert templates(snapshot([node("a", unschedulable=True), OD]), Policy(), {}) == ["a"]
+    assert templates(snapshot([node("a", unschedulable=True), OD])) == ["a"]
 
 
 def test_candidates_are_nodes_that_lack_only_room() -> None:

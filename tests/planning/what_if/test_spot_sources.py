@@ -7,10 +7,11 @@ import pytest
 from rescheduler.errors import UsageError
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.policy import Policy
+from rescheduler.planning.room.additions import Additions
 from rescheduler.planning.room.purchases import offered
 from rescheduler.planning.what_if.added_spot import AddSpot, add_spot
-from rescheduler.planning.what_if.spot_sources import MOST_BOUGHT, most_of
-from tests.planning.builders import ON_DEMAND, SPOT, ZONE, Manifest, node, pod, snapshot
+from rescheduler.planning.what_if.spot_sources import MOST_BOUGHT
+from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, SPOT, ZONE, Manifest, node, pod, snapshot
 from tests.planning.room.test_purchases import OF_CLUSTER_API, OF_OPENSHIFT, TYPE, machine_set
 from tests.planning.test_node_pools import capacity, pool
 
@@ -75,8 +76,8 @@ POOLS: Final[dict[str, tuple[list[Manifest], dict[str, int]]]] = {
 
 
 def found(*objects: Manifest) -> dict[str, int]:
-    changes, _ = offered(snapshot([OD, ARM, *objects]), Policy(), PriceList())
-    return {str(change): most_of(limits) for change, limits in changes.items()}
+    additions = Additions(snapshot([OD, ARM, *objects]), Policy(), CIRCUMSTANCES)
+    return {str(offer.change): offer.most for offer in offered(additions, PriceList())}
 
 
 @pytest.mark.parametrize(("objects", "expected"), POOLS.values(), ids=POOLS)
@@ -159,6 +160,14 @@ SETS: Final[dict[str, tuple[list[Manifest], dict[str, int]]]] = {
         [TWO_GROUPS, *(node(name, labels={TYPE: "m6", GROUP: name}, zone="a") for name in ("one", "two"))],
         {"add-spot 1 like two": 9},
     ),
+    "a group of the cloud provider without nodes": (
+        [{"kind": "AutoscalerGroups", "groups": [{"name": "new", "maximum": 2, "template": WORKER}]}],
+        {"add-spot 1 type=m6,zone=a,group=new": 2},
+    ),
+    "a group of the cloud provider that is not of spot nodes": (
+        [{"kind": "AutoscalerGroups", "groups": [{"name": "new", "maximum": 2, "template": OD}]}],
+        ANY,
+    ),
     "a group of Cluster Autoscaler": (
         [GROUPS, with_notes(WORKER, labels={"eks.amazonaws.com/nodegroup": "spot"})],
         {"add-spot 1 like worker": 3},
@@ -176,7 +185,7 @@ def test_new_nodes_are_as_the_node_pool_creates_them() -> None:
     requirements = needs("team", "In", "x"), needs(ARCH, "In", "arm64")
     agent = pod("agent-1", "member", owner="DaemonSet")
     cluster = snapshot([OD, ARM, MEMBER, agent, spot_pool(*requirements, taints=[taint])])
-    [[name]] = add_spot(cluster, Policy(), AddSpot(1, type="arm", zone="a", group="spot"))
+    [name] = add_spot(cluster, Policy(), AddSpot(1, type="arm", zone="a", group="spot"))
     new = cluster.nodes.nodes[cluster.nodes.row[name]]
     assert new is not None
     assert {TYPE: "arm", ARCH: "arm64", ZONE: "a", "team": "x", "karpenter.sh/nodepool": "spot"}.items() <= (
@@ -204,7 +213,7 @@ def test_the_labels_of_volume_drivers_and_the_zone_id_follow_the_zone(zones: str
     ]
     other = with_notes(ARM, labels={DRIVER: "b", ZONE_ID: ids["b"]})
     cluster = snapshot([other, *members, spot_pool()])
-    [[name]] = add_spot(cluster, Policy(), AddSpot(1, type="od", zone="b", group=group))
+    [name] = add_spot(cluster, Policy(), AddSpot(1, type="od", zone="b", group=group))
     new = cluster.nodes.nodes[cluster.nodes.row[name]]
     assert new is not None
     assert [new.metadata.labels.get(key) for key in (ZONE, DRIVER, ZONE_ID)] == ["b", "b", ids["b"]]
@@ -212,7 +221,7 @@ def test_the_labels_of_volume_drivers_and_the_zone_id_follow_the_zone(zones: str
 
 def test_new_nodes_are_as_the_machine_set_creates_them() -> None:
     cluster = snapshot([OD, ARM, machines()])
-    [[name]] = add_spot(cluster, Policy(), AddSpot(1, type="m6", zone="a", group="machines/spot-a"))
+    [name] = add_spot(cluster, Policy(), AddSpot(1, type="m6", zone="a", group="machines/spot-a"))
     new = cluster.nodes.nodes[cluster.nodes.row[name]]
     assert new is not None
     assert [(each.key, each.value, each.effect) for each in new.spec.taints] == [("gpu", "yes", "NoSchedule")]
