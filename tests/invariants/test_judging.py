@@ -581,6 +581,13 @@ def test_drains_below_the_minimum_are_violations(others: int, violated: set[int]
     assert script.violated() == violated
 
 
+@pytest.mark.parametrize(("delay", "violated"), [(0.0, {10}), (600.0, set())])
+def test_the_delay_between_drains_holds_nodes(delay: float, violated: set[int]) -> None:
+    script = HistoryScript(replace(RULES, drain_delay=delay))
+    held_by_another_namespace(script)
+    assert script.violated() == violated
+
+
 @pytest.mark.parametrize(("limit", "violated"), [(0.5, set()), (0.25, {9}), (0.0, set())])
 def test_the_limit_of_moves(limit: float, violated: set[int]) -> None:
     """Two of four replicas are moved on one day."""
