@@ -229,7 +229,8 @@ class Filters:
 
     def fits(self, pod: PodClass, row: int) -> bool:
         """Return whether *row* accepts a pod of the class in the current trial; evaluates all plugins."""
-        states = _states(self._plugins(pod), pod)
+        cached = self._class_filter(pod)
+        states = (*cached.local.states, *cached.cluster_states)
         return not any_rejects((plugin.rejects_row(state, self._snapshot) for plugin, state in states), row)
 
     def still_fits(self, pod: PodClass, row: int) -> bool:

@@ -550,8 +550,15 @@ MUTANTS: Final = (
     _of_drain(
         "the first wave is one pod",
         "stepping.py",
-        "    if not proven:\n        return tuple(unbegun[:1])\n",
-        "    if not proven:\n        return tuple(unbegun)\n",
+        "        return tuple(unbegun[:1]) if not drain.resumed",
+        "        return tuple(unbegun) if not drain.resumed",
+        "test_waves.py",
+    ),
+    _of_drain(
+        "a resumed drain waits until what the earlier process evicted runs",
+        "stepping.py",
+        " if not drain.resumed or _all_run(drain) else ()",
+        "",
         "test_waves.py",
     ),
     _of_drain(

@@ -214,8 +214,8 @@ def _proven(drain: Drain) -> frozenset[Controller]:
 
 def _wave(drain: Drain, unbegun: list[Victim]) -> tuple[Victim, ...]:
     proven = _proven(drain)
-    if not proven:
-        return tuple(unbegun[:1])
+    if not proven:  # an earlier process may have evicted a pod, which this wave waits for, too
+        return tuple(unbegun[:1]) if not drain.resumed or _all_run(drain) else ()
     namespaces = {controller.namespace for controller in proven}
     elsewhere = [victim for victim in unbegun if victim.pod.namespace not in namespaces]
     if elsewhere:

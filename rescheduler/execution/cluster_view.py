@@ -293,9 +293,9 @@ class ClusterView:
         circumstances = self.circumstances
         return self.planner.first_plan(circumstances, take_empty=take_empty, seconds_left=self._seconds_left)
 
-    def plan_each(self) -> Planning:
+    def plan_each(self, *, forecasts: bool = True) -> Planning:
         """Return a verdict for each on-demand node, as if it were drained alone."""
-        return self.planner.plan_each(self.circumstances, seconds_left=self._seconds_left)
+        return self.planner.plan_each(self.circumstances, seconds_left=self._seconds_left, forecasts=forecasts)
 
     def _seconds_left(self) -> float:
         return self._planning_end - self._clock.monotonic()

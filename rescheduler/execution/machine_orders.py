@@ -151,10 +151,9 @@ class LastLook:
         if terms.doubt:
             return Objection(Ground.DOUBT, terms.doubt)
         states = self._states(terms.debts)
-        namespaces = {debt.controller.namespace for debt in terms.debts}
-        pods = cluster.pods(name, namespaces)
         minimum = terms.policy is not None and terms.policy.min_on_demand_nodes > 0
         owners = {owner for state in states.values() for owner in state.owners}
+        pods = cluster.pods(name, owners)
         hosts = {pod.node_name for pod in pods if pod.owner and (pod.namespace, pod.owner.uid) in owners} - {""}
         nodes = {each.name: each for each in self._nodes(hosts, everything=minimum)}
         leases, now = cluster.node_leases(hosts), self._access.clock.now()

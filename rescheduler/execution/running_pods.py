@@ -15,7 +15,7 @@ from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Replicas, count_replicas, counts_until
 from rescheduler.planning.last_look import OrderTerms, ReadLeases
-from rescheduler.planning.policy import Destination
+from rescheduler.planning.policy import FOREVER, Destination
 from rescheduler.planning.rules.minimum import keeping
 from rescheduler.planning.rules.pod_traits import ends_with_node
 
@@ -40,6 +40,16 @@ class _Counted:
         return self.inputs == inputs and self.at <= now and (self.until is None or now < self.until)
 
 
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """The result of a count."""
+
+    inputs: object
+    at: datetime
+    until: datetime  #: when a pod counts otherwise if nothing else changes
+    replicas: dict[Controller, Replicas]
+
+
 class RunningPods:
     """Counts the pods of controllers in the watched cluster. What has not changed since the last call is not counted.
 
@@ -49,9 +59,11 @@ class RunningPods:
     def __init__(self, view: ClusterView, clock: Clock) -> None:
         self._view = view
         self._clock = clock
-        #: Which nodes are lost, and which ones pods have left; when that was simulated; the pods without a place then.
-        self._lost: tuple[object, float, frozenset[str]] = None, -math.inf, frozenset()
+        #: Which nodes are lost, and which ones pods have left; when that was simulated; the pods without a place then;
+        #: what else this follows from.
+        self._lost: tuple[object, float, frozenset[str], object] = None, -math.inf, frozenset(), None
         self._counted: dict[Controller, _Counted] = {}  # at the last call
+        self._last: _Counts | None = None  # unless a pod was in doubt
 
     def order_terms(self, node: str, states: Iterable[ControllerState] = ()) -> OrderTerms:
         """Return today's settings for the removal of *node*, and the other on-demand nodes that keep pods.
@@ -91,6 +103,10 @@ class RunningPods:
         """
         states, facts = list(states), self._view.facts
         left, nodes = frozenset({*left, node} - {""}), facts.nodes
+        terms = states, node, frozenset(staying), frozenset(evicted), left, facts.known.leader.ending
+        inputs, last = (facts.snapshot.changes, *terms), self._last
+        if last is not None and read_leases is None and last.at <= facts.now < last.until and last.inputs == inputs:
+            return dict(last.replicas)
         owned = facts.owned_by({owner for state in states for owner in state.owners})
         known = {state.controller: self._known(state, owned) for state in states}
         hosts = frozenset[str]().union(*(each.hosts for each in known.values())) - left
@@ -115,7 +131,10 @@ class RunningPods:
             return replace(before, inputs=inputs, at=facts.now, until=until, replicas=found)
 
         self._counted = {state.controller: counted(state, known[state.controller]) for state in states}
-        return {each: known.replicas for each, known in self._counted.items() if known.replicas is not None}
+        found = {each: known.replicas for each, known in self._counted.items() if known.replicas is not None}
+        until = min((known.until or FOREVER for known in self._counted.values()), default=FOREVER)
+        self._last = None if signs or leases else _Counts(inputs, facts.now, until, found)
+        return dict(found)
 
     def _known(self, state: ControllerState, owned: Mapping[tuple[str, str], list[Pod]]) -> _Counted:
         """Return the last count of the pods that *state* has now; one without inputs if its pods have changed."""
@@ -141,14 +160,18 @@ class RunningPods:
 
         The nodes that pods have *left* are no places: their machines may end.
         """
-        now = self._clock.monotonic()
-        if self._lost[0] != (going, left) or now >= self._lost[1] + _PROVED_SECONDS:
+        now, (nodes, proved_at, homeless, inputs) = self._clock.monotonic(), self._lost
+        if nodes == (going, left) and now < proved_at + _PROVED_SECONDS:
+            return homeless
+        ground = self._view.planner.round(self._view.circumstances).ground
+        current = ground, [[*self._view.snapshot.pods_on[name]] for name in sorted(going)]
+        if nodes != (going, left) or inputs != current:
             loss = self._view.planner.loss(self._view.circumstances, going, gone=left)
             homeless = frozenset(pod for each in loss.homeless for pod in each.pods)
             if not loss.judged:
                 homeless = frozenset(pod.key for name in going for pod in self._view.facts.pods_of(name))
-            self._lost = (going, left), now, homeless
-        return self._lost[2]
+        self._lost = (going, left), now, homeless, current
+        return homeless
 
 
 def _hosts(owned: Mapping[tuple[str, str], Iterable[Pod]]) -> frozenset[str]:

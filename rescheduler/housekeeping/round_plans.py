@@ -138,8 +138,11 @@ class RoundPlans:
         run_state: LoopState,
         clock: Clock,
         report: Report,
+        *,
+        dry_run: bool,
     ) -> None:
         self._view = view
+        self._dry_run = dry_run
         self._drainer = actors.drainer
         self._room = actors.room
         self._candidates = knowledge.candidates
@@ -153,6 +156,7 @@ class RoundPlans:
         self._report = report
         self._passed: tuple[Plan, float] | None = None  # the last plan that passed the checks, and when
         self._judged_at: float | None = None  # when all nodes were last planned
+        self._forecast = False  # whether this was with forecasts
         #: The last report, and the revision of the nodes and the prices at that time.
         self._last: tuple[int, PriceList, Planned] | None = None
         self._kept: Mapping[str, tuple[Blocker, ...]] = {}  #: nodes that the controllers of their pods keep
@@ -250,7 +254,9 @@ class RoundPlans:
 
     def _survey_due(self) -> bool:
         now = self._clock.monotonic()
-        return self._judged_at is None or now - self._judged_at >= SURVEY.total_seconds()
+        if self._judged_at is None or (self._page_is_read() and not self._forecast):
+            return True
+        return now - self._judged_at >= SURVEY.total_seconds()
 
     def _is_worth_draining(self, plan: Plan) -> bool:
         """Return whether *plan* may be executed. While an order of spot room is open, only empty nodes are drained."""
@@ -282,10 +288,11 @@ class RoundPlans:
         return planned
 
     def _plan_each(self) -> Planning:
-        """Plan all nodes, without those that the controllers of their pods keep."""
+        """Plan all nodes, without those that the controllers of their pods keep. Only people look at the forecasts."""
+        forecasts = self._forecast = self._dry_run or self._page_is_read()
         vetoes, now = self._view.facts.known.checked, self._clock.monotonic()
         self._view.know(checked={**self._kept, **vetoes})
-        planning = self._view.plan_each()
+        planning = self._view.plan_each(forecasts=forecasts)
         known, checked_at = self._owners_checked
         if planning is known and now - checked_at < SURVEY.total_seconds():
             return planning
@@ -294,7 +301,7 @@ class RoundPlans:
         if kept != self._kept:
             self._kept = kept
             self._view.know(checked={**kept, **vetoes})
-            planning = self._view.plan_each()
+            planning = self._view.plan_each(forecasts=forecasts)
         self._owners_checked = planning, now
         return planning
 

@@ -245,9 +245,9 @@ class KubeCluster:
         """Read all Nodes consistently. Raises Unauthorized, Retryable, InputError."""
         return consistent_reads.read_nodes(self._client)
 
-    def pods(self, node: str, namespaces: Collection[str]) -> list[Pod]:
-        """Read the pods on *node* and in *namespaces* consistently; see :func:`.consistent_reads.read_pods`."""
-        return consistent_reads.read_pods(self._client, node, namespaces)
+    def pods(self, node: str, owners: Collection[tuple[str, str]]) -> list[Pod]:
+        """Read the pods on *node* and those of *owners* consistently; see :func:`.consistent_reads.read_pods`."""
+        return consistent_reads.read_pods(self._client, node, owners)
 
     def node_leases(self, names: Collection[str]) -> dict[str, NodeLease]:
         """Read the Leases of the Nodes *names*; see :func:`.consistent_reads.read_node_leases`.

@@ -3,6 +3,7 @@
 import itertools
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final, cast
@@ -19,7 +20,7 @@ from rescheduler.clock import Clock
 from rescheduler.errors import Forbidden, InputError, NotFound
 from rescheduler.kube import unwatched
 from rescheduler.kube.client import Client
-from rescheduler.kube.codec import JsonCodec
+from rescheduler.kube.codec import JsonCodec, ListPage, RawPage
 from rescheduler.kube.lister import ALL_RESOURCES, Lister, Resource, StructCodec, list_patiently, read_all, read_structs
 from rescheduler.kube.state import read_optional
 from rescheduler.planning.forms import instant
@@ -112,11 +113,42 @@ def read_nodes(client: Client) -> list[Node]:
     return cast("list[Node]", read_all(client, resource, JsonCodec("Node", Interner())))
 
 
-def read_pods(client: Client, node: str, namespaces: Collection[str]) -> list[Pod]:
-    """Read the unfinished pods on *node*, and those in *namespaces*.
+class _Reference(Wire, frozen=True):
+    uid: str = ""
+
+
+class _OwnedMeta(Wire, frozen=True):
+    owner_references: tuple[_Reference, ...] = ()
+
+
+class _Owned(Wire, frozen=True):
+    metadata: _OwnedMeta
+
+
+class _CodecOfOwned(JsonCodec):
+    """Decodes only the pods that name one of these owners (UIDs): most pods of a namespace belong to others."""
+
+    def __init__(self, owners: Collection[str]) -> None:
+        super().__init__("Pod", Interner())
+        self._owners = frozenset(owners)
+
+    def decoded(self, page: RawPage) -> ListPage:
+        return super().decoded(replace(page, items=[raw for raw in page.items if self._is_owned(raw)]))
+
+    def _is_owned(self, raw: Raw) -> bool:
+        try:
+            references = decoding.decode(raw, _Owned).metadata.owner_references
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return True  # a pod that cannot be decoded is named with its error
+        return not self._owners.isdisjoint(each.uid for each in references)
+
+
+def read_pods(client: Client, node: str, owners: Collection[tuple[str, str]]) -> list[Pod]:
+    """Read the unfinished pods on *node*, and those of *owners*, which are controllers by namespace and UID.
 
     Raises the errors of requests, and InputError for a pod on *node* that cannot be decoded.
     """
+    namespaces = {namespace for namespace, _ in owners}
     resources = [Resource("Pod", "/api/v1/pods", fields=f"spec.nodeName={node},{LIVE}")]
     if len(namespaces) > MANY:
         resources.append(Resource("Pod", "/api/v1/pods", fields=LIVE))
@@ -124,10 +156,10 @@ def read_pods(client: Client, node: str, namespaces: Collection[str]) -> list[Po
         paths = (f"/api/v1/namespaces/{quote(namespace, safe='')}/pods" for namespace in sorted(namespaces))
         resources += [Resource("Pod", path, fields=LIVE) for path in paths]
     pods: dict[str, Pod] = {}
+    on_node, owned = JsonCodec("Pod", Interner()), _CodecOfOwned({uid for _, uid in owners})
     for resource in resources:
-        of_node = resource is resources[0]
-        listed = read_all(client, resource, JsonCodec("Pod", Interner()), _everything if of_node else _nothing)
-        pods |= {pod.uid: pod for pod in cast("list[Pod]", listed)}
+        codec, matters = (on_node, _everything) if resource is resources[0] else (owned, _nothing)
+        pods |= {pod.uid: pod for pod in cast("list[Pod]", read_all(client, resource, codec, matters))}
     return list(pods.values())
 
 

@@ -70,13 +70,16 @@ class Planner:
         """Return the on-demand nodes in drain order."""
         return self.round(circumstances).groups.on_demand
 
-    def plan_each(self, circumstances: Circumstances, *, seconds_left: SecondsLeft = unlimited) -> Planning:
+    def plan_each(
+        self, circumstances: Circumstances, *, seconds_left: SecondsLeft = unlimited, forecasts: bool = True
+    ) -> Planning:
         """Return a separate verdict for each on-demand node in the current state, with all obstacles.
 
-        *seconds_left* limits forecasts, and the search for places beyond first-fit.
+        *seconds_left* limits forecasts, and the search for places beyond first-fit. Without *forecasts*, which are for
+        people, the verdicts are the same.
         """
         shared = self.round(circumstances)
-        planning = self._single.each(shared, seconds_left)
+        planning = self._single.each(shared, seconds_left, forecasts=forecasts)
         return self._with_leftovers(planning, shared, ()) if self._policy.leftovers is Leftovers.MOVE else planning
 
     def first_plan(

@@ -4,6 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any, Final
 
+import msgspec
+
 from rescheduler.simulation.store import Json, controller_of
 
 _HASH: Final = "pod-template-hash"
@@ -19,7 +21,7 @@ def completed(items: Iterable[Json]) -> list[Json]:
     The template of a Deployment is that of its newest ReplicaSet, and the claims of a StatefulSet are those of its
     pods. Workloads whose template is not known are left out.
     """
-    known = [_without_nulls(item) for item in items]
+    known = [_copied(item) for item in items]
     _complete_owners(known)
     owned: defaultdict[str, list[Json]] = defaultdict(list)  # ReplicaSets and pods, by UID of their owner
     for item in known:
@@ -89,6 +91,13 @@ def _claims(item: Json, owned: dict[str, list[Json]]) -> Json:
 def _filled(fields: Json) -> Json:
     """Return the fields that have a value."""
     return {name: value for name, value in fields.items() if value not in ("", [], {})}
+
+
+def _copied(item: Json) -> Json:
+    """Return a copy of *item* without nulls."""
+    encoded = msgspec.json.encode(item)
+    copy: Json = msgspec.json.decode(encoded)
+    return copy if b":null" not in encoded else _without_nulls(copy)
 
 
 def _without_nulls(value: Any) -> Any:

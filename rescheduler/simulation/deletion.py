@@ -16,6 +16,7 @@ class SimulatedDeletion:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._awaited: set[str] = set()  # UIDs of missing owners that the garbage collector will notice
         store.listen_to_all(self._changed)
 
     def delete(self, target: Target, item: Json, options: dict[str, Any]) -> Json:
@@ -73,14 +74,13 @@ class SimulatedDeletion:
         if change.type == "DELETED":
             uid = item["metadata"]["uid"]
             if self._store.owned.get(uid):
-                self._store.engine.after(_COLLECTION_SECONDS, lambda: self._collect(uid))
+                self._collect_soon(uid)
         elif item["metadata"].get("deletionTimestamp") and plural != "pods" and not item["metadata"].get("finalizers"):
             self._store.delete(plural, key_of(item))
         elif change.type == "ADDED" and plural in ("pods", "replicasets", "jobs"):
             for owner in item["metadata"].get("ownerReferences") or ():
                 if not self._exists(owner, item["metadata"].get("namespace", "")):
-                    uid = owner["uid"]
-                    self._store.engine.after(_COLLECTION_SECONDS, partial(self._collect, uid))
+                    self._collect_soon(owner["uid"])
 
     def _exists(self, owner: Json, namespace: str) -> bool:
         plural = PLURALS.get(owner["kind"])
@@ -90,8 +90,14 @@ class SimulatedDeletion:
         found = self._store.get(plural, name)
         return found is not None and found["metadata"]["uid"] == owner["uid"]
 
+    def _collect_soon(self, uid: str) -> None:
+        if uid not in self._awaited:
+            self._awaited.add(uid)
+            self._store.engine.after(_COLLECTION_SECONDS, partial(self._collect, uid))
+
     def _collect(self, uid: str) -> None:
         """Delete the objects whose only owner *uid* is gone."""
+        self._awaited.discard(uid)
         for plural, key in list(self._store.owned[uid]):
             item = self._store.get(plural, key)
             if item is None:

@@ -7,6 +7,7 @@ queue alone, and the course is the same for the same seed.
 """
 
 import datetime as dt
+import gc
 import heapq
 import itertools
 import random
@@ -14,9 +15,12 @@ import threading
 from collections import defaultdict, deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from typing import Any
+from typing import Any, Final
 
 from rescheduler.clock import Thread
+
+#: New objects until a garbage collection: those of a world are many and stay alive, so collections only cost time.
+_GC_THRESHOLD: Final = 100_000
 
 
 class Killed(BaseException):
@@ -95,6 +99,7 @@ class Engine:
     """The queue of events. *start* is the wall clock time at second 0."""
 
     def __init__(self, start: dt.datetime, seed: int) -> None:
+        gc.set_threshold(_GC_THRESHOLD)
         self.now = 0.0  #: seconds since the start
         self.crashes: list[BaseException] = []  #: errors that ended threads
         self.events = 0  #: number of events that were run

@@ -441,13 +441,14 @@ class TestStatefulSets:
 class TestWavesOfResumedDrains:
     """The drain waits for replacements of pods that the previous process evicted, as for its own."""
 
-    def test_nothing_is_evicted_before_all_replacements_are_bound(self) -> None:
-        """Otherwise a quota would cost one more pod of the namespace after each restart."""
+    def test_nothing_is_evicted_before_all_replacements_are_ready(self) -> None:
+        """Otherwise a quota, or an image that never starts, would cost one more pod after each restart."""
         gone = workload("gone", total=1)
         story: Story = [
             (5, seen("a b", {WEB: running(2)}), ()),
             (6, seen("a b", {WEB: running(2), gone: running(0, live=1)}), ()),
-            (7, seen("a b", {WEB: running(2), gone: running(0, bound=1)}), (planning(),)),
+            (7, seen("a b", {WEB: running(2), gone: running(0, bound=1)}), ()),
+            (8, seen("a b", {WEB: running(2), gone: running(1)}), (planning(),)),
         ]
         play(resumed(PLAN, WEB, owed=(gone,)), story)
 

@@ -114,6 +114,19 @@ def test_a_page_that_is_read_is_complete_in_the_next_interval() -> None:
         assert 123.0 <= first <= 133.0
 
 
+def test_forecasts_of_all_nodes_are_made_only_for_readers() -> None:
+    with world(node("od-1", ON_DEMAND), node("spot-1", cpu="8"), pod("web-1", "od-1")) as here:
+        here.paused = "a person paused drains"
+        loop = here.loop()
+        forecasts = []
+        for reads in (False, True):
+            here.page_is_read = reads
+            loop.round()
+            [plan] = here.of(Planned)[-1].planning.plans
+            forecasts.append([placement.node for placement in plan.forecast])
+        assert forecasts == [[], ["spot-1"]]
+
+
 @pytest.mark.parametrize(("objects", "change"), CHANGED.values(), ids=CHANGED)
 @pytest.mark.parametrize("at", [123.0, 181.0])
 def test_a_change_is_seen_in_the_next_interval(

@@ -41,6 +41,8 @@ def watched(cluster: ChangingCluster, rng: random.Random, seconds: float) -> dic
     """Return what is read of the state of *cluster*. Any pods have no other place if their nodes go."""
     snapshot = cluster.snapshot
     facts = SimpleNamespace(
+        snapshot=snapshot,
+        known=SimpleNamespace(leader=SimpleNamespace(ending=())),
         nodes={each.name: each for each in snapshot.nodes},
         now=at(seconds),
         owned_by=lambda owners: {owner: [*snapshot.owned_by(owner)] for owner in owners},
@@ -49,7 +51,9 @@ def watched(cluster: ChangingCluster, rng: random.Random, seconds: float) -> dic
     )
     homeless = [key for key in sorted(snapshot.pods) if rng.random() < 0.5]
     lost = SimpleNamespace(homeless=[SimpleNamespace(pods=homeless)], judged=True)
-    return {"facts": facts, "circumstances": None, "planner": SimpleNamespace(loss=lambda *_, **__: lost)}
+    ground = SimpleNamespace(ground=object())
+    planner = SimpleNamespace(loss=lambda *_, **__: lost, round=lambda _: ground)
+    return {"snapshot": snapshot, "facts": facts, "circumstances": None, "planner": planner}
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -252,8 +252,12 @@ class LoopWorld:
     def nodes(self) -> list[Node]:
         return [self.unreported.get(node.name, node) for node in self.cluster.nodes]
 
-    def pods(self, node: str, namespaces: Collection[str]) -> list[Pod]:
-        return [pod for pod in self.cluster.pods.values() if pod.node_name == node or pod.namespace in namespaces]
+    def pods(self, node: str, owners: Collection[tuple[str, str]]) -> list[Pod]:
+        return [
+            pod
+            for pod in self.cluster.pods.values()
+            if pod.node_name == node or (pod.owner and (pod.namespace, pod.owner.uid) in owners)
+        ]
 
     def node_leases(self, names: Collection[str]) -> dict[str, NodeLease]:
         return {name: self.leases[name] for name in names if name in self.leases}

@@ -56,7 +56,7 @@ class HoldsNobody:
         self._leases = self._leases or LeaseTimes.of(scene.history.writes)
         steady = self._leases.steady_since(at)
         since = max(filter(None, (hold.since, self._changed, steady)))
-        if steady is not None and hold.until > since + slack:
+        if steady is not None and hold.until > since + slack + seconds(scene.rules.drain_delay):
             held = (hold.until - since).total_seconds()
             what = f"node {drain.node} was not drained for {held:.0f} s although nothing kept it but missing pods of"
             yield Violation(10, at, f"{what} namespace {hold.namespace}, later than their landing timeout")

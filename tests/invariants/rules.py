@@ -31,6 +31,7 @@ class Rules:
 
     landing_timeout: float = 600.0
     minimum: int = 0
+    drain_delay: float = 0.0
     moves_per_pod_and_day: float = 3.0  #: 0: no limit
     leftover_rest: float = 86400.0
     on_demand: str = ON_DEMAND  #: label of on-demand nodes: KEY or KEY=VALUE

@@ -38,6 +38,27 @@ def two_at_once(script: HistoryScript) -> None:
     script.evict("web-1")
 
 
+def second_owner_before_the_first_runs(script: HistoryScript) -> None:
+    """Evict a pod of another owner while the successor of the first pod is bound and not Ready."""
+    script.pod("db-0", owner="db")
+    script.mark()
+    script.evict("web-0")
+    script.pod("new-0", "spot", ready=False)
+    script.after(1)
+    script.evict("db-0")
+
+
+def second_owner_after_the_first_ran(script: HistoryScript) -> None:
+    """The same after the successor of the first pod was Ready for a while."""
+    script.pod("db-0", owner="db")
+    script.mark()
+    script.evict("web-0")
+    script.pod("new-0", "spot")
+    script.after(1)
+    script.pod("new-0", "spot", ready=False)
+    script.evict("db-0")
+
+
 def evicted_while_another_is_deleted_by_others(script: HistoryScript) -> None:
     script.mark()
     script.delete("web-3")
@@ -485,6 +506,8 @@ CASES: Final[dict[Callable[[HistoryScript], None], set[int]]] = {
     waves: set(),
     doubled_step: set(),
     two_at_once: {2},
+    second_owner_before_the_first_runs: {2},
+    second_owner_after_the_first_ran: set(),
     evicted_while_another_is_deleted_by_others: set(),
     deleted_by_others_before_the_eviction: set(),
     successor_crashes: set(),
@@ -555,6 +578,13 @@ def test_drains_below_the_minimum_are_violations(others: int, violated: set[int]
     script.after(10)
     script.mark()
     script.evict("web-0")
+    assert script.violated() == violated
+
+
+@pytest.mark.parametrize(("delay", "violated"), [(0.0, {10}), (600.0, set())])
+def test_the_delay_between_drains_holds_nodes(delay: float, violated: set[int]) -> None:
+    script = HistoryScript(replace(RULES, drain_delay=delay))
+    held_by_another_namespace(script)
     assert script.violated() == violated
 
 

@@ -1,7 +1,7 @@
 """Invariant 2: an owner never has more missing pods at once than a wave allows.
 
 The waves are: one pod; one pod per namespace; one pod per owner; then the rest of each owner in steps of 1, 2, 4, … The
-first three waves wait for bound successors, later steps of an owner wait for Ready successors. So an owner with N
+first wave and the later steps of an owner wait for Ready successors, the others for bound ones. So an owner with N
 landed successors may lack max(N, 1) more pods; a StatefulSet never lacks more than one.
 """
 
@@ -39,6 +39,13 @@ class WithinWaves:
             return
         namespaces = {other[1] for other in begun}
         wave = 1 if not begun else 3 if owner[1] in namespaces else 2
+        if len(begun) == 1:
+            [first] = begun
+            if scene.ready.of(first) and not scene.ready.paid.get((drain.number, first)):
+                what = (
+                    f"pod {moment.pod.key} was evicted before the first pod, of {named(first)}, was replaced by a Ready"
+                )
+                yield Violation(2, moment.at, f"{what} one (wave {wave} of node {drain.node})")
         for other, earlier in begun.items():
             if earlier < wave and scene.bound.of(other):
                 what = f"pod {moment.pod.key} was evicted before the pods of {named(other)} were bound to nodes again"

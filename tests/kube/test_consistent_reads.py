@@ -186,3 +186,16 @@ def test_the_leases_of_many_nodes_are_read_with_one_list(edge: ScriptedApiServer
 def test_without_the_right_to_read_leases_nodes_count_as_alive(edge: ScriptedApiServer, client: Client) -> None:
     edge.on("GET", f"{LEASES}/a", status(403))
     assert KubeCluster(client).node_leases({"a"}) == {}
+
+
+def test_of_other_nodes_only_the_pods_of_the_owners_are_decoded(edge: ScriptedApiServer, client: Client) -> None:
+    def owned(name: str, on: str, owner: str, **fields: Any) -> dict[str, Any]:
+        references = [{"kind": "ReplicaSet", "name": owner, "uid": owner, "controller": True}]
+        return {**pod(name, on, ownerReferences=references), **fields}
+
+    unreadable = {"spec": {"nodeName": 1}}
+    edge.on("GET", PODS, listed(pod("alone", "od")))
+    pods = listed(owned("ours", "spot", "web"), owned("broken", "spot", "db", **unreadable), pod("bare", "spot"))
+    edge.on("GET", "/api/v1/namespaces/ns/pods", pods)
+    read = KubeCluster(client).pods("od", {("ns", "web"), ("ns", "gone")})
+    assert sorted(each.name for each in read) == ["alone", "ours"]

@@ -121,6 +121,7 @@ def new_course(seed: int, hours: float) -> RandomCourse:
         _EXACT if exact else _PATIENT,
         landing_timeout=landing,
         minimum=least,
+        drain_delay=running.timing.node_drain_delay.total_seconds(),
         moves_per_pod_and_day=running.timing.max_moves_per_pod_per_day,
         leftover_rest=policy.leftover_rest,
         namespace=running.namespace,

@@ -3,7 +3,7 @@ works the same when nothing is reused.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeAlias
 
@@ -215,10 +215,10 @@ class SinglePlans:
         self._last_each: Planning | None = None
         self._last_first: Planning | None = None
 
-    def each(self, shared: PlanningRound, seconds_left: SecondsLeft = unlimited) -> Planning:
-        """Return a verdict for each on-demand node, with all obstacles."""
+    def each(self, shared: PlanningRound, seconds_left: SecondsLeft = unlimited, *, forecasts: bool = True) -> Planning:
+        """Return a verdict for each on-demand node, with all obstacles, and with *forecasts* as far as time allows."""
         with shared.pending.trial_if_needed(self._snapshot) as begin:
-            judged = self._judge_each(shared, seconds_left, begin)
+            judged = self._judge_each(shared, seconds_left, begin, forecasts=forecasts)
         planning = self._last_each = _last_if_equal(judged, self._last_each)
         return planning
 
@@ -273,7 +273,9 @@ class SinglePlans:
         blocker = survival.headroom.objection(shared, plans) or survival.objection(shared, plans)
         return verdict if blocker is None else Rejected(verdict.node, (blocker,))
 
-    def _judge_each(self, shared: PlanningRound, seconds_left: SecondsLeft, begin: Callable[[], None]) -> Planning:
+    def _judge_each(
+        self, shared: PlanningRound, seconds_left: SecondsLeft, begin: Callable[[], None], *, forecasts: bool
+    ) -> Planning:
         never_fitting: dict[PodClass, str] = {}
         time = self._search_time(shared, seconds_left)
 
@@ -286,7 +288,8 @@ class SinglePlans:
         for node in shared.groups.on_demand:
             time.next_node()
             judged.append(self._complete.of(node, shared, judge))
-        allowance = self._checks.ahead(shared.forecaster, seconds_left)
+        ahead = self._checks.ahead(shared.forecaster, seconds_left)
+        allowance = ahead if forecasts else replace(ahead, effort=Effort(0))
         return shared.planning([_with_forecast(each, shared, allowance, begin) for each in judged])
 
     def _search_first(
