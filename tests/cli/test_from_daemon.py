@@ -80,6 +80,8 @@ def test_the_state_says_why_nothing_is_drained(status: InstallationStatus, why: 
 class Source:
     """A source of the cluster, in memory."""
 
+    creators = False
+
     def __init__(self, cluster: Snapshot) -> None:
         self._cluster = cluster
 
