@@ -1,5 +1,6 @@
 """``make bench``: run all measurements, print the table and save it in ``tests/bench/results.md``."""
 
+import os
 import sys
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -7,6 +8,7 @@ from typing import Final
 import click
 
 from devcluster.signals import exit_on_sigterm
+from rescheduler.clock import SystemClock
 from tests.bench import (
     buying,
     freed,
@@ -25,7 +27,7 @@ from tests.bench import (
     topology,
     worth,
 )
-from tests.bench.result import Result, keep, markdown
+from tests.bench.result import MOST_LOAD, Result, conditions, keep, markdown
 
 PARTS: Final[dict[str, Callable[[], Iterable[Result]]]] = {
     "planning": planning.run,
@@ -49,8 +51,12 @@ PARTS: Final[dict[str, Callable[[], Iterable[Result]]]] = {
 @click.command()
 @click.option("--only", type=click.Choice([*PARTS, "growth"]), help="Run only this part, and save nothing.")
 def main(only: str | None) -> None:
-    """Measure ratios within one run, because absolute times mean little on a shared machine."""
+    """Measure ratios within one run, because absolute times mean little on a shared machine.
+
+    The table is saved if the machine was quiet before.
+    """
     exit_on_sigterm()
+    load, began = os.getloadavg()[0], SystemClock().monotonic()
     results: list[Result] = []
     for name, run in PARTS.items():
         if only not in (None, name):
@@ -62,10 +68,14 @@ def main(only: str | None) -> None:
     if only in (None, "growth"):
         rows = [*plugins.run(), *topology.run()]
         text += f"\n\nCost of one query over 2,000 nodes by number of pods:\n\n```\n{topology.table(rows)}\n```\n"
+    text = f"{conditions(load, (SystemClock().monotonic() - began) / 60)}\n\n{text}"
     print(text)  # noqa: T201
+    if only is None and load > MOST_LOAD:
+        raise click.ClickException(f"not saved: expected a load of at most {MOST_LOAD:g} before the start")
     if only is None:
         keep(bench=text)
     sys.exit(any(not row.held for row in results))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -9,6 +9,9 @@ from typing import Final
 KEPT: Final = Path(__file__).with_name("results.md")
 SCALE_HEADING: Final = "## Large clusters, live"
 
+#: A table is only saved if the load of the machine was at most this before the start.
+MOST_LOAD: Final = 0.5
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -58,6 +61,11 @@ def _cells(row: Result) -> Sequence[str]:
     verdict = "aim reached" if row.aimed else "held" if row.held else "**missed**"
     bounds = (f"{number:g} {row.unit}" for number in (row.limit, row.aim))
     return row.label, row.ours, row.peer, f"{row.figure:.3g} {row.unit}", *bounds, verdict
+
+
+def conditions(load: float, minutes: float) -> str:
+    """Return how busy the machine was before the start (the *load* of a minute), and how long the run took."""
+    return f"The load of the machine was {load:.2f} before the start. The run took {minutes:.0f} minutes."
 
 
 def keep(bench: str | None = None, scale: str | None = None) -> None:

@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from tests.bench import result
+from tests.bench import __main__ as program
+from tests.bench import plugins, result, topology
 
 
 def test_the_table_shows_missed_limits() -> None:
@@ -25,3 +27,19 @@ def test_each_program_replaces_only_its_part_of_the_results(tmp_path: Path, monk
     assert path.read_text() == f"| new |\n\n{result.SCALE_HEADING}\n\nCommit a.\n"
     result.keep(scale="Commit b.\n")
     assert path.read_text() == f"| new |\n\n{result.SCALE_HEADING}\n\nCommit b.\n"
+
+
+@pytest.mark.parametrize(("load", "saved"), [(0.5, True), (0.51, False)])
+def test_a_table_is_saved_only_if_the_machine_was_quiet(
+    load: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, saved: bool
+) -> None:
+    path = tmp_path / "results.md"
+    path.write_text("| old |\n")
+    monkeypatch.setattr(result, "KEPT", path)
+    monkeypatch.setattr(program, "PARTS", {"one": lambda: [result.cost("a", 1.0, "s", limit=2.0, aim=1.0)]})
+    monkeypatch.setattr(plugins, "run", list)
+    monkeypatch.setattr(topology, "run", list)
+    monkeypatch.setattr("os.getloadavg", lambda: (load, 9.0, 9.0))
+    done = CliRunner().invoke(program.main, [])
+    assert f"was {load:.2f} before the start" in done.output
+    assert ("| a |  |  | 1 s |" in path.read_text(), done.exit_code) == (saved, int(not saved))
