@@ -214,8 +214,8 @@ def _proven(drain: Drain) -> frozenset[Controller]:
 
 def _wave(drain: Drain, unbegun: list[Victim]) -> tuple[Victim, ...]:
     proven = _proven(drain)
-    if not proven:  # an earlier process may have evicted a pod, which this wave waits for, too
-        return tuple(unbegun[:1]) if not drain.resumed or _all_run(drain) else ()
+    if not proven:
+        return tuple(unbegun[:1]) if not _may_have_begun(drain) or _all_run(drain) else ()
     namespaces = {controller.namespace for controller in proven}
     elsewhere = [victim for victim in unbegun if victim.pod.namespace not in namespaces]
     if elsewhere:
@@ -225,6 +225,12 @@ def _wave(drain: Drain, unbegun: list[Victim]) -> tuple[Victim, ...]:
         alone = len(proven) == 1  # no other namespace: the first pod has not been waited for yet
         return tuple(unbegun[:1]) if not alone or _all_run(drain) else ()
     return tuple(unbegun[: 2 * drain.owners_in_step]) if _all_run(drain) else ()
+
+
+def _may_have_begun(drain: Drain) -> bool:
+    """Return whether an earlier process may have evicted pods: not all that it was to move still wait."""
+    unmoved = {victim.pod.uid for victim in drain.waiting}
+    return drain.resumed and not (drain.intended and unmoved.issuperset(drain.intended))
 
 
 def owners_in(drain: Drain, step: Iterable[Victim]) -> int:

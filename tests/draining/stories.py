@@ -170,8 +170,10 @@ def begun(drain_plan: Plan, *workloads: Workload, limits: Limits = LIMITS, group
     return replace(drain, read_at=None)
 
 
-def resumed(drain_plan: Plan, *workloads: Workload, owed: tuple[Workload, ...]) -> Drain:
-    """Return a drain that was resumed, at second 4.
+def resumed(
+    drain_plan: Plan, *workloads: Workload, owed: tuple[Workload, ...], intended: tuple[str, ...] = ()
+) -> Drain:
+    """Return a drain that was resumed, at second 4; *intended* are the UIDs of the pods that it was to move.
 
     Its mark contains the debts *owed*; *workloads* still have pods on the node.
     """
@@ -179,14 +181,14 @@ def resumed(drain_plan: Plan, *workloads: Workload, owed: tuple[Workload, ...]) 
     further = tuple(each.debt for each in workloads if each not in owed)
     known = {each.controller: each for each in (*owed, *workloads)}
     story: Story = [
-        (0, ProviderAnswered(None), (Mark(Step.DRAINING, debts=debts),)),
+        (0, ProviderAnswered(None), (Mark(Step.DRAINING, intended, debts=debts),)),
         (1, Done(Mark), (LookAgain(),)),
         (2, Looked(drain_plan), (reading(*owed, of=workloads),)),
-        (3, read(*known.values()), (Mark(Step.DRAINING, debts=(*debts, *further)),)),
+        (3, read(*known.values()), (Mark(Step.DRAINING, intended, debts=(*debts, *further)),)),
         (4, Done(Mark), (StoreDebts(),)),
         (4, Done(StoreDebts), ()),
     ]
-    return replace(play(transitions.resume("od", LIMITS, (), debts), story), read_at=None)
+    return replace(play(transitions.resume("od", LIMITS, intended, debts), story), read_at=None)
 
 
 def step(now: float, pods: str, drain_plan: Plan = EMPTY) -> Story:

@@ -452,6 +452,17 @@ class TestWavesOfResumedDrains:
         ]
         play(resumed(PLAN, WEB, owed=(gone,)), story)
 
+    @pytest.mark.parametrize(("intended", "picks"), [("a b x y z", True), ("a b c x", False), ("", False)])
+    def test_a_blocked_controller_blocks_the_others_only_if_pods_may_have_left(
+        self, intended: str, *, picks: bool
+    ) -> None:
+        """The pods that the drain was to move are all there, one of them is gone, or they are not known."""
+        other = workload("db", "x", "y", "z", total=4)
+        replicas = {WEB: running(2), other: running(3, bound=4)}
+        actions = (planning(),) if picks else ()
+        drain = resumed(plan(WEB, other), WEB, other, owed=(WEB, other), intended=tuple(intended.split()))
+        play(drain, [(5, seen("a b x y z", replicas), actions)])
+
     def test_no_further_pod_of_a_controller_before_its_replacement_is_ready(self) -> None:
         three = workload("web", "a", "b", total=3)
         story: Story = [

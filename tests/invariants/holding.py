@@ -32,7 +32,8 @@ class Hold:
 class HoldsNobody:
     _hold: Hold | None = None  #: the current one, or the last one if pods of no namespace are missing any more
     _short: frozenset[str] = frozenset()  #: the namespaces that lack pods
-    _changed: datetime | None = None  #: the last change that may let a node be drained, or end of a drain
+    _changed: datetime | None = None  #: the last change that may let a node be drained
+    _drained: datetime | None = None  #: the end of the last drain
     _drains: int = 0
     _leases: LeaseTimes | None = None
 
@@ -42,7 +43,9 @@ class HoldsNobody:
         self._drains = len(scene.now.all_drains)
         for drain in begun:
             yield from self._held(drain, moment.at, scene)
-        if scene.now.drains or (isinstance(moment, Wrote) and self._may_help(moment.revision, scene)):
+        if scene.now.drains:
+            self._drained = moment.at
+        if isinstance(moment, Wrote) and self._may_help(moment.revision, scene):
             self._changed = moment.at
 
     def end(self, _: JudgedMoment) -> Iterator[Violation]:
@@ -55,8 +58,9 @@ class HoldsNobody:
             return
         self._leases = self._leases or LeaseTimes.of(scene.history.writes)
         steady = self._leases.steady_since(at)
-        since = max(filter(None, (hold.since, self._changed, steady)))
-        if steady is not None and hold.until > since + slack + seconds(scene.rules.drain_delay):
+        delayed = self._drained and self._drained + seconds(scene.rules.drain_delay)
+        since = max(filter(None, (hold.since, self._changed, steady, delayed)))
+        if steady is not None and hold.until > since + slack:
             held = (hold.until - since).total_seconds()
             what = f"node {drain.node} was not drained for {held:.0f} s although nothing kept it but missing pods of"
             yield Violation(10, at, f"{what} namespace {hold.namespace}, later than their landing timeout")
