@@ -18,7 +18,7 @@ from predicates.snapshot import Snapshot
 from rescheduler.planning.answers.all_nodes import plan_all
 from rescheduler.planning.answers.follow import follow, not_on_demand
 from rescheduler.planning.answers.headroom import FallbackRoom
-from rescheduler.planning.answers.leftovers import left_out, plan_leftovers
+from rescheduler.planning.answers.leftovers import are_few, left_out, plan_leftovers
 from rescheduler.planning.answers.losses import PoolLoss
 from rescheduler.planning.answers.single import SinglePlans, TakeEmpty
 from rescheduler.planning.answers.survival import SIMULATION, Certificate, Survival, pools_by_name
@@ -102,22 +102,29 @@ class Planner:
         planning = self._single.first(shared, take_empty, seconds_left)
         if self._policy.leftovers is not Leftovers.MOVE:
             return planning
-        return self._with_leftovers(planning, shared, planning.plans, most=1)
+        alone = self._alone(circumstances, forecasts=False).plans if are_few(shared) else None
+        return self._with_leftovers(planning, shared, planning.plans, most=1, alone=alone)
 
     def _with_leftovers(
-        self, planning: Planning, shared: PlanningRound, before: Sequence[Plan], most: int | None = None
+        self,
+        planning: Planning,
+        shared: PlanningRound,
+        before: Sequence[Plan],
+        most: int | None = None,
+        alone: Sequence[Plan] | None = None,
     ) -> Planning:
         """Return *planning* with the plans of leftovers after *before*; the same object while nothing changes.
 
         Other nodes that have a plan of their own keep it.
         """
-        key = planning, shared.ground, shared.minimum, shared.budgets.built_from, most
         known, circumstances = self._leftovers, shared.circumstances
+        kept = circumstances.vetoes, circumstances.cooling
+        key = planning, shared.ground, shared.minimum, shared.budgets.built_from, kept, most, alone
         if known is None or known[0] != key or circumstances.now >= known[2]:
             circumstances.deadlines.take()
             own = [plan for plan in planning.plans if plan not in before]
             prices = circumstances.prices
-            found = self._leftovers_after(before, circumstances, prices, most=most, every=not own)
+            found = self._leftovers_after(before, circumstances, prices, most=most, alone=alone)
             until = circumstances.deadlines.take() or FOREVER
             nodes = {plan.node for plan in own}
             known = self._leftovers = (
@@ -284,23 +291,30 @@ class Planner:
         Plans come first, in drain order, then the rejected nodes. Of a group of Cluster Autoscaler, no more nodes are
         freed than its minimum allows. Without *forecasts*, which take time, the same nodes are drained.
         """
-        planning = plan_all(self.round(circumstances), self._survival, forecasts=forecasts)
-        beyond = groups_at_minimum(self._snapshot, [plan.node for plan in planning.plans])
-        if not beyond.keys() <= circumstances.vetoes.keys():
-            kept = replace(circumstances, vetoes={**beyond, **circumstances.vetoes})
-            planning = plan_all(self.round(kept), self._survival, forecasts=forecasts)
+        planning = self._alone(circumstances, forecasts=forecasts)
         if self._policy.leftovers is not Leftovers.MOVE:
             return planning
         return self.leftovers_moved(planning, circumstances, circumstances.prices)
 
+    def _alone(self, circumstances: Circumstances, *, forecasts: bool) -> Planning:
+        """Return the drains of all on-demand nodes in sequence that need no leftovers to move."""
+        planning = plan_all(self.round(circumstances), self._survival, forecasts=forecasts)
+        beyond = groups_at_minimum(self._snapshot, [plan.node for plan in planning.plans])
+        if beyond.keys() <= circumstances.vetoes.keys():
+            return planning
+        kept = replace(circumstances, vetoes={**beyond, **circumstances.vetoes})
+        return plan_all(self.round(kept), self._survival, forecasts=forecasts)
+
     def leftovers_moved(self, planning: Planning, circumstances: Circumstances, prices: PriceList) -> Planning:
         """Return *planning*, of all nodes in sequence, with what ``--leftovers=move`` frees."""
-        plans = self._leftovers_after(planning.plans, circumstances, prices)
+        plans = self._leftovers_after(planning.plans, circumstances, prices, alone=planning.plans)
         planned = {plan.node for plan in plans}
         if not (nodes := [plan.node for plan in planning.plans if plan.node not in planned]):
             return planning.with_plans(plans)
         found, rejected = left_out(self.round(circumstances), nodes, plans, self._survival)
-        return planning.with_plans([*plans, *found], rejected)
+        beyond = groups_at_minimum(self._snapshot, [plan.node for plan in (*plans, *found)])
+        rejected += [Rejected(plan.node, beyond[plan.node]) for plan in found if plan.node in beyond]
+        return planning.with_plans([*plans, *(plan for plan in found if plan.node not in beyond)], rejected)
 
     def _leftovers_after(
         self,
@@ -309,18 +323,18 @@ class Planner:
         prices: PriceList,
         *,
         most: int | None = None,
-        every: bool = True,
+        alone: Sequence[Plan] | None,
     ) -> tuple[Plan, ...]:
         """Return *plans* and those of nodes whose leftovers go to on-demand nodes that stay, in their order.
 
-        At most *most* of them are added. Of few nodes, others than those of *plans* may be chosen. Of a group of
-        Cluster Autoscaler, no more nodes are freed than its minimum allows.
+        At most *most* of them are added; see :func:`.plan_leftovers`. Of a group of Cluster Autoscaler, no more nodes
+        are freed than its minimum allows.
         """
-        shared, kept, planned = self.round(circumstances), frozenset[str](), {plan.node for plan in plans}
+        shared, kept = self.round(circumstances), frozenset[str]()
         while True:
-            found = plan_leftovers(shared, plans, prices, self._survival, kept=kept, most=most, every=every)
-            names = [plan.node for plan in found]
-            beyond = groups_at_minimum(self._snapshot, names).keys() & {*names} - planned - kept
+            found = plan_leftovers(shared, plans, prices, self._survival, kept=kept, most=most, alone=alone)
+            added = {plan.node for plan in found[len(plans) if found[: len(plans)] == tuple(plans) else 0 :]}
+            beyond = groups_at_minimum(self._snapshot, [plan.node for plan in found]).keys() & added - kept
             if not beyond:
                 return found
             kept |= beyond

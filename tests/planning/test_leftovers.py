@@ -17,9 +17,24 @@ from rescheduler.planning.outcome import Blocker, DrainKind, Landing, Plan, Plan
 from rescheduler.planning.placement.forecast import Forecast, Forecaster
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Leftovers, Policy, Survive
+from rescheduler.planning.waits import Cooldown
 from rescheduler.planning.what_if.comparison import levers_of
+from rescheduler.planning.what_if.overview import worths_of
 from tests.bench import leftovers as bench
-from tests.planning.builders import CIRCUMSTANCES, HOST, NOW, ON_DEMAND, Manifest, budget, node, pod, repels, snapshot
+from tests.planning.builders import (
+    CIRCUMSTANCES,
+    HOST,
+    NOW,
+    ON_DEMAND,
+    ZONE,
+    Manifest,
+    budget,
+    node,
+    pod,
+    repels,
+    seeks,
+    snapshot,
+)
 from tests.planning.builders import SPOT as SPOT_LABEL
 
 PIN: Final[dict[str, Any]] = {"nodeSelector": {ON_DEMAND: ""}}
@@ -318,6 +333,84 @@ def test_a_node_that_could_go_alone_goes_after_the_others_if_it_still_can(surviv
     prices = replace(PRICES, commitments=(Commitment("m5.8xlarge", nodes=1),))
     found = planned(objects, replace(CIRCUMSTANCES, prices=prices), survive=survive)
     assert freed(found).keys() == {"od-1", "od-2"} | last
+
+
+def test_a_node_that_could_go_alone_does_not_go_after_the_others_if_its_group_keeps_it() -> None:
+    """Its group of Cluster Autoscaler would buy it again, because another node of the group goes in the choice."""
+    group = {"eks.amazonaws.com/nodegroup": "g"}
+    paid = {"node.kubernetes.io/instance-type": "m5.8xlarge", **group}
+    objects = [
+        *[each for each in CROWDED[:-1] if each["metadata"]["name"] != "od-1"],
+        *(node("s", cpu="12"), node("od-1", ON_DEMAND, labels=group), pod("k-1", "large", cpu="100m", **STAYS)),
+        *(node("paid", ON_DEMAND, cpu="32", taints=SPOT_TAINT, labels=paid), pod("p-1", "paid", cpu="5")),
+        {"kind": "AutoscalerGroups", "groups": [{"name": "g", "target": 2, "minimum": 1}]},
+    ]
+    prices = replace(PRICES, commitments=(Commitment("m5.8xlarge", nodes=1),))
+    found = planned(objects, replace(CIRCUMSTANCES, prices=prices))
+    assert freed(found).keys() == {"od-1", "od-2"}
+    assert {each.node: each.blockers[0].reason for each in found.rejected}["paid"] is Reason.STATIC_CAPACITY
+
+
+def test_nodes_that_only_go_alone_pod_by_pod_are_not_replaced_by_fewer() -> None:
+    """Their pods move in steps, which the search for leftovers does not try, and they would take those of one node."""
+    objects = [*(node("c", ON_DEMAND, cpu="8"), node("s1", cpu="32", zone="z1"))]
+    objects += [*(node("s2", cpu="32", zone="z2"), node("s3", cpu="32", zone="z3"))]
+    for number in (1, 2, 3):
+        name, zone = f"o-{number}", f"z{number}"
+        objects += [node(name, ON_DEMAND, cpu="8", zone=zone), pod(f"c-{number}", "c", affinity=repels("c"), **PIN)]
+        for app, other in (("x", "y"), ("y", "x")):
+            beside = seeks(f"{other}{number}", ZONE)
+            objects.append(pod(f"{app}{number}-1", name, labels={"app": f"{app}{number}"}, affinity=beside))
+        objects += [pod(f"w{number}-{pods}", name, cpu="100m") for pods in range(3)]
+    assert freed(planned(objects)).keys() == freed(planned(objects, leftovers=Leftovers.OFF)).keys()
+    assert first(objects).keys() <= {"o-1", "o-2", "o-3"}
+
+
+@pytest.mark.parametrize("kept", ["vetoes", "cooling"])
+def test_a_choice_is_not_kept_when_one_of_its_nodes_may_not_be_drained_any_more(kept: str) -> None:
+    """The first node could go alone: so nothing else about the node that is chosen in place of it is looked at."""
+    planner = Planner(snapshot(CROWDED), Policy(leftovers=Leftovers.MOVE, budgets_in_steps=True))
+    assert planner.first_plan(CIRCUMSTANCES).plans[-1].node == "od-1"
+    blocker = Blocker(Reason.EVICTION_REFUSED, "it was refused")
+    what: Any = {
+        "vetoes": {"od-1": (blocker,)},
+        "cooling": {"od-1": Cooldown("uid-od-1", 1, NOW + timedelta(hours=1))},
+    }[kept]
+    later = replace(CIRCUMSTANCES, **{kept: what})
+    fresh = Planner(snapshot(CROWDED), planner.policy).first_plan(later).plans
+    assert planner.first_plan(later).plans == fresh
+    assert fresh[-1].node != "od-1"
+
+
+@pytest.mark.parametrize("seconds", [0.1, 2.0])
+def test_what_was_found_when_the_effort_ended_is_used(seconds: float) -> None:
+    """Each of ten nodes has many pods, so that not even one order is searched to its end in the shorter time."""
+    objects = [node(f"s-{number}", cpu="16") for number in range(10)]
+    for number in range(12):
+        objects += [node(f"stays-{number}", ON_DEMAND, cpu="40"), pod(f"k-{number}", f"stays-{number}", **STAYS)]
+    for number in range(10):
+        pods = ((f"p{number}-{pods}", {} if pods % 2 else PIN) for pods in range(50))
+        objects += [node(f"od-{number}", ON_DEMAND), *(pod(each, f"od-{number}", cpu="50m", **to) for each, to in pods)]
+    assert len(planned(objects, planning_timeout=seconds).plans) == 10
+
+
+@pytest.mark.parametrize("price", ["0.16", "0.25"])
+def test_the_lever_is_worth_what_the_plan_with_it_saves_more(price: str) -> None:
+    """Without leftovers the large node goes, for 0.3; in place of it, two others do."""
+    by_node = {"large": Decimal("0.3"), "od-1": Decimal(price), "od-2": Decimal(price), "s": Decimal("0.01")}
+    prices, cluster = PriceList(by_node=by_node), snapshot(CROWDED)
+    circumstances = replace(CIRCUMSTANCES, prices=prices)
+    before, after = (planned(CROWDED, circumstances, leftovers=each) for each in (Leftovers.PLAN, Leftovers.MOVE))
+    assert [{*freed(each)} for each in (before, after)] == [{"large"}, {"od-1", "od-2"}]
+    saved = [
+        sum(each.saved or 0 for each in worths_of(plans, cluster, prices, NOW.date()).values())
+        for plans in (before, after)
+    ]
+    planner = Planner(cluster, Policy(leftovers=Leftovers.PLAN, budgets_in_steps=True))
+    levers = levers_of(before, planner, cluster, planner.policy, circumstances, prices, lambda: False).levers
+    [lever] = [each for each in levers if "leftovers" in each.controller]
+    assert (lever.worth.saved, lever.frees) == (saved[1] - saved[0], ("od-1", "od-2"))
+    assert lever.obstacle.endswith("large stays in place of them")
 
 
 def test_nodes_that_could_go_alone_are_not_replaced_if_no_more_go() -> None:

@@ -175,17 +175,15 @@ class LeftoverSearch:
 
     def choices(self) -> list[LeftoverChoice]:
         """Return the best choices that were found, the best first: of few nodes some, of many one."""
-        if self.few:
-            self._reset()
-            self._go_on(_Sequence(remaining=self._remaining, spare=self._spare))
-            self._reset()
-            return sorted(self._complete, key=rank_of, reverse=True)
         best: LeftoverChoice = ()
         for order in self._orders():
             best = max(best, self._greedy(order), key=rank_of)
-            if self._effort.exhausted:
+            if self.few or self._effort.exhausted:
                 break
-        return [best]
+        if self.few:
+            self._go_on(_Sequence(remaining=self._remaining, spare=self._spare))
+            self._reset()
+        return sorted([*self._complete, best], key=rank_of, reverse=True)
 
     def _go_on(self, done: "_Sequence") -> None:
         """Empty further nodes after *done*, each in its turn, and note the sequences after which no other can be.
@@ -195,11 +193,13 @@ class LeftoverSearch:
         state, trial = (done.emptied, done.stays), self._attempt.trial
         left = [node for node in self._nodes if node.candidate.row not in done.emptied | done.stays]
         possible = rank_of((*done.choice, *map(EmptiedNode, left)))[0]
-        if state in self._seen or possible < self._wanted or self._effort.exhausted:
+        if state in self._seen or possible < self._wanted:
             return
         self._seen.add(state)
         last = True
         for node, landed in self._next(done, left):
+            if self._effort.exhausted:
+                break
             mark, gone = trial.savepoint(), set(self._gone)
             others = [row for row in self._receivers if row not in done.emptied and row != node.candidate.row]
             # Where there is no room, nodes that stay anyway make it first.
@@ -223,6 +223,8 @@ class LeftoverSearch:
         """
         found = []
         for node in left:
+            if self._effort.exhausted:
+                break
             if (node.candidate.counts and done.spare <= 0) or done.remaining.blockers(node.examined.evictions):
                 continue
             if (landed := self._landings(node)) is not None:

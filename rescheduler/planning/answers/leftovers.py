@@ -53,27 +53,33 @@ def plan_leftovers(
     prices: PriceList,
     survival: Survival,
     *,
-    kept: Collection[str] = (),
-    most: int | None = None,
-    every: bool = True,
+    kept: Collection[str],
+    most: int | None,
+    alone: Sequence[Plan] | None,
 ) -> tuple[Plan, ...]:
     """Return *plans* and those of further nodes, in the order in which they are carried out.
 
-    Of few nodes, others than those of *plans* are chosen if these are better together, unless not *every* node may be
-    chosen. The nodes *kept* stay. At most *most* plans are added, all of them with forecasts.
+    With *alone*, the plans in sequence without leftovers, of which *plans* are the first, nodes of few are chosen in
+    place of theirs if more is freed so. The nodes *kept* stay. At most *most* plans are added, all of them with
+    forecasts.
     """
-    before = [plan for plan in plans if plan.surges or not plan.placements]
-    others = [plan for plan in plans if plan not in before]
-    if not every or len(shared.groups.on_demand) - len(before) > FEW:
-        if others and most is not None:
+    if alone is None or not are_few(shared):
+        if most is not None and any(plan.placements for plan in plans):
             return tuple(plans)
         return (*plans, *_found(shared, plans, prices, survival, kept, most).plans[:most])
+    before = [plan for plan in plans if plan.surges or not plan.placements]
+    others = [plan for plan in alone if plan.node not in {each.node for each in before}]
     values = _values(shared, before, prices)
     least = value_of(values[plan.node] for plan in others), -sum(len(plan.moves) for plan in others)
     found = _found(shared, before, prices, survival, kept, most, least)
     if found.rank <= least or not any(plan.leftovers for plan in found.plans):
         return tuple(plans)
     return (*before, *found.plans[:most])
+
+
+def are_few(shared: PlanningRound) -> bool:
+    """Return whether all orders of the on-demand nodes are searched."""
+    return len(shared.groups.on_demand) <= FEW
 
 
 def _found(
@@ -196,8 +202,8 @@ class _Play:
     """Plays a choice through, in the trial of *attempt*, after *plans*: in the steps of its drains, with forecasts.
 
     Without *most*, plans are only displayed: that other pods return to on-demand nodes is no objection. A plan for
-    whose forecast there is no time has none; with *most*, and of few nodes, there is no such plan. Of few nodes, other
-    choices are there: a part of this one that is no better than what is *known* is not looked for.
+    whose forecast there is no time has none; with *most*, there is no such plan. Of few nodes, other choices are there:
+    a part of this one that is no better than what is *known* is not looked for.
     """
 
     def __init__(
@@ -214,7 +220,7 @@ class _Play:
         drained([plan for plan in plans if plan.placements or most is None], attempt)
         self._base, self._attempt, self._choice = attempt.shared, attempt, choice
         self._prices, self._forecasts = prices, forecasts
-        self._shown, self._most, self._known = most is None, most, known
+        self._most, self._known = most, known
         self._freed, self._leaving = {plan.node for plan in plans}, {each.node.name for each in choice}
         self._found: dict[str, tuple[EmptiedNode, Plan]] = {}
         #: By node that could not be emptied: one of these has to be emptied or to stay before. Itself: for any room.
@@ -247,10 +253,11 @@ class _Play:
 
     @property
     def _ended(self) -> bool:
-        if self._known is not None:
-            left = tuple(each for each in self._choice if each.node.name not in self._waits)
-            return self._forecasts.exhausted or (bool(self._waits) and rank_of(left) <= self._known)
-        return self._most is not None and (len(self._found) >= self._most or self._forecasts.exhausted)
+        too_late = self._most is not None and self._forecasts.exhausted
+        if self._known is None:
+            return too_late or (self._most is not None and len(self._found) >= self._most)
+        left = tuple(each for each in self._choice if each.node.name not in self._waits)
+        return too_late or (bool(self._waits) and rank_of(left) <= self._known)
 
     def _try(self, emptied: EmptiedNode, attempt: Attempt) -> None:
         """Carry out the plan of a node in the trial, or note what it waits for."""
@@ -302,14 +309,14 @@ class _Play:
         if isinstance(answer, Stuck | Rejected):
             return set()
         (plan,) = answer
-        if not in_time and self._shown and self._known is None:
+        if not in_time and self._most is None:
             return plan
         forecaster = attempt.shared.forecaster
         undo(question, attempt, mark)
         forecast = forecaster.forecast(plan)
         flags = {"allow_fragile": policy.allow_fragile_plans, "allow_returning": policy.allow_returning_plans}
         against = objection(plan, forecast, **flags)
-        if against is not None and (not self._shown or forecast.strayed or forecast.returned):
+        if against is not None and (self._most is not None or forecast.strayed or forecast.returned):
             return set(forecast.strayed.values())
         within = forecaster.within_shares(with_forecast(plan, forecast), self._moved)
         if isinstance(within, Rejected):

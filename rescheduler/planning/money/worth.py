@@ -39,6 +39,11 @@ class Worth:
         """Return the worth of one node."""
         return cls(price, committed, spot, net_per_hour(price, committed, spot))
 
+    def __neg__(self) -> "Worth":
+        """Return the worth of a node that is no longer drained."""
+        gross, spot, net = (None if amount is None else -amount for amount in (self.gross, self.spot, self.net))
+        return Worth(gross, -self.committed, spot, net)
+
     @property
     def saved(self) -> Decimal | None:
         """What is saved, as far as it is known: without the pods' share of the spot nodes if that is not known."""

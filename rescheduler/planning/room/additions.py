@@ -82,14 +82,14 @@ class Additions:
 
     def offers(self, found: Iterable[tuple[AddSpot, GrowthLimits]], prices: PriceList) -> list[SpotOffer]:
         """Return what was *found*, with its price if one is known."""
-        alike, spot = defaultdict[str, list[NodeFacts]](list), {node.name for node in self.new.existing}
+        alike = defaultdict[str, list[NodeFacts]](list)
         for node in self.new.existing:
             alike[instance_type(node)].append(template_facts(node))
         offers = []
         for change, limits in found:
             new = self.new.of(change).node
             facts = template_facts(new)
-            own = replace(facts, name=new.name or (change.like if change.like in spot else ""))
+            own = replace(facts, name=new.name)
             price = with_added(prices, [own], alike[facts.instance_type]).per_hour(own)
             facts = replace(facts, name=change.group or new.name or change.like)
             pool = pool_of(new.metadata.labels, self.policy.spot_pool_labels)

@@ -168,7 +168,8 @@ class NewSpot:
         for source in self.sources:
             for node in source.templates:
                 labels = {key: value for key, value in node.metadata.labels.items() if key != NODE_POOL}
-                alike, limits = (frozenset(labels.items()), node.spec.taints), source.takes(node)
+                size, limits = frozenset(node.status.allocatable.items()), source.takes(node)
+                alike = frozenset(labels.items()), node.spec.taints, size
                 if alike not in seen and most_of(limits):
                     seen.add(alike)
                     found[AddSpot(1, type=instance_type(node), zone=zone_of(node), group=source.name)] = limits

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from dataclasses import replace as settings_replaced
 from decimal import Decimal
 from functools import partial
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
@@ -18,7 +18,7 @@ from rescheduler.errors import UsageError
 from rescheduler.planning.answers.losses import PoolLoss
 from rescheduler.planning.answers.survival import Certificate
 from rescheduler.planning.controllers import ControllerName, controller_of
-from rescheduler.planning.forms import count
+from rescheduler.planning.forms import count, shortened
 from rescheduler.planning.money.move_costs import PlanMoves, no_moves
 from rescheduler.planning.money.prices import PriceList, node_facts, with_added, zone_of
 from rescheduler.planning.money.worth import AddedSpot, added_spot, summed
@@ -36,6 +36,9 @@ from rescheduler.planning.surges import LIFTED
 from rescheduler.planning.what_if.changes import Change, OtherScheduler, changed, copied
 from rescheduler.planning.what_if.levers import rank_levers
 from rescheduler.planning.what_if.overview import SETTING, Lever, RankedLevers, worths_of
+
+#: A text names at most this many nodes.
+_NAMED: Final = 3
 
 # The simultaneous loss of spot nodes, and their pods that would not fit on the remaining nodes.
 
@@ -359,13 +362,18 @@ def leftovers_lever(
     found = [plan for plan in after.plans if plan.node not in planned]
     if not found:
         return None
-    names = [plan.node for plan in found]
-    known = worths_of(after, snapshot, prices, circumstances.now.date())
-    worths = {name: worth for name, worth in known.items() if name in names}
+    names, after_names = [plan.node for plan in found], [plan.node for plan in after.plans]
+    known, before = (worths_of(each, snapshot, prices, circumstances.now.date()) for each in (after, planning))
+    worths, staying = {name: known[name] for name in names if name in known}, sorted(planned - {*after_names})
+    worth = summed([*worths.values(), *(-before[name] for name in staying if name in before)])
+    if staying and (worth.saved or len(names) - len(staying)) <= 0:
+        return None
     pods, givers = sum(len(plan.leftovers) for plan in found), {each.node for plan in found for each in plan.first}
     obstacle = f"{count(pods, 'pod')} that must not run on spot {'moves' if pods == 1 else 'move'} to nodes that stay"
     if givers:
         obstacle += f"; {count(len(givers), 'node')} {'makes' if len(givers) == 1 else 'make'} room first"
+    if staying:
+        obstacle += f"; {shortened(staying, _NAMED)} {'stays' if len(staying) == 1 else 'stay'} in place of them"
     return Lever(
         f"{SETTING} --leftovers={Leftovers.MOVE}",
         Reason.PINNED,
@@ -373,7 +381,7 @@ def leftovers_lever(
         tuple(node.node for node in held),
         tuple(names),
         changes=(f"leftovers={Leftovers.MOVE}",),
-        worth=summed(worths.values()),
+        worth=worth,
         worths=worths,
     )
 

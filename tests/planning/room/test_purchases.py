@@ -169,6 +169,17 @@ def test_the_five_that_save_the_most_are_of_few_types_if_many_are_alike() -> Non
     ]  # fmt: skip
 
 
+def test_the_price_of_a_new_node_is_what_it_costs() -> None:
+    """The provider prices each node: the price of a new one is the lowest of its type, in the row as in the sum."""
+    of_zones = [of_type(f"s-{zone}", "m5", zone=zone) for zone in "ab"]
+    objects = [*of_zones, of_type("od", "m7", ON_DEMAND, cpu="8"), pod("w-1", "od", cpu="3", nodeSelector={ZONE: "a"})]
+    objects += [pod(f"f-{zone}", f"s-{zone}", cpu="4") for zone in "ab"]
+    prices = PriceList(by_node={"s-a": Decimal("0.10"), "s-b": Decimal("0.05"), "od": Decimal(1)})
+    [best, *_] = bought(objects, prices).best
+    [(offer, number)] = best.parts
+    assert (offer.price, number, best.cost_per_month) == (Decimal("0.05"), 1, Decimal("36.50"))
+
+
 def test_what_spot_nodes_cost_more_than_the_freed_nodes_is_counted() -> None:
     """The pod of the cheap node pays more for its share of the new node than its node costs."""
     dear, cheap = of_type("od-1", "dear", ON_DEMAND, cpu="4"), of_type("od-2", "cheap", ON_DEMAND, cpu="4")

@@ -239,3 +239,14 @@ def test_a_group_that_does_not_create_such_nodes_is_an_error(change: AddSpot, me
     cluster = snapshot([OD, ARM, spot_pool(needs(TYPE, "In", "od"))])
     with pytest.raises(UsageError, match=message):
         add_spot(cluster, Policy(), change)
+
+
+def test_groups_of_one_label_are_offered_by_their_sizes() -> None:
+    """The templates of both groups have only the label of spot nodes."""
+    templates = [node(name, cpu=cpu) for name, cpu in (("small", "2"), ("large", "32"))]
+    for each in templates:
+        each["metadata"]["labels"] = {SPOT: ""}
+    named = [{"name": each["metadata"]["name"], "maximum": 5, "template": each} for each in templates]
+    cluster = snapshot([OD, {"kind": "AutoscalerGroups", "groups": named}])
+    found = offered(Additions(cluster, Policy(), CIRCUMSTANCES), PriceList())
+    assert {offer.change.group for offer in found} == {"small", "large"}
