@@ -2,6 +2,8 @@
 
 import itertools
 import random
+from collections.abc import Collection
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
@@ -37,37 +39,54 @@ def changed(cluster: ChangingCluster, rng: random.Random, seconds: float) -> Non
             cluster.put(pod(name, on, status={"phase": "Running" if on else "Pending", "conditions": [condition]}))
 
 
-def watched(cluster: ChangingCluster, rng: random.Random, seconds: float) -> dict[str, Any]:
-    """Return what is read of the state of *cluster*. Any pods have no other place if their nodes go."""
+def watched(cluster: ChangingCluster, rng: random.Random, seconds: float, ground: int) -> dict[str, Any]:
+    """Return what is read of the state of *cluster*. *ground* decides which pods have no other place."""
     snapshot = cluster.snapshot
+    ending = frozenset(rng.sample(NODES, rng.choice((0, 0, 1))))
     facts = SimpleNamespace(
         snapshot=snapshot,
-        known=SimpleNamespace(leader=SimpleNamespace(ending=())),
+        known=SimpleNamespace(leader=SimpleNamespace(ending=ending)),
         nodes={each.name: each for each in snapshot.nodes},
         now=at(seconds),
         owned_by=lambda owners: {owner: [*snapshot.owned_by(owner)] for owner in owners},
-        going=why_not_target,
+        going=lambda node: why_not_target(node) or ("it is ending" if node.name in ending else ""),
         pods_of=lambda name: [*snapshot.pods_on.get(name, {}).values()],
     )
-    homeless = [key for key in sorted(snapshot.pods) if rng.random() < 0.5]
-    lost = SimpleNamespace(homeless=[SimpleNamespace(pods=homeless)], judged=True)
-    ground = SimpleNamespace(ground=object())
-    planner = SimpleNamespace(loss=lambda *_, **__: lost, round=lambda _: ground)
+
+    def loss(_: object, going: Collection[str], gone: Collection[str]) -> Any:
+        pods = [key for name in sorted(going) for key in snapshot.pods_on.get(name, {})]
+        homeless = [key for key in pods if random.Random(f"{ground} {key} {sorted(gone)}").random() < 0.5]
+        return SimpleNamespace(homeless=[SimpleNamespace(pods=homeless)], judged=True)
+
+    planner = SimpleNamespace(loss=loss, round=lambda _: SimpleNamespace(ground=ground))
     return {"snapshot": snapshot, "facts": facts, "circumstances": None, "planner": planner}
+
+
+def asked(rng: random.Random) -> dict[str, Any]:
+    """Return at random for which drain the pods are counted: mostly for the same."""
+    uids = [f"uid-{owner}-0" for owner in OWNERS]
+    return {
+        "states": [replace(each, min_ready_seconds=rng.choice((0, 0, 0, 5))) for each in STATES],
+        "node": rng.choice(("", *NODES[:2])),
+        "staying": rng.choice(((), (), uids)),
+        "evicted": rng.choice(((), (), (), (), uids)),
+        "left": rng.choice(((), (), NODES[-1:])),
+    }
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_a_count_that_is_kept_is_that_of_the_present_cluster(seed: int) -> None:
-    rng, cluster, seconds = random.Random(seed), ChangingCluster(), 0.0
+    rng, cluster, seconds, ground = random.Random(seed), ChangingCluster(), 0.0, 0
     view: Any = SimpleNamespace()
     ticks = itertools.count(0, 10)  # what a loss of nodes leaves without a place is proved anew at each look
     clock = cast("Any", SimpleNamespace(monotonic=lambda: next(ticks), now=lambda: at(seconds)))
-    kept = RunningPods(view, clock)
-    for _ in range(60):
-        for _ in range(rng.choice((0, 0, 1, 1, 4))):
+    kept, question = RunningPods(view, clock), asked(rng)
+    for _ in range(120):
+        for _ in range(rng.choice((0, 0, 0, 1, 4))):
             changed(cluster, rng, seconds)
         seconds += rng.choice((0.0, 0.4, 1.0, 3.0, 11.0, -2.0))  # the clock may also be set back
-        vars(view).update(watched(cluster, rng, seconds))
-        evicted = {f"uid-{owner}-0" for owner in OWNERS} if rng.random() < 0.1 else set()
-        anew = RunningPods(view, clock).replicas(STATES, evicted=evicted)
-        assert kept.replicas(STATES, evicted=evicted) == anew
+        ground += rng.random() < 0.3
+        vars(view).update(watched(cluster, rng, seconds, ground))
+        question |= {each: value for each, value in asked(rng).items() if rng.random() < 0.25}
+        anew = RunningPods(view, clock).replicas(**question)
+        assert kept.replicas(**question) == anew
