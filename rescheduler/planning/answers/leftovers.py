@@ -106,11 +106,10 @@ def _found(
         effort.spend(-own.left)
         rejected = frozenset[str]()
         for choice in choices:
-            known = max(found.rank, least or found.rank)
-            if rank_of(choice) <= known:
+            if rank_of(choice) <= max(found.rank, least or found.rank):
                 return found
             with opened(shared, Effort(EFFORT), shared.pending) as attempt:
-                played = _Play(attempt, plans, choice, prices, forecasts, most, known if few else None).run()
+                played = _Play(attempt, plans, choice, prices, forecasts, most, found.rank if few else None).run()
             surviving = _surviving(played, plans, shared, survival)
             found = max(found, surviving, key=lambda each: each.rank)
             # Of few nodes, other choices are there in place of those that the forecasts reject.
@@ -257,7 +256,7 @@ class _Play:
         if self._known is None:
             return too_late or (self._most is not None and len(self._found) >= self._most)
         left = tuple(each for each in self._choice if each.node.name not in self._waits)
-        return too_late or (bool(self._waits) and rank_of(left) <= self._known)
+        return too_late or (bool(self._waits) and NOTHING < self._known[0] and rank_of(left) <= self._known)
 
     def _try(self, emptied: EmptiedNode, attempt: Attempt) -> None:
         """Carry out the plan of a node in the trial, or note what it waits for."""
