@@ -256,7 +256,7 @@ class _Play:
         if self._known is None:
             return too_late or (self._most is not None and len(self._found) >= self._most)
         left = tuple(each for each in self._choice if each.node.name not in self._waits)
-        return too_late or (bool(self._waits) and NOTHING < self._known[0] and rank_of(left) <= self._known)
+        return too_late or (bool(self._waits) and self._known[0] > NOTHING and rank_of(left) <= self._known)
 
     def _try(self, emptied: EmptiedNode, attempt: Attempt) -> None:
         """Carry out the plan of a node in the trial, or note what it waits for."""
