@@ -180,6 +180,7 @@ def _rules(env: Scene, trial: FaultTrial) -> Rules:
     return Rules(
         landing_timeout=LANDING_SECONDS,
         staying=STAYING,
+        first_runs=True,
         moves_per_pod_and_day=0.0,
         on_demand=f"{KEY}-on-demand={name}",
         spot=f"{KEY}-spot={name}",

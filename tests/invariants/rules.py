@@ -53,6 +53,9 @@ class Rules:
     #: How long replacement pods must have been Ready when a machine is ordered; conditions have whole seconds. Daemons
     #: before this rule, whose histories are stored, ordered earlier: 0.
     staying: float = 0.0
+    #: Whether the second owner of a drain waits until the first pod's successor is Ready. Earlier daemons, whose
+    #: histories are stored, waited until it was bound.
+    first_runs: bool = False
     #: Time for the daemon's actions after a deadline, such as removing marks or a takeover.
     slack: float = 30.0
     #: Maximum age of a taint without an annotation, or an annotation without a taint.

@@ -39,6 +39,7 @@ QUICK: Final = Rules(
     abandoned=20.0,
     look=3.0,
     staying=STAYING,
+    first_runs=True,
 )
 PATIENT: Final = replace(QUICK, landing_timeout=20.0)
 SLOW: Final = {START_AFTER: "1s"}

@@ -18,7 +18,7 @@ from tests.invariants.rules import Rules
 from tests.invariants.table import INVARIANTS
 
 BEGIN: Final = datetime(2026, 1, 1, tzinfo=UTC)
-RULES: Final = Rules(landing_timeout=30.0, lag=5.0, slack=5.0, leftover=5.0, abandoned=20.0, look=5.0)
+RULES: Final = Rules(first_runs=True, landing_timeout=30.0, lag=5.0, slack=5.0, leftover=5.0, abandoned=20.0, look=5.0)
 AGENT: Final = "system:serviceaccount:default:daemon"
 
 

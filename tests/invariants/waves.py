@@ -39,7 +39,7 @@ class WithinWaves:
             return
         namespaces = {other[1] for other in begun}
         wave = 1 if not begun else 3 if owner[1] in namespaces else 2
-        if len(begun) == 1:
+        if scene.rules.first_runs and len(begun) == 1:
             [first] = begun
             if scene.ready.of(first) and not scene.ready.paid.get((drain.number, first)):
                 what = (

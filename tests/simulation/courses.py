@@ -38,8 +38,9 @@ _SETTLE: Final = 60.0
 _UNCERTAIN: Final = 200.0
 
 #: The observer's tolerances: of courses in which replicas are stopped and requests fail, and of the others.
-_PATIENT: Final = Rules(staying=STAYING, lag=30.0, look=25.0, slack=60.0, leftover=_UNCERTAIN, abandoned=120.0)
-_EXACT: Final = Rules(staying=STAYING, lag=3.0, look=2.0, slack=30.0, leftover=_UNCERTAIN, abandoned=120.0)
+_NEW: Final = Rules(staying=STAYING, first_runs=True, leftover=_UNCERTAIN, abandoned=120.0)
+_PATIENT: Final = replace(_NEW, lag=30.0, look=25.0, slack=60.0)
+_EXACT: Final = replace(_NEW, lag=3.0, look=2.0, slack=30.0)
 
 #: Seconds of a burst of events.
 _BURST: Final = 600.0

@@ -79,6 +79,7 @@ LEFTOVERS: Final = (
 RULES: Final = Rules(
     landing_timeout=LANDING_SECONDS,
     staying=STAYING,
+    first_runs=True,
     minimum=MINIMUM,
     moves_per_pod_and_day=MOVES,
     leftover_rest=REST_SECONDS,
