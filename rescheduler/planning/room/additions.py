@@ -80,16 +80,23 @@ class Additions:
         self.planner = Planner(self.snapshot, policy)
         self.new = NewSpot(snapshot, policy)
 
-    def offers(self, found: Iterable[tuple[AddSpot, GrowthLimits]], prices: PriceList) -> list[SpotOffer]:
-        """Return what was *found*, with its price if one is known."""
-        alike = defaultdict[str, list[NodeFacts]](list)
+    def offers(
+        self, found: Iterable[tuple[AddSpot, GrowthLimits]], prices: PriceList, *, of_models: bool = False
+    ) -> list[SpotOffer]:
+        """Return what was *found*, with its price if one is known.
+
+        With *of_models*, a node like a spot node has the price of this one, as the provider says it, and otherwise the
+        lowest of its type, as the plan counts what new nodes cost.
+        """
+        alike, spot = defaultdict[str, list[NodeFacts]](list), {node.name for node in self.new.existing}
         for node in self.new.existing:
             alike[instance_type(node)].append(template_facts(node))
         offers = []
         for change, limits in found:
             new = self.new.of(change).node
             facts = template_facts(new)
-            own = replace(facts, name=new.name)
+            model = change.like if of_models and change.like in spot else ""
+            own = replace(facts, name=new.name or model)
             price = with_added(prices, [own], alike[facts.instance_type]).per_hour(own)
             facts = replace(facts, name=change.group or new.name or change.like)
             pool = pool_of(new.metadata.labels, self.policy.spot_pool_labels)

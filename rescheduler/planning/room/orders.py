@@ -124,14 +124,14 @@ class RoomSearch:
         made: list[tuple[AddSpot, GrowthLimits]] = [(AddSpot(1, template=each), {}) for each in provided]
         created = () if most_pods is None else new.created().items()
         found = islice(chain(new.like_present(of_pools=True).items(), made, created), MOST_GROUPS)
-        self._offers = self._additions.offers(found, prices)
+        self._offers = self._additions.offers(found, prices, of_models=True)
 
     def order(self, node: str) -> RoomOrder | NotOrdered:
         """Return the cheapest order for *node*, or the reason why no order is worth its price."""
         pods = self._planner.must_move(node, self._circumstances)
         if self._most_pods is not None and (why := _why_no_placeholders(pods, self._most_pods)):
             return NotOrdered(node, why)
-        offers = self._offers or self._additions.offers([(AddSpot(1, like=node), {})], self._prices)
+        offers = self._offers or self._additions.offers([(AddSpot(1, like=node), {})], self._prices, of_models=True)
         sized = [(offer, self._needed(node, offer)) for offer in offers]
         usable = [(offer, number) for offer, number in sized if isinstance(number, int)]
         if not usable:
