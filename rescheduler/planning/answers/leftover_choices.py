@@ -2,7 +2,7 @@
 
 A *leftover* is a pod that must not run on spot nodes (:mod:`rescheduler.planning.rules.leftovers`). Where the nodes
 that stay have no room for it, they give pods to the spot nodes first. The choice with the most money is best, then the
-one with the fewest moves: of few nodes every choice is tried, of many some orders.
+one with the fewest moves: of few nodes the orders are searched, as far as the effort allows, of many some are tried.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ from rescheduler.planning.placement.search import Candidate
 from rescheduler.planning.question import Attempt, Question, at_once, drained, evictions_after, undo
 from rescheduler.planning.rules.leftovers import rests
 
-#: For at most this many candidates every choice is tried, as long as effort is left.
+#: For at most this many candidates the orders are searched, as long as effort is left.
 FEW: Final = 10
 
 #: Filter evaluations beyond first-fit for each question of the search, among few candidates and among many.
@@ -146,7 +146,7 @@ class LeftoverSearch:
         found = [self._node(each, values[name]) for name, each in examined.items() if name not in kept]
         self._nodes = [node for node in found if node is not None and (every or node.leftovers)]
         self._nodes.sort(key=lambda node: bool(node.leftovers))
-        self.few = len(self._nodes) <= FEW  #: whether every choice is tried
+        self.few = len(self._nodes) <= FEW  #: whether the orders are searched
         self._most_effort = EFFORT if self.few else _LITTLE_EFFORT
         self._givers = {each.candidate.row: each for each in examined.values()}
         never = {row_of[name] for name in values} - {node.candidate.row for node in self._nodes}
