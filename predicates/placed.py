@@ -279,8 +279,10 @@ DRAIN_TAINT: Final = Taint(
 )
 
 #: The classes of the pods, their total requests, the row, +1 or -1, and whether it counts in ``assumed_claims``.
-#: Without pods, it is the loss of the node in the row.
+#: Without pods, it is the loss of the node in the row (+1), or its drain (0).
 JournalEntry: TypeAlias = tuple[Sequence[Effects], Numbers, int, int, bool]
+
+_NO_LOAD: Final = np.zeros(0, np.int64)
 
 
 class TrialState(PlacementState):
@@ -291,6 +293,7 @@ class TrialState(PlacementState):
         #: Rows changed by the current trial since the last ``keep``, each with its number of changes in the journal.
         self.touched: dict[int, int] = {}
         self.draining_rows: dict[int, None] = {}  #: rows that the current trial drains: they have DRAIN_TAINT
+        self.drains = 0  #: number of changes of these rows
         #: By class and row: how many pods with claims the current trial has placed (``AssumePodVolumes``).
         self.assumed_claims: dict[tuple[PodClass, int], int] = {}
         self.releases = 0  #: number of times that a trial has removed pods, also by undoing their placement
@@ -309,12 +312,10 @@ class TrialState(PlacementState):
         if self._journal is None:
             self._journal = []
         trial = Trial(self, len(self._journal))
-        draining_rows = dict(self.draining_rows)
         try:
             yield trial
         finally:
             self._undo(trial.start)
-            self.draining_rows = draining_rows
             if outermost:
                 self._journal, self._kept, self._counted = None, 0, 0
                 self.touched.clear()
@@ -362,8 +363,7 @@ class TrialState(PlacementState):
         while len(journal) > start:
             pods, load, row, delta, has_claims = journal.pop()
             if not pods:
-                self.nodes.show(row, self._lost.pop(row))
-                self._log(self.node_changes, (row,))
+                self._bring_back(row, lost=bool(delta))
                 continue
             self._shift(pods, load, row, -delta)
             if has_claims:
@@ -450,13 +450,28 @@ class TrialState(PlacementState):
             before[:] = after
         self._filled.clear()
 
+    def _drain(self, row: int) -> None:
+        assert self._journal is not None
+        if row not in self.draining_rows:
+            self.draining_rows[row] = None
+            self.drains += 1
+            self._journal.append(((), _NO_LOAD, row, 0, False))
+
     def _lose(self, row: int) -> None:
-        """Take the node in *row* away. The entry in the journal has no pods."""
         assert self._journal is not None
         if (node := self.nodes.hide(row)) is not None:
             self._lost[row] = node
-            self._journal.append(((), np.zeros(0, np.int64), row, 0, False))
+            self._journal.append(((), _NO_LOAD, row, +1, False))
             self._log(self.node_changes, (row,))
+
+    def _bring_back(self, row: int, *, lost: bool) -> None:
+        """Undo that the node in *row* was *lost*, or else drained."""
+        if lost:
+            self.nodes.show(row, self._lost.pop(row))
+            self._log(self.node_changes, (row,))
+        else:
+            del self.draining_rows[row]
+            self.drains += 1
 
     def _assume(self, pod: PodClass, row: int, delta: int) -> None:
         if count := self.assumed_claims.get((pod, row), 0) + delta:
@@ -533,17 +548,10 @@ class Trial:
 
         Without the node, its topology domain would disappear as well (kubernetes/autoscaler#9287).
         """
-        self._state.draining_rows[row] = None
-
-    def undrain(self, row: int) -> None:
-        """Undo one call of :meth:`drain`."""
-        self._state.draining_rows.pop(row, None)
+        self._state._drain(row)  # noqa: SLF001
 
     def lose(self, row: int) -> None:
-        """Take the node away as if it were deleted, with its topology domain. Its pods must have been evicted.
-
-        Undone by :meth:`revert`, and when the trial ends.
-        """
+        """Take the node away as if it were deleted, with its topology domain. Its pods must have been evicted."""
         self._state._lose(row)  # noqa: SLF001
 
     def keep(self) -> None:

@@ -58,7 +58,7 @@ class Domains:
         self._snapshot = snapshot
         self._stamp = (-1, 0)
         self._nodes: npt.NDArray[np.int64] = np.zeros(0, np.int64)
-        self._without: tuple[Mapping[int, None] | None, int, Slots] = (None, 0, self.slots)
+        self._without: tuple[int, Slots] = (-1, self.slots)
 
     def refresh(self) -> int:
         """Update the domains and return the version. Costs O(nodes) if any node has changed."""
@@ -68,17 +68,14 @@ class Domains:
             self._read()
         return self.version
 
-    def occupied_without(self, draining_rows: Mapping[int, None]) -> Slots:
-        """Return the domains with an eligible node that is not in *draining_rows*.
-
-        The result is cached by the length of *draining_rows*: a trial only adds rows to it.
-        """
-        cached_for, length, occupied = self._without
-        if cached_for is not draining_rows or length != len(draining_rows):
-            nodes = self._nodes.copy()
-            np.subtract.at(nodes, self.counted[np.fromiter(draining_rows, np.intp, len(draining_rows))], 1)
+    def occupied_without_drained(self) -> Slots:
+        """Return the domains with an eligible node that the trial does not drain."""
+        drains, occupied = self._without
+        if drains != self._snapshot.drains:
+            nodes, rows = self._nodes.copy(), self._snapshot.draining_rows
+            np.subtract.at(nodes, self.counted[np.fromiter(rows, np.intp, len(rows))], 1)
             occupied = np.flatnonzero(nodes[:-1] > 0)
-            self._without = draining_rows, len(draining_rows), occupied
+            self._without = self._snapshot.drains, occupied
         return occupied
 
     def for_rows(self, codes: npt.NDArray[np.int8], rows: Rows) -> npt.NDArray[np.int8]:
@@ -101,7 +98,7 @@ class Domains:
         self.size, self.slots, self.counted, self.cells = size, slots, counted, counted.tolist()
         self._nodes = np.bincount(counted, minlength=size + 1)
         self.occupied = np.flatnonzero(self._nodes[:-1] > 0)
-        self._without = None, 0, self.occupied
+        self._without = -1, self.occupied
 
     def _eligible(self) -> Flags:
         snapshot, topology = self._snapshot, self.topology

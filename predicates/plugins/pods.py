@@ -281,7 +281,7 @@ class _Constraint:
         eligible = domains.occupied
         if snapshot.draining_rows and domains.excludes_draining:
             match_num = without_draining(self.counts, match_num, snapshot)
-            eligible = domains.occupied_without(snapshot.draining_rows)
+            eligible = domains.occupied_without_drained()
         limit = self.max_skew + self._min_match_num(match_num, eligible) - self.self_match_num
         return match_num, max(-1, min(limit, _MAX_INT32))
 

@@ -89,7 +89,7 @@ def ask(question: Question, attempt: Attempt, *, only_room: bool = False) -> Ans
     else:
         answer = () if only_room else _carried_out(question, placed, attempt, mark)
     if only_room:
-        undo(question, attempt, mark)
+        attempt.trial.revert(mark)
     return answer if isinstance(answer, Stuck) or not only_room else ()
 
 
@@ -109,15 +109,8 @@ def at_once(question: Question, attempt: Attempt, *, explain: bool = False) -> P
     else:
         placed = pack(room, trial, pods, effort, reasons=question.reasons)
     if isinstance(placed, Stuck):
-        undo(question, attempt, mark)
+        attempt.trial.revert(mark)
     return placed
-
-
-def undo(question: Question, attempt: Attempt, mark: int) -> None:
-    """Revert the trial to *mark*, when the nodes were not drained."""
-    attempt.trial.revert(mark)
-    for node in question.nodes:
-        attempt.trial.undrain(node.row)
 
 
 def evictions_after(plans: Iterable[Plan], shared: PlanningRound) -> RemainingDisruptions:
@@ -130,8 +123,8 @@ def evictions_after(plans: Iterable[Plan], shared: PlanningRound) -> RemainingDi
     return remaining
 
 
-def drained(plans: Iterable[Plan], attempt: Attempt, *, lost: bool = False) -> dict[int, list[Pod]]:
-    """Move the pods of *plans* in the trial, and keep that. Return the replacement pods by the row where they run.
+def drained(plans: Iterable[Plan], attempt: Attempt, *, lost: bool = False, keep: bool = True) -> dict[int, list[Pod]]:
+    """Move the pods of *plans* in the trial, and *keep* that. Return the replacement pods by the row where they run.
 
     If the drained nodes are *lost*, they are in no topology domain any more, and all pods on them end. A node that only
     makes room stays.
@@ -151,7 +144,8 @@ def drained(plans: Iterable[Plan], attempt: Attempt, *, lost: bool = False) -> d
         trial.evict(*(snapshot.pods[str(pod)] for pod in plan.preempts))
     for row, pods in moved.items():
         trial.place_all([pod.cls for pod in pods], row)
-    trial.keep()
+    if keep:
+        trial.keep()
     return dict(moved)
 
 
@@ -176,7 +170,7 @@ def _not_at_once(question: Question, stuck: Stuck, attempt: Attempt) -> Answer:
     mark = attempt.trial.savepoint()
     plan = _one_after_the_other([pod for pod in question.pods if pod.key not in alone], question, attempt)
     if plan is not None and alone:
-        undo(question, attempt, mark)
+        attempt.trial.revert(mark)
         first, *others = alone.values()
         return replace(first, others=tuple(others))
     plan = plan or _in_yielded_room(question, attempt)
@@ -196,7 +190,7 @@ def _carried_out(question: Question, placed: Placed, attempt: Attempt, mark: int
         in_drain = as_drained(node, placed, shared.room, attempt.trial)
     if in_drain is not None:
         return (new_plan(node, in_drain, shared),)
-    undo(question, attempt, mark)
+    attempt.trial.revert(mark)
     if question.begun:
         arrived, left = _arrived(question, placed, attempt)
         verdict = _moved_in_steps(node, left, attempt, question.first)
@@ -206,7 +200,7 @@ def _carried_out(question: Question, placed: Placed, attempt: Attempt, mark: int
         own = {pod.key for pod in each.incoming}
         verdict = carry_out(each, [(pod, row) for pod, row in placed if pod.key in own], attempt)
         if isinstance(verdict, Rejected):
-            undo(question, attempt, mark)
+            attempt.trial.revert(mark)
             return verdict
         plans.append(verdict)
     return plans
@@ -302,7 +296,7 @@ def _in_yielded_room(question: Question, attempt: Attempt) -> Plan | None:
     victims = yielding.below(min(map(priority_of, takers)), attempt.preempted)
     mark = trial.savepoint()
     placed = _packed_in(victims, takers, question, attempt)
-    undo(question, attempt, mark)
+    attempt.trial.revert(mark)
     if placed is None:
         return None
     for on_node in victims.values():
@@ -310,7 +304,7 @@ def _in_yielded_room(question: Question, attempt: Attempt) -> Plan | None:
     arrived, own = _arrived(question, placed, attempt)
     verdict = carry_out(node, own, attempt)
     if isinstance(verdict, Rejected):
-        undo(question, attempt, mark)
+        attempt.trial.revert(mark)
         return None
     plan = _after(arrived, verdict, node, shared)
     classes: defaultdict[int, list[PodClass]] = defaultdict(list)

@@ -335,6 +335,20 @@ def test_a_node_that_could_go_alone_goes_after_the_others_if_it_still_can(surviv
     assert freed(found).keys() == {"od-1", "od-2"} | last
 
 
+@pytest.mark.parametrize(("share", "last"), [(100, {"paid"}), (50, set[str]())])
+def test_a_node_that_could_go_alone_does_not_exceed_a_share_of_a_pool(share: int, last: set[str]) -> None:
+    """The other replica of b is moved to the only pool of spot nodes before."""
+    objects = [
+        *CROWDED[:-1],
+        *(node("s", cpu="12"), pod("k-1", "large", cpu="100m", **STAYS)),
+        node("paid", ON_DEMAND, cpu="32", taints=SPOT_TAINT, labels={"node.kubernetes.io/instance-type": "m5.8xlarge"}),
+        pod("b-2", "paid", cpu="5", nodeSelector={SPOT_LABEL: ""}),
+    ]
+    prices = replace(PRICES, commitments=(Commitment("m5.8xlarge", nodes=1),))
+    found = planned(objects, replace(CIRCUMSTANCES, prices=prices), max_share_per_spot_pool=share)
+    assert freed(found).keys() == {"od-1", "od-2"} | last
+
+
 def test_a_node_that_could_go_alone_does_not_go_after_the_others_if_its_group_keeps_it() -> None:
     """Its group of Cluster Autoscaler would buy it again, because another node of the group goes in the choice."""
     group = {"eks.amazonaws.com/nodegroup": "g"}

@@ -192,6 +192,21 @@ def test_draining_nodes_one_after_another_changes_the_minimum() -> None:
     assert actual == [UNEVEN, UNEVEN, "", UNEVEN, UNEVEN, ""]
 
 
+def test_the_domain_of_a_node_whose_drain_is_reverted_counts_again() -> None:
+    """Without c, a and b have a pod each. Without b1, c has none, and no other domain may have two."""
+    two = (node(name, labels={ZONE: "b"}) for name in ("b1", "b2"))
+    table = load(A, *two, C, ON_A, pod("s", "b2", labels=WEB), _asking(_constraint(nodeTaintsPolicy="Honor")))
+    cls, actual = table.pods["default/p"].cls, []
+    with table.trial() as trial:
+        for name in ("c", "b1"):
+            mark = trial.savepoint()
+            trial.drain(table.nodes.row[name])
+            actual.append(reasons(pods.POD_TOPOLOGY_SPREAD, cls, table))
+            trial.revert(mark)
+    rejected = dict.fromkeys(("a", "b1", "b2"), UNEVEN)
+    assert actual == [dict.fromkeys(("a", "b1", "b2", "c"), ""), {**rejected, "c": ""}]
+
+
 def test_drain_taint_can_be_tolerated() -> None:
     tolerations = [{"key": DRAIN_TAINT.key, "operator": "Exists"}]
     table = load(A, B, ON_A, _asking(_constraint(nodeTaintsPolicy="Honor"), tolerations=tolerations))

@@ -113,8 +113,14 @@ class TopologyScenario:
         with self.table.trial() as trial:
             placed: list[tuple[PodClass, int]] = []
             evicted: set[str] = set()
+            saved = trial.savepoint(), list(placed), set(evicted)
             for step in steps:
                 self._try(step, trial, placed, evicted)
+                if step[0] == "keep":
+                    saved = trial.savepoint(), list(placed), set(evicted)
+                elif step[0] == "revert":
+                    trial.revert(saved[0])
+                    placed[:], evicted = saved[1], set(saved[2])
             self.check()
 
     def _try(self, step: Step, trial: Trial, placed: list[tuple[PodClass, int]], evicted: set[str]) -> None:
@@ -191,6 +197,7 @@ _TRIED = st.one_of(
     st.tuples(st.just("evict"), _NAME, st.none()),
     st.tuples(st.just("drain"), _NODE, st.none()),
     st.tuples(st.just("keep"), st.none(), st.none()),
+    st.tuples(st.just("revert"), st.none(), st.none()),
     st.tuples(st.just("epoch"), st.none(), st.none()),
     st.tuples(st.just("ask"), _CLASS, st.none()),
 )

@@ -101,7 +101,7 @@ def _place_victims(
             attempt.emptied += victim.candidate.counts
     plans = [verdict for verdict in verdicts.values() if isinstance(verdict, Plan)]
     stay = [verdict for verdict in verdicts.values() if isinstance(verdict, Rejected)]
-    others = [_other(node, attempt, moved) for name, node in examined.items() if name not in verdicts]
+    others = [in_turn(node, attempt, moved) for name, node in examined.items() if name not in verdicts]
     if left:
         last = (*left.values(),)[-1]
         others = [Rejected(each.node, (last,)) if isinstance(each, Plan) else each for each in others]
@@ -121,15 +121,14 @@ def _carry_out(victim: SelectedNode, attempt: Attempt, effort: Effort, moved: Mo
     return replace(verdict, robust=plan.robust, landing=plan.landing, forecast=plan.forecast)
 
 
-def _other(examined: Examined, attempt: Attempt, moved: Moved) -> Verdict:
-    """Return the verdict on a node that the search did not select. The moves of a plan are in the trial afterwards."""
+def in_turn(examined: Examined, attempt: Attempt, moved: Moved) -> Verdict:
+    """Return the verdict on a node after those that *moved* pods. The moves of a plan are in the trial afterwards."""
     forecaster, trial, mark = attempt.shared.forecaster, attempt.trial, attempt.trial.savepoint()
     remaining, emptied = attempt.remaining.copy(), attempt.emptied
     verdict = all_obstacles(examined, attempt)
     if isinstance(verdict, Rejected) or not forecaster.shares.may_exceed(verdict, moved):
         return verdict
     trial.revert(mark)
-    trial.undrain(examined.candidate.row)
     attempt.remaining, attempt.emptied = remaining, emptied
     if isinstance(over := forecaster.within_shares(verdict, moved), Rejected):
         return over

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
-from typing import Final
+from typing import Final, TypeAlias
 
 from predicates.objects import Pod
 from rescheduler.planning.forms import money, per_month
@@ -16,6 +16,19 @@ from rescheduler.planning.money.prices import HOURS_PER_MONTH, NodeFacts, PriceL
 from rescheduler.planning.outcome import Placement, Plan, Planning
 
 _ZERO: Final = Decimal(0)
+
+#: How useful it is to free nodes: money per hour, their number, vCPU in millicores. The larger, the better.
+Value: TypeAlias = tuple[Decimal, int, int]
+
+NOTHING: Final[Value] = (_ZERO, 0, 0)
+
+
+def value_of(values: Iterable[Value]) -> Value:
+    """Return the sum of *values*."""
+    money, nodes, cpu = NOTHING
+    for each in values:
+        money, nodes, cpu = money + each[0], nodes + each[1], cpu + each[2]
+    return money, nodes, cpu
 
 
 def net_per_hour(price: Decimal | None, committed: Decimal, spot: Decimal | None) -> Decimal | None:

@@ -81,8 +81,9 @@ def move_in_steps(
     of the next step, if that is known. All pods must still be on the node in *trial*. Afterwards the node is drained in
     *trial*, or, if a pod is stuck, *trial* is unchanged.
     """
-    mark = trial.savepoint()
+    start = trial.savepoint()
     trial.drain(row)
+    drained = trial.savepoint()
     surging = {key for keys in surges for key in keys}
     moves = _Moves(room, trial, placed)
     evicted = [pod for pod, _ in placed if pod.key not in surging]
@@ -91,12 +92,11 @@ def move_in_steps(
     stuck = moves.surge(surges) or moves.in_waves(filter(None, steps))
     if stuck is None:
         return Reachable(moves.placed)
-    trial.revert(mark)
+    trial.revert(drained)
     moves = _Moves(room, trial, placed)
     if moves.surge(surges) is None and moves.one_by_one():
         return Reachable(moves.placed, one_by_one=True)
-    trial.revert(mark)
-    trial.undrain(row)
+    trial.revert(start)
     return stuck
 
 

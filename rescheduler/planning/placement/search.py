@@ -195,8 +195,6 @@ class Search:
             self._reset()
             return best, 0
         self._trial.revert(self._after_shown)
-        for victim in best[self._shown :]:
-            self._trial.undrain(victim.candidate.row)
         return best, self._shown
 
     def _baseline(self, *, in_drain: bool) -> Selection:
@@ -241,7 +239,7 @@ class Search:
             mark = self._trial.savepoint()
             self._empty(candidate)
             if (placed := place(candidate.incoming)) is None:
-                self._undo_drain(candidate, mark)
+                self._trial.revert(mark)
                 continue
             moves = as_drained(candidate, placed, self._room, self._trial) if in_drain else None
             if in_drain := moves is not None:
@@ -308,7 +306,7 @@ class Search:
         if (placed := self._packed(candidate.incoming)) is not None:
             self._placed = (*victims, SelectedNode(candidate, tuple(placed)))
             return self._placed
-        self._undo_drain(candidate, mark)
+        self._trial.revert(mark)
         return self._repacked([*(victim.candidate for victim in victims), candidate])
 
     def _repacked(self, candidates: Sequence[Candidate]) -> Selection | None:
@@ -361,12 +359,6 @@ class Search:
         self._trial.evict(*candidate.evicted)
         self._trial.drain(candidate.row)
 
-    def _undo_drain(self, candidate: Candidate, mark: int) -> None:
-        self._trial.revert(mark)
-        self._trial.undrain(candidate.row)
-
     def _reset(self) -> None:
         self._placed, self._shown = (), 0
         self._trial.revert(self._start)
-        for candidate in self._candidates:
-            self._trial.undrain(candidate.row)

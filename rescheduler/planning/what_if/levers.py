@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 from predicates.objects import Pod
 from predicates.snapshot import Snapshot
 from rescheduler.planning.money.prices import NodeFacts, PriceList, cost_on, node_facts
-from rescheduler.planning.money.worth import Worth, covered, summed
+from rescheduler.planning.money.worth import Value, Worth, covered, summed, value_of
 from rescheduler.planning.outcome import Planning, Reason
 from rescheduler.planning.placement.packing import Effort, Placed, Stuck
 from rescheduler.planning.planning_round import PlanningRound
@@ -84,10 +84,6 @@ class _Change:
         return cls(name, f"{whom} {what}", tuple(texts), removes)
 
 
-#: Money per hour, number of nodes, vCPU in millicores. The larger, the more useful.
-_Worth: TypeAlias = tuple[Decimal, int, int]
-
-
 def rank_levers(
     planning: Planning,
     shared: PlanningRound,
@@ -113,7 +109,7 @@ def rank_levers(
         return _Ranking(nodes, kept_nodes, worth, values, attempt, time_is_up).run()
 
 
-def _worth(snapshot: Snapshot, name: str, prices: PriceList) -> _Worth:
+def _worth(snapshot: Snapshot, name: str, prices: PriceList) -> Value:
     facts = node_facts(snapshot, name, spot=False)
     return prices.per_hour(facts) or Decimal(0), 1, facts.cpu
 
@@ -171,7 +167,7 @@ class _Ranking:
         self,
         nodes: KeptNodes,
         kept_nodes: Sequence[KeptNode],
-        worth: Mapping[str, _Worth],
+        worth: Mapping[str, Value],
         values: _Values,
         attempt: Attempt,
         time_is_up: Callable[[], bool],
@@ -360,7 +356,7 @@ class _Ranking:
             return ()
         mark = self._trial.savepoint()
         remaining, spare = self._nodes.remaining(lifted), self._nodes.spare
-        drained: list[KeptNode] = []
+        drained: list[str] = []
         for node in nodes:
             if self._time_is_up():
                 self._complete = False
@@ -373,23 +369,19 @@ class _Ranking:
                 self._values.note(lifted, node.node, placed)
                 remaining = tentative
                 spare -= node.counts
-                drained.append(node)
+                drained.append(node.node)
         self._trial.revert(mark)
-        for node in drained:
-            self._trial.undrain(node.row)
-        return tuple(node.node for node in drained)
+        return tuple(drained)
 
     def _drained(self, node: KeptNode) -> Placed | None:
         """Drain *node* within the trial. Return where its pods go; None, and an unchanged trial, if not all fit."""
         placed = at_once(Question.of(node), replace(self._attempt, effort=Effort(_EFFORT)))
         return None if isinstance(placed, Stuck) else placed
 
-    def _sum(self, nodes: Iterable[str]) -> _Worth:
-        worths = [self._worth[node] for node in nodes]
-        money = sum((money for money, *_ in worths), Decimal(0))
-        return money, len(worths), sum(cpu for *_, cpu in worths)
+    def _sum(self, nodes: Iterable[str]) -> Value:
+        return value_of(self._worth[node] for node in nodes)
 
-    def _usefulness(self, lever: Lever) -> tuple[_Worth, _Worth, _Worth]:
+    def _usefulness(self, lever: Lever) -> tuple[Value, Value, Value]:
         """Return what *lever* frees alone and together, by what is saved, and what it concerns."""
         _, nodes, cpu = self._sum(lever.frees)
         _, nodes_together, cpu_together = self._sum(lever.frees_together)
