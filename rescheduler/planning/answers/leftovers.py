@@ -5,7 +5,7 @@ scheduler's scoring. A node on which a leftover could land stays, and the search
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final
@@ -65,15 +65,15 @@ def plan_leftovers(
     if alone is None or not are_few(shared):
         if most is not None and any(plan.placements for plan in plans):
             return tuple(plans)
-        return (*plans, *_found(terms, plans, None).plans[:most])
+        return (*plans, *_found(terms, plans, None)[:most])
     before = [plan for plan in plans if plan.surges or not plan.placements]
     others = [plan for plan in alone if plan.node not in {each.node for each in before}]
     values = _values(terms, before)
-    least = value_of(values[plan.node] for plan in others), -sum(len(plan.moves) for plan in others)
+    least = _rank(others, values)
     found = _found(terms, before, least)
-    if found.rank <= least or not any(plan.leftovers for plan in found.plans):
+    if _rank(found, values) <= least or not any(plan.leftovers for plan in found):
         return tuple(plans)
-    return (*before, *found.plans[:most])
+    return (*before, *found[:most])
 
 
 def are_few(shared: PlanningRound) -> bool:
@@ -93,26 +93,18 @@ class _Terms:
     forecasts: Effort
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """The nodes whose plans passed their forecasts, these plans, and the nodes that have to stay."""
-
-    emptied: LeftoverChoice = ()
-    plans: tuple[Plan, ...] = ()
-    rejected: frozenset[str] = frozenset()
-
-    @property
-    def rank(self) -> Rank:
-        return rank_of(self.emptied)
+def _rank(plans: Iterable[Plan], values: Mapping[str, Value]) -> Rank:
+    """Return how good *plans* are, as the choice of their nodes."""
+    return value_of(values[plan.node] for plan in plans), -sum(len(plan.moves) for plan in plans)
 
 
-def _found(terms: _Terms, plans: Sequence[Plan], least: Rank | None) -> _Found:
+def _found(terms: _Terms, plans: Sequence[Plan], least: Rank | None) -> Sequence[Plan]:
     """Return the best plans that were found after *plans*; with *least*, also of nodes without leftovers.
 
     Choices that do not rank higher than *least* are left out.
     """
-    shared, found, staying, values = terms.shared, _Found(), terms.kept, _values(terms, plans)
-    effort = shared.effort()
+    shared, staying, values = terms.shared, terms.kept, _values(terms, plans)
+    effort, best = shared.effort(), tuple[Plan, ...]()
     for _ in range(_PLAYED):
         own = Effort(effort.left * 3 // 4)
         effort.spend(own.left)
@@ -122,22 +114,24 @@ def _found(terms: _Terms, plans: Sequence[Plan], least: Rank | None) -> _Found:
         effort.spend(-own.left)
         rejected = frozenset[str]()
         for choice in choices:
-            if rank_of(choice) <= max(found.rank, least or found.rank):
-                return found
+            known = _rank(best, values)
+            if rank_of(choice) <= max(known, least or known):
+                return best
             with opened(shared, Effort(EFFORT), shared.pending) as attempt:
-                played = _Play(terms, attempt, plans, choice, found.rank if few else None).run()
-            surviving = _surviving(played, plans, terms)
-            found = max(found, surviving, key=lambda each: each.rank)
-            # Of few nodes, other choices are there in place of those that the forecasts reject.
-            rejected = surviving.rejected - (played.rejected if few else frozenset())
+                play = _Play(terms, attempt, plans, choice, known if few else None)
+                played = play.run()
+            found, rejected = _surviving(played, plans, terms)
+            best = max(best, found, key=lambda each: _rank(each, values))
+            if not few:  # of few nodes, other choices are there in place of those that the forecasts reject
+                rejected |= play.rejected
             if (few or terms.most is not None) and terms.forecasts.exhausted:
-                return found
+                return best
             if rejected:
                 break
-        if not rejected or (terms.most is not None and found.plans):
-            return found
+        if not rejected or (terms.most is not None and best):
+            return best
         staying |= rejected
-    return found
+    return best
 
 
 def _values(terms: _Terms, plans: Sequence[Plan]) -> dict[str, Value]:
@@ -155,18 +149,16 @@ def _values(terms: _Terms, plans: Sequence[Plan]) -> dict[str, Value]:
     return values
 
 
-def _surviving(found: _Found, plans: Sequence[Plan], terms: _Terms) -> _Found:
-    """Return the first of the plans *found*, as many as keep what must survive a loss, and its room.
-
-    The node of the next one has to stay.
-    """
+def _surviving(
+    found: tuple[Plan, ...], plans: Sequence[Plan], terms: _Terms
+) -> tuple[tuple[Plan, ...], frozenset[str]]:
+    """Return as many of *found* as keep what must survive a loss, and its room, and the node that stays therefore."""
     shared = terms.shared
     with opened(shared, Effort(0), shared.pending):
         number, _ = longest_beginning(
-            len(found.plans), lambda some: _objection(shared, [*plans, *found.plans[:some]], terms.survival)
+            len(found), lambda some: _objection(shared, [*plans, *found[:some]], terms.survival)
         )
-    stays = {plan.node for plan in found.plans[number : number + 1]}
-    return replace(found, emptied=found.emptied[:number], plans=found.plans[:number], rejected=found.rejected | stays)
+    return found[:number], frozenset(plan.node for plan in found[number : number + 1])
 
 
 def left_out(
@@ -228,15 +220,15 @@ class _Play:
         drained([plan for plan in plans if plan.placements or self._displayed], attempt)
         self._freed, self._leaving = {plan.node for plan in plans}, {each.node.name for each in choice}
         self._shared = self._base.with_leftovers(self._freed | self._leaving)
-        self._found: dict[str, tuple[EmptiedNode, Plan]] = {}
+        self._found: dict[str, Plan] = {}
+        self.rejected = frozenset[str]()  #: nodes that have to stay: they cannot be emptied, or attract pods
         #: By node that could not be emptied: one of these has to be emptied or to stay before. Itself: for any room.
         self._waits: dict[str, set[str]] = {}
         self._tries = Counter[str]()
         self._moved = _moved_to_pools(plans, self._base)
 
-    def run(self) -> _Found:
-        """Return the plans that can be carried out, and the nodes that have to stay: theirs do not, or attract pods."""
-        rejected = set[str]()
+    def run(self) -> tuple[Plan, ...]:
+        """Return the plans that can be carried out."""
         while (left := self._left()) and not self._ended:
             before = len(self._found)
             for emptied in left:
@@ -245,11 +237,10 @@ class _Play:
             if len(self._found) == before and not self._ended:
                 stays = self._waits[left[0].node.name]
                 self._leaving -= stays
-                rejected |= stays
+                self.rejected |= stays
                 self._try_again()
                 self._shared = self._base.with_leftovers(self._freed | self._leaving)
-        done, plans = zip(*self._found.values(), strict=True) if self._found else ((), ())
-        return _Found(done, plans, frozenset(rejected))
+        return tuple(self._found.values())
 
     def _left(self) -> LeftoverChoice:
         """Return the nodes that have not been emptied and do not have to stay."""
@@ -278,7 +269,7 @@ class _Play:
         name, mark = emptied.node.name, self._attempt.trial.savepoint()
         plan = self._plan(emptied)
         if isinstance(plan, Plan):
-            self._found[name] = emptied, plan
+            self._found[name] = plan
             self._attempt.trial.keep()
             self._try_again()
         else:
