@@ -30,7 +30,7 @@ PODS: Final = 40
 POLICY: Final = Policy(drain_order=DrainOrder.WORTH, planning_timeout=0.5)
 
 
-def run(clusters: int = 50) -> Iterator[Result]:
+def run(clusters: int = 15) -> Iterator[Result]:
     """Yield the rows on moves and money; takes some minutes."""
     kinds: dict[str, Callable[[random.Random], list[builders.Manifest]]] = {
         "equal nodes": lambda rng: cluster(rng, nodes=200, spot=400, pods=3000),
