@@ -106,19 +106,23 @@ class LiveSnapshot:
 
 
 class Moves:
-    """Random moves of pods to nodes that accept them, and a drained node."""
+    """Random moves of pods to nodes that accept them, a drained node, and one whose drain is given up before."""
 
     def __init__(self, snapshot: Json, rng: Random) -> None:
         self._given, self._rng = snapshot, rng
         nodes = [item["metadata"]["name"] for item in snapshot["items"] if item["kind"] == "Node"]
         movable = [_key(item) for item in snapshot["items"] if item["kind"] == "Pod" and _may_move(item, nodes)]
         self._movable = rng.sample(movable, min(len(movable), rng.randint(1, 12)))
-        self._drained = rng.choice(nodes)
+        self._tried, self._drained = rng.choice(nodes), rng.choice(nodes)
         self.to: dict[str, str] = {}
 
     def perform(self, live: LiveSnapshot, trial: Trial) -> None:
-        """Perform the moves in *trial*."""
-        table = live.table
+        """Perform the moves in *trial*, after the drain of a node that is given up."""
+        table, mark = live.table, trial.savepoint()
+        trial.drain(table.nodes.row[self._tried])
+        for name in self._movable:
+            live.mask(table.pods[name])
+        trial.revert(mark)
         for name in self._movable:
             pod = table.pods[name]
             if targets := sorted(live.mask(pod)):
