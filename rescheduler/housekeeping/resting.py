@@ -1,7 +1,5 @@
 """Rounds that would find what the last one has found are not run: when the loop must look again, and at what."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -18,14 +16,6 @@ _TIMED: Final = frozenset(
 
 #: At most this many rounds in a row are left out.
 LEFT_OUT: Final = 5
-
-
-@dataclass(frozen=True, slots=True)
-class _Rest:
-    """The inputs of the last round, and the first instant at which a round may find something else."""
-
-    inputs: object
-    until: datetime
 
 
 class Resting:
@@ -49,7 +39,8 @@ class Resting:
         self._mode = mode
         self._longest = min(SURVEY, (LEFT_OUT + 1) * mode.timing.housekeeping_interval) * mode.pace
         self._clock = clock
-        self._rest: _Rest | None = None
+        #: The inputs of the last round, and the first instant at which a round may find something else.
+        self._rest: tuple[object, datetime] | None = None
 
     def wake(self) -> None:
         """Let the next round run."""
@@ -62,10 +53,9 @@ class Resting:
         now = self._clock.now()
         closed = held is not None and held.waiting is Waiting.OUTSIDE_DRAIN_WINDOW
         opening = next_opening(self._mode.windows, now) if closed else None
-        ends = [now + self._longest, *_known(self._history.next_end(), settled_at, opening)]
-        if held is None:
-            ends.append(self._plans.none_until(self._longest))
-        self._rest = _Rest(self._inputs(), min(ends))
+        planned = self._plans.none_until(self._longest) if held is None else None
+        ends = (self._history.next_end(), settled_at, opening, planned)
+        self._rest = self._inputs(), min([now + self._longest, *filter(None, ends)])
 
     def _is_at_rest(self, held: Held | None) -> bool:
         memory, facts = self._history.memory, self._view.facts
@@ -75,17 +65,13 @@ class Resting:
 
     def lasts(self) -> bool:
         """Return whether the next round would find what the last one has found."""
-        rest = self._rest
-        if rest is None or self._clock.now() >= rest.until:
+        inputs, until = self._rest or (None, None)
+        if until is None or self._clock.now() >= until:
             return False
         self._view.advance()
-        return self._inputs() == rest.inputs
+        return self._inputs() == inputs
 
     def _inputs(self) -> object:
         """Return what changes with the watched state, a user's pause, and whether somebody reads the pages."""
         snapshot = self._view.snapshot
         return snapshot.changes, snapshot.unreadable, self._run_state.paused, self._page_is_read()
-
-
-def _known(*instants: datetime | None) -> Iterable[datetime]:
-    return (instant for instant in instants if instant is not None)
