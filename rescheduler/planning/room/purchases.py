@@ -50,6 +50,7 @@ class SpotPurchase:
     """Spot nodes to buy, and what a plan with them frees in addition to the plan without them."""
 
     parts: Parts
+    planning: Planning  #: with them
     frees: tuple[str, ...]  #: on-demand nodes that only the plan with them drains
     cost_per_month: Decimal
     net_per_month: Decimal  #: what is saved more, without their cost, as ``--what-if`` shows it
@@ -94,7 +95,7 @@ class PurchaseSearch:
         self._time_is_up = time_is_up
         self._today = additions.circumstances.now.date()
         self._saved = self._saves(base, prices, additions.original)
-        self._planned: dict[Parts, tuple[SpotPurchase, Planning]] = {}
+        self._planned: dict[Parts, SpotPurchase] = {}
         self._complete = True
 
     def run(self, number: int, survive: Survive) -> Purchases:
@@ -114,7 +115,7 @@ class PurchaseSearch:
                 break
             if parts not in self._planned:
                 self._planned[parts] = self._plan(parts)
-        best = [purchase for purchase, _ in self._planned.values() if purchase.net_per_month > 0]
+        best = [purchase for purchase in self._planned.values() if purchase.net_per_month > 0]
         best.sort(key=lambda purchase: (-purchase.net_per_month, purchase.cost_per_month))
         by_offers: dict[object, SpotPurchase] = {}  # of each choice of offers, the best, whatever the numbers
         for purchase in best:
@@ -179,53 +180,46 @@ class PurchaseSearch:
     # The trials.
 
     def _tried(self, estimates: Iterable["_Estimate"]) -> list["_Trial"]:
-        """Return what each number of nodes of each offer saves, the most useful first.
+        """Return the best number of nodes of each offer that saves money, the most useful first.
 
         An offer is not tried if its estimate is not more than what enough others save.
         """
-        tried, best = list[_Trial](), list[float]()
+        tried = list[_Trial]()
         for estimate in estimates:
-            enough = sorted(best, reverse=True)[_PLANNED - 1 : _PLANNED]
+            enough = [each.saved for each in tried[_PLANNED - 1 : _PLANNED]]
             if self._out_of_time() or (enough and estimate.saved <= enough[0]):
                 break
-            found = self._trial(estimate)
-            tried += found
-            best.append(max((each.saved for each in found), default=0.0))
-        return sorted(tried, key=lambda each: -each.saved)
+            tried = sorted([*tried, self._trial(estimate)], key=lambda each: -each.saved)
+        return [each for each in tried if each.saved > 0]
 
-    def _trial(self, estimate: "_Estimate") -> list["_Trial"]:
-        """Drain nodes by first-fit, and return what each number of new nodes saves that is used."""
-        offer, additions, nodes = estimate.offer, self._additions, [each.examined for each in estimate.nodes]
-        worth = {each.examined.candidate.node: each.worth for each in estimate.nodes}
-        found, saved, used = dict[int, float](), 0.0, set[int]()
+    def _trial(self, estimate: "_Estimate") -> "_Trial":
+        """Drain nodes by first-fit, and return the number of used new nodes that saves the most."""
+        offer, additions = estimate.offer, self._additions
+        nodes = {each.examined.candidate.node: each for each in estimate.nodes}
+        candidates = [each.examined.candidate for each in estimate.nodes]
+        evictions = {name: each.examined.evictions for name, each in nodes.items()}
+        best, worth, used = _Trial(0.0, offer, 0), 0.0, set[int]()
         change = replace(offer.change, count=min(offer.most, 4 * estimate.needed + 8))
         with additions.of(change) as [names], additions.after(self._base.steps) as attempt:
             new = {additions.snapshot.nodes.row[name] for name in names}
-            candidates, evictions = (
-                [each.candidate for each in nodes],
-                {each.candidate.node: each.evictions for each in nodes},
-            )
             room, limit = attempt.shared.room, attempt.shared.minimum.spare - attempt.emptied
             search = Search(room, attempt.trial, candidates, evictions, attempt.remaining.copy, limit, Effort(0))
             for drained in search.run()[0]:
                 used |= new.intersection(row for _, row in drained.placed)
-                saved += worth[drained.candidate.node]
-                found[len(used)] = saved - len(used) * float(offer.price or 0)
-        return [_Trial(saved, offer, number) for number, saved in found.items() if number]
+                worth += nodes[drained.candidate.node].worth
+                saved = worth - len(used) * float(offer.price or 0)
+                best = _Trial(saved, offer, len(used)) if used and saved > best.saved else best
+        return best
 
     # The plans.
 
     def _choices(self, ranked: Sequence["_Estimate"]) -> Iterator[Parts]:
         """Yield the best number of the best offers; in a small cluster, also all other numbers that may help."""
-        tried, first = self._tried(ranked[:_TRIALS]), dict[SpotOffer, _Trial]()
-        for trial in tried:
-            first.setdefault(trial.offer, trial)
-        best = [trial for trial in first.values() if trial.saved > 0]
+        best = self._tried(ranked[:_TRIALS])
         yield from (((trial.offer, trial.used),) for trial in best[:_PLANNED])
         if best and self._additions.policy.survive is not Survive.OFF:
             yield from self._spread(best)
         if len(self._additions.original.nodes) <= _SMALL_CLUSTER:
-            yield from (((trial.offer, trial.used),) for trial in tried)
             for number in range(1, MOST_BOUGHT + 1):
                 enough = (each for each in ranked if number <= min(each.needed + 1, each.offer.most))
                 yield from (((each.offer, number),) for each in enough)
@@ -243,7 +237,7 @@ class PurchaseSearch:
                 if is_possible(parts):
                     yield parts
 
-    def _plan(self, parts: Parts) -> tuple[SpotPurchase, Planning]:
+    def _plan(self, parts: Parts) -> SpotPurchase:
         """Plan all nodes with *parts*."""
         additions, policy = self._additions, self._additions.policy
         with additions.of(*changes_of(parts)):
@@ -255,7 +249,7 @@ class PurchaseSearch:
         before = {plan.node for plan in self._base.plans}
         frees = tuple(plan.node for plan in planning.plans if plan.node not in before)
         net = added.net_change_per_month(self._saved, saved) or _ZERO
-        return SpotPurchase(parts, frees, added.cost_per_month or _ZERO, net), planning
+        return SpotPurchase(parts, planning, frees, added.cost_per_month or _ZERO, net)
 
     def _saves(self, planning: Planning, prices: PriceList, snapshot: Snapshot) -> Decimal:
         """Return what *planning* saves per month, as far as it is known."""
@@ -264,10 +258,10 @@ class PurchaseSearch:
     def _certified(self, purchase: SpotPurchase, survive: Survive, seconds: float) -> SpotPurchase:
         if survive is Survive.OFF or self._out_of_time():
             return purchase
-        additions, (_, planning) = self._additions, self._planned[purchase.parts]
+        additions, steps = self._additions, purchase.planning.steps
         with additions.of(*changes_of(purchase.parts)):
             certificate = additions.planner.certificate(
-                additions.circumstances, survive, planning.steps, seconds=seconds, to_first=True
+                additions.circumstances, survive, steps, seconds=seconds, to_first=True
             )
         return replace(purchase, survival=certificate)
 
