@@ -487,7 +487,7 @@ MUTANTS: Final = (
     _of_loop(
         "a round is left out only until a wait ends",
         "housekeeping/resting.py",
-        "        if until is None or self._clock.now() >= until:\n",
+        "        if until is None or self.clock.now() >= until:\n",
         "        if until is None:\n",
         "test_resting.py",
     ),

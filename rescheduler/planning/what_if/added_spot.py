@@ -191,8 +191,7 @@ class NewSpot:
         model, resembles = self._model(change), bool(change.like or change.needs_size)
         labels, taints = self._common_labels(), self._common_taints()
         if resembles:
-            there = next((each.metadata.labels for each in self._snapshot.nodes if zone_of(each) == change.zone), {})
-            labels |= in_zone(model, change.zone, there)
+            labels |= in_zone(model, change.zone, self._snapshot.nodes)
             taints = self._lasting_taints(model) if model in self.usable else taints
         elif change.type:
             labels[INSTANCE_TYPE_LABELS[0]] = change.type

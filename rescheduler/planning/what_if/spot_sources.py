@@ -100,16 +100,16 @@ def spot_sources(snapshot: Snapshot, policy: Policy) -> list[SpotSource]:
 
 def _of_pools(snapshot: Snapshot, spot: Sequence[Node]) -> Iterator[SpotSource]:
     """Yield NodePools. Their nodes are of the types and in the zones that a node shows and the requirements allow."""
-    there = {zone_of(node): node.metadata.labels for node in snapshot.nodes}
+    present = sorted({zone_of(node) for node in snapshot.nodes} - {""})
     for pool in in_order(each for each in snapshot.of("NodePool").values() if isinstance(each, NodePool)):
         if pool.spec.replicas is not None or SPOT not in values(pool, CAPACITY_TYPE):
             continue
         members = [node for node in spot if node.metadata.labels.get(NODE_POOL) == pool.metadata.name]
         own = {key: value for key, value in common_labels(members).items() if not _is_of_machine(key)}
         known = {instance_type(node): node for node in [*snapshot.nodes, *spot, *members]}
-        zones = sorted(values(pool, ZONE_LABELS[0])) or sorted(there.keys() - {""}) or [""]
+        zones = sorted(values(pool, ZONE_LABELS[0])) or present or [""]
         kinds = ((known[kind], zone) for kind in sorted(known.keys() - {""}) for zone in zones)
-        made = (_pooled(pool, own, like, in_zone(like, zone, there.get(zone, {}))) for like, zone in kinds)
+        made = (_pooled(pool, own, like, in_zone(like, zone, snapshot.nodes)) for like, zone in kinds)
         templates = [node for node in made if node is not None]
         yield SpotSource(pool.metadata.name, templates, members, left_of(pool, snapshot))
 
@@ -250,18 +250,18 @@ def _of_groups(snapshot: Snapshot, spot: Sequence[Node]) -> Iterator[SpotSource]
             yield SpotSource(group.name, [group.template] if group.template else [], members, left)
 
 
-def in_zone(node: Node, zone: str, there: Mapping[str, str]) -> dict[str, str]:
+def in_zone(node: Node, zone: str, nodes: Iterable[Node]) -> dict[str, str]:
     """Return the labels of *node* for one in *zone*; "" is the same zone.
 
-    *there* are labels of a node in that zone: they tell its ID, which is left out if they do not.
+    A label with the ID of the zone is that of the first of *nodes* in this zone, and left out if there is none.
     """
     labels, before = node.metadata.labels, zone_of(node)
     if not zone or not before or zone == before:
         return dict(labels)
+    there = next((each.metadata.labels for each in nodes if zone_of(each) == zone), {})
     moved = {key: zone for key, value in labels.items() if key.endswith(_ZONE_KEYS) and value == before}
-    ids = {key for key in labels if key.endswith(_ZONE_ID_KEYS)}
-    stay = {key: value for key, value in labels.items() if key not in ids}
-    return stay | moved | {key: there[key] for key in ids & there.keys()}
+    ids = {key: there.get(key, "") for key in labels if key.endswith(_ZONE_ID_KEYS)}
+    return {key: value for key, value in (labels | moved | ids).items() if value or key not in ids}
 
 
 def common_labels(nodes: Iterable[Node]) -> dict[str, str]:
