@@ -30,7 +30,7 @@ from rescheduler.planning.what_if.comparison import HypotheticalPlan, added_node
 from rescheduler.planning.what_if.overview import worths_of
 
 #: At most so many offers get a trial, and a plan.
-_TRIALS: Final = 16
+_TRIALS: Final = 10
 _PLANNED: Final = 5
 
 #: In clusters of at most so many nodes, in which a plan takes little time, other numbers of new nodes than those of the
