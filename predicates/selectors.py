@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, TypeAlias
 
@@ -120,7 +120,7 @@ def _quoted(text: str) -> str:
 Pair: TypeAlias = tuple[str, str]
 
 SET_OPERATORS: Final = ("In", "NotIn")
-_PRESENCE_OPERATORS: Final = ("Exists", "DoesNotExist")
+OPERATORS: Final = (*SET_OPERATORS, "Exists", "DoesNotExist")
 
 
 class Selector:
@@ -154,7 +154,7 @@ class Selector:
             if labels.get(key) != value:
                 return False
         return not self.tests or all(
-            _matches_value(operator, labels.get(key), values) for key, operator, values in self.tests
+            is_allowed(operator, labels.get(key), values) for key, operator, values in self.tests
         )
 
     @property
@@ -219,7 +219,8 @@ def _compile(labels: tuple[Pair, ...], expressions: tuple[Requirement, ...]) -> 
     return Selector(pairs, tests)
 
 
-def _matches_value(operator: str, value: str | None, values: frozenset[str]) -> bool:
+def is_allowed(operator: str, value: str | None, values: Container[str]) -> bool:
+    """Return whether a label with *value*, or without one, meets a requirement with one of :data:`OPERATORS`."""
     match operator:
         case "In":
             return value in values
@@ -233,7 +234,7 @@ def _matches_value(operator: str, value: str | None, values: frozenset[str]) -> 
 
 def requirement_error(requirement: Requirement) -> str:
     """Return the scheduler's error for a requirement of a label selector, or "" if it is valid."""
-    if requirement.operator not in (*SET_OPERATORS, *_PRESENCE_OPERATORS):
+    if requirement.operator not in OPERATORS:
         return f'"{requirement.operator}" is not a valid label selector operator'
     errors = requirement_errors(requirement.key, requirement.values, _values_error(requirement))
     return joined(errors) if errors else ""

@@ -480,15 +480,15 @@ MUTANTS: Final = (
     _of_loop(
         "a round is left out only while nothing changes",
         "housekeeping/resting.py",
-        "        return self._inputs() == rest.inputs\n",
+        "        return self._inputs() == inputs\n",
         "        return True\n",
         "test_resting.py",
     ),
     _of_loop(
         "a round is left out only until a wait ends",
         "housekeeping/resting.py",
-        "        if rest is None or self._clock.now() >= rest.until:\n",
-        "        if rest is None:\n",
+        "        if until is None or self.clock.now() >= until:\n",
+        "        if until is None:\n",
         "test_resting.py",
     ),
     _of_plan(

@@ -22,6 +22,7 @@ from predicates.objects.api import (
     ObjectMeta,
     PortworxVolume,
     QuantityText,
+    Requirement,
     ResourceRequirements,
     Taint,
     VersionedMeta,
@@ -636,16 +637,10 @@ class PoolTaint(Wire, frozen=True):
     key: str = ""
 
 
-class PoolRequirement(Wire, frozen=True):
-    key: str = ""
-    operator: str = ""
-    values: tuple[str, ...] = ()
-
-
 class PoolNodeSpec(Wire, frozen=True):
     taints: tuple[Taint, ...] = ()
     startup_taints: tuple[PoolTaint, ...] = ()
-    requirements: tuple[PoolRequirement, ...] = ()
+    requirements: tuple[Requirement, ...] = ()
 
 
 class PoolNodeMeta(Wire, frozen=True):

@@ -21,7 +21,7 @@ from rescheduler.errors import NotFound, UsageError
 from rescheduler.facts.round_facts import FactsReader, Known, RoundFacts
 from rescheduler.planning.backends import backend_suggestions
 from rescheduler.planning.money.commitments import idle
-from rescheduler.planning.money.move_costs import PlanMoves, no_moves
+from rescheduler.planning.money.move_costs import PlanMoves
 from rescheduler.planning.money.prices import NodeFacts, PriceList, node_facts
 from rescheduler.planning.movements import moved_recently
 from rescheduler.planning.node_pools import buying_again
@@ -188,7 +188,7 @@ class PlannedCluster:
     incomplete: str = ""  #: what the snapshot file lacks; see :meth:`ClusterSource.incomplete`
     daemon: "InstallationStatus | None" = None  #: the state of the cluster's daemon, if it is known
     independent: bool = False  #: whether each node was planned by itself
-    moves: Callable[[], PlanMoves] = no_moves
+    moves: Callable[[], PlanMoves] = PlanMoves
 
     def overview(self, prices: PriceList, levers: RankedLevers = NO_LEVERS) -> Overview:
         """Return the totals of the plan."""

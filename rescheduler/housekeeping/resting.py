@@ -1,6 +1,5 @@
 """Rounds that would find what the last one has found are not run: when the loop must look again, and at what."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -20,14 +19,7 @@ _TIMED: Final = frozenset(
 LEFT_OUT: Final = 5
 
 
-@dataclass(frozen=True, slots=True)
-class _Rest:
-    """The inputs of the last round, and the first instant at which a round may find something else."""
-
-    inputs: object
-    until: datetime
-
-
+@dataclass(slots=True)
 class Resting:
     """Tells whether the next round can be left out. Used by the loop's thread only.
 
@@ -38,18 +30,14 @@ class Resting:
     nothing else. While a drain is open, something is owed, pods are pending, or room is ordered, no round is left out.
     """
 
-    def __init__(
-        self, view: ClusterView, plans: RoundPlans, knowledge: Knowledge, run_state: LoopState, mode: Mode, clock: Clock
-    ) -> None:
-        self._view = view
-        self._plans = plans
-        self._history = knowledge.history
-        self._page_is_read = knowledge.page_is_read
-        self._run_state = run_state
-        self._mode = mode
-        self._longest = min(SURVEY, (LEFT_OUT + 1) * mode.timing.housekeeping_interval) * mode.pace
-        self._clock = clock
-        self._rest: _Rest | None = None
+    view: ClusterView
+    plans: RoundPlans
+    knowledge: Knowledge
+    run_state: LoopState
+    mode: Mode
+    clock: Clock
+    #: The inputs of the last round, and the first instant at which a round may find something else.
+    _rest: tuple[object, datetime] | None = None
 
     def wake(self) -> None:
         """Let the next round run."""
@@ -57,35 +45,31 @@ class Resting:
 
     def begin(self, held: Held | None, settled_at: datetime | None) -> None:
         """Rest after a round of the leader, which *held* drains for a reason, or found none to start."""
-        if self._mode.dry_run or not self._is_at_rest(held):
+        if self.mode.dry_run or not self._is_at_rest(held):
             return
-        now = self._clock.now()
+        now, interval = self.clock.now(), self.mode.timing.housekeeping_interval
+        longest = min(SURVEY, (LEFT_OUT + 1) * interval) * self.mode.pace
         closed = held is not None and held.waiting is Waiting.OUTSIDE_DRAIN_WINDOW
-        opening = next_opening(self._mode.windows, now) if closed else None
-        ends = [now + self._longest, *_known(self._history.next_end(), settled_at, opening)]
-        if held is None:
-            ends.append(self._plans.none_until(self._longest))
-        self._rest = _Rest(self._inputs(), min(ends))
+        opening = next_opening(self.mode.windows, now) if closed else None
+        planned = self.plans.none_until(longest) if held is None else None
+        ends = (self.knowledge.history.next_end(), settled_at, opening, planned)
+        self._rest = self._inputs(), min([now + longest, *filter(None, ends)])
 
     def _is_at_rest(self, held: Held | None) -> bool:
-        memory, facts = self._history.memory, self._view.facts
+        memory, facts = self.knowledge.history.memory, self.view.facts
         ordered = memory.spot_orders.open is not None or facts.placeholders()
-        active = memory.debts or facts.marked or ordered or self._view.snapshot.pods_on.get("")
+        active = memory.debts or facts.marked or ordered or self.view.snapshot.pods_on.get("")
         return not active and (held is None or held.waiting in _TIMED)
 
     def lasts(self) -> bool:
         """Return whether the next round would find what the last one has found."""
-        rest = self._rest
-        if rest is None or self._clock.now() >= rest.until:
+        inputs, until = self._rest or (None, None)
+        if until is None or self.clock.now() >= until:
             return False
-        self._view.advance()
-        return self._inputs() == rest.inputs
+        self.view.advance()
+        return self._inputs() == inputs
 
     def _inputs(self) -> object:
         """Return what changes with the watched state, a user's pause, and whether somebody reads the pages."""
-        snapshot = self._view.snapshot
-        return snapshot.changes, snapshot.unreadable, self._run_state.paused, self._page_is_read()
-
-
-def _known(*instants: datetime | None) -> Iterable[datetime]:
-    return (instant for instant in instants if instant is not None)
+        snapshot = self.view.snapshot
+        return snapshot.changes, snapshot.unreadable, self.run_state.paused, self.knowledge.page_is_read()

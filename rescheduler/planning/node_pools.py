@@ -9,9 +9,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 from predicates.node_selectors import tolerated
-from predicates.objects import Node, NodePool, Pod
+from predicates.objects import NodePool, Pod
 from predicates.objects.pods import CAPACITY_TYPE, NODE_POOL
-from predicates.quantity import QuantityError
 from predicates.snapshot import Snapshot
 from predicates.texts import quoted
 from rescheduler.planning.forms import count
@@ -101,8 +100,4 @@ def _accepts(pool: NodePool, pod: Pod) -> bool:
 
 def _is_full(snapshot: Snapshot, pool: NodePool) -> bool:
     """Return whether the nodes of *pool* have reached one of its limits."""
-    present: list[Node] = [node for node in snapshot.nodes if node.metadata.labels.get(NODE_POOL) == pool.metadata.name]
-    try:
-        return any(left <= 0 for left in left_of(pool, present).values())
-    except QuantityError:
-        return True
+    return any(left <= 0 for left in left_of(pool, snapshot).values())

@@ -18,17 +18,8 @@ from predicates.nodes import CPU, MEMORY
 from predicates.objects import Pod, PodClass
 from predicates.snapshot import Snapshot
 from rescheduler.planning.controllers import controller_of
-from rescheduler.planning.money.move_costs import (
-    MoveHistory,
-    MoveWorth,
-    annotated_cost,
-    hazard_factor,
-    moved_factor,
-    own_factor,
-    ready_factor,
-    replicas_factor,
-)
-from rescheduler.planning.money.prices import HOURS_PER_MONTH, PriceList, node_facts
+from rescheduler.planning.money.move_costs import MoveWorth, annotated_cost, hazard_factor, own_factor, owner_factor
+from rescheduler.planning.money.prices import HOURS_PER_MONTH, node_facts
 from rescheduler.planning.money.worth import covered
 from rescheduler.planning.policy import Circumstances
 from rescheduler.planning.pools import pool_of
@@ -75,7 +66,7 @@ class NodeWorths:
         """Return the part of each node that commitments pay. Of *names*, the last ones are paid first; once known."""
         if self._parts is None:
             nodes = [node_facts(self.snapshot, name, spot=False) for name in names]
-            self._parts = covered(reversed(nodes), self._prices, self.circumstances.now.date())
+            self._parts = covered(reversed(nodes), self.circumstances.prices, self.circumstances.now.date())
         return self._parts
 
     def of(self, node: str, pods: Callable[[str], Iterable[Pod]]) -> MoveWorth:
@@ -91,17 +82,9 @@ class NodeWorths:
         """Return what it costs to move *pods*."""
         return sum(map(self._cost, pods))
 
-    @property
-    def _prices(self) -> PriceList:
-        return self.circumstances.prices
-
-    @property
-    def _history(self) -> MoveHistory:
-        return self.circumstances.history
-
     def _computed(self, node: str, pods: Sequence[Pod], part: Decimal) -> MoveWorth:
         cost, share = self.cost(pods), sum(self._of_class(pod.cls)[2] for pod in pods)
-        price = self._prices.per_hour(node_facts(self.snapshot, node, spot=False))
+        price = self.circumstances.prices.per_hour(node_facts(self.snapshot, node, spot=False))
         if price is None:
             return MoveWorth(len(pods), cost, None)
         net = float(price * (1 - part)) - (0.0 if np.isnan(share) else share)
@@ -138,18 +121,18 @@ class NodeWorths:
     def _of_owner(self, pod: Pod) -> float:
         key = owner_key(pod)
         if (known := self._owners.get(key)) is None:
-            name, replicas = controller_of(pod).text, self.counts.replicas(pod) if pod.owner is not None else 1
-            ready, moved = self._history.ready.get(name), self._history.moved.get(name, 0)
-            known = ready_factor(ready) * moved_factor(moved, replicas) * replicas_factor(replicas)
+            name, history = controller_of(pod).text, self.circumstances.history
+            replicas = self.counts.replicas(pod) if pod.owner is not None else 1
+            known = owner_factor(history.ready.get(name), history.moved.get(name, 0), replicas)
             self._owners[key] = known
         return known
 
     def _spot_nodes(self) -> _Spot:
         table, rows = self.snapshot.nodes, np.sort(self.targets)
         nodes = [node_facts(self.snapshot, table.names[row], spot=True) for row in rows]
-        prices = [self._prices.per_hour(node) for node in nodes]
+        prices = [self.circumstances.prices.per_hour(node) for node in nodes]
         labels = [node.metadata.labels for row in rows if (node := table.nodes[row]) is not None]
-        hazards = [self._history.hazards.get(pool_of(each, self.pool_labels), 0.0) for each in labels]
+        hazards = [self.circumstances.history.hazards.get(pool_of(each, self.pool_labels), 0.0) for each in labels]
         return _Spot(
             rows,
             np.maximum(table.allocatable[rows, CPU], 1).astype(np.float64),

@@ -6,7 +6,7 @@ A pod costs 1, times five factors that docs/money.md defines for users. What is 
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Final
 
@@ -47,19 +47,15 @@ def own_factor(cost: int, priority: int) -> float:
     return min(max(1 + cost / _COST_UNIT + priority / _PRIORITY_UNIT, LEAST_OWN), MOST_OWN)
 
 
-def ready_factor(seconds: float | None) -> float:
-    """Return the factor of an owner whose replacement pods took *seconds* to be Ready; None if that is not known."""
-    return 1.0 if seconds is None else min(max(seconds / USUAL_SECONDS, 1.0), SLOWEST)
+def owner_factor(ready: float | None, moved: int, replicas: int) -> float:
+    """Return the factor of an owner: its moves cost more if they take long, were many, or interrupt its only replica.
 
-
-def replicas_factor(replicas: int) -> float:
-    """Return the factor of an owner with this many *replicas*: moving the only one interrupts it."""
-    return ONLY_REPLICA if replicas == 1 else 1.0
-
-
-def moved_factor(moved: int, replicas: int) -> float:
-    """Return the factor of an owner of whose *replicas* this many pods were *moved* within a week."""
-    return min(1 + moved / max(1, replicas), MOST_MOVED)
+    *ready* are the seconds until its replacement pods were Ready, or None if that is not known. Of its *replicas*, as
+    many pods were *moved* within a week.
+    """
+    slow = 1.0 if ready is None else min(max(ready / USUAL_SECONDS, 1.0), SLOWEST)
+    often = min(1 + moved / max(1, replicas), MOST_MOVED)
+    return slow * often * (ONLY_REPLICA if replicas == 1 else 1.0)
 
 
 def hazard_factor(probability: float) -> float:
@@ -102,8 +98,7 @@ class MoveWorth:
     @property
     def rank(self) -> tuple[bool, float, float]:
         """The place in the drain order: nodes with a price first, the most money for a moved pod, the lowest cost."""
-        per_move = self.per_move
-        return per_move is None, -(per_move or 0.0), self.cost
+        return self.per_move is None, -(self.per_move or 0.0), self.cost
 
     def blocker(self, least: float, currency: str) -> Blocker | None:
         """Return a blocker if the node is worth less than *least* for a moved pod. Without a price, there is none."""
@@ -122,13 +117,8 @@ class MoveWorth:
 class PlanMoves:
     """What the moves of a plan cost, and what nodes are worth for theirs."""
 
-    worths: Mapping[str, MoveWorth]  #: of nodes with plans, and of those not worth it
-    cost: float  #: of all moves of the plan
-
-
-def no_moves() -> PlanMoves:
-    """Return the moves of no plan."""
-    return PlanMoves({}, 0.0)
+    worths: Mapping[str, MoveWorth] = field(default_factory=dict)  #: of nodes with plans, and of those not worth it
+    cost: float = 0.0  #: of all moves of the plan
 
 
 # What is saved with fewer moves.

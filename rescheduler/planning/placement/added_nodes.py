@@ -9,7 +9,7 @@ more than a node.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 import numpy as np
@@ -101,39 +101,44 @@ class AddedNodes:
         template = self.snapshot.nodes.nodes[source.template]
         if source.pool is None or template is None:
             return most
-        present = [node for node in self.snapshot.nodes if node.metadata.labels.get(NODE_POOL) == _name(source)]
-        if (replicas := source.pool.spec.replicas) is not None:
-            return max(0, min(most, replicas - len(present)))
-        try:
-            return max(0, min((most, *_limits(source.pool, template, present))))
-        except QuantityError:
-            return 0
+        return most_of(taken_by(template, left_of(source.pool, self.snapshot)), most)
 
 
-def _name(source: Source) -> str:
-    return "" if source.pool is None else source.pool.metadata.name
+#: At most this many spot nodes of a type are bought at once.
+MOST_BOUGHT: Final = 100
+
+#: By limit: how much of it is left, and what a new node takes, in thousandths. No limits: any number of nodes.
+GrowthLimits: TypeAlias = Mapping[str, tuple[int, int]]
 
 
-def _limits(pool: NodePool, template: Node, present: Sequence[Node]) -> Iterable[int]:
-    """Yield, for each limit of *pool*, how many nodes like *template* it allows beside those that are *present*.
+def most_of(limits: GrowthLimits, most: int = MOST_BOUGHT) -> int:
+    """Return the number of nodes that *limits* allow, at most *most*."""
+    return max(0, min((most, *(left // taken for left, taken in limits.values() if taken > 0))))
 
-    Raises QuantityError.
+
+def left_of(pool: NodePool, snapshot: Snapshot) -> dict[str, int]:
+    """Return what *pool* may add by resource, in thousandths; no nodes if a limit, or a node of it, cannot be read.
+
+    The whole capacity of its nodes counts, as in Karpenter. A pool with a fixed number of nodes has no other limit.
     """
-    for resource, left in left_of(pool, present).items():
-        if (each := amount(template, resource)) > 0:
-            yield left // each
+    fixed, name = pool.spec.replicas, pool.metadata.name
+    limits = pool.spec.limits if fixed is None else {_NODES: str(fixed)}
+    present = [node for node in snapshot.nodes if node.metadata.labels.get(NODE_POOL) == name]
+    try:
+        return {key: parse(limit).millis - sum(_amount(node, key) for node in present) for key, limit in limits.items()}
+    except QuantityError:
+        return {_NODES: 0}
 
 
-def left_of(pool: NodePool, present: Sequence[Node]) -> dict[str, int]:
-    """Return what the limits of *pool* allow beside its nodes *present*, in thousandths. Raises QuantityError.
+def taken_by(node: Node, left: Mapping[str, int]) -> GrowthLimits:
+    """Return the limits for new nodes like *node* where so much is *left*; no nodes if its amounts cannot be read."""
+    try:
+        return {resource: (amount, _amount(node, resource)) for resource, amount in left.items()}
+    except QuantityError:
+        return {_NODES: (0, 1)}
 
-    The whole capacity of nodes counts, as in Karpenter.
-    """
-    limits = pool.spec.limits.items()
-    return {name: parse(limit).millis - sum(amount(node, name) for node in present) for name, limit in limits}
 
-
-def amount(node: Node, resource: str) -> int:
+def _amount(node: Node, resource: str) -> int:
     """Return what *node* counts for a limit, in thousandths. Raises QuantityError."""
     amounts = {**node.status.allocatable, **node.status.capacity, _NODES: "1"}
     return parse(amounts.get(resource, "0")).millis

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import chain
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from predicates.snapshot import Snapshot
 from rescheduler.planning.answers.node import could_be_drained
@@ -22,18 +22,15 @@ from rescheduler.planning.money.prices import (
     with_added,
 )
 from rescheduler.planning.outcome import Plan
-from rescheduler.planning.placement.packing import Effort, Stuck, WantedReasons
+from rescheduler.planning.placement.added_nodes import GrowthLimits, most_of
+from rescheduler.planning.placement.packing import Effort
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.pools import pool_of
-from rescheduler.planning.question import Attempt, Question, at_once, drained, evictions_after, opened
+from rescheduler.planning.question import Attempt, drained, evictions_after, opened
 from rescheduler.planning.what_if.added_spot import AddSpot, NewSpot
 from rescheduler.planning.what_if.changes import copied
-from rescheduler.planning.what_if.spot_sources import GrowthLimits, most_of
-
-#: The changes of a trial are kept after this many rows: see :meth:`.Trial.keep`.
-KEEP_AFTER: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,29 +134,3 @@ class Additions:
         """Return the inputs for *node* after it has *given* some of its pods (UIDs) to make room."""
         left = frozenset(pod.uid for pod in self.snapshot.pods_on[node].values()) - given
         return replace(shared, only=left) if given else shared
-
-    def drained_in_turn(
-        self, added: Iterable[str], nodes: Iterable[Examined], plans: Sequence[Plan]
-    ) -> Iterator[tuple[str, int]]:
-        """Drain *nodes* one after the other after *plans*, and yield those whose pods fit, also on the nodes *added*.
-
-        Yield with each how many of the nodes *added*, which are filled one after the other, are in use after it.
-        """
-        with self.after(plans) as attempt:
-            shared, used = attempt.shared, set[int]()
-            new = {shared.snapshot.nodes.row[name] for name in added}
-            for node in nodes:
-                # Budgets, or the minimum of on-demand nodes, may keep it after those that were drained.
-                full = node.candidate.counts and attempt.emptied >= shared.minimum.spare
-                if full or attempt.remaining.blockers(node.evictions):
-                    continue
-                question = replace(Question.of(node.candidate), reasons=WantedReasons.NONE)
-                placed = at_once(question, attempt)
-                if isinstance(placed, Stuck):
-                    continue
-                attempt.remaining.spend(node.evictions)
-                attempt.emptied += node.candidate.counts
-                used |= new.intersection(row for _, row in placed)
-                yield node.candidate.node, len(used)
-                if len(shared.snapshot.touched) >= KEEP_AFTER:
-                    attempt.trial.keep()

@@ -13,11 +13,11 @@ from rescheduler.planning.forms import count
 from rescheduler.planning.money.prices import PriceList, node_facts
 from rescheduler.planning.money.worth import NO_WORTH, Worth, covered
 from rescheduler.planning.outcome import Blocker, Plan, Planning, Reason, Rejected, Verdict
+from rescheduler.planning.placement.added_nodes import GrowthLimits
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.room.additions import Additions, SpotOffer, changes_of
 from rescheduler.planning.room.manifests import why_not_served
 from rescheduler.planning.what_if.added_spot import AddSpot
-from rescheduler.planning.what_if.spot_sources import GrowthLimits
 
 _ZERO: Final = Decimal(0)
 
@@ -147,14 +147,10 @@ class RoomSearch:
         if not most:
             return NotOrdered(node, f"what has created {name} may add no more nodes: its limit is reached")
         with self._additions.of(*changes_of(((offer, most),))) as [names]:
-            lacking = self._additions.lacking_room([node], ())
-            used = next((used for _, used in self._additions.drained_in_turn(names, lacking, ())), None)
-            if used is None:
-                verdict = self._planner.look_again(node, self._circumstances)
-                if isinstance(verdict, Rejected):
-                    why = verdict.blockers[0].text
-                    return NotOrdered(node, f"new spot nodes like {name} would not help: {why}")
-                used = len({placement.node for placement in verdict.placements}.intersection(names))
+            verdict = self._planner.look_again(node, self._circumstances)
+        if isinstance(verdict, Rejected):
+            return NotOrdered(node, f"new spot nodes like {name} would not help: {verdict.blockers[0].text}")
+        used = len({placement.node for placement in verdict.placements}.intersection(names))
         return used or NotOrdered(node, "its pods fit on the existing spot nodes")
 
     def _order_of(self, node: str, offer: SpotOffer, number: int) -> RoomOrder | NotOrdered:

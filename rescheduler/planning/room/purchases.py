@@ -6,13 +6,12 @@ first-fit with the new nodes of one type, and shows what each number of them fre
 ``--what-if`` makes, decides.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from predicates.local_results import Targets
 from predicates.objects import PodClass
@@ -22,24 +21,22 @@ from rescheduler.planning.examined import Examined
 from rescheduler.planning.money.prices import PriceList, node_facts
 from rescheduler.planning.money.worth import covered, summed
 from rescheduler.planning.outcome import Planning
+from rescheduler.planning.placement.added_nodes import MOST_BOUGHT
+from rescheduler.planning.placement.packing import Effort
+from rescheduler.planning.placement.search import Search
 from rescheduler.planning.policy import Survive
-from rescheduler.planning.room.additions import KEEP_AFTER, Additions, Parts, SpotOffer, changes_of, is_possible
+from rescheduler.planning.room.additions import Additions, Parts, SpotOffer, changes_of, is_possible
 from rescheduler.planning.what_if.comparison import HypotheticalPlan, added_nodes
 from rescheduler.planning.what_if.overview import worths_of
-from rescheduler.planning.what_if.spot_sources import MOST_BOUGHT
 
 #: At most so many offers get a trial, and a plan.
-_TRIALS: Final = 16
+_TRIALS: Final = 10
 _PLANNED: Final = 5
 
-#: If at most so many nodes lack room, other numbers of new nodes than those of the trials are planned, too, up to so
-#: many purchases. In trials with many nodes, the numbers differ little.
-_FEW: Final = 20
-_PLANS: Final = 60
-
-#: In clusters with more nodes, a plan takes long: the number of plans is less.
+#: In clusters of at most so many nodes, in which a plan takes little time, other numbers of new nodes than those of the
+#: best trials are planned, too, up to so many purchases.
 _SMALL_CLUSTER: Final = 100
-_PLANS_OF_LARGE: Final = 10
+_PLANS: Final = 60
 
 #: With ``--survive``: the numbers of pools over which a purchase is spread.
 _SPREADS: Final = (2, 3)
@@ -53,6 +50,7 @@ class SpotPurchase:
     """Spot nodes to buy, and what a plan with them frees in addition to the plan without them."""
 
     parts: Parts
+    planning: Planning  #: with them
     frees: tuple[str, ...]  #: on-demand nodes that only the plan with them drains
     cost_per_month: Decimal
     net_per_month: Decimal  #: what is saved more, without their cost, as ``--what-if`` shows it
@@ -79,11 +77,11 @@ class Purchases:
 def offered(additions: Additions, prices: PriceList) -> list[SpotOffer]:
     """Return what can be bought: what creates spot nodes makes, within its limits, and nodes like other spot nodes.
 
-    If nothing creates spot nodes, it is any type of *prices* and of nodes, in the zones of nodes.
+    If nothing creates spot nodes, it is any type whose size is known, in the zones of nodes.
     """
     new = additions.new
     found = new.like_present(of_pools=False)
-    found |= new.created() if new.sources else {change: {} for change in new.of_any_type(prices)}
+    found |= new.created() if new.sources else {change: {} for change in new.of_any_type()}
     return [offer for offer in additions.offers(found.items(), prices) if offer.most]
 
 
@@ -97,7 +95,7 @@ class PurchaseSearch:
         self._time_is_up = time_is_up
         self._today = additions.circumstances.now.date()
         self._saved = self._saves(base, prices, additions.original)
-        self._planned: dict[Parts, tuple[SpotPurchase, Planning]] = {}
+        self._planned: dict[Parts, SpotPurchase] = {}
         self._complete = True
 
     def run(self, number: int, survive: Survive) -> Purchases:
@@ -109,19 +107,22 @@ class PurchaseSearch:
         every = offered(additions, self._prices)
         with additions.of(*(offer.change for offer in every)) as names:
             rows = [additions.snapshot.nodes.row[name] for [name] in names]
-            lacking = additions.lacking_room([each.node for each in self._base.rejected], self._base.steps)
+            lacking = self._lacking(rows)
             offers = {offer: row for offer, row in zip(every, rows, strict=True) if offer.price}
-            ranked = self._estimated(list(offers), list(offers.values()), lacking, self._without_place(lacking, rows))
-        few = len(lacking) <= _FEW
-        self._plan_best(ranked, self._tried(ranked[:_TRIALS], lacking, all_of=few), varied=few)
-        best = [purchase for purchase, _ in self._planned.values() if purchase.net_per_month > 0]
+            ranked = self._estimated(offers, lacking) if any(node.homeless for node in lacking) else []
+        for parts in self._choices(ranked):
+            if len(self._planned) >= _PLANS or self._out_of_time():
+                break
+            if parts not in self._planned:
+                self._planned[parts] = self._plan(parts)
+        best = [purchase for purchase in self._planned.values() if purchase.net_per_month > 0]
         best.sort(key=lambda purchase: (-purchase.net_per_month, purchase.cost_per_month))
         by_offers: dict[object, SpotPurchase] = {}  # of each choice of offers, the best, whatever the numbers
         for purchase in best:
             by_offers.setdefault(tuple(offer.change for offer, _ in purchase.parts), purchase)
         return Purchases(
             tuple(self._certified(each, survive, SIMULATION / number) for each in list(by_offers.values())[:number]),
-            tuple(each.candidate.node for each in lacking),
+            tuple(each.examined.candidate.node for each in lacking),
             len(offers),
             tuple(sorted({name for name, _, spot in self._prices.by_type if spot and name not in sizes})),
             bool(additions.new.sources),
@@ -130,106 +131,95 @@ class PurchaseSearch:
 
     # The estimate.
 
-    def _estimated(
-        self,
-        offers: Sequence[SpotOffer],
-        rows: Sequence[int],
-        lacking: Sequence[Examined],
-        homeless: Sequence[Sequence[PodClass]],
-    ) -> list["_Estimate"]:
-        """Return the estimate of each offer, the most useful first.
-
-        A node of each offer is in *rows*. *homeless* are the pods without a place of each node that is *lacking* room.
-        """
-        snapshot, filters = self._additions.snapshot, self._additions.planner.filters
-        classes = list(dict.fromkeys(cls for pods in homeless for cls in pods))
-        if not classes or not offers:
-            return []
-        counts = np.array([[pods.count(cls) for cls in classes] for pods in homeless], float)
-        vectors = np.array([snapshot.vector(cls.requests) for cls in classes])
-        accepting = [frozenset(filters.possible(cls, np.array(rows, np.intp))) for cls in classes]
-        worth, capacities = np.array(self._values(lacking)), np.maximum(snapshot.nodes.free[rows], 0)
-        fits = np.array([[row in each for each in accepting] for row in rows])
-        fits &= (vectors[np.newaxis] <= capacities[:, np.newaxis]).all(axis=2)
-        estimates = []
-        for number, offer in enumerate(offers):
-            shares = ((counts * fits[number]) @ vectors) / np.maximum(capacities[number], 1)
-            usable = ~((counts > 0) & ~fits[number]).any(axis=1)
-            if fits[number].any():
-                saved, needed, order = _best_prefix(shares, worth * usable, float(offer.price or 0))
-                estimates.append(_Estimate(saved, offer, needed, [lacking[index] for index in order]))
-        return sorted(estimates, key=lambda each: -each.saved)
-
-    def _without_place(self, lacking: Sequence[Examined], new: Iterable[int]) -> list[list[PodClass]]:
-        """Return the classes of pods that fit only *new* rows, by node, if the nodes are drained in turn."""
-        homeless = []
-        with self._additions.after(self._base.steps) as attempt:
+    def _lacking(self, new: Collection[int]) -> list["_Lacking"]:
+        """Return the nodes that only lack room, as if they were drained in turn. New spot nodes are in *new* rows."""
+        base, lacking = self._base, list[_Lacking]()
+        found = self._additions.lacking_room([each.node for each in base.rejected], base.steps)
+        worth = self._worth_of([each.candidate.node for each in found])
+        with self._additions.after(base.steps) as attempt:
             room = attempt.shared.room
             existing = Targets(sorted(set(room.targets.rows.tolist()).difference(new)))
-            for node in lacking:
+            for node in found:
                 attempt.trial.evict(*node.candidate.evicted)
                 attempt.trial.drain(node.candidate.row)
                 classes = sorted((pod.cls for pod in node.incoming), key=room.sizes.of, reverse=True)
-                found = room.filters.first_fit(classes, existing, attempt.trial)
-                homeless.append([cls for cls, row in zip(classes, found, strict=True) if row is None])
-                if len(room.snapshot.touched) >= KEEP_AFTER:
-                    attempt.trial.keep()
-        return homeless
+                places = room.filters.first_fit(classes, existing, attempt.trial)
+                homeless = [cls for cls, row in zip(classes, places, strict=True) if row is None]
+                lacking.append(_Lacking(node, worth[node.candidate.node], homeless))
+                attempt.trial.keep()
+        return lacking
 
-    def _values(self, lacking: Sequence[Examined]) -> list[float]:
-        """Return what each of the nodes costs per hour, without what commitments pay anyway."""
-        names = [each.candidate.node for each in lacking]
-        others = [verdict.node for verdict in self._base.rejected if verdict.node not in names]
-        order = [*others, *names, *(plan.node for plan in self._base.plans)]
+    def _worth_of(self, nodes: Sequence[str]) -> dict[str, float]:
+        """Return what each of *nodes*, which have no plans, costs per hour, without what commitments pay anyway."""
+        others = [verdict.node for verdict in self._base.rejected if verdict.node not in nodes]
+        order = [*others, *nodes, *(plan.node for plan in self._base.plans)]
         facts = {name: node_facts(self._additions.original, name, spot=False) for name in order}
         parts = covered(facts.values(), self._prices, self._today)
-        return [float((self._prices.per_hour(facts[name]) or _ZERO) * (1 - parts.get(name, _ZERO))) for name in names]
+        return {name: float((self._prices.per_hour(facts[name]) or 0) * (1 - parts.get(name, _ZERO))) for name in nodes}
+
+    def _estimated(self, offers: Mapping[SpotOffer, int], lacking: Sequence["_Lacking"]) -> list["_Estimate"]:
+        """Return the estimate of each of *offers*, the most useful first. A new node of each is in its row."""
+        snapshot, filters, rows = self._additions.snapshot, self._additions.planner.filters, [*offers.values()]
+        classes = list(dict.fromkeys(cls for node in lacking for cls in node.homeless))
+        counts = np.array([[node.homeless.count(cls) for cls in classes] for node in lacking], float)
+        vectors = np.array([snapshot.vector(cls.requests) for cls in classes])
+        accepting = [frozenset(filters.possible(cls, np.array(rows, np.intp))) for cls in classes]
+        worth, estimates = np.array([node.worth for node in lacking]), list[_Estimate]()
+        for offer, row in offers.items():
+            capacity = np.maximum(snapshot.nodes.free[row], 0)
+            fits = np.array([row in each for each in accepting]) & (vectors <= capacity).all(axis=1)
+            shares = ((counts * fits) @ vectors) / np.maximum(capacity, 1)
+            useful = worth * ~((counts > 0) & ~fits).any(axis=1)
+            needs, needed = np.maximum(shares.max(axis=1), _SMALL), int(np.ceil(shares.sum(axis=0).max() - _SMALL))
+            saved = float(np.maximum(useful - needs * float(offer.price or 0), 0).sum())
+            nodes = [lacking[index] for index in np.argsort(-useful / needs, kind="stable")]
+            if fits.any():
+                estimates.append(_Estimate(saved, offer, max(1, needed), nodes))
+        return sorted(estimates, key=lambda each: -each.saved)
 
     # The trials.
 
-    def _tried(self, estimates: Iterable["_Estimate"], lacking: Sequence[Examined], *, all_of: bool) -> list["_Trial"]:
-        """Return what each number of nodes of each offer saves, the most useful first.
+    def _tried(self, estimates: Iterable["_Estimate"]) -> list["_Trial"]:
+        """Return the best number of nodes of each offer that saves money, the most useful first.
 
-        Unless *all_of* them are tried, the last is the one whose estimate is not more than what enough others save.
+        An offer is not tried if its estimate is not more than what enough others save.
         """
-        worth = dict(zip((each.candidate.node for each in lacking), self._values(lacking), strict=True))
-        tried, best = list[_Trial](), list[float]()
-        for saved, offer, needed, nodes in estimates:
-            enough = sorted(best, reverse=True)[_PLANNED - 1 : _PLANNED]
-            if self._out_of_time() or (enough and not all_of and saved <= enough[0]):
+        tried = list[_Trial]()
+        for estimate in estimates:
+            enough = [each.saved for each in tried[_PLANNED - 1 : _PLANNED]]
+            if self._out_of_time() or (enough and estimate.saved <= enough[0]):
                 break
-            found = {0: 0.0}
-            with self._additions.of(replace(offer.change, count=min(offer.most, 4 * needed + 8))) as [names]:
-                gained = 0.0
-                for node, used in self._additions.drained_in_turn(names, nodes, self._base.steps):
-                    gained += worth[node]
-                    found[used] = gained - used * float(offer.price or 0)
-            del found[0]
-            tried += [_Trial(saved, offer, used) for used, saved in found.items()]
-            best.append(max(found.values(), default=0.0))
-        return sorted(tried, key=lambda each: -each.saved)
+            tried = sorted([*tried, self._trial(estimate)], key=lambda each: -each.saved)
+        return [each for each in tried if each.saved > 0]
+
+    def _trial(self, estimate: "_Estimate") -> "_Trial":
+        """Drain nodes by first-fit, and return the number of used new nodes that saves the most."""
+        offer, additions = estimate.offer, self._additions
+        nodes = {each.examined.candidate.node: each for each in estimate.nodes}
+        candidates = [each.examined.candidate for each in estimate.nodes]
+        evictions = {name: each.examined.evictions for name, each in nodes.items()}
+        best, worth, used = _Trial(0.0, offer, 0), 0.0, set[int]()
+        change = replace(offer.change, count=min(offer.most, 4 * estimate.needed + 8))
+        with additions.of(change) as [names], additions.after(self._base.steps) as attempt:
+            new = {additions.snapshot.nodes.row[name] for name in names}
+            room, limit = attempt.shared.room, attempt.shared.minimum.spare - attempt.emptied
+            search = Search(room, attempt.trial, candidates, evictions, attempt.remaining.copy, limit, Effort(0))
+            for drained in search.run()[0]:
+                used |= new.intersection(row for _, row in drained.placed)
+                worth += nodes[drained.candidate.node].worth
+                saved = worth - len(used) * float(offer.price or 0)
+                best = _Trial(saved, offer, len(used)) if used and saved > best.saved else best
+        return best
 
     # The plans.
 
-    def _plan_best(self, ranked: Sequence["_Estimate"], tried: Sequence["_Trial"], *, varied: bool) -> None:
-        most = _PLANS if len(self._additions.original.nodes) <= _SMALL_CLUSTER else _PLANS_OF_LARGE
-        for parts in self._choices(ranked, tried, varied=varied):
-            if len(self._planned) >= most or self._out_of_time():
-                break
-            if parts not in self._planned:
-                self._planned[parts] = self._plan(parts)
-
-    def _choices(self, ranked: Sequence["_Estimate"], tried: Sequence["_Trial"], *, varied: bool) -> Iterator[Parts]:
-        """Yield the best number of the best offers; if *varied*, also other numbers, and all up to those needed."""
-        first: dict[SpotOffer, _Trial] = {}
-        for trial in tried:
-            first.setdefault(trial.offer, trial)
-        best = [trial for trial in first.values() if trial.saved > 0]
+    def _choices(self, ranked: Sequence["_Estimate"]) -> Iterator[Parts]:
+        """Yield the best number of the best offers; in a small cluster, also all other numbers that may help."""
+        best = self._tried(ranked[:_TRIALS])
         yield from (((trial.offer, trial.used),) for trial in best[:_PLANNED])
         if best and self._additions.policy.survive is not Survive.OFF:
             yield from self._spread(best)
-        if varied:
-            yield from (((trial.offer, trial.used),) for trial in tried)
+        if len(self._additions.original.nodes) <= _SMALL_CLUSTER:
             for number in range(1, MOST_BOUGHT + 1):
                 enough = (each for each in ranked if number <= min(each.needed + 1, each.offer.most))
                 yield from (((each.offer, number),) for each in enough)
@@ -247,7 +237,7 @@ class PurchaseSearch:
                 if is_possible(parts):
                     yield parts
 
-    def _plan(self, parts: Parts) -> tuple[SpotPurchase, Planning]:
+    def _plan(self, parts: Parts) -> SpotPurchase:
         """Plan all nodes with *parts*."""
         additions, policy = self._additions, self._additions.policy
         with additions.of(*changes_of(parts)):
@@ -257,9 +247,9 @@ class PurchaseSearch:
             saved = self._saves(planning, prices, additions.snapshot)
         assert added is not None
         before = {plan.node for plan in self._base.plans}
-        cost, counted = added.cost_per_month or _ZERO, added.counted_per_month or _ZERO
         frees = tuple(plan.node for plan in planning.plans if plan.node not in before)
-        return SpotPurchase(parts, frees, cost, saved - self._saved - cost + counted), planning
+        net = added.net_change_per_month(self._saved, saved) or _ZERO
+        return SpotPurchase(parts, planning, frees, added.cost_per_month or _ZERO, net)
 
     def _saves(self, planning: Planning, prices: PriceList, snapshot: Snapshot) -> Decimal:
         """Return what *planning* saves per month, as far as it is known."""
@@ -268,10 +258,10 @@ class PurchaseSearch:
     def _certified(self, purchase: SpotPurchase, survive: Survive, seconds: float) -> SpotPurchase:
         if survive is Survive.OFF or self._out_of_time():
             return purchase
-        additions, (_, planning) = self._additions, self._planned[purchase.parts]
+        additions, steps = self._additions, purchase.planning.steps
         with additions.of(*changes_of(purchase.parts)):
             certificate = additions.planner.certificate(
-                additions.circumstances, survive, planning.steps, seconds=seconds, to_first=True
+                additions.circumstances, survive, steps, seconds=seconds, to_first=True
             )
         return replace(purchase, survival=certificate)
 
@@ -280,13 +270,21 @@ class PurchaseSearch:
         return not self._complete
 
 
+class _Lacking(NamedTuple):
+    """A node that nothing but room for its pods keeps."""
+
+    examined: Examined
+    worth: float  #: per hour
+    homeless: Sequence[PodClass]  #: its pods that only new spot nodes could run
+
+
 class _Estimate(NamedTuple):
     """What an offer would save if pods could be split freely."""
 
-    saved: float  #: per hour, with the best number of nodes
+    saved: float  #: per hour, by the nodes that are worth more than what their pods need
     offer: SpotOffer
     needed: int  #: number of nodes for all pods that they accept
-    nodes: Sequence[Examined]  #: in the order in which they are worth most for what they need
+    nodes: Sequence[_Lacking]  #: those that are worth most for what their pods need first
 
 
 class _Trial(NamedTuple):
@@ -295,16 +293,3 @@ class _Trial(NamedTuple):
     saved: float  #: per hour
     offer: SpotOffer
     used: int
-
-
-def _best_prefix(
-    shares: npt.NDArray[np.float64], worth: npt.NDArray[np.float64], price: float
-) -> tuple[float, int, npt.NDArray[np.intp]]:
-    """Return the most that is saved, how many new nodes the pods of all nodes need, and the nodes by worth for need.
-
-    *shares* are the parts of a new node that the pods of each node need, by resource.
-    """
-    order = np.argsort(-worth / np.maximum(shares.max(axis=1), _SMALL), kind="stable")
-    needed = np.ceil(shares[order].cumsum(axis=0).max(axis=1) - _SMALL)
-    saved = worth[order].cumsum() - needed * price
-    return float(saved.max()), max(1, int(needed[-1])), order

@@ -5,7 +5,7 @@ It runs copies of the DaemonSet pods of the node that it resembles.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count as numbers_from
@@ -22,19 +22,18 @@ from predicates.snapshot import Snapshot
 from predicates.texts import did_you_mean
 from rescheduler.errors import UsageError
 from rescheduler.planning.forms import shortened
-from rescheduler.planning.money.prices import INSTANCE_TYPE_LABELS, NodeKind, PriceList, instance_type, kind, zone_of
+from rescheduler.planning.money.prices import INSTANCE_TYPE_LABELS, NodeKind, instance_type, kind, zone_of
 from rescheduler.planning.node_info import full_name, similar_node
 from rescheduler.planning.node_labels import NodeLabels
+from rescheduler.planning.placement.added_nodes import GrowthLimits, most_of
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.rules.candidates import groups, starting_taints, why_not_target
 from rescheduler.planning.rules.interruptions import is_start_up_taint
 from rescheduler.planning.rules.pod_traits import belongs_to_node
 from rescheduler.planning.what_if.spot_sources import (
-    GrowthLimits,
     SpotSource,
     common_labels,
     in_zone,
-    most_of,
     nodes_of_machine_sets,
     spot_sources,
 )
@@ -134,12 +133,8 @@ class NewSpot:
     def types(self) -> dict[str, list[Node]]:
         """The nodes that tell the size of each instance type: existing ones, or those that a MachineSet would add."""
         found = defaultdict[str, list[Node]](list)
-        for node in self._snapshot.nodes:
+        for node in (*self._snapshot.nodes, *nodes_of_machine_sets(self._snapshot)):
             found[instance_type(node)].append(node)
-        shown = frozenset(found)
-        for node in nodes_of_machine_sets(self._snapshot):
-            if (name := instance_type(node)) not in shown:
-                found[name].append(node)
         found.pop("", None)
         return dict(found)
 
@@ -175,14 +170,12 @@ class NewSpot:
                     found[AddSpot(1, type=instance_type(node), zone=zone_of(node), group=source.name)] = limits
         return found
 
-    def of_any_type(self, prices: PriceList) -> Iterator[AddSpot]:
-        """Yield the types of spot nodes in *prices*, and of nodes, in the zones of nodes, but those of spot nodes."""
+    def of_any_type(self) -> list[AddSpot]:
+        """Return each type whose size is known in each zone of nodes, but those of spot nodes."""
         zones = sorted({zone_of(node) for node in self._snapshot.nodes} - {""}) or [""]
         present = {(instance_type(node), zone_of(node)) for node in self.usable or self.existing}
-        listed = sorted((name, zone) for name, zone, spot in prices.by_type if spot and name in self.types)
-        named = [(name, each) for name, zone in listed for each in zones if zone in ("", each)]
-        named += [(name, zone) for name in sorted(self.types) for zone in zones]
-        yield from (AddSpot(1, type=name, zone=zone) for name, zone in named if (name, zone) not in present)
+        kinds = [(name, zone) for name in sorted(self.types) for zone in zones]
+        return [AddSpot(1, type=name, zone=zone) for name, zone in kinds if (name, zone) not in present]
 
     def of(self, change: AddSpot) -> NewNode:
         """Return what the nodes of *change* are like.
@@ -198,8 +191,7 @@ class NewSpot:
         model, resembles = self._model(change), bool(change.like or change.needs_size)
         labels, taints = self._common_labels(), self._common_taints()
         if resembles:
-            there = next((each.metadata.labels for each in self._snapshot.nodes if zone_of(each) == change.zone), {})
-            labels |= in_zone(model, change.zone, there)
+            labels |= in_zone(model, change.zone, self._snapshot.nodes)
             taints = self._lasting_taints(model) if model in self.usable else taints
         elif change.type:
             labels[INSTANCE_TYPE_LABELS[0]] = change.type
@@ -246,7 +238,7 @@ class NewSpot:
         return node
 
     def _of_type(self, change: AddSpot) -> Node:
-        """Return a node of the type: a spot node if there is one, and one in the zone if there is one of those."""
+        """Return a node of the type: a spot node if there is one, one that exists, and one in the zone, if possible."""
         if change.type not in self.types:
             raise UsageError(
                 f"add-spot: no node or MachineSet tells the size of type {change.type}"
@@ -254,8 +246,8 @@ class NewSpot:
                 f"type={change.type},cpu=3920m,memory=14Gi"
             )
         names = {node.name for node in self._known}
-        nodes = self.types[change.type]
-        return min(nodes, key=lambda node: (node.name not in names, zone_of(node) != change.zone, node.name))
+        nodes, zone = self.types[change.type], change.zone
+        return min(nodes, key=lambda node: (node.name not in names, not node.name, zone_of(node) != zone, node.name))
 
     def _common_labels(self) -> dict[str, str]:
         """Return the labels that all spot nodes have; without any, those of machines that on-demand nodes have."""

@@ -19,7 +19,7 @@ from rescheduler.planning.answers.losses import PoolLoss
 from rescheduler.planning.answers.survival import Certificate
 from rescheduler.planning.controllers import ControllerName, controller_of
 from rescheduler.planning.forms import count, shortened
-from rescheduler.planning.money.move_costs import PlanMoves, no_moves
+from rescheduler.planning.money.move_costs import PlanMoves
 from rescheduler.planning.money.prices import PriceList, node_facts, with_added, zone_of
 from rescheduler.planning.money.worth import AddedSpot, added_spot, summed
 from rescheduler.planning.node_info import full_name, similar_node
@@ -242,7 +242,7 @@ class HypotheticalPlan:
     lost: LostSpot | None = None  #: None if no spot nodes are lost
     rehearsal: Rehearsal | None = None  #: None if the scheduler is the same
     each_pool: tuple[Certificate, Certificate] | None = None  #: now, and after the drains; None if not asked for
-    moves: Callable[[], PlanMoves] = no_moves
+    moves: Callable[[], PlanMoves] = PlanMoves
 
 
 def what_if(

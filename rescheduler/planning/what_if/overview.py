@@ -11,7 +11,7 @@ from typing import Final
 from predicates.snapshot import Snapshot
 from rescheduler.planning.answers.survival import SIMULATION, Certificate
 from rescheduler.planning.forms import count, cpu, memory, per_month
-from rescheduler.planning.money.move_costs import PlanMoves, WorthCurve, no_moves
+from rescheduler.planning.money.move_costs import PlanMoves, WorthCurve
 from rescheduler.planning.money.prices import HOURS_PER_MONTH, NodeFacts, PriceList, node_facts
 from rescheduler.planning.money.worth import NO_WORTH, Worth, summed, worth_by_node
 from rescheduler.planning.outcome import Plan, Planning, Reason, Severity, in_steps
@@ -215,7 +215,7 @@ class Overview:
     survival: Certificate | None = None  #: of the state after the plan; None if it was not computed
     survival_seconds: float = 0.0  #: duration of its computation
     tradeoff: Tradeoff | None = None  #: None if it was not computed
-    moves: Callable[[], PlanMoves] = field(default=no_moves, compare=False)  #: only some outputs need them
+    moves: Callable[[], PlanMoves] = field(default=PlanMoves, compare=False)  #: only some outputs need them
     curve: WorthCurve | None = None  #: None if it was not computed
     command: str = PLAN_COMMAND  #: the command line that makes this plan, to which ``--what-if`` can be added
 
@@ -268,7 +268,7 @@ def overview(
     assumptions: Iterable[str] = (),
     incomplete: str = "",
     held: str = "",
-    moves: Callable[[], PlanMoves] = no_moves,
+    moves: Callable[[], PlanMoves] = PlanMoves,
     now: datetime | None = None,
     allow_fragile: bool = False,
     allow_returning: bool = False,

@@ -6,9 +6,10 @@ MachineSet or MachineDeployment without nodes tells the capacity of its nodes by
 largest share that a node reserves is left out.
 """
 
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeAlias
+from typing import Final
 
 from predicates.objects import (
     AutoscalerGroups,
@@ -19,14 +20,16 @@ from predicates.objects import (
     NodeStatus,
     ObjectMeta,
     QuantityText,
+    Requirement,
     Taint,
 )
-from predicates.objects.pods import CAPACITY_TYPE, NODE_POOL, PoolRequirement
+from predicates.objects.pods import CAPACITY_TYPE, NODE_POOL
 from predicates.quantity import QuantityError, parse
+from predicates.selectors import OPERATORS, is_allowed
 from predicates.snapshot import Snapshot
 from rescheduler.planning.money.prices import INSTANCE_TYPE_LABELS, ZONE_LABELS, instance_type, zone_of
 from rescheduler.planning.node_pools import SPOT, in_order, values
-from rescheduler.planning.placement.added_nodes import amount, left_of
+from rescheduler.planning.placement.added_nodes import GrowthLimits, left_of, taken_by
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.rules.candidates import groups, is_in_group
 
@@ -57,22 +60,13 @@ _OF_TYPE: Final = (
 #: Labels whose keys end so name the zone of a node, those of volume drivers, too; and those that have its ID.
 _ZONE_KEYS, _ZONE_ID_KEYS = "/zone", "/zone-id"
 
+#: How Karpenter compares the integer values of a label and of a requirement.
+_COMPARISONS: Final = {"Gt": operator.gt, "Gte": operator.ge, "Lt": operator.lt, "Lte": operator.le}
+
 #: Annotations of nodes about their MachineSets.
 _OWNER: Final = "cluster.x-k8s.io/owner-name"
 _CLUSTER_NAMESPACE: Final = "cluster.x-k8s.io/cluster-namespace"
 _MACHINE: Final = "machine.openshift.io/machine"
-
-
-#: At most this many nodes of a type are added at once.
-MOST_BOUGHT: Final = 100
-
-#: By limit: how much of it is left, and what a new node takes, in thousandths. No limits: any number of nodes.
-GrowthLimits: TypeAlias = Mapping[str, tuple[int, int]]
-
-
-def most_of(limits: GrowthLimits) -> int:
-    """Return the number of nodes that *limits* allow, at most :data:`MOST_BOUGHT`."""
-    return max(0, min((MOST_BOUGHT, *(left // taken for left, taken in limits.values() if taken > 0))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +80,7 @@ class SpotSource:
 
     def takes(self, node: Node) -> GrowthLimits:
         """Return the limits for new nodes like *node*."""
-        try:
-            return {f"{self.name} {resource}": (left, amount(node, resource)) for resource, left in self.left.items()}
-        except QuantityError:
-            return {self.name: (0, 1)}
+        return {f"{self.name} {resource}": limit for resource, limit in taken_by(node, self.left).items()}
 
 
 def spot_sources(snapshot: Snapshot, policy: Policy) -> list[SpotSource]:
@@ -109,24 +100,18 @@ def spot_sources(snapshot: Snapshot, policy: Policy) -> list[SpotSource]:
 
 def _of_pools(snapshot: Snapshot, spot: Sequence[Node]) -> Iterator[SpotSource]:
     """Yield NodePools. Their nodes are of the types and in the zones that a node shows and the requirements allow."""
-    there = {zone_of(node): node.metadata.labels for node in snapshot.nodes}
+    present = sorted({zone_of(node) for node in snapshot.nodes} - {""})
     for pool in in_order(each for each in snapshot.of("NodePool").values() if isinstance(each, NodePool)):
         if pool.spec.replicas is not None or SPOT not in values(pool, CAPACITY_TYPE):
             continue
-        nodes, members = (
-            [node for node in some if node.metadata.labels.get(NODE_POOL) == pool.metadata.name]
-            for some in (snapshot.nodes, spot)
-        )
+        members = [node for node in spot if node.metadata.labels.get(NODE_POOL) == pool.metadata.name]
         own = {key: value for key, value in common_labels(members).items() if not _is_of_machine(key)}
         known = {instance_type(node): node for node in [*snapshot.nodes, *spot, *members]}
-        zones = sorted(values(pool, ZONE_LABELS[0])) or sorted(there.keys() - {""}) or [""]
+        zones = sorted(values(pool, ZONE_LABELS[0])) or present or [""]
         kinds = ((known[kind], zone) for kind in sorted(known.keys() - {""}) for zone in zones)
-        made = (_pooled(pool, own, like, in_zone(like, zone, there.get(zone, {}))) for like, zone in kinds)
-        try:
-            left = left_of(pool, nodes)
-        except QuantityError:
-            left = {"nodes": 0}
-        yield SpotSource(pool.metadata.name, [node for node in made if node is not None], members, left)
+        made = (_pooled(pool, own, like, in_zone(like, zone, snapshot.nodes)) for like, zone in kinds)
+        templates = [node for node in made if node is not None]
+        yield SpotSource(pool.metadata.name, templates, members, left_of(pool, snapshot))
 
 
 def _pooled(pool: NodePool, own: Mapping[str, str], like: Node, of_like: Mapping[str, str]) -> Node | None:
@@ -151,17 +136,12 @@ def _is_of_machine(key: str) -> bool:
     return key.startswith(_OF_TYPE) or key.endswith((_ZONE_KEYS, _ZONE_ID_KEYS))
 
 
-def _allows(requirement: PoolRequirement, value: str | None) -> bool:
-    listed, operator = requirement.values, requirement.operator
-    if value is None or operator in ("NotIn", "DoesNotExist"):
-        return operator in ("NotIn", "DoesNotExist") and value not in listed
-    if operator in ("In", "Exists"):
-        return operator == "Exists" or value in listed
-    if not (value.isdecimal() and listed and listed[0].isdecimal()):
-        return False
-    number, bound = int(value), int(listed[0])
-    known = {"Gt": number > bound, "Gte": number >= bound, "Lt": number < bound, "Lte": number <= bound}
-    return known.get(operator, False)
+def _allows(requirement: Requirement, value: str | None) -> bool:
+    listed, compares = requirement.values, _COMPARISONS.get(requirement.operator)
+    if compares is None:
+        return requirement.operator in OPERATORS and is_allowed(requirement.operator, value, listed)
+    numbers = [value or "", *(listed[:1] or [""])]
+    return all(map(str.isdecimal, numbers)) and compares(*map(int, numbers))
 
 
 def _of_machine_sets(snapshot: Snapshot, spot: Sequence[Node]) -> Iterator[SpotSource]:
@@ -270,18 +250,18 @@ def _of_groups(snapshot: Snapshot, spot: Sequence[Node]) -> Iterator[SpotSource]
             yield SpotSource(group.name, [group.template] if group.template else [], members, left)
 
 
-def in_zone(node: Node, zone: str, there: Mapping[str, str]) -> dict[str, str]:
+def in_zone(node: Node, zone: str, nodes: Iterable[Node]) -> dict[str, str]:
     """Return the labels of *node* for one in *zone*; "" is the same zone.
 
-    *there* are labels of a node in that zone: they tell its ID, which is left out if they do not.
+    A label with the ID of the zone is that of the first of *nodes* in this zone, and left out if there is none.
     """
     labels, before = node.metadata.labels, zone_of(node)
     if not zone or not before or zone == before:
         return dict(labels)
+    there = next((each.metadata.labels for each in nodes if zone_of(each) == zone), {})
     moved = {key: zone for key, value in labels.items() if key.endswith(_ZONE_KEYS) and value == before}
-    ids = {key for key in labels if key.endswith(_ZONE_ID_KEYS)}
-    stay = {key: value for key, value in labels.items() if key not in ids}
-    return stay | moved | {key: there[key] for key in ids & there.keys()}
+    ids = {key: there.get(key, "") for key in labels if key.endswith(_ZONE_ID_KEYS)}
+    return {key: value for key, value in (labels | moved | ids).items() if value or key not in ids}
 
 
 def common_labels(nodes: Iterable[Node]) -> dict[str, str]:

@@ -6,11 +6,11 @@ import pytest
 
 from rescheduler.errors import UsageError
 from rescheduler.planning.money.prices import PriceList
+from rescheduler.planning.placement.added_nodes import MOST_BOUGHT
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.room.additions import Additions
 from rescheduler.planning.room.purchases import offered
 from rescheduler.planning.what_if.added_spot import AddSpot, add_spot
-from rescheduler.planning.what_if.spot_sources import MOST_BOUGHT
 from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, SPOT, ZONE, Manifest, node, pod, snapshot
 from tests.planning.room.test_purchases import OF_CLUSTER_API, OF_OPENSHIFT, TYPE, machine_set
 from tests.planning.test_node_pools import capacity, pool
@@ -50,6 +50,7 @@ POOLS: Final[dict[str, tuple[list[Manifest], dict[str, int]]]] = {
     "a type is excluded": ([spot_pool(needs(TYPE, "NotIn", "arm"))], created("od/a", "od/b")),
     "a type is listed": ([spot_pool(needs(TYPE, "In", "arm", "huge"))], created("arm/a", "arm/b")),
     "another architecture": ([spot_pool(needs(ARCH, "In", "arm64"))], created("arm/a", "arm/b")),
+    "a label that its nodes must not have": ([spot_pool(needs(ARCH, "DoesNotExist"))], {}),
     "one zone": ([spot_pool(needs(ZONE, "In", "b"))], created("od/b", "arm/b")),
     "a zone without nodes": ([spot_pool(needs(ZONE, "In", "c"))], created("od/c", "arm/c")),
     "a property that no node shows": ([spot_pool(needs("karpenter.k8s.aws/instance-cpu", "Gt", "3"))], {}),
