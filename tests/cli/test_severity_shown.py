@@ -49,9 +49,9 @@ def pages() -> dict[str, list[Line]]:
     planner, plan = planned()
     explained = ExplainPage(planner, CLUSTER, CIRCUMSTANCES, wide=False)
     return {
-        "glance": list(glance(plan, CLUSTER, POLICY, 120)),
-        "nodes": list(nodes_page(plan, CLUSTER, POLICY, NOW + timedelta(hours=1), 120, "severity")),
-        "details": list(page(plan, CLUSTER, POLICY, NOW)),
+        "glance": list(glance(plan, 120)),
+        "nodes": list(nodes_page(plan, NOW + timedelta(hours=1), 120, "severity")),
+        "details": list(page(plan, CLUSTER, NOW)),
         "explain": [line for name in EXPECTED for line in explained.node(name)],
         "explain of a pod": list(explained.pod(planner.explain(CLUSTER.pods["default/bare"], CIRCUMSTANCES))),
     }
@@ -100,7 +100,7 @@ def test_report_and_status_page_have_the_severities_in_their_colors() -> None:
         for severity in ("error", "warning", "info"):
             assert f'<td data-column="Severity" role="cell"><span class="{severity}">{severity}</span></td>' in html
             assert f".{severity} {{" in html
-            assert f'</code> <span class="{severity}">{severity}</span>: frees 1 node; keeps 1 node.' in html
+            assert f'</code> (<span class="{severity}">{severity}</span>) keeps 1 node; alone it frees 1' in html
     assert '<span class="error">not drained: no-controller (error)</span>' in report
     assert '<code>no-controller</code> <span class="error">error</span> pod default/bare: ' in report
 

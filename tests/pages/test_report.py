@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from rescheduler.cli import main
-from rescheduler.pages.report import as_html, headline
+from rescheduler.pages.plan_tree import headline
+from rescheduler.pages.report import as_html
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.money.worth import Worth, summed
 from rescheduler.planning.outcome import Blocker, Planning, Reason, Rejected
@@ -24,17 +25,16 @@ HOSTILE = "<script>alert(1)</script>\"'&"
 
 def test_the_headline_sums_up_the_plan() -> None:
     saved = "saves 396 $/month: nodes 420, their share of spot 24.64"
-    assert headline(planned(6, 6)) == f"3 of 6 on-demand nodes can be freed: 12 vCPU, 48 GiB, {saved}."
-    assert headline(planned(6, 6, prices=PriceList())) == "3 of 6 on-demand nodes can be freed: 12 vCPU, 48 GiB."
-    assert headline(planned(1, 0)) == "0 of 1 on-demand node can be freed."
+    bare = "ops/bare0 blocks 1"
+    assert headline(planned(6, 6)) == f"3 of 6 on-demand nodes drainable; {saved}; {bare}."
+    assert headline(planned(6, 6, prices=PriceList())) == f"3 of 6 on-demand nodes drainable (12 vCPU, 48 GiB); {bare}."
+    assert headline(planned(1, 0)) == "0 of 1 on-demand node drainable; there is no spot node: try add-spot."
 
 
 def test_nodes_without_a_price_are_counted() -> None:
     overview = planned(6, 6)
     partly = replace(overview, freed=replace(overview.freed, per_hour=Decimal("0.1"), unpriced=3))
-    assert headline(partly).endswith("their share of spot 24.64 (3 of these nodes have no known price).")
-    single = replace(overview, freed=replace(overview.freed, per_hour=Decimal("0.1"), unpriced=1))
-    assert headline(single).endswith("their share of spot 24.64 (1 of these nodes has no known price).")
+    assert "; saves at least 396 $/month: " in headline(partly)
 
 
 def test_requests_of_the_moved_pods_are_added_to_their_targets() -> None:
@@ -54,10 +54,10 @@ def test_a_lever_is_shown_with_its_gain_its_risk_and_its_command() -> None:
     )
     page = as_html(replace(overview, levers=(lever,), levers_complete=False, command="rescheduler plan --a"), NOW)
     assert (
-        '<b>Pod ci/job</b>: no controller <code>no-controller</code> <span class="error">error</span>'
-        ": frees 1 node, 67.16 $/month; keeps 2 nodes." in page
+        "<b>Pod ci/job: no controller</b>: <code>no-controller</code> "
+        '(<span class="error">error</span>) keeps 2 nodes; alone it frees 1 (m5.xlarge, 67.16 $/month)'
+        '<span class="no">. Risk: nothing creates the pod again.</span>' in page
     )
-    assert "Risk: nothing creates the pod again." in page
     assert "add its --what-if to <code>rescheduler plan --a</code>" in page
     assert "<code>--what-if 'x'</code>" in page
     assert "The time limit ended the trials of levers: there may be more" in page
@@ -87,12 +87,12 @@ def test_each_lever_has_a_bar_with_its_own_amount() -> None:
     page = as_html(replace(overview, levers=levers(None)), NOW)
     assert bars(page) == ["100.0", "66.7", "33.3", "33.3"]
     assert "Each change by itself, by the number of freed nodes" in page
-    room = '<code>no-room-on-spot</code> <span class="warning">warning</span>'
-    assert f"<b>a</b>: x {room}: frees 2 nodes; keeps 2 nodes." in page
+    room = '<code>no-room-on-spot</code> (<span class="warning">warning</span>)'
+    assert f"<b>a: x</b>: {room} keeps 2 nodes; alone it frees 2 (m5.xlarge)" in page
     assert "--what-if 'unpin a'\"'\"'s'" in page
     net = as_html(replace(overview, levers=levers("0.3")), NOW)
-    assert "<b>This plan</b>: 3 nodes, 396 $/month" in net
-    assert ": frees 2 nodes, 438 $/month; keeps 2 nodes." in net
+    assert "<b>This plan</b>: frees 3 (m5.xlarge, 396 $/month)" in net
+    assert "keeps 2 nodes; alone it frees 2 (m5.xlarge, 438 $/month)" in net
     assert bars(net) == ["90.4", "100.0", "50.0", "50.0"]
     assert "by what is saved" in net
     assert "changes that free nodes only together" not in net
@@ -167,7 +167,7 @@ def test_the_command_writes_to_a_file_or_to_standard_output(
     assert errors == b""
     for page in (file.read_text(encoding="utf-8"), printed.decode()):
         assert page.startswith("<!doctype html>\n")
-        assert "1 of 3 on-demand nodes can be freed: 4 vCPU, 16 GiB." in page
+        assert "1 of 3 on-demand nodes drainable (4 vCPU, 16 GiB); " in page
 
 
 def test_an_output_file_that_cannot_be_written_is_a_usage_error(

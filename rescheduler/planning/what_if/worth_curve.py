@@ -13,10 +13,11 @@ from typing import Final
 from predicates.snapshot import Snapshot
 from rescheduler.planning.money.move_costs import MoveWorth, WorthCurve, WorthPoint
 from rescheduler.planning.money.prices import PriceList
+from rescheduler.planning.money.worth import summed
 from rescheduler.planning.outcome import Planning
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances
-from rescheduler.planning.what_if.overview import Overview, overview
+from rescheduler.planning.what_if.overview import Overview, worths_of
 
 #: The share of the money that the recommended value keeps, and the most of the moves for which it is recommended.
 _MONEY: Final = 0.9
@@ -138,7 +139,8 @@ class _Trials:
 
     def point(self, planning: Planning, value: float) -> WorthPoint | None:
         """Return the point of *planning*, which was made with the *value*; None if it is not known what it saves."""
-        saved = overview(planning, self.snapshot, self.prices, now=self.circumstances.now).freed.worth.saved_per_month
+        worths = worths_of(planning, self.snapshot, self.prices, self.circumstances.now.date())
+        saved = summed(worths.values()).saved_per_month
         if saved is None:
             return None
         cost = self.planner.move_cost(planning.plans, self.circumstances)

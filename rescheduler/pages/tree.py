@@ -1,0 +1,147 @@
+"""The tree of a page: its parts in their order, which hold values with units. Text, HTML and JSON are made from it.
+
+Who builds a tree decides what a page says, in which words, and when a part is left out. Renderers know these types, and
+nothing of plans. Pure.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from rescheduler.planning.forms import count
+
+
+class Amount:
+    """An amount: what programs read, what people read, and what they read where the head of a column says the unit."""
+
+    __slots__ = ("bare", "plain", "text")
+
+    def __init__(self, plain: Any, text: str, bare: str | None = None) -> None:
+        self.plain = plain
+        self.text = text
+        self.bare = text if bare is None else bare
+
+    @classmethod
+    def count(cls, number: int, noun: str) -> "Amount":
+        """Return a number of what the *noun* names."""
+        return cls(number, count(number, noun), f"{number:,}")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A part of a text that is a ``code``, is strong (``b``), or has the color of its kind, such as a severity."""
+
+    text: str
+    kind: str
+
+
+Rich: TypeAlias = tuple[str | Span, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A sentence: ``bad`` or ``good`` news, a ``heading``, a ``note``, or without any of these moods."""
+
+    text: str
+    mood: str = ""
+    level: int = 0  #: of indentation
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """Sentences of which the last ones may be left out."""
+
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLine:
+    """A command line: what it is for, and what comes of it."""
+
+    before: str
+    text: str
+    after: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of a table: amounts and words by the key of their column."""
+
+    name: str
+    values: Mapping[str, Amount | Span]
+    mood: str = ""  #: a severity
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table. Of its rows, the last ones may be left out, but not the *sums*."""
+
+    heading: str
+    name: str  #: the head of the column of names
+    columns: Mapping[str, str]  #: the head of each column by its key
+    rows: tuple[Row, ...]
+    rest: Callable[[int], Row] | None = None  #: returns the row for all but so many of the first ones
+    sums: tuple[Row, ...] = ()
+    noun: str = ""  #: of a row, without *rest*
+
+
+@dataclass(frozen=True, slots=True)
+class Bullets:
+    """A list of texts, each with the list below it. The last ones may be left out."""
+
+    heading: str
+    items: tuple[tuple[str, "Bullets | None"], ...]
+    most: int  #: so many are shown where there is little room
+    rest: Callable[[int], str]  #: returns what is said about so many that are left out
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceRow:
+    """A change that can be tried."""
+
+    cells: Mapping[str, str]  #: by the head of each column but the last one, which has *what*
+    what: tuple[str, ...]  #: lines
+    command: str  #: "" if it cannot be tried
+    details: Rich = ()
+    risk: str = ""  #: what is lost for good
+    length: float = 0.0  #: of a bar that shows what comes of it
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceTable:
+    """Changes of which each can be tried, the best first. The last ones may be left out."""
+
+    heading: str
+    columns: Mapping[str, str]  #: the format of each by its head
+    choices: tuple[ChoiceRow, ...]
+    note: str = ""  #: about words in the columns
+    legend: Rich = ()  #: of the bars
+    base: ChoiceRow = ChoiceRow({}, (), "")  #: what is without any of them
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Lines over one axis, and the same as a table. Only HTML draws it."""
+
+    legend: Rich
+    label: str  #: the chart in one sentence
+    across: str  #: what stands at the right end of the axis
+    top: float  #: the share at the upper end of the other axis
+    lines: Mapping[str, tuple[tuple[float, float], ...]]  #: by their color: shares of both axes
+    titles: tuple[str, ...]  #: of the points of the last line
+    rings: tuple[tuple[float, float], ...]  #: points to be seen
+    caption: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+Content: TypeAlias = Notice | Notes | CommandLine | Table | Bullets | ChoiceTable | Chart
+
+
+@dataclass(frozen=True, slots=True)
+class PagePart:
+    """A part of a page."""
+
+    name: str
+    title: str
+    content: tuple[Content, ...] = ()
