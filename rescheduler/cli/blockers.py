@@ -5,10 +5,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import takewhile
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
-from rescheduler.cli.console import BLANK, GOOD, HEADING, Line, styled
-from rescheduler.cli.tree_lines import STYLES
+from rescheduler.pages.tree import BLANK, GOOD, HEADING, Line, styled
 from rescheduler.planning.controllers import ControllerLookup
 from rescheduler.planning.forms import age, count, cpu, memory, per_month
 from rescheduler.planning.money.prices import HOURS_PER_MONTH
@@ -27,10 +26,9 @@ def by_controller(pods: Iterable[str], controller: ControllerLookup) -> dict[str
     return groups
 
 
-def severity_style(blockers: Iterable[Blocker]) -> dict[str, Any]:
-    """Return the style of the heading of a node with *blockers*, in the color of the worst severity."""
-    severity = worst_of(blockers)
-    return HEADING if severity is None else HEADING | STYLES.get(severity, {})
+def severity_style(blockers: Iterable[Blocker]) -> str:
+    """Return the mood of the heading of a node with *blockers*, in the color of the worst severity."""
+    return f"{HEADING} {worst_of(blockers) or ''}"
 
 
 def blocker_lines(

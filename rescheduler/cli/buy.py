@@ -7,7 +7,7 @@ from rescheduler.cli.go_flags import Bool, Option
 from rescheduler.errors import UsageError
 from rescheduler.pages.plan_facts import survival_facts
 from rescheduler.pages.plan_tree import survival_text
-from rescheduler.pages.tree import ChoiceRow, ChoiceTable, Content, Notice, PagePart
+from rescheduler.pages.tree import ChoiceRow, ChoiceTable, Content, Line, PagePart
 from rescheduler.planning.forms import count, money, month_of, number, per_hour, shortened
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.room.additions import SpotOffer
@@ -49,25 +49,25 @@ def purchase_part(found: Purchases, prices: PriceList) -> PagePart:
 def _content(found: Purchases, prices: PriceList) -> Iterator[Content]:
     lacking, unit = count(len(found.lacking), "node"), month_of(prices.currency)
     if not found.offers:
-        yield Notice("Nothing to buy: what creates spot nodes may create no more of a known price.")
+        yield Line("Nothing to buy: what creates spot nodes may create no more of a known price.")
     elif not found.lacking:
-        yield Notice("Nothing to buy: no node stays only because spot nodes lack room.")
+        yield Line("Nothing to buy: no node stays only because spot nodes lack room.")
     elif not found.best:
-        yield Notice(f"Nothing to buy: {lacking} only lack room, but no spot node pays off.")
+        yield Line(f"Nothing to buy: {lacking} only lack room, but no spot node pays off.")
     else:
         heading = f"What to buy for {lacking} that only lack room (to try it, add its --what-if)"
         columns = {"#": ">3", "frees": ">5", f"saves {unit}": ">14", f"costs {unit}": ">14", "buy": ""}
         purchases = enumerate(found.best, start=1)
         yield ChoiceTable(heading, columns, tuple(_choice(*each, prices.currency) for each in purchases))
     if not found.complete:
-        yield Notice("The time limit ended the search: there may be better purchases.")
+        yield Line("The time limit ended the search: there may be better purchases.")
     if found.limited:
-        yield Notice(
+        yield Line(
             "Considered: what NodePools, MachineSets and groups create within their limits, and nodes like spot nodes "
             "that none of them has created."
         )
     if found.unknown:
-        yield Notice(f"Not considered: {_unknown(found)}; add-spot N type=TYPE,cpu=…,memory=… tries one.")
+        yield Line(f"Not considered: {_unknown(found)}; add-spot N type=TYPE,cpu=…,memory=… tries one.")
 
 
 def _choice(number: int, purchase: SpotPurchase, currency: str) -> ChoiceRow:

@@ -5,8 +5,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from rescheduler.cli.blockers import NodeNames
-from rescheduler.cli.console import GOOD, HEADING, Line, styled
-from rescheduler.cli.tree_lines import STYLES
+from rescheduler.pages.tree import GOOD, HEADING, Line, styled
 from rescheduler.planning.forms import age, count, month_of, percent
 from rescheduler.planning.money.prices import HOURS_PER_MONTH, NodeFacts
 from rescheduler.planning.outcome import Rejected, Severity, Verdict
@@ -59,7 +58,7 @@ def node_table(
     if names.note:
         yield Line(names.note)
     severities = map(severity_of_verdict, verdicts)
-    styles = [HEADING, *(GOOD if severity is None else STYLES.get(severity, {}) for severity in severities)]
+    styles = [HEADING, *(GOOD if severity is None else severity for severity in severities)]
     for row, style in zip(zip(*columns, strict=True), styles, strict=True):
         text = _SPACE.join(cell.ljust(wide) for cell, wide in zip(row, widths, strict=True)).rstrip()
         yield styled(text, style)

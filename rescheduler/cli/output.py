@@ -3,7 +3,7 @@
 import contextlib
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -12,10 +12,10 @@ from typing import Any, Final
 import msgspec
 
 from predicates.texts import escaped
-from rescheduler.cli.console import Line
 from rescheduler.cli.go_flags import Option
 from rescheduler.errors import UsageError
 from rescheduler.pages.plan_facts import plan_facts
+from rescheduler.pages.tree import Line
 from rescheduler.planning.what_if.overview import Overview
 
 
@@ -102,29 +102,9 @@ def plain(facts: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-# Lines of a page as an HTML document, for ``explain -o html``.
-
-
 def lines_as_html(title: str, lines: Iterable[Line]) -> str:
-    """Return *lines* as a document. A styled line begins a section; indented lines become items of a list."""
+    """Return *lines* as a document, for ``explain -o html``."""
     from rescheduler.pages.element import document, element  # noqa: PLC0415 - imported on demand
+    from rescheduler.pages.tree_html import contents  # noqa: PLC0415
 
-    content = element("main", element("h1", title), _elements(lines))
-    return document(title, element("div", content))
-
-
-def _elements(lines: Iterable[Line]) -> Iterator[Any]:
-    from rescheduler.pages.element import element  # noqa: PLC0415
-
-    items: list[Any] = []
-    for line in lines:
-        if line.level:
-            items.append(element("li", line.text, class_=f"level-{line.level}"))
-            continue
-        if items:
-            yield element("ul", items)
-            items = []
-        if line.text:
-            yield element("h2" if line.style else "p", line.text)
-    if items:
-        yield element("ul", items)
+    return document(title, element("div", element("main", element("h1", title), contents(lines, "h2"))))

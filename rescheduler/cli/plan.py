@@ -17,7 +17,7 @@ from rescheduler.cli.cluster_source import (
     snapshot_option,
     strict_option,
 )
-from rescheduler.cli.console import Line, clear_screen, page_width, say, show
+from rescheduler.cli.console import clear_screen, page_width, say, show
 from rescheduler.cli.go_flags import Bool, GoCommand, Option
 from rescheduler.cli.node_table import SORT_KEYS
 from rescheduler.cli.options import connection_options, group, installation_options, scheduling_options
@@ -42,6 +42,7 @@ from rescheduler.cli.what_if import comparison, parsed, what_if_facts, what_if_o
 from rescheduler.clock import Clock, SystemClock, pause
 from rescheduler.errors import UsageError
 from rescheduler.pages.plan_tree import lever_details
+from rescheduler.pages.tree import Line
 from rescheduler.planning.forms import utc
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.policy import Policy, Survive

@@ -6,10 +6,11 @@ from typing import Final
 
 from predicates.snapshot import Snapshot
 from rescheduler.cli.blockers import NodeBlocks, NodeNames
-from rescheduler.cli.console import BLANK, HEADING, Line, rendered, styled
+from rescheduler.cli.console import rendered, wrapped
 from rescheduler.cli.node_table import node_table
-from rescheduler.cli.tree_lines import content_lines, page_lines
+from rescheduler.cli.tree_lines import page_lines, part_lines
 from rescheduler.pages.plan_tree import first, plan_parts
+from rescheduler.pages.tree import BLANK, HEADING, Line, styled
 from rescheduler.planning.controllers import controllers_in
 from rescheduler.planning.what_if.overview import Overview
 
@@ -34,7 +35,7 @@ def page(overview: Overview, cluster: Snapshot, now: datetime, *, wide: bool = F
     """Yield the lines of the page for *overview*, which was made from *cluster* at the time *now*."""
     names = NodeNames.of(overview.nodes)
     shown = {} if wide else {"levers": _LEVERS_SHOWN}
-    yield from page_lines(plan_parts(overview, names.shorten_in), shown, wide=wide, details=True)
+    yield from page_lines(plan_parts(overview, names.shorten_in, wide=wide), shown, details=True)
     if overview.planning.verdicts:
         yield BLANK
         yield styled("Nodes in drain order", HEADING)
@@ -48,7 +49,7 @@ def glance(overview: Overview, width: int) -> Iterator[Line]:
 
     Names that are extremely long are cut off at the end.
     """
-    parts = plan_parts(overview, NodeNames.of(overview.nodes).shorten_in)
+    parts = plan_parts(overview, NodeNames.of(overview.nodes).shorten_in, wide=False)
     lines: list[Line] = []
     for shown in _SHOWN:
         lines = list(page_lines(parts, shown))
@@ -57,7 +58,7 @@ def glance(overview: Overview, width: int) -> Iterator[Line]:
             return
     height = 0
     for line in lines:
-        height += len(line.wrapped(width))
+        height += len(wrapped(line, width))
         if height >= LINES:
             yield Line("(-o wide shows everything)")
             return
@@ -67,6 +68,6 @@ def glance(overview: Overview, width: int) -> Iterator[Line]:
 def nodes_page(overview: Overview, now: datetime, width: int, sort_by: str | None) -> Iterator[Line]:
     """Yield the headline and one line for each node."""
     names = NodeNames.of(overview.nodes)
-    yield from content_lines(first(overview, names.shorten_in).content)
+    yield from part_lines(first(overview, names.shorten_in))
     yield BLANK
     yield from node_table(overview, names, now, width, sort_by)

@@ -1,48 +1,24 @@
 """The parts of a page as lines of text. Knows nothing of plans."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
-from typing import Any, Final
+from typing import Final
 
-from rescheduler.cli.console import BAD, BLANK, GOOD, HEADING, Line, styled
-from rescheduler.pages.tree import (
-    Bullets,
-    ChoiceTable,
-    CommandLine,
-    Content,
-    Notes,
-    Notice,
-    PagePart,
-    Rich,
-    Span,
-    Table,
-)
-
-#: The style of a mood, and the color of a severity. What is as it should be has none.
-STYLES: Final[Mapping[str, dict[str, Any]]] = {
-    "bad": BAD,
-    "good": GOOD,
-    "heading": HEADING,
-    "error": {"fg": "red"},
-    "warning": {"fg": "yellow"},
-}
+from rescheduler.pages.tree import BLANK, HEADING, ChoiceTable, Line, PagePart, Rich, Span, Table, styled
 
 #: All rows.
 _ALL: Final = 1 << 30
 
 
 def page_lines(
-    parts: Iterable[PagePart], shown: Mapping[str, int] | None = None, *, wide: bool = False, details: bool = False
+    parts: Iterable[PagePart], shown: Mapping[str, int] | None = None, *, details: bool = False
 ) -> Iterator[Line]:
     """Yield *parts* with a blank line before each but the first.
 
-    *shown* is how many rows, or lines of a list, are shown of a part, by name; otherwise all. *wide* shows all items of
-    lists, also where there is little room, and *details* those of choices.
+    *shown* is how many rows of a part are shown, by name; otherwise all. *details* shows those of choices.
     """
     blank = False
     for part in parts:
-        most = (shown or {}).get(part.name, _ALL)
-        for line in content_lines(part.content, most, wide=wide, details=details):
+        for line in part_lines(part, (shown or {}).get(part.name, _ALL), details=details):
             if blank and not line.level:
                 yield BLANK
             blank = False
@@ -50,26 +26,18 @@ def page_lines(
         blank = True
 
 
-def content_lines(
-    content: Iterable[Content], shown: int = _ALL, *, wide: bool = False, details: bool = False
-) -> Iterator[Line]:
-    """Yield the lines of a part, with at most *shown* rows."""
-    for each in content:
+def part_lines(part: PagePart, shown: int = _ALL, *, details: bool = False) -> Iterator[Line]:
+    """Yield the lines of *part*, with at most *shown* rows."""
+    for number, each in enumerate(part.content):
         match each:
-            case Notice():
-                yield styled(each.text, STYLES.get(each.mood, {}), each.level)
-            case Notes():
-                yield from map(Line, each.texts[:shown])
-                yield from _more(len(each.texts) - shown, " note", 0)
-            case CommandLine():
-                yield Line(f"{each.before}{each.text}", command=True)
-                yield from [Line(each.after, 1)] if each.after else ()
+            case Line() if number < shown or part.noun is None:
+                yield each
             case Table():
                 yield from _table(each, shown)
-            case Bullets():
-                yield from islice(_items(each, 1, wide=wide), shown)
             case ChoiceTable():
                 yield from _choices(each, shown, details=details)
+    if part.noun and shown:
+        yield from _more(len(part.content) - shown, f" {part.noun}", 0)
 
 
 def _more(number: int, noun: str, level: int) -> Iterator[Line]:
@@ -92,20 +60,9 @@ def _table(table: Table, shown: int) -> Iterator[Line]:
             for text, width, left in zip(texts, widths, words, strict=True)
             if width
         ]
-        yield styled("  ".join(aligned).rstrip(), STYLES.get(row.mood, {}), 1)
+        yield styled("  ".join(aligned).rstrip(), row.mood, 1)
     if table.noun:
         yield from _more(hidden, f" {table.noun}", 1)
-
-
-def _items(listed: Bullets, level: int, *, wide: bool) -> Iterator[Line]:
-    if listed.heading:
-        yield styled(listed.heading, HEADING)
-    items = listed.items if wide else listed.items[: listed.most]
-    for text, below in items:
-        yield Line(text, level)
-        yield from _items(below, level + 1, wide=wide) if below is not None else ()
-    if len(items) < len(listed.items):
-        yield Line(listed.rest(len(listed.items) - len(items)), level)
 
 
 def _choices(table: ChoiceTable, shown: int, *, details: bool) -> Iterator[Line]:

@@ -20,13 +20,13 @@ from predicates.scheduler import Scheduler
 from predicates.snapshot import Snapshot
 from predicates.texts import did_you_mean
 from predicates.versions import parse_minor
-from rescheduler.cli.console import BLANK, HEADING, Line, styled
 from rescheduler.cli.go_flags import Option
 from rescheduler.cli.policy_options import ANY_SCHEDULER, NODE_LABELS
 from rescheduler.cli.tree_lines import page_lines
 from rescheduler.errors import UsageError
 from rescheduler.pages.plan_facts import survival_facts
 from rescheduler.pages.plan_tree import survival
+from rescheduler.pages.tree import BLANK, HEADING, Line, styled
 from rescheduler.planning.controllers import ControllerName
 from rescheduler.planning.forms import and_more, count, number
 from rescheduler.planning.money.worth import AddedSpot
@@ -474,7 +474,7 @@ def comparison(
     for when, certificate in zip(("now", "after the plan's drains"), outcome.each_pool or (), strict=False):
         yield BLANK
         yield Line(f"With each pool of spot nodes lost {when}:")
-        yield from page_lines(filter(None, [survival(certificate)]), wide=True)
+        yield from page_lines(filter(None, [survival(certificate)]))
 
 
 def _row(title: str, amounts: Iterable[str]) -> str:

@@ -12,21 +12,22 @@ from typing import Final, TypeAlias
 from rescheduler.pages.plan_charts import tradeoff_chart, worth_chart
 from rescheduler.pages.plan_facts import amounts
 from rescheduler.pages.tree import (
+    BAD,
+    GOOD,
+    HEADING,
     Amount,
-    Bullets,
     ChoiceRow,
     ChoiceTable,
-    CommandLine,
     Content,
-    Notes,
-    Notice,
+    Line,
     PagePart,
     Rich,
     Row,
     Span,
     Table,
+    styled,
 )
-from rescheduler.planning.answers.losses import Homeless, PoolLoss
+from rescheduler.planning.answers.losses import PoolLoss
 from rescheduler.planning.answers.survival import Certificate
 from rescheduler.planning.forms import and_more, count, cpu, memory, money, month_of, per_month, sentence
 from rescheduler.planning.money.worth import Worth, saves
@@ -50,14 +51,14 @@ Short: TypeAlias = Callable[[str], str]
 _GIB: Final = 1 << 30
 
 
-def plan_parts(overview: Overview, short: Short = str) -> list[PagePart]:
-    """Return the parts of the page in their order, without those that have nothing to say."""
+def plan_parts(overview: Overview, short: Short = str, *, wide: bool = True) -> list[PagePart]:
+    """Return the parts of the page in their order, without those that have nothing to say; long ones only if *wide*."""
     found = (
         first(overview, short),
         sums(overview),
         reasons(overview.planning),
         notes(overview, short),
-        _survival_and_drains(overview),
+        _survival_and_drains(overview, wide=wide),
         levers(overview, short),
         _worth_of_moves(overview),
     )
@@ -72,8 +73,8 @@ def first(overview: Overview, short: Short = str) -> PagePart:
     held = f"Nothing is drained now: {overview.held}." if overview.held else ""
     lacking = (sentence(text) for text in (overview.incomplete, overview.without_claims) if text)
     bad = filter(None, (held, *lacking, _left_by_daemon(overview, short)))
-    said = Notice(headline(overview, short), "good" if overview.planning.plans else "heading")
-    return PagePart("first", "", (*(Notice(text, "bad") for text in bad), said, *commands(overview)))
+    said = styled(headline(overview, short), f"{GOOD if overview.planning.plans else HEADING} first")
+    return PagePart("first", "", (*(styled(text, BAD) for text in bad), said, *commands(overview)))
 
 
 def _left_by_daemon(overview: Overview, short: Short) -> str:
@@ -119,20 +120,21 @@ def _main_obstacle(overview: Overview, short: Short) -> str:
     return f"; {short(obstacle.partition(' ')[2] or obstacle)} blocks {number}" if number else ""
 
 
-def commands(overview: Overview) -> Iterator[CommandLine]:
+def commands(overview: Overview) -> Iterator[Line]:
     """Yield what to do first and what comes of it, if a change frees a node, and what says which nodes to buy."""
     lever = next((lever for lever in overview.levers if lever.to_try and lever.gain[0]), None)
     if change := overview.first_spot:
-        yield CommandLine("First: ", tried(overview.command, [change]))
+        yield Line(tried(overview.command, [change]), command=True, before="First: ")
     elif lever is not None:
         nodes, worth = lever.gain
         month = worth.saved_per_month
         amount = "" if month is None else f", {per_month(month, overview.prices.currency)}"
         risk = "" if lever.risk is None else f"; {lever.risk.text}"
-        yield CommandLine("First: ", tried(overview.command, lever.to_try), f"frees {len(nodes)} more{amount}{risk}")
+        yield Line(tried(overview.command, lever.to_try), command=True, before="First: ")
+        yield Line(f"frees {len(nodes)} more{amount}{risk}", 1)
     if lacking := overview.lacking_room:
         what = f"What to buy for {count(lacking, 'node')} without room on spot nodes: "
-        yield CommandLine(what, f"{overview.command} --buy")
+        yield Line(f"{overview.command} --buy", command=True, before=what)
 
 
 # What the plan frees, which nodes stay, and the limits of the result.
@@ -160,7 +162,7 @@ def sums(overview: Overview) -> PagePart | None:
         (row("in total", overview.freed), row("all on-demand", overview.on_demand)),
     )
     curve = overview.curve.text if overview.curve is not None else ""
-    return PagePart("sums", "Summary", (table, Notice(curve, level=1)) if curve else (table,))
+    return PagePart("sums", "Summary", (table, Line(curve, 1)) if curve else (table,))
 
 
 def _partly_priced(overview: Overview) -> bool:
@@ -197,8 +199,8 @@ def reasons(planning: Planning) -> PagePart | None:
 
 def notes(overview: Overview, short: Short = str) -> PagePart | None:
     """Return the limits of the result."""
-    texts = tuple(_notes(overview, short))
-    return PagePart("notes", "Notes", (Notes(texts),)) if texts else None
+    texts = tuple(styled(text, "note") for text in _notes(overview, short))
+    return PagePart("notes", "Notes", texts, "note") if texts else None
 
 
 def _notes(overview: Overview, short: Short) -> Iterator[str]:
@@ -228,21 +230,26 @@ _POOLS: Final = 3
 _CONTROLLERS: Final = 2
 
 
-def survival(certificate: Certificate | None) -> PagePart | None:
-    """Return that the certificate holds, or the pools with the most homeless pods."""
+def survival(certificate: Certificate | None, *, wide: bool = True) -> PagePart | None:
+    """Return that the certificate holds, or the pools with the most homeless pods: all of them if *wide*."""
     if certificate is None or not certificate.pools:
         return None
-    if certificate.holds:
-        content: Content = Notice(survival_text(certificate))
-    else:
-        worst, pools = certificate.worst, count(len(certificate.pools), str(certificate.survive))
-        heading = f"Would not survive the loss of {len(worst)} of {pools} of spot nodes"
-        content = Bullets(heading, tuple(map(_pool, worst)), _POOLS, "{} more with -o wide.".format)
-    return PagePart("survival", "Loss of spot nodes", (content,))
+    content = (Line(survival_text(certificate)),) if certificate.holds else tuple(_lost(certificate, wide=wide))
+    return PagePart("survival", "Loss of spot nodes", content, noun="")
 
 
-def _survival_and_drains(overview: Overview) -> PagePart | None:
-    part, tradeoff = survival(overview.survival), overview.tradeoff
+def _lost(certificate: Certificate, *, wide: bool) -> Iterator[Line]:
+    worst, pools = certificate.worst, count(len(certificate.pools), str(certificate.survive))
+    yield styled(f"Would not survive the loss of {len(worst)} of {pools} of spot nodes", HEADING)
+    listed = worst if wide else worst[:_POOLS]
+    for pool in listed:
+        yield from _pool(pool, wide=wide)
+    if len(listed) < len(worst):
+        yield Line(f"{len(worst) - len(listed)} more with -o wide.", 1)
+
+
+def _survival_and_drains(overview: Overview, *, wide: bool) -> PagePart | None:
+    part, tradeoff = survival(overview.survival, wide=wide), overview.tradeoff
     if part is None or tradeoff is None:
         return part
     return replace(part, content=(*part.content, tradeoff_chart(tradeoff, overview.prices.currency)))
@@ -272,21 +279,18 @@ def _loss(pool: PoolLoss) -> str:
     return f"{name}: {pool.homeless_pods} of {count(pool.pods, 'pod')} without a place"
 
 
-def _pool(pool: PoolLoss) -> tuple[str, Bullets | None]:
-    needed, listed = pool.needed, tuple(map(_controller, pool.homeless))
-    if not listed:
-        return _loss(pool), None
-    text = ""
-    if needed is not None:
+def _pool(pool: PoolLoss, *, wide: bool) -> Iterator[Line]:
+    text = _loss(pool)
+    if pool.homeless and (needed := pool.needed) is not None:
         amounts = f"{cpu(needed.cpu)} vCPU, {memory(needed.memory)}"
-        text = f"; they need {amounts}: at least {count(needed.nodes, 'node')} like {needed.like}"
-    below = Bullets("", listed, _CONTROLLERS, lambda more: f"and pods of {count(more, 'more controller')}")
-    return f"{_loss(pool)}{text}", below
-
-
-def _controller(homeless: Homeless) -> tuple[str, None]:
-    priority = f", priority {homeless.priority}" if homeless.priority else ""
-    return f"{homeless.controller}{priority}: {count(len(homeless.pods), 'pod')}: {homeless.why}", None
+        text += f"; they need {amounts}: at least {count(needed.nodes, 'node')} like {needed.like}"
+    yield Line(text, 1)
+    listed = pool.homeless if wide else pool.homeless[:_CONTROLLERS]
+    for each in listed:
+        priority = f", priority {each.priority}" if each.priority else ""
+        yield Line(f"{each.controller}{priority}: {count(len(each.pods), 'pod')}: {each.why}", 2)
+    if len(listed) < len(pool.homeless):
+        yield Line(f"and pods of {count(len(pool.homeless) - len(listed), 'more controller')}", 2)
 
 
 # What would free more.
@@ -296,7 +300,7 @@ def levers(overview: Overview, short: Short = str) -> PagePart | None:
     """Return the changes that would free more nodes, each by itself, and whether all were tried."""
     content: list[Content] = [_choices(overview, short)] if overview.levers else []
     if not overview.levers_complete:
-        content.append(Notice(NOT_ALL_TRIED, "note", 1))
+        content.append(styled(NOT_ALL_TRIED, "", 1))
     return PagePart("levers", "Levers", tuple(content)) if content else None
 
 

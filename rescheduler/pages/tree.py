@@ -6,7 +6,7 @@ nothing of plans. Pure.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from rescheduler.planning.forms import count
 
@@ -38,29 +38,30 @@ class Span:
 Rich: TypeAlias = tuple[str | Span, ...]
 
 
+#: The moods of a line. What has a severity has this as its mood; a line can have several, with a space between them.
+HEADING: Final = "heading"
+GOOD: Final = "good"
+BAD: Final = "bad"
+
+
 @dataclass(frozen=True, slots=True)
-class Notice:
-    """A sentence: ``bad`` or ``good`` news, a ``heading``, a ``note``, or without any of these moods."""
+class Line:
+    """A line of a page. In text, one that is too long is wrapped; the rest is indented by two more columns."""
 
     text: str
+    level: int = 0  #: level of indentation
     mood: str = ""
-    level: int = 0  #: of indentation
+    hang: int = 0  #: columns by which the rest of a line that is too long is indented; 0: two more than its start
+    command: bool = False  #: whether the line is a command, whose rest stays a part of it when both are pasted
+    before: str = ""  #: what a command is for, in the same line
 
 
-@dataclass(frozen=True, slots=True)
-class Notes:
-    """Sentences of which the last ones may be left out."""
-
-    texts: tuple[str, ...]
+BLANK: Final = Line("")
 
 
-@dataclass(frozen=True, slots=True)
-class CommandLine:
-    """A command line: what it is for, and what comes of it."""
-
-    before: str
-    text: str
-    after: str = ""
+def styled(text: str, mood: str, level: int = 0) -> Line:
+    """Return a line with a mood."""
+    return Line(text, level, mood)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +84,6 @@ class Table:
     rest: Callable[[int], Row] | None = None  #: returns the row for all but so many of the first ones
     sums: tuple[Row, ...] = ()
     noun: str = ""  #: of a row, without *rest*
-
-
-@dataclass(frozen=True, slots=True)
-class Bullets:
-    """A list of texts, each with the list below it. The last ones may be left out."""
-
-    heading: str
-    items: tuple[tuple[str, "Bullets | None"], ...]
-    most: int  #: so many are shown where there is little room
-    rest: Callable[[int], str]  #: returns what is said about so many that are left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +126,7 @@ class Chart:
     rows: tuple[tuple[str, ...], ...]
 
 
-Content: TypeAlias = Notice | Notes | CommandLine | Table | Bullets | ChoiceTable | Chart
+Content: TypeAlias = Line | Table | ChoiceTable | Chart
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,3 +136,4 @@ class PagePart:
     name: str
     title: str
     content: tuple[Content, ...] = ()
+    noun: str | None = None  #: of a line, or "", if the last ones may be left out

@@ -1,27 +1,27 @@
 """The parts of a page as HTML. Knows nothing of plans."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
 from typing import Final
 
 from rescheduler.pages.element import Markup, element, joined, table
 from rescheduler.pages.tree import (
+    BAD,
+    BLANK,
     Amount,
-    Bullets,
     Chart,
     ChoiceRow,
     ChoiceTable,
-    CommandLine,
     Content,
-    Notes,
-    Notice,
+    Line,
     PagePart,
     Rich,
     Span,
     Table,
 )
 
-#: The class of a mood.
-_CLASSES: Final[Mapping[str, str]] = {"bad": "notice", "note": "notice", "good": "first", "heading": "first"}
+#: The class of a mood. Lines of other moods are headings.
+_CLASSES: Final[Mapping[str, str]] = {BAD: "notice", "note": "notice", "first": "first"}
 
 #: The element of a kind of text. Others have a color, and are spans of the class.
 _TAGS: Final[Mapping[str, str]] = {"b": "b", "code": "code", "demand": "b", "spot": "b"}
@@ -42,24 +42,31 @@ def section(part: PagePart, *more: Markup) -> Markup:
     return element("section", title, contents(part.content), more, id=part.name, aria_labelledby=heading)
 
 
-def contents(content: Iterable[Content]) -> Markup:
-    """Return the content of a part."""
-    return joined(map(_content, content))
+def contents(content: Iterable[Content], heading: str = "h3") -> Markup:
+    """Return the content of a part. Indented lines become items of a list, and headings the element *heading*."""
+    return joined(
+        element("ul", (_content(each, heading) for each in group))
+        if indented
+        else joined(_content(each, heading) for each in group)
+        for indented, group in groupby((each for each in content if each != BLANK), _is_item)
+    )
 
 
-def _content(content: Content) -> Markup:
+def _is_item(content: Content) -> bool:
+    return isinstance(content, Line) and content.level > 0
+
+
+def _content(content: Content, heading: str) -> Markup:
     match content:
-        case Notice():
-            return element("p", content.text, class_=_CLASSES.get(content.mood))
-        case Notes():
-            return element("div", [element("p", text, class_="notice") for text in content.texts])
-        case CommandLine():
-            after = (element("br"), content.after) if content.after else ()
-            return element("p", content.before, element("code", content.text), after)
+        case Line() if content.level:
+            return element("li", content.text, class_=f"level-{content.level}")
+        case Line():
+            text = element("code", content.text) if content.command else content.text
+            mood = next((mood for mood in content.mood.split() if mood in _CLASSES), "")
+            tag = heading if content.mood and not mood else "p"
+            return element(tag, content.before or None, text, class_=_CLASSES.get(mood))
         case Table():
             return _table(content)
-        case Bullets():
-            return joined((element("p", content.heading, class_="notice"), _items(content)))
         case ChoiceTable():
             return _choices(content)
         case Chart():
@@ -76,11 +83,6 @@ def _table(listed: Table) -> Markup:
 
 def _cell(value: Amount | Span) -> str:
     return value.bare if isinstance(value, Amount) else _span(value)
-
-
-def _items(listed: Bullets | None) -> Markup | None:
-    rows = [element("li", text, _items(below)) for text, below in listed.items] if listed is not None else []
-    return element("ul", rows) if rows else None
 
 
 def _choices(listed: ChoiceTable) -> Markup:
