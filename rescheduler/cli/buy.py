@@ -75,7 +75,7 @@ def _choice(number: int, purchase: SpotPurchase, currency: str) -> ChoiceRow:
     saves, costs = money(purchase.net_per_month, ""), money(purchase.cost_per_month, "")
     cells = {"#": str(number), "frees": frees, f"saves {unit}": saves, f"costs {unit}": costs}
     what = tuple(_bought(offer, bought, currency) for offer, bought in purchase.parts)
-    return ChoiceRow(cells, what, what_if_flags(purchase.changes), (survival_text(purchase.survival),))
+    return ChoiceRow(cells, what, what_if_flags(purchase.changes), survival_text(purchase.survival))
 
 
 def _bought(offer: SpotOffer, bought: int, currency: str) -> str:

@@ -37,7 +37,7 @@ from rescheduler.cli.plan_data import (
 )
 from rescheduler.cli.plan_page import glance, nodes_page, page
 from rescheduler.cli.policy_options import policy_options, price_options, with_profiles
-from rescheduler.cli.tree_lines import joined, page_lines
+from rescheduler.cli.tree_lines import page_lines
 from rescheduler.cli.what_if import comparison, parsed, what_if_facts, what_if_option
 from rescheduler.clock import Clock, SystemClock, pause
 from rescheduler.errors import UsageError
@@ -281,7 +281,7 @@ def _show_lever(cluster: PlannedCluster, overview: Overview, view: View) -> None
             say(command_line)
         return
     risk = "" if lever.risk is None else f"; {lever.risk.text}"
-    show([Line(lever.what), Line(f"{joined(lever_details(lever, overview))}{risk}", 1)])
+    show([Line(lever.what), Line(f"{lever_details(lever, overview)}{risk}", 1)])
     say(tried(overview.command, lever.to_try))
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from rescheduler.pages.tree import BLANK, HEADING, ChoiceTable, Line, PagePart, Rich, Span, Table, styled
+from rescheduler.pages.tree import BLANK, HEADING, ChoiceTable, Line, PagePart, Span, Table, styled
 
 #: All rows.
 _ALL: Final = 1 << 30
@@ -81,12 +81,7 @@ def _choices(table: ChoiceTable, shown: int, *, details: bool) -> Iterator[Line]
         if choice.command:
             yield Line(choice.command, 3, command=True)
         if details and choice.details:
-            yield Line(joined(choice.details), 3)
+            yield Line(choice.details, 3)
     if table.note:
         yield Line(table.note, 1)
     yield from _more(len(table.choices) - shown, "", 1)
-
-
-def joined(text: Rich) -> str:
-    """Return *text* without its styles."""
-    return "".join(part if isinstance(part, str) else part.text for part in text)

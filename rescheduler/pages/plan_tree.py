@@ -21,7 +21,6 @@ from rescheduler.pages.tree import (
     Content,
     Line,
     PagePart,
-    Rich,
     Row,
     Span,
     Table,
@@ -185,11 +184,7 @@ def reasons(planning: Planning) -> PagePart | None:
     if not number:
         return None
     rows = tuple(
-        Row(
-            reason,
-            {"nodes": Amount.count(nodes, "node"), "severity": Span(severity, severity)},
-            severity,
-        )
+        Row(reason, {"nodes": Amount.count(nodes, "node"), "severity": Span(severity, severity)}, severity)
         for reason, severity, nodes in reasons_of(planning)
     )
     heading = f"{count(number, 'node')} {'stays' if number == 1 else 'stay'} (a node can have several reasons)"
@@ -320,7 +315,7 @@ def _choices(overview: Overview, short: Short) -> ChoiceTable:
     what = "what is saved" if priced else "the number of freed nodes"
     joint = any(lever.frees_together and not lever.frees for lever in found)
     last = ", and then changes that free nodes only together" if joint else ""
-    freeing = _kinds(tuple(plan.node for plan in overview.planning.plans), freed.worth, overview, short)
+    this = Span("This plan", "b"), f": {_gain(*gains[0], prices.currency)}"
     return ChoiceTable(
         "What would free more (to try one, add its --what-if to this command)",
         columns,
@@ -330,33 +325,45 @@ def _choices(overview: Overview, short: Short) -> ChoiceTable:
         ),
         f"Risk: {'; '.join(f'{risk} = {text}' for risk, text in risks.items())}." if risks else "",
         (f"Each change by itself, by {what}{last}. To try one, add its --what-if to ", Span(overview.command, "code")),
-        ChoiceRow({}, ("This plan",), "", (f"frees {freeing}",), length=lengths[0]),
+        ChoiceRow({}, (), "", said=this, length=lengths[0]),
     )
 
 
 def _choice(number: int, lever: Lever, overview: Overview, short: Short, length: float) -> ChoiceRow:
-    nodes, worth = lever.gain
+    (nodes, worth), currency = lever.gain, overview.prices.currency
     month = worth.saved_per_month
     cells = {
         "#": str(number),
         "frees": str(len(nodes)) if nodes or lever.tried else "?",
-        month_of(overview.prices.currency): "" if month is None else money(month, ""),
+        month_of(currency): "" if month is None else money(month, ""),
         "risk": str(lever.risk or ""),
     }
-    command, risk = short(what_if_flags(lever.to_try)), "" if lever.risk is None else lever.risk.text
-    return ChoiceRow(cells, (short(lever.what),), command, lever_details(lever, overview, short), risk, length)
+    frees = f"frees {_gain(len(nodes), worth, currency)}" if nodes else "frees no node" if lever.tried else "not tried"
+    said = Span(lever.controller, "b"), f": {lever.part} ", Span(lever.reason, "code"), " "
+    keeps = Span(lever.severity, lever.severity), f": {frees}; keeps {count(len(lever.nodes), 'node')}. "
+    risk = () if lever.risk is None else (Span(f"Risk: {lever.risk.text}.", "no"),)
+    details = short(lever_details(lever, overview, short))
+    return ChoiceRow(
+        cells, (short(lever.what),), short(what_if_flags(lever.to_try)), details, (*said, *keeps, *risk), length
+    )
 
 
-def lever_details(lever: Lever, overview: Overview, short: Short = str) -> Rich:
+def _gain(nodes: int, worth: Worth, currency: str) -> str:
+    """Return the number of nodes and what they save: ``1 node, 280 $/month``."""
+    month = worth.saved_per_month
+    return count(nodes, "node") + ("" if month is None else f", {per_month(month, currency)}")
+
+
+def lever_details(lever: Lever, overview: Overview, short: Short = str) -> str:
     """Return a sentence part about *lever*: the nodes it concerns, and what it frees, alone and with others."""
+    keeps = f"{lever.reason} ({lever.severity}) keeps {count(len(lever.nodes), 'node')}"
     alone = f"alone it frees {'' if lever.tried else 'at least '}{_kinds(lever.frees, lever.worth, overview, short)}"
     if not lever.tried and not lever.frees:
         alone = "not tried"
-    if lever.together_with:
-        together = _kinds(lever.frees_together, lever.worth_together, overview, short)
-        alone += f"; with {short('; '.join(lever.together_with))} it frees {together}"
-    keeps = f") keeps {count(len(lever.nodes), 'node')}; {alone}"
-    return Span(lever.reason, "code"), " (", Span(lever.severity, lever.severity), keeps
+    if not lever.together_with:
+        return f"{keeps}; {alone}"
+    together = f"with {'; '.join(lever.together_with)} it frees"
+    return f"{keeps}; {alone}; {together} {_kinds(lever.frees_together, lever.worth_together, overview, short)}"
 
 
 def _kinds(nodes: tuple[str, ...], worth: Worth, overview: Overview, short: Short) -> str:

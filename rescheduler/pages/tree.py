@@ -93,8 +93,8 @@ class ChoiceRow:
     cells: Mapping[str, str]  #: by the head of each column but the last one, which has *what*
     what: tuple[str, ...]  #: lines
     command: str  #: "" if it cannot be tried
-    details: Rich = ()
-    risk: str = ""  #: what is lost for good
+    details: str = ""
+    said: Rich = ()  #: what it is and what comes of it, as a sentence beside its bar
     length: float = 0.0  #: of a bar that shows what comes of it
 
 

@@ -99,9 +99,7 @@ def _choices(listed: ChoiceTable) -> Markup:
 
 def _choice(choice: ChoiceRow, total: float) -> Markup:
     """Return what it is, and a bar beside the longest, which has the length *total*."""
-    risk = Span(f". Risk: {choice.risk}.", "no") if choice.risk else "."
-    said = element("p", element("b", *choice.what), ": ", _rich((*choice.details, risk)))
-    return joined((said, bar(f"{100 * choice.length / total:.1f}")))
+    return joined((element("p", _rich(choice.said)), bar(f"{100 * choice.length / total:.1f}")))
 
 
 def bar(share: int | str) -> Markup:

@@ -101,7 +101,7 @@ def test_report_and_status_page_have_the_severities_in_their_colors() -> None:
         for severity in ("error", "warning", "info"):
             assert f'<td data-column="Severity" role="cell"><span class="{severity}">{severity}</span></td>' in html
             assert f".{severity} {{" in html
-            assert f'</code> (<span class="{severity}">{severity}</span>) keeps 1 node; alone it frees 1' in html
+            assert f'</code> <span class="{severity}">{severity}</span>: frees 1 node; keeps 1 node.' in html
     assert '<span class="error">not drained: no-controller (error)</span>' in report
     assert '<code>no-controller</code> <span class="error">error</span> pod default/bare: ' in report
 
