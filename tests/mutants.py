@@ -333,7 +333,7 @@ MUTANTS: Final = (
     _of_plan(
         "the next drain finds nodes without pods open",
         "answers/leftovers.py",
-        "        drained([plan for plan in plans if plan.placements or most is None], attempt)\n",
+        "        drained([plan for plan in plans if plan.placements or self._displayed], attempt)\n",
         "        drained(plans, attempt)\n",
         "test_leftovers.py",
     ),

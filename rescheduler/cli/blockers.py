@@ -1,42 +1,21 @@
 """The nodes of a plan on a page, and the blockers of nodes and pods, grouped by reason and then by controller."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import takewhile
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
-from predicates.snapshot import Snapshot
-from rescheduler.cli.console import BLANK, GOOD, HEADING, Line, styled
-from rescheduler.planning.controllers import controller_of
+from rescheduler.pages.tree import BLANK, GOOD, HEADING, Line, styled
+from rescheduler.planning.controllers import ControllerLookup
 from rescheduler.planning.forms import age, count, cpu, memory, per_month
 from rescheduler.planning.money.prices import HOURS_PER_MONTH
-from rescheduler.planning.outcome import Blocker, Plan, Reason, Rejected, Severity
+from rescheduler.planning.outcome import Blocker, Plan, Reason, Rejected
 from rescheduler.planning.severity import worst_of
 from rescheduler.planning.what_if.overview import Overview
 
 # Blockers of nodes and pods on a page, grouped by reason and then by controller.
-
-#: The color of what has a severity. What is as it should be has none.
-STYLES: Final[Mapping[Severity, dict[str, Any]]] = {
-    Severity.ERROR: {"fg": "red"},
-    Severity.WARNING: {"fg": "yellow"},
-    Severity.INFO: {},
-}
-
-#: Returns the controller of the pod ``namespace/name``, such as ``Deployment data/api``.
-ControllerLookup: TypeAlias = Callable[[str], str]
-
-
-def controllers_in(snapshot: Snapshot) -> ControllerLookup:
-    """Return the lookup for the pods of *snapshot*. For an unknown pod, the lookup returns the pod itself."""
-
-    def controller(pod: str) -> str:
-        known = snapshot.pods.get(pod)
-        return str(controller_of(known)) if known is not None else f"Pod {pod}"
-
-    return controller
 
 
 def by_controller(pods: Iterable[str], controller: ControllerLookup) -> dict[str, list[str]]:
@@ -47,10 +26,9 @@ def by_controller(pods: Iterable[str], controller: ControllerLookup) -> dict[str
     return groups
 
 
-def severity_style(blockers: Iterable[Blocker]) -> dict[str, Any]:
-    """Return the style of the heading of a node with *blockers*, in the color of the worst severity."""
-    severity = worst_of(blockers)
-    return HEADING if severity is None else HEADING | STYLES[severity]
+def severity_style(blockers: Iterable[Blocker]) -> str:
+    """Return the mood of the heading of a node with *blockers*, in the color of the worst severity."""
+    return f"{HEADING} {worst_of(blockers) or ''}"
 
 
 def blocker_lines(

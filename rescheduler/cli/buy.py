@@ -3,21 +3,19 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from rescheduler.cli.console import HEADING, Line, styled
-from rescheduler.cli.glance import month_of
 from rescheduler.cli.go_flags import Bool, Option
-from rescheduler.cli.output import survival_json
-from rescheduler.cli.plan_page import survival_lines
 from rescheduler.errors import UsageError
-from rescheduler.planning.forms import count, money, number, per_hour, shortened
+from rescheduler.pages.plan_facts import survival_facts
+from rescheduler.pages.plan_tree import survival_text
+from rescheduler.pages.tree import ChoiceRow, ChoiceTable, Content, Line, PagePart
+from rescheduler.planning.forms import count, money, month_of, number, per_hour, shortened
 from rescheduler.planning.money.prices import PriceList
+from rescheduler.planning.room.additions import SpotOffer
 from rescheduler.planning.room.purchases import Purchases, SpotPurchase
 from rescheduler.planning.what_if.overview import tried, what_if_flags
 
 #: The number of purchases that are shown.
 SHOWN: Final = 5
-
-_ROW: Final = "{:>3}  {:>5}  {:>14}  {:>14}  {}"
 
 #: At most so many types are named whose size is not known.
 _TYPES: Final = 5
@@ -43,9 +41,13 @@ def _unknown(found: Purchases) -> str:
     return f"no node or MachineSet tells the size of {shortened(found.unknown, _TYPES, of=' types')}"
 
 
-def purchase_lines(found: Purchases, prices: PriceList) -> Iterator[Line]:
-    """Yield the lines of the page: a table of the purchases, each with the command that tries it."""
-    lacking = count(len(found.lacking), "node")
+def purchase_part(found: Purchases, prices: PriceList) -> PagePart:
+    """Return a table of the purchases, each with the command that tries it, and what was not considered."""
+    return PagePart("buy", "What to buy", tuple(_content(found, prices)))
+
+
+def _content(found: Purchases, prices: PriceList) -> Iterator[Content]:
+    lacking, unit = count(len(found.lacking), "node"), month_of(prices.currency)
     if not found.offers:
         yield Line("Nothing to buy: what creates spot nodes may create no more of a known price.")
     elif not found.lacking:
@@ -53,11 +55,10 @@ def purchase_lines(found: Purchases, prices: PriceList) -> Iterator[Line]:
     elif not found.best:
         yield Line(f"Nothing to buy: {lacking} only lack room, but no spot node pays off.")
     else:
-        yield styled(f"What to buy for {lacking} that only lack room (to try it, add its --what-if)", HEADING)
-        unit = month_of(prices.currency)
-        yield Line(_ROW.format("#", "frees", f"saves {unit}", f"costs {unit}", "buy"))
-    for index, purchase in enumerate(found.best, start=1):
-        yield from _purchase(index, purchase, prices)
+        heading = f"What to buy for {lacking} that only lack room (to try it, add its --what-if)"
+        columns = {"#": ">3", "frees": ">5", f"saves {unit}": ">14", f"costs {unit}": ">14", "buy": ""}
+        purchases = enumerate(found.best, start=1)
+        yield ChoiceTable(heading, columns, tuple(_choice(*each, prices.currency) for each in purchases))
     if not found.complete:
         yield Line("The time limit ended the search: there may be better purchases.")
     if found.limited:
@@ -69,27 +70,26 @@ def purchase_lines(found: Purchases, prices: PriceList) -> Iterator[Line]:
         yield Line(f"Not considered: {_unknown(found)}; add-spot N type=TYPE,cpu=…,memory=… tries one.")
 
 
-def _purchase(index: int, purchase: SpotPurchase, prices: PriceList) -> Iterator[Line]:
-    """Yield what to buy, with what creates it: ``3 m5.2xlarge in eu-west-1a of spot, 0.1 per hour``."""
-    amounts = money(purchase.net_per_month, ""), money(purchase.cost_per_month, "")
-    start = _ROW.format(index, len(purchase.frees), *amounts, "")
-    for offer, bought in purchase.parts:
-        kind = offer.facts.instance_type or (f"like {offer.change.like}" if offer.change.like else "nodes")
-        where = f" in {offer.facts.zone}" if offer.facts.zone else ""
-        group = f" of {offer.change.group}" if offer.change.group else ""
-        price = f", {per_hour(offer.price, prices.currency)}" if offer.price else ""
-        yield Line(f"{start}{bought} {kind}{where}{group}{price}", hang=len(start))
-        start = " " * len(start)
-    yield Line(what_if_flags(purchase.changes), 3, command=True)
-    if purchase.survival is not None:
-        first, *worst = (line.text for line in survival_lines(purchase.survival))
-        yield Line(f"Would not survive the loss of {worst[0].split('; they')[0]}." if worst else first, 3)
+def _choice(number: int, purchase: SpotPurchase, currency: str) -> ChoiceRow:
+    unit, frees = month_of(currency), str(len(purchase.frees))
+    saves, costs = money(purchase.net_per_month, ""), money(purchase.cost_per_month, "")
+    cells = {"#": str(number), "frees": frees, f"saves {unit}": saves, f"costs {unit}": costs}
+    what = tuple(_bought(offer, bought, currency) for offer, bought in purchase.parts)
+    return ChoiceRow(cells, what, what_if_flags(purchase.changes), survival_text(purchase.survival))
 
 
-def purchases_json(found: Purchases, command: str) -> dict[str, Any]:
-    """Return the object of the field ``buy``. *command* makes the plan without a purchase."""
+def _bought(offer: SpotOffer, bought: int, currency: str) -> str:
+    """Return what to buy, with what creates it: ``3 m5.2xlarge in eu-west-1a of spot, 0.1 per hour``."""
+    kind = offer.facts.instance_type or (f"like {offer.change.like}" if offer.change.like else "nodes")
+    where = f" in {offer.facts.zone}" if offer.facts.zone else ""
+    group = f" of {offer.change.group}" if offer.change.group else ""
+    return f"{bought} {kind}{where}{group}{f', {per_hour(offer.price, currency)}' if offer.price else ''}"
+
+
+def purchase_facts(found: Purchases, command: str) -> dict[str, Any]:
+    """Return the facts of the field ``buy``. *command* makes the plan without a purchase."""
     return {
-        "purchases": [_purchase_json(each, command) for each in found.best],
+        "purchases": [_purchase(each, command) for each in found.best],
         "lacking_room": list(found.lacking),
         "offers": found.offers,
         "size_not_known": list(found.unknown),
@@ -98,7 +98,7 @@ def purchases_json(found: Purchases, command: str) -> dict[str, Any]:
     }
 
 
-def _purchase_json(purchase: SpotPurchase, command: str) -> dict[str, Any]:
+def _purchase(purchase: SpotPurchase, command: str) -> dict[str, Any]:
     return {
         "nodes": [
             {
@@ -117,5 +117,5 @@ def _purchase_json(purchase: SpotPurchase, command: str) -> dict[str, Any]:
         "net_per_month": number(purchase.net_per_month),
         "what_if": list(purchase.changes),
         "try": tried(command, purchase.changes),
-        "survival": purchase.survival and survival_json(purchase.survival),
+        "survival": purchase.survival and survival_facts(purchase.survival),
     }

@@ -10,9 +10,10 @@ from typing import Any, Final
 import click
 
 from predicates.snapshot import Snapshot
-from rescheduler.cli.console import Line, is_one_terminal, warn
+from rescheduler.cli.console import is_one_terminal, warn
 from rescheduler.cli.go_flags import FILE_TEXT, Bool, Option
 from rescheduler.errors import IncompleteError, NoNodesError, UsageError
+from rescheduler.pages.tree import Line
 from rescheduler.planning.node_info import label_findings, node_infos
 from rescheduler.planning.policy import Policy
 from rescheduler.settings import ApiServerConnection, Scheduling

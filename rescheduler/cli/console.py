@@ -5,13 +5,13 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import click
 
 from predicates.texts import printable
+from rescheduler.pages.tree import BAD, GOOD, HEADING, Line
 
 #: Indentation of one level, in columns.
 _INDENT: Final = 2
@@ -27,44 +27,44 @@ _CONTINUED: Final = " \\"
 #: The minimum width: narrower terminals are treated as if they had this width.
 _NARROWEST: Final = 40
 
-#: Styles of the parts of a page, used if the terminal supports colors.
-HEADING: Final = {"bold": True}
-GOOD: Final = {"bold": True, "fg": "green"}
-BAD: Final = {"bold": True, "fg": "yellow"}
+#: The style of each mood, used if the terminal supports colors. What is as it should be has none.
+_STYLES: Final[Mapping[str, dict[str, Any]]] = {
+    HEADING: {"bold": True},
+    "first": {"bold": True},
+    GOOD: {"bold": True, "fg": "green"},
+    BAD: {"bold": True, "fg": "yellow"},
+    "error": {"fg": "red"},
+    "warning": {"fg": "yellow"},
+}
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A line of a page. A line that is too long is wrapped; the rest is indented by two more columns."""
+def style_of(line: Line) -> dict[str, Any]:
+    """Return the style of *line* on a terminal."""
+    return {name: value for mood in line.mood.split() for name, value in _STYLES.get(mood, {}).items()}
 
-    text: str
-    level: int = 0  #: level of indentation
-    style: tuple[tuple[str, Any], ...] = ()
-    hang: int = 0  #: columns by which the rest of a line that is too long is indented; 0: two more than its start
-    command: bool = False  #: whether the line is a command, whose rest stays a part of it when both are pasted
 
-    def wrapped(self, width: int) -> list[str]:
-        """Split the line into pieces of at most *width* columns.
+def wrapped(line: Line, width: int) -> list[str]:
+    """Split *line* into pieces of at most *width* columns.
 
-        Only names that are wider than that are divided, after a slash or an equals sign if possible.
-        """
-        text = printable(self.text)
-        indent = " " * (_INDENT * self.level)
-        if len(indent) + len(text) <= width:
-            return [indent + text if text else ""]
-        rest = " " * min(self.hang, width // 2) if self.hang else indent + " " * _INDENT
-        room = width - len(rest) - (len(_CONTINUED) if self.command else 0)
-        words = (_WITHIN_WORD.sub(f" {_BREAK}", word) if len(word) > room else word for word in text.split(" "))
-        pieces = textwrap.wrap(
-            _AFTER_NUMBER.sub(_GLUE, " ".join(words)),
-            width - (len(_CONTINUED) if self.command else 0),
-            initial_indent=indent,
-            subsequent_indent=rest,
-            break_on_hyphens=False,
-        )
-        pieces = [_UNBROKEN.sub("", piece) for piece in pieces]
-        pieces = _continued(pieces) if self.command else pieces
-        return [piece.replace(_BREAK, "").replace(_GLUE, " ") for piece in pieces]
+    Only names that are wider than that are divided, after a slash or an equals sign if possible.
+    """
+    text = printable(line.before + line.text)
+    indent = " " * (_INDENT * line.level)
+    if len(indent) + len(text) <= width:
+        return [indent + text if text else ""]
+    rest = " " * min(line.hang, width // 2) if line.hang else indent + " " * _INDENT
+    room = width - len(rest) - (len(_CONTINUED) if line.command else 0)
+    words = (_WITHIN_WORD.sub(f" {_BREAK}", word) if len(word) > room else word for word in text.split(" "))
+    pieces = textwrap.wrap(
+        _AFTER_NUMBER.sub(_GLUE, " ".join(words)),
+        width - (len(_CONTINUED) if line.command else 0),
+        initial_indent=indent,
+        subsequent_indent=rest,
+        break_on_hyphens=False,
+    )
+    pieces = [_UNBROKEN.sub("", piece) for piece in pieces]
+    pieces = _continued(pieces) if line.command else pieces
+    return [piece.replace(_BREAK, "").replace(_GLUE, " ") for piece in pieces]
 
 
 def _continued(lines: list[str]) -> list[str]:
@@ -80,14 +80,6 @@ def _continued(lines: list[str]) -> list[str]:
         result.append(line.lstrip() if divided and not quoted else line)
         quoted ^= line.count("'") % 2 == 1
     return result
-
-
-BLANK: Final = Line("")
-
-
-def styled(text: str, style: dict[str, Any], level: int = 0) -> Line:
-    """Return a line with one of the styles of this module."""
-    return Line(text, level, tuple(style.items()))
 
 
 def warn(text: str) -> None:
@@ -108,9 +100,9 @@ def page_width() -> int:
 def rendered(lines: Iterable[Line], width: int, *, colors: bool = False) -> str:
     """Return *lines* as text of at most *width* columns."""
     return "\n".join(
-        click.style(piece, **dict(line.style)) if colors and line.style else piece
+        click.style(piece, **style_of(line)) if colors and line.mood else piece
         for line in lines
-        for piece in line.wrapped(width)
+        for piece in wrapped(line, width)
     )
 
 

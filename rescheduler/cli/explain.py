@@ -13,7 +13,7 @@ from predicates.node_selectors import first_untolerated
 from predicates.objects import Pod
 from predicates.snapshot import Snapshot
 from predicates.texts import did_you_mean
-from rescheduler.cli.blockers import NodeNames, blocker_lines, controllers_in, severity_style
+from rescheduler.cli.blockers import NodeNames, blocker_lines, severity_style
 from rescheduler.cli.cluster_source import (
     ClusterSource,
     compat_option,
@@ -22,7 +22,7 @@ from rescheduler.cli.cluster_source import (
     snapshot_option,
     strict_option,
 )
-from rescheduler.cli.console import BLANK, GOOD, HEADING, Line, show, styled
+from rescheduler.cli.console import show
 from rescheduler.cli.go_flags import GoCommand
 from rescheduler.cli.options import connection_options, scheduling_options
 from rescheduler.cli.output import json_bytes, lines_as_html, print_yaml
@@ -30,7 +30,8 @@ from rescheduler.cli.plan_data import FromDaemon, check_daemon, daemon_of, from_
 from rescheduler.cli.policy_options import policy_options, price_options, with_profiles
 from rescheduler.clock import SystemClock
 from rescheduler.errors import UsageError
-from rescheduler.planning.controllers import controller_of
+from rescheduler.pages.tree import BLANK, GOOD, HEADING, Line, styled
+from rescheduler.planning.controllers import controller_of, controllers_in
 from rescheduler.planning.forms import and_more, count, shortened
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.node_info import full_name, similar_node

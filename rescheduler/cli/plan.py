@@ -8,8 +8,7 @@ from typing import Final, NoReturn
 
 import click
 
-from rescheduler.cli.blockers import NodeNames
-from rescheduler.cli.buy import SHOWN, buy_option, check_purchases, purchase_lines, purchases_json
+from rescheduler.cli.buy import SHOWN, buy_option, check_purchases, purchase_facts, purchase_part
 from rescheduler.cli.cluster_source import (
     ClusterSource,
     compat_option,
@@ -18,14 +17,11 @@ from rescheduler.cli.cluster_source import (
     snapshot_option,
     strict_option,
 )
-from rescheduler.cli.console import Line, clear_screen, page_width, say, show
-from rescheduler.cli.glance import (
-    SORT_KEYS,
-    lever_details,
-)
+from rescheduler.cli.console import clear_screen, page_width, say, show
 from rescheduler.cli.go_flags import Bool, GoCommand, Option
+from rescheduler.cli.node_table import SORT_KEYS
 from rescheduler.cli.options import connection_options, group, installation_options, scheduling_options
-from rescheduler.cli.output import as_json, json_bytes, print_html, print_json, print_yaml
+from rescheduler.cli.output import as_json, json_bytes, plain, print_html, print_json, print_yaml
 from rescheduler.cli.plan_data import (
     FromDaemon,
     PlannedCluster,
@@ -41,9 +37,12 @@ from rescheduler.cli.plan_data import (
 )
 from rescheduler.cli.plan_page import glance, nodes_page, page
 from rescheduler.cli.policy_options import policy_options, price_options, with_profiles
-from rescheduler.cli.what_if import comparison, parsed, what_if_json, what_if_option
+from rescheduler.cli.tree_lines import page_lines
+from rescheduler.cli.what_if import comparison, parsed, what_if_facts, what_if_option
 from rescheduler.clock import Clock, SystemClock, pause
 from rescheduler.errors import UsageError
+from rescheduler.pages.plan_tree import lever_details
+from rescheduler.pages.tree import Line
 from rescheduler.planning.forms import utc
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.policy import Policy, Survive
@@ -261,11 +260,10 @@ def _show_purchases(cluster: PlannedCluster, overview: Overview, survive: Surviv
     found = cluster.purchases(overview.prices, survive, SHOWN, clock)
     check_purchases(found)
     if output in ("json", "yaml"):
-        result = as_json(overview, cluster.seconds)
-        result["buy"] = purchases_json(found, overview.command)
+        result = as_json(overview, cluster.seconds) | {"buy": plain(purchase_facts(found, overview.command))}
         (print_json if output == "json" else print_yaml)(result)
     else:
-        show(purchase_lines(found, overview.prices))
+        show(page_lines([purchase_part(found, overview.prices)], details=True))
 
 
 def _show_lever(cluster: PlannedCluster, overview: Overview, view: View) -> None:
@@ -277,13 +275,13 @@ def _show_lever(cluster: PlannedCluster, overview: Overview, view: View) -> None
         if not overview.levers_complete:
             known = f"{known if levers else 'none was tried'}; the --levers-timeout ended the trials"
         raise UsageError(f"--lever={number}: no such lever: {known}")
-    lever, names = levers[number - 1], NodeNames()
+    lever = levers[number - 1]
     if view.patch:
         for command_line in patch_commands(lever, cluster):
             say(command_line)
         return
     risk = "" if lever.risk is None else f"; {lever.risk.text}"
-    show([Line(lever.what), Line(f"{lever_details(lever, overview, names)}{risk}", 1)])
+    show([Line(lever.what), Line(f"{lever_details(lever, overview)}{risk}", 1)])
     say(tried(overview.command, lever.to_try))
 
 
@@ -316,7 +314,7 @@ def _show_plan(cluster: PlannedCluster, overview: Overview, output: str, view: V
     if view.lever is not None:
         _show_lever(cluster, overview, view)
         return []
-    now, given = cluster.facts.circumstances.now, (overview, cluster.facts.snapshot, cluster.facts.policy)
+    now = cluster.facts.circumstances.now
     match output:
         case "json":
             print_json(as_json(overview, cluster.seconds))
@@ -328,11 +326,11 @@ def _show_plan(cluster: PlannedCluster, overview: Overview, output: str, view: V
             print_html(overview, now)
             return []
         case "wide" | "details":
-            lines = list(page(*given, now, wide=output == "wide"))
+            lines = list(page(overview, cluster.facts.snapshot, now, wide=output == "wide"))
         case _ if view.nodes or view.sort_by:
-            lines = list(nodes_page(*given, now, page_width(), view.sort_by))
+            lines = list(nodes_page(overview, now, page_width(), view.sort_by))
         case _:
-            lines = list(glance(*given, page_width()))
+            lines = list(glance(overview, page_width()))
     show(lines)
     return lines
 
@@ -365,7 +363,7 @@ def _show_comparison(
     if output in ("json", "yaml"):
         result = as_json(before, cluster.seconds)
         summaries = result["summary"], as_json(after, seconds)["summary"]
-        result["what_if"] = what_if_json(changes, (before, after), outcome, summaries, added)
+        result["what_if"] = plain(what_if_facts(changes, (before, after), outcome, summaries, added))
         (print_json if output == "json" else print_yaml)(result)
     else:
         show(comparison(changes, before, after, outcome, added))

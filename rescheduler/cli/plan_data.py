@@ -203,8 +203,7 @@ class PlannedCluster:
             held=self.daemon.why_nothing_is_drained() if self.daemon is not None else "",
             moves=self.moves,
             now=self.facts.circumstances.now,
-            allow_fragile=self.facts.policy.allow_fragile_plans,
-            allow_returning=self.facts.policy.allow_returning_plans,
+            policy=self.facts.policy,
             command=plan_command(),
         )
 

@@ -7,11 +7,12 @@ from typing import Any, Final
 
 import click
 
-from rescheduler.cli.console import BLANK, Line, show
+from rescheduler.cli.console import show
 from rescheduler.cli.go_flags import GoCommand, Option, Parsed, parse_duration
 from rescheduler.cli.options import command_for, connection_options, found_savings_option, installation_options
 from rescheduler.cli.output import print_json, print_yaml
 from rescheduler.clock import SystemClock
+from rescheduler.pages.tree import BLANK, Line
 from rescheduler.planning.forms import count, number, stamp
 from rescheduler.planning.money.savings import KEPT, Receipt, Savings
 from rescheduler.planning.money.savings_form import ASSUMPTIONS, ReceiptShare, SavingsDay, SavingsReport, report

@@ -9,11 +9,12 @@ from typing import Any
 import click
 
 from predicates.texts import escaped
-from rescheduler.cli.console import Line, show, warn
+from rescheduler.cli.console import show, warn
 from rescheduler.cli.go_flags import DurationType, GoCommand, Option, format_duration
 from rescheduler.cli.options import command_for, connection_options, found_memory_option, installation_options
 from rescheduler.cli.output import print_yaml
 from rescheduler.clock import SystemClock
+from rescheduler.pages.tree import Line
 from rescheduler.planning.forms import age, count, instant
 from rescheduler.settings import MEMORY_NAME, ApiServerConnection, NamedInstallation
 

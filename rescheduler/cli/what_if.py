@@ -20,12 +20,13 @@ from predicates.scheduler import Scheduler
 from predicates.snapshot import Snapshot
 from predicates.texts import did_you_mean
 from predicates.versions import parse_minor
-from rescheduler.cli.console import BLANK, HEADING, Line, styled
 from rescheduler.cli.go_flags import Option
-from rescheduler.cli.output import survival_json
-from rescheduler.cli.plan_page import survival_lines
 from rescheduler.cli.policy_options import ANY_SCHEDULER, NODE_LABELS
+from rescheduler.cli.tree_lines import page_lines
 from rescheduler.errors import UsageError
+from rescheduler.pages.plan_facts import survival_facts
+from rescheduler.pages.plan_tree import survival
+from rescheduler.pages.tree import BLANK, HEADING, Line, styled
 from rescheduler.planning.controllers import ControllerName
 from rescheduler.planning.forms import and_more, count, number
 from rescheduler.planning.money.worth import AddedSpot
@@ -371,14 +372,14 @@ _FORMS: Final[Mapping[str, tuple[str, _Parse]]] = {
 }
 
 
-def what_if_json(
+def what_if_facts(
     changes: Sequence[str],
     overviews: tuple[Overview, Overview],
     outcome: HypotheticalPlan,
     summaries: tuple[dict[str, Any], dict[str, Any]],
     added: AddedSpot | None,
 ) -> dict[str, Any]:
-    """Return the object of the field ``what_if``.
+    """Return the facts of the field ``what_if``.
 
     *overviews* and *summaries* are those before and after the changes, which add the spot nodes *added*.
     """
@@ -404,13 +405,13 @@ def what_if_json(
         }
     if outcome.each_pool is not None:
         now, after_drains = outcome.each_pool
-        result["each_pool"] = {"now": survival_json(now), "after_drains": survival_json(after_drains)}
+        result["each_pool"] = {"now": survival_facts(now), "after_drains": survival_facts(after_drains)}
     if outcome.rehearsal is not None:
-        result["scheduler"] = _rehearsal_json(outcome.rehearsal, outcome.snapshot)
+        result["scheduler"] = _rehearsal_facts(outcome.rehearsal, outcome.snapshot)
     return result
 
 
-def _rehearsal_json(rehearsal: Rehearsal, after: Snapshot) -> dict[str, Any]:
+def _rehearsal_facts(rehearsal: Rehearsal, after: Snapshot) -> dict[str, Any]:
     return {
         "version": str(after.scheduler.version),
         "nodes": [
@@ -473,7 +474,7 @@ def comparison(
     for when, certificate in zip(("now", "after the plan's drains"), outcome.each_pool or (), strict=False):
         yield BLANK
         yield Line(f"With each pool of spot nodes lost {when}:")
-        yield from survival_lines(certificate, wide=True)
+        yield from page_lines(filter(None, [survival(certificate)]))
 
 
 def _row(title: str, amounts: Iterable[str]) -> str:

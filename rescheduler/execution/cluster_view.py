@@ -348,8 +348,7 @@ class ClusterView:
             levers.levers,
             levers_complete=levers.complete,
             now=circumstances.now,
-            allow_fragile=self._policy.allow_fragile_plans,
-            allow_returning=self._policy.allow_returning_plans,
+            policy=self._policy,
             command=self._sources.plan_command,
         )
 

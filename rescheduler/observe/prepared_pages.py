@@ -26,7 +26,9 @@ from rescheduler.observe.events import (
 from rescheduler.observe.status import Board, Status, StatusJson, unjudged, verdicts
 from rescheduler.pages.element import Markup, document, element, joined, table
 from rescheduler.pages.nodes import NodeEntry, node_list, search_tools
-from rescheduler.pages.report import by_type, headline, levers, reasons
+from rescheduler.pages.plan_tree import commands, headline, levers, reasons, sums
+from rescheduler.pages.tree import PagePart
+from rescheduler.pages.tree_html import contents
 from rescheduler.planning.forms import age, count, money, utc
 from rescheduler.planning.money.worth import saves, summed
 from rescheduler.planning.outcome import Planning
@@ -241,7 +243,7 @@ def _summary(planned: Planned) -> str:
 def _sums(board: Board) -> Markup:
     if board.overviewed is None:
         return element("p", _NO_OVERVIEW)
-    return by_type(board.overviewed.overview)
+    return _shown(sums(board.overviewed.overview))
 
 
 def _reasons(board: Board) -> Markup:
@@ -250,7 +252,11 @@ def _reasons(board: Board) -> Markup:
     planning: Planning | None = planned.planning if planned else None
     if board.overviewed is not None:
         planning = board.overviewed.overview.planning
-    return element("p", "No plan yet.") if planning is None else reasons(planning)
+    return element("p", "No plan yet.") if planning is None else _shown(reasons(planning))
+
+
+def _shown(part: PagePart | None) -> Markup:
+    return element("p", "None.") if part is None else contents(part.content)
 
 
 #: Before the first round after the page was opened.
@@ -262,8 +268,11 @@ _NO_OVERVIEW: Final = (
 def _levers(board: Board) -> Markup:
     if board.overviewed is None:
         return element("p", _NO_OVERVIEW)
-    found = levers(board.overviewed.overview)
-    return element("p", "No change would free more nodes.") if found is None else found
+    plan = board.overviewed.overview
+    part = levers(plan)
+    if part is None and not plan.first_spot:
+        return joined((contents(commands(plan)), element("p", "No change would free more nodes.")))
+    return contents((*commands(plan), *(part.content if part is not None else ())))
 
 
 def _running(board: Board) -> Iterator[Markup]:

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from rescheduler.pages.element import Markup, element, joined
+from rescheduler.pages.tree_html import bar
 from rescheduler.planning.forms import age, and_more, count, cpu, memory, per_hour, percent
 from rescheduler.planning.money.prices import NodeFacts, PriceList
 from rescheduler.planning.outcome import Blocker, Plan, Rejected, Severity, Verdict
@@ -76,12 +77,7 @@ def _bar(x: float, bottom: float, width: float, height: float) -> str:
 @functools.lru_cache(maxsize=4096)
 def fill(share: int, label: str) -> Markup:
     """Return a bar that shows *share*, in percent, of the resource named by *label*."""
-    bar = element("rect", width=share, height=10, class_="part")
-    whole = element("rect", width=100, height=10, class_="whole")
-    svg = element(
-        "svg", whole, bar, viewBox="0 0 100 10", class_="fill", aria_hidden="true", preserveAspectRatio="none"
-    )
-    return element("span", f"{label} ", svg, f" {share} %", class_="share")
+    return element("span", f"{label} ", bar(share), f" {share} %", class_="share")
 
 
 # The list of nodes with their verdicts, and a search field. Each node is a line that expands to pods or reasons.

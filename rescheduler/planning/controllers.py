@@ -5,13 +5,14 @@ pods per topmost controller, because roll-outs and scale-downs happen there.
 """
 
 import enum
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
 from predicates.objects import FailurePolicy, FailureRule, JobCounts, OwnerReference, Pod
+from predicates.snapshot import Snapshot
 
 
 class Controller(msgspec.Struct, frozen=True, order=True):
@@ -237,3 +238,17 @@ def controller_of(pod: Pod) -> ControllerName:
             if 1 < len(suffix) < len(owner.name) and owner.name.endswith(suffix):
                 return ControllerName(pod.namespace, kind, owner.name.removesuffix(suffix))
     return ControllerName(pod.namespace, owner.kind, owner.name)
+
+
+#: Returns the controller of the pod ``namespace/name``, such as ``Deployment data/api``.
+ControllerLookup: TypeAlias = Callable[[str], str]
+
+
+def controllers_in(snapshot: Snapshot) -> ControllerLookup:
+    """Return the lookup for the pods of *snapshot*. For an unknown pod, the lookup returns the pod itself."""
+
+    def controller(pod: str) -> str:
+        known = snapshot.pods.get(pod)
+        return str(controller_of(known)) if known is not None else f"Pod {pod}"
+
+    return controller

@@ -83,6 +83,11 @@ def per_month(amount: Decimal, currency: str) -> str:
     return f"{money(amount, currency)}/month"
 
 
+def month_of(currency: str) -> str:
+    """Return the head of a column with monthly amounts."""
+    return f"{currency}/month" if currency else "a month"
+
+
 def per_hour(amount: Decimal, currency: str) -> str:
     """Return an hourly price with two to four decimals: ``0.214 $ per hour``."""
     whole, _, decimals = f"{amount:,.4f}".partition(".")

@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from rescheduler.cli.blockers import NodeNames
-from rescheduler.cli.console import BAD, Line, page_width, rendered, show, styled
+from rescheduler.cli.console import page_width, rendered, show, wrapped
+from rescheduler.pages.tree import BAD, Line, styled
 
 LONG_WORD = "n" * 60
 
@@ -31,7 +32,7 @@ LONG_WORD = "n" * 60
     ],
 )
 def test_lines_are_wrapped(line: Line, width: int, pieces: list[str]) -> None:
-    assert line.wrapped(width) == pieces
+    assert wrapped(line, width) == pieces
 
 
 @pytest.mark.parametrize(("columns", "width"), [("120", 120), ("20", 40), ("0", 80), ("wide", 80), (None, 80)])

@@ -210,7 +210,7 @@ def test_what_kubelets_have_refused_is_that_of_the_daemon() -> None:
 
 def test_the_first_line_says_that_nothing_is_drained_now() -> None:
     cluster = planned(waiting(drained_at=NOW, settings=StoredSettings(600.0)))
-    page = glance(cluster.overview(PriceList()), cluster.facts.snapshot, Policy(), 80)
+    page = glance(cluster.overview(PriceList()), 80)
     assert rendered(page, 80).startswith("Nothing is drained now: drain-delay: the drain delay runs until")
 
 

@@ -16,12 +16,11 @@ import pytest
 from rescheduler.cli import main, plan
 from rescheduler.cli.cluster_source import ClusterSource
 from rescheduler.cli.console import rendered
-from rescheduler.cli.glance import LINES, SORT_KEYS
-from rescheduler.cli.plan_page import glance
+from rescheduler.cli.node_table import SORT_KEYS
+from rescheduler.cli.plan_page import LINES, glance
 from rescheduler.clock import SystemClock
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.outcome import Blocker, Plan, Planning, Reason, Rejected
-from rescheduler.planning.policy import Policy
 from rescheduler.planning.what_if.overview import Lever, overview
 from tests.planning.builders import ON_DEMAND, node, snapshot
 from tests.sample import files
@@ -51,7 +50,7 @@ def worst(number: int, name: str) -> list[str]:
         levers_complete=False, assumptions=[f"{name} {i}" for i in range(number)], incomplete=f"it lacks {name}",
     )  # fmt: skip
     width = 40 if number % 2 else 80
-    return rendered(glance(result, cluster, Policy(), width), width).splitlines()
+    return rendered(glance(result, width), width).splitlines()
 
 
 @pytest.mark.parametrize("name", ["n", LONG], ids=["short names", "long names"])
@@ -300,6 +299,6 @@ def test_a_long_selector_is_shown_whatever_the_owner(owner: str) -> None:
     obstacle = f"nodeSelector {'x' * 40}=on-demand"
     lever = Lever(f"{owner} shop/{'y' * 40}", Reason.PINNED, obstacle, ("a",), ("a",), changes=("x",))
     result = overview(Planning((Rejected("a", (Blocker(Reason.PINNED, "x"),)),), 1, 1), cluster, PriceList(), [lever])
-    text = rendered(glance(result, cluster, Policy(), 80), 80)
+    text = rendered(glance(result, 80), 80)
     assert obstacle.partition(" ")[2] in text.replace("\n", "").replace(" ", "")
     assert max(map(len, text.splitlines())) <= 80

@@ -65,7 +65,7 @@ def test_the_json_and_the_report_have_the_tradeoff(capfd: pytest.CaptureFixture[
     assert [round(point["per_month"]) for point in found["points"]] == [0, 131, 263, 394]
     assert planned(capfd, dump, "--survive=zone")["summary"]["tradeoff"]["survive"] == "zone"
     page = run(capfd, "report", dump, "--fallback-headroom=200%", *PRICES)
-    assert "After the plan, the loss of any one pool of spot nodes is survived (2 pools)." in page
+    assert "Survives the loss of any one pool of spot nodes (2 pools)." in page
     assert '<svg viewBox="0 0 560 220" role="img"' in page
     assert "3 drained nodes, 394/month: 2 of 2 survived" in page
     assert "survival-heading" not in run(capfd, "report", dump, "--survive=off")

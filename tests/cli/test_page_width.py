@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from rescheduler.cli import main
-from rescheduler.cli.console import Line, rendered
+from rescheduler.cli.console import rendered
 from rescheduler.cli.status import lines
+from rescheduler.pages.tree import Line
 from tests.cli.dumps import write_dump
 from tests.planning.builders import ON_DEMAND, budget, node, pod
 

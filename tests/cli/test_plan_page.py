@@ -8,7 +8,7 @@ import pytest
 
 from rescheduler.cli.blockers import NodeNames
 from rescheduler.cli.console import rendered
-from rescheduler.cli.glance import node_table
+from rescheduler.cli.node_table import node_table
 from rescheduler.cli.output import as_json
 from rescheduler.cli.plan_page import page
 from rescheduler.pages.report import as_html
@@ -49,7 +49,7 @@ def planning(*verdicts: Verdict, **fields: bool | int) -> Planning:
 
 
 def lines(result: Overview, objects: Sequence[Manifest], *, wide: bool = False, width: int = 80) -> list[str]:
-    return rendered(page(result, snapshot(objects), Policy(), NOW, wide=wide), width).splitlines()
+    return rendered(page(result, snapshot(objects), NOW, wide=wide), width).splitlines()
 
 
 def summed_up(
@@ -281,7 +281,7 @@ def test_what_the_daemon_would_not_drain_says_so_in_every_format() -> None:
     assert f"drainable: 1 pod, but {reason}" in rendered(node_table(result, names, NOW, 120), 120)
     assert as_json(result, 0)["nodes"][0]["left_by_daemon"] == reason
     assert f"The daemon would not drain it: {reason}." in as_html(result)
-    allowed = overview(planning(plan), snapshot(NODES), PRICES, allow_returning=True)
+    allowed = overview(planning(plan), snapshot(NODES), PRICES, policy=Policy(allow_returning_plans=True))
     assert as_json(allowed, 0)["nodes"][0]["left_by_daemon"] is None
     assert reason not in as_html(allowed)
 
@@ -294,4 +294,4 @@ def test_without_spot_nodes_the_first_thing_to_do_is_to_try_some(stays: bool) ->
     command = "rescheduler plan --what-if 'add-spot 3 like od-0'"
     assert (f"First: {command}" in lines(result, NODES)) is stays
     assert ("; there is no spot node: try add-spot" in lines(result, NODES)[0]) is stays
-    assert (f"To try some: <code>{command}</code>" in as_html(result)) is stays
+    assert (f"First: <code>{command}</code>" in as_html(result)) is stays

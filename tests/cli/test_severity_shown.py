@@ -8,13 +8,14 @@ import click
 import pytest
 
 from rescheduler.cli import main
-from rescheduler.cli.console import Line, rendered
+from rescheduler.cli.console import rendered, style_of
 from rescheduler.cli.explain import ExplainPage
 from rescheduler.cli.plan_page import glance, nodes_page, page
 from rescheduler.observe.events import Overviewed
 from rescheduler.observe.prepared_pages import StatusPage
 from rescheduler.observe.status import Board
 from rescheduler.pages.report import as_html
+from rescheduler.pages.tree import Line
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.what_if.levers import rank_levers
@@ -49,9 +50,9 @@ def pages() -> dict[str, list[Line]]:
     planner, plan = planned()
     explained = ExplainPage(planner, CLUSTER, CIRCUMSTANCES, wide=False)
     return {
-        "glance": list(glance(plan, CLUSTER, POLICY, 120)),
-        "nodes": list(nodes_page(plan, CLUSTER, POLICY, NOW + timedelta(hours=1), 120, "severity")),
-        "details": list(page(plan, CLUSTER, POLICY, NOW)),
+        "glance": list(glance(plan, 120)),
+        "nodes": list(nodes_page(plan, NOW + timedelta(hours=1), 120, "severity")),
+        "details": list(page(plan, CLUSTER, NOW)),
         "explain": [line for name in EXPECTED for line in explained.node(name)],
         "explain of a pod": list(explained.pod(planner.explain(CLUSTER.pods["default/bare"], CIRCUMSTANCES))),
     }
@@ -87,7 +88,7 @@ COLORED = {
 def test_errors_are_red_and_warnings_are_yellow_on_a_terminal(name: str) -> None:
     lines = pages()[name]
     for color, start in zip(("red", "yellow"), COLORED[name], strict=True):
-        colored = next(line for line in reversed(lines) if ("fg", color) in line.style)
+        colored = next(line for line in reversed(lines) if style_of(line).get("fg") == color)
         assert colored.text.startswith(start)
         code = click.style("", fg=color, reset=False)
         assert rendered([colored], 120, colors=True).startswith(code)

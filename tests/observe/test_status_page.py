@@ -181,7 +181,7 @@ def test_nodes_that_a_round_did_not_judge_are_listed_with_the_time_of_the_plan()
 PARTS = (
     "Nothing is drained",
     "Draining",
-    "can be freed",
+    "drainable",
     "Summary",
     "What stands in the way",
     "Levers",

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from rescheduler.cli import main
-from rescheduler.pages.report import as_html, headline
+from rescheduler.pages.plan_tree import headline
+from rescheduler.pages.report import as_html
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.money.worth import Worth, summed
 from rescheduler.planning.outcome import Blocker, Planning, Reason, Rejected
@@ -24,17 +25,16 @@ HOSTILE = "<script>alert(1)</script>\"'&"
 
 def test_the_headline_sums_up_the_plan() -> None:
     saved = "saves 396 $/month: nodes 420, their share of spot 24.64"
-    assert headline(planned(6, 6)) == f"3 of 6 on-demand nodes can be freed: 12 vCPU, 48 GiB, {saved}."
-    assert headline(planned(6, 6, prices=PriceList())) == "3 of 6 on-demand nodes can be freed: 12 vCPU, 48 GiB."
-    assert headline(planned(1, 0)) == "0 of 1 on-demand node can be freed."
+    bare = "ops/bare0 blocks 1"
+    assert headline(planned(6, 6)) == f"3 of 6 on-demand nodes drainable; {saved}; {bare}."
+    assert headline(planned(6, 6, prices=PriceList())) == f"3 of 6 on-demand nodes drainable (12 vCPU, 48 GiB); {bare}."
+    assert headline(planned(1, 0)) == "0 of 1 on-demand node drainable; there is no spot node: try add-spot."
 
 
 def test_nodes_without_a_price_are_counted() -> None:
     overview = planned(6, 6)
     partly = replace(overview, freed=replace(overview.freed, per_hour=Decimal("0.1"), unpriced=3))
-    assert headline(partly).endswith("their share of spot 24.64 (3 of these nodes have no known price).")
-    single = replace(overview, freed=replace(overview.freed, per_hour=Decimal("0.1"), unpriced=1))
-    assert headline(single).endswith("their share of spot 24.64 (1 of these nodes has no known price).")
+    assert "; saves at least 396 $/month: " in headline(partly)
 
 
 def test_requests_of_the_moved_pods_are_added_to_their_targets() -> None:
@@ -167,7 +167,7 @@ def test_the_command_writes_to_a_file_or_to_standard_output(
     assert errors == b""
     for page in (file.read_text(encoding="utf-8"), printed.decode()):
         assert page.startswith("<!doctype html>\n")
-        assert "1 of 3 on-demand nodes can be freed: 4 vCPU, 16 GiB." in page
+        assert "1 of 3 on-demand nodes drainable (4 vCPU, 16 GiB); " in page
 
 
 def test_an_output_file_that_cannot_be_written_is_a_usage_error(

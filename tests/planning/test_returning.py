@@ -4,6 +4,7 @@ import pytest
 
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.outcome import Landing, Plan, Planning
+from rescheduler.planning.policy import Policy
 from rescheduler.planning.what_if.overview import overview
 from tests.planning.builders import ON_DEMAND, node, snapshot
 
@@ -47,5 +48,5 @@ def test_only_a_daemon_that_rejects_such_plans_is_said_to_reject_them(
 ) -> None:
     cluster = snapshot([*(node(f"od-{i}", ON_DEMAND, taints=each) for i, each in enumerate(taints)), node("spot")])
     planning = Planning((Plan("od-0", (), landing=Landing(0, 2)), Plan("od-1", ())), 2, 1)
-    text = overview(planning, cluster, PriceList(), allow_returning=allowed).returning
+    text = overview(planning, cluster, PriceList(), policy=Policy(allow_returning_plans=allowed)).returning
     assert text.endswith("The daemon drains no node of which most pods would return") is not allowed

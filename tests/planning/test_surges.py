@@ -492,7 +492,7 @@ def test_a_page_names_the_deployments_that_roll_out() -> None:
     cluster = snapshot([*nodes(), *two])
     planning = Planner(cluster, BLOCKED).plan_all(CIRCUMSTANCES)
     totals = overview(planning, cluster, PriceList())
-    text = [line.text for line in page(totals, cluster, BLOCKED, NOW)]
+    text = [line.text for line in page(totals, cluster, NOW)]
 
     assert "od-1, a: drainable with surge (default/web, 2 replicas, no downtime)" in text
     assert "restarts 2 pods of default/web to move 1" in text

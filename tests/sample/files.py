@@ -61,7 +61,7 @@ def pages() -> dict[str, str]:
         f"{command}-{width}.txt": text + "\n"
         for width in WIDTHS
         for command, text in (
-            ("plan", rendered(glance(result, objects, _POLICY, width), width)),
+            ("plan", rendered(glance(result, width), width)),
             ("details", _plan(result, objects, width)),
             ("wide", _plan(result, objects, width, wide=True)),
             ("explain", _explain(objects, planner, width)),
@@ -70,7 +70,7 @@ def pages() -> dict[str, str]:
 
 
 def _plan(result: Overview, objects: Snapshot, width: int, *, wide: bool = False) -> str:
-    return rendered(page(result, objects, _POLICY, cluster.NOW, wide=wide), width)
+    return rendered(page(result, objects, cluster.NOW, wide=wide), width)
 
 
 def _overview(objects: Snapshot, planner: Planner) -> Overview:

@@ -1,7 +1,7 @@
 """A summary of a plan: the machines that it frees, their size and price, and the obstacles to freeing more."""
 
 import shlex
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
@@ -10,13 +10,14 @@ from typing import Final
 
 from predicates.snapshot import Snapshot
 from rescheduler.planning.answers.survival import SIMULATION, Certificate
+from rescheduler.planning.controllers import controllers_in
 from rescheduler.planning.forms import count, cpu, memory, per_month
 from rescheduler.planning.money.move_costs import PlanMoves, WorthCurve
 from rescheduler.planning.money.prices import HOURS_PER_MONTH, NodeFacts, PriceList, node_facts
 from rescheduler.planning.money.worth import NO_WORTH, Worth, summed, worth_by_node
 from rescheduler.planning.outcome import Plan, Planning, Reason, Severity, in_steps
 from rescheduler.planning.planner import Planner
-from rescheduler.planning.policy import Circumstances, Survive
+from rescheduler.planning.policy import Circumstances, Policy, Survive
 from rescheduler.planning.rules.lifts import Risk
 from rescheduler.planning.severity import rank
 from rescheduler.planning.what_if.lifting import OF_PODS, Obstacle
@@ -39,6 +40,11 @@ PLAN_COMMAND: Final = "rescheduler plan"
 
 _SOFT: Final = "PreferNoSchedule"
 
+#: Reasons that concern the node as a whole: the blocker only names the first pod that does not fit.
+_OF_THE_NODE: Final = frozenset({Reason.NO_ROOM, Reason.SPOT_POOL_SETTLING})
+
+_DEFAULT: Final = Policy()
+
 _NO_WORTHS: Final[Mapping[str, Worth]] = {}
 
 
@@ -52,6 +58,18 @@ class Totals:
     per_hour: Decimal | None = None  #: of the nodes with a price; None if none has one
     unpriced: int = 0  #: number of nodes without a price
     worth: Worth = NO_WORTH  #: what the nodes save if they are freed
+
+    def __add__(self, other: "Totals") -> "Totals":
+        """Return the totals of both groups."""
+        known = [price for price in (self.per_hour, other.per_hour) if price is not None]
+        return Totals(
+            self.nodes + other.nodes,
+            self.cpu + other.cpu,
+            self.memory + other.memory,
+            sum(known, Decimal(0)) if known else None,
+            self.unpriced + other.unpriced,
+            summed((self.worth, other.worth)),
+        )
 
     @property
     def per_month(self) -> Decimal | None:
@@ -201,6 +219,9 @@ class Overview:
     on_demand: Totals  #: all on-demand nodes
     freed: Totals  #: nodes that the plan frees
     freed_by_type: Mapping[str, Totals]  #: by instance type, most nodes first
+    policy: Policy = _DEFAULT  #: of the plan
+    #: The controller or reason that keeps the most nodes, with their number; not looked for if there are levers.
+    obstacle: tuple[str, int] = ("", 0)
     levers: tuple[Lever, ...] = ()  #: the most useful first
     levers_complete: bool = True  #: False if ``--levers-timeout`` ended the trials
     assumptions: tuple[str, ...] = ()  #: sentences that state assumptions, for example about kinds that a dump lacks
@@ -270,22 +291,21 @@ def overview(
     held: str = "",
     moves: Callable[[], PlanMoves] = PlanMoves,
     now: datetime | None = None,
-    allow_fragile: bool = False,
-    allow_returning: bool = False,
+    policy: Policy = _DEFAULT,
     command: str = PLAN_COMMAND,
 ) -> Overview:
-    """Summarize *planning*. *snapshot* must be the one that was used for planning.
+    """Summarize *planning*. *snapshot* and *policy* must be those that were used for planning.
 
-    *allow_fragile* and *allow_returning* are those of the policy, *moves* returns what the moves of the plan
-    cost. *now* decides which commitments have ended; without it, none has.
+    *moves* returns what the moves of the plan cost. *now* decides which commitments have ended; without it, none has.
     """
+    levers, allow_returning = tuple(levers), policy.allow_returning_plans
     facts, spot = _facts(planning, snapshot)
     freed = [facts[plan.node] for plan in planning.plans]
     today = now.date() if now else date.min
     worths = worth_by_node(planning, spot | facts, snapshot.pods.get, prices, today)
     possible = _worths_of_possible(planning, facts, snapshot, prices, today) if planning.possible else worths
     left = (
-        (plan.node, plan.objection(allow_fragile=allow_fragile, allow_returning=allow_returning))
+        (plan.node, plan.objection(allow_fragile=policy.allow_fragile_plans, allow_returning=allow_returning))
         for plan in planning.plans
     )
     by_type: dict[str, list[NodeFacts]] = defaultdict(list)
@@ -301,7 +321,9 @@ def overview(
         worths=possible,
         fallback=_totals([facts[name] for name in _kept_as_fallback(planning)], prices, possible),
         freed_by_type={name: _totals(nodes, prices, worths) for name, nodes in most_first},
-        levers=tuple(levers),
+        policy=policy,
+        obstacle=("", 0) if levers else _obstacle(planning, snapshot),
+        levers=levers,
         levers_complete=levers_complete,
         assumptions=tuple(assumptions),
         left={name: reason for name, reason in left if reason is not None},
@@ -347,6 +369,22 @@ def _worths_of_possible(
     spot = {name: node_facts(snapshot, name, spot=True) for name in targets}
     without = replace(planning, verdicts=(*planning.possible, *others))
     return worth_by_node(without, {**spot, **facts}, snapshot.pods.get, prices, today)
+
+
+def _obstacle(planning: Planning, snapshot: Snapshot) -> tuple[str, int]:
+    """Return what keeps the most nodes: a controller, or a reason if the node itself is blocked or spot nodes are full.
+
+    Return ("", 0) if no node stays.
+    """
+    controller, nodes = controllers_in(snapshot), Counter[str]()
+    for verdict in planning.rejected:
+        nodes.update(
+            {
+                str(item.reason) if item.pod is None or item.reason in _OF_THE_NODE else controller(item.pod)
+                for item in verdict.blockers
+            }
+        )
+    return min(nodes.items(), key=lambda pair: (-pair[1], pair[0]), default=("", 0))
 
 
 def _without_claims(planning: Planning, snapshot: Snapshot) -> str:
