@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from predicates.local_results import Targets
-from predicates.nodes import CPU, Numbers
+from predicates.nodes import Numbers
 from predicates.objects import Pod
 from rescheduler.planning.budgets import RemainingDisruptions
 from rescheduler.planning.examined import Examined, examine
@@ -239,13 +239,10 @@ class LeftoverSearch:
 
     def _orders(self) -> Iterable[Sequence[LeftoverNode]]:
         """Yield the orders in which nodes are emptied: the last ones of each tend to stay and receive."""
-        sizes, free = self._shared.room.sizes, self._base.snapshot.nodes.free[:, CPU]
+        sizes = self._shared.room.sizes
         load = {node.name: sum(sizes.of(pod.cls) for pod in node.leftovers) for node in self._nodes}
-        nodes = sorted(self._nodes, key=lambda node: (*node.descending, len(node.candidate.movers), node.name))
-        yield nodes
-        yield sorted(nodes, key=lambda node: (*node.descending, load[node.name]))
-        yield sorted(nodes, key=lambda node: (*node.descending, int(free[node.candidate.row]), node.name))
-        yield sorted(nodes, key=lambda node: (load[node.name] / float(node.value[0] or 1), node.name))
+        yield sorted(self._nodes, key=lambda node: (*node.descending, len(node.candidate.movers), node.name))
+        yield sorted(self._nodes, key=lambda node: (load[node.name] / float(node.value[0] or 1), node.name))
 
     def _greedy(self, order: Sequence[LeftoverNode]) -> LeftoverChoice:
         """Empty the nodes of *order*, each in the state after the ones before, unless it has received leftovers.
