@@ -344,7 +344,7 @@ class Drain:
     failure: Failure | None = None
     #: Why a machine must not end although an earlier process may have requested that: the provider is asked.
     doubt: Failure | None = None
-    #: Why a termination that an earlier process may have requested is checked later; nothing was evicted or requested.
+    #: Why a termination that an earlier process may have requested is checked later; nothing was requested.
     postponed: Failure | None = None
     released: bool = False  #: taint and annotation were removed, or the node is gone
     #: Evidence that another tool is removing or has deleted the node after all pods were evicted. That tool also

@@ -386,6 +386,8 @@ class DrainRecords:
             self._history.moved_without_controller(namespace, pods, began)
         self._history.moved_leftovers(self._stayed(drain))
         self._owe(drain)
+        if (why := drain.failure or drain.postponed) is not None:
+            self._leave_alone(why)
         if drain.rolled_back:
             pass  # the result of the drain is not known
         elif drain.failure is None:
@@ -460,11 +462,14 @@ class DrainRecords:
             received = drain.placements if kind is DrainKind.LEFTOVERS else ()
             self._history.node_succeeded(drain.node, {placement.node for placement in received})
 
-    def _failed(self, drain: Drain, failure: Failure) -> None:
+    def _leave_alone(self, failure: Failure) -> None:
+        """Do not move for a while the pods to which a drain failed."""
         for owner in failure.owners:
             self._history.set_aside(owner)
         if failure.refusal is not None:
             self._history.refused(failure.refusal)
+
+    def _failed(self, drain: Drain, failure: Failure) -> None:
         node = self._view.facts.node(drain.node)
         if failure.why in NOT_CAUSED_BY_NODE or node is None:
             return
