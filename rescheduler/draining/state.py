@@ -424,6 +424,11 @@ class Drain:
         return {controller: debt for controller, debt in self.debts.items() if controller not in self.paid}
 
     @property
+    def leaves_owed(self) -> dict[Controller, Debt]:
+        """What is owed after the drain: nothing to controllers of which no pod can have been evicted."""
+        return {each: debt for each, debt in self.owed.items() if self.rolled_back or self.has_taken_from(each)}
+
+    @property
     def lost_again(self) -> tuple[Controller, ...]:
         """The controllers that lost pods which had already replaced the evicted ones."""
         return tuple(sorted(self.settled & self.debts.keys() - self.paid))

@@ -437,7 +437,7 @@ class DrainRecords:
         An eviction that timed out may have been accepted, so its debt counts as well.
         """
         earlier = drain.resumed or drain.rolled_back  # the pods that another process evicted are not known
-        debts = [debt for controller, debt in drain.owed.items() if earlier or controller in drain.begun]
+        debts = list(drain.leaves_owed.values())
         paid = [debt for controller, debt in drain.debts.items() if controller in drain.paid]
         failed = drain.failure is not None or drain.rolled_back
         moved = {drain.controllers.get(pod.uid) for pod in drain.evicted}
