@@ -443,9 +443,10 @@ class DrainRecords:
         moved = {drain.controllers.get(pod.uid) for pod in drain.evicted}
         kept = [debt for debt in paid if failed and (earlier or debt.controller in moved)]
         self._history.settle(drain.node, paid, kept)
-        self._history.owe(drain.node, debts, self._last_eviction(drain))
+        checked = drain.ordered_at is not None and not drain.evicted  # the machine of an earlier order, and no more
+        self._history.owe(drain.node, debts, None if checked else self._last_eviction(drain))
         ordered = drain.ordered or drain.phase is Phase.ORDERING
-        if (earlier and debts) or drain.evicted or (ordered and drain.ordered_at is None):
+        if not checked and ((earlier and debts) or drain.evicted or ordered):
             self._history.drained(drain.node)
 
     def _last_eviction(self, drain: Drain) -> datetime | None:
