@@ -164,8 +164,8 @@ def give_up(drain: Drain, failure: Failure, now: float) -> Result:
         return revert(replace(drain, failure=failure), now)
     if drain.ordered_at is None:
         return reopen(drain, failure, now)
-    assert drain.group is not None
     drain, withdrawals = withdraw(drain) if drain.requested else (drain, ())
+    assert drain.group is not None
     asking = replace(requesting(_with_owed(_with_requested(drain)), Phase.REMOVING), doubt=failure)
     asking = replace(asking, deadline=now + drain.limits.removal)
     return asking, (*withdrawals, OrderRemoval(drain.group, drain.ordered_at, again=True, doubt=failure.detail))
