@@ -601,8 +601,8 @@ MUTANTS: Final = (
     _of_drain(
         "debts are counted when a drain reopens its node",
         "exits.py",
-        "    drain = _with_owed(replace(drain, failure=failure, victims=requested))\n",
-        "    drain = _with_owed(replace(drain, failure=failure, victims=requested, debts={}))\n",
+        "    drain = replace(_with_owed(_with_requested(drain)), failure=failure)\n",
+        "    drain = replace(_with_owed(replace(_with_requested(drain), debts={})), failure=failure)\n",
         "test_following.py",
         "test_exits.py",
     ),

@@ -156,18 +156,19 @@ RELEASE_INTERVAL: Final = 2.0
 def give_up(drain: Drain, failure: Failure, now: float) -> Result:
     """End a drain that failed.
 
-    If an earlier process may have requested machine termination and nothing was evicted, the provider is asked first
-    whether the machine ends. If it may still end, the node keeps its mark, and a later round asks again. A roll-out in
-    progress is undone first.
+    If an earlier process may have requested machine termination, the provider is asked first whether the machine ends.
+    If it may still end, the node keeps its mark, and a later round asks again: pods would return to a machine that
+    ends. A roll-out in progress is undone first.
     """
     if drain.rollout is not None:
         return revert(replace(drain, failure=failure), now)
-    in_flight = any(not victim.accepted for victim in drain.victims.values())
-    if drain.ordered_at is not None and not (drain.evicted or in_flight):
-        assert drain.group is not None
-        asking = replace(requesting(drain, Phase.REMOVING), doubt=failure, deadline=now + drain.limits.removal)
-        return asking, (OrderRemoval(drain.group, drain.ordered_at, again=True, doubt=failure.detail),)
-    return reopen(drain, failure, now)
+    if drain.ordered_at is None:
+        return reopen(drain, failure, now)
+    drain, withdrawals = withdraw(drain) if drain.requested else (drain, ())
+    assert drain.group is not None
+    asking = replace(requesting(_with_owed(_with_requested(drain)), Phase.REMOVING), doubt=failure)
+    asking = replace(asking, deadline=now + drain.limits.removal)
+    return asking, (*withdrawals, OrderRemoval(drain.group, drain.ordered_at, again=True, doubt=failure.detail))
 
 
 def revert(drain: Drain, now: float) -> Result:
@@ -210,11 +211,15 @@ def owing_preempted(drain: Drain, preemption: Preemption | None) -> Drain:
 
 def reopen(drain: Drain, failure: Failure, now: float) -> Result:
     """Remove the marks, so that the node accepts pods again."""
-    requested = drain.victims if drain.phase is Phase.EVICTING else {}  # earlier requests were dry runs
-    drain = _with_owed(replace(drain, failure=failure, victims=requested))
+    drain = replace(_with_owed(_with_requested(drain)), failure=failure)
     if not drain.marked:
         return replace(drain, phase=Phase.DONE, released=True), ()
     return release(drain, now)
+
+
+def _with_requested(drain: Drain) -> Drain:
+    """Return *drain* without the pods whose eviction was not requested: earlier requests were dry runs."""
+    return drain if drain.phase in (Phase.EVICTING, Phase.REMOVING) else replace(drain, victims={})
 
 
 def _with_owed(drain: Drain) -> Drain:

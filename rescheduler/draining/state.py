@@ -344,7 +344,7 @@ class Drain:
     failure: Failure | None = None
     #: Why a machine must not end although an earlier process may have requested that: the provider is asked.
     doubt: Failure | None = None
-    #: Why a termination that an earlier process may have requested is checked later; nothing was evicted or requested.
+    #: Why a termination that an earlier process may have requested is checked later; nothing was requested.
     postponed: Failure | None = None
     released: bool = False  #: taint and annotation were removed, or the node is gone
     #: Evidence that another tool is removing or has deleted the node after all pods were evicted. That tool also
@@ -422,6 +422,11 @@ class Drain:
     def owed(self) -> dict[Controller, Debt]:
         """The debts that were not paid when the pods were last counted, or have not been counted yet."""
         return {controller: debt for controller, debt in self.debts.items() if controller not in self.paid}
+
+    @property
+    def leaves_owed(self) -> dict[Controller, Debt]:
+        """What is owed after the drain: nothing to controllers of which no pod can have been evicted."""
+        return {each: debt for each, debt in self.owed.items() if self.rolled_back or self.has_taken_from(each)}
 
     @property
     def lost_again(self) -> tuple[Controller, ...]:

@@ -309,7 +309,15 @@ _RUNNING: Final[Mapping[Phase, Mapping[type, TransitionRule]]] = {
         NodeSeen: _rule(removing.removal_tick, DONE),
         NodeGone: _rule(removing.node_gone, DONE),
         Stop: _rule(removing.stop, DONE),
-        **_ignored(*_LATE_EVICTIONS, *_LATE_READS, *_LATE_DEBTS),
+        # Evictions are in flight only if the drain failed.
+        EvictionAccepted: _rule(exits.accepted_late),
+        EvictionRefused: _rule(exits.answered_late),
+        EvictionFailed: _rule(exits.answered_late),
+        EvictionSkipped: _rule(exits.answered_late),
+        PodGone: _rule(exits.answered_late),
+        RequestsUnserved: _rule(exits.answered_late),
+        EvictionRequested: _rule(exits.requested_late),
+        **_ignored(RequestSeen, *_LATE_PLACEHOLDERS, *_LATE_READS, *_LATE_DEBTS),
         **_WITHDRAWALS,
     },
     DELETING: {

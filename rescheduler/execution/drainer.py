@@ -68,8 +68,8 @@ class Sweeper:
         A cloudpool proxy has no Lease that shows whether it runs, and it resumes its own drains after a restart. Its
         marks are therefore kept until they expire.
         """
-        shown = [node for node in self._view.facts.marked if self._handles(actions.read(node))]
-        marked = [*self._not_shown({node.name for node in shown}), *shown]
+        shown = self._view.facts.marked
+        marked = [*self._not_shown({node.name for node in shown}), *filter(self._is_handled, shown)]
         self._checks.begin_sweep({node.metadata.uid for node in marked})
         swept = False
         for node in sorted(marked, key=lambda node: self._checks.due_at(node.metadata.uid)):
@@ -84,15 +84,23 @@ class Sweeper:
     def _not_shown(self, shown: Collection[str]) -> list[Node]:
         """Read the nodes that may have marks which the watch has not *shown* yet. Return those that have them.
 
+        They are read again until the watch shows them: an error may end this sweep before they are dealt with.
         Raises ReschedulerError if a node cannot be read: no other drain may begin before its marks are known.
         """
         found = []
         for name in sorted(self._runner.may_be_marked):
+            node = None
             if name not in shown:
                 with contextlib.suppress(NotFound):
-                    found.append(self._access.cluster.node(name))
-            self._runner.may_be_marked.discard(name)
-        return [node for node in found if actions.is_marked(node)]
+                    node = self._access.cluster.node(name)
+            if node is not None and actions.is_marked(node):
+                found.append(node)
+            else:
+                self._runner.may_be_marked.discard(name)
+        return found
+
+    def _is_handled(self, node: Node) -> bool:
+        return self._handles(actions.read(node))
 
     def _withdraw_left(self) -> None:
         """Withdraw the EvictionRequests that no drain follows. All of this installation's are left over now."""

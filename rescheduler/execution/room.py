@@ -11,7 +11,7 @@ from predicates.objects import Node, NodeSpec, NodeStatus, ObjectMeta, Taint
 from predicates.quantity import QuantityError
 from predicates.requests import allocatable
 from rescheduler.draining.actions import is_marked
-from rescheduler.errors import NotFound, NotLeading, ReschedulerError, Withheld
+from rescheduler.errors import MarkLost, NotFound, NotLeading, ReschedulerError, Withheld
 from rescheduler.execution import machine_orders
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.execution.context import DrainContext
@@ -217,10 +217,10 @@ class SpotRequests:
 
     def give_back(self, order: SpotOrder, node: Node) -> GivenBack:
         """Remove the machine and the Node of *node*, unless it runs pods that would have to move."""
-        if (node.spec.unschedulable and not self._is_ours(node)) or is_marked(node):
+        if self._taken(node):
             return GivenBack.KEPT
         name, uid = node.name, node.metadata.uid
-        edit = NodeEdit(cordon=True, annotate={GIVING_BACK: self._access.identity})
+        edit = NodeEdit(cordon=True, annotate={GIVING_BACK: self._access.identity}, only_if=self._taken)
         try:
             self._access.cluster.edit_node(name, uid, edit)
             if self._is_used(name):
@@ -228,6 +228,8 @@ class SpotRequests:
                 return GivenBack.KEPT
         except NotFound:
             return GivenBack.GONE
+        except MarkLost:
+            return GivenBack.KEPT
         self._check_leading()
         look, ref = partial(self._look_again, node), machine_orders.ref(node)
         outcome = self._access.provider.delete_nodes(order.group, [ref], deadline=self._deadline(), may_end=look)
@@ -263,8 +265,16 @@ class SpotRequests:
                 self._keep(node)
 
     def _keep(self, node: Node) -> None:
-        edit = NodeEdit(cordon=False, annotate={GIVING_BACK: None})
-        self._access.cluster.edit_node(node.name, node.metadata.uid, edit)
+        edit = NodeEdit(cordon=False, annotate={GIVING_BACK: None}, only_if=self._not_ours)
+        with contextlib.suppress(MarkLost):
+            self._access.cluster.edit_node(node.name, node.metadata.uid, edit)
+
+    def _taken(self, node: Node) -> str:
+        """Return why *node* must not be cordoned to give it back, or ""."""
+        return (self._not_ours(node) if node.spec.unschedulable else "") or ("it is drained" if is_marked(node) else "")
+
+    def _not_ours(self, node: Node) -> str:
+        return "" if self._is_ours(node) else "the cordon belongs to another client"
 
     def _is_used(self, name: str) -> bool:
         """Return whether a consistent read shows pods on the node that do not belong to it."""

@@ -386,6 +386,8 @@ class DrainRecords:
             self._history.moved_without_controller(namespace, pods, began)
         self._history.moved_leftovers(self._stayed(drain))
         self._owe(drain)
+        if (why := drain.failure or drain.postponed) is not None:
+            self._leave_alone(why)
         if drain.rolled_back:
             pass  # the result of the drain is not known
         elif drain.failure is None:
@@ -435,15 +437,16 @@ class DrainRecords:
         An eviction that timed out may have been accepted, so its debt counts as well.
         """
         earlier = drain.resumed or drain.rolled_back  # the pods that another process evicted are not known
-        debts = [debt for controller, debt in drain.owed.items() if earlier or controller in drain.begun]
+        debts = list(drain.leaves_owed.values())
         paid = [debt for controller, debt in drain.debts.items() if controller in drain.paid]
         failed = drain.failure is not None or drain.rolled_back
         moved = {drain.controllers.get(pod.uid) for pod in drain.evicted}
         kept = [debt for debt in paid if failed and (earlier or debt.controller in moved)]
         self._history.settle(drain.node, paid, kept)
-        self._history.owe(drain.node, debts, self._last_eviction(drain))
+        checked = drain.ordered_at is not None and not drain.evicted  # the machine of an earlier order, and no more
+        self._history.owe(drain.node, debts, None if checked else self._last_eviction(drain))
         ordered = drain.ordered or drain.phase is Phase.ORDERING
-        if (earlier and debts) or drain.evicted or (ordered and drain.ordered_at is None):
+        if not checked and ((earlier and debts) or drain.evicted or ordered):
             self._history.drained(drain.node)
 
     def _last_eviction(self, drain: Drain) -> datetime | None:
@@ -460,11 +463,14 @@ class DrainRecords:
             received = drain.placements if kind is DrainKind.LEFTOVERS else ()
             self._history.node_succeeded(drain.node, {placement.node for placement in received})
 
-    def _failed(self, drain: Drain, failure: Failure) -> None:
+    def _leave_alone(self, failure: Failure) -> None:
+        """Do not move for a while the pods to which a drain failed."""
         for owner in failure.owners:
             self._history.set_aside(owner)
         if failure.refusal is not None:
             self._history.refused(failure.refusal)
+
+    def _failed(self, drain: Drain, failure: Failure) -> None:
         node = self._view.facts.node(drain.node)
         if failure.why in NOT_CAUSED_BY_NODE or node is None:
             return

@@ -458,10 +458,10 @@ class Loop:
             return RoundOutcome.BROKEN
         if ending:
             self._observation.notified(ending)
+            self._view.know(ending=ending)  # also for the plans of the drain itself
         if not ending.keys().isdisjoint(placement.node for placement in plan.placements) or self._distrusted(plan):
             ends = ", ".join(f"{name} at {end:%Y-%m-%dT%H:%M:%SZ}" for name, end in sorted(ending.items()))
             log.warning("replanned without spot nodes that are about to be reclaimed: %s", ends)
-            self._view.know(ending=ending)
             plan = self._plans.next(complete=self._mode.dry_run)
         return RoundOutcome.IDLE if plan is None else self._drain(plan)
 

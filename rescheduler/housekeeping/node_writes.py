@@ -56,7 +56,7 @@ class NewNodes:
             return False
         begun = [node for node in young if node.name in building and not node.spec.unschedulable]
         for node in begun:
-            edit = NodeEdit(cordon=True, annotate={UNFINISHED: identity})
+            edit = NodeEdit(cordon=True, annotate={UNFINISHED: identity}, only_if=self._cordoned)
             self._write(node, edit, "is cordoned until its machine is built")
         finished = [node for node in ours if node.name not in building and _is_fit(node, now)]
         for node in finished:
@@ -78,9 +78,12 @@ class NewNodes:
         else:
             log.info("node %s %s", node.name, outcome)
 
+    def _cordoned(self, node: Node) -> str:
+        return self._not_ours(node) if node.spec.unschedulable else ""
+
     def _not_ours(self, node: Node) -> str:
         ours = node.metadata.annotations.get(UNFINISHED) == self._access.identity
-        return "" if ours else "the cordon now belongs to another client"
+        return "" if ours else "the cordon belongs to another client"
 
 
 class _JoinTimes:

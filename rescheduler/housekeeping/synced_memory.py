@@ -220,12 +220,18 @@ class SyncedMemory:
     def _start_again(self, version: str) -> None:
         """Start with an empty memory, because the ConfigMap does not exist, or is empty and has this *version*.
 
-        If the memory was stored before, its content may have forbidden a drain, so the drain delay starts. Debts in the
-        memory of this process are kept.
+        If the memory was stored before, its content may have forbidden a drain, so the drain delay starts. What this
+        process still has to do is kept: debts, also settled ones, and open orders.
         """
         if self._known or self._store.was_created():
             log.warning("%s was %s: the drain delay starts again", self._store, "emptied" if version else "deleted")
-            self.memory = Memory(drained_at=self._clock.now(), debts=self.memory.debts)
+            known = self.memory
+            self.memory = Memory(
+                drained_at=self._clock.now(),
+                debts=known.debts,
+                settled=known.settled,
+                spot_orders=known.spot_orders,
+            )
         self._due = True
 
     def _write(self) -> None:

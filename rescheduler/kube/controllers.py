@@ -283,8 +283,11 @@ class ControllerReader:
         if found is None and replica_sets:
             return self._of_replica_sets(controller, uids, replica_sets)
         if found is None:
-            return ControllerState(controller, uids, wanted=0, exists=False)
+            returns = self._returns(controller)
+            return ControllerState(controller, uids, wanted=None if returns else 0, exists=False, returning=returns)
         heir = found.uid != controller.uid
+        if not heir and found.above is not None:
+            self._note_parents(controller, (found.above,))
         return ControllerState(
             controller,
             uids | {found.uid},

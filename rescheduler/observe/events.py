@@ -705,7 +705,7 @@ class MachineGone(Reportable):
 
 @dataclass(frozen=True, slots=True)
 class RemovalPostponed(Reportable):
-    """A termination that may have been requested before is not requested again for now; nothing was evicted."""
+    """A termination that may have been requested before is not requested again for now."""
 
     node: InvolvedNode
     failure: Failure  #: the reason

@@ -22,6 +22,7 @@ from rescheduler.draining.events import (
     Cause,
     Done,
     DrainEvent,
+    EvictionAccepted,
     Looked,
     NotDone,
     Outcome,
@@ -146,6 +147,7 @@ class TestResumedDrains:
 
 PROTECTED = Rejected("od", (Blocker(Reason.NOT_SAFE_TO_EVICT, "annotated", "ns/guard"),))
 WHY = "the plan is no longer valid: not-safe-to-evict: pod ns/guard: annotated"
+LOST = "another client removed or replaced our taint or annotation"
 EARLIER = Debt(WEB.controller, 2, 2, "1", owner_uids=("uid-web",))
 
 
@@ -191,7 +193,7 @@ class TestResumedRemovals:
         ),
         "the taint is removed": (
             [*LOOKED_TWICE[:3], (4, seen(tainted=False), ())],
-            Failure(Why.MARK_LOST, "another client removed or replaced our taint or annotation"),
+            Failure(Why.MARK_LOST, LOST),
         ),
         "controllers of new pods cannot be read": (
             [
@@ -303,27 +305,35 @@ class TestResumedRemovals:
         story: Story = [*self.CAME, (64, seen("b", {WEB: running(1, bound=2)}), (reading(WEB, of=(WEB,)), renewed))]
         play(transitions.resume_removal("od", LIMITS, "pool", ORDERED_AT), story)
 
-    def test_the_node_is_released_if_evicted_pods_do_not_run_again(self) -> None:
-        """The drained node may be the only node that accepts the pods."""
+    def test_the_provider_is_asked_if_evicted_pods_do_not_run_again(self) -> None:
+        """The drained node may be the only node that accepts the pods, but its machine may end."""
         story: Story = [
             *self.CAME,
             (7, seen("b", {WEB: running(1)}), (reading(WEB, of=(WEB,), read_refusals=True),)),
             (8, read(WEB, web=WEB.state(refusal="exceeded quota")), ()),
-            (22, seen("b", {WEB: running(1)}), REOPENED),
-            *OFF,
+            (22, seen("b", {WEB: running(1)}), (self.asking("replacement pod of Deployment ns/web: exceeded quota"),)),
         ]
-        drain = play(transitions.resume_removal("od", LIMITS, "pool", ORDERED_AT), story)
-        assert (drain.handed_over, drain.released, drain.debts) == (False, True, {WEB.controller: WEB.debt})
+        asked = play(transitions.resume_removal("od", LIMITS, "pool", ORDERED_AT), story)
+        drain = play(asked, [(23, NotDone(OrderRemoval, "booked", Outcome.UNKNOWN), ())])
+        assert (drain.handed_over, drain.released, drain.owed) == (True, False, {WEB.controller: WEB.debt})
+        drain = play(asked, [(23, NotDone(OrderRemoval, "no machine"), REOPENED), *OFF])
+        assert (drain.released, drain.owed) == (True, {WEB.controller: WEB.debt})
         assert drain.failure is not None
         assert drain.failure.why is Why.REPLACEMENT_REFUSED
 
-    def test_a_requested_eviction_counts_as_an_eviction(self) -> None:
+    def test_an_eviction_in_flight_is_recorded_while_the_provider_is_asked(self) -> None:
         story: Story = [
             *self.CAME[:6],
             (5, PlannedAgain(PLAN), (Evict(WEB.pods[0]),)),
-            (6, seen("a b", {WEB: running(2)}, tainted=False), REOPENED),
+            (6, seen("a b", {WEB: running(2)}, tainted=False), (self.asking(LOST),)),
+            (7, EvictionAccepted("a"), ()),
         ]
-        play(transitions.resume_removal("od", LIMITS, "pool", ORDERED_AT), story)
+        drain = play(transitions.resume_removal("od", LIMITS, "pool", ORDERED_AT), story)
+        assert drain.evicted == WEB.pods[:1]
+
+    @staticmethod
+    def asking(doubt: str) -> OrderRemoval:
+        return OrderRemoval("pool", ORDERED_AT, again=True, doubt=doubt)
 
     def test_after_stop_the_mark_contains_the_debts(self) -> None:
         story: Story = [*self.CAME, (7, Stop(Cause.TERMINATED), ())]

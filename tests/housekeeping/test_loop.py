@@ -11,6 +11,7 @@ from unittest.mock import ANY
 import pytest
 
 from rescheduler.draining.events import EvictionAccepted, EvictionFailed, EvictionRefused
+from rescheduler.draining.state import Why
 from rescheduler.errors import Forbidden, Retryable
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.housekeeping.loop import RoundOutcome
@@ -142,6 +143,19 @@ def test_no_plan_uses_a_node_that_is_about_to_be_reclaimed(ends: tuple[str, ...]
         assert started.plan is not None
         assert {item.node for item in started.plan.placements} == goes_to
         assert here.of(Trouble) == []
+
+
+def test_a_drain_knows_the_notices_about_nodes_that_its_first_plan_does_not_use() -> None:
+    """Another pod takes the room of the first plan after the taint."""
+    small = (node("spot-1", cpu="4"), node("spot-2", cpu="4"))
+    with world(
+        node("od-1", ON_DEMAND), *small, pod("web-1", "od-1", cpu="1"), pod("shop-1", "spot-1", cpu="2")
+    ) as here:
+        provider = Notified([Deleted()])
+        provider.ends = ("spot-2",)
+        here.on_taint = lambda: here.add(pod("other", "spot-1", cpu="2"))
+        here.loop(provider=provider).round()
+        assert (here.drained, here.failures, provider.orders) == (["od-1"], [Why.PLAN_CHANGED], [])
 
 
 def test_a_provider_that_does_not_respond_is_not_a_verdict_about_the_node() -> None:

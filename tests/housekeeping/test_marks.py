@@ -9,6 +9,7 @@ from unittest import mock
 import msgspec
 import pytest
 
+from predicates.objects import Node
 from predicates.snapshot import DRAIN_TAINT
 from rescheduler.draining import actions
 from rescheduler.draining.actions import ANNOTATION, Intent, Step
@@ -453,3 +454,23 @@ class TestMarksThatTheWatchDoesNotShow:
             assert here.writes == []
             assert loop.round() is RoundOutcome.HELD
             assert here.writes[0] == ("taint", "od-2")
+
+    def test_a_node_is_not_forgotten_if_another_one_cannot_be_read(self) -> None:
+        nodes = (*(node(name, ON_DEMAND) for name in ("od-1", "od-2", "od-3")), node("spot-1", cpu="16"))
+        with world(*nodes, pod("web-1", "od-1"), pod("shop-1", "od-2"), pod("db-1", "od-3", cpu="0.5")) as here:
+            for name in ("od-1", "od-2"):
+                before = here.node(name)
+                left = replace(BEFORE, pods=(f"uid-{name}",), debts=())
+                here.mark(name, left.dump(), actions.taint("before"))
+                here.hide_change(name, before)
+            loop, read = here.loop(), here.node
+
+            def unreadable(name: str, uid: str | None = None) -> Node:
+                if name == "od-2":
+                    raise Retryable("no response")
+                return read(name, uid)
+
+            with mock.patch.object(here, "node", unreadable):
+                assert loop.round() is RoundOutcome.BROKEN
+            assert loop.round() is RoundOutcome.HELD
+            assert here.drained == ["od-1", "od-2"]

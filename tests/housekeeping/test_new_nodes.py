@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from rescheduler.errors import Retryable
 from rescheduler.housekeeping.node_writes import LONGEST
+from rescheduler.kube.cluster import NodeEdit
 from rescheduler.observe.events import Held, Trouble, Waiting
 from rescheduler.planning.outcome import Reason
 from rescheduler.planning.rules.candidates import UNFINISHED
@@ -73,6 +74,20 @@ def test_a_cordon_of_another_user_is_kept() -> None:
         here.loop(provider=Builder([Deleted()], built=frozenset({"a", "b"}))).round()
         here.loop(provider=Builder([Deleted()])).round()
         assert (cordoned(here), here.writes) == (["a", "b"], [])
+
+
+def test_a_cordon_that_the_watch_does_not_show_is_kept() -> None:
+    with world(joined("new", "other")) as here:
+        before = here.node("new")
+        here.edit_node("new", before.metadata.uid, NodeEdit(cordon=True))
+        here.hide_change("new", before)
+        provider = Builder([Deleted()])
+        loop = here.loop(provider=provider)
+        loop.round()
+        provider.built = frozenset({"new"})
+        loop.round()
+        assert here.node("new").spec.unschedulable
+        assert UNFINISHED not in here.node("new").metadata.annotations
 
 
 def test_a_node_is_uncordoned_after_half_an_hour_at_the_latest() -> None:

@@ -466,6 +466,22 @@ def test_the_cordon_of_a_node_that_is_used_after_all_is_removed() -> None:
         assert [order.ended for order in orders(here)] == [True]
 
 
+def test_a_new_node_that_a_person_has_cordoned_is_not_given_back() -> None:
+    """The watch does not show the cordon yet."""
+    with world(*CLUSTER) as here:
+        pool = SpotGroup()
+        loop = started(here, pool)
+        join(here, pool, "new-1")
+        before = here.node("new-1")
+        here.edit_node("new-1", before.metadata.uid, NodeEdit(cordon=True))
+        here.hide_change("new-1", before)
+        here.paused = "release 42"
+        loop.round()
+        loop.round()
+        assert (here.node("new-1").spec.unschedulable, pool.calls) == (True, [("increase", 1)])
+        assert GIVING_BACK not in here.node("new-1").metadata.annotations
+
+
 # The groups of on-demand nodes, and how many more nodes they may get after a loss (--fallback-nodes-per-minute).
 
 

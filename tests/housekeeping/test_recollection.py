@@ -31,6 +31,7 @@ from rescheduler.planning.movements import OwnerWait
 from rescheduler.planning.outcome import Blocker, Placement, PodRef, Reason
 from rescheduler.planning.owner_records import OwnerRecords
 from rescheduler.planning.policy import Policy
+from rescheduler.planning.room.increase import SpotOrder, SpotOrders
 from rescheduler.settings import Timing
 from tests.housekeeping.config_map import InMemoryConfigMap
 from tests.housekeeping.world import CLUSTER, LIMITS, START, LoopWorld, world
@@ -149,6 +150,20 @@ class TestDeleted:
             lose(here.config_map)
             ours.refresh()
             assert here.memory == Memory(drained_at=START, debts=(OpenDebt("od-1", START, Debt(WEB, 1, 1)),))
+
+    @pytest.mark.parametrize("lose", [InMemoryConfigMap.delete, InMemoryConfigMap.empty])
+    def test_settled_debts_and_orders_in_memory_are_kept(self, lose: Callable[[InMemoryConfigMap], None]) -> None:
+        with world() as here:
+            ours = history(here)
+            ours.refresh()
+            paid = OpenDebt("od-1", START, Debt(WEB, 1, 1))
+            orders = SpotOrders((SpotOrder("od-1", "uid-od-1", "spot-group", 5, 1, START),))
+            ours.judged((), (paid,))
+            ours.note_spot_orders(orders)
+            assert ours.save()
+            lose(here.config_map)
+            ours.refresh()
+            assert here.memory == Memory(drained_at=START, settled=(paid,), spot_orders=orders)
 
     def test_a_memory_deleted_between_read_and_write_is_created_with_a_drain_delay(self) -> None:
         with world() as here:

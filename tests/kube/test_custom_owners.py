@@ -244,3 +244,25 @@ def test_a_set_whose_operator_creates_it_again_still_owes(edge: ScriptedApiServe
     before, between, after = (reader.states([controller])[controller] for _ in range(3))
     assert (before.exists, between.exists, between.returning, between.wanted) == (True, False, True, None)
     assert (after.wanted, after.owner_uids) == (2, frozenset({"uid-x", "new"}))
+
+
+def test_a_custom_owner_whose_own_owner_is_still_there_still_owes(
+    edge: ScriptedApiServer, reader: ControllerReader
+) -> None:
+    above = {
+        "kind": "Kafka",
+        "name": "k",
+        "uid": "uid-k",
+        "apiVersion": "kafka.strimzi.io/v1beta2",
+        "controller": True,
+    }
+    kafkas = serve(edge, "kafka.strimzi.io/v1beta2/Kafka")
+    edge.on("GET", f"{kafkas.removesuffix('/x')}/k", stored(metadata={"name": "k", "uid": "uid-k"}))
+    path = serve(edge, "core.strimzi.io/v1beta2/StrimziPodSet")
+    there = stored(metadata={"ownerReferences": [above]}, spec={"pods": [{}, {}, {}]})
+    edge.on("GET", path, there, status(404, "gone"))
+    edge.on("GET", PODS, Reply({"metadata": {"resourceVersion": "1"}, "items": []}))
+    controller = reader.topmost("ns", owner("core.strimzi.io/v1beta2/StrimziPodSet"))
+    before, gone = (reader.states([controller])[controller] for _ in range(2))
+    assert (before.wanted, before.returning) == (3, False)
+    assert (gone.wanted, gone.returning) == (None, True)

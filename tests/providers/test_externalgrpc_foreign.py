@@ -4,7 +4,7 @@ import contextlib
 import datetime as dt
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import grpc
@@ -186,6 +186,17 @@ def test_an_accepted_order_is_repeated_after_five_minutes_as_by_cluster_autoscal
     service = Foreign(acts=False)
     delete(service, within=200, times=2)
     assert service.deletions == 2
+
+
+@pytest.mark.parametrize("minimum", [0, 1])
+def test_no_second_order_is_sent_while_that_of_an_earlier_process_may_take_effect(minimum: int) -> None:
+    """It may have lowered the target size."""
+    service = Foreign(acts=False, minimum=minimum, target=1)
+    half_a_minute, six = CLOCK_START - dt.timedelta(seconds=30), CLOCK_START - dt.timedelta(minutes=6)
+    (outcome,) = delete(service, replace(NODE, ordered_at=half_a_minute))
+    assert (type(outcome), service.deletions) == (Accepted, 0)
+    (outcome,) = delete(service, replace(NODE, ordered_at=six))
+    assert (type(outcome), service.deletions) == ((Refused, 0) if minimum else (Accepted, 1))
 
 
 def test_the_client_enforces_the_minimum() -> None:

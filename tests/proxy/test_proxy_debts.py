@@ -49,7 +49,8 @@ ENDS: dict[str, tuple[Drain, str]] = {
     "failed after an eviction": (ended(failure=FAILED, evicted=EVICTED, begun=BEGUN), LACKS_ONE_POD),
     "failed without an eviction": (ended(failure=FAILED), ""),
     "of a dead process, rolled back": (ended(rolled_back=True, released=True), LACKS_ONE_POD),
-    "succeeded": (ended(evicted=EVICTED, begun=BEGUN, released=True), ""),
+    "succeeded": (ended(evicted=EVICTED, begun=BEGUN, released=True, paid=BEGUN), ""),
+    "handed over": (ended(evicted=EVICTED, begun=BEGUN, released=True, removed_by="node od-1 is gone"), LACKS_ONE_POD),
 }
 
 
@@ -144,7 +145,7 @@ def test_what_kubelets_have_refused_is_known_after_a_restart() -> None:
     "drain",
     [
         pytest.param(ended(), id="no eviction was requested"),
-        pytest.param(ended(evicted=EVICTED, begun=BEGUN, released=True), id="succeeded"),
+        pytest.param(ended(evicted=EVICTED, begun=BEGUN, released=True, paid=BEGUN), id="succeeded"),
         pytest.param(ended(failure=FAILED, evicted=EVICTED, begun=BEGUN, paid=BEGUN), id="failed, and all is paid"),
     ],
 )

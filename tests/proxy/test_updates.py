@@ -601,6 +601,21 @@ def test_a_reactivation_terminates_no_other_machine() -> None:
         assert (env.updates.is_inactive(machine), env.desired, len(env.running())) == (False, 4, 4)
 
 
+def test_a_reactivation_that_half_fails_terminates_no_machine() -> None:
+    with world(settings(pool_update=60)) as env:
+        machine = env.server.pool.machines()[0].id(env.clock.now())
+        env.server.pool.set_membership(machine, active=False, evictable=False)
+        env.wait(600)
+        env.join()
+        before = set(env.running())
+        env.server.faulty_app.inject(Fault(path="/pool/size", method="POST", status=500, times=1000))
+        with pytest.raises(UpdateFailed):
+            env.updates.reactivate(machine, evictable=True)
+        env.wait(600)
+        assert env.updates.is_inactive(machine)
+        assert (before - set(env.running()), env.undrained()) == (set(), [])
+
+
 def test_no_machine_is_detached_below_the_minimum() -> None:
     with world(minSize=3) as env:
         machine = env.server.pool.machines()[0].id(env.clock.now())

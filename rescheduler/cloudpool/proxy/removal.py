@@ -325,16 +325,17 @@ class FailedDrains:
     def note(self, drain: Drain) -> None:
         """Record the result of *drain*, which has ended."""
         self._owe(drain)
-        if drain.failure is not None and drain.failure.refusal is not None:
-            self._note(refusals=self._ledger.memory.refusals.noted(drain.failure.refusal))
+        why = drain.failure or drain.postponed
+        if why is not None and why.refusal is not None:
+            self._note(refusals=self._ledger.memory.refusals.noted(why.refusal))
         self._ledger.save()
         self._landings.evicted(drain.evicted)
 
     def _owe(self, drain: Drain) -> None:
-        """Record what *drain* owes at its end: nothing if it succeeded, or if it may have evicted no pod."""
+        """Record what *drain* owes at its end."""
         failed = drain.failure is not None or drain.rolled_back
         begun = drain.begun or drain.resumed or drain.rolled_back
-        owed = drain.owed if failed and begun else {}
+        owed = drain.leaves_owed
         paid = [debt for controller, debt in drain.debts.items() if controller not in owed]
         now, stays = self._clock.now(), paid if failed and begun else ()
         ledger, settled = without_paid(self.debts, drain.node, paid), owing(self.settled, drain.node, stays, now)

@@ -300,13 +300,20 @@ class PoolUpdates:
         """Make the machine active again and raise the desired size at once, so that the pool has no surplus.
 
         The size is raised in any case. If the machine had no replacement yet, the pool launches one more machine than
-        before; if a client then sets a smaller size, a node is drained first.
+        before; if a client then sets a smaller size, a node is drained first. If the size cannot be raised, the machine
+        is made inactive again, and the client may repeat its request.
         """
         deadline = self._deadline()
         size = self._call_backend(lambda: self._pool.desired_size(deadline=deadline))
         status = Membership(active=True, evictable=evictable)
         self._call_backend(lambda: self._pool.client.set_membership(machine, status, deadline=deadline), missing=404)
-        self._call_backend(lambda: self._pool.client.set_size(size + 1, deadline=deadline))
+        try:
+            self._call_backend(lambda: self._pool.client.set_size(size + 1, deadline=deadline))
+        except UpdateFailed:
+            inactive = Membership(active=False, evictable=False)
+            later = self._deadline()
+            self._call_backend(lambda: self._pool.client.set_membership(machine, inactive, deadline=later))
+            raise
         return f"machine {machine} is active again; the pool's desired size was raised from {size} to {size + 1}"
 
     def _end(self, machine: Machine | None, method: RemovalMethod, removal: RemovalProgress, deadline: float) -> None:

@@ -195,7 +195,7 @@ class GrpcRemoval:
         refused: dict[str, Refused] = {}
         for node in nodes:
             order = self._ledger.order(node.provider_id)
-            if order is not None and order.may_take_effect:
+            if order.may_take_effect if order is not None else self._is_pending_since_before(node):
                 continue
             why = _unidentified(node)
             why = why or _other_group(self._verbs.group_for(node, deadline=deadline), group)
@@ -233,7 +233,7 @@ class GrpcRemoval:
             if order is not None and order.uncertain and isinstance(outcome, Deleted | AlreadyGone):
                 self._ledger.record(node.provider_id, replace(order, uncertain=False))
             return outcome
-        if not _due(order, before, self._clock):
+        if not self._is_due(node, order, before):
             return None
         lock = self._locks[state.limits.id]
         if not lock.acquire(timeout=max(0.0, deadline - self._clock.monotonic())):
@@ -244,6 +244,16 @@ class GrpcRemoval:
             return self._order(node, state, order, deadline, may_end)
         finally:
             lock.release()
+
+    def _is_due(self, node: NodeRef, order: DeletionOrder | None, before: DeletionOrder | None) -> bool:
+        """Return whether an order is due. An order that failed before this call does not delay it."""
+        if order is None:
+            return not self._is_pending_since_before(node)
+        return (order == before and not order.may_take_effect) or self._clock.now() >= order.repeat_at
+
+    def _is_pending_since_before(self, node: NodeRef) -> bool:
+        """Return whether an order of an earlier process may still take effect."""
+        return _TIMEOUTS.pending(node.ordered_at, self._clock.now()) is not None
 
     def _order(
         self, node: NodeRef, state: _GroupState, last: DeletionOrder | None, deadline: float, may_end: MayEnd
@@ -299,8 +309,3 @@ def _other_group(owner: NodeGroup | None, group: str) -> Refused | None:
         return None
     belongs = f"belongs to group {owner.id}" if owner else "belongs to no group"
     return Refused(Refusal.NOT_IN_GROUP, f"according to the service, the node {belongs}")
-
-
-def _due(order: DeletionOrder | None, before: DeletionOrder | None, clock: Clock) -> bool:
-    """Return whether an order is due. An order that failed before this call does not delay it."""
-    return order is None or (order == before and not order.may_take_effect) or clock.now() >= order.repeat_at
