@@ -10,6 +10,10 @@ from typing import Any, Final
 
 import pytest
 
+from rescheduler.facts.round_facts import FactsReader, Known
+from rescheduler.planning.controllers import Controller
+from rescheduler.planning.debts import Debt, OpenDebt
+from rescheduler.planning.memory import Memory
 from rescheduler.planning.money.commitments import Commitment
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.movements import LeftoverMoves
@@ -648,3 +652,18 @@ def test_the_change_is_not_looked_for_after_the_time_limit(found: list[str], *, 
     levers = levers_of(planning, planner, cluster, policy, CIRCUMSTANCES, PriceList(), lambda: over)
     assert [each.controller for each in levers.levers if "leftovers" in each.controller] == found
     assert levers.complete is not over
+
+
+def test_another_veto_does_not_hide_what_a_node_owes() -> None:
+    """The leftovers of another node must not move to a node that may be the only place of owed pods."""
+    ssd: Manifest = {"nodeSelector": {"disk": "ssd"}}
+    nodes = [node(name, ON_DEMAND, cpu="8", labels={"disk": "ssd"}) for name in ("od-c", "od-d")]
+    table = snapshot([*nodes, node("s"), pod("l-1", "od-c", cpu="500m", **ssd), pod("d-1", "od-d", cpu="3", **ssd)])
+    policy = Policy(leftovers=Leftovers.MOVE, allow_returning_plans=True, allow_fragile_plans=True)
+    debt = Debt(Controller("default", "Deployment", "gone", "uid-of-gone"), 1, 1)
+    memory = Memory(settled=(OpenDebt("od-d", NOW, debt, lacking=True),))
+    refused = {"od-d": (Blocker(Reason.PROVIDER_REFUSED, "below the minimum of its group"),)}
+    reader = FactsReader(policy)
+    for checked in ({}, refused):
+        facts = reader.facts(table, Known(memory=memory, checked=checked), NOW)
+        assert not Planner(table, policy).first_plan(facts.circumstances).plans
