@@ -40,6 +40,7 @@ from tests.planning.builders import (
     snapshot,
 )
 from tests.planning.builders import SPOT as SPOT_LABEL
+from tests.planning.changing import ChangingCluster
 
 PIN: Final[dict[str, Any]] = {"nodeSelector": {ON_DEMAND: ""}}
 STAYS: Final[dict[str, Any]] = {"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}}
@@ -667,3 +668,17 @@ def test_another_veto_does_not_hide_what_a_node_owes() -> None:
     for checked in ({}, refused):
         facts = reader.facts(table, Known(memory=memory, checked=checked), NOW)
         assert not Planner(table, policy).first_plan(facts.circumstances).plans
+
+
+def test_leftovers_are_planned_again_after_the_edit_of_a_pod() -> None:
+    ssd: Manifest = {"nodeSelector": {"disk": "ssd"}}
+    nodes = [node(name, ON_DEMAND, cpu="8", labels={"disk": "ssd"}) for name in ("od-c", "od-d")]
+    pods = [pod("c-1", "od-c", cpu="2"), pod("l-1", "od-c", cpu="500m", **ssd), pod("d-1", "od-d", cpu="7", **ssd)]
+    full = [node("od-a", ON_DEMAND, cpu="2"), pod("a-1", "od-a", cpu="2"), node("s", cpu="2")]
+    policy = Policy(leftovers=Leftovers.MOVE, allow_returning_plans=True, allow_fragile_plans=True)
+    cluster = ChangingCluster([*nodes, *full, *pods])
+    planner = Planner(cluster.snapshot, policy)
+    assert planner.first_plan(CIRCUMSTANCES).plans
+    cluster.put(pod("c-1", "od-c", cpu="2", annotations={"spot-rescheduler/do-not-evict": "true"}))
+    later = replace(CIRCUMSTANCES, now=NOW + timedelta(hours=2))
+    assert planner.first_plan(later).plans == Planner(cluster.snapshot, policy).first_plan(later).plans
