@@ -87,7 +87,7 @@ class RoundFacts:
             own=leader.own,
             ordered=_removing(self.marks).union(leader.ended),
             ending=frozenset(leader.ending),
-            vetoes={**pooled, **static_capacity(snapshot), **aside, **known.checked, **others},
+            vetoes=_joined(pooled, static_capacity(snapshot), aside, known.checked, others),
             prices=known.prices,
             history=memory.history(now),
             last=self._restless(memory),
@@ -325,6 +325,15 @@ class FactsReader:
     def facts(self, snapshot: Snapshot, known: Known, now: datetime) -> RoundFacts:
         """Return what is known *now*."""
         return RoundFacts(now=now, snapshot=snapshot, policy=self._policy, known=known, kept=self._kept)
+
+
+def _joined(*found: Mapping[str, tuple[Blocker, ...]]) -> Mapping[str, tuple[Blocker, ...]]:
+    """Return all blockers of each node: no one hides another."""
+    joined: dict[str, tuple[Blocker, ...]] = {}
+    for blockers in found:
+        for node, more in blockers.items():
+            joined[node] = (*joined.get(node, ()), *more)
+    return joined
 
 
 def _replica_sets(snapshot: Snapshot) -> dict[str, set[tuple[str, OwnerReference]]]:

@@ -167,6 +167,11 @@ class OpenDebt(msgspec.Struct, frozen=True):
     lacking: bool = False  #: it is settled, and its pods do not run any more, or may not stay
 
 
+def begun(ledger: tuple[OpenDebt, ...], now: datetime) -> tuple[OpenDebt, ...]:
+    """Return the *ledger* without times after *now*."""
+    return tuple(owed if owed.since <= now else msgspec.structs.replace(owed, since=now) for owed in ledger)
+
+
 def owing(
     ledger: tuple[OpenDebt, ...], node: str, debts: Iterable[Debt], now: datetime, since: datetime | None = None
 ) -> tuple[OpenDebt, ...]:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from rescheduler.errors import InputError
-from rescheduler.planning.debts import Debt, OpenDebt
+from rescheduler.planning.debts import Debt, OpenDebt, begun
 from rescheduler.planning.forms import LIMIT, and_more, count, pack, packed_within, shortened, unpack, utc
 from rescheduler.planning.money.move_costs import MoveHistory
 from rescheduler.planning.movements import LeftoverMoves, Movements, NotRecovered
@@ -140,6 +140,8 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return msgspec.structs.replace(
             self,
             drained_at=None if self.drained_at is None else min(self.drained_at, now),
+            debts=begun(self.debts, now),
+            settled=begun(self.settled, now),
             cooldowns=self.cooldowns.bounded(now, waits.cooldown),
             not_recovered=self.not_recovered.bounded(now, waits.recovery),
             returned=self.returned.bounded(now, waits.pause),

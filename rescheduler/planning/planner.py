@@ -119,7 +119,9 @@ class Planner:
         """
         known, circumstances = self._leftovers, shared.circumstances
         kept = circumstances.vetoes, circumstances.cooling
-        key = planning, shared.ground, shared.minimum, shared.budgets.built_from, kept, most, alone
+        snapshot = self._snapshot
+        edits = max(snapshot.edited_on.values(), default=0), max(snapshot.placed_on.values(), default=0)
+        key = planning, shared.ground, shared.minimum, shared.budgets.built_from, edits, kept, most, alone
         if known is None or known[0] != key or circumstances.now >= known[2]:
             circumstances.deadlines.take()
             own = [plan for plan in planning.plans if plan not in before]

@@ -74,6 +74,9 @@ _REVISIONS: Final = "ControllerRevision"
 #: All kinds from which replacement pods are derived.
 DERIVED_FROM: Final = (*TEMPLATED, *ADMISSION, *CLASSES, _REVISIONS)
 
+#: All kinds that decide about replacement pods: also those whose labels and state decide whether they are admitted.
+DECIDING: Final = (*DERIVED_FROM, "Namespace")
+
 #: The annotation that the VPA's admission controller sets on pods whose requests it has changed.
 _VPA_UPDATES: Final = "vpaUpdates"
 
@@ -162,7 +165,7 @@ class Replacements:
 
     def _forget_old(self) -> None:
         self._changes = self._snapshot.changes
-        current = version(self._snapshot, ClusterPart.CLASSES, *DERIVED_FROM, "Namespace")
+        current = version(self._snapshot, ClusterPart.CLASSES, *DECIDING)
         if current != self._version:
             self._version, self._classes, self._limits = version, {}, LimitRanges(self._snapshot)
             self._pod_classes, self._templates = PodClasses(self._snapshot), {}

@@ -1,7 +1,7 @@
 """Small random clusters, and random changes to them. The same cluster can be planned after each change."""
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any, TypeAlias
 
@@ -19,19 +19,21 @@ from tests.planning.builders import NOW, ON_DEMAND, SPOT, Manifest, budget, node
 
 ON_DEMAND_NODES = ("od-1", "od-2", "od-3")
 SPOT_NODES = ("spot-1", "spot-2")
+FIRST_NODES = (
+    *(node(name, ON_DEMAND) for name in ON_DEMAND_NODES),
+    *(node(name, SPOT, cpu="6") for name in SPOT_NODES),
+)
 PODS = tuple(f"{app}-{number}" for app in ("web", "db", "job") for number in range(3))
 
 
 class ChangingCluster:
     """A snapshot that is changed as a watch would change it."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: Iterable[Manifest] = FIRST_NODES) -> None:
         self.snapshot = Snapshot()
         self._decoder = Decoder(Interner())
-        for name in ON_DEMAND_NODES:
-            self.put(node(name, ON_DEMAND))
-        for name in SPOT_NODES:
-            self.put(node(name, SPOT, cpu="6"))
+        for manifest in first:
+            self.put(manifest)
 
     def put(self, manifest: Manifest) -> None:
         kind = manifest["kind"]

@@ -10,6 +10,10 @@ from typing import Any, Final
 
 import pytest
 
+from rescheduler.facts.round_facts import FactsReader, Known
+from rescheduler.planning.controllers import Controller
+from rescheduler.planning.debts import Debt, OpenDebt
+from rescheduler.planning.memory import Memory
 from rescheduler.planning.money.commitments import Commitment
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.movements import LeftoverMoves
@@ -36,6 +40,7 @@ from tests.planning.builders import (
     snapshot,
 )
 from tests.planning.builders import SPOT as SPOT_LABEL
+from tests.planning.changing import ChangingCluster
 
 PIN: Final[dict[str, Any]] = {"nodeSelector": {ON_DEMAND: ""}}
 STAYS: Final[dict[str, Any]] = {"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}}
@@ -648,3 +653,32 @@ def test_the_change_is_not_looked_for_after_the_time_limit(found: list[str], *, 
     levers = levers_of(planning, planner, cluster, policy, CIRCUMSTANCES, PriceList(), lambda: over)
     assert [each.controller for each in levers.levers if "leftovers" in each.controller] == found
     assert levers.complete is not over
+
+
+def test_another_veto_does_not_hide_what_a_node_owes() -> None:
+    """The leftovers of another node must not move to a node that may be the only place of owed pods."""
+    ssd: Manifest = {"nodeSelector": {"disk": "ssd"}}
+    nodes = [node(name, ON_DEMAND, cpu="8", labels={"disk": "ssd"}) for name in ("od-c", "od-d")]
+    table = snapshot([*nodes, node("s"), pod("l-1", "od-c", cpu="500m", **ssd), pod("d-1", "od-d", cpu="3", **ssd)])
+    policy = Policy(leftovers=Leftovers.MOVE, allow_returning_plans=True, allow_fragile_plans=True)
+    debt = Debt(Controller("default", "Deployment", "gone", "uid-of-gone"), 1, 1)
+    memory = Memory(settled=(OpenDebt("od-d", NOW, debt, lacking=True),))
+    refused = {"od-d": (Blocker(Reason.PROVIDER_REFUSED, "below the minimum of its group"),)}
+    reader = FactsReader(policy)
+    for checked in ({}, refused):
+        facts = reader.facts(table, Known(memory=memory, checked=checked), NOW)
+        assert not Planner(table, policy).first_plan(facts.circumstances).plans
+
+
+def test_leftovers_are_planned_again_after_the_edit_of_a_pod() -> None:
+    ssd: Manifest = {"nodeSelector": {"disk": "ssd"}}
+    nodes = [node(name, ON_DEMAND, cpu="8", labels={"disk": "ssd"}) for name in ("od-c", "od-d")]
+    pods = [pod("c-1", "od-c", cpu="2"), pod("l-1", "od-c", cpu="500m", **ssd), pod("d-1", "od-d", cpu="7", **ssd)]
+    full = [node("od-a", ON_DEMAND, cpu="2"), pod("a-1", "od-a", cpu="2"), node("s", cpu="2")]
+    policy = Policy(leftovers=Leftovers.MOVE, allow_returning_plans=True, allow_fragile_plans=True)
+    cluster = ChangingCluster([*nodes, *full, *pods])
+    planner = Planner(cluster.snapshot, policy)
+    assert planner.first_plan(CIRCUMSTANCES).plans
+    cluster.put(pod("c-1", "od-c", cpu="2", annotations={"spot-rescheduler/do-not-evict": "true"}))
+    later = replace(CIRCUMSTANCES, now=NOW + timedelta(hours=2))
+    assert planner.first_plan(later).plans == Planner(cluster.snapshot, policy).first_plan(later).plans

@@ -308,6 +308,8 @@ def test_waits_are_limited_to_the_flags() -> None:
         cooldowns=Cooldowns({"od": Cooldown("u", 1, NOW + 100 * HOUR)}),
         not_recovered=NotRecovered({"ns": OwnerWait(1, NOW + 100 * HOUR)}),
         returned=Pause(1, NOW + 100 * HOUR),
+        debts=(owed("web", NOW + 100 * HOUR),),
+        settled=(owed("api", NOW + 100 * HOUR),),
         movements=Movements({"u": ControllerMoves((Move(NOW + HOUR, 1),), 1, until=NOW + 100 * HOUR)}),
     )
     assert ahead.bounded(NOW, WAITS) == Memory(
@@ -315,6 +317,8 @@ def test_waits_are_limited_to_the_flags() -> None:
         cooldowns=Cooldowns({"od": Cooldown("u", 1, NOW + 2 * HOUR)}),
         not_recovered=NotRecovered({"ns": OwnerWait(1, NOW + 24 * HOUR)}),
         returned=Pause(1, NOW + 4 * HOUR),
+        debts=(owed("web"),),
+        settled=(owed("api"),),
         movements=Movements({"u": ControllerMoves((Move(NOW, 1),), 1, returned=True, until=NOW + 24 * HOUR)}),
     )
     assert FULL.bounded(NOW, WAITS) == FULL

@@ -12,6 +12,7 @@ from rescheduler.planning.placement.ample import Ample
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy, Survive
 from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, Manifest, node, pod, repels, seeks, snapshot
+from tests.planning.changing import ChangingCluster
 
 TYPE = "node.kubernetes.io/instance-type"
 ZONE = "topology.kubernetes.io/zone"
@@ -113,3 +114,55 @@ def test_a_planner_that_has_seen_changes_finds_what_a_new_one_finds(seed: int) -
         table.delete("Pod", gone)
         pods = [each for each in pods if f"default/{each['metadata']['name']}" != gone]
         assert planner.certificate(CIRCUMSTANCES, Survive.POOL) == certified(snapshot([*nodes, *pods]))
+
+
+SPOT_NODES = [node(f"s-{zone}", zone=zone, labels={TYPE: "m"}) for zone in "ab"]
+
+
+def runtime(overhead: str) -> Manifest:
+    fixed = {"overhead": {"podFixed": {"cpu": overhead}}}
+    return {
+        "apiVersion": "node.k8s.io/v1",
+        "kind": "RuntimeClass",
+        "metadata": {"name": "kata"},
+        "handler": "k",
+        **fixed,
+    }
+
+
+def replica_set() -> Manifest:
+    container = {"name": "main", "image": "app:1", "resources": {"requests": {"cpu": "1"}}}
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": {"runtimeClassName": "kata", "containers": [container]}}
+    meta = {"name": "web", "namespace": "default", "uid": "uid-of-web"}
+    return {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": meta, "spec": {"template": template}}
+
+
+def namespace(level: str) -> Manifest:
+    labels = {"pod-security.kubernetes.io/enforce": level}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": labels}}
+
+
+@pytest.mark.parametrize(
+    ("pods", "before", "after"),
+    [
+        (
+            [
+                replica_set(),
+                *(pod(f"web-{n}", "s-a", runtimeClassName="kata", overhead={"cpu": "100m"}) for n in range(3)),
+            ],
+            runtime("100m"),
+            runtime("900m"),
+        ),
+        ([pod("web-0", "s-a", hostNetwork=True)], namespace("privileged"), namespace("baseline")),
+    ],
+    ids=["runtime class", "pod security"],
+)
+def test_what_replacements_derive_from_ends_a_certificate(
+    pods: list[Manifest], before: Manifest, after: Manifest
+) -> None:
+    cluster = ChangingCluster([*SPOT_NODES, *pods, before])
+    planner = Planner(cluster.snapshot, Policy())
+    assert planner.certificate(CIRCUMSTANCES, Survive.POOL).holds
+    cluster.put(after)
+    assert not planner.certificate(CIRCUMSTANCES, Survive.POOL).holds
+    assert not certified(cluster.snapshot).holds

@@ -16,13 +16,13 @@ from rescheduler.planning.kept import ClusterPart, version
 from rescheduler.planning.outcome import Plan
 from rescheduler.planning.placement.ample import Provable
 from rescheduler.planning.planning_round import PlanningRound
-from rescheduler.planning.replacements import ADMISSION, TEMPLATED
+from rescheduler.planning.replacements import DECIDING
 from rescheduler.planning.rules.candidates import node_blockers
 from rescheduler.planning.rules.minimum import keeps_pods
 from rescheduler.planning.rules.pod_traits import ends_with_node, yields_room
 
 #: The kinds that decide which pods are created again, and whether the scheduler binds them.
-_DECIDING: Final = (*TEMPLATED, *ADMISSION, "PodGroup", "CompositePodGroup", "Workload", "LeaderWorkerSet")
+_DECIDING: Final = (*DECIDING, "PodGroup", "CompositePodGroup", "Workload", "LeaderWorkerSet")
 
 #: The number of no class.
 _NONE: Final = -1
