@@ -92,7 +92,8 @@ class Domains:
         slots = np.where(labeled, numbers[ids], size).astype(np.intp)
         counted = np.where(self._eligible() & labeled, slots, size)
         self.complete = bool((labeled | ~table.alive).all())
-        if self.version and np.array_equal(slots, self.slots) and np.array_equal(counted, self.counted):
+        same = np.array_equal(slots, self.slots) and np.array_equal(counted, self.counted)
+        if self.version and same and size == self.size:  # a row without a domain has the slot that the next one gets
             return
         self.version += 1
         self.size, self.slots, self.counted, self.cells = size, slots, counted, counted.tolist()

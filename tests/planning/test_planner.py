@@ -22,12 +22,14 @@ from tests.planning.builders import (
     ZONE,
     node,
     pod,
+    policy,
     repels,
     seeks,
     short,
     snapshot,
     summary,
 )
+from tests.planning.changing import ChangingCluster
 
 Objects = list[dict[str, Any]]
 
@@ -349,3 +351,45 @@ def test_a_pod_has_all_its_blockers() -> None:
         Reason.NO_CONTROLLER,
         Reason.LOCAL_STORAGE,
     ]
+
+
+def test_replicas_that_repel_each_other_do_not_go_to_one_new_node() -> None:
+    """The new node takes the last free row of the node table."""
+    ods = [node(f"o{number}", ON_DEMAND) for number in range(6)]
+    homes = {"web-1": "o0", "web-2": "o0", "web-9": "s0"}
+    web = [pod(name, on, cpu="100m", affinity=repels("web")) for name, on in homes.items()]
+    cluster = ChangingCluster([*ods, node("s0"), *web])
+    planner = Planner(cluster.snapshot, policy())
+    planner.plan_each(CIRCUMSTANCES)
+    cluster.put(node("s1"))
+    assert summary(planner.plan_each(CIRCUMSTANCES))["o0"] == ["no-room-on-spot"]
+
+
+def test_a_node_is_drained_after_another_that_must_go_first() -> None:
+    objects = [
+        *(node("s0", cpu="8", zone="c"), node("o0", ON_DEMAND, cpu="16", zone="c"), node("o2", ON_DEMAND, cpu="16")),
+        pod("a-1", "o0", cpu="3", affinity=seeks("a", ZONE)),
+        pod("a-7", "o2", cpu="3", affinity=seeks("a", ZONE)),
+    ]
+    found = summary(Planner(snapshot(objects), policy()).plan_all(CIRCUMSTANCES))
+    assert found == {"o2": {"a-7": "s0"}, "o0": {"a-1": "s0"}}
+
+
+def test_room_that_one_node_takes_from_others_is_open_for_the_next() -> None:
+    objects = [
+        *(node("s1"), node("o0", ON_DEMAND, cpu="16"), node("o1", ON_DEMAND, cpu="16")),
+        pod("pause-1", "s1", cpu="4", priority=-10),
+        *(pod("p-1", "o0", cpu="2"), pod("q-1", "o1", cpu="2", preemptionPolicy="Never")),
+    ]
+    found = summary(Planner(snapshot(objects), policy()).plan_all(CIRCUMSTANCES))
+    assert found == {"o0": {"p-1": "s1"}, "o1": {"q-1": "s1"}}
+
+
+def test_pods_of_a_limited_share_take_room_from_others() -> None:
+    objects = [
+        *(node("od-1", ON_DEMAND), node("s1", cpu="2", zone="a"), node("s2", cpu="2", zone="b")),
+        *(pod(f"pause-{number}", f"s{number}", cpu="2", priority=-10) for number in (1, 2)),
+        *(pod(f"web-{number}", "od-1", cpu="2") for number in (1, 2)),
+    ]
+    planner = Planner(snapshot(objects), policy(max_share_per_spot_pool=50))
+    assert summary(planner.plan_all(CIRCUMSTANCES)) == {"od-1": {"web-1": "s1", "web-2": "s2"}}

@@ -124,12 +124,14 @@ def _carry_out(victim: SelectedNode, attempt: Attempt, effort: Effort, moved: Mo
 def in_turn(examined: Examined, attempt: Attempt, moved: Moved) -> Verdict:
     """Return the verdict on a node after those that *moved* pods. The moves of a plan are in the trial afterwards."""
     forecaster, trial, mark = attempt.shared.forecaster, attempt.trial, attempt.trial.savepoint()
-    remaining, emptied = attempt.remaining.copy(), attempt.emptied
+    before = attempt.remaining.copy(), attempt.emptied, attempt.preempted
     verdict = all_obstacles(examined, attempt)
-    if isinstance(verdict, Rejected) or not forecaster.shares.may_exceed(verdict, moved):
-        return verdict
-    trial.revert(mark)
-    attempt.remaining, attempt.emptied = remaining, emptied
-    if isinstance(over := forecaster.within_shares(verdict, moved), Rejected):
-        return over
-    return all_obstacles(examined, attempt)
+    if isinstance(verdict, Plan) and forecaster.shares.may_exceed(verdict, moved):
+        trial.revert(mark)
+        attempt.remaining, attempt.emptied, attempt.preempted = before
+        if isinstance(over := forecaster.within_shares(verdict, moved), Rejected):
+            return over
+        verdict = all_obstacles(examined, attempt)
+    if isinstance(verdict, Plan) and verdict.preempts:
+        trial.keep()  # otherwise, nodes that were full before count as full
+    return verdict

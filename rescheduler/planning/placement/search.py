@@ -170,7 +170,8 @@ class Search:
         self._effort = effort
         self._ways = WAYS
         self.upper_bound = self._loads.bound(self._candidates, limit)
-        self._placed: Selection = ()  #: the nodes whose drains the trial contains, if they were selected in one pass
+        #: The nodes whose drains the trial contains, if they were selected in one pass; None if it may contain others.
+        self._placed: Selection | None = None
         self._shown = 0  #: of these, how many of the first are known as :attr:`SelectedNode.in_drain`
         self._after_shown = self._start  #: the savepoint after these
 
@@ -251,7 +252,7 @@ class Search:
             victims.append(SelectedNode(candidate, tuple(placed), moves))
         self._trial.keep()
         self._placed = tuple(victims)
-        return self._placed
+        return tuple(victims)
 
     def _every_subset(self, best: Selection) -> Selection:
         """Search the subsets depth-first, lightest candidates first. Prune branches that cannot improve on *best*."""
@@ -360,5 +361,5 @@ class Search:
         self._trial.drain(candidate.row)
 
     def _reset(self) -> None:
-        self._placed, self._shown = (), 0
+        self._placed, self._shown = None, 0
         self._trial.revert(self._start)
