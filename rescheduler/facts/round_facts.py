@@ -332,7 +332,7 @@ def _joined(*found: Mapping[str, tuple[Blocker, ...]]) -> Mapping[str, tuple[Blo
     joined: dict[str, tuple[Blocker, ...]] = {}
     for blockers in found:
         for node, more in blockers.items():
-            joined[node] = (*joined.get(node, ()), *more)
+            joined[node] = tuple(dict.fromkeys((*joined.get(node, ()), *more)))
     return joined
 
 
