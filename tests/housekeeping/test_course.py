@@ -22,6 +22,7 @@ from rescheduler.planning.debts import Debt, OpenDebt
 from rescheduler.planning.last_look import PreemptedPod
 from rescheduler.planning.memory import Memory, dump
 from rescheduler.providers.base import Deleted
+from rescheduler.settings import Timing
 from tests.housekeeping.world import IDENTITY, START, Inline, LoopWorld, Replacement, ScriptedProvider, world
 from tests.planning.builders import ON_DEMAND, node, pod
 
@@ -259,8 +260,8 @@ class TestSpotSettling:
     def test_losses_that_are_far_apart_are_not_a_burst(self) -> None:
         with world(*CLUSTER, *(node(f"spot-{n}") for n in range(2, 5))) as here:
             db = Controller("default", "ReplicaSet", "db", "uid-of-db")
-            here.config_map.put(dump(Memory(debts=(OpenDebt("od-9", START + timedelta(minutes=5), Debt(db, 1, 1)),))))
-            loop = here.loop()
+            here.config_map.put(dump(Memory(debts=(OpenDebt("od-9", START, Debt(db, 1, 1)),))))
+            loop = here.loop(Timing(landing_timeout=timedelta(minutes=15)))
             assert loop.round() is RoundOutcome.HELD
             for name in ("spot-3", "spot-4"):
                 here.pass_time(400)
