@@ -9,10 +9,14 @@ import pytest
 
 from predicates.filters import Filters
 from predicates.plugins import DEFAULT
+from rescheduler.planning.examined import examine
 from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.outcome import Blocker, Plan, Reason, Rejected
+from rescheduler.planning.placement.packing import Effort
+from rescheduler.planning.placement.search import Search
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.question import opened
 from rescheduler.planning.waits import Cooldown
 from tests.planning.builders import (
     CIRCUMSTANCES,
@@ -393,3 +397,17 @@ def test_pods_of_a_limited_share_take_room_from_others() -> None:
     ]
     planner = Planner(snapshot(objects), policy(max_share_per_spot_pool=50))
     assert summary(planner.plan_all(CIRCUMSTANCES)) == {"od-1": {"web-1": "s1", "web-2": "s2"}}
+
+
+def test_drains_that_the_search_has_shown_stay_in_its_trial() -> None:
+    """Otherwise they would be carried out a second time."""
+    nodes = [node("s", cpu="8"), *(node(f"od-{number}", ON_DEMAND) for number in range(3))]
+    pods = [pod(f"p{number}-1", f"od-{number}") for number in range(3)]
+    shared = Planner(snapshot([*nodes, *pods]), policy()).round(CIRCUMSTANCES)
+    examined = [examine(name, shared) for name in shared.groups.on_demand]
+    candidates = [each.candidate for each in examined]
+    evictions = {each.candidate.node: each.evictions for each in examined}
+    with opened(shared, Effort(0), shared.pending) as attempt:
+        search = Search(shared.room, attempt.trial, candidates, evictions, shared.remaining, 3, Effort(100))
+        found, drained = search.run(keep_drained=True)
+        assert ([each.candidate.node for each in found], drained) == (["od-0", "od-1", "od-2"], 3)

@@ -251,8 +251,8 @@ class Search:
             counted += candidate.counts
             victims.append(SelectedNode(candidate, tuple(placed), moves))
         self._trial.keep()
-        self._placed = tuple(victims)
-        return tuple(victims)
+        self._placed = found = tuple(victims)
+        return found
 
     def _every_subset(self, best: Selection) -> Selection:
         """Search the subsets depth-first, lightest candidates first. Prune branches that cannot improve on *best*."""
