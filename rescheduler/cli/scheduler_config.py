@@ -187,6 +187,9 @@ class _SpreadArgs(_Args, frozen=True, kw_only=True):
 #: Credentials in an address of an extender: a user, and a query.
 _SECRETS: Final = re.compile(r"(?<=//)[^/]*@|[?#].*", re.DOTALL)
 
+#: The percentage of all nodes.
+_ALL: Final = 100
+
 #: The scores of a file are up to 10 (``MaxCustomPriorityScore``), those of plugins up to 100.
 _SCALE: Final = 10
 
@@ -215,6 +218,7 @@ def configured(minor: int | None, path: Path, assumed: Collection[str]) -> Sched
         raise ConfigError(f"{where}: profiles: expected each schedulerName once, got {twice[0]} twice")
     notes: list[str] = []
     read = tuple(_profile(each, f"{where}: profiles[{n}]", notes) for n, each in enumerate(profiles))
+    notes += filter(None, (_sampled(each, file.percentage_of_nodes_to_score) for each in profiles))
     found = list(_unknown(profiles, file.extenders or ()))
     unknown = tuple(plugin for plugin in found if plugin.name not in assumed)
     never_reject = frozenset(plugin.name for plugin in found).intersection(assumed)
@@ -383,6 +387,20 @@ def _unsupported(profile: _Profile, plugin: str, argument: str) -> str:
     return (
         f"scheduler {profile.scheduler_name}: the argument {argument} of {plugin} is not used; the scheduler may "
         "choose other nodes than the plan"
+    )
+
+
+def _sampled(profile: _Profile, for_all: int | None) -> str:
+    """Return a note if the scheduler scores only a part of the nodes, "" otherwise. 0 is its default.
+
+    The value of a profile has precedence over that *for_all* (``percentageOfNodesToScore`` in ``newScheduler``).
+    """
+    percentage = for_all if profile.percentage_of_nodes_to_score is None else profile.percentage_of_nodes_to_score
+    if not percentage or percentage >= _ALL:
+        return ""
+    return (
+        f"scheduler {profile.scheduler_name}: with percentageOfNodesToScore {percentage}, it may choose other nodes "
+        "than the plan, whose forecasts compare all nodes that accept a pod"
     )
 
 

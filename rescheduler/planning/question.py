@@ -36,6 +36,9 @@ class Attempt:
     remaining: RemainingDisruptions
     trial: Trial
     effort: Effort
+    #: Whether each drain so far placed its pods where they were placed together with those of the later nodes. If not,
+    #: the later nodes need other places: :func:`carry_out` does not check whether pods fit the rows that it gets.
+    as_placed: bool = True
     preempted: frozenset[str] = frozenset()  #: UIDs of the pods that yield their room to earlier plans
     emptied: int = 0  #: number of nodes drained by earlier plans that count towards the minimum
     #: The reasons why no target accepts a class, as in :func:`.packing.place_or_explain`.
@@ -195,14 +198,18 @@ def _carried_out(question: Question, placed: Placed, attempt: Attempt, mark: int
         arrived, left = _arrived(question, placed, attempt)
         verdict = _moved_in_steps(node, left, attempt, question.first)
         return verdict if isinstance(verdict, Rejected) else (_after(arrived, verdict, node, shared),)
-    plans = []
+    plans: list[Plan] = []
     for each in question.nodes:
         own = {pod.key for pod in each.incoming}
-        verdict = carry_out(each, [(pod, row) for pod, row in placed if pod.key in own], attempt)
-        if isinstance(verdict, Rejected):
+        answer: Answer | Plan
+        if attempt.as_placed or not others:
+            answer = carry_out(each, [(pod, row) for pod, row in placed if pod.key in own], attempt)
+        else:
+            answer = ask(Question.of(each), attempt)
+        if isinstance(answer, Stuck | Rejected):
             attempt.trial.revert(mark)
-            return verdict
-        plans.append(verdict)
+            return answer
+        plans += (answer,) if isinstance(answer, Plan) else answer
     return plans
 
 
@@ -229,6 +236,7 @@ def carry_out(node: Candidate, placed: Sequence[tuple[Pod, int]], attempt: Attem
     if may_return(node.incoming, shared.room.filters):
         blocker = shared.forecaster.returning(new_plan(node, placed, shared))
         if blocker is not None:
+            attempt.as_placed = False
             return Rejected(node.node, (blocker,))
     if order_matters(node.incoming, shared.room.filters):
         return _moved_in_steps(node, placed, attempt)
@@ -250,7 +258,9 @@ def _moved_in_steps(
     surges = [surge.keys for surge in node.surges]
     moved = move_in_steps(attempt.shared.room, attempt.trial, node.row, placed, surges, first)
     if isinstance(moved, StuckInSteps):
+        attempt.as_placed = False
         return Rejected(node.node, (_cannot_move(moved),))
+    attempt.as_placed &= {(pod.key, row) for pod, row in moved.placed} == {(pod.key, row) for pod, row in placed}
     return replace(new_plan(node, moved.placed, attempt.shared), one_by_one=moved.one_by_one)
 
 

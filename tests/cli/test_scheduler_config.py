@@ -274,6 +274,22 @@ def test_arguments_that_are_not_used_are_named(tmp_path: Path, capfdbinary: pyte
     assert note.endswith(f"{argument} is not used; the scheduler may choose other nodes than the plan")
 
 
+@pytest.mark.parametrize(
+    ("for_all", "own", "named"),
+    [(30, None, 30), (30, 50, 50), (30, 0, 0), (100, None, 0), (0, 99, 99)],
+)
+def test_a_scheduler_that_scores_a_part_of_the_nodes_is_named(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes], for_all: int, own: int | None, named: int
+) -> None:
+    of_profile = profile() | ({} if own is None else {"percentageOfNodesToScore": own})
+    _, err = planned(capfdbinary, tmp_path, NODES, config(of_profile, percentageOfNodesToScore=for_all))
+    notes = [line for line in err.splitlines() if "percentageOfNodesToScore" in line]
+    assert len(notes) == bool(named)
+    assert all(
+        f"default-scheduler: with percentageOfNodesToScore {named}, it may choose other" in note for note in notes
+    )
+
+
 #: a file → the end of the error
 WRONG: dict[str, tuple[str, str]] = {
     "empty": ("", "it is empty; expected at least one key"),

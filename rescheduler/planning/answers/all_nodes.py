@@ -85,19 +85,24 @@ def _place_victims(
 
     *effort* limits the forecasts, which need the state before each drain: there are none of nodes that are drained.
     Nodes whose pods fit are *left*, by name, if their drains would break the certificate or leave too little room.
-    Nothing is left for other nodes either.
+    Nothing is left for other nodes either. As soon as a drain places its pods elsewhere than the search did, the other
+    victims are judged in turn, too.
     """
     verdicts: dict[str, Verdict] = {node: Rejected(node, (blocker,)) for node, blocker in left.items()}
     moved: Moved = {}
     for number, victim in enumerate(victims):
+        node = examined[victim.candidate.node]
         if number < drained:
             plan = new_plan(victim.candidate, victim.in_drain or (), attempt.shared)
             verdict = with_optional_forecast(plan, attempt.shared.forecaster, effort)
-        else:
+        elif attempt.as_placed:
             verdict = _carry_out(victim, attempt, effort, moved)
+        else:
+            verdicts[victim.candidate.node] = in_turn(node, attempt, moved)
+            continue
         verdicts[verdict.node] = verdict
         if isinstance(verdict, Plan):
-            attempt.remaining.spend(examined[verdict.node].evictions)
+            attempt.remaining.spend(node.evictions)
             attempt.emptied += victim.candidate.counts
     plans = [verdict for verdict in verdicts.values() if isinstance(verdict, Plan)]
     stay = [verdict for verdict in verdicts.values() if isinstance(verdict, Rejected)]
@@ -113,6 +118,7 @@ def _carry_out(victim: SelectedNode, attempt: Attempt, effort: Effort, moved: Mo
     candidate, forecaster = victim.candidate, attempt.shared.forecaster
     plan = with_optional_forecast(new_plan(candidate, victim.placed, attempt.shared), forecaster, effort)
     if isinstance(plan, Plan) and isinstance(over := forecaster.within_shares(plan, moved), Rejected):
+        attempt.as_placed = False
         return over
     verdict = carry_out(candidate, victim.placed, attempt)
     attempt.trial.keep()

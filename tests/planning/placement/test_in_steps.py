@@ -1,5 +1,6 @@
 """Tests of plans that are played through in the steps of a drain, and of pods that would return to the drained node."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 from typing import Any, Final
@@ -11,12 +12,13 @@ from hypothesis import strategies as st
 from predicates.objects import Pod, TopologySpreadConstraint
 from predicates.scheduler import Scheduler, default_profile
 from predicates.versions import NEWEST
-from rescheduler.planning.outcome import Plan, Rejected, Verdict
+from rescheduler.planning.outcome import Plan, Planning, Rejected, Verdict
 from rescheduler.planning.placement.in_steps import eviction_steps, keep_in_steps
 from rescheduler.planning.placement.packing import Placed
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
 from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, Manifest, node, pod, repels, seeks, snapshot
+from tests.proxy.planning import choose
 
 ZONE: Final = "topology.kubernetes.io/zone"
 REGION: Final = "topology.kubernetes.io/region"
@@ -301,6 +303,15 @@ def random_cluster(rng: Random) -> list[Manifest]:
     return objects
 
 
+def all_planned(objects: list[Manifest]) -> Planning:
+    return Planner(snapshot(objects), Policy()).plan_all(CIRCUMSTANCES)
+
+
+def all_removed(objects: list[Manifest]) -> Planning:
+    """Plan to remove all on-demand nodes, as the proxy does."""
+    return choose(snapshot(objects), (f"od-{number}" for number in range(4)), 4)
+
+
 def port(number: int) -> dict[str, Any]:
     ports = [{"containerPort": 80, "hostPort": 80 + number % 2}]
     return {"containers": [{"name": "m", "image": "i", "ports": ports, "resources": {"requests": {"cpu": "100m"}}}]}
@@ -326,6 +337,24 @@ def test_places_that_are_kept_in_steps_are_those_of_moving_one_pod_after_the_oth
             patch.setattr("rescheduler.planning.placement.search.keep_in_steps", counted)
             assert plans(objects) == moved, seed
     assert kept > 40
+
+
+@pytest.mark.parametrize("seed", [*range(20), 111, 169, 271, 364, 366, 448])
+@pytest.mark.parametrize("planned", [all_planned, all_removed])
+def test_a_drain_that_places_pods_elsewhere_takes_no_room_from_the_drains_after_it(
+    planned: Callable[[list[Manifest]], Planning], seed: int
+) -> None:
+    """All pods have rows together. In steps, pods of a node get other rows, which may be those of the next node."""
+    objects = random_cluster(Random(seed))
+    cluster = snapshot(objects)
+    nodes = cluster.nodes
+    with cluster.trial() as trial:
+        for plan in planned(objects).plans:
+            moving = [cluster.pods[str(placement.pod)] for placement in plan.placements]
+            trial.evict(*moving)
+            for each, placement in zip(moving, plan.placements, strict=True):
+                trial.place(each.cls, nodes.row[placement.node])
+                assert (nodes.free[nodes.row[placement.node]] >= 0).all(), (plan.node, placement)
 
 
 def plans(objects: list[Manifest]) -> list[str]:
