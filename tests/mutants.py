@@ -786,6 +786,20 @@ MUTANTS: Final = (
         "test_pending.py",
     ),
     _of_plan(
+        "a drain that places pods elsewhere takes no room from the next one that is shown",
+        "answers/all_nodes.py",
+        "        elif attempt.as_placed:\n",
+        "        elif True:\n",
+        "placement/test_in_steps.py",
+    ),
+    _of_plan(
+        "a drain that places pods elsewhere takes no room from the next removal of the proxy",
+        "question.py",
+        "        if attempt.as_placed or not others:\n",
+        "        if True:\n",
+        "placement/test_in_steps.py",
+    ),
+    _of_plan(
         "a volume that pods share is not torn apart",
         "rules/volumes.py",
         "            blocker = self._blocker(node, pod, pods) if pod.cls.claims else None\n",
