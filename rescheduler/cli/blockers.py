@@ -7,6 +7,7 @@ from datetime import datetime
 from itertools import takewhile
 from typing import Final, TypeAlias
 
+from rescheduler.pages.plan_tree import drain_notes, making_room
 from rescheduler.pages.tree import BLANK, GOOD, HEADING, Line, styled
 from rescheduler.planning.controllers import ControllerLookup
 from rescheduler.planning.forms import age, count, cpu, memory, per_month
@@ -120,23 +121,9 @@ class NodeBlocks:
         yield Line(self._requests(plan.node), 1)
         if reason := self.overview.left.get(plan.node):
             yield Line(f"the daemon would not drain it: {reason}", 1)
-        for surge in plan.surges:
-            if surge.restarts > len(surge.pods):
-                yield Line(f"restarts {count(surge.restarts, 'pod')} of {surge} to move {len(surge.pods)}", 1)
-        if plan.preempts:
-            yield Line(f"the scheduler preempts {plan.preempted_text}", 1)
-        if plan.robust is False:
-            yield Line("fragile: the pods fit only if the scheduler chooses these nodes", 1)
-        if not plan.placements:
-            yield Line("no pods to move", 1)
-        if plan.leaving:
-            pods = "pod that is" if len(plan.leaving) == 1 else "pods that are"
-            yield Line(f"waits for {len(plan.leaving)} {pods} being deleted", 1)
-        if plan.landing is not None and plan.landing.on_demand:
-            spot, others = plan.landing.spot, plan.landing.on_demand
-            yield Line(f"forecast: {count(spot, 'pod')} to spot nodes, {others} to other nodes", 1)
+        yield from (Line(note, 1) for note in drain_notes(plan))
         for each in plan.first:
-            yield Line(f"before that, {self.names.short(each.node)}, which stays, makes room:", 1)
+            yield Line(f"{making_room(each, self.names.short)}:", 1)
             yield from self._moves_of(each, 2)
         yield from self._moves_of(plan, 1)
 

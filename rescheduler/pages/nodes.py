@@ -8,8 +8,9 @@ from datetime import datetime
 from typing import Final
 
 from rescheduler.pages.element import Markup, element, joined
+from rescheduler.pages.plan_tree import drain_notes, making_room
 from rescheduler.pages.tree_html import bar
-from rescheduler.planning.forms import age, and_more, count, cpu, memory, per_hour, percent
+from rescheduler.planning.forms import age, and_more, count, cpu, memory, per_hour, percent, sentence
 from rescheduler.planning.money.prices import NodeFacts, PriceList
 from rescheduler.planning.outcome import Blocker, Plan, Rejected, Severity, Verdict
 from rescheduler.planning.severity import worst_of
@@ -128,7 +129,7 @@ def _node(entry: NodeEntry, prices: PriceList, now: datetime | None) -> Markup:
         (
             element("summary", _line(entry, prices, now)),
             element("p", entry.note, class_="notice") if entry.note else None,
-            _moves(verdict) if isinstance(verdict, Plan) else _blockers(verdict),
+            _drain(verdict) if isinstance(verdict, Plan) else _blockers(verdict),
         )
     )
     version = f"{zlib.crc32(content.encode()):x}"
@@ -168,23 +169,19 @@ def _verdict(verdict: Verdict) -> Markup:
     return element("span", text, class_="yes")
 
 
+def _drain(plan: Plan) -> Markup:
+    notes = [element("p", sentence(note)) for note in drain_notes(plan)]
+    before = [joined((element("p", sentence(making_room(each))), _moves(each))) for each in plan.first]
+    return joined((notes, before, _moves(plan) if plan.placements else None))
+
+
 def _moves(plan: Plan) -> Markup:
-    if not plan.placements:
-        return element("p", "No pod has to be moved.")
     rows = [
         element("tr", element("td", str(placement.pod)), element("td", placement.node), class_="pod")
-        for placement in plan.moves
+        for placement in plan.placements
     ]
     head = element("tr", element("th", "Pod", scope="col"), element("th", "Moves to", scope="col"))
-    table = element("table", element("thead", head), element("tbody", rows))
-    return joined((element("p", _landing(plan)) if plan.landing else None, element("div", table, class_="scroll")))
-
-
-def _landing(plan: Plan) -> str:
-    assert plan.landing is not None
-    spot, other = plan.landing.spot, plan.landing.on_demand
-    robust = {True: "The plan works whichever nodes the scheduler prefers. ", False: "The plan is fragile. ", None: ""}
-    return f"{robust[plan.robust]}Forecast: {count(spot, 'pod')} on spot nodes, {other} on other nodes."
+    return element("div", element("table", element("thead", head), element("tbody", rows)), class_="scroll")
 
 
 def _blockers(rejected: Rejected) -> Markup:

@@ -1,6 +1,7 @@
 """A plan as a tree: the parts of its page in their order, for people, as text and HTML show them. Pure.
 
-The nodes are not in it: text groups them by reasons and controllers, and HTML searches and unfolds them.
+Of the nodes, it has what their drains do beside the moves: text groups nodes by reasons and controllers, and HTML
+searches and unfolds them.
 """
 
 from collections import Counter
@@ -30,7 +31,7 @@ from rescheduler.planning.answers.losses import PoolLoss
 from rescheduler.planning.answers.survival import Certificate
 from rescheduler.planning.forms import and_more, count, cpu, memory, money, month_of, per_month, sentence
 from rescheduler.planning.money.worth import Worth, saves
-from rescheduler.planning.outcome import Planning
+from rescheduler.planning.outcome import Plan, Planning
 from rescheduler.planning.severity import reasons_of
 from rescheduler.planning.what_if.overview import (
     LEFT,
@@ -376,3 +377,29 @@ def _kinds(nodes: tuple[str, ...], worth: Worth, overview: Overview, short: Shor
     parts += [per_month(price, overview.prices.currency)] if price is not None else []
     text = ", ".join(filter(None, parts))
     return f"{len(nodes)} ({text})" if text else str(len(nodes))
+
+
+# The drain of a node, beside the moves of its pods.
+
+
+def drain_notes(plan: Plan) -> Iterator[str]:
+    """Yield what the drain of a node does beside its moves, and what is expected of these."""
+    for surge in plan.surges:
+        if surge.restarts > len(surge.pods):
+            yield f"restarts {count(surge.restarts, 'pod')} of {surge} to move {len(surge.pods)}"
+    if plan.preempts:
+        yield f"the scheduler preempts {plan.preempted_text}"
+    if plan.robust is False:
+        yield "fragile: the pods fit only if the scheduler chooses these nodes"
+    if not plan.placements:
+        yield "no pods to move"
+    if number := len(plan.leaving):
+        yield f"waits for {count(number, 'pod')} that {'is' if number == 1 else 'are'} being deleted"
+    if plan.landing is not None and plan.landing.on_demand:
+        spot, others = plan.landing.spot, plan.landing.on_demand
+        yield f"forecast: {count(spot, 'pod')} to spot nodes, {others} to other nodes"
+
+
+def making_room(plan: Plan, short: Short = str) -> str:
+    """Return the heading of the moves of a *plan* that is carried out before that of another node."""
+    return f"before that, {short(plan.node)}, which stays, makes room"

@@ -209,6 +209,21 @@ def test_pods_are_grouped_by_controller() -> None:
     ]
 
 
+@pytest.mark.parametrize("robust", [True, False, None])
+def test_the_report_says_of_each_drain_what_the_page_says(*, robust: bool | None) -> None:
+    before = replace(PLAN, node="od-1", placements=(placement("shop/api-1", "spot-2"),), landing=None)
+    plan = replace(PLAN, robust=robust, first=(before,), preempts=(PodRef("batch", "low", "uid-low"),))
+    overview = summed_up(planning(plan), NODES + WEB, PriceList())
+    text, html = lines(overview, NODES + WEB), as_html(overview)
+    said = [line.strip().rstrip(":") for line in text[text.index("Nodes in drain order") :] if "→" not in line]
+    notes = said[4 : said.index("before that, od-1, which stays, makes room") + 1]
+    assert ("fragile: the pods fit only if the scheduler chooses these nodes" in notes) is (robust is False)
+    assert "the scheduler preempts batch/low" in notes
+    for note in notes:
+        assert f">{note[0].upper()}{note[1:]}.</p>" in html
+    assert html.index("<p>Before that, od-1") < html.index("shop/api-1") < html.index("shop/web-1")
+
+
 def test_wide_output_names_each_pod_and_the_choice_of_the_scheduler() -> None:
     assert block(wide=True)[6:] == [
         "  shop/web-1 (ReplicaSet shop/web) → spot-1",
