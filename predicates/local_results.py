@@ -76,7 +76,7 @@ class LocalResult:
         self._revision = self._epoch = -1
         self._node_changes = self._pod_changes = self._removals = 0  #: how much of each change log is included
         self._dirty: frozenset[int] = frozenset()  #: rows that were evaluated while a trial had touched them
-        self._touched_at = (-1, -1)  #: the revision and releases at which the current trial touched all of these
+        self._touched_at = (-1, -1)  #: the revision and releases at which all of these were as they were evaluated
         self._allowed: Flags = np.zeros(0, np.bool_)  #: True for rows that no plugin with scope NODE rejects
         self.mask: Flags = self._allowed  #: True for rows that no plugin rejects
         self._targets: Targets | None = None
@@ -90,7 +90,7 @@ class LocalResult:
     def is_exact(self) -> bool:
         """Whether the result includes all changes."""
         snapshot = self._snapshot
-        return self._revision == snapshot.revision and self._touches_dirty()
+        return self._revision == snapshot.revision and self._is_dirty_current()
 
     def is_sufficient_for(self, targets: Targets) -> bool:
         """Return whether ``candidates`` includes each of *targets* that accepts the pod."""
@@ -104,23 +104,27 @@ class LocalResult:
                 if not targets.rows_set.isdisjoint(snapshot.pod_removals[self._removals :]):
                     return False
                 self._removals = len(snapshot.pod_removals)
-        return self._touches_dirty()
+        return self._is_dirty_current()
 
-    def _touches_dirty(self) -> bool:
-        """Return whether the current trial still touches all rows that were evaluated while a trial did."""
+    def _is_dirty_current(self) -> bool:
+        """Return whether no row lost pods that were on it when it was evaluated while a trial had touched it."""
         if not self._dirty:
             return True
         # Without a new revision, rows stop being touched only when placements are undone.
         at = self._snapshot.revision, self._snapshot.releases
         if self._touched_at != at:
-            if not self._snapshot.touched.keys() >= self._dirty:
+            if any(map(self._is_released, self._dirty)):
                 return False
             self._touched_at = at
         return True
 
+    def _is_released(self, row: int) -> bool:
+        """Return whether a trial has removed pods from the dirty *row* since it was evaluated, or has ended."""
+        return row not in self._snapshot.touched or self._snapshot.released.get(row, 0) > self._touched_at[1]
+
     def is_selected(self, targets: Targets) -> bool:
         """Return whether the result is exact and the *targets* that it accepts are selected."""
-        return self._targets is targets and self._revision == self._snapshot.revision and self._touches_dirty()
+        return self._targets is targets and self._revision == self._snapshot.revision and self._is_dirty_current()
 
     def select(self, targets: Targets) -> None:
         """Make the result exact, and select the *targets* that it accepts as candidates."""
@@ -186,7 +190,7 @@ class LocalResult:
         rows: set[int] = set()
         if self._epoch == snapshot.epoch:
             rows.update(snapshot.node_changes[self._node_changes :], snapshot.pod_changes[self._pod_changes :])
-            rows.update(row for row in self._dirty if row not in snapshot.touched)
+            rows.update(filter(self._is_released, self._dirty))
         evaluate_all = self._epoch != snapshot.epoch or 4 * len(rows) > len(snapshot.nodes)
         if evaluate_all:
             self._allowed = self._evaluated(ALL, Scope.NODE, snapshot.nodes.alive)
@@ -199,7 +203,7 @@ class LocalResult:
             self._targets = None
         # Rows that the trial has touched were evaluated in a temporary state: evaluate them again after the trial.
         evaluated = snapshot.touched.keys() if evaluate_all else snapshot.touched.keys() & (self._dirty | rows)
-        self._dirty, self._touched_at = frozenset(evaluated), (-1, -1)
+        self._dirty, self._touched_at = frozenset(evaluated), (snapshot.revision, snapshot.releases)
         self._revision, self._epoch = snapshot.revision, snapshot.epoch
         self._node_changes, self._pod_changes = len(snapshot.node_changes), len(snapshot.pod_changes)
         self._removals = len(snapshot.pod_removals)

@@ -297,6 +297,7 @@ class TrialState(PlacementState):
         #: By class and row: how many pods with claims the current trial has placed (``AssumePodVolumes``).
         self.assumed_claims: dict[tuple[PodClass, int], int] = {}
         self.releases = 0  #: number of times that a trial has removed pods, also by undoing their placement
+        self.released: dict[int, int] = {}  #: by row: ``releases`` after a trial last removed pods from it
         self._journal: list[JournalEntry] | None = None
         self._kept = 0  #: how many entries of the journal are kept
         self._counted = 0  #: how many of these are counted in their classes, which is done when somebody asks
@@ -366,6 +367,7 @@ class TrialState(PlacementState):
                 self._bring_back(row, lost=bool(delta))
                 continue
             self._shift(pods, load, row, -delta)
+            self.released[row] = self.releases
             if has_claims:
                 self._assume(pods[0].pod, row, -delta)
             if len(journal) < self._counted:
@@ -426,7 +428,9 @@ class TrialState(PlacementState):
 
     def _move(self, pods: Sequence[Effects], load: Numbers, row: int, delta: int, *, has_claims: bool) -> None:
         assert self._journal is not None
-        self.releases += delta < 0
+        if delta < 0:
+            self.releases += 1
+            self.released[row] = self.releases
         self._shift(pods, load, row, delta)
         self._journal.append((pods, load, row, delta, has_claims))
         self._touch(row, +1)
