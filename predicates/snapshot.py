@@ -363,12 +363,12 @@ class Snapshot(TrialState):
         self.balance.replaced_all()
         row_of, effects_of = self.nodes.row.get, self._effects_of
         for key, pod in pods.items():
+            if pod.noted:
+                self.note(pod)
             if is_placeholder(pod):
                 self.placeholders[key] = pod
                 continue
             if pod.finished:
-                if pod.refused:
-                    self.note(pod)
                 continue
             effects = effects_of(pod.cls, pod.added_labels)
             self.pods[key] = self.pods_on[pod.node_name][key] = pod

@@ -44,6 +44,7 @@ _STEPS: Final = st.lists(
 _ASK: Final = [("ask", "small-1")]
 _FULL: Final = [("place", "small-1")] * 3
 _LATE: Final = [("ask", "large-1")]
+_EACH: Final = frozenset(KINDS)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -53,8 +54,8 @@ def _short_lists() -> Iterator[None]:
         yield
 
 
-@example([("place", "large-1"), ("place", "small-1"), ("ask", "small-1"), ("unplace", ""), ("ask", "small-1")], frozenset(KINDS))
-@example([("evict", "small-2"), ("keep", ""), *[("place", "large-1")] * 2, *_ASK, *_ASK, ("back", ""), *_ASK], frozenset(KINDS))
+@example([("place", "large-1"), ("place", "small-1"), *_ASK, ("unplace", ""), *_ASK], _EACH)
+@example([("evict", "small-2"), ("keep", ""), *[("place", "large-1")] * 2, *_ASK, *_ASK, ("back", ""), *_ASK], _EACH)
 @example([*_FULL, *_LATE, ("back", ""), ("place", "small-1"), *_LATE], frozenset())
 @example([*_FULL, *_LATE, ("end", ""), ("place", "small-1"), *_LATE], frozenset())
 @settings(max_examples=400)

@@ -30,7 +30,8 @@ def _facts(snapshot: Snapshot) -> Mapping[str, Any]:
     # Classes of one decoder have one spec each; snapshots derive classes with added labels from them.
     rows = {(id(pod.spec), *sorted(pod.labels.items())): dict(snapshot.rows_of(pod)) for pod in snapshot.classes()}
     on = {node: list(pods) for node, pods in snapshot.pods_on.items() if pods}
-    return {"pods": snapshot.pods, "order": list(snapshot.pods), "on": on, "free": free, "rows": rows}
+    noted = snapshot.preempted, snapshot.refused
+    return {"pods": snapshot.pods, "order": list(snapshot.pods), "on": on, "free": free, "rows": rows, "noted": noted}
 
 
 def test_pods_of_several_nodes_leave_their_own_nodes() -> None:
@@ -77,6 +78,18 @@ def test_resizing_finished_and_unbound_pods_added_at_once_or_one_by_one_give_the
     others = [pod("plain", "n", requests={"cpu": "1"}), pod("lost", "gone"), pod("pending")]
     snapshot = _assert_alike(_objects([node("n"), _resized("x", "3"), ended, *others, _resized("y", "2")]))
     assert [item.name for item in snapshot.pods.values()] == ["x", "plain", "lost", "pending", "y"]
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Running", "Failed"])
+@pytest.mark.parametrize("on", ["n", "gone", ""])
+def test_preempted_and_refused_pods_added_at_once_or_one_by_one_are_noted(phase: str, on: str) -> None:
+    """A drain that goes on after a restart learns of them from the first LIST."""
+    conditions = [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]
+    preempted = pod("low", on, requests={"cpu": "1"}) | {"status": {"phase": phase, "conditions": conditions}}
+    refused = pod("refused", "n") | {"status": {"phase": "Failed", "reason": "OutOfcpu", "message": "no"}}
+    snapshot = _assert_alike(_objects([node("n"), preempted, refused]))
+    assert [item.name for item in snapshot.preempted.values()] == ["low"]
+    assert [item.name for item in snapshot.refused.values()] == ["refused"]
 
 
 def test_replacing_all_pods_leaves_nothing_behind() -> None:
