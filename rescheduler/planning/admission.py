@@ -327,11 +327,22 @@ CLASSES: Final = ("PriorityClass", "RuntimeClass")
 _SYSTEM_PRIORITIES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
 
-class PodClasses:
-    """The PriorityClasses and RuntimeClasses of *snapshot*. Valid while they do not change."""
+def priorities_of_others(snapshot: Snapshot) -> Mapping[str, int]:
+    """Return the highest priority of the pods of each PriorityClass, by its name, if PriorityClasses are not known."""
+    found: dict[str, int] = {}
+    if not snapshot.of("PriorityClass"):
+        for spec in (cls.spec for cls in {pod.cls for pod in snapshot.pods.values()}):
+            if spec.priority is not None:
+                found[spec.priority_class_name] = max(spec.priority, found.get(spec.priority_class_name, spec.priority))
+    return found
 
-    def __init__(self, snapshot: Snapshot) -> None:
+
+class PodClasses:
+    """The PriorityClasses and RuntimeClasses of *snapshot*. Valid while they and :func:`priorities_of_others` stay."""
+
+    def __init__(self, snapshot: Snapshot, priorities: Mapping[str, int]) -> None:
         self._snapshot = snapshot
+        self._of_others = priorities
         self.known = any(snapshot.of(kind) for kind in CLASSES)  #: False if they were not read
         classes = [each for each in snapshot.of("PriorityClass").values() if isinstance(each, PriorityClass)]
         self._priorities = {each.metadata.name: each.value for each in classes}
@@ -378,9 +389,7 @@ class PodClasses:
         name = template.priority_class_name
         if template.priority is not None or name == running.priority_class_name:
             return running.priority if template.priority is None else template.priority
-        specs = (cls.spec for cls in self._snapshot.classes())
-        known = (spec.priority for spec in specs if spec.priority_class_name == name and spec.priority is not None)
-        return next(known, _SYSTEM_PRIORITIES.get(name, running.priority))
+        return self._of_others.get(name, _SYSTEM_PRIORITIES.get(name, running.priority))
 
     def _with_runtime(self, spec: PodSpec) -> PodSpec:
         """Return *spec* with what admission adds for its RuntimeClass. What its older version added is kept."""

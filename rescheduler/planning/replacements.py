@@ -43,6 +43,7 @@ from rescheduler.planning.admission import (
     LimitRanges,
     PodClasses,
     changes_new_pods,
+    priorities_of_others,
     recommended,
     stronger,
     with_label_keys,
@@ -107,7 +108,7 @@ class Replacements:
         #: By namespace and owner; without StatefulSets, whose pods differ by ordinal.
         self._templates: dict[tuple[str, OwnerReference | None], Template | None] = {}
         self._limits = LimitRanges(snapshot)
-        self._pod_classes = PodClasses(snapshot)
+        self._pod_classes = PodClasses(snapshot, {})
         self._insecure: dict[tuple[str, PodClass], str] = {}  #: what :meth:`_security` returned
         self._beyond: dict[tuple[str, PodClass], str] = {}  #: by namespace and new class: which LimitRange rejects it
         self._changes = -1  #: of the snapshot, when all of this was last valid
@@ -122,7 +123,8 @@ class Replacements:
         if found is None and not self._may_change(pod):
             return pod
         vpa = _VPA_UPDATES in pod.annotations
-        key = pod.cls, pod.owner and pod.owner.uid, min(pod.generation, 2), vpa, found and found.revision
+        owner = pod.owner and (pod.owner.uid or pod.owner)
+        key = pod.cls, owner, min(pod.generation, 2), vpa, found and found.revision
         if (cls := self._classes.get(key)) is None:
             cls = self._classes[key] = _with_new_claims(self._class_or_running(pod, found, vpa=vpa))
         return pod if cls is pod.cls else replace(pod, cls=cls, loads=())
@@ -165,10 +167,10 @@ class Replacements:
 
     def _forget_old(self) -> None:
         self._changes = self._snapshot.changes
-        current = version(self._snapshot, ClusterPart.CLASSES, *DECIDING)
+        current = version(self._snapshot, ClusterPart.CLASSES, *DECIDING), priorities_of_others(self._snapshot)
         if current != self._version:
-            self._version, self._classes, self._limits = version, {}, LimitRanges(self._snapshot)
-            self._pod_classes, self._templates = PodClasses(self._snapshot), {}
+            self._version, self._classes, self._limits = current, {}, LimitRanges(self._snapshot)
+            self._pod_classes, self._templates = PodClasses(self._snapshot, current[1]), {}
             self._insecure, self._beyond = {}, {}
             self._vpas = _vpas(self._snapshot)
 

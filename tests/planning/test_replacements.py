@@ -3,14 +3,18 @@
 from typing import Any, Final
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from predicates.objects import Pod
 from predicates.snapshot import Snapshot
+from rescheduler.planning.new_specs import REVISION_HASH
 from rescheduler.planning.outcome import Plan, Rejected
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.replacements import Replacements
 from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, Manifest, node, pod, short, snapshot
+from tests.planning.changing import ChangingCluster
 
 OD: Final = node("od", ON_DEMAND, cpu="8")
 DEPLOYMENT: Final = [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "d", "controller": True}]
@@ -391,3 +395,115 @@ def test_vpas_of_other_namespaces_cost_nothing_for_each_pod(monkeypatch: pytest.
 def merged(manifest: Manifest, key: str) -> Manifest:
     namespace, _, name = key.partition("/")
     return manifest | {"metadata": {"name": name, "namespace": namespace}}
+
+
+# Kept replacements equal those of a new snapshot.
+
+
+def _kept_pods() -> list[Manifest]:
+    """Return pods of two controllers of one class, two of whose owners have no UID, as in some files."""
+    plain, volume = running(), {"name": "data", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}
+    pods = [running(name="b-1"), running(2, name="c-1"), running(name="e-1", volumes=[volume])]
+    pods += [running(name="x-1", labels={"app": "files"}), running(name="y-1", labels={"app": "files"})]
+    for each in pods[-2:]:
+        each["metadata"]["ownerReferences"][0]["uid"] = ""
+    labels = {"app": "s", REVISION_HASH: "s-1"}
+    stateful = [running(name=f"s-{number}", owner="StatefulSet", labels=labels) for number in range(2)]
+    return [plain, *pods, *stateful]
+
+
+_AMOUNTS = st.sampled_from(("1", "2", "much"))
+
+
+def _stateful(cpu: str, revision: str, partition: int) -> Manifest:
+    strategy = {"updateStrategy": {"rollingUpdate": {"partition": partition}}}
+    status = {"updateRevision": revision, "currentRevision": "s-1"}
+    return workload("StatefulSet", container(cpu=cpu), name="s", spec=strategy, status=status)
+
+
+def _revision(cpu: str) -> Manifest:
+    template = workload("StatefulSet", container(cpu=cpu), name="s")["spec"]["template"]
+    meta = {"name": "s-1", "namespace": "default"}
+    return {"kind": "ControllerRevision", "metadata": meta, "data": {"spec": {"template": template}}}
+
+
+def _namespace(level: str) -> Manifest:
+    return {"kind": "Namespace", "metadata": {"name": "default", "labels": {_ENFORCE: level}}}
+
+
+_ENFORCE: Final = "pod-security.kubernetes.io/enforce"
+
+
+def _important(value: int) -> Manifest:
+    return pod("other-1", "od", priority=value, priorityClassName="high")
+
+
+_TEMPLATES = st.builds(
+    lambda name, cpu, template, bare: workload(
+        "ReplicaSet", container(cpu=cpu), name=name, template=template, owners=[] if bare else DEPLOYMENT
+    ),
+    st.sampled_from("abcexy"),
+    _AMOUNTS,
+    st.sampled_from(({}, {"priorityClassName": "high"}, {"runtimeClassName": "kata"}, {"hostNetwork": True})),
+    st.booleans(),
+)
+_DECIDING = st.one_of(
+    _TEMPLATES,
+    _TEMPLATES,
+    st.builds(_stateful, _AMOUNTS, st.sampled_from(("s-1", "s-2")), st.integers(0, 1)),
+    st.builds(_revision, _AMOUNTS),
+    st.just(LIMITS),
+    st.builds(lambda cpu: vpa({"cpu": cpu}), _AMOUNTS),
+    st.builds(_namespace, st.sampled_from(("privileged", "baseline"))),
+    st.sampled_from(("high", "low")).map(
+        lambda name: {"kind": "PriorityClass", "metadata": {"name": name}, "value": 7}
+    ),
+    st.just(
+        {"kind": "RuntimeClass", "metadata": {"name": "kata"}, "handler": "k", "overhead": {"podFixed": {"cpu": "1"}}}
+    ),
+    st.integers(1, 3).map(_important),
+    st.sampled_from(({}, {"note": "x"}, {"vpaUpdates": "x"})).map(lambda notes: running(annotations=notes)),
+)
+_CHANGES = st.lists(st.tuples(_DECIDING, st.booleans()), min_size=1, max_size=8)
+
+
+def _found(replacements: Replacements, pod: Pod) -> str:
+    """Return what is known about the replacement. It is compared as text: two classes are never equal."""
+    return f"{replacements.of(pod)}, {list(replacements.blockers([pod]))}"
+
+
+#: The template names the class of another pod, whose priority changes.
+_OTHERS: Final = [
+    (workload("ReplicaSet", container(cpu="1"), template={"priorityClassName": "high"}), False),
+    (_important(1), False),
+    (_important(2), False),
+    (_important(2), True),
+]
+#: The owners of two pods of one class have no UID.
+_NO_UIDS: Final = [(workload("ReplicaSet", container(cpu=cpu), name=name), False) for name, cpu in ("x1", "y2")]
+
+
+@example(_OTHERS)
+@example(_NO_UIDS)
+@settings(max_examples=200)
+@given(_CHANGES)
+def test_kept_replacements_equal_new_ones(changes: list[tuple[Manifest, bool]]) -> None:
+    """Each of the changes puts an object, or deletes it."""
+    cluster = ChangingCluster([OD, *_kept_pods()])
+    kept = Replacements(cluster.snapshot)
+    for manifest, deletes in changes:
+        meta = manifest["metadata"]
+        if deletes:
+            cluster.delete(manifest["kind"], "/".join(filter(None, (meta.get("namespace"), meta["name"]))))
+        else:
+            cluster.put(manifest)
+        for each in cluster.snapshot.pods.values():
+            assert _found(kept, each) == _found(Replacements(cluster.snapshot), each)
+
+
+def test_replacements_are_kept_while_nothing_changes_that_they_follow_from() -> None:
+    cluster = ChangingCluster([OD, running(2), replica_set(container(cpu="2"))])
+    kept = Replacements(cluster.snapshot)
+    first = kept.of(cluster.snapshot.pods["default/a-1"]).cls
+    cluster.put(pod("other-1", "od"))
+    assert kept.of(cluster.snapshot.pods["default/a-1"]).cls is first
