@@ -26,10 +26,12 @@ Watcher: TypeAlias = Callable[[int, int], None]
 class Watchers:
     """The callbacks for the pods of one class. The index that returned the object may change them at any time."""
 
-    __slots__ = ("callbacks",)
+    __slots__ = ("callbacks", "first")
 
-    def __init__(self, *callbacks: Watcher) -> None:
+    def __init__(self, *callbacks: Watcher, first: bool = False) -> None:
         self.callbacks = callbacks
+        #: Whether they have to learn of the class with the next pod: this may change what other classes are counted in.
+        self.first = first
 
 
 class PlacementIndex(Protocol):
@@ -197,7 +199,7 @@ class PlacementState:
             return effects
         if (effects := self._effects.get(pod)) is None:
             effects = self._effects[pod] = Effects(pod, self.vector(pod.requests))
-            effects.watchers.append(Watchers(partial(self._place_first, effects)))
+            effects.watchers.append(Watchers(partial(self._place_first, effects), first=True))
         return effects
 
     def _resized_effects_of(self, pod: PodClass, defaults: tuple[int, int]) -> Effects:
@@ -402,13 +404,17 @@ class TrialState(PlacementState):
         self._move((effects,), effects.vector, row, delta, has_claims=has_claims)
 
     def _place_all(self, pods: Sequence[PodClass], row: int) -> None:
-        """Add new pods of these classes to *row*: all at once, except for those whose claims are counted one by one."""
+        """Add new pods of these classes to *row*: all at once, except for those that are counted one by one.
+
+        These are pods with claims, and the first ones of classes that an index does not know.
+        """
         labels, plain = self.labels_added_on(row), list[Effects]()
         for pod in pods:
-            if pod.claims:
+            effects = self._effects_of(pod, labels)
+            if pod.claims or any(watchers.first for watchers in effects.watchers):
                 self._place(pod, row, +1)
             else:
-                plain.append(self._effects_of(pod, labels))
+                plain.append(effects)
         if plain:
             self._move(plain, np.add.reduce([effects.vector for effects in plain]), row, +1, has_claims=False)
 

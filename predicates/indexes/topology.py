@@ -32,7 +32,7 @@ from predicates.indexes.terms import (
     terms_scoring_others,
 )
 from predicates.objects import Namespace, PodClass, TopologySpreadConstraint
-from predicates.placed import Watchers
+from predicates.placed import Watcher, Watchers
 from predicates.selectors import NOTHING, Selector
 from predicates.snapshot import Snapshot
 from predicates.versions import SchedulerVersion, VersionRule
@@ -134,8 +134,12 @@ class _Counted(Watchers):
 
     def set(self, *counters: PodCounter) -> None:
         """Let only these *counters* count the pods of the class."""
-        self.counters, self.callbacks, self.numbers = (), (), {}
+        self.counters, self.callbacks, self.numbers, self.first = (), (), {}, False
         self.add(*counters)
+
+    def drop(self, add_again: Watcher) -> None:
+        """Let no counter count the pods of the class: *add_again* is called with the next one."""
+        self.counters, self.callbacks, self.first = None, (add_again,), True
 
 
 class TopologyIndex:
@@ -301,12 +305,12 @@ class TopologyIndex:
     def _add_class(self, pod: PodClass, watchers: _Counted) -> None:
         """Add a new class, and set *watchers* to the counters that include it."""
         self._classes.add(pod)
-        counters = [*self._set_counters(pod), *self._term_counters(pod)]
+        of_sets, of_terms = self._set_counters(pod), self._term_counters(pod)
         self._watchers[pod] = watchers
-        watchers.set(*counters)
+        watchers.set(*(each for each in of_sets if each.namespace not in self._given_up), *of_terms)
 
     def _set_counters(self, pod: PodClass) -> list[PodCounter]:
-        """Return the counters of the pod sets that include the class."""
+        """Return the counters of the pod sets that include the class. Their namespaces may be given up meanwhile."""
         evaluated: Counter[str] = Counter()
         found: list[PodCounter] = []
         for each in self._pod_sets.candidates(pod):
@@ -316,7 +320,7 @@ class TopologyIndex:
         too_many = [name for name, units in evaluated.items() if not self._work.take(name, units)]
         for name in (*too_many, *_beyond_most(found)):
             self.give_up(name)
-        return [counter for counter in found if counter.namespace not in self._given_up]
+        return found
 
     def _term_counters(self, pod: PodClass) -> list[PodCounter]:
         """Return the counters of the anti-affinity terms of the class."""
@@ -409,7 +413,7 @@ class TopologyIndex:
                 self._add_class(pod, watchers)
                 self._snapshot.replay_placements(watchers, pod)
             else:
-                watchers.counters, watchers.callbacks = None, (partial(self._add_dropped_class, pod, watchers),)
+                watchers.drop(partial(self._add_dropped_class, pod, watchers))
 
 
 def _beyond_most(counters: Iterable[PodCounter]) -> list[str]:

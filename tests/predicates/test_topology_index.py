@@ -1,5 +1,6 @@
 """After any sequence of changes, topology spread and pod affinity give the same results as on a new snapshot."""
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final, TypeAlias
 
@@ -8,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from predicates import work
 from predicates.indexes import topology
+from predicates.indexes.domains import PodCounter
 from predicates.indexes.terms import ClassDirectory, PodSelector, SelectorRegistry
 from predicates.objects import Pod, PodClass
 from predicates.plugins import pods
@@ -230,6 +233,44 @@ def test_results_equal_those_of_a_new_snapshot(spare: int, monkeypatch: pytest.M
         cluster.check()
 
     run()
+
+
+def _assert_counted(table: Snapshot) -> None:
+    """Check that each counter has exactly the pods of the classes that it counts, also of namespaces given up."""
+    index, expected = table.index(topology.TopologyIndex), dict[PodCounter, Counter[int]]()
+    for cls in table.classes():
+        for counter in index.counters_of(cls) or ():
+            expected.setdefault(counter, Counter()).update(table.rows_of(cls))
+    assert {counter: counter.rows for counter in expected} == expected
+
+
+_TOGETHER = st.lists(st.tuples(st.lists(_CLASS, min_size=1, max_size=4), _NODE), min_size=1, max_size=5)
+
+
+@settings(max_examples=200, deadline=None)
+@given(_TOGETHER, _TOGETHER, st.integers(20, 1500), st.booleans())
+def test_a_namespace_that_is_given_up_while_pods_are_placed_is_counted(
+    before: list[tuple[list[int], str]], later: list[tuple[list[int], str]], units: int, rebuilt: bool
+) -> None:
+    """A class that is not known yet, or not any more, may cost more than is left of the work of the namespace."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(work, "UNITS", units)
+        patch.setattr(work, "UNITS_PER_NODE", 0)
+        patch.setattr(topology, "_SPARE", -(10**6) if rebuilt else 1000)
+        cluster = TopologyScenario()
+        for name in NODES:
+            cluster.do(("node", name, 0))
+        table, rows = cluster.table, cluster.table.nodes.row
+        for moves in (before, later):
+            with table.trial() as trial:
+                for which, where in moves:
+                    cluster.ask(which[0])
+                    trial.place_all([cluster.classes[each] for each in which], rows[where])
+                    _assert_counted(table)
+                trial.keep()
+                _assert_counted(table)
+            _assert_counted(table)
+            table.invalidate()
 
 
 def test_rows_that_are_added_later_are_counted() -> None:
