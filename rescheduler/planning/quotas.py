@@ -83,7 +83,6 @@ class Quotas:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._usages: dict[PodClass, Usage] = {}
-        self._work = NamespaceWork(len(snapshot.nodes))
 
     @cached_property
     def _by_namespace(self) -> Mapping[str, Sequence[ResourceQuota]]:
@@ -121,7 +120,7 @@ class Quotas:
             added = [surge for surge in surges if surge.pods[0].namespace == namespace]
             if moved or added:
                 first = moved[0][0] if moved else added[0].pods[0]
-                if (accounts := self._accounts(by_namespace[namespace], sum(map(len, moved)) + len(added))) is None:
+                if (accounts := self._accounts(by_namespace[namespace])) is None:
                     detail = f"namespace {namespace} has too many ResourceQuotas to judge"
                     yield Blocker(Reason.QUOTA_EXCEEDED, detail, first.key)
                     continue
@@ -202,33 +201,51 @@ class Quotas:
                 usage[resource] = usage.get(resource, Fraction(0)) + amount
         return usage
 
-    def _accounts(self, quotas: Sequence[ResourceQuota], pods: int) -> list[_Account] | None:
-        """Return the accounts of the *quotas* of a namespace, to judge this many *pods*; None if they are too many."""
-        namespace = quotas[0].metadata.namespace
-        if not self._work.take(namespace, _JUDGED * (pods + 1) * max(0, len(quotas) - _FEW)):
-            return None
-        accounts = [self._account(quota) for quota in quotas]
-        return None if None in accounts else [account for account in accounts if account is not None]
+    def _accounts(self, quotas: Sequence[ResourceQuota]) -> list[_Account] | None:
+        """Return the accounts of the *quotas* of a namespace; None if they are too many to judge.
 
-    def _account(self, quota: ResourceQuota) -> _Account | None:
-        """Return the account of *quota*; None if there are too many to judge.
-
-        What its controller has not counted yet is counted here.
+        What their controller has not counted yet is counted here.
         """
-        hard = _amounts(quota.spec.hard or quota.status.hard)
-        used = {name: amount for name, amount in _amounts(quota.status.used).items() if name in hard}
-        namespace = quota.metadata.namespace
-        if lacking := hard.keys() - used.keys():
-            if not self._work.take(namespace, _COUNTED * len(self._pods[namespace])):
-                return None
-            counted = dict.fromkeys(lacking, Fraction(0))
-            for cls, number in self._pods[namespace].items():
-                if applies(quota, cls.spec):
-                    for name, amount in self._usage(cls).items():
-                        if name in counted:
-                            counted[name] += number * amount
-            used |= counted
-        return _Account(claim_key(namespace, quota.metadata.name), quota, hard, used)
+        namespace, beyond = quotas[0].metadata.namespace, max(0, len(quotas) - _FEW)
+        if not self._may_judge(namespace, beyond, 0):
+            return None
+        accounts = [_account(quota) for quota in quotas]
+        uncounted = [each for each in accounts if each.used.keys() != each.hard.keys()]
+        if not self._may_judge(namespace, beyond, len(uncounted)):
+            return None
+        for each in uncounted:
+            self._count(each, namespace)
+        return accounts
+
+    def _may_judge(self, namespace: str, beyond: int, uncounted: int) -> bool:
+        """Return whether *namespace* may have this many quotas *beyond* a few, and this many that are *uncounted*.
+
+        What a plan of all nodes takes decides: no answer depends on how many questions there were before.
+        """
+        if not (beyond or uncounted):
+            return True
+        pods, nodes = self._pods[namespace], len(self._snapshot.nodes)
+        number = pods.total()
+        questions = min(number, nodes)
+        units = _JUDGED * beyond * (number + questions) + _COUNTED * uncounted * len(pods) * questions
+        return NamespaceWork(nodes).take(namespace, units)
+
+    def _count(self, account: _Account, namespace: str) -> None:
+        """Count what the pods of *namespace* take of the resources whose use is not known."""
+        counted = dict.fromkeys(account.hard.keys() - account.used.keys(), Fraction(0))
+        for cls, number in self._pods[namespace].items():
+            if applies(account.quota, cls.spec):
+                for name, amount in self._usage(cls).items():
+                    if name in counted:
+                        counted[name] += number * amount
+        account.used |= counted
+
+
+def _account(quota: ResourceQuota) -> _Account:
+    """Return the account of *quota*, as far as its controller has counted."""
+    hard = _amounts(quota.spec.hard or quota.status.hard)
+    used = {name: amount for name, amount in _amounts(quota.status.used).items() if name in hard}
+    return _Account(claim_key(quota.metadata.namespace, quota.metadata.name), quota, hard, used)
 
 
 def _by_namespace(quotas: Iterable[ResourceQuota]) -> Mapping[str, Sequence[ResourceQuota]]:

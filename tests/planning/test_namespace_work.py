@@ -217,6 +217,15 @@ def limits(number: int, namespace: str) -> Manifest:
     }  # fmt: skip
 
 
+def test_the_work_for_quotas_does_not_grow_with_the_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many questions are asked in one ground: about each node that changes, for levers, while a drain goes on."""
+    _limit(monkeypatch, 1500)
+    quotas = [quota(number, "team") for number in range(8)]
+    planner = Planner(snapshot([*NODES, pod("team/a-1", "od-1"), pod("team/b-1", "od-2"), *quotas]), Policy())
+    for _ in range(40):
+        assert short(planner.plan_node("od-1", CIRCUMSTANCES)) == {"a-1": "s-1"}
+
+
 @pytest.mark.usefixtures("_few_units")
 @pytest.mark.parametrize(
     ("make", "what"), [(quota, "ResourceQuotas"), (limits, "LimitRanges")], ids=["quotas", "limit ranges"]
