@@ -280,12 +280,17 @@ class RoundPlans:
         if complete:
             self._history.planned(self._view.leader)
         planning = self._room.explained(planning)
-        seconds, revision, prices = self._clock.monotonic() - started, self._view.snapshot.revision, self._prices()
+        seconds, revision = self._clock.monotonic() - started, self._view.snapshot.revision
+        prices = self._prices_today()
         if self._last is not None and self._last[:2] == (revision, prices) and self._last[2].planning is planning:
             return replace(self._last[2], at=self._clock.now(), seconds=seconds)
         planned = self._with_nodes(planning, before, prices, seconds)
         self._last = revision, prices, planned
         return planned
+
+    def _prices_today(self) -> PriceList:
+        """Return the prices without commitments that have ended."""
+        return self._prices().on(self._clock.now().date())
 
     def _plan_each(self) -> Planning:
         """Plan all nodes, without those that the controllers of their pods keep. Only people look at the forecasts."""
@@ -329,7 +334,7 @@ class RoundPlans:
 
     def _report_overview(self, planned: Planned) -> None:
         """Plan all drains in sequence for a status page that is read, if anything changed, at most every SURVEY."""
-        now, prices, last = self._clock.monotonic(), self._prices(), self._overviewed
+        now, prices, last = self._clock.monotonic(), self._prices_today(), self._overviewed
         if not planned.complete or not self._page_is_read():
             return
         if last is not None and ((planned.planning, prices) == last[:2] or now - last[2] < SURVEY.total_seconds()):

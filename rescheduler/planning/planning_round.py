@@ -67,7 +67,7 @@ class CommonGround:
     unreadable: tuple[Unreadable, ...]
     pending: tuple[QueuedClass, ...]  #: the pending pods that may take room
     status: Mapping[str, tuple[bool, int]]  #: what controllers are judged by, if the policy asks for it
-    circumstances: Circumstances  #: without the time, cooldowns and vetoes
+    circumstances: Circumstances  #: without the time, cooldowns, vetoes, and commitments that have ended
 
 
 def common_ground(
@@ -90,7 +90,9 @@ def common_ground(
         unreadable=snapshot.unreadable,
         pending=pending,
         status=pod_status(snapshot) if policy.judge_controllers else {},
-        circumstances=replace(timeless(circumstances), cooling={}, vetoes={}),
+        circumstances=replace(
+            timeless(circumstances), cooling={}, vetoes={}, prices=circumstances.prices.on(circumstances.now.date())
+        ),
     )
 
 
@@ -138,7 +140,19 @@ def _last(node: str, snapshot: Snapshot, numbers: Mapping[str, int]) -> int:
     return max((numbers.get(pod.namespace, 0) for pod in snapshot.pods_on[node].values()), default=0)
 
 
-def next_expiry(names: Iterable[str], snapshot: Snapshot, policy: Policy, now: datetime) -> datetime | None:
+def order_end(
+    names: Iterable[str], snapshot: Snapshot, policy: Policy, circumstances: Circumstances
+) -> datetime | None:
+    """Return when the order of the nodes *names* changes by the time: one reaches the maximum age, a commitment ends.
+
+    Return None if it never does.
+    """
+    now = circumstances.now
+    ends = _next_expiry(names, snapshot, policy, now), circumstances.prices.next_end(now.date())
+    return min((end for end in ends if end is not None), default=None)
+
+
+def _next_expiry(names: Iterable[str], snapshot: Snapshot, policy: Policy, now: datetime) -> datetime | None:
     """Return when the next of the nodes *names* reaches the maximum age, or None if none will."""
     if not policy.max_node_age:
         return None
@@ -479,7 +493,7 @@ def new_round(
         quotas=Quotas(snapshot),
         owners=Owners(snapshot, policy) if policy.judge_controllers else None,
         surges=None if policy.surge is Surging.OFF else Surges(snapshot, policy, counts, replacements),
-        order_until=next_expiry(node_groups.on_demand, snapshot, policy, circumstances.now),
+        order_until=order_end(node_groups.on_demand, snapshot, policy, circumstances),
         pending=PendingRoom(),
         worths=NodeWorths(snapshot, filters, node_groups.spot.rows, counts, circumstances, policy.spot_pool_labels),
     )

@@ -1,6 +1,7 @@
 """Tests of --drain-order and --max-node-age: which nodes come first, and that nothing else depends on them."""
 
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -8,9 +9,10 @@ import pytest
 
 from predicates.filters import Filters
 from predicates.plugins import DEFAULT
+from rescheduler.planning.money.commitments import Commitment
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.planner import Planner
-from rescheduler.planning.policy import Circumstances, DrainOrder, Policy
+from rescheduler.planning.policy import FOREVER, Circumstances, DrainOrder, Policy
 from tests.planning.builders import NOW, ON_DEMAND, Manifest, node, pod, snapshot
 from tests.planning.test_planner import random_cluster
 
@@ -167,6 +169,22 @@ def test_the_order_changes_when_a_node_reaches_the_maximum_age() -> None:
         24: [["2", "4", "1", "3"], ["2"]],
         48: [["1", "2", "4", "3"], ["1"]],
     }
+
+
+def test_the_order_changes_when_a_commitment_ends() -> None:
+    """Nodes that a commitment pays anyway come last, until its last day is over."""
+    ends = datetime.combine(NOW.date() + timedelta(days=1), time(), tzinfo=UTC)
+    commitments = Commitment("small", nodes=9, until=NOW.date()), Commitment("large", nodes=9, until=date.max)
+    prices = replace(LISTED, commitments=(*commitments, Commitment("other", nodes=9, until=date(2020, 1, 1))))
+    policy = Policy(min_on_demand_nodes=9)
+    planner, orders = Planner(snapshot(CLUSTER), policy), []
+    for now in (NOW, ends - timedelta(seconds=1), ends, ends + timedelta(days=900)):
+        circumstances = Circumstances(now, prices=prices)
+        orders.append([verdict.node.removeprefix("od-") for verdict in planner.first_plan(circumstances).verdicts])
+        scratch = Planner(snapshot(CLUSTER), policy)
+        assert planner.plan_each(circumstances) == scratch.plan_each(circumstances)
+        assert planner.first_until(circumstances) == (ends if now < ends else FOREVER)
+    assert orders == [["4", "1", "2", "3"]] * 2 + [["1", "3", "4", "2"]] * 2
 
 
 def test_the_order_changes_with_the_prices() -> None:

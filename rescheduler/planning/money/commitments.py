@@ -34,9 +34,13 @@ class Commitment:
     until: date | None = None  #: the last day (UTC); None: no end
     of_each_type: bool = False  #: *nodes* is the number for each instance type
 
+    def has_ended(self, today: date) -> bool:
+        """Return whether the last day is over."""
+        return self.until is not None and today > self.until
+
     def covers(self, instance_type: str, zone: str, today: date) -> bool:
         """Return whether a node can be paid by this commitment. A node without a zone may be in any region."""
-        if self.until is not None and today > self.until:
+        if self.has_ended(today):
             return False
         if self.region and zone and zone != self.region:
             rest = zone.removeprefix(self.region)
@@ -64,8 +68,7 @@ def idle(commitments: Iterable[Commitment], nodes: Collection[tuple[str, str]], 
             continue
         what = f"of {each.instance}" if each.instance else "for all instance types"
         where = f" in {each.region}" if each.region else ""
-        ended = each.until is not None and today > each.until
-        why = f"it ended on {each.until}" if ended else "no on-demand node has this type and region"
+        why = f"it ended on {each.until}" if each.has_ended(today) else "no on-demand node has this type and region"
         yield f"the commitment {what}{where} pays for no node: {why}"
 
 

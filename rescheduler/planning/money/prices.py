@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Final, TypeAlias
 
@@ -63,6 +64,19 @@ class PriceList:
         """Return whether no node has a price."""
         resources = (self.per_vcpu, self.per_gib, self.spot_per_vcpu, self.spot_per_gib)
         return not self.by_type and not self.by_node and all(price is None for price in resources)
+
+    def on(self, today: date) -> "PriceList":
+        """Return the prices without commitments that have ended; the same object if none has."""
+        left = tuple(each for each in self.commitments if not each.has_ended(today))
+        return self if len(left) == len(self.commitments) else replace(self, commitments=left)
+
+    def next_end(self, today: date) -> datetime | None:
+        """Return when the next commitment ends, or None if none will."""
+        days = (each.until for each in self.commitments if each.until is not None and not each.has_ended(today))
+        last = min(days, default=None)
+        if last is None or last == date.max:
+            return None
+        return datetime.combine(last + timedelta(days=1), time(), tzinfo=UTC)
 
     @property
     def has_spot(self) -> bool:
