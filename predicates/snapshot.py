@@ -24,7 +24,7 @@ from predicates.placed import DRAIN_TAINT, Trial, TrialState
 from predicates.pod_classes import LabelPairs
 from predicates.scheduler import Scheduler
 
-__all__ = ["DRAIN_TAINT", "Snapshot", "Trial", "key_of"]
+__all__ = ["DRAIN_TAINT", "Snapshot", "Trial", "key_of", "same_content"]
 
 # The effect of a changed object on its node and on the results of filters.
 
@@ -92,7 +92,7 @@ def same_placement(old: Pod, new: Pod) -> bool:
 # After a pod of a DaemonSet or StatefulSet is deleted, or a node restarts, a pod of the same class is often created on
 # the same node.
 
-_Kind: TypeAlias = tuple[str, PodClass, LabelPairs, tuple[Load, ...], OwnerReference | str, object]
+_Kind: TypeAlias = tuple[str, PodClass, LabelPairs, tuple[Load, ...], OwnerReference | str, str, object]
 
 
 class PlacementBalance:
@@ -104,8 +104,10 @@ class PlacementBalance:
 
     def note(self, pod: Pod, delta: int) -> None:
         """Record that *pod* was added (delta = +1) or removed (delta = -1)."""
-        # A pod without a controller is counted as its own controller.
-        kind = pod.node_name, pod.cls, pod.added_labels, pod.loads, pod.owner or pod.uid, counted_apart(pod)
+        # A pod without a controller is counted as its own controller. One with claims is counted by name: the pods that
+        # share a claim are told by their names.
+        named = pod.key if pod.cls.claims else ""
+        kind = pod.node_name, pod.cls, pod.added_labels, pod.loads, pod.owner or pod.uid, named, counted_apart(pod)
         if count := self._balance.get(kind, 0) + delta:
             self._balance[kind] = count
         else:
@@ -196,7 +198,8 @@ class Snapshot(TrialState):
         #: removal of a pod count as well.
         self.edited_on: dict[str, int] = {}
         self.edited_of: dict[tuple[PodClass, LabelPairs], int] = {}
-        self.placed_on: dict[str, int] = {}  #: by node: ``changes`` after a pod was last added or removed
+        #: By node: the value of ``changes`` after a pod was last added or removed, or the node itself was added.
+        self.placed_on: dict[str, int] = {}
         #: By UID: the last pods that the scheduler has preempted, also after they are gone.
         self.preempted: dict[str, Pod] = {}
         self.refused: dict[str, Pod] = {}  #: likewise, those that the kubelets of their nodes did not admit
@@ -410,6 +413,7 @@ class Snapshot(TrialState):
         if rows != len(self.nodes):
             self.invalidate()
         if row_is_new:
+            self.placed_on[node.name] = self.changes
             for pod in self.pods_on[node.name].values():
                 self._account(pod, row, +1)
         self._log(self.node_changes, (row,))

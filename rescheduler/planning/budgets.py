@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from predicates.objects import LabelSelector, Pod, PodClass, PodDisruptionBudget
 from predicates.pod_classes import BOUND_LABELS, LabelPairs
@@ -142,15 +142,6 @@ _FEW: Final = 4
 _NAMED: Final = 5
 
 
-class BudgetTerms(NamedTuple):
-    """The fields that decide which evictions a budget allows."""
-
-    allowed: int
-    current_healthy: int
-    desired_healthy: int
-    unhealthy_pod_eviction_policy: str | None
-
-
 class Budgets:
     """The budgets of a snapshot, indexed by the classes of pods that they select. Valid for one :meth:`version`."""
 
@@ -163,8 +154,7 @@ class Budgets:
         )
         selectors: list[tuple[str, str, Selector]] = []
         self._budgets = _budgets(snapshot)
-        self._terms = _terms(self._budgets)
-        self.allowed: Mapping[str, int] = _allowed(self._terms)  #: ``status.disruptionsAllowed`` by budget
+        self.allowed: Mapping[str, int] = _allowed(self._budgets)  #: ``status.disruptionsAllowed`` by budget
         for key, budget in self._budgets.items():
             # In policy/v1 an absent selector selects nothing, an empty one everything.
             selectors.append((key, budget.metadata.namespace, compile_selector(budget.spec.selector)))
@@ -186,13 +176,9 @@ class Budgets:
         if self.built_from[1] != snapshot.generation or _selectors(budgets) != _selectors(self._budgets):
             return Budgets(snapshot)
         changed = copy(self)
-        changed._budgets, changed._terms = budgets, _terms(budgets)  # noqa: SLF001
-        changed.built_from, changed.allowed = self.version(snapshot), _allowed(changed._terms)  # noqa: SLF001
+        changed._budgets = budgets  # noqa: SLF001
+        changed.built_from, changed.allowed = self.version(snapshot), _allowed(budgets)
         return changed
-
-    def terms(self, key: str) -> BudgetTerms:
-        """Return the fields that decide which evictions the budget *key* allows."""
-        return self._terms[key]
 
     @staticmethod
     def version(snapshot: Snapshot) -> tuple[int, int]:
@@ -367,18 +353,12 @@ def _budgets(snapshot: Snapshot) -> dict[str, PodDisruptionBudget]:
     return {key: budget for key, budget in budgets if isinstance(budget, PodDisruptionBudget)}
 
 
-def _allowed(terms: Mapping[str, BudgetTerms]) -> dict[str, int]:
-    return {key: each.allowed for key, each in terms.items()}
-
-
-def _terms(budgets: Mapping[str, PodDisruptionBudget]) -> dict[str, BudgetTerms]:
-    terms = {}
-    for key, budget in budgets.items():
-        status, policy = budget.status, budget.spec.unhealthy_pod_eviction_policy
-        # The eviction API waits until the status is computed for the current spec.
-        allowed = status.disruptions_allowed if status.has_observed(budget.metadata) else 0
-        terms[key] = BudgetTerms(allowed, status.current_healthy, status.desired_healthy, policy)
-    return terms
+def _allowed(budgets: Mapping[str, PodDisruptionBudget]) -> dict[str, int]:
+    """Return how many evictions each budget allows. The eviction API waits until this is computed for its spec."""
+    return {
+        key: budget.status.disruptions_allowed if budget.status.has_observed(budget.metadata) else 0
+        for key, budget in budgets.items()
+    }
 
 
 def _selectors(budgets: Mapping[str, PodDisruptionBudget]) -> dict[str, LabelSelector | None]:

@@ -157,6 +157,7 @@ _RULES = st.sampled_from(
         {"affinity": repels("db")},
         {"affinity": seeks("web")},
         {"priority": 5},
+        {"priority": -5, "cpu": "3"},
         {"volumes": [{"name": "scratch", "emptyDir": {}}]},
     )
 )

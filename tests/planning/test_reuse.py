@@ -1,7 +1,7 @@
 """Planning that reuses verdicts gives the same results as planning from scratch, after each change and clock step."""
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Final, TypeAlias
 
 import pytest
 from hypothesis import given, settings
@@ -12,11 +12,11 @@ from rescheduler.planning.answers.node import all_obstacles
 from rescheduler.planning.examined import Examined
 from rescheduler.planning.outcome import Reason, Verdict
 from rescheduler.planning.planner import Planner
-from rescheduler.planning.policy import Circumstances, Policy
+from rescheduler.planning.policy import Circumstances, DrainOrder, FallbackHeadroom, Policy, Surging, Survive
 from rescheduler.planning.question import Attempt
 from rescheduler.planning.rules.pod_traits import SAFE_TO_EVICT
 from rescheduler.planning.waits import Cooldown
-from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, budget, node, pod
+from tests.planning.builders import CIRCUMSTANCES, HOST, ON_DEMAND, budget, node, pod
 from tests.planning.changing import (
     ON_DEMAND_NODES,
     SPOT_NODES,
@@ -30,6 +30,8 @@ from tests.planning.changing import (
     unreadable,
 )
 from tests.planning.policies import VETO, circumstances, policies
+from tests.planning.rules.test_volumes import claim
+from tests.planning.test_surges import deployment, owned
 
 #: What happens between two rounds: changes, a step of the clock, and new circumstances or None.
 ROUNDS = st.lists(
@@ -39,11 +41,36 @@ ROUNDS = st.lists(
 )
 
 
+#: Policies with which a verdict depends on what happens to other nodes, or on the pods that run there.
+OF_OTHERS: Final = st.sampled_from(
+    (
+        Policy(planning_timeout=1000.0, survive=Survive.POOL),
+        Policy(planning_timeout=1000.0, survive=Survive.ZONE, spot_pool_labels=(HOST,)),
+        Policy(planning_timeout=1000.0, fallback_headroom=FallbackHeadroom(100)),
+        Policy(planning_timeout=1000.0, fallback_headroom=FallbackHeadroom(largest_pool=True)),
+        Policy(planning_timeout=1000.0, surge=Surging.BLOCKED),
+        Policy(planning_timeout=1000.0, expendable_pods_priority_cutoff=1),
+        Policy(planning_timeout=1000.0, min_worth=5.0, drain_order=DrainOrder.WORTH),
+    )
+)
+Rounds: TypeAlias = list[tuple[list[Change], float, dict[str, Any] | None, bool]]
+
+
 @settings(max_examples=250)
 @given(first_pods, ROUNDS, policies)
-def test_each_round_equals_a_round_from_scratch(
-    pods: list[Change], rounds: list[tuple[list[Change], float, dict[str, Any] | None, bool]], policy: Policy
+def test_each_round_equals_a_round_from_scratch(pods: list[Change], rounds: Rounds, policy: Policy) -> None:
+    _plan_again_and_again(pods, rounds, policy)
+
+
+@settings(max_examples=250)
+@given(first_pods, ROUNDS, OF_OTHERS)
+def test_each_round_that_depends_on_other_nodes_equals_one_from_scratch(
+    pods: list[Change], rounds: Rounds, policy: Policy
 ) -> None:
+    _plan_again_and_again(pods, rounds, policy)
+
+
+def _plan_again_and_again(pods: list[Change], rounds: Rounds, policy: Policy) -> None:
     cluster = ChangingCluster()
     for put in pods:
         put(cluster)
@@ -207,6 +234,107 @@ def test_only_nodes_near_a_change_are_judged_again(
     change(cluster)
     planner.plan_each(later)
     assert sorted(judged.take()) == again
+
+
+def _again(name: str, node_name: str, **fields: Any) -> Change:
+    """Return a change: the pod is replaced by an equal one with the same name."""
+
+    def change(cluster: ChangingCluster) -> None:
+        manifest = pod(name, node_name, **fields)
+        manifest["metadata"]["uid"] += "-again"
+        cluster.put(manifest)
+
+    return change
+
+
+def _put(*manifests: dict[str, Any]) -> Change:
+    def change(cluster: ChangingCluster) -> None:
+        for manifest in manifests:
+            cluster.put(manifest)
+
+    return change
+
+
+PAUSE: Final[dict[str, Any]] = {"cpu": "6", "priority": -5}
+PAUSES: Final = (pod("pause-1", "spot-1", **PAUSE), pod("pause-2", "spot-2", **PAUSE))
+LARGE: Final = pod("web-1", "od-1", cpu="3")
+SHARED: Final[dict[str, Any]] = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
+SHARING: Final = (pod("a-1", "od-1", **SHARED), pod("b-1", "od-2", **SHARED), *claim("ReadWriteOnce"))
+FAILED: Final = {"type": "DisruptionAllowed", "status": "False", "reason": "SyncFailed", "message": "no controller"}
+WAITS: Final = budget("web", "web", allowed=0)
+SURGED: Final = (deployment(), owned("web-1"))
+BLOCKED: Final = Policy(surge=Surging.BLOCKED)
+#: What a budget says besides how many evictions it allows.
+OF_BUDGETS: Final[dict[str, dict[str, Any]]] = {
+    "it can never allow one": {"expected": 1},
+    "another message of its controller": {"conditions": [FAILED]},
+    "its status is outdated": {"meta": {"generation": 2}},
+}
+NEVER: Final[dict[str, Any]] = {"allowed": 0, "expected": 1}
+#: What the text about a budget that never allows an eviction says besides.
+TEXTS: Final[dict[str, dict[str, Any]]] = {
+    "its rule": {"minAvailable": 1},
+    "its Helm release": {"meta": {"annotations": {"meta.helm.sh/release-name": "shop"}}},
+    "its label": {"meta": {"labels": {"app.kubernetes.io/managed-by": "argocd"}}},
+    "its owner": {"meta": {"ownerReferences": [{"apiVersion": "a.io/v1", "kind": "Shop", "name": "s", "uid": "u"}]}},
+}
+
+#: What happens → the objects, the policy, and the change.
+NAMED: Final[dict[str, tuple[tuple[dict[str, Any], ...], Policy, list[Change]]]] = {
+    "pods that would be preempted are replaced": (
+        (LARGE, *PAUSES),
+        Policy(),
+        [_replaced("pause-1", "spot-1", **PAUSE), _replaced("pause-2", "spot-2", **PAUSE)],
+    ),
+    "pods that would be preempted are replaced under their names": (
+        (LARGE, *PAUSES),
+        Policy(),
+        [_again("pause-1", "spot-1", **PAUSE), _again("pause-2", "spot-2", **PAUSE)],
+    ),
+    "pods that yield to others are replaced": (
+        (pod("web-1", "od-1", cpu="3", preemptionPolicy="Never"), *PAUSES),
+        Policy(),
+        [_replaced("pause-1", "spot-1", **PAUSE), _replaced("pause-2", "spot-2", **PAUSE)],
+    ),
+    "a pod that shares a volume is replaced": (SHARING, Policy(), [_replaced("b-1", "od-2", **SHARED)]),
+    "a pod moves by a rolling update because of a condition": (
+        (*SURGED, WAITS),
+        BLOCKED,
+        [_put(budget("web", "web", allowed=0, conditions=[FAILED], maxUnavailable=1))],
+    ),
+    "no pod moves by a rolling update because a condition ended": (
+        (*SURGED, budget("web", "web", allowed=0, conditions=[FAILED], maxUnavailable=1)),
+        BLOCKED,
+        [_put(WAITS)],
+    ),
+    **{
+        f"a budget changes: {what}": ((pod("web-1", "od-1"), WAITS), Policy(), [_put(budget("web", "web", **fields))])
+        for what, fields in ((what, {"allowed": 0} | fields) for what, fields in OF_BUDGETS.items())
+    },
+    **{
+        f"the text about a budget changes: {what}": (
+            (pod("web-1", "od-1"), budget("web", "web", **NEVER)),
+            Policy(),
+            [_put(budget("web", "web", **NEVER, **fields))],
+        )
+        for what, fields in TEXTS.items()
+    },
+}
+
+
+@pytest.mark.parametrize(("objects", "policy", "changed"), NAMED.values(), ids=NAMED)
+def test_verdicts_follow_what_they_name(
+    objects: tuple[dict[str, Any], ...], policy: Policy, changed: list[Change]
+) -> None:
+    cluster = cluster_of(*objects)
+    planner = Planner(cluster.snapshot, policy)
+    before = planner.plan_each(CIRCUMSTANCES), planner.first_plan(CIRCUMSTANCES)
+    for change in changed:
+        change(cluster)
+    scratch = Planner(cluster.snapshot, policy)
+    after = planner.plan_each(CIRCUMSTANCES), planner.first_plan(CIRCUMSTANCES)
+    assert after == (scratch.plan_each(CIRCUMSTANCES), scratch.first_plan(CIRCUMSTANCES))
+    assert after != before
 
 
 def test_a_planning_is_the_same_object_while_nothing_changes() -> None:

@@ -2,17 +2,20 @@
 
 from copy import deepcopy
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from predicates.objects import PodClass
 from predicates.snapshot import Snapshot
+from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.placement.ample import Ample
 from rescheduler.planning.planner import Planner
-from rescheduler.planning.policy import Policy, Survive
+from rescheduler.planning.policy import Circumstances, FallbackHeadroom, Policy, Survive
+from rescheduler.planning.rules.pod_traits import DO_NOT_DRAIN
+from rescheduler.planning.waits import Cooldown
 from tests.planning.builders import CIRCUMSTANCES, ON_DEMAND, Manifest, node, pod, repels, seeks, snapshot
-from tests.planning.changing import ChangingCluster
+from tests.planning.changing import ChangingCluster, at, stamp
 
 TYPE = "node.kubernetes.io/instance-type"
 ZONE = "topology.kubernetes.io/zone"
@@ -166,3 +169,97 @@ def test_what_replacements_derive_from_ends_a_certificate(
     cluster.put(after)
     assert not planner.certificate(CIRCUMSTANCES, Survive.POOL).holds
     assert not certified(cluster.snapshot).holds
+
+
+# Verdicts that depend on a certificate, or on the room that remains, depend on other nodes that may go at any time.
+
+CERTIFYING: Final = (
+    Policy(planning_timeout=1000.0, survive=Survive.POOL),
+    Policy(planning_timeout=1000.0, survive=Survive.ZONE),
+    Policy(planning_timeout=1000.0, fallback_headroom=FallbackHeadroom(100)),
+    Policy(planning_timeout=1000.0, fallback_headroom=FallbackHeadroom(largest_pool=True)),
+)
+VETO: Final = (Blocker(Reason.JOB_WOULD_FAIL, "its Job would fail"),)
+DAEMON: Final = "cluster-autoscaler.kubernetes.io/daemonset-pod"
+
+
+class Others:
+    """A cluster of which most on-demand nodes are empty, and what is known about these besides the snapshot."""
+
+    def __init__(self, rng: Random) -> None:
+        self.rng = rng
+        spot = [node(f"s{number}", zone="ab"[number % 2], cpu="4") for number in range(4)]
+        self._names = [f"o{number}" for number in range(4)]
+        on_demand = [node(name, ON_DEMAND, cpu=rng.choice(("2", "4"))) for name in self._names]
+        self.nodes = {each["metadata"]["name"]: each for each in (*spot, *on_demand)}
+        self.cluster = ChangingCluster(self.nodes.values())
+        for number in range(rng.randint(9, 13)):
+            self._put(number, rng.choice((*("s0", "s1", "s2", "s3"), *("s0", "s1", "s2", "s3"), "o0")))
+        self.seconds = 0.0
+        self.fields: dict[str, Any] = {"cooling": {}, "vetoes": {}}
+
+    def _put(self, number: int, on: str, **fields: Any) -> None:
+        self.cluster.put(pod(f"p{number}-0", on, cpu="1", labels={"app": f"p{number}"}, **fields))
+
+    def change(self) -> None:
+        """Change something about one node: a cooldown, a veto, an annotation that ends, its pods; or time passes."""
+        rng, name = self.rng, self.rng.choice(self._names)
+        self.seconds += rng.choice((0.0, 0.0, 20.0, 70.0))
+        match rng.randrange(6):
+            case 0:
+                self._toggle("cooling", name, Cooldown("uid", 1, at(3600)))
+            case 1:
+                self._toggle("vetoes", name, VETO)
+            case 2:
+                period = rng.choice(("true", "1m", "false"))
+                again = self.nodes[name] | {
+                    "metadata": self.nodes[name]["metadata"] | {"annotations": {DO_NOT_DRAIN: period}}
+                }
+                again["metadata"]["creationTimestamp"] = stamp(self.seconds)
+                self.cluster.put(again)
+            case 3:
+                self._put(
+                    rng.randrange(14), rng.choice(("s0", "s1", name)), annotations=rng.choice(({}, {DAEMON: "true"}))
+                )
+            case 4:
+                self._return(rng.choice(tuple(self.nodes)))
+
+    def _toggle(self, field: str, name: str, value: object) -> None:
+        before = self.fields[field]
+        without = {key: each for key, each in before.items() if key != name}
+        self.fields[field] = without if name in before else {**before, name: value}
+
+    def _return(self, name: str) -> None:
+        """Replace the node by one of the same name, without pods."""
+        for key in list(self.cluster.snapshot.pods_on[name]):
+            self.cluster.delete("Pod", key)
+        self.cluster.delete("Node", name)
+        self.cluster.put(self.nodes[name])
+
+    @property
+    def circumstances(self) -> Circumstances:
+        return Circumstances(at(self.seconds), **self.fields)
+
+
+def test_a_node_that_returns_under_its_name_has_no_pods_of_the_one_before() -> None:
+    cluster = ChangingCluster([*SPOT_NODES, pod("web-0", "s-a")])
+    planner = Planner(cluster.snapshot, Policy())
+    assert [each.name for each in planner.displaced(CIRCUMSTANCES, ["s-a"])] == ["web-0"]
+    cluster.delete("Pod", "default/web-0")
+    cluster.delete("Node", "s-a")
+    cluster.put(SPOT_NODES[0])
+    assert planner.displaced(CIRCUMSTANCES, ["s-a"]) == []
+
+
+@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("policy", CERTIFYING, ids=["pool", "zone", "headroom", "largest pool"])
+def test_verdicts_follow_what_is_known_about_other_nodes(policy: Policy, seed: int) -> None:
+    others = Others(Random(seed))
+    reusing = Planner(others.cluster.snapshot, policy)
+    for _ in range(12):
+        others.change()
+        scratch, now = Planner(others.cluster.snapshot, policy), others.circumstances
+        assert reusing.plan_each(now) == scratch.plan_each(now)
+        assert reusing.first_plan(now) == scratch.first_plan(now)
+        until = reusing.first_until(now)
+        assert until == scratch.first_until(now) or reusing.first_plan(now).plans

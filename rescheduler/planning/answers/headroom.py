@@ -73,7 +73,7 @@ class Headroom:
 
     def __init__(self, node_pods: NodePods) -> None:
         self._node_pods = node_pods
-        self._present: tuple[CommonGround, FallbackHeadroom, FallbackRoom] | None = None
+        self._present: tuple[tuple[CommonGround, int, FallbackHeadroom], FallbackRoom] | None = None
 
     def objection(self, shared: PlanningRound, plans: Sequence[Plan]) -> Blocker | None:
         """Return a blocker if *plans* leave less than ``--fallback-headroom``, or None.
@@ -123,9 +123,10 @@ class Headroom:
 
     def _now(self, shared: PlanningRound, kept: FallbackHeadroom) -> FallbackRoom:
         known, width = self._present, len(shared.snapshot.nodes.resources)
-        if known is None or known[:2] != (shared.ground, kept) or known[2].free.shape[1] != width:
-            self._present = known = shared.ground, kept, self._measured(shared, kept)
-        return known[2]
+        valid_for = shared.ground, self._node_pods.edits(shared), kept
+        if known is None or known[0] != valid_for or known[1].free.shape[1] != width:
+            self._present = known = valid_for, self._measured(shared, kept)
+        return known[1]
 
     def _measured(self, shared: PlanningRound, kept: FallbackHeadroom) -> FallbackRoom:
         snapshot, table = shared.snapshot, shared.snapshot.nodes

@@ -3,8 +3,10 @@
 Pods that are alike, of one class and one controller, have the same fate: it is found out once for all of them.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cached_property
 from itertools import chain
 from typing import Final, NamedTuple, TypeAlias
@@ -16,6 +18,7 @@ from rescheduler.planning.kept import ClusterPart, version
 from rescheduler.planning.outcome import Plan
 from rescheduler.planning.placement.ample import Provable
 from rescheduler.planning.planning_round import PlanningRound
+from rescheduler.planning.policy import Circumstances, Deadlines
 from rescheduler.planning.replacements import DECIDING
 from rescheduler.planning.rules.candidates import node_blockers
 from rescheduler.planning.rules.minimum import keeps_pods
@@ -53,6 +56,23 @@ class Displaced:
     unlike: bool = False  #: whether any is created with other labels or rules about other pods
     expendable: Sequence[PodClass] = ()  #: those of pods that the scheduler preempts for any of the others
 
+    @property
+    def facts(self) -> tuple[object, ...]:
+        """What results depend on: equal pods may have other names."""
+        bound = sorted(why for _, why in self.bound)
+        alone, expendable = sorted(self.not_recreated), Counter(self.expendable)
+        return sorted(self.numbers), alone, bound, self.unlike, expendable
+
+
+class Departing(NamedTuple):
+    """Nodes that may be gone at any time."""
+
+    nodes: frozenset[str]
+    until: datetime | None  #: from when on they may be others because time has passed
+
+
+_NOBODY: Final = Departing(frozenset(), None)
+
 
 class NodePods:
     """The pods that must run again if their node is lost, by node. They are kept while the pods of a node are equal."""
@@ -66,10 +86,11 @@ class NodePods:
         self._plain: dict[_Alike, int] = {}
         self._fates: dict[_Alike, _Fate] = {}
         self._by_node: dict[str, tuple[int, Displaced]] = {}
+        self._edits = 0  #: how often pods of a node were found to be others than before without a change of the ground
         self._valid_for: object = None
         #: For whom, and at which change of the snapshot, all of this was valid.
         self._checked: tuple[PlanningRound | None, int] = None, -1
-        self._empty: tuple[PlanningRound | None, frozenset[str]] = None, frozenset()
+        self._departing: tuple[PlanningRound | None, Departing] = None, _NOBODY
 
     def gone_with(self, plans: Sequence[Plan], shared: PlanningRound) -> Iterator[frozenset[str]]:
         """Yield the nodes that may be gone after *plans* besides theirs: none; then the on-demand nodes without pods.
@@ -78,10 +99,30 @@ class NodePods:
         """
         yield frozenset()
         if any(plan.placements for plan in plans):
-            if self._empty[0] is not shared:
-                self._empty = shared, frozenset(_empty_nodes(shared))
-            if empty := self._empty[1] - {plan.node for plan in plans}:
+            departing = self.departing(shared)
+            if departing.until is not None:
+                shared.circumstances.deadlines.record(departing.until)
+            if empty := departing.nodes - {plan.node for plan in plans}:
                 yield empty
+
+    def departing(self, shared: PlanningRound) -> Departing:
+        """Return the nodes that may be gone at any time. They follow from more than the ground, such as cooldowns."""
+        if self._departing[0] is not shared:
+            circumstances = replace(shared.circumstances, deadlines=Deadlines())
+            nodes = frozenset(_empty_nodes(shared, circumstances))
+            self._departing = shared, Departing(nodes, circumstances.deadlines.take())
+        return self._departing[1]
+
+    def edits(self, shared: PlanningRound) -> int:
+        """Return a number that changes if pods are created again as others than before, although the ground stays."""
+        self._forget_old(shared)
+        snapshot = shared.snapshot
+        for node, (_, known) in list(self._by_node.items()):
+            if node not in snapshot.nodes.row:
+                del self._by_node[node]
+            elif (now := self.of(node, shared)) is not known and now.facts != known.facts:
+                self._edits += 1
+        return self._edits
 
     def of(self, node: str, shared: PlanningRound) -> Displaced:
         """Return the pods of *node* in the snapshot of *shared*."""
@@ -206,13 +247,13 @@ class Lost:
         return tuple(chain.from_iterable(each.pods for each in self._on_nodes))
 
 
-def _empty_nodes(shared: PlanningRound) -> Iterator[str]:
+def _empty_nodes(shared: PlanningRound, circumstances: Circumstances) -> Iterator[str]:
     table, pods_on = shared.snapshot.nodes, shared.snapshot.pods_on
     for name in shared.groups.on_demand:
         node = table.nodes[table.row[name]]
         if node is not None and not keeps_pods(pods_on[name].values()):
             control_plane = name in shared.groups.control_plane
-            if not node_blockers(node, shared.policy, shared.circumstances, empty=True, control_plane=control_plane):
+            if not node_blockers(node, shared.policy, circumstances, empty=True, control_plane=control_plane):
                 yield name
 
 

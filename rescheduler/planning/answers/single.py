@@ -8,11 +8,10 @@ from datetime import datetime
 from typing import TypeAlias
 
 from predicates.filters import Filters
-from predicates.objects import PodClass
-from predicates.snapshot import Snapshot
+from predicates.objects import PodClass, PodDisruptionBudget
+from predicates.snapshot import Snapshot, same_content
 from rescheduler.planning.answers.node import all_obstacles, first_obstacles, rejection
 from rescheduler.planning.answers.survival import Survival
-from rescheduler.planning.budgets import BudgetTerms
 from rescheduler.planning.examined import Examined, examine
 from rescheduler.planning.outcome import Blocker, Plan, Planning, PodRef, Reason, Rejected, Verdict
 from rescheduler.planning.placement.forecast import PLAYS
@@ -29,7 +28,6 @@ from rescheduler.planning.placement.packing import Effort
 from rescheduler.planning.planning_round import CommonGround, PlanningRound
 from rescheduler.planning.policy import FOREVER, Policy
 from rescheduler.planning.question import Attempt, opened
-from rescheduler.planning.rules.minimum import Minimum
 from rescheduler.planning.rules.pod_rules import is_left_to_responders
 from rescheduler.planning.surges import NO_SURGES
 from rescheduler.planning.waits import Cooldown
@@ -70,7 +68,7 @@ class Inputs:
     until: datetime | None  #: the findings are not valid from this instant on
     cooldown: Cooldown | None
     vetoes: tuple[Blocker, ...]
-    budgets: Mapping[str, BudgetTerms]  #: those that select pods that must move
+    budgets: Mapping[str, PodDisruptionBudget]  #: those that select pods that must move
     budgets_version: object  #: of the snapshot
     estimated: frozenset[str]  #: budgets whose pods' time until Ready was estimated
     surging: bool  #: the rules were applied to pods of other nodes as well, which a rolling update would replace
@@ -89,11 +87,16 @@ class JudgedNode:
 
 
 class KeptVerdicts:
-    """The verdicts of one kind, by node. Valid for one snapshot and one policy."""
+    """The verdicts of one kind, by node. Valid for one snapshot and one policy.
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    *of_others* returns what all of them depend on besides the ground and their own node.
+    """
+
+    def __init__(self, snapshot: Snapshot, of_others: Callable[[PlanningRound], object]) -> None:
         self._snapshot = snapshot
-        self._ground: tuple[CommonGround, Minimum] | None = None
+        self._of_others = of_others
+        self._checked: PlanningRound | None = None  #: for which all of them were valid
+        self._valid_for: tuple[CommonGround, object] | None = None
         self._by_node: dict[str, JudgedNode] = {}
         self._edited: tuple[int, Mapping[str, int]] = -1, {}
 
@@ -121,12 +124,12 @@ class KeptVerdicts:
         return now if None in judged else min(instants, default=FOREVER)
 
     def _drop_if_outdated(self, shared: PlanningRound) -> None:
-        """Drop all verdicts if the ground has changed."""
-        if self._ground is None or self._ground[0] is not shared.ground or self._ground[1] is not shared.minimum:
-            ground = shared.ground, shared.minimum
-            if self._ground != ground:
+        """Drop all verdicts if the ground has changed, or what else all of them depend on."""
+        if self._checked is not shared:
+            self._checked, valid_for = shared, (shared.ground, self._of_others(shared))
+            if self._valid_for != valid_for:
                 self._by_node.clear()
-            self._ground = ground
+            self._valid_for = valid_for
 
     def _has_inputs(self, node: str, inputs: Inputs, shared: PlanningRound) -> bool:
         now, cooling, vetoes = shared.circumstances.now, shared.circumstances.cooling, shared.circumstances.vetoes
@@ -153,10 +156,10 @@ class KeptVerdicts:
 
 
 def _are_budgets_unchanged(inputs: Inputs, shared: PlanningRound) -> bool:
-    """Return whether the budgets have the terms that the verdict of *inputs* is based on."""
+    """Return whether the budgets say what the verdict of *inputs* is based on, in their texts as well."""
     if inputs.budgets_version == shared.budgets.built_from:
         return True
-    return all(shared.budgets.terms(key) == terms for key, terms in inputs.budgets.items())
+    return all(same_content(budget, shared.budgets.get(key)) for key, budget in inputs.budgets.items())
 
 
 def _apply_rules(node: str, shared: PlanningRound) -> tuple[Examined, Findings, Inputs]:
@@ -188,7 +191,7 @@ def _apply_rules(node: str, shared: PlanningRound) -> tuple[Examined, Findings, 
         until=deadlines.take(),
         cooldown=circumstances.cooling.get(node),
         vetoes=circumstances.vetoes.get(node, ()),
-        budgets={key: shared.budgets.terms(key) for key in selecting},
+        budgets={key: shared.budgets.get(key) for key in selecting},
         budgets_version=shared.budgets.built_from,
         estimated=steps.take_estimated(),
         surging=examined.surges != NO_SURGES,
@@ -210,8 +213,9 @@ class SinglePlans:
         self._survival = survival
         self._checks = ForecastChecks(policy)
         self._paces = SearchPaces()
-        self._complete = KeptVerdicts(snapshot)  #: with all obstacles
-        self._checked = KeptVerdicts(snapshot)  #: with the first obstacle, and after the checks of forecasts
+        self._complete = KeptVerdicts(snapshot, self._of_others)  #: with all obstacles
+        #: With the first obstacle, and after the checks of forecasts.
+        self._checked = KeptVerdicts(snapshot, self._of_others)
         self._last_each: Planning | None = None
         self._last_first: Planning | None = None
 
@@ -232,7 +236,12 @@ class SinglePlans:
     def first_until(self, shared: PlanningRound) -> datetime:
         """Return until when the last :meth:`first`, which found no plan, stands if nothing else changes."""
         until = self._checked.valid_until(shared.groups.on_demand, shared.circumstances.now)
-        return min(until, shared.order_until or FOREVER)
+        return min(until, shared.order_until or FOREVER, self._survival.valid_until(shared))
+
+    def _of_others(self, shared: PlanningRound) -> object:
+        """Return what all verdicts depend on besides the ground and their own node, for comparisons."""
+        yielding = shared.room.yielding
+        return shared.minimum, self._survival.basis(shared), None if yielding is None else yielding.names
 
     def verdict(self, node: str, shared: PlanningRound) -> Verdict:
         """Return the verdict on one node, with all obstacles. Its search effort is the share of one node in a round."""

@@ -6,6 +6,7 @@ it. Plans that break a certificate that held before are objected to.
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, TypeAlias
 
 from predicates.csi import ZONE
@@ -19,7 +20,7 @@ from rescheduler.planning.placement.ample import Rows
 from rescheduler.planning.placement.packing import Effort
 from rescheduler.planning.placement.search import Selection
 from rescheduler.planning.planning_round import CommonGround, PlanningRound
-from rescheduler.planning.policy import Survive
+from rescheduler.planning.policy import FOREVER, Policy, Survive
 from rescheduler.planning.pools import spot_pools
 from rescheduler.planning.question import drained, lose, opened
 
@@ -60,7 +61,7 @@ class Survival:
     def __init__(self) -> None:
         self._node_pods = NodePods()
         self.headroom = Headroom(self._node_pods)
-        self._valid_for: tuple[CommonGround, Survive] | None = None
+        self._valid_for: tuple[CommonGround, int, Survive] | None = None
         self._present: dict[frozenset[str], Certificate] = {}  #: without these nodes
         self._broken = ""  #: the pool of the last objection: it is likely to be broken by other plans as well
 
@@ -116,6 +117,21 @@ class Survival:
             preempted = {pod.uid for plan in plans for pod in plan.preempts}
             return Losses(shared, attempt.trial, moved, preempted, self._node_pods, pools, effort).run(decisive)
 
+    def basis(self, shared: PlanningRound) -> object:
+        """Return what objections depend on besides the ground and the plans, for comparisons."""
+        if not self._may_object(shared.policy):
+            return None
+        return self._node_pods.departing(shared).nodes, self._node_pods.edits(shared)
+
+    def valid_until(self, shared: PlanningRound) -> datetime:
+        """Return until when objections stay the same if nothing else changes."""
+        departing = self._node_pods.departing(shared) if self._may_object(shared.policy) else None
+        return FOREVER if departing is None else departing.until or FOREVER
+
+    @staticmethod
+    def _may_object(policy: Policy) -> bool:
+        return policy.survive is not Survive.OFF or bool(policy.fallback_headroom)
+
     def objection(self, shared: PlanningRound, plans: Sequence[Plan]) -> Blocker | None:
         """Return a blocker if *plans* break the certificate of the policy, as far as it holds now, or None."""
         if (survive := shared.policy.survive) is Survive.OFF:
@@ -137,8 +153,9 @@ class Survival:
         return _would_not_survive(broken[0], survive, len(gone))
 
     def _now(self, shared: PlanningRound, survive: Survive, gone: frozenset[str]) -> Certificate:
-        if self._valid_for != (shared.ground, survive):
-            self._valid_for = shared.ground, survive
+        valid_for = shared.ground, self._node_pods.edits(shared), survive
+        if self._valid_for != valid_for:
+            self._valid_for = valid_for
             self._present.clear()
         if (known := self._present.get(gone)) is None:
             known = self._present[gone] = self.certificate(shared, survive, gone=gone)

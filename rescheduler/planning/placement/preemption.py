@@ -4,7 +4,6 @@ Only pods that say so by their priority yield: the pause pods of an overprovisio
 pods that are expendable. All others would be missed, so no plan counts on their room.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Final
@@ -38,22 +37,38 @@ class YieldingPods:
         self._snapshot = snapshot
         self._rows = tuple(rows)
         self._policy = policy
+        self._yields: dict[PodClass, bool] = {}
+        self._on: dict[int, tuple[int, Sequence[Pod]]] = {}  #: by row: when its pods were listed, and these
         self._listed = Kept(self._by_row, ClusterPart.ANYTHING)
 
     def by_row(self) -> Mapping[int, Sequence[Pod]]:
         """Return the pods by row, those with the highest priority first."""
         return self._listed.of(self._snapshot)
 
+    @property
+    def names(self) -> Mapping[int, Sequence[tuple[str, str]]]:
+        """The names and UIDs of the pods by row. Plans and messages name them, so equal pods are no substitute."""
+        return {row: [(pod.key, pod.uid) for pod in pods] for row, pods in self.by_row().items()}
+
     def _by_row(self, snapshot: Snapshot) -> Mapping[int, Sequence[Pod]]:
-        yields: dict[PodClass, bool] = {}
-        found: defaultdict[int, list[Pod]] = defaultdict(list)
+        found: dict[int, Sequence[Pod]] = {}
         for row in self._rows:
-            for pod in snapshot.pods_on[snapshot.nodes.names[row]].values():
-                if (one := yields.get(pod.cls)) is None:
-                    one = yields[pod.cls] = yields_room(pod.cls, self._policy)
-                if one:
-                    found[row].append(pod)
-        return {row: sorted(pods, key=lambda pod: (-priority_of(pod), pod.key)) for row, pods in found.items()}
+            node = snapshot.nodes.names[row]
+            changed = max(snapshot.placed_on.get(node, 0), snapshot.edited_on.get(node, 0))
+            if row not in self._on or self._on[row][0] < changed:
+                self._on[row] = snapshot.changes, self._of_node(snapshot.pods_on[node].values())
+            if pods := self._on[row][1]:
+                found[row] = pods
+        return found
+
+    def _of_node(self, pods: Iterable[Pod]) -> Sequence[Pod]:
+        yields, found = self._yields, list[Pod]()
+        for pod in pods:
+            if (one := yields.get(pod.cls)) is None:
+                one = yields[pod.cls] = yields_room(pod.cls, self._policy)
+            if one:
+                found.append(pod)
+        return sorted(found, key=lambda pod: (-priority_of(pod), pod.key))
 
     def below(self, priority: int, gone: Iterable[str] = ()) -> dict[int, list[Pod]]:
         """Return those with a lower priority, by row, without those whose UIDs are *gone*."""
