@@ -54,28 +54,34 @@ class NodeWorths:
     counts: OwnerCounts
     circumstances: Circumstances
     pool_labels: Sequence[str]
-    _parts: Mapping[str, Decimal] | None = None  #: of the prices of nodes that commitments pay
+    _parts: Mapping[str, Decimal] = field(default_factory=dict)  #: of the prices of nodes that commitments pay
     _spot: _Spot | None = None
     _places: dict[tuple[States, int, int], tuple[float, float]] = field(default_factory=dict)
     _classes: dict[PodClass, _OfClass] = field(default_factory=dict)
     _owners: dict[OwnerKey, float] = field(default_factory=dict)
-    #: By node: the last changes of its pods, the part that commitments pay, and its worth.
-    _known: dict[str, tuple[object, MoveWorth]] = field(default_factory=dict)
+    #: By node and the part that commitments pay: the last changes of its pods, and its worth.
+    _known: dict[tuple[str, Decimal], tuple[object, MoveWorth]] = field(default_factory=dict)
 
-    def covered(self, names: Iterable[str]) -> Mapping[str, Decimal]:
-        """Return the part of each node that commitments pay. Of *names*, the last ones are paid first; once known."""
-        if self._parts is None:
-            nodes = [node_facts(self.snapshot, name, spot=False) for name in names]
-            self._parts = covered(reversed(nodes), self.circumstances.prices, self.circumstances.now.date())
+    def cover(self, names: Iterable[str]) -> Mapping[str, Decimal]:
+        """Return the part of each node that commitments pay from now on. Of *names*, the last ones are paid first."""
+        nodes = [node_facts(self.snapshot, name, spot=False) for name in names]
+        self._parts = covered(reversed(nodes), self.circumstances.prices, self.circumstances.now.date())
         return self._parts
 
-    def of(self, node: str, pods: Callable[[str], Iterable[Pod]]) -> MoveWorth:
-        """Return the worth of *node*. *pods* returns the pods that must move from it."""
-        part = (self._parts or {}).get(node, _NOTHING)
-        key = self.snapshot.placed_on.get(node, 0), self.snapshot.edited_on.get(node, 0), part
-        known = self._known.get(node)
-        if known is None or known[0] != key:
-            known = self._known[node] = key, self._computed(node, list(pods(node)), part)
+    def paid(self, node: str) -> Decimal:
+        """Return the part of the price of *node* that commitments pay."""
+        return self._parts.get(node, _NOTHING)
+
+    def of(self, node: str, pods: Callable[[str], Iterable[Pod]], *, unpaid: bool = False) -> MoveWorth:
+        """Return the worth of *node*; if it is *unpaid*, as if there were no commitments.
+
+        *pods* returns the pods that must move from it.
+        """
+        key = node, _NOTHING if unpaid else self.paid(node)
+        change = self.snapshot.placed_on.get(node, 0), self.snapshot.edited_on.get(node, 0)
+        known = self._known.get(key)
+        if known is None or known[0] != change:
+            known = self._known[key] = change, self._computed(node, list(pods(node)), key[1])
         return known[1]
 
     def cost(self, pods: Iterable[Pod]) -> float:

@@ -120,7 +120,7 @@ def in_drain_order(names: Iterable[str], shared: "PlanningRound") -> tuple[str, 
     """
     names, circumstances = list(_in_order_of_policy(names, shared)), shared.circumstances
     if circumstances.prices.commitments:
-        parts = shared.worths.covered(names)
+        parts = shared.worths.cover(names)
         names.sort(key=parts.__contains__)
     if circumstances.last:
         names.sort(key=lambda name: _last(name, shared.snapshot, circumstances.last))
@@ -166,7 +166,8 @@ def _key(node: NodeFacts, shared: "PlanningRound") -> _Key:
         case DrainOrder.COST:
             return _by_cost(node, shared.circumstances.prices)
         case DrainOrder.WORTH:
-            return shared.worth_of(node.name).rank
+            # What commitments pay follows from the order.
+            return shared.worths.of(node.name, shared.must_move, unpaid=True).rank
         case DrainOrder.AGE:
             return (_created(node),)
         case DrainOrder.LEAST_REQUESTED:

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as replaced
 
 from predicates.objects import Pod
 from predicates.snapshot import Snapshot
@@ -202,6 +203,26 @@ def test_order_and_verdicts_follow_an_edit_that_changes_nothing_for_the_schedule
     assert [verdict.node for verdict in planning.verdicts] == ["fair", "good", "poor"]
     assert planning == Planner(cluster, policy).plan_each(KNOWN)
     assert [plan.node for plan in planning.plans] == ["fair"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_commitments_pay_follows_the_order(seed: int) -> None:
+    """They pay for the nodes that are drained last: an edit of a pod on one node changes what others are worth."""
+    rng = random.Random(seed)
+    owed = Commitment(nodes=rng.randrange(3)), Commitment(per_hour=Decimal(rng.randrange(1, 9)) / 100)
+    known = replace(KNOWN, prices=replace(PRICES, commitments=owed))
+    cluster = snapshot([*CLUSTER, node("extra", ON_DEMAND, cpu="8"), pod("c-1", "extra", cpu="1")])
+    policy = Policy(drain_order=DrainOrder.WORTH, min_worth=rng.choice((1.0, 5.0, 10.0)))
+    planner = Planner(cluster, policy)
+    for _ in range(8):
+        name, on = rng.choice((("a-1", "good"), ("b-1", "poor"), ("c-1", "extra"), ("a-2", "fair")))
+        annotations = {"karpenter.sh/disruption-cost": str(rng.randrange(-2, 8) * 2**26)}
+        cpu = "1" if on in ("good", "extra") else "500m"
+        edited = snapshot([pod(name, on, cpu=cpu, annotations=annotations)]).pods[f"default/{name}"]
+        cluster.upsert("Pod", replaced(edited, cls=cluster.pods[edited.key].cls))
+        scratch = Planner(cluster, policy)
+        assert planner.plan_each(known) == scratch.plan_each(known)
+        assert planner.first_plan(known) == scratch.first_plan(known)
 
 
 def test_verdicts_follow_what_becomes_known() -> None:

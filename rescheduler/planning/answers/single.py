@@ -5,6 +5,7 @@ works the same when nothing is reused.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from decimal import Decimal
 from typing import TypeAlias
 
 from predicates.filters import Filters
@@ -68,6 +69,7 @@ class Inputs:
     until: datetime | None  #: the findings are not valid from this instant on
     cooldown: Cooldown | None
     vetoes: tuple[Blocker, ...]
+    paid: Decimal  #: the part of its price that commitments pay
     budgets: Mapping[str, PodDisruptionBudget]  #: those that select pods that must move
     budgets_version: object  #: of the snapshot
     estimated: frozenset[str]  #: budgets whose pods' time until Ready was estimated
@@ -138,6 +140,7 @@ class KeptVerdicts:
             and (inputs.until is None or now < inputs.until)
             and inputs.cooldown == cooling.get(node)
             and inputs.vetoes == vetoes.get(node, ())
+            and inputs.paid == shared.worths.paid(node)
             and self._snapshot.edited_on.get(node, 0) <= inputs.changes
             and self._snapshot.placed_on.get(node, 0) <= inputs.changes
             and _are_budgets_unchanged(inputs, shared)
@@ -191,6 +194,7 @@ def _apply_rules(node: str, shared: PlanningRound) -> tuple[Examined, Findings, 
         until=deadlines.take(),
         cooldown=circumstances.cooling.get(node),
         vetoes=circumstances.vetoes.get(node, ()),
+        paid=shared.worths.paid(node),
         budgets={key: shared.budgets.get(key) for key in selecting},
         budgets_version=shared.budgets.built_from,
         estimated=steps.take_estimated(),
