@@ -36,6 +36,10 @@ class NamespaceWork:
         self._units[namespace] = total
         return True
 
+    def renew(self) -> None:
+        """Forget the work so far: a limit that is kept is one for each round, in which little is new."""
+        self._units.clear()
+
     def take_many(self, namespace: str, units: int, number: int) -> int:
         """Count *units* for each of *number* equal pieces of work, as many as it has left. Return how many."""
         number = min(number, (self._limit - self._units[namespace]) // units)

@@ -80,6 +80,10 @@ class LimitRanges:
             if isinstance(limits, LimitRange):
                 self._items[key.partition("/")[0]] += [(key, item) for item in limits.spec.limits]
 
+    def start_round(self) -> None:
+        """Limit the work of each namespace anew."""
+        self._work.renew()
+
     def concern(self, namespace: str) -> bool:
         """Return whether there are any in *namespace*."""
         return namespace in self._items

@@ -180,6 +180,10 @@ class Budgets:
         changed.built_from, changed.allowed = self.version(snapshot), _allowed(budgets)
         return changed
 
+    def start_round(self) -> None:
+        """Limit the work of each namespace anew."""
+        self._work.renew()
+
     @staticmethod
     def version(snapshot: Snapshot) -> tuple[int, int]:
         """Return a value that changes whenever the budgets or the classes of pods in *snapshot* change."""
@@ -217,7 +221,7 @@ class Budgets:
             return self._too_many[namespace]
         candidates = [each for pair in pairs for each in by_label.get((namespace, pair), ())]
         if not self._work.take(namespace, sum(selector.units for _, selector in candidates[_FEW:])):
-            self._keys_by_class = {}
+            self._keys_by_class.clear()  # copies share it
             self._too_many[namespace] = tuple(key for key, _ in candidates[:2])
             return self._too_many[namespace]
         return [key for key, selector in candidates if selector.matches(labels)]

@@ -401,6 +401,8 @@ class Planner:
         snapshot.learn(circumstances.refused)
         if self._budgets.built_from != Budgets.version(snapshot):
             self._budgets = self._budgets.renewed(snapshot)
+        if shared is not None and shared.changes != snapshot.changes:
+            self._budgets.start_round()
         queued = self._queued.of(snapshot, circumstances.left_pending)
         ground = common_ground(snapshot, self._policy, self._budgets, queued, circumstances)
         if shared is None or shared.ground != ground or shared.is_reordered(circumstances.now):

@@ -173,6 +173,7 @@ class Replacements:
             self._pod_classes, self._templates = PodClasses(self._snapshot, current[1]), {}
             self._insecure, self._beyond = {}, {}
             self._vpas = _vpas(self._snapshot)
+        self._limits.start_round()
 
     def _workload(self, pod: Pod) -> Workload | StatefulSet | None:
         """Return the controller of *pod*, if it is known and has a pod template."""

@@ -217,6 +217,25 @@ def limits(number: int, namespace: str) -> Manifest:
     }  # fmt: skip
 
 
+def selecting(number: int, namespace: str) -> Manifest:
+    selector = {"matchExpressions": [{"key": f"k{number}", "operator": "Exists"}]}
+    return budget(f"b-{number}", "", allowed=1, selector=selector, namespace=namespace)
+
+
+@pytest.mark.parametrize("make", [selecting, limits], ids=["budgets", "limit ranges"])
+def test_the_work_for_new_classes_is_limited_for_each_round(
+    make: Callable[[int, str], Manifest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each roll-out has pods of a new class, of which there are few at a time."""
+    _limit(monkeypatch, 600)
+    cluster = snapshot([*NODES, *(make(number, "team") for number in range(20))])
+    planner = Planner(cluster, Policy())
+    for number in range(60):
+        cluster.upsert("Pod", snapshot([pod("team/a-1", "od-1", cpu=f"{100 + number}m")]).pods["team/a-1"])
+        assert short(planner.plan_node("od-1", CIRCUMSTANCES)) == {"a-1": "s-1"}
+        assert planner.plan_each(CIRCUMSTANCES) == Planner(cluster, Policy()).plan_each(CIRCUMSTANCES)
+
+
 def test_the_work_for_quotas_does_not_grow_with_the_questions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many questions are asked in one ground: about each node that changes, for levers, while a drain goes on."""
     _limit(monkeypatch, 1500)
