@@ -86,7 +86,8 @@ class NodePods:
         self._plain: dict[_Alike, int] = {}
         self._fates: dict[_Alike, _Fate] = {}
         self._by_node: dict[str, tuple[int, Displaced]] = {}
-        self._edits = 0  #: how often pods of a node were found to be others than before without a change of the ground
+        self._edits = 0  #: how often pods of a node were found to be created again as others than before
+        self._compared_at = -1  #: at which change of the snapshot all nodes were compared
         self._valid_for: object = None
         #: For whom, and at which change of the snapshot, all of this was valid.
         self._checked: tuple[PlanningRound | None, int] = None, -1
@@ -117,11 +118,12 @@ class NodePods:
         """Return a number that changes if pods are created again as others than before, although the ground stays."""
         self._forget_old(shared)
         snapshot = shared.snapshot
-        for node, (_, known) in list(self._by_node.items()):
-            if node not in snapshot.nodes.row:
+        if self._compared_at != snapshot.changes:
+            self._compared_at = snapshot.changes
+            for node in self._by_node.keys() - snapshot.nodes.row.keys():
                 del self._by_node[node]
-            elif (now := self.of(node, shared)) is not known and now.facts != known.facts:
-                self._edits += 1
+            for node in self._by_node:
+                self.of(node, shared)
         return self._edits
 
     def of(self, node: str, shared: PlanningRound) -> Displaced:
@@ -131,7 +133,9 @@ class NodePods:
         changed = max(snapshot.placed_on.get(node, 0), snapshot.edited_on.get(node, 0))
         known = self._by_node.get(node)
         if known is None or known[0] < changed:
-            known = self._by_node[node] = snapshot.changes, self._displaced(snapshot.pods_on[node].values(), shared)
+            displaced = self._displaced(snapshot.pods_on[node].values(), shared)
+            self._edits += known is not None and known[1].facts != displaced.facts
+            known = self._by_node[node] = snapshot.changes, displaced
         return known[1]
 
     def moved(self, pods: Sequence[Pod], shared: PlanningRound) -> Displaced:
