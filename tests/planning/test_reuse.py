@@ -31,6 +31,7 @@ from tests.planning.changing import (
 )
 from tests.planning.policies import VETO, circumstances, policies
 from tests.planning.rules.test_volumes import claim
+from tests.planning.test_replacements import DEPLOYMENT, container, workload
 from tests.planning.test_surges import deployment, owned
 
 #: What happens between two rounds: changes, a step of the clock, and new circumstances or None.
@@ -263,6 +264,7 @@ SHARING: Final = (pod("a-1", "od-1", **SHARED), pod("b-1", "od-2", **SHARED), *c
 FAILED: Final = {"type": "DisruptionAllowed", "status": "False", "reason": "SyncFailed", "message": "no controller"}
 WAITS: Final = budget("web", "web", allowed=0)
 SURGED: Final = (deployment(), owned("web-1"))
+TEMPLATE: Final = workload("ReplicaSet", container(cpu="1"), name="web", owners=DEPLOYMENT)
 BLOCKED: Final = Policy(surge=Surging.BLOCKED)
 #: What a budget says besides how many evictions it allows.
 OF_BUDGETS: Final[dict[str, dict[str, Any]]] = {
@@ -297,6 +299,11 @@ NAMED: Final[dict[str, tuple[tuple[dict[str, Any], ...], Policy, list[Change]]]]
         [_replaced("pause-1", "spot-1", **PAUSE), _replaced("pause-2", "spot-2", **PAUSE)],
     ),
     "a pod that shares a volume is replaced": (SHARING, Policy(), [_replaced("b-1", "od-2", **SHARED)]),
+    "an annotation says why a pod requests more than its template": (
+        (TEMPLATE, pod("web-1", "od-1", cpu="7", generation=1)),
+        Policy(),
+        [_put(pod("web-1", "od-1", cpu="7", generation=1, annotations={"vpaUpdates": "by the autoscaler"}))],
+    ),
     "a pod moves by a rolling update because of a condition": (
         (*SURGED, WAITS),
         BLOCKED,

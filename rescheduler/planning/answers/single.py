@@ -52,6 +52,7 @@ class Findings:
     blockers: tuple[Blocker, ...]
     movers: tuple[str, ...]  #: keys of the pods that may be evicted
     must_move: tuple[str, ...]  #: keys of all pods that must move
+    incoming: tuple[PodClass, ...]  #: the classes of their replacement pods
     responders: tuple[str, ...]  #: keys of the pods whose evictions are the task of other components
     leaving: tuple[PodRef, ...]
     counts: bool  #: whether the node counts towards the minimum
@@ -180,6 +181,7 @@ def _apply_rules(node: str, shared: PlanningRound) -> tuple[Examined, Findings, 
         blockers=examined.blockers,
         movers=must_move if all_move else tuple([pod.key for pod in candidate.movers]),
         must_move=must_move,
+        incoming=tuple([pod.cls for pod in examined.incoming]),
         responders=tuple([pod.key for pod in examined.special if is_left_to_responders(pod)]),
         leaving=candidate.leaving,
         counts=candidate.counts,
