@@ -48,7 +48,7 @@ from rescheduler.planning.surges import Surges
 # The inputs that the verdicts on all nodes share, as one value. Verdicts can be reused while it is unchanged.
 #
 # A verdict also depends on facts of its own node: its pods and their edits (annotations and status), the budgets that
-# select them, its cooldown and vetoes, and deadlines that pass. They are checked node by node, in
+# select them, its cooldown and vetoes, and deadlines that pass; and on a few of other nodes. They are checked in
 # :mod:`rescheduler.planning.answers.single`.
 
 #: Replaces the time in circumstances that are compared.

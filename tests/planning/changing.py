@@ -121,6 +121,7 @@ _ANNOTATIONS = st.one_of(
             {MIN_ON_DEMAND_REPLICAS: "2"},
             {SAFE_TO_EVICT: "true"},
             {SAFE_TO_EVICT: "false"},
+            {"vpaUpdates": "main: cpu"},
         )
     ),
 )
@@ -184,12 +185,34 @@ _NODES = st.builds(
     _PERIODS,
     st.booleans(),
 )
+_SYNC_FAILED = {"type": "DisruptionAllowed", "status": "False", "reason": "SyncFailed", "message": "no controller"}
 _BUDGETS = st.builds(
-    lambda app, allowed, healthy: budget(app, app, allowed=allowed, healthy=healthy),
+    lambda app, allowed, healthy, fields: budget(app, app, allowed=allowed, healthy=healthy, **fields),
     st.sampled_from(("web", "db")),
     st.integers(0, 2),
     st.integers(0, 2),
+    st.sampled_from(({}, {}, {"expected": 1}, {"conditions": [_SYNC_FAILED]}, {"meta": {"generation": 2}})),
 )
+
+
+def _replica_set(app: str, cpu: str, above: bool) -> Manifest:
+    """Return the controller of the pods of *app*, with a Deployment *above* it or without."""
+    owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": app, "uid": f"uid-{app}", "controller": True}
+    meta = {"name": app, "namespace": "default", "uid": f"uid-of-{app}", "ownerReferences": [owner] if above else []}
+    containers = [{"name": "main", "image": "app:1", "resources": {"requests": {"cpu": cpu}}}]
+    template = {"metadata": {"labels": {"app": app}}, "spec": {"containers": containers}}
+    return {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": meta, "spec": {"template": template}}
+
+
+_CONTROLLERS = st.builds(_replica_set, st.sampled_from(("web", "db")), st.sampled_from(("1", "4")), st.booleans())
+
+
+def _quota(pods: str) -> Manifest:
+    meta, hard = {"name": "pods", "namespace": "default"}, {"hard": {"pods": pods}}
+    return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta, "spec": hard, "status": {}}
+
+
+_QUOTAS = st.sampled_from(("5", "9", "20")).map(_quota)
 _UNREADABLE = st.sampled_from(
     ((), (Unreadable("Pod", "default/x", "Pod default/x: broken", "od-1"),), (Unreadable("Node", "y", "broken"),))
 )
@@ -206,10 +229,11 @@ changes: st.SearchStrategy[Change] = st.one_of(
     _BUDGETS.map(_put),
     st.sampled_from(("web", "db")).map(lambda name: _delete("PodDisruptionBudget", f"default/{name}")),
     _UNREADABLE.map(unreadable),
+    st.one_of(_CONTROLLERS, _QUOTAS).map(_put),
 )
 
 #: Steps of the clock in seconds: around the deadlines that the changes above create.
-clock_steps = st.sampled_from((0.0, 0.0, 1.0, 10.0, 20.0, 29.0, 30.0, 31.0, 60.0))
+clock_steps = st.sampled_from((0.0, 0.0, 1.0, 10.0, 20.0, 29.0, 30.0, 31.0, 60.0, 43_200.0))
 
 #: The first pods of a cluster.
 first_pods = st.lists(pods.map(_put), min_size=2, max_size=9)

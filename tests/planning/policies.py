@@ -65,7 +65,10 @@ CIRCUMSTANCE_VALUES: Final[Mapping[str, tuple[Any, ...]]] = {
     "ending": tuple(frozenset({name}) for name in SPOT_NODES),
     "vetoes": tuple({name: VETO} for name in ON_DEMAND_NODES),
     "emptied": tuple(frozenset({name}) for name in ON_DEMAND_NODES),
-    "prices": (_PRICES, dataclasses.replace(_PRICES, commitments=(Commitment(nodes=1),))),
+    "prices": (
+        _PRICES,
+        *(dataclasses.replace(_PRICES, commitments=(Commitment(nodes=1, until=end),)) for end in (None, NOW.date())),
+    ),
     "history": (
         MoveHistory({"default/ReplicaSet/web": 5}, {}, {}),
         MoveHistory({}, {"default/ReplicaSet/web": 90.0}, {"a": 0.5, "a/no-instance-type": 0.5}),

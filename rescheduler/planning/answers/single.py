@@ -37,9 +37,10 @@ from rescheduler.planning.waits import Cooldown
 #
 # While the ground is unchanged, a verdict follows from the findings on its node: the results of the rules and the
 # budgets. The findings are computed again in these cases: a pod of the node was edited or replaced; a budget of these
-# pods, or the cooldown or vetoes of the node have changed; an instant that the rules depend on has been reached; a pod
-# was edited or replaced whose times were used to estimate the steps under a budget. If the findings on the same pods
-# are unchanged, so is the verdict.
+# pods, the cooldown or vetoes of the node, or what commitments pay of it have changed; an instant that the rules depend
+# on has been reached; a pod was edited or replaced whose times were used to estimate the steps under a budget. If the
+# findings on the same pods are unchanged, so is the verdict. All verdicts are dropped when facts of other nodes have
+# changed on which any may depend without a change of the ground (`SinglePlans._of_others`).
 
 #: Takes an examined node; returns its verdict, and whether the verdict is final.
 Judge: TypeAlias = Callable[[Examined], tuple[Verdict, bool]]
