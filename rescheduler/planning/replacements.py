@@ -129,6 +129,13 @@ class Replacements:
             cls = self._classes[key] = _with_new_claims(self._class_or_running(pod, found, vpa=vpa))
         return pod if cls is pod.cls else replace(pod, cls=cls, loads=())
 
+    @property
+    def basis(self) -> object:
+        """A value that changes with anything that replacement pods are derived from, other than the pods themselves."""
+        if self._changes != self._snapshot.changes:
+            self._forget_old()
+        return self._version
+
     def like_running(self, pod: Pod) -> bool:
         """Return whether pods without annotations of this class, controller and generation are replaced by equal ones.
 
@@ -184,7 +191,7 @@ class Replacements:
         return found if isinstance(found, Workload | StatefulSet) and _is(found.metadata, owner.uid) else None
 
     def _template(self, pod: Pod) -> Template | None:
-        if self._changes != self._snapshot.changes:
+        if self._changes != self._snapshot.changes:  # inline, because this is called for all pods
             self._forget_old()
         key = pod.namespace, pod.owner
         if (known := self._templates.get(key, _UNREAD)) is not _UNREAD:

@@ -171,6 +171,20 @@ def test_what_replacements_derive_from_ends_a_certificate(
     assert not certified(cluster.snapshot).holds
 
 
+def test_pods_are_created_again_with_the_priority_that_others_of_their_class_have_now() -> None:
+    """PriorityClasses are not known, and the template names another one than the running pod has."""
+    template = replica_set()
+    template["spec"]["template"]["spec"] |= {"priorityClassName": "high"}
+    others = [pod("other-0", "s-b", priority=number, priorityClassName="high") for number in (1, 2)]
+    cluster = ChangingCluster([*SPOT_NODES, template, pod("web-0", "s-a"), others[0]])
+    planner, found = Planner(cluster.snapshot, Policy()), []
+    for other in (None, others[1], pod("other-0", "s-b")):
+        if other is not None:
+            cluster.put(other)
+        found += [each.cls.spec.priority for each in planner.displaced(CIRCUMSTANCES, ["s-a"])]
+    assert found == [1, 2, None]
+
+
 # Verdicts that depend on a certificate, or on the room that remains, depend on other nodes that may go at any time.
 
 CERTIFYING: Final = (

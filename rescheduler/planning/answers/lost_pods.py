@@ -19,13 +19,12 @@ from rescheduler.planning.outcome import Plan
 from rescheduler.planning.placement.ample import Provable
 from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.policy import Circumstances, Deadlines
-from rescheduler.planning.replacements import DECIDING
 from rescheduler.planning.rules.candidates import node_blockers
 from rescheduler.planning.rules.minimum import keeps_pods
 from rescheduler.planning.rules.pod_traits import ends_with_node, yields_room
 
-#: The kinds that decide which pods are created again, and whether the scheduler binds them.
-_DECIDING: Final = (*DECIDING, "PodGroup", "CompositePodGroup", "Workload", "LeaderWorkerSet")
+#: The kinds that decide, besides what replacement pods are derived from, whether the scheduler binds them.
+_GANGS: Final = ("PodGroup", "CompositePodGroup", "Workload", "LeaderWorkerSet")
 
 #: The number of no class.
 _NONE: Final = -1
@@ -162,8 +161,8 @@ class NodePods:
         if self._checked[0] is shared and self._checked[1] == snapshot.changes:
             return
         self._checked = shared, snapshot.changes
-        policy, current = shared.policy, version(snapshot, ClusterPart.CLASSES, *_DECIDING)
-        valid_for = current, policy.expendable_pods_priority_cutoff, policy.destination
+        policy, current = shared.policy, version(snapshot, ClusterPart.CLASSES, *_GANGS)
+        valid_for = shared.replacements.basis, current, policy.expendable_pods_priority_cutoff, policy.destination
         if valid_for != self._valid_for:
             self._valid_for = valid_for
             for known in (self.classes, self._numbers, self._plain, self._fates, self._by_node):
