@@ -174,10 +174,12 @@ class Replacements:
 
     def _forget_old(self) -> None:
         self._changes = self._snapshot.changes
-        current = version(self._snapshot, ClusterPart.CLASSES, *DECIDING), priorities_of_others(self._snapshot)
+        templates = any(map(self._snapshot.of, TEMPLATED))
+        priorities = priorities_of_others(self._snapshot) if templates else {}
+        current = version(self._snapshot, ClusterPart.CLASSES, *DECIDING), priorities
         if current != self._version:
             self._version, self._classes, self._limits = current, {}, LimitRanges(self._snapshot)
-            self._pod_classes, self._templates = PodClasses(self._snapshot, current[1]), {}
+            self._pod_classes, self._templates = PodClasses(self._snapshot, priorities), {}
             self._insecure, self._beyond = {}, {}
             self._vpas = _vpas(self._snapshot)
         self._limits.start_round()
