@@ -6,7 +6,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from predicates import work
@@ -247,6 +247,8 @@ def _assert_counted(table: Snapshot) -> None:
 _TOGETHER = st.lists(st.tuples(st.lists(_CLASS, min_size=1, max_size=4), _NODE), min_size=1, max_size=5)
 
 
+@example([([25, 28], "a")], [([0], "a")], 662, False)
+@example([([26, 21], "a")], [([0], "a")], 655, False)
 @settings(max_examples=200, deadline=None)
 @given(_TOGETHER, _TOGETHER, st.integers(20, 1500), st.booleans())
 def test_a_namespace_that_is_given_up_while_pods_are_placed_is_counted(
