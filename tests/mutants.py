@@ -884,6 +884,13 @@ MUTANTS: Final = (
         "test_recollection.py",
     ),
     _of_loop(
+        "what was noted before the memory could be read is added to what is stored",
+        "planning/memory.py",
+        "            movements=self.movements.merged(remote.movements, base.movements),\n",
+        "",
+        "test_recollection.py",
+    ),
+    _of_loop(
         "the memory that cannot be read is not overwritten",
         "housekeeping/synced_memory.py",
         "        if not self._readable or not self._leading():\n",

@@ -11,6 +11,7 @@ import msgspec
 from rescheduler.errors import InputError
 from rescheduler.planning.debts import Debt, OpenDebt, begun
 from rescheduler.planning.forms import LIMIT, and_more, count, pack, packed_within, shortened, unpack, utc
+from rescheduler.planning.merging import merged_value, mine_first
 from rescheduler.planning.money.move_costs import MoveHistory
 from rescheduler.planning.movements import LeftoverMoves, Movements, NotRecovered
 from rescheduler.planning.owner_records import OwnerRecords
@@ -109,7 +110,10 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return MoveHistory(self.owners.in_a_week(now), self.owners.ready(), self.pools.hazards(now))
 
     def merged(self, remote: "Memory", base: "Memory") -> "Memory":
-        """Return the same memory with the debts that *remote* added to *base*, and the later end of the last drain."""
+        """Return the memory with what *remote* changed since *base*: less is remembered of neither.
+
+        Of what both have noted, the later counts. What *remote* owes no more stays owed: that is checked again.
+        """
         existing, settled = {*base.debts, *self.debts}, {*base.settled, *self.settled}
         ends = [(memory.drained_at, memory.drained_node) for memory in (self, remote) if memory.drained_at is not None]
         drained_at, drained_node = max(ends, default=(None, ""))
@@ -120,6 +124,17 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
             spot_orders=self.spot_orders.merged(remote.spot_orders, base.spot_orders),
             drained_at=drained_at,
             drained_node=drained_node,
+            room=merged_value(self.room, remote.room, base.room, Pause.or_longer),
+            returned=merged_value(self.returned, remote.returned, base.returned, Pause.or_longer),
+            cooldowns=self.cooldowns.merged(remote.cooldowns, base.cooldowns),
+            not_recovered=self.not_recovered.merged(remote.not_recovered, base.not_recovered),
+            movements=self.movements.merged(remote.movements, base.movements),
+            leftovers=self.leftovers.merged(remote.leftovers, base.leftovers),
+            owners=self.owners.merged(remote.owners, base.owners),
+            pools=self.pools.merged(remote.pools, base.pools),
+            refusals=self.refusals.merged(remote.refusals, base.refusals),
+            settings=merged_value(self.settings, remote.settings, base.settings, mine_first),
+            leader=merged_value(self.leader, remote.leader, base.leader, mine_first),
         )
 
     def current(self, now: datetime, waits: Waits) -> "Memory":
