@@ -76,6 +76,7 @@ class StoredValue(Generic[_T]):
         self.value = self.base = form.empty  #: the base: as last read or written
         self.version = ""  #: resourceVersion of the ConfigMap; "" if it does not exist
         self._store, self._form = store, form
+        self._sent: tuple[bytes, _T] | None = None  # what was last written, perhaps without a response
 
     def read(self) -> Stored | Absent:
         """Read the copy, and merge changes that are not stored. Without a copy, the value stays, and is all new.
@@ -86,7 +87,8 @@ class StoredValue(Generic[_T]):
             case Stored(content, version) as found:
                 if version != self.version:
                     stored = self._form.loaded(self._store, content)
-                    self.value = self._form.merge(self.value, stored, self.base)
+                    base = self.base if self._sent is None or self._sent[0] != content else self._sent[1]
+                    self.value = self._form.merge(self.value, stored, base)
                     self.base, self.version = stored, version
                 return found
             case Absent(version) as found:
@@ -97,12 +99,13 @@ class StoredValue(Generic[_T]):
 
     def write(self, value: _T, content: bytes, summary: str) -> None:
         """Store *content*, which stands for *value*. Raises Conflict if the copy has changed since :meth:`read`."""
+        self._sent = content, value
         self.version = self._store.write(content, summary, self.version)
         self.value = self.base = value
 
     def forget(self) -> None:
         """Discard the value, with what is not stored."""
-        self.value, self.base, self.version = self._form.empty, self._form.empty, ""
+        self.value, self.base, self.version, self._sent = self._form.empty, self._form.empty, "", None
 
 
 class SyncedMemory:

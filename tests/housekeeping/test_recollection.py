@@ -419,6 +419,30 @@ class TestOthers:
             first.refresh()
             assert first.memory == second.memory
 
+    def test_a_write_without_a_response_is_not_a_change_by_another(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What it contains counts once, and what is taken out afterwards stays out."""
+        with world() as here:
+            ours, write = history(here), here.config_map.write
+
+            def without_response(content: bytes, summary: str, version: str) -> str:
+                write(content, summary, version)
+                raise Retryable("patch configmap: no response")
+
+            ours.refresh()
+            ours.owner_moved("default/Deployment/web", 2, START)
+            ours.save()
+            ours.owner_moved("default/Deployment/web", 1, START)
+            ours.node_failed("od-1", "uid-od-1")
+            with monkeypatch.context() as patch:
+                patch.setattr(here.config_map, "write", without_response)
+                assert not ours.save()
+            ours.owner_moved("default/Deployment/web", 1, START)
+            ours.node_succeeded("od-1")
+            ours.refresh()
+            assert here.memory == ours.memory
+            assert ours.memory.cooldowns == Cooldowns()
+            assert ours.memory.owners.in_a_week(START) == {"default/Deployment/web": 4}
+
     def test_what_one_process_has_taken_out_stays_out(self) -> None:
         with world() as here:
             first, second = history(here), history(here)
