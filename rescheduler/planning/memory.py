@@ -49,6 +49,14 @@ class StoredSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     moves_per_pod: float | None = None  #: the limit in a day; 0: none
 
 
+class Reactivation(msgspec.Struct, frozen=True):
+    """A change that takes a proxy two requests: a machine of its pool becomes active, and the pool larger by one."""
+
+    machine: str
+    evictable: bool
+    size: int  #: the desired size of the pool before
+
+
 class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The state that must survive restarts and leader changes. Times are wall-clock times in UTC."""
 
@@ -68,6 +76,7 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     refusals: KubeletRefusals = KubeletRefusals()  #: of kubelets
     settings: StoredSettings = StoredSettings()  #: of the daemon that wrote the memory last
     leader: LeaderFacts = LeaderFacts()  #: what this daemon knew when it last planned all nodes
+    reactivation: Reactivation | None = None  #: which a proxy has begun
 
     def waived(self, names: Collection[str]) -> "Memory":
         """Return the same memory without debts to owners in *names*, which do not wait any more either.
@@ -135,6 +144,7 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
             refusals=self.refusals.merged(remote.refusals, base.refusals),
             settings=merged_value(self.settings, remote.settings, base.settings, mine_first),
             leader=merged_value(self.leader, remote.leader, base.leader, mine_first),
+            reactivation=merged_value(self.reactivation, remote.reactivation, base.reactivation, mine_first),
         )
 
     def current(self, now: datetime, waits: Waits) -> "Memory":
@@ -289,10 +299,13 @@ def _packed(memory: Memory) -> bytes:
 
 
 def _shortened(owed: OpenDebt) -> OpenDebt:
-    uids = owed.debt.owner_uids
-    if len(uids) <= _OWNER_UIDS:
+    """Return *owed* with few UIDs of owners, and without controllers above its own that would make it too large."""
+    uids, above = owed.debt.owner_uids[-_OWNER_UIDS:], owed.debt.above
+    while above and len(_ENCODER.encode((uids, above))) > ENTRY_LIMIT // 2:
+        above = above[:-1]
+    if (uids, above) == (owed.debt.owner_uids, owed.debt.above):
         return owed
-    return msgspec.structs.replace(owed, debt=msgspec.structs.replace(owed.debt, owner_uids=uids[-_OWNER_UIDS:]))
+    return msgspec.structs.replace(owed, debt=msgspec.structs.replace(owed.debt, owner_uids=uids, above=above))
 
 
 def _entries(memory: Memory) -> Iterator[_Entry]:

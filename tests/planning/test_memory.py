@@ -338,6 +338,18 @@ def test_a_merge_of_what_two_have_noted_has_all_of_both(one: Memory, other: Memo
         assert merged.returned.times >= each.returned.times
 
 
+def test_the_controllers_above_an_owed_one_are_stored_as_far_as_they_fit() -> None:
+    """The largest names that the API allows."""
+    above = tuple(Controller("n" * 63, "K" * 63, letter * 253, "u" * 36, "g" * 60) for letter in "abcd")
+    small = tuple(controller(name) for name in ("set", "top"))
+    for chain, stored in ((above, above[:0]), (small, small), (small + above, small)):
+        debt = Debt(controller("web"), 1, 1, owner_uids=tuple(f"{n:036}" for n in range(9)), above=chain)
+        memory = Memory(debts=(OpenDebt("od-1", NOW, debt),))
+        [owed] = load(dump(memory)).debts
+        assert owed.debt.above == stored
+        assert len(owed.debt.owner_uids) == 8
+
+
 def test_two_failures_of_a_node_are_merged_to_the_later_end() -> None:
     old, new = Cooldown("uid", 3, NOW), Cooldown("uid", 1, NOW + HOUR, "eviction-refused")
     assert old.or_later(new) == new.or_later(old) == replace(new, failures=3)
