@@ -3,7 +3,7 @@
 import datetime as dt
 import enum
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -262,7 +262,7 @@ class Matching:
 
     machines: Mapping[str, Machine]  #: node name → its machine
     ambiguous: Mapping[str, str]  #: node name → why its machine is uncertain
-    claimed: frozenset[int]  #: positions of the machines that any node claims, even if the match is uncertain
+    claimed: Mapping[int, tuple[str, ...]]  #: position of a machine → nodes that claim it, also uncertain ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +291,10 @@ def _decide(
     machines: Sequence[Machine], nodes: Sequence[NodeRef], candidates: Mapping[str, set[int]], how: Mapping[str, str]
 ) -> Matching:
     repeated = {name for name, count in Counter(node.name for node in nodes).items() if count > 1}
-    claims = Counter(index for indexes in candidates.values() for index in indexes)
+    claims: defaultdict[int, list[str]] = defaultdict(list)
+    for name, indexes in sorted(candidates.items()):
+        for index in indexes:
+            claims[index].append(name)
     matched: dict[str, Machine] = {}
     ambiguous: dict[str, str] = {}
     for node in nodes:
@@ -301,12 +304,14 @@ def _decide(
         elif len(indexes) > 1:
             ids = sorted(machines[index].id for index in indexes)
             ambiguous[node.name] = f"several machines have its {how[node.name]}: {', '.join(ids)}"
-        elif any(claims[index] > 1 for index in indexes):
+        elif any(len(claims[index]) > 1 for index in indexes):
             ids = sorted(machines[index].id for index in indexes)
-            ambiguous[node.name] = f"other nodes also have the {how[node.name]} of machine {', '.join(ids)}"
+            others = sorted({name for index in indexes for name in claims[index]} - {node.name})
+            what = f"the {how[node.name]} of machine {', '.join(ids)}"
+            ambiguous[node.name] = f"other nodes also have {what}: {', '.join(others)}"
         elif indexes:
             matched[node.name] = machines[next(iter(indexes))]
-    return Matching(matched, ambiguous, frozenset(claims))
+    return Matching(matched, ambiguous, {index: tuple(names) for index, names in claims.items()})
 
 
 def _candidates(

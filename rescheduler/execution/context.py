@@ -1,7 +1,7 @@
 """The interfaces that a drain uses, and the result of an action."""
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -46,6 +46,7 @@ from rescheduler.observe import events
 from rescheduler.observe.events import InvolvedLease, InvolvedNode
 from rescheduler.observe.kube_events import RecordEvent
 from rescheduler.planning.controllers import Controller, ControllerReading
+from rescheduler.planning.debts import Debt
 from rescheduler.planning.last_look import Fresh, NodeLease, PreemptedPod
 from rescheduler.planning.outcome import PodRef
 from rescheduler.providers.base import CloudProvider
@@ -194,6 +195,10 @@ class Controllers(Protocol):
         *read_refusals*, also read why pods cannot be created or do not run. Raises ReschedulerError, and Forbidden if
         a permission is missing.
         """
+        ...
+
+    def recall(self, debts: Iterable[Debt]) -> None:
+        """Learn from *debts*, which may be those of another process, what is above their controllers."""
         ...
 
     def ending(self, owners: Collection[tuple[str, OwnerReference]]) -> Mapping[tuple[str, str], str]:

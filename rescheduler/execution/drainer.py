@@ -154,6 +154,7 @@ class Sweeper:
         self._report(DrainStarted(InvolvedNode.of(node), None))
         times = DrainTimes(self._monotonic(written.evicted), self._monotonic(written.due))
         tainted_at = self._tainted_at(node, written)
+        self._access.controllers.recall(written.debts)
         begun = transitions.resume(
             node.name,
             self._limits,

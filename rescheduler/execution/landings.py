@@ -165,6 +165,7 @@ class Landings:
     def _states(self, debts: tuple[OpenDebt, ...]) -> Mapping[Controller, ControllerState]:
         controllers = frozenset(owed.debt.controller for owed in debts)
         siblings = self._view.facts.siblings({controller.namespace for controller in controllers})
+        self._controllers.recall(owed.debt for owed in debts)
         states = dict(self._controllers.read((), controllers, siblings).states)
         for owed in debts:  # after a restart, ReplicaSets that do not share the controller's name are not looked up
             states[owed.debt.controller] = _with_owners(states[owed.debt.controller], owed)

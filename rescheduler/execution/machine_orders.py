@@ -3,14 +3,14 @@ after.
 """
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
 from predicates.indexes.domains import HOSTNAME
-from predicates.objects import Node, OwnerReference
+from predicates.objects import Node, OwnerReference, Pod
 from rescheduler.clock import Clock
 from rescheduler.draining.actions import OrderRemoval
 from rescheduler.draining.events import NotDone, Outcome, ProviderAnswered, Removed, RequestWithheld
@@ -23,6 +23,7 @@ from rescheduler.planning.controllers import Controller, ControllerState
 from rescheduler.planning.debts import Debt, count_replicas
 from rescheduler.planning.last_look import Ground, Objection, OrderTerms, Seen, objection, why_at_risk
 from rescheduler.planning.rules.candidates import control_plane_label
+from rescheduler.planning.rules.candidates import mates as same_machine
 from rescheduler.providers import base
 from rescheduler.providers.base import NodeRef
 
@@ -156,9 +157,11 @@ class LastLook:
         pods = cluster.pods(name, owners)
         hosts = {pod.node_name for pod in pods if pod.owner and (pod.namespace, pod.owner.uid) in owners} - {""}
         nodes = {each.name: each for each in self._nodes(hosts, everything=minimum)}
+        mates = list(self._mates(node, {*terms.mates(), *same_machine(nodes.values()).get(name, ())}))
         leases, now = cluster.node_leases(hosts), self._access.clock.now()
         if self._access.clock.monotonic() > terms.proved_at + _OLDEST_FACT:
             terms = replace(terms, with_other_places=frozenset())
+        terms = replace(terms, ending=self._ending(each for name, each in nodes.items() if name in hosts))
         at_risk = partial(why_at_risk, terms, leases, now)
         return objection(
             self._node,
@@ -170,6 +173,7 @@ class LastLook:
                 nodes=list(nodes.values()),
                 states=states,
                 replicas=count_replicas(pods, states.values(), name, (), terms.evicted, now, nodes.get, at_risk),
+                mates=mates,
             ),
         )
 
@@ -183,10 +187,24 @@ class LastLook:
                 found.append(self._access.cluster.node(name))
         return found
 
+    def _ending(self, hosts: Iterable[Node]) -> frozenset[str]:
+        """Return which *hosts* of moved pods the provider has announced to reclaim by now."""
+        refs, deadline = [ref(host) for host in hosts], self._access.clock.monotonic() + _OLDEST_FACT
+        return frozenset(self._access.provider.notices(refs, deadline=deadline)) if refs else frozenset()
+
+    def _mates(self, node: Node, names: Collection[str]) -> Iterator[tuple[Node, list[Pod]]]:
+        """Yield the Nodes *names* that are of the machine of *node*, with their pods."""
+        for name in sorted(names):
+            with contextlib.suppress(NotFound):
+                mate = self._access.cluster.node(name)
+                if mate.spec.provider_id == node.spec.provider_id:
+                    yield mate, [pod for pod in self._access.cluster.pods(name, ()) if pod.node_name == name]
+
     def _states(self, debts: Collection[Debt]) -> dict[Controller, ControllerState]:
         controllers = frozenset(debt.controller for debt in debts)
         if not controllers:
             return {}
+        self._access.controllers.recall(debts)
         states = dict(self._access.controllers.read((), controllers, self._siblings).states)
         for debt in debts:
             state = states[debt.controller]
@@ -224,13 +242,6 @@ class MachineOrders:
         group = provider.group_for(node, deadline=self._deadline())
         if group is None:
             return None, provider.refusal_without_group(node, deadline=self._deadline())
-        duplicates = [
-            rival.name for rival in self._rivals if rival.provider_id and rival.provider_id == node.provider_id
-        ]
-        if duplicates:
-            names = ", ".join(duplicates)
-            why = f"the provider ID is the same as that of {names}: it is unclear which machine would be removed"
-            return group.id, base.Refused(base.Refusal.AMBIGUOUS, why)
         return group.id, provider.refusals(group.id, [node], deadline=self._deadline()).get(node.name)
 
     def order(

@@ -51,6 +51,7 @@ class Observation:
         self._before: frozenset[str] = frozenset()  # UIDs of the pods that were preempted before the first eviction
         self._preempted: dict[str, Pod] = {}  # by UID: the pods that replacement pods of this drain have preempted
         self._owed: dict[Controller, Debt] = {}  # to the controllers of these pods
+        self._mates: tuple[str, ...] = ()  # the other Nodes of the machine
 
     @property
     def node_exists(self) -> bool:
@@ -65,6 +66,7 @@ class Observation:
             return NodeGone(f"node {name} is gone")
         self._note_resumed(drain)
         facts, pods = self._view.facts, self._view.facts.pods_of(name)
+        self._mates = facts.mates(name)
         return NodeSeen(
             present=frozenset(pod.uid for pod in pods),
             replicas=self._replicas(drain, drain.states),
@@ -97,12 +99,14 @@ class Observation:
     def order_terms(self, drain: Drain) -> OrderTerms:
         """Return what the order for the machine is compared with."""
         states = [drain.states[controller] for controller in drain.debts if controller in drain.states]
+        self._mates = self._view.facts.mates(self._node.name)
         terms = self._running.order_terms(self._node.name, states)
         return replace(
             terms,
             in_use=drain.resumed or bool(drain.debts or drain.evicted),
             debts=(*drain.debts.values(), *terms.debts),
             preempted=lambda: tuple(self._owed.values()),
+            mates=lambda: self._mates,
             evicted=evicted(drain),
             ready=drain.limits.landing > 0,
         )

@@ -38,9 +38,12 @@ from rescheduler.planning.room.placeholders import read as read_placeholder
 from rescheduler.planning.rules.candidates import (
     budgets_in_use,
     groups,
+    mates,
     never_removed,
     removal,
+    shared_machines,
     static_capacity,
+    why_going,
     why_not_target,
 )
 from rescheduler.planning.rules.interruptions import is_reported
@@ -87,7 +90,7 @@ class RoundFacts:
             own=leader.own,
             ordered=_removing(self.marks).union(leader.ended),
             ending=frozenset(leader.ending),
-            vetoes=_joined(pooled, static_capacity(snapshot), aside, known.checked, others),
+            vetoes=_joined(pooled, static_capacity(snapshot), kept.shared.of(snapshot), aside, known.checked, others),
             prices=known.prices,
             history=memory.history(now),
             last=self._restless(memory),
@@ -104,6 +107,10 @@ class RoundFacts:
         return memory.movements.restless(self.now, limit, lambda: self.kept.by_namespace.of(self.snapshot))
 
     # Nodes
+
+    def mates(self, name: str) -> tuple[str, ...]:
+        """Return the other nodes of the machine of node *name*."""
+        return self.kept.mates.of(self.snapshot).get(name, ())
 
     def node(self, name: str) -> Node | None:
         table = self.snapshot.nodes
@@ -159,8 +166,7 @@ class RoundFacts:
 
     def going(self, node: Node) -> str:
         """Return why *node* is about to go, or ""."""
-        ending = "the provider will reclaim it soon" if node.name in self.known.leader.ending else ""
-        return why_not_target(node) or ending
+        return why_going(node, self.known.leader.ending)
 
     # Marks of drains
 
@@ -279,6 +285,8 @@ class KeptFacts:
         )
         self.set_aside = Kept(self._set_aside, *NODES_AND_PODS)
         self.growth = Kept(self._growth, ClusterPart.NODES)
+        self.mates = Kept(lambda snapshot: mates(snapshot.nodes), ClusterPart.NODES)
+        self.shared = Kept(lambda snapshot: shared_machines(self.mates.of(snapshot)), ClusterPart.NODES)
 
     def _infos(self, snapshot: Snapshot) -> NodeInfos:
         return self.infos.of(snapshot)

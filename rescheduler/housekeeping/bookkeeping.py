@@ -19,7 +19,6 @@ from rescheduler.errors import ReschedulerError
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.housekeeping.synced_memory import ATTEMPTS, MemoryStorage, StoredForm, StoredValue
 from rescheduler.kube.client import retry_on_conflict
-from rescheduler.kube.memory import Absent
 from rescheduler.observe.events import ErrorKind, Report, SavingsCounted, Trouble
 from rescheduler.planning.forms import instant
 from rescheduler.planning.money.prices import NodeFacts, PriceList, instance_type
@@ -156,8 +155,7 @@ class Bookkeeping(NoBookkeeping):
             self._trouble = ""
 
     def _read(self) -> None:
-        if isinstance(self._ledger.read(), Absent):
-            self._ledger.base = SavingsLedger()
+        self._ledger.read()
         self._readable = True
 
     def _write(self) -> None:

@@ -2,6 +2,7 @@
 root, so that tests can run rounds without threads.
 """
 
+import contextlib
 import enum
 import logging
 from collections import Counter
@@ -284,6 +285,7 @@ class Loop:
         self._report = report
         self._led: bool | None = None
         self._looked_for_overdue = False  # since this replica leads
+        self._notices_read = False  # in this round
         self._reopened: list[Drain] = []  # drains that ended before the memory was read
         self._offers = Offers(clock)
         self._observation = ClusterObservation(view, knowledge, self._offers, clock, report)
@@ -381,7 +383,9 @@ class Loop:
         settled_at = self._observation.update()
         paused = self._holds.paused()
         self._knowledge.savings.observe()
+        self._notices_read = False
         if not self._mode.dry_run:
+            self._read_notices_for_moved_pods()
             self._actors.soft_taint.keep(self._view.facts.nodes)
             if self._actors.new_nodes.keep(self._view.facts.nodes) or self._sweep():
                 detail = "an earlier drain was resumed or rolled back, or a new node was cordoned or uncordoned"
@@ -443,7 +447,8 @@ class Loop:
         First, the nodes that are about to be reclaimed are requested from the provider; no plan uses them. If it does
         not respond, the round ends.
         """
-        self._view.know(ending=())
+        if not self._notices_read:
+            self._view.know(ending=())
         try:
             if self._mode.minimum and not self._mode.dry_run:
                 on_demand = self._view.facts.node_infos.on_demand.values()
@@ -452,18 +457,34 @@ class Loop:
             plan = self._plans.next(complete=self._mode.dry_run)
             if plan is None or self._mode.dry_run:
                 return RoundOutcome.IDLE if self._mode.dry_run else self._make_room()
-            ending = self._actors.drainer.notices([info.node for info in self._view.facts.node_infos.spot.values()])
+            ending = self._read_notices()  # also for the plans of the drain itself
         except ProviderSilent as error:
             self._report(Held(Waiting.PROVIDER_SILENT, f"the provider does not respond: {error}"))
             return RoundOutcome.BROKEN
-        if ending:
-            self._observation.notified(ending)
-            self._view.know(ending=ending)  # also for the plans of the drain itself
         if not ending.keys().isdisjoint(placement.node for placement in plan.placements) or self._distrusted(plan):
             ends = ", ".join(f"{name} at {end:%Y-%m-%dT%H:%M:%SZ}" for name, end in sorted(ending.items()))
             log.warning("replanned without spot nodes that are about to be reclaimed: %s", ends)
             plan = self._plans.next(complete=self._mode.dry_run)
         return RoundOutcome.IDLE if plan is None else self._drain(plan)
+
+    def _read_notices(self) -> Mapping[str, datetime]:
+        """Return which spot nodes the provider will reclaim, and when. Raises ProviderSilent."""
+        ending = self._actors.drainer.notices([info.node for info in self._view.facts.node_infos.spot.values()])
+        if ending:
+            self._observation.notified(ending)
+        self._view.know(ending=ending)
+        return ending
+
+    def _read_notices_for_moved_pods(self) -> None:
+        """Read the notices before the sweep and before debts are settled: moved pods do not stay on such nodes.
+
+        A silent provider delays neither: nodes are reopened without it, and each order asks again.
+        """
+        history = self._knowledge.history
+        if self._view.facts.marked or history.debts or history.settled:
+            with contextlib.suppress(ProviderSilent):
+                self._read_notices()
+                self._notices_read = True
 
     def _distrusted(self, plan: Plan) -> bool:
         """Return whether *plan* moves pods to a pool that was trusted when it was made, and is not any more."""

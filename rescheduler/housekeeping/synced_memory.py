@@ -76,9 +76,10 @@ class StoredValue(Generic[_T]):
         self.value = self.base = form.empty  #: the base: as last read or written
         self.version = ""  #: resourceVersion of the ConfigMap; "" if it does not exist
         self._store, self._form = store, form
+        self._sent: tuple[bytes, _T] | None = None  # what was last written, perhaps without a response
 
     def read(self) -> Stored | Absent:
-        """Read the copy, and merge changes that are not stored. Without a copy, the value stays as it is.
+        """Read the copy, and merge changes that are not stored. Without a copy, the value stays, and is all new.
 
         Raises InputError if it is not readable, and Retryable.
         """
@@ -86,23 +87,25 @@ class StoredValue(Generic[_T]):
             case Stored(content, version) as found:
                 if version != self.version:
                     stored = self._form.loaded(self._store, content)
-                    self.value = self._form.merge(self.value, stored, self.base)
+                    base = self.base if self._sent is None or self._sent[0] != content else self._sent[1]
+                    self.value = self._form.merge(self.value, stored, base)
                     self.base, self.version = stored, version
                 return found
             case Absent(version) as found:
-                self.version = version
+                self.base, self.version = self._form.empty, version
                 return found
             case UnreadableMemory(why):
                 raise InputError(why)
 
     def write(self, value: _T, content: bytes, summary: str) -> None:
         """Store *content*, which stands for *value*. Raises Conflict if the copy has changed since :meth:`read`."""
+        self._sent = content, value
         self.version = self._store.write(content, summary, self.version)
         self.value = self.base = value
 
     def forget(self) -> None:
         """Discard the value, with what is not stored."""
-        self.value, self.base, self.version = self._form.empty, self._form.empty, ""
+        self.value, self.base, self.version, self._sent = self._form.empty, self._form.empty, "", None
 
 
 class SyncedMemory:
@@ -199,14 +202,14 @@ class SyncedMemory:
         self.trouble = ""
 
     def _read_stored(self) -> None:
-        before = self._copy.version
+        before, base = self._copy.version, self._copy.base
         match self._copy.read():
             case Stored(version=version, waived=waived):
                 self._due = self._due and version == before
                 self._waive(waived)
                 self._note_created()
             case Absent(version):
-                self._start_again(version)
+                self._start_again(version, base)
         self._readable = True
 
     def _waive(self, names: Sequence[str]) -> None:
@@ -217,21 +220,16 @@ class SyncedMemory:
             log.warning("waived the debt to %s from the drain of %s", owed.debt.controller, owed.node)
         self._due = True
 
-    def _start_again(self, version: str) -> None:
+    def _start_again(self, version: str, stored: Memory) -> None:
         """Start with an empty memory, because the ConfigMap does not exist, or is empty and has this *version*.
 
         If the memory was stored before, its content may have forbidden a drain, so the drain delay starts. What this
-        process still has to do is kept: debts, also settled ones, and open orders.
+        process still has to do is kept: debts, also settled ones, and open orders. So is what it has noted since it
+        read or wrote what was *stored*: nobody has deleted that.
         """
         if self._known or self._store.was_created():
             log.warning("%s was %s: the drain delay starts again", self._store, "emptied" if version else "deleted")
-            known = self.memory
-            self.memory = Memory(
-                drained_at=self._clock.now(),
-                debts=known.debts,
-                settled=known.settled,
-                spot_orders=known.spot_orders,
-            )
+            self.memory = self.memory.merged(Memory(drained_at=self._clock.now()), stored)
         self._due = True
 
     def _write(self) -> None:

@@ -6,6 +6,7 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final, TypeVar
 from urllib.parse import quote
 
@@ -31,6 +32,7 @@ from rescheduler.kube.workloads import (
     wanted,
 )
 from rescheduler.planning.controllers import Controller, ControllerReading, ControllerState, job_facts
+from rescheduler.planning.debts import Debt
 from rescheduler.planning.rules.pod_traits import named_controller
 
 #: Maximum number of ReplicaSets whose controller is cached. A controller changes only if its ReplicaSet is orphaned and
@@ -183,6 +185,9 @@ class ControllerReader:
             [controller for controller in states.values() if controller.controller.kind not in _KINDS]
         ):
             states[state.controller] = state
+        for controller, state in states.items():
+            if above := self._chain_above(controller):
+                states[controller] = replace(state, above=above)
         if read_refusals:
             for controller, state in states.items():
                 if state.exists and not state.refusal:
@@ -392,6 +397,21 @@ class ControllerReader:
                 return True
             lower = above
         return False
+
+    def recall(self, debts: Iterable[Debt]) -> None:
+        """Learn from *debts* of earlier processes which controllers were above those that may be gone by now."""
+        with self._lock:
+            for debt in debts:
+                for lower, above in pairwise((debt.controller, *debt.above)):
+                    self._parents.setdefault(lower, above)
+
+    def _chain_above(self, controller: Controller) -> tuple[Controller, ...]:
+        """Return the controllers above *controller* that are known, its own first."""
+        above: list[Controller] = []
+        with self._lock:
+            while len(above) < _LEVELS and (upper := self._parents.get(above[-1] if above else controller)):
+                above.append(upper)
+        return tuple(above)
 
     def _is_there(self, controller: Controller) -> bool:
         """Return whether a controller of another one, or one with the same name, exists, or may exist."""

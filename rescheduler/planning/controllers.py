@@ -161,6 +161,7 @@ class ControllerState:
     min_ready_seconds: int = 0  #: a pod is available once it has been Ready for this time
     #: Number of pods that the roll-out in progress leaves available; None if none is in progress.
     least_available: int | None = None
+    above: tuple[Controller, ...] = ()  #: the controllers above it, as far as they are known, its own first
 
     @property
     def owners(self) -> frozenset[tuple[str, str]]:

@@ -63,6 +63,7 @@ class Debt(msgspec.Struct, frozen=True):
     template: str = ""  #: digest of its pod template when the node was marked
     succeeded: int = 0  #: number of its pods that had succeeded by then
     owner_uids: tuple[str, ...] = ()  #: UIDs that its pods named as their controller by then
+    above: tuple[Controller, ...] = ()  #: the controllers above it by then: one of them may create it again
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,7 @@ def incur(state: ControllerState, replicas: Replicas) -> Debt:
         template=state.template,
         succeeded=state.succeeded,
         owner_uids=tuple(sorted(state.owner_uids)),
+        above=state.above,
     )
 
 

@@ -14,7 +14,13 @@ from rescheduler.planning.debts import Debt, Replicas, paid, shortfall
 from rescheduler.planning.forms import count, shortened
 from rescheduler.planning.node_info import label_of
 from rescheduler.planning.policy import Circumstances, Policy
-from rescheduler.planning.rules.candidates import control_plane_label, node_blockers, why_not_target
+from rescheduler.planning.rules.candidates import (
+    SAME_MACHINE,
+    control_plane_label,
+    node_blockers,
+    why_going,
+    why_not_target,
+)
 from rescheduler.planning.rules.minimum import minimum
 from rescheduler.planning.rules.pod_traits import belongs_to_node
 
@@ -35,7 +41,8 @@ class Ground(enum.Enum):
     MARK = enum.auto()  #: our mark is not on the node: another process continues
     TAINT = enum.auto()  #: our taint is not on the node
     NOT_ON_DEMAND = enum.auto()  #: the node or its machine is another one, or it is not an on-demand node any more
-    KEPT = enum.auto()  #: a rule keeps the node: an opt-out, the control plane, or another tool that removes it
+    #: A rule keeps the node: an opt-out, the control plane, another tool that removes it, another Node of its machine.
+    KEPT = enum.auto()
     PODS = enum.auto()  #: pods that must move are on the node
     MINIMUM = enum.auto()  #: too few on-demand nodes would be left
     OWED = enum.auto()  #: pods that the drain moved do not run
@@ -65,8 +72,11 @@ class OrderTerms:
     doubt: str = ""  #: why the drain itself objects, or ""
     with_other_places: frozenset[str] = frozenset()  #: nodes whose pods all have another place if the node goes
     proved_at: float = -math.inf  #: when that was found out, in monotonic seconds
+    ending: frozenset[str] = frozenset()  #: nodes that the provider has announced to reclaim
     #: Returns the debts to controllers whose pods were preempted, also since the order began. Thread-safe.
     preempted: Callable[[], tuple[Debt, ...]] = tuple
+    #: Returns the other Nodes of the machine, as last watched. Thread-safe.
+    mates: Callable[[], tuple[str, ...]] = tuple
 
     def at_present(self) -> "OrderTerms":
         """Return the terms with the debts to controllers of pods that have been preempted by now."""
@@ -84,6 +94,7 @@ class Seen:
     states: Mapping[Controller, ControllerState] = field(default_factory=dict)  #: of the controllers in the debts
     replicas: Mapping[Controller, Replicas] = field(default_factory=dict)  #: of the same controllers
     now: datetime = _BEFORE_ALL  #: by default, no opt-out has expired
+    mates: Sequence[tuple[Node, Sequence[Pod]]] = ()  #: the other Nodes of the machine, with their pods
 
 
 def objection(before: Node, terms: OrderTerms, seen: Seen) -> Objection | None:
@@ -94,6 +105,7 @@ def objection(before: Node, terms: OrderTerms, seen: Seen) -> Objection | None:
         or _of_control_plane(seen.node)
         or _kept(terms, seen, empty=True)
         or _late_pods(terms, seen)
+        or _shared(terms, seen)
         or _below_minimum(before, terms, seen.nodes)
         or _owed(terms, seen)
     )
@@ -148,14 +160,33 @@ def _untainted(node: Node) -> Objection | None:
 
 
 def _late_pods(terms: OrderTerms, seen: Seen) -> Objection | None:
-    """Object to pods that must move. Without a kubelet, pods that are being deleted do not run any more."""
-    stopped = seen.node.condition("Ready") not in ("True", "")
-    late = sorted(
-        pod.key for pod in seen.pods if not (pod.finished or terms.stays(pod) or (stopped and pod.cls.terminating))
+    late = _must_move(terms, seen.node, seen.pods)
+    return Objection(Ground.PODS, f"{late[0]} on the node must move first: {late[1]}") if late else None
+
+
+def _must_move(terms: OrderTerms, node: Node, pods: Iterable[Pod]) -> tuple[str, str] | None:
+    """Return how many of the *pods* on *node* must move, and which; None if none.
+
+    Without a kubelet, pods that are being deleted do not run any more.
+    """
+    stopped = node.condition("Ready") not in ("True", "")
+    found = sorted(
+        pod.key for pod in pods if not (pod.finished or terms.stays(pod) or (stopped and pod.cls.terminating))
     )
-    if not late:
-        return None
-    return Objection(Ground.PODS, f"{count(len(late), 'pod')} on the node must move first: {shortened(late, _NAMED)}")
+    return (count(len(found), "pod"), shortened(found, _NAMED)) if found else None
+
+
+def _shared(terms: OrderTerms, seen: Seen) -> Objection | None:
+    """Object to another Node of the same machine that has pods, or gets some at any time."""
+    for node, pods in seen.mates:
+        if (theirs := _must_move(terms, node, pods)) is not None:
+            why = f"on which {theirs[0]} must move first: {theirs[1]}"
+        elif why_not_target(node) is None:
+            why = "which accepts pods"
+        else:
+            continue
+        return Objection(Ground.KEPT, f"its machine is also that of node {node.name} ({SAME_MACHINE}), {why}")
+    return None
 
 
 def _below_minimum(before: Node, terms: OrderTerms, nodes: Iterable[Node]) -> Objection | None:
@@ -216,7 +247,7 @@ def why_at_risk(terms: OrderTerms, leases: Mapping[str, NodeLease], now: datetim
     """Return why *pod*, which runs on *node*, may soon have no place, or "". *leases* are those of the nodes."""
     lease = leases.get(node.name)
     dead = "" if lease is None else lease.expired(now)
-    sign = "" if node.name in terms.with_other_places else why_not_target(node) or ""
+    sign = "" if node.name in terms.with_other_places else why_going(node, terms.ending)
     why = dead or sign
     return f"node {node.name} of pod {pod.key}: {why}" if why else ""
 

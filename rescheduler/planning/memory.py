@@ -11,6 +11,7 @@ import msgspec
 from rescheduler.errors import InputError
 from rescheduler.planning.debts import Debt, OpenDebt, begun
 from rescheduler.planning.forms import LIMIT, and_more, count, pack, packed_within, shortened, unpack, utc
+from rescheduler.planning.merging import merged_value, mine_first
 from rescheduler.planning.money.move_costs import MoveHistory
 from rescheduler.planning.movements import LeftoverMoves, Movements, NotRecovered
 from rescheduler.planning.owner_records import OwnerRecords
@@ -48,6 +49,14 @@ class StoredSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     moves_per_pod: float | None = None  #: the limit in a day; 0: none
 
 
+class Reactivation(msgspec.Struct, frozen=True):
+    """A change that takes a proxy two requests: a machine of its pool becomes active, and the pool larger by one."""
+
+    machine: str
+    evictable: bool
+    size: int  #: the desired size of the pool before
+
+
 class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The state that must survive restarts and leader changes. Times are wall-clock times in UTC."""
 
@@ -67,6 +76,7 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     refusals: KubeletRefusals = KubeletRefusals()  #: of kubelets
     settings: StoredSettings = StoredSettings()  #: of the daemon that wrote the memory last
     leader: LeaderFacts = LeaderFacts()  #: what this daemon knew when it last planned all nodes
+    reactivation: Reactivation | None = None  #: which a proxy has begun
 
     def waived(self, names: Collection[str]) -> "Memory":
         """Return the same memory without debts to owners in *names*, which do not wait any more either.
@@ -109,7 +119,10 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return MoveHistory(self.owners.in_a_week(now), self.owners.ready(), self.pools.hazards(now))
 
     def merged(self, remote: "Memory", base: "Memory") -> "Memory":
-        """Return the same memory with the debts that *remote* added to *base*, and the later end of the last drain."""
+        """Return the memory with what *remote* changed since *base*: less is remembered of neither.
+
+        Of what both have noted, the later counts. What *remote* owes no more stays owed: that is checked again.
+        """
         existing, settled = {*base.debts, *self.debts}, {*base.settled, *self.settled}
         ends = [(memory.drained_at, memory.drained_node) for memory in (self, remote) if memory.drained_at is not None]
         drained_at, drained_node = max(ends, default=(None, ""))
@@ -120,6 +133,18 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
             spot_orders=self.spot_orders.merged(remote.spot_orders, base.spot_orders),
             drained_at=drained_at,
             drained_node=drained_node,
+            room=merged_value(self.room, remote.room, base.room, Pause.or_longer),
+            returned=merged_value(self.returned, remote.returned, base.returned, Pause.or_longer),
+            cooldowns=self.cooldowns.merged(remote.cooldowns, base.cooldowns),
+            not_recovered=self.not_recovered.merged(remote.not_recovered, base.not_recovered),
+            movements=self.movements.merged(remote.movements, base.movements),
+            leftovers=self.leftovers.merged(remote.leftovers, base.leftovers),
+            owners=self.owners.merged(remote.owners, base.owners),
+            pools=self.pools.merged(remote.pools, base.pools),
+            refusals=self.refusals.merged(remote.refusals, base.refusals),
+            settings=merged_value(self.settings, remote.settings, base.settings, mine_first),
+            leader=merged_value(self.leader, remote.leader, base.leader, mine_first),
+            reactivation=merged_value(self.reactivation, remote.reactivation, base.reactivation, mine_first),
         )
 
     def current(self, now: datetime, waits: Waits) -> "Memory":
@@ -274,10 +299,13 @@ def _packed(memory: Memory) -> bytes:
 
 
 def _shortened(owed: OpenDebt) -> OpenDebt:
-    uids = owed.debt.owner_uids
-    if len(uids) <= _OWNER_UIDS:
+    """Return *owed* with few UIDs of owners, and without controllers above its own that would make it too large."""
+    uids, above = owed.debt.owner_uids[-_OWNER_UIDS:], owed.debt.above
+    while above and len(_ENCODER.encode((uids, above))) > ENTRY_LIMIT // 2:
+        above = above[:-1]
+    if (uids, above) == (owed.debt.owner_uids, owed.debt.above):
         return owed
-    return msgspec.structs.replace(owed, debt=msgspec.structs.replace(owed.debt, owner_uids=uids[-_OWNER_UIDS:]))
+    return msgspec.structs.replace(owed, debt=msgspec.structs.replace(owed.debt, owner_uids=uids, above=above))
 
 
 def _entries(memory: Memory) -> Iterator[_Entry]:

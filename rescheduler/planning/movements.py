@@ -12,6 +12,7 @@ from rescheduler.durations import Backoff
 from rescheduler.planning.controllers import Controller, ControllerReading, ControllerState, controller_of
 from rescheduler.planning.debts import OpenDebt
 from rescheduler.planning.forms import count, instant, utc
+from rescheduler.planning.merging import merged_entries, merged_value, mine_first
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.rules.pod_traits import belongs_to_node
 from rescheduler.planning.waits import CLOCK_SKEW, Count, Moment, Waits
@@ -56,11 +57,22 @@ class ControllerMoves(msgspec.Struct, frozen=True, omit_defaults=True):
         """
         same = [move for move in self.moves if move.at == at]
         others = [move for move in self.moves if move.at != at]
-        moves = sorted([*others, Move(at, pods + sum(move.pods for move in same))], key=lambda move: move.at)
-        while len(moves) > _MOVES:
-            moves = [Move(moves[1].at, moves[0].pods + moves[1].pods), *moves[2:]]
+        moves = [*others, Move(at, pods + sum(move.pods for move in same))]
         returned = returned or (self.returned and bool(same))
-        return ControllerMoves(tuple(moves), self.returns, returned, self.until, self.namespace)
+        return ControllerMoves(_shortened(moves), self.returns, returned, self.until, self.namespace)
+
+    def with_others(self, other: "ControllerMoves", _: object = None) -> "ControllerMoves":
+        """Return the record with the moves of both, and the longer wait. Moves at the same time are the same."""
+        pods = {move.at: move.pods for move in other.moves}
+        moves = pods | {move.at: max(move.pods, pods.get(move.at, 0)) for move in self.moves}
+        last = max(self.last, other.last)
+        return ControllerMoves(
+            _shortened(Move(at, number) for at, number in moves.items()),
+            max(self.returns, other.returns),
+            any(each.returned for each in (self, other) if each.last == last),
+            max((each.until for each in (self, other) if each.until is not None), default=None),
+            self.namespace or other.namespace,
+        )
 
     def with_return(self, now: datetime, wait: Backoff) -> "ControllerMoves":
         """Return the record after a return that was observed at *now*."""
@@ -92,6 +104,14 @@ class ControllerMoves(msgspec.Struct, frozen=True, omit_defaults=True):
         moves = tuple(Move(min(move.at, now), move.pods) for move in self.moves)
         until = None if self.until is None else min(self.until, now + wait.longest)
         return msgspec.structs.replace(self, moves=moves, until=until, returned=self.returned or self.last > now)
+
+
+def _shortened(moves: Iterable[Move]) -> tuple[Move, ...]:
+    """Return the *moves* in their order, of which the oldest are merged if they are too many."""
+    moves = sorted(moves, key=lambda move: move.at)
+    while len(moves) > _MOVES:
+        moves = [Move(moves[1].at, moves[0].pods + moves[1].pods), *moves[2:]]
+    return tuple(moves)
 
 
 class Movements(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -179,6 +199,10 @@ class Movements(msgspec.Struct, frozen=True, omit_defaults=True):
             if moved[namespace] > most[namespace]
         }
 
+    def merged(self, remote: "Movements", base: "Movements") -> "Movements":
+        """Return the movements with what *remote* changed since *base*."""
+        return Movements(merged_entries(self.by_uid, remote.by_uid, base.by_uid, ControllerMoves.with_others))
+
     def current(self, now: datetime, wait: Backoff) -> "Movements":
         """Return the movements without expired entries."""
         by_uid_now = {uid: moves.current(now, wait) for uid, moves in self.by_uid.items()}
@@ -246,6 +270,16 @@ class LeftoverMoves(msgspec.Struct, frozen=True, omit_defaults=True):
         begun_at = None if self.begun_at is None else min(self.begun_at, now)
         same = (known, first, begun_at) == (self.by_owner, self.first, self.begun_at)
         return self if same else LeftoverMoves(known, first, self.begun, begun_at)
+
+    def merged(self, remote: "LeftoverMoves", base: "LeftoverMoves") -> "LeftoverMoves":
+        """Return the moves with what *remote* changed since *base*. Of two drains, the one of *remote* has ended."""
+        ours, theirs, before = ((each.begun, each.begun_at) for each in (self, remote, base))
+        drain = merged_value(ours, theirs, before, mine_first)
+        if theirs not in (drain, before) and remote.begun_at is not None:
+            remote = remote.ended(self.begun, self.begun_at or remote.begun_at)
+        known = merged_entries(self.by_owner, remote.by_owner, base.by_owner, lambda one, other, _: max(one, other))
+        first = merged_entries(self.first, remote.first, base.first, lambda one, other, _: min(one, other))
+        return LeftoverMoves(known, {key: at for key, at in first.items() if key in known}, *drain)
 
     def without(self, owners: Container[str]) -> "LeftoverMoves":
         """Return the moves without those of *owners*."""
@@ -329,6 +363,10 @@ class OwnerWait(msgspec.Struct, frozen=True):
     failures: Count  #: how often its pods did not run in time
     until: Moment
 
+    def or_longer(self, other: "OwnerWait", _: object = None) -> "OwnerWait":
+        """Return the wait that has the later end and the larger number of failures of both."""
+        return OwnerWait(max(self.failures, other.failures), max(self.until, other.until))
+
 
 class NotRecovered(msgspec.Struct, frozen=True, omit_defaults=True):
     """The owners that wait, by ``namespace/Kind/name``, and the namespaces that wait, by their name.
@@ -365,6 +403,10 @@ class NotRecovered(msgspec.Struct, frozen=True, omit_defaults=True):
         left = {name.partition("/")[0] for name in self.by_name.keys() - gone if "/" in name}
         gone |= {name.partition("/")[0] for name in gone} - left
         return NotRecovered({name: wait for name, wait in self.by_name.items() if name not in gone}) if gone else self
+
+    def merged(self, remote: "NotRecovered", base: "NotRecovered") -> "NotRecovered":
+        """Return the waits with what *remote* changed since *base*; of two for a name, the longer one."""
+        return NotRecovered(merged_entries(self.by_name, remote.by_name, base.by_name, OwnerWait.or_longer))
 
     def active(self, now: datetime) -> dict[str, OwnerWait]:
         """Return the waits that have not ended at *now*."""

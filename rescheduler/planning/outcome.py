@@ -56,6 +56,7 @@ class Reason(enum.StrEnum):
     NOT_WORTH_IT = "not-worth-it", _INFO  # what it saves, for the moves of its pods
     DISRUPTION_BUDGET = "disruption-budget", _INFO  # of its NodePool: as many nodes as it allows are being disrupted
     PROVIDER_REFUSED = "provider-refused"
+    SHARED_MACHINE = "shared-machine"  # with another Node
     DO_NOT_DRAIN = "do-not-drain", _INFO
     NOT_ON_DEMAND = "not-on-demand", _INFO  # any more, during its drain
     REMOVAL_DISABLED = "removal-disabled", _INFO  # also for pods

@@ -1,11 +1,13 @@
 """What drains have shown of the owners of pods: how often they were moved in a week, and how long they took to run."""
 
+from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final
 
 import msgspec
 
+from rescheduler.planning.merging import merged_entries
 from rescheduler.planning.movements import Move
 from rescheduler.planning.waits import Moment
 
@@ -34,6 +36,16 @@ class OwnerRecord(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return the record after the new pods were Ready within *seconds*: the mean of this and of what was known."""
         return msgspec.structs.replace(self, ready=round(seconds if self.ready is None else (self.ready + seconds) / 2))
 
+    def with_others(self, other: "OwnerRecord", base: "OwnerRecord | None") -> "OwnerRecord":
+        """Return the record with the moves that *other* has noted since *base*."""
+        pods = Counter({move.at: move.pods for move in self.days})
+        pods.update({move.at: move.pods for move in other.days})
+        pods.subtract({move.at: move.pods for move in (base.days if base is not None else ())})
+        days = tuple(Move(day, pods[day]) for day in sorted(pods) if pods[day] > 0)
+        later, earlier = (self, other) if self.last >= other.last else (other, self)
+        ready = earlier.ready if later.ready is None else later.ready
+        return msgspec.structs.replace(later, days=days, ready=ready)
+
     def in_a_week(self, now: datetime) -> int:
         """Return how many pods were moved within a week. It changes at the start of a day only."""
         return sum(move.pods for move in self.days if move.at > now - WEEK)
@@ -56,6 +68,10 @@ class OwnerRecords(msgspec.Struct, frozen=True, omit_defaults=True):
     def ready(self) -> Mapping[str, float]:
         """Return the seconds until the replacement pods of each owner were Ready, where they are known."""
         return {name: record.ready for name, record in self.by_name.items() if record.ready is not None}
+
+    def merged(self, remote: "OwnerRecords", base: "OwnerRecords") -> "OwnerRecords":
+        """Return the records with what *remote* changed since *base*."""
+        return OwnerRecords(merged_entries(self.by_name, remote.by_name, base.by_name, OwnerRecord.with_others))
 
     def current(self, now: datetime) -> "OwnerRecords":
         """Return the records of the owners whose pods were moved lately."""

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from predicates.nodes import MISSING, NodeTable
 from rescheduler.durations import Backoff
 from rescheduler.planning.forms import utc
+from rescheduler.planning.merging import merged_entries
 from rescheduler.planning.money.prices import INSTANCE_TYPE_LABELS, ZONE_LABELS
 from rescheduler.planning.waits import Count, Moment, Pause
 
@@ -149,6 +150,20 @@ class PoolRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
             return 0
         return max(0, self.wait.times - (now - self.last) // wait.longest)
 
+    def with_others(self, other: "PoolRecord", base: "PoolRecord | None") -> "PoolRecord":
+        """Return the record with what *other* has noted since *base*, which is in both."""
+        at = max(self.at, other.at)
+        mine, theirs = self.decayed(at), other.decayed(at)
+        before = PoolRecord(at=at) if base is None else base.decayed(at)
+        return PoolRecord(
+            at=at,
+            losses=min(max(0, mine.losses + theirs.losses - before.losses), 10**9),
+            recent=max(0.0, mine.recent + theirs.recent - before.recent),
+            node_hours=max(0.0, mine.node_hours + theirs.node_hours - before.node_hours),
+            last=max((each for each in (mine.last, theirs.last) if each is not None), default=None),
+            wait=mine.wait.or_longer(theirs.wait),
+        )
+
     @property
     def per_node_hour(self) -> float:
         """Return the decayed rate of losses."""
@@ -201,6 +216,10 @@ class PoolLosses(msgspec.Struct, frozen=True, omit_defaults=True):
                 record.lost(lost[pool], now, _NONE if pool in trusted else wait) if lost.get(pool) else record
             )
         return PoolLosses(records)
+
+    def merged(self, remote: "PoolLosses", base: "PoolLosses") -> "PoolLosses":
+        """Return the records with what *remote* changed since *base*."""
+        return PoolLosses(merged_entries(self.by_pool, remote.by_pool, base.by_pool, PoolRecord.with_others))
 
     def settling(self, now: datetime) -> dict[str, datetime]:
         """Return the pools that are not trusted at *now*, and until when."""

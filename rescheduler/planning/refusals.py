@@ -16,6 +16,7 @@ import msgspec
 from predicates.nodes import LearnedRefusals, RefusingNodes
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.forms import utc
+from rescheduler.planning.merging import merged_entries
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.pools import label_name
 from rescheduler.planning.waits import Moment
@@ -50,6 +51,10 @@ class KubeletRefusal(msgspec.Struct, frozen=True):
         kind = ",".join(f"!{key}" if value is None else f"{key}={value}" for key, value in self.nodes)
         return f"{self.owner.namespace}/{self.pods}/{kind}"
 
+    def or_later(self, other: "KubeletRefusal", _: object = None) -> "KubeletRefusal":
+        """Return the later one of both."""
+        return max(self, other, key=lambda each: each.at)
+
 
 class KubeletRefusals(msgspec.Struct, frozen=True, omit_defaults=True):
     """The latest refusal of each pair of class and kind of node, by its key."""
@@ -58,6 +63,10 @@ class KubeletRefusals(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def noted(self, refusal: KubeletRefusal) -> "KubeletRefusals":
         return KubeletRefusals(self.by_key | {refusal.key: refusal})
+
+    def merged(self, remote: "KubeletRefusals", base: "KubeletRefusals") -> "KubeletRefusals":
+        """Return the refusals with what *remote* changed since *base*; of two with the same key, the later one."""
+        return KubeletRefusals(merged_entries(self.by_key, remote.by_key, base.by_key, KubeletRefusal.or_later))
 
     def current(self, now: datetime) -> "KubeletRefusals":
         """Return the refusals that are still remembered at *now*."""

@@ -9,6 +9,7 @@ import msgspec
 
 from predicates.texts import printable
 from rescheduler.durations import Backoff
+from rescheduler.planning.merging import merged_entries
 
 # Waits that grow exponentially: after failed drains, and after pods returned to on-demand nodes.
 
@@ -56,6 +57,11 @@ class Pause(msgspec.Struct, frozen=True, omit_defaults=True):
             return self
         return Pause(self.times, now + wait.longest)
 
+    def or_longer(self, other: "Pause", _: object = None) -> "Pause":
+        """Return the pause that has the later end and the larger number of failures of both."""
+        until = max((each for each in (self.until, other.until) if each is not None), default=None)
+        return Pause(max(self.times, other.times), until)
+
 
 #: The reason of a cooldown that has its own detail.
 _MADE_ROOM: Final = "cooling-down"
@@ -73,6 +79,13 @@ class Cooldown(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str = ""  #: the code of a :class:`~rescheduler.planning.outcome.Reason`; "": ``cooling-down``
     detail: str = ""  #: the failure's message, if there is a reason
     pod: str = ""  #: the pod (``namespace/name``) whose eviction was refused, or ""
+
+    def or_later(self, other: "Cooldown", _: object = None) -> "Cooldown":
+        """Return the one of both that ends later, with the larger number of failures of the node."""
+        last = max(self, other, key=lambda each: each.until)
+        if self.uid != other.uid or not last.failures:
+            return last
+        return msgspec.structs.replace(last, failures=max(self.failures, other.failures))
 
 
 class Cooldowns(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -115,6 +128,10 @@ class Cooldowns(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return the cooldowns of nodes that still exist with the same UID. *uids* maps node names to UIDs."""
         remaining = {node: cooldown for node, cooldown in self.by_node.items() if uids.get(node) == cooldown.uid}
         return self if len(remaining) == len(self.by_node) else Cooldowns(remaining)
+
+    def merged(self, remote: "Cooldowns", base: "Cooldowns") -> "Cooldowns":
+        """Return the cooldowns with what *remote* changed since *base*; of two for a node, the later one."""
+        return Cooldowns(merged_entries(self.by_node, remote.by_node, base.by_node, Cooldown.or_later))
 
     def active(self, now: datetime) -> dict[str, Cooldown]:
         """Return the cooldowns that have not expired at *now*, by node."""

@@ -327,7 +327,8 @@ def error_of(node: str, outcome: DeleteOutcome) -> errors.ReschedulerError | Non
 # ruff: noqa: ARG002 -- optional verbs keep the protocol's signature although they ignore its arguments
 
 
-#: Raises Withheld if the machine of a node may not end now; see the top of this module.
+#: Raises Withheld if the machine of a node may not end now; see the top of this module. It may call
+#: :meth:`CloudProvider.notices`.
 MayEnd: TypeAlias = Callable[[NodeRef], None]
 
 

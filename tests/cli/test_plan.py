@@ -10,7 +10,7 @@ import yaml
 
 from rescheduler.cli import main
 from tests.cli.dumps import write_dump
-from tests.planning.builders import ON_DEMAND, SYSTEM_POD, budget, node, pod
+from tests.planning.builders import ON_DEMAND, SPOT, SYSTEM_POD, budget, node, pod
 
 CLUSTER = [
     node("od", ON_DEMAND),
@@ -191,6 +191,24 @@ def test_nodes_of_a_static_node_pool_would_be_bought_again(
         [blocker] = verdicts["od"]["blockers"]
         assert (blocker["pod"], blocker["reason"]) == (None, "static-capacity")
         assert blocker["detail"].startswith("it would be bought again: NodePool 'base' keeps 1 node ")
+
+
+@pytest.mark.parametrize("mates", [["renamed"], ["a", "b"], ["a", "b", "c", "d"]])
+def test_nodes_of_one_machine_stay_and_the_others_are_named(
+    mates: list[str], tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Nodes without a provider ID, or with that of another machine, are drained."""
+    machines = {"od": "c://1", "od-2": "c://2", "od-3": "", "od-4": ""} | dict.fromkeys(mates, "c://1")
+    nodes = [node(name, SPOT if name in mates else ON_DEMAND) for name in machines]
+    for each in nodes:
+        each["spec"]["providerID"] = machines[each["metadata"]["name"]]
+    file = write_dump(tmp_path, [*nodes, node("s"), pod("w-1", "od"), SYSTEM_POD])
+    verdicts = {verdict["node"]: verdict for verdict in planned(capfdbinary, file)["nodes"]}
+    assert {name for name, verdict in verdicts.items() if not verdict["drainable"]} == {"od"}
+    [blocker] = verdicts["od"]["blockers"]
+    named = {1: "node renamed", 2: "nodes a, b", 4: "nodes a, b, c, and 1 more"}[len(mates)]
+    assert (blocker["pod"], blocker["reason"]) == (None, "shared-machine")
+    assert blocker["detail"] == f"its machine would end for {named}, too: spec.providerID is the same"
 
 
 ON_DEMAND_ONLY = {"requirements": [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]}]}

@@ -479,9 +479,8 @@ class TestProvider:
             pool = ScriptedProvider([Deleted()])
             here.loop(provider=pool).round()
             assert (here.writes, pool.orders, here.of(DrainStarted)) == ([], [], [])
-            detail = "the provider ID is the same as that of od-1: it is unclear which machine would be removed"
-            expected = Blocker(Reason.PROVIDER_REFUSED, f"pool: ambiguous: {detail}")
-            assert blockers(here, "od-2") == [expected]
+            detail = "its machine would end for node od-1, too: spec.providerID is the same"
+            assert blockers(here, "od-2") == [Blocker(Reason.SHARED_MACHINE, detail)]
 
     def test_the_provider_receives_other_nodes_that_may_represent_the_machine(self) -> None:
         address = {"addresses": [{"type": "InternalIP", "address": "10.0.0.7"}]}

@@ -1,7 +1,7 @@
 """No machine ends while pods that left its node do not run, or have no place for long: in this drain or a later one."""
 
-from collections.abc import Callable
-from datetime import timedelta
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime, timedelta
 from itertools import count
 from typing import Final
 
@@ -9,12 +9,19 @@ import msgspec
 import pytest
 
 from predicates.objects import Taint
+from rescheduler.draining import actions
+from rescheduler.draining.actions import Intent, Step
+from rescheduler.errors import Retryable
+from rescheduler.observe.events import Held, OrderWithheld
+from rescheduler.planning.controllers import Controller
+from rescheduler.planning.debts import Debt, OpenDebt
 from rescheduler.planning.last_look import NodeLease
+from rescheduler.planning.memory import Memory, dump
 from rescheduler.planning.outcome import Reason
-from rescheduler.providers.base import Deleted, Refusal, Refused
+from rescheduler.providers.base import Deleted, NodeRef, Refusal, Refused
 from rescheduler.settings import Timing
 from tests.housekeeping.test_course import edit
-from tests.housekeeping.world import LoopWorld, Replacement, ScriptedProvider, blockers, world
+from tests.housekeeping.world import START, LoopWorld, Replacement, ScriptedProvider, blockers, world
 from tests.planning.builders import ON_DEMAND, node, pod
 
 CLUSTER: Final = (node("od-1", ON_DEMAND), node("spot-1"), pod("web-1", "od-1"))
@@ -72,6 +79,105 @@ def test_a_sign_does_not_matter_if_the_pods_have_another_place() -> None:
     with world(*CLUSTER, node("spot-2")) as here:
         provider = ScriptedProvider([Deleted()], before_order=lambda: edit(here, on(here, "web"), taints=(NOTICE,)))
         assert rounds(here, provider) == ["od-1"]
+
+
+class Announcing(ScriptedProvider):
+    """A cloud that announces which machines it will reclaim, or does not respond. Their Nodes show nothing."""
+
+    ends: Collection[str] = ()
+    silent = False
+
+    def refresh(self, *, deadline: float) -> None:  # noqa: ARG002
+        if self.silent:
+            raise Retryable("silence")
+
+    def notices(self, nodes: Sequence[NodeRef], *, deadline: float) -> Mapping[str, datetime]:
+        self.refresh(deadline=deadline)
+        return {each.name: START + timedelta(hours=1) for each in nodes if each.name in self.ends}
+
+    def announce(self, *ends: str) -> None:
+        self.ends = ends
+
+
+def test_a_notice_of_the_provider_right_before_the_order_keeps_the_machine() -> None:
+    with world(*CLUSTER) as here:
+        provider = Announcing([Deleted()])
+        provider.before_order = lambda: provider.announce("spot-1")
+        assert rounds(here, provider) == []
+        [blocker, *_] = blockers(here, "od-1")
+        assert blocker.reason is Reason.NOT_RECOVERED
+        assert "the provider will reclaim it soon" in here.of(OrderWithheld)[0].why
+        provider.before_order = lambda: None
+        provider.announce()
+        assert rounds(here, provider) == ["od-1"]
+
+
+@pytest.mark.parametrize("ends", ["spot-2", "od-2"])
+def test_a_notice_about_a_node_without_moved_pods_keeps_no_machine(ends: str) -> None:
+    with world(*CLUSTER, node("spot-2", cpu="500m"), node("od-2", ON_DEMAND), pod("big-1", "od-2", cpu="3.5")) as here:
+        provider = Announcing([Deleted()])
+        provider.before_order = lambda: provider.announce(ends)
+        assert rounds(here, provider)[:1] == ["od-1"]
+
+
+def test_a_notice_does_not_matter_if_the_pods_have_another_place() -> None:
+    with world(*CLUSTER, node("spot-2")) as here:
+        provider = Announcing([Deleted()])
+        provider.before_order = lambda: provider.announce(on(here, "web"))
+        assert rounds(here, provider) == ["od-1"]
+
+
+def test_a_provider_that_does_not_tell_its_notices_ends_no_machine() -> None:
+    with world(*CLUSTER) as here:
+        provider = Announcing([Deleted()])
+        provider.before_order = lambda: setattr(provider, "silent", True)
+        assert rounds(here, provider) == []
+        provider.before_order, provider.silent = lambda: None, False
+        assert rounds(here, provider) == ["od-1"]
+
+
+@pytest.mark.parametrize("node_is_there", [True, False])
+def test_a_process_that_starts_reads_notices_before_it_settles_debts(*, node_is_there: bool) -> None:
+    """An earlier process has moved a pod to a node that the provider reclaims now."""
+    left = [node("od-1", ON_DEMAND)] if node_is_there else []
+    with world(*left, node("spot-1"), pod("web-1", "spot-1")) as here:
+        owner = here.cluster.pods["default/web-1"].owner
+        assert owner is not None
+        debt = Debt(Controller("default", owner.kind, owner.name, owner.uid), 1, 1, owner_uids=(owner.uid,))
+        here.config_map.put(dump(Memory(debts=(OpenDebt("od-1", START, debt),))))
+        provider = Announcing([Deleted()])
+        provider.announce("spot-1")
+        here.loop(timing=SHORT, provider=provider).round()
+        assert [owed.debt for owed in here.memory.debts] == [debt]
+        assert "the provider will reclaim it soon" in here.of(Held)[-1].detail
+        provider.announce()
+        here.loop(timing=SHORT, provider=provider).round()
+        assert here.memory.debts == ()
+
+
+def test_a_silent_provider_does_not_delay_the_rollback_of_a_drain() -> None:
+    with world(*CLUSTER) as here:
+        here.mark("od-1", Intent("me", Step.DRAINING, START).dump(), actions.taint("me"))
+        provider = Announcing([Deleted()])
+        provider.silent = True
+        here.loop(timing=SHORT, provider=provider).round()
+        assert not here.node("od-1").spec.taints
+
+
+def test_what_was_above_an_owed_controller_is_told_to_the_reader() -> None:
+    """It may be gone before this process reads it for the first time."""
+    top = Controller("default", "Postgres", "main", "uid-main", "db.example.com/v1")
+    debts = [Debt(Controller("default", "StatefulSet", name, f"uid-{name}"), 1, 1, above=(top,)) for name in "abc"]
+    with world(*CLUSTER, node("od-2", ON_DEMAND), node("od-3", ON_DEMAND)) as here:
+        here.config_map.put(dump(Memory(debts=(OpenDebt("gone", START, debts[0]),))))
+        drained = Intent("before", Step.DRAINING, START, debts=(debts[1],))
+        removed = Intent("before", Step.REMOVING, START, group="workers", debts=(debts[2],))
+        for name, written in (("od-2", drained), ("od-3", removed)):
+            here.mark(name, written.dump(), actions.taint("before"))
+        loop = here.loop(timing=SHORT, provider=ScriptedProvider([Deleted()]))
+        for _ in range(3):
+            loop.round()
+        assert here.recalled.items() >= {debt.controller: (top,) for debt in debts}.items()
 
 
 def on(here: LoopWorld, app: str) -> str:

@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
+import msgspec
 import pytest
 
 from rescheduler.draining.events import EvictionFailed
@@ -14,6 +16,7 @@ from rescheduler.facts.round_facts import Known
 from rescheduler.housekeeping.drain_history import DrainHistory, DrainRecords
 from rescheduler.housekeeping.loop import RoundOutcome
 from rescheduler.housekeeping.synced_memory import ATTEMPTS
+from rescheduler.kube.memory import Stored
 from rescheduler.observe.events import (
     DrainEnded,
     ErrorKind,
@@ -27,11 +30,14 @@ from rescheduler.observe.events import (
 from rescheduler.planning.controllers import Controller, ControllerState, controller_of
 from rescheduler.planning.debts import Debt, OpenDebt
 from rescheduler.planning.memory import Memory, StoredSettings, dump
-from rescheduler.planning.movements import OwnerWait
+from rescheduler.planning.movements import ControllerMoves, LeftoverMoves, Move, Movements, NotRecovered, OwnerWait
 from rescheduler.planning.outcome import Blocker, Placement, PodRef, Reason
-from rescheduler.planning.owner_records import OwnerRecords
-from rescheduler.planning.policy import Policy
+from rescheduler.planning.owner_records import OwnerRecord, OwnerRecords
+from rescheduler.planning.policy import LeaderFacts, Policy
+from rescheduler.planning.pools import PoolLosses, PoolRecord
+from rescheduler.planning.refusals import KubeletRefusal, KubeletRefusals
 from rescheduler.planning.room.increase import SpotOrder, SpotOrders
+from rescheduler.planning.waits import Cooldown, Cooldowns, Pause
 from rescheduler.settings import Timing
 from tests.housekeeping.config_map import InMemoryConfigMap
 from tests.housekeeping.world import CLUSTER, LIMITS, START, LoopWorld, world
@@ -41,6 +47,36 @@ FORBIDDEN = EvictionFailed("", "evict pod default/web-1: not allowed (403)", ret
 WEB = Controller("default", "Deployment", "web", "uid-web")
 DB = Controller("default", "StatefulSet", "db", "uid-db")
 MINUTE = timedelta(minutes=1)
+
+#: What earlier processes have noted.
+EARLIER_MEMORY = Memory(
+    drained_at=START - MINUTE,
+    drained_node="od-0",
+    cooldowns=Cooldowns({"od-1": Cooldown("uid-od-1", 3, START + 20 * MINUTE)}),
+    not_recovered=NotRecovered({str(WEB): OwnerWait(2, START + 20 * MINUTE)}),
+    room=Pause(2, START + 20 * MINUTE),
+    returned=Pause(2, START + 20 * MINUTE),
+    debts=(OpenDebt("od-3", START - MINUTE, Debt(WEB, 1, 1)),),
+    settled=(OpenDebt("od-4", START - MINUTE, Debt(WEB, 1, 1)),),
+    movements=Movements({"default/uid-web": ControllerMoves((Move(START - MINUTE, 2),), namespace="default")}),
+    leftovers=LeftoverMoves({"default/uid-rs": START - MINUTE}, begun={"uid": "default/uid-b"}, begun_at=START),
+    owners=OwnerRecords({str(WEB): OwnerRecord(START - MINUTE, (Move(START - MINUTE, 2),), 30.0)}),
+    spot_orders=SpotOrders((SpotOrder("od-1", "uid-od-1", "spot-group", 5, 1, START - MINUTE),)),
+    pools=PoolLosses({"zone-a": PoolRecord(at=START, losses=4, recent=2.0, last=START - MINUTE)}),
+    refusals=KubeletRefusals().noted(KubeletRefusal(WEB, "digest", (("spot", None),), "spot-1", "OutOfcpu", START)),
+    leader=LeaderFacts(own="od-9"),
+)
+
+
+def _includes(found: Any, least: Any) -> bool:
+    """Return whether *found* has the entries that *least* has."""
+    if isinstance(least, tuple):
+        return set(least) <= set(found)
+    table, wanted = (
+        next(iter(msgspec.structs.asdict(each).values())) if isinstance(each, msgspec.Struct) else each
+        for each in (found, least)
+    )
+    return bool(wanted.items() <= table.items() if isinstance(wanted, dict) else found == least)
 
 
 def history(here: LoopWorld, *, dry_run: bool = False) -> DrainHistory:
@@ -212,6 +248,55 @@ class TestUnreadable:
             assert here.memory == ours.memory
             assert ours.memory.drained_at == START - MINUTE
 
+    @pytest.mark.parametrize("kind", EARLIER_MEMORY.__struct_fields__)
+    def test_what_earlier_processes_stored_is_kept_if_something_is_noted_before_it_is_read(self, kind: str) -> None:
+        with world() as here:
+            here.config_map.put(b"broken")
+            ours = history(here)
+            ours.refresh()
+            ours.node_failed("od-2", "uid-od-2")
+            ours.moved(DB, 1, START)
+            ours.set_aside(DB)
+            here.config_map.put(dump(EARLIER_MEMORY))
+            ours.refresh()
+            assert _includes(getattr(here.memory, kind), getattr(EARLIER_MEMORY, kind))
+            assert "od-2" in here.memory.cooldowns.by_node
+            assert "default/uid-db" in here.memory.movements.by_uid
+            assert str(DB) in here.memory.not_recovered.by_name
+
+    @pytest.mark.parametrize("unreadable", ["get configmap: not allowed (403)", ""])
+    def test_a_daemon_that_starts_meanwhile_keeps_the_waits_of_earlier_ones(self, unreadable: str) -> None:
+        """It notes what it knows when it plans, for commands."""
+        with world(*CLUSTER) as here:
+            here.config_map.put(dump(EARLIER_MEMORY))
+            stored, here.config_map.unreadable = here.config_map.stored, unreadable
+            here.config_map.stored = stored if unreadable else Stored(b"broken", "0")
+            here.own_node = "spot-1"
+            loop = here.loop()
+            assert loop.round() is RoundOutcome.HELD
+            here.pass_time(10)
+            here.config_map.unreadable, here.config_map.stored = "", stored
+            assert loop.round() is RoundOutcome.HELD
+            assert here.memory.cooldowns == EARLIER_MEMORY.cooldowns
+            assert here.memory.movements == EARLIER_MEMORY.movements
+            assert here.memory.not_recovered == EARLIER_MEMORY.not_recovered
+            assert here.memory.returned == EARLIER_MEMORY.returned
+            assert here.memory.leftovers == EARLIER_MEMORY.leftovers
+
+    @pytest.mark.parametrize("lose", [InMemoryConfigMap.delete, InMemoryConfigMap.empty])
+    def test_what_was_noted_meanwhile_is_kept_if_the_config_map_is_deleted(
+        self, lose: Callable[[InMemoryConfigMap], None]
+    ) -> None:
+        with world() as here:
+            here.config_map.put(b"broken")
+            here.config_map.created = True
+            ours = history(here)
+            ours.refresh()
+            cooldown = ours.node_failed("od-2", "uid-od-2")
+            lose(here.config_map)
+            ours.refresh()
+            assert here.memory == Memory(drained_at=START, cooldowns=Cooldowns({"od-2": cooldown}))
+
     def test_a_missing_response_is_an_error_of_the_round(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def silent() -> None:
             raise Retryable("get configmap: no connection")
@@ -305,6 +390,73 @@ class TestOthers:
             here.config_map.put(dump(Memory(debts=foreign)))
             assert ours.save()
             assert here.memory == Memory(debts=foreign[1:])
+
+    @pytest.mark.parametrize("moment", ["before its first read", "after it", "after the ConfigMap was deleted"])
+    def test_two_processes_keep_what_the_other_has_noted(self, moment: str) -> None:
+        """The first does not know yet that the second leads: both write."""
+        with world() as here:
+            first, second = history(here), history(here)
+            first.refresh()
+            first.node_failed("od-0", "uid-od-0")
+            first.save()
+            if moment != "before its first read":
+                second.refresh()
+            if moment == "after the ConfigMap was deleted":
+                here.config_map.delete()
+                first.node_failed("od-0", "uid-od-0")
+            first.node_failed("od-1", "uid-od-1")
+            first.moved(WEB, 2, START)
+            assert first.save()
+            second.node_failed("od-1", "uid-od-1")
+            second.node_failed("od-2", "uid-od-2")
+            second.moved(WEB, 1, START + MINUTE)
+            second.refresh()
+            assert second.save()
+            assert here.memory == second.memory
+            assert here.memory.cooldowns.by_node.keys() == {"od-0", "od-1", "od-2"}
+            [moves] = here.memory.movements.by_uid.values()
+            assert sum(move.pods for move in moves.moves) == 3
+            first.refresh()
+            assert first.memory == second.memory
+
+    def test_a_write_without_a_response_is_not_a_change_by_another(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What it contains counts once, and what is taken out afterwards stays out."""
+        with world() as here:
+            ours, write = history(here), here.config_map.write
+
+            def without_response(content: bytes, summary: str, version: str) -> str:
+                write(content, summary, version)
+                raise Retryable("patch configmap: no response")
+
+            ours.refresh()
+            ours.owner_moved("default/Deployment/web", 2, START)
+            ours.save()
+            ours.owner_moved("default/Deployment/web", 1, START)
+            ours.node_failed("od-1", "uid-od-1")
+            with monkeypatch.context() as patch:
+                patch.setattr(here.config_map, "write", without_response)
+                assert not ours.save()
+            ours.owner_moved("default/Deployment/web", 1, START)
+            ours.node_succeeded("od-1")
+            ours.refresh()
+            assert here.memory == ours.memory
+            assert ours.memory.cooldowns == Cooldowns()
+            assert ours.memory.owners.in_a_week(START) == {"default/Deployment/web": 4}
+
+    def test_what_one_process_has_taken_out_stays_out(self) -> None:
+        with world() as here:
+            first, second = history(here), history(here)
+            first.refresh()
+            first.node_failed("od-1", "uid-od-1")
+            first.node_failed("od-2", "uid-od-2")
+            first.save()
+            second.refresh()
+            second.node_succeeded("od-1")
+            second.node_failed("od-3", "uid-od-3")
+            first.node_failed("od-2", "uid-od-2")
+            assert (first.save(), second.save()) == (True, True)
+            failures = {name: each.failures for name, each in here.memory.cooldowns.by_node.items()}
+            assert failures == {"od-2": 2, "od-3": 1}
 
     def test_the_memory_of_another_leader_is_used_without_own_changes(self) -> None:
         with world() as here:

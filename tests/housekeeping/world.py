@@ -11,7 +11,7 @@ import enum
 import itertools
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -56,7 +56,7 @@ from rescheduler.housekeeping.round_plans import Actors, Knowledge, Mode
 from rescheduler.kube.cluster import NodeEdit
 from rescheduler.observe.events import DrainEnded, DrainStarted, Event, Held, InvolvedLease, Planned, Waiting
 from rescheduler.planning.controllers import Controller, ControllerReading, ControllerState
-from rescheduler.planning.debts import is_ready
+from rescheduler.planning.debts import Debt, is_ready
 from rescheduler.planning.last_look import Fresh, FreshPod, NodeLease, PreemptedPod
 from rescheduler.planning.memory import Memory, StoredSettings, load
 from rescheduler.planning.money.prices import PriceList
@@ -152,7 +152,8 @@ class LoopWorld:
         self.stores_settings, self.own_node = False, ""  # its flags are stored; its node
         self.templates: list[Manifest] = []  # controllers with pod templates that the API server would return
         self.ended: dict[str, str] = {}  # by owner name: why it does not replace its pods
-        self.reads: list[str] = []  # names of the controllers that were read
+        #: Names of the controllers that were read, and what is above controllers, according to debts.
+        self.reads, self.recalled = list[str](), dict[Controller, tuple[Controller, ...]]()
         self.siblings: list[frozenset[str]] = []  # names of the ReplicaSets given to each read of controllers
         self.asked: list[frozenset[str]] = []  # nodes of each consistent read of nodes and their pods
         self.asked_for_steps: list[frozenset[str]] = []  # nodes of each consistent read before a step
@@ -299,6 +300,9 @@ class LoopWorld:
         return ControllerReading(
             {controller: self._state(controller) for controller in sorted({*controllers, *topmost.values()})}, topmost
         )
+
+    def recall(self, debts: Iterable[Debt]) -> None:
+        self.recalled |= {debt.controller: debt.above for debt in debts}
 
     def ending(self, owners: Collection[tuple[str, OwnerReference]]) -> Mapping[tuple[str, str], str]:
         return {

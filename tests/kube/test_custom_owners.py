@@ -9,8 +9,11 @@ from rescheduler.errors import InputError
 from rescheduler.kube.client import Client
 from rescheduler.kube.controllers import ControllerReader
 from rescheduler.planning.controllers import ControllerState
+from rescheduler.planning.debts import Debt, OpenDebt, Replicas, incur
+from rescheduler.planning.memory import Memory, dump, load
 from tests.kube.conftest import HastyClock
 from tests.kube.edge import Reply, ScriptedApiServer, Step, status
+from tests.planning.builders import NOW
 
 PODS = "/api/v1/namespaces/ns/pods"
 RUNNING = {"wanted": None, "exists": True, "finished": False, "suspended": False, "unreadable": ""}
@@ -207,7 +210,19 @@ def test_what_is_not_a_name_is_never_part_of_a_request(
     assert {request.path for request in edge.requests} <= {PODS}
 
 
-def test_a_set_whose_operator_creates_it_again_still_owes(edge: ScriptedApiServer, reader: ControllerReader) -> None:
+LWS = "ns/LeaderWorkerSet/lws"
+
+
+def restored(debt: Debt) -> Debt:
+    """Return *debt* as the next process reads it from the memory."""
+    [owed] = load(dump(Memory(debts=(OpenDebt("od-1", NOW, debt),)))).debts
+    return owed.debt
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_set_whose_operator_creates_it_again_still_owes(
+    edge: ScriptedApiServer, reader: ControllerReader, client: Client, clock: HastyClock, *, restarted: bool
+) -> None:
     """A LeaderWorkerSet deletes the StatefulSet of the workers with the leader, and creates both again."""
     apps = "/apis/apps/v1/namespaces/ns/statefulsets"
     leader, group = owner("v1/Pod", "lws-0", "uid-leader"), owner("apps/v1/StatefulSet", "lws", "uid-lws")
@@ -241,13 +256,19 @@ def test_a_set_whose_operator_creates_it_again_still_owes(edge: ScriptedApiServe
     edge.on("GET", "/apis/leaderworkerset.x-k8s.io/v1", status(404, "gone"))
     edge.on("GET", "/apis/leaderworkerset.x-k8s.io", status(404, "gone"))
     controller = reader.topmost("ns", owner("apps/v1/StatefulSet", "lws-0"))
-    before, between, after = (reader.states([controller])[controller] for _ in range(3))
+    before = reader.states([controller])[controller]
+    assert [str(each) for each in before.above] == ["ns/Pod/lws-0", "ns/StatefulSet/lws", LWS]
+    if restarted:
+        reader = ControllerReader(client, clock)
+        reader.recall([restored(incur(before, Replicas(live=2, bound=2, ready=2)))])
+    between, after = (reader.states([controller])[controller] for _ in range(2))
     assert (before.exists, between.exists, between.returning, between.wanted) == (True, False, True, None)
     assert (after.wanted, after.owner_uids) == (2, frozenset({"uid-x", "new"}))
 
 
+@pytest.mark.parametrize("restarted", [False, True])
 def test_a_custom_owner_whose_own_owner_is_still_there_still_owes(
-    edge: ScriptedApiServer, reader: ControllerReader
+    edge: ScriptedApiServer, reader: ControllerReader, client: Client, clock: HastyClock, *, restarted: bool
 ) -> None:
     above = {
         "kind": "Kafka",
@@ -263,6 +284,10 @@ def test_a_custom_owner_whose_own_owner_is_still_there_still_owes(
     edge.on("GET", path, there, status(404, "gone"))
     edge.on("GET", PODS, Reply({"metadata": {"resourceVersion": "1"}, "items": []}))
     controller = reader.topmost("ns", owner("core.strimzi.io/v1beta2/StrimziPodSet"))
-    before, gone = (reader.states([controller])[controller] for _ in range(2))
+    before = reader.states([controller])[controller]
+    if restarted:
+        reader = ControllerReader(client, clock)
+        reader.recall([restored(incur(before, Replicas(live=3, bound=3, ready=3)))])
+    gone = reader.states([controller])[controller]
     assert (before.wanted, before.returning) == (3, False)
     assert (gone.wanted, gone.returning) == (None, True)

@@ -98,6 +98,17 @@ LOOKS: dict[str, tuple[OrderTerms, Seen, Ground | None]] = {
     ),
     "an empty node that is not Ready": (OrderTerms(Policy()), Seen(od(taints=[TAINT], ready="Unknown")), None),
     "a proxy does not read labels": (OrderTerms(), Seen(node_of(node("od", SPOT, taints=[TAINT]))), None),
+    "another Node of its machine has a pod": (
+        OrderTerms(Policy()),
+        Seen(EMPTY, mates=[(od("old", ready="Unknown"), pods_of(pod("w", "od")))]),
+        Ground.KEPT,
+    ),
+    "another Node of its machine accepts pods": (OrderTerms(), Seen(EMPTY, mates=[(od("old"), [])]), Ground.KEPT),
+    "another Node of its machine is left over": (
+        OrderTerms(Policy()),
+        Seen(EMPTY, mates=[(od("old", ready="Unknown"), pods_of(pod("w", "od", deleted=True)))]),
+        None,
+    ),
     "a pod": (OrderTerms(Policy()), Seen(EMPTY, pods_of(pod("late", "od"))), Ground.PODS),
     "a pod that terminates": (
         OrderTerms(Policy()),
@@ -225,6 +236,18 @@ PLACES: Final[dict[str, tuple[OrderTerms, dict[str, NodeLease], Node, str]]] = {
         lease(1),
         node_of(node("s", SPOT, taints=TAKEN)),
         "it will be removed soon (taint aws-node-termination-handler of AWS Node Termination Handler)",
+    ),
+    "the provider takes the machine": (
+        OrderTerms(ending=frozenset({"s"})),
+        lease(1),
+        node_of(node("s", SPOT)),
+        "the provider will reclaim it soon",
+    ),
+    "the pods have another place when the provider takes the machine": (
+        OrderTerms(ending=frozenset({"s"}), with_other_places=frozenset({"s"})),
+        lease(1),
+        node_of(node("s", SPOT)),
+        "",
     ),
     "the pods have another place then": (
         OrderTerms(with_other_places=frozenset({"s"})),

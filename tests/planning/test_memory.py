@@ -14,13 +14,23 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from rescheduler.errors import InputError
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.debts import Debt, OpenDebt
 from rescheduler.planning.forms import LIMIT
 from rescheduler.planning.memory import ENTRY_LIMIT, Memory, dump, fitted, load
-from rescheduler.planning.movements import ControllerMoves, Move, Movements, NotRecovered, OwnerWait
+from rescheduler.planning.movements import (
+    ControllerMoves,
+    LeftoverMoves,
+    Move,
+    Movements,
+    NotRecovered,
+    OwnerWait,
+)
+from rescheduler.planning.owner_records import OwnerRecord
+from rescheduler.planning.pools import PoolRecord
 from rescheduler.planning.refusals import KubeletRefusal, KubeletRefusals
 from rescheduler.planning.waits import Cooldown, Cooldowns, Pause, Waits
 from tests.planning.builders import NOW
@@ -300,6 +310,93 @@ def test_debts_added_by_others_are_merged_but_old_ones_are_not() -> None:
     assert ours.merged(stored, base) == Memory(drained_at=NOW, returned=Pause(1, NOW), debts=(owed("web"), owed("api")))
     assert ours.merged(Memory(), base) == ours
     assert Memory().merged(Memory(), base) == Memory()
+
+
+@given(memories, memories)
+def test_a_merge_keeps_what_only_one_has_changed(one: Memory, other: Memory) -> None:
+    """Except for debts, and the time of the last drain: the more and the later of both count."""
+    for merged in (other.merged(one, one), one.merged(other, one)):
+        assert replace(merged, drained_at=None, debts=()) == replace(other, drained_at=None, debts=())
+
+
+@given(memories, memories)
+def test_a_merge_of_what_two_have_noted_has_all_of_both(one: Memory, other: Memory) -> None:
+    merged = one.merged(other, Memory())
+    for each in (one, other):
+        assert set(each.debts) <= set(merged.debts)
+        for node, cooldown in each.cooldowns.by_node.items():
+            assert merged.cooldowns.by_node[node].until >= cooldown.until
+        for name, wait in each.not_recovered.by_name.items():
+            kept = merged.not_recovered.by_name[name]
+            assert (kept.until, kept.failures) >= (wait.until, 0)
+            assert kept.failures >= wait.failures
+        for uid, moves in each.movements.by_uid.items():
+            found = merged.movements.by_uid[uid]
+            assert {move.at for move in moves.moves} <= {move.at for move in found.moves}
+            assert sum(move.pods for move in moves.moves[:1]) <= sum(move.pods for move in found.moves)
+            assert found.returns >= moves.returns
+        assert merged.returned.times >= each.returned.times
+
+
+def test_the_controllers_above_an_owed_one_are_stored_as_far_as_they_fit() -> None:
+    """The largest names that the API allows."""
+    above = tuple(Controller("n" * 63, "K" * 63, letter * 253, "u" * 36, "g" * 60) for letter in "abcd")
+    small = tuple(controller(name) for name in ("set", "top"))
+    for chain, stored in ((above, above[:0]), (small, small), (small + above, small)):
+        debt = Debt(controller("web"), 1, 1, owner_uids=tuple(f"{n:036}" for n in range(9)), above=chain)
+        memory = Memory(debts=(OpenDebt("od-1", NOW, debt),))
+        [owed] = load(dump(memory)).debts
+        assert owed.debt.above == stored
+        assert len(owed.debt.owner_uids) == 8
+
+
+def test_two_failures_of_a_node_are_merged_to_the_later_end() -> None:
+    old, new = Cooldown("uid", 3, NOW), Cooldown("uid", 1, NOW + HOUR, "eviction-refused")
+    assert old.or_later(new) == new.or_later(old) == replace(new, failures=3)
+    assert replace(old, uid="other").or_later(new) == new
+    assert old.or_later(replace(new, failures=0)) == replace(new, failures=0)
+
+
+def test_moves_of_an_owner_on_one_day_add_up() -> None:
+    base = OwnerRecord(NOW - HOUR).moved(3, NOW - HOUR)
+    one, other = base.moved(1, NOW), base.moved(5, NOW + HOUR).ran(20)
+    both = base.moved(6, NOW + HOUR).ran(20)
+    assert one.with_others(other, base) == other.with_others(one, base) == both
+    assert base.with_others(other, None).in_a_week(NOW) == 3 + 8
+
+
+def test_losses_of_a_pool_add_up() -> None:
+    base = PoolRecord(at=NOW).ran(10, NOW).lost(1, NOW, WAITS.pool)
+    one, other = base.lost(2, NOW + HOUR, WAITS.pool), base.ran(4, NOW + 2 * HOUR)
+    merged = one.with_others(other, base)
+    assert (merged.losses, merged.last, merged.wait) == (3, one.last, one.wait)
+    assert merged.at == NOW + 2 * HOUR
+    assert merged.node_hours == pytest.approx(other.node_hours)
+    assert merged.recent == pytest.approx(one.decayed(merged.at).recent)
+    assert one.with_others(other, None).losses == 4
+
+
+class TestMergedLeftovers:
+    BEFORE = LeftoverMoves({"default/a": NOW - HOUR})
+
+    def test_a_drain_that_another_process_began_has_ended_when_ours_begins(self) -> None:
+        ours = self.BEFORE.beginning({"pod-b": "default/b"}, NOW)
+        theirs = self.BEFORE.beginning({"pod-c": "default/c"}, NOW - HOUR)
+        merged = ours.merged(theirs, self.BEFORE)
+        assert (merged.begun, merged.begun_at) == ({"pod-b": "default/b"}, NOW)
+        assert merged.resting(NOW, 2 * HOUR).keys() == {"default/a", "default/b", "default/c"}
+
+    def test_a_drain_that_ended_here_has_ended(self) -> None:
+        base = self.BEFORE.beginning({"pod-b": "default/b", "pod-c": "default/c"}, NOW - HOUR)
+        ours, theirs = base.ended({"pod-c"}, NOW), base.moved(["default/d"], NOW)
+        merged = ours.merged(theirs, base)
+        assert merged.begun == {}
+        assert merged.by_owner.keys() == {"default/a", "default/b", "default/d"}
+
+    def test_the_first_of_several_moves_stays_the_first(self) -> None:
+        ours, theirs = (self.BEFORE.moved(["default/a"], at) for at in (NOW, NOW + HOUR))
+        merged = ours.merged(theirs, LeftoverMoves())
+        assert (merged.since("default/a"), merged.by_owner["default/a"]) == (NOW - HOUR, NOW + HOUR)
 
 
 def test_waits_are_limited_to_the_flags() -> None:

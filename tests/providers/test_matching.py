@@ -105,14 +105,15 @@ DIFFERENT: dict[str, tuple[Machine, NodeRef]] = {
 def test_a_machine_and_its_node_are_matched(fact: str) -> None:
     machine_, other = MATCHING[fact]
     matched = MachineIndex([machine_]).match([other])
-    assert (matched.machines, matched.ambiguous, matched.claimed) == ({other.name: machine_}, {}, frozenset({0}))
+    assert (matched.machines, matched.ambiguous) == ({other.name: machine_}, {})
+    assert matched.claimed == {0: (other.name,)}
 
 
 @pytest.mark.parametrize("fact", DIFFERENT)
 def test_a_machine_and_the_node_of_another_are_not_matched(fact: str) -> None:
     machine_, other = DIFFERENT[fact]
     matched = MachineIndex([machine_]).match([other])
-    assert (matched.machines, matched.ambiguous, matched.claimed) == ({}, {}, frozenset())
+    assert (matched.machines, matched.ambiguous, matched.claimed) == ({}, {}, {})
 
 
 #: fact: (machines, nodes, matches, ambiguous nodes)
@@ -127,7 +128,10 @@ SEVERAL: dict[str, tuple[list[Machine], list[NodeRef], dict[str, str], dict[str,
         [machine(private_ips=["10.0.0.7"])],
         [node("", "10.0.0.7", name="a"), node("", "10.0.0.7", name="b")],
         {},
-        dict.fromkeys("ab", "other nodes also have the internal address of machine i-0abc1234"),
+        {
+            "a": "other nodes also have the internal address of machine i-0abc1234: b",
+            "b": "other nodes also have the internal address of machine i-0abc1234: a",
+        },
     ),
     "an id that is listed twice": (
         [machine(), machine(state="PENDING")],
@@ -195,7 +199,7 @@ RIVALS: dict[str, tuple[NodeRef, NodeRef, str]] = {
 def test_a_machine_that_a_rival_claims_is_not_matched(fact: str) -> None:
     asked, rival, sign = RIVALS[fact]
     machines = MachineIndex([machine("/subscriptions/s/a", private_ips=["10.0.0.7"], metadata={"name": "vm-1"})])
-    why = f"other nodes also have the {sign} of machine /subscriptions/s/a"
+    why = f"other nodes also have the {sign} of machine /subscriptions/s/a: old"
     assert machines.match([asked]).ambiguous == {}
     assert machines.match([replace(asked, rivals=(rival,))]).ambiguous == {asked.name: why}
 

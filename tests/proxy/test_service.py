@@ -1,5 +1,7 @@
 """The proxy as a process: budgets, its own node, and clusters that it cannot match or read. More: tests/acceptance."""
 
+import base64
+import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import pytest
 from devcluster.api import Json
 from devcluster.manifests import deployment, pdb, statefulset
 from devcluster.plane import ControlPlane
+from rescheduler.planning.memory import Memory, Reactivation, dump
 from tests.proxy.world import world
 
 pytestmark = pytest.mark.cluster
@@ -88,3 +91,19 @@ def test_growing_works_without_the_api_server(cluster: ControlPlane, tmp_path: P
             assert env.desired == 2
         finally:
             cluster.start_component("kube-apiserver")
+
+
+def test_a_reactivation_that_a_killed_proxy_has_begun_is_finished_at_the_start(
+    cluster: ControlPlane, tmp_path: Path
+) -> None:
+    with world(cluster, tmp_path, 2) as env:
+        env.stop(signal.SIGKILL)
+        machine, size = env.id("od-1"), env.desired
+        env.server.pool.set_membership(machine, active=False, evictable=False)
+        content = base64.b64encode(dump(Memory(reactivation=Reactivation(machine, True, size)))).decode()
+        name = {"name": "cloudpool-proxy-memory", "namespace": "default"}
+        memory = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": name, "binaryData": {"memory": content}}
+        cluster.apply([memory])
+        env.start()
+        cluster.wait_for(lambda: env.machine("od-1").active, "the machine to be active again")
+        cluster.wait_for(lambda: env.desired == size + 1, "the size to be raised")

@@ -8,6 +8,7 @@ import contextlib
 import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -24,10 +25,15 @@ from rescheduler.cloudpool.proxy.messages import UpdateFailed
 from rescheduler.cloudpool.proxy.removal import RemovalMethod, RemovalMethods
 from rescheduler.cloudpool.proxy.updates import PoolUpdates
 from rescheduler.draining.state import Drain, Failure, Limits, Phase, Why
+from rescheduler.errors import Forbidden
 from rescheduler.execution.drainer import PendingRemoval
+from rescheduler.housekeeping.synced_memory import SyncedMemory
+from rescheduler.planning.memory import load
 from rescheduler.planning.outcome import Plan, Planning
+from rescheduler.planning.waits import Waits
 from rescheduler.providers.base import CloudProvider, Deleted, Failed, NodeRef
 from rescheduler.providers.none import NoProvider
+from tests.housekeeping.config_map import InMemoryConfigMap
 from tests.planning.builders import Manifest, pod, snapshot
 from tests.providers.clocks import StepClock
 from tests.providers.cloudpools import node_of, section, serving, settings
@@ -71,7 +77,9 @@ class PoolWorld:
             keep=RemovalMethod(self._drains(None), _finished, NoProvider()),
         )
         self.stop = threading.Event()
-        self.updates = PoolUpdates(pool, self, methods, 600.0, self.stop)
+        self.store = InMemoryConfigMap("cloudpool-proxy-memory", elected=False)
+        self._methods = methods
+        self.updates = self.restarted()
 
     def join(self) -> None:
         """Add a Node for every machine that runs now or is started later."""
@@ -145,6 +153,15 @@ class PoolWorld:
         """Return the ids of the allocated machines."""
         now = self.clock.now()
         return [machine.id(now) for machine in self.server.pool.machines() if machine.allocated(now)]
+
+    def restarted(self) -> PoolUpdates:
+        """Return the updates of a new process."""
+        return PoolUpdates(self.pool, self, self._methods, 600.0, self._ledger(), self.stop)
+
+    def _ledger(self) -> SyncedMemory:
+        ledger = SyncedMemory(self.store, Waits(), self.clock, lambda _: None, lambda: True)
+        ledger.refresh()
+        return ledger
 
     def statuses(self) -> list[Any]:
         """Return the membership statuses that were sent to the pool."""
@@ -456,6 +473,28 @@ def test_a_machine_that_may_be_about_to_register_is_kept() -> None:
         assert (caught.value.status, env.running()) == (500, ["pool-1", "pool-2", "pool-3"])
 
 
+@pytest.mark.parametrize("update", ["terminate", "dispose", "detach", "set_size"])
+def test_a_machine_of_two_nodes_is_kept_and_both_are_named(update: str) -> None:
+    """A kubelet that registered again under another name left its old Node behind."""
+    with world() as env:
+        machine = env.server.pool.machines()[0].id(env.clock.now())
+        first = env._joined[0]
+        env._joined = [*env._joined, replace(first, name="renamed")]
+        calls: dict[str, Callable[[], object]] = {
+            "terminate": lambda: env.updates.terminate(machine, decrement=True),
+            "dispose": lambda: env.updates.dispose(machine),
+            "detach": lambda: env.updates.detach(machine, decrement=False),
+            "set_size": lambda: env.updates.set_size(0),
+        }
+        try:
+            found = str(calls[update]())
+        except UpdateFailed as failure:
+            found = failure.detail
+        assert first.name in found
+        assert "renamed" in found
+        assert machine in env.alive()
+
+
 def test_a_machine_that_may_belong_to_an_unmatched_node_is_kept() -> None:
     with world(objects=BLOCKED) as env:
         env._joined = [NodeRef("stranger"), *env._joined[1:]]
@@ -614,6 +653,114 @@ def test_a_reactivation_that_half_fails_terminates_no_machine() -> None:
         env.wait(600)
         assert env.updates.is_inactive(machine)
         assert (before - set(env.running()), env.undrained()) == (set(), [])
+
+
+class Killed(BaseException):
+    """The process does not get any further."""
+
+
+def inactive_machine(env: PoolWorld) -> str:
+    """Let a machine be inactive, and its replacement join."""
+    machine = env.server.pool.machines()[0].id(env.clock.now())
+    env.server.pool.set_membership(machine, active=False, evictable=False)
+    env.wait(600)
+    env.join()
+    return machine
+
+
+def killed_after(writes: int, env: PoolWorld, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Let *act* end after some of its writes to the pool and to the memory, as if the process were killed."""
+    written = 0
+
+    def counted(write: Callable[..., Any]) -> Callable[..., Any]:
+        def send(*given: Any, **named: Any) -> Any:
+            nonlocal written
+            if written == writes:
+                raise Killed
+            written += 1
+            return write(*given, **named)
+
+        return send
+
+    with monkeypatch.context() as patch:
+        for holder, name in ((env.pool.client, "set_size"), (env.pool.client, "set_membership"), (env.store, "write")):
+            patch.setattr(holder, name, counted(getattr(holder, name)))
+        with contextlib.suppress(Killed):
+            act()
+
+
+@pytest.mark.parametrize("repeats", [False, True], ids=["", "the client repeats its request"])
+@pytest.mark.parametrize("writes", range(5))
+def test_a_kill_during_a_reactivation_terminates_no_machine(
+    writes: int, monkeypatch: pytest.MonkeyPatch, *, repeats: bool
+) -> None:
+    """The next process finishes it as soon as it starts."""
+    with world(settings(pool_update=60)) as env:
+        machine = inactive_machine(env)
+        before = set(env.running())
+        killed_after(writes, env, monkeypatch, lambda: env.updates.reactivate(machine, evictable=True))
+        env.clock.advance(5)
+        updates = env.restarted()
+        for _ in range(2):
+            updates.finish()
+        if repeats and updates.is_inactive(machine):
+            updates.reactivate(machine, evictable=True)
+        env.wait(600)
+        assert (before - set(env.running()), env.undrained()) == (set(), [])
+        assert updates.is_inactive(machine) is (writes == 0 and not repeats)
+        assert env.desired == (3 if writes == 0 and not repeats else 4)
+        env.restarted().finish()
+        assert len(env.sizes()) <= 2
+
+
+@pytest.mark.parametrize("path", ["/pool/size", "/pool/membershipStatus"])
+def test_a_reactivation_that_fails_is_finished_or_undone(path: str) -> None:
+    with world(settings(pool_update=60)) as env:
+        machine = inactive_machine(env)
+        before = set(env.running())
+        env.server.faulty_app.inject(Fault(path=path, method="POST", status=500, times=1000))
+        with pytest.raises(UpdateFailed):
+            env.updates.reactivate(machine, evictable=True)
+        env.server.faulty_app.forget()
+        env.updates.finish()
+        if env.updates.is_inactive(machine):
+            env.updates.reactivate(machine, evictable=True)
+        env.wait(600)
+        assert (before - set(env.running()), env.undrained(), env.desired) == (set(), [], 4)
+
+
+def test_a_repeated_request_does_not_raise_the_size_again_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client has asked while the machine was inactive, and waits for its turn until the sweep has ended."""
+    with world(settings(pool_update=60)) as env:
+        machine = inactive_machine(env)
+        killed_after(2, env, monkeypatch, lambda: env.updates.reactivate(machine, evictable=True))
+        updates = env.restarted()
+        updates.finish()
+        assert updates.reactivate(machine, evictable=True) == f"machine {machine} is active again, as was begun before"
+        assert env.desired == 4
+
+
+def test_nothing_is_begun_that_cannot_be_stored() -> None:
+    with world(settings(pool_update=60)) as env:
+        machine = inactive_machine(env)
+        env.store.refusals = [Forbidden("patch configmap: not allowed (403)")] * 9
+        with pytest.raises(
+            UpdateFailed, match="cannot be stored in the memory: patch configmap: not allowed"
+        ) as caught:
+            env.updates.reactivate(machine, evictable=True)
+        assert (caught.value.status, env.statuses(), env.sizes()) == (503, [], [])
+
+
+def test_a_begun_reactivation_of_a_machine_that_is_gone_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    with world(settings(pool_update=60)) as env:
+        machine = inactive_machine(env)
+        killed_after(1, env, monkeypatch, lambda: env.updates.reactivate(machine, evictable=True))
+        env.server.pool.set_membership(machine, active=False, evictable=True)
+        env.wait(600)
+        updates = env.restarted()
+        updates.finish()
+        assert load(env.store.stored.content if env.store.stored else b"").reactivation is None
+        assert (env.sizes(), env.desired) == ([], 3)
 
 
 def test_no_machine_is_detached_below_the_minimum() -> None:

@@ -18,6 +18,7 @@ from rescheduler.clock import Clock, SteadyClock, SystemClock
 from rescheduler.cloudpool.pool import CloudPool, Ending
 from rescheduler.cloudpool.provider import CloudpoolProvider
 from rescheduler.cloudpool.proxy.config import DrainSection, ProxyFile
+from rescheduler.cloudpool.proxy.messages import UpdateFailed
 from rescheduler.cloudpool.proxy.removal import FailedDrains, KeptMemory, RemovalMethod, RemovalMethods
 from rescheduler.cloudpool.proxy.updates import PoolUpdates
 from rescheduler.draining import actions
@@ -323,7 +324,9 @@ class ProxyService:
         self._nodes = ClusterNodes(self._view, access, report, standing.stop, self._failed.owed)
         self._nodes.sweep = partial(self._tidy, ignore_intervals=True)
         self._lock = threading.Lock()
-        updates = PoolUpdates(self.pool, self._nodes, methods, file.server.update_timeout, standing.stop)
+        updates = PoolUpdates(self.pool, self._nodes, methods, file.server.update_timeout, ledger, standing.stop)
+        self._finish = updates.finish
+        self._looked_for_begun = False  # for what a killed process has begun
         self.updates = ExclusiveUpdates(updates, self._lock, self._nodes.sweep)
 
     def sweep(self) -> bool:
@@ -332,14 +335,12 @@ class ProxyService:
         During an update, which starts with a sweep, nothing is done.
         """
         self._report(WatchAges(self._view.ages()))
-        if self._nodes.why_unknown():
-            return False
         if self._lock.acquire(blocking=False):
             try:
                 self._tidy()
             finally:
                 self._lock.release()
-        return True
+        return not self._nodes.why_unknown()
 
     def _tidy(self, *, ignore_intervals: bool = False) -> None:
         """Sweep once. Errors are reported and not raised; the next sweep retries. *ignore_intervals* as in `sweep`.
@@ -348,11 +349,14 @@ class ProxyService:
         have evicted pods, and its marks are like our own.
         """
         self._nodes.not_swept = _NOT_SWEPT
-        if self._nodes.why_unknown():
+        if (unknown := self._nodes.why_unknown()) and self._looked_for_begun:
             return
         if why := self._failed.unknown():  # what the drain of a killed process owes is stored with it
-            self._nodes.not_swept = why
+            self._nodes.not_swept = _NOT_SWEPT if unknown else why
             self._report(Trouble(ErrorKind.READ, why))
+            return
+        self._finish_reactivation()  # at the start at once: the pool may end a machine at its next update
+        if unknown:
             return
         try:
             self._view.catch_up()
@@ -363,6 +367,14 @@ class ProxyService:
             self._report(Trouble(ErrorKind.ROUND, f"{type(error).__name__}: {error}"))
             return
         self._nodes.end_sweep()
+
+    def _finish_reactivation(self) -> None:
+        """Finish what a killed process has begun. The next sweep, and each update, tries it again."""
+        self._looked_for_begun = True
+        try:
+            self._finish()
+        except UpdateFailed as failure:
+            self._report(Trouble(ErrorKind.PROVIDER, f"a machine was not made active again: {failure.detail}"))
 
     def _methods(self, limits: Limits) -> RemovalMethods:
         """Return the methods of removing machines. Each one that deletes machines has a drainer, also for sweeps."""

@@ -3,11 +3,14 @@ the service, because it decides about one request and knows no sweeps.
 """
 
 import datetime as dt
+import http
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
+
+import msgspec
 
 from rescheduler import errors
 from rescheduler.cloudpool import matching
@@ -17,6 +20,7 @@ from rescheduler.cloudpool.pool import CloudPool
 from rescheduler.cloudpool.proxy.messages import UpdateFailed
 from rescheduler.cloudpool.proxy.removal import (
     ORDERED,
+    KeptMemory,
     NodeOperations,
     RemovalMethod,
     RemovalMethods,
@@ -25,6 +29,7 @@ from rescheduler.cloudpool.proxy.removal import (
 )
 from rescheduler.errors import DeadlineExceeded
 from rescheduler.net.http_errors import Missing
+from rescheduler.planning.memory import Reactivation
 from rescheduler.planning.outcome import Plan, Rejected
 from rescheduler.providers.base import NodeRef
 from rescheduler.providers.order_life import OrderResult
@@ -206,6 +211,7 @@ T = TypeVar("T")
 class PoolUpdates:
     """The updates of a pool, one at a time (see `app.Updates`). Each one times out after *patience* seconds.
 
+    What takes two requests to the pool is stored in *ledger* before: this process may be killed between them.
     Once *stop* is set, they no longer wait for the pool.
     """
 
@@ -215,9 +221,12 @@ class PoolUpdates:
         nodes: NodeOperations,
         methods: RemovalMethods,
         patience: float,
+        ledger: KeptMemory,
         stop: threading.Event | None = None,
     ) -> None:
         self._pool, self._nodes, self._methods, self._patience = pool, nodes, methods, patience
+        self._ledger = ledger
+        self._finished = ""  # the machine that :meth:`finish` has made active
         self._stop = stop or pool.closed
         self._shrinking = PoolShrinking(pool, nodes, methods, self._stop)
 
@@ -302,19 +311,58 @@ class PoolUpdates:
         The size is raised in any case. If the machine had no replacement yet, the pool launches one more machine than
         before; if a client then sets a smaller size, a node is drained first. If the size cannot be raised, the machine
         is made inactive again, and the client may repeat its request.
+
+        A pool updates itself after each change of its size, so the size cannot be raised first: it would launch a
+        machine, and end another one once this machine is active. What was begun is stored, and :meth:`finish` ends it.
         """
+        if machine == self._finished and not self.is_inactive(machine):
+            return f"machine {machine} is active again, as was begun before"
         deadline = self._deadline()
         size = self._call_backend(lambda: self._pool.desired_size(deadline=deadline))
-        status = Membership(active=True, evictable=evictable)
-        self._call_backend(lambda: self._pool.client.set_membership(machine, status, deadline=deadline), missing=404)
+        if not self._store(begun := Reactivation(machine, evictable, size)):
+            why = self._ledger.trouble or "it could not be read"
+            raise UpdateFailed(503, f"what is begun cannot be stored in the memory: {why}")
         try:
-            self._call_backend(lambda: self._pool.client.set_size(size + 1, deadline=deadline))
-        except UpdateFailed:
-            inactive = Membership(active=False, evictable=False)
-            later = self._deadline()
-            self._call_backend(lambda: self._pool.client.set_membership(machine, inactive, deadline=later))
+            self._reactivate(begun, deadline)
+        except UpdateFailed as failure:
+            if failure.status == http.HTTPStatus.NOT_FOUND or self._is_undone(begun):
+                self._store(None)
             raise
+        self._store(None)
         return f"machine {machine} is active again; the pool's desired size was raised from {size} to {size + 1}"
+
+    def finish(self) -> None:
+        """Repeat the reactivation that an earlier process has begun, unless it has ended. Raises UpdateFailed."""
+        if (begun := self._ledger.memory.reactivation) is None:
+            return
+        deadline = self._deadline()
+        try:
+            if self._call_backend(lambda: self._pool.desired_size(deadline=deadline)) == begun.size:
+                self._reactivate(begun, deadline)
+                self._finished = begun.machine
+        except UpdateFailed as failure:
+            if failure.status != http.HTTPStatus.NOT_FOUND:
+                raise
+        self._store(None)
+
+    def _reactivate(self, begun: Reactivation, deadline: float) -> None:
+        client, status = self._pool.client, Membership(active=True, evictable=begun.evictable)
+        self._call_backend(lambda: client.set_membership(begun.machine, status, deadline=deadline), missing=404)
+        self._call_backend(lambda: client.set_size(begun.size + 1, deadline=deadline))
+
+    def _is_undone(self, begun: Reactivation) -> bool:
+        """Make the machine inactive again. Return whether the pool has accepted that."""
+        inactive, later = Membership(active=False, evictable=False), self._deadline()
+        try:
+            self._pool.client.set_membership(begun.machine, inactive, deadline=later)
+        except errors.ReschedulerError:
+            return False
+        return True
+
+    def _store(self, begun: Reactivation | None) -> bool:
+        """Store which reactivation has begun, or that it has ended. Return whether that is stored."""
+        self._ledger.memory = msgspec.structs.replace(self._ledger.memory, reactivation=begun)
+        return self._ledger.save()
 
     def _end(self, machine: Machine | None, method: RemovalMethod, removal: RemovalProgress, deadline: float) -> None:
         """Drain the machine's node, if it has one, and remove the machine."""
@@ -361,7 +409,8 @@ class PoolUpdates:
         if reason := self._nodes.why_unusable():
             raise UpdateFailed(503, reason)
         nodes = self._nodes.refs()
-        paired = {matched.id: name for name, matched in view.index.match(nodes).machines.items()}
+        matching = view.index.match(nodes)
+        paired = {matched.id: name for name, matched in matching.machines.items()}
         if machine.id in paired:
             if paired[machine.id] in self._nodes.leaving():
                 raise UpdateFailed(504, ORDERED.format(paired[machine.id]))
@@ -370,6 +419,9 @@ class PoolUpdates:
         launching = listed.machine_state != MachineState.RUNNING
         if launching and surely_nodeless(listed, view.machines, view.index, nodes):
             return None
+        claiming = (names for index, names in matching.claimed.items() if view.machines[index].id == machine.id)
+        if names := sorted({name for each in claiming for name in each}):
+            raise UpdateFailed(500, f"machine {machine.id}: it is uncertain whose it is: {', '.join(names)}")
         raise UpdateFailed(500, f"machine {machine.id}: its node is unknown; it may be about to register")
 
     def _viable(self, node: str) -> Plan:

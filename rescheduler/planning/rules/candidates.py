@@ -19,7 +19,7 @@ from predicates.objects.api import CONTROL_PLANE_LABELS
 from predicates.objects.pods import DO_NOT_DISRUPT, INITIALIZED, NODE_POOL
 from predicates.snapshot import DRAIN_TAINT, Snapshot
 from predicates.texts import quoted, shown
-from rescheduler.planning.forms import count, instant, utc
+from rescheduler.planning.forms import count, instant, shortened, utc
 from rescheduler.planning.node_labels import KOPS_GROUP, NodeLabel, NodeLabels
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.policy import Circumstances, Destination, Now, Policy
@@ -191,6 +191,11 @@ def why_not_target(node: Node) -> str | None:
     return "it is not Ready" if node.condition("Ready") not in ("True", "") else None
 
 
+def why_going(node: Node, ending: Collection[str]) -> str:
+    """Return why *node* is about to go, or "". *ending* are the nodes that the provider has announced to reclaim."""
+    return why_not_target(node) or ("the provider will reclaim it soon" if node.name in ending else "")
+
+
 def is_deletion_candidate(node: Node) -> bool:
     """Return whether Cluster Autoscaler considers *node* underused. Such a node is used after all other targets."""
     return any(taint.key == DELETION_CANDIDATE for taint in node.spec.taints)
@@ -297,6 +302,39 @@ def _cooling(_: Node, facts: NodeContext, now: Now) -> Blocker | None:
     if cooldown.reason in _REASONS:
         return Blocker(Reason(cooldown.reason), f"{cooldown.detail}; {next_attempt}")
     return Blocker(Reason.COOLING_DOWN, f"its last drain failed; {next_attempt}")
+
+
+def mates(nodes: Iterable[Node]) -> dict[str, tuple[str, ...]]:
+    """Return, by node, the other *nodes* of the same machine: they have the same provider ID.
+
+    A kubelet that registers again under another name leaves its old Node behind.
+    """
+    by_machine: defaultdict[str, list[str]] = defaultdict(list)
+    for node in nodes:
+        if node.spec.provider_id:
+            by_machine[node.spec.provider_id].append(node.name)
+    shared = (sorted(names) for names in by_machine.values() if len(names) > 1)
+    return {name: tuple(other for other in names if other != name) for names in shared for name in names}
+
+
+def shared_machines(by_node: Mapping[str, Sequence[str]]) -> dict[str, tuple[Blocker, ...]]:
+    """Return a blocker for each node that has mates, *by_node*: they would lose their machine with their pods."""
+    return {
+        name: (Blocker(Reason.SHARED_MACHINE, f"its machine would end for {_named(others)}, too: {SAME_MACHINE}"),)
+        for name, others in by_node.items()
+    }
+
+
+#: How two Nodes are known to be of one machine.
+SAME_MACHINE: Final = "spec.providerID is the same"
+
+
+def _named(names: Sequence[str]) -> str:
+    return f"node{'s' if len(names) > 1 else ''} {shortened(names, _MATES, before=', ')}"
+
+
+#: A text names at most this many other Nodes of a machine.
+_MATES: Final = 3
 
 
 def is_pooled(snapshot: Snapshot) -> bool:
@@ -421,11 +459,12 @@ def is_in_group(node: Node, group: AutoscalerGroup) -> bool:
 
 
 #: What vetoes say: facts about a node that no rule computes from the Node. Of its NodePool or group; of the drains
-#: before it and of the pods that these moved; of the provider; of other installations and processes.
+#: before it and of the pods that these moved; of the provider; of other installations and processes; of other Nodes.
 VETOES: Final = (
     *(Reason.STATIC_CAPACITY, Reason.NEVER_REMOVED, Reason.DISRUPTION_BUDGET),
     *(Reason.MOVED_RECENTLY, Reason.NOT_RECOVERED, Reason.EVICTION_REFUSED, Reason.UNREADABLE_OBJECT),
     *(Reason.PROVIDER_REFUSED, Reason.BELOW_MINIMUM, Reason.OTHER_INSTALLATION, Reason.BEING_DRAINED),
+    Reason.SHARED_MACHINE,
 )
 
 #: The rules in the order in which they are applied. All blockers are reported, not only the first.
