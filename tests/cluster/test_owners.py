@@ -5,13 +5,10 @@ Jobs are real. Each kind has its own on-demand node, so that each verdict stands
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
-
-import pytest
 
 from devcluster.api import Json
 from devcluster.manifests import deployment, job, pod, statefulset
@@ -22,9 +19,6 @@ from tests.cluster.bad_days import FLAGS
 from tests.cluster.daemon import Daemon
 from tests.cluster.observer import Observer, ready
 from tests.cluster.operators import BY_HAND, PODS, Operators, PlayedOwner, reference
-from tests.cluster.rendering import kustomization
-from tests.cluster.rights import Granted
-from tests.cluster.test_least_privilege import forget
 from tests.cluster.test_memory import memory
 from tests.cluster.waiting import repeating
 
@@ -275,33 +269,3 @@ def test_a_group_that_its_operator_recreates_is_followed(cluster: ControlPlane, 
                 )
     assert observer.kinds() == {"spot": 3}
     assert memory(cluster).debts == ()
-
-
-@pytest.fixture
-def limited(cluster: ControlPlane) -> Iterator[Path]:
-    """Return the credentials of the shipped account, without the permission to read owners."""
-    forget(cluster)
-    with Granted(cluster, kustomization("base")):
-        yield cluster.service_account_kubeconfig("spot-rescheduler", "spot-rescheduler")
-    forget(cluster)
-
-
-def test_without_the_permission_a_debt_ends_after_three_landing_timeouts(
-    cluster: ControlPlane, observer: Observer, limited: Path
-) -> None:
-    """Meanwhile, the nodes without pods of the owner are drained."""
-    observer.nodes(2, 2)
-    row = PlayedOwner(
-        "argoproj.io/v1alpha1/Workflow", "step", "on-demand-1", restart="Never", annotations={SAFE: "true"},
-        recreates=False,
-    )  # fmt: skip
-    with Operators(cluster, [row], {"web": "on-demand-2"}) as operators:
-        cluster.apply([by_hand(deployment("web", 2, cpu="1"))])
-        observer.running(3)
-        operators.opened = True
-        observer.open_spot()
-        flags = ("--namespace=spot-rescheduler", "--landing-timeout=5s", "--failure-pause=1h", "--failure-pause-max=1h")
-        with Daemon(cluster, *FLAGS, *flags, ANY_SCHEDULER, kubeconfig=limited):
-            observer.eventually(lambda: observer.kinds("web") == {"spot": 2}, "the other node drained", seconds=300)
-            lease = "k8s-spot-rescheduler"
-            observer.eventually(lambda: "DebtEnded" in observer.events(lease), "the end of the debt", seconds=300)
