@@ -24,7 +24,6 @@ from tests.cluster.observer import Observer
 _TELLING: Final = frozenset(
     {
         "test_rejected_replacements_cost_one_pod_per_namespace",
-        "test_debts_survive_the_deletion_of_the_node_with_its_mark",
         "test_two_of_three_nodes_are_kept",
     }
 )

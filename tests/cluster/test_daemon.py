@@ -5,12 +5,11 @@ import pytest
 from devcluster.api import Json
 from devcluster.manifests import deployment
 from devcluster.plane import ControlPlane
-from devcluster.stages import NEVER, TERMINATE_AFTER
 from rescheduler.draining import actions
 from rescheduler.draining.actions import ANNOTATION
-from tests.cluster.daemon import NO_DELAY, ClusterQueries, Daemon, prefers
+from tests.cluster.daemon import ClusterQueries, Daemon
 
-NODE_1, NODE_2 = "on-demand-1", "on-demand-2"
+NODE_1 = "on-demand-1"
 
 
 @pytest.fixture
@@ -36,30 +35,6 @@ def test_a_node_is_drained_and_its_pods_run_on_spot_nodes(cluster: ControlPlane,
     assert queries.kinds() == {"spot": 3}
     assert queries.marks() == {}
     assert queries.events(NODE_1) == {"DrainPlanned", "Rescheduler", "NodeDrained"}
-
-
-def test_a_pod_that_does_not_terminate_fails_the_drain_and_the_next_node_is_drained(
-    cluster: ControlPlane, queries: ClusterQueries
-) -> None:
-    queries.nodes(2, 2)
-    stuck = deployment("stuck", 1, annotations={TERMINATE_AFTER: NEVER}, affinity=prefers(NODE_1))
-    cluster.apply([stuck, deployment("web", 2, affinity=prefers(NODE_2))])
-    queries.running(3)
-    assert queries.places() == {NODE_1: 1, NODE_2: 2}
-    queries.open_spot()
-    with Daemon(cluster, NO_DELAY) as daemon:
-        queries.eventually(lambda: daemon.logged("drain failed", node=NODE_1), "the failed drain")
-        failed = daemon.logged("drain failed", node=NODE_1)[0]
-        assert failed["reason"] == "termination-timeout"
-        assert failed["pod"].startswith("default/stuck-")
-        assert "the taint was removed" in failed["message"]
-        queries.eventually(lambda: daemon.logged("drained after", node=NODE_2), "the other node")
-        assert daemon.logged("no new attempt before", node=NODE_1)
-        assert not daemon.logged("draining", node=NODE_1)[1:]
-        failed_events = {"DrainFailed", "ReschedulerFailed", "DrainCoolDown"}
-        queries.eventually(lambda: queries.events(NODE_1) >= failed_events, "the events")
-    assert queries.marks() == {}
-    assert queries.kinds("web") == {"spot": 2}
 
 
 def test_dry_run_changes_nothing(cluster: ControlPlane, queries: ClusterQueries) -> None:
