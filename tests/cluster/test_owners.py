@@ -163,60 +163,6 @@ def test_pods_of_owners_that_bring_them_back_are_moved(cluster: ControlPlane, ob
         assert memory(cluster).debts == ()
 
 
-def ended(app: str, **change: Any) -> Callable[[ControlPlane, PlayedOwner], None]:
-    """Return the end of an owner while its node is drained: *change* of the object."""
-
-    def end(cluster: ControlPlane, played: PlayedOwner) -> None:
-        cluster.api.patch(played.path, change)
-
-    end.__name__ = app
-    return end
-
-
-def deleted(cluster: ControlPlane, played: PlayedOwner) -> None:
-    cluster.api.delete(played.path, propagationPolicy="Background")
-
-
-#: Owners that bring no pod back after its eviction, and what they do instead.
-ENDS: Final[list[tuple[PlayedOwner, Callable[[ControlPlane, PlayedOwner], None]]]] = [
-    (runs("argoproj.io/v1alpha1/Workflow", "step"), ended("step", status={"phase": "Failed"})),
-    (runs("actions.github.com/v1alpha1/EphemeralRunner", "runner"), deleted),
-    (
-        runs("tekton.dev/v1/TaskRun", "task"),
-        ended("task", status={"completionTime": "2026-01-01T00:00:00Z"}),
-    ),
-    (owner("apps.kruise.io/v1alpha1/CloneSet", "clone", wanted=1, scale=True), ended("clone", spec={"replicas": 0})),
-    (owner("ray.io/v1/RayCluster", "ray", wanted=1), ended("ray", spec={"suspend": True})),
-]
-
-
-def test_owners_that_end_in_mid_drain_owe_nothing(cluster: ControlPlane, observer: Observer) -> None:
-    """The next drain begins each time, long before the landing timeout."""
-    rows = [
-        (replace(row, node=f"on-demand-{n}", annotations={SAFE: "true"}, recreates=False), end)
-        for n, (row, end) in enumerate(ENDS, 1)
-    ]
-    observer.nodes(len(rows), 2)
-    with Operators(cluster, [row for row, _ in rows]) as operators:
-        observer.running(len(rows))
-        operators.opened = True
-        observer.open_spot()
-        remaining = {row.app: (row, end) for row, end in rows}
-        with Daemon(cluster, *FLAGS, "--landing-timeout=1h", ANY_SCHEDULER):
-            while remaining:
-
-                def evicted() -> str:
-                    names = {event.name.partition("-")[0] for event in observer.evictions()}
-                    return next(iter(names & remaining.keys()), "")
-
-                app = observer.eventually(evicted, f"an eviction of one of {sorted(remaining)}", seconds=300)
-                played, end = remaining.pop(app)
-                end(cluster, played)
-            observer.wait_unmarked(seconds=300)
-        assert {row.node for row, _ in rows if "DrainFailed" in observer.events(row.node)} == set()
-        assert memory(cluster).debts == ()
-
-
 GROUP: Final = PlayedOwner("leaderworkerset.x-k8s.io/v1/LeaderWorkerSet", "group", "", plays=False)
 SETS: Final = "/apis/apps/v1/namespaces/default/statefulsets"
 

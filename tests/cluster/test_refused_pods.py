@@ -47,22 +47,12 @@ def refuse_one(observer: Observer, *workloads: Json, pods: int) -> None:
 
 
 def test_a_refused_pod_stops_the_drain_and_is_remembered(cluster: ControlPlane, observer: Observer) -> None:
-    """A daemon that starts later does not try again, until the template changes."""
-    workload = deployment("web", 3, annotations=REFUSED)
+    """A daemon that starts later does not try again. More: `tests/housekeeping/test_refused_pods.py`."""
     observer.nodes(1, 1)
-    refuse_one(observer, workload, pods=3)
+    refuse_one(observer, deployment("web", 3, annotations=REFUSED), pods=3)
     assert observer.evicted() == {"default/web": 1}
     observer.open_spot()
     with Daemon(cluster, *SHORT) as daemon:
         observer.eventually(lambda: daemon.address, "a daemon that leads")
         observer.eventually(lambda: "kubelet-refused" in reasons(cluster), "the reason")
         observer.stays(observer.evicted, {"default/web": 1})
-        template = {"metadata": {"annotations": {REFUSED_ON: None, "changed": "true"}, "labels": {"tier": "new"}}}
-        close_spot(observer)
-        before = observer.uids("web")
-        cluster.api.patch(cluster.api.path(workload), {"spec": {"template": template}})
-        observer.eventually(lambda: not before & observer.uids("web"), "pods of the new template")
-        observer.running(3)
-        observer.open_spot()
-        observer.eventually(lambda: observer.kinds("web") == {"spot": 3}, f"{NODE_1} drained")
-        assert observer.evicted() == {"default/web": 4}
