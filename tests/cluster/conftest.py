@@ -38,9 +38,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Choose the backend of a bad day that does not choose it by itself."""
+    """Choose the backend of a bad day that creates no machines by itself."""
     is_bad_day = metafunc.module.__name__.rpartition(".")[2].startswith("test_bad_days_")
-    if not is_bad_day or "observer" not in metafunc.fixturenames or "backend" in metafunc.fixturenames:
+    creates_machines = hasattr(metafunc.module, "created")
+    if not is_bad_day or "observer" not in metafunc.fixturenames or creates_machines:
         return
     if "BACKEND" in os.environ:
         metafunc.parametrize("observer", [os.environ["BACKEND"]], indirect=True)
