@@ -69,14 +69,16 @@ def in_cluster(cluster: ControlPlane) -> tuple[str, ...]:
     return f"--kubeconfig={cluster.kubeconfig}", "--namespace=default"
 
 
-def at_once(providers: list[Any], server: CloudpoolServer) -> list[DeleteOutcome]:
+def at_once(providers: list[Any], server: CloudpoolServer, seconds: float = 30.0) -> list[DeleteOutcome]:
     """Delete one machine through each of *providers* at the same moment."""
     nodes: list[NodeRef] = [node_of(machine) for machine in server.pool.machines()]
     barrier = Barrier(len(providers))
 
     def delete(provider: Any, node: NodeRef) -> DeleteOutcome:
         barrier.wait()
-        outcomes: Mapping[str, DeleteOutcome] = provider.delete_nodes(POOL, [node], deadline=CLOCK.monotonic() + 30)
+        outcomes: Mapping[str, DeleteOutcome] = provider.delete_nodes(
+            POOL, [node], deadline=CLOCK.monotonic() + seconds
+        )
         return outcomes[node.name]
 
     with ThreadPoolExecutor(len(providers)) as threads:
@@ -147,7 +149,7 @@ def test_a_cluster_that_was_named_must_answer(pool: CloudpoolServer, tmp_path: P
     (tmp_path / "cloud.json").write_text(msgspec.json.encode({"pools": [section]}).decode())
     named = ("--cloud-provider=cloudpool", "--cloud-config=cloud.json", "-v=2", f"--kubeconfig={tmp_path}/gone")
     with Service(tmp_path, *named) as service, connected(service.address, CLOCK) as provider:
-        at_once([provider], pool)
+        at_once([provider], pool, seconds=8.0)
         assert left(pool) == 2
         assert [line for line in service.lines if "no machine is ordered until the Lease can be held" in line]
 
