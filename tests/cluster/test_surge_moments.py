@@ -1,7 +1,10 @@
 """What others do at each moment of a rolling update: the pods are never fewer, and what they wrote stays."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
+
+import pytest
 
 from devcluster.api import Json
 from devcluster.manifests import IMAGE, ON_DEMAND, deployment, on_demand, pdb
@@ -57,14 +60,28 @@ def scaled(observer: Observer) -> None:
     observer.plane.api.patch(f"{WEB}/scale", {"spec": {"replicas": 1}})
 
 
-def test_a_rolling_update_is_completed_while_the_deployment_is_scaled(
-    cluster: ControlPlane, observer: Observer
-) -> None:
+def doubled(observer: Observer) -> None:
+    """Create a second Deployment that selects the same pods."""
+    twin = deployment("twin", cpu="100m", labels={"app": "web"})
+    twin["spec"]["selector"] = {"matchLabels": {"app": "web"}}
+    observer.plane.apply([twin])
+
+
+#: What others do in the middle, and which pods there are in the end.
+ACTS: Final[dict[str, tuple[Callable[[Observer], None], int]]] = {
+    "scaled to three and back, and a second budget": (scaled, 1),
+    "a second Deployment with the same selector": (doubled, 2),
+}
+
+
+@pytest.mark.parametrize("name", ACTS)
+def test_a_rolling_update_is_completed_beside_others(cluster: ControlPlane, observer: Observer, name: str) -> None:
+    act, count = ACTS[name]
     scene(observer, "web", annotations={START_AFTER: "3s"})
     with never_down(observer, "web"), Daemon(cluster, *SURGE):
         observer.eventually(lambda: restarted(observer, "web"), "the roll-out")
-        scaled(observer)
-        observer.eventually(lambda: observer.kinds("web") == {"spot": 1}, "the pods on spot nodes")
+        act(observer)
+        observer.eventually(lambda: observer.kinds("web") == {"spot": count}, "the pods on spot nodes")
         observer.wait_unmarked()
         observer.eventually(lambda: complete(cluster), "the complete roll-out")
         observer.eventually(lambda: "SurgeDone" in observer.events(NODE_1), "the Event of its end")
