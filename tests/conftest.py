@@ -49,12 +49,12 @@ os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(filter(None, _direct)
 _LONGEST = (
     *("test_trials", "test_least_privilege", "test_owed", "test_interrupted_proxy", "test_writes", "test_last_look"),
     *("test_surge_disturbed", "test_provider_room", "test_debts", "test_interrupted_daemon", "test_bad_days_memory"),
-    *("test_interrupted_termination", "test_bad_days_machines", "test_room", "test_bad_days_changes", "test_daemon"),
+    *("test_interrupted_termination", "test_bad_days_machines", "test_room", "test_bad_days_changes"),
     *("test_victims_leave", "test_bad_days_replacements", "test_churn", "test_observed", "test_broken"),
-    *("test_scale_down", "test_leadership", "test_intact", "test_least_privilege_liqo"),
+    *("test_scale_down", "test_leadership", "test_least_privilege_liqo"),
     *("test_bad_days_autoscaler", "test_fencing", "test_demo", "test_sizes", "test_liqo_peerings", "test_pause"),
-    *("test_single_failures", "test_targets", "test_landing", "test_externalgrpc_caller", "test_matching"),
-    *("test_conformance", "test_damage", "test_node_manager", "test_bad_days_blocked", "test_bad_days_landing"),
+    *("test_targets", "test_landing", "test_externalgrpc_caller", "test_matching"),
+    *("test_conformance", "test_damage", "test_node_manager", "test_bad_days_blocked"),
 )
 
 

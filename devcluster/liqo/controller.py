@@ -25,9 +25,6 @@ class LiqoPolicy:
     """The behavior of the other clusters; it may be changed while the controller runs."""
 
     denying: Mapping[str, str] = field(default_factory=dict)  #: clusters, and the condition that they set to Denied
-    silent: frozenset[str] = frozenset()  #: clusters that do not respond to slices
-    unreachable: frozenset[str] = frozenset()  #: clusters whose API server is unreachable
-    classes: frozenset[str] = frozenset({"", "default"})  #: classes of slices that are granted
     adding: Mapping[str, str] = field(default_factory=lambda: dict(objects.DEFAULT_RESOURCES))
 
 
@@ -55,7 +52,7 @@ class LiqoController:
     def step(self) -> None:
         virtual = {_key(each): each for each in self._api.items(VIRTUAL_NODES)}
         nodes = {each["metadata"]["name"]: each for each in self._api.items("/api/v1/nodes")}
-        self._peerings.step(virtual.values(), self.policy.unreachable)
+        self._peerings.step(virtual.values())
         for resource_slice in self._api.items(SLICES):
             self._unless_changed(self._slice, {**_KIND, **resource_slice}, _key(resource_slice) in virtual)
         for each in virtual.values():
@@ -77,7 +74,7 @@ class LiqoController:
 
     def _local_slice(self, resource_slice: Json, provider: str, *, has_virtual_node: bool) -> None:
         """Do the next step: sign the request, add the replication finalizer, respond, or create the VirtualNode."""
-        replicates = provider in self._peerings.peers and provider not in self.policy.unreachable
+        replicates = provider in self._peerings.peers
         finalizers = resource_slice["metadata"].get("finalizers", [])
         if "deletionTimestamp" in resource_slice["metadata"]:
             if replicates and objects.REPLICATOR_FINALIZER in finalizers:
@@ -105,18 +102,14 @@ class LiqoController:
 
     def _respond(self, resource_slice: Json, cluster: str) -> bool:
         """Set the provider's response in the slice's status; return whether it changed. *cluster* is the peer."""
-        if cluster in self.policy.silent:
-            return False
         wanted = {"Authentication": "Accepted", "Resources": "Accepted"}
         if denied := self.policy.denying.get(cluster):
             wanted[denied] = "Denied"
-        if resource_slice["spec"].get("class", "") not in self.policy.classes:
-            del wanted["Resources"]  # another controller may grant them
         status = resource_slice.get("status", {})
         if {each["type"]: each["status"] for each in status.get("conditions", ())} == wanted:
             return False
         new_status: Json = {"conditions": objects.slice_conditions(wanted)}
-        if wanted.get("Resources") == "Accepted":
+        if wanted["Resources"] == "Accepted":
             new_status["resources"] = objects.granted(resource_slice["spec"].get("resources", {}), self.policy.adding)
             new_status["nodeLabels"] = {"liqo.io/provider": "kwok"}
         self._api.patch(f"{_path(SLICES, resource_slice)}/status", {"status": new_status})

@@ -27,7 +27,7 @@ class Peerings:
     def peers(self) -> Collection[str]:
         return self._secrets.keys()
 
-    def step(self, virtual_nodes: Collection[Json], unreachable: Collection[str]) -> None:
+    def step(self, virtual_nodes: Collection[Json]) -> None:
         identities = {
             each["spec"]["clusterID"]: {"apiVersion": "authentication.liqo.io/v1beta1", "kind": "Identity", **each}
             for each in self._api.items(IDENTITIES)
@@ -42,7 +42,7 @@ class Peerings:
             parts = foreign.Parts(
                 identities.get(cluster), tenants.get(cluster), self._secrets.get(cluster), cluster in lent
             )
-            self._set_status(foreign_cluster, parts, reachable=cluster not in unreachable)
+            self._set_status(foreign_cluster, parts)
         for identity in identities.values():
             self._issue(identity)
         # Like Liqo's cache, this is stale: the Secret of a deleted Identity is still visible in the next step.
@@ -59,7 +59,7 @@ class Peerings:
         status = {"kubeconfigSecretRef": {"name": secret["metadata"]["name"]}}
         self._api.patch(f"{self._api.path(identity)}/status", {"status": status})
 
-    def _set_status(self, foreign_cluster: Json, parts: foreign.Parts, *, reachable: bool) -> None:
+    def _set_status(self, foreign_cluster: Json, parts: foreign.Parts) -> None:
         """Update the status when a watched object has changed; Secrets are not watched."""
         cluster, current = foreign_cluster["spec"]["clusterID"], foreign_cluster.get("status", {})
         key = (
@@ -71,10 +71,8 @@ class Peerings:
         status = dict(current) if self._keys.get(cluster) == key else foreign.status(parts)
         status.pop("conditions", None)
         if status.get("apiServerUrl"):
-            pair = {"APIServerStatus": "Established" if reachable else "Error"}
-            message = "The foreign cluster API Server is " + ("ready" if reachable else "not ready")
-            reason = "APIServerReady" if reachable else "APIServerNotReady"
-            status["conditions"] = objects.conditions(pair, reason=reason, message=message)
+            pair, message = {"APIServerStatus": "Established"}, "The foreign cluster API Server is ready"
+            status["conditions"] = objects.conditions(pair, reason="APIServerReady", message=message)
         if status != current:
             path = f"{FOREIGN_CLUSTERS}/{foreign_cluster['metadata']['name']}/status"
             body = {**_foreign_cluster(cluster), "metadata": foreign_cluster["metadata"], "status": status}

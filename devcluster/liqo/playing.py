@@ -44,7 +44,6 @@ def playing(
         if consumer_slices(api) != lent:
             raise LocalError(f"slices of consumers were deleted: {', '.join(sorted(lent - consumer_slices(api)))}")
     finally:
-        controller.policy.unreachable = frozenset()
         clear(api)
         wait(lambda: not api.items(VIRTUAL_NODES) and not api.items(SLICES), "the deletion of all virtual nodes")
         controller.close()

@@ -35,9 +35,10 @@ SCALE_DOWN: Final = (
 #: Positions at which the proxy is killed or stopped: what is special in a scale-down, and the second victim's steps
 #: while the first machine is being terminated. `test_interrupted_termination.py` has the other steps of a victim, and
 #: `make faults ARGS="--kills --program=proxy"` kills the proxy at every call.
-POSITIONS: Final = (0, 1, 7, 10, 13, 14)
-#: SIGTERM also arrives while debts are written, which no other test with processes has.
-STOPPED: Final = (0, 1, 4, 7, 10, 13, 14)
+POSITIONS: Final = (1, 10, 14)
+#: The drain of the first victim is rolled back; the first machine is removed, and the second drain is rolled back; both
+#: machines are removed. `tests/draining/test_exits.py` has each moment of a drain.
+STOPPED: Final = (4, 7, 13)
 TO_TWO: Final = {"desiredSize": 2}
 
 

@@ -4,7 +4,7 @@ If the proxy is not restarted, another program finally removes its marks.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from datetime import datetime, timedelta
 from typing import Final
@@ -17,24 +17,18 @@ from devcluster.plane import ControlPlane
 from rescheduler.draining.actions import ANNOTATION
 from tests.acceptance import proxies
 from tests.acceptance.daemons import without_pool
-from tests.acceptance.program import LoggedProgram
 from tests.acceptance.proxies import ProxyFleet, ProxyProgram, patient
-from tests.acceptance.site import PoolSite
 
 pytestmark = pytest.mark.cluster
 
 #: All writes while a machine is terminated and replaced.
 REPLACEMENT: Final = ("draining", "owing", "evict", "evict", "removing", "terminate", "delete")
 
+#: The steps before which the proxy is killed; `tests/housekeeping/test_kills.py` has each write of a drain.
+KILLED: Final = (1, 3, 5)
 #: All writes while a protected machine is made disposable, and the position at which the proxy is killed.
 DISPOSAL: Final = ("draining", "owing", "evict", "evict", "removing", "membershipStatus", "terminate", "delete")
 DOOMED: Final = (5,)
-
-#: Programs that run instead of the proxy: a daemon without a pool, a proxy with another identity.
-SUCCESSORS: Final[dict[str, Callable[[PoolSite], LoggedProgram]]] = {
-    "a daemon": without_pool,
-    "a proxy with another URL": lambda site: ProxyProgram(site, backend={"url": f"{site.edge.pool.url}/pool/.."}),
-}
 
 
 def wait_for_write(name: str, fleet: ProxyFleet, proxy: ProxyProgram, call: "Future[httpx2.Response]") -> None:
@@ -45,14 +39,12 @@ def wait_for_write(name: str, fleet: ProxyFleet, proxy: ProxyProgram, call: "Fut
 
 @pytest.fixture(scope="module")
 def fleet(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyFleet]:
-    with proxies.fleet(
-        control_plane, tmp_path_factory.mktemp("fleet"), len(REPLACEMENT) + len(DOOMED) + len(SUCCESSORS)
-    ) as prepared:
+    with proxies.fleet(control_plane, tmp_path_factory.mktemp("fleet"), len(KILLED) + len(DOOMED) + 1) as prepared:
         yield prepared
     cleaning.empty(control_plane)
 
 
-@pytest.mark.parametrize("step", range(len(REPLACEMENT)), ids=lambda step: f"{step + 1}-{REPLACEMENT[step]}")
+@pytest.mark.parametrize("step", KILLED, ids=lambda step: f"{step + 1}-{REPLACEMENT[step]}")
 def test_after_a_kill_before_any_step_of_a_termination_a_repeated_request_finishes_it(
     step: int, fleet: ProxyFleet
 ) -> None:
@@ -95,8 +87,8 @@ def test_after_a_kill_while_a_protected_machine_is_made_disposable_the_next_prox
         fleet.wait_for_state(gone=True, replaced=True)
 
 
-@pytest.mark.parametrize("successor", SUCCESSORS)
-def test_marks_of_a_proxy_that_never_restarts_are_removed_after_they_expire(successor: str, fleet: ProxyFleet) -> None:
+def test_marks_of_a_proxy_that_never_restarts_are_removed_after_they_expire(fleet: ProxyFleet) -> None:
+    """By a daemon without a pool."""
     queries, node = fleet.site.queries, fleet.take()
     fleet.edge.hold(0, "after")
     with ProxyProgram(fleet.site) as killed:
@@ -109,8 +101,8 @@ def test_marks_of_a_proxy_that_never_restarts_are_removed_after_they_expire(succ
     written = json.loads(queries.marks()[node])
     promised = datetime.fromisoformat(written["until"]) - datetime.fromisoformat(written["since"])
     assert timedelta(hours=1) < promised < timedelta(hours=2)
-    with SUCCESSORS[successor](fleet.site) as program:
-        queries.eventually(lambda: program.logged("serving on ") or program.logged("forwarding port "), "the successor")
+    with without_pool(fleet.site) as program:
+        queries.eventually(lambda: program.logged("serving on "), "the successor")
         fleet.site.plane.api.patch(
             f"/api/v1/nodes/{node}",
             {"metadata": {"annotations": {ANNOTATION: json.dumps(written | {"until": written["since"]})}}},

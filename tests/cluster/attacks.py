@@ -108,27 +108,6 @@ def slow_operator(tenant: Tenant, node: str) -> Callable[[], object]:
     return step
 
 
-def group(tenant: Tenant, node: str) -> Callable[[], object]:
-    """The loss of one pod makes its operator delete all, and create them again two seconds later."""
-    owner = tenant.config_map("group")
-
-    def create() -> None:
-        for _ in range(3):
-            tenant.owned("group", node, owner)
-
-    def step() -> None:
-        match len(tenant.live("group")):
-            case 3:
-                pass
-            case 0:
-                create()
-            case _:
-                tenant.delete("group")
-
-    create()
-    return step
-
-
 def cycle(tenant: Tenant, node: str) -> Callable[[], object]:
     """Two pods own each other."""
     first = tenant.owned("cycle", node, undefined())["metadata"]
@@ -256,12 +235,6 @@ def flapping(tenant: Tenant, node: str) -> Callable[[], object]:
     )
 
 
-def tiny(tenant: Tenant, _: str) -> Callable[[], object]:
-    """Fewer than in frozen time, because each one needs a kubelet."""
-    tenant.api.apply([deployment("tiny", 100, namespace=TENANT, cpu="1m")])
-    return nothing
-
-
 def repelling(tenant: Tenant, node: str) -> Callable[[], object]:
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}, "namespaceSelector": {}}
     affinity = prefers(node) | {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
@@ -334,19 +307,6 @@ def huge(tenant: Tenant, node: str) -> Callable[[], object]:
     containers = [{"name": f"c{n}", "image": "pause:3.10"} for n in range(200)]
     tenant.workload(deployment, "huge", 2, node, affinity=affinity, tolerations=tolerations, containers=containers)
     return nothing
-
-
-def by_hand(tenant: Tenant, node: str) -> Callable[[], object]:
-    """Pods that he binds to his node, also while it is drained."""
-    tenant.workload(deployment, "bound", 1, node)
-
-    def step() -> None:
-        bound = pod(f"byhand-{next(tenant.numbers)}", namespace=TENANT, cpu="10m", nodeName=node)
-        if len(tenant.live("byhand")) < 3:
-            bound["metadata"]["labels"] = {"app": "byhand"}
-            tenant.api.post(POD, bound)
-
-    return step
 
 
 @contextmanager

@@ -37,7 +37,6 @@ class PlayedOwner:
     wanted: int = 1
     ordinal: bool = False  #: pods are named by ordinals, and not by random suffixes
     delay: float = 0.0  #: seconds until the operator creates a missing pod
-    recreates: bool = True  #: whether the operator creates pods again after the first ones
     plays: bool = True  #: whether the operator creates pods at all
     restart: str = "Always"
     number: str = "replicas"  #: the field of the spec with the number of pods, or ``pods``
@@ -155,7 +154,7 @@ class Operators:
             live = [item for item in pods if _is_live(item) and app in _owners_of(item)]
             if len(live) >= owner.wanted or app not in self.uids or not owner.plays:
                 self._missing.pop(app, None)
-            elif owner.recreates or not self.opened:
+            else:
                 since = self._missing.setdefault(app, self._clock.monotonic())
                 if self._clock.monotonic() >= since + (owner.delay if self.opened else 0):
                     self._create(owner, live)

@@ -22,7 +22,7 @@ TERMINATE: Final = "/pool/terminate"
 class SpotPool:
     """The pool behind the spot nodes; its first machine exists before any order."""
 
-    def __init__(self, server: CloudpoolServer, folder: Path, *, template: bool = False) -> None:
+    def __init__(self, server: CloudpoolServer, folder: Path) -> None:
         self._pool, self._clock, self.faulty_app = server.pool, SystemClock(), server.faulty_app
         section: dict[str, Any] = {
             "id": POOL,
@@ -34,9 +34,6 @@ class SpotPool:
             "orderTimeout": "2s",
             "settleTime": "1s",
         }
-        if template:
-            amounts = {"cpu": "4", "memory": "16Gi", "pods": "110"}
-            section["template"] = {"labels": {SPOT: ""}, "capacity": amounts}
         config = folder / "cloud.json"
         config.write_text(json.dumps({"pools": [section]}))
         self.flags = ("--cloud-provider=cloudpool", f"--cloud-config={config}")
@@ -62,10 +59,6 @@ class SpotPool:
         self._pool.set_config({**self._pool.config(), **delays})
         self._pool.set_size(size)
 
-    def grow(self) -> None:
-        """Request a machine, as another autoscaler would."""
-        self._pool.set_size(self.size + 1)
-
     def hang(self, path: str, *, acted: bool) -> None:
         """Let the next request to *path* hang; if *acted* is true, it takes effect."""
         self.faulty_app.inject(Fault(path=path, kind="hang", acted=acted))
@@ -77,17 +70,17 @@ class SpotPool:
 
 
 @contextlib.contextmanager
-def spot_pool(observer: Observer, folder: Path, size: int = 1, *, template: bool = False) -> Iterator[SpotPool]:
-    """Create *size* spot machines with the nodes spot-1 …; *template*: the pool has a template of its next node."""
+def spot_pool(observer: Observer, folder: Path) -> Iterator[SpotPool]:
+    """Create a spot machine with the node spot-1."""
     clock = SystemClock()
     pool = document(name=POOL, labels={SPOT: ""}, network="10.78")
-    of = settings(pool=pool, desired_size=size, refresh_interval=0.2, pool_update=0.4, second_termination="ok")
+    of = settings(pool=pool, desired_size=1, refresh_interval=0.2, pool_update=0.4, second_termination="ok")
     with CloudpoolServer(of, folder, clock).running() as server:
         cluster = Cluster(str(observer.plane.kubeconfig), server.pool, clock)
         cluster.start()
         try:
             before = [name for name in observer.node_names() if not name.startswith(POOL)]
-            observer.eventually(lambda: len(observer.node_names()) == len(before) + size, "the machines' nodes")
-            yield SpotPool(server, folder, template=template)
+            observer.eventually(lambda: len(observer.node_names()) == len(before) + 1, "the machine's node")
+            yield SpotPool(server, folder)
         finally:
             cluster.close()

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from devcluster.api import Json
 from devcluster.errors import ApiError
@@ -71,23 +71,15 @@ def is_rejected(plane: ControlPlane, request: tuple[str, str, Json, str]) -> boo
 
 
 @contextmanager
-def disturbed(
-    plane: ControlPlane,
-    folder: Path,
-    act: Callable[[], object],
-    *,
-    call: str = "patch deployments",
-    occurrence: int = 1,
-    when: Literal["before", "after"] = "before",
-) -> Iterator[Daemon]:
-    """Run a daemon; call *act* directly before or after its request *call*, at the given occurrence, is handled."""
+def disturbed(plane: ControlPlane, folder: Path, act: Callable[[], object], *, occurrence: int = 1) -> Iterator[Daemon]:
+    """Run a daemon; call *act* directly before its change of a Deployment number *occurrence* is handled."""
 
     def perform(_: object) -> bool:
         act()
         return True
 
     with before_api_server(plane) as proxy:
-        proxy.rules.add(FaultRule(call, Hook(when, perform), occurrence))
+        proxy.rules.add(FaultRule("patch deployments", Hook("before", perform), occurrence))
         with Daemon(plane, *SURGE, kubeconfig=redirected(plane.kubeconfig, proxy, folder / "kubeconfig")) as daemon:
             yield daemon
 

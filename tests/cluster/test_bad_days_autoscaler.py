@@ -18,7 +18,6 @@ DELAY: Final = 12  #: seconds between two drains
 
 #: The number of evicted pods when Cluster Autoscaler starts, and whether it deletes the Node immediately.
 SCENES: Final = {
-    "all pods are evicted": (PODS, False),
     "all pods are evicted and the Node is deleted immediately": (PODS, True),
     "one pod is evicted": (1, False),
 }

@@ -1,9 +1,6 @@
 """Pods that must not be evicted or cannot terminate: their node is blocked with a reason, the next node is drained."""
 
-from collections.abc import Callable
 from typing import Final
-
-import pytest
 
 from devcluster.api import Json
 from devcluster.manifests import deployment, job
@@ -16,32 +13,16 @@ from tests.cluster.observer import Observer
 PODS: Final = "/api/v1/namespaces/default/pods"
 
 
-def unforgiving_job(cluster: ControlPlane, observer: Observer) -> None:
+def unforgiving_job(observer: Observer) -> None:
     """Create a Job that fails if one of its pods is lost."""
     strict = job("strict", 2, annotations={COMPLETE_AFTER: NEVER})
     strict["spec"]["backoffLimit"] = 0
     observer.start_on(NODE_1, strict, pods=2)
 
 
-def other_scheduler(cluster: ControlPlane, observer: Observer) -> None:
-    """Create a pod of another scheduler, whose placement of the replacement pod cannot be predicted."""
-    cluster.apply([deployment("foreign", 1, schedulerName="other")])
-    [pod] = observer.eventually(lambda: observer.pods("foreign"), "the pod")
-    name = pod["metadata"]["name"]
-    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}}
-    cluster.api.post(f"{PODS}/{name}/binding", {**binding, "target": {"kind": "Node", "name": NODE_1}})
-
-
-BLOCKERS: Final[dict[str, Callable[[ControlPlane, Observer], None]]] = {
-    "job-would-fail": unforgiving_job,
-    "other-scheduler": other_scheduler,
-}
-
-
-@pytest.mark.parametrize("reason", BLOCKERS)
-def test_a_blocked_pod_blocks_its_node(cluster: ControlPlane, observer: Observer, reason: str) -> None:
+def test_a_pod_of_a_job_that_would_fail_blocks_its_node(cluster: ControlPlane, observer: Observer) -> None:
     observer.nodes(2, 2)
-    BLOCKERS[reason](cluster, observer)
+    unforgiving_job(observer)
     observer.start_on(NODE_1, deployment("web", 1), pods=1)
     next_node(observer)
     pods = len(observer.pods())
@@ -51,7 +32,7 @@ def test_a_blocked_pod_blocks_its_node(cluster: ControlPlane, observer: Observer
     with Daemon(cluster, *FLAGS):
         next_node_drained(observer, lambda: others_touched(observer))
         messages = observer.eventually(lambda: observer.messages(NODE_1, "DrainBlocked"), "the reason")
-    assert f"{reason}: " in messages[-1]
+    assert "job-would-fail: " in messages[-1]
     assert not others_touched(observer)
     assert {pod["metadata"]["uid"] for pod in observer.bound_to(NODE_1)} == before
 
@@ -80,16 +61,3 @@ def hold(cluster: ControlPlane, pods: list[Json]) -> None:
         path = f"{PODS}/{pod['metadata']['name']}"
         cluster.api.patch(path, {"metadata": {"finalizers": ["example.com/held"]}})
         cluster.api.delete(path, gracePeriodSeconds=1)
-
-
-def test_a_start_before_the_year_1_does_not_matter(cluster: ControlPlane, observer: Observer) -> None:
-    """The API server accepts such a time, but Python cannot represent it."""
-    observer.nodes(1, 2)
-    observer.start_on(NODE_1, deployment("odd", 1), pods=1)
-    observer.running(1, "odd")
-    [pod] = observer.pods("odd")
-    cluster.api.patch(f"{PODS}/{pod['metadata']['name']}/status", {"status": {"startTime": "0000-06-01T00:00:00Z"}})
-    observer.open_all()
-    with Daemon(cluster, *FLAGS):
-        observer.eventually(lambda: observer.kinds("odd") == {"spot": 1}, "the pod on spot")
-        observer.wait_unmarked()

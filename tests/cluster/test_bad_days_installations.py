@@ -2,11 +2,9 @@
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
-
-import pytest
 
 from devcluster.manifests import ON_DEMAND, SPOT, deployment, namespace
 from devcluster.plane import ControlPlane
@@ -21,10 +19,7 @@ FIRST: Final = "first"
 SECOND: Final = "second"
 
 #: The node labels of the second installation.
-LABELS: Final = {
-    "swapped labels": (f"--on-demand-node-label={SPOT}", f"--spot-node-label={ON_DEMAND}"),
-    "labels that no node has": ("--on-demand-node-label=example.com/paid", "--spot-node-label=example.com/cheap"),
-}
+SWAPPED: Final = (f"--on-demand-node-label={SPOT}", f"--spot-node-label={ON_DEMAND}")
 
 
 @contextlib.contextmanager
@@ -57,16 +52,13 @@ def user(cluster: ControlPlane, release: str) -> str:
     return f"system:serviceaccount:{release}:{account}"
 
 
-@pytest.mark.parametrize("labels", LABELS)
-def test_a_second_installation_does_not_interfere_with_a_drain(
-    cluster: ControlPlane, observer: Observer, labels: str
-) -> None:
+def test_a_second_installation_does_not_interfere_with_a_drain(cluster: ControlPlane, observer: Observer) -> None:
     with installed(cluster, FIRST) as ours, installed(cluster, SECOND) as second:
         create_stuck_pod(cluster, observer)
         with Daemon(cluster, *FLAGS, *release_flags(FIRST), kubeconfig=ours):
             observer.eventually(lambda: terminating(cluster), "the drain under way")
             marks = list(observer.marks())
-            with Daemon(cluster, *FLAGS, *release_flags(SECOND), *LABELS[labels], kubeconfig=second):
+            with Daemon(cluster, *FLAGS, *release_flags(SECOND), *SWAPPED, kubeconfig=second):
                 observer.eventually(lambda: lease_holder(cluster, SECOND), "the second one's Lease")
                 observer.stays(lambda: harm(observer, user(cluster, SECOND)), [])
                 assert list(observer.marks()) == marks
@@ -82,20 +74,8 @@ def harm(observer: Observer, username: str) -> list[str]:
     return [event.name for event in observer.audit.writes("nodes", "pods", "pods/eviction", user=username)]
 
 
-#: Foreign changes of a node's annotation during its drain.
-REPLACEMENTS: Final[dict[str, Callable[[str], str | None]]] = {
-    "mark of another installation": lambda written: json.dumps(
-        {**json.loads(written), "identity": "x/y", "holder": "z"}
-    ),
-    "unreadable": lambda _: "{",
-    "removed": lambda _: None,
-}
-
-
-@pytest.mark.parametrize("replacement", REPLACEMENTS)
-def test_a_drain_stops_when_its_annotation_is_replaced(
-    cluster: ControlPlane, observer: Observer, replacement: str
-) -> None:
+def test_a_drain_stops_when_its_annotation_is_replaced(cluster: ControlPlane, observer: Observer) -> None:
+    """By the mark of another installation. `tests/housekeeping/test_marks.py` has other changes."""
     observer.nodes(1, 2)
     cluster.apply([deployment("web", 8, annotations=SLOW)])
     observer.running(8)
@@ -103,15 +83,12 @@ def test_a_drain_stops_when_its_annotation_is_replaced(
     with Daemon(cluster, *FLAGS, "--node-cooldown=1h", "--node-cooldown-max=1h"):
         observer.eventually(lambda: len(observer.evictions()) >= 2, "the second eviction")
         [(node, written)] = observer.marks().items()
-        text = REPLACEMENTS[replacement](written)
+        text = json.dumps({**json.loads(written), "identity": "x/y", "holder": "z"})
         cluster.api.patch(f"/api/v1/nodes/{node}", {"metadata": {"annotations": {ANNOTATION: text}}})
         observer.eventually(lambda: "DrainFailed" in observer.events(node), "the end of the drain")
         observer.running(8)
         assert len(observer.evictions()) <= MOST_EVICTIONS
-        if replacement == "mark of another installation":
-            observer.stays(lambda: observer.marks().get(node), text)
-        else:
-            observer.wait_unmarked()
+        observer.stays(lambda: observer.marks().get(node), text)
 
 
 #: Steps of 1, 1 and 2 pods; the last step may be in progress when the annotation is replaced.

@@ -1,37 +1,15 @@
 """State that must survive a restart (drain delay, owed replacement pods), and pods that move back repeatedly."""
 
-from datetime import timedelta
 from typing import Final
 
 from devcluster.manifests import deployment
 from devcluster.plane import ControlPlane
 from tests.cluster.bad_days import FLAGS, NODE_1, lease_holder, next_node, next_node_drained, others_touched
 from tests.cluster.daemon import Daemon
-from tests.cluster.observer import Marking, Observer
+from tests.cluster.observer import Observer
 
-DELAY: Final = 10
 RETURN_WAIT: Final = 3
 MOVES: Final = 2
-
-
-def test_the_drain_delay_survives_restarts(cluster: ControlPlane, observer: Observer) -> None:
-    """Each daemon is killed as soon as its drain is complete."""
-    observer.nodes(2, 2)
-    for number in (1, 2):
-        observer.start_on(f"on-demand-{number}", deployment(f"app{number}", number), pods=number)
-    observer.running(3)
-    observer.open_all()
-    for drains in (1, 2):
-        with Daemon(cluster, *FLAGS, f"--node-drain-delay={DELAY}s") as daemon:
-            observer.eventually(lambda drains=drains: len(ended(observer)) == drains, "the end of a drain")
-            daemon.kill()
-    first, second = ended(observer)
-    assert first.until is not None
-    assert second.since - first.until >= timedelta(seconds=DELAY - 1)
-
-
-def ended(observer: Observer) -> list[Marking]:
-    return [marking for marking in observer.markings() if marking.until is not None]
 
 
 def test_pods_that_move_back_wait_and_are_finally_not_moved_at_all(cluster: ControlPlane, observer: Observer) -> None:

@@ -12,7 +12,7 @@ from devcluster.plane import ControlPlane
 from tests.cluster.bad_days import FLAGS, NODE_1
 from tests.cluster.daemon import Daemon
 from tests.cluster.observer import Observer
-from tests.cluster.test_bad_days_replacements import quota, webhook
+from tests.cluster.test_bad_days_replacements import quota
 from tests.cluster.waiting import repeating
 
 #: What begins on a control plane, and ends.
@@ -21,27 +21,6 @@ Obstacle: TypeAlias = Callable[[ControlPlane], AbstractContextManager[None]]
 TEAM: Final = "default"
 SIZES: Final = {"web": 8, "api": 4, "job": 1}
 TOTAL: Final = sum(SIZES.values())
-
-POLICY: Final[Json] = {
-    "apiVersion": "admissionregistration.k8s.io/v1",
-    "kind": "ValidatingAdmissionPolicy",
-    "metadata": {"name": "no-new-pods"},
-    "spec": {
-        "failurePolicy": "Fail",
-        "matchConstraints": {
-            "resourceRules": [
-                {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
-            ]
-        },
-        "validations": [{"expression": "false", "message": "no new pods today"}],
-    },
-}
-BINDING: Final[Json] = {
-    "apiVersion": "admissionregistration.k8s.io/v1",
-    "kind": "ValidatingAdmissionPolicyBinding",
-    "metadata": {"name": "no-new-pods"},
-    "spec": {"policyName": "no-new-pods", "validationActions": ["Deny"]},
-}
 
 
 @contextmanager
@@ -64,12 +43,9 @@ def without_scheduler(plane: ControlPlane) -> Iterator[None]:
         plane.start_component("kube-scheduler")
 
 
-#: What begins, and after how many evictions.
+#: What begins, and after how many evictions. `tests/draining/test_waves.py` has each obstacle at each moment.
 OBSTACLES: Final[dict[str, tuple[Obstacle, int]]] = {
-    "a quota, early": (lambda plane: applied(plane, quota(TEAM)), 2),
-    "a quota, late": (lambda plane: applied(plane, quota(TEAM)), 7),
-    "a webhook": (lambda plane: applied(plane, webhook(TEAM)), 4),
-    "a policy": (lambda plane: applied(plane, POLICY, BINDING), 5),
+    "a quota": (lambda plane: applied(plane, quota(TEAM)), 7),
     "the scheduler stops": (without_scheduler, 6),
 }
 

@@ -6,7 +6,7 @@ from devcluster.api import Json
 from devcluster.manifests import deployment, namespace
 from devcluster.plane import ControlPlane
 from devcluster.stages import READY_ON
-from tests.cluster.bad_days import FLAGS, NODE_1, NODE_2, next_node, next_node_drained
+from tests.cluster.bad_days import FLAGS
 from tests.cluster.daemon import Daemon
 from tests.cluster.observer import Observer, ready
 
@@ -38,28 +38,6 @@ def webhook(team: str) -> Json:
             }
         ],
     }
-
-
-def test_a_quota_that_would_refuse_is_found_before_the_first_eviction(
-    cluster: ControlPlane, observer: Observer
-) -> None:
-    """The node is drained once the quota has room for the pods of a step."""
-    observer.nodes(2, 2)
-    cluster.apply([namespace("red")])
-    observer.start_on(NODE_1, deployment("web", 3, namespace="red"), pods=3)
-    next_node(observer)
-    observer.running(5)
-    full = quota("red", pods=3)
-    cluster.apply([full])
-    path = cluster.api.path(full)
-    observer.eventually(lambda: cluster.api.get(path)["status"].get("used") == {"pods": "3"}, "a counted quota")
-    observer.open_all()
-    with Daemon(cluster, *FLAGS):
-        next_node_drained(observer, never=lambda: "red/web" in observer.evicted())
-        assert [marking.node for marking in observer.markings()] == [NODE_2]
-    cluster.api.patch(path, {"spec": {"hard": {"pods": "4"}}})
-    with Daemon(cluster, *FLAGS):
-        observer.eventually(lambda: observer.kinds("web") == {"spot": 3}, f"{NODE_1} drained")
 
 
 def test_rejected_replacements_cost_one_pod_per_namespace(cluster: ControlPlane, observer: Observer) -> None:
@@ -100,17 +78,3 @@ def test_replacements_that_never_become_ready_cost_one_pod_per_owner(cluster: Co
         observer.wait_unmarked()
         observer.stays(lambda: [owner for owner, pods in observer.evicted().items() if pods > 1], [])
     assert len(ready(observer.pods())) >= 6
-
-
-def test_a_workload_that_does_not_recover_keeps_only_its_own_nodes(cluster: ControlPlane, observer: Observer) -> None:
-    """Its pods do not become Ready on spot nodes; those of the second node do. The first is not tried again."""
-    observer.nodes(2, 2)
-    observer.start_on(NODE_1, deployment("web", 2, annotations={READY_ON: "on-demand"}), pods=2)
-    next_node(observer)
-    observer.running(4)
-    observer.open_all()
-    waits = ("--failure-pause=1h", "--failure-pause-max=1h")
-    with Daemon(cluster, *FLAGS, "--landing-timeout=3s", *waits):
-        next_node_drained(observer)
-        observer.stays(lambda: sorted(marking.node for marking in observer.markings()), [NODE_1, NODE_2])
-    assert observer.evicted() == {"default/web": 1, "default/next": 2}

@@ -2,21 +2,18 @@
 
 from pathlib import Path
 
-import pytest
-
 from devcluster.plane import ControlPlane
 from tests.cluster.bad_days import FLAGS
 from tests.cluster.daemon import Daemon
 from tests.cluster.observer import Observer
-from tests.cluster.test_bad_days_machines import BACKENDS
+from tests.cluster.test_bad_days_machines import created
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 def test_without_a_scheduler_two_owners_wait_and_with_it_all_nodes_are_drained(
-    cluster: ControlPlane, observer: Observer, tmp_path: Path, backend: str
+    cluster: ControlPlane, observer: Observer, tmp_path: Path
 ) -> None:
     """A replacement pod that is not bound in time fails the drain. After a second owner, the namespace is set aside."""
-    with BACKENDS[backend](observer, tmp_path, 3, 2) as pool:
+    with created(observer, tmp_path, 3, 2) as pool:
         pool.fill(web=2, api=3, db=4)
         observer.running(9)
         observer.open_all()

@@ -53,17 +53,6 @@ def account(namespace: str, name: str) -> Json:
     return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
 
 
-def may_list_nodes(namespace: str, name: str) -> list[Json]:
-    rbac = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": f"test-{name}"}}
-    rule = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": f"test-{name}"}
-    subject = {"kind": "ServiceAccount", "namespace": namespace, "name": name}
-    return [
-        {**rbac, "kind": "ClusterRole", "rules": [rule]},
-        {**rbac, "kind": "ClusterRoleBinding", "roleRef": role, "subjects": [subject]},
-    ]
-
-
 def allowed(api: Api, path: str) -> bool:
     try:
         api.get(path)
@@ -128,35 +117,6 @@ def test_workloads_run_where_the_scheduler_puts_them(cluster: ControlPlane) -> N
     assert status["images"] == [{"names": ["example.org/app:1"], "sizeBytes": 100_000_000}]
 
 
-def test_mixed_nodes_are_ready_and_spread_over_zones(cluster: ControlPlane) -> None:
-    cluster.apply(manifests.mixed_nodes(5, 8))
-
-    def zones_of_ready(label: str) -> list[str]:
-        return sorted(
-            node["metadata"]["labels"]["topology.kubernetes.io/zone"][-1]
-            for node in cluster.api.items("/api/v1/nodes", labelSelector=label)
-            if "taints" not in node["spec"]  # the controller manager has removed the not-ready taint
-        )
-
-    cluster.wait_for(lambda: zones_of_ready(manifests.ON_DEMAND) == list("aabbc"), "5 on-demand nodes")
-    cluster.wait_for(lambda: zones_of_ready(manifests.SPOT) == list("aaabbbcc"), "8 spot nodes")
-
-
-def test_a_budget_rejects_an_eviction_with_429(cluster: ControlPlane) -> None:
-    cluster.apply([manifests.spot("n1"), manifests.deployment("guarded", 2), manifests.deployment("free", 2)])
-    cluster.apply([manifests.pdb("guarded", max_unavailable=0), manifests.pdb("free", min_available=1)])
-    guarded, free = running(cluster, "guarded", 2), running(cluster, "free", 2)
-    budget = "/apis/policy/v1/namespaces/default/poddisruptionbudgets/"
-    cluster.wait_for(lambda: cluster.api.get(budget + "free")["status"]["disruptionsAllowed"] == 1)
-    cluster.wait_for(lambda: cluster.api.get(budget + "guarded")["status"]["expectedPods"] == 2)
-    with pytest.raises(ApiError) as refused:
-        evict(cluster, guarded[0])
-    assert (refused.value.status, refused.value.reason) == (429, "TooManyRequests")
-    evict(cluster, free[0])
-    name = free[0]["metadata"]["name"]
-    cluster.wait_for(lambda: name not in [pod["metadata"]["name"] for pod in pods(cluster, "free")])
-
-
 def test_annotations_hold_pods_in_a_phase(cluster: ControlPlane) -> None:
     """Of two similar workloads, the one with `never` stays in its phase while the other proceeds."""
     grace = {stages.TERMINATE_AFTER: stages.GRACE}
@@ -185,61 +145,6 @@ def test_annotations_hold_pods_in_a_phase(cluster: ControlPlane) -> None:
     cluster.wait_for(lambda: not pods(cluster, "goes") and not pods(cluster, "brief"))
     remaining = [*pods(cluster, "stays"), *pods(cluster, "polite")]
     assert ["deletionTimestamp" in pod["metadata"] for pod in remaining] == [True, True]
-
-
-def test_a_pod_becomes_ready_on_the_named_nodes(cluster: ControlPlane) -> None:
-    only = {stages.READY_ON: "good-"}
-    cluster.apply([manifests.spot("good-1"), manifests.spot("bad-1")])
-    cluster.apply(manifests.pod(f"on-{name}", annotations=only, nodeName=name) for name in ("bad-1", "good-1"))
-    running(cluster, "on-good-1")
-    [bad] = pods(cluster, "on-bad-1")
-    assert bad["status"]["phase"] == "Pending"
-
-
-def test_a_pod_with_readiness_gates_becomes_ready_when_their_conditions_are_set(cluster: ControlPlane) -> None:
-    gates = [{"conditionType": f"example.org/{name}"} for name in ("one", "two")]
-    cluster.apply([manifests.spot("n1"), manifests.pod("gated", readinessGates=gates)])
-
-    def conditions() -> dict[str, str]:
-        [pod] = pods(cluster, "gated")
-        return {each["type"]: each["status"] for each in pod["status"].get("conditions", ())}
-
-    def set_gate(name: str) -> None:
-        status = {"conditions": [{"type": f"example.org/{name}", "status": "True"}]}
-        path = "/api/v1/namespaces/default/pods/gated/status"
-        cluster.api.patch(path, {"status": status}, "application/strategic-merge-patch+json")
-
-    cluster.wait_for(lambda: conditions().get("ContainersReady") == "True")
-    assert conditions()["Ready"] == "False"
-    set_gate("one")
-    cluster.wait_for(lambda: conditions().get("example.org/one") == "True")
-    assert (conditions()["Ready"], conditions().get("example.org/two")) == ("False", None)
-    set_gate("two")
-    cluster.wait_for(lambda: conditions()["Ready"] == "True")
-
-
-def test_a_service_account_has_the_permissions_of_rbac(cluster: ControlPlane) -> None:
-    cluster.apply([manifests.namespace("apart"), account("apart", "reader"), *may_list_nodes("apart", "reader")])
-    config = cluster.service_account_kubeconfig("apart", "reader")
-    with Api(cluster.server, ca=cluster.ca, token=read_kubeconfig(config)[1]) as reader:
-        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-        identity = reader.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
-        assert identity["status"]["userInfo"]["username"] == "system:serviceaccount:apart:reader"
-        cluster.wait_for(lambda: allowed(reader, "/api/v1/nodes"), "the role to take effect")
-        assert not allowed(reader, "/api/v1/pods")
-    assert config.stat().st_mode & 0o077 == 0
-
-
-def test_a_restarted_api_server_has_its_data(cluster: ControlPlane) -> None:
-    cluster.apply([manifests.spot("n1"), manifests.deployment("before")])
-    running(cluster, "before")
-    cluster.stop_component("kube-apiserver")
-    with pytest.raises(httpx2.TransportError):
-        cluster.api.get("/readyz")
-    cluster.start_component("kube-apiserver")
-    running(cluster, "before")
-    cluster.apply([manifests.deployment("after", 2)])
-    running(cluster, "after", 2)
 
 
 def test_a_timeout_names_the_condition(cluster: ControlPlane) -> None:

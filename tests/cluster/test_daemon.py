@@ -1,26 +1,20 @@
 """The daemon drains nodes of a real cluster. Pods start on on-demand nodes, then spot nodes are uncordoned."""
 
-import httpx2
 import pytest
 
 from devcluster.api import Json
-from devcluster.manifests import daemonset, deployment, job, pdb, pod
+from devcluster.manifests import deployment
 from devcluster.plane import ControlPlane
-from devcluster.stages import NEVER, TERMINATE_AFTER
 from rescheduler.draining import actions
 from rescheduler.draining.actions import ANNOTATION
-from tests.cluster.daemon import NO_DELAY, ClusterQueries, Daemon, prefers
+from tests.cluster.daemon import ClusterQueries, Daemon
 
-NODE_1, NODE_2 = "on-demand-1", "on-demand-2"
+NODE_1 = "on-demand-1"
 
 
 @pytest.fixture
 def queries(cluster: ControlPlane) -> ClusterQueries:
     return ClusterQueries(cluster)
-
-
-def uids(pods: list[Json]) -> set[str]:
-    return {item["metadata"]["uid"] for item in pods}
 
 
 def drained_once(cluster: ControlPlane, *flags: str, fresh: bool = False) -> Daemon:
@@ -41,74 +35,6 @@ def test_a_node_is_drained_and_its_pods_run_on_spot_nodes(cluster: ControlPlane,
     assert queries.kinds() == {"spot": 3}
     assert queries.marks() == {}
     assert queries.events(NODE_1) == {"DrainPlanned", "Rescheduler", "NodeDrained"}
-
-
-def test_a_budget_without_disruptions_blocks_the_node(cluster: ControlPlane, queries: ClusterQueries) -> None:
-    queries.nodes(1, 2)
-    cluster.apply([deployment("web", 2), pdb("web", max_unavailable=0)])
-    queries.running(2)
-    before = uids(queries.pods())
-    queries.open_spot()
-    with Daemon(cluster) as daemon:
-        stays = queries.eventually(lambda: daemon.logged("not drained", reason="pod-disruption-budget"), "the blocker")
-        assert {(line["node"], line["pod"].partition("-")[0]) for line in stays} == {(NODE_1, "default/web")}
-        rounds = len(daemon.logged("planned 1 of 1"))
-        queries.eventually(lambda: len(daemon.logged("planned 1 of 1")) > rounds + 2, "more rounds")
-        assert not daemon.logged("eviction evicted") + daemon.logged("eviction refused")
-        queries.eventually(lambda: queries.events(NODE_1), "an event")
-    assert uids(queries.pods()) == before
-    assert queries.marks() == {}
-    assert queries.events(NODE_1) == {"DrainBlocked"}
-
-
-def test_a_pod_that_does_not_terminate_fails_the_drain_and_the_next_node_is_drained(
-    cluster: ControlPlane, queries: ClusterQueries
-) -> None:
-    queries.nodes(2, 2)
-    stuck = deployment("stuck", 1, annotations={TERMINATE_AFTER: NEVER}, affinity=prefers(NODE_1))
-    cluster.apply([stuck, deployment("web", 2, affinity=prefers(NODE_2))])
-    queries.running(3)
-    assert queries.places() == {NODE_1: 1, NODE_2: 2}
-    queries.open_spot()
-    with Daemon(cluster, NO_DELAY) as daemon:
-        queries.eventually(lambda: daemon.logged("drain failed", node=NODE_1), "the failed drain")
-        failed = daemon.logged("drain failed", node=NODE_1)[0]
-        assert failed["reason"] == "termination-timeout"
-        assert failed["pod"].startswith("default/stuck-")
-        assert "the taint was removed" in failed["message"]
-        queries.eventually(lambda: daemon.logged("drained after", node=NODE_2), "the other node")
-        assert daemon.logged("no new attempt before", node=NODE_1)
-        assert not daemon.logged("draining", node=NODE_1)[1:]
-        failed_events = {"DrainFailed", "ReschedulerFailed", "DrainCoolDown"}
-        queries.eventually(lambda: queries.events(NODE_1) >= failed_events, "the events")
-    assert queries.marks() == {}
-    assert queries.kinds("web") == {"spot": 2}
-
-
-def test_daemonset_mirror_and_finished_pods_are_not_evicted(cluster: ControlPlane, queries: ClusterQueries) -> None:
-    queries.nodes(1, 1)
-    kept = [daemonset("agent"), pod("static", mirror=True, nodeName=NODE_1), job("done", affinity=prefers(NODE_1))]
-    cluster.apply([*kept, deployment("web", 2)])
-    queries.running(2, "web")
-    queries.eventually(lambda: not queries.pods("done"), "the job's end")
-    before = uids(queries.pods("agent") + queries.pods("static"))
-    assert len(before) == 3
-    queries.open_spot()
-    drained_once(cluster)
-    queries.running(2, "web")
-    assert queries.kinds("web") == {"spot": 2}
-    assert uids(queries.pods("agent") + queries.pods("static")) == before
-    assert len(cluster.api.items("/api/v1/pods", labelSelector="app=done")) == 1
-
-
-def test_a_bare_pod_is_evicted_if_allowed(cluster: ControlPlane, queries: ClusterQueries) -> None:
-    queries.nodes(1, 1)
-    cluster.apply([pod("bare"), deployment("web", 1)])
-    queries.running(2)
-    queries.open_spot()
-    drained_once(cluster, "--delete-non-replicated-pods")
-    queries.running(1)
-    assert queries.places() == {"spot-1": 1}
 
 
 def test_dry_run_changes_nothing(cluster: ControlPlane, queries: ClusterQueries) -> None:
@@ -151,29 +77,3 @@ def annotate(cluster: ControlPlane, node: str, text: str) -> None:
     taint = actions.taint("other-holder")
     spec = {"taints": [{"key": taint.key, "value": taint.value, "effect": taint.effect}]}
     cluster.api.patch(f"/api/v1/nodes/{node}", {"metadata": {"annotations": {ANNOTATION: text}}, "spec": spec})
-
-
-def page(daemon: Daemon, name: str) -> httpx2.Response:
-    return httpx2.get(f"{daemon.address}/{name}", timeout=60, trust_env=False)
-
-
-def test_the_status_pages_show_a_finished_drain(cluster: ControlPlane, queries: ClusterQueries) -> None:
-    queries.nodes(1, 2)
-    cluster.apply([deployment("web", 2)])
-    queries.running(2)
-    queries.open_spot()
-    with Daemon(cluster) as daemon:
-        queries.eventually(lambda: daemon.logged("nothing is drained", reason="drain-delay"), "the drain")
-        expected = {
-            'spot_rescheduler_nodes_count{node_type="node-role.kubernetes.io/worker"} 1.0',
-            'spot_rescheduler_nodes_count{node_type="node-role.kubernetes.io/spot-worker"} 2.0',
-            'spot_rescheduler_node_drain_total{drain_state="Success",node="on-demand-1"} 1.0',
-            "spot_rescheduler_evicted_pods_total 2.0",
-            'spot_rescheduler_node_pods_count{node="on-demand-1",node_type="node-role.kubernetes.io/worker"} 0.0',
-            'spot_rescheduler_cooldown_active{kind="drain-delay"} 1.0',
-        }
-        queries.eventually(lambda: expected <= set(page(daemon, "metrics").text.splitlines()), "the metrics")
-        assert [page(daemon, item).status_code for item in ("healthz", "readyz", "statusz")] == [200] * 3
-        status = page(daemon, "statusz").json()
-        assert [(item["node"], item["succeeded"]) for item in status["drains"]] == [(NODE_1, True)]
-        assert status["waiting"]["reason"] == "drain-delay"

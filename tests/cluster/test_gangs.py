@@ -99,24 +99,14 @@ def proxy_account(cluster: ControlPlane) -> Iterator[Path]:
         cluster.api.delete(cluster.api.path(item))
 
 
-@pytest.mark.parametrize("minimum", [None, 1])
-def test_the_proxy_reads_the_minimum_of_a_group(
-    minimum: int | None, cluster: ControlPlane, proxy_account: Path, tmp_path: Path
-) -> None:
-    """Without the object, a group needs all of its pods."""
-
+def test_the_proxy_reads_the_minimum_of_a_group(cluster: ControlPlane, proxy_account: Path, tmp_path: Path) -> None:
     def prepare(proxied: ProxyWorld) -> None:
         for name, node in (("one", "od-1"), ("two", "od-2")):
             proxied.deploy(name, 1, on=node, labels={LABEL: "train"})
-        if minimum is not None:
-            cluster.apply([_minimum(minimum)])
+        cluster.apply([_minimum(1)])
 
     with world(cluster, tmp_path, 3, kubeconfig=proxy_account, before=prepare) as proxied:
         terminate = {"machineId": proxied.id("od-1"), "decrementDesiredSize": True}
         response = proxied.post("/pool/terminate", terminate)
-        if minimum is None:
-            assert "it belongs to coscheduling PodGroup default/train" in response.text
-            assert proxied.orders() == []
-        else:
-            assert response.status_code == httpx2.codes.OK, response.text
-            assert proxied.running() == ["od-2", "od-3"]
+        assert response.status_code == httpx2.codes.OK, response.text
+        assert proxied.running() == ["od-2", "od-3"]

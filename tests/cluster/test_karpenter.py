@@ -62,51 +62,16 @@ def test_a_killed_daemon_sends_no_second_deletion(cluster: ControlPlane, observe
         assert observer.evicted() == {"default/web": 2}
 
 
-KEPT: Final[dict[str, tuple[Json, Json, str]]] = {
-    "static capacity": ({"replicas": 1}, {}, "static-capacity: "),
-    "a protected NodeClaim": (
-        {},
-        {"annotations": {"karpenter.sh/do-not-disrupt": "true"}},
-        "provider-refused: karpenter: protected: NodeClaim claim-od-1 has the annotation karpenter.sh/do-not-disrupt: ",
-    ),
-    "a NodeClaim without the finalizer": (
-        {},
-        {"finalizers": ["example.com/other"]},
-        "provider-refused: karpenter: protected: NodeClaim claim-od-1 has no finalizer karpenter.sh/termination",
-    ),
-    "a NodeClaim of no NodePool": (
-        {},
-        {"labels": {"karpenter.sh/nodepool": "removed"}},
-        "provider-refused: karpenter: not-in-group: NodeClaim claim-od-1 belongs to no NodePool",
-    ),
-}
-
-
-@pytest.mark.parametrize(("spec", "meta", "why"), KEPT.values(), ids=KEPT)
-def test_a_node_that_cannot_be_ended_is_not_drained(
-    cluster: ControlPlane, observer: Observer, spec: Json, meta: Json, why: str
-) -> None:
+def test_a_node_that_cannot_be_ended_is_not_drained(cluster: ControlPlane, observer: Observer) -> None:
+    """Its NodeClaim would end at once. `tests/providers/test_karpenter.py` has the other reasons."""
     with claimed(observer, 1, 1) as machines:
-        cluster.apply([node_pool(**spec)])
-        cluster.api.patch(f"{NODE_CLAIMS}/claim-{NODE}", {"metadata": meta})
+        cluster.api.patch(f"{NODE_CLAIMS}/claim-{NODE}", {"metadata": {"finalizers": ["example.com/other"]}})
         machines.fill(web=1)
         observer.running(1)
         observer.open_all()
         with Daemon(cluster, *FLAGS, *machines.flags):
-            observer.wait_told(NODE, "DrainBlocked", why)
+            observer.wait_told(NODE, "DrainBlocked", "NodeClaim claim-od-1 has no finalizer karpenter.sh/termination")
             observer.stays(lambda: (observer.markings(), machines.orders()), ([], []), seconds=3)
-        assert observer.evicted() == {}
-
-
-def test_a_node_without_node_claim_is_not_drained(cluster: ControlPlane, observer: Observer) -> None:
-    with claimed(observer, 0, 1) as machines:
-        cluster.apply([on_demand(NODE, providerID="aws:///eu-north-1a/i-1")])
-        observer.nodes_ready(2)
-        machines.fill(web=1)
-        observer.running(1)
-        observer.open_all()
-        with Daemon(cluster, *FLAGS, *machines.flags):
-            observer.wait_told(NODE, "DrainBlocked", "it has no NodeClaim: Karpenter does not manage it")
         assert observer.evicted() == {}
 
 

@@ -53,16 +53,6 @@ def test_room_is_made_on_the_node_that_stays_and_the_other_one_is_emptied(observ
     assert "DrainFailed" not in observer.events(NODE_1) | observer.events(NODE_2)
 
 
-def test_by_default_no_leftover_moves(observer: Observer) -> None:
-    start(observer)
-    observer.open_all()
-    with Daemon(observer.plane, NO_DELAY) as daemon:
-        observer.eventually(lambda: daemon.logged("not drained", reason="pinned-to-on-demand"), "the blocker")
-        rounds = len(daemon.logged("planned "))
-        observer.eventually(lambda: len(daemon.logged("planned ")) > rounds + 3, "more rounds")
-    assert (observer.markings(), sum(observer.evicted().values())) == ([], 0)
-
-
 def test_after_a_kill_while_room_is_made_the_next_daemon_reopens_the_node_and_plans_again(observer: Observer) -> None:
     """The pod that is given does not terminate before the kill: the next daemon undoes what was only begun."""
     start(observer, annotations={TERMINATE_AFTER: NEVER})

@@ -1,19 +1,16 @@
 """Lifecycle of virtual nodes: backend, node manager and discovery with mutual TLS, and Liqo's resources."""
 
-import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 
 from devcluster.api import Json
-from devcluster.liqo import objects
 from devcluster.manifests import deployment, pdb
 from devcluster.plane import ControlPlane
 from rescheduler.clock import SystemClock
 from rescheduler.liqo.provider import LiqoProvider
 from rescheduler.providers.base import Accepted, AlreadyGone, Deleted, InstanceState, NodeRef
 from tests.cluster.daemon import ClusterQueries
-from tests.cluster.virtual import CONFIG, TOLERATION, WAIT_SECONDS, VirtualSite, site
+from tests.cluster.virtual import TOLERATION, WAIT_SECONDS, VirtualSite, site
 
 GROUP = "STANDARD"
 ON_VIRTUAL = {"nodeSelector": {"liqo.io/type": "virtual-node"}, "tolerations": [TOLERATION]}
@@ -97,50 +94,3 @@ def _allowed(cluster: ControlPlane) -> int | None:
     result = cluster.api.get("/apis/policy/v1/namespaces/default/poddisruptionbudgets/web")
     status = result.get("status", {})
     return status.get("disruptionsAllowed") if status.get("currentHealthy") == 2 else None
-
-
-def test_a_denied_slice_is_reported_and_deleted(cluster: ControlPlane, tmp_path: Path) -> None:
-    with site(cluster, tmp_path, {"rome": 1}) as here, here.provider() as provider:
-        here.policy.denying = {"rome": "Resources"}
-        provider.increase_size(GROUP, 1, deadline=within())
-
-        def out_of_resources() -> bool:
-            result = provider.instances(GROUP, deadline=within())
-            return any(item.error and item.error.out_of_resources for item in result)
-
-        here.eventually(out_of_resources, "the reported denial")
-        here.eventually(lambda: not here.slices(), "the deletion of the slice")
-        here.eventually(lambda: provider.target_size(GROUP, deadline=within()) == 0, "target size 0")
-        assert here.manager.logged("OUT_OF_RESOURCES: cluster rome denied it (Resources)")
-
-
-LIQOCTL = """#!/bin/sh
-echo $$ >> {folder}/calls
-ls {folder}/kubeconfigs > {folder}/files
-test -e {folder}/quick || exec sleep 600
-"""
-
-
-def test_a_peering_interrupted_by_a_kill_is_created_by_the_next_process(cluster: ControlPlane, tmp_path: Path) -> None:
-    program = tmp_path / "liqoctl"
-    program.write_text(LIQOCTL.format(folder=tmp_path))
-    program.chmod(0o755)
-    calls = tmp_path / "calls"
-    with site(cluster, tmp_path, {"milan": 1}, peers=(), start=False) as here:
-        here.start(CONFIG, f"--liqoctl={program}")
-        with here.provider() as provider:
-            provider.increase_size(GROUP, 1, deadline=within())
-            here.eventually(calls.exists, "liqoctl to be called")
-            here.manager.kill()
-        os.kill(int(calls.read_text().split()[0]), signal.SIGKILL)
-        [remaining] = (tmp_path / "kubeconfigs").iterdir()
-        (tmp_path / "quick").touch()
-        here.start(CONFIG, f"--liqoctl={program}")
-        with here.provider() as provider:
-            assert provider.target_size(GROUP, deadline=within()) == 1
-            here.eventually(lambda: len(calls.read_text().split()) == 2, "liqoctl to be called again")
-            here.eventually(lambda: not list((tmp_path / "kubeconfigs").iterdir()), "the kubeconfig to be removed")
-            assert remaining.name not in (tmp_path / "files").read_text()
-            cluster.apply(objects.peering("milan", "a-name-of-their-own"))
-            here.eventually(running(provider), "the virtual node")
-            assert here.slices()[0]["metadata"]["namespace"] == "a-name-of-their-own"

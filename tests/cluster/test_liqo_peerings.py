@@ -1,4 +1,7 @@
-"""Peerings with providers and consumers: creation, deletion, and unreachable clusters."""
+"""Peerings with providers, with liqoctl and the shipped rights.
+
+Consumers, unreachable clusters and other classes of slices are in `tests/liqo_services`.
+"""
 
 import sys
 from collections.abc import Iterator
@@ -9,7 +12,6 @@ import pytest
 from devcluster.api import Json
 from devcluster.liqo import objects
 from devcluster.liqo.peerings import FOREIGN_CLUSTERS, IDENTITIES
-from devcluster.liqo.playing import consumer_slices
 from devcluster.plane import ControlPlane
 from rescheduler.clock import SystemClock
 from rescheduler.errors import ReschedulerError
@@ -17,7 +19,7 @@ from rescheduler.liqo.provider import LiqoProvider
 from rescheduler.providers.base import InstanceState, NodeRef
 from tests.cluster.rendering import composed
 from tests.cluster.rights import is_allowed, user
-from tests.cluster.virtual import CONFIG, NODE, WAIT_SECONDS, VirtualSite, site
+from tests.cluster.virtual import CONFIG, WAIT_SECONDS, VirtualSite, site
 
 GROUP = "STANDARD"
 PARTS, ACCOUNT = "liqo-autoscaling", "node-manager"
@@ -46,12 +48,6 @@ def is_ordered(provider: LiqoProvider) -> bool:
 
 def foreign_cluster(here: VirtualSite, name: str) -> Json:
     return here.plane.api.get(f"{FOREIGN_CLUSTERS}/{name}")
-
-
-def refused(provider: LiqoProvider) -> str:
-    with pytest.raises(ReschedulerError) as error:
-        provider.increase_size(GROUP, 1, deadline=within())
-    return str(error.value)
 
 
 @pytest.fixture
@@ -151,79 +147,3 @@ def test_the_component_grants_exactly_these_rights(installed: ControlPlane) -> N
         lambda: allowed("list", "", "configmaps", "liqo"), "the rights to take effect", seconds=WAIT_SECONDS
     )
     assert {right: allowed(*right) for right in RIGHTS} == RIGHTS
-
-
-def test_slices_of_consumers_are_neither_counted_nor_deleted(cluster: ControlPlane, tmp_path: Path) -> None:
-    """A replica has all labels of the original slice, including those of the consumer's node manager."""
-    with site(cluster, tmp_path, {"rome": 1}, start=False) as here:
-        here.policy.silent = frozenset({"rome"})
-        lent = consumer_slices(cluster.api)
-        here.start(CONFIG + "provisionTimeout: 1s\n")
-        with here.provider() as provider:
-            assert provider.target_size(GROUP, deadline=within()) == 0
-            provider.increase_size(GROUP, 1, deadline=within())
-            here.eventually(lambda: not here.slices(), "the deletion of our own slice")
-            assert [*provider.instances(GROUP, deadline=within())] == []
-            assert consumer_slices(cluster.api) == lent == {"oslo-1"}
-
-
-def test_no_node_is_ordered_from_a_consumer(cluster: ControlPlane, tmp_path: Path) -> None:
-    with site(cluster, tmp_path, {"oslo": 1}, peers=()) as here, here.provider() as provider:
-        status = foreign_cluster(here, "oslo")["status"]
-        assert (status["role"], status["modules"]["authentication"]["enabled"]) == ("Consumer", True)
-        assert "oslo: there is no peering with it" in refused(provider)
-        assert here.slices() == []
-
-
-def test_no_node_is_ordered_from_an_unreachable_cluster(cluster: ControlPlane, tmp_path: Path) -> None:
-    def has_condition(status: str) -> bool:
-        conditions = foreign_cluster(here, "rome")["status"].get("conditions", ())
-        return [(each["type"], each["status"]) for each in conditions] == [("APIServerStatus", status)]
-
-    with site(cluster, tmp_path, {"rome": 1}) as here, here.provider() as provider:
-        here.policy.unreachable = frozenset({"rome"})
-        here.eventually(lambda: has_condition("Error"), "the status unreachable")
-        assert "rome: its API server is unreachable" in refused(provider)
-        assert here.slices() == []
-        here.policy.unreachable = frozenset()
-        here.eventually(lambda: has_condition("Established"), "the status reachable")
-        provider.increase_size(GROUP, 1, deadline=within())
-        here.eventually(lambda: running(provider), "a virtual node")
-
-
-def test_nodes_are_ordered_from_a_provider_with_a_kubeconfig_but_no_identity(
-    cluster: ControlPlane, tmp_path: Path
-) -> None:
-    """Liqo v1.2 accepts a kubeconfig Secret that an administrator created."""
-    with site(cluster, tmp_path, {"turin": 1}, peers=()) as here, here.provider() as provider:
-        secret = objects.kubeconfig_secret("turin", objects.tenant_name("turin"))
-        cluster.apply([objects.tenant_namespace("turin"), secret])
-        here.eventually(lambda: "turin" in here.liqo.peers, "the kubeconfig in Liqo's cache")
-        assert "turin: there is no peering with it" in refused(provider)
-        foreign = {"apiVersion": "core.liqo.io/v1beta1", "kind": "ForeignCluster", "metadata": {"name": "turin"}}
-        cluster.apply([{**foreign, "spec": {"clusterID": "turin"}}])
-        here.eventually(lambda: foreign_cluster(here, "turin").get("status", {}).get("role") == "Provider", "its role")
-        assert foreign_cluster(here, "turin")["status"]["modules"]["authentication"] == {"enabled": True}
-        provider.increase_size(GROUP, 1, deadline=within())
-        here.eventually(lambda: running(provider), "a virtual node")
-
-
-def test_a_slice_of_another_class_is_granted_by_another_controller(cluster: ControlPlane, tmp_path: Path) -> None:
-    with site(cluster, tmp_path, {"rome": 1}, start=False) as here:
-        here.start(CONFIG.replace("maxSize: 4", "maxSize: 4\n    class: gold"))
-        with here.provider() as provider:
-            provider.increase_size(GROUP, 1, deadline=within())
-            here.eventually(lambda: _answered(here) == ["Authentication"], "Liqo's response")
-            assert [each["spec"]["class"] for each in here.slices()] == ["gold"]
-            here.policy.classes |= {"gold"}
-            here.eventually(lambda: running(provider), "a virtual node")
-            [node] = here.nodes().values()
-            assert node["status"]["allocatable"] == {**NODE, "ephemeral-storage": "20Gi"}
-
-
-def _answered(here: VirtualSite) -> list[str]:
-    return [
-        has_condition["type"]
-        for piece in here.slices()
-        for has_condition in piece.get("status", {}).get("conditions", ())
-    ]

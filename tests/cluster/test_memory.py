@@ -205,9 +205,8 @@ class TestRights:
         assert "get configmap spot-rescheduler/spot-rescheduler-memory" in actual.why
         assert 'cannot get resource "configmaps"' in actual.why
 
-    @pytest.mark.parametrize("verb", ["patch", "get"])
-    def test_the_daemon_drains_nothing_without_the_rights(self, verb: str, cluster: ControlPlane, rights: Any) -> None:
-        rights(verb)
+    def test_the_daemon_drains_nothing_without_the_rights(self, cluster: ControlPlane, rights: Any) -> None:
+        rights("get")
         queries = ClusterQueries(cluster)
         movable(cluster, queries)
         own = cluster.service_account_kubeconfig(SHIPPED, "spot-rescheduler")
@@ -215,10 +214,10 @@ class TestRights:
         with Daemon(cluster, here, "--dry-run", "--once", kubeconfig=own) as dry:
             assert dry.end() == 0
             assert dry.logged("can be drained: 2 pods", node="on-demand-1")
-            assert bool(dry.logged("this dry run could not read the memory")) is (verb == "get")
+            assert dry.logged("this dry run could not read the memory")
         with Daemon(cluster, here, kubeconfig=own) as daemon:
             waits_for(queries, daemon, "memory-unreadable")
-            assert f'cannot {verb} resource "configmaps"' in status(daemon)["waiting"]["detail"]
+            assert 'cannot get resource "configmaps"' in status(daemon)["waiting"]["detail"]
         assert queries.kinds() == {"on-demand": 2}
         kept = stored(cluster, SHIPPED_CONFIG_MAPS)
         assert kept is not None
@@ -282,32 +281,3 @@ class TestResume:
             queries.eventually(lambda: memory(cluster).debts == (), "the second waiver, applied by a running daemon")
             daemon.terminate()
             assert daemon.end() == 0
-
-    def test_waiving_a_controller_without_debt_is_an_error(self, cluster: ControlPlane) -> None:
-        store(cluster).write(dump(Memory(debts=(OpenDebt("od-1", NOW, Debt(DB, 1, 1)),))), "", "")
-        assert resume(cluster, f"--waive={DB}", f"--waive={WEB}") == (
-            1,
-            "",
-            "rescheduler: default/Deployment/web: nothing to release; known: default/StatefulSet/db\n",
-        )
-        actual = stored(cluster)
-        assert actual is not None
-        assert "waived" not in actual["data"]
-
-    @pytest.mark.parametrize(
-        ("content", "message"),
-        [
-            (None, "Lease default/k8s-spot-rescheduler does not exist; "),
-            (b"not ours", "ConfigMap default/spot-rescheduler-memory: expected gzip"),
-            (dump(Memory()), "nothing to release; known: none"),
-        ],
-        ids=["missing", "broken", "empty"],
-    )
-    def test_waiving_without_debts_is_an_error(
-        self, content: bytes | None, message: str, cluster: ControlPlane
-    ) -> None:
-        if content is not None:
-            store(cluster).write(content, "", "")
-        code, out, error = resume(cluster, f"--waive={WEB}")
-        assert (code, out, error.count("\n")) == (1, "", 1)
-        assert message in error

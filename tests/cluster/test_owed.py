@@ -6,7 +6,7 @@ same stories in memory are in `tests/housekeeping/test_owed.py` and `tests/house
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -23,11 +23,9 @@ from tests.cluster.bad_days import FLAGS
 from tests.cluster.daemon import Daemon
 from tests.cluster.machines import PoolMachines, machines
 from tests.cluster.observer import Observer
-from tests.cluster.test_bad_days_replacements import webhook
 from tests.cluster.test_last_look import refuse_orders
 
 NODE: Final = "od-1"
-DEPLOYMENTS: Final = "/apis/apps/v1/namespaces/default/deployments"
 
 #: On spot nodes, the pods never become Ready.
 READY_ON_DEMAND: Final = {READY_ON: "od"}
@@ -89,28 +87,6 @@ def test_what_is_owed_outlives_the_process(cluster: ControlPlane, observer: Obse
         assert len(observer.evictions()) == 1
 
 
-def test_a_policy_that_refuses_the_replacement_keeps_the_machine(
-    cluster: ControlPlane, observer: Observer, pool: PoolMachines
-) -> None:
-    start(observer, deployment("web", 1), pods=1)
-    cluster.apply([webhook("default")])
-    with Daemon(cluster, *SHORT, *pool.flags):
-        fail(observer, pool)
-        observer.stays(pool.ordered, [], seconds=A_DRAIN)
-        cluster.api.delete(cluster.api.path(webhook("default")))
-        observer.running(1, "web")
-        observer.eventually(pool.ordered, "the machine's termination, now that the pod runs")
-
-
-def test_the_deletion_of_the_owner_ends_a_debt(cluster: ControlPlane, observer: Observer, pool: PoolMachines) -> None:
-    start(observer, deployment("web", 1, annotations=READY_ON_DEMAND), pods=1)
-    with Daemon(cluster, *SHORT, *pool.flags):
-        fail(observer, pool)
-        observer.stays(pool.ordered, [], seconds=5)
-        cluster.api.delete(f"{DEPLOYMENTS}/web", propagationPolicy="Background")
-        observer.eventually(pool.ordered, "the machine's termination")
-
-
 # The node of the moved pods is about to go.
 
 NOTICE: Final[Json] = {"key": "aws-node-termination-handler/spot-itn", "effect": "NoSchedule"}
@@ -131,61 +107,6 @@ def test_a_notice_for_the_only_spot_node_keeps_the_machine(
         pool.faulty_app.forget()
         observer.eventually(lambda: NODE not in observer.marks(), "the node reopened", never=pool.ordered)
         observer.stays(pool.ordered, [], seconds=A_DRAIN)
-
-
-def test_a_notice_while_no_daemon_runs_keeps_the_machine(
-    cluster: ControlPlane, observer: Observer, pool: PoolMachines
-) -> None:
-    start(observer, deployment("web", 2), pods=2, refuses=pool)
-    with Daemon(cluster, *FLAGS, *pool.flags) as daemon:
-        observer.eventually(pool.orders, "an order")
-        daemon.kill()
-    notice(cluster)
-    pool.faulty_app.forget()
-    with Daemon(cluster, *FLAGS, *pool.flags):
-        observer.eventually(lambda: NODE not in observer.marks(), "the node reopened", never=pool.ordered)
-        observer.stays(pool.ordered, [], seconds=A_DRAIN)
-
-
-def test_a_notice_after_the_drain_has_failed_keeps_the_machine(
-    cluster: ControlPlane, observer: Observer, pool: PoolMachines
-) -> None:
-    """The pods ran elsewhere when the provider refused. The next drain, of another process, has no pods to move."""
-    start(observer, deployment("web", 2), pods=2, refuses=pool)
-    with Daemon(cluster, *FLAGS, *pool.flags) as daemon:
-        observer.eventually(pool.orders, "an order")
-        observer.eventually(lambda: NODE not in observer.marks(), "the node reopened", never=pool.ordered)
-        daemon.kill()
-    notice(cluster)
-    pool.faulty_app.forget()
-    with Daemon(cluster, *FLAGS, *pool.flags):
-        observer.stays(pool.ordered, [], seconds=A_DRAIN)
-
-
-def test_a_notice_during_the_drain_reopens_the_node_for_the_pods(
-    cluster: ControlPlane, observer: Observer, pool: PoolMachines
-) -> None:
-    start(observer, deployment("web", 1), pods=1)
-    with Daemon(cluster, *FLAGS, *pool.flags):
-        observer.eventually(lambda: observer.places("web") == {"spot-1": 1}, "the pod moved", never=pool.ordered)
-        notice(cluster)
-        observer.eventually(lambda: NODE not in observer.marks(), "the node reopened", never=pool.ordered)
-        [moved] = observer.pods("web")
-        cluster.api.delete(f"/api/v1/namespaces/default/pods/{moved['metadata']['name']}")
-        observer.eventually(lambda: observer.places("web") == {NODE: 1}, "the pod on its old node")
-        observer.stays(pool.ordered, [], seconds=5)
-
-
-def test_with_another_spot_node_a_notice_does_not_keep_the_machine(
-    cluster: ControlPlane, observer: Observer, tmp_path: Path
-) -> None:
-    with machines(observer, tmp_path, 1, 2) as pool:
-        start(observer, deployment("web", 2), pods=2, refuses=pool)
-        with Daemon(cluster, *FLAGS, *pool.flags):
-            observer.eventually(pool.orders, "an order")
-            notice(cluster, next(iter(observer.places("web"))))
-            pool.faulty_app.forget()
-            observer.eventually(pool.ordered, "the machine's termination")
 
 
 LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
@@ -219,7 +140,7 @@ def test_a_dead_kubelet_is_noticed_by_its_lease(cluster: ControlPlane, observer:
         observer.stays(pool.ordered, [], seconds=A_DRAIN)
 
 
-# Pods that are Ready for a few seconds again and again.
+# Pods whose containers restart.
 
 
 GATE: Final = "example.org/up"
@@ -243,12 +164,6 @@ def on_spot(observer: Observer) -> list[Json]:
     return [pod for pod in observer.pods("web") if pod["spec"].get("nodeName", "").startswith("spot")]
 
 
-def crash_loop(observer: Observer, up: float, down: float) -> None:
-    """Report the pods on spot nodes as Ready for *up* seconds and as not Ready for *down* seconds, in turns."""
-    for pod in on_spot(observer):
-        report(observer, pod, ready=SystemClock().now().timestamp() % (up + down) < up)
-
-
 def restart_unnoticed(observer: Observer, seconds: int) -> None:
     """Report that the container of a Ready pod on a spot node restarts every few *seconds*, and the pod stays Ready."""
     for pod in on_spot(observer):
@@ -264,18 +179,8 @@ def restart_unnoticed(observer: Observer, seconds: int) -> None:
             observer.plane.api.patch(path, status, STRATEGIC)
 
 
-@pytest.mark.parametrize(
-    ("loop", "killed"),
-    [(lambda observer: crash_loop(observer, 8, 2), True), (lambda observer: restart_unnoticed(observer, 7), False)],
-    ids=["Ready for 8 s, down for 2 s, kill -9", "restarts so fast that the pod stays Ready"],
-)
-def test_a_crash_loop_does_not_count_as_running(
-    cluster: ControlPlane,
-    observer: Observer,
-    pool: PoolMachines,
-    loop: Callable[[Observer], object],
-    killed: bool,
-) -> None:
+def test_a_crash_loop_does_not_count_as_running(cluster: ControlPlane, observer: Observer, pool: PoolMachines) -> None:
+    """The container restarts so fast that the pod stays Ready."""
     web = deployment("web", 1, readinessGates=[{"conditionType": GATE}])
     observer.start_on(NODE, web, pods=1)
     [old] = observer.pods("web")
@@ -284,16 +189,10 @@ def test_a_crash_loop_does_not_count_as_running(
     observer.open_all()
 
     def harm() -> list[str]:
-        loop(observer)
+        restart_unnoticed(observer, 7)
         return pool.ordered()
 
-    with Daemon(cluster, *FLAGS, *pool.flags) as daemon:
+    with Daemon(cluster, *FLAGS, *pool.flags):
         observer.eventually(lambda: on_spot(observer), "the pod on the spot node", never=harm)
-        if killed:
-            observer.stays(harm, [], seconds=5)
-            daemon.kill()
-            with Daemon(cluster, *FLAGS, *pool.flags):
-                observer.stays(harm, [], seconds=30)
-            return
         observer.eventually(lambda: "DrainFailed" in observer.events(NODE), "the failure", never=harm)
         observer.stays(harm, [], seconds=20)

@@ -5,13 +5,10 @@ Jobs are real. Each kind has its own on-demand node, so that each verdict stands
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
-
-import pytest
 
 from devcluster.api import Json
 from devcluster.manifests import deployment, job, pod, statefulset
@@ -22,9 +19,6 @@ from tests.cluster.bad_days import FLAGS
 from tests.cluster.daemon import Daemon
 from tests.cluster.observer import Observer, ready
 from tests.cluster.operators import BY_HAND, PODS, Operators, PlayedOwner, reference
-from tests.cluster.rendering import kustomization
-from tests.cluster.rights import Granted
-from tests.cluster.test_least_privilege import forget
 from tests.cluster.test_memory import memory
 from tests.cluster.waiting import repeating
 
@@ -169,60 +163,6 @@ def test_pods_of_owners_that_bring_them_back_are_moved(cluster: ControlPlane, ob
         assert memory(cluster).debts == ()
 
 
-def ended(app: str, **change: Any) -> Callable[[ControlPlane, PlayedOwner], None]:
-    """Return the end of an owner while its node is drained: *change* of the object."""
-
-    def end(cluster: ControlPlane, played: PlayedOwner) -> None:
-        cluster.api.patch(played.path, change)
-
-    end.__name__ = app
-    return end
-
-
-def deleted(cluster: ControlPlane, played: PlayedOwner) -> None:
-    cluster.api.delete(played.path, propagationPolicy="Background")
-
-
-#: Owners that bring no pod back after its eviction, and what they do instead.
-ENDS: Final[list[tuple[PlayedOwner, Callable[[ControlPlane, PlayedOwner], None]]]] = [
-    (runs("argoproj.io/v1alpha1/Workflow", "step"), ended("step", status={"phase": "Failed"})),
-    (runs("actions.github.com/v1alpha1/EphemeralRunner", "runner"), deleted),
-    (
-        runs("tekton.dev/v1/TaskRun", "task"),
-        ended("task", status={"completionTime": "2026-01-01T00:00:00Z"}),
-    ),
-    (owner("apps.kruise.io/v1alpha1/CloneSet", "clone", wanted=1, scale=True), ended("clone", spec={"replicas": 0})),
-    (owner("ray.io/v1/RayCluster", "ray", wanted=1), ended("ray", spec={"suspend": True})),
-]
-
-
-def test_owners_that_end_in_mid_drain_owe_nothing(cluster: ControlPlane, observer: Observer) -> None:
-    """The next drain begins each time, long before the landing timeout."""
-    rows = [
-        (replace(row, node=f"on-demand-{n}", annotations={SAFE: "true"}, recreates=False), end)
-        for n, (row, end) in enumerate(ENDS, 1)
-    ]
-    observer.nodes(len(rows), 2)
-    with Operators(cluster, [row for row, _ in rows]) as operators:
-        observer.running(len(rows))
-        operators.opened = True
-        observer.open_spot()
-        remaining = {row.app: (row, end) for row, end in rows}
-        with Daemon(cluster, *FLAGS, "--landing-timeout=1h", ANY_SCHEDULER):
-            while remaining:
-
-                def evicted() -> str:
-                    names = {event.name.partition("-")[0] for event in observer.evictions()}
-                    return next(iter(names & remaining.keys()), "")
-
-                app = observer.eventually(evicted, f"an eviction of one of {sorted(remaining)}", seconds=300)
-                played, end = remaining.pop(app)
-                end(cluster, played)
-            observer.wait_unmarked(seconds=300)
-        assert {row.node for row, _ in rows if "DrainFailed" in observer.events(row.node)} == set()
-        assert memory(cluster).debts == ()
-
-
 GROUP: Final = PlayedOwner("leaderworkerset.x-k8s.io/v1/LeaderWorkerSet", "group", "", plays=False)
 SETS: Final = "/apis/apps/v1/namespaces/default/statefulsets"
 
@@ -275,33 +215,3 @@ def test_a_group_that_its_operator_recreates_is_followed(cluster: ControlPlane, 
                 )
     assert observer.kinds() == {"spot": 3}
     assert memory(cluster).debts == ()
-
-
-@pytest.fixture
-def limited(cluster: ControlPlane) -> Iterator[Path]:
-    """Return the credentials of the shipped account, without the permission to read owners."""
-    forget(cluster)
-    with Granted(cluster, kustomization("base")):
-        yield cluster.service_account_kubeconfig("spot-rescheduler", "spot-rescheduler")
-    forget(cluster)
-
-
-def test_without_the_permission_a_debt_ends_after_three_landing_timeouts(
-    cluster: ControlPlane, observer: Observer, limited: Path
-) -> None:
-    """Meanwhile, the nodes without pods of the owner are drained."""
-    observer.nodes(2, 2)
-    row = PlayedOwner(
-        "argoproj.io/v1alpha1/Workflow", "step", "on-demand-1", restart="Never", annotations={SAFE: "true"},
-        recreates=False,
-    )  # fmt: skip
-    with Operators(cluster, [row], {"web": "on-demand-2"}) as operators:
-        cluster.apply([by_hand(deployment("web", 2, cpu="1"))])
-        observer.running(3)
-        operators.opened = True
-        observer.open_spot()
-        flags = ("--namespace=spot-rescheduler", "--landing-timeout=5s", "--failure-pause=1h", "--failure-pause-max=1h")
-        with Daemon(cluster, *FLAGS, *flags, ANY_SCHEDULER, kubeconfig=limited):
-            observer.eventually(lambda: observer.kinds("web") == {"spot": 2}, "the other node drained", seconds=300)
-            lease = "k8s-spot-rescheduler"
-            observer.eventually(lambda: "DebtEnded" in observer.events(lease), "the end of the debt", seconds=300)

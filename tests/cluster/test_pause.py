@@ -94,41 +94,6 @@ def test_a_pause_in_the_middle_of_a_drain_rolls_it_back_and_survives_a_restart(
         assert annotations(cluster) == {}
 
 
-def test_a_pause_before_the_first_start_holds_drains_until_it_ends(cluster: ControlPlane, observer: Observer) -> None:
-    """The manifests create the Lease without a holder, and the daemon acquires it."""
-    observer.nodes(1, 1)
-    cluster.apply([deployment("web", 2)])
-    observer.running(2)
-    observer.open_spot()
-    stopped(cluster)
-    run(cluster, "pause", "--force", "--for=20s")
-    assert "holderIdentity" not in lease(cluster).get("spec", {})
-    end = annotations(cluster)[PAUSED]
-    with Daemon(cluster, *FLAGS):
-        observer.eventually(lambda: observer.kinds() == {"spot": 2}, "the pods on spot nodes")
-        assert annotations(cluster) == {PAUSED: end}, "the daemon changed the annotation"
-    [first, *_] = sorted(observer.evictions(), key=lambda event: event.received)
-    assert f"{first.received:%Y-%m-%dT%H:%M:%SZ}" >= end
-
-
-def test_an_unreadable_pause_holds_drains_also_without_leader_election(
-    cluster: ControlPlane, observer: Observer
-) -> None:
-    observer.nodes(1, 1)
-    cluster.apply([deployment("web", 1)])
-    observer.running(1)
-    observer.open_spot()
-    stopped(cluster)
-    run(cluster, "pause", "--force")
-    cluster.api.patch(LEASE_PATH, {"metadata": {"annotations": {PAUSED: "tomorrow"}}})
-    with Daemon(cluster, *FLAGS, "--leader-elect=false") as daemon:
-        observer.eventually(lambda: daemon.logged("drains are paused", reason="paused"), "the pause in the log")
-        observer.stays(lambda: (len(observer.evictions()), observer.marks()), (0, {}), seconds=5)
-        run(cluster, "resume")
-        observer.eventually(lambda: observer.kinds() == {"spot": 1}, "the pod on the spot node")
-        assert "holderIdentity" not in lease(cluster).get("spec", {})
-
-
 def test_concurrent_commands_keep_other_annotations(cluster: ControlPlane) -> None:
     """Each command changes the Lease that it has read, or reads it again."""
     kept = {"labels": {"kept": "yes"}, "annotations": {"kept": "yes"}}

@@ -3,10 +3,8 @@
 import json
 from typing import Any, Final
 
-import pytest
-
 from devcluster.api import Json
-from devcluster.manifests import deployment, job, spot, statefulset
+from devcluster.manifests import deployment
 from devcluster.plane import ControlPlane
 from devcluster.stages import COMPLETE_AFTER, NEVER, REFUSED_ON
 from tests import forking
@@ -16,12 +14,6 @@ from tests.cluster.observer import Observer
 
 REFUSED: Final = {REFUSED_ON: "spot-1", COMPLETE_AFTER: NEVER}
 SHORT: Final = (*FLAGS, "--return-wait=1s", "--return-wait-max=1s", "--max-moves-per-pod-per-day=0")
-POOL: Final = "node.kubernetes.io/instance-type"
-WORKLOADS: Final = {
-    "a Deployment": deployment("web", 3, annotations=REFUSED),
-    "a StatefulSet": statefulset("web", 3, annotations=REFUSED),
-    "a Job": job("web", 3, annotations=REFUSED),
-}
 
 
 def refused(observer: Observer) -> list[Json]:
@@ -54,48 +46,13 @@ def refuse_one(observer: Observer, *workloads: Json, pods: int) -> None:
     observer.running(pods)
 
 
-@pytest.mark.parametrize("workload", WORKLOADS.values(), ids=WORKLOADS)
-def test_a_refused_pod_stops_the_drain_and_is_remembered(
-    cluster: ControlPlane, observer: Observer, workload: Json
-) -> None:
-    """A daemon that starts later does not try again, until the template changes."""
+def test_a_refused_pod_stops_the_drain_and_is_remembered(cluster: ControlPlane, observer: Observer) -> None:
+    """A daemon that starts later does not try again. More: `tests/housekeeping/test_refused_pods.py`."""
     observer.nodes(1, 1)
-    refuse_one(observer, workload, pods=3)
+    refuse_one(observer, deployment("web", 3, annotations=REFUSED), pods=3)
     assert observer.evicted() == {"default/web": 1}
     observer.open_spot()
     with Daemon(cluster, *SHORT) as daemon:
         observer.eventually(lambda: daemon.address, "a daemon that leads")
         observer.eventually(lambda: "kubelet-refused" in reasons(cluster), "the reason")
         observer.stays(observer.evicted, {"default/web": 1})
-        if workload["kind"] == "Job":  # its template cannot change
-            return
-        template = {"metadata": {"annotations": {REFUSED_ON: None, "changed": "true"}, "labels": {"tier": "new"}}}
-        close_spot(observer)
-        before = observer.uids("web")
-        cluster.api.patch(cluster.api.path(workload), {"spec": {"template": template}})
-        observer.eventually(lambda: not before & observer.uids("web"), "pods of the new template")
-        observer.running(3)
-        observer.open_spot()
-        observer.eventually(lambda: observer.kinds("web") == {"spot": 3}, f"{NODE_1} drained")
-        assert observer.evicted() == {"default/web": 4}
-
-
-def test_the_next_plan_uses_another_pool(cluster: ControlPlane, observer: Observer) -> None:
-    """The scheduler knows nothing of the refusal. It prefers the new node, which is larger."""
-    observer.nodes(1, 1)
-    refuse_one(observer, deployment("web", 1, annotations=REFUSED), pods=1)
-    cluster.apply([spot("spot-2", labels={POOL: "large"}, allocatable={"cpu": "16", "memory": "64Gi"})])
-    before = len(refused(observer))
-    observer.open_spot()
-    with Daemon(cluster, *SHORT):
-        observer.eventually(lambda: observer.bound_to("spot-2"), "the pod on the other pool")
-        observer.wait_unmarked()
-    assert (observer.evicted(), len(refused(observer))) == ({"default/web": 2}, before)
-
-
-def test_a_refusal_after_other_pods_have_moved_stops_the_drain(cluster: ControlPlane, observer: Observer) -> None:
-    """One pod of each owner moves first, that of the StatefulSet last."""
-    observer.nodes(1, 1)
-    refuse_one(observer, deployment("api", 2), statefulset("db", 2, annotations=REFUSED), pods=4)
-    assert observer.evicted()["default/db"] == 1
-    assert observer.kinds("api") == {"spot": 1, "on-demand": 1}

@@ -1,6 +1,5 @@
 """Room is made with placeholders: an autoscaler adds spot nodes for them, and then a node is drained."""
 
-from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -8,15 +7,13 @@ import pytest
 
 from devcluster.api import Json
 from devcluster.audit import AuditEvent
-from devcluster.manifests import deployment, pdb, statefulset
+from devcluster.manifests import deployment
 from devcluster.plane import ControlPlane
 from devcluster.stages import TERMINATE_AFTER
 from predicates.snapshot import ROOM_NAMESPACE
-from rescheduler.planning.pauses import PAUSED
 from tests.cluster.autoscaling import PODS, SETUP, SpotAutoscaler
-from tests.cluster.daemon import LEASE_PATH, NO_DELAY, Daemon
+from tests.cluster.daemon import NO_DELAY, Daemon
 from tests.cluster.observer import Observer
-from tests.planning.builders import repels
 
 ROOM: Final = ("--make-room=placeholders", NO_DELAY)
 NODE: Final = "on-demand-1"
@@ -122,109 +119,30 @@ def test_while_spot_stays_away_nothing_moves_and_no_placeholder_survives_the_tim
     assert observer.markings() == []
 
 
-def test_nodes_with_anti_affinity_and_a_budget_are_both_emptied(
+def test_after_a_kill_the_next_daemon_continues(
     cluster: ControlPlane, observer: Observer, autoscaler: SpotAutoscaler
 ) -> None:
-    observer.nodes(2, 1)
-    for node in ("on-demand-1", "on-demand-2"):
-        suffix = node[-1]
-        observer.start_on(
-            node, deployment(f"api{suffix}", 3, cpu="500m"), statefulset(f"db{suffix}", 1, cpu="500m"), pods=4
-        )
-    for name in ("on-demand-1", "on-demand-2", "spot-1"):
-        observer.cordon(name, off=name.startswith("on-demand"))
-    cluster.apply([deployment("web", 2, cpu="1", affinity=repels("web")), pdb("web", max_unavailable=1)])
-    observer.running(10)
-    cluster.apply([deployment("filler", 1, cpu="3500m", nodeName="spot-1")])
-    observer.open_all()
-    before = observer.uids()
-    with autoscaler.running(), Daemon(cluster, *ROOM, "--manage-soft-taint"):
-
-        def moved() -> bool:
-            nodes = [pod["spec"].get("nodeName", "") for pod in observer.pods() if _is_workload(pod)]
-            return len(nodes) == 11 and all(node.startswith(("grown-", "spot-")) for node in nodes)
-
-        observer.eventually(moved, "all pods on spot nodes", seconds=180)
-        observer.eventually(lambda: not cluster.api.items(PODS), "no placeholder")
-        observer.wait_unmarked()
-    waits = [seconds_until_bound(pod) for pod in observer.pods() if pod["metadata"]["uid"] not in before]
-    assert max(waits) < 5
-    assert len(waits) == 10
-    assert len(autoscaler.nodes) == 2
-
-
-def _is_workload(pod: Json) -> bool:
-    return bool(pod["metadata"]["namespace"] == "default")
-
-
-STEPS: Final[Mapping[str, Callable[[RoomScene], object]]] = {
-    "placeholders run": lambda scene: scene.running_placeholders() == COUNT,
-    "two pods have moved": lambda scene: len(scene.observer.evictions()) > 1 and len(scene.placeholders) < COUNT - 1,
-}
-
-
-@pytest.mark.parametrize("reached", STEPS.values(), ids=STEPS)
-def test_after_a_kill_the_next_daemon_continues(
-    cluster: ControlPlane, observer: Observer, autoscaler: SpotAutoscaler, reached: Callable[[RoomScene], object]
-) -> None:
+    """Other moments are in `tests/housekeeping/test_placeholder_room.py`, where each round may be of a new daemon."""
     scene = RoomScene(cluster, observer, annotations=SLOW)
     with autoscaler.running():
         with Daemon(cluster, *ROOM) as killed:
-            observer.eventually(lambda: reached(scene), "the step")
+            observer.eventually(
+                lambda: len(observer.evictions()) > 1 and len(scene.placeholders) < COUNT - 1, "moved pods"
+            )
             killed.kill()
         with Daemon(cluster, *ROOM):
             scene.finish()
     assert sorted(scene.created()) == sorted(f"room-{uid}" for uid in scene.before)
 
 
-def test_after_a_kill_the_next_daemon_removes_placeholders_that_time_out(
-    cluster: ControlPlane, observer: Observer, autoscaler: SpotAutoscaler
-) -> None:
+def test_the_reason_names_the_missing_priority_class(cluster: ControlPlane, observer: Observer) -> None:
     scene = RoomScene(cluster, observer)
-    autoscaler.allowed = False
-    with Daemon(cluster, *ROOM, "--room-timeout=5s") as killed:
-        observer.eventually(lambda: len(scene.placeholders) == COUNT, "the placeholders")
-        killed.kill()
-    with Daemon(cluster, *ROOM, "--room-timeout=5s"):
-        observer.eventually(lambda: not scene.placeholders, "the end of the placeholders", seconds=30)
-        observer.stays(lambda: (len(scene.created()), scene.placeholders), (COUNT, []), seconds=5)
-    assert observer.uids("web") == scene.before.keys()
-
-
-@pytest.mark.parametrize("ending", ["--make-room=off", "paused"])
-def test_placeholders_are_removed_if_no_room_is_wanted(
-    cluster: ControlPlane, observer: Observer, autoscaler: SpotAutoscaler, ending: str
-) -> None:
-    scene = RoomScene(cluster, observer)
-    autoscaler.allowed = False
-    with Daemon(cluster, *ROOM) as daemon:
-        observer.eventually(lambda: len(scene.placeholders) == COUNT, "the placeholders")
-        if ending == "paused":
-            cluster.api.patch(LEASE_PATH, {"metadata": {"annotations": {PAUSED: "true"}}})
-            observer.eventually(lambda: not scene.placeholders, "the end of the placeholders", seconds=20)
-            return
-        daemon.kill()
-    with Daemon(cluster, ending):
-        observer.eventually(lambda: not scene.placeholders, "the end of the placeholders", seconds=20)
-
-
-@pytest.mark.parametrize(
-    ("setup", "missing"),
-    [
-        pytest.param([], "namespace spot-rescheduler-room does not exist", id="no namespace"),
-        pytest.param(SETUP[:1], "no PriorityClass with name spot-rescheduler-room was found", id="no PriorityClass"),
-    ],
-)
-def test_the_reason_names_the_missing_objects(
-    cluster: ControlPlane, observer: Observer, setup: list[Json], missing: str
-) -> None:
-    scene = RoomScene(cluster, observer)
-    cluster.apply(setup)
+    cluster.apply(SETUP[:1])
     with Daemon(cluster, *ROOM) as daemon:
         lines = observer.eventually(
             lambda: daemon.logged("nothing is drained", reason="no-spot-capacity"), "the reason", seconds=30
         )
-    assert missing in lines[0]["message"]
+    assert "no PriorityClass with name spot-rescheduler-room was found" in lines[0]["message"]
     assert "deploy/components/make-room contains the namespace, the PriorityClass" in lines[0]["message"]
     assert observer.uids("web") == scene.before.keys()
     assert scene.created() == []

@@ -1,9 +1,6 @@
 """Rolling updates whose old pod has gone while the new one does not run: the template goes back, and the node opens."""
 
-from collections.abc import Callable
 from typing import Final
-
-import pytest
 
 from devcluster.api import Json
 from devcluster.plane import ControlPlane
@@ -14,9 +11,7 @@ from tests.cluster.observer import Observer, is_marked, ready
 from tests.cluster.surge_scenes import (
     SURGE,
     WEB,
-    counted,
     gated,
-    quota,
     scene,
     set_gate,
     started,
@@ -27,12 +22,6 @@ from tests.cluster.surge_scenes import (
 DEADLINE: Final = {"progressDeadlineSeconds": 3600}
 
 RECREATE: Final[Json] = {"type": "Recreate", "rollingUpdate": None}
-
-#: Strategies that end the old pod before the new one runs. More: `test_limits_that_change_during_a_roll_out_are_seen`.
-STRATEGIES: Final[dict[str, Json]] = {
-    "Recreate": RECREATE,
-    "maxUnavailable of one, and no maxSurge": {"rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}},
-}
 
 
 def begin(observer: Observer) -> Json:
@@ -59,12 +48,12 @@ def is_over(observer: Observer, before: Json) -> None:
     assert not observer.evictions()
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_a_strategy_that_ends_the_old_pod_first(cluster: ControlPlane, observer: Observer, name: str) -> None:
+def test_a_strategy_that_ends_the_old_pod_first(cluster: ControlPlane, observer: Observer) -> None:
+    """`test_limits_that_change_during_a_roll_out_are_seen` in `tests/kube/test_deployments.py` has other limits."""
     before = begin(observer)
     with Daemon(cluster, *SURGE):
         begun(observer)
-        cluster.api.patch(WEB, {"spec": {"strategy": STRATEGIES[name]}})
+        cluster.api.patch(WEB, {"spec": {"strategy": RECREATE}})
         is_over(observer, before)
 
 
@@ -84,34 +73,8 @@ def fails(observer: Observer, new: Json) -> None:
     set_gate(observer, new, off=True)
 
 
-def paused(observer: Observer, new: Json) -> None:
-    fails(observer, new)
-    observer.plane.api.patch(WEB, {"spec": {"paused": True}})
-
-
-def refused(observer: Observer, new: Json) -> None:
-    """Delete the new pod under a quota that refuses the next one."""
-    counted(observer.plane, pods="0")
-    observer.plane.api.delete(f"/api/v1/namespaces/default/pods/{new['metadata']['name']}", gracePeriodSeconds=0)
-
-
-def scaled(observer: Observer, new: Json) -> None:
-    """Scale to two, as an autoscaler does."""
-    fails(observer, new)
-    observer.plane.api.patch(f"{WEB}/scale", {"spec": {"replicas": 2}})
-
-
-#: What happens when the old pod begins to leave, because the new one is Ready.
-FALLS: Final[dict[str, Callable[[Observer, Json], None]]] = {
-    "the new pod fails": fails,
-    "the new pod fails, and the roll-out is paused": paused,
-    "the new pod is lost, and a quota refuses the next one": refused,
-    "the new pod fails, and the Deployment is scaled up": scaled,
-}
-
-
-@pytest.mark.parametrize("name", FALLS)
-def test_a_new_pod_that_does_not_stay(cluster: ControlPlane, observer: Observer, name: str) -> None:
+def test_a_new_pod_that_does_not_stay(cluster: ControlPlane, observer: Observer) -> None:
+    """It fails when the old pod begins to leave. `tests/draining/test_surging.py` has more that happens then."""
     old = gated(observer, {TERMINATE_AFTER: "6s"}, **DEADLINE)
     before = template(observer, "web")
     with Daemon(cluster, *SURGE):
@@ -119,12 +82,10 @@ def test_a_new_pod_that_does_not_stay(cluster: ControlPlane, observer: Observer,
         begun(observer)
         set_gate(observer, new)
         observer.eventually(lambda: leaves(observer, old), "the old pod leaving")
-        FALLS[name](observer, new)
+        set_gate(observer, new, off=True)
         observer.wait_unmarked()
         observer.eventually(lambda: "DrainFailed" in observer.events(NODE_1), "the failed drain")
         assert template(observer, "web") == before
-        cluster.api.delete(cluster.api.path(quota()))
-        cluster.api.patch(WEB, {"spec": {"paused": False}})
         observer.eventually(lambda: runs_again(observer), "the pod on its old node")
     assert not observer.evictions()
 

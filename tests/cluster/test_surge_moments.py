@@ -21,31 +21,18 @@ STRATEGIC: Final = "application/strategic-merge-patch+json"
 NEW: Final = f"{IMAGE}-new"
 NEW_IMAGE: Final[Json] = {"containers": [{"name": "main", "image": NEW}]}
 
-#: The request of the daemon before which another client changes the image, and whether the roll-out would fail.
-MOMENTS: Final[dict[str, tuple[str, int, bool]]] = {
-    "before the intent": ("patch nodes (surging)", 1, False),
-    "before the change": ("patch deployments", 1, False),
-    "after it is complete": ("patch nodes (owing)", 2, False),
-    "before it is undone": ("patch deployments", 2, True),
-}
 
-
-@pytest.mark.parametrize("moment", MOMENTS)
-def test_an_image_that_somebody_changes_stays(
-    cluster: ControlPlane, observer: Observer, tmp_path: Path, moment: str
-) -> None:
-    call, occurrence, fails = MOMENTS[moment]
-    scene(observer, "web", annotations={READY_ON: "on-demand"} if fails else {})
-    if fails:
-        cluster.api.patch(WEB, {"spec": {"progressDeadlineSeconds": 3}})
-
+def test_an_image_that_somebody_changes_stays(cluster: ControlPlane, observer: Observer, tmp_path: Path) -> None:
+    """It is changed right before the daemon undoes the roll-out. More: `tests/kube/test_deployments.py`."""
+    scene(observer, "web", annotations={READY_ON: "on-demand"})
+    cluster.api.patch(WEB, {"spec": {"progressDeadlineSeconds": 3}})
     # the new image starts everywhere
     change: Json = {"metadata": {"annotations": {READY_ON: None}}, "spec": NEW_IMAGE}
 
     def act() -> None:
         cluster.api.patch(WEB, {"spec": {"template": change}}, STRATEGIC)
 
-    with never_down(observer, "web"), disturbed(cluster, tmp_path, act, call=call, occurrence=occurrence):
+    with never_down(observer, "web"), disturbed(cluster, tmp_path, act, occurrence=2):
         observer.eventually(lambda: image(observer) == NEW, "the change")
         observer.eventually(lambda: complete(cluster), "the roll-out of the other client")
         observer.wait_unmarked()
@@ -73,12 +60,6 @@ def scaled(observer: Observer) -> None:
     observer.plane.api.patch(f"{WEB}/scale", {"spec": {"replicas": 1}})
 
 
-def cordoned(observer: Observer) -> None:
-    observer.eventually(lambda: observer.kinds("web").get("spot"), "the new pod on a spot node")
-    for node in ("spot-1", "spot-2"):
-        observer.cordon(node)
-
-
 def doubled(observer: Observer) -> None:
     """Create a second Deployment that selects the same pods."""
     twin = deployment("twin", cpu="100m", labels={"app": "web"})
@@ -89,7 +70,6 @@ def doubled(observer: Observer) -> None:
 #: What others do in the middle, and which pods there are in the end.
 ACTS: Final[dict[str, tuple[Callable[[Observer], None], int]]] = {
     "scaled to three and back, and a second budget": (scaled, 1),
-    "spot nodes cordoned": (cordoned, 1),
     "a second Deployment with the same selector": (doubled, 2),
 }
 
@@ -108,25 +88,20 @@ def test_a_rolling_update_is_completed_beside_others(cluster: ControlPlane, obse
     assert restarted(observer, "web")
 
 
-@pytest.mark.parametrize("again", [False, True], ids=["deleted", "created again"])
-def test_a_deployment_that_is_deleted_is_left_alone(cluster: ControlPlane, observer: Observer, again: bool) -> None:
+def test_a_deployment_that_is_created_again_is_left_alone(cluster: ControlPlane, observer: Observer) -> None:
     """The one that is created again adopts the ReplicaSets, and returns to the old one."""
     scene(observer, "web", annotations={START_AFTER: "5s"})
     pods = observer.uids("web")
     with Daemon(cluster, *SURGE):
         observer.eventually(lambda: restarted(observer, "web"), "the roll-out")
-        if again:
-            with never_down(observer, "web"):
-                cluster.api.delete(WEB, propagationPolicy="Orphan")
-                cluster.wait_for(lambda: not cluster.api.items(WEB.rpartition("/")[0]), "no Deployment")
-                cluster.apply([deployment("web", cpu="100m", annotations={START_AFTER: "5s"})])
-                observer.eventually(lambda: complete(cluster) and observer.uids("web") == pods, "the old pod alone")
-        else:
-            cluster.api.delete(WEB, propagationPolicy="Foreground")
+        with never_down(observer, "web"):
+            cluster.api.delete(WEB, propagationPolicy="Orphan")
+            cluster.wait_for(lambda: not cluster.api.items(WEB.rpartition("/")[0]), "no Deployment")
+            cluster.apply([deployment("web", cpu="100m", annotations={START_AFTER: "5s"})])
+            observer.eventually(lambda: complete(cluster) and observer.uids("web") == pods, "the old pod alone")
         observer.eventually(lambda: "SurgeStopped" in observer.events(NODE_1), "the end")
         observer.wait_unmarked()
-    if again:
-        assert RESTARTED_AT not in template(observer, "web")["metadata"].get("annotations", {})
+    assert RESTARTED_AT not in template(observer, "web")["metadata"].get("annotations", {})
     assert not observer.evictions()
 
 

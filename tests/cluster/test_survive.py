@@ -76,15 +76,3 @@ def test_the_pods_of_a_lost_pool_run_again(cluster: ControlPlane, observer: Obse
         lambda: len(observer.pods()) == scene.pods and "" not in observer.places(), "all pods bound", seconds=SECONDS
     )
     observer.running(scene.pods)
-
-
-@pytest.mark.parametrize("seed", range(SCENES))
-def test_without_the_flag_pods_of_a_lost_pool_have_no_place(
-    cluster: ControlPlane, observer: Observer, seed: int
-) -> None:
-    scene = Scene(cluster, observer, seed)
-    with Daemon(cluster, NO_DELAY):
-        observer.eventually(lambda: scene.remove_empty_nodes() == 0, "all on-demand nodes are gone", seconds=SECONDS)
-        observer.running(scene.pods)
-    assert scene.lose_pool()
-    observer.stays(lambda: len(observer.pods()) == scene.pods and "" in observer.places(), expected=True, seconds=5)

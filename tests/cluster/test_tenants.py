@@ -70,14 +70,6 @@ SCENES: Final[dict[str, dict[str, Attack]]] = {
         "a Deployment scaled between 0 and 20": by.flapping,
         "the daemon's names": by.our_names,
     },
-    "moves": {
-        "an owner that is scaled down in mid-drain": by.scaled_down,
-        "a group that is deleted with its first pod": by.group,
-        "a budget that closes": by.closing_budget,
-        "anti-affinity to everybody": by.repelling,
-        "tiny pods": by.tiny,
-        "pods bound by hand": by.by_hand,
-    },
 }
 
 

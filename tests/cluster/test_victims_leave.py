@@ -17,7 +17,7 @@ from devcluster.cherry.nodes import nodes as cherry_nodes
 from devcluster.cloudpool.cluster import Cluster
 from devcluster.cloudpool.server import CloudpoolServer
 from devcluster.liqo.objects import TOLERATION
-from devcluster.manifests import ON_DEMAND, deployment, pod, spot
+from devcluster.manifests import ON_DEMAND, deployment, spot
 from devcluster.plane import ControlPlane
 from devcluster.stackpoint import app as stackpoint_app
 from devcluster.stackpoint import cloud as stackpoint
@@ -28,7 +28,6 @@ from devcluster.standin.server import StandinServer
 from rescheduler.clock import SystemClock
 from tests.cluster import virtual
 from tests.cluster.daemon import NO_DELAY, ClusterQueries, Daemon
-from tests.cluster.observer import Observer
 from tests.providers import cloudpools, pki
 from tests.providers.served import CLIENT_FILES, SERVER_FILES, Service
 
@@ -186,39 +185,6 @@ def test_one_machine_is_terminated_and_the_minimum_is_kept(
             assert not daemon.logged("token")
         queries.running(2, "web")
         assert queries.marks() == {}
-
-
-@pytest.mark.parametrize("system", ["cherryservers", BEHIND])
-def test_a_machine_stays_if_a_pod_arrives_while_its_cloud_refuses(
-    system: str,
-    cluster: ControlPlane,
-    observer: Observer,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    """The pod tolerates the taint. `test_last_look.py` has this and more for a cloudpool."""
-    config = tmp_path_factory.mktemp("cloud") / "cloud-config"
-    world, flags = WORLDS[system]
-    with world(cluster, monkeypatch, config) as cloud:
-        observer.eventually(lambda: len(observer.node_names()) == 2, "the machines' Nodes")
-        node, other = sorted(observer.node_names())
-        cluster.apply([pod("keeper", nodeName=other)])
-        cluster.apply([spot("spot-1")])
-        observer.start_on(node, deployment("web", 2), pods=2)
-        observer.running(2, "web")
-        before = cloud.machines()
-        cloud.refuse_orders()
-        observer.open_all()
-        with Daemon(cluster, NO_DELAY, *(flag.format(config=config) for flag in flags)):
-            observer.eventually(cloud.is_asked, "an order")
-            cluster.apply([pod("late", nodeName=node, tolerations=[{"operator": "Exists"}])])
-            observer.eventually(
-                lambda: node not in observer.marks(), "the node reopened", never=lambda: cloud.machines() != before
-            )
-            assert cloud.app is not None
-            cloud.app.forget()
-            observer.stays(cloud.machines, before, seconds=8)
-            observer.running(2, "web")
 
 
 def test_without_a_cloud_provider_drained_nodes_are_kept(cluster: ControlPlane) -> None:

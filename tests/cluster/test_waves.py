@@ -16,7 +16,6 @@ from tests.cluster.observer import Observer, ready
 
 NODE: Final = "od-1"
 ONLY_HERE: Final = {READY_ON: "od-"}
-WITHOUT_ANNOTATIONS: Final[dict[str, str]] = {}
 
 #: Workloads, and how many of their pods may be unavailable at the same time.
 SCENES: Final[dict[str, list[Json]]] = {
@@ -26,10 +25,6 @@ SCENES: Final[dict[str, list[Json]]] = {
         for letter, kind in (("d", deployment), ("s", statefulset))
         for number in range(3)
     ],
-    "only one owner starts on spot nodes": [
-        deployment(f"d{number}", 1, annotations=ONLY_HERE if number else WITHOUT_ANNOTATIONS) for number in range(12)
-    ],
-    "owners of three pods": [deployment(f"d{number}", 3, annotations=ONLY_HERE) for number in range(6)],
 }
 
 
@@ -49,19 +44,3 @@ def test_an_image_that_does_not_start_on_spot_nodes_costs_one_pod(
             observer.eventually(lambda: len(ready(observer.pods())) >= pods - 1, "one pod unavailable")
         assert len(observer.evictions()) <= 2
         assert pool.ordered() == []
-
-
-def test_owners_that_start_on_spot_nodes_are_moved_in_steps_of_owners(
-    cluster: ControlPlane, observer: Observer, tmp_path: Path
-) -> None:
-    with machines(observer, tmp_path, 1, 2) as pool:
-        observer.start_on(NODE, *(deployment(f"d{number}", 2) for number in range(8)), pods=16)
-        observer.running(16)
-        observer.open_all()
-        with Daemon(cluster, *FLAGS, *pool.flags):
-            observer.eventually(pool.ordered, "the machine's termination")
-        times = sorted(event.received for event in observer.evictions())
-        owners = [event.name.partition("-")[0] for event in sorted(observer.evictions(), key=lambda e: e.received)]
-        assert len(times) == 16
-        assert sorted(owners[:8]) == sorted(set(owners)), "an owner lost a second pod before others lost their first"
-        assert observer.kinds() == {"spot": 16}

@@ -42,7 +42,7 @@ class VirtualSite:
 
     def __init__(self, plane: ControlPlane, folder: Path, liqo: LiqoController, own: Path | None = None) -> None:
         """Prepare the services. *own* is the node manager's kubeconfig; default: the administrator's."""
-        self.plane, self.folder, self.liqo, self.policy = plane, folder, liqo, liqo.policy
+        self.plane, self.folder, self.liqo = plane, folder, liqo
         self._own = own or plane.kubeconfig
         self._logs = 0
         pki.make(folder)

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import pytest
 
 from devcluster.plane import ControlPlane
-from tests.faults.programs import ProgramName
 from tests.faults.sites import Site, site
 from tests.faults.trials import FaultTrial, TrialPace, play
 
@@ -31,9 +30,3 @@ def test_a_daemon_without_a_safeguard_fails(at: Site, safeguard: str) -> None:
     result = play(at, FaultTrial((), broken=safeguard), PACE)
     assert result.failed
     assert [violation for violation in result.violations if BROKEN[safeguard] in violation]
-
-
-@pytest.mark.parametrize("program", ["daemon", "proxy"])
-def test_an_intact_program_finishes_without_a_violation(at: Site, program: ProgramName) -> None:
-    result = play(at, FaultTrial((), program=program), TrialPace())
-    assert (result.ended.end, result.violations) == ("finished", [])

@@ -175,6 +175,7 @@ def test_a_paid_debt_does_not_return() -> None:
         pytest.param({"exists": False}, id="deleted"),
         pytest.param({"suspended": True}, id="suspended"),
         pytest.param({"wanted": 0}, id="scaled down"),
+        pytest.param({"wanted": None, "finished": True}, id="finished"),
         pytest.param({"wanted": 1, "succeeded": 1}, id="a pod that succeeded meanwhile"),
     ],
 )

@@ -275,6 +275,23 @@ def test_no_order_leaves_if_the_node_has_changed_since_the_intent(change: str) -
         assert ("delete", "od-1") not in here.writes
 
 
+@pytest.mark.parametrize("before", [BEFORE, ORDERED], ids=["a drain", "a removal"])
+@pytest.mark.parametrize("labels", [{SPOT: ""}, {}], ids=["a spot node", "neither"])
+def test_a_node_that_is_not_on_demand_any_more_is_reopened_by_the_next_process(
+    before: Intent, labels: dict[str, str]
+) -> None:
+    with world(*ONE_NODE) as here:
+        mark(here, before)
+        changed(here, labels=labels)
+        pool = ScriptedProvider([Deleted()])
+        loop = here.loop(provider=pool)
+        for _ in range(3):
+            loop.round()
+            here.pass_time(60)
+        assert (here.marked, pool.orders) == ([], [])
+        assert ("evict", "web-1") not in here.writes
+
+
 class Answering(ScriptedProvider):
     """A provider that answers with an error if it was not told whether the machine may end."""
 

@@ -137,6 +137,37 @@ def test_a_pod_that_names_a_replica_set_of_another_namespace_has_no_part_in_its_
     assert len(edge.requests) == 3
 
 
+#: The path of an owner of each built-in kind.
+OWNED_BY: Final = {
+    "ReplicaSet": ("apps/v1", f"{APPS}/replicasets/web"),
+    "StatefulSet": ("apps/v1", f"{APPS}/statefulsets/web"),
+    "Job": ("batch/v1", "/apis/batch/v1/namespaces/ns/jobs/web"),
+    "ReplicationController": ("v1", "/api/v1/namespaces/ns/replicationcontrollers/web"),
+}
+#: What is served instead of an owner, and why its pods do not come back.
+ENDING: Final[dict[str, tuple[Step, str]]] = {
+    "there": (obj("web"), ""),
+    "gone": (status(404), "is gone"),
+    "replaced": (obj("web", uid="another"), "is gone"),
+    "being deleted": (obj("web", metadata={"deletionTimestamp": "2026-01-01T12:00:00Z"}), "is being deleted"),
+    "kept by a finalizer": (
+        obj("web", metadata={"deletionTimestamp": "2026-01-01T12:00:00Z", "finalizers": ["example.com/keep"]}),
+        "is being deleted",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", OWNED_BY)
+@pytest.mark.parametrize(("served", "why"), ENDING.values(), ids=ENDING)
+def test_an_owner_that_ends_is_found_before_a_step(
+    edge: ScriptedApiServer, reader: ControllerReader, kind: str, served: Step, why: str
+) -> None:
+    version, path = OWNED_BY[kind]
+    edge.on("GET", path, served)
+    owner = reference(kind, "web", version)
+    assert reader.ending([("ns", owner)]) == ({("ns", owner.uid): f"{kind} ns/web {why}"} if why else {})
+
+
 def test_the_cache_of_replica_sets_is_limited(
     edge: ScriptedApiServer, reader: ControllerReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -127,6 +127,17 @@ def test_the_state_of_an_owner_is_what_it_says(
 CLONE_SET = "apps.kruise.io/v1alpha1/CloneSet"
 
 
+@pytest.mark.parametrize(("finalizers", "wanted"), [(["example.com/keep"], 0), (["orphan"], 3)])
+def test_an_owner_that_is_being_deleted_says_so(
+    edge: ScriptedApiServer, reader: ControllerReader, finalizers: list[str], wanted: int
+) -> None:
+    """A finalizer keeps the object, and its operator creates no pods any more."""
+    metadata = {"deletionTimestamp": "2026-01-01T12:00:00Z", "finalizers": finalizers}
+    edge.on("GET", serve(edge, CLONE_SET), stored(spec={"replicas": 3}, metadata=metadata))
+    state = state_of(edge, reader, owner(CLONE_SET))
+    assert (state.deleting, state.exists, state.wanted) == (True, True, wanted)
+
+
 def test_without_the_permission_for_scale_the_spec_counts(edge: ScriptedApiServer, reader: ControllerReader) -> None:
     path = serve(edge, CLONE_SET, scale=True)
     edge.on("GET", path, stored(spec={"replicas": 3}))

@@ -258,6 +258,7 @@ def test_errors_become_events() -> None:
 
     mark = SurgeMark("shop", "web", "uid-web", "now")
     assert failing(Retryable("503")).perform(ReadSurge(SURGE)).event == NotDone(ReadSurge, "503", Outcome.UNKNOWN)
+    assert failing(Forbidden("403")).perform(AskSurge(mark)).event == NotDone(AskSurge, "403", Outcome.UNKNOWN)
     assert failing(Forbidden("403")).perform(RevertSurge(mark)).event == NotDone(RevertSurge, "403")
     assert failing(Retryable("503")).perform(RevertSurge(mark)).event == NotDone(RevertSurge, "503", Outcome.UNKNOWN)
     assert failing(NotFound("404")).perform(RevertSurge(mark)).event == SurgeReverted()

@@ -150,19 +150,11 @@ class ProxyWorld:
             if pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
         }
 
-    def deploy(
-        self,
-        name: str,
-        replicas: int,
-        on: str = "",
-        *,
-        build: Callable[..., Json] = manifests.deployment,
-        **spec: Any,
-    ) -> None:
+    def deploy(self, name: str, replicas: int, on: str = "", **spec: Any) -> None:
         """Create a controller and wait for its pods; with *on*, only that node is schedulable until then."""
         others = [node for node in self.nodes() if on and node != on]
         self.cordon(*others)
-        self.plane.apply([build(name, replicas, **spec)])
+        self.plane.apply([manifests.deployment(name, replicas, **spec)])
         self.plane.wait_for(
             lambda: sum(pod.startswith(f"{name}-") for pod in self.pods()) == replicas, f"the pods of {name}"
         )

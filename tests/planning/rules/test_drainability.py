@@ -278,6 +278,11 @@ PODS: dict[str, tuple[dict[str, Any], Policy, Any]] = {
         Policy(),
         {"p": "s"},
     ),
+    "do-not-disrupt since a start before the year 1, which the API server accepts": (
+        {"annotations": {QUIET: "4h"}, "status": {"startTime": "0000-06-01T00:00:00Z"}},
+        Policy(),
+        {"p": "s"},
+    ),
     "do-not-disrupt for the sum of fractions": (
         {"annotations": {QUIET: "+.5h1.5h"}, "status": {"startTime": "2026-01-01T11:00:00Z"}},
         Policy(),
