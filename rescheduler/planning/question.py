@@ -116,6 +116,20 @@ def at_once(question: Question, attempt: Attempt, *, explain: bool = False) -> P
     return placed
 
 
+@contextmanager
+def after(plans: Sequence[Plan], shared: PlanningRound, effort: Effort) -> Iterator[Attempt]:
+    """Start from the state after *plans*, in which pending pods have taken their room before."""
+    with opened(shared, effort, shared.pending) as attempt:
+        drained(plans, attempt)
+        attempt.remaining, attempt.emptied = evictions_after(plans, shared), emptied_by(plans, shared)
+        yield attempt
+
+
+def emptied_by(plans: Iterable[Plan], shared: PlanningRound) -> int:
+    """Return how many nodes that count towards the minimum *plans* empty."""
+    return sum(plan.empties and plan.node in shared.minimum.counted for plan in plans)
+
+
 def evictions_after(plans: Iterable[Plan], shared: PlanningRound) -> RemainingDisruptions:
     """Return the evictions that budgets and controllers allow after *plans*."""
     remaining, pods_by_key = shared.remaining(), shared.snapshot.pods

@@ -116,6 +116,10 @@ class Survival:
             preempted = {pod.uid for plan in plans for pod in plan.preempts}
             return Losses(shared, attempt.trial, moved, preempted, self._node_pods, pools, effort).run(decisive)
 
+    def against(self, shared: PlanningRound, plans: Sequence[Plan]) -> Blocker | None:
+        """Return a blocker if *plans* leave too little room or break the certificate, or None."""
+        return self.headroom.objection(shared, plans) or self.objection(shared, plans)
+
     def objection(self, shared: PlanningRound, plans: Sequence[Plan]) -> Blocker | None:
         """Return a blocker if *plans* break the certificate of the policy, as far as it holds now, or None."""
         if (survive := shared.policy.survive) is Survive.OFF:
