@@ -31,9 +31,6 @@ FEW: Final = 10
 #: Filter evaluations beyond first-fit for each question of the search, among few candidates and among many.
 EFFORT, _LITTLE_EFFORT = 200, 20
 
-#: So many sequences of nodes of the same value are found: the forecasts reject some of them.
-_ALTERNATIVES: Final = 16
-
 #: Filter evaluations that scoring the nodes for a pod costs.
 _A_SCORE: Final = 4
 
@@ -135,16 +132,15 @@ class LeftoverSearch:
     def _node(self, examined: Examined, value: Value) -> EmptiedNode | None:
         """Return the node as a candidate, or None if it cannot be emptied, or saves nothing."""
         pins, candidate = self._base.pins, examined.candidate
-        leftovers = tuple(pod for pod in candidate.incoming if pins.of(pod.cls) is not None)
         if examined.blockers or not candidate.movers or candidate.surges or value == NOTHING:
             return None
-        keys = {pod.key for pod in leftovers}
-        policy, circumstances = self._base.policy, self._base.circumstances
-        if any(rests(pod, policy, circumstances) for pod in candidate.movers if pod.key in keys):
+        moves = zip(candidate.movers, candidate.incoming, strict=True)
+        leftovers = [(pod, new) for pod, new in moves if pins.of(new.cls) is not None]
+        if any(rests(pod, self._base.policy, self._base.circumstances) for pod, _ in leftovers):
             return None
         if self._first.remaining.blockers(examined.evictions):
             return None
-        return EmptiedNode(examined, leftovers, value)
+        return EmptiedNode(examined, tuple(new for _, new in leftovers), value)
 
     def choices(self) -> list[LeftoverChoice]:
         """Return the best choices that were found, the best first: of few nodes some, of many one."""
@@ -180,8 +176,7 @@ class LeftoverSearch:
             self._trial.revert(mark)
         if last and (value := rank_of(done.choice)[0]) >= self._wanted:
             self._complete.append(done.choice)
-            enough = sum(rank_of(each)[0] == value for each in self._complete) >= _ALTERNATIVES
-            self._wanted = (*value[:2], value[2] + enough)
+            self._wanted = value
 
     def _next(self, done: _Sequence, left: Sequence[EmptiedNode]) -> Sequence[tuple[EmptiedNode, frozenset[int]]]:
         """Return which nodes may be emptied next, with the rows where their leftovers land.

@@ -108,8 +108,7 @@ def _found(terms: _Terms, plans: Sequence[Plan], replaced: Sequence[Plan], *, ev
             if rank_of(choice) <= rank(best):
                 return best
             with opened(shared, Effort(EFFORT), shared.pending) as attempt:
-                known = rank(() if best is replaced else best) if few else None
-                play = _Play(terms, attempt, plans, choice, known)
+                play = _Play(terms, attempt, plans, choice, few=few)
                 played = play.run()
             found, rejected = _surviving(played, plans, terms)
             best = max(best, found, key=rank)
@@ -192,15 +191,15 @@ class _Play:
     """Plays a choice through, in the trial of *attempt*, after *plans*: in the steps of its drains, with forecasts.
 
     That other pods return to on-demand nodes is no objection to plans that are only displayed. Such a plan for whose
-    forecast there is no time has none; otherwise there is no plan. Of few nodes, other choices are there: a part of
-    this one that is no better than what is *known* is not looked for.
+    forecast there is no time has none; otherwise there is no plan. Choices of *few* nodes are compared: none ends with
+    the plans that are carried out.
     """
 
     def __init__(
-        self, terms: _Terms, attempt: Attempt, plans: Sequence[Plan], choice: LeftoverChoice, known: Rank | None
+        self, terms: _Terms, attempt: Attempt, plans: Sequence[Plan], choice: LeftoverChoice, *, few: bool
     ) -> None:
-        self._terms, self._displayed = terms, terms.most is None
-        self._base, self._attempt, self._choice, self._known = terms.shared, attempt, choice, known
+        self._terms, self._displayed, self._few = terms, terms.most is None, few
+        self._base, self._attempt, self._choice = terms.shared, attempt, choice
         # What is carried out now finds the nodes without pods as they are: open, as long as nobody removes them.
         drained([plan for plan in plans if plan.placements or self._displayed], attempt)
         self._freed, self._leaving = {plan.node for plan in plans}, {each.candidate.node for each in choice}
@@ -236,11 +235,9 @@ class _Play:
     @property
     def _ended(self) -> bool:
         most = self._terms.most
-        too_late = most is not None and self._terms.forecasts.exhausted
-        if self._known is None:
-            return too_late or (most is not None and len(self._found) >= most)
-        possible = tuple(each for each in self._choice if each.candidate.node not in self._waits)
-        return too_late or (bool(self._waits) and self._known[0] > NOTHING and rank_of(possible) <= self._known)
+        if most is None:
+            return False
+        return self._terms.forecasts.exhausted or (not self._few and len(self._found) >= most)
 
     def _try_again(self) -> None:
         """Let those be tried again that waited for a node that is emptied now, or stays, or, some times, for room."""
