@@ -144,13 +144,12 @@ class LeftoverSearch:
 
     def choices(self) -> list[LeftoverChoice]:
         """Return the best choices that were found, the best first: of few nodes some, of many one."""
-        best: LeftoverChoice = ()
-        for order in self._orders():
-            best = max(best, self._greedy(order), key=rank_of)
-            if self.few or self._effort.exhausted:
-                break
+        by_name = sorted(self._nodes, key=lambda node: node.candidate.node)
+        best = self._greedy(sorted(by_name, key=lambda node: (*node.descending, node.moves)))
         if self.few:
             self._go_on(self._first)
+        else:
+            best = max(best, self._greedy(sorted(by_name, key=self._load)), key=rank_of)
         return sorted([*self._complete, best], key=rank_of, reverse=True)
 
     def _go_on(self, done: _Sequence) -> None:
@@ -205,12 +204,6 @@ class LeftoverSearch:
         self._trial.revert(mark)
         return landed if landed.issubset(self._receivers) else None
 
-    def _orders(self) -> Iterable[Sequence[EmptiedNode]]:
-        """Yield the orders in which nodes are emptied: the last ones of each tend to stay and receive."""
-        by_name = sorted(self._nodes, key=lambda node: node.candidate.node)
-        yield sorted(by_name, key=lambda node: (*node.descending, node.moves))
-        yield sorted(by_name, key=self._load)
-
     def _load(self, node: EmptiedNode) -> float:
         """Return what the leftovers of *node* request, for what it is worth."""
         return sum(self._shared.room.sizes.of(pod.cls) for pod in node.leftovers) / float(node.value[0] or 1)
@@ -218,7 +211,7 @@ class LeftoverSearch:
     def _greedy(self, order: Sequence[EmptiedNode]) -> LeftoverChoice:
         """Empty the nodes of *order*, each in the state after the ones before, unless it has received leftovers.
 
-        Nodes receive first that are not emptied, or come last.
+        Nodes receive first that are not emptied, or come last: the last ones tend to stay.
         """
         position = {node.candidate.row: number for number, node in enumerate(order)}
         receivers, done = sorted(self._receivers, key=lambda row: -position.get(row, len(order))), self._first
