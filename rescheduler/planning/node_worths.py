@@ -18,7 +18,7 @@ from predicates.nodes import CPU, MEMORY
 from predicates.objects import Pod, PodClass
 from predicates.snapshot import Snapshot
 from rescheduler.planning.controllers import controller_of
-from rescheduler.planning.money.move_costs import MoveWorth, annotated_cost, hazard_factor, own_factor, owner_factor
+from rescheduler.planning.money.move_costs import MoveWorth, annotated_cost, own_factor, owner_factor
 from rescheduler.planning.money.prices import HOURS_PER_MONTH, node_facts
 from rescheduler.planning.money.worth import covered
 from rescheduler.planning.policy import Circumstances
@@ -39,8 +39,8 @@ class _Spot:
     hazard: _Numbers
 
 
-#: Of the spot nodes that could run a pod: the factor of their hazard, and its share of their prices per hour; NaN if it
-#: is not known.
+#: Of the spot nodes that could run a pod: the factor of their hazard, as a pod that is interrupted moves twice, and its
+#: share of their prices per hour; NaN if it is not known.
 _Place: TypeAlias = tuple[float, float]
 
 
@@ -109,9 +109,9 @@ class NodeWorths:
         shares = np.maximum(cpu / spot.cpu, memory / spot.memory)
         accepting = np.isin(spot.rows, remaining(states, self.snapshot, spot.rows)) & (shares <= 1)
         if not accepting.any():
-            return hazard_factor(0.0), 0.0
+            return 1.0, 0.0
         costs = (spot.price * shares)[accepting & ~np.isnan(spot.price)]
-        return hazard_factor(float(spot.hazard[accepting].mean())), float(costs.mean()) if len(costs) else np.nan
+        return 1 + float(spot.hazard[accepting].mean()), float(costs.mean()) if len(costs) else np.nan
 
     def _of_owner(self, pod: Pod) -> float:
         key = owner_key(pod)
