@@ -367,7 +367,7 @@ class PlanningRound:
             self,
             kind=DrainKind.LEFTOVERS,
             room=room,
-            forecaster=self.forecaster.with_leftovers(lambda pod: pins.of(pod) is not None, home),
+            forecaster=replace(self.forecaster, home=lambda cls: is_spot if pins.of(cls) is None else home),
             pins=Pins(snapshot, np.array([], np.intp)),
             volumes=Volumes(snapshot, filters, self.replacements, targets.rows),
         )

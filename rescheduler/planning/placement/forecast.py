@@ -86,32 +86,24 @@ class _Play:
         return pod.key not in self.rows or pod.key in self.without_spot
 
 
+@dataclass(slots=True, eq=False)
 class Forecaster:
-    """Simulates plans on *snapshot*. *spot* has one flag per row. Open trials are not changed."""
+    """Simulates plans on a snapshot. Open trials are not changed."""
 
-    def __init__(
-        self,
-        snapshot: Snapshot,
-        filters: Filters,
-        spot: Flags,
-        replacements: Replacements,
-        shares: PoolShares,
-        yielding: YieldingPods | None = None,
-        home: Callable[[PodClass], Flags] | None = None,
-    ) -> None:
-        self.shares = shares
-        self._yielding = yielding
-        self._snapshot = snapshot
-        self._filters = filters
-        self.spot = spot
-        self._replacements = replacements
-        self._order = np.flatnonzero(snapshot.nodes.alive)
-        self._home = home or (lambda _: spot)  #: the rows on which pods of a class are meant to land
+    _snapshot: Snapshot
+    _filters: Filters
+    spot: Flags  #: one flag per row
+    _replacements: Replacements
+    shares: PoolShares
+    _yielding: YieldingPods | None = None
+    home: Callable[[PodClass], Flags] | None = None  #: where pods of a class are meant to land; None: on spot nodes
+    _order: npt.NDArray[np.intp] = field(init=False)
 
-    def with_leftovers(self, is_leftover: Callable[[PodClass], bool], staying: Flags) -> "Forecaster":
-        """Return a forecaster for plans whose leftovers are meant to land on *staying* nodes (one flag per row)."""
-        given = self._snapshot, self._filters, self.spot, self._replacements, self.shares, self._yielding
-        return Forecaster(*given, lambda cls: staying if is_leftover(cls) else self.spot)
+    def __post_init__(self) -> None:
+        self._order = np.flatnonzero(self._snapshot.nodes.alive)
+
+    def _home(self, cls: PodClass) -> Flags:
+        return self.spot if self.home is None else self.home(cls)
 
     def forecast(self, plan: Plan, *, until_stuck: bool = False, most_plays: int = PLAYS) -> Forecast:
         """Return the forecast of *plan*, which must match the current snapshot, including an open trial.
