@@ -122,6 +122,7 @@ def after(plans: Sequence[Plan], shared: PlanningRound, effort: Effort) -> Itera
     with opened(shared, effort, shared.pending) as attempt:
         drained(plans, attempt)
         attempt.remaining, attempt.emptied = evictions_after(plans, shared), emptied_by(plans, shared)
+        attempt.preempted = frozenset(pod.uid for plan in plans for pod in plan.preempts)
         yield attempt
 
 

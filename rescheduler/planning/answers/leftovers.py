@@ -107,7 +107,9 @@ def _found(terms: _Terms, plans: Sequence[Plan], replaced: Sequence[Plan], *, ev
         for choice in choices:
             if rank_of(choice) <= rank(best):
                 return best
-            with opened(shared, Effort(EFFORT), shared.pending) as attempt:
+            # What is carried out now finds the nodes without pods as they are: open, as long as nobody removes them.
+            before = [plan for plan in plans if plan.placements or terms.most is None]
+            with after(before, shared, Effort(EFFORT)) as attempt:
                 play = _Play(terms, attempt, plans, choice, few=few)
                 played = play.run()
             found, rejected = _surviving(played, plans, terms)
@@ -188,7 +190,7 @@ def _moved_to_pools(plans: Iterable[Plan], shared: PlanningRound) -> Moved:
 
 
 class _Play:
-    """Plays a choice through, in the trial of *attempt*, after *plans*: in the steps of its drains, with forecasts.
+    """Plays a choice through in the state of *attempt*, after *plans*: in the steps of its drains, with forecasts.
 
     That other pods return to on-demand nodes is no objection to plans that are only displayed. Such a plan for whose
     forecast there is no time has none; otherwise there is no plan. Choices of *few* nodes are compared: none ends with
@@ -200,8 +202,6 @@ class _Play:
     ) -> None:
         self._terms, self._displayed, self._few = terms, terms.most is None, few
         self._base, self._attempt, self._choice = terms.shared, attempt, choice
-        # What is carried out now finds the nodes without pods as they are: open, as long as nobody removes them.
-        drained([plan for plan in plans if plan.placements or self._displayed], attempt)
         self._freed, self._leaving = {plan.node for plan in plans}, {each.candidate.node for each in choice}
         self._shared = self._base.with_leftovers(self._freed | self._leaving)
         self._found: dict[str, Plan] = {}
@@ -255,6 +255,7 @@ class _Play:
         if isinstance(plan, Plan):
             self._found[name] = plan
             self._attempt.trial.keep()
+            self._attempt.preempted |= {pod.uid for pod in plan.preempts}
             self._try_again()
         else:
             self._attempt.trial.revert(mark)
