@@ -29,7 +29,6 @@ from rescheduler.planning.placement.forecast import PLAYS, objection, with_forec
 from rescheduler.planning.placement.packing import Effort, Stuck
 from rescheduler.planning.placement.search import Candidate
 from rescheduler.planning.planning_round import PlanningRound
-from rescheduler.planning.pool_shares import Moved
 from rescheduler.planning.question import Attempt, Question, after, ask, drained, opened
 from rescheduler.planning.rules.candidates import groups_at_minimum
 
@@ -163,8 +162,7 @@ def left_out(
     steps = in_steps(plans)
     used = counted_on(steps)
     with after(steps, shared, Effort(0)) as attempt:
-        moved = _moved_to_pools(steps, shared)
-        verdicts = [in_turn(examine(node, shared), attempt, moved) for node in nodes if node not in used]
+        verdicts = [in_turn(examine(node, shared), attempt) for node in nodes if node not in used]
     found: list[Plan] = []
     rejected = [Rejected(node, (Blocker(Reason.PINNED, _RECEIVES),)) for node in nodes if node in used]
     with opened(shared, Effort(0), shared.pending):
@@ -179,14 +177,6 @@ def left_out(
             else:
                 found.append(verdict)
     return found, rejected
-
-
-def _moved_to_pools(plans: Iterable[Plan], shared: PlanningRound) -> Moved:
-    """Return the replicas that *plans* move to pools of spot nodes."""
-    moved: Moved = {}
-    for plan in plans:
-        shared.forecaster.shares.take(plan, moved)
-    return moved
 
 
 class _Play:
@@ -209,7 +199,6 @@ class _Play:
         #: By node that could not be emptied: one of these has to be emptied or to stay before; none: any other one.
         self._waits: dict[str, set[str]] = {}
         self._tries = Counter[str]()
-        self._moved = _moved_to_pools(plans, self._base)
 
     def run(self) -> tuple[Plan, ...]:
         """Return the plans that can be carried out."""
@@ -292,7 +281,7 @@ class _Play:
             if against is not None and (not self._displayed or forecast.strayed or forecast.returned):
                 return set(forecast.strayed.values())
             plan = with_forecast(plan, forecast)
-        within = forecaster.within_shares(plan, self._moved)
+        within = forecaster.within_shares(plan, attempt.moved)
         if isinstance(within, Rejected):
             return set()
         drained([within], attempt, keep=False)
