@@ -302,9 +302,11 @@ class LeftoverSearch:
 
     def _taken_by_pending(self, row: int) -> bool:
         """Return whether a pending pod that has no place in the present state would get one on the node."""
-        filters, waiting = self._base.room.filters, self._base.pending.waiting
-        self._effort.spend(len(waiting))
-        return any(filters.fits(cls, row) for cls in waiting)
+        snapshot, filters = self._base.snapshot, self._base.room.filters
+        free = snapshot.nodes.free[row]
+        small = [cls for cls in self._base.pending.waiting if (snapshot.vector(cls.requests) <= free).all()]
+        self._effort.spend(len(small))
+        return any(filters.fits(cls, row) for cls in small)
 
     def _at_once(self, question: Question, attempt: Attempt, most: int | None = None) -> Placed | Stuck:
         """Place all pods in the trial with a small part of the effort, *most* at most, or leave it unchanged."""
