@@ -136,6 +136,8 @@ def in_turn(examined: Examined, attempt: Attempt) -> Verdict:
         if isinstance(over := forecaster.within_shares(verdict, attempt.moved), Rejected):
             return over
         verdict = all_obstacles(examined, attempt)
+    elif isinstance(verdict, Plan):
+        forecaster.shares.take(verdict, attempt.moved)
     if isinstance(verdict, Plan) and verdict.preempts:
         trial.keep()  # otherwise, nodes that were full before count as full
     return verdict
