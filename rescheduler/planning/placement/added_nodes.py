@@ -7,7 +7,6 @@ count: those that claim volumes, devices or host ports, ask for a certain node, 
 more than a node.
 """
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -138,7 +137,7 @@ def taken_by(node: Node, left: Mapping[str, int]) -> GrowthLimits:
 def _amount(node: Node, resource: str) -> int:
     """Return what *node* counts for a limit, in thousandths; more than any limit if it cannot be read."""
     amounts = {**node.status.allocatable, **node.status.capacity, _NODES: "1"}
-    return millis(amounts.get(resource, "0"), sys.maxsize)
+    return millis(amounts.get(resource, "0"), 1 << 62)
 
 
 def millis(text: QuantityText, otherwise: int) -> int:
