@@ -417,8 +417,8 @@ MUTANTS: Final = (
     _of_plan(
         "the next drain finds nodes without pods open",
         "answers/leftovers.py",
-        "        drained([plan for plan in plans if plan.placements or self._displayed], attempt)\n",
-        "        drained(plans, attempt)\n",
+        "            before = [plan for plan in plans if plan.placements or terms.most is None]\n",
+        "            before = plans\n",
         "test_leftovers.py",
     ),
     _of_loop(

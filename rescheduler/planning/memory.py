@@ -153,7 +153,7 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
             self,
             movements=self.movements.current(now, waits.returned),
             leftovers=self.leftovers.bounded(now),
-            owners=self.owners.current(now),
+            owners=self.owners.bounded(now),
             not_recovered=self.not_recovered.current(now, waits.recovery),
             spot_orders=self.spot_orders.current(now),
             pools=self.pools.current(now),

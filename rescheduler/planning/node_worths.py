@@ -18,7 +18,7 @@ from predicates.nodes import CPU, MEMORY
 from predicates.objects import Pod, PodClass
 from predicates.snapshot import Snapshot
 from rescheduler.planning.controllers import controller_of
-from rescheduler.planning.money.move_costs import MoveWorth, annotated_cost, hazard_factor, own_factor, owner_factor
+from rescheduler.planning.money.move_costs import MoveWorth, annotated_cost, own_factor, owner_factor
 from rescheduler.planning.money.prices import HOURS_PER_MONTH, node_facts
 from rescheduler.planning.money.worth import covered
 from rescheduler.planning.policy import Circumstances
@@ -39,9 +39,9 @@ class _Spot:
     hazard: _Numbers
 
 
-#: What all pods of a class share: their cost without annotations and owners, the factor of the hazard of the spot nodes
-#: that could run them, and their share of the prices of these, per hour; NaN if it is not known.
-_OfClass: TypeAlias = tuple[float, float, float]
+#: Of the spot nodes that could run a pod: the factor of their hazard, as a pod that is interrupted moves twice, and its
+#: share of their prices per hour; NaN if it is not known.
+_Place: TypeAlias = tuple[float, float]
 
 
 @dataclass(slots=True)
@@ -56,8 +56,8 @@ class NodeWorths:
     pool_labels: Sequence[str]
     _parts: Mapping[str, Decimal] = field(default_factory=dict)  #: of the prices of nodes that commitments pay
     _spot: _Spot | None = None
-    _places: dict[tuple[States, int, int], tuple[float, float]] = field(default_factory=dict)
-    _classes: dict[PodClass, _OfClass] = field(default_factory=dict)
+    _places: dict[tuple[States, int, int], _Place] = field(default_factory=dict)
+    _classes: dict[PodClass, _Place] = field(default_factory=dict)
     _owners: dict[OwnerKey, float] = field(default_factory=dict)
     #: By node and the part that commitments pay: the last changes of its pods, and its worth.
     _known: dict[tuple[str, Decimal], tuple[object, MoveWorth]] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class NodeWorths:
         return sum(map(self._cost, pods))
 
     def _computed(self, node: str, pods: Sequence[Pod], part: Decimal) -> MoveWorth:
-        cost, share = self.cost(pods), sum(self._of_class(pod.cls)[2] for pod in pods)
+        cost, share = self.cost(pods), sum(self._place(pod.cls)[1] for pod in pods)
         price = self.circumstances.prices.per_hour(node_facts(self.snapshot, node, spot=False))
         if price is None:
             return MoveWorth(len(pods), cost, None)
@@ -97,32 +97,27 @@ class NodeWorths:
         return MoveWorth(len(pods), cost, max(net, 0.0) * HOURS_PER_MONTH)
 
     def _cost(self, pod: Pod) -> float:
-        own, hazard, _ = self._of_class(pod.cls)
-        if pod.annotations:
-            own = own_factor(annotated_cost(pod.annotations), pod.cls.spec.priority or 0) * hazard
-        return own * self._of_owner(pod)
+        stated = annotated_cost(pod.annotations) if pod.annotations else 0
+        return own_factor(stated, pod.cls.spec.priority or 0) * self._place(pod.cls)[0] * self._of_owner(pod)
 
-    def _of_class(self, cls: PodClass) -> _OfClass:
+    def _place(self, cls: PodClass) -> _Place:
         if (known := self._classes.get(cls)) is None:
             amounts = dict(cls.requests)
             key = self.filters.of_nodes(cls), amounts.get("cpu", 0), amounts.get("memory", 0)
-            if (place := self._places.get(key)) is None:
-                place = self._places[key] = self._place(*key)
-            known = self._classes[cls] = own_factor(0, cls.spec.priority or 0) * place[0], *place
+            if key not in self._places:
+                self._places[key] = self._mean(*key)
+            known = self._classes[cls] = self._places[key]
         return known
 
-    def _place(self, states: States, cpu: int, memory: int) -> tuple[float, float]:
-        """Return the factor of the hazard, and the share of the prices per hour, of the spot nodes for such a pod.
-
-        A pod that no spot node could run goes to a node that stays, which costs nothing more.
-        """
+    def _mean(self, states: States, cpu: int, memory: int) -> _Place:
+        """Return the mean of the spot nodes. A pod that none could run goes to a node that stays at no further cost."""
         spot = self._spot = self._spot or self._spot_nodes()
         shares = np.maximum(cpu / spot.cpu, memory / spot.memory)
         accepting = np.isin(spot.rows, remaining(states, self.snapshot, spot.rows)) & (shares <= 1)
         if not accepting.any():
-            return hazard_factor(0.0), 0.0
+            return 1.0, 0.0
         costs = (spot.price * shares)[accepting & ~np.isnan(spot.price)]
-        return hazard_factor(float(spot.hazard[accepting].mean())), float(costs.mean()) if len(costs) else np.nan
+        return 1 + float(spot.hazard[accepting].mean()), float(costs.mean()) if len(costs) else np.nan
 
     def _of_owner(self, pod: Pod) -> float:
         key = owner_key(pod)

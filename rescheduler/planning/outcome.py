@@ -353,6 +353,12 @@ def in_steps(plans: Iterable[Plan]) -> tuple[Plan, ...]:
     return tuple(step for plan in plans for step in (*plan.first, plan))
 
 
+def counted_on(plans: Collection[Plan]) -> frozenset[str]:
+    """Return the nodes that give pods to make room for *plans*, and those that take leftovers."""
+    taking = (each.node for plan in plans for each in plan.placements if each.pod.uid in plan.leftovers)
+    return frozenset((*taking, *(plan.node for plan in plans if not plan.empties)))
+
+
 @dataclass(frozen=True, slots=True)
 class Planning:
     """One verdict for each on-demand node, in drain order."""

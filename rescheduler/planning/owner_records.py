@@ -46,6 +46,11 @@ class OwnerRecord(msgspec.Struct, frozen=True, omit_defaults=True):
         ready = earlier.ready if later.ready is None else later.ready
         return msgspec.structs.replace(later, days=days, ready=ready)
 
+    def bounded(self, now: datetime) -> "OwnerRecord":
+        """Return the record without times in the future."""
+        days = tuple(move for move in self.days if move.at <= now)
+        return msgspec.structs.replace(self, last=min(self.last, now), days=days)
+
     def in_a_week(self, now: datetime) -> int:
         """Return how many pods were moved within a week. It changes at the start of a day only."""
         return sum(move.pods for move in self.days if move.at > now - WEEK)
@@ -73,18 +78,7 @@ class OwnerRecords(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return the records with what *remote* changed since *base*."""
         return OwnerRecords(merged_entries(self.by_name, remote.by_name, base.by_name, OwnerRecord.with_others))
 
-    def current(self, now: datetime) -> "OwnerRecords":
-        """Return the records of the owners whose pods were moved lately."""
-        kept = {name: record for name, record in self.by_name.items() if record.last > now - _FORGOTTEN}
-        return self if len(kept) == len(self.by_name) else OwnerRecords(kept)
-
     def bounded(self, now: datetime) -> "OwnerRecords":
-        """Return the records without times in the future, which come from a wrong clock."""
-        if all(record.last <= now for record in self.by_name.values()):
-            return self
-        return OwnerRecords({name: _bounded(record, now) for name, record in self.by_name.items()})
-
-
-def _bounded(record: OwnerRecord, now: datetime) -> OwnerRecord:
-    days = tuple(move for move in record.days if move.at <= now)
-    return msgspec.structs.replace(record, last=min(record.last, now), days=days)
+        """Return the records without times that come from a wrong clock, and without old ones."""
+        known = {name: each.bounded(now) for name, each in self.by_name.items() if each.last > now - _FORGOTTEN}
+        return self if known == self.by_name else OwnerRecords(known)

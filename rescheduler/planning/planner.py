@@ -125,8 +125,7 @@ class Planner:
         if known is None or known[0] != key or circumstances.now >= known[2]:
             circumstances.deadlines.take()
             own = [plan for plan in planning.plans if plan not in before]
-            prices = circumstances.prices
-            found = self._leftovers_after(before, circumstances, prices, most=most, alone=alone)
+            found = plan_leftovers(shared, before, circumstances.prices, self._survival, most=most, alone=alone)
             until = circumstances.deadlines.take() or FOREVER
             nodes = {plan.node for plan in own}
             known = self._leftovers = (
@@ -272,7 +271,8 @@ class Planner:
 
     def moves(self, planning: Planning, circumstances: Circumstances) -> PlanMoves:
         """Return what the moves of *planning* cost, and the worths of nodes with plans and of those not worth it."""
-        judged = [each.node for each in planning.verdicts if isinstance(each, Plan) or _stays_for_moves(each)]
+        judged, because = [plan.node for plan in planning.plans], Reason.NOT_WORTH_IT
+        judged += [node.node for node in planning.rejected for why in node.blockers if why.reason is because]
         return PlanMoves(self.worths(judged, circumstances), self.move_cost(planning.plans, circumstances))
 
     def move_cost(self, plans: Sequence[Plan], circumstances: Circumstances) -> float:
@@ -309,37 +309,13 @@ class Planner:
 
     def leftovers_moved(self, planning: Planning, circumstances: Circumstances, prices: PriceList) -> Planning:
         """Return *planning*, of all nodes in sequence, with what ``--leftovers=move`` frees."""
-        plans = self._leftovers_after(planning.plans, circumstances, prices, alone=planning.plans)
+        shared = self.round(circumstances)
+        plans = plan_leftovers(shared, planning.plans, prices, self._survival, most=None, alone=planning.plans)
         planned = {plan.node for plan in plans}
         if not (nodes := [plan.node for plan in planning.plans if plan.node not in planned]):
             return planning.with_plans(plans)
-        found, rejected = left_out(self.round(circumstances), nodes, plans, self._survival)
-        beyond = groups_at_minimum(self._snapshot, [plan.node for plan in (*plans, *found)])
-        rejected += [Rejected(plan.node, beyond[plan.node]) for plan in found if plan.node in beyond]
-        return planning.with_plans([*plans, *(plan for plan in found if plan.node not in beyond)], rejected)
-
-    def _leftovers_after(
-        self,
-        plans: Sequence[Plan],
-        circumstances: Circumstances,
-        prices: PriceList,
-        *,
-        most: int | None = None,
-        alone: Sequence[Plan] | None,
-    ) -> tuple[Plan, ...]:
-        """Return *plans* and those of nodes whose leftovers go to on-demand nodes that stay, in their order.
-
-        At most *most* of them are added; see :func:`.plan_leftovers`. Of a group of Cluster Autoscaler, no more nodes
-        are freed than its minimum allows.
-        """
-        shared, kept = self.round(circumstances), frozenset[str]()
-        while True:
-            found = plan_leftovers(shared, plans, prices, self._survival, kept=kept, most=most, alone=alone)
-            added = {plan.node for plan in found[len(plans) if found[: len(plans)] == tuple(plans) else 0 :]}
-            beyond = groups_at_minimum(self._snapshot, [plan.node for plan in found]).keys() & added - kept
-            if not beyond:
-                return found
-            kept |= beyond
+        found, rejected = left_out(shared, nodes, plans, self._survival)
+        return planning.with_plans([*plans, *found], rejected)
 
     def certificate(
         self,
@@ -415,7 +391,3 @@ class Planner:
             shared = shared.after_changes(self._budgets)
         self._last = shared
         return shared
-
-
-def _stays_for_moves(rejected: Rejected) -> bool:
-    return any(blocker.reason is Reason.NOT_WORTH_IT for blocker in rejected.blockers)

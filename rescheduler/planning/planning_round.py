@@ -368,12 +368,10 @@ class PlanningRound:
 
         Those with the least room come last among the targets, and all other pods go to spot nodes only.
         """
-        snapshot, spot = self.snapshot, self.groups.spot_rows
+        snapshot, is_spot = self.snapshot, self.forecaster.spot
         free, staying = snapshot.nodes.free[:, CPU], [name for name in self.groups.on_demand if name not in leaving]
         rows = receivers(staying, snapshot, self.policy, self.circumstances, self.unreadable)
         targets = Targets([*self.groups.spot.rows.tolist(), *sorted(rows, key=lambda row: -int(free[row]))])
-        is_spot = np.zeros(len(snapshot.nodes), np.bool_)
-        is_spot[spot] = True
         home = snapshot.nodes.alive & ~is_spot
         home[[snapshot.nodes.row[name] for name in self.groups.on_demand]] = False
         home[rows] = True
@@ -384,7 +382,7 @@ class PlanningRound:
             self,
             kind=DrainKind.LEFTOVERS,
             room=room,
-            forecaster=self.forecaster.with_leftovers(lambda pod: pins.of(pod) is not None, home),
+            forecaster=replace(self.forecaster, home=lambda cls: is_spot if pins.of(cls) is None else home),
             pins=Pins(snapshot, np.array([], np.intp)),
             volumes=Volumes(snapshot, filters, self.replacements, targets.rows),
         )

@@ -25,6 +25,7 @@ from rescheduler.planning.placement.preemption import preempts, priority_of, res
 from rescheduler.planning.placement.search import Candidate, as_drained
 from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.policy import Destination
+from rescheduler.planning.pool_shares import Moved
 from rescheduler.planning.rules.pod_rules import is_left_to_responders, is_requestable
 
 
@@ -41,6 +42,7 @@ class Attempt:
     as_placed: bool = True
     preempted: frozenset[str] = frozenset()  #: UIDs of the pods that yield their room to earlier plans
     emptied: int = 0  #: number of nodes drained by earlier plans that count towards the minimum
+    moved: Moved = field(default_factory=dict)  #: replicas that earlier plans move to each pool
     #: The reasons why no target accepts a class, as in :func:`.packing.place_or_explain`.
     never_fitting: dict[PodClass, str] = field(default_factory=dict)
 
@@ -114,6 +116,23 @@ def at_once(question: Question, attempt: Attempt, *, explain: bool = False) -> P
     if isinstance(placed, Stuck):
         attempt.trial.revert(mark)
     return placed
+
+
+@contextmanager
+def after(plans: Sequence[Plan], shared: PlanningRound, effort: Effort) -> Iterator[Attempt]:
+    """Start from the state after *plans*, in which pending pods have taken their room before."""
+    with opened(shared, effort, shared.pending) as attempt:
+        drained(plans, attempt)
+        attempt.remaining, attempt.emptied = evictions_after(plans, shared), emptied_by(plans, shared)
+        attempt.preempted = frozenset(pod.uid for plan in plans for pod in plan.preempts)
+        for plan in plans:
+            shared.forecaster.shares.take(plan, attempt.moved)
+        yield attempt
+
+
+def emptied_by(plans: Iterable[Plan], shared: PlanningRound) -> int:
+    """Return how many nodes that count towards the minimum *plans* empty."""
+    return sum(plan.empties and plan.node in shared.minimum.counted for plan in plans)
 
 
 def evictions_after(plans: Iterable[Plan], shared: PlanningRound) -> RemainingDisruptions:

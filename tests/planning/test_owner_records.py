@@ -29,8 +29,8 @@ def test_the_time_until_ready_is_the_mean_of_the_last_and_what_was_known() -> No
 
 def test_owners_that_were_not_moved_for_a_month_are_forgotten() -> None:
     records = OwnerRecords().moved("a/Deployment/web", 1, NOW).moved("a/Deployment/db", 1, NOW + 5 * DAY)
-    assert list(records.current(NOW + 31 * DAY).by_name) == ["a/Deployment/db"]
-    assert records.current(NOW + 29 * DAY) is records
+    assert list(records.bounded(NOW + 31 * DAY).by_name) == ["a/Deployment/db"]
+    assert records.bounded(NOW + 29 * DAY) is records
 
 
 def test_times_of_a_wrong_clock_do_not_count() -> None:

@@ -222,6 +222,17 @@ def test_plans_in_sequence_count_the_replicas_of_earlier_plans() -> None:
     assert len(both.plans) == 2
 
 
+def test_plans_after_a_rejected_one_count_the_replicas_of_each_other() -> None:
+    """The second replica of web is one too many on the only pool; so is the third of the four of db."""
+    names = "web-1", "web-2", "db-1", "db-2", "db-3"
+    objects = [node(f"od-{name}", ON_DEMAND, taints=FULL) for name in (*names, "stays")]
+    objects += [pod(name, f"od-{name}", cpu="100m" if name in names[:2] else "200m") for name in names]
+    objects += [spot("spot-1"), pod("db-4", "od-stays"), pod("alone", "od-stays", owner=None)]
+    planning = Planner(snapshot(objects), HALF).plan_all(CIRCUMSTANCES)
+    assert [plan.node for plan in planning.plans] == ["od-web-1", "od-db-1", "od-db-2"]
+    assert summary(planning)["od-db-3"] == [Reason.SPOT_POOL_SHARE]
+
+
 def test_the_room_of_a_rejected_plan_is_left_for_other_nodes() -> None:
     objects = [
         *OD,

@@ -7,13 +7,13 @@ from typing import Final
 
 import pytest
 
-from rescheduler.planning.answers.node import single
+from rescheduler.planning.answers.node import all_obstacles, single
 from rescheduler.planning.examined import examine
 from rescheduler.planning.outcome import Plan, Rejected
 from rescheduler.planning.placement.packing import Effort, Stuck
 from rescheduler.planning.planner import Planner
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.question import Question, ask, at_once, opened
+from rescheduler.planning.question import Question, after, ask, at_once, opened
 from tests.planning.builders import CIRCUMSTANCES, HOST, ON_DEMAND, Manifest, node, pod, snapshot
 
 PLANNING: Final = Path(__file__).parents[2] / "rescheduler" / "planning"
@@ -80,3 +80,17 @@ def test_what_is_known_to_stay_has_no_plan_and_only_its_pods_without_a_place() -
         assert attempt.trial.savepoint() == mark
         assert isinstance(at_once(pinned, attempt), Stuck)
         assert isinstance(single(ask(fitting, attempt)), Plan)
+
+
+def test_the_state_after_plans_knows_what_they_use() -> None:
+    """The room of a pod that yields is taken once: another drain cannot have it as well."""
+    objects = [
+        *(node("od-1", ON_DEMAND), node("od-2", ON_DEMAND), node("s", cpu="2")),
+        *(pod("pause-0", "s", cpu="2", priority=-1), pod("a-1", "od-1", cpu="2"), pod("b-1", "od-2", cpu="2")),
+    ]
+    planner = Planner(snapshot(objects), Policy(allow_returning_plans=True))
+    [plan] = planner.plan_all(CIRCUMSTANCES).plans
+    shared, other = planner.round(CIRCUMSTANCES), {"od-1": "od-2", "od-2": "od-1"}[plan.node]
+    with after([plan], shared, Effort(0)) as attempt:
+        assert attempt.preempted == {"uid-pause-0"}
+        assert isinstance(all_obstacles(examine(other, shared), attempt), Rejected)

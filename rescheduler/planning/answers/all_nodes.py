@@ -17,7 +17,6 @@ from rescheduler.planning.placement.packing import Effort
 from rescheduler.planning.placement.search import Search, SelectedNode, Selection
 from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.policy import Survive
-from rescheduler.planning.pool_shares import Moved
 from rescheduler.planning.question import Attempt, carry_out, new_plan, opened
 
 
@@ -89,16 +88,15 @@ def _place_victims(
     victims are judged in turn, too.
     """
     verdicts: dict[str, Verdict] = {node: Rejected(node, (blocker,)) for node, blocker in left.items()}
-    moved: Moved = {}
     for number, victim in enumerate(victims):
         node = examined[victim.candidate.node]
         if number < drained:
             plan = new_plan(victim.candidate, victim.in_drain or (), attempt.shared)
             verdict = with_optional_forecast(plan, attempt.shared.forecaster, effort)
         elif attempt.as_placed:
-            verdict = _carry_out(victim, attempt, effort, moved)
+            verdict = _carry_out(victim, attempt, effort)
         else:
-            verdicts[victim.candidate.node] = in_turn(node, attempt, moved)
+            verdicts[victim.candidate.node] = in_turn(node, attempt)
             continue
         verdicts[verdict.node] = verdict
         if isinstance(verdict, Plan):
@@ -106,18 +104,18 @@ def _place_victims(
             attempt.emptied += victim.candidate.counts
     plans = [verdict for verdict in verdicts.values() if isinstance(verdict, Plan)]
     stay = [verdict for verdict in verdicts.values() if isinstance(verdict, Rejected)]
-    others = [in_turn(node, attempt, moved) for name, node in examined.items() if name not in verdicts]
+    others = [in_turn(node, attempt) for name, node in examined.items() if name not in verdicts]
     if left:
         last = (*left.values(),)[-1]
         others = [Rejected(each.node, (last,)) if isinstance(each, Plan) else each for each in others]
     return [*plans, *stay, *others]
 
 
-def _carry_out(victim: SelectedNode, attempt: Attempt, effort: Effort, moved: Moved) -> Verdict:
+def _carry_out(victim: SelectedNode, attempt: Attempt, effort: Effort) -> Verdict:
     """Return the verdict on a selected node. Its moves are in the trial afterwards if it is a plan."""
     candidate, forecaster = victim.candidate, attempt.shared.forecaster
     plan = with_optional_forecast(new_plan(candidate, victim.placed, attempt.shared), forecaster, effort)
-    if isinstance(plan, Plan) and isinstance(over := forecaster.within_shares(plan, moved), Rejected):
+    if isinstance(plan, Plan) and isinstance(over := forecaster.within_shares(plan, attempt.moved), Rejected):
         attempt.as_placed = False
         return over
     verdict = carry_out(candidate, victim.placed, attempt)
@@ -127,17 +125,19 @@ def _carry_out(victim: SelectedNode, attempt: Attempt, effort: Effort, moved: Mo
     return replace(verdict, robust=plan.robust, landing=plan.landing, forecast=plan.forecast)
 
 
-def in_turn(examined: Examined, attempt: Attempt, moved: Moved) -> Verdict:
-    """Return the verdict on a node after those that *moved* pods. The moves of a plan are in the trial afterwards."""
+def in_turn(examined: Examined, attempt: Attempt) -> Verdict:
+    """Return the verdict on a node after earlier plans. The moves of a plan are in the trial afterwards."""
     forecaster, trial, mark = attempt.shared.forecaster, attempt.trial, attempt.trial.savepoint()
     before = attempt.remaining.copy(), attempt.emptied, attempt.preempted
     verdict = all_obstacles(examined, attempt)
-    if isinstance(verdict, Plan) and forecaster.shares.may_exceed(verdict, moved):
+    if isinstance(verdict, Plan) and forecaster.shares.may_exceed(verdict, attempt.moved):
         trial.revert(mark)
         attempt.remaining, attempt.emptied, attempt.preempted = before
-        if isinstance(over := forecaster.within_shares(verdict, moved), Rejected):
+        if isinstance(over := forecaster.within_shares(verdict, attempt.moved), Rejected):
             return over
         verdict = all_obstacles(examined, attempt)
+    elif isinstance(verdict, Plan):
+        forecaster.shares.take(verdict, attempt.moved)
     if isinstance(verdict, Plan) and verdict.preempts:
         trial.keep()  # otherwise, nodes that were full before count as full
     return verdict

@@ -20,10 +20,9 @@ from predicates.objects import Pod
 from rescheduler.planning.budgets import RemainingDisruptions
 from rescheduler.planning.examined import Examined, examine
 from rescheduler.planning.money.worth import NOTHING, Value, value_of
-from rescheduler.planning.outcome import Plan
 from rescheduler.planning.placement.packing import Effort, Placed, Stuck, WantedReasons
 from rescheduler.planning.placement.search import Candidate
-from rescheduler.planning.question import Attempt, Question, at_once, drained, evictions_after
+from rescheduler.planning.question import Attempt, Question, at_once
 from rescheduler.planning.rules.leftovers import rests
 
 #: For at most this many candidates the orders are searched, as long as effort is left.
@@ -31,9 +30,6 @@ FEW: Final = 10
 
 #: Filter evaluations beyond first-fit for each question of the search, among few candidates and among many.
 EFFORT, _LITTLE_EFFORT = 200, 20
-
-#: So many sequences of nodes of the same value are found: the forecasts reject some of them.
-_ALTERNATIVES: Final = 16
 
 #: Filter evaluations that scoring the nodes for a pod costs.
 _A_SCORE: Final = 4
@@ -46,12 +42,13 @@ Rank: TypeAlias = tuple[Value, int]
 
 
 @dataclass(frozen=True, slots=True)
-class LeftoverNode:
+class EmptiedNode:
     """A node that may be emptied."""
 
     examined: Examined
     leftovers: tuple[Pod, ...]  #: of its incoming pods
     value: Value
+    given: tuple[Candidate, ...] = ()  #: what nodes that stay give before
 
     @property
     def candidate(self) -> Candidate:
@@ -63,20 +60,8 @@ class LeftoverNode:
         return -self.value[0], -self.value[2]
 
     @property
-    def name(self) -> str:
-        return self.candidate.node
-
-
-@dataclass(frozen=True, slots=True)
-class EmptiedNode:
-    """A node that is emptied, and what the nodes that stay give before."""
-
-    node: LeftoverNode
-    given: tuple[Candidate, ...] = ()
-
-    @property
     def moves(self) -> int:
-        return len(self.node.candidate.movers) + sum(len(each.movers) for each in self.given)
+        return sum(len(each.movers) for each in (self.candidate, *self.given))
 
 
 LeftoverChoice: TypeAlias = tuple[EmptiedNode, ...]
@@ -84,7 +69,7 @@ LeftoverChoice: TypeAlias = tuple[EmptiedNode, ...]
 
 def rank_of(choice: LeftoverChoice) -> Rank:
     """Return how good a choice is: the better of two has the higher rank."""
-    return value_of(each.node.value for each in choice), -sum(each.moves for each in choice)
+    return value_of(each.value for each in choice), -sum(each.moves for each in choice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,47 +83,36 @@ class _Sequence:
 
     @property
     def emptied(self) -> frozenset[int]:
-        return frozenset(each.node.candidate.row for each in self.choice)
+        return frozenset(each.candidate.row for each in self.choice)
 
     @property
     def given(self) -> frozenset[str]:
         """The keys of the pods that nodes which stay have given."""
         return frozenset(pod.key for each in self.choice for giver in each.given for pod in giver.movers)
 
-    def allows(self, node: LeftoverNode) -> bool:
+    def allows(self, node: EmptiedNode) -> bool:
         """Return whether the minimum and the budgets allow to empty *node* as well."""
         if node.candidate.counts and self.spare <= 0:
             return False
         return not self.remaining.blockers(node.examined.evictions)
 
     def then(self, emptied: EmptiedNode, stays: Iterable[int], remaining: RemainingDisruptions) -> "_Sequence":
-        spare = self.spare - emptied.node.candidate.counts
+        spare = self.spare - emptied.candidate.counts
         return _Sequence(remaining, spare, (*self.choice, emptied), self.stays.union(stays))
 
 
 class LeftoverSearch:
-    """The search for choices, in the trial of *attempt*, after *plans*.
+    """The search for choices in the state of *attempt*, among the nodes of *values*, which stay after earlier plans.
 
-    *values* are those of the nodes that stay after these plans. The nodes *kept* are not emptied, and neither are those
-    without leftovers, unless the choice is between *every* node.
+    Those *kept* are not emptied, and neither are those without leftovers, unless the choice is between *every* node.
     """
 
-    def __init__(
-        self,
-        attempt: Attempt,
-        plans: Sequence[Plan],
-        values: Mapping[str, Value],
-        kept: Collection[str],
-        *,
-        every: bool,
-    ) -> None:
+    def __init__(self, attempt: Attempt, values: Mapping[str, Value], kept: Collection[str], *, every: bool) -> None:
         self._base, self._trial, self._effort = attempt.shared, attempt.trial, attempt.effort
-        drained(plans, attempt)
         self._start = self._trial.savepoint()
-        self._shared = self._base.with_leftovers({plan.node for plan in plans})
+        self._shared = self._base.with_leftovers(set(self._base.groups.on_demand).difference(values))
         self._attempt = replace(attempt, shared=self._shared)
-        spare = self._base.minimum.spare - sum(plan.node in self._base.minimum.counted for plan in plans)
-        self._first = _Sequence(evictions_after(plans, self._shared), spare)
+        self._first = _Sequence(attempt.remaining, self._base.minimum.spare - attempt.emptied)
         examined, row_of = {name: examine(name, self._shared) for name in values}, self._base.snapshot.nodes.row
         self._shared.room.filters.refresh(pod.cls for each in examined.values() for pod in each.incoming)
         found = [self._node(each, values[name]) for name, each in examined.items() if name not in kept]
@@ -153,31 +127,29 @@ class LeftoverSearch:
         self._complete: list[LeftoverChoice] = []
         self._wanted = NOTHING  #: what further sequences have to be worth
         self._seen = set[tuple[frozenset[int], frozenset[int]]]()
-        self._movable_on: dict[int, Sequence[tuple[Pod, Numbers]]] = {}
+        self._movable_on: dict[int, Sequence[Pod]] = {}
 
-    def _node(self, examined: Examined, value: Value) -> LeftoverNode | None:
+    def _node(self, examined: Examined, value: Value) -> EmptiedNode | None:
         """Return the node as a candidate, or None if it cannot be emptied, or saves nothing."""
         pins, candidate = self._base.pins, examined.candidate
-        leftovers = tuple(pod for pod in candidate.incoming if pins.of(pod.cls) is not None)
         if examined.blockers or not candidate.movers or candidate.surges or value == NOTHING:
             return None
-        keys = {pod.key for pod in leftovers}
-        policy, circumstances = self._base.policy, self._base.circumstances
-        if any(rests(pod, policy, circumstances) for pod in candidate.movers if pod.key in keys):
+        moves = zip(candidate.movers, candidate.incoming, strict=True)
+        leftovers = [(pod, new) for pod, new in moves if pins.of(new.cls) is not None]
+        if any(rests(pod, self._base.policy, self._base.circumstances) for pod, _ in leftovers):
             return None
         if self._first.remaining.blockers(examined.evictions):
             return None
-        return LeftoverNode(examined, leftovers, value)
+        return EmptiedNode(examined, tuple(new for _, new in leftovers), value)
 
     def choices(self) -> list[LeftoverChoice]:
         """Return the best choices that were found, the best first: of few nodes some, of many one."""
-        best: LeftoverChoice = ()
-        for order in self._orders():
-            best = max(best, self._greedy(order), key=rank_of)
-            if self.few or self._effort.exhausted:
-                break
+        by_name = sorted(self._nodes, key=lambda node: node.candidate.node)
+        best = self._greedy(sorted(by_name, key=lambda node: (*node.descending, node.moves)))
         if self.few:
             self._go_on(self._first)
+        else:
+            best = max(best, self._greedy(sorted(by_name, key=self._load)), key=rank_of)
         return sorted([*self._complete, best], key=rank_of, reverse=True)
 
     def _go_on(self, done: _Sequence) -> None:
@@ -187,7 +159,7 @@ class LeftoverSearch:
         """
         state = done.emptied, done.stays
         left = [node for node in self._nodes if node.candidate.row not in done.emptied | done.stays]
-        possible = rank_of((*done.choice, *map(EmptiedNode, left)))[0]
+        possible = rank_of((*done.choice, *left))[0]
         if state in self._seen or possible < self._wanted:
             return
         self._seen.add(state)
@@ -203,23 +175,18 @@ class LeftoverSearch:
             self._trial.revert(mark)
         if last and (value := rank_of(done.choice)[0]) >= self._wanted:
             self._complete.append(done.choice)
-            enough = sum(rank_of(each)[0] == value for each in self._complete) >= _ALTERNATIVES
-            self._wanted = (*value[:2], value[2] + enough)
+            self._wanted = value
 
-    def _next(self, done: _Sequence, left: Sequence[LeftoverNode]) -> Sequence[tuple[LeftoverNode, frozenset[int]]]:
+    def _next(self, done: _Sequence, left: Sequence[EmptiedNode]) -> Sequence[tuple[EmptiedNode, frozenset[int]]]:
         """Return which nodes may be emptied next, with the rows where their leftovers land.
 
         Those come first whose leftovers keep the fewest further nodes.
         """
-        found = []
-        for node in left:
-            if self._effort.exhausted:
-                break
-            if done.allows(node) and (landed := self._landings(node)) is not None:
-                found.append((node, landed))
+        landings = ((node, self._landings(node)) for node in left if done.allows(node))
+        found = [(node, rows) for node, rows in landings if rows is not None]
         return sorted(found, key=lambda each: (len(each[1] - done.stays), *_in_order(each[0])))
 
-    def _landings(self, node: LeftoverNode) -> frozenset[int] | None:
+    def _landings(self, node: EmptiedNode) -> frozenset[int] | None:
         """Return the rows where the scheduler may put the leftovers of a node; none if some have no room now.
 
         None means that it may put one on a node that does not take leftovers.
@@ -237,17 +204,14 @@ class LeftoverSearch:
         self._trial.revert(mark)
         return landed if landed.issubset(self._receivers) else None
 
-    def _orders(self) -> Iterable[Sequence[LeftoverNode]]:
-        """Yield the orders in which nodes are emptied: the last ones of each tend to stay and receive."""
-        sizes = self._shared.room.sizes
-        load = {node.name: sum(sizes.of(pod.cls) for pod in node.leftovers) for node in self._nodes}
-        yield sorted(self._nodes, key=lambda node: (*node.descending, len(node.candidate.movers), node.name))
-        yield sorted(self._nodes, key=lambda node: (load[node.name] / float(node.value[0] or 1), node.name))
+    def _load(self, node: EmptiedNode) -> float:
+        """Return what the leftovers of *node* request, for what it is worth."""
+        return sum(self._shared.room.sizes.of(pod.cls) for pod in node.leftovers) / float(node.value[0] or 1)
 
-    def _greedy(self, order: Sequence[LeftoverNode]) -> LeftoverChoice:
+    def _greedy(self, order: Sequence[EmptiedNode]) -> LeftoverChoice:
         """Empty the nodes of *order*, each in the state after the ones before, unless it has received leftovers.
 
-        Nodes receive first that are not emptied, or come last.
+        Nodes receive first that are not emptied, or come last: the last ones tend to stay.
         """
         position = {node.candidate.row: number for number, node in enumerate(order)}
         receivers, done = sorted(self._receivers, key=lambda row: -position.get(row, len(order))), self._first
@@ -257,7 +221,7 @@ class LeftoverSearch:
         self._trial.revert(self._start)
         return done.choice
 
-    def _emptied(self, node: LeftoverNode, done: _Sequence, receivers: Sequence[int]) -> _Sequence | None:
+    def _emptied(self, node: EmptiedNode, done: _Sequence, receivers: Sequence[int]) -> _Sequence | None:
         """Empty *node* in the trial after *done*; the *receivers* are tried in this order, after those that stay.
 
         None means that the pods do not fit, and that the trial is unchanged.
@@ -269,7 +233,7 @@ class LeftoverSearch:
         remaining.spend(node.examined.evictions)
         placed = self._at_once(question, room)
         if not isinstance(placed, Stuck):
-            return done.then(EmptiedNode(node), {row for _, row in placed}.intersection(open_rows), remaining)
+            return done.then(node, {row for _, row in placed}.intersection(open_rows), remaining)
         keys = {pod.key for pod in node.leftovers}
         others = replace(question, pods=[pod for pod in question.pods if pod.key not in keys])
         if not keys or isinstance(self._at_once(others, room), Stuck):
@@ -278,8 +242,9 @@ class LeftoverSearch:
         if rows is None:
             self._trial.revert(mark)
             return None
-        given = tuple(self._giver(row, pods) for row, pods in rows.items() if pods)
-        return done.then(EmptiedNode(node, given), rows, remaining)
+        names, of = self._base.snapshot.nodes.names, self._base.replacements.of
+        givers = (Candidate(names[row], row, tuple(pods), tuple(map(of, pods))) for row, pods in rows.items() if pods)
+        return done.then(replace(node, given=tuple(givers)), rows, remaining)
 
     def _with_room(
         self, leftovers: Sequence[Pod], receivers: Sequence[int], remaining: RemainingDisruptions, gone: Collection[str]
@@ -312,7 +277,7 @@ class LeftoverSearch:
         """
         possible = set(self._shared.room.filters.possible(pod.cls, np.array(receivers, np.intp)))
         need = self._base.snapshot.vector(pod.cls.requests) - self._base.snapshot.nodes.free
-        ways = ((row, list(_ways(self._movable(row, gone), need[row]))) for row in receivers if row in possible)
+        ways = ((row, list(self._ways(row, need[row], gone))) for row in receivers if row in possible)
         for row, of_row in islice((each for each in ways if each[1]), _GIVERS):
             for pods in of_row:
                 mark = self._trial.savepoint()
@@ -352,30 +317,34 @@ class LeftoverSearch:
         self._effort.spend(len(question.pods) + before - max(own.left, 0))
         return placed
 
-    def _movable(self, row: int, gone: Collection[str]) -> Sequence[tuple[Pod, Numbers]]:
-        """Return the pods that the node in *row* may give, with their requests, the smallest first.
-
-        They may be evicted, may run on spot nodes, and are not *gone* (keys).
-        """
-        if row not in self._movable_on:
-            self._movable_on[row] = self._found_movable(row)
-        return [(pod, vector) for pod, vector in self._movable_on[row] if pod.key not in gone]
-
-    def _found_movable(self, row: int) -> Sequence[tuple[Pod, Numbers]]:
+    def _movable(self, row: int) -> Sequence[Pod]:
+        """Return the pods that may be evicted from the node in *row*, and run on spot nodes, the smallest first."""
         examined = self._givers.get(row)
         if examined is None or examined.candidate.surges or any(each.pod is None for each in examined.blockers):
             return ()
-        kept, movers = {each.pod for each in examined.blockers}, examined.candidate.movers
-        together, pins, of = self._shared.volumes.together(movers), self._base.pins, self._base.replacements.of
-        free = [pod for pod in movers if pod.key not in kept and pod.key not in together]
-        pods = [pod for pod in free if pins.of(of(pod).cls) is None]
-        sizes, vector = self._shared.room.sizes, self._base.snapshot.vector
-        ordered = sorted(pods, key=lambda pod: (sizes.of(pod.cls), pod.key))
-        return [(pod, vector(pod.cls.requests)) for pod in ordered]
+        movers, pins, of = examined.candidate.movers, self._base.pins, self._base.replacements.of
+        kept = {*(each.pod for each in examined.blockers), *self._shared.volumes.together(movers)}
+        pods = [pod for pod in movers if pod.key not in kept and pins.of(of(pod).cls) is None]
+        return sorted(pods, key=lambda pod: (self._shared.room.sizes.of(pod.cls), pod.key))
 
-    def _giver(self, row: int, pods: Sequence[Pod]) -> Candidate:
-        name, of = self._base.snapshot.nodes.names[row], self._base.replacements.of
-        return Candidate(name, row, tuple(pods), tuple(map(of, pods)))
+    def _ways(self, row: int, need: Numbers, gone: Collection[str]) -> Iterator[list[Pod]]:
+        """Yield pods that leave what is needed in *row*: the smallest single ones, then several of the largest.
+
+        None of them is *gone* (keys) before.
+        """
+        if row not in self._movable_on:
+            self._movable_on[row] = self._movable(row)
+        movable = [pod for pod in self._movable_on[row] if pod.key not in gone]
+        asked = {pod.key: self._base.snapshot.vector(pod.cls.requests) for pod in movable}
+        yield from islice(([pod] for pod in movable if (asked[pod.key] >= need).all()), _SINGLE)
+        pods: list[Pod] = []
+        for pod in reversed(movable):
+            pods.append(pod)
+            need = need - asked[pod.key]
+            if (need <= 0).all():
+                break
+        if len(pods) > 1 and (need <= 0).all():
+            yield pods
 
     def _room(self, rows: Sequence[int]) -> Attempt:
         return replace(
@@ -383,22 +352,8 @@ class LeftoverSearch:
         )
 
 
-def _in_order(node: LeftoverNode) -> tuple[bool, Decimal, int, int]:
+def _in_order(node: EmptiedNode) -> tuple[bool, Decimal, int, int]:
     """Return a sort key: nodes without leftovers first, then the most valuable ones, with the fewest moves."""
     if not node.leftovers:
         return False, Decimal(0), 0, 0
-    return True, *node.descending, len(node.candidate.movers)
-
-
-def _ways(movable: Sequence[tuple[Pod, Numbers]], need: Numbers) -> Iterator[list[Pod]]:
-    """Yield which of the *movable* pods leave what is needed: the smallest single ones, then several of the largest."""
-    single = ([pod] for pod, vector in movable if (vector >= need).all())
-    yield from islice(single, _SINGLE)
-    pods: list[Pod] = []
-    for pod, vector in reversed(movable):
-        pods.append(pod)
-        need = need - vector
-        if (need <= 0).all():
-            if len(pods) > 1:
-                yield pods
-            return
+    return True, *node.descending, node.moves

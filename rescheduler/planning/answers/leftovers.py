@@ -5,7 +5,7 @@ scheduler's scoring. A node on which a leftover could land stays, and the search
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final
@@ -16,7 +16,6 @@ from rescheduler.planning.answers.leftover_choices import (
     FEW,
     EmptiedNode,
     LeftoverChoice,
-    LeftoverNode,
     LeftoverSearch,
     Rank,
     rank_of,
@@ -24,24 +23,23 @@ from rescheduler.planning.answers.leftover_choices import (
 from rescheduler.planning.answers.survival import Survival, longest_beginning
 from rescheduler.planning.examined import examine
 from rescheduler.planning.money.prices import NodeFacts, PriceList, node_facts
-from rescheduler.planning.money.worth import NOTHING, Value, covered, spot_share, value_of
-from rescheduler.planning.outcome import Blocker, DrainKind, Plan, Reason, Rejected, in_steps
+from rescheduler.planning.money.worth import NOTHING, Value, spot_share, unpaid, value_of
+from rescheduler.planning.outcome import Blocker, DrainKind, Plan, Reason, Rejected, counted_on, in_steps
 from rescheduler.planning.placement.forecast import PLAYS, objection, with_forecast
 from rescheduler.planning.placement.packing import Effort, Stuck
 from rescheduler.planning.placement.search import Candidate
 from rescheduler.planning.planning_round import PlanningRound
-from rescheduler.planning.policy import Survive
-from rescheduler.planning.pool_shares import Moved
-from rescheduler.planning.question import Attempt, Question, ask, drained, evictions_after, opened
+from rescheduler.planning.question import Attempt, Question, after, ask, drained, opened
+from rescheduler.planning.rules.candidates import groups_at_minimum
 
 #: How often the search among many nodes is repeated without those on which leftovers could land, or that could not be
 #: drained.
 _PLAYED: Final = 8
 
-_RECEIVES: Final = "pods of other nodes that must not run on spot nodes go to it, or to room that it makes for them"
-
 #: How often a node that could not be emptied for lack of room is tried again, after others are emptied or stay.
 _TRIES: Final = 3
+
+_RECEIVES: Final = "pods of other nodes that must not run on spot nodes go to it, or to room that it makes for them"
 
 
 def plan_leftovers(
@@ -50,30 +48,24 @@ def plan_leftovers(
     prices: PriceList,
     survival: Survival,
     *,
-    kept: Collection[str],
     most: int | None,
     alone: Sequence[Plan] | None,
 ) -> tuple[Plan, ...]:
     """Return *plans* and those of further nodes, in the order in which they are carried out.
 
     With *alone*, the plans in sequence without leftovers, of which *plans* are the first, nodes of few are chosen in
-    place of theirs if more is freed so. The nodes *kept* stay. At most *most* plans are added, all of them with
-    forecasts.
+    place of theirs if more is freed so. At most *most* plans are added, all of them with forecasts. Of a group of
+    Cluster Autoscaler, no more nodes are freed than its minimum allows.
     """
-    forecasts = shared.forecaster.effort(shared.policy.planning_timeout)
-    terms = _Terms(shared, prices, survival, frozenset(kept), most, forecasts)
-    if alone is None or not are_few(shared):
-        if most is not None and any(plan.placements for plan in plans):
-            return tuple(plans)
-        return (*plans, *_found(terms, plans, None)[:most])
-    before = [plan for plan in plans if plan.surges or not plan.placements]
-    others = [plan for plan in alone if plan.node not in {each.node for each in before}]
-    values = _values(terms, before)
-    least = _rank(others, values)
-    found = _found(terms, before, least)
-    if _rank(found, values) <= least or not any(plan.leftovers for plan in found):
+    few = alone is not None and are_few(shared)
+    if not few and most is not None and any(plan.placements for plan in plans):
         return tuple(plans)
-    return (*before, *found[:most])
+    before = [plan for plan in plans if plan.surges or not plan.placements] if few else plans
+    replaced = [plan for plan in alone or () if few and plan.node not in {each.node for each in before}]
+    forecasts = shared.forecaster.effort(shared.policy.planning_timeout)
+    terms = _Terms(shared, prices, survival, most, forecasts)
+    found = _found(terms, before, replaced, every=few)
+    return (*before, *found[:most]) if any(plan.leftovers for plan in found) else tuple(plans)
 
 
 def are_few(shared: PlanningRound) -> bool:
@@ -88,47 +80,46 @@ class _Terms:
     shared: PlanningRound
     prices: PriceList
     survival: Survival
-    kept: frozenset[str]  #: names of nodes that stay
     most: int | None  #: of the plans that are carried out; None: they are only displayed
     forecasts: Effort
 
 
-def _rank(plans: Iterable[Plan], values: Mapping[str, Value]) -> Rank:
-    """Return how good *plans* are, as the choice of their nodes."""
-    return value_of(values[plan.node] for plan in plans), -sum(len(plan.moves) for plan in plans)
+def _found(terms: _Terms, plans: Sequence[Plan], replaced: Sequence[Plan], *, every: bool) -> Sequence[Plan]:
+    """Return the best plans that were found after *plans*; those *replaced* if there are no better ones.
 
-
-def _found(terms: _Terms, plans: Sequence[Plan], least: Rank | None) -> Sequence[Plan]:
-    """Return the best plans that were found after *plans*; with *least*, also of nodes without leftovers.
-
-    Choices that do not rank higher than *least* are left out.
+    They are of nodes with leftovers, or of *every* node.
     """
-    shared, staying, values = terms.shared, terms.kept, _values(terms, plans)
-    effort, best = shared.effort(), tuple[Plan, ...]()
+    shared, staying, values = terms.shared, frozenset[str](), _values(terms, plans)
+
+    def rank(some: Iterable[Plan]) -> Rank:
+        return value_of(values[plan.node] for plan in some), -sum(len(plan.moves) for plan in some)
+
+    effort, best = shared.effort(), replaced
     for _ in range(_PLAYED):
         own = Effort(effort.left * 3 // 4)
         effort.spend(own.left)
-        with opened(shared, own, shared.pending) as attempt:
-            search = LeftoverSearch(attempt, plans, values, staying, every=least is not None)
+        with after(plans, shared, own) as attempt:
+            search = LeftoverSearch(attempt, values, staying, every=every)
             choices, few = search.choices(), search.few
         effort.spend(-own.left)
         rejected = frozenset[str]()
         for choice in choices:
-            known = _rank(best, values)
-            if rank_of(choice) <= max(known, least or known):
+            if rank_of(choice) <= rank(best):
                 return best
-            with opened(shared, Effort(EFFORT), shared.pending) as attempt:
-                play = _Play(terms, attempt, plans, choice, known if few else None)
+            # What is carried out now finds the nodes without pods as they are: open, as long as nobody removes them.
+            before = [plan for plan in plans if plan.placements or terms.most is None]
+            with after(before, shared, Effort(EFFORT)) as attempt:
+                play = _Play(terms, attempt, plans, choice, few=few)
                 played = play.run()
             found, rejected = _surviving(played, plans, terms)
-            best = max(best, found, key=lambda each: _rank(each, values))
+            best = max(best, found, key=rank)
             if not few:  # of few nodes, other choices are there in place of those that the forecasts reject
                 rejected |= play.rejected
             if (few or terms.most is not None) and terms.forecasts.exhausted:
                 return best
             if rejected:
                 break
-        if not rejected or (terms.most is not None and best):
+        if not rejected or (terms.most is not None and best is not replaced):
             return best
         staying |= rejected
     return best
@@ -137,163 +128,146 @@ def _found(terms: _Terms, plans: Sequence[Plan], least: Rank | None) -> Sequence
 def _values(terms: _Terms, plans: Sequence[Plan]) -> dict[str, Value]:
     """Return what each of the nodes is worth that stay after *plans*; nothing if commitments pay for it."""
     shared, prices = terms.shared, terms.prices
-    freed = {plan.node: node_facts(shared.snapshot, plan.node, spot=False) for plan in reversed(plans)}
-    names = [name for name in shared.groups.on_demand if name not in freed]
-    facts = {name: node_facts(shared.snapshot, name, spot=False) for name in names}
-    parts = covered([*facts.values(), *freed.values()], prices, shared.circumstances.now.date())
-    values = {}
-    for name, node in facts.items():
-        price, unpaid = prices.per_hour(node), 1 - parts.get(name, Decimal(0))
-        money = (price or Decimal(0)) * unpaid
-        values[name] = NOTHING if price is not None and money <= 0 else (money, 1, node.cpu)
-    return values
+    freed = dict.fromkeys(plan.node for plan in reversed(plans))
+    staying = [name for name in shared.groups.on_demand if name not in freed]
+    nodes = {name: node_facts(shared.snapshot, name, spot=False) for name in (*staying, *freed)}
+    costs = unpaid(nodes.values(), prices, shared.circumstances.now.date())
+    return {
+        name: NOTHING if costs.get(name) == 0 else (costs.get(name, Decimal(0)), 1, nodes[name].cpu) for name in staying
+    }
 
 
 def _surviving(
     found: tuple[Plan, ...], plans: Sequence[Plan], terms: _Terms
 ) -> tuple[tuple[Plan, ...], frozenset[str]]:
-    """Return as many of *found* as keep what must survive a loss, and its room, and the node that stays therefore."""
-    shared = terms.shared
+    """Return as many of *found* as nothing objects to, and the nodes that stay therefore.
+
+    They keep what must survive a loss, its room, and the minimum of each group.
+    """
+    shared, names = terms.shared, [plan.node for plan in found]
+    beyond = groups_at_minimum(shared.snapshot, [*(plan.node for plan in plans), *names])
+    stay = [name for name in names if name in beyond]
+    first = names.index(stay[0]) if stay else len(names)
     with opened(shared, Effort(0), shared.pending):
         number, _ = longest_beginning(
-            len(found), lambda some: _objection(shared, [*plans, *found[:some]], terms.survival)
+            first, lambda some: terms.survival.against(shared, in_steps([*plans, *found[:some]]))
         )
-    return found[:number], frozenset(plan.node for plan in found[number : number + 1])
+    return found[:number], frozenset(names[number : number + 1] if number < first else stay)
 
 
 def left_out(
     shared: PlanningRound, nodes: Sequence[str], plans: Sequence[Plan], survival: Survival
 ) -> tuple[list[Plan], list[Rejected]]:
     """Return the verdicts, after *plans*, on further *nodes*, which could be drained to spot nodes alone before."""
-    used = {each.node for plan in plans for each in plan.placements if each.pod.uid in plan.leftovers}
-    used |= {each.node for plan in plans for each in plan.first}
-    with opened(shared, Effort(0), shared.pending) as attempt:
-        drained(in_steps(plans), attempt)
-        attempt.remaining = evictions_after(in_steps(plans), shared)
-        attempt.emptied = sum(plan.node in shared.minimum.counted for plan in plans)
-        moved = _moved_to_pools(in_steps(plans), shared)
-        verdicts = [in_turn(examine(node, shared), attempt, moved) for node in nodes if node not in used]
+    steps = in_steps(plans)
+    used = counted_on(steps)
+    with after(steps, shared, Effort(0)) as attempt:
+        verdicts = [in_turn(examine(node, shared), attempt) for node in nodes if node not in used]
     found: list[Plan] = []
     rejected = [Rejected(node, (Blocker(Reason.PINNED, _RECEIVES),)) for node in nodes if node in used]
-    for verdict in verdicts:
-        with opened(shared, Effort(0), shared.pending):
-            against = None if isinstance(verdict, Rejected) else _objection(shared, [*plans, *found, verdict], survival)
-        if isinstance(verdict, Rejected):
-            rejected.append(verdict)
-        elif against is not None:
-            rejected.append(Rejected(verdict.node, (against,)))
-        else:
-            found.append(verdict)
+    with opened(shared, Effort(0), shared.pending):
+        for verdict in verdicts:
+            if isinstance(verdict, Rejected):
+                rejected.append(verdict)
+                continue
+            beyond = groups_at_minimum(shared.snapshot, [plan.node for plan in (*plans, *found, verdict)])
+            against = survival.against(shared, [*steps, *found, verdict])
+            if blockers := beyond.get(verdict.node) or tuple(filter(None, [against])):
+                rejected.append(Rejected(verdict.node, blockers))
+            else:
+                found.append(verdict)
     return found, rejected
 
 
-def _objection(shared: PlanningRound, plans: Sequence[Plan], survival: Survival) -> Blocker | None:
-    """Return why *plans* would not keep what must survive a loss, or its room, from the present state."""
-    if shared.policy.survive is Survive.OFF and not shared.policy.fallback_headroom:
-        return None
-    every = list(in_steps(plans))
-    return survival.headroom.objection(shared, every) or survival.objection(shared, every)
-
-
-def _moved_to_pools(plans: Iterable[Plan], shared: PlanningRound) -> Moved:
-    """Return the replicas that *plans* move to pools of spot nodes."""
-    moved: Moved = {}
-    for plan in plans:
-        shared.forecaster.shares.take(plan, moved)
-    return moved
-
-
 class _Play:
-    """Plays a choice through, in the trial of *attempt*, after *plans*: in the steps of its drains, with forecasts.
+    """Plays a choice through in the state of *attempt*, after *plans*: in the steps of its drains, with forecasts.
 
     That other pods return to on-demand nodes is no objection to plans that are only displayed. Such a plan for whose
-    forecast there is no time has none; otherwise there is no plan. Of few nodes, other choices are there: a part of
-    this one that is no better than what is *known* is not looked for.
+    forecast there is no time has none; otherwise there is no plan. Choices of *few* nodes are compared: none ends with
+    the plans that are carried out.
     """
 
     def __init__(
-        self, terms: _Terms, attempt: Attempt, plans: Sequence[Plan], choice: LeftoverChoice, known: Rank | None
+        self, terms: _Terms, attempt: Attempt, plans: Sequence[Plan], choice: LeftoverChoice, *, few: bool
     ) -> None:
-        self._terms, self._displayed = terms, terms.most is None
-        self._base, self._attempt, self._choice, self._known = terms.shared, attempt, choice, known
-        # What is carried out now finds the nodes without pods as they are: open, as long as nobody removes them.
-        drained([plan for plan in plans if plan.placements or self._displayed], attempt)
-        self._freed, self._leaving = {plan.node for plan in plans}, {each.node.name for each in choice}
+        self._terms, self._displayed, self._few = terms, terms.most is None, few
+        self._base, self._attempt, self._choice = terms.shared, attempt, choice
+        self._freed, self._leaving = {plan.node for plan in plans}, {each.candidate.node for each in choice}
         self._shared = self._base.with_leftovers(self._freed | self._leaving)
         self._found: dict[str, Plan] = {}
         self.rejected = frozenset[str]()  #: nodes that have to stay: they cannot be emptied, or attract pods
-        #: By node that could not be emptied: one of these has to be emptied or to stay before. Itself: for any room.
+        #: By node that could not be emptied: one of these has to be emptied or to stay before; none: any other one.
         self._waits: dict[str, set[str]] = {}
         self._tries = Counter[str]()
-        self._moved = _moved_to_pools(plans, self._base)
 
     def run(self) -> tuple[Plan, ...]:
         """Return the plans that can be carried out."""
-        while (left := self._left()) and not self._ended:
-            before = len(self._found)
+        while self._left and not self._ended:
+            before, left = len(self._found), [each for each in self._choice if each.candidate.node in self._left]
             for emptied in left:
-                if emptied.node.name not in self._waits and not self._ended:
+                if emptied.candidate.node not in self._waits and not self._ended:
                     self._try(emptied)
             if len(self._found) == before and not self._ended:
-                stays = self._waits[left[0].node.name]
+                first = left[0].candidate.node
+                stays = self._waits[first] or {first}
                 self._leaving -= stays
                 self.rejected |= stays
                 self._try_again()
                 self._shared = self._base.with_leftovers(self._freed | self._leaving)
         return tuple(self._found.values())
 
-    def _left(self) -> LeftoverChoice:
-        """Return the nodes that have not been emptied and do not have to stay."""
-        return tuple(each for each in self._choice if each.node.name in self._leaving - self._found.keys())
+    @property
+    def _left(self) -> set[str]:
+        """The nodes that have not been emptied and do not have to stay."""
+        return self._leaving - self._found.keys()
 
     @property
     def _ended(self) -> bool:
         most = self._terms.most
-        too_late = most is not None and self._terms.forecasts.exhausted
-        if self._known is None:
-            return too_late or (most is not None and len(self._found) >= most)
-        possible = tuple(each for each in self._choice if each.node.name not in self._waits)
-        return too_late or (bool(self._waits) and self._known[0] > NOTHING and rank_of(possible) <= self._known)
+        if most is None:
+            return False
+        return self._terms.forecasts.exhausted or (not self._few and len(self._found) >= most)
 
     def _try_again(self) -> None:
         """Let those be tried again that waited for a node that is emptied now, or stays, or, some times, for room."""
-        waited = self._leaving - self._found.keys()
+        left = self._left
         self._waits = {
             name: waits
             for name, waits in self._waits.items()
-            if (self._tries[name] > _TRIES if waits == {name} else waits <= waited)
+            if (waits <= left if waits else self._tries[name] > _TRIES)
         }
 
     def _try(self, emptied: EmptiedNode) -> None:
         """Carry out the plan of a node in the trial, or note what it waits for."""
-        name, mark = emptied.node.name, self._attempt.trial.savepoint()
+        name, mark = emptied.candidate.node, self._attempt.trial.savepoint()
         plan = self._plan(emptied)
         if isinstance(plan, Plan):
             self._found[name] = plan
             self._attempt.trial.keep()
+            self._attempt.preempted |= {pod.uid for pod in plan.preempts}
             self._try_again()
         else:
             self._attempt.trial.revert(mark)
             self._tries[name] += 1
-            self._waits[name] = plan & (self._leaving - self._found.keys()) or {name}
+            self._waits[name] = plan & self._left
 
     def _plan(self, emptied: EmptiedNode) -> Plan | set[str]:
         """Return the plan, with its moves in the trial, or the nodes that would have to stay instead."""
-        node, first = emptied.node, list[Plan]()
+        first = list[Plan]()
         for giver in emptied.given:
             gives = self._checked(giver, replace(self._base, kind=DrainKind.MAKES_ROOM))
             if not isinstance(gives, Plan):
                 return gives
             first.append(gives)
-        plan = self._checked(node.candidate, self._shared if node.leftovers else self._base)
+        plan = self._checked(emptied.candidate, self._shared if emptied.leftovers else self._base)
         if not isinstance(plan, Plan):
             return plan
         plan = replace(plan, first=tuple(first))
-        return plan if not node.leftovers or self._pays(node, plan) else set()
+        return plan if not emptied.leftovers or self._pays(emptied, plan) else set()
 
     def _checked(self, candidate: Candidate, shared: PlanningRound) -> Plan | set[str]:
         """Return the plan with its forecast, and its moves in the trial; or the nodes on which leftovers could land."""
-        attempt, policy, forecaster = replace(self._attempt, shared=shared), shared.policy, shared.forecaster
+        attempt, forecaster = replace(self._attempt, shared=shared), shared.forecaster
         mark = attempt.trial.savepoint()
         in_time = self._terms.forecasts.spend(PLAYS * len(candidate.movers))
         answer = ask(Question.of(candidate), attempt)
@@ -303,18 +277,17 @@ class _Play:
         attempt.trial.revert(mark)
         if in_time or not self._displayed:
             forecast = forecaster.forecast(plan)
-            flags = {"allow_fragile": policy.allow_fragile_plans, "allow_returning": policy.allow_returning_plans}
-            against = objection(plan, forecast, **flags)
+            against = objection(plan, forecast, shared.policy)
             if against is not None and (not self._displayed or forecast.strayed or forecast.returned):
                 return set(forecast.strayed.values())
             plan = with_forecast(plan, forecast)
-        within = forecaster.within_shares(plan, self._moved)
+        within = forecaster.within_shares(plan, attempt.moved)
         if isinstance(within, Rejected):
             return set()
         drained([within], attempt, keep=False)
         return within
 
-    def _pays(self, node: LeftoverNode, plan: Plan) -> bool:
+    def _pays(self, node: EmptiedNode, plan: Plan) -> bool:
         """Return whether the node is worth more than what its pods, and those given for it, cost on spot nodes."""
         money, snapshot = node.value[0], self._base.snapshot
 

@@ -285,8 +285,7 @@ class SinglePlans:
         """Return the rejection of a plan that breaks the certificate or leaves too little room, or *verdict*."""
         if not isinstance(verdict, Plan):
             return verdict
-        survival, plans = self._survival, [verdict]
-        blocker = survival.headroom.objection(shared, plans) or survival.objection(shared, plans)
+        blocker = self._survival.against(shared, [verdict])
         return verdict if blocker is None else Rejected(verdict.node, (blocker,))
 
     def _judge_each(

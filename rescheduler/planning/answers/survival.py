@@ -132,6 +132,10 @@ class Survival:
     def _may_object(policy: Policy) -> bool:
         return policy.survive is not Survive.OFF or bool(policy.fallback_headroom)
 
+    def against(self, shared: PlanningRound, plans: Sequence[Plan]) -> Blocker | None:
+        """Return a blocker if *plans* leave too little room or break the certificate, or None."""
+        return self.headroom.objection(shared, plans) or self.objection(shared, plans)
+
     def objection(self, shared: PlanningRound, plans: Sequence[Plan]) -> Blocker | None:
         """Return a blocker if *plans* break the certificate of the policy, as far as it holds now, or None."""
         if (survive := shared.policy.survive) is Survive.OFF:

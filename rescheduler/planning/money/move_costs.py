@@ -58,11 +58,6 @@ def owner_factor(ready: float | None, moved: int, replicas: int) -> float:
     return slow * often * (ONLY_REPLICA if replicas == 1 else 1.0)
 
 
-def hazard_factor(probability: float) -> float:
-    """Return the factor of the spot nodes that a pod may go to: with this *probability* it soon moves once more."""
-    return 1 + min(max(probability, 0.0), 1.0)
-
-
 def min_worth_flag(value: float) -> str:
     """Return the flag ``--min-worth`` with *value*, in the form that it accepts."""
     return f"--min-worth={plain(value)}"

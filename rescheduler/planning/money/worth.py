@@ -157,6 +157,13 @@ def covered(nodes: Iterable[NodeFacts], prices: PriceList, today: date) -> dict[
     return {name: part for name, part in parts.items() if part}
 
 
+def unpaid(nodes: Iterable[NodeFacts], prices: PriceList, today: date) -> dict[str, Decimal]:
+    """Return what each node that has a price costs per hour, without what commitments pay; see :func:`covered`."""
+    known = list(nodes)
+    parts, costs = covered(known, prices, today), {node.name: prices.per_hour(node) for node in known}
+    return {name: cost * (1 - parts.get(name, _ZERO)) for name, cost in costs.items() if cost is not None}
+
+
 def worth_by_node(
     planning: Planning,
     facts: Mapping[str, NodeFacts],

@@ -17,7 +17,7 @@ import numpy as np
 from predicates.filters import Filters
 from predicates.indexes.domains import HOSTNAME
 from predicates.nodes import CPU, Numbers
-from predicates.objects import Node, NodePool, PodClass
+from predicates.objects import Node, NodePool, PodClass, QuantityText
 from predicates.objects.pods import NODE_POOL
 from predicates.plugins.pods import INTER_POD_AFFINITY, POD_TOPOLOGY_SPREAD, ties_of
 from predicates.quantity import QuantityError, parse
@@ -112,36 +112,40 @@ GrowthLimits: TypeAlias = Mapping[str, tuple[int, int]]
 
 
 def most_of(limits: GrowthLimits, most: int = MOST_BOUGHT) -> int:
-    """Return the number of nodes that *limits* allow, at most *most*."""
-    return max(0, min((most, *(left // taken for left, taken in limits.values() if taken > 0))))
+    """Return the number of nodes that *limits* allow, at most *most*; none if one is exceeded, as in Karpenter."""
+    if any(left < 0 for left, _ in limits.values()):
+        return 0
+    return min((most, *(left // taken for left, taken in limits.values() if taken > 0)))
 
 
 def left_of(pool: NodePool, snapshot: Snapshot) -> dict[str, int]:
-    """Return what *pool* may add by resource, in thousandths; no nodes if a limit, or a node of it, cannot be read.
+    """Return what *pool* may add by resource, in thousandths; less than 0 if a limit, or a node of it, cannot be read.
 
     The whole capacity of its nodes counts, as in Karpenter. A pool with a fixed number of nodes has no other limit.
     """
     fixed, name = pool.spec.replicas, pool.metadata.name
     limits = pool.spec.limits if fixed is None else {_NODES: str(fixed)}
     present = [node for node in snapshot.nodes if node.metadata.labels.get(NODE_POOL) == name]
-    try:
-        return {key: parse(limit).millis - sum(_amount(node, key) for node in present) for key, limit in limits.items()}
-    except QuantityError:
-        return {_NODES: 0}
+    return {key: millis(limit, -1) - sum(_amount(node, key) for node in present) for key, limit in limits.items()}
 
 
 def taken_by(node: Node, left: Mapping[str, int]) -> GrowthLimits:
-    """Return the limits for new nodes like *node* where so much is *left*; no nodes if its amounts cannot be read."""
-    try:
-        return {resource: (amount, _amount(node, resource)) for resource, amount in left.items()}
-    except QuantityError:
-        return {_NODES: (0, 1)}
+    """Return the limits for new nodes like *node* where so much is *left*."""
+    return {resource: (amount, _amount(node, resource)) for resource, amount in left.items()}
 
 
 def _amount(node: Node, resource: str) -> int:
-    """Return what *node* counts for a limit, in thousandths. Raises QuantityError."""
+    """Return what *node* counts for a limit, in thousandths; more than any limit if it cannot be read."""
     amounts = {**node.status.allocatable, **node.status.capacity, _NODES: "1"}
-    return parse(amounts.get(resource, "0")).millis
+    return millis(amounts.get(resource, "0"), 1 << 62)
+
+
+def millis(text: QuantityText, otherwise: int) -> int:
+    """Return an amount in thousandths; *otherwise* if it cannot be read."""
+    try:
+        return parse(text).millis
+    except QuantityError:
+        return otherwise
 
 
 def sources(snapshot: Snapshot, rows: Iterable[int], growth: Mapping[str, tuple[str, int]]) -> list[Source]:

@@ -28,6 +28,7 @@ from rescheduler.planning.outcome import Blocker, Landing, Plan, Reason, Rejecte
 from rescheduler.planning.placement.in_steps import Step, eviction_steps, order_matters
 from rescheduler.planning.placement.packing import Effort
 from rescheduler.planning.placement.preemption import YieldingPods, preempt_for
+from rescheduler.planning.policy import Policy
 from rescheduler.planning.pool_shares import Moved, PoolShares
 from rescheduler.planning.replacements import Replacements
 
@@ -85,42 +86,24 @@ class _Play:
         return pod.key not in self.rows or pod.key in self.without_spot
 
 
-def _none(_: PodClass) -> bool:
-    return False
-
-
+@dataclass(slots=True, eq=False)
 class Forecaster:
-    """Simulates plans on *snapshot*. *spot* has one flag per row. Open trials are not changed."""
+    """Simulates plans on a snapshot. Open trials are not changed."""
 
-    def __init__(
-        self,
-        snapshot: Snapshot,
-        filters: Filters,
-        spot: Flags,
-        replacements: Replacements,
-        shares: PoolShares,
-        yielding: YieldingPods | None = None,
-        is_leftover: Callable[[PodClass], bool] = _none,
-        staying: Flags | None = None,
-    ) -> None:
-        self.shares = shares
-        self._yielding = yielding
-        self._snapshot = snapshot
-        self._filters = filters
-        self._spot = spot
-        self._replacements = replacements
-        self._order = np.flatnonzero(snapshot.nodes.alive)
-        self._is_leftover = is_leftover
-        self._staying = spot if staying is None else staying  #: where leftovers are meant to run
+    _snapshot: Snapshot
+    _filters: Filters
+    spot: Flags  #: one flag per row
+    _replacements: Replacements
+    shares: PoolShares
+    _yielding: YieldingPods | None = None
+    home: Callable[[PodClass], Flags] | None = None  #: where pods of a class are meant to land; None: on spot nodes
+    _order: npt.NDArray[np.intp] = field(init=False)
 
-    def with_leftovers(self, is_leftover: Callable[[PodClass], bool], staying: Flags) -> "Forecaster":
-        """Return a forecaster for plans whose leftovers are meant to land on *staying* nodes (one flag per row)."""
-        given = self._snapshot, self._filters, self._spot, self._replacements, self.shares, self._yielding
-        return Forecaster(*given, is_leftover, staying)
+    def __post_init__(self) -> None:
+        self._order = np.flatnonzero(self._snapshot.nodes.alive)
 
-    def _home(self, pod: Pod) -> Flags:
-        """Return the rows on which *pod* is meant to land."""
-        return self._staying if self._is_leftover(pod.cls) else self._spot
+    def _home(self, cls: PodClass) -> Flags:
+        return self.spot if self.home is None else self.home(cls)
 
     def forecast(self, plan: Plan, *, until_stuck: bool = False, most_plays: int = PLAYS) -> Forecast:
         """Return the forecast of *plan*, which must match the current snapshot, including an open trial.
@@ -251,7 +234,7 @@ class Forecaster:
                 if refusable[pod.cls] and not self._filters.fits(pod.cls, row):
                     play.refused[pod.key] = row  # its controller creates the pod again, for the same node
                     continue
-                home = self._home(pod)
+                home = self._home(pod.cls)
                 if not home[row] and not (self._filters.feasible(pod.cls) & home).any():
                     play.without_spot.add(pod.key)
                 trial.place(pod.cls, row)
@@ -274,8 +257,8 @@ class Forecaster:
     def _summed_up(self, pods: Sequence[Pod], plays: Sequence[_Play], drained: int) -> Forecast:
         returned = {pod.key: sum(play.rows.get(pod.key) == drained for play in plays) for pod in pods}
         stuck = {pod.key: sum(play.is_stuck(pod) for play in plays) for pod in pods}
-        homes = {pod.key: self._home(pod) for pod in pods}
-        leftovers = {pod.key for pod in pods if self._is_leftover(pod.cls)}
+        homes = {pod.key: self._home(pod.cls) for pod in pods}
+        leftovers = {key for key, home in homes.items() if home is not self.spot}
         away = [(key, row) for play in plays for key, row in play.rows.items() if not homes[key][row]]
         returning = len(away) / len(plays)
         at_home = sum(key in leftovers and bool(homes[key][row]) for key, row in plays[0].rows.items())
@@ -378,7 +361,7 @@ def with_forecast(plan: Plan, forecast: Forecast) -> Plan:
     return replace(plan, robust=forecast.robust, landing=forecast.landing, forecast=tuple(forecast_placements))
 
 
-def objection(plan: Plan, forecast: Forecast, *, allow_fragile: bool, allow_returning: bool = False) -> Blocker | None:
+def objection(plan: Plan, forecast: Forecast, policy: Policy) -> Blocker | None:
     """Return a blocker if the *forecast* argues against executing *plan* although there is room, or None."""
     pods = len(plan.placements)
     if forecast.returned:
@@ -390,21 +373,21 @@ def objection(plan: Plan, forecast: Forecast, *, allow_fragile: bool, allow_retu
             "or does not accept it for good"
         )
         return Blocker(Reason.FRAGILE, detail, key)
-    if forecast.refused and not allow_fragile:
+    if forecast.refused and not policy.allow_fragile_plans:
         key, node = min(forecast.refused.items())
         detail = (
             f"the scheduler could place {len(forecast.refused)} of {pods} pods ({_named(forecast.stuck)}) on nodes "
             f"whose kubelet refuses them, such as {node}; a nodeSelector for nodes that can run them keeps them away"
         )
         return Blocker(Reason.FRAGILE, detail, key)
-    if forecast.stuck and not allow_fragile:
+    if forecast.stuck and not policy.allow_fragile_plans:
         worst = max(forecast.stuck.values())
         detail = (
             f"the scheduler would probably choose other nodes than the plan: {len(forecast.stuck)} of {pods} pods "
             f"({_named(forecast.stuck)}) fit no spot node in up to {worst} of {forecast.plays} simulations"
         )
         return Blocker(Reason.FRAGILE, detail)
-    if 2 * forecast.returning > pods and not allow_returning:
+    if 2 * forecast.returning > pods and not policy.allow_returning_plans:
         detail = (
             f"{round(forecast.returning, 1):g} of {pods} pods would return to nodes that are not spot, on average of "
             f"{forecast.plays} simulations; "

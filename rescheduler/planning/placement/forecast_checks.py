@@ -191,13 +191,7 @@ class ForecastChecks:
         return forecaster.forecast(plan, until_stuck=not self._policy.allow_fragile_plans)
 
     def _checked(self, plan: Plan, forecast: Forecast, forecaster: Forecaster) -> Verdict:
-        blocker = objection(
-            plan,
-            forecast,
-            allow_fragile=self._policy.allow_fragile_plans,
-            allow_returning=self._policy.allow_returning_plans,
-        )
-        if blocker is not None:
+        if (blocker := objection(plan, forecast, self._policy)) is not None:
             return Rejected(plan.node, (blocker,))
         return forecaster.within_shares(with_forecast(plan, forecast), {})
 

@@ -5,7 +5,7 @@ Purchases and orders of room choose among the same offers, and the same trial sh
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import chain
@@ -25,10 +25,9 @@ from rescheduler.planning.outcome import Plan
 from rescheduler.planning.placement.added_nodes import GrowthLimits, most_of
 from rescheduler.planning.placement.packing import Effort
 from rescheduler.planning.planner import Planner
-from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.policy import Circumstances, Policy
 from rescheduler.planning.pools import pool_of
-from rescheduler.planning.question import Attempt, drained, evictions_after, opened
+from rescheduler.planning.question import Attempt, after
 from rescheduler.planning.what_if.added_spot import AddSpot, NewSpot
 from rescheduler.planning.what_if.changes import copied
 
@@ -113,24 +112,15 @@ class Additions:
                 self.snapshot.delete("CSINode", name)
                 self.snapshot.delete("Node", name)
 
-    @contextmanager
-    def after(self, plans: Sequence[Plan]) -> Iterator[Attempt]:
+    def after(self, plans: Sequence[Plan]) -> AbstractContextManager[Attempt]:
         """Open the state after *plans*, in which first-fit finds places."""
-        shared = self.planner.round(self.circumstances)
-        with opened(shared, Effort(0), shared.pending) as attempt:
-            attempt.remaining = evictions_after(plans, shared)
-            attempt.emptied = sum(plan.empties and plan.node in shared.minimum.counted for plan in plans)
-            drained(plans, attempt)
-            yield attempt
+        return after(plans, self.planner.round(self.circumstances), Effort(0))
 
     def lacking_room(self, nodes: Iterable[str], plans: Sequence[Plan]) -> list[Examined]:
         """Return those of *nodes* that nothing but room for their pods keeps after *plans*, with what the rules say."""
+        given = {item.pod.uid for plan in plans if not plan.empties for item in plan.placements}
+        left = frozenset(pod.uid for pod in self.snapshot.pods.values() if pod.uid not in given)
         with self.after(plans) as attempt:
-            given = frozenset(item.pod.uid for plan in plans if not plan.empties for item in plan.placements)
-            found = (examine(node, self._without(node, given, attempt.shared)) for node in nodes)
+            shared = replace(attempt.shared, only=left) if given else attempt.shared
+            found = (examine(node, shared) for node in nodes)
             return [each for each in found if could_be_drained(each, attempt)]
-
-    def _without(self, node: str, given: frozenset[str], shared: PlanningRound) -> PlanningRound:
-        """Return the inputs for *node* after it has *given* some of its pods (UIDs) to make room."""
-        left = frozenset(pod.uid for pod in self.snapshot.pods_on[node].values()) - given
-        return replace(shared, only=left) if given else shared

@@ -19,7 +19,7 @@ from predicates.snapshot import Snapshot
 from rescheduler.planning.answers.survival import SIMULATION, Certificate
 from rescheduler.planning.examined import Examined
 from rescheduler.planning.money.prices import PriceList, node_facts
-from rescheduler.planning.money.worth import covered, summed
+from rescheduler.planning.money.worth import summed, unpaid
 from rescheduler.planning.outcome import Planning
 from rescheduler.planning.placement.added_nodes import MOST_BOUGHT
 from rescheduler.planning.placement.packing import Effort
@@ -153,18 +153,18 @@ class PurchaseSearch:
         """Return what each of *nodes*, which have no plans, costs per hour, without what commitments pay anyway."""
         others = [verdict.node for verdict in self._base.rejected if verdict.node not in nodes]
         order = [*others, *nodes, *(plan.node for plan in self._base.plans)]
-        facts = {name: node_facts(self._additions.original, name, spot=False) for name in order}
-        parts = covered(facts.values(), self._prices, self._today)
-        return {name: float((self._prices.per_hour(facts[name]) or 0) * (1 - parts.get(name, _ZERO))) for name in nodes}
+        facts = (node_facts(self._additions.original, name, spot=False) for name in order)
+        costs = unpaid(facts, self._prices, self._today)
+        return {name: float(costs.get(name, 0)) for name in nodes}
 
-    def _estimated(self, offers: Mapping[SpotOffer, int], lacking: Sequence["_Lacking"]) -> list["_Estimate"]:
+    def _estimated(self, offers: Mapping[SpotOffer, int], lacking: Sequence["_Lacking"]) -> list["_Sized"]:
         """Return the estimate of each of *offers*, the most useful first. A new node of each is in its row."""
         snapshot, filters, rows = self._additions.snapshot, self._additions.planner.filters, [*offers.values()]
         classes = list(dict.fromkeys(cls for node in lacking for cls in node.homeless))
         counts = np.array([[node.homeless.count(cls) for cls in classes] for node in lacking], float)
         vectors = np.array([snapshot.vector(cls.requests) for cls in classes])
         accepting = [frozenset(filters.possible(cls, np.array(rows, np.intp))) for cls in classes]
-        worth, estimates = np.array([node.worth for node in lacking]), list[_Estimate]()
+        worth, estimates = np.array([node.worth for node in lacking]), list[_Sized]()
         for offer, row in offers.items():
             capacity = np.maximum(snapshot.nodes.free[row], 0)
             fits = np.array([row in each for each in accepting]) & (vectors <= capacity).all(axis=1)
@@ -174,17 +174,17 @@ class PurchaseSearch:
             saved = float(np.maximum(useful - needs * float(offer.price or 0), 0).sum())
             nodes = [lacking[index] for index in np.argsort(-useful / needs, kind="stable")]
             if fits.any():
-                estimates.append(_Estimate(saved, offer, max(1, needed), nodes))
+                estimates.append(_Sized(saved, offer, max(1, needed), nodes))
         return sorted(estimates, key=lambda each: -each.saved)
 
     # The trials.
 
-    def _tried(self, estimates: Iterable["_Estimate"]) -> list["_Trial"]:
+    def _tried(self, estimates: Iterable["_Sized"]) -> list["_Sized"]:
         """Return the best number of nodes of each offer that saves money, the most useful first.
 
         An offer is not tried if its estimate is not more than what enough others save.
         """
-        tried = list[_Trial]()
+        tried = list[_Sized]()
         for estimate in estimates:
             enough = [each.saved for each in tried[_PLANNED - 1 : _PLANNED]]
             if self._out_of_time() or (enough and estimate.saved <= enough[0]):
@@ -192,14 +192,14 @@ class PurchaseSearch:
             tried = sorted([*tried, self._trial(estimate)], key=lambda each: -each.saved)
         return [each for each in tried if each.saved > 0]
 
-    def _trial(self, estimate: "_Estimate") -> "_Trial":
+    def _trial(self, estimate: "_Sized") -> "_Sized":
         """Drain nodes by first-fit, and return the number of used new nodes that saves the most."""
         offer, additions = estimate.offer, self._additions
         nodes = {each.examined.candidate.node: each for each in estimate.nodes}
         candidates = [each.examined.candidate for each in estimate.nodes]
         evictions = {name: each.examined.evictions for name, each in nodes.items()}
-        best, worth, used = _Trial(0.0, offer, 0), 0.0, set[int]()
-        change = replace(offer.change, count=min(offer.most, 4 * estimate.needed + 8))
+        best, worth, used = estimate._replace(saved=0.0), 0.0, set[int]()
+        change = replace(offer.change, count=min(offer.most, 4 * estimate.number + 8))
         with additions.of(change) as [names], additions.after(self._base.steps) as attempt:
             new = {additions.snapshot.nodes.row[name] for name in names}
             room, limit = attempt.shared.room, attempt.shared.minimum.spare - attempt.emptied
@@ -208,30 +208,30 @@ class PurchaseSearch:
                 used |= new.intersection(row for _, row in drained.placed)
                 worth += nodes[drained.candidate.node].worth
                 saved = worth - len(used) * float(offer.price or 0)
-                best = _Trial(saved, offer, len(used)) if used and saved > best.saved else best
+                best = best._replace(saved=saved, number=len(used)) if used and saved > best.saved else best
         return best
 
     # The plans.
 
-    def _choices(self, ranked: Sequence["_Estimate"]) -> Iterator[Parts]:
+    def _choices(self, ranked: Sequence["_Sized"]) -> Iterator[Parts]:
         """Yield the best number of the best offers; in a small cluster, also all other numbers that may help."""
         best = self._tried(ranked[:_TRIALS])
-        yield from (((trial.offer, trial.used),) for trial in best[:_PLANNED])
+        yield from (((each.offer, each.number),) for each in best[:_PLANNED])
         if best and self._additions.policy.survive is not Survive.OFF:
             yield from self._spread(best)
         if len(self._additions.original.nodes) <= _SMALL_CLUSTER:
             for number in range(1, MOST_BOUGHT + 1):
-                enough = (each for each in ranked if number <= min(each.needed + 1, each.offer.most))
+                enough = (each for each in ranked if number <= min(each.number + 1, each.offer.most))
                 yield from (((each.offer, number),) for each in enough)
 
-    def _spread(self, tried: Sequence["_Trial"]) -> Iterator[Parts]:
+    def _spread(self, tried: Sequence["_Sized"]) -> Iterator[Parts]:
         """Yield the number of the best purchase over offers of several pools, and with one node more."""
         by_zone = self._additions.policy.survive is Survive.ZONE
         by_pool: dict[str, SpotOffer] = {}
         for trial in tried:
             by_pool.setdefault(trial.offer.facts.zone if by_zone else trial.offer.pool, trial.offer)
         for pools in (number for number in _SPREADS if number <= len(by_pool)):
-            for count in sorted({max(pools, tried[0].used + more) for more in (0, 1)}):
+            for count in sorted({max(pools, tried[0].number + more) for more in (0, 1)}):
                 numbers = [count // pools + (index < count % pools) for index in range(pools)]
                 parts = tuple(zip(by_pool.values(), numbers, strict=False))
                 if is_possible(parts):
@@ -278,18 +278,10 @@ class _Lacking(NamedTuple):
     homeless: Sequence[PodClass]  #: its pods that only new spot nodes could run
 
 
-class _Estimate(NamedTuple):
-    """What an offer would save if pods could be split freely."""
-
-    saved: float  #: per hour, by the nodes that are worth more than what their pods need
-    offer: SpotOffer
-    needed: int  #: number of nodes for all pods that they accept
-    nodes: Sequence[_Lacking]  #: those that are worth most for what their pods need first
-
-
-class _Trial(NamedTuple):
-    """What a number of nodes of an offer saves in a trial."""
+class _Sized(NamedTuple):
+    """What a number of nodes of an offer saves: in a trial, or all that help, if pods could be split freely."""
 
     saved: float  #: per hour
     offer: SpotOffer
-    used: int
+    number: int
+    nodes: Sequence[_Lacking]  #: those that are worth most for what their pods need first

@@ -122,12 +122,13 @@ class NewSpot:
         self.usable = [node for node in self.existing if why_not_target(node) is None]
         others = sorted(snapshot.nodes, key=lambda node: node.name)
         self._known = self.usable or [node for node in others if policy.on_demand_label.matches(node.metadata.labels)]
+        self._first = next((node.name for node in self._known), "")
         self._starting = starting_taints(snapshot, policy)
 
     @cached_property
     def sources(self) -> list[SpotSource]:
         """What creates spot nodes."""
-        return spot_sources(self._snapshot, self._policy)
+        return list(spot_sources(self._snapshot, self.existing, self._policy.spot_label))
 
     @cached_property
     def types(self) -> dict[str, list[Node]]:
@@ -184,7 +185,7 @@ class NewSpot:
         or if the labels of spot nodes cannot be determined.
         """
         if change.template is not None:
-            return NewNode(change.template, change.like or self._first_known())
+            return NewNode(change.template, change.like or self._first)
         return self._created(change) if change.group else self._resembling(change)
 
     def _resembling(self, change: AddSpot) -> NewNode:
@@ -203,11 +204,10 @@ class NewSpot:
                 f"add-spot: expected a spot node in the cluster, from which to copy the labels for {required}"
             )
         all_zones = () if resembles else sorted({node.metadata.labels.get(ZONE, "") for node in self._known} - {""})
-        status = NodeStatus(
-            allocatable=model.status.allocatable if resembles else _allocatable(change), images=model.status.images
-        )
+        size: dict[str, QuantityText] = {"cpu": change.cpu, "memory": change.memory, "pods": str(change.pods)}
+        status = NodeStatus(allocatable=model.status.allocatable if resembles else size, images=model.status.images)
         node = Node(metadata=ObjectMeta(labels=labels), spec=NodeSpec(taints=taints), status=status)
-        return NewNode(node, model.name or self._first_known(), [change.zone] if change.zone else all_zones)
+        return NewNode(node, model.name or self._first, [change.zone] if change.zone else all_zones)
 
     def _created(self, change: AddSpot) -> NewNode:
         """Return what the group of *change* creates of its type in its zone."""
@@ -217,12 +217,9 @@ class NewSpot:
             raise UsageError(f"add-spot: {why}{did_you_mean(change.group, by_name)}")
         for node in source.templates:
             if (instance_type(node), zone_of(node)) == (change.type, change.zone):
-                return NewNode(node, next((each.name for each in source.members), self._first_known()))
+                return NewNode(node, next((each.name for each in source.members), self._first))
         kinds = sorted({f"type={instance_type(node)},zone={zone_of(node)}" for node in source.templates})
         raise UsageError(f"add-spot: group {change.group} creates no such nodes: expected {shortened(kinds, _SHOWN)}")
-
-    def _first_known(self) -> str:
-        return next((node.name for node in self._known), "")
 
     def _model(self, change: AddSpot) -> Node:
         """Return the node that new nodes resemble, or an empty node if there is none."""
@@ -262,10 +259,6 @@ class NewSpot:
     def _lasting_taints(self, node: Node) -> tuple[Taint, ...]:
         """Return the taints of *node* that it keeps once its agents have started."""
         return tuple(taint for taint in node.spec.taints if not is_start_up_taint(taint.key, self._starting))
-
-
-def _allocatable(change: AddSpot) -> dict[str, QuantityText]:
-    return {"cpu": change.cpu, "memory": change.memory, "pods": str(change.pods)}
 
 
 def _required_labels(selector: NodeLabels, present: Mapping[str, str]) -> dict[str, str]:

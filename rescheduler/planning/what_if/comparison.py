@@ -1,6 +1,6 @@
 """Plans with hypothetical changes, and the effects of lost spot nodes on their pods."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as settings_replaced
 from decimal import Decimal
@@ -21,9 +21,9 @@ from rescheduler.planning.controllers import ControllerName, controller_of
 from rescheduler.planning.forms import count, shortened
 from rescheduler.planning.money.move_costs import PlanMoves
 from rescheduler.planning.money.prices import PriceList, node_facts, with_added, zone_of
-from rescheduler.planning.money.worth import AddedSpot, added_spot, summed
+from rescheduler.planning.money.worth import AddedSpot, Worth, added_spot, summed
 from rescheduler.planning.node_info import full_name, similar_node
-from rescheduler.planning.outcome import Blocker, Planning, Reason, Rejected
+from rescheduler.planning.outcome import Blocker, Plan, Planning, Reason, Rejected
 from rescheduler.planning.placement.explain import Explanation
 from rescheduler.planning.placement.packing import Room, Sizes, first_fitting
 from rescheduler.planning.placement.preemption import priority_of
@@ -374,16 +374,7 @@ def leftovers_lever(
         obstacle += f"; {count(len(givers), 'node')} {'makes' if len(givers) == 1 else 'make'} room first"
     if staying:
         obstacle += f"; {shortened(staying, _NAMED)} {'stays' if len(staying) == 1 else 'stay'} in place of them"
-    return Lever(
-        f"{SETTING} --leftovers={Leftovers.MOVE}",
-        Reason.PINNED,
-        obstacle,
-        tuple(node.node for node in held),
-        tuple(names),
-        changes=(f"leftovers={Leftovers.MOVE}",),
-        worth=worth,
-        worths=worths,
-    )
+    return _of_setting(f"leftovers={Leftovers.MOVE}", Reason.PINNED, obstacle, held, found, worth, worths)
 
 
 def surge_lever(planning: Planning, snapshot: Snapshot, policy: Policy, circumstances: Circumstances) -> Lever | None:
@@ -399,18 +390,24 @@ def surge_lever(planning: Planning, snapshot: Snapshot, policy: Policy, circumst
     deployments = {str(surge) for plan in added for surge in plan.surges}
     reason = next(blocker.reason for blocker in held[0].blockers if blocker.reason in LIFTED)
     obstacle = f"{count(len(deployments), 'Deployment')} can roll out without downtime"
-    nodes, frees = tuple(node.node for node in held), tuple(plan.node for plan in added)
-    worths = worths_of(with_surge, snapshot, circumstances.prices, circumstances.now.date())
-    return Lever(
-        f"{SETTING} --surge={Surging.BLOCKED}",
-        reason,
-        obstacle,
-        nodes,
-        frees,
-        changes=(f"surge={Surging.BLOCKED}",),
-        worth=summed(worths[name] for name in frees if name in worths),
-        worths={name: worths[name] for name in frees if name in worths},
-    )
+    known = worths_of(with_surge, snapshot, circumstances.prices, circumstances.now.date())
+    worths = {plan.node: known[plan.node] for plan in added if plan.node in known}
+    return _of_setting(f"surge={Surging.BLOCKED}", reason, obstacle, held, added, summed(worths.values()), worths)
+
+
+def _of_setting(
+    change: str,
+    reason: Reason,
+    obstacle: str,
+    held: Iterable[Rejected],
+    added: Iterable[Plan],
+    worth: Worth,
+    worths: Mapping[str, Worth],
+) -> Lever:
+    """Return the lever of a *change* of a setting, with which there are the plans *added*."""
+    nodes, frees = tuple(each.node for each in held), tuple(plan.node for plan in added)
+    name = f"{SETTING} --{change}"
+    return Lever(name, reason, obstacle, nodes, frees, changes=(change,), worth=worth, worths=worths)
 
 
 def with_lever(ranked: RankedLevers, lever: Lever) -> RankedLevers:

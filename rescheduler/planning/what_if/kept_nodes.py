@@ -10,11 +10,11 @@ from predicates.objects import Pod
 from predicates.texts import shown
 from rescheduler.planning.budgets import SYNC_FAILED, RemainingDisruptions, rule_text, sync_failure
 from rescheduler.planning.controllers import ControllerName, controller_of
-from rescheduler.planning.outcome import Plan, Reason, Rejected
+from rescheduler.planning.outcome import Plan, Reason, Rejected, counted_on
 from rescheduler.planning.placement.search import Candidate
 from rescheduler.planning.planning_round import PlanningRound
 from rescheduler.planning.pool_shares import with_constraint
-from rescheduler.planning.question import evictions_after
+from rescheduler.planning.question import emptied_by, evictions_after
 from rescheduler.planning.rules.declared import Fate
 from rescheduler.planning.rules.pins import local_volume
 from rescheduler.planning.what_if.lifting import (
@@ -63,12 +63,8 @@ class KeptNodes:
         self._needed: dict[str, int] = {}  #: by budget: evictions that it would have to allow
         self.snapshot = shared.snapshot
         self._left = evictions_after(plans, shared)  #: the evictions that budgets and controllers allow after the plans
-        #: Nodes that give pods to make room, and those that take the leftovers of others.
-        self._counted_on = {plan.node for plan in plans if not plan.empties} | {
-            placement.node for plan in plans for placement in plan.placements if placement.pod.uid in plan.leftovers
-        }
-        emptied = sum(plan.empties and plan.node in self._minimum.counted for plan in plans)
-        self.spare = self._minimum.spare - emptied  #: nodes with ``counts`` that may also be drained
+        self._counted_on = counted_on(plans)
+        self.spare = self._minimum.spare - emptied_by(plans, shared)  #: nodes with ``counts`` that may also be drained
 
     def each(self, rejected: Iterable[Rejected]) -> Iterator[KeptNode]:
         """Yield the nodes that have obstacles."""

@@ -19,7 +19,7 @@ from rescheduler.planning.money.worth import Value, Worth, covered, summed, valu
 from rescheduler.planning.outcome import Planning, Reason
 from rescheduler.planning.placement.packing import Effort, Placed, Stuck
 from rescheduler.planning.planning_round import PlanningRound
-from rescheduler.planning.question import Attempt, Question, at_once, drained, opened
+from rescheduler.planning.question import Attempt, Question, after, at_once
 from rescheduler.planning.what_if.kept_nodes import KeptNode, KeptNodes
 from rescheduler.planning.what_if.lifting import OF_PODS, Obstacle, Trait, Traits
 from rescheduler.planning.what_if.overview import NO_LEVERS, SETTING, Lever, RankedLevers
@@ -102,8 +102,7 @@ def rank_levers(
     kept_nodes = tuple(nodes.each(planning.rejected))
     worth = {verdict.node: _worth(snapshot, verdict.node, prices) for verdict in planning.rejected}
     values = _Values(planning, snapshot, prices, shared.circumstances.now.date())
-    with opened(shared, Effort(0), shared.pending) as attempt:
-        drained(planning.steps, attempt)
+    with after(planning.steps, shared, Effort(0)) as attempt:
         # The results that the trials start from are computed before any of them changes a row.
         filters.refresh(pod.cls for node in kept_nodes for pod in node.incoming)
         return _Ranking(nodes, kept_nodes, worth, values, attempt, time_is_up).run()

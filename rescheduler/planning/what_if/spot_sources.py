@@ -19,19 +19,17 @@ from predicates.objects import (
     NodeSpec,
     NodeStatus,
     ObjectMeta,
-    QuantityText,
     Requirement,
     Taint,
 )
 from predicates.objects.pods import CAPACITY_TYPE, NODE_POOL
-from predicates.quantity import QuantityError, parse
 from predicates.selectors import OPERATORS, is_allowed
 from predicates.snapshot import Snapshot
 from rescheduler.planning.money.prices import INSTANCE_TYPE_LABELS, ZONE_LABELS, instance_type, zone_of
+from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.node_pools import SPOT, in_order, values
-from rescheduler.planning.placement.added_nodes import GrowthLimits, left_of, taken_by
-from rescheduler.planning.policy import Policy
-from rescheduler.planning.rules.candidates import groups, is_in_group
+from rescheduler.planning.placement.added_nodes import GrowthLimits, left_of, millis, taken_by
+from rescheduler.planning.rules.candidates import is_in_group
 
 _CAPACITY: Final = "capacity.cluster-autoscaler.kubernetes.io/"
 
@@ -83,19 +81,15 @@ class SpotSource:
         return {f"{self.name} {resource}": limit for resource, limit in taken_by(node, self.left).items()}
 
 
-def spot_sources(snapshot: Snapshot, policy: Policy) -> list[SpotSource]:
-    """Return all sources of nodes with the labels of spot nodes, NodePools in the order in which Karpenter tries them.
+def spot_sources(snapshot: Snapshot, spot: Sequence[Node], label: NodeLabels) -> Iterator[SpotSource]:
+    """Yield all sources of nodes with the *label* of the *spot* nodes, NodePools in the order of Karpenter.
 
     A NodePool with a fixed number of nodes creates none for pods: it is none of them.
     """
-    table, matches = snapshot.nodes, policy.spot_label.matches
-    spot = [node for row in groups(snapshot, policy).spot_rows if (node := table.nodes[row]) is not None]
-    sources = []
     for source in (*_of_pools(snapshot, spot), *_of_machine_sets(snapshot, spot), *_of_groups(snapshot, spot)):
-        templates = [node for node in source.templates if matches(node.metadata.labels)]
+        templates = [node for node in source.templates if label.matches(node.metadata.labels)]
         if source.members or len(templates) == len(source.templates):
-            sources.append(replace(source, templates=templates))
-    return sources
+            yield replace(source, templates=templates)
 
 
 def _of_pools(snapshot: Snapshot, spot: Sequence[Node]) -> Iterator[SpotSource]:
@@ -195,15 +189,14 @@ def _template_of(snapshot: Snapshot, each: MachineSet) -> Node | None:
         (name, next((f"{notes[key]}{unit}" for key, unit in keys if key in notes), "0"))
         for name, keys in _AMOUNTS.items()
     )
-    capacity = {name: millis for name, text in stated if (millis := _millis(text))}
+    capacity = {name: amount for name, text in stated if (amount := millis(text, 0)) > 0}
     if not capacity.keys() >= {"cpu", "memory"}:
         return None
     pods, gpus = capacity.pop("pods", _PODS), capacity.pop("gpu", 0)
-    fixed = {"pods": pods, **({notes.get(f"{_CAPACITY}gpu-type", GPU): gpus} if gpus else {})}
-    free = {name: int(millis * _share(snapshot.nodes, name)) for name, millis in capacity.items()}
-    amounts, whole = ({name: f"{millis}m" for name, millis in {**sizes, **fixed}.items()} for sizes in (free, capacity))
+    free = {name: int(amount * _share(snapshot.nodes, name)) for name, amount in capacity.items()}
+    sizes = free | {"pods": pods} | ({notes.get(f"{_CAPACITY}gpu-type", GPU): gpus} if gpus else {})
     taints = spec.taints or tuple(_taints(notes.get(f"{_CAPACITY}taints", "")))
-    status = NodeStatus(allocatable=dict(amounts), capacity=dict(whole))
+    status = NodeStatus(allocatable={name: f"{amount}m" for name, amount in sizes.items()})
     return Node(metadata=ObjectMeta(labels=_labels(each)), spec=NodeSpec(taints=taints), status=status)
 
 
@@ -228,16 +221,8 @@ def _taints(text: str) -> Iterator[Taint]:
 def _share(nodes: Iterable[Node], name: str) -> float:
     """Return the smallest share of the capacity of a node that pods may use; 1 if no node states both amounts."""
     amounts = ((node.status.allocatable.get(name, "0"), node.status.capacity.get(name, "0")) for node in nodes)
-    pairs = ((_millis(left), _millis(capacity)) for left, capacity in amounts)
+    pairs = ((millis(left, 0), millis(capacity, 0)) for left, capacity in amounts)
     return min((left / capacity for left, capacity in pairs if 0 < left <= capacity), default=1.0)
-
-
-def _millis(text: QuantityText) -> int:
-    """Return an amount in thousandths; 0 if it is not valid, or negative."""
-    try:
-        return max(0, parse(text).millis)
-    except QuantityError:
-        return 0
 
 
 def _of_groups(snapshot: Snapshot, spot: Sequence[Node]) -> Iterator[SpotSource]:

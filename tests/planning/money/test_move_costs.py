@@ -59,7 +59,6 @@ def test_the_other_factors_are_bounded_and_monotone() -> None:
     assert ready == [1, 1, 1, 1, 2, pytest.approx(119 / 30), 4, 4]
     moved = [move_costs.owner_factor(None, pods, 2) for pods in (0, 1, 2, 5, 6, 1000)]
     assert moved == [1, 1.5, 2, 3.5, 4, 4]
-    assert [move_costs.hazard_factor(each) for each in (-1, 0, 0.5, 1, 7)] == [1, 1, 1.5, 2, 2]
     for factors in (ready, moved):
         assert all(first <= second for first, second in pairwise(factors))
     assert [move_costs.owner_factor(None, 0, number) for number in (0, 1, 2, 50)] == [1, 2, 1, 1]
@@ -67,8 +66,7 @@ def test_the_other_factors_are_bounded_and_monotone() -> None:
 
 
 def test_what_is_not_known_has_the_factor_one() -> None:
-    unknown = move_costs.owner_factor(None, 0, 0), move_costs.hazard_factor(0), move_costs.own_factor(0, 0)
-    assert unknown == (1, 1, 1)
+    assert (move_costs.owner_factor(None, 0, 0), move_costs.own_factor(0, 0)) == (1, 1)
 
 
 def test_the_worth_is_money_for_a_moved_pod() -> None:

@@ -21,6 +21,7 @@ OD: Final = node("od", ON_DEMAND, labels={TYPE: "od", ARCH: "amd64"}, zone="a")
 ARM: Final = node("arm", ON_DEMAND, labels={TYPE: "arm", ARCH: "arm64"}, cpu="8", zone="b")
 #: A spot node of the NodePool.
 MEMBER: Final = node("member", labels={TYPE: "od", ARCH: "amd64", "karpenter.sh/nodepool": "spot"}, zone="a")
+WITH_GPUS: Final = {**MEMBER, "status": {**MEMBER["status"], "capacity": {"cpu": "4", "example.com/gpu": "2"}}}
 #: Any type in any zone, if nothing that creates spot nodes is known.
 ANY: Final = {f"add-spot 1 type={kind},zone={zone}": MOST_BOUGHT for kind in ("od", "arm") for zone in "ab"}
 
@@ -58,6 +59,7 @@ POOLS: Final[dict[str, tuple[list[Manifest], dict[str, int]]]] = {
     "a label of its own": ([spot_pool(needs("team", "In", "x"))], EVERY),
     "its limit is nearly used": ([MEMBER, spot_pool(limits={"cpu": "10"})], created("od/a", "od/b", most=1)),
     "its limit is used": ([MEMBER, spot_pool(limits={"cpu": "4"})], {}),
+    "a limit on what new nodes do not have is exceeded": ([WITH_GPUS, spot_pool(limits={"example.com/gpu": "1"})], {}),
     "a limit on nodes": ([MEMBER, spot_pool(limits={"nodes": "3"})], dict.fromkeys(EVERY, 2)),
     "a limit that cannot be read": ([spot_pool(limits={"cpu": "many"})], {}),
     "the weight decides which of two creates the same": (
