@@ -10,8 +10,18 @@ import msgspec
 
 from rescheduler.errors import InputError
 from rescheduler.planning.debts import Debt, OpenDebt, begun
-from rescheduler.planning.forms import LIMIT, and_more, count, pack, packed_within, shortened, unpack, utc
-from rescheduler.planning.merging import merged_value, mine_first
+from rescheduler.planning.forms import (
+    LIMIT,
+    and_more,
+    count,
+    merged_value,
+    mine_first,
+    pack,
+    packed_within,
+    shortened,
+    unpack,
+    utc,
+)
 from rescheduler.planning.money.move_costs import MoveHistory
 from rescheduler.planning.movements import LeftoverMoves, Movements, NotRecovered
 from rescheduler.planning.owner_records import OwnerRecords

@@ -11,8 +11,7 @@ from predicates.objects import Pod
 from rescheduler.durations import Backoff
 from rescheduler.planning.controllers import Controller, ControllerReading, ControllerState, controller_of
 from rescheduler.planning.debts import OpenDebt
-from rescheduler.planning.forms import count, instant, utc
-from rescheduler.planning.merging import merged_entries, merged_value, mine_first
+from rescheduler.planning.forms import count, instant, merged_entries, merged_value, mine_first, utc
 from rescheduler.planning.outcome import Blocker, Reason
 from rescheduler.planning.rules.pod_traits import belongs_to_node
 from rescheduler.planning.waits import CLOCK_SKEW, Count, Moment, Waits

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from rescheduler.planning.merging import merged_entries
+from rescheduler.planning.forms import merged_entries
 from rescheduler.planning.movements import Move
 from rescheduler.planning.waits import Moment
 

@@ -13,8 +13,7 @@ import numpy.typing as npt
 
 from predicates.nodes import MISSING, NodeTable
 from rescheduler.durations import Backoff
-from rescheduler.planning.forms import utc
-from rescheduler.planning.merging import merged_entries
+from rescheduler.planning.forms import merged_entries, utc
 from rescheduler.planning.money.prices import INSTANCE_TYPE_LABELS, ZONE_LABELS
 from rescheduler.planning.waits import Count, Moment, Pause
 

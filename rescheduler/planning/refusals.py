@@ -15,8 +15,7 @@ import msgspec
 
 from predicates.nodes import LearnedRefusals, RefusingNodes
 from rescheduler.planning.controllers import Controller
-from rescheduler.planning.forms import utc
-from rescheduler.planning.merging import merged_entries
+from rescheduler.planning.forms import merged_entries, utc
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.pools import label_name
 from rescheduler.planning.waits import Moment

@@ -9,7 +9,7 @@ import msgspec
 
 from predicates.texts import printable
 from rescheduler.durations import Backoff
-from rescheduler.planning.merging import merged_entries
+from rescheduler.planning.forms import merged_entries
 
 # Waits that grow exponentially: after failed drains, and after pods returned to on-demand nodes.
 
