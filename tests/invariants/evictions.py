@@ -53,8 +53,11 @@ def _node_stays(pod: SeenPod, at: datetime, scene: JudgedMoment) -> str:
 
 
 def _no_place(pod: SeenPod, at: datetime, scene: JudgedMoment) -> str:
-    """Return a reason if no spot node is usable. A leftover moves to another on-demand node."""
-    if is_leftover(pod, scene.rules):
+    """Return a reason if no spot node is usable.
+
+    A leftover moves to another on-demand node, and so does a pod that the kubelets of spot nodes have refused.
+    """
+    if is_leftover(pod, scene.rules) or scene.owner(pod) in scene.now.failing:
         return ""
     recent = (scene.now.recent(uid, at, scene.rules.lag) for uid in scene.now.spot_uids)
     places = (state for states in recent for state in states if isinstance(state, SeenNode))

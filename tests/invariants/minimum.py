@@ -35,7 +35,9 @@ class KeepsMinimum:
                     yield from self._enough(drain, "terminated", moment.at, look, scene)
             case Wrote(revision):
                 drain = scene.now.drains.get(revision.object.metadata.name)
-                if isinstance(revision.object, SeenNode) and drain is not None and drain.number == revision.number:
+                created = scene.now.states[revision.object.metadata.uid][:1] == [revision]  # by others, with its mark
+                begins = drain is not None and drain.number == revision.number and not created
+                if isinstance(revision.object, SeenNode) and begins:
                     yield from _on_demand(revision.object, "marked", moment.at, scene.rules.lag, scene)
                 if scene.rules.minimum:
                     self._note(moment.at, scene)

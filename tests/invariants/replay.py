@@ -55,6 +55,7 @@ class Replay:
         self.workloads: dict[str, SeenWorkload] = {}
         self.budgets: dict[str, SeenBudget] = {}
         self.nodes: dict[str, SeenNode] = {}  #: nodes by name
+        self.failing: set[OwnerKey] = set()  #: owners with pods that have failed: a kubelet may have refused them
         self.lost_nodes: set[str] = set()  #: names of nodes that are gone
         self.marks: dict[str, NodeMark] = {}  #: marks by node
         self.drains: dict[str, SeenDrain] = {}  #: open drains by node
@@ -159,6 +160,8 @@ class Replay:
             self.owners.setdefault(uid, self._topmost(pod))
         self.states[uid].append(revision)
         owner = self.owners[uid]
+        if owner is not None and pod.status.phase == "Failed":
+            self.failing.add(owner)
         if revision.gone:
             self.pods.pop(uid, None)
             self._by_node[pod.spec.node_name].discard(uid)

@@ -256,6 +256,15 @@ class DrainActs:
             self._world.machines.end(each, "cloud")
             self._world.kubelets.delete_node(each["metadata"]["name"], each["metadata"]["uid"])
 
+    def turn_others_into_spot(self, entry: Json, drain: _Drain, __: Json) -> None:
+        """Let all other on-demand nodes have the label of spot nodes for a while."""
+        for each in self._acts.on_demand():
+            if each["metadata"]["name"] != drain.node:
+                self.turn_into_spot(entry, drain, each)
+                labels = {"node-role.kubernetes.io/worker": "", "node-role.kubernetes.io/spot-worker": None}
+                back = partial(self._acts.edit, "nodes", each, {"metadata": {"labels": labels}})
+                self._world.engine.after(entry["for"], back)
+
     def keep_pods(self, entry: Json, drain: _Drain, __: Json) -> None:
         for pod in self._store.pods_of(drain.node):
             self._acts.annotate("pods", pod, DO_NOT_EVICT, entry["for"])
@@ -350,6 +359,7 @@ _IN_DRAINS: Final[dict[str, Callable[[DrainActs, Json, _Drain, Json], None]]] = 
         DrainActs.replace_node,
         DrainActs.turn_into_spot,
         DrainActs.remove_others,
+        DrainActs.turn_others_into_spot,
         DrainActs.keep_pods,
         DrainActs.edit_pods,
         DrainActs.replace_pods,

@@ -51,9 +51,7 @@ def random_events(choice: Choice, seconds: float) -> Sequence[RandomEvent]:
 
     On-demand nodes with pods join again and again, so that there is something to drain.
     """
-    events = [
-        RandomEvent(at, {"back": choice.source.randint(6, 20)}) for at in _times(choice, seconds, 150.0, 150.0, 300.0)
-    ]
+    events = [RandomEvent(at, {"back": choice.source.randint(3, 12)}) for at in _times(choice, seconds, 60.0, 120.0)]
     events += [RandomEvent(at, choice.one(*_ACTS)(choice)) for at in _times(choice, seconds, 5.0, 120.0, 240.0)]
     for at in _times(choice, seconds, 60.0, 120.0):
         step = choice.one("draining", "removing")
@@ -61,10 +59,10 @@ def random_events(choice: Choice, seconds: float) -> Sequence[RandomEvent]:
         act = choice.one(*(_IN_DRAINS if step == "draining" else _AT_ORDERS))
         events.append(RandomEvent(at, {"in a drain": act, "step": step, "after": round(after, 3), **_extent(choice)}))
     for at in _times(choice, seconds, 60.0, 120.0):
-        step = choice.one("", "draining", "removing", "removing")
-        acts, calls = ACTS_AT_CALLS[step]
-        entry = {"in a drain": choice.one(*acts), "step": step, "before": choice.one(*calls)}
-        events.append(RandomEvent(at, {**entry, "skip": choice.one(0, 0, 1, 2), **_extent(choice)}))
+        row = choice.one(*AT_REQUESTS)
+        request, skip = choice.one(*row.requests)
+        entry = {"in a drain": choice.one(*row.acts), "step": row.step, "before": request, "skip": skip}
+        events.append(RandomEvent(at, entry | _extent(choice)))
     return sorted(events, key=lambda each: each.at)
 
 
@@ -156,25 +154,60 @@ _IN_DRAINS: Final = (
     "freeze",
 )
 
-#: What others do to a node right before the daemon marks it.
-_AT_MARKS: Final = (
-    "mark as other",
-    "keep node",
-    "touch node",
-    "taint node",
-    "cordon node",
-    "register again",
-    "replace node",
-    "turn into spot",
-    "remove others",
-)
 
-#: By step: what others do right before a request of the daemon, and which requests.
-ACTS_AT_CALLS: Final[dict[str, tuple[Sequence[str], Sequence[str]]]] = {
-    "": (_AT_MARKS, ("read node", "patch node")),
-    "draining": (
-        (*_IN_DRAINS, "touch node", "taint node", "register again"),
-        ("read node", "read pods", "read others", "try eviction", "evict", "evict", "patch node"),
+@dataclass(frozen=True, slots=True)
+class AtRequests:
+    """What others do in a *step* right before one of the *requests*. Each has the number of those before it."""
+
+    step: str
+    requests: tuple[tuple[str, int], ...]
+    acts: tuple[str, ...]
+
+
+#: The last look begins with the second read of the node.
+AT_REQUESTS: Final = (
+    AtRequests(
+        "",
+        (("read node", 0), ("patch node", 0)),
+        (
+            "mark as other",
+            "keep node",
+            "touch node",
+            "taint node",
+            "cordon node",
+            "register again",
+            "replace node",
+            "turn into spot",
+            "remove others",
+        ),
     ),
-    "removing": ((*_AT_ORDERS, "touch node", "taint node"), ("read node", "read node", "read pods", "read others")),
-}
+    AtRequests(
+        "draining",
+        (("read node", 0), ("read node", 1), ("patch node", 0), ("evict", 0), ("evict", 1)),
+        ("keep node", "touch node", "taint node", "register again", "replace node", "turn into spot"),
+    ),
+    AtRequests(
+        "draining",
+        (("evict", 0), ("evict", 1), ("evict", 2), ("try eviction", 0), ("read pods", 1), ("read others", 1)),
+        tuple(act for act in _IN_DRAINS if not act.endswith("node")),
+    ),
+    AtRequests(
+        "removing",
+        (("read node", 0), ("read node", 1), ("read node", 1)),
+        (
+            "untaint",
+            "unmark",
+            "mark as other",
+            "keep node",
+            "turn into spot",
+            "register again",
+            "replace node",
+            "turn others into spot",
+        ),
+    ),
+    AtRequests(
+        "removing",
+        (("read node", 1), ("read node", 1), ("read pods", 0), ("read others", 0)),
+        ("add pod", "lose moved", "unready moved", "restart moved", "turn others into spot", "freeze"),
+    ),
+)

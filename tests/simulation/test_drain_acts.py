@@ -6,7 +6,7 @@ from rescheduler.simulation.store import Json
 from tests.invariants.rules import Rules
 from tests.simulation.acts import Acts
 from tests.simulation.drain_acts import OTHERS_TAINT, DrainActs, step_of
-from tests.simulation.random_events import ACTS_AT_CALLS
+from tests.simulation.random_events import AT_REQUESTS, AtRequests
 from tests.simulation.sent_requests import SentRequests
 from tests.simulation.worlds import Scene, node, workload
 
@@ -58,11 +58,11 @@ def test_no_machine_ends_after_a_change_right_before_the_last_look(act: str, cal
     here.world.close()
 
 
-@pytest.mark.parametrize("step", ACTS_AT_CALLS)
-def test_each_event_happens_once_right_before_its_request(step: str) -> None:
-    acts, calls = ACTS_AT_CALLS[step]
-    for act in sorted(set(acts)):
-        here = scene(event(act, step, calls[0]), event(act, step, calls[0])).begin().run(120)
+@pytest.mark.parametrize("row", AT_REQUESTS, ids=lambda row: f"{row.step or 'marking'}, {row.acts[0]}")
+def test_each_event_may_happen_right_before_its_request(row: AtRequests) -> None:
+    for number, act in enumerate(row.acts):
+        request, skip = row.requests[number % len(row.requests)]
+        here = scene(event(act, row.step, request, skip=skip)).begin().run(120)
         assert here.world.engine.crashes == []
         here.world.close()
 
