@@ -55,6 +55,7 @@ class Machines:
     store: Store
     kubelets: Kubelets
     ended: dict[str, float] = field(default_factory=dict)  #: by provider ID: when it ended
+    ordered: set[str] = field(default_factory=set)  #: provider IDs of machines whose end has been accepted
     terminations: list[Termination] = field(default_factory=list)
     on_end: list[Callable[[Termination], object]] = field(default_factory=list)
     _number: int = 0
@@ -164,6 +165,8 @@ class SimulatedPool(NoProvider):
         since = self._machines.ended.get(node.provider_id)
         if since is not None:
             return Deleted() if engine.now - since >= _END_SECONDS else Accepted("the machine is being terminated")
+        if node.provider_id in self._machines.ordered:
+            return Accepted("the order is in progress")
         item = self._machines.store.get("nodes", node.name)
         if item is None or item["spec"].get("providerID") != node.provider_id:
             return AlreadyGone()
@@ -181,6 +184,7 @@ class SimulatedPool(NoProvider):
         slow = self._random.random() < self._faults.slow
         if slow:
             ordered = engine.now
+            self._machines.ordered.add(node.provider_id)
             engine.after(self._random.uniform(20, 120), lambda: self._machines.end(item, "daemon", ordered))
             return Accepted("the order is in progress")
         self._machines.end(item, "daemon")

@@ -48,6 +48,8 @@ class Network:
     watch_lag: Callable[[random.Random], float] = lambda source: 0.005 + source.expovariate(100.0)
     #: Returns the fault of a request of a process, or None.
     fault: Callable[[Process, ApiRequest], Fault | None] = lambda _, __: None
+    #: Receives each request of a process right before it is carried out: what others do before that, the answer shows.
+    before: Callable[[Process, ApiRequest], object] = lambda _, __: None
     silent_until: float = 0.0  #: watches send nothing until this time
     forbidden: dict[str, float] = field(default_factory=dict)  #: by plural: the daemon may not read it until this time
     #: Receives each answered request: when it was received, the code, the body of the response.
@@ -129,6 +131,7 @@ class PoolTransport:
         return SimulatedResponse(*self._answer(request, received))
 
     def _answer(self, request: ApiRequest, received: float) -> tuple[int, bytes]:
+        self._network.before(self._process, request)
         code, body = self._server.answer(request)
         for audit in self._network.audit:
             audit(self._process, request, self._server.target(request), received, code, body)

@@ -12,6 +12,7 @@ from tests.invariants.marks import mark_on
 from tests.invariants.moments import HistoryMoment, PodEvicted, ours
 from tests.invariants.objects import SeenNode, SeenPod
 from tests.invariants.opt_outs import DO_NOT_DISRUPT, forbidden
+from tests.invariants.resting import is_leftover
 from tests.invariants.rules import Rules, Violation
 
 DO_NOT_DRAIN = "spot-rescheduler/do-not-drain"
@@ -23,7 +24,7 @@ class NothingForbidden:
         if not isinstance(moment, PodEvicted):
             return
         at, pod = moment.write.received, moment.pod
-        if why := _pod_stays(pod, at, scene) or _node_stays(pod, at, scene) or _no_place(at, scene):
+        if why := _pod_stays(pod, at, scene) or _node_stays(pod, at, scene) or _no_place(pod, at, scene):
             what = f"pod {pod.key} of node {pod.spec.node_name or '-'} was evicted although {why}"
             yield Violation(3, moment.at, what)
 
@@ -44,13 +45,20 @@ def _node_stays(pod: SeenPod, at: datetime, scene: JudgedMoment) -> str:
     node = scene.now.nodes.get(pod.spec.node_name)
     if node is None:
         return "" if pod.spec.node_name else "it is on no node"
+    if scene.now.is_younger(node.metadata.uid, at, scene.rules.lag):
+        return ""  # it has just replaced another Node of the same name
     states = scene.now.recent(node.metadata.uid, at, scene.rules.lag)
     reasons = [_node_forbids(state, scene.rules) for state in states if isinstance(state, SeenNode)]
     return reasons[-1] if reasons and all(reasons) else ""
 
 
-def _no_place(at: datetime, scene: JudgedMoment) -> str:
-    """Return a reason if no spot node is usable."""
+def _no_place(pod: SeenPod, at: datetime, scene: JudgedMoment) -> str:
+    """Return a reason if no spot node is usable.
+
+    A leftover moves to another on-demand node, and so does a pod that the kubelets of spot nodes have refused.
+    """
+    if is_leftover(pod, scene.rules) or scene.owner(pod) in scene.now.failing:
+        return ""
     recent = (scene.now.recent(uid, at, scene.rules.lag) for uid in scene.now.spot_uids)
     places = (state for states in recent for state in states if isinstance(state, SeenNode))
     return "" if any(node.takes_pods for node in places) else "no spot node is schedulable"

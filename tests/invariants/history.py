@@ -9,6 +9,9 @@ import msgspec
 from tests.invariants.objects import SeenObject, SeenWorkload
 from tests.invariants.rules import Rules
 
+#: Within this time after a change, an answer shows it, in seconds.
+_ANSWERED = 1e-5
+
 
 class Revision(msgspec.Struct, frozen=True, omit_defaults=True):
     """An object after a write. etcd numbers the revisions of all kinds together, so they order all writes."""
@@ -54,6 +57,16 @@ class ObservedTermination(msgspec.Struct, frozen=True, omit_defaults=True):
     machine: str
     node: str
     decrement: bool
+    looked: datetime | None = None  #: when the daemon last read the Node before, if that is known
+
+    def look(self, longest: float) -> float:
+        """Return how many seconds before, at most *longest*, the daemon had looked at the cluster.
+
+        What was so when the read was answered, it knew.
+        """
+        if self.looked is None:
+            return longest
+        return max(min((self.at - self.looked).total_seconds() - _ANSWERED, longest), 0.0)
 
 
 class SeenSize(msgspec.Struct, frozen=True):

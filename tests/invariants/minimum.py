@@ -23,18 +23,21 @@ class KeepsMinimum:
             case PodEvicted(_, pod, _):
                 drain = scene.drain_of(pod)
                 if drain is not None and len(drain.evicted) == 1:
-                    yield from self._enough(drain, "drained", moment.at, scene)
+                    yield from self._enough(drain, "drained", moment.at, scene.rules.lag, scene)
                 if drain is not None and (node := scene.now.nodes.get(drain.node)) is not None:
                     yield from _on_demand(node, "drained", moment.at, scene.rules.lag, scene)
             case MachineTerminated(termination):
                 if (node := scene.now.nodes.get(termination.node)) is not None:
-                    yield from _on_demand(node, "terminated", moment.at, scene.rules.look, scene)
+                    yield from _on_demand(node, "terminated", moment.at, termination.look(scene.rules.look), scene)
                 drain = scene.now.drains.get(termination.node)
                 if drain is not None and drain.evicted:
-                    yield from self._enough(drain, "terminated", moment.at, scene)
+                    look = termination.look(scene.rules.look) if termination.looked else scene.rules.lag
+                    yield from self._enough(drain, "terminated", moment.at, look, scene)
             case Wrote(revision):
                 drain = scene.now.drains.get(revision.object.metadata.name)
-                if isinstance(revision.object, SeenNode) and drain is not None and drain.number == revision.number:
+                created = scene.now.states[revision.object.metadata.uid][:1] == [revision]  # by others, with its mark
+                begins = drain is not None and drain.number == revision.number and not created
+                if isinstance(revision.object, SeenNode) and begins:
                     yield from _on_demand(revision.object, "marked", moment.at, scene.rules.lag, scene)
                 if scene.rules.minimum:
                     self._note(moment.at, scene)
@@ -49,10 +52,14 @@ class KeepsMinimum:
         while len(self._kept) > 1 and self._kept[1][0] < at - seconds(scene.rules.lag):
             self._kept.popleft()
 
-    def _enough(self, drain: SeenDrain, action: str, at: datetime, scene: JudgedMoment) -> Iterator[Violation]:
+    def _enough(
+        self, drain: SeenDrain, action: str, at: datetime, lag: float, scene: JudgedMoment
+    ) -> Iterator[Violation]:
         """Check the minimum with the most favorable state within the lag; a mark without an eviction does not count."""
-        wanted = scene.rules.minimum
-        others = max((len(counted - {drain.node}) for _, counted in self._kept), default=wanted)
+        wanted, since = scene.rules.minimum, at - seconds(lag)
+        ends = [*[changed for changed, _ in self._kept][1:], at]
+        kept = (counted for (_, counted), end in zip(self._kept, ends, strict=False) if end >= since)
+        others = max((len(counted - {drain.node}) for counted in kept), default=wanted)
         if others < wanted:
             what = f"node {drain.node} was {action} with only {others} other on-demand nodes with pods"
             yield Violation(7, at, f"{what}; {wanted} must remain")

@@ -70,16 +70,19 @@ class MissingPods:
         recent = [state for state in now.recent(pod.metadata.uid, at, UNSEEN) if isinstance(state, SeenPod)]
         if not all(map(self.measure, [pod, *recent])):
             return
-        ready = sum(self.measure(other) for other in now.pods_of(owner))
+        ready = sum(self._counts(other, now) for other in now.pods_of(owner))
         moved = MovedOwner(ready, now.succeeded(owner))
         self.moved.setdefault((drain.number, owner), moved).recovered = False
         shortage = self.shortages.get(owner)
         if shortage is None:
-            before = sum(self.measure(other) for other in now.pods_of(owner))
-            shortage = OwnerShortage(drain, number, before, now.succeeded(owner), now.template(owner), at)
+            shortage = OwnerShortage(drain, number, ready, now.succeeded(owner), now.template(owner), at)
             self.shortages[owner] = shortage
         shortage.pods.append(pod)
         shortage.missing += 1
+
+    def _counts(self, pod: SeenPod, now: Replay) -> bool:
+        """Return whether *pod* has reached the state. One whose node is gone does not run, although it says so."""
+        return self.measure(pod) and pod.spec.node_name not in now.lost_nodes
 
     def inherit(self, replica_set: str, old: OwnerKey, new: OwnerKey, now: Replay) -> None:
         """Let *new* lack what its ReplicaSet lacked while *old* owned it."""

@@ -44,7 +44,7 @@ def _unpaid(drain: SeenDrain, termination: ObservedTermination, scene: JudgedMom
         since = moved.lacking_since
         if number != drain.number or moved.recovered or since is None:
             continue
-        if since < termination.at - seconds(scene.rules.look):
+        if since < termination.at - seconds(termination.look(scene.rules.look)):
             what = f"the machine of node {drain.node} ended while {named(owner)} lacked pods since {since:%H:%M:%S}"
             yield Violation(11, termination.at, f"{what}, which a drain at {drain.began:%H:%M:%S} moved")
 
@@ -57,14 +57,14 @@ def _unsettled(drain: SeenDrain, termination: ObservedTermination, scene: Judged
     latest = termination.at - seconds(scene.rules.staying)
 
     def stays(pod: SeenPod) -> bool:
-        states = scene.now.recent(pod.metadata.uid, termination.at, scene.rules.look)
+        states = scene.now.recent(pod.metadata.uid, termination.at, termination.look(scene.rules.look))
         ready = (state.ready_since for state in (pod, *states) if isinstance(state, SeenPod))
         return any(since is not None and since <= latest for since in ready)
 
     for (number, owner), moved in sorted(scene.ready.moved.items()) if scene.rules.staying else ():
         if number != drain.number:
             continue
-        lost = sum(map(stays, scene.now.lost(owner, termination.at - seconds(scene.rules.look))))
+        lost = sum(map(stays, scene.now.lost(owner, termination.at - seconds(termination.look(scene.rules.look)))))
         if scene.ready.lacks(owner, moved, scene.now, stays, lost):
             what = f"the machine of node {drain.node} ended before pods of {named(owner)} were Ready for long"
             yield Violation(11, termination.at, what)
@@ -97,6 +97,6 @@ def _places(owner: OwnerKey, scene: JudgedMoment) -> set[str]:
 
 def _has_notice(node: SeenNode, termination: ObservedTermination, scene: JudgedMoment) -> bool:
     """Return whether *node* had a notice at the daemon's last look already."""
-    states = [node, *scene.now.recent(node.metadata.uid, termination.at, scene.rules.look)]
+    states = [node, *scene.now.recent(node.metadata.uid, termination.at, termination.look(scene.rules.look))]
     taints = [{taint.key for taint in state.spec.taints} for state in states if isinstance(state, SeenNode)]
     return all(any(key.startswith(_NOTICES) for key in keys) for keys in taints)

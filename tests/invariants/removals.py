@@ -30,15 +30,18 @@ class MovedBeforeRemoval:
             case Wrote(revision) if isinstance(revision.object, SeenNode):
                 drain = scene.now.drains.get(revision.object.metadata.name)
                 if drain is not None and drain.removing and drain.draining_ended == revision.number:
-                    yield from _moved(drain, "was marked for removal", moment.at, scene)
+                    yield from _moved(drain, "was marked for removal", moment.at, scene.rules.look, scene)
             case MachineTerminated(termination):
                 yield from _ordered(termination, scene)
                 yield from _lost_again(termination, scene)
                 yield from self._displaced(termination, scene)
 
     def _note(self, pod: SeenPod, scene: JudgedMoment) -> None:
-        """Record a preempted pod with each drain that has evicted pods. Its own node's drain moves it anyway."""
-        owner = scene.owner(pod) if pod.preempted else None
+        """Record a preempted pod with each drain that has evicted pods. Its own node's drain moves it anyway.
+
+        Pods of a negative priority yield their room: they are meant to be preempted.
+        """
+        owner = scene.owner(pod) if pod.preempted and pod.spec.priority >= 0 else None
         for drain in scene.now.drains.values():
             if owner is not None and drain.evicted and drain.node != pod.spec.node_name:
                 self._preempted[drain.number].add((owner, pod.spec.node_name, pod.spec.priority))
@@ -79,7 +82,7 @@ def _ordered(termination: ObservedTermination, scene: JudgedMoment) -> Iterator[
         what = f"the machine of node {termination.node} was terminated without a removal mark"
         yield Violation(6, termination.at, what)
     elif drain.ended is None:
-        yield from _moved(drain, "was terminated", termination.at, scene)
+        yield from _moved(drain, "was terminated", termination.at, termination.look(scene.rules.look), scene)
 
 
 def _lost_again(termination: ObservedTermination, scene: JudgedMoment) -> Iterator[Violation]:
@@ -92,26 +95,26 @@ def _lost_again(termination: ObservedTermination, scene: JudgedMoment) -> Iterat
         shortage = scene.ready.shortages.get(owner)
         if shortage is not None and shortage.drain is drain:
             continue
-        if not moved.recovered or since < termination.at - seconds(scene.rules.look):
+        if not moved.recovered or since < termination.at - seconds(termination.look(scene.rules.look)):
             again = " again" if moved.recovered else ""
             what = f"node {drain.node} was terminated while {named(owner)} lacked pods{again} since {since:%H:%M:%S}"
             yield Violation(6, termination.at, what)
 
 
-def _moved(drain: SeenDrain, action: str, at: datetime, scene: JudgedMoment) -> Iterator[Violation]:
+def _moved(drain: SeenDrain, action: str, at: datetime, look: float, scene: JudgedMoment) -> Iterator[Violation]:
     for owner, shortage in scene.ready.shortages.items():
         if shortage.drain is drain and shortage.missing:
             missing = f"{shortage.missing} evicted pods of {named(owner)} had no Ready successor"
             yield Violation(6, at, f"node {drain.node} {action} while {missing}")
-    staying = [pod.key for pod in scene.now.pods_on(drain.node) if _stays(pod, at, scene)]
+    staying = [pod.key for pod in scene.now.pods_on(drain.node) if _stays(pod, at, look, scene)]
     if staying:
         yield Violation(6, at, f"node {drain.node} {action} with pods on it: {', '.join(sorted(staying)[:3])}")
 
 
-def _stays(pod: SeenPod, at: datetime, scene: JudgedMoment) -> bool:
+def _stays(pod: SeenPod, at: datetime, look: float, scene: JudgedMoment) -> bool:
     """Return whether *pod* was already on the node at the daemon's last check of the node."""
     if not pod.keeps_node:
         return False
     states = scene.now.states[pod.metadata.uid]
     bound = next(state.at for state in states if isinstance(state.object, SeenPod) and state.object.spec.node_name)
-    return bound < at - seconds(scene.rules.look)
+    return bound < at - seconds(look)

@@ -30,6 +30,7 @@ class SeenDrain:
     acted: datetime | None = None  #: time of the last eviction, or of the last change of the holder
     draining_ended: int | None = None  #: the first revision whose step is no longer `draining`
     removing: bool = False
+    surged: bool = False  #: pods were moved by a roll-out
     ended: datetime | None = None
     node_gone: bool = False
     left: int = 0  #: movable pods on the node at the end
@@ -54,6 +55,8 @@ class Replay:
         self.workloads: dict[str, SeenWorkload] = {}
         self.budgets: dict[str, SeenBudget] = {}
         self.nodes: dict[str, SeenNode] = {}  #: nodes by name
+        self.failing: set[OwnerKey] = set()  #: owners with pods that have failed: a kubelet may have refused them
+        self.lost_nodes: set[str] = set()  #: names of nodes that are gone
         self.marks: dict[str, NodeMark] = {}  #: marks by node
         self.drains: dict[str, SeenDrain] = {}  #: open drains by node
         self.all_drains: list[SeenDrain] = []
@@ -104,6 +107,11 @@ class Replay:
         first = next((index for index in reversed(range(len(states))) if states[index].at <= begin), 0)
         return [state.object for state in states[first:] if not state.gone]
 
+    def is_younger(self, uid: str, at: datetime, lag: float) -> bool:
+        """Return whether a pod or node was created within *lag* seconds before *at*."""
+        first = self.states[uid][0]
+        return not first.initial and first.at > at - seconds(lag)
+
     def pods_on(self, node: str) -> Iterator[SeenPod]:
         return (self.pods[uid] for uid in self._by_node[node])
 
@@ -152,6 +160,8 @@ class Replay:
             self.owners.setdefault(uid, self._topmost(pod))
         self.states[uid].append(revision)
         owner = self.owners[uid]
+        if owner is not None and pod.status.phase == "Failed":
+            self.failing.add(owner)
         if revision.gone:
             self.pods.pop(uid, None)
             self._by_node[pod.spec.node_name].discard(uid)
@@ -179,6 +189,7 @@ class Replay:
             self.spot_uids.add(node.metadata.uid)
         self.states[node.metadata.uid].append(revision)
         _keep(self.nodes, name, node, gone=revision.gone)
+        self.lost_nodes = self.lost_nodes | {name} if revision.gone else self.lost_nodes - {name}
         mark = None if revision.gone else mark_on(node, self._identity)
         if mark is None:
             self.marks.pop(name, None)
@@ -193,7 +204,7 @@ class Replay:
                 drain = SeenDrain(name, revision.at, revision.number, [mark.holder])
                 self.drains[name] = drain
                 self.all_drains.append(drain)
-                drain.removing = mark.step != DRAINING
+                drain.removing, drain.surged = mark.step != DRAINING, mark.surges
             return
         if mark is None:
             drain.ended, drain.node_gone = revision.at, revision.gone
@@ -201,6 +212,7 @@ class Replay:
             drain.draining_ended = drain.draining_ended or revision.number
             del self.drains[name]
             return
+        drain.surged |= mark.surges
         if mark.holder and mark.holder != drain.holders[-1]:
             drain.holders.append(mark.holder)
             drain.acted = revision.at

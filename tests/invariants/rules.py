@@ -56,6 +56,9 @@ class Rules:
     #: Whether the second owner of a drain waits until the first pod's successor is Ready. Earlier daemons, whose
     #: histories are stored, waited until it was bound.
     first_runs: bool = False
+    #: Whether a namespace loses its next pod only when those before have bound successors, and no pod is evicted while
+    #: successors are lost. Earlier daemons, whose histories are stored, evicted all pods of a step together.
+    paced: bool = False
     #: Time for the daemon's actions after a deadline, such as removing marks or a takeover.
     slack: float = 30.0
     #: Maximum age of a taint without an annotation, or an annotation without a taint.

@@ -48,13 +48,23 @@ class HistoryScript:
     def after(self, period: float) -> None:
         self.clock += period
 
-    def node(self, name: str, label: str, mark: str = "", *, tainted: bool = True, holder: str = "a_1") -> None:
+    def node(
+        self,
+        name: str,
+        label: str,
+        mark: str = "",
+        *,
+        tainted: bool = True,
+        holder: str = "a_1",
+        uid: str = "",
+        surge: str = "",
+    ) -> None:
         """Write a node; *mark* is the step in the annotation, "" for no annotation."""
-        annotation = {"holder": holder, "step": mark, "identity": self.rules.identity, "since": "", "until": ""}
+        annotation = {"holder": holder, "step": mark, "identity": self.rules.identity, "surge": surge, "until": ""}
         node = {
             "metadata": {
                 "name": name,
-                "uid": name,
+                "uid": uid or name,
                 "labels": {label: "true"},
                 "annotations": {ANNOTATION: json.dumps(annotation)} if mark else {},
             },
@@ -113,6 +123,11 @@ class HistoryScript:
         self._pods[name] = pod
         self._wrote(pod)
 
+    def lose(self, node: str) -> None:
+        """Delete a Node; its pods say for a while that they run."""
+        seen = msgspec.convert({"metadata": {"name": node, "uid": node}}, SeenNode)
+        self._wrote(seen, gone=True)
+
     def delete(self, name: str) -> None:
         """Delete a pod immediately, by any client."""
         self._wrote(self._pods.pop(name), gone=True)
@@ -132,8 +147,10 @@ class HistoryScript:
         )
         self.writes.append(sent)
 
-    def terminate(self, *, decrement: bool = True) -> None:
-        self.terminations.append(ObservedTermination(self.at, "m1", "od", decrement))
+    def terminate(self, *, decrement: bool = True, looked: float | None = None) -> None:
+        """End the machine. The daemon had *looked* at its node that many seconds before, if that is known."""
+        at = None if looked is None else self.at - seconds(looked)
+        self.terminations.append(ObservedTermination(self.at, "m1", "od", decrement, at))
 
     def violated(self) -> set[int]:
         """Return the numbers of the violated invariants."""

@@ -171,16 +171,16 @@ def terminated_while_missing(script: HistoryScript) -> None:
     script.terminate()
 
 
-def _preempting(script: HistoryScript, node: str, priority: int = 1000) -> None:
+def _preempting(script: HistoryScript, node: str, priority: int = 1000, low: int = 0) -> None:
     """Move all pods with *priority*, one in place of a preempted pod. The pod that replaces it is bound to *node*."""
-    script.pod("low-0", "spot", owner="low")
+    script.pod("low-0", "spot", owner="low", priority=low)
     script.mark()
     for number in range(4):
         script.evict(f"web-{number}")
         if not number:
-            script.pod("low-0", "spot", owner="low", preempted=True)
+            script.pod("low-0", "spot", owner="low", preempted=True, priority=low)
             script.delete("low-0")
-            script.pod("low-1", node, owner="low", ready=bool(node))
+            script.pod("low-1", node, owner="low", ready=bool(node), priority=low)
         script.pod(f"new-{number}", "spot", priority=priority)
         script.after(1)
     script.after(6)
@@ -217,6 +217,25 @@ def terminated_after_lost_pods_came_back(script: HistoryScript) -> None:
     _losing(script, back=True)
 
 
+def terminated_with_fewer_pods_as_a_node_was_lost_before(script: HistoryScript) -> None:
+    """Two of four pods ran on a node that is gone when the others are evicted."""
+    script.node("od-2", ON_DEMAND)
+    for number in (2, 3):
+        script.pod(f"web-{number}", "od-2")
+    script.lose("od-2")
+    script.mark()
+    for number in (0, 1):
+        script.evict(f"web-{number}")
+        script.pod(f"new-{number}", "spot")
+        script.after(1)
+    for number in (2, 3):
+        script.delete(f"web-{number}")
+    script.after(10)
+    script.mark("removing")
+    script.after(10)
+    script.terminate()
+
+
 def terminated_right_after_a_pod_was_lost(script: HistoryScript) -> None:
     _losing(script, late=True)
 
@@ -232,6 +251,10 @@ def terminated_after_preempted_pods_have_a_place(script: HistoryScript) -> None:
 def terminated_while_pods_that_others_preempted_are_pending(script: HistoryScript) -> None:
     """The moved pods have no higher priority than the preempted one."""
     _preempting(script, "", priority=0)
+
+
+def terminated_while_preempted_pods_that_yield_their_room_are_pending(script: HistoryScript) -> None:
+    _preempting(script, "", low=-10)
 
 
 def _edited(script: HistoryScript, replicas: int, ready: int) -> None:
@@ -364,6 +387,21 @@ def evicted_from_an_unmarked_node(script: HistoryScript) -> None:
     script.evict("web-0")
 
 
+def evicted_when_its_node_has_just_registered_again(script: HistoryScript) -> None:
+    script.mark()
+    script.after(10)
+    script.node("od", ON_DEMAND, uid="again")
+    script.after(1)
+    script.evict("web-0")
+
+
+def evicted_long_after_its_node_has_registered_again(script: HistoryScript) -> None:
+    script.mark()
+    script.node("od", ON_DEMAND, uid="again")
+    script.after(10)
+    script.evict("web-0")
+
+
 def two_drains_at_once(script: HistoryScript) -> None:
     script.node("od-2", ON_DEMAND)
     script.mark()
@@ -483,6 +521,16 @@ def leftovers_that_leave_a_node_together(script: HistoryScript) -> None:
     script.pod("new-3", created=True, selector=PINNED)
 
 
+def leftover_evicted_while_no_spot_node_takes_pods(script: HistoryScript) -> None:
+    script.pod("web-0", selector=PINNED)
+    script.node("od-2", ON_DEMAND)
+    script.node("spot", "none")
+    script.after(10)
+    script.mark()
+    script.evict("web-0")
+    script.pod("new-0", "od-2", created=True, selector=PINNED)
+
+
 def leftover_moved_after_its_rest(script: HistoryScript) -> None:
     leftover_moved_twice(script, rest=86400.0)
 
@@ -524,9 +572,11 @@ CASES: Final[dict[Callable[[HistoryScript], None], set[int]]] = {
     terminated_after_an_adopted_pod_came_back: set(),
     terminated_while_an_adopted_pod_is_missing: {6, 11},
     terminated_after_lost_pods_came_back: set(),
+    terminated_with_fewer_pods_as_a_node_was_lost_before: set(),
     terminated_right_after_a_pod_was_lost: set(),
     terminated_while_preempted_pods_are_pending: {6},
     terminated_after_preempted_pods_have_a_place: set(),
+    terminated_while_preempted_pods_that_yield_their_room_are_pending: set(),
     terminated_while_pods_that_others_preempted_are_pending: set(),
     terminated_after_an_edit_without_successors: {6},
     terminated_after_an_edit_with_too_few_successors: {6},
@@ -540,6 +590,9 @@ CASES: Final[dict[Callable[[HistoryScript], None], set[int]]] = {
     opted_out_with_a_text_that_is_no_duration: set(),
     opted_out_within_the_lag: set(),
     evicted_from_an_unmarked_node: {3},
+    evicted_when_its_node_has_just_registered_again: set(),
+    evicted_long_after_its_node_has_registered_again: {3},
+    leftover_evicted_while_no_spot_node_takes_pods: set(),
     two_drains_at_once: {4},
     drained_while_a_machine_terminates: set(),
     written_just_after_the_takeover: set(),
@@ -586,6 +639,70 @@ def test_the_delay_between_drains_holds_nodes(delay: float, violated: set[int]) 
     script = HistoryScript(replace(RULES, drain_delay=delay))
     held_by_another_namespace(script)
     assert script.violated() == violated
+
+
+def evicted_before_the_pod_of_another_owner_is_bound(script: HistoryScript) -> None:
+    """Two owners of one namespace lose their first pods in the same step."""
+    _three_owners(script)
+    script.evict("app-0")
+    script.evict("db-0")
+
+
+def evicted_after_the_pod_of_another_owner_is_bound(script: HistoryScript) -> None:
+    _three_owners(script)
+    script.evict("app-0")
+    script.pod("app-1", "spot", ready=False, owner="app")
+    script.evict("db-0")
+
+
+def evicted_at_once_after_a_roll_out(script: HistoryScript) -> None:
+    """The pod that a roll-out has moved was the first one: then one pod of each namespace leaves."""
+    script.workload(1, name="db")
+    script.pod("db-0", owner="db", namespace="shop")
+    script.node("od", ON_DEMAND, "draining", surge="web")
+    script.mark()
+    script.evict("web-0")
+    script.writes.append(msgspec.structs.replace(script.writes[-1], namespace="shop", name="db-0"))
+    script.delete("db-0")
+
+
+def evicted_while_a_successor_is_lost(script: HistoryScript, period: float = 10.0) -> None:
+    _three_owners(script)
+    script.delete("new-0")
+    script.after(period)
+    script.evict("app-0")
+
+
+def evicted_right_after_a_successor_is_lost(script: HistoryScript) -> None:
+    evicted_while_a_successor_is_lost(script, period=1.0)
+
+
+def _three_owners(script: HistoryScript) -> None:
+    """Let the first pod of a drain have a successor; two more owners have a pod on the node."""
+    for owner in ("app", "db"):
+        script.workload(1, name=owner)
+        script.pod(f"{owner}-0", owner=owner)
+    script.mark()
+    script.evict("web-0")
+    script.pod("new-0", "spot")
+    script.after(1)
+
+
+@pytest.mark.parametrize(
+    ("happens", "found"),
+    [
+        (evicted_before_the_pod_of_another_owner_is_bound, {2}),
+        (evicted_after_the_pod_of_another_owner_is_bound, set()),
+        (evicted_at_once_after_a_roll_out, set()),
+        (evicted_while_a_successor_is_lost, {2}),
+        (evicted_right_after_a_successor_is_lost, set()),
+    ],
+)
+def test_the_pace_within_a_step(happens: Callable[[HistoryScript], None], found: set[int]) -> None:
+    for paced in (True, False):
+        script = HistoryScript(replace(RULES, paced=paced))
+        happens(script)
+        assert script.violated() == (found if paced else set())
 
 
 @pytest.mark.parametrize(("limit", "violated"), [(0.5, set()), (0.25, {9}), (0.0, set())])

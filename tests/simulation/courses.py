@@ -23,10 +23,12 @@ from rescheduler.simulation.world import World, WorldSettings
 from tests.invariants.replay import SeenDrain
 from tests.invariants.rules import Rules
 from tests.invariants.scenes import STAYING
+from tests.simulation.acts import Acts
 from tests.simulation.claims import ClaimedWorld
+from tests.simulation.drain_acts import DrainActs
 from tests.simulation.move_promises import PINNED, PRICES, not_worth_it
 from tests.simulation.observing import SimulatedWatchdog
-from tests.simulation.random_events import CALM, Acts, Choice, RandomEvent, random_events
+from tests.simulation.random_events import CALM, Choice, RandomEvent, random_events
 from tests.simulation.worlds import LARGE, START, budget, node, workload
 
 #: Seconds until the daemon starts.
@@ -38,12 +40,15 @@ _SETTLE: Final = 60.0
 _UNCERTAIN: Final = 200.0
 
 #: The observer's tolerances: of courses in which replicas are stopped and requests fail, and of the others.
-_NEW: Final = Rules(staying=STAYING, first_runs=True, leftover=_UNCERTAIN, abandoned=120.0)
+_NEW: Final = Rules(staying=STAYING, first_runs=True, paced=True, leftover=_UNCERTAIN, abandoned=120.0)
 _PATIENT: Final = replace(_NEW, lag=30.0, look=25.0, slack=60.0)
 _EXACT: Final = replace(_NEW, lag=3.0, look=2.0, slack=30.0)
 
 #: Seconds of a burst of events.
 _BURST: Final = 600.0
+
+#: The namespaces of the workloads.
+NAMESPACES: Final = ("default", "shop", "search")
 
 #: When drains may start in some courses, which begin at noon.
 _WINDOW: Final = dt.time(12, 10), dt.time(12, 40)
@@ -180,8 +185,8 @@ def _items(choice: Choice) -> Sequence[Json]:
     for name, value in (("high", 1000), ("low", -10)):
         items.append({"kind": "PriorityClass", "metadata": {"name": name}, "value": value})
     for number in range(choice.source.randint(5, 9)):
-        name = f"app-{number}"
-        items.append(_workload(choice, name))
+        name, namespace = f"app-{number}", choice.one(*NAMESPACES)
+        items.append(_workload(choice, name, namespace))
         if choice.chance(0.5):
             limits: list[Json] = [
                 {"minAvailable": 1},
@@ -191,14 +196,20 @@ def _items(choice: Choice) -> Sequence[Json]:
             ]
             items.append(
                 budget(
-                    name, **choice.one(*limits, {"maxUnavailable": 0} if choice.chance(0.2) else {"maxUnavailable": 2})
+                    name,
+                    namespace=namespace,
+                    **choice.one(*limits, {"maxUnavailable": 0} if choice.chance(0.2) else {"maxUnavailable": 2}),
                 )
             )
-        choice.names.append(name)
+        choice.names.append(f"{namespace}/{name}")
     if choice.chance(0.1):
         hard = {"pods": str(choice.source.randint(15, 40))}
         items.append(
-            {"kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": hard}}
+            {
+                "kind": "ResourceQuota",
+                "metadata": {"name": "q", "namespace": choice.one(*NAMESPACES)},
+                "spec": {"hard": hard},
+            }
         )
     return items
 
@@ -212,7 +223,7 @@ def _node(choice: Choice, name: str, *, spot: bool) -> Json:
     return item
 
 
-def _workload(choice: Choice, name: str) -> Json:
+def _workload(choice: Choice, name: str, namespace: str) -> Json:
     kind = choice.one("Deployment", "Deployment", "Deployment", "StatefulSet")
     large = choice.chance(0.3)  # many small pods, so that a node has several of them
     replicas = choice.source.randint(8, 16) if large else choice.source.randint(1, 8)
@@ -221,6 +232,7 @@ def _workload(choice: Choice, name: str) -> Json:
         name,
         replicas,
         choice.one("50m", "100m") if large else choice.one("100m", "200m", "200m", "500m", "1", "1500m"),
+        namespace=namespace,
     )
     spec, template = item["spec"], item["spec"]["template"]["spec"]
     if choice.chance(0.2):
@@ -260,12 +272,13 @@ def run(course: RandomCourse, make: type[World] = World) -> CourseResult:
     watchdog = SimulatedWatchdog(world, course.rules)
     end = world.engine.now + course.hours * 3600
     acts = Acts(world)
+    drain_acts = DrainActs(world, acts)
     world.market.back_after = 60.0, 300.0
     faults = _RandomFaults(course, world, acts.failing, end - CALM)
     world.network.fault = faults
     for event in course.events:
-        world.engine.after(event.at, partial(acts.happen, event.entry))
-    world.engine.at(end - CALM, acts.end)
+        world.engine.after(event.at, partial(drain_acts.happen, event.entry))
+    world.engine.at(end - CALM, drain_acts.end)
     world.start_daemons()
     try:
         world.run(course.hours * 3600)
@@ -277,7 +290,7 @@ def run(course: RandomCourse, make: type[World] = World) -> CourseResult:
     drains = len(judged.scene.now.all_drains)
     begun = judged.scene.now.all_drains
     policy = course.daemon.policy
-    promises = [*watchdog.in_pauses(begun), *watchdog.of_orders(), *_outside_window(course, begun)]
+    promises = [*watchdog.in_pauses(begun), *watchdog.of_requests(), *_outside_window(course, begun)]
     if policy.min_worth and not course.daemon.prices.empty:
         promises += not_worth_it(begun, _cpus(course.items), Decimal(policy.min_worth))
     violations = (*map(str, judged.violations), *promises)

@@ -5,12 +5,11 @@ the audit log, and the machines that it ended.
 import datetime as dt
 import hashlib
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
 
-from predicates.snapshot import DRAIN_TAINT
 from rescheduler.draining.actions import ANNOTATION
 from rescheduler.planning.pauses import PAUSED
 from rescheduler.simulation.engine import Process
@@ -18,15 +17,13 @@ from rescheduler.simulation.machines import Termination
 from rescheduler.simulation.requests import ApiRequest, Target
 from rescheduler.simulation.store import StoredChange
 from rescheduler.simulation.world import World
-from tests.invariants.evictions import DO_NOT_DRAIN, SCALE_DOWN_DISABLED
 from tests.invariants.history import History, ObservedTermination, Revision, SentWrite
 from tests.invariants.judging import Judgement, judge
-from tests.invariants.marks import NodeMark, mark_on
 from tests.invariants.objects import SeenBudget, SeenNode, SeenObject, SeenPod, SeenWorkload
-from tests.invariants.opt_outs import DO_NOT_DISRUPT
 from tests.invariants.replay import SeenDrain
 from tests.invariants.rules import Rules
 from tests.invariants.table import INVARIANTS
+from tests.simulation.sent_requests import SentRequests
 
 _SHAPES: Final[dict[str, type[SeenObject]]] = {
     "pods": SeenPod,
@@ -36,17 +33,6 @@ _SHAPES: Final[dict[str, type[SeenObject]]] = {
     "replicasets": SeenWorkload,
     "statefulsets": SeenWorkload,
     "jobs": SeenWorkload,
-}
-
-
-#: Annotations of a node that is to be kept.
-_KEEPING: Final = (DO_NOT_DRAIN, DO_NOT_DISRUPT, SCALE_DOWN_DISABLED)
-
-#: What must not be true of a node whose machine is ordered away.
-_UNLIKE: Final[dict[str, Callable[[SeenNode, NodeMark | None], bool]]] = {
-    "it had no taint of a drain": lambda node, _: all(taint.key != DRAIN_TAINT.key for taint in node.spec.taints),
-    "it had no mark of this installation": lambda _, mark: mark is None or not mark.annotated,
-    "it is to be kept": lambda node, _: any(node.metadata.annotations.get(key) == "true" for key in _KEEPING),
 }
 
 
@@ -63,6 +49,7 @@ class SimulatedWatchdog:
         self._terminations: list[ObservedTermination] = []
         self._last: dict[str, SeenObject] = {}
         self._pauses: list[tuple[dt.datetime, dt.datetime | None]] = []  # when a user paused drains: begin and end
+        self._requests = SentRequests(world, rules)
         initial = [
             self._seen(plural, stored.encoded, stored.revision, initial=True)
             for plural in _SHAPES
@@ -92,28 +79,9 @@ class SimulatedWatchdog:
             if any(begin + lag < at < (end or now) for begin, end in self._pauses)
         ]
 
-    def of_orders(self) -> list[str]:
-        """Return the machines that were ordered away although their node was not the daemon's, or was to be kept.
-
-        What has changed within the time of the last look before an order does not count.
-        """
-        states: dict[str, list[Revision]] = {}
-        for revision in self._revisions:
-            if isinstance(revision.object, SeenNode):
-                states.setdefault(revision.object.metadata.name, []).append(revision)
-        found = []
-        for order in self._terminations:
-            seen = [each for each in states.get(order.node, ()) if each.at <= order.at]
-            since = order.at - dt.timedelta(seconds=self._rules.look)
-            window = [each for each in seen if each.at > since] + [each for each in seen if each.at <= since][-1:]
-            nodes = [each.object for each in window if isinstance(each.object, SeenNode) and not each.gone]
-            for what, holds in _UNLIKE.items():
-                if nodes and all(holds(node, mark_on(node, self._rules.identity)) for node in nodes):
-                    found.append(
-                        f"{order.at:%H:%M:%S.%f} promise (the last look at a node): the machine of node "
-                        f"{order.node} was ordered away although {what}"
-                    )
-        return found
+    def of_requests(self) -> list[str]:
+        """Return the promises that single requests of the daemon have broken."""
+        return self._requests.broken(self._terminations, self._revisions)
 
     def history(self) -> History:
         ended, nodes = self._world.machines.ended, list(self._world.store.all("nodes"))
@@ -195,4 +163,6 @@ class SimulatedWatchdog:
     def _ended(self, termination: Termination) -> None:
         if termination.by == "daemon":
             at = self._began + dt.timedelta(seconds=termination.at)
-            self._terminations.append(ObservedTermination(at, termination.machine, termination.node, decrement=True))
+            looked = self._requests.looked(termination)
+            self._terminations.append(ObservedTermination(at, termination.machine, termination.node, True, looked))
+            self._requests.ordered(termination)

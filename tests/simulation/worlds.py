@@ -40,22 +40,24 @@ def template(name: str, cpu: str = "500m") -> Json:
     return {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}}
 
 
-def workload(kind: str, name: str, replicas: int, cpu: str = "500m", **spec: Any) -> Json:
-    """Return a workload in the namespace default."""
+def workload(
+    kind: str, name: str, replicas: int, cpu: str = "500m", *, namespace: str = "default", **spec: Any
+) -> Json:
+    """Return a workload."""
     selector = {"matchLabels": {"app": name}}
     return {
         "apiVersion": "apps/v1",
         "kind": kind,
-        "metadata": {"name": name, "namespace": "default"},
+        "metadata": {"name": name, "namespace": namespace},
         "spec": {"replicas": replicas, "selector": selector, "template": template(name, cpu), **spec},
     }
 
 
-def budget(name: str, **spec: Any) -> Json:
+def budget(name: str, *, namespace: str = "default", **spec: Any) -> Json:
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
-        "metadata": {"name": name, "namespace": "default"},
+        "metadata": {"name": name, "namespace": namespace},
         "spec": {"selector": {"matchLabels": {"app": name}}, **spec},
     }
 
