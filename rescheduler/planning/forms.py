@@ -1,4 +1,4 @@
-"""The forms of values outside the program: timestamps of the API, amounts for people, stored values packed and merged."""
+"""The forms of values outside the program: timestamps of the API, amounts for people, and stored values."""
 
 import math
 import zlib
