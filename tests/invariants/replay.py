@@ -30,7 +30,7 @@ class SeenDrain:
     acted: datetime | None = None  #: time of the last eviction, or of the last change of the holder
     draining_ended: int | None = None  #: the first revision whose step is no longer `draining`
     removing: bool = False
-    surged: bool = False  #: pods were moved by a roll-out
+    moved_before: bool = False  #: pods were moved by a roll-out, or from an earlier Node of the same name
     ended: datetime | None = None
     node_gone: bool = False
     left: int = 0  #: movable pods on the node at the end
@@ -204,7 +204,9 @@ class Replay:
                 drain = SeenDrain(name, revision.at, revision.number, [mark.holder])
                 self.drains[name] = drain
                 self.all_drains.append(drain)
-                drain.removing, drain.surged = mark.step != DRAINING, mark.surges
+                drain.removing = mark.step != DRAINING
+                earlier = (each for each in self.all_drains if each.node == name and each.node_gone)
+                drain.moved_before = mark.surges or any(each.evicted for each in earlier)
             return
         if mark is None:
             drain.ended, drain.node_gone = revision.at, revision.gone
@@ -212,7 +214,7 @@ class Replay:
             drain.draining_ended = drain.draining_ended or revision.number
             del self.drains[name]
             return
-        drain.surged |= mark.surges
+        drain.moved_before |= mark.surges
         if mark.holder and mark.holder != drain.holders[-1]:
             drain.holders.append(mark.holder)
             drain.acted = revision.at

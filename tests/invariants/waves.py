@@ -43,7 +43,7 @@ class WithinWaves:
         if owner in begun:
             return
         namespaces = {other[1] for other in begun}
-        wave = 3 if owner[1] in namespaces else 2 if begun or drain.surged else 1
+        wave = 3 if owner[1] in namespaces else 2 if begun or drain.moved_before else 1
         if scene.rules.first_runs and [*begun.values()] == [1]:
             [first] = begun
             if scene.ready.of(first) and not scene.ready.paid.get((drain.number, first)):
