@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import ssl
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
@@ -57,9 +58,10 @@ TARGETS: Final[dict[str, Callable[[Path], AbstractContextManager[AttackTarget]]]
 def answers(port: int, sent: bytes, tls: Any) -> list[int]:
     """Return the status codes of all responses until the server closes the connection, which it must."""
     received = b""
-    with contextlib.closing(connect(port, tls)) as client, contextlib.suppress(ConnectionError):
+    closed = ConnectionError, ssl.SSLEOFError  # also while something is still sent
+    with contextlib.closing(connect(port, tls)) as client, contextlib.suppress(*closed):
         client.settimeout(60)
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(*closed):
             client.sendall(sent)
         while data := client.recv(1 << 16):
             received += data
