@@ -870,6 +870,13 @@ MUTANTS: Final = (
         "test_pending.py",
     ),
     _of_plan(
+        "plans in room that pods yield keep the certificate and the headroom",
+        "answers/all_nodes.py",
+        "        if enforced:\n",
+        "        if False:\n",
+        "test_survival.py",
+    ),
+    _of_plan(
         "a drain that places pods elsewhere takes no room from the next one that is shown",
         "answers/all_nodes.py",
         "        elif attempt.as_placed:\n",

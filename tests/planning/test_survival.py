@@ -10,7 +10,7 @@ import pytest
 from rescheduler.planning.answers.survival import Certificate
 from rescheduler.planning.outcome import Reason
 from rescheduler.planning.planner import Planner
-from rescheduler.planning.policy import Policy, Survive
+from rescheduler.planning.policy import FallbackHeadroom, Policy, Survive
 from tests.planning.builders import (
     CIRCUMSTANCES,
     HOST,
@@ -572,3 +572,26 @@ def test_pods_that_yield_on_several_nodes_leave_each_of_them() -> None:
     assert sorted(homeless(after)) == ["a/m", "b/m"]
     kept = Planner(snapshot(objects), Policy(survive=Survive.POOL, allow_returning_plans=True))
     assert kept.first_plan(CIRCUMSTANCES).plans == ()
+    [rejected] = kept.plan_all(CIRCUMSTANCES).rejected
+    assert [blocker.reason for blocker in rejected.blockers] == [Reason.WOULD_NOT_SURVIVE]
+
+
+@pytest.mark.parametrize(
+    "policy", [{"survive": Survive.POOL}, {"fallback_headroom": FallbackHeadroom(largest_pool=True)}]
+)
+def test_plans_in_room_that_pods_yield_keep_what_is_enforced(policy: dict[str, Any]) -> None:
+    """The search does not know that room: the nodes are judged after it, each with those before."""
+    objects = [
+        *(node(f"od-{number}", ON_DEMAND, cpu="2") for number in range(3)),
+        *(spot(f"s-{number}", "ab"[number % 2], cpu="2") for number in range(3)),
+        *(pod(f"pause-{number}", f"s-{number}", cpu="2", priority=-1) for number in range(3)),
+        *(pod(f"a-{number}", f"od-{number}", cpu="2") for number in range(2)),
+    ]
+    free = Planner(snapshot(objects), Policy(allow_returning_plans=True))
+    assert [plan.node for plan in free.plan_all(CIRCUMSTANCES).plans if plan.preempts] == ["od-0", "od-1"]
+    kept = Planner(snapshot(objects), Policy(allow_returning_plans=True, **policy))
+    planning = kept.plan_all(CIRCUMSTANCES)
+    assert len(planning.plans) < len(free.plan_all(CIRCUMSTANCES).plans)
+    shared = kept.round(CIRCUMSTANCES)
+    for number in range(1, len(planning.plans) + 1):
+        assert kept._survival.against(shared, planning.plans[:number]) is None

@@ -26,6 +26,7 @@ def plan_all(shared: PlanningRound, survival: Survival, *, forecasts: bool = Tru
     shared.room.filters.refresh(pod.cls for node in examined.values() for pod in node.must_move)
     effort, forecaster, policy = shared.effort(), shared.forecaster, shared.policy
     with opened(shared, Effort(0), shared.pending) as attempt:
+        start = attempt.trial.savepoint()
         drainable = [node for node in examined.values() if could_be_drained(node, attempt)]
         candidates = [node.candidate for node in drainable]
         evictions = {node.candidate.node: node.evictions for node in drainable}
@@ -38,7 +39,11 @@ def plan_all(shared: PlanningRound, survival: Survival, *, forecasts: bool = Tru
         found, drained = search.run(keep_drained=ahead.exhausted and not limited)
         victims, left = _limited(found, search, shared, survival) if enforced else (found, {})
         possible = _plans(found, shared) if left else ()
-        planning = shared.planning(_place_victims(victims, examined, attempt, ahead, left, drained))
+        verdicts = _place_victims(victims, examined, attempt, ahead, left, drained)
+        if enforced:
+            attempt.trial.revert(start)
+            verdicts = _enforced(verdicts, len(victims) if attempt.as_placed else 0, shared, survival)
+        planning = shared.planning(verdicts)
     return replace(
         planning,
         timed_out=effort.exhausted and len(planning.plans) < search.upper_bound,
@@ -66,6 +71,25 @@ def _limited(
             left |= {name: blocker for victim in victims if (name := victim.candidate.node) not in chosen}
         victims = kept
     return victims, left
+
+
+def _enforced(verdicts: list[Verdict], tested: int, shared: PlanningRound, survival: Survival) -> list[Verdict]:
+    """Reject the plans after which the certificate or the headroom would be broken. The first *tested* ones are not.
+
+    The search knows neither rows that a drain takes instead of others, nor room that other pods yield.
+    """
+    plans = [verdict for verdict in verdicts if isinstance(verdict, Plan)]
+    if len(plans) == tested or (blocker := survival.against(shared, plans)) is None:
+        return verdicts
+    kept, broken = tested, len(plans)
+    while broken - kept > 1:
+        middle = (kept + broken) // 2
+        if (found := survival.against(shared, plans[:middle])) is None:
+            kept = middle
+        else:
+            broken, blocker = middle, found
+    left = {plan.node for plan in plans[kept:]}
+    return [Rejected(each.node, (blocker,)) if each.node in left else each for each in verdicts]
 
 
 def _plans(victims: Selection, shared: PlanningRound) -> tuple[Plan, ...]:
