@@ -870,6 +870,13 @@ MUTANTS: Final = (
         "test_pending.py",
     ),
     _of_plan(
+        "a node gives pods for leftovers only if these follow wherever the scheduler puts what it gives",
+        "answers/leftovers.py",
+        "        if first and not self._follows(",
+        "        if not first and not self._follows(",
+        "test_leftovers.py",
+    ),
+    _of_plan(
         "plans in room that pods yield keep the certificate and the headroom",
         "answers/all_nodes.py",
         "        if enforced:\n",

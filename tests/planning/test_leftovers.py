@@ -144,6 +144,19 @@ def test_a_pod_that_must_not_be_evicted_or_not_go_to_spot_is_not_given(kept: dic
     assert [moves(each).keys() for each in plan.first] == [{gives}]
 
 
+@pytest.mark.parametrize(("only_there", "freed_nodes"), [(True, []), (False, ["od-1"])])
+def test_nothing_is_given_if_the_scheduler_may_put_it_where_the_node_needs_room(
+    freed_nodes: list[str], *, only_there: bool
+) -> None:
+    """What od-2 gives fits both spot nodes. The scheduler prefers the empty one, which alone has room for a-1."""
+    objects = [each for each in FULL if each not in (SPOT, FULL[3])]
+    selector = {"nodeSelector": {"kubernetes.io/hostname": "s-2"}} if only_there else {}
+    objects += [node("s-1", cpu="1500m"), node("s-2", cpu="3500m"), pod("a-1", "od-1", cpu="3", **selector)]
+    if not only_there:
+        objects.append(node("s-3", cpu="3500m"))
+    assert list(freed(planned(objects))) == freed_nodes
+
+
 def test_nothing_is_given_if_the_node_cannot_be_emptied_after_all() -> None:
     """The spot node has room for what is given, and not for the pods of the node as well."""
     small = [each if each is not SPOT else node("s", cpu="3500m") for each in FULL]

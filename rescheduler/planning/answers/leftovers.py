@@ -6,9 +6,12 @@ scheduler's scoring. A node on which a leftover could land stays, and the search
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final
+
+from msgspec import structs
 
 from rescheduler.planning.answers.all_nodes import in_turn
 from rescheduler.planning.answers.leftover_choices import (
@@ -239,7 +242,7 @@ class _Play:
 
     def _try(self, emptied: EmptiedNode) -> None:
         """Carry out the plan of a node in the trial, or note what it waits for."""
-        name, mark = emptied.candidate.node, self._attempt.trial.savepoint()
+        name, mark, moved = emptied.candidate.node, self._attempt.trial.savepoint(), deepcopy(self._attempt.moved)
         plan = self._plan(emptied)
         if isinstance(plan, Plan):
             self._found[name] = plan
@@ -248,22 +251,51 @@ class _Play:
             self._try_again()
         else:
             self._attempt.trial.revert(mark)
+            self._attempt.moved = moved
             self._tries[name] += 1
             self._waits[name] = plan & self._left
 
     def _plan(self, emptied: EmptiedNode) -> Plan | set[str]:
         """Return the plan, with its moves in the trial, or the nodes that would have to stay instead."""
         first = list[Plan]()
+        start = self._attempt.trial.savepoint()
         for giver in emptied.given:
             gives = self._checked(giver, replace(self._base, kind=DrainKind.MAKES_ROOM))
             if not isinstance(gives, Plan):
                 return gives
             first.append(gives)
-        plan = self._checked(emptied.candidate, self._shared if emptied.leftovers else self._base)
+        shared = self._shared if emptied.leftovers else self._base
+        plan = self._checked(emptied.candidate, shared)
         if not isinstance(plan, Plan):
             return plan
+        if first and not self._follows(emptied.candidate, shared, [*first, plan], start):
+            return set()
         plan = replace(plan, first=tuple(first))
         return plan if not emptied.leftovers or self._pays(emptied, plan) else set()
+
+    def _follows(self, candidate: Candidate, shared: PlanningRound, steps: Sequence[Plan], start: int) -> bool:
+        """Return whether the node can be emptied wherever the scheduler puts the pods that make room first.
+
+        The trial has the moves of *steps* since *start*, of which the last empties the node, and has them afterwards.
+        """
+        trial, names, (*first, _) = self._attempt.trial, self._base.snapshot.nodes.names, steps
+        moved, follows = self._attempt.moved, True
+        trial.revert(start)
+        mark = trial.savepoint()
+        for number, each in enumerate(first):
+            for rows in shared.forecaster.outcomes(each):
+                landed = tuple(
+                    structs.replace(one, node=names[rows[key]]) if (key := str(one.pod)) in rows else one
+                    for one in each.placements
+                )
+                self._attempt.moved = {}  # they were counted where they are planned to go
+                other = replace(each, placements=landed)
+                drained([*first[:number], other, *first[number + 1 :]], self._attempt, keep=False)
+                follows = follows and isinstance(self._checked(candidate, shared), Plan)
+                trial.revert(mark)
+        self._attempt.moved = moved
+        drained(steps, self._attempt, keep=False)
+        return follows
 
     def _checked(self, candidate: Candidate, shared: PlanningRound) -> Plan | set[str]:
         """Return the plan with its forecast, and its moves in the trial; or the nodes on which leftovers could land."""

@@ -110,15 +110,24 @@ class Forecaster:
 
         With *until_stuck*, the simulation ends after the first play in which no spot node accepted a pod.
         """
+        pods, plays = self._simulated(plan, most_plays, until_stuck=until_stuck)
+        return self._summed_up(pods, plays, self._snapshot.nodes.row[plan.node])
+
+    def outcomes(self, plan: Plan) -> list[dict[str, int]]:
+        """Return where the pods of *plan* may land: for each different simulation, their rows by key."""
+        _, plays = self._simulated(plan, PLAYS, until_stuck=False)
+        return list({frozenset(play.rows.items()): play.rows for play in plays}.values())
+
+    def _simulated(self, plan: Plan, most_plays: int, *, until_stuck: bool) -> tuple[list[Pod], list[_Play]]:
+        """Return the new pods of *plan*, and its simulations."""
         running = self._running(plan)
         pods = [self._replacements.of(pod) for pod in running]
         groups = self._rolled_out(plan, pods)
         surging = {pod.uid for surge in plan.surges for pod in surge.pods}
         pods += [pod for group in groups for pod in group if pod.uid not in surging]
-        row = self._snapshot.nodes.row[plan.node]
         in_steps = may_return(pods, self._filters) or order_matters(pods, self._filters)
         with self._snapshot.trial() as trial:
-            trial.drain(row)
+            trial.drain(self._snapshot.nodes.row[plan.node])
             if not in_steps:
                 trial.evict(*(pod for pod in running if pod.uid not in surging))
             plays: list[_Play] = []
@@ -126,7 +135,7 @@ class Forecaster:
                 plays.append(self._play(plan, number, pods, trial, groups, in_steps=in_steps))
                 if until_stuck and any(map(plays[-1].is_stuck, pods)):
                     break
-        return self._summed_up(pods, plays, row)
+        return pods, plays
 
     def within_shares(self, plan: Plan, moved: Moved) -> Verdict:
         """Return *plan*, or a rejection if it would put too many replicas of a controller on one pool of spot nodes.
