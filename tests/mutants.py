@@ -1037,6 +1037,20 @@ MUTANTS: Final = (
         "        if not self._leading():\n",
         "test_recollection.py",
     ),
+    _of_loop(
+        "each write without a response may be what is stored",
+        "housekeeping/synced_memory.py",
+        "        self._unanswered[content] = value\n",
+        "        self._unanswered = {content: value}\n",
+        "test_recollection.py",
+    ),
+    _of_loop(
+        "nothing counts as stored after a write without a response",
+        "housekeeping/synced_memory.py",
+        "        return self.value == self.base and not self._unanswered\n",
+        "        return self.value == self.base\n",
+        "test_recollection.py",
+    ),
     Mutant(
         "secrets that a server echoes reach no message",
         "rescheduler/net/config_files.py",

@@ -443,6 +443,78 @@ class TestOthers:
             assert ours.memory.cooldowns == Cooldowns()
             assert ours.memory.owners.in_a_week(START) == {"default/Deployment/web": 4}
 
+    @pytest.mark.parametrize("exists", [True, False], ids=["changed", "created"])
+    @pytest.mark.parametrize("later", ["none", "lost", "conflict"])
+    @pytest.mark.parametrize("moment", ["sent", "another was sent", "read again"])
+    def test_each_write_without_a_response_may_be_what_is_stored(
+        self, moment: str, later: str, monkeypatch: pytest.MonkeyPatch, *, exists: bool
+    ) -> None:
+        """It arrives when it is sent, or with a delay. The writes after it are lost, or fail with a conflict."""
+        with world() as here:
+            ours, write, sent = history(here), here.config_map.write, list[tuple[bytes, str, str]]()
+
+            def without_response(*request: str | bytes) -> str:
+                sent.append(request)  # type: ignore[arg-type]
+                raise Retryable("patch configmap: no response")
+
+            def save_something(node: str) -> None:
+                ours.owner_moved("default/Deployment/web", 1, START)
+                ours.node_failed(node, f"uid-{node}")
+                assert not ours.save()
+
+            with monkeypatch.context() as patch:
+                if not exists:
+                    patch.setattr(here.config_map, "write", without_response)
+                ours.refresh()
+                patch.setattr(here.config_map, "write", without_response)
+                sent.clear()
+                save_something("od-1")
+                if moment == "another was sent":
+                    save_something("od-2")
+                if moment == "read again":
+                    ours.refresh()
+                write(*sent[0])
+                if later == "lost":
+                    save_something("od-3")
+            if later == "conflict":
+                ours.owner_moved("default/Deployment/web", 1, START)
+                assert ours.save()
+            moved = 1 + (moment == "another was sent") + (later != "none")
+            for failed in list(ours.memory.cooldowns.by_node):
+                ours.node_succeeded(failed)
+            ours.refresh()
+            assert here.memory == ours.memory
+            assert ours.memory.cooldowns == Cooldowns()
+            assert ours.memory.owners.in_a_week(START) == {"default/Deployment/web": moved}
+
+    @pytest.mark.parametrize("arrives", [True, False])
+    def test_a_change_that_is_taken_back_is_stored_if_the_write_of_it_had_no_response(
+        self, monkeypatch: pytest.MonkeyPatch, *, arrives: bool
+    ) -> None:
+        """Otherwise a process that starts now would find it."""
+        with world() as here:
+            ours, write = history(here), here.config_map.write
+
+            def without_response(content: bytes, summary: str, version: str) -> str:
+                if arrives:
+                    write(content, summary, version)
+                raise Retryable("patch configmap: no response")
+
+            ours.refresh()
+            ours.owe("od-1", [Debt(WEB, 1, 1)])
+            assert ours.save()
+            before = ours.memory.debts
+            with monkeypatch.context() as patch:
+                patch.setattr(here.config_map, "write", without_response)
+                ours.judged((), ())
+                assert not ours.save()
+            assert here.memory.debts == (() if arrives else before)
+            ours.judged(before, ())
+            attempts = here.config_map.attempts
+            assert [ours.save(), ours.save()] == [True, True]
+            assert here.config_map.attempts == attempts + 1 + arrives  # one of them fails with a conflict
+            assert here.memory.debts == before
+
     def test_what_one_process_has_taken_out_stays_out(self) -> None:
         with world() as here:
             first, second = history(here), history(here)
