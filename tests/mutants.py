@@ -1023,6 +1023,13 @@ MUTANTS: Final = (
         "        if (begun := Reactivation(machine, evictable, size)) is None:\n",
         ("tests/proxy/test_updates.py",),
     ),
+    _of_loop(
+        "an open reactivation is kept if its ConfigMap is deleted",
+        "housekeeping/synced_memory.py",
+        ", reactivation=self.memory.reactivation)\n",
+        ")\n",
+        "test_recollection.py",
+    ),
     _of_api(
         "a later process knows what is above a controller that is gone",
         "controllers.py",

@@ -241,12 +241,13 @@ class SyncedMemory:
         """Start with an empty memory, because the ConfigMap does not exist, or is empty and has this *version*.
 
         If the memory was stored before, its content may have forbidden a drain, so the drain delay starts. What this
-        process still has to do is kept: debts, also settled ones, and open orders. So is what it has noted since it
-        read or wrote what was *stored*: nobody has deleted that.
+        process still has to do is kept: debts, also settled ones, open orders, and an open reactivation. So is what it
+        has noted since it read or wrote what was *stored*: nobody has deleted that.
         """
         if self._known or self._store.was_created():
             log.warning("%s was %s: the drain delay starts again", self._store, "emptied" if version else "deleted")
-            self.memory = self.memory.merged(Memory(drained_at=self._clock.now()), stored)
+            empty = Memory(drained_at=self._clock.now(), reactivation=self.memory.reactivation)
+            self.memory = self.memory.merged(empty, stored)
         self._due = True
 
     def _write(self) -> None:

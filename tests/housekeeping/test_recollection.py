@@ -15,7 +15,7 @@ from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.facts.round_facts import Known
 from rescheduler.housekeeping.drain_history import DrainHistory, DrainRecords
 from rescheduler.housekeeping.loop import RoundOutcome
-from rescheduler.housekeeping.synced_memory import ATTEMPTS
+from rescheduler.housekeeping.synced_memory import ATTEMPTS, SyncedMemory
 from rescheduler.kube.memory import Stored
 from rescheduler.observe.events import (
     DrainEnded,
@@ -29,7 +29,7 @@ from rescheduler.observe.events import (
 )
 from rescheduler.planning.controllers import Controller, ControllerState, controller_of
 from rescheduler.planning.debts import Debt, OpenDebt
-from rescheduler.planning.memory import Memory, StoredSettings, dump
+from rescheduler.planning.memory import Memory, Reactivation, StoredSettings, dump
 from rescheduler.planning.movements import ControllerMoves, LeftoverMoves, Move, Movements, NotRecovered, OwnerWait
 from rescheduler.planning.outcome import Blocker, Placement, PodRef, Reason
 from rescheduler.planning.owner_records import OwnerRecord, OwnerRecords
@@ -37,7 +37,7 @@ from rescheduler.planning.policy import LeaderFacts, Policy
 from rescheduler.planning.pools import PoolLosses, PoolRecord
 from rescheduler.planning.refusals import KubeletRefusal, KubeletRefusals
 from rescheduler.planning.room.increase import SpotOrder, SpotOrders
-from rescheduler.planning.waits import Cooldown, Cooldowns, Pause
+from rescheduler.planning.waits import Cooldown, Cooldowns, Pause, Waits
 from rescheduler.settings import Timing
 from tests.housekeeping.config_map import InMemoryConfigMap
 from tests.housekeeping.world import CLUSTER, LIMITS, START, LoopWorld, world
@@ -65,6 +65,7 @@ EARLIER_MEMORY = Memory(
     pools=PoolLosses({"zone-a": PoolRecord(at=START, losses=4, recent=2.0, last=START - MINUTE)}),
     refusals=KubeletRefusals().noted(KubeletRefusal(WEB, "digest", (("spot", None),), "spot-1", "OutOfcpu", START)),
     leader=LeaderFacts(own="od-9"),
+    reactivation=Reactivation("i-1", evictable=True, size=3),
 )
 
 
@@ -177,29 +178,23 @@ class TestDeleted:
             assert here.memory == Memory(drained_at=START + timedelta(seconds=here.now))
 
     @pytest.mark.parametrize("lose", [InMemoryConfigMap.delete, InMemoryConfigMap.empty])
-    def test_debts_in_memory_are_kept(self, lose: Callable[[InMemoryConfigMap], None]) -> None:
+    @pytest.mark.parametrize("moment", ["before a read", "before a write"])
+    @pytest.mark.parametrize("kind", ["debts", "settled", "spot_orders", "reactivation"])
+    def test_what_this_process_still_has_to_do_is_kept(
+        self, kind: str, moment: str, lose: Callable[[InMemoryConfigMap], None]
+    ) -> None:
         with world() as here:
-            ours = history(here)
+            ours = SyncedMemory(here.config_map, Waits(), here.clock, here.report, lambda: True)
             ours.refresh()
-            ours.owe("od-1", [Debt(WEB, 1, 1)])
+            kept = {kind: getattr(EARLIER_MEMORY, kind)}
+            ours.memory = Memory(**kept)
             assert ours.save()
             lose(here.config_map)
+            if moment == "before a write":
+                ours.memory = msgspec.structs.replace(ours.memory, drained_at=START - MINUTE)
+                assert ours.save()
             ours.refresh()
-            assert here.memory == Memory(drained_at=START, debts=(OpenDebt("od-1", START, Debt(WEB, 1, 1)),))
-
-    @pytest.mark.parametrize("lose", [InMemoryConfigMap.delete, InMemoryConfigMap.empty])
-    def test_settled_debts_and_orders_in_memory_are_kept(self, lose: Callable[[InMemoryConfigMap], None]) -> None:
-        with world() as here:
-            ours = history(here)
-            ours.refresh()
-            paid = OpenDebt("od-1", START, Debt(WEB, 1, 1))
-            orders = SpotOrders((SpotOrder("od-1", "uid-od-1", "spot-group", 5, 1, START),))
-            ours.judged((), (paid,))
-            ours.note_spot_orders(orders)
-            assert ours.save()
-            lose(here.config_map)
-            ours.refresh()
-            assert here.memory == Memory(drained_at=START, settled=(paid,), spot_orders=orders)
+            assert here.memory == ours.memory == Memory(drained_at=START, **kept)
 
     def test_a_memory_deleted_between_read_and_write_is_created_with_a_drain_delay(self) -> None:
         with world() as here:
