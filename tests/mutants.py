@@ -1023,6 +1023,20 @@ MUTANTS: Final = (
         "        if (begun := Reactivation(machine, evictable, size)) is None:\n",
         ("tests/proxy/test_updates.py",),
     ),
+    Mutant(
+        "a reactivation that was rejected is not carried out later",
+        "rescheduler/cloudpool/proxy/updates.py",
+        '            why = self._ledger.trouble or "it could not be read"\n            self._store(None)\n',
+        '            why = self._ledger.trouble or "it could not be read"\n',
+        ("tests/proxy/test_updates.py",),
+    ),
+    Mutant(
+        "an open reactivation is finished before the next one",
+        "rescheduler/cloudpool/proxy/updates.py",
+        "        self.finish()\n",
+        "",
+        ("tests/proxy/test_updates.py",),
+    ),
     _of_loop(
         "an open reactivation is kept if its ConfigMap is deleted",
         "housekeeping/synced_memory.py",
