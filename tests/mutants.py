@@ -1030,6 +1030,27 @@ MUTANTS: Final = (
         "        if (begun := Reactivation(machine, evictable, size)) is None:\n",
         ("tests/proxy/test_updates.py",),
     ),
+    Mutant(
+        "a reactivation that was rejected is not carried out later",
+        "rescheduler/cloudpool/proxy/updates.py",
+        '            why = self._ledger.trouble or "it could not be read"\n            self._store(None)\n',
+        '            why = self._ledger.trouble or "it could not be read"\n',
+        ("tests/proxy/test_updates.py",),
+    ),
+    Mutant(
+        "an open reactivation is finished before the next one",
+        "rescheduler/cloudpool/proxy/updates.py",
+        "        self.finish()\n",
+        "",
+        ("tests/proxy/test_updates.py",),
+    ),
+    _of_loop(
+        "an open reactivation is kept if its ConfigMap is deleted",
+        "housekeeping/synced_memory.py",
+        ", reactivation=self.memory.reactivation)\n",
+        ")\n",
+        "test_recollection.py",
+    ),
     _of_api(
         "a later process knows what is above a controller that is gone",
         "controllers.py",
@@ -1042,6 +1063,20 @@ MUTANTS: Final = (
         "housekeeping/synced_memory.py",
         "        if not self._readable or not self._leading():\n",
         "        if not self._leading():\n",
+        "test_recollection.py",
+    ),
+    _of_loop(
+        "each write without a response may be what is stored",
+        "housekeeping/synced_memory.py",
+        "        self._unanswered[content] = value\n",
+        "        self._unanswered = {content: value}\n",
+        "test_recollection.py",
+    ),
+    _of_loop(
+        "nothing counts as stored after a write without a response",
+        "housekeeping/synced_memory.py",
+        "        return self.value == self.base and not self._unanswered\n",
+        "        return self.value == self.base\n",
         "test_recollection.py",
     ),
     Mutant(

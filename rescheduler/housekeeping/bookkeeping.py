@@ -133,7 +133,7 @@ class Bookkeeping(NoBookkeeping):
         """Store the changes at the end of a round. Errors are reported and not raised."""
         if not self._leading() or not self._readable or self._clock.monotonic() < self._retry_at:
             return
-        if self._ledger.value != self._ledger.base:
+        if not self._ledger.is_stored:
             self._ledger.value = bounded(self._ledger.value)
             self._attempt(self._write, ErrorKind.WRITE)
 

@@ -24,6 +24,9 @@ from rescheduler.planning.waits import Waits
 #: Maximum number of attempts when a write fails with a conflict.
 ATTEMPTS: Final = 3
 
+#: Maximum number of writes without a response that are recognized. Usually there is one in a round.
+_UNANSWERED: Final = 8
+
 log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
@@ -76,7 +79,12 @@ class StoredValue(Generic[_T]):
         self.value = self.base = form.empty  #: the base: as last read or written
         self.version = ""  #: resourceVersion of the ConfigMap; "" if it does not exist
         self._store, self._form = store, form
-        self._sent: tuple[bytes, _T] | None = None  # what was last written, perhaps without a response
+        self._unanswered: dict[bytes, _T] = {}  # what was sent since the last response; one of it may be stored
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the copy is certain to be equal to the value. It is not after a write without a response."""
+        return self.value == self.base and not self._unanswered
 
     def read(self) -> Stored | Absent:
         """Read the copy, and merge changes that are not stored. Without a copy, the value stays, and is all new.
@@ -87,25 +95,34 @@ class StoredValue(Generic[_T]):
             case Stored(content, version) as found:
                 if version != self.version:
                     stored = self._form.loaded(self._store, content)
-                    base = self.base if self._sent is None or self._sent[0] != content else self._sent[1]
-                    self.value = self._form.merge(self.value, stored, base)
-                    self.base, self.version = stored, version
+                    self.value = self._form.merge(self.value, stored, self._unanswered.get(content, self.base))
+                    self._take_over(stored, version)
                 return found
             case Absent(version) as found:
-                self.base, self.version = self._form.empty, version
+                self._take_over(self._form.empty, version)
                 return found
             case UnreadableMemory(why):
                 raise InputError(why)
 
     def write(self, value: _T, content: bytes, summary: str) -> None:
         """Store *content*, which stands for *value*. Raises Conflict if the copy has changed since :meth:`read`."""
-        self._sent = content, value
+        self._unanswered[content] = value
+        if len(self._unanswered) > _UNANSWERED:
+            del self._unanswered[next(iter(self._unanswered))]
         self.version = self._store.write(content, summary, self.version)
         self.value = self.base = value
+        self._unanswered = {}
 
     def forget(self) -> None:
         """Discard the value, with what is not stored."""
-        self.value, self.base, self.version, self._sent = self._form.empty, self._form.empty, "", None
+        self.value = self.base = self._form.empty
+        self.version, self._unanswered = "", {}
+
+    def _take_over(self, stored: _T, version: str) -> None:
+        """Note what the copy has. A write that was sent before cannot arrive any more if there is a newer version."""
+        if version != self.version:
+            self._unanswered = {}
+        self.base, self.version = stored, version
 
 
 class SyncedMemory:
@@ -172,7 +189,7 @@ class SyncedMemory:
 
         Errors are reported and not raised.
         """
-        if self._dry_run or (self.memory == self._copy.base and not self._due):
+        if self._dry_run or (self._copy.is_stored and not self._due):
             return True
         if not self._readable or not self._leading():
             return False
@@ -224,12 +241,13 @@ class SyncedMemory:
         """Start with an empty memory, because the ConfigMap does not exist, or is empty and has this *version*.
 
         If the memory was stored before, its content may have forbidden a drain, so the drain delay starts. What this
-        process still has to do is kept: debts, also settled ones, and open orders. So is what it has noted since it
-        read or wrote what was *stored*: nobody has deleted that.
+        process still has to do is kept: debts, also settled ones, open orders, and an open reactivation. So is what it
+        has noted since it read or wrote what was *stored*: nobody has deleted that.
         """
         if self._known or self._store.was_created():
             log.warning("%s was %s: the drain delay starts again", self._store, "emptied" if version else "deleted")
-            self.memory = self.memory.merged(Memory(drained_at=self._clock.now()), stored)
+            empty = Memory(drained_at=self._clock.now(), reactivation=self.memory.reactivation)
+            self.memory = self.memory.merged(empty, stored)
         self._due = True
 
     def _write(self) -> None:

@@ -15,7 +15,7 @@ from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.facts.round_facts import Known
 from rescheduler.housekeeping.drain_history import DrainHistory, DrainRecords
 from rescheduler.housekeeping.loop import RoundOutcome
-from rescheduler.housekeeping.synced_memory import ATTEMPTS
+from rescheduler.housekeeping.synced_memory import ATTEMPTS, SyncedMemory
 from rescheduler.kube.memory import Stored
 from rescheduler.observe.events import (
     DrainEnded,
@@ -29,7 +29,7 @@ from rescheduler.observe.events import (
 )
 from rescheduler.planning.controllers import Controller, ControllerState, controller_of
 from rescheduler.planning.debts import Debt, OpenDebt
-from rescheduler.planning.memory import Memory, StoredSettings, dump
+from rescheduler.planning.memory import Memory, Reactivation, StoredSettings, dump
 from rescheduler.planning.movements import ControllerMoves, LeftoverMoves, Move, Movements, NotRecovered, OwnerWait
 from rescheduler.planning.outcome import Blocker, Placement, PodRef, Reason
 from rescheduler.planning.owner_records import OwnerRecord, OwnerRecords
@@ -37,7 +37,7 @@ from rescheduler.planning.policy import LeaderFacts, Policy
 from rescheduler.planning.pools import PoolLosses, PoolRecord
 from rescheduler.planning.refusals import KubeletRefusal, KubeletRefusals
 from rescheduler.planning.room.increase import SpotOrder, SpotOrders
-from rescheduler.planning.waits import Cooldown, Cooldowns, Pause
+from rescheduler.planning.waits import Cooldown, Cooldowns, Pause, Waits
 from rescheduler.settings import Timing
 from tests.housekeeping.config_map import InMemoryConfigMap
 from tests.housekeeping.world import CLUSTER, LIMITS, START, LoopWorld, world
@@ -65,6 +65,7 @@ EARLIER_MEMORY = Memory(
     pools=PoolLosses({"zone-a": PoolRecord(at=START, losses=4, recent=2.0, last=START - MINUTE)}),
     refusals=KubeletRefusals().noted(KubeletRefusal(WEB, "digest", (("spot", None),), "spot-1", "OutOfcpu", START)),
     leader=LeaderFacts(own="od-9"),
+    reactivation=Reactivation("i-1", evictable=True, size=3),
 )
 
 
@@ -177,29 +178,23 @@ class TestDeleted:
             assert here.memory == Memory(drained_at=START + timedelta(seconds=here.now))
 
     @pytest.mark.parametrize("lose", [InMemoryConfigMap.delete, InMemoryConfigMap.empty])
-    def test_debts_in_memory_are_kept(self, lose: Callable[[InMemoryConfigMap], None]) -> None:
+    @pytest.mark.parametrize("moment", ["before a read", "before a write"])
+    @pytest.mark.parametrize("kind", ["debts", "settled", "spot_orders", "reactivation"])
+    def test_what_this_process_still_has_to_do_is_kept(
+        self, kind: str, moment: str, lose: Callable[[InMemoryConfigMap], None]
+    ) -> None:
         with world() as here:
-            ours = history(here)
+            ours = SyncedMemory(here.config_map, Waits(), here.clock, here.report, lambda: True)
             ours.refresh()
-            ours.owe("od-1", [Debt(WEB, 1, 1)])
+            kept = {kind: getattr(EARLIER_MEMORY, kind)}
+            ours.memory = Memory(**kept)
             assert ours.save()
             lose(here.config_map)
+            if moment == "before a write":
+                ours.memory = msgspec.structs.replace(ours.memory, drained_at=START - MINUTE)
+                assert ours.save()
             ours.refresh()
-            assert here.memory == Memory(drained_at=START, debts=(OpenDebt("od-1", START, Debt(WEB, 1, 1)),))
-
-    @pytest.mark.parametrize("lose", [InMemoryConfigMap.delete, InMemoryConfigMap.empty])
-    def test_settled_debts_and_orders_in_memory_are_kept(self, lose: Callable[[InMemoryConfigMap], None]) -> None:
-        with world() as here:
-            ours = history(here)
-            ours.refresh()
-            paid = OpenDebt("od-1", START, Debt(WEB, 1, 1))
-            orders = SpotOrders((SpotOrder("od-1", "uid-od-1", "spot-group", 5, 1, START),))
-            ours.judged((), (paid,))
-            ours.note_spot_orders(orders)
-            assert ours.save()
-            lose(here.config_map)
-            ours.refresh()
-            assert here.memory == Memory(drained_at=START, settled=(paid,), spot_orders=orders)
+            assert here.memory == ours.memory == Memory(drained_at=START, **kept)
 
     def test_a_memory_deleted_between_read_and_write_is_created_with_a_drain_delay(self) -> None:
         with world() as here:
@@ -442,6 +437,78 @@ class TestOthers:
             assert here.memory == ours.memory
             assert ours.memory.cooldowns == Cooldowns()
             assert ours.memory.owners.in_a_week(START) == {"default/Deployment/web": 4}
+
+    @pytest.mark.parametrize("exists", [True, False], ids=["changed", "created"])
+    @pytest.mark.parametrize("later", ["none", "lost", "conflict"])
+    @pytest.mark.parametrize("moment", ["sent", "another was sent", "read again"])
+    def test_each_write_without_a_response_may_be_what_is_stored(
+        self, moment: str, later: str, monkeypatch: pytest.MonkeyPatch, *, exists: bool
+    ) -> None:
+        """It arrives when it is sent, or with a delay. The writes after it are lost, or fail with a conflict."""
+        with world() as here:
+            ours, write, sent = history(here), here.config_map.write, list[tuple[bytes, str, str]]()
+
+            def without_response(*request: str | bytes) -> str:
+                sent.append(request)  # type: ignore[arg-type]
+                raise Retryable("patch configmap: no response")
+
+            def save_something(node: str) -> None:
+                ours.owner_moved("default/Deployment/web", 1, START)
+                ours.node_failed(node, f"uid-{node}")
+                assert not ours.save()
+
+            with monkeypatch.context() as patch:
+                if not exists:
+                    patch.setattr(here.config_map, "write", without_response)
+                ours.refresh()
+                patch.setattr(here.config_map, "write", without_response)
+                sent.clear()
+                save_something("od-1")
+                if moment == "another was sent":
+                    save_something("od-2")
+                if moment == "read again":
+                    ours.refresh()
+                write(*sent[0])
+                if later == "lost":
+                    save_something("od-3")
+            if later == "conflict":
+                ours.owner_moved("default/Deployment/web", 1, START)
+                assert ours.save()
+            moved = 1 + (moment == "another was sent") + (later != "none")
+            for failed in list(ours.memory.cooldowns.by_node):
+                ours.node_succeeded(failed)
+            ours.refresh()
+            assert here.memory == ours.memory
+            assert ours.memory.cooldowns == Cooldowns()
+            assert ours.memory.owners.in_a_week(START) == {"default/Deployment/web": moved}
+
+    @pytest.mark.parametrize("arrives", [True, False])
+    def test_a_change_that_is_taken_back_is_stored_if_the_write_of_it_had_no_response(
+        self, monkeypatch: pytest.MonkeyPatch, *, arrives: bool
+    ) -> None:
+        """Otherwise a process that starts now would find it."""
+        with world() as here:
+            ours, write = history(here), here.config_map.write
+
+            def without_response(content: bytes, summary: str, version: str) -> str:
+                if arrives:
+                    write(content, summary, version)
+                raise Retryable("patch configmap: no response")
+
+            ours.refresh()
+            ours.owe("od-1", [Debt(WEB, 1, 1)])
+            assert ours.save()
+            before = ours.memory.debts
+            with monkeypatch.context() as patch:
+                patch.setattr(here.config_map, "write", without_response)
+                ours.judged((), ())
+                assert not ours.save()
+            assert here.memory.debts == (() if arrives else before)
+            ours.judged(before, ())
+            attempts = here.config_map.attempts
+            assert [ours.save(), ours.save()] == [True, True]
+            assert here.config_map.attempts == attempts + 1 + arrives  # one of them fails with a conflict
+            assert here.memory.debts == before
 
     def test_what_one_process_has_taken_out_stays_out(self) -> None:
         with world() as here:

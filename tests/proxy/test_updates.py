@@ -19,13 +19,14 @@ import pytest
 from devcluster.cloudpool.server import CloudpoolServer
 from devcluster.cloudpool.settings import CloudpoolSettings
 from devcluster.standin.faults import Fault
+from rescheduler.cloudpool.matching import Membership
 from rescheduler.cloudpool.pool import CloudPool, Ending
 from rescheduler.cloudpool.provider import CloudpoolProvider
 from rescheduler.cloudpool.proxy.messages import UpdateFailed
 from rescheduler.cloudpool.proxy.removal import RemovalMethod, RemovalMethods
 from rescheduler.cloudpool.proxy.updates import PoolUpdates
 from rescheduler.draining.state import Drain, Failure, Limits, Phase, Why
-from rescheduler.errors import Forbidden
+from rescheduler.errors import Forbidden, Retryable
 from rescheduler.execution.drainer import PendingRemoval
 from rescheduler.housekeeping.synced_memory import SyncedMemory
 from rescheduler.planning.memory import load
@@ -78,6 +79,7 @@ class PoolWorld:
         )
         self.stop = threading.Event()
         self.store = InMemoryConfigMap("cloudpool-proxy-memory", elected=False)
+        self.ledgers: list[SyncedMemory] = []  #: of the processes; the last one refreshes its own in sweeps
         self._methods = methods
         self.updates = self.restarted()
 
@@ -161,6 +163,7 @@ class PoolWorld:
     def _ledger(self) -> SyncedMemory:
         ledger = SyncedMemory(self.store, Waits(), self.clock, lambda _: None, lambda: True)
         ledger.refresh()
+        self.ledgers.append(ledger)
         return ledger
 
     def statuses(self) -> list[Any]:
@@ -749,6 +752,119 @@ def test_nothing_is_begun_that_cannot_be_stored() -> None:
         ) as caught:
             env.updates.reactivate(machine, evictable=True)
         assert (caught.value.status, env.statuses(), env.sizes()) == (503, [], [])
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("outcome", ["refused", "lost", "stored without a response"])
+def test_a_reactivation_that_was_rejected_is_not_carried_out_later(
+    outcome: str, monkeypatch: pytest.MonkeyPatch, *, restarts: bool
+) -> None:
+    """The client was told that it has not begun, and does not expect that the pool grows."""
+    with world(settings(pool_update=60)) as env:
+        machine, write, failing = inactive_machine(env), env.store.write, iter([True])
+
+        def fails(content: bytes, summary: str, version: str) -> str:
+            if outcome == "refused":
+                raise Forbidden("patch configmap: not allowed (403)")
+            if outcome == "stored without a response" and next(failing, False):
+                write(content, summary, version)
+            elif outcome == "stored without a response":
+                return write(content, summary, version)
+            raise Retryable("patch configmap: no response")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(env.store, "write", fails)
+            with pytest.raises(UpdateFailed, match="cannot be stored in the memory") as caught:
+                env.updates.reactivate(machine, evictable=True)
+        assert caught.value.status == 503
+        updates = env.restarted() if restarts else env.updates
+        for _ in range(2):
+            env.wait(600)
+            env.ledgers[-1].refresh()
+            updates.finish()
+        assert (updates.is_inactive(machine), env.desired, env.statuses(), env.sizes()) == (True, 3, [], [])
+        updates.reactivate(machine, evictable=True)
+        assert (updates.is_inactive(machine), env.desired) == (False, 4)
+
+
+def two_inactive_machines(env: PoolWorld) -> list[str]:
+    """Let two machines be inactive, and their replacements join."""
+    machines = [machine.id(env.clock.now()) for machine in env.server.pool.machines()[:2]]
+    for machine in machines:
+        env.server.pool.set_membership(machine, active=False, evictable=False)
+    env.wait(600)
+    env.join()
+    return machines
+
+
+def left_open(env: PoolWorld, monkeypatch: pytest.MonkeyPatch, machine: str) -> None:
+    """Let a reactivation of *machine* fail after its first request, and let the pool not undo it."""
+    status = env.pool.client.set_membership
+
+    def without_undoing(machine: str, wanted: Membership, *, deadline: float) -> None:
+        if not wanted.active:
+            raise Retryable("no response")
+        status(machine, wanted, deadline=deadline)
+
+    with monkeypatch.context() as patch:
+        env.server.faulty_app.inject(Fault(path="/pool/size", method="POST", status=500, times=1000))
+        patch.setattr(env.pool.client, "set_membership", without_undoing)
+        with pytest.raises(UpdateFailed):
+            env.updates.reactivate(machine, evictable=True)
+    env.server.faulty_app.forget()
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("same", [False, True], ids=["another machine", "the same machine"])
+def test_an_open_reactivation_is_finished_before_the_next_one(
+    monkeypatch: pytest.MonkeyPatch, *, same: bool, restarts: bool
+) -> None:
+    with world(settings(pool_update=60)) as env:
+        first, second = two_inactive_machines(env)
+        before = set(env.running())
+        left_open(env, monkeypatch, first)
+        updates = env.restarted() if restarts else env.updates
+        updates.reactivate(first if same else second, evictable=True)
+        updates.finish()
+        env.wait(600)
+        assert (before - set(env.running()), env.undrained()) == (set(), [])
+        assert (updates.is_inactive(first), updates.is_inactive(second)) == (False, same)
+        assert env.desired == (4 if same else 5)
+
+
+def test_no_reactivation_begins_while_an_open_one_cannot_be_finished(monkeypatch: pytest.MonkeyPatch) -> None:
+    with world(settings(pool_update=60)) as env:
+        first, second = two_inactive_machines(env)
+        before = set(env.running())
+        left_open(env, monkeypatch, first)
+        env.server.faulty_app.inject(Fault(path="/pool/size", method="POST", status=500, times=1000))
+        with pytest.raises(UpdateFailed):
+            env.updates.reactivate(second, evictable=True)
+        env.server.faulty_app.forget()
+        assert env.updates.is_inactive(second)
+        env.updates.finish()
+        env.wait(600)
+        assert (before - set(env.running()), env.undrained(), env.desired) == (set(), [], 4)
+        assert (env.updates.is_inactive(first), env.updates.is_inactive(second)) == (False, True)
+
+
+@pytest.mark.parametrize("lose", [InMemoryConfigMap.delete, InMemoryConfigMap.empty])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_an_open_reactivation_is_finished_after_its_config_map_was_deleted(
+    lose: Callable[[InMemoryConfigMap], None], monkeypatch: pytest.MonkeyPatch, *, restarts: bool
+) -> None:
+    """A process that is killed later finds it in the ConfigMap again."""
+    with world(settings(pool_update=60)) as env:
+        first, _ = two_inactive_machines(env)
+        before = set(env.running())
+        left_open(env, monkeypatch, first)
+        lose(env.store)
+        env.ledgers[-1].refresh()
+        updates = env.restarted() if restarts else env.updates
+        updates.finish()
+        env.wait(600)
+        assert (before - set(env.running()), env.undrained(), env.desired) == (set(), [], 4)
+        assert not updates.is_inactive(first)
 
 
 def test_a_begun_reactivation_of_a_machine_that_is_gone_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:

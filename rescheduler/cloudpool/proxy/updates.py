@@ -313,14 +313,17 @@ class PoolUpdates:
         is made inactive again, and the client may repeat its request.
 
         A pool updates itself after each change of its size, so the size cannot be raised first: it would launch a
-        machine, and end another one once this machine is active. What was begun is stored, and :meth:`finish` ends it.
+        machine, and end another one once this machine is active. What was begun is stored, and :meth:`finish` ends it,
+        also before the next reactivation: there is never more than one.
         """
+        self.finish()
         if machine == self._finished and not self.is_inactive(machine):
             return f"machine {machine} is active again, as was begun before"
         deadline = self._deadline()
         size = self._call_backend(lambda: self._pool.desired_size(deadline=deadline))
         if not self._store(begun := Reactivation(machine, evictable, size)):
             why = self._ledger.trouble or "it could not be read"
+            self._store(None)
             raise UpdateFailed(503, f"what is begun cannot be stored in the memory: {why}")
         try:
             self._reactivate(begun, deadline)
@@ -332,7 +335,10 @@ class PoolUpdates:
         return f"machine {machine} is active again; the pool's desired size was raised from {size} to {size + 1}"
 
     def finish(self) -> None:
-        """Repeat the reactivation that an earlier process has begun, unless it has ended. Raises UpdateFailed."""
+        """Repeat the reactivation that was begun, perhaps by an earlier process, unless it has ended.
+
+        Raises UpdateFailed.
+        """
         if (begun := self._ledger.memory.reactivation) is None:
             return
         deadline = self._deadline()
