@@ -856,6 +856,20 @@ MUTANTS: Final = (
         "rules/test_minimum.py",
     ),
     _of_plan(
+        "only resources of pods are counted for a quota",
+        "quotas.py",
+        " if _is_of_pods(name)}\n",
+        "}\n",
+        "test_namespace_work.py",
+    ),
+    _of_plan(
+        "only pods that may have to move limit the number of quotas",
+        "quotas.py",
+        " if pod.node_name in self._on_demand)\n",
+        ")\n",
+        "test_namespace_work.py",
+    ),
+    _of_plan(
         "ResourceQuotas have room for replacement pods",
         "quotas.py",
         "            if self.used[name] + usage[name] > self.hard[name]:\n",

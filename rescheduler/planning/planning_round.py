@@ -489,7 +489,7 @@ def new_round(
         gangs=gangs,
         replacements=replacements,
         volumes=Volumes(snapshot, filters, replacements, targets),
-        quotas=Quotas(snapshot),
+        quotas=Quotas(snapshot, node_groups.on_demand),
         owners=Owners(snapshot, policy) if policy.judge_controllers else None,
         surges=None if policy.surge is Surging.OFF else Surges(snapshot, policy, counts, replacements),
         order_until=order_end(node_groups.on_demand, snapshot, policy, circumstances),

@@ -200,12 +200,11 @@ def test_too_many_budgets_keep_the_pods_of_their_namespace() -> None:
     assert detail == "namespace team has too many PodDisruptionBudgets to judge which of them select it"
 
 
-def quota(number: int, namespace: str) -> Manifest:
-    meta = {"name": f"q-{number}", "namespace": namespace}
-    amounts = {"hard": {"pods": "100"}, "used": {"pods": "1"}}
+def quota(number: int, namespace: str, hard: Manifest | None = None, used: Manifest | None = None) -> Manifest:
+    hard = {"pods": "100"} if hard is None else hard
     return {
-        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta,
-        "spec": {"hard": {"pods": "100"}}, "status": amounts,
+        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": f"q-{number}", "namespace": namespace},
+        "spec": {"hard": hard}, "status": {"hard": hard, "used": {"pods": "1"} if used is None else used},
     }  # fmt: skip
 
 
@@ -243,6 +242,46 @@ def test_the_work_for_quotas_does_not_grow_with_the_questions(monkeypatch: pytes
     planner = Planner(snapshot([*NODES, pod("team/a-1", "od-1"), pod("team/b-1", "od-2"), *quotas]), Policy())
     for _ in range(40):
         assert short(planner.plan_node("od-1", CIRCUMSTANCES)) == {"a-1": "s-1"}
+
+
+COUNTED: Final[Manifest] = {"pods": "41"}
+
+#: What a quota of the namespace `team` limits, what its controller has counted, and the units that this takes.
+UNCOUNTED: Final[dict[str, tuple[Manifest, Manifest, int]]] = {
+    "an extended resource without requests.": ({"pods": "90", "nvidia.com/gpu": "4"}, COUNTED, 0),
+    "objects of a kind that does not exist": ({"pods": "90", "count/widgets.example.com": "4"}, COUNTED, 0),
+    "objects that are no pods": ({"pods": "90", "services": "4"}, COUNTED, 0),
+    "limits of an extended resource": ({"pods": "90", "limits.nvidia.com/gpu": "4"}, COUNTED, 0),
+    "a resource that no pod has": ({"pods": "90", "requests.example.com/dongle": "4"}, COUNTED, 4000),
+    "claims of another storage class": ({"pods": "90", "a.storageclass.storage.k8s.io/requests.storage": 1}, {}, 4000),
+    "nothing is counted yet": ({"pods": "90", "services": "4", "requests.cpu": "900"}, {}, 4000),
+}
+
+
+@pytest.mark.parametrize("case", UNCOUNTED)
+def test_what_a_quota_has_not_counted_is_counted_once_for_all_nodes(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pods of the namespace, on 20 on-demand nodes and on a spot node, are of 41 classes."""
+    hard, used, units = UNCOUNTED[case]
+    _limit(monkeypatch, units)
+    quotas = [quota(0, "team", hard, used), quota(1, "team", hard, used)]
+    names = [f"od-{number}" for number in range(20)]
+    classes = [pod(f"team/a-{number}", f"od-{number}", cpu=f"{100 + number}m") for number in range(20)]
+    others = [pod(f"team/b-{number}", "s-1", cpu=f"{1 + number}m") for number in range(21)]
+    nodes = [*(node(name, ON_DEMAND) for name in names), node("s-1", cpu="64")]
+    planner = Planner(snapshot([*nodes, *classes, *others, *quotas]), Policy())
+    for _ in range(2):
+        for number in range(20):
+            assert short(planner.plan_node(f"od-{number}", CIRCUMSTANCES)) == {f"a-{number}": "s-1"}
+
+
+@pytest.mark.usefixtures("_few_units")
+@pytest.mark.parametrize("where", ["s-1", "", "gone-1"], ids=["on a spot node", "pending", "on a lost node"])
+def test_only_pods_that_may_have_to_move_limit_the_number_of_quotas(where: str) -> None:
+    quotas = [quota(number, "team") for number in range(6)]
+    others = [pod(f"team/b-{number}", where, cpu="1m") for number in range(50)]
+    planner = Planner(snapshot([*NODES, node("s-4", cpu="64"), pod("team/a-1", "od-1"), *others, *quotas]), Policy())
+    verdict = planner.plan_node("od-1", CIRCUMSTANCES)
+    assert "quota-exceeded" not in short(verdict)
 
 
 @pytest.mark.usefixtures("_few_units")
