@@ -856,6 +856,27 @@ MUTANTS: Final = (
         "rules/test_minimum.py",
     ),
     _of_plan(
+        "a verdict for which a namespace had too many objects is checked in the next round",
+        "answers/single.py",
+        "            not (inputs.surging or inputs.given_up)\n",
+        "            not inputs.surging\n",
+        "test_namespace_work.py",
+    ),
+    _of_plan(
+        "budgets that were too many in a round are judged in the next one",
+        "budgets.py",
+        "        self._too_many.clear()\n",
+        "",
+        "test_namespace_work.py",
+    ),
+    _of_plan(
+        "what was not judged is not kept as the result of LimitRanges",
+        "replacements.py",
+        "                if not self._limits.is_given_up(pod.namespace):\n",
+        "                if True:\n",
+        "test_namespace_work.py",
+    ),
+    _of_plan(
         "only resources of pods are counted for a quota",
         "quotas.py",
         " if _is_of_pods(name)}\n",

@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from predicates import work
 from predicates.filters import Filters
@@ -116,7 +117,7 @@ def test_its_pods_come_and_go() -> None:
     assert short(planner.plan_node("od-1", CIRCUMSTANCES)) == {"a-1": "s-1"}
 
 
-def test_it_is_judged_again_when_its_pods_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_judged_again_when_its_pods_are_one_more(monkeypatch: pytest.MonkeyPatch) -> None:
     _limit(monkeypatch, 1500)
     cluster = snapshot([*NODES, pod("team/plain-1", "od-2"), *crowd(on="s-3")])
     planner = Planner(cluster, Policy())
@@ -233,6 +234,45 @@ def test_the_work_for_new_classes_is_limited_for_each_round(
         cluster.upsert("Pod", snapshot([pod("team/a-1", "od-1", cpu=f"{100 + number}m")]).pods["team/a-1"])
         assert short(planner.plan_node("od-1", CIRCUMSTANCES)) == {"a-1": "s-1"}
         assert planner.plan_each(CIRCUMSTANCES) == Planner(cluster, Policy()).plan_each(CIRCUMSTANCES)
+
+
+def _new_class(cluster: Snapshot, number: int) -> None:
+    [changed] = snapshot([pod("x-1", "s-1", cpu=f"{2 + number}m")]).pods.values()
+    cluster.upsert("Pod", changed)
+
+
+def _edit(cluster: Snapshot, number: int) -> None:
+    cluster.upsert("Pod", replace(cluster.pods["default/x-1"], annotations={"example.com/round": str(number)}))
+
+
+def _one_more(cluster: Snapshot, number: int) -> None:
+    cluster.upsert("Pod", replace(cluster.pods["default/x-1"], name=f"y-{number}"))
+
+
+#: What changes from round to round: a pod of another namespace.
+CHANGES: Final = {"a new class": _new_class, "an edit": _edit, "one more pod": _one_more}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("make", [selecting, limits], ids=["budgets", "limit ranges"])
+def test_what_one_round_has_refused_is_judged_in_later_rounds(
+    make: Callable[[int, str], Manifest], change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A roll-out of many workloads has new classes of pods on many nodes at a time."""
+    _limit(monkeypatch, 100)
+    burst = [pod(f"team/a-{number}", f"od-{number}", cpu=f"{100 + number}m") for number in range(8)]
+    nodes = [*(node(f"od-{number}", ON_DEMAND) for number in range(8)), node("s-1", cpu="64", pods=300)]
+    burst.append(pod("x-1", "s-1", cpu="1m"))
+    cluster = snapshot([*nodes, *burst, *(make(number, "team") for number in range(20))])
+    planner, refused = Planner(cluster, Policy()), []
+    for number in range(10):
+        refused.append(sum("too many" in str(each) for each in planner.plan_each(CIRCUMSTANCES).rejected))
+        CHANGES[change](cluster, number)
+    assert refused[0] > 0
+    assert refused == sorted(refused, reverse=True)
+    assert refused[-1] == 0
+    _limit(monkeypatch, ALL)
+    assert planner.plan_each(CIRCUMSTANCES) == Planner(cluster, Policy()).plan_each(CIRCUMSTANCES)
 
 
 def test_the_work_for_quotas_does_not_grow_with_the_questions(monkeypatch: pytest.MonkeyPatch) -> None:
