@@ -76,6 +76,7 @@ class LimitRanges:
         self._defaults: dict[str, ResourceRequirements] = {}
         self._bounds: dict[str, Bounds] = {}
         self._work = NamespaceWork(len(snapshot.nodes))
+        self._given_up: set[str] = set()  #: namespaces that have too many to judge new pods in this round
         for key, limits in sorted(snapshot.of("LimitRange").items()):
             if isinstance(limits, LimitRange):
                 self._items[key.partition("/")[0]] += [(key, item) for item in limits.spec.limits]
@@ -83,6 +84,11 @@ class LimitRanges:
     def start_round(self) -> None:
         """Limit the work of each namespace anew."""
         self._work.renew()
+        self._given_up.clear()
+
+    def is_given_up(self, namespace: str) -> bool:
+        """Return whether *namespace* has too many to judge: its other pods are rejected until the next round."""
+        return namespace in self._given_up
 
     def concern(self, namespace: str) -> bool:
         """Return whether there are any in *namespace*."""
@@ -146,7 +152,11 @@ class LimitRanges:
 
     def _may_judge(self, namespace: str, containers: int) -> bool:
         """Return whether this many *containers* can be judged; more than a few limits count as work of *namespace*."""
-        return self._work.take(namespace, _JUDGED * containers * max(0, len(self._items[namespace]) - _FEW))
+        units = _JUDGED * containers * max(0, len(self._items[namespace]) - _FEW)
+        if namespace not in self._given_up and self._work.take(namespace, units):
+            return True
+        self._given_up.add(namespace)
+        return False
 
     def _of_containers(self, namespace: str) -> Iterator[LimitRangeItem]:
         return (item for _, item in self._items.get(namespace, ()) if item.type == _CONTAINER)

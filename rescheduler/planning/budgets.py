@@ -163,7 +163,9 @@ class Budgets:
             rarest = min(selector.pairs, key=lambda pair: common[namespace, pair], default=None)
             self._selectors_by_label[namespace, rarest].append((key, selector))
         self._work = NamespaceWork(len(snapshot.nodes))
-        self._too_many: dict[str, tuple[str, ...]] = {}  #: two budgets of each namespace that has too many to judge
+        self._too_many: dict[
+            str, tuple[str, ...]
+        ] = {}  #: two budgets of each namespace that has too many, in this round
         self._select_added = any(_selects_added(selector) for _, _, selector in selectors)
         self._keys_by_class: dict[PodClass | tuple[PodClass, LabelPairs], tuple[str, ...]] = {}
 
@@ -183,6 +185,7 @@ class Budgets:
     def start_round(self) -> None:
         """Limit the work of each namespace anew."""
         self._work.renew()
+        self._too_many.clear()
 
     @staticmethod
     def version(snapshot: Snapshot) -> tuple[int, int]:
@@ -210,7 +213,9 @@ class Budgets:
         """Return the keys of the budgets that select pods of the class whose API server labels are *added_labels*."""
         cache_key = (cls, added_labels) if self._select_added else cls
         if (keys := self._keys_by_class.get(cache_key)) is None:
-            keys = self._keys_by_class[cache_key] = tuple(sorted(self._selecting(cls, added_labels)))
+            keys = tuple(sorted(self._selecting(cls, added_labels)))
+            if cls.namespace not in self._too_many:
+                self._keys_by_class[cache_key] = keys
         return keys
 
     def _selecting(self, cls: PodClass, added_labels: LabelPairs) -> Sequence[str]:
@@ -221,14 +226,17 @@ class Budgets:
             return self._too_many[namespace]
         candidates = [each for pair in pairs for each in by_label.get((namespace, pair), ())]
         if not self._work.take(namespace, sum(selector.units for _, selector in candidates[_FEW:])):
-            self._keys_by_class.clear()  # copies share it
-            self._too_many[namespace] = tuple(key for key, _ in candidates[:2])
+            self._too_many[namespace] = tuple(sorted(key for key, _ in candidates[:2]))
             return self._too_many[namespace]
         return [key for key, selector in candidates if selector.matches(labels)]
 
-    def has_too_many(self, namespace: str) -> bool:
-        """Return whether *namespace* has too many budgets to judge: then two of them count as selecting each pod."""
+    def is_given_up(self, namespace: str) -> bool:
+        """Return whether *namespace* has too many budgets to judge new classes of pods before the next round."""
         return namespace in self._too_many
+
+    def are_too_many(self, namespace: str, keys: tuple[str, ...]) -> bool:
+        """Return whether *keys* are the two budgets that stand for too many in *namespace*."""
+        return self._too_many.get(namespace) == keys
 
     def guards(self, pod: Pod) -> bool:
         """Return whether any budget selects *pod*."""
@@ -291,7 +299,7 @@ class RemainingDisruptions:
             if pod.phase == "Pending" or (without_budgets and pod.key in without_budgets):
                 continue
             if len(keys) > 1:
-                too_many = self.budgets.has_too_many(pod.namespace)
+                too_many = self.budgets.are_too_many(pod.namespace, keys)
                 impossible.append(_too_many_budgets(pod) if too_many else _several_budgets(pod, keys))
             elif pod.ready or not self._is_free(keys[0]):
                 by_budget.setdefault(keys[0], []).append(pod)

@@ -324,6 +324,10 @@ class PlanningRound:
         replicas = RemainingReplicas(self.counts) if self._reaches_spot else None
         return RemainingDisruptions(self.budgets, too_slow, replicas=replicas)
 
+    def is_given_up(self, namespace: str) -> bool:
+        """Return whether *namespace* has too many objects of a kind to judge new classes of pods in this round."""
+        return self.budgets.is_given_up(namespace) or self.replacements.is_given_up(namespace)
+
     def floors(self, evicted: Iterable[Pod], pods: Iterable[Pod]) -> list[Blocker]:
         """Return the blockers of controllers that would keep too few replicas if *pods* followed *evicted*."""
         if not self._reaches_spot:
@@ -489,7 +493,7 @@ def new_round(
         gangs=gangs,
         replacements=replacements,
         volumes=Volumes(snapshot, filters, replacements, targets),
-        quotas=Quotas(snapshot),
+        quotas=Quotas(snapshot, node_groups.on_demand),
         owners=Owners(snapshot, policy) if policy.judge_controllers else None,
         surges=None if policy.surge is Surging.OFF else Surges(snapshot, policy, counts, replacements),
         order_until=order_end(node_groups.on_demand, snapshot, policy, circumstances),

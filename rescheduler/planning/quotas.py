@@ -38,7 +38,15 @@ from rescheduler.planning.surges import NodeSurge
 #: Amounts by the names of quotas, such as ``requests.cpu``.
 Usage: TypeAlias = Mapping[str, Fraction]
 
+#: What a quota selects pods by.
+_Scopes: TypeAlias = tuple[QuotaScopeTerm, ...]
+
 _COMPUTE: Final = ("cpu", "memory", "ephemeral-storage")
+_HUGE_PAGES: Final = "hugepages-"
+_OF_CLASS: Final = ".storageclass.storage.k8s.io/"
+
+#: The other resources of pods and claims without a prefix.
+_NUMBERS: Final = (*_COMPUTE, "pods", "count/pods", "persistentvolumeclaims", "count/persistentvolumeclaims")
 
 #: The resources that every container must specify if a quota limits them (``validationSet``).
 _REQUIRED: Final = ("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory")
@@ -72,17 +80,22 @@ class _Account:
 #: So many quotas of a namespace are judged for each of its pods, without being counted as its work.
 _FEW: Final = 4
 
-#: The units of work to judge a pod by one quota, and to count a class of pods in one.
+#: The units of work to judge a pod by one quota, and to count a class of pods for the quotas of the same scopes.
 _JUDGED: Final = 20
-_COUNTED: Final = 8
+_COUNTED: Final = 80
 
 
 class Quotas:
-    """The quotas of *snapshot*, and what pods take from them. Valid until the snapshot changes."""
+    """The quotas of *snapshot*, and what pods take from them. Valid until the snapshot changes.
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    Pods of the nodes *on_demand* may have to move.
+    """
+
+    def __init__(self, snapshot: Snapshot, on_demand: Collection[str]) -> None:
         self._snapshot = snapshot
+        self._on_demand = frozenset(on_demand)
         self._usages: dict[PodClass, Usage] = {}
+        self._totals: dict[tuple[str, _Scopes], Usage] = {}  #: by namespace: what the pods in these scopes take
 
     @cached_property
     def _by_namespace(self) -> Mapping[str, Sequence[ResourceQuota]]:
@@ -96,6 +109,11 @@ class Quotas:
         for pod in self._snapshot.pods.values():
             numbers[pod.namespace][pod.cls] += 1
         return numbers
+
+    @cached_property
+    def _movable(self) -> Counter[str]:
+        """The numbers of pods on on-demand nodes by namespace."""
+        return Counter(pod.namespace for pod in self._snapshot.pods.values() if pod.node_name in self._on_demand)
 
     def blockers(
         self,
@@ -207,43 +225,46 @@ class Quotas:
         What their controller has not counted yet is counted here.
         """
         namespace, beyond = quotas[0].metadata.namespace, max(0, len(quotas) - _FEW)
-        if not self._may_judge(namespace, beyond, 0):
+        if not self._may_judge(namespace, beyond):
             return None
         accounts = [_account(quota) for quota in quotas]
         uncounted = [each for each in accounts if each.used.keys() != each.hard.keys()]
-        if not self._may_judge(namespace, beyond, len(uncounted)):
+        if not self._may_judge(namespace, beyond, {_scopes(each.quota) for each in uncounted}):
             return None
         for each in uncounted:
-            self._count(each, namespace)
+            total = self._total(namespace, each.quota)
+            each.used = {name: total.get(name, Fraction(0)) for name in each.hard} | each.used
         return accounts
 
-    def _may_judge(self, namespace: str, beyond: int, uncounted: int) -> bool:
-        """Return whether *namespace* may have this many quotas *beyond* a few, and this many that are *uncounted*.
+    def _may_judge(self, namespace: str, beyond: int, uncounted: Collection[_Scopes] = ()) -> bool:
+        """Return whether *namespace* may have this many quotas *beyond* a few, and uncounted ones of these scopes.
 
         What a plan of all nodes takes decides: no answer depends on how many questions there were before.
         """
         if not (beyond or uncounted):
             return True
-        pods, nodes = self._pods[namespace], len(self._snapshot.nodes)
-        number = pods.total()
-        questions = min(number, nodes)
-        units = _JUDGED * beyond * (number + questions) + _COUNTED * uncounted * len(pods) * questions
+        movable, nodes = self._movable[namespace], len(self._snapshot.nodes)
+        questions = min(movable, len(self._on_demand))
+        units = _JUDGED * beyond * (movable + questions) + _COUNTED * len(uncounted) * len(self._pods[namespace])
         return NamespaceWork(nodes).take(namespace, units)
 
-    def _count(self, account: _Account, namespace: str) -> None:
-        """Count what the pods of *namespace* take of the resources whose use is not known."""
-        counted = dict.fromkeys(account.hard.keys() - account.used.keys(), Fraction(0))
-        for cls, number in self._pods[namespace].items():
-            if applies(account.quota, cls.spec):
-                for name, amount in self._usage(cls).items():
-                    if name in counted:
-                        counted[name] += number * amount
-        account.used |= counted
+    def _total(self, namespace: str, quota: ResourceQuota) -> Usage:
+        """Return what those pods of *namespace* take that the scopes of *quota* select."""
+        key = namespace, _scopes(quota)
+        if (total := self._totals.get(key)) is None:
+            amounts = defaultdict[str, Fraction](Fraction)
+            for cls, number in self._pods[namespace].items():
+                if applies(quota, cls.spec):
+                    for name, amount in self._usage(cls).items():
+                        amounts[name] += number * amount
+            total = self._totals[key] = amounts
+        return total
 
 
 def _account(quota: ResourceQuota) -> _Account:
-    """Return the account of *quota*, as far as its controller has counted."""
-    hard = _amounts(quota.spec.hard or quota.status.hard)
+    """Return the account of *quota* for the resources of pods, as far as its controller has counted."""
+    limits = _amounts(quota.spec.hard or quota.status.hard)
+    hard = {name: amount for name, amount in limits.items() if _is_of_pods(name)}
     used = {name: amount for name, amount in _amounts(quota.status.used).items() if name in hard}
     return _Account(claim_key(quota.metadata.namespace, quota.metadata.name), quota, hard, used)
 
@@ -255,12 +276,25 @@ def _by_namespace(quotas: Iterable[ResourceQuota]) -> Mapping[str, Sequence[Reso
     return by_namespace
 
 
+def _is_of_pods(resource: str) -> bool:
+    """Return whether a pod, or the claim of an ephemeral volume, can take *resource* of a quota: others never change.
+
+    Kubernetes counts an extended resource only with the prefix ``requests.``, and only kinds of objects that exist.
+    """
+    kind, _, name = resource.partition(".")
+    if kind == "requests":
+        return name in (*_COMPUTE, "storage") or name.startswith(_HUGE_PAGES) or is_extended(name)
+    if kind == "limits":
+        return name in _COMPUTE
+    return resource in _NUMBERS or resource.startswith(_HUGE_PAGES) or _OF_CLASS in resource
+
+
 def pod_usage(spec: PodSpec) -> Usage:
     """Return what a pod takes from quotas (``podComputeUsageHelper``)."""
     usage = {"pods": Fraction(1), "count/pods": Fraction(1)}
     for name, quantity in total_requests(spec).items():
         amount = _amount(quantity)
-        if name in _COMPUTE or name.startswith("hugepages-"):
+        if name in _COMPUTE or name.startswith(_HUGE_PAGES):
             usage[name] = usage[f"requests.{name}"] = amount
         elif is_extended(name):
             usage[f"requests.{name}"] = amount
@@ -278,7 +312,7 @@ def _claim_usage(claim: PersistentVolumeClaim | None) -> Usage:
     storage = _amounts(claim.spec.resources.requests).get("storage", Fraction(0))
     usage["requests.storage"] = storage
     if claim.spec.storage_class_name:
-        prefix = f"{claim.spec.storage_class_name}.storageclass.storage.k8s.io/"
+        prefix = f"{claim.spec.storage_class_name}{_OF_CLASS}"
         usage[f"{prefix}requests.storage"] = storage
         usage[f"{prefix}persistentvolumeclaims"] = Fraction(1)
     return usage
@@ -286,11 +320,13 @@ def _claim_usage(claim: PersistentVolumeClaim | None) -> Usage:
 
 def applies(quota: ResourceQuota, spec: PodSpec) -> bool:
     """Return whether the scopes of *quota* select a pod with this *spec* (``podMatchesScopeFunc``)."""
+    return all(_in_scope(term, spec) for term in _scopes(quota))
+
+
+def _scopes(quota: ResourceQuota) -> _Scopes:
     selector = quota.spec.scope_selector
     terms = selector.match_expressions if selector is not None else ()
-    return all(_in_scope(QuotaScopeTerm(scope, "Exists"), spec) for scope in quota.spec.scopes) and all(
-        _in_scope(term, spec) for term in terms
-    )
+    return (*(QuotaScopeTerm(scope, "Exists") for scope in quota.spec.scopes), *terms)
 
 
 def _in_scope(term: QuotaScopeTerm, spec: PodSpec) -> bool:

@@ -144,6 +144,10 @@ class Replacements:
         stateful = pod.owner is not None and pod.owner.kind == "StatefulSet"
         return not stateful and self.of(pod) is pod and not any(self.blockers([pod]))
 
+    def is_given_up(self, namespace: str) -> bool:
+        """Return whether *namespace* has too many LimitRanges to judge new classes of pods before the next round."""
+        return self._limits.is_given_up(namespace)
+
     def _may_change(self, pod: Pod) -> bool:
         """Return whether the replacement of *pod* may differ from it although no template is known."""
         changed = self._pod_classes.known or pod.namespace in self._vpas
@@ -242,7 +246,9 @@ class Replacements:
         with contextlib.suppress(QuantityError):
             key = pod.namespace, self.of(pod).cls
             if (why := self._beyond.get(key)) is None:
-                why = self._beyond[key] = self._limits.rejection(pod.namespace, key[1].spec)
+                why = self._limits.rejection(pod.namespace, key[1].spec)
+                if not self._limits.is_given_up(pod.namespace):
+                    self._beyond[key] = why
             new_claims = (claim.name for claim in pod.cls.claims if claim.ephemeral)
             of_claims = (self._claim_out_of_range(pod.namespace, name) for name in new_claims)
             return why or next(filter(None, of_claims), "")

@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from predicates import work
 from predicates.filters import Filters
@@ -116,7 +117,7 @@ def test_its_pods_come_and_go() -> None:
     assert short(planner.plan_node("od-1", CIRCUMSTANCES)) == {"a-1": "s-1"}
 
 
-def test_it_is_judged_again_when_its_pods_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_judged_again_when_its_pods_are_one_more(monkeypatch: pytest.MonkeyPatch) -> None:
     _limit(monkeypatch, 1500)
     cluster = snapshot([*NODES, pod("team/plain-1", "od-2"), *crowd(on="s-3")])
     planner = Planner(cluster, Policy())
@@ -200,12 +201,11 @@ def test_too_many_budgets_keep_the_pods_of_their_namespace() -> None:
     assert detail == "namespace team has too many PodDisruptionBudgets to judge which of them select it"
 
 
-def quota(number: int, namespace: str) -> Manifest:
-    meta = {"name": f"q-{number}", "namespace": namespace}
-    amounts = {"hard": {"pods": "100"}, "used": {"pods": "1"}}
+def quota(number: int, namespace: str, hard: Manifest | None = None, used: Manifest | None = None) -> Manifest:
+    hard = {"pods": "100"} if hard is None else hard
     return {
-        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta,
-        "spec": {"hard": {"pods": "100"}}, "status": amounts,
+        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": f"q-{number}", "namespace": namespace},
+        "spec": {"hard": hard}, "status": {"hard": hard, "used": {"pods": "1"} if used is None else used},
     }  # fmt: skip
 
 
@@ -236,6 +236,45 @@ def test_the_work_for_new_classes_is_limited_for_each_round(
         assert planner.plan_each(CIRCUMSTANCES) == Planner(cluster, Policy()).plan_each(CIRCUMSTANCES)
 
 
+def _new_class(cluster: Snapshot, number: int) -> None:
+    [changed] = snapshot([pod("x-1", "s-1", cpu=f"{2 + number}m")]).pods.values()
+    cluster.upsert("Pod", changed)
+
+
+def _edit(cluster: Snapshot, number: int) -> None:
+    cluster.upsert("Pod", replace(cluster.pods["default/x-1"], annotations={"example.com/round": str(number)}))
+
+
+def _one_more(cluster: Snapshot, number: int) -> None:
+    cluster.upsert("Pod", replace(cluster.pods["default/x-1"], name=f"y-{number}"))
+
+
+#: What changes from round to round: a pod of another namespace.
+CHANGES: Final = {"a new class": _new_class, "an edit": _edit, "one more pod": _one_more}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("make", [selecting, limits], ids=["budgets", "limit ranges"])
+def test_what_one_round_has_refused_is_judged_in_later_rounds(
+    make: Callable[[int, str], Manifest], change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A roll-out of many workloads has new classes of pods on many nodes at a time."""
+    _limit(monkeypatch, 100)
+    burst = [pod(f"team/a-{number}", f"od-{number}", cpu=f"{100 + number}m") for number in range(8)]
+    nodes = [*(node(f"od-{number}", ON_DEMAND) for number in range(8)), node("s-1", cpu="64", pods=300)]
+    burst.append(pod("x-1", "s-1", cpu="1m"))
+    cluster = snapshot([*nodes, *burst, *(make(number, "team") for number in range(20))])
+    planner, refused = Planner(cluster, Policy()), []
+    for number in range(10):
+        refused.append(sum("too many" in str(each) for each in planner.plan_each(CIRCUMSTANCES).rejected))
+        CHANGES[change](cluster, number)
+    assert refused[0] > 0
+    assert refused == sorted(refused, reverse=True)
+    assert refused[-1] == 0
+    _limit(monkeypatch, ALL)
+    assert planner.plan_each(CIRCUMSTANCES) == Planner(cluster, Policy()).plan_each(CIRCUMSTANCES)
+
+
 def test_the_work_for_quotas_does_not_grow_with_the_questions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many questions are asked in one ground: about each node that changes, for levers, while a drain goes on."""
     _limit(monkeypatch, 1500)
@@ -243,6 +282,46 @@ def test_the_work_for_quotas_does_not_grow_with_the_questions(monkeypatch: pytes
     planner = Planner(snapshot([*NODES, pod("team/a-1", "od-1"), pod("team/b-1", "od-2"), *quotas]), Policy())
     for _ in range(40):
         assert short(planner.plan_node("od-1", CIRCUMSTANCES)) == {"a-1": "s-1"}
+
+
+COUNTED: Final[Manifest] = {"pods": "41"}
+
+#: What a quota of the namespace `team` limits, what its controller has counted, and the units that this takes.
+UNCOUNTED: Final[dict[str, tuple[Manifest, Manifest, int]]] = {
+    "an extended resource without requests.": ({"pods": "90", "nvidia.com/gpu": "4"}, COUNTED, 0),
+    "objects of a kind that does not exist": ({"pods": "90", "count/widgets.example.com": "4"}, COUNTED, 0),
+    "objects that are no pods": ({"pods": "90", "services": "4"}, COUNTED, 0),
+    "limits of an extended resource": ({"pods": "90", "limits.nvidia.com/gpu": "4"}, COUNTED, 0),
+    "a resource that no pod has": ({"pods": "90", "requests.example.com/dongle": "4"}, COUNTED, 4000),
+    "claims of another storage class": ({"pods": "90", "a.storageclass.storage.k8s.io/requests.storage": 1}, {}, 4000),
+    "nothing is counted yet": ({"pods": "90", "services": "4", "requests.cpu": "900"}, {}, 4000),
+}
+
+
+@pytest.mark.parametrize("case", UNCOUNTED)
+def test_what_a_quota_has_not_counted_is_counted_once_for_all_nodes(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pods of the namespace, on 20 on-demand nodes and on a spot node, are of 41 classes."""
+    hard, used, units = UNCOUNTED[case]
+    _limit(monkeypatch, units)
+    quotas = [quota(0, "team", hard, used), quota(1, "team", hard, used)]
+    names = [f"od-{number}" for number in range(20)]
+    classes = [pod(f"team/a-{number}", f"od-{number}", cpu=f"{100 + number}m") for number in range(20)]
+    others = [pod(f"team/b-{number}", "s-1", cpu=f"{1 + number}m") for number in range(21)]
+    nodes = [*(node(name, ON_DEMAND) for name in names), node("s-1", cpu="64")]
+    planner = Planner(snapshot([*nodes, *classes, *others, *quotas]), Policy())
+    for _ in range(2):
+        for number in range(20):
+            assert short(planner.plan_node(f"od-{number}", CIRCUMSTANCES)) == {f"a-{number}": "s-1"}
+
+
+@pytest.mark.usefixtures("_few_units")
+@pytest.mark.parametrize("where", ["s-1", "", "gone-1"], ids=["on a spot node", "pending", "on a lost node"])
+def test_only_pods_that_may_have_to_move_limit_the_number_of_quotas(where: str) -> None:
+    quotas = [quota(number, "team") for number in range(6)]
+    others = [pod(f"team/b-{number}", where, cpu="1m") for number in range(50)]
+    planner = Planner(snapshot([*NODES, node("s-4", cpu="64"), pod("team/a-1", "od-1"), *others, *quotas]), Policy())
+    verdict = planner.plan_node("od-1", CIRCUMSTANCES)
+    assert "quota-exceeded" not in short(verdict)
 
 
 @pytest.mark.usefixtures("_few_units")

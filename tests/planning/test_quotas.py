@@ -17,8 +17,10 @@ BEST_EFFORT: Manifest = {"containers": [{"name": "main"}]}
 SCRATCH: Manifest = {"volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}}]}
 
 
-def quota(hard: Manifest, used: Manifest | None = None, *, namespace: str = "default", **spec: Any) -> Manifest:
-    meta = {"name": "compute", "namespace": namespace}
+def quota(
+    hard: Manifest, used: Manifest | None = None, *, name: str = "compute", namespace: str = "default", **spec: Any
+) -> Manifest:
+    meta = {"name": name, "namespace": namespace}
     status = {"hard": hard, "used": used} if used is not None else {}
     return {
         "apiVersion": "v1",
@@ -96,6 +98,41 @@ CASES: dict[str, tuple[list[Manifest], bool]] = {
         True,
     ),
     "not counted by its controller yet, with room": ([*replicas("a", 1), pod("b", "s"), quota({"pods": "3"})], False),
+    "not counted by its controller yet, two with different scopes: each counts the pods that it selects": (
+        [
+            *replicas("a", 1, priorityClassName="high"),
+            *(pod(f"b-{number}", "s") for number in range(3)),
+            quota({"pods": "2"}, **scoped("In", "high")),
+            quota({"pods": "2"}, name="other", **scoped("In", "low")),
+        ],
+        False,
+    ),
+    "not counted by its controller yet, the second of two with different scopes": (
+        [
+            *replicas("a", 1, priorityClassName="high"),
+            quota({"pods": "1"}, **scoped("In", "low")),
+            quota({"pods": "1"}, name="other", **scoped("In", "high")),
+        ],
+        True,
+    ),
+    "not counted by its controller yet, of two the second has no room": (
+        [*replicas("a", 1), quota({"pods": "2"}), quota({"requests.cpu": "1"}, name="other")],
+        True,
+    ),
+    "a resource that Kubernetes does not count for pods": (
+        [
+            *replicas("a", 1, containers=[{"name": "m", "resources": {"requests": {"example.com/dongle": "1"}}}]),
+            quota({"pods": "2", "example.com/dongle": "0", "limits.example.com/dongle": "0"}, {"pods": "1"}),
+        ],
+        False,
+    ),
+    "a counted resource that its controller has left out": (
+        [
+            *replicas("a", 1, containers=[{"name": "m", "resources": {"requests": {"example.com/dongle": "1"}}}]),
+            quota({"pods": "2", "requests.example.com/dongle": "1"}, {"pods": "1"}),
+        ],
+        True,
+    ),
     "limits.memory is required of each container": (
         [pod("a", "od", **LIMITED), quota({"limits.memory": "9Gi"}, {"limits.memory": "0"})],
         True,
@@ -163,6 +200,26 @@ CASES: dict[str, tuple[list[Manifest], bool]] = {
 def test_a_refusal_is_found_before_the_first_eviction(objects: list[Manifest], refused: bool) -> None:
     found = judged(objects)
     assert ("quota-exceeded" in found) is refused, found
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("pods", "count/pods", "cpu", "memory", "ephemeral-storage", "hugepages-2Mi"),
+        *("requests.cpu", "requests.memory", "requests.ephemeral-storage", "requests.hugepages-2Mi"),
+        *("limits.cpu", "limits.memory", "limits.ephemeral-storage", "requests.example.com/dongle"),
+        *("persistentvolumeclaims", "count/persistentvolumeclaims", "requests.storage"),
+        *(f"fast.storageclass.storage.k8s.io/{each}" for each in ("requests.storage", "persistentvolumeclaims")),
+    ],
+)
+@pytest.mark.parametrize("counted", [True, False])
+def test_all_that_a_pod_takes_is_limited(name: str, *, counted: bool) -> None:
+    amounts = {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi", "hugepages-2Mi": "2Mi", "example.com/dongle": 1}
+    full = pod(
+        "a-0", "od", containers=[{"name": "m", "resources": {"requests": amounts, "limits": amounts}}], **SCRATCH
+    )
+    refused = quota({name: "0"}, {name: "0"} if counted else None)
+    assert "quota-exceeded" in judged([full, claim("a-0-scratch", "10Gi"), refused])
 
 
 def template(requests: Manifest, limits: Manifest | None = None) -> Manifest:

@@ -76,6 +76,7 @@ class Inputs:
     budgets_version: object  #: of the snapshot
     estimated: frozenset[str]  #: budgets whose pods' time until Ready was estimated
     surging: bool  #: the rules were applied to pods of other nodes as well, which a rolling update would replace
+    given_up: bool  #: a namespace of these pods had too many objects to judge in this round
 
 
 @dataclass(slots=True)
@@ -138,7 +139,7 @@ class KeptVerdicts:
     def _has_inputs(self, node: str, inputs: Inputs, shared: PlanningRound) -> bool:
         now, cooling, vetoes = shared.circumstances.now, shared.circumstances.cooling, shared.circumstances.vetoes
         return (
-            not inputs.surging
+            not (inputs.surging or inputs.given_up)
             and (inputs.until is None or now < inputs.until)
             and inputs.cooldown == cooling.get(node)
             and inputs.vetoes == vetoes.get(node, ())
@@ -202,6 +203,7 @@ def _apply_rules(node: str, shared: PlanningRound) -> tuple[Examined, Findings, 
         budgets_version=shared.budgets.built_from,
         estimated=steps.take_estimated(),
         surging=examined.surges != NO_SURGES,
+        given_up=any(map(shared.is_given_up, {pod.namespace for pod in examined.must_move})),
     )
     return examined, findings, inputs
 
