@@ -150,7 +150,7 @@ def test_nothing_is_given_if_the_scheduler_may_put_it_where_the_node_needs_room(
 ) -> None:
     """What od-2 gives fits both spot nodes. The scheduler prefers the empty one, which alone has room for a-1."""
     objects = [each for each in FULL if each not in (SPOT, FULL[3])]
-    selector = {"nodeSelector": {"kubernetes.io/hostname": "s-2"}} if only_there else {}
+    selector: dict[str, Any] = {"nodeSelector": {"kubernetes.io/hostname": "s-2"}} if only_there else {}
     objects += [node("s-1", cpu="1500m"), node("s-2", cpu="3500m"), pod("a-1", "od-1", cpu="3", **selector)]
     if not only_there:
         objects.append(node("s-3", cpu="3500m"))
