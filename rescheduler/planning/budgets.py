@@ -163,9 +163,7 @@ class Budgets:
             rarest = min(selector.pairs, key=lambda pair: common[namespace, pair], default=None)
             self._selectors_by_label[namespace, rarest].append((key, selector))
         self._work = NamespaceWork(len(snapshot.nodes))
-        self._too_many: dict[
-            str, tuple[str, ...]
-        ] = {}  #: two budgets of each namespace that has too many, in this round
+        self._too_many: dict[str, tuple[str, ...]] = {}  #: by namespace that has too many in this round: two of them
         self._select_added = any(_selects_added(selector) for _, _, selector in selectors)
         self._keys_by_class: dict[PodClass | tuple[PodClass, LabelPairs], tuple[str, ...]] = {}
 
