@@ -912,6 +912,13 @@ MUTANTS: Final = (
         "test_leftovers.py",
     ),
     _of_plan(
+        "leftovers of a node that is worth less move if the better one cannot be emptied",
+        "answers/leftovers.py",
+        "        if few and best is replaced:",
+        "        if False:",
+        "test_leftovers.py",
+    ),
+    _of_plan(
         "plans in room that pods yield keep the certificate and the headroom",
         "answers/all_nodes.py",
         "        if enforced:\n",

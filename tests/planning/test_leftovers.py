@@ -157,6 +157,18 @@ def test_nothing_is_given_if_the_scheduler_may_put_it_where_the_node_needs_room(
     assert list(freed(planned(objects))) == freed_nodes
 
 
+def test_a_node_that_is_worth_less_is_emptied_if_the_better_one_cannot_be() -> None:
+    """The pods of od-3 fit spot nodes together, but the second one has no place while the first one is there."""
+    twins = [pod(f"t-{number}", "od-3", labels={"app": "t"}, affinity=seeks("t", HOST)) for number in (1, 2)]
+    objects = [
+        *(node("od-1", ON_DEMAND, cpu="2"), node("od-2", ON_DEMAND, cpu="2", annotations=STAYS_ITSELF)),
+        *(node("od-3", ON_DEMAND, cpu="3"), SPOT),
+        *(pod("a-1", "od-1"), pod("b-1", "od-1", cpu="500m", **PIN)),
+        *(pod("c-1", "od-2", cpu="1200m", **PIN), pod("d-1", "od-3", cpu="500m", **PIN), *twins),
+    ]
+    assert freed(planned(objects)) == {"od-1": {"a-1": "s", "b-1": "od-2"}}
+
+
 def test_nothing_is_given_if_the_node_cannot_be_emptied_after_all() -> None:
     """The spot node has room for what is given, and not for the pods of the node as well."""
     small = [each if each is not SPOT else node("s", cpu="3500m") for each in FULL]

@@ -105,7 +105,7 @@ def _found(terms: _Terms, plans: Sequence[Plan], replaced: Sequence[Plan], *, ev
             search = LeftoverSearch(attempt, values, staying, every=every)
             choices, few = search.choices(), search.few
         effort.spend(-own.left)
-        rejected = frozenset[str]()
+        rejected, failed = frozenset[str](), frozenset[str]()
         for choice in choices:
             if rank_of(choice) <= rank(best):
                 return best
@@ -116,12 +116,15 @@ def _found(terms: _Terms, plans: Sequence[Plan], replaced: Sequence[Plan], *, ev
                 played = play.run()
             found, rejected = _surviving(played, plans, terms)
             best = max(best, found, key=rank)
-            if not few:  # of few nodes, other choices are there in place of those that the forecasts reject
-                rejected |= play.rejected
+            failed |= play.rejected
+            if not few:  # of few nodes, other choices may be there in place of those that the forecasts reject
+                rejected |= failed
             if (few or terms.most is not None) and terms.forecasts.exhausted:
                 return best
             if rejected:
                 break
+        if few and best is replaced:  # what is worth less was not searched
+            rejected |= failed
         if not rejected or (terms.most is not None and best is not replaced):
             return best
         staying |= rejected
