@@ -52,6 +52,8 @@ class YieldingPods:
 
     def _by_row(self, snapshot: Snapshot) -> Mapping[int, Sequence[Pod]]:
         found: dict[int, Sequence[Pod]] = {}
+        if not any(map(self._of_class, snapshot.classes())):  # as in most clusters
+            return found
         for row in self._rows:
             node = snapshot.nodes.names[row]
             changed = max(snapshot.placed_on.get(node, 0), snapshot.edited_on.get(node, 0))
@@ -62,13 +64,13 @@ class YieldingPods:
         return found
 
     def _of_node(self, pods: Iterable[Pod]) -> Sequence[Pod]:
-        yields, found = self._yields, list[Pod]()
-        for pod in pods:
-            if (one := yields.get(pod.cls)) is None:
-                one = yields[pod.cls] = yields_room(pod.cls, self._policy)
-            if one:
-                found.append(pod)
+        found = [pod for pod in pods if self._of_class(pod.cls)]
         return sorted(found, key=lambda pod: (-priority_of(pod), pod.key))
+
+    def _of_class(self, cls: PodClass) -> bool:
+        if (yields := self._yields.get(cls)) is None:
+            yields = self._yields[cls] = yields_room(cls, self._policy)
+        return yields
 
     def below(self, priority: int, gone: Iterable[str] = ()) -> dict[int, list[Pod]]:
         """Return those with a lower priority, by row, without those whose UIDs are *gone*."""
