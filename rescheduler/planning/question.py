@@ -220,15 +220,15 @@ def _carried_out(question: Question, placed: Placed, attempt: Attempt, mark: int
     plans: list[Plan] = []
     for each in question.nodes:
         own = {pod.key for pod in each.incoming}
-        answer: Answer | Plan
         if attempt.as_placed or not others:
-            answer = carry_out(each, [(pod, row) for pod, row in placed if pod.key in own], attempt)
+            verdict = carry_out(each, [(pod, row) for pod, row in placed if pod.key in own], attempt)
+            answer: Answer = (verdict,) if isinstance(verdict, Plan) else verdict
         else:
             answer = ask(Question.of(each), attempt)
         if isinstance(answer, Stuck | Rejected):
             attempt.trial.revert(mark)
             return answer
-        plans += (answer,) if isinstance(answer, Plan) else answer
+        plans += answer
     return plans
 
 
@@ -255,7 +255,6 @@ def carry_out(node: Candidate, placed: Sequence[tuple[Pod, int]], attempt: Attem
     if may_return(node.incoming, shared.room.filters):
         blocker = shared.forecaster.returning(new_plan(node, placed, shared))
         if blocker is not None:
-            attempt.as_placed = False
             return Rejected(node.node, (blocker,))
     if order_matters(node.incoming, shared.room.filters):
         return _moved_in_steps(node, placed, attempt)
@@ -277,7 +276,6 @@ def _moved_in_steps(
     surges = [surge.keys for surge in node.surges]
     moved = move_in_steps(attempt.shared.room, attempt.trial, node.row, placed, surges, first)
     if isinstance(moved, StuckInSteps):
-        attempt.as_placed = False
         return Rejected(node.node, (_cannot_move(moved),))
     attempt.as_placed &= {(pod.key, row) for pod, row in moved.placed} == {(pod.key, row) for pod, row in placed}
     return replace(new_plan(node, moved.placed, attempt.shared), one_by_one=moved.one_by_one)

@@ -9,14 +9,13 @@ from dataclasses import replace
 from functools import partial
 
 from rescheduler.planning.answers.node import all_obstacles, could_be_drained
-from rescheduler.planning.answers.survival import PlansObjection, Survival, longest_surviving
+from rescheduler.planning.answers.survival import PlansObjection, Survival, longest_beginning, longest_surviving
 from rescheduler.planning.examined import Examined, examine
 from rescheduler.planning.outcome import Blocker, Plan, Planning, Rejected, Verdict
 from rescheduler.planning.placement.forecast_checks import with_optional_forecast
 from rescheduler.planning.placement.packing import Effort
 from rescheduler.planning.placement.search import Search, SelectedNode, Selection
 from rescheduler.planning.planning_round import PlanningRound
-from rescheduler.planning.policy import Survive
 from rescheduler.planning.question import Attempt, carry_out, new_plan, opened
 
 
@@ -34,7 +33,7 @@ def plan_all(shared: PlanningRound, survival: Survival, *, forecasts: bool = Tru
             shared.room, attempt.trial, candidates, evictions, shared.remaining, shared.minimum.spare, effort
         )
         ahead = forecaster.ahead() if forecasts else Effort(0)
-        enforced = policy.survive is not Survive.OFF or bool(policy.fallback_headroom)
+        enforced = survival.may_object(policy)
         limited = enforced or forecaster.shares.limits(pod for node in candidates for pod in node.movers)
         found, drained = search.run(keep_drained=ahead.exhausted and not limited)
         victims, left = _limited(found, search, shared, survival) if enforced else (found, {})
@@ -79,16 +78,14 @@ def _enforced(verdicts: list[Verdict], tested: int, shared: PlanningRound, survi
     The search knows neither rows that a drain takes instead of others, nor room that other pods yield.
     """
     plans = [verdict for verdict in verdicts if isinstance(verdict, Plan)]
-    if len(plans) == tested or (blocker := survival.against(shared, plans)) is None:
+    if len(plans) == tested:
         return verdicts
-    kept, broken = tested, len(plans)
-    while broken - kept > 1:
-        middle = (kept + broken) // 2
-        if (found := survival.against(shared, plans[:middle])) is None:
-            kept = middle
-        else:
-            broken, blocker = middle, found
-    left = {plan.node for plan in plans[kept:]}
+    more, blocker = longest_beginning(
+        len(plans) - tested, lambda some: survival.against(shared, plans[: tested + some])
+    )
+    if blocker is None:
+        return verdicts
+    left = {plan.node for plan in plans[tested + more :]}
     return [Rejected(each.node, (blocker,)) if each.node in left else each for each in verdicts]
 
 
@@ -119,6 +116,7 @@ def _place_victims(
             verdict = with_optional_forecast(plan, attempt.shared.forecaster, effort)
         elif attempt.as_placed:
             verdict = _carry_out(victim, attempt, effort)
+            attempt.as_placed &= isinstance(verdict, Plan)
         else:
             verdicts[victim.candidate.node] = in_turn(node, attempt)
             continue
@@ -140,7 +138,6 @@ def _carry_out(victim: SelectedNode, attempt: Attempt, effort: Effort) -> Verdic
     candidate, forecaster = victim.candidate, attempt.shared.forecaster
     plan = with_optional_forecast(new_plan(candidate, victim.placed, attempt.shared), forecaster, effort)
     if isinstance(plan, Plan) and isinstance(over := forecaster.within_shares(plan, attempt.moved), Rejected):
-        attempt.as_placed = False
         return over
     verdict = carry_out(candidate, victim.placed, attempt)
     attempt.trial.keep()

@@ -119,17 +119,18 @@ class Survival:
 
     def basis(self, shared: PlanningRound) -> object:
         """Return what objections depend on besides the ground and the plans, for comparisons."""
-        if not self._may_object(shared.policy):
+        if not self.may_object(shared.policy):
             return None
         return self._node_pods.departing(shared).nodes, self._node_pods.edits(shared)
 
     def valid_until(self, shared: PlanningRound) -> datetime:
         """Return until when objections stay the same if nothing else changes."""
-        departing = self._node_pods.departing(shared) if self._may_object(shared.policy) else None
+        departing = self._node_pods.departing(shared) if self.may_object(shared.policy) else None
         return FOREVER if departing is None else departing.until or FOREVER
 
     @staticmethod
-    def _may_object(policy: Policy) -> bool:
+    def may_object(policy: Policy) -> bool:
+        """Return whether *policy* keeps a certificate or headroom, so that plans may be objected to."""
         return policy.survive is not Survive.OFF or bool(policy.fallback_headroom)
 
     def against(self, shared: PlanningRound, plans: Sequence[Plan]) -> Blocker | None:

@@ -119,8 +119,10 @@ class Additions:
     def lacking_room(self, nodes: Iterable[str], plans: Sequence[Plan]) -> list[Examined]:
         """Return those of *nodes* that nothing but room for their pods keeps after *plans*, with what the rules say."""
         given = {item.pod.uid for plan in plans if not plan.empties for item in plan.placements}
-        left = frozenset(pod.uid for pod in self.snapshot.pods.values() if pod.uid not in given)
         with self.after(plans) as attempt:
-            shared = replace(attempt.shared, only=left) if given else attempt.shared
+            shared = attempt.shared
+            if given:
+                left = frozenset(pod.uid for pod in self.snapshot.pods.values() if pod.uid not in given)
+                shared = replace(shared, only=left)
             found = (examine(node, shared) for node in nodes)
             return [each for each in found if could_be_drained(each, attempt)]
