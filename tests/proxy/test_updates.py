@@ -739,7 +739,10 @@ def test_a_repeated_request_does_not_raise_the_size_again_after_a_restart(monkey
         killed_after(2, env, monkeypatch, lambda: env.updates.reactivate(machine, evictable=True))
         updates = env.restarted()
         updates.finish()
-        assert updates.reactivate(machine, evictable=True) == f"machine {machine} is active again, as was begun before"
+        assert (
+            updates.reactivate(machine, evictable=True)
+            == f"machine {machine} is active again: an earlier request was completed"
+        )
         assert env.desired == 4
 
 

@@ -318,7 +318,7 @@ class PoolUpdates:
         """
         self.finish()
         if machine == self._finished and not self.is_inactive(machine):
-            return f"machine {machine} is active again, as was begun before"
+            return f"machine {machine} is active again: an earlier request was completed"
         deadline = self._deadline()
         size = self._call_backend(lambda: self._pool.desired_size(deadline=deadline))
         if not self._store(begun := Reactivation(machine, evictable, size)):
@@ -427,7 +427,9 @@ class PoolUpdates:
             return None
         claiming = (names for index, names in matching.claimed.items() if view.machines[index].id == machine.id)
         if names := sorted({name for each in claiming for name in each}):
-            raise UpdateFailed(500, f"machine {machine.id}: it is uncertain whose it is: {', '.join(names)}")
+            raise UpdateFailed(
+                500, f"machine {machine.id}: it is uncertain to which node it belongs: {', '.join(names)}"
+            )
         raise UpdateFailed(500, f"machine {machine.id}: its node is unknown; it may be about to register")
 
     def _viable(self, node: str) -> Plan:

@@ -205,7 +205,7 @@ class LeftoverSearch:
         return landed if landed.issubset(self._receivers) else None
 
     def _load(self, node: EmptiedNode) -> float:
-        """Return what the leftovers of *node* request, for what it is worth."""
+        """Return what the leftovers of *node* request, relative to its value."""
         return sum(self._shared.room.sizes.of(pod.cls) for pod in node.leftovers) / float(node.value[0] or 1)
 
     def _greedy(self, order: Sequence[EmptiedNode]) -> LeftoverChoice:
