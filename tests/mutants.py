@@ -728,8 +728,8 @@ MUTANTS: Final = (
     _of_loop(
         "pods are counted again when their time comes",
         "execution/running_pods.py",
-        " and (self.until is None or now < self.until)",
-        "",
+        "self.at <= now < self.until",
+        "self.at <= now",
         "test_running_pods.py",
     ),
     _of_loop(
@@ -759,6 +759,27 @@ MUTANTS: Final = (
         '    dead = "" if lease is None else lease.expired(now)\n',
         '    dead = ""\n',
         "test_last_look.py",
+    ),
+    _of_loop(
+        "a clock that jumps shortens no wait for pods that stay",
+        "execution/running_pods.py",
+        "        times = ready_for(facts.now, now, self._view.became_ready)\n",
+        "        times = ready_for(facts.now)\n",
+        "test_owed.py",
+    ),
+    _of_loop(
+        "nor that of the last look",
+        "execution/machine_orders.py",
+        "        times = ready_for(now, self._access.clock.monotonic(), terms.became_ready)\n",
+        "        times = ready_for(now)\n",
+        "test_owed.py",
+    ),
+    _of_api(
+        "the watch notes when pods become Ready",
+        "state.py",
+        "            elif not self._is_known(pod):\n",
+        "            elif pod.key not in self._pods:\n",
+        "test_reflector.py",
     ),
     _of_loop(
         "debts are paid by pods that stay",

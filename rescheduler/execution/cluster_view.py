@@ -60,6 +60,10 @@ class State(Protocol):
         """Return the last states of nodes that were deleted since the last call."""
         ...
 
+    def became_ready(self, pod: Pod) -> float | None:
+        """Return when *pod* was seen to become Ready; see :data:`~rescheduler.planning.debts.BecameReady`."""
+        ...
+
 
 def stale(ages: Mapping[str, float]) -> str:
     """Return a message about the watches that are too old for decisions, or "". *ages* are in seconds, by kind."""
@@ -132,7 +136,8 @@ class ClusterView:
         self._reader = FactsReader(policy)
         self._facts: RoundFacts | None = None  #: None after each change of what they are made of
         self._current: Snapshot | None = None
-        self._as_of = clock.now()  #: the time of the watched state, as far as it is known here
+        #: The time of the watched state, as far as it is known here, and the same in monotonic seconds.
+        self._as_of, self.watched_at = clock.now(), clock.monotonic()
         self._cached_planner: Planner | None = None
         self._planning_end = math.inf
         self._learned_at = math.inf  #: when the last templates were learned; infinite if there are none
@@ -193,7 +198,8 @@ class ClusterView:
 
     def advance(self) -> Snapshot:
         """Apply the watched changes. Between two calls, nothing that is asked here changes."""
-        self._current, self._facts, self._as_of = self._state.snapshot(), None, self._clock.now()
+        self._current, self._facts = self._state.snapshot(), None
+        self._as_of, self.watched_at = self._clock.now(), self._clock.monotonic()
         return self._current
 
     def catch_up(self) -> None:
@@ -209,6 +215,10 @@ class ClusterView:
     def snapshot(self) -> Snapshot:
         """The state of the cluster at the last call of :meth:`advance`."""
         return self.advance() if self._current is None else self._current
+
+    def became_ready(self, pod: Pod) -> float | None:
+        """Return when *pod* was seen to become Ready; see :class:`State`. Thread-safe."""
+        return self._state.became_ready(pod)
 
     def take_departed(self) -> tuple[Node, ...]:
         """Return the last states of nodes that were deleted since the last call, as far as they are known."""

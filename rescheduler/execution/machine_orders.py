@@ -20,7 +20,7 @@ from rescheduler.execution.context import ActionResult, DrainContext
 from rescheduler.observe import events
 from rescheduler.observe.events import ErrorKind, InvolvedNode, Trouble
 from rescheduler.planning.controllers import Controller, ControllerState
-from rescheduler.planning.debts import Debt, count_replicas
+from rescheduler.planning.debts import Debt, count_replicas, ready_for
 from rescheduler.planning.last_look import Ground, Objection, OrderTerms, Seen, objection, why_at_risk
 from rescheduler.planning.rules.candidates import control_plane_label
 from rescheduler.planning.rules.candidates import mates as same_machine
@@ -163,6 +163,7 @@ class LastLook:
             terms = replace(terms, with_other_places=frozenset())
         terms = replace(terms, ending=self._ending(each for name, each in nodes.items() if name in hosts))
         at_risk = partial(why_at_risk, terms, leases, now)
+        times = ready_for(now, self._access.clock.monotonic(), terms.became_ready)
         return objection(
             self._node,
             terms,
@@ -172,7 +173,7 @@ class LastLook:
                 pods=[pod for pod in pods if pod.node_name == name],
                 nodes=list(nodes.values()),
                 states=states,
-                replicas=count_replicas(pods, states.values(), name, (), terms.evicted, now, nodes.get, at_risk),
+                replicas=count_replicas(pods, states.values(), name, (), terms.evicted, times, nodes.get, at_risk),
                 mates=mates,
             ),
         )

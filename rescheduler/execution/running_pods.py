@@ -6,16 +6,15 @@ A pod whose node is about to go counts only if another place is proved for it. N
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Final
 
 from predicates.objects import Node, Pod
 from rescheduler.clock import Clock
 from rescheduler.execution.cluster_view import ClusterView
 from rescheduler.planning.controllers import Controller, ControllerState
-from rescheduler.planning.debts import Replicas, count_replicas, counts_until
+from rescheduler.planning.debts import Replicas, count_replicas, counts_for, ready_for
 from rescheduler.planning.last_look import OrderTerms, ReadLeases
-from rescheduler.planning.policy import FOREVER, Destination
+from rescheduler.planning.policy import Destination
 from rescheduler.planning.rules.minimum import keeping
 from rescheduler.planning.rules.pod_traits import ends_with_node
 
@@ -31,13 +30,13 @@ class _Counted:
     hosts: frozenset[str]
     uids: frozenset[str]
     inputs: object  #: what else the count depends on, but the time
-    at: datetime
-    until: datetime | None  #: when the same pods count otherwise; None: never
+    at: float  #: in monotonic seconds
+    until: float  #: when the same pods count otherwise
     replicas: Replicas | None  #: None if none counts
 
-    def holds(self, inputs: object, now: datetime) -> bool:
+    def holds(self, inputs: object, now: float) -> bool:
         """Return whether the count is still that of the same pods."""
-        return self.inputs == inputs and self.at <= now and (self.until is None or now < self.until)
+        return self.inputs == inputs and self.at <= now < self.until
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +44,8 @@ class _Counts:
     """The result of a count."""
 
     inputs: object
-    at: datetime
-    until: datetime  #: when a pod counts otherwise if nothing else changes
+    at: float  #: in monotonic seconds
+    until: float  #: when a pod counts otherwise if nothing else changes
     replicas: dict[Controller, Replicas]
 
 
@@ -80,6 +79,7 @@ class RunningPods:
             stays=lambda pod: ends_with_node(pod, policy),
             with_other_places=self._with_other_places(moved, node),
             proved_at=self._clock.monotonic(),
+            became_ready=self._view.became_ready,
         )
         if policy.destination is Destination.OTHERS:
             return terms
@@ -101,14 +101,15 @@ class RunningPods:
         reads the Leases of Nodes: a pod does not stay if the kubelet of its node is dead. Pods have been Ready until
         the time of the watched state: what happened since is not known.
         """
-        states, facts = list(states), self._view.facts
+        states, facts, now = list(states), self._view.facts, self._view.watched_at
         left, nodes = frozenset({*left, node} - {""}), facts.nodes
         terms = states, node, frozenset(staying), frozenset(evicted), left, facts.known.leader.ending
         inputs, last = (facts.snapshot.changes, *terms), self._last
-        if last is not None and read_leases is None and last.at <= facts.now < last.until and last.inputs == inputs:
+        if last is not None and read_leases is None and last.at <= now < last.until and last.inputs == inputs:
             return dict(last.replicas)
         owned = facts.owned_by({owner for state in states for owner in state.owners})
         known = {state.controller: self._known(state, owned) for state in states}
+        times = ready_for(facts.now, now, self._view.became_ready)
         hosts = frozenset[str]().union(*(each.hosts for each in known.values())) - left
         signs = {name: sign for name in hosts if name in nodes and (sign := facts.going(nodes[name]))}
         leases = {} if read_leases is None else read_leases(hosts)
@@ -124,16 +125,17 @@ class RunningPods:
             terms = node, before.uids & frozenset(staying), before.uids & frozenset(evicted)
             doubtful = not before.hosts.isdisjoint(signs) or not before.hosts.isdisjoint(leases)
             inputs = (*terms, state.min_ready_seconds, tuple(map(nodes.get, before.hosts)), doubtful)
-            if before.holds(inputs, facts.now) and not doubtful:
+            if before.holds(inputs, now) and not doubtful:
                 return before
-            found = count_replicas(before.pods, [state], *terms, facts.now, nodes.get, at_risk).get(state.controller)
-            until = counts_until(before.pods, state.min_ready_seconds, facts.now)
-            return replace(before, inputs=inputs, at=facts.now, until=until, replicas=found)
+            found = count_replicas(before.pods, [state], *terms, times, nodes.get, at_risk).get(state.controller)
+            rest = counts_for(before.pods, state.min_ready_seconds, times)
+            until = math.inf if rest is None else now + rest.total_seconds()
+            return replace(before, inputs=inputs, at=now, until=until, replicas=found)
 
         self._counted = {state.controller: counted(state, known[state.controller]) for state in states}
         found = {each: known.replicas for each, known in self._counted.items() if known.replicas is not None}
-        until = min((known.until or FOREVER for known in self._counted.values()), default=FOREVER)
-        self._last = None if signs or leases else _Counts(inputs, facts.now, until, found)
+        until = min((known.until for known in self._counted.values()), default=math.inf)
+        self._last = None if signs or leases else _Counts(inputs, now, until, found)
         return dict(found)
 
     def _known(self, state: ControllerState, owned: Mapping[tuple[str, str], list[Pod]]) -> _Counted:
@@ -142,7 +144,7 @@ class RunningPods:
         if before is not None and before.pods == pods:
             return before
         uids = frozenset(pod.uid for pod in pods)
-        return _Counted(pods, _hosts({("", ""): pods}), uids, None, self._view.facts.now, None, None)
+        return _Counted(pods, _hosts({("", ""): pods}), uids, None, 0.0, math.inf, None)
 
     def _with_other_places(self, owners: Collection[tuple[str, str]], left: str) -> frozenset[str]:
         """Return the nodes with pods of *owners* that are about to go, and whose pods all have another place then.

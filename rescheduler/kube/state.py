@@ -187,6 +187,7 @@ class ClusterState:
         self._rules = self._snapshot.scheduler
         self._inbox = Inbox(frozenset(resource.kind for resource in resources), clock)
         self._classes = _Classes()
+        self._ready = _ReadyTimes(self._snapshot.pods, clock)
         self._reflectors = [
             Reflector(
                 resource,
@@ -257,6 +258,7 @@ class ClusterState:
         if self._inbox.idle:
             return self._snapshot
         taken = self._inbox.take()
+        self._ready.note(taken.pending.get("Pod"))
         for kind in (resource.kind for resource in self._resources):
             if (pending := taken.pending.get(kind)) is None:
                 continue
@@ -278,6 +280,13 @@ class ClusterState:
         """Return the last states of the nodes that a watch reported as deleted since the last call."""
         return self._inbox.take_departed()
 
+    def became_ready(self, pod: Pod) -> float | None:
+        """Return when *pod* was seen to become Ready, in monotonic seconds; None if it was Ready in the first list.
+
+        The watch may not have reported the present state of *pod* yet: then it is seen now.
+        """
+        return self._ready.of(pod)
+
     # Called by the reflectors
 
     def listed(self, kind: str, listing: Listing) -> None:
@@ -290,6 +299,42 @@ class ClusterState:
 
     def failing(self, kind: str, error: ReschedulerError | None) -> None:
         self._inbox.failing(kind, error)
+
+
+class _ReadyTimes:
+    """When the watch showed that pods became Ready, or that a container of a Ready pod was restarted.
+
+    *pods* are those of the snapshot: each call of :meth:`note` precedes their change. :meth:`of` is thread-safe.
+    """
+
+    def __init__(self, pods: Mapping[str, Pod], clock: Clock) -> None:
+        self._pods = pods
+        self._clock = clock
+        self._times: dict[str, float] = {}  # by key; without pods that were Ready in the first list
+        self._listed = False
+
+    def note(self, pending: Pending | None) -> None:
+        """Note the *pending* changes of pods."""
+        if pending is None:
+            return
+        if pending.replaced:
+            self._times = {key: time for key, time in self._times.items() if key in pending.latest}
+        now = self._clock.monotonic()
+        for key, pod in pending.latest.items() if self._listed else ():
+            if not isinstance(pod, Pod) or pod.ready_since is None:
+                self._times.pop(key, None)
+            elif not self._is_known(pod):
+                self._times[key] = now
+        self._listed |= pending.replaced
+
+    def of(self, pod: Pod) -> float | None:
+        if pod.ready_since is None:
+            return None
+        return self._times.get(pod.key) if self._is_known(pod) else self._clock.monotonic()
+
+    def _is_known(self, pod: Pod) -> bool:
+        known = self._pods.get(pod.key)
+        return known is not None and (known.uid, known.ready_since) == (pod.uid, pod.ready_since)
 
 
 class _Classes:

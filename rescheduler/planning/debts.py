@@ -37,7 +37,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -52,6 +52,12 @@ STAYING: Final = timedelta(seconds=10)
 
 #: The times of conditions have whole seconds, so a pod may have become Ready almost a second later than it says.
 _ROUNDED_OFF: Final = timedelta(seconds=1)
+
+#: Returns for how long a pod has been Ready without a restart; None if that is not known.
+ReadyFor: TypeAlias = Callable[[Pod], timedelta | None]
+
+#: Returns when this process saw a pod become Ready, in monotonic seconds; None if it has always been Ready here.
+BecameReady: TypeAlias = Callable[[Pod], float | None]
 
 
 class Debt(msgspec.Struct, frozen=True):
@@ -231,7 +237,7 @@ class _Tally:
     unschedulable: list[str] = field(default_factory=list)
     unready: list[str] = field(default_factory=list)
 
-    def add(self, pod: Pod, since: "_ReadySince", *, returned: bool, runs: bool, at_risk: str) -> None:
+    def add(self, pod: Pod, time: "_RequiredTime", *, returned: bool, runs: bool, at_risk: str) -> None:
         """Count *pod*. *runs* is whether its node is Ready. *at_risk* is why it has no place for long, or ""."""
         # A pod that no kubelet has reported on has no Ready condition yet, which counts as Ready elsewhere.
         ready = bool(pod.node_name) and pod.ready and pod.phase != "Pending" and runs and not returned
@@ -239,8 +245,8 @@ class _Tally:
         self.bound += bool(pod.node_name) and not returned
         self.ready += ready
         self.returned += returned
-        self.unavailable += ready and not since.available(pod)
-        self.unsettled += ready and (bool(at_risk) or not since.stays(pod))
+        self.unavailable += ready and not time.available(pod)
+        self.unsettled += ready and (bool(at_risk) or not time.stays(pod))
         self.at_risk = self.at_risk or (at_risk if ready else "")
         if not ready:
             self.unready.append(pod.uid)
@@ -264,30 +270,45 @@ class _Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class _ReadySince:
-    """Since when the pods of a controller must have been Ready. Without a time, Ready is enough."""
+class _RequiredTime:
+    """For how long the pods of a controller must have been Ready. Where it is not known, Ready is enough."""
 
-    now: datetime | None
+    ready_for: ReadyFor
     min_ready: timedelta
 
     def available(self, pod: Pod) -> bool:
-        return not self.min_ready or self._before(pod, self.min_ready)
+        return not self.min_ready or self._is_over(pod, self.min_ready)
 
     def stays(self, pod: Pod) -> bool:
-        return self._before(pod, max(self.min_ready, STAYING))
+        return self._is_over(pod, max(self.min_ready, STAYING))
 
-    def _before(self, pod: Pod, duration: timedelta) -> bool:
-        since = instant(pod.ready_since) if self.now is not None else None
-        return self.now is None or since is None or since <= self.now - duration - _ROUNDED_OFF
+    def _is_over(self, pod: Pod, duration: timedelta) -> bool:
+        known = self.ready_for(pod)
+        return known is None or known >= duration
 
 
-def counts_until(pods: Iterable[Pod], min_ready_seconds: int, now: datetime) -> datetime | None:
-    """Return when :func:`count_replicas` next counts *pods* of one controller otherwise if nothing changes, or None."""
+def ready_for(now: datetime, monotonic: float = 0.0, became_ready: BecameReady = lambda _: None) -> ReadyFor:
+    """Return for how long pods have been Ready, at least, at one moment on the wall clock and on the monotonic one.
+
+    What this process saw is measured by its monotonic clock. Only for pods that were Ready before, the time of the
+    condition is compared with the wall clock: those of kubelets and of this process may differ, and may jump.
+    """
+
+    def known(pod: Pod) -> timedelta | None:
+        if (seen := became_ready(pod)) is not None:
+            return timedelta(seconds=monotonic - seen)
+        since = instant(pod.ready_since)
+        return None if since is None else now - since - _ROUNDED_OFF
+
+    return known
+
+
+def counts_for(pods: Iterable[Pod], min_ready_seconds: int, ready_for: ReadyFor) -> timedelta | None:
+    """Return after what time :func:`count_replicas` counts *pods* of one controller otherwise, or None for never."""
     min_ready = timedelta(seconds=min_ready_seconds)
-    durations = min_ready + _ROUNDED_OFF, max(min_ready, STAYING) + _ROUNDED_OFF
-    since = (instant(pod.ready_since) for pod in pods)
-    ends = (moment + duration for moment in since if moment is not None for duration in durations)
-    return min((end for end in ends if end > now), default=None)
+    known = [time for pod in pods if (time := ready_for(pod)) is not None]
+    ends = (duration - time for time in known for duration in (min_ready, max(min_ready, STAYING)))
+    return min((end for end in ends if end > timedelta()), default=None)
 
 
 def is_ready(node: Node) -> bool:
@@ -301,7 +322,7 @@ def count_replicas(
     node: str = "",
     staying: Collection[str] = (),
     evicted: Collection[str] = (),
-    now: datetime | None = None,
+    ready_for: ReadyFor = lambda _: None,
     node_of: Callable[[str], Node | None] | None = None,
     at_risk: Callable[[Pod, Node], str] = lambda _, __: "",
 ) -> dict[Controller, Replicas]:
@@ -311,17 +332,17 @@ def count_replicas(
 
     On *node*, which is being drained, only pods in *staying* (UIDs) count as bound: a replacement pod that was bound to
     the drained node would have to move again. Pods in *evicted* (UIDs) never count, even before their deletion is
-    observed. *now* is the time at which pods must have been Ready for their `minReadySeconds`, and for STAYING
-    to stay; without it, Ready is enough.
+    observed. Pods must have been Ready for their `minReadySeconds`, and for STAYING to stay; without *ready_for*, Ready
+    is enough.
 
     *node_of* returns the Node with a name. Pods whose Node is gone do not count, although they look as if they ran
     until the pod garbage collector deletes them, and pods on a Node that is not Ready are not Ready. Without it, all
     Nodes are assumed to be Ready. *at_risk* returns why a pod may soon have no place, or "".
     """
     controllers: defaultdict[tuple[str, str], list[Controller]] = defaultdict(list)
-    since: dict[Controller, _ReadySince] = {}
+    times: dict[Controller, _RequiredTime] = {}
     for state in states:
-        since[state.controller] = _ReadySince(now, timedelta(seconds=state.min_ready_seconds or 0))
+        times[state.controller] = _RequiredTime(ready_for, timedelta(seconds=state.min_ready_seconds or 0))
         for owner in state.owners:
             controllers[owner].append(state.controller)
     tallies: defaultdict[Controller, _Tally] = defaultdict(_Tally)
@@ -336,5 +357,5 @@ def count_replicas(
         runs = known is None or is_ready(known)
         why = at_risk(pod, known) if runs and known is not None else ""
         for controller in counted_for:
-            tallies[controller].add(pod, since[controller], returned=returned, runs=runs, at_risk=why)
+            tallies[controller].add(pod, times[controller], returned=returned, runs=runs, at_risk=why)
     return {controller: tally.replicas for controller, tally in tallies.items()}

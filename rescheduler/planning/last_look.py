@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 from predicates.objects import Node, Pod, PodDisruptionBudget
 from predicates.snapshot import DRAIN_TAINT, Snapshot
 from rescheduler.planning.controllers import Controller, ControllerState
-from rescheduler.planning.debts import Debt, Replicas, paid, shortfall
+from rescheduler.planning.debts import BecameReady, Debt, Replicas, paid, shortfall
 from rescheduler.planning.forms import count, shortened
 from rescheduler.planning.node_info import label_of
 from rescheduler.planning.policy import Circumstances, Policy
@@ -73,6 +73,7 @@ class OrderTerms:
     with_other_places: frozenset[str] = frozenset()  #: nodes whose pods all have another place if the node goes
     proved_at: float = -math.inf  #: when that was found out, in monotonic seconds
     ending: frozenset[str] = frozenset()  #: nodes that the provider has announced to reclaim
+    became_ready: BecameReady = lambda _: None  #: thread-safe
     #: Returns the debts to controllers whose pods were preempted, also since the order began. Thread-safe.
     preempted: Callable[[], tuple[Debt, ...]] = tuple
     #: Returns the other Nodes of the machine, as last watched. Thread-safe.

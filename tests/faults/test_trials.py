@@ -13,7 +13,7 @@ from tests.faults.choice import covering, every_kill, first_of_each_verb, kills_
 from tests.faults.recording import CallOfDrain
 from tests.faults.runner import play_all, recorded, sites
 from tests.faults.sites import Site
-from tests.faults.trials import JUMPS, FaultTrial, TrialPace, TrialResult
+from tests.faults.trials import JUMPS, Disturbance, FaultTrial, TrialPace, TrialResult
 
 pytestmark = pytest.mark.cluster
 
@@ -74,6 +74,14 @@ def test_every_fault_of_each_call(places: list[Site], calls: list[CallOfDrain]) 
     results = played(places, covering(calls))
     reached = {trouble.kind for result in results for trouble in result.reached}
     assert reached >= {*UNBOUND_FAULTS, *JUMPS} - OF_TERMINATIONS
+
+
+def test_a_clock_that_jumps_shortens_no_wait(places: list[Site], calls: list[CallOfDrain]) -> None:
+    """Replacement pods must have been Ready for a while, whatever the clock says before or after the jump."""
+    at = [call for call in calls if call.name in ("patch leases", "patch nodes (draining)", "create pods/eviction")]
+    results = played(places, [FaultTrial((Disturbance(call, jump),)) for call in at for jump in JUMPS])
+    assert len(results) == 6
+    assert all(result.reached for result in results)
 
 
 def test_kill_before_or_after_each_call(places: list[Site], calls: list[CallOfDrain]) -> None:

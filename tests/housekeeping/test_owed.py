@@ -193,6 +193,25 @@ def test_the_node_that_pods_left_is_no_other_place_for_them() -> None:
         assert rounds(here, provider) == []
 
 
+def seen_just_now(here: LoopWorld) -> None:
+    """The wall clock of this process, or that of the kubelets, says that pods have been Ready for long."""
+    here.seen_ready = lambda _: here.clock.monotonic() - 5
+
+
+def test_pods_stay_after_this_process_has_seen_them_ready_for_a_while() -> None:
+    with world(*CLUSTER) as here:
+        seen_just_now(here)
+        looks = list[None]()
+        assert rounds(here, ScriptedProvider([Deleted()], before_order=lambda: looks.append(None))) == []
+        assert looks == []
+
+
+def test_the_last_look_asks_since_when_pods_were_seen_ready() -> None:
+    with world(*CLUSTER) as here:
+        provider = ScriptedProvider([Deleted()], before_order=lambda: seen_just_now(here))
+        assert rounds(here, provider) == []
+
+
 def crash(here: LoopWorld) -> None:
     """The moved pod ends, and does not become Ready again."""
     pod_of_web = next(each for each in here.cluster.pods.values() if each.name.startswith("web"))

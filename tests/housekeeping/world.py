@@ -115,6 +115,7 @@ class Replacement(enum.Enum):
 class LoopWorld:
     """The cluster, as watched and as in the API server, with leadership and stop requests."""
 
+    seen_ready: Callable[[Pod], float | None] = staticmethod(lambda _: None)  #: when pods were seen to become Ready
     allow_returning_plans = False
     leftovers = Leftovers.PLAN
 
@@ -211,6 +212,9 @@ class LoopWorld:
 
     def snapshot(self) -> Snapshot:
         return self.cluster
+
+    def became_ready(self, pod: Pod) -> float | None:
+        return self.seen_ready(pod)
 
     def take_departed(self) -> tuple[Node, ...]:
         departed, self.departed = tuple(self.departed), []

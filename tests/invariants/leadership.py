@@ -21,7 +21,8 @@ class OneLeader:
         if drain is None or drain.number != moment.revision.number:
             return
         for other in scene.now.drains.values():
-            if other is not drain and other.draining_ended is None and not drain.removing:
+            unseen = other.restored and moment.at - other.began <= seconds(scene.rules.lag)
+            if other is not drain and other.draining_ended is None and not drain.removing and not unseen:
                 what = f"the drain of node {drain.node} started while node {other.node} was being drained"
                 yield Violation(4, moment.at, f"{what} since {other.began:%H:%M:%S.%f}")
 

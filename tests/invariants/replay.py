@@ -30,6 +30,7 @@ class SeenDrain:
     acted: datetime | None = None  #: time of the last eviction, or of the last change of the holder
     draining_ended: int | None = None  #: the first revision whose step is no longer `draining`
     removing: bool = False
+    restored: bool = False  #: another client created the Node with the marks of an earlier one
     moved_before: bool = False  #: pods were moved by a roll-out, or from an earlier Node of the same name
     ended: datetime | None = None
     node_gone: bool = False
@@ -205,6 +206,7 @@ class Replay:
                 self.drains[name] = drain
                 self.all_drains.append(drain)
                 drain.removing = mark.step != DRAINING
+                drain.restored = len(self.states[revision.object.metadata.uid]) == 1
                 earlier = (each for each in self.all_drains if each.node == name and each.node_gone)
                 drain.moved_before = mark.surges or any(each.evicted for each in earlier)
             return

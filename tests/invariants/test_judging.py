@@ -408,6 +408,18 @@ def two_drains_at_once(script: HistoryScript) -> None:
     script.node("od-2", ON_DEMAND, "draining")
 
 
+def drained_just_after_a_marked_node_was_restored(script: HistoryScript) -> None:
+    script.node("od-2", ON_DEMAND, "draining")
+    script.after(1)
+    script.mark()
+
+
+def drained_long_after_a_marked_node_was_restored(script: HistoryScript) -> None:
+    script.node("od-2", ON_DEMAND, "draining")
+    script.after(11)
+    script.mark()
+
+
 def drained_while_a_machine_terminates(script: HistoryScript) -> None:
     terminated_empty(script)
     script.node("od-2", ON_DEMAND)
@@ -594,6 +606,8 @@ CASES: Final[dict[Callable[[HistoryScript], None], set[int]]] = {
     evicted_long_after_its_node_has_registered_again: {3},
     leftover_evicted_while_no_spot_node_takes_pods: set(),
     two_drains_at_once: {4},
+    drained_just_after_a_marked_node_was_restored: set(),
+    drained_long_after_a_marked_node_was_restored: {4},
     drained_while_a_machine_terminates: set(),
     written_just_after_the_takeover: set(),
     written_long_after_the_takeover: {4},

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
 import pytest
 
-from predicates.wire import Interner
+from predicates.objects import Pod
+from predicates.wire import Decoder, Interner
 from rescheduler.errors import Expired, Forbidden, ReschedulerError, Unauthorized
 from rescheduler.kube.client import Client
 from rescheduler.kube.codec import JsonCodec, WatchedChange
@@ -394,6 +396,46 @@ class SteppedClock(HastyClock):
 
     def monotonic(self) -> float:
         return self.at
+
+
+def test_the_moment_at_which_a_pod_was_seen_to_become_ready(edge: ScriptedApiServer, client: Client) -> None:
+    """It is known for pods that were not Ready in the first list, and for each new state of the others."""
+    clock, lines, pods = SteppedClock(), WatchScript(), next(each for each in RESOURCES if each.kind == "Pod")
+
+    def of(name: str, since: int | None, uid: str = "") -> dict[str, Any]:
+        stamp = f"2026-01-01T12:00:0{since}Z"
+        ready = {"status": "False"} if since is None else {"status": "True", "lastTransitionTime": stamp}
+        meta = {"name": name, "namespace": "team", "uid": uid or name}
+        return {"metadata": meta, "spec": {"nodeName": "n"}, "status": {"conditions": [{"type": "Ready", **ready}]}}
+
+    def watched(kind: str, manifest: dict[str, Any]) -> None:
+        last = manifest["metadata"] | {"resourceVersion": str(int(clock.at))}
+        clock.at += 10
+        lines.send({"type": kind, "object": {"kind": "Pod", **manifest, "metadata": last}})
+        eventually(lambda: state.snapshot().watched_to["Pod"] == last["resourceVersion"])
+
+    def seen(manifest: dict[str, Any]) -> float | None:
+        decoded = Decoder(Interner()).decode("Pod", msgspec.json.encode(manifest))
+        assert isinstance(decoded, Pod)
+        return state.became_ready(decoded)
+
+    edge.on("GET", pods.path, Reply(page().body | {"kind": "PodList", "items": [of("a", 1), of("b", None)]}))
+    edge.on_watch(pods.path, WatchReply(lines, end="hang"))
+    with reading(client, clock, pods) as state:
+        eventually(lambda: len(state.snapshot().pods) == 2)
+        assert seen(of("a", 1)) is None
+        watched("MODIFIED", of("b", 2))
+        watched("ADDED", of("c", 3))
+        assert (seen(of("b", 2)), seen(of("c", 3))) == (1010.0, 1020.0)
+        watched("MODIFIED", of("a", 4))  # a container was restarted
+        watched("MODIFIED", of("b", None))
+        assert seen(of("a", 4)) == 1030.0
+        watched("DELETED", of("c", 3))
+        watched("ADDED", of("c", 3, uid="another"))
+        assert seen(of("c", 3, uid="another")) == 1060.0
+        # What another client sees before this one: now.
+        assert [seen(each) for each in (of("b", 5), of("c", 3), of("d", 3))] == [1060.0] * 3
+        lines.end()
 
 
 def bookmark(version: str) -> dict[str, Any]:

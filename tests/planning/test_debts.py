@@ -16,9 +16,10 @@ from rescheduler.planning.debts import (
     Shortfall,
     converted,
     count_replicas,
-    counts_until,
+    counts_for,
     incur,
     paid,
+    ready_for,
     shortfall,
 )
 from tests.planning.builders import node, pod, snapshot
@@ -232,7 +233,7 @@ def test_a_pod_that_was_not_ready_for_long_enough_is_not_available(seconds: int,
     since = {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T11:59:00Z"}]}
     known = state(min_ready_seconds=seconds)
     noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
-    counted = count_replicas(pods(mine("a", status=since)), [known], now=noon)[WEB]
+    counted = count_replicas(pods(mine("a", status=since)), [known], ready_for=ready_for(noon))[WEB]
     assert counted == Replicas(1, 1, 1, unavailable=unavailable, unsettled=unavailable)
     assert incur(known, counted).ready == 1
     assert shortfall(debt(ready=1, bound=1), known, counted) == Shortfall(0, 0, unavailable)
@@ -266,7 +267,8 @@ def test_a_pod_stays_after_it_was_ready_for_a_while_without_a_restart(
     status: dict[str, Any], min_ready: int, stays: bool
 ) -> None:
     known, owed = state(min_ready_seconds=min_ready), debt(ready=1, bound=1)
-    counted = count_replicas(pods(mine("a", status=status)), [known], now=datetime(2026, 1, 1, 12, tzinfo=UTC))[WEB]
+    times = ready_for(datetime(2026, 1, 1, 12, tzinfo=UTC))
+    counted = count_replicas(pods(mine("a", status=status)), [known], ready_for=times)[WEB]
     assert (counted.ready, paid(shortfall(owed, known, counted, staying=True))) == (1, stays)
 
 
@@ -275,14 +277,32 @@ def test_a_count_holds_until_a_pod_has_been_ready_for_long_enough(
     status: dict[str, Any], min_ready: int, stays: bool
 ) -> None:
     known, noon = state(min_ready_seconds=min_ready), datetime(2026, 1, 1, 12, tzinfo=UTC)
-    counted, ends = pods(mine("a", status=status)), list[datetime]()
-    while (end := counts_until(counted, min_ready, ends[-1] if ends else noon)) is not None:
-        ends.append(end)
-    assert bool(ends) is not stays
-    for begin, end in pairwise([noon, *ends, noon + timedelta(hours=1)]):
-        first, last = (count_replicas(counted, [known], now=at) for at in (begin, end - timedelta(microseconds=1)))
+    counted, ends = pods(mine("a", status=status)), [noon]
+    while (rest := counts_for(counted, min_ready, ready_for(ends[-1]))) is not None:
+        ends.append(ends[-1] + rest)
+    assert (len(ends) > 1) is not stays
+    for begin, end in pairwise([*ends, noon + timedelta(hours=1)]):
+        moments = begin, end - timedelta(microseconds=1)
+        first, last = (count_replicas(counted, [known], ready_for=ready_for(at)) for at in moments)
         assert first == last
-    assert not ends or count_replicas(counted, [known], now=ends[-1])[WEB].unsettled == 0
+    assert count_replicas(counted, [known], ready_for=ready_for(ends[-1]))[WEB].unsettled == 0
+
+
+#: At 12:00:00 on the wall clock, and 100 s on the monotonic one, for a pod that is Ready since 11:59:30:
+#: when it was seen to become Ready, and for how long it has been Ready at least.
+READY_FOR: Final[dict[str, tuple[float | None, float]]] = {
+    "Ready before it was watched: by its condition, which cuts off a second": (None, 29.0),
+    "seen later: the clock of its node is behind, or this one ahead": (98.0, 2.0),
+    "seen earlier: the clock of its node is ahead, or this one behind": (10.0, 90.0),
+    "seen just now": (100.0, 0.0),
+}
+
+
+@pytest.mark.parametrize(("seen", "seconds"), READY_FOR.values(), ids=READY_FOR)
+def test_what_was_seen_is_measured_by_the_monotonic_clock(seen: float | None, seconds: float) -> None:
+    [ready] = pods(mine("a", status=ready_since(30)))
+    times = ready_for(datetime(2026, 1, 1, 12, tzinfo=UTC), 100.0, lambda _: seen)
+    assert times(ready) == timedelta(seconds=seconds)
 
 
 def test_a_pod_that_soon_has_no_place_does_not_stay() -> None:
