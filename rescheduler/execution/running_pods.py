@@ -18,6 +18,9 @@ from rescheduler.planning.policy import Destination
 from rescheduler.planning.rules.minimum import keeping
 from rescheduler.planning.rules.pod_traits import ends_with_node
 
+#: By how many seconds a sum of floats may be later than a sum of times.
+_ROUNDED_OFF: Final = 1e-6
+
 #: For how many seconds it is known which pods have a place if their nodes go.
 _PROVED_SECONDS: Final = 2.0
 
@@ -129,7 +132,7 @@ class RunningPods:
                 return before
             found = count_replicas(before.pods, [state], *terms, times, nodes.get, at_risk).get(state.controller)
             rest = counts_for(before.pods, state.min_ready_seconds, times)
-            until = math.inf if rest is None else now + rest.total_seconds()
+            until = math.inf if rest is None else now + rest.total_seconds() - _ROUNDED_OFF
             return replace(before, inputs=inputs, at=now, until=until, replicas=found)
 
         self._counted = {state.controller: counted(state, known[state.controller]) for state in states}
@@ -166,7 +169,8 @@ class RunningPods:
         if nodes == (going, left) and now < proved_at + _PROVED_SECONDS:
             return homeless
         ground = self._view.planner.round(self._view.circumstances).ground
-        current = ground, [[*self._view.snapshot.pods_on[name]] for name in sorted(going)]
+        pods = (self._view.snapshot.pods_on[name].items() for name in sorted(going))
+        current = ground, [{key: (pod.cls, pod.loads) for key, pod in each} for each in pods]
         if nodes != (going, left) or inputs != current:
             loss = self._view.planner.loss(self._view.circumstances, going, gone=left)
             homeless = frozenset(pod for each in loss.homeless for pod in each.pods)

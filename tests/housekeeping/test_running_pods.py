@@ -38,7 +38,9 @@ def changed(cluster: ChangingCluster, rng: random.Random, seconds: float) -> Non
         case _:
             on, ready = rng.choice(("", *NODES)), str(rng.random() < 0.8)
             condition = {"type": "Ready", "status": ready, "lastTransitionTime": stamp(seconds)}
-            cluster.put(pod(name, on, status={"phase": "Running" if on else "Pending", "conditions": [condition]}))
+            cpu = rng.choice(("100m", "2"))  # a pod may be resized in place
+            status = {"phase": "Running" if on else "Pending", "conditions": [condition]}
+            cluster.put(pod(name, on, cpu=cpu, status=status))
 
 
 def watched(cluster: ChangingCluster, rng: random.Random, seconds: float, ground: int) -> dict[str, Any]:
@@ -56,8 +58,9 @@ def watched(cluster: ChangingCluster, rng: random.Random, seconds: float, ground
     )
 
     def loss(_: object, going: Collection[str], gone: Collection[str]) -> Any:
-        pods = [key for name in sorted(going) for key in snapshot.pods_on.get(name, {})]
-        homeless = [key for key in pods if random.Random(f"{ground} {key} {sorted(gone)}").random() < 0.5]
+        pods = [pod for name in sorted(going) for pod in snapshot.pods_on.get(name, {}).values()]
+        terms = {pod.key: f"{ground} {pod.key} {pod.cls.spec} {sorted(gone)}" for pod in pods}
+        homeless = [key for key, term in terms.items() if random.Random(term).random() < 0.5]
         return SimpleNamespace(homeless=[SimpleNamespace(pods=homeless)], judged=True)
 
     planner = SimpleNamespace(loss=loss, round=lambda _: SimpleNamespace(ground=ground))
