@@ -23,7 +23,7 @@ from predicates.texts import did_you_mean
 from rescheduler.errors import UsageError
 from rescheduler.planning.forms import shortened
 from rescheduler.planning.money.prices import INSTANCE_TYPE_LABELS, NodeKind, instance_type, kind, zone_of
-from rescheduler.planning.node_info import full_name, similar_node
+from rescheduler.planning.node_info import node_named
 from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.placement.added_nodes import GrowthLimits, most_of
 from rescheduler.planning.policy import Policy
@@ -227,12 +227,7 @@ class NewSpot:
             return self._of_type(change)
         if not change.like:
             return next(iter(self._known), Node(metadata=ObjectMeta()))
-        rows = self._snapshot.nodes.row
-        row = rows.get(full_name(change.like, rows))
-        node = None if row is None else self._snapshot.nodes.nodes[row]
-        if node is None:
-            raise UsageError(f"add-spot: there is no node {change.like}{similar_node(change.like, rows)}")
-        return node
+        return node_named(self._snapshot, change.like, "add-spot")
 
     def _of_type(self, change: AddSpot) -> Node:
         """Return a node of the type: a spot node if there is one, one that exists, and one in the zone, if possible."""
