@@ -163,9 +163,8 @@ class NewSpot:
         found, seen = dict[AddSpot, GrowthLimits](), set[object]()
         for source in self.sources:
             for node in source.templates:
-                labels = {key: value for key, value in node.metadata.labels.items() if key != NODE_POOL}
-                size, limits = frozenset(node.status.allocatable.items()), source.takes(node)
-                alike = frozenset(labels.items()), node.spec.taints, size
+                labels, limits = node.metadata.labels | {NODE_POOL: ""}, source.takes(node)
+                alike = *(frozenset(each.items()) for each in (labels, node.status.allocatable)), node.spec.taints
                 if alike not in seen and most_of(limits):
                     seen.add(alike)
                     found[AddSpot(1, type=instance_type(node), zone=zone_of(node), group=source.name)] = limits
@@ -190,7 +189,8 @@ class NewSpot:
 
     def _resembling(self, change: AddSpot) -> NewNode:
         model, resembles = self._model(change), bool(change.like or change.needs_size)
-        labels, taints = self._common_labels(), self._common_taints()
+        common, taints = common_labels(self._known), self._common_taints()
+        labels = {key: value for key, value in common.items() if self.usable or key in _OF_MACHINES}
         if resembles:
             labels |= in_zone(model, change.zone, self._snapshot.nodes)
             taints = self._lasting_taints(model) if model in self.usable else taints
@@ -240,11 +240,6 @@ class NewSpot:
         names = {node.name for node in self._known}
         nodes, zone = self.types[change.type], change.zone
         return min(nodes, key=lambda node: (node.name not in names, not node.name, zone_of(node) != zone, node.name))
-
-    def _common_labels(self) -> dict[str, str]:
-        """Return the labels that all spot nodes have; without any, those of machines that on-demand nodes have."""
-        shared = common_labels(self._known)
-        return shared if self.usable else {key: value for key, value in shared.items() if key in _OF_MACHINES}
 
     def _common_taints(self) -> tuple[Taint, ...]:
         """Return the taints that all spot nodes have, without those of nodes that are still starting."""
