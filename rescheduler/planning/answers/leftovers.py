@@ -24,7 +24,7 @@ from rescheduler.planning.answers.leftover_choices import (
 )
 from rescheduler.planning.answers.survival import Survival, longest_beginning
 from rescheduler.planning.examined import examine
-from rescheduler.planning.money.prices import NodeFacts, PriceList, node_facts
+from rescheduler.planning.money.prices import PriceList, node_facts
 from rescheduler.planning.money.worth import NOTHING, Value, spot_share, unpaid, value_of
 from rescheduler.planning.outcome import Blocker, DrainKind, Plan, Reason, Rejected, counted_on, in_steps
 from rescheduler.planning.placement.forecast import PLAYS, objection, with_forecast
@@ -191,8 +191,8 @@ class _Play:
     ) -> None:
         self._terms, self._displayed, self._few = terms, terms.most is None, few
         self._base, self._attempt, self._choice = terms.shared, attempt, choice
-        self._freed, self._leaving = {plan.node for plan in plans}, {each.candidate.node for each in choice}
-        self._shared = self._base.with_leftovers(self._freed | self._leaving)
+        self._leaving = {*(plan.node for plan in plans), *(each.candidate.node for each in choice)}
+        self._shared = self._base.with_leftovers(self._leaving)
         self._found: dict[str, Plan] = {}
         self.rejected = set[str]()  #: nodes that have to stay
 
@@ -208,7 +208,7 @@ class _Play:
                 stay = left[: 1 if len(self.rejected) < _STAYING else None]
                 self.rejected |= {each.candidate.node for each in stay}
                 self._leaving -= self.rejected
-                self._shared = self._base.with_leftovers(self._freed | self._leaving)
+                self._shared = self._base.with_leftovers(self._leaving)
         return tuple(self._found.values())
 
     @property
@@ -291,9 +291,7 @@ class _Play:
     def _pays(self, node: EmptiedNode, plan: Plan) -> bool:
         """Return whether the node is worth more than what its pods, and those given for it, cost on spot nodes."""
         money, snapshot = node.value[0], self._base.snapshot
-
-        def facts(name: str) -> NodeFacts:
-            return node_facts(snapshot, name, spot=snapshot.nodes.row[name] in self._base.groups.spot.rows_set)
-
-        share = spot_share(plan.moves, snapshot.pods.get, facts, self._terms.prices) if money else None
+        spot = {snapshot.nodes.names[row] for row in self._base.groups.spot.rows_set}
+        facts = {each.node: node_facts(snapshot, each.node, spot=each.node in spot) for each in plan.moves}
+        share = spot_share(plan.moves, snapshot.pods.get, facts.get, self._terms.prices) if money else None
         return share is None or share < money
