@@ -928,15 +928,15 @@ MUTANTS: Final = (
     _of_plan(
         "a node gives pods for leftovers only if these follow wherever the scheduler puts what it gives",
         "answers/leftovers.py",
-        "        if first and not self._follows(",
-        "        if not first and not self._follows(",
+        "        if emptied.given and not self._follows(",
+        "        if not emptied.given and not self._follows(",
         "test_leftovers.py",
     ),
     _of_plan(
         "leftovers of a node that is worth less move if the better one cannot be emptied",
         "answers/leftovers.py",
-        "        if few and best is replaced:",
-        "        if False:",
+        "            rejected |= play.rejected | beyond",
+        "            rejected |= beyond",
         "test_leftovers.py",
     ),
     _of_plan(

@@ -11,6 +11,7 @@ from predicates.nodes import NodeTable
 from predicates.objects import Node, Pod
 from predicates.snapshot import Snapshot
 from predicates.texts import did_you_mean
+from rescheduler.errors import UsageError
 from rescheduler.planning.node_labels import NodeLabels, suggest_labels
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.rules.pod_traits import belongs_to_node
@@ -75,6 +76,16 @@ def similar_node(name: str, known: Collection[str]) -> str:
     """Return a question for the end of a message that *name* is none of the node names *known*, also without suffix."""
     short = (each.partition(".")[0] for each in known)
     return did_you_mean(name, [*(each for each in short if full_name(each, known) in known), *known])
+
+
+def node_named(snapshot: Snapshot, name: str, change: str) -> Node:
+    """Return the node that *name* means. Raises UsageError, for the word of a *change*, if there is none."""
+    table = snapshot.nodes
+    row = table.row.get(full_name(name, table.row))
+    node = None if row is None else table.nodes[row]
+    if node is None:
+        raise UsageError(f"{change}: there is no node {name}{similar_node(name, table.row)}")
+    return node
 
 
 class OwnPods:

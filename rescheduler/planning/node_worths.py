@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from predicates.filters import Filters
 from predicates.local_results import States, remaining
-from predicates.nodes import CPU, MEMORY
 from predicates.objects import Pod, PodClass
 from predicates.snapshot import Snapshot
 from rescheduler.planning.controllers import controller_of
@@ -23,21 +22,10 @@ from rescheduler.planning.money.prices import HOURS_PER_MONTH, node_facts
 from rescheduler.planning.money.worth import covered
 from rescheduler.planning.policy import Circumstances
 from rescheduler.planning.pools import pool_of
-from rescheduler.planning.rules.minimum import OwnerCounts, OwnerKey, owner_key
+from rescheduler.planning.rules.minimum import OwnerCounts
 
-_Numbers: TypeAlias = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class _Spot:
-    """The spot nodes that accept pods, in the order of their rows."""
-
-    rows: npt.NDArray[np.intp]
-    cpu: _Numbers
-    memory: _Numbers
-    price: _Numbers  #: per hour; NaN if it is not known
-    hazard: _Numbers
-
+#: The rows of the spot nodes that accept pods; their CPU, memory, prices per hour (NaN: not known) and hazards.
+_Spot: TypeAlias = tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]]
 
 #: Of the spot nodes that could run a pod: the factor of their hazard, as a pod that is interrupted moves twice, and its
 #: share of their prices per hour; NaN if it is not known.
@@ -55,10 +43,8 @@ class NodeWorths:
     circumstances: Circumstances
     pool_labels: Sequence[str]
     _parts: Mapping[str, Decimal] = field(default_factory=dict)  #: of the prices of nodes that commitments pay
-    _spot: _Spot | None = None
+    _spot: _Spot | None = None  #: None: not known yet
     _places: dict[tuple[States, int, int], _Place] = field(default_factory=dict)
-    _classes: dict[PodClass, _Place] = field(default_factory=dict)
-    _owners: dict[OwnerKey, float] = field(default_factory=dict)
     #: By node and the part that commitments pay: the last changes of its pods, and its worth.
     _known: dict[tuple[str, Decimal], tuple[object, MoveWorth]] = field(default_factory=dict)
 
@@ -101,32 +87,27 @@ class NodeWorths:
         return own_factor(stated, pod.cls.spec.priority or 0) * self._place(pod.cls)[0] * self._of_owner(pod)
 
     def _place(self, cls: PodClass) -> _Place:
-        if (known := self._classes.get(cls)) is None:
-            amounts = dict(cls.requests)
-            key = self.filters.of_nodes(cls), amounts.get("cpu", 0), amounts.get("memory", 0)
-            if key not in self._places:
-                self._places[key] = self._mean(*key)
-            known = self._classes[cls] = self._places[key]
+        amounts = dict(cls.requests)
+        key = self.filters.of_nodes(cls), amounts.get("cpu", 0), amounts.get("memory", 0)
+        if (known := self._places.get(key)) is None:
+            known = self._places[key] = self._mean(*key)
         return known
 
     def _mean(self, states: States, cpu: int, memory: int) -> _Place:
         """Return the mean of the spot nodes. A pod that none could run goes to a node that stays at no further cost."""
-        spot = self._spot = self._spot or self._spot_nodes()
-        shares = np.maximum(cpu / spot.cpu, memory / spot.memory)
-        accepting = np.isin(spot.rows, remaining(states, self.snapshot, spot.rows)) & (shares <= 1)
+        self._spot = self._spot or self._spot_nodes()
+        rows, (cpus, memories, prices, hazards) = self._spot
+        shares = np.maximum(cpu / cpus, memory / memories)
+        accepting = np.isin(rows, remaining(states, self.snapshot, rows)) & (shares <= 1)
         if not accepting.any():
             return 1.0, 0.0
-        costs = (spot.price * shares)[accepting & ~np.isnan(spot.price)]
-        return 1 + float(spot.hazard[accepting].mean()), float(costs.mean()) if len(costs) else np.nan
+        costs = (prices * shares)[accepting & ~np.isnan(prices)]
+        return 1 + float(hazards[accepting].mean()), float(costs.mean()) if len(costs) else np.nan
 
     def _of_owner(self, pod: Pod) -> float:
-        key = owner_key(pod)
-        if (known := self._owners.get(key)) is None:
-            name, history = controller_of(pod).text, self.circumstances.history
-            replicas = self.counts.replicas(pod) if pod.owner is not None else 1
-            known = owner_factor(history.ready.get(name), history.moved.get(name, 0), replicas)
-            self._owners[key] = known
-        return known
+        name, history = controller_of(pod).text, self.circumstances.history
+        replicas = self.counts.replicas(pod) if pod.owner is not None else 1
+        return owner_factor(history.ready.get(name), history.moved.get(name, 0), replicas)
 
     def _spot_nodes(self) -> _Spot:
         table, rows = self.snapshot.nodes, np.sort(self.targets)
@@ -134,13 +115,9 @@ class NodeWorths:
         prices = [self.circumstances.prices.per_hour(node) for node in nodes]
         labels = [node.metadata.labels for row in rows if (node := table.nodes[row]) is not None]
         hazards = [self.circumstances.history.hazards.get(pool_of(each, self.pool_labels), 0.0) for each in labels]
-        return _Spot(
-            rows,
-            np.maximum(table.allocatable[rows, CPU], 1).astype(np.float64),
-            np.maximum(table.allocatable[rows, MEMORY], 1).astype(np.float64),
-            np.array([np.nan if price is None else float(price) for price in prices], np.float64),
-            np.array(hazards, np.float64),
-        )
+        sizes = [[max(node.cpu, 1) for node in nodes], [max(node.memory, 1) for node in nodes]]
+        costs = [np.nan if price is None else float(price) for price in prices]
+        return rows, np.array([*sizes, costs, hazards], np.float64)
 
 
 _NOTHING: Final = Decimal(0)

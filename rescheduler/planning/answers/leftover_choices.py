@@ -55,9 +55,9 @@ class EmptiedNode:
         return self.examined.candidate
 
     @property
-    def descending(self) -> tuple[Decimal, int]:
-        """A sort key: the most valuable first."""
-        return -self.value[0], -self.value[2]
+    def descending(self) -> tuple[Decimal, int, int]:
+        """A sort key: the most valuable first, then the one with the fewest moves."""
+        return -self.value[0], -self.value[2], self.moves
 
     @property
     def moves(self) -> int:
@@ -116,8 +116,8 @@ class LeftoverSearch:
         examined, row_of = {name: examine(name, self._shared) for name in values}, self._base.snapshot.nodes.row
         self._shared.room.filters.refresh(pod.cls for each in examined.values() for pod in each.incoming)
         found = [self._node(each, values[name]) for name, each in examined.items() if name not in kept]
-        self._nodes = [node for node in found if node is not None and (every or node.leftovers)]
-        self._nodes.sort(key=lambda node: bool(node.leftovers))
+        possible = (node for node in found if node is not None and self._first.allows(node))
+        self._nodes = [node for node in possible if every or node.leftovers]
         self.few = len(self._nodes) <= FEW  #: whether the orders are searched
         self._most_effort = EFFORT if self.few else _LITTLE_EFFORT
         self._givers = {each.candidate.row: each for each in examined.values()}
@@ -138,14 +138,12 @@ class LeftoverSearch:
         leftovers = [(pod, new) for pod, new in moves if pins.of(new.cls) is not None]
         if any(rests(pod, self._base.policy, self._base.circumstances) for pod, _ in leftovers):
             return None
-        if self._first.remaining.blockers(examined.evictions):
-            return None
         return EmptiedNode(examined, tuple(new for _, new in leftovers), value)
 
     def choices(self) -> list[LeftoverChoice]:
         """Return the best choices that were found, the best first: of few nodes some, of many one."""
         by_name = sorted(self._nodes, key=lambda node: node.candidate.node)
-        best = self._greedy(sorted(by_name, key=lambda node: (*node.descending, node.moves)))
+        best = self._greedy(sorted(by_name, key=lambda node: node.descending))
         if self.few:
             self._go_on(self._first)
         else:
@@ -180,11 +178,11 @@ class LeftoverSearch:
     def _next(self, done: _Sequence, left: Sequence[EmptiedNode]) -> Sequence[tuple[EmptiedNode, frozenset[int]]]:
         """Return which nodes may be emptied next, with the rows where their leftovers land.
 
-        Those come first whose leftovers keep the fewest further nodes.
+        Those come first whose leftovers keep the fewest further nodes, then those without leftovers.
         """
         landings = ((node, self._landings(node)) for node in left if done.allows(node))
         found = [(node, rows) for node, rows in landings if rows is not None]
-        return sorted(found, key=lambda each: (len(each[1] - done.stays), *_in_order(each[0])))
+        return sorted(found, key=lambda each: (len(each[1] - done.stays), bool(each[0].leftovers), each[0].descending))
 
     def _landings(self, node: EmptiedNode) -> frozenset[int] | None:
         """Return the rows where the scheduler may put the leftovers of a node; none if some have no room now.
@@ -228,23 +226,23 @@ class LeftoverSearch:
         """
         open_rows = [row for row in receivers if row not in done.emptied and row != node.candidate.row]
         open_rows.sort(key=lambda row: row not in done.stays)
-        room = self._room([*self._base.groups.spot.rows.tolist(), *open_rows])
+        rows = [*self._base.groups.spot.rows.tolist(), *open_rows]
         question, mark, remaining = Question.of(node.candidate), self._trial.savepoint(), done.remaining.copy()
         remaining.spend(node.examined.evictions)
-        placed = self._at_once(question, room)
+        placed = self._at_once(question, rows)
         if not isinstance(placed, Stuck):
             return done.then(node, {row for _, row in placed}.intersection(open_rows), remaining)
         keys = {pod.key for pod in node.leftovers}
         others = replace(question, pods=[pod for pod in question.pods if pod.key not in keys])
-        if not keys or isinstance(self._at_once(others, room), Stuck):
+        if not keys or isinstance(self._at_once(others, rows), Stuck):
             return None
-        rows = self._with_room(node.leftovers, open_rows, remaining, done.given)
-        if rows is None:
+        given = self._with_room(node.leftovers, open_rows, remaining, done.given)
+        if given is None:
             self._trial.revert(mark)
             return None
         names, of = self._base.snapshot.nodes.names, self._base.replacements.of
-        givers = (Candidate(names[row], row, tuple(pods), tuple(map(of, pods))) for row, pods in rows.items() if pods)
-        return done.then(replace(node, given=tuple(givers)), rows, remaining)
+        givers = (Candidate(names[row], row, tuple(pods), tuple(map(of, pods))) for row, pods in given.items() if pods)
+        return done.then(replace(node, given=tuple(givers)), given, remaining)
 
     def _with_room(
         self, leftovers: Sequence[Pod], receivers: Sequence[int], remaining: RemainingDisruptions, gone: Collection[str]
@@ -296,9 +294,8 @@ class LeftoverSearch:
         if not self._shared.room.filters.fits(pod.cls, row):
             return False
         self._trial.place(pod.cls, row)
-        incoming = [self._base.replacements.of(each) for each in pods]
-        room = self._room(self._base.groups.spot.rows.tolist())
-        return not isinstance(self._at_once(Question((), (), incoming), room, len(incoming)), Stuck)
+        question = Question((), (), [self._base.replacements.of(each) for each in pods])
+        return not isinstance(self._at_once(question, self._base.groups.spot.rows.tolist(), len(pods)), Stuck)
 
     def _taken_by_pending(self, row: int) -> bool:
         """Return whether a pending pod that has no place in the present state would get one on the node."""
@@ -308,12 +305,12 @@ class LeftoverSearch:
         self._effort.spend(len(small))
         return any(filters.fits(cls, row) for cls in small)
 
-    def _at_once(self, question: Question, attempt: Attempt, most: int | None = None) -> Placed | Stuck:
-        """Place all pods in the trial with a small part of the effort, *most* at most, or leave it unchanged."""
-        question = replace(question, reasons=WantedReasons.NONE)
+    def _at_once(self, question: Question, rows: Sequence[int], most: int | None = None) -> Placed | Stuck:
+        """Place all pods on *rows* with a small part of the effort, *most* at most, or leave the trial unchanged."""
         own = Effort(min(max(self._effort.left, 0), self._most_effort if most is None else most))
-        before = own.left
-        placed = at_once(question, replace(attempt, effort=own))
+        before, shared = own.left, replace(self._shared, room=replace(self._shared.room, targets=Targets(rows)))
+        attempt = replace(self._attempt, shared=shared, effort=own)
+        placed = at_once(replace(question, reasons=WantedReasons.NONE), attempt)
         self._effort.spend(len(question.pods) + before - max(own.left, 0))
         return placed
 
@@ -345,15 +342,3 @@ class LeftoverSearch:
                 break
         if len(pods) > 1 and (need <= 0).all():
             yield pods
-
-    def _room(self, rows: Sequence[int]) -> Attempt:
-        return replace(
-            self._attempt, shared=replace(self._shared, room=replace(self._shared.room, targets=Targets(rows)))
-        )
-
-
-def _in_order(node: EmptiedNode) -> tuple[bool, Decimal, int, int]:
-    """Return a sort key: nodes without leftovers first, then the most valuable ones, with the fewest moves."""
-    if not node.leftovers:
-        return False, Decimal(0), 0, 0
-    return True, *node.descending, node.moves

@@ -4,7 +4,6 @@ A choice of nodes (:mod:`rescheduler.planning.answers.leftover_choices`) is play
 scheduler's scoring. A node on which a leftover could land stays, and the search is repeated without it.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -25,7 +24,7 @@ from rescheduler.planning.answers.leftover_choices import (
 )
 from rescheduler.planning.answers.survival import Survival, longest_beginning
 from rescheduler.planning.examined import examine
-from rescheduler.planning.money.prices import NodeFacts, PriceList, node_facts
+from rescheduler.planning.money.prices import PriceList, node_facts
 from rescheduler.planning.money.worth import NOTHING, Value, spot_share, unpaid, value_of
 from rescheduler.planning.outcome import Blocker, DrainKind, Plan, Reason, Rejected, counted_on, in_steps
 from rescheduler.planning.placement.forecast import PLAYS, objection, with_forecast
@@ -39,8 +38,8 @@ from rescheduler.planning.rules.candidates import groups_at_minimum
 #: drained.
 _PLAYED: Final = 8
 
-#: How often a node that could not be emptied for lack of room is tried again, after others are emptied or stay.
-_TRIES: Final = 3
+#: So many nodes of a choice stay one after the other, so that others can be emptied. Then all stay that cannot.
+_STAYING: Final = 4
 
 _RECEIVES: Final = "pods of other nodes that must not run on spot nodes go to it, or to room that it makes for them"
 
@@ -105,26 +104,20 @@ def _found(terms: _Terms, plans: Sequence[Plan], replaced: Sequence[Plan], *, ev
             search = LeftoverSearch(attempt, values, staying, every=every)
             choices, few = search.choices(), search.few
         effort.spend(-own.left)
-        rejected, failed = frozenset[str](), frozenset[str]()
+        rejected = set[str]()
         for choice in choices:
             if rank_of(choice) <= rank(best):
-                return best
+                break
             # What is carried out now finds the nodes without pods as they are: open, as long as nobody removes them.
             before = [plan for plan in plans if plan.placements or terms.most is None]
             with after(before, shared, Effort(EFFORT)) as attempt:
                 play = _Play(terms, attempt, plans, choice, few=few)
                 played = play.run()
-            found, rejected = _surviving(played, plans, terms)
+            found, beyond = _surviving(played, plans, terms)
             best = max(best, found, key=rank)
-            failed |= play.rejected
-            if not few:  # of few nodes, other choices may be there in place of those that the forecasts reject
-                rejected |= failed
+            rejected |= play.rejected | beyond
             if (few or terms.most is not None) and terms.forecasts.exhausted:
                 return best
-            if rejected:
-                break
-        if few and best is replaced:  # what is worth less was not searched
-            rejected |= failed
         if not rejected or (terms.most is not None and best is not replaced):
             return best
         staying |= rejected
@@ -198,34 +191,25 @@ class _Play:
     ) -> None:
         self._terms, self._displayed, self._few = terms, terms.most is None, few
         self._base, self._attempt, self._choice = terms.shared, attempt, choice
-        self._freed, self._leaving = {plan.node for plan in plans}, {each.candidate.node for each in choice}
-        self._shared = self._base.with_leftovers(self._freed | self._leaving)
+        self._leaving = {*(plan.node for plan in plans), *(each.candidate.node for each in choice)}
+        self._shared = self._base.with_leftovers(self._leaving)
         self._found: dict[str, Plan] = {}
-        self.rejected = frozenset[str]()  #: nodes that have to stay: they cannot be emptied, or attract pods
-        #: By node that could not be emptied: one of these has to be emptied or to stay before; none: any other one.
-        self._waits: dict[str, set[str]] = {}
-        self._tries = Counter[str]()
+        self.rejected = set[str]()  #: nodes that have to stay
 
     def run(self) -> tuple[Plan, ...]:
-        """Return the plans that can be carried out."""
-        while self._left and not self._ended:
-            before, left = len(self._found), [each for each in self._choice if each.candidate.node in self._left]
+        """Return the plans that can be carried out. While none of the others can, the first of these stays."""
+        while left := [each for each in self._choice if each.candidate.node in self._leaving - self._found.keys()]:
+            before = len(self._found)
             for emptied in left:
-                if emptied.candidate.node not in self._waits and not self._ended:
-                    self._try(emptied)
-            if len(self._found) == before and not self._ended:
-                first = left[0].candidate.node
-                stays = self._waits[first] or {first}
-                self._leaving -= stays
-                self.rejected |= stays
-                self._try_again()
-                self._shared = self._base.with_leftovers(self._freed | self._leaving)
+                if self._ended:
+                    return tuple(self._found.values())
+                self._try(emptied)
+            if len(self._found) == before:
+                stay = left[: 1 if len(self.rejected) < _STAYING else None]
+                self.rejected |= {each.candidate.node for each in stay}
+                self._leaving -= self.rejected
+                self._shared = self._base.with_leftovers(self._leaving)
         return tuple(self._found.values())
-
-    @property
-    def _left(self) -> set[str]:
-        """The nodes that have not been emptied and do not have to stay."""
-        return self._leaving - self._found.keys()
 
     @property
     def _ended(self) -> bool:
@@ -234,100 +218,80 @@ class _Play:
             return False
         return self._terms.forecasts.exhausted or (not self._few and len(self._found) >= most)
 
-    def _try_again(self) -> None:
-        """Let those be tried again that waited for a node that is emptied now, or stays, or, some times, for room."""
-        left = self._left
-        self._waits = {
-            name: waits
-            for name, waits in self._waits.items()
-            if (waits <= left if waits else self._tries[name] > _TRIES)
-        }
-
     def _try(self, emptied: EmptiedNode) -> None:
-        """Carry out the plan of a node in the trial, or note what it waits for."""
-        name, mark, moved = emptied.candidate.node, self._attempt.trial.savepoint(), deepcopy(self._attempt.moved)
+        """Carry out the plan of a node in the trial, if there is one."""
+        attempt, mark, moved = self._attempt, self._attempt.trial.savepoint(), deepcopy(self._attempt.moved)
         plan = self._plan(emptied)
-        if isinstance(plan, Plan):
-            self._found[name] = plan
-            self._attempt.trial.keep()
-            self._attempt.preempted |= {pod.uid for pod in plan.preempts}
-            self._try_again()
-        else:
-            self._attempt.trial.revert(mark)
-            self._attempt.moved = moved
-            self._tries[name] += 1
-            self._waits[name] = plan & self._left
+        if plan is None:
+            attempt.trial.revert(mark)
+            attempt.moved = moved
+            return
+        self._found[plan.node] = plan
+        attempt.trial.keep()
+        attempt.preempted |= {pod.uid for pod in plan.preempts}
 
-    def _plan(self, emptied: EmptiedNode) -> Plan | set[str]:
-        """Return the plan, with its moves in the trial, or the nodes that would have to stay instead."""
-        first = list[Plan]()
-        start = self._attempt.trial.savepoint()
-        for giver in emptied.given:
-            gives = self._checked(giver, replace(self._base, kind=DrainKind.MAKES_ROOM))
-            if not isinstance(gives, Plan):
-                return gives
-            first.append(gives)
-        shared = self._shared if emptied.leftovers else self._base
-        plan = self._checked(emptied.candidate, shared)
-        if not isinstance(plan, Plan):
-            return plan
-        if first and not self._follows(emptied.candidate, shared, [*first, plan], start):
-            return set()
-        plan = replace(plan, first=tuple(first))
-        return plan if not emptied.leftovers or self._pays(emptied, plan) else set()
+    def _plan(self, emptied: EmptiedNode) -> Plan | None:
+        """Return the plan, with its moves in the trial, or None."""
+        start, steps = self._attempt.trial.savepoint(), list[Plan]()
+        gives = replace(self._attempt, shared=replace(self._base, kind=DrainKind.MAKES_ROOM))
+        empties = replace(self._attempt, shared=self._shared if emptied.leftovers else self._base)
+        for candidate in (*emptied.given, emptied.candidate):
+            plan = self._checked(candidate, empties if candidate is emptied.candidate else gives)
+            if plan is None:
+                return None
+            steps.append(plan)
+        if emptied.given and not self._follows(emptied.candidate, empties, steps, start):
+            return None
+        plan = replace(steps[-1], first=tuple(steps[:-1]))
+        return plan if not emptied.leftovers or self._pays(emptied, plan) else None
 
-    def _follows(self, candidate: Candidate, shared: PlanningRound, steps: Sequence[Plan], start: int) -> bool:
+    def _follows(self, candidate: Candidate, attempt: Attempt, steps: Sequence[Plan], start: int) -> bool:
         """Return whether the node can be emptied wherever the scheduler puts the pods that make room first.
 
         The trial has the moves of *steps* since *start*, of which the last empties the node, and has them afterwards.
         """
-        trial, names, (*first, _) = self._attempt.trial, self._base.snapshot.nodes.names, steps
-        moved, follows = self._attempt.moved, True
+        trial, names, (*first, _), follows = attempt.trial, self._base.snapshot.nodes.names, steps, True
         trial.revert(start)
         mark = trial.savepoint()
         for number, each in enumerate(first):
-            for rows in shared.forecaster.outcomes(each):
+            for rows in attempt.shared.forecaster.outcomes(each):
                 landed = tuple(
                     structs.replace(one, node=names[rows[key]]) if (key := str(one.pod)) in rows else one
                     for one in each.placements
                 )
-                self._attempt.moved = {}  # they were counted where they are planned to go
                 other = replace(each, placements=landed)
-                drained([*first[:number], other, *first[number + 1 :]], self._attempt, keep=False)
-                follows = follows and isinstance(self._checked(candidate, shared), Plan)
+                drained([*first[:number], other, *first[number + 1 :]], attempt, keep=False)
+                # Shares of pools are not judged: the pods were counted where they are planned to go.
+                follows = follows and self._checked(candidate, replace(attempt, moved={})) is not None
                 trial.revert(mark)
-        self._attempt.moved = moved
-        drained(steps, self._attempt, keep=False)
+        drained(steps, attempt, keep=False)
         return follows
 
-    def _checked(self, candidate: Candidate, shared: PlanningRound) -> Plan | set[str]:
-        """Return the plan with its forecast, and its moves in the trial; or the nodes on which leftovers could land."""
-        attempt, forecaster = replace(self._attempt, shared=shared), shared.forecaster
-        mark = attempt.trial.savepoint()
+    def _checked(self, candidate: Candidate, attempt: Attempt) -> Plan | None:
+        """Return the plan with its forecast, and its moves in the trial; None if there is none, or what objects."""
+        forecaster, mark = attempt.shared.forecaster, attempt.trial.savepoint()
         in_time = self._terms.forecasts.spend(PLAYS * len(candidate.movers))
         answer = ask(Question.of(candidate), attempt)
         if isinstance(answer, Stuck | Rejected):
-            return set()
+            return None
         (plan,) = answer
         attempt.trial.revert(mark)
         if in_time or not self._displayed:
             forecast = forecaster.forecast(plan)
-            against = objection(plan, forecast, shared.policy)
+            against = objection(plan, forecast, attempt.shared.policy)
             if against is not None and (not self._displayed or forecast.strayed or forecast.returned):
-                return set(forecast.strayed.values())
+                return None
             plan = with_forecast(plan, forecast)
         within = forecaster.within_shares(plan, attempt.moved)
         if isinstance(within, Rejected):
-            return set()
+            return None
         drained([within], attempt, keep=False)
         return within
 
     def _pays(self, node: EmptiedNode, plan: Plan) -> bool:
         """Return whether the node is worth more than what its pods, and those given for it, cost on spot nodes."""
         money, snapshot = node.value[0], self._base.snapshot
-
-        def facts(name: str) -> NodeFacts:
-            return node_facts(snapshot, name, spot=snapshot.nodes.row[name] in self._base.groups.spot.rows_set)
-
-        share = spot_share(plan.moves, snapshot.pods.get, facts, self._terms.prices) if money else None
+        spot = {snapshot.nodes.names[row] for row in self._base.groups.spot.rows_set}
+        facts = {each.node: node_facts(snapshot, each.node, spot=each.node in spot) for each in plan.moves}
+        share = spot_share(plan.moves, snapshot.pods.get, facts.get, self._terms.prices) if money else None
         return share is None or share < money

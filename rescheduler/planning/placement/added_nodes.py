@@ -74,7 +74,9 @@ class AddedNodes:
 
     def _accepting(self, pod: PodClass) -> list[int]:
         """Return the numbers of the sources whose new nodes accept a pod of the class, if they have room."""
-        if pod.claims or pod.ports or pod.spec.resource_claims or _asks_for_one_node(pod):
+        asked = msgspec.json.encode((pod.spec.node_selector, pod.spec.affinity))
+        of_one_node = any(text in asked for text in _OF_ONE_NODE)  # by its name, which a new node does not have
+        if pod.claims or pod.ports or pod.spec.resource_claims or of_one_node:
             return []
         if any(plugin.name not in _KNOWN for plugin in self.filters.plugins_of(pod)):
             return []
@@ -88,9 +90,8 @@ class AddedNodes:
     def _capacity(self, source: Source) -> Numbers:
         """Return what is free on a new node: all but what the pods that each such node has request."""
         table = self.snapshot.nodes
-        resident = [pod for pod in self.snapshot.pods_on[table.names[source.template]].values() if belongs_to_node(pod)]
         free: Numbers = table.allocatable[source.template].copy()
-        for pod in resident:
+        for pod in filter(belongs_to_node, self.snapshot.pods_on[table.names[source.template]].values()):
             vector = self.snapshot.vector(pod.cls.requests)
             free[: len(vector)] -= vector[: len(free)]
         return free
@@ -162,10 +163,3 @@ def sources(snapshot: Snapshot, rows: Iterable[int], growth: Mapping[str, tuple[
         group, most = growth.get(table.names[row], (None, None))
         found.setdefault((pool and pool.metadata.name, group), Source(row, pool, most))
     return list(found.values())
-
-
-def _asks_for_one_node(pod: PodClass) -> bool:
-    """Return whether the class may ask for a node by its name, which a new node does not have."""
-    spec = pod.spec
-    asked = msgspec.json.encode((spec.node_selector, spec.affinity))
-    return any(text in asked for text in _OF_ONE_NODE)

@@ -73,6 +73,7 @@ class Additions:
         self.snapshot = copied(snapshot)
         self.policy = policy
         self.circumstances = circumstances
+        self.today = circumstances.now.date()
         self.planner = Planner(self.snapshot, policy)
         self.new = NewSpot(snapshot, policy)
 

@@ -6,8 +6,8 @@ first-fit with the new nodes of one type, and shows what each number of them fre
 ``--what-if`` makes, decides.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Final, NamedTuple
 
@@ -85,18 +85,16 @@ def offered(additions: Additions, prices: PriceList) -> list[SpotOffer]:
     return [offer for offer in additions.offers(found.items(), prices) if offer.most]
 
 
+@dataclass(slots=True)
 class PurchaseSearch:
-    """One search, for what to buy after the plan *base* of all nodes in sequence."""
+    """One search, for what to buy after the plan of all nodes in sequence."""
 
-    def __init__(self, additions: Additions, base: Planning, prices: PriceList, time_is_up: Callable[[], bool]) -> None:
-        self._additions = additions
-        self._base = base
-        self._prices = prices
-        self._time_is_up = time_is_up
-        self._today = additions.circumstances.now.date()
-        self._saved = self._saves(base, prices, additions.original)
-        self._planned: dict[Parts, SpotPurchase] = {}
-        self._complete = True
+    _additions: Additions
+    _base: Planning
+    _prices: PriceList
+    _time_is_up: Callable[[], bool]
+    _planned: dict[Parts, SpotPurchase] = field(default_factory=dict)
+    _complete: bool = True
 
     def run(self, number: int, survive: Survive) -> Purchases:
         """Return the best *number* of purchases that save money, with the certificate for losses of *survive*.
@@ -135,7 +133,7 @@ class PurchaseSearch:
         """Return the nodes that only lack room, as if they were drained in turn. New spot nodes are in *new* rows."""
         base, lacking = self._base, list[_Lacking]()
         found = self._additions.lacking_room([each.node for each in base.rejected], base.steps)
-        worth = self._worth_of([each.candidate.node for each in found])
+        costs = self._costs({each.candidate.node for each in found})
         with self._additions.after(base.steps) as attempt:
             room = attempt.shared.room
             existing = Targets(sorted(set(room.targets.rows.tolist()).difference(new)))
@@ -145,17 +143,16 @@ class PurchaseSearch:
                 classes = sorted((pod.cls for pod in node.incoming), key=room.sizes.of, reverse=True)
                 places = room.filters.first_fit(classes, existing, attempt.trial)
                 homeless = [cls for cls, row in zip(classes, places, strict=True) if row is None]
-                lacking.append(_Lacking(node, worth[node.candidate.node], homeless))
+                lacking.append(_Lacking(node, float(costs.get(node.candidate.node, 0)), homeless))
                 attempt.trial.keep()
         return lacking
 
-    def _worth_of(self, nodes: Sequence[str]) -> dict[str, float]:
-        """Return what each of *nodes*, which have no plans, costs per hour, without what commitments pay anyway."""
-        others = [verdict.node for verdict in self._base.rejected if verdict.node not in nodes]
-        order = [*others, *nodes, *(plan.node for plan in self._base.plans)]
+    def _costs(self, nodes: Collection[str]) -> Mapping[str, Decimal]:
+        """Return what nodes cost per hour, without what commitments pay: *nodes* are freed after those with plans."""
+        staying = sorted((each.node for each in self._base.rejected), key=lambda name: name in nodes)
+        order = (*staying, *(plan.node for plan in self._base.plans))
         facts = (node_facts(self._additions.original, name, spot=False) for name in order)
-        costs = unpaid(facts, self._prices, self._today)
-        return {name: float(costs.get(name, 0)) for name in nodes}
+        return unpaid(facts, self._prices, self._additions.today)
 
     def _estimated(self, offers: Mapping[SpotOffer, int], lacking: Sequence["_Lacking"]) -> list["_Sized"]:
         """Return the estimate of each of *offers*, the most useful first. A new node of each is in its row."""
@@ -179,25 +176,12 @@ class PurchaseSearch:
 
     # The trials.
 
-    def _tried(self, estimates: Iterable["_Sized"]) -> list["_Sized"]:
-        """Return the best number of nodes of each offer that saves money, the most useful first.
-
-        An offer is not tried if its estimate is not more than what enough others save.
-        """
-        tried = list[_Sized]()
-        for estimate in estimates:
-            enough = [each.saved for each in tried[_PLANNED - 1 : _PLANNED]]
-            if self._out_of_time() or (enough and estimate.saved <= enough[0]):
-                break
-            tried = sorted([*tried, self._trial(estimate)], key=lambda each: -each.saved)
-        return [each for each in tried if each.saved > 0]
-
     def _trial(self, estimate: "_Sized") -> "_Sized":
         """Drain nodes by first-fit, and return the number of used new nodes that saves the most."""
         offer, additions = estimate.offer, self._additions
-        nodes = {each.examined.candidate.node: each for each in estimate.nodes}
         candidates = [each.examined.candidate for each in estimate.nodes]
-        evictions = {name: each.examined.evictions for name, each in nodes.items()}
+        evictions = {each.examined.candidate.node: each.examined.evictions for each in estimate.nodes}
+        worths = {each.examined.candidate.node: each.worth for each in estimate.nodes}
         best, worth, used = estimate._replace(saved=0.0), 0.0, set[int]()
         change = replace(offer.change, count=min(offer.most, 4 * estimate.number + 8))
         with additions.of(change) as [names], additions.after(self._base.steps) as attempt:
@@ -206,7 +190,7 @@ class PurchaseSearch:
             search = Search(room, attempt.trial, candidates, evictions, attempt.remaining.copy, limit, Effort(0))
             for drained in search.run()[0]:
                 used |= new.intersection(row for _, row in drained.placed)
-                worth += nodes[drained.candidate.node].worth
+                worth += worths[drained.candidate.node]
                 saved = worth - len(used) * float(offer.price or 0)
                 best = best._replace(saved=saved, number=len(used)) if used and saved > best.saved else best
         return best
@@ -215,7 +199,8 @@ class PurchaseSearch:
 
     def _choices(self, ranked: Sequence["_Sized"]) -> Iterator[Parts]:
         """Yield the best number of the best offers; in a small cluster, also all other numbers that may help."""
-        best = self._tried(ranked[:_TRIALS])
+        tried = (self._trial(each) for each in ranked[:_TRIALS] if not self._out_of_time())
+        best = sorted((each for each in tried if each.saved > 0), key=lambda each: -each.saved)
         yield from (((each.offer, each.number),) for each in best[:_PLANNED])
         if best and self._additions.policy.survive is not Survive.OFF:
             yield from self._spread(best)
@@ -244,16 +229,13 @@ class PurchaseSearch:
             planning = additions.planner.plan_all(additions.circumstances, forecasts=False)
             outcome = HypotheticalPlan(planning, additions.snapshot, policy)
             prices, added = added_nodes(additions.original, policy, outcome, self._prices)
-            saved = self._saves(planning, prices, additions.snapshot)
+            saved = _saves(planning, additions, additions.snapshot, prices)
         assert added is not None
         before = {plan.node for plan in self._base.plans}
         frees = tuple(plan.node for plan in planning.plans if plan.node not in before)
-        net = added.net_change_per_month(self._saved, saved) or _ZERO
+        saved_before = _saves(self._base, additions, additions.original, self._prices)
+        net = added.net_change_per_month(saved_before, saved) or _ZERO
         return SpotPurchase(parts, planning, frees, added.cost_per_month or _ZERO, net)
-
-    def _saves(self, planning: Planning, prices: PriceList, snapshot: Snapshot) -> Decimal:
-        """Return what *planning* saves per month, as far as it is known."""
-        return summed(worths_of(planning, snapshot, prices, self._today).values()).balance_per_month or _ZERO
 
     def _certified(self, purchase: SpotPurchase, survive: Survive, seconds: float) -> SpotPurchase:
         if survive is Survive.OFF or self._out_of_time():
@@ -268,6 +250,11 @@ class PurchaseSearch:
     def _out_of_time(self) -> bool:
         self._complete = self._complete and not self._time_is_up()
         return not self._complete
+
+
+def _saves(planning: Planning, additions: Additions, snapshot: Snapshot, prices: PriceList) -> Decimal:
+    """Return what *planning* saves per month, as far as it is known."""
+    return summed(worths_of(planning, snapshot, prices, additions.today).values()).balance_per_month or _ZERO
 
 
 class _Lacking(NamedTuple):

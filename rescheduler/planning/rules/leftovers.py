@@ -62,12 +62,9 @@ def receivers(
     owing = {name for name, found in vetoes if any(each.reason is _OWED and each.pod is None for each in found)}
     rows = (table.row[name] for name in names if name not in owing)
     known = ((row, node) for row in rows if (node := table.nodes[row]) is not None)
-    open_rows = [(row, node) for row, node in known if takes_pods(node, avoided, starting)]
-    return [
-        row
-        for row, node in open_rows
-        if not is_deletion_candidate(node) and not _is_free(node, snapshot, policy, circumstances)
-    ]
+    lasting = ((row, node) for row, node in known if takes_pods(node, avoided, starting))
+    lasting = ((row, node) for row, node in lasting if not is_deletion_candidate(node))
+    return [row for row, node in lasting if not _is_free(node, snapshot, policy, circumstances)]
 
 
 def _is_free(node: Node, snapshot: Snapshot, policy: Policy, circumstances: Circumstances) -> bool:

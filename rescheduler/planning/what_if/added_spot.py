@@ -23,7 +23,7 @@ from predicates.texts import did_you_mean
 from rescheduler.errors import UsageError
 from rescheduler.planning.forms import shortened
 from rescheduler.planning.money.prices import INSTANCE_TYPE_LABELS, NodeKind, instance_type, kind, zone_of
-from rescheduler.planning.node_info import full_name, similar_node
+from rescheduler.planning.node_info import node_named
 from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.placement.added_nodes import GrowthLimits, most_of
 from rescheduler.planning.policy import Policy
@@ -163,9 +163,8 @@ class NewSpot:
         found, seen = dict[AddSpot, GrowthLimits](), set[object]()
         for source in self.sources:
             for node in source.templates:
-                labels = {key: value for key, value in node.metadata.labels.items() if key != NODE_POOL}
-                size, limits = frozenset(node.status.allocatable.items()), source.takes(node)
-                alike = frozenset(labels.items()), node.spec.taints, size
+                labels, limits = node.metadata.labels | {NODE_POOL: ""}, source.takes(node)
+                alike = *(frozenset(each.items()) for each in (labels, node.status.allocatable)), node.spec.taints
                 if alike not in seen and most_of(limits):
                     seen.add(alike)
                     found[AddSpot(1, type=instance_type(node), zone=zone_of(node), group=source.name)] = limits
@@ -190,7 +189,8 @@ class NewSpot:
 
     def _resembling(self, change: AddSpot) -> NewNode:
         model, resembles = self._model(change), bool(change.like or change.needs_size)
-        labels, taints = self._common_labels(), self._common_taints()
+        common, taints = common_labels(self._known), self._common_taints()
+        labels = {key: value for key, value in common.items() if self.usable or key in _OF_MACHINES}
         if resembles:
             labels |= in_zone(model, change.zone, self._snapshot.nodes)
             taints = self._lasting_taints(model) if model in self.usable else taints
@@ -227,12 +227,7 @@ class NewSpot:
             return self._of_type(change)
         if not change.like:
             return next(iter(self._known), Node(metadata=ObjectMeta()))
-        rows = self._snapshot.nodes.row
-        row = rows.get(full_name(change.like, rows))
-        node = None if row is None else self._snapshot.nodes.nodes[row]
-        if node is None:
-            raise UsageError(f"add-spot: there is no node {change.like}{similar_node(change.like, rows)}")
-        return node
+        return node_named(self._snapshot, change.like, "add-spot")
 
     def _of_type(self, change: AddSpot) -> Node:
         """Return a node of the type: a spot node if there is one, one that exists, and one in the zone, if possible."""
@@ -245,11 +240,6 @@ class NewSpot:
         names = {node.name for node in self._known}
         nodes, zone = self.types[change.type], change.zone
         return min(nodes, key=lambda node: (node.name not in names, not node.name, zone_of(node) != zone, node.name))
-
-    def _common_labels(self) -> dict[str, str]:
-        """Return the labels that all spot nodes have; without any, those of machines that on-demand nodes have."""
-        shared = common_labels(self._known)
-        return shared if self.usable else {key: value for key, value in shared.items() if key in _OF_MACHINES}
 
     def _common_taints(self) -> tuple[Taint, ...]:
         """Return the taints that all spot nodes have, without those of nodes that are still starting."""

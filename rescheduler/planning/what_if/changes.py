@@ -8,18 +8,14 @@ from typing import Any, TypeAlias
 from msgspec.structs import replace as replaced
 
 from predicates.filters import Filters
-from predicates.objects import (
-    Node,
-    Pod,
-    PodDisruptionBudget,
-)
+from predicates.objects import Pod, PodDisruptionBudget
 from predicates.scheduler import Scheduler, UnknownPlugin
 from predicates.snapshot import Snapshot
 from predicates.texts import did_you_mean
 from rescheduler.errors import UsageError
 from rescheduler.planning.budgets import Budgets, needs_scale, sync_failure
 from rescheduler.planning.controllers import ControllerName, controller_of
-from rescheduler.planning.node_info import full_name, similar_node
+from rescheduler.planning.node_info import node_named
 from rescheduler.planning.node_labels import NodeLabel
 from rescheduler.planning.outcome import Reason
 from rescheduler.planning.policy import Policy
@@ -149,7 +145,7 @@ def changed(snapshot: Snapshot, policy: Policy, changes: Iterable[Change]) -> tu
             case LiftAll(reason):
                 _lift_all(copy, policy, reason)
             case LiftNode(name, reason):
-                copy.upsert("Node", node_without(_node_named(copy, name), reason))
+                copy.upsert("Node", node_without(node_named(copy, name, "allow"), reason))
             case BudgetChange():
                 copy.upsert("PodDisruptionBudget", _with_budget(copy, change))
             case SettingChange():
@@ -171,14 +167,6 @@ def _pods_of(snapshot: Snapshot, controller: ControllerName) -> list[Pod]:
         expected = "expected namespace/kind/name, such as shop/deployment/cart"
         raise UsageError(f"no pod of {path}: {expected}{did_you_mean(path, known)}")
     return pods
-
-
-def _node_named(snapshot: Snapshot, name: str) -> Node:
-    row = snapshot.nodes.row.get(full_name(name, snapshot.nodes.row))
-    node = None if row is None else snapshot.nodes.nodes[row]
-    if node is None:
-        raise UsageError(f"allow: there is no node {name}{similar_node(name, snapshot.nodes.row)}")
-    return node
 
 
 def _lift_all(snapshot: Snapshot, policy: Policy, reason: Reason) -> None:
