@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from operator import attrgetter
 from typing import Final, TypeAlias, cast
 
 from msgspec.structs import replace
@@ -168,6 +169,14 @@ _UNFILTERED: Final = (
 )
 
 
+#: The name of a PriorityClass, and the priority.
+Priority: TypeAlias = tuple[str, int | None]
+
+
+def _priority(cls: PodClass) -> Priority:
+    return cls.spec.priority_class_name, cls.spec.priority
+
+
 #: The number of preempted pods, and of refused ones, that are kept.
 _NOTED: Final = 1000
 
@@ -184,6 +193,7 @@ class Snapshot(TrialState):
         super().__init__(scheduler)
         self.pods: dict[str, Pod] = {}  #: by ``namespace/name``; without finished pods
         self._owned: dict[tuple[str, str], dict[str, Pod]] | None = None  # by namespace and UID of the controller
+        self._priorities: Counter[Priority] | None = None  # the numbers of pods
         self.pods_on: defaultdict[str, dict[str, Pod]] = defaultdict(dict)  #: by node name; "" for unbound pods
         self.placeholders: dict[str, Pod] = {}  #: by ``namespace/name``; they are not in ``pods`` and use no resources
         self.objects: defaultdict[str, dict[str, Object]] = defaultdict(dict)  #: other kinds, by kind and key
@@ -280,6 +290,14 @@ class Snapshot(TrialState):
         if after is not None and after.owner is not None:
             self._owned.setdefault((after.namespace, after.owner.uid), {})[after.key] = after
 
+    def priorities(self) -> Collection[Priority]:
+        """Return the priorities that pods have. The first call counts the pods, and later changes update the counts."""
+        if self._priorities is None:
+            self._priorities = Counter()
+            for cls, number in Counter(map(attrgetter("cls"), self.pods.values())).items():
+                self._priorities[_priority(cls)] += number
+        return self._priorities.keys()
+
     def of(self, kind: str) -> Mapping[str, Object]:
         """Return all objects of *kind* by key; not for pods and nodes."""
         return self.objects[kind]
@@ -361,7 +379,7 @@ class Snapshot(TrialState):
     def _load_pods(self, pods: Mapping[str, Pod]) -> None:
         """Add the first pods in bulk: their requests are subtracted together, and there are no indexes to notify."""
         resizing = []
-        self._owned = None
+        self._owned = self._priorities = None
         self.changes += 1
         self.balance.replaced_all()
         row_of, effects_of = self.nodes.row.get, self._effects_of
@@ -433,6 +451,11 @@ class Snapshot(TrialState):
     def _count(self, pod: Pod, row: int | None, delta: int) -> None:
         """Record that *pod* was added (delta = +1) or removed (delta = -1); *row* is its node, if that is known."""
         self.balance.note(pod, delta)
+        if self._priorities is not None:
+            priority = _priority(pod.cls)
+            self._priorities[priority] += delta
+            if not self._priorities[priority]:
+                del self._priorities[priority]
         self.placed_on[pod.node_name] = self.edited_of[pod.cls, pod.added_labels] = self.changes
         if row is not None:
             self._account(pod, row, delta)

@@ -893,7 +893,7 @@ MUTANTS: Final = (
     _of_plan(
         "what was not judged is not kept as the result of LimitRanges",
         "replacements.py",
-        "                if not self._limits.is_given_up(pod.namespace):\n",
+        "                if pod.namespace not in self.given_up:\n",
         "                if True:\n",
         "test_namespace_work.py",
     ),

@@ -76,7 +76,8 @@ class LimitRanges:
         self._defaults: dict[str, ResourceRequirements] = {}
         self._bounds: dict[str, Bounds] = {}
         self._work = NamespaceWork(len(snapshot.nodes))
-        self._given_up: set[str] = set()  #: namespaces that have too many to judge new pods in this round
+        #: Namespaces that have too many to judge: their other pods are rejected until the next round.
+        self.given_up: set[str] = set()
         for key, limits in sorted(snapshot.of("LimitRange").items()):
             if isinstance(limits, LimitRange):
                 self._items[key.partition("/")[0]] += [(key, item) for item in limits.spec.limits]
@@ -84,11 +85,7 @@ class LimitRanges:
     def start_round(self) -> None:
         """Limit the work of each namespace anew."""
         self._work.renew()
-        self._given_up.clear()
-
-    def is_given_up(self, namespace: str) -> bool:
-        """Return whether *namespace* has too many to judge: its other pods are rejected until the next round."""
-        return namespace in self._given_up
+        self.given_up.clear()
 
     def concern(self, namespace: str) -> bool:
         """Return whether there are any in *namespace*."""
@@ -153,9 +150,9 @@ class LimitRanges:
     def _may_judge(self, namespace: str, containers: int) -> bool:
         """Return whether this many *containers* can be judged; more than a few limits count as work of *namespace*."""
         units = _JUDGED * containers * max(0, len(self._items[namespace]) - _FEW)
-        if namespace not in self._given_up and self._work.take(namespace, units):
+        if namespace not in self.given_up and self._work.take(namespace, units):
             return True
-        self._given_up.add(namespace)
+        self.given_up.add(namespace)
         return False
 
     def _of_containers(self, namespace: str) -> Iterator[LimitRangeItem]:
@@ -345,9 +342,9 @@ def priorities_of_others(snapshot: Snapshot) -> Mapping[str, int]:
     """Return the highest priority of the pods of each PriorityClass, by its name, if PriorityClasses are not known."""
     found: dict[str, int] = {}
     if not snapshot.of("PriorityClass"):
-        for spec in (cls.spec for cls in {pod.cls for pod in snapshot.pods.values()}):
-            if spec.priority is not None:
-                found[spec.priority_class_name] = max(spec.priority, found.get(spec.priority_class_name, spec.priority))
+        for name, priority in snapshot.priorities():
+            if priority is not None:
+                found[name] = max(priority, found.get(name, priority))
     return found
 
 

@@ -4,6 +4,7 @@ change.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
@@ -228,9 +229,10 @@ class Budgets:
             return self._too_many[namespace]
         return [key for key, selector in candidates if selector.matches(labels)]
 
-    def is_given_up(self, namespace: str) -> bool:
-        """Return whether *namespace* has too many budgets to judge new classes of pods before the next round."""
-        return namespace in self._too_many
+    @property
+    def given_up(self) -> AbstractSet[str]:
+        """The namespaces with too many budgets to judge new classes of pods before the next round."""
+        return self._too_many.keys()
 
     def are_too_many(self, namespace: str, keys: tuple[str, ...]) -> bool:
         """Return whether *keys* are the two budgets that stand for too many in *namespace*."""

@@ -324,9 +324,10 @@ class PlanningRound:
         replicas = RemainingReplicas(self.counts) if self._reaches_spot else None
         return RemainingDisruptions(self.budgets, too_slow, replicas=replicas)
 
-    def is_given_up(self, namespace: str) -> bool:
-        """Return whether *namespace* has too many objects of a kind to judge new classes of pods in this round."""
-        return self.budgets.is_given_up(namespace) or self.replacements.is_given_up(namespace)
+    def gives_up(self, pods: Iterable[Pod]) -> bool:
+        """Return whether a namespace of *pods* has too many objects to judge new classes of pods in this round."""
+        given_up = self.budgets.given_up | self.replacements.given_up
+        return bool(given_up) and any(pod.namespace in given_up for pod in pods)
 
     def floors(self, evicted: Iterable[Pod], pods: Iterable[Pod]) -> list[Blocker]:
         """Return the blockers of controllers that would keep too few replicas if *pods* followed *evicted*."""

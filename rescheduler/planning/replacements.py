@@ -11,6 +11,7 @@ a VerticalPodAutoscaler of its owner recommends.
 import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -144,9 +145,10 @@ class Replacements:
         stateful = pod.owner is not None and pod.owner.kind == "StatefulSet"
         return not stateful and self.of(pod) is pod and not any(self.blockers([pod]))
 
-    def is_given_up(self, namespace: str) -> bool:
-        """Return whether *namespace* has too many LimitRanges to judge new classes of pods before the next round."""
-        return self._limits.is_given_up(namespace)
+    @property
+    def given_up(self) -> AbstractSet[str]:
+        """The namespaces with too many LimitRanges to judge new classes of pods before the next round."""
+        return self._limits.given_up
 
     def _may_change(self, pod: Pod) -> bool:
         """Return whether the replacement of *pod* may differ from it although no template is known."""
@@ -247,7 +249,7 @@ class Replacements:
             key = pod.namespace, self.of(pod).cls
             if (why := self._beyond.get(key)) is None:
                 why = self._limits.rejection(pod.namespace, key[1].spec)
-                if not self._limits.is_given_up(pod.namespace):
+                if pod.namespace not in self.given_up:
                     self._beyond[key] = why
             new_claims = (claim.name for claim in pod.cls.claims if claim.ephemeral)
             of_claims = (self._claim_out_of_range(pod.namespace, name) for name in new_claims)

@@ -220,3 +220,31 @@ def test_the_pods_of_owners_are_those_that_a_search_of_all_pods_finds(seed: int)
             found = {each.key: each for each in snapshot.owned_by(owner)}
             owned = {key: each for key, each in snapshot.pods.items() if each.owner and each.owner.uid == owner[1]}
             assert found == {key: each for key, each in owned.items() if each.namespace == owner[0]}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_priorities_are_those_of_the_pods_that_are_there(seed: int) -> None:
+    """Pods come, go, finish, are edited, get another priority, are placeholders, and are all replaced, in any order."""
+    rng, snapshot, decoder = Random(seed), Snapshot(), Decoder(Interner())
+
+    def changed() -> Object:
+        labels = rng.choice([{}, {PLACEHOLDER: "x"}])
+        manifest = pod(f"p{rng.randrange(5)}", rng.choice(["", "n1"]), labels=labels)
+        manifest["metadata"] |= {"namespace": rng.choice(["a", ROOM_NAMESPACE]), "annotations": {"a": rng.choice("bc")}}
+        manifest["spec"] |= rng.choice([{}, {"priority": 1}, {"priority": -1, "priorityClassName": "low"}])
+        manifest["status"] = {"phase": rng.choice(["Running", "Running", "Succeeded"])}
+        return decoder.decode("Pod", json.dumps(manifest).encode())
+
+    for step in range(300):
+        if rng.random() < 0.02:
+            pods = {key_of(each): each for each in (changed() for _ in range(5))}
+            snapshot.replace("Pod", pods.values() if rng.random() < 0.5 else ())
+        elif rng.random() < 0.02:
+            snapshot.compact()
+        elif rng.random() < 0.3 and snapshot.pods:
+            snapshot.delete("Pod", rng.choice([*snapshot.pods]))
+        else:
+            snapshot.upsert("Pod", changed())
+        if step >= 50 or not seed % 2:  # the pods are counted early or late
+            specs = [each.cls.spec for each in snapshot.pods.values()]
+            assert set(snapshot.priorities()) == {(spec.priority_class_name, spec.priority) for spec in specs}

@@ -203,7 +203,7 @@ def _apply_rules(node: str, shared: PlanningRound) -> tuple[Examined, Findings, 
         budgets_version=shared.budgets.built_from,
         estimated=steps.take_estimated(),
         surging=examined.surges != NO_SURGES,
-        given_up=any(map(shared.is_given_up, {pod.namespace for pod in examined.must_move})),
+        given_up=shared.gives_up(examined.must_move),
     )
     return examined, findings, inputs
 

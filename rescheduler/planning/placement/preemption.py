@@ -13,7 +13,7 @@ from predicates.objects import Pod, PodClass
 from predicates.snapshot import Snapshot, Trial
 from rescheduler.planning.kept import ClusterPart, Kept
 from rescheduler.planning.policy import Policy
-from rescheduler.planning.rules.pod_traits import yields_room
+from rescheduler.planning.rules.pod_traits import is_below, yielding_below
 
 #: The scheduler's choice among so many nodes with yielding pods is simulated.
 _MOST_NODES: Final = 50
@@ -36,8 +36,7 @@ class YieldingPods:
     def __init__(self, snapshot: Snapshot, rows: Iterable[int], policy: Policy) -> None:
         self._snapshot = snapshot
         self._rows = tuple(rows)
-        self._policy = policy
-        self._yields: dict[PodClass, bool] = {}
+        self._below = yielding_below(policy)
         self._on: dict[int, tuple[int, Sequence[Pod]]] = {}  #: by row: when its pods were listed, and these
         self._listed = Kept(self._by_row, ClusterPart.ANYTHING)
 
@@ -52,7 +51,7 @@ class YieldingPods:
 
     def _by_row(self, snapshot: Snapshot) -> Mapping[int, Sequence[Pod]]:
         found: dict[int, Sequence[Pod]] = {}
-        if not any(map(self._of_class, snapshot.classes())):  # as in most clusters
+        if not any(is_below(priority, self._below) for _, priority in snapshot.priorities()):  # as in most clusters
             return found
         for row in self._rows:
             node = snapshot.nodes.names[row]
@@ -64,13 +63,8 @@ class YieldingPods:
         return found
 
     def _of_node(self, pods: Iterable[Pod]) -> Sequence[Pod]:
-        found = [pod for pod in pods if self._of_class(pod.cls)]
+        found = [pod for pod in pods if is_below(pod.cls.spec.priority, self._below)]
         return sorted(found, key=lambda pod: (-priority_of(pod), pod.key))
-
-    def _of_class(self, cls: PodClass) -> bool:
-        if (yields := self._yields.get(cls)) is None:
-            yields = self._yields[cls] = yields_room(cls, self._policy)
-        return yields
 
     def below(self, priority: int, gone: Iterable[str] = ()) -> dict[int, list[Pod]]:
         """Return those with a lower priority, by row, without those whose UIDs are *gone*."""

@@ -1,5 +1,6 @@
 """Properties of pods that rules read: who brings them back, their data on the node, opt-outs, and failures of Jobs."""
 
+import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -110,11 +111,16 @@ def may_be_of_node(owner: OwnerReference | None) -> bool:
 
 
 def is_expendable(cls: PodClass, cutoff: int) -> bool:
-    """Return whether pods of this class have a priority below *cutoff*, so that they end with their node.
+    """Return whether pods of this class have a priority below *cutoff*, so that they end with their node."""
+    return is_below(cls.spec.priority, cutoff)
+
+
+def is_below(priority: int | None, cutoff: float) -> bool:
+    """Return whether *priority* is below *cutoff*.
 
     As in Cluster Autoscaler (``core/utils/expendable.go``), a pod without a priority is not expendable.
     """
-    return cls.spec.priority is not None and cls.spec.priority < cutoff
+    return priority is not None and priority < cutoff
 
 
 def yields_room(cls: PodClass, policy: Policy) -> bool:
@@ -122,8 +128,13 @@ def yields_room(cls: PodClass, policy: Policy) -> bool:
 
     If pods may go to any node, none does.
     """
+    return is_below(cls.spec.priority, yielding_below(policy))
+
+
+def yielding_below(policy: Policy) -> float:
+    """Return the priority below which pods yield their room."""
     to_spot = policy.destination is Destination.SPOT
-    return to_spot and is_expendable(cls, max(policy.expendable_pods_priority_cutoff, 0))
+    return max(policy.expendable_pods_priority_cutoff, 0) if to_spot else -math.inf
 
 
 def ends_with_node(pod: Pod, policy: Policy) -> bool:
