@@ -30,7 +30,7 @@ from rescheduler.planning.debts import Debt, Replicas
 from rescheduler.planning.forms import instant
 from rescheduler.planning.last_look import Fresh, OrderTerms, lag
 from rescheduler.planning.outcome import Blocker, DrainKind, Plan, PodRef, Reason, Verdict
-from rescheduler.planning.refusals import KubeletRefusal, node_kind
+from rescheduler.planning.refusals import KubeletRefusal, refusing_nodes
 from rescheduler.planning.rules.owners import may_be_lost, with_order
 from rescheduler.planning.rules.pod_traits import belongs_to_node, job_blockers, named_controller, yields_room
 from rescheduler.planning.rules.volumes import attachments, waits_for_detach
@@ -168,8 +168,8 @@ class Observation:
         """Return what the refusal of *pod*, which *owner* has created, tells about its node."""
         facts, digest = self._view.facts, self._view.planner.digest_of(pod)
         node = facts.node(pod.node_name)
-        kind = node_kind({} if node is None else node.metadata.labels, facts.policy)
-        return KubeletRefusal(owner, digest, kind, pod.node_name, pod.refused, self._clock.now())
+        nodes = refusing_nodes({} if node is None else node.metadata.labels, facts.policy, pod.refused)
+        return KubeletRefusal(owner, digest, nodes, pod.node_name, pod.refused, self._clock.now())
 
     def _owners(self, drain: Drain) -> dict[tuple[str, str], Controller]:
         """Return the controllers of *drain* that are known, by what their pods name as their controller."""

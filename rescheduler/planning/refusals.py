@@ -4,6 +4,9 @@ Nothing in the API tells some of the reasons beforehand, such as the sysctls tha
 seen is remembered for a day: nodes of the same kind accept no pods of the same class. The kind of a node are its labels
 that name the pool, and those by which it is a spot node. The class are the pods of one template
 (:func:`predicates.kubelet.digest`): after a change of the template, the nodes may be tried again.
+
+A kubelet that had no room (``OutOfcpu``) knew of pods that the scheduler did not, such as one that was still ending.
+That concerns this node, and only for a short time.
 """
 
 from collections import defaultdict
@@ -13,6 +16,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from predicates.indexes.domains import HOSTNAME
 from predicates.nodes import LearnedRefusals, RefusingNodes
 from rescheduler.planning.controllers import Controller
 from rescheduler.planning.forms import merged_entries, utc
@@ -23,15 +27,23 @@ from rescheduler.planning.waits import Moment
 #: How long a refusal is remembered.
 REMEMBERED: Final = timedelta(days=1)
 
+#: How long it is if the node was full: longer than almost all pods take to end.
+REMEMBERED_FULL: Final = timedelta(minutes=10)
+
+#: The reason of a pod for which its node had no room begins with this, followed by the resource
+#: (``InsufficientResourceError`` in ``pkg/kubelet/lifecycle/predicate.go``).
+_FULL: Final = "OutOf"
+
 #: Labels and their values; None: the label is absent.
 KindLabels: TypeAlias = tuple[tuple[str, str | None], ...]
 
 
-def node_kind(labels: Mapping[str, str], policy: Policy) -> KindLabels:
-    """Return what nodes of the same kind as one with these *labels* have in common."""
+def refusing_nodes(labels: Mapping[str, str], policy: Policy, reason: str) -> KindLabels:
+    """Return what the nodes have in common that are expected to refuse for this *reason*, as one with *labels* did."""
     pool = (label_name(labels, key) for key in policy.spot_pool_labels)
     spot = (label.key for group in policy.spot_label.alternatives for label in group)
-    return tuple((key, labels.get(key)) for key in dict.fromkeys((*pool, *spot)))
+    itself = (HOSTNAME,) if reason.startswith(_FULL) else ()
+    return tuple((key, labels.get(key)) for key in dict.fromkeys((*pool, *spot, *itself)))
 
 
 class KubeletRefusal(msgspec.Struct, frozen=True):
@@ -49,6 +61,16 @@ class KubeletRefusal(msgspec.Struct, frozen=True):
         """The pair of class and kind of node."""
         kind = ",".join(f"!{key}" if value is None else f"{key}={value}" for key, value in self.nodes)
         return f"{self.owner.namespace}/{self.pods}/{kind}"
+
+    @property
+    def of_full_node(self) -> bool:
+        """Whether the node had no room."""
+        return self.reason.startswith(_FULL)
+
+    @property
+    def until(self) -> datetime:
+        """When it is forgotten."""
+        return self.at + (REMEMBERED_FULL if self.of_full_node else REMEMBERED)
 
     def or_later(self, other: "KubeletRefusal", _: object = None) -> "KubeletRefusal":
         """Return the later one of both."""
@@ -69,7 +91,7 @@ class KubeletRefusals(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def current(self, now: datetime) -> "KubeletRefusals":
         """Return the refusals that are still remembered at *now*."""
-        kept = {key: refusal for key, refusal in self.by_key.items() if now < refusal.at + REMEMBERED}
+        kept = {key: refusal for key, refusal in self.by_key.items() if now < refusal.until}
         return self if len(kept) == len(self.by_key) else KubeletRefusals(kept)
 
     def bounded(self, now: datetime) -> "KubeletRefusals":
@@ -87,6 +109,10 @@ class KubeletRefusals(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return which nodes are expected to refuse which pods at *now*."""
         learned: defaultdict[str, defaultdict[str, list[RefusingNodes]]] = defaultdict(lambda: defaultdict(list))
         for _, each in sorted(self.current(now).by_key.items()):
-            why = f"{each.node} at {utc(each.at)}: {each.reason}"
+            why = f"{each.node} at {utc(each.at)}: {each.reason}{_only_here(each)}"
             learned[each.owner.namespace][each.pods].append(RefusingNodes(each.nodes, why))
         return {name: {pods: tuple(kinds) for pods, kinds in of.items()} for name, of in learned.items()}
+
+
+def _only_here(refusal: KubeletRefusal) -> str:
+    return f"; only this node, until {utc(refusal.until)}" if refusal.of_full_node else ""

@@ -24,7 +24,7 @@ from rescheduler.planning.movements import ControllerMoves, Move, Movements, Not
 from rescheduler.planning.pauses import PAUSE_REASON, PAUSED
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.pools import PoolLosses
-from rescheduler.planning.refusals import KindLabels, KubeletRefusal, KubeletRefusals, node_kind
+from rescheduler.planning.refusals import KindLabels, KubeletRefusal, KubeletRefusals, refusing_nodes
 from rescheduler.planning.waits import Waits
 from rescheduler.settings import ApiServerConnection, NamedInstallation, Provider
 from tests.cli.test_installations import Installations, edge, run
@@ -195,17 +195,21 @@ def test_cooldowns_and_owners_that_are_set_aside_are_those_of_the_daemon() -> No
 
 
 def test_what_kubelets_have_refused_is_that_of_the_daemon() -> None:
-    """The daemon remembers it for a day, of pods of this template and nodes of this kind."""
+    """The daemon remembers it for a day, of pods of this template and nodes of this kind; of a full node not so long."""
     web = digest(snapshot([pod("web-1", "od")]).pods["default/web-1"].cls)
-    kind = node_kind(node("spot")["metadata"]["labels"], Policy())
+    kind = refusing_nodes(node("spot")["metadata"]["labels"], Policy(), "SysctlForbidden")
     now, day = SystemClock().now(), timedelta(hours=24)
 
-    def refused(pods: str = web, labels: KindLabels = kind, ago: timedelta = timedelta()) -> list[str]:
-        refusal = KubeletRefusal(WEB, pods, labels, "spot", "OutOfcpu", now - ago)
+    def refused(
+        pods: str = web, labels: KindLabels = kind, ago: timedelta = timedelta(), why: str = "SysctlForbidden"
+    ) -> list[str]:
+        refusal = KubeletRefusal(WEB, pods, labels, "spot", why, now - ago)
         return reasons(planned(waiting(refusals=KubeletRefusals().noted(refusal))))
 
     assert refused() == ["kubelet-refused"]
     assert refused(ago=day) == refused("another template") == refused(labels=(("pool", "another"),)) == []
+    assert refused(why="OutOfpods", ago=timedelta(minutes=9)) == ["kubelet-refused"]
+    assert refused(why="OutOfpods", ago=timedelta(minutes=10)) == []
 
 
 def test_the_first_line_says_that_nothing_is_drained_now() -> None:

@@ -14,7 +14,7 @@ from rescheduler.planning.debts import Debt
 from rescheduler.planning.outcome import Reason
 from rescheduler.settings import Timing
 from tests.housekeeping.world import IDENTITY, START, LoopWorld, Replacement, blockers, world
-from tests.planning.builders import ON_DEMAND, Manifest, node, pod
+from tests.planning.builders import HOST, ON_DEMAND, Manifest, node, pod
 
 QUICK = Timing(node_drain_delay=timedelta(), max_moves_per_pod_per_day=0.0)
 POOL = "node.kubernetes.io/instance-type"
@@ -76,6 +76,30 @@ def test_the_next_plans_do_not_choose_such_nodes_for_a_day(owner: str) -> None:
         )
         later(here, hours=23)
         assert evictions(here) == ["web-1"]
+        later(here, hours=1)
+        assert here.failures == [Why.KUBELET_REFUSED, None]
+
+
+@pytest.mark.parametrize("reason", ["OutOfcpu", "OutOfmemory: no room", "OutOfpods", "OutOfnvidia.com/gpu"])
+def test_a_node_that_was_full_is_avoided_for_some_minutes_and_not_its_pool(
+    reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pods of which the scheduler does not know have an end, and other nodes of the pool do not have them."""
+    monkeypatch.setattr(LoopWorld.refuse, "__defaults__", (reason,))
+    spot = node("spot-1", cpu="16", labels={POOL: "a", HOST: "spot-1"})
+    with world(node("od-1", ON_DEMAND), spot, *pods()) as here:
+        refused_once(here)
+        later(here, minutes=5)
+        assert {blocker.reason for blocker in blockers(here, "od-1")} == {Reason.REFUSED_BEFORE}
+        assert f"{reason}; only this node, until 2026-01-01T12:1" in str(blockers(here, "od-1"))
+        here.add(node("spot-2", cpu="16", labels={POOL: "a", HOST: "spot-2"}))
+        here.cluster.delete("Node", "spot-1")
+        here.loop(QUICK).round()
+        assert {blocker.reason for blocker in blockers(here, "od-1")} == {Reason.MOVED_RECENTLY}  # its pods came back
+    with world(node("od-1", ON_DEMAND), spot, *pods()) as here:
+        refused_once(here)
+        later(here, minutes=11)
+        assert {blocker.reason for blocker in blockers(here, "od-1")} == {Reason.MOVED_RECENTLY}
         later(here, hours=1)
         assert here.failures == [Why.KUBELET_REFUSED, None]
 
