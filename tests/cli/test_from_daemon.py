@@ -195,7 +195,7 @@ def test_cooldowns_and_owners_that_are_set_aside_are_those_of_the_daemon() -> No
 
 
 def test_what_kubelets_have_refused_is_that_of_the_daemon() -> None:
-    """The daemon remembers it for a day, of pods of this template and nodes of this kind; of a full node not so long."""
+    """The daemon remembers it for a day, of pods of this template and such nodes. Of a full node, for minutes."""
     web = digest(snapshot([pod("web-1", "od")]).pods["default/web-1"].cls)
     kind = refusing_nodes(node("spot")["metadata"]["labels"], Policy(), "SysctlForbidden")
     now, day = SystemClock().now(), timedelta(hours=24)
