@@ -129,10 +129,10 @@ class ControllerReader:
         # The name of a ReplicaSet starts with the name of its Deployment, and custom controllers do the same. The
         # owner references decide; the name only limits how many ReplicaSets of the namespace are read.
         names = {(controller.namespace, controller.name) for controller in all_controllers}
-        for namespace, sibling in siblings:
-            if (namespace, sibling.name.rpartition("-")[0]) in names:
-                with contextlib.suppress(InputError):  # a reference that a tenant wrote concerns its own pod only
-                    self.topmost(namespace, sibling)
+        near = [(each, owner) for each, owner in siblings if (each, owner.name.rpartition("-")[0]) in names]
+        for namespace, sibling in sorted(near, key=_rank):
+            with contextlib.suppress(InputError):  # a reference that a tenant wrote concerns its own pod only
+                self.topmost(namespace, sibling)
         return ControllerReading(self.states(all_controllers, read_refusals=read_refusals), topmost)
 
     def topmost_of(self, owners: Iterable[tuple[str, OwnerReference]]) -> dict[tuple[str, str], Controller]:
@@ -140,7 +140,7 @@ class ControllerReader:
 
         Sends one GET for each ReplicaSet that is not cached.
         """
-        references = {(namespace, reference.uid): reference for namespace, reference in owners}
+        references = {(namespace, reference.uid): reference for namespace, reference in sorted(owners, key=_rank)}
         return {key: self.topmost(key[0], reference) for key, reference in references.items()}
 
     def ending(self, owners: Iterable[tuple[str, OwnerReference]]) -> dict[tuple[str, str], str]:
@@ -150,7 +150,7 @@ class ControllerReader:
         :meth:`topmost` reads it again.
         """
         ending = {}
-        for namespace, reference in dict.fromkeys(owners):
+        for namespace, reference in sorted({*owners}, key=_rank):
             owner = _controller(namespace, reference)
             if owner.kind not in _KINDS:
                 continue
@@ -461,6 +461,12 @@ class ControllerReader:
             return decoded(act, response.body, shape)
         except NotFound:
             return None
+
+
+def _rank(owner: tuple[str, OwnerReference]) -> tuple[str, ...]:
+    """Return the order in which owners are read: *owner* may be one of a set, whose order differs by process."""
+    namespace, reference = owner
+    return namespace, reference.name, reference.kind, reference.uid
 
 
 def _state_of(controller: Controller, workload: WorkloadObject, owner_uids: frozenset[str]) -> ControllerState:

@@ -446,6 +446,24 @@ def test_succeeded_pods_of_custom_controllers_are_counted(edge: ScriptedApiServe
     ]
 
 
+@pytest.mark.parametrize("order", [1, -1], ids=["forwards", "backwards"])
+def test_replica_sets_are_read_in_one_order_whatever_set_names_them(
+    edge: ScriptedApiServer, reader: ControllerReader, order: int
+) -> None:
+    names = [f"web-{number}" for number in range(4)]
+    owners = [("ns", reference("ReplicaSet", name)) for name in names][::order]
+    for name in names:
+        edge.on("GET", f"{APPS}/replicasets/{name}", obj(name, reference("Deployment", "web")))
+    edge.on("GET", PATHS[WEB], obj("web", spec={"template": TEMPLATE}))
+    reader.read(owners[::2], [WEB], owners)
+    read = [request.path for request in edge.requests if "/replicasets/" in request.path]
+    first = sorted(f"{APPS}/replicasets/{owner.name}" for _, owner in owners[::2])
+    assert read == [*first, *sorted({f"{APPS}/replicasets/{name}" for name in names} - {*first})]
+    sent = len(edge.requests)
+    assert reader.ending(owners) == {}
+    assert [request.path for request in edge.requests[sent:]] == sorted(f"{APPS}/replicasets/{name}" for name in names)
+
+
 #: ReplicaSets of a Rollout, which cannot be read → its desired number of pods, and whether it exists.
 REPLICA_SETS: dict[str, tuple[list[dict[str, Any] | None], int, bool]] = {
     "scaled": ([{"replicas": 2}, {"replicas": 1}], 3, True),
