@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import lru_cache
 from typing import Final
 from urllib.parse import unquote
 
@@ -27,8 +26,6 @@ _PATH: Final = re.compile(
 )
 
 
-_parts: Final = lru_cache(4096)(_PATH.fullmatch)
-
 #: The namespace of the Leases of kubelets.
 NODE_LEASES: Final = "kube-node-lease"
 
@@ -40,6 +37,7 @@ class ApiServer:
         self.store = store
         self.deletion = SimulatedDeletion(store)
         self._version = version
+        self._targets: dict[str, Target] = {}  # by path
         self._pages: dict[str, tuple[float, list[bytes], str]] = {}
         self.custom: dict[str, ServedKind] = {}  #: kinds of custom resources, by plural
         #: Returns the object of a virtual resource, such as the Leases of kubelets, or None.
@@ -55,8 +53,14 @@ class ApiServer:
 
     def target(self, request: ApiRequest) -> Target | None:
         """Return what the path of *request* names, or None if it is not a resource."""
-        found = _parts(request.path)
-        if found is None:
+        if (known := self._targets.get(request.path)) is not None:
+            return known
+        if (found := self._found(request.path)) is not None:
+            self._targets[request.path] = found
+        return found
+
+    def _found(self, path: str) -> Target | None:
+        if (found := _PATH.fullmatch(path)) is None:
             return None
         served = self.custom.get(found["plural"]) or KINDS.get(found["plural"])
         group = found["group"] or ""
@@ -140,6 +144,9 @@ class ApiServer:
         if target.plural == "pods" and fields.startswith("spec.nodeName="):
             node = fields.removeprefix("spec.nodeName=").partition(",")[0]
             keys = sorted(self.store.pods_on[node])
+        elif target.namespace:
+            start = f"{target.namespace}/"
+            keys = sorted(key for key in table if key.startswith(start))
         else:
             keys = sorted(table)
         for key in keys:

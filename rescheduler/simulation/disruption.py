@@ -112,15 +112,14 @@ class SimulatedBudgets(Reconciler):
 
     def _scales(self, pods: list[Json]) -> int:
         """Return the sum of what the controllers of *pods* want."""
+        named = [(pod["metadata"]["namespace"], owner) for pod in pods if (owner := controller_of(pod)) is not None]
+        owners = {(namespace, owner["kind"], owner["name"]) for namespace, owner in named if owner["kind"] in _SCALED}
         wanted: dict[str, int] = {}
-        for pod in pods:
-            owner = controller_of(pod)
-            if owner is None or owner["kind"] not in _SCALED:
-                continue
-            found = self.store.get(PLURALS[owner["kind"]], f"{pod['metadata']['namespace']}/{owner['name']}")
+        for namespace, kind, name in owners:
+            found = self.store.get(PLURALS[kind], f"{namespace}/{name}")
             above = None if found is None else controller_of(found)
             if above is not None and above["kind"] == "Deployment":
-                found = self.store.get("deployments", f"{pod['metadata']['namespace']}/{above['name']}") or found
+                found = self.store.get("deployments", f"{namespace}/{above['name']}") or found
             if found is not None:
                 wanted[found["metadata"]["uid"]] = found["spec"].get("replicas", 1)
         return sum(wanted.values()) if wanted else len(pods)

@@ -48,9 +48,8 @@ def matches(budget: Json, pod: Json) -> bool:
 
 
 def is_ready(pod: Json) -> bool:
-    return any(
-        each["type"] == "Ready" and each["status"] == "True" for each in pod.get("status", {}).get("conditions") or ()
-    )
+    conditions = pod.get("status", {}).get("conditions") or ()
+    return "True" in [each["status"] for each in conditions if each["type"] == "Ready"]
 
 
 def _may_ignore_budgets(pod: Json) -> bool:

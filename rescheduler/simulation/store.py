@@ -5,7 +5,7 @@ each write stores a new value.
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 import msgspec
 
@@ -114,8 +114,10 @@ def merged(target: Any, patch: Any) -> Any:
 
 def controller_of(item: Json) -> Json | None:
     """Return the reference to the controller of *item*, or None."""
-    owners = item["metadata"].get("ownerReferences") or ()
-    return next((owner for owner in owners if owner.get("controller")), None)
+    for owner in item["metadata"].get("ownerReferences") or ():
+        if owner.get("controller"):
+            return cast("Json", owner)
+    return None
 
 
 class NotStored(Exception):

@@ -72,10 +72,11 @@ class ReplicaSets(PodOwner):
                 failure = self.create_pods(
                     item, [pod_of(item, self.plural, template, self.new_name(name)) for _ in range(missing)]
                 )
-            for pod in sorted(pods, key=_deletion_rank)[: max(-missing, 0)]:
+            for pod in sorted(pods, key=_deletion_rank)[:-missing] if missing < 0 else ():
                 self.server.deletion.delete_pod(pod)
-        pods = active(own_pods(self.store, item))
-        ready = sum(map(is_ready, pods))
+            if missing:
+                pods = active(own_pods(self.store, item))
+        ready, settling = sum(map(is_ready, pods)), spec.get("minReadySeconds", 0)
         now = self.engine.timestamp
         present = item.get("status", {}).get("conditions") or ()
         if not failure or all(each["type"] != "ReplicaFailure" for each in present):  # a new message is not written
@@ -85,7 +86,7 @@ class ReplicaSets(PodOwner):
             item,
             replicas=len(pods),
             readyReplicas=ready,
-            availableReplicas=sum(self.is_available(pod, spec.get("minReadySeconds", 0)) for pod in pods),
+            availableReplicas=sum(self.is_available(pod, settling) for pod in pods) if settling else ready,
             observedGeneration=item["metadata"].get("generation", 1),
             conditions=list(present),
         )
