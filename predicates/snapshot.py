@@ -1,7 +1,7 @@
 """The cluster state that the plugins read: nodes, placed pods, volumes, namespaces, and the current trial."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import Final, TypeAlias, cast
 
@@ -272,11 +272,20 @@ class Snapshot(TrialState):
 
         The first call builds an index, which later changes update: a drain asks several times in a second.
         """
+        return self._by_owner().get(owner, {}).values()
+
+    def owned_in(self, namespaces: Container[str]) -> Iterator[Pod]:
+        """Yield the pods in *namespaces* that name a controller."""
+        for (namespace, _), pods in self._by_owner().items():
+            if namespace in namespaces:
+                yield from pods.values()
+
+    def _by_owner(self) -> Mapping[tuple[str, str], Mapping[str, Pod]]:
         if self._owned is None:
             self._owned = {}
             for pod in self.pods.values():
                 self._note_owner(None, pod)
-        return self._owned.get(owner, {}).values()
+        return self._owned
 
     def _note_owner(self, before: Pod | None, after: Pod | None) -> None:
         """Update the index of owners after a change of a pod."""

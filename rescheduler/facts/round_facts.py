@@ -239,8 +239,8 @@ class RoundFacts:
 
         They may include other ReplicaSets of the same Deployment.
         """
-        known = self.kept.replica_sets.of(self.snapshot)
-        return frozenset().union(*(known.get(namespace, ()) for namespace in namespaces))
+        owned = ((pod.namespace, pod.owner) for pod in self.snapshot.owned_in(namespaces))
+        return frozenset((namespace, owner) for namespace, owner in owned if owner and owner.kind == "ReplicaSet")
 
     @property
     def pod_counts(self) -> PodCounts:
@@ -278,7 +278,6 @@ class KeptFacts:
         self.findings = Kept(lambda snapshot: label_findings(snapshot, policy, self._infos(snapshot)), *NODES_AND_PODS)
         self.pools = Kept(self._pool_sizes, ClusterPart.NODES)
         self.counts = Kept(self._pod_counts, *NODES_AND_PODS)
-        self.replica_sets = Kept(_replica_sets, *NODES_AND_PODS)
         self.priced = Kept[[], dict[str, NodeFacts]](lambda _: {}, *NODES_AND_PODS)
         self.by_namespace = Kept(
             lambda snapshot: Counter(pod.namespace for pod in snapshot.pods.values()), *NODES_AND_PODS
@@ -342,15 +341,6 @@ def _joined(*found: Mapping[str, tuple[Blocker, ...]]) -> Mapping[str, tuple[Blo
         for node, more in blockers.items():
             joined[node] = tuple(dict.fromkeys((*joined.get(node, ()), *more)))
     return joined
-
-
-def _replica_sets(snapshot: Snapshot) -> dict[str, set[tuple[str, OwnerReference]]]:
-    """Return the ReplicaSets that own pods, each with its namespace, by namespace."""
-    known: dict[str, set[tuple[str, OwnerReference]]] = {}
-    for pod in snapshot.pods.values():
-        if pod.owner is not None and pod.owner.kind == "ReplicaSet":
-            known.setdefault(pod.namespace, set()).add((pod.namespace, pod.owner))
-    return known
 
 
 # The marks of drains on the nodes, and what they say to those who plan.

@@ -35,7 +35,7 @@ keeps the node when its pods do not run any more, or may not stay.
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
@@ -127,17 +127,17 @@ def raised(debt: Debt, least: Debt) -> Debt:
     return msgspec.structs.replace(debt, ready=max(debt.ready, least.ready), bound=max(debt.bound, least.bound))
 
 
-def converted(debt: Debt, state: ControllerState) -> Debt:
+def converted(debt: Debt, state: ControllerState, *, full: bool = False) -> Debt:
     """Return what is owed after the changes of the controller that *state* shows.
 
     The table at the top of this module lists them. A change never ends a debt: if it is reverted, the same number of
-    pods is owed again.
+    pods is owed again. With *full*, what a roll-out may make unavailable is owed as well.
     """
     wanted = debt.bound if state.wanted is None else state.wanted
     if state.suspended or state.finished or (state.wanted is None and not state.exists and not state.returning):
         wanted = 0
     # A roll-out that may make all pods unavailable guarantees nothing, so all pods that are wanted are owed.
-    available = wanted if state.least_available is None else (state.least_available or wanted)
+    available = wanted if full or state.least_available is None else (state.least_available or wanted)
     return msgspec.structs.replace(debt, ready=min(debt.ready, wanted, available), bound=min(debt.bound, wanted))
 
 
@@ -149,7 +149,7 @@ def shortfall(
     Pods that succeeded since the debt was incurred count as replaced. With *full*, what a roll-out may make unavailable
     is missing as well. With *staying*, pods that may not stay are missing: no machine ends because of them.
     """
-    owed = converted(debt, replace(state, least_available=None) if full else state)
+    owed = converted(debt, state, full=full)
     ended = max(0, state.succeeded - debt.succeeded)
     bound, ready = owed.bound - ended, owed.ready - ended
     lacking = max(replicas.unavailable, replicas.unsettled) if staying else replicas.unavailable
@@ -218,7 +218,7 @@ def settled_debts(paid_debts: Iterable[OpenDebt], states: Mapping[Controller, Co
     kept = []
     for owed in paid_debts:
         state = states[owed.debt.controller]
-        debt = converted(owed.debt, replace(state, least_available=None))
+        debt = converted(owed.debt, state, full=True)
         if debt.bound > 0:
             debt = msgspec.structs.replace(debt, owner_uids=tuple(sorted(state.owner_uids)) or debt.owner_uids)
             kept.append(known_above(msgspec.structs.replace(owed, debt=debt), state))

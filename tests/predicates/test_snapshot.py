@@ -220,6 +220,9 @@ def test_the_pods_of_owners_are_those_that_a_search_of_all_pods_finds(seed: int)
             found = {each.key: each for each in snapshot.owned_by(owner)}
             owned = {key: each for key, each in snapshot.pods.items() if each.owner and each.owner.uid == owner[1]}
             assert found == {key: each for key, each in owned.items() if each.namespace == owner[0]}
+        for namespaces in ((), ("a",), ("a", "b"), (ROOM_NAMESPACE, "other")):
+            inside = [each for each in snapshot.pods.values() if each.owner and each.namespace in namespaces]
+            assert sorted(each.key for each in snapshot.owned_in(namespaces)) == sorted(each.key for each in inside)
 
 
 @pytest.mark.parametrize("seed", range(8))
