@@ -273,7 +273,7 @@ def _settings(machines: str, **flags: Any) -> "DaemonSettings":
         raise UsageError("--make-room=provider: not simulated; expected placeholders or off")
     policy = replace(with_profiles(policy, flags["scheduling"]), drain_windows=windows, survive=Survive(survive))
     provider = Provider("simulated" if machines == "pool" else "none")
-    return DaemonSettings(policy, Running(provider=provider, **flags), prices, SLOW)
+    return DaemonSettings(policy, Running(provider=provider, **flags), prices, SLOW, is_read=False)
 
 
 def daemon_settings(context: click.Context, given: Sequence[str], text: str) -> "DaemonSettings":

@@ -85,6 +85,7 @@ class Host:
     def __init__(self) -> None:
         self.clock: Clock = SystemClock()
         self.pace = 1.0  #: by which the times of the election, of watches and of rests are multiplied
+        self.is_read = True  #: whether anybody may read the metrics, the logs and the status page
 
     def seat(self, lease: str) -> Seat:
         return Seat(lease)
@@ -199,7 +200,7 @@ def assemble(
         current_prices(pricing, status),
         pages.are_read,
     )
-    return Loop(view, actors, knowledge, run_state, _mode(policy, running, host.pace), clock, report)
+    return Loop(view, actors, knowledge, run_state, _mode(policy, running, host), clock, report)
 
 
 def _candidacy(
@@ -340,8 +341,9 @@ def _soft_taint(access: DrainContext, policy: Policy, running: Running, report: 
     return SoftTaint(access.cluster, report, on_demand, wanted=running.manage_soft_taint)
 
 
-def _mode(policy: Policy, running: Running, pace: float) -> Mode:
-    return Mode(running.timing, running.dry_run, policy.min_on_demand_nodes, policy.drain_windows, pace)
+def _mode(policy: Policy, running: Running, host: Host) -> Mode:
+    least, windows = policy.min_on_demand_nodes, policy.drain_windows
+    return Mode(running.timing, running.dry_run, least, windows, host.pace, surveys=host.is_read)
 
 
 def _start(parts: contextlib.ExitStack, state: ClusterState, lease: Elector | LeaseReader) -> None:

@@ -290,7 +290,7 @@ class Loop:
         self._offers = Offers(clock)
         self._observation = ClusterObservation(view, knowledge, self._offers, clock, report)
         self._holds = Holds(view, knowledge.history, run_state, mode, clock, report)
-        self._plans = RoundPlans(view, actors, knowledge, self._offers, run_state, clock, report, dry_run=mode.dry_run)
+        self._plans = RoundPlans(view, actors, knowledge, self._offers, run_state, clock, report, mode)
         self._resting = Resting(view, self._plans, knowledge, run_state, mode, clock)
 
     def run(self, after_first: Callable[[], object] = lambda: None) -> None:

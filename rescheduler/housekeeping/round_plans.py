@@ -55,6 +55,7 @@ class Mode:
     minimum: int = 0  #: on-demand nodes to keep; nodes whose machines are terminating do not count
     windows: tuple[DrainWindow, ...] = ()  #: when drains may start; empty: always
     pace: float = 1.0  #: by which the longest rest is multiplied
+    surveys: bool = True  #: while no drain may start, nodes are planned for metrics and the status page
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +139,11 @@ class RoundPlans:
         run_state: LoopState,
         clock: Clock,
         report: Report,
-        *,
-        dry_run: bool,
+        mode: Mode,
     ) -> None:
         self._view = view
-        self._dry_run = dry_run
+        self._dry_run = mode.dry_run
+        self._surveys = mode.surveys
         self._drainer = actors.drainer
         self._room = actors.room
         self._candidates = knowledge.candidates
@@ -171,7 +172,7 @@ class RoundPlans:
 
     def survey(self) -> None:
         """Plan all nodes every SURVEY for the metrics and the status page."""
-        if self._survey_due():
+        if self._surveys and self._survey_due():
             self._view.start_planning()
             self._report_plan(self._planned(complete=True))
 

@@ -49,9 +49,10 @@ class SimulatedSeat(Seat):
 class SimulatedHost(Host):
     """The machine of a simulated process."""
 
-    def __init__(self, clock: Clock, pod: str, names: Callable[[], str], pace: float) -> None:
+    def __init__(self, clock: Clock, pod: str, names: Callable[[], str], settings: "DaemonSettings") -> None:
         self.clock = clock
-        self.pace = pace
+        self.pace = settings.pace
+        self.is_read = settings.is_read
         self._pod = pod
         self._names = names
 
@@ -78,6 +79,7 @@ class DaemonSettings:
     running: Running
     prices: PriceList = field(default_factory=PriceList)
     pace: float = 1.0  #: by which the times of the election, of watches and of rests are multiplied
+    is_read: bool = True  #: whether it plans as if somebody could read its metrics
 
 
 class Replica:
@@ -150,6 +152,6 @@ class Replica:
         self._state = DaemonState(clock, settings.running, self._report)
         provider = self._provider(clock)
         parts.callback(provider.close)
-        host = SimulatedHost(clock, self.name, lambda: f"{self._names.getrandbits(64):016x}", settings.pace)
+        host = SimulatedHost(clock, self.name, lambda: f"{self._names.getrandbits(64):016x}", settings)
         policy = daemon_policy(settings.policy, settings.running.timing)
         return assemble(parts, client, provider, self._state, policy, settings.prices, settings.running, host)

@@ -50,5 +50,7 @@ def simulated_in(most: float, on_demand: int, spot: int, hours: float) -> tuple[
         if time.process_time() - began >= most:
             raise KeyboardInterrupt
 
-    simulate(RunPlan(items, settings, hours * 3600), DaemonSettings(Policy(), running, pace=SLOW), progress)
+    simulate(
+        RunPlan(items, settings, hours * 3600), DaemonSettings(Policy(), running, pace=SLOW, is_read=False), progress
+    )
     return done * hours, time.process_time() - began

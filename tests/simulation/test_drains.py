@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rescheduler.draining.state import Why
+from rescheduler.observe.events import DrainEnded, Event, Planned
 from rescheduler.planning.money.prices import PriceList
 from rescheduler.planning.policy import Policy
 from rescheduler.settings import Provider, Running
@@ -76,6 +77,25 @@ def test_one_replica_in_a_cluster_that_nobody_else_changes_sends_few_requests_an
     (usual, drained), (few, drained_too) = _quiet_hour(1.0), _quiet_hour(SLOW)
     assert drained == drained_too == 1
     assert few < usual / 3
+
+
+def _told(*, is_read: bool) -> tuple[list[str], int]:
+    """Return the nodes that are drained in half an hour, and how often all nodes were planned."""
+    items, told = _sample(), list[Event]()
+    daemon = replace(_DAEMON, pace=SLOW, is_read=is_read)
+    here = World(items, WorldSettings(as_of(items), 7, 2.0), daemon, lambda _, event: told.append(event))
+    here.start_daemons()
+    here.run(1800)
+    here.close()
+    drained = [event.node.name for event in told if isinstance(event, DrainEnded) and event.failure is None]
+    return drained, sum(isinstance(event, Planned) and event.complete for event in told)
+
+
+def test_all_nodes_are_planned_only_if_somebody_reads_it_and_the_drains_are_the_same() -> None:
+    (drained, often), (drained_too, seldom) = _told(is_read=True), _told(is_read=False)
+    assert drained == drained_too
+    assert len(drained) > 1
+    assert often - seldom > len(drained)  # the others are rounds that find no plan
 
 
 def test_a_budget_is_kept() -> None:
