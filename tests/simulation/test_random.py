@@ -9,7 +9,7 @@ from tests.simulation.courses import new_course, run, shrunk
 #: Courses of an hour in which something happens about every minute: each takes seconds.
 SEEDS = range(1, 13)
 #: Courses of two days, with the events of one such hour, in which the daemon mostly waits.
-CALM_SEEDS = range(101, 103)
+CALM_SEEDS = range(101, 104)
 CALM_HOURS = 50.0
 #: The same with --cloud-provider=karpenter.
 CLAIMED_SEEDS = range(1, 4)
