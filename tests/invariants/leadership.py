@@ -18,11 +18,12 @@ class OneLeader:
         if not isinstance(moment, Wrote) or not isinstance(moment.revision.object, SeenNode):
             return
         drain = scene.now.drains.get(moment.revision.object.metadata.name)
-        if drain is None or drain.number != moment.revision.number:
+        if drain is None or drain.number != moment.revision.number or drain.removing or drain.restored:
             return
         for other in scene.now.drains.values():
             unseen = other.restored and moment.at - other.began <= seconds(scene.rules.lag)
-            if other is not drain and other.draining_ended is None and not drain.removing and not unseen:
+            ended = other.draining_ended is not None or other.removing
+            if other is not drain and not ended and not unseen:
                 what = f"the drain of node {drain.node} started while node {other.node} was being drained"
                 yield Violation(4, moment.at, f"{what} since {other.began:%H:%M:%S.%f}")
 

@@ -22,7 +22,7 @@ class NodeMark:
     holder: str = ""
     step: str = ""
     identity: str = ""
-    surges: bool = False  #: a roll-out is in progress
+    surges: str = ""  #: the namespace of a roll-out that is in progress
     until: datetime | None = None  #: the holder has renewed or removed the annotation by then
 
     @property
@@ -39,7 +39,7 @@ def mark_on(node: SeenNode, identity: str) -> NodeMark | None:
     try:
         read = json.loads(text)
         until = datetime.fromisoformat(read["until"]) if read.get("until") else None
-        surges = bool(read.get("surge"))
+        surges = str((read.get("surge") or {}).get("namespace", ""))
         mark = NodeMark(tainted, True, read["holder"], read["step"], read.get("identity", ""), surges, until)
     except (ValueError, KeyError, TypeError, AttributeError):
         return NodeMark(tainted, annotated=True)

@@ -35,8 +35,7 @@ class KeepsMinimum:
                     yield from self._enough(drain, "terminated", moment.at, look, scene)
             case Wrote(revision):
                 drain = scene.now.drains.get(revision.object.metadata.name)
-                created = scene.now.states[revision.object.metadata.uid][:1] == [revision]  # by others, with its mark
-                begins = drain is not None and drain.number == revision.number and not created
+                begins = drain is not None and drain.number == revision.number and not drain.restored
                 if isinstance(revision.object, SeenNode) and begins:
                     yield from _on_demand(revision.object, "marked", moment.at, scene.rules.lag, scene)
                 if scene.rules.minimum:

@@ -32,6 +32,7 @@ class SeenDrain:
     removing: bool = False
     restored: bool = False  #: another client created the Node with the marks of an earlier one
     moved_before: bool = False  #: pods were moved by a roll-out, or from an earlier Node of the same name
+    rolled_out: set[str] = field(default_factory=set)  #: the namespaces of Deployments that it rolls out
     ended: datetime | None = None
     node_gone: bool = False
     left: int = 0  #: movable pods on the node at the end
@@ -208,7 +209,8 @@ class Replay:
                 drain.removing = mark.step != DRAINING
                 drain.restored = len(self.states[revision.object.metadata.uid]) == 1
                 earlier = (each for each in self.all_drains if each.node == name and each.node_gone)
-                drain.moved_before = mark.surges or any(each.evicted for each in earlier)
+                drain.moved_before = bool(mark.surges) or any(each.evicted for each in earlier)
+                drain.rolled_out |= {mark.surges} - {""}
             return
         if mark is None:
             drain.ended, drain.node_gone = revision.at, revision.gone
@@ -216,7 +218,8 @@ class Replay:
             drain.draining_ended = drain.draining_ended or revision.number
             del self.drains[name]
             return
-        drain.moved_before |= mark.surges
+        drain.moved_before |= bool(mark.surges)
+        drain.rolled_out |= {mark.surges} - {""}
         if mark.holder and mark.holder != drain.holders[-1]:
             drain.holders.append(mark.holder)
             drain.acted = revision.at

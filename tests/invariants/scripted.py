@@ -60,7 +60,8 @@ class HistoryScript:
         surge: str = "",
     ) -> None:
         """Write a node; *mark* is the step in the annotation, "" for no annotation."""
-        annotation = {"holder": holder, "step": mark, "identity": self.rules.identity, "surge": surge, "until": ""}
+        rollout = {"namespace": "default", "name": surge} if surge else None
+        annotation = {"holder": holder, "step": mark, "identity": self.rules.identity, "surge": rollout, "until": ""}
         node = {
             "metadata": {
                 "name": name,
@@ -132,13 +133,13 @@ class HistoryScript:
         """Delete a pod immediately, by any client."""
         self._wrote(self._pods.pop(name), gone=True)
 
-    def evict(self, name: str, *, replica: str = "a") -> None:
-        self.write("create", "pods/eviction", name, replica=replica)
+    def evict(self, name: str, *, replica: str = "a", namespace: str = "default") -> None:
+        self.write("create", "pods/eviction", name, replica=replica, namespace=namespace)
         self.delete(name)
 
-    def write(self, verb: str, kind: str, name: str, *, replica: str = "a") -> None:
+    def write(self, verb: str, kind: str, name: str, *, replica: str = "a", namespace: str = "default") -> None:
         self.writes.append(
-            SentWrite(verb, kind, "default", name, AGENT, replica, 201, self.at, self.at + seconds(0.01))
+            SentWrite(verb, kind, namespace, name, AGENT, replica, 201, self.at, self.at + seconds(0.01))
         )
 
     def lease(self, holder: str) -> None:

@@ -676,8 +676,20 @@ def evicted_at_once_after_a_roll_out(script: HistoryScript) -> None:
     script.node("od", ON_DEMAND, "draining", surge="web")
     script.mark()
     script.evict("web-0")
-    script.writes.append(msgspec.structs.replace(script.writes[-1], namespace="shop", name="db-0"))
-    script.delete("db-0")
+    script.evict("db-0", namespace="shop")
+
+
+def evicted_beside_the_namespace_of_a_roll_out(script: HistoryScript) -> None:
+    """A roll-out has moved the first pod of its namespace, so the next one there leaves with others of their step."""
+    for owner in ("db", "cache"):
+        script.workload(1, name=owner)
+        script.pod(f"{owner}-0", owner=owner, namespace="shop")
+    script.node("od", ON_DEMAND, "draining", surge="api")
+    script.mark()
+    script.evict("db-0", namespace="shop")
+    script.pod("db-1", "spot", owner="db", namespace="shop")
+    script.evict("web-0")
+    script.evict("cache-0", namespace="shop")
 
 
 def evicted_while_a_successor_is_lost(script: HistoryScript, period: float = 10.0) -> None:
@@ -708,6 +720,7 @@ def _three_owners(script: HistoryScript) -> None:
         (evicted_before_the_pod_of_another_owner_is_bound, {2}),
         (evicted_after_the_pod_of_another_owner_is_bound, set()),
         (evicted_at_once_after_a_roll_out, set()),
+        (evicted_beside_the_namespace_of_a_roll_out, set()),
         (evicted_while_a_successor_is_lost, {2}),
         (evicted_right_after_a_successor_is_lost, set()),
     ],

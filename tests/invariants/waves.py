@@ -42,7 +42,7 @@ class WithinWaves:
         begun = self._waves.setdefault(drain.number, {})
         if owner in begun:
             return
-        namespaces = {other[1] for other in begun}
+        namespaces = {other[1] for other in begun} | drain.rolled_out
         wave = 3 if owner[1] in namespaces else 2 if begun or drain.moved_before else 1
         if scene.rules.first_runs and [*begun.values()] == [1]:
             [first] = begun

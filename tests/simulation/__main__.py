@@ -6,7 +6,7 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from typing import Final
@@ -17,6 +17,7 @@ from rescheduler.clock import SystemClock
 from rescheduler.simulation.world import World
 from tests.simulation.claims import ClaimedWorld
 from tests.simulation.courses import CourseResult, RandomCourse, new_course, run, shrunk, stretched
+from tests.simulation.drain_acts import ACTS_IN_DRAINS
 
 #: Hours of one course in which something happens all the time.
 HOURS: Final = 1.0
@@ -36,19 +37,21 @@ def judged(course: RandomCourse, provider: str) -> CourseResult:
         return CourseResult((f"{type(error).__name__}: {error}",), 0, 0, 0)
 
 
-def course_of(seed: int, hours: float) -> RandomCourse:
-    """Return the course of *seed* in *hours*, of which one has events all the time."""
-    course = new_course(seed, HOURS)
+def course_of(seed: int, hours: float, acts: Collection[str] = ()) -> RandomCourse:
+    """Return the course of *seed* in *hours*, of which one has events all the time. For *acts* see new_course()."""
+    course = new_course(seed, HOURS, acts)
     return course if hours <= HOURS else stretched(course, hours)
 
 
-def _of_seed(seed: int, hours: float, provider: str) -> CourseResult:
-    return judged(course_of(seed, hours), provider)
+def _of_seed(seed: int, hours: float, acts: Collection[str], provider: str) -> CourseResult:
+    return judged(course_of(seed, hours, acts), provider)
 
 
-def results(seeds: Sequence[int], processes: int, hours: float, provider: str) -> Iterator[CourseResult]:
+def results(
+    seeds: Sequence[int], processes: int, hours: float, acts: Collection[str], provider: str
+) -> Iterator[CourseResult]:
     """Run the courses of *seeds* in *processes*. Yield the results in the order of the seeds."""
-    of_seed = partial(_of_seed, hours=hours, provider=provider)
+    of_seed = partial(_of_seed, hours=hours, acts=acts, provider=provider)
     if processes == 1:
         yield from map(of_seed, seeds)
         return
@@ -69,15 +72,23 @@ def main() -> int:
     parser.add_argument("--until-violation", action="store_true", help="end after the first course with violations")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="how many courses run at a time")
     parser.add_argument("--provider", choices=WORLDS, default="simulated", help="what ends the machines")
+    parser.add_argument(
+        "--act",
+        choices=ACTS_IN_DRAINS,
+        action="append",
+        default=[],
+        help="what happens in drains, and nothing else",
+    )
     options = parser.parse_args()
     length = max(options.calm, HOURS)
     began, count = CLOCK.monotonic(), max(round(options.hours / length), 1)
     seeds, done, failed = range(options.seed, options.seed + count), list[CourseResult](), 0
-    for seed, result in zip(seeds, results(seeds, options.processes, length, options.provider), strict=True):
+    found = results(seeds, options.processes, length, options.act, options.provider)
+    for seed, result in zip(seeds, found, strict=True):
         done.append(result)
         if result.violations:
             failed += 1
-            _explain(course_of(seed, length), result.violations, options.shrink, options.provider)
+            _explain(course_of(seed, length, options.act), result.violations, options.shrink, options.provider)
             if options.until_violation:
                 break
     drains, evictions = sum(each.drains for each in done), sum(each.evictions for each in done)

@@ -2,7 +2,7 @@
 
 import datetime as dt
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
@@ -28,7 +28,7 @@ from tests.simulation.claims import ClaimedWorld
 from tests.simulation.drain_acts import DrainActs
 from tests.simulation.move_promises import PINNED, PRICES, not_worth_it
 from tests.simulation.observing import SimulatedWatchdog
-from tests.simulation.random_events import CALM, Choice, RandomEvent, random_events
+from tests.simulation.random_events import CALM, Choice, RandomEvent, Weather, random_events, random_weather
 from tests.simulation.worlds import LARGE, START, budget, node, workload
 
 #: Seconds until the daemon starts.
@@ -77,8 +77,11 @@ class CourseResult:
     faults: int = 0  #: requests that failed, and events of the course
 
 
-def new_course(seed: int, hours: float) -> RandomCourse:
-    """Return the random course of *seed*, in which something happens about every minute."""
+def new_course(seed: int, hours: float, acts: Collection[str] = ()) -> RandomCourse:
+    """Return the random course of *seed*, in which something happens about every minute.
+
+    With *acts*, nothing but these happens, in drains; by default, all that may happen, or a few kinds of it.
+    """
     choice = Choice(random.Random(seed))
     exact = choice.chance(0.5)  # no request fails and nothing stops the daemon, so it is judged more strictly
     landing = float(choice.one(90, 90, 180, 300))
@@ -133,7 +136,9 @@ def new_course(seed: int, hours: float) -> RandomCourse:
         namespace=running.namespace,
         skip_local_storage=policy.skip_nodes_with_local_storage,
     )
-    events = tuple(each for each in random_events(choice, hours * 3600) if not (exact and each.delays))
+    weather = Weather().only(acts) if acts else random_weather(Choice(random.Random(f"weather of {seed}")))
+    happening = random_events(choice, hours * 3600, weather)
+    events = tuple(each for each in happening if not (exact and each.delays))
     faults = 0.0 if exact else choice.one(0.0, 0.01, 0.05)
     daemon = DaemonSettings(policy, running, prices=PRICES if moves.chance(0.7) else PriceList())
     return RandomCourse(seed, hours, items, daemon, settings, rules, events, faults)
@@ -288,7 +293,7 @@ def run(course: RandomCourse, make: type[World] = World) -> CourseResult:
     history = watchdog.history()
     evictions = sum(write.kind == "pods/eviction" and write.accepted and not write.dry_run for write in history.writes)
     drains = len(judged.scene.now.all_drains)
-    begun = judged.scene.now.all_drains
+    begun = [each for each in judged.scene.now.all_drains if not each.restored]
     policy = course.daemon.policy
     promises = [*watchdog.in_pauses(begun), *watchdog.of_requests(), *_outside_window(course, begun)]
     if policy.min_worth and not course.daemon.prices.empty:

@@ -173,11 +173,16 @@ class DrainActs:
     def lose_moved(self, entry: Json, drain: _Drain, _: Json) -> None:
         self._acts.lose_pods(self._moved(drain), entry["number"])
 
-    def restart_moved(self, _: Json, drain: _Drain, __: Json) -> None:
+    def restart_moved(self, entry: Json, drain: _Drain, __: Json) -> None:
+        """Let the containers of pods start again, at once or after some seconds."""
         for pod in self._moved(drain):
             if pod["status"].get("containerStatuses"):
                 self._world.kubelets.set_ready(pod, ready=False)
-                self._world.engine.after(3.0, partial(self._restarted, key_of(pod), pod["metadata"]["uid"]))
+                again = partial(self._restarted, key_of(pod), pod["metadata"]["uid"])
+                if entry["number"] > 1:
+                    again()
+                else:
+                    self._world.engine.after(3.0, again)
 
     def _restarted(self, key: str, uid: str) -> None:
         pod = self._world.kubelets.current(key, uid)
@@ -379,3 +384,6 @@ _IN_DRAINS: Final[dict[str, Callable[[DrainActs, Json, _Drain, Json], None]]] = 
         DrainActs.freeze,
     )
 }
+
+#: The names of all acts.
+ACTS_IN_DRAINS: Final = tuple(_IN_DRAINS)

@@ -14,6 +14,7 @@ from typing import Final
 import click
 
 from tests.mutants import MUTANTS, Mutant, copy_of_repository
+from tests.simulation.drain_acts import ACTS_IN_DRAINS
 
 #: What no course of a simulated cluster can show: other parts than drains, and the connection to the API server.
 _OTHER_FILES: Final = (
@@ -36,6 +37,7 @@ def main() -> int:
     parser.add_argument("--hours", type=float, default=100.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--processes", type=int, default=1, help="how many courses run at a time")
+    parser.add_argument("--act", choices=ACTS_IN_DRAINS, action="append", default=[], help="as of the courses")
     parser.add_argument("words", nargs="*")
     options = parser.parse_args()
     found = 0
@@ -67,6 +69,7 @@ def _course(mutant: Mutant, root: Path, options: argparse.Namespace) -> str:
     mutant.apply(root)
     try:
         flags = [f"--{name}={getattr(options, name)}" for name in ("hours", "seed", "processes")]
+        flags += [f"--act={act}" for act in options.act]
         command = [sys.executable, "-m", "tests.simulation", *flags, "--shrink=0", "--until-violation"]
         done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     finally:

@@ -48,6 +48,7 @@ class SimulatedWatchdog:
         self._writes: list[SentWrite] = []
         self._terminations: list[ObservedTermination] = []
         self._last: dict[str, SeenObject] = {}
+        self._pod = ""  # the UID of the pod that changed last
         self._pauses: list[tuple[dt.datetime, dt.datetime | None]] = []  # when a user paused drains: begin and end
         self._requests = SentRequests(world, rules)
         initial = [
@@ -66,7 +67,7 @@ class SimulatedWatchdog:
 
     def in_pauses(self, drains: Iterable[SeenDrain]) -> list[str]:
         """Return the *drains* that began, and the evictions that were sent, when drains were paused, after the lag."""
-        acts = [(each.began, f"a drain of node {each.node} began") for each in drains]
+        acts = [(each.began, f"a drain of node {each.node} began") for each in drains if not each.restored]
         acts += [
             (write.received, f"pod {write.namespace}/{write.name} was evicted")
             for write in self._writes
@@ -124,6 +125,8 @@ class SimulatedWatchdog:
                 self._pauses.append((self._world.engine.time, None))
             elif lasts and not paused:
                 self._pauses[-1] = self._pauses[-1][0], self._world.engine.time
+        if plural == "pods":
+            self._pod = change.after.object["metadata"]["uid"]
         if plural in _SHAPES:
             gone = change.type == "DELETED"
             revision = self._seen(plural, change.after.encoded, change.after.revision, gone=gone)
@@ -140,7 +143,6 @@ class SimulatedWatchdog:
         name = target.name or meta.get("name", "")
         is_lease = (target.plural, target.namespace, name) == ("leases", self._rules.namespace, self._rules.lease)
         mark = (meta.get("annotations") or {}).get(ANNOTATION) if target.plural == "nodes" else None
-        options = sent.get("deleteOptions") or sent
         answer = msgspec.json.decode(body) if is_lease else {}
         self._writes.append(
             SentWrite(
@@ -154,7 +156,7 @@ class SimulatedWatchdog:
                 received=self._began + dt.timedelta(seconds=received),
                 handled=self._world.engine.time,
                 dry_run=request.dry_run,
-                uid=(options.get("preconditions") or {}).get("uid") or "",
+                uid=self._pod if target.subresource == "eviction" else "",  # the pod that it has reached
                 holder=((answer.get("spec") or {}).get("holderIdentity") or "") if is_lease else None,
                 mark_holder=str(msgspec.json.decode(mark)["holder"]) if isinstance(mark, str) else "",
             )

@@ -1,8 +1,8 @@
 """Random events of a course: what happens to the cluster and to the daemon, at any time and in the middle of drains."""
 
 import random
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from rescheduler.simulation.store import Json
@@ -21,6 +21,9 @@ class Choice:
 
     def one(self, *options: Any) -> Any:
         return self.source.choice(options)
+
+    def some(self, options: Sequence[Any], most: int) -> Sequence[Any]:
+        return self.source.sample(options, min(most, len(options)))
 
     def chance(self, share: float) -> bool:
         return self.source.random() < share
@@ -46,20 +49,22 @@ class RandomEvent:
         return not _DELAYS.isdisjoint(self.entry) or self.entry.get("in a drain") in _DELAYS
 
 
-def random_events(choice: Choice, seconds: float) -> Sequence[RandomEvent]:
+def random_events(choice: Choice, seconds: float, weather: "Weather") -> Sequence[RandomEvent]:
     """Return the events, in order: about one in a minute, half of them in the middle of the next drain.
 
     On-demand nodes with pods join again and again, so that there is something to drain.
     """
     events = [RandomEvent(at, {"back": choice.source.randint(3, 12)}) for at in _times(choice, seconds, 60.0, 120.0)]
-    events += [RandomEvent(at, choice.one(*_ACTS)(choice)) for at in _times(choice, seconds, 5.0, 120.0, 240.0)]
-    for at in _times(choice, seconds, 60.0, 120.0):
-        step = choice.one("draining", "removing")
+    times = _times(choice, seconds, 5.0, 120.0, 240.0) if weather.acts else ()
+    events += [RandomEvent(at, choice.one(*weather.acts)(choice)) for at in times]
+    steps = [step for step, acts in (("draining", weather.in_drains), ("removing", weather.at_orders)) if acts]
+    for at in _times(choice, seconds, 60.0, 120.0) if steps else ():
+        step = choice.one(*steps)
         after = choice.source.uniform(0.0, 45.0) if step == "draining" else choice.source.expovariate(2.0)
-        act = choice.one(*(_IN_DRAINS if step == "draining" else _AT_ORDERS))
+        act = choice.one(*(weather.in_drains if step == "draining" else weather.at_orders))
         events.append(RandomEvent(at, {"in a drain": act, "step": step, "after": round(after, 3), **_extent(choice)}))
-    for at in _times(choice, seconds, 60.0, 120.0):
-        row = choice.one(*AT_REQUESTS)
+    for at in _times(choice, seconds, 60.0, 120.0) if weather.at_requests else ():
+        row = choice.one(*weather.at_requests)
         request, skip = choice.one(*row.requests)
         entry = {"in a drain": choice.one(*row.acts), "step": row.step, "before": request, "skip": skip}
         events.append(RandomEvent(at, entry | _extent(choice)))
@@ -211,3 +216,35 @@ AT_REQUESTS: Final = (
         ("add pod", "lose moved", "unready moved", "restart moved", "turn others into spot", "freeze"),
     ),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Weather:
+    """What may happen in a course. A few kinds of events that happen often find more than all kinds that seldom do."""
+
+    acts: Sequence[Callable[[Choice], Json]] = _ACTS
+    in_drains: Sequence[str] = _IN_DRAINS
+    at_orders: Sequence[str] = _AT_ORDERS
+    at_requests: Sequence[AtRequests] = AT_REQUESTS
+
+    def only(self, acts: Collection[str]) -> "Weather":
+        """Return the weather in which nothing happens but *acts* in drains."""
+        rows = [replace(row, acts=_those(row.acts, acts)) for row in self.at_requests]
+        return Weather(
+            (), _those(self.in_drains, acts), _those(self.at_orders, acts), [row for row in rows if row.acts]
+        )
+
+
+def _those(names: Sequence[str], wanted: Collection[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if name in wanted)
+
+
+def random_weather(choice: Choice) -> Weather:
+    """Return all that may happen, or a few kinds of it."""
+    if choice.chance(0.4):
+        return Weather()
+    rows = [
+        AtRequests(row.step, (choice.one(*row.requests),), tuple(choice.some(row.acts, 3)))
+        for row in choice.some(AT_REQUESTS, 2)
+    ]
+    return Weather(choice.some(_ACTS, 4), choice.some(_IN_DRAINS, 3), choice.some(_AT_ORDERS, 3), rows)

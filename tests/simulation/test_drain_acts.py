@@ -1,12 +1,14 @@
 """What others do right before a request of the daemon, in courses."""
 
+import random
+
 import pytest
 
 from rescheduler.simulation.store import Json
 from tests.invariants.rules import Rules
 from tests.simulation.acts import Acts
-from tests.simulation.drain_acts import OTHERS_TAINT, DrainActs, step_of
-from tests.simulation.random_events import AT_REQUESTS, AtRequests
+from tests.simulation.drain_acts import ACTS_IN_DRAINS, OTHERS_TAINT, DrainActs, step_of
+from tests.simulation.random_events import AT_REQUESTS, AtRequests, Choice, Weather, random_events, random_weather
 from tests.simulation.sent_requests import SentRequests
 from tests.simulation.worlds import Scene, node, workload
 
@@ -29,6 +31,21 @@ def scene(*entries: Json) -> Scene:
 
 def event(act: str, step: str, call: str, **more: object) -> Json:
     return {"in a drain": act, "step": step, "before": call, "skip": 0, "number": 1, "for": 3000, **more}
+
+
+@pytest.mark.parametrize("act", ACTS_IN_DRAINS)
+def test_nothing_but_the_chosen_act_happens(act: str) -> None:
+    events = random_events(Choice(random.Random(1)), 3600.0, Weather().only([act]))
+    acts = {each.entry.get("in a drain", "back") for each in events}
+    assert acts == {act, "back"}
+
+
+def test_some_courses_have_a_few_kinds_of_events_and_others_have_all() -> None:
+    weathers = [random_weather(Choice(random.Random(seed))) for seed in range(30)]
+    assert 5 < weathers.count(Weather()) < 20
+    assert all(len(each.in_drains) == 3 for each in weathers if each != Weather())
+    assert {act for each in weathers for act in each.in_drains} == {*Weather().in_drains}
+    assert random_weather(Choice(random.Random(1))) == random_weather(Choice(random.Random(1)))
 
 
 def test_a_drain_without_events_ends_its_machine() -> None:

@@ -12,6 +12,7 @@ from rescheduler.simulation.store import Json
 from rescheduler.simulation.transport import PoolTransport, SimulatedSource
 from tests.invariants.history import ObservedTermination
 from tests.invariants.rules import Rules
+from tests.simulation.observing import SimulatedWatchdog
 from tests.simulation.sent_requests import SentRequests
 from tests.simulation.worlds import START, Scene, node
 
@@ -48,12 +49,29 @@ class Requests:
             change["spec"] = {"taints": taints}
         self._client.request("patch", "PATCH", "/api/v1/nodes/od-1", body=change, content_type=MERGE_PATCH)
 
+    def evict(self, name: str) -> None:
+        body: Json = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"namespace": "default", "name": name}}
+        self._client.request("evict", "POST", f"/api/v1/namespaces/default/pods/{name}/eviction", body=body)
+
     def order(self) -> None:
         self.judge.ordered(Termination(self.here.world.engine.now, "od-1", "machine", "daemon"))
 
     @property
     def broken(self) -> list[str]:
         return [text.partition("promise ")[2] for text in self.judge.broken([], [])]
+
+
+def test_an_eviction_is_judged_by_the_pod_that_it_reaches() -> None:
+    seen = Requests()
+    watchdog = SimulatedWatchdog(seen.here.world, RULES)
+    meta = {"namespace": "default", "name": "web-0"}
+    for spec in ({"nodeName": "od-1"}, {}):
+        pod = seen.store.create("pods", {"metadata": dict(meta), "spec": spec, "status": {"phase": "Pending"}})
+        if spec:
+            seen.store.delete("pods", "default/web-0")
+    seen.evict("web-0")
+    [evicted] = [write.uid for write in watchdog.history().writes if write.kind == "pods/eviction"]
+    assert evicted == pod["metadata"]["uid"]
 
 
 def test_a_drain_as_it_should_be() -> None:
