@@ -761,6 +761,20 @@ MUTANTS: Final = (
         "test_last_look.py",
     ),
     _of_loop(
+        "moves of pods that a killed process evicted count",
+        "housekeeping/drain_history.py",
+        "            moved |= self._moved_before(drain)\n",
+        "            pass\n",
+        "test_kills.py",
+    ),
+    _of_loop(
+        "moves are stored before the machine is ordered",
+        "housekeeping/drain_history.py",
+        "            self._count_moves(drain, self._began or self._clock.now())\n",
+        "",
+        "test_kills.py",
+    ),
+    _of_loop(
         "a clock that jumps shortens no wait for pods that stay",
         "execution/running_pods.py",
         "        times = ready_for(facts.now, now, self._view.became_ready)\n",

@@ -342,6 +342,9 @@ class DrainRecords:
         self._view = view
         self._clock = clock
         self._report = report
+        self._began: datetime | None = None  # when the evictions of the present drain began
+        #: UIDs of the pods that it evicted, whose moves are recorded; None until the first time.
+        self._counted: set[str] | None = None
 
     def store(self, drain: Drain, *, end: bool) -> bool:
         """Store the expected debts of a drain. At its *end*, store what it owes, and start the drain delay.
@@ -349,8 +352,10 @@ class DrainRecords:
         This process may be killed, and the Node deleted with its mark, at any moment. Return whether all is stored.
         """
         if end:
+            self._count_moves(drain, self._began or self._clock.now())
             self._owe(drain)
         else:
+            self._began = self._began or self._clock.now()
             self._history.owe(drain.node, drain.debts.values())
             self._history.moves_leftovers({uid: owner for owner, uid in self._leftovers(drain)})
         return self._history.save()
@@ -374,16 +379,11 @@ class DrainRecords:
 
     def record_end(self, drain: Drain, began: datetime) -> None:
         """Record the end of a drain whose evictions started at *began*."""
-        leftovers = {drain.controllers.get(uid) for _, uid in self._leftovers(drain)}
-        evicted = Counter(drain.controllers[pod.uid] for pod in drain.evicted if pod.uid in drain.controllers)
-        for controller, pods in sorted(evicted.items()):
-            self._history.moved(controller, pods, began, leftovers=controller in leftovers)
-        ready, owners = (self._seconds_until_ready(began), self._owners(drain)) if evicted else ({}, Counter[str]())
-        for owner, pods in sorted(owners.items()):
+        self._count_moves(drain, began)
+        self._began, self._counted = None, None
+        ready = self._seconds_until_ready(began) if drain.evicted else {}
+        for owner, pods in sorted(self._owners(drain).items()):
             self._history.owner_moved(owner, pods, began, ready.get(owner))
-        alone = Counter(pod.namespace for pod in drain.evicted if pod.uid not in drain.controllers)
-        for namespace, pods in sorted(alone.items()):
-            self._history.moved_without_controller(namespace, pods, began)
         self._history.moved_leftovers(self._stayed(drain))
         self._owe(drain)
         if (why := drain.failure or drain.postponed) is not None:
@@ -397,6 +397,38 @@ class DrainRecords:
         else:
             self._failed(drain, drain.failure)
         self._history.save()
+
+    def _count_moves(self, drain: Drain, began: datetime) -> None:
+        """Record the moves of *drain* that are not recorded yet. Its evictions started at *began*."""
+        leftovers = {drain.controllers.get(uid) for _, uid in self._leftovers(drain)}
+        evicted = [pod for pod in drain.evicted if pod.uid not in (self._counted or ())]
+        moved = Counter(drain.controllers[pod.uid] for pod in evicted if pod.uid in drain.controllers)
+        if self._counted is None:
+            moved |= self._moved_before(drain)
+        self._counted = {pod.uid for pod in drain.evicted}
+        for controller, pods in sorted(moved.items()):
+            self._history.moved(controller, pods, began, leftovers=controller in leftovers)
+        alone = Counter(pod.namespace for pod in evicted if pod.uid not in drain.controllers)
+        for namespace, pods in sorted(alone.items()):
+            self._history.moved_without_controller(namespace, pods, began)
+
+    def _moved_before(self, drain: Drain) -> Counter[Controller]:
+        """Return the number of pods by controller that have replaced others since another process began *drain*.
+
+        What that process evicted is not known. Pods that were created before the last known move replaced others then.
+        """
+        moved, facts, memory = Counter[Controller](), self._view.facts, self._history.memory
+        begun = {owed.debt.controller: owed.since for owed in memory.debts if owed.node == drain.node}
+        for controller, debt in drain.debts.items() if drain.resumed or drain.rolled_back else ():
+            times = begun.get(controller, drain.since), memory.movements.last(controller)
+            if (since := max(filter(None, times), default=None)) is None:
+                continue
+            owners = {(controller.namespace, uid) for uid in debt.owner_uids}
+            owners |= drain.states[controller].owners if controller in drain.states else set()
+            pods = (pod for owned in facts.owned_by(owners).values() for pod in owned if pod.node_name != drain.node)
+            created = (instant(pod.creation_timestamp) for pod in pods if pod.deletion_timestamp is None)
+            moved[controller] = sum(at is not None and at >= since.replace(microsecond=0) for at in created)
+        return +moved
 
     def _stayed(self, drain: Drain) -> set[str]:
         """Return the UIDs of the pods that run on the drained node as before: no eviction may have been accepted."""

@@ -136,6 +136,11 @@ class Movements(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return the movements after a drain that evicted *pods* pods without a controller, like :meth:`moved`."""
         return self.moved(Controller(namespace, "", "", ""), pods, at)
 
+    def last(self, controller: Controller) -> datetime | None:
+        """Return when the last known move of pods of *controller* began."""
+        known = self.by_uid.get(_key(controller))
+        return None if known is None else known.last
+
     @property
     def controllers(self) -> dict[str, ControllerMoves]:
         """Return the records of controllers."""

@@ -100,6 +100,8 @@ def test_after_a_kill_at_any_write_the_next_process_finishes_the_drain(provided:
         assert all(pod.node_name == "spot-1" and pod.ready for pod in here.cluster.pods.values())
         assert evicted_at["db-1"] >= RECOVERY > evicted_at["web-1"]
         assert here.memory.debts == ()
+        records = here.memory.movements.by_uid.values()
+        assert sorted(sum(move.pods for move in record.moves) for record in records) == [1, 2]
         assert [node.name for node in here.cluster.nodes] == (["spot-1"] if provided else ["od-1", "od-2", "spot-1"])
 
 
