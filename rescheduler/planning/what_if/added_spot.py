@@ -31,15 +31,14 @@ from rescheduler.planning.rules.candidates import groups, starting_taints, why_n
 from rescheduler.planning.rules.interruptions import is_start_up_taint
 from rescheduler.planning.rules.pod_traits import belongs_to_node
 from rescheduler.planning.what_if.spot_sources import (
+    OF_MACHINES,
     SpotSource,
     common_labels,
     in_zone,
+    is_of_machine,
     nodes_of_machine_sets,
     spot_sources,
 )
-
-#: Labels that new spot nodes have in common with on-demand nodes, if there are no spot nodes yet.
-_OF_MACHINES: Final = ("kubernetes.io/os", "kubernetes.io/arch", "topology.kubernetes.io/region")
 
 #: An error message lists so many types of a group.
 _SHOWN: Final = 5
@@ -189,16 +188,13 @@ class NewSpot:
 
     def _resembling(self, change: AddSpot) -> NewNode:
         model, resembles = self._model(change), bool(change.like or change.needs_size)
-        common, taints = common_labels(self._known), self._common_taints()
-        labels = {key: value for key, value in common.items() if self.usable or key in _OF_MACHINES}
-        if resembles:
-            labels |= in_zone(model, change.zone, self._snapshot.nodes)
-            taints = self._lasting_taints(model) if model in self.usable else taints
-        elif change.type:
+        labels = self._labels(in_zone(model, change.zone, self._snapshot.nodes) if resembles else {})
+        taints = self._lasting_taints(model) if resembles and model in self.usable else self._common_taints()
+        if change.type and not resembles:
             labels[INSTANCE_TYPE_LABELS[0]] = change.type
         required = self._policy.spot_label
         if not required.matches(labels):
-            labels |= _required_labels(required, labels)
+            labels |= _required_labels(required, {**model.metadata.labels, **labels})
         if not required.matches(labels):
             raise UsageError(
                 f"add-spot: expected a spot node in the cluster, from which to copy the labels for {required}"
@@ -208,6 +204,19 @@ class NewSpot:
         status = NodeStatus(allocatable=model.status.allocatable if resembles else size, images=model.status.images)
         node = Node(metadata=ObjectMeta(labels=labels), spec=NodeSpec(taints=taints), status=status)
         return NewNode(node, model.name or self._first, [change.zone] if change.zone else all_zones)
+
+    def _labels(self, of_model: dict[str, str]) -> dict[str, str]:
+        """Return the labels of new nodes that resemble a node with the labels *of_model*; none if they resemble none.
+
+        All are copied from a spot node. Of any other node, only those that follow from its machine are: the others are
+        what spot nodes have in common, so that pods that another label holds on its nodes do not fit.
+        """
+        common = common_labels(self._known)
+        if not of_model or not self._policy.spot_label.matches(of_model):
+            shared = {key: value for key, value in common.items() if not (of_model and is_of_machine(key))}
+            of_machine = {key: value for key, value in of_model.items() if is_of_machine(key)}
+            of_model = (shared if self.usable else {}) | of_machine
+        return {key: value for key, value in common.items() if key in OF_MACHINES} | of_model
 
     def _created(self, change: AddSpot) -> NewNode:
         """Return what the group of *change* creates of its type in its zone."""
