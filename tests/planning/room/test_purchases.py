@@ -69,6 +69,22 @@ CASES: dict[str, tuple[list[Manifest], PriceList, Any]] = {
     "the cheaper of two types": (
         [OD, *SMALL, *LARGE, pod("web-1", "od", cpu="1")], BOTH, (("add-spot 1 like small",), ("od",)),
     ),
+    "a type that costs nothing": (
+        [OD, *SMALL, *LARGE, pod("web-1", "od", cpu="1")], priced(small="0.02", large="0"),
+        (("add-spot 1 like large",), ("od",)),
+    ),
+    "a type that costs nothing in the other zone": (
+        [OD, *SMALL, *LARGE, pod("web-1", "od", cpu="1")], priced(small="0.02", small_b="0", large="0.06"),
+        (("add-spot 1 type=small,zone=b",), ("od",)),
+    ),
+    "all types cost nothing": (
+        [OD, *SMALL, pod("web-1", "od", cpu="1")], priced(small="0"), (("add-spot 1 like small",), ("od",)),
+    ),
+    "vCPUs that cost nothing": (
+        [OD, *SMALL, pod("web-1", "od", cpu="1")], replace(priced(), spot_per_vcpu=Decimal(0)),
+        (("add-spot 1 like small",), ("od",)),
+    ),
+    "the on-demand nodes cost nothing": ([OD, *SMALL, pod("web-1", "od", cpu="1")], priced("0", small="0"), None),
     "the other zone is cheaper": (
         [OD, *SMALL, *LARGE, pod("web-1", "od", cpu="1")],
         priced(small="0.02", small_b="0.01", large="0.06"),
