@@ -115,6 +115,12 @@ OF_SPOT = {"team": "x", "pool": "spot", "eks.amazonaws.com/nodegroup": "spot"}
 OF_OD = {"team": "x", "pool": "od", "eks.amazonaws.com/nodegroup": "db", "tier": "db"}
 MODEL = {"cpu": "4", "memory": "16Gi", "pods": "110"}
 EITHER = NodeLabels.any_of(map(NodeLabels.parse, ("e=SPOT", "k=spot")))
+
+
+def taint(key: str) -> Manifest:
+    return {"key": key, "effect": "NoSchedule"}
+
+
 #: By name: the nodes, the policy, the change, and the added nodes by name with labels, taints and allocatable.
 ADDED_NODES: dict[str, tuple[list[Manifest], Policy, AddSpot, dict[str, tuple[Any, Any, Any]]]] = {
     "like a spot node": (
@@ -185,6 +191,39 @@ ADDED_NODES: dict[str, tuple[list[Manifest], Policy, AddSpot, dict[str, tuple[An
         Policy(spot_label=NodeLabels.parse(f"!{ON_DEMAND}")),
         AddSpot(1, like="od"),
         {"added-spot-1": ({"any": "", HOST: "added-spot-1", ZONE: "a"} | OF_SPOT, [], MODEL)},
+    ),
+    **{
+        f"like the only spot node, which {why}": (
+            [node("s", labels=OF_SPOT, **fields, taints=[*passing, {"key": "spot", "effect": "NoSchedule"}])],
+            Policy(),
+            AddSpot(1, like="s"),
+            {"added-spot-1": ({SPOT: "", HOST: "added-spot-1", ZONE: "a"} | OF_SPOT, ["spot"], MODEL)},
+        )
+        for why, fields, passing in (
+            ("is cordoned", {"unschedulable": True}, [taint("node.kubernetes.io/unschedulable")]),
+            ("is not Ready", {"ready": "False"}, [taint("node.kubernetes.io/not-ready")]),
+            ("lacks memory", {}, [taint("node.kubernetes.io/memory-pressure")]),
+            ("will be reclaimed", {}, [taint("aws-node-termination-handler/spot-itn")]),
+            ("will be removed", {}, [taint("ToBeDeletedByClusterAutoscaler")]),
+        )
+    },
+    "of a size, where no spot node takes pods": (
+        [
+            node("s", labels=OF_SPOT, unschedulable=True, taints=[taint("spot")]),
+            node("od", ON_DEMAND, zone="b", labels=OF_OD, taints=[taint("db")]),
+        ],
+        Policy(),
+        AddSpot(1, cpu="4", memory="16Gi"),
+        {"added-spot-1": ({SPOT: "", HOST: "added-spot-1", ZONE: "a"} | OF_SPOT, ["spot"], MODEL)},
+    ),
+    "like an on-demand node, where no spot node takes pods": (
+        [
+            node("s", labels=OF_SPOT, ready="False", taints=[taint("spot")]),
+            node("od", ON_DEMAND, zone="b", labels=OF_OD, taints=[taint("db")]),
+        ],
+        Policy(),
+        AddSpot(1, like="od"),
+        {"added-spot-1": ({SPOT: "", HOST: "added-spot-1", ZONE: "b"} | OF_SPOT, ["spot"], MODEL)},
     ),
     "like a spot node that takes no pods now": (
         [node("s1", labels=OF_SPOT), node("s2", labels={"pool": "x"}, unschedulable=True)],
