@@ -83,7 +83,8 @@ def _bought(offer: SpotOffer, bought: int, currency: str) -> str:
     kind = offer.facts.instance_type or (f"like {offer.change.like}" if offer.change.like else "nodes")
     where = f" in {offer.facts.zone}" if offer.facts.zone else ""
     group = f" of {offer.change.group}" if offer.change.group else ""
-    return f"{bought} {kind}{where}{group}{f', {per_hour(offer.price, currency)}' if offer.price else ''}"
+    price = "" if offer.price is None else f", {per_hour(offer.price, currency)}"
+    return f"{bought} {kind}{where}{group}{price}"
 
 
 def purchase_facts(found: Purchases, command: str) -> dict[str, Any]:

@@ -57,12 +57,13 @@ def format_duration(duration: timedelta) -> str:
 
 
 class DurationType(click.ParamType[timedelta]):
-    """A Go duration, converted to a timedelta of at least *least*."""
+    """A Go duration, converted to a timedelta of at least *least* and at most *most*."""
 
     name = "duration"
 
-    def __init__(self, least: timedelta = timedelta()) -> None:
+    def __init__(self, least: timedelta = timedelta(), most: timedelta = timedelta.max) -> None:
         self.least = least
+        self.most = most
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
         if isinstance(value, timedelta):
@@ -73,6 +74,8 @@ class DurationType(click.ParamType[timedelta]):
             self.fail(str(error), param, ctx)
         if duration < self.least:
             self.fail(f"{value!r}: expected at least {format_duration(self.least)}", param, ctx)
+        if duration > self.most:
+            self.fail(f"{value!r}: expected at most {format_duration(self.most)}", param, ctx)
         return duration
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from rescheduler.cli.console import warn
-from rescheduler.cli.go_flags import FILE, Bool, DurationType, Option, Parsed, format_duration
+from rescheduler.cli.go_flags import FILE, Bool, DurationType, Option, Parsed
 from rescheduler.cli.options import group
 from rescheduler.errors import InputError, UsageError
 from rescheduler.net import files
@@ -79,9 +79,6 @@ def _policy(
     check_labels(on_demand, spot)
     if "" in scheduler_names:
         raise UsageError("--scheduler-name: expected a name, or '*' for all schedulers")
-    if leftover_rest > LONGEST_REST:
-        longest = format_duration(LONGEST_REST)
-        raise UsageError(f"--leftover-rest={format_duration(leftover_rest)}: expected at most {longest}")
     return Policy(
         on_demand_label=on_demand,
         spot_label=spot,
@@ -236,7 +233,7 @@ policy_options = group(
         ),
         Option(
             "--leftover-rest",
-            DurationType(),
+            DurationType(most=LONGEST_REST),
             default="24h",
             help="For how long a pod that moved to another on-demand node (--leftovers=move) is not moved again.",
         ),

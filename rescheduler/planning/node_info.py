@@ -134,7 +134,7 @@ class LabelFindings:
 
     unmatched: tuple[str, ...] = ()  #: labels, as in the flags, that no node matches
     flags: tuple[str, ...] = ()  #: the flag of each of *unmatched*
-    suggestion: str = ""  #: flags with labels that match nodes, if any label is unmatched
+    suggestion: str = ""  #: flags with labels that match nodes, if they have another for one that is unmatched
     overlapping: tuple[str, ...] = ()  #: nodes that match both labels, by name
 
     @property
@@ -168,7 +168,10 @@ def label_findings(snapshot: Snapshot, policy: Policy, infos: NodeInfos) -> Labe
     )
     unmatched = tuple(str(label) for _, label, nodes in groups if not nodes)
     flags = tuple(flag for flag, _, nodes in groups if not nodes)
-    suggestion = suggest_labels(node.metadata.labels for node in snapshot.nodes) if unmatched else None
+    found = suggest_labels(node.metadata.labels for node in snapshot.nodes) if unmatched else None
+    suggested = (found.on_demand_label, found.spot_label) if found else ()
+    lacking = ((label, new) for (_, label, nodes), new in zip(groups, suggested, strict=False) if not nodes)
+    suggestion = found if any(not NodeLabels.any_of(pair).same_as(pair[0]) for pair in lacking) else None
     overlapping = tuple(
         name for name, info in infos.spot.items() if policy.on_demand_label.matches(info.node.metadata.labels)
     )

@@ -68,6 +68,16 @@ def test_the_page_lists_purchases_with_the_commands_that_try_them(
     assert max(map(len, lines)) <= 80
 
 
+@pytest.mark.parametrize(
+    "others", ["", "m,,spot,0\n", "m,,spot,0.1\n"], ids=["no other", "all are 0", "another is not"]
+)
+def test_a_price_of_zero_is_a_price(others: str, capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path) -> None:
+    prices = f"instance_type,zone,capacity_type,price\nm,,on-demand,0.4\n{others}c,b,spot,0\n"
+    code, out, _ = run(capfdbinary, tmp_path, "--buy", prices=prices)
+    assert code == 0
+    assert "584            0.00  1 c in b, 0.00 per hour" in out
+
+
 def test_the_amounts_are_those_of_the_what_if_that_is_printed(
     capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
 ) -> None:

@@ -331,7 +331,7 @@ WRONG: dict[str, tuple[str, str]] = {
     "no image": ("--placeholder-image=", "'': expected an image, such as registry.k8s.io/pause:3.10"),
     "room in one round": ("--once --make-room=placeholders", "--once --make-room=placeholders: expected a daemon"),
     "leftovers": ("--leftovers=all", "'all' is not one of 'off', 'plan', 'move'"),
-    "too long a rest": ("--leftover-rest=721h", "--leftover-rest=721h: expected at most 720h"),
+    "too long a rest": ("--leftover-rest=721h", "'721h': expected at most 720h"),
     "moves": ("--max-moves-per-pod-per-day=often", "'often': expected a number such as 3 or 0.5"),
     "a negative number of moves": ("--max-moves-per-pod-per-day=-1", "'-1': expected a number such as 3 or 0.5"),
     "an infinite number of moves": ("--max-moves-per-pod-per-day=inf", "'inf': expected a number such as 3 or 0.5"),

@@ -68,6 +68,36 @@ def test_a_cluster_without_spot_nodes_is_told_what_to_try(ended: Any) -> None:
     assert spot == ["spot", "nodes", "0", "3", "+3"]
 
 
+KARPENTER = "karpenter.sh/capacity-type"
+OF_KARPENTER = (f"--on-demand-node-label={KARPENTER}=on-demand", f"--spot-node-label={KARPENTER}=spot")
+
+
+@pytest.mark.parametrize(
+    ("flags", "helps"),
+    [
+        ((), True),
+        (OF_KARPENTER, False),
+        ((OF_KARPENTER[1],), True),
+        ((f"--on-demand-node-label={ON_DEMAND}", OF_KARPENTER[1]), True),
+        (("--on-demand-node-label=role", OF_KARPENTER[1]), False),
+        ((*OF_KARPENTER, "--spot-node-label=a=b"), False),
+        ((OF_KARPENTER[0], "--spot-node-label=a=b"), True),
+        ((*OF_KARPENTER, "--on-demand-node-label=a=b"), False),
+    ],
+    ids=str,
+)
+def test_labels_are_suggested_only_if_they_are_not_set(
+    ended: Any,
+    flags: tuple[str, ...],
+    helps: bool,
+) -> None:
+    """The two nodes have the label of on-demand nodes of Karpenter, and ``role``; there is no spot node."""
+    nodes = [node(name, "role", labels={KARPENTER: "on-demand"}) for name in ("a", "b")]
+    code, _, err = ended([*nodes, budget("b", "w", allowed=1)], "plan", *flags)
+    assert (code, "these flags match nodes" in err) == (3, helps)
+    assert "no node matches the label" in err
+
+
 def test_a_suggestion_for_two_families_covers_the_nodes_of_both(ended: Any) -> None:
     karpenter = [node(f"k-{kind}", "x", labels={"karpenter.sh/capacity-type": kind}) for kind in ("on-demand", "spot")]
     objects = [*EKS, *karpenter, node("own", "x"), budget("b", "w", allowed=1)]

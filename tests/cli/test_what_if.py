@@ -193,6 +193,49 @@ def test_an_invalid_value_is_reported_in_one_line(
     assert err.count("\n") == 1
 
 
+#: Values of settings that are too small, too large, or no values.
+OUT_OF_BOUNDS: list[tuple[str, str]] = [
+    ("leftover-rest", "40d"),
+    ("leftover-rest", "720h1s"),
+    ("leftover-rest", "-1h"),
+    ("max-graceful-termination", "0"),
+    ("max-node-age", "-1h"),
+    ("min-worth", "99999999999999999999"),
+    ("min-worth", "-1"),
+    ("min-on-demand-nodes", "-1"),
+    ("surge-max-replicas", "-1"),
+    ("max-share-per-spot-pool", "101"),
+    ("fallback-headroom", "x"),
+    ("leftovers", "some"),
+    ("expendable-pods-priority-cutoff", str(2**31)),
+    ("scheduler-name", ""),
+]
+
+
+@pytest.mark.parametrize(("setting", "value"), OUT_OF_BOUNDS)
+def test_a_value_that_the_flag_refuses_is_refused(
+    capfdbinary: pytest.CaptureFixture[bytes], dump: Path, setting: str, value: str
+) -> None:
+    for args in ((f"--{setting}={value}",), ("--what-if", f"{setting}={value}")):
+        code, out, _ = run(capfdbinary, dump, *args)
+        assert (code, out) == (2, "")
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("leftover-rest=40d", "'40d': expected at most 720h"),
+        (
+            "min-worth=9999999999999",
+            "expected an amount per month such as 2.50, with at most 12 digits before and 24 after",
+        ),
+    ],
+)
+def test_the_error_names_the_bound(capfdbinary: pytest.CaptureFixture[bytes], dump: Path, value: str, why: str) -> None:
+    for args in ((f"--{value}",), ("--what-if", value)):
+        assert why in run(capfdbinary, dump, *args)[2]
+
+
 @pytest.mark.parametrize("change", ["", "=", "nonsense", "lose spot=3"])
 def test_the_error_for_an_unknown_form_lists_all_forms(
     capfdbinary: pytest.CaptureFixture[bytes], dump: Path, change: str

@@ -203,10 +203,11 @@ _CAPACITY: Final = {
     **dict.fromkeys(("spot", "ec2spot", "preemptible", "low", "low-priority"), True),
 }
 
-_NUMBER: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,12})?")
+_NUMBER: Final = re.compile(r"([0-9]+)(?:\.([0-9]+))?")
 
-#: Money per month for a moved pod: any that such prices can result in.
-_PER_MOVE: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,24})?")
+#: The most digits of a price before and after the point; and of money for a moved pod: any that such prices result in.
+_PRICE: Final = (9, 12)
+_PER_MOVE: Final = (12, 24)
 
 #: A line with its line ending. Other Unicode line separators are part of the text.
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
@@ -220,19 +221,22 @@ _Entry: TypeAlias = tuple[str, Mapping[str, str]]
 
 def price(text: str) -> Decimal:
     """Parse a price such as ``0.0832``. Raises ValueError for anything but a plain number of at least 0."""
-    return _amount(text, "a price per hour such as 0.0832", is_valid=bool(_NUMBER.fullmatch(text)))
+    return _amount(text, "a price per hour such as 0.0832", *_PRICE)
 
 
 def per_move(text: str) -> Decimal:
     """Parse money per month for a moved pod. Raises ValueError for anything but a plain number of at least 0."""
-    return _amount(text, "an amount per month such as 2.50", is_valid=bool(_PER_MOVE.fullmatch(text)))
+    return _amount(text, "an amount per month such as 2.50", *_PER_MOVE)
 
 
-def _amount(text: str, expected: str, *, is_valid: bool) -> Decimal:
-    if not is_valid:
-        quoted = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
-        raise ValueError(f"{quoted!r}: expected {expected}")
-    return Decimal(text)
+def _amount(text: str, expected: str, before: int, after: int) -> Decimal:
+    """Parse a plain number with at most so many digits *before* and *after* the point."""
+    number = _NUMBER.fullmatch(text)
+    if number and len(number[1]) <= before and len(number[2] or "") <= after:
+        return Decimal(text)
+    quoted = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    bound = f", with at most {before} digits before and {after} after the point" if number else ""
+    raise ValueError(f"{quoted!r}: expected {expected}{bound}")
 
 
 def parse(text: str) -> dict[PriceKey, Decimal]:

@@ -106,7 +106,7 @@ class PurchaseSearch:
         with additions.of(*(offer.change for offer in every)) as names:
             rows = [additions.snapshot.nodes.row[name] for [name] in names]
             lacking = self._lacking(rows)
-            offers = {offer: row for offer, row in zip(every, rows, strict=True) if offer.price}
+            offers = {offer: row for offer, row in zip(every, rows, strict=True) if offer.price is not None}
             ranked = self._estimated(offers, lacking) if any(node.homeless for node in lacking) else []
         for parts in self._choices(ranked):
             if len(self._planned) >= _PLANS or self._out_of_time():

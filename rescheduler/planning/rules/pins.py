@@ -186,13 +186,18 @@ def _is_zonal(nodes: NodeSelector) -> bool:
 
 def _rejects(taint: Taint, tolerations: tuple[Toleration, ...], starting: Collection[str]) -> bool:
     """Return whether a permanent *taint* of a node is not tolerated."""
-    temporary = (
-        taint.key.startswith(_CONDITIONS)
-        or taint.key == DRAIN_TAINT.key
-        or signal_of_taint(taint.key) is not None
-        or is_start_up_taint(taint.key, starting)
-    )
+    temporary = is_temporary_taint(taint.key, starting)
     return taint.effect in HARD_EFFECTS and not temporary and not tolerated(taint, tolerations)
+
+
+def is_temporary_taint(key: str, starting: Collection[str]) -> bool:
+    """Return whether a taint with this *key* is about the state of its node. *starting* are keys of start-up taints."""
+    return (
+        key.startswith(_CONDITIONS)
+        or key == DRAIN_TAINT.key
+        or signal_of_taint(key) is not None
+        or is_start_up_taint(key, starting)
+    )
 
 
 def _taints_text(taints: list[tuple[Taint, int]], total: int, noun: str) -> str:

@@ -28,18 +28,17 @@ from rescheduler.planning.node_labels import NodeLabels
 from rescheduler.planning.placement.added_nodes import GrowthLimits, most_of
 from rescheduler.planning.policy import Policy
 from rescheduler.planning.rules.candidates import groups, starting_taints, why_not_target
-from rescheduler.planning.rules.interruptions import is_start_up_taint
+from rescheduler.planning.rules.pins import is_temporary_taint
 from rescheduler.planning.rules.pod_traits import belongs_to_node
 from rescheduler.planning.what_if.spot_sources import (
+    OF_MACHINES,
     SpotSource,
     common_labels,
     in_zone,
+    is_of_machine,
     nodes_of_machine_sets,
     spot_sources,
 )
-
-#: Labels that new spot nodes have in common with on-demand nodes, if there are no spot nodes yet.
-_OF_MACHINES: Final = ("kubernetes.io/os", "kubernetes.io/arch", "topology.kubernetes.io/region")
 
 #: An error message lists so many types of a group.
 _SHOWN: Final = 5
@@ -118,10 +117,10 @@ class NewSpot:
         self._policy = policy
         table = snapshot.nodes
         self.existing = [node for row in groups(snapshot, policy).spot_rows if (node := table.nodes[row]) is not None]
-        #: Those that new ones may resemble, or the on-demand nodes if there are none.
-        self.usable = [node for node in self.existing if why_not_target(node) is None]
+        #: Those that new ones may resemble: those that accept pods at present, if there are any.
+        self.models = [node for node in self.existing if why_not_target(node) is None] or self.existing
         others = sorted(snapshot.nodes, key=lambda node: node.name)
-        self._known = self.usable or [node for node in others if policy.on_demand_label.matches(node.metadata.labels)]
+        self._known = self.models or [node for node in others if policy.on_demand_label.matches(node.metadata.labels)]
         self._first = next((node.name for node in self._known), "")
         self._starting = starting_taints(snapshot, policy)
 
@@ -149,7 +148,7 @@ class NewSpot:
             for node in source.members:
                 limits[node.name].update(source.takes(node))
         first: dict[NodeKind, Node] = {}
-        for node in sorted(self.usable or self.existing, key=lambda node: -most_of(limits[node.name])):
+        for node in sorted(self.models, key=lambda node: -most_of(limits[node.name])):
             first.setdefault(kind(node), node)
         pools = {} if of_pools else self._snapshot.of("NodePool")
         likes = (node for node in first.values() if node.metadata.labels.get(NODE_POOL) not in pools)
@@ -173,7 +172,7 @@ class NewSpot:
     def of_any_type(self) -> list[AddSpot]:
         """Return each type whose size is known in each zone of nodes, but those of spot nodes."""
         zones = sorted({zone_of(node) for node in self._snapshot.nodes} - {""}) or [""]
-        present = {(instance_type(node), zone_of(node)) for node in self.usable or self.existing}
+        present = {(instance_type(node), zone_of(node)) for node in self.models}
         kinds = [(name, zone) for name in sorted(self.types) for zone in zones]
         return [AddSpot(1, type=name, zone=zone) for name, zone in kinds if (name, zone) not in present]
 
@@ -189,16 +188,15 @@ class NewSpot:
 
     def _resembling(self, change: AddSpot) -> NewNode:
         model, resembles = self._model(change), bool(change.like or change.needs_size)
-        common, taints = common_labels(self._known), self._common_taints()
-        labels = {key: value for key, value in common.items() if self.usable or key in _OF_MACHINES}
-        if resembles:
-            labels |= in_zone(model, change.zone, self._snapshot.nodes)
-            taints = self._lasting_taints(model) if model in self.usable else taints
-        elif change.type:
+        is_spot = resembles and self._policy.spot_label.matches(model.metadata.labels)
+        of_model = in_zone(model, change.zone, self._snapshot.nodes) if resembles else {}
+        labels = self._labels(of_model, is_spot=is_spot)
+        taints = self._lasting_taints(model) if is_spot else self._common_taints()
+        if change.type and not resembles:
             labels[INSTANCE_TYPE_LABELS[0]] = change.type
         required = self._policy.spot_label
         if not required.matches(labels):
-            labels |= _required_labels(required, labels)
+            labels |= _required_labels(required, {**model.metadata.labels, **labels})
         if not required.matches(labels):
             raise UsageError(
                 f"add-spot: expected a spot node in the cluster, from which to copy the labels for {required}"
@@ -208,6 +206,19 @@ class NewSpot:
         status = NodeStatus(allocatable=model.status.allocatable if resembles else size, images=model.status.images)
         node = Node(metadata=ObjectMeta(labels=labels), spec=NodeSpec(taints=taints), status=status)
         return NewNode(node, model.name or self._first, [change.zone] if change.zone else all_zones)
+
+    def _labels(self, of_model: dict[str, str], *, is_spot: bool) -> dict[str, str]:
+        """Return the labels of new nodes that resemble a node with the labels *of_model*; none if they resemble none.
+
+        All are copied from a spot node. Of any other node, only those that follow from its machine are: the others are
+        what spot nodes have in common, so that pods that another label holds on its nodes do not fit.
+        """
+        common = common_labels(self._known)
+        if not is_spot:
+            shared = {key: value for key, value in common.items() if not (of_model and is_of_machine(key))}
+            of_machine = {key: value for key, value in of_model.items() if is_of_machine(key)}
+            of_model = (shared if self.models else {}) | of_machine
+        return {key: value for key, value in common.items() if key in OF_MACHINES} | of_model
 
     def _created(self, change: AddSpot) -> NewNode:
         """Return what the group of *change* creates of its type in its zone."""
@@ -242,13 +253,13 @@ class NewSpot:
         return min(nodes, key=lambda node: (node.name not in names, not node.name, zone_of(node) != zone, node.name))
 
     def _common_taints(self) -> tuple[Taint, ...]:
-        """Return the taints that all spot nodes have, without those of nodes that are still starting."""
-        shared = [{replaced(taint, time_added=None) for taint in self._lasting_taints(node)} for node in self.usable]
+        """Return the lasting taints that all spot nodes have."""
+        shared = [{replaced(taint, time_added=None) for taint in self._lasting_taints(node)} for node in self.models]
         return tuple(sorted(set.intersection(*shared), key=lambda taint: taint.key)) if shared else ()
 
     def _lasting_taints(self, node: Node) -> tuple[Taint, ...]:
-        """Return the taints of *node* that it keeps once its agents have started."""
-        return tuple(taint for taint in node.spec.taints if not is_start_up_taint(taint.key, self._starting))
+        """Return the taints of *node* without those that are about its present state."""
+        return tuple(taint for taint in node.spec.taints if not is_temporary_taint(taint.key, self._starting))
 
 
 def _required_labels(selector: NodeLabels, present: Mapping[str, str]) -> dict[str, str]:

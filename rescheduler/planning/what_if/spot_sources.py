@@ -49,9 +49,15 @@ _MOST: Final = "/cluster-api-autoscaler-node-group-max-size"
 #: Cluster API copies labels of Machines with these keys to their Nodes.
 _COPIED: Final = ("node-role.kubernetes.io/", "node-restriction.kubernetes.io/", "node.cluster.x-k8s.io/")
 
+#: Labels of machines that those of different types may have in common.
+OF_MACHINES: Final = (
+    *("kubernetes.io/arch", "kubernetes.io/os", "topology.kubernetes.io/region"),
+    *("beta.kubernetes.io/arch", "beta.kubernetes.io/os", "failure-domain.beta.kubernetes.io/region"),
+)
+
 #: Labels whose keys begin so say what a machine of a type is like, whoever creates it.
 _OF_TYPE: Final = (
-    *(*INSTANCE_TYPE_LABELS, *ZONE_LABELS, "kubernetes.io/arch", "kubernetes.io/os", "topology.kubernetes.io/region"),
+    *(*INSTANCE_TYPE_LABELS, *ZONE_LABELS, *OF_MACHINES, "feature.node.kubernetes.io/", "nvidia.com/"),
     *("karpenter.k8s.aws/", "karpenter.azure.com/", "karpenter.k8s.gcp/"),
 )
 
@@ -99,7 +105,7 @@ def _of_pools(snapshot: Snapshot, spot: Sequence[Node]) -> Iterator[SpotSource]:
         if pool.spec.replicas is not None or SPOT not in values(pool, CAPACITY_TYPE):
             continue
         members = [node for node in spot if node.metadata.labels.get(NODE_POOL) == pool.metadata.name]
-        own = {key: value for key, value in common_labels(members).items() if not _is_of_machine(key)}
+        own = {key: value for key, value in common_labels(members).items() if not is_of_machine(key)}
         known = {instance_type(node): node for node in [*snapshot.nodes, *spot, *members]}
         zones = sorted(values(pool, ZONE_LABELS[0])) or present or [""]
         kinds = ((known[kind], zone) for kind in sorted(known.keys() - {""}) for zone in zones)
@@ -115,9 +121,9 @@ def _pooled(pool: NodePool, own: Mapping[str, str], like: Node, of_like: Mapping
     of *like* in the zone of the new node. Labels that do not follow from the machine have their only value.
     """
     spec, template = pool.spec.template.spec, pool.spec.template.metadata
-    labels = {**own, **{key: value for key, value in of_like.items() if _is_of_machine(key)}}
+    labels = {**own, **{key: value for key, value in of_like.items() if is_of_machine(key)}}
     single = (each for each in spec.requirements if each.operator == "In" and len(each.values) == 1)
-    labels |= {each.key: each.values[0] for each in single if not _is_of_machine(each.key)}
+    labels |= {each.key: each.values[0] for each in single if not is_of_machine(each.key)}
     labels |= {**template.labels, NODE_POOL: pool.metadata.name, CAPACITY_TYPE: SPOT}
     if not all(_allows(each, labels.get(each.key)) for each in spec.requirements):
         return None
@@ -125,7 +131,7 @@ def _pooled(pool: NodePool, own: Mapping[str, str], like: Node, of_like: Mapping
     return Node(metadata=ObjectMeta(labels=labels), spec=NodeSpec(taints=spec.taints), status=status)
 
 
-def _is_of_machine(key: str) -> bool:
+def is_of_machine(key: str) -> bool:
     """Return whether the label follows from the type of a machine, or from its zone."""
     return key.startswith(_OF_TYPE) or key.endswith((_ZONE_KEYS, _ZONE_ID_KEYS))
 

@@ -8,6 +8,7 @@ from rescheduler.errors import InputError
 from rescheduler.planning.money.prices import PriceKey, parse
 
 HEADER = "instance_type,zone,capacity_type,price\n"
+DIGITS = "with at most 9 digits before and 12 after the point"
 EXPECTED = "expected the columns instance_type,zone,capacity_type,price (zone is optional)"
 
 PRICES: dict[PriceKey, Decimal] = {
@@ -77,7 +78,11 @@ WRONG = {
     ),
     "a price with many digits": (
         HEADER + f"m5,a,spot,{'9' * 5000}\n",
-        f"line 2: price: '{'9' * 40}…': expected a price per hour such as 0.0832",
+        f"line 2: price: '{'9' * 40}…': expected a price per hour such as 0.0832, {DIGITS}",
+    ),
+    "a price with too many decimals": (
+        f"{HEADER}m5,a,spot,0.{'1' * 13}\n",
+        f"line 2: price: '0.{'1' * 13}': expected a price per hour such as 0.0832, {DIGITS}",
     ),
     "a line after one with a separator of Unicode": (HEADER + "a\u2028b,,spot,1\nm5,,spot,x\n", "line 3: price: 'x': "),
     "another type": (

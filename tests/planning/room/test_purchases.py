@@ -69,6 +69,22 @@ CASES: dict[str, tuple[list[Manifest], PriceList, Any]] = {
     "the cheaper of two types": (
         [OD, *SMALL, *LARGE, pod("web-1", "od", cpu="1")], BOTH, (("add-spot 1 like small",), ("od",)),
     ),
+    "a type that costs nothing": (
+        [OD, *SMALL, *LARGE, pod("web-1", "od", cpu="1")], priced(small="0.02", large="0"),
+        (("add-spot 1 like large",), ("od",)),
+    ),
+    "a type that costs nothing in the other zone": (
+        [OD, *SMALL, *LARGE, pod("web-1", "od", cpu="1")], priced(small="0.02", small_b="0", large="0.06"),
+        (("add-spot 1 type=small,zone=b",), ("od",)),
+    ),
+    "all types cost nothing": (
+        [OD, *SMALL, pod("web-1", "od", cpu="1")], priced(small="0"), (("add-spot 1 like small",), ("od",)),
+    ),
+    "vCPUs that cost nothing": (
+        [OD, *SMALL, pod("web-1", "od", cpu="1")], replace(priced(), spot_per_vcpu=Decimal(0)),
+        (("add-spot 1 like small",), ("od",)),
+    ),
+    "the on-demand nodes cost nothing": ([OD, *SMALL, pod("web-1", "od", cpu="1")], priced("0", small="0"), None),
     "the other zone is cheaper": (
         [OD, *SMALL, *LARGE, pod("web-1", "od", cpu="1")],
         priced(small="0.02", small_b="0.01", large="0.06"),
@@ -139,6 +155,29 @@ CASES: dict[str, tuple[list[Manifest], PriceList, Any]] = {
 @pytest.mark.parametrize(("objects", "prices", "expected"), CASES.values(), ids=CASES)
 def test_the_best_purchase(objects: list[Manifest], prices: PriceList, expected: Any) -> None:
     assert first(bought(objects, prices)) == expected
+
+
+PINS: Final = {
+    "node-role.kubernetes.io/worker": "",
+    "eks.amazonaws.com/nodegroup": "db",
+    "cloud.google.com/gke-nodepool": "default",
+    "pool": "od",
+}
+
+
+@pytest.mark.parametrize("others", [[], SMALL], ids=["no spot node", "a full spot node of another type"])
+@pytest.mark.parametrize(("key", "value"), PINS.items(), ids=PINS)
+def test_pods_that_on_demand_nodes_of_a_type_hold_by_a_label_are_no_reason_to_buy_it(
+    key: str, value: str, others: list[Manifest]
+) -> None:
+    """The label of the on-demand nodes does not follow from their type, so new spot nodes do not have it."""
+    nodes = [of_type(name, "od", ON_DEMAND, labels={key: value}, zone="a") for name in ("od-1", "od-2")]
+    pods = [
+        pod("web-1", "od-1", cpu="1"),
+        *(pod(f"db-{name}", f"od-{name}", nodeSelector={key: value}) for name in "12"),
+    ]
+    found = bought([*nodes, *others, *pods], priced(od="0.05", small="0.02"))
+    assert (first(found), found.lacking) == (None, ())
 
 
 def test_many_nodes_share_new_ones() -> None:

@@ -108,8 +108,19 @@ def test_a_changed_setting_equals_a_policy_with_it() -> None:
 
 
 OS = "kubernetes.io/os"
+TYPE = "node.kubernetes.io/instance-type"
+ZONE_ID = "topology.k8s.aws/zone-id"
+#: Labels that do not follow from a machine: of spot nodes, and of on-demand nodes.
+OF_SPOT = {"team": "x", "pool": "spot", "eks.amazonaws.com/nodegroup": "spot"}
+OF_OD = {"team": "x", "pool": "od", "eks.amazonaws.com/nodegroup": "db", "tier": "db"}
 MODEL = {"cpu": "4", "memory": "16Gi", "pods": "110"}
 EITHER = NodeLabels.any_of(map(NodeLabels.parse, ("e=SPOT", "k=spot")))
+
+
+def taint(key: str) -> Manifest:
+    return {"key": key, "effect": "NoSchedule"}
+
+
 #: By name: the nodes, the policy, the change, and the added nodes by name with labels, taints and allocatable.
 ADDED_NODES: dict[str, tuple[list[Manifest], Policy, AddSpot, dict[str, tuple[Any, Any, Any]]]] = {
     "like a spot node": (
@@ -130,7 +141,7 @@ ADDED_NODES: dict[str, tuple[list[Manifest], Policy, AddSpot, dict[str, tuple[An
         AddSpot(1, like="od"),
         {
             "added-spot-1": (
-                {ON_DEMAND: "", "capacity": "spot", HOST: "added-spot-1", ZONE: "a"},
+                {"capacity": "spot", HOST: "added-spot-1", ZONE: "a"},
                 [],
                 {"cpu": "8", "memory": "16Gi", "pods": "110"},
             )
@@ -140,7 +151,85 @@ ADDED_NODES: dict[str, tuple[list[Manifest], Policy, AddSpot, dict[str, tuple[An
         [node("od", "role", zone="b", labels={"k": "on-demand"})],
         Policy(on_demand_label=NodeLabels.parse("k=on-demand"), spot_label=EITHER),
         AddSpot(1, like="od"),
-        {"added-spot-1": ({"role": "", "k": "spot", HOST: "added-spot-1", ZONE: "b"}, [], MODEL)},
+        {"added-spot-1": ({"k": "spot", HOST: "added-spot-1", ZONE: "b"}, [], MODEL)},
+    ),
+    "like an on-demand node: what follows from its machine, and what spot nodes have in common": (
+        [
+            node(
+                "s1",
+                zone="a",
+                labels=OF_SPOT | {TYPE: "c5", ZONE_ID: "a1"},
+                taints=[{"key": "t", "effect": "NoExecute"}],
+            ),
+            node("s2", zone="a", labels=OF_SPOT | {TYPE: "c5", ZONE_ID: "a1", "n": "2"}),
+            node(
+                "od",
+                ON_DEMAND,
+                zone="b",
+                labels=OF_OD | {TYPE: "m5", OS: "linux"},
+                taints=[{"key": "db", "effect": "NoExecute"}],
+            ),
+        ],
+        Policy(),
+        AddSpot(1, like="od"),
+        {"added-spot-1": ({SPOT: "", HOST: "added-spot-1", ZONE: "b", TYPE: "m5", OS: "linux"} | OF_SPOT, [], MODEL)},
+    ),
+    "of the type of an on-demand node, in another zone": (
+        [node("s1", zone="a", labels=OF_SPOT | {TYPE: "c5"}), node("od", ON_DEMAND, labels=OF_OD | {TYPE: "m5"})],
+        Policy(),
+        AddSpot(1, type="m5", zone="b"),
+        {"added-spot-1": ({SPOT: "", HOST: "added-spot-1", ZONE: "b", TYPE: "m5"} | OF_SPOT, [], MODEL)},
+    ),
+    "of a size, where spot nodes are those without a label": (
+        [node("s1", "any", labels=OF_SPOT), node("od", ON_DEMAND, labels=OF_OD)],
+        Policy(spot_label=NodeLabels.parse(f"!{ON_DEMAND}")),
+        AddSpot(1, cpu="4", memory="16Gi"),
+        {"added-spot-1": ({"any": "", HOST: "added-spot-1", ZONE: "a"} | OF_SPOT, [], MODEL)},
+    ),
+    "like an on-demand node, where spot nodes are those without a label": (
+        [node("s1", "any", labels=OF_SPOT), node("od", ON_DEMAND, labels=OF_OD)],
+        Policy(spot_label=NodeLabels.parse(f"!{ON_DEMAND}")),
+        AddSpot(1, like="od"),
+        {"added-spot-1": ({"any": "", HOST: "added-spot-1", ZONE: "a"} | OF_SPOT, [], MODEL)},
+    ),
+    **{
+        f"like the only spot node, which {why}": (
+            [node("s", labels=OF_SPOT, **fields, taints=[*passing, {"key": "spot", "effect": "NoSchedule"}])],
+            Policy(),
+            AddSpot(1, like="s"),
+            {"added-spot-1": ({SPOT: "", HOST: "added-spot-1", ZONE: "a"} | OF_SPOT, ["spot"], MODEL)},
+        )
+        for why, fields, passing in (
+            ("is cordoned", {"unschedulable": True}, [taint("node.kubernetes.io/unschedulable")]),
+            ("is not Ready", {"ready": "False"}, [taint("node.kubernetes.io/not-ready")]),
+            ("lacks memory", {}, [taint("node.kubernetes.io/memory-pressure")]),
+            ("will be reclaimed", {}, [taint("aws-node-termination-handler/spot-itn")]),
+            ("will be removed", {}, [taint("ToBeDeletedByClusterAutoscaler")]),
+        )
+    },
+    "of a size, where no spot node takes pods": (
+        [
+            node("s", labels=OF_SPOT, unschedulable=True, taints=[taint("spot")]),
+            node("od", ON_DEMAND, zone="b", labels=OF_OD, taints=[taint("db")]),
+        ],
+        Policy(),
+        AddSpot(1, cpu="4", memory="16Gi"),
+        {"added-spot-1": ({SPOT: "", HOST: "added-spot-1", ZONE: "a"} | OF_SPOT, ["spot"], MODEL)},
+    ),
+    "like an on-demand node, where no spot node takes pods": (
+        [
+            node("s", labels=OF_SPOT, ready="False", taints=[taint("spot")]),
+            node("od", ON_DEMAND, zone="b", labels=OF_OD, taints=[taint("db")]),
+        ],
+        Policy(),
+        AddSpot(1, like="od"),
+        {"added-spot-1": ({SPOT: "", HOST: "added-spot-1", ZONE: "b"} | OF_SPOT, ["spot"], MODEL)},
+    ),
+    "like a spot node that takes no pods now": (
+        [node("s1", labels=OF_SPOT), node("s2", labels={"pool": "x"}, unschedulable=True)],
+        Policy(),
+        AddSpot(1, like="s2"),
+        {"added-spot-1": ({SPOT: "", HOST: "added-spot-1", ZONE: "a", "pool": "x"}, [], MODEL)},
     ),
     "of a size, without any spot node: in the zones of the on-demand nodes": (
         [
