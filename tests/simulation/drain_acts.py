@@ -253,6 +253,8 @@ class DrainActs:
             meta["annotations"] = item["metadata"].get("annotations") or {}
         self._store.delete("nodes", meta["name"])
         self._store.create("nodes", {**item, "metadata": meta, "spec": spec})
+        if spec["providerID"] in self._world.machines.ended:
+            self._world.kubelets.stop(meta["name"])  # the cloud controller deletes this Node, too
 
     def remove_others(self, entry: Json, drain: _Drain, __: Json) -> None:
         """Let another client end the machines of all other on-demand nodes, except for some."""
