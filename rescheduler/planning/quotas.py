@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 from predicates.objects import (
     Affinity,
@@ -109,11 +109,6 @@ class Quotas:
         for pod in self._snapshot.pods.values():
             numbers[pod.namespace][pod.cls] += 1
         return numbers
-
-    @cached_property
-    def _claims_in(self) -> Mapping[str, Sequence[PersistentVolumeClaim]]:
-        claims = self._snapshot.of("PersistentVolumeClaim").values()
-        return _by_namespace(each for each in claims if isinstance(each, PersistentVolumeClaim))
 
     @cached_property
     def _movable(self) -> Counter[str]:
@@ -216,9 +211,13 @@ class Quotas:
     def _claims(self, pod: Pod, quota: ResourceQuota) -> Usage:
         """Return what the claims of generic ephemeral volumes take: they end, and are created, with their pod."""
         ephemeral = [claim.name for claim in pod.cls.claims if claim.ephemeral]
-        if not ephemeral or _scopes(quota):
+        if not ephemeral or quota.spec.scopes or quota.spec.scope_selector is not None:
             return {}
-        return _claims_usage(find_claim(self._snapshot, pod.namespace, name) for name in ephemeral)
+        usage: dict[str, Fraction] = {}
+        for name in ephemeral:
+            for resource, amount in _claim_usage(find_claim(self._snapshot, pod.namespace, name)).items():
+                usage[resource] = usage.get(resource, Fraction(0)) + amount
+        return usage
 
     def _accounts(self, quotas: Sequence[ResourceQuota]) -> list[_Account] | None:
         """Return the accounts of the *quotas* of a namespace; None if they are too many to judge.
@@ -246,13 +245,11 @@ class Quotas:
             return True
         movable, nodes = self._movable[namespace], len(self._snapshot.nodes)
         questions = min(movable, len(self._on_demand))
-        counted = len(uncounted) * len(self._pods[namespace])
-        if () in uncounted:  # it counts claims, too
-            counted += len(self._claims_in.get(namespace, ()))
-        return NamespaceWork(nodes).take(namespace, _JUDGED * beyond * (movable + questions) + _COUNTED * counted)
+        units = _JUDGED * beyond * (movable + questions) + _COUNTED * len(uncounted) * len(self._pods[namespace])
+        return NamespaceWork(nodes).take(namespace, units)
 
     def _total(self, namespace: str, quota: ResourceQuota) -> Usage:
-        """Return what those pods of *namespace* take that the scopes of *quota* select; without scopes also claims."""
+        """Return what those pods of *namespace* take that the scopes of *quota* select."""
         key = namespace, _scopes(quota)
         if (total := self._totals.get(key)) is None:
             amounts = defaultdict[str, Fraction](Fraction)
@@ -260,8 +257,7 @@ class Quotas:
                 if applies(quota, cls.spec):
                     for name, amount in self._usage(cls).items():
                         amounts[name] += number * amount
-            claims = () if key[1] else self._claims_in.get(namespace, ())
-            total = self._totals[key] = {**amounts, **_claims_usage(claims)}
+            total = self._totals[key] = amounts
         return total
 
 
@@ -273,13 +269,10 @@ def _account(quota: ResourceQuota) -> _Account:
     return _Account(claim_key(quota.metadata.namespace, quota.metadata.name), quota, hard, used)
 
 
-_T = TypeVar("_T", ResourceQuota, PersistentVolumeClaim)
-
-
-def _by_namespace(objects: Iterable[_T]) -> Mapping[str, Sequence[_T]]:
-    by_namespace = defaultdict[str, list[_T]](list)
-    for each in objects:
-        by_namespace[each.metadata.namespace].append(each)
+def _by_namespace(quotas: Iterable[ResourceQuota]) -> Mapping[str, Sequence[ResourceQuota]]:
+    by_namespace = defaultdict[str, list[ResourceQuota]](list)
+    for quota in quotas:
+        by_namespace[quota.metadata.namespace].append(quota)
     return by_namespace
 
 
@@ -309,14 +302,6 @@ def pod_usage(spec: PodSpec) -> Usage:
         for name, quantity in total_limits(spec).items():
             if name in _COMPUTE:
                 usage[f"limits.{name}"] = _amount(quantity)
-    return usage
-
-
-def _claims_usage(claims: Iterable[PersistentVolumeClaim | None]) -> Usage:
-    usage = defaultdict[str, Fraction](Fraction)
-    for claim in claims:
-        for resource, amount in _claim_usage(claim).items():
-            usage[resource] += amount
     return usage
 
 

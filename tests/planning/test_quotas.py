@@ -192,36 +192,6 @@ CASES: dict[str, tuple[list[Manifest], bool]] = {
         ],
         True,
     ),
-    "the claim of an ephemeral volume, not counted yet: those of other pods count": (
-        [
-            *replicas("a", 1, **SCRATCH),
-            claim("a-0-scratch", "10Gi"),
-            claim("data", "10Gi"),
-            quota({"requests.storage": "25Gi"}),
-        ],
-        True,
-    ),
-    "the claim of an ephemeral volume, not counted yet, by its number": (
-        [*replicas("a", 1, **SCRATCH), claim("a-0-scratch", "1"), quota({"count/persistentvolumeclaims": "1"})],
-        True,
-    ),
-    "the claim of an ephemeral volume, not counted yet, with room": (
-        [
-            *replicas("a", 1, **SCRATCH),
-            claim("a-0-scratch", "10Gi"),
-            claim("data", "10Gi") | {"metadata": {"name": "data", "namespace": "other"}},
-            quota({"requests.storage": "25Gi", "persistentvolumeclaims": "2"}),
-        ],
-        False,
-    ),
-    "the claim of an ephemeral volume, not counted yet, with a scope: no claim counts": (
-        [
-            *replicas("a", 1, **SCRATCH),
-            claim("a-0-scratch", "10Gi"),
-            quota({"pods": "3", "requests.storage": "10Gi"}, scopes=["NotTerminating"]),
-        ],
-        False,
-    ),
     "a DaemonSet's pod is not evicted": ([*replicas("a", 2, owner="apps/v1/DaemonSet"), quota(*FULL)], False),
 }
 
