@@ -19,7 +19,7 @@ from rescheduler.execution.context import Controllers
 from rescheduler.execution.running_pods import RunningPods
 from rescheduler.observe.events import DebtEnded, Held, OwedChanged, Report, Waiting
 from rescheduler.planning.controllers import Controller, ControllerState
-from rescheduler.planning.debts import OpenDebt, Replicas, Shortfall, known_above, paid, settled_debts, shortfall
+from rescheduler.planning.debts import OpenDebt, Replicas, Shortfall, paid, settled_debts, shortfall
 from rescheduler.planning.forms import shortened, utc
 from rescheduler.planning.last_look import ReadLeases
 from rescheduler.planning.outcome import PodRef
@@ -108,8 +108,7 @@ class Landings:
         paid_now = [owed for owed in debts if owed not in open_debts and self._has_left(owed, states)]
         self._give_up(open_debts, states)
         settled = [msgspec.structs.replace(owed, lacking=missing.get(owed) is not None) for owed in settled]
-        unpaid = tuple(known_above(owed, states[owed.debt.controller]) for owed in open_debts)
-        ledgers = unpaid, (*settled, *settled_debts(paid_now, states))
+        ledgers = tuple(open_debts), (*settled, *settled_debts(paid_now, states))
         if ledgers != (debts, self._store.settled):
             self._store.judged(*ledgers)
         self._report(OwedChanged(sum(map(self._pods, open_debts.values()))))

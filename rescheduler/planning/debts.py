@@ -221,15 +221,8 @@ def settled_debts(paid_debts: Iterable[OpenDebt], states: Mapping[Controller, Co
         debt = converted(owed.debt, state, full=True)
         if debt.bound > 0:
             debt = msgspec.structs.replace(debt, owner_uids=tuple(sorted(state.owner_uids)) or debt.owner_uids)
-            kept.append(known_above(msgspec.structs.replace(owed, debt=debt), state))
+            kept.append(msgspec.structs.replace(owed, debt=debt))
     return tuple(kept)
-
-
-def known_above(owed: OpenDebt, state: ControllerState) -> OpenDebt:
-    """Return the debt with what is above its controller by *state*: for preempted pods, nothing was read before."""
-    if not state.above or owed.debt.above:
-        return owed
-    return msgspec.structs.replace(owed, debt=msgspec.structs.replace(owed.debt, above=state.above))
 
 
 @dataclass(slots=True)

@@ -6,7 +6,6 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from msgspec.structs import replace as replace_struct
 
 from rescheduler.draining.events import EvictionFailed, EvictionRefused
 from rescheduler.draining.state import Why
@@ -160,25 +159,6 @@ def test_a_debt_of_an_owner_that_tells_nothing_ends_after_three_landing_timeouts
             "default/ReplicaSet/web still lacks 1 replacement pod since the drain of od-9, which is given up: "
             "get workflows default/web: not allowed (403)"
         )
-
-
-@pytest.mark.parametrize("runs", [False, True], ids=["open", "settled"])
-@pytest.mark.parametrize("by_debt", [(), (Controller("default", "Deployment", "before", "uid-of-before"),)])
-def test_a_debt_for_preempted_pods_learns_what_is_above_their_controller(
-    by_debt: tuple[Controller, ...], *, runs: bool
-) -> None:
-    """Only its pods were seen when it was incurred. Once it is deleted, nobody can tell what was above it."""
-    top = Controller("default", "Deployment", "web", "uid-of-top")
-    with world(*CLUSTER) as here:
-        if not runs:
-            here.cluster.delete("Pod", "default/web-1")
-        here.config_map.put(dump(Memory(debts=(OpenDebt("od-2", START, replace_struct(OWED, above=by_debt)),))))
-        here.controllers["web"] = {"wanted": 1, "above": (top,)}
-        here.loop(IMPATIENT).round()
-        here.controllers["web"] = {"wanted": 1}
-        here.loop(IMPATIENT).round()
-        kept = here.memory.settled if runs else here.memory.debts
-        assert [owed.debt.above for owed in kept if owed.debt.controller == WEB] == [by_debt or (top,)]
 
 
 def test_a_paid_debt_does_not_return() -> None:
