@@ -332,20 +332,6 @@ def test_a_server_claimed_by_two_nodes_without_its_id_is_not_deleted() -> None:
         assert server.cloud.servers() == [created]
 
 
-@pytest.mark.parametrize("form", ["cherryservers://{}", "{}"], ids=["the same form", "another form"])
-def test_a_server_claimed_by_two_nodes_with_its_id_is_not_deleted(form: str) -> None:
-    """A kubelet that registered under another name left a Node behind: pods of the other one run on the machine."""
-    clock = StepClock()
-    with serving(clock) as server, providing(server, clock) as provider:
-        created = add(server)
-        rival = NodeRef("b", provider_id=form.format(created.id))
-        asked = NodeRef("a", provider_id=f"cherryservers://{created.id}")
-        refused = Refused(Refusal.AMBIGUOUS, "machine 400001 could be that of a, b")
-        assert provider.delete_nodes(POOL, [asked, rival], deadline=MINUTES) == {"a": refused, "b": refused}
-        assert provider.delete_nodes(POOL, [replace(asked, rivals=(rival,))], deadline=MINUTES) == {"a": refused}
-        assert server.cloud.servers() == [created]
-
-
 def test_a_server_missing_in_a_list_is_not_gone() -> None:
     """Servers move between pages, so the server itself is read before it counts as gone."""
     clock = StepClock()

@@ -90,7 +90,7 @@ class Index:
         return self._by_key.get(key)
 
     def match(self, nodes: Sequence[NodeRef]) -> Matches:
-        """Match *nodes* and their rivals. If several nodes match a machine, none of them gets it."""
+        """Match *nodes* and their rivals. If several nodes match a machine and one has no ID, none of them gets it."""
         matched: dict[str, SystemMachine] = {}
         ambiguous: dict[str, str] = {}
         claims: dict[str, list[NodeRef]] = defaultdict(list)
@@ -104,7 +104,7 @@ class Index:
                 claims[machine.key].append(node)
         for key, claimants in claims.items():
             names = sorted({node.name for node in claimants})
-            if len(names) > 1:
+            if len(names) > 1 and not all(self._key_of(node) for node in claimants):
                 for name in names:
                     del matched[name]
                     ambiguous[name] = f"machine {key} could be that of {', '.join(names)}"
